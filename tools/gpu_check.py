@@ -54,7 +54,12 @@ TESTS = [
     ("collectives", ["test/host/distributed/test_gpu_collectives.py"]),
     (
         "what is observed, and fuzzy blocks",
-        ["test/operators/test_gpu_counts.py", "test/fuzzing/test_fuzzy.py", "test/workbench/test_observe.py", "test/workbench/test_observe_passes.py"],
+        [
+            "test/operators/test_gpu_counts.py",
+            "test/fuzzing/test_fuzzy.py",
+            "test/workbench/test_observe.py",
+            "test/workbench/test_observe_passes.py",
+        ],
     ),
     ("autocast, and what is a GPU's alone", ["test/host/test_gpu_autocast.py", "test/host/test_on_a_gpu.py"]),
     ("compiled graphs", ["test/graphs"]),

@@ -28,8 +28,8 @@ def lines() -> list[str]:
     from torch_dtypes import _C
     from torch_dtypes.host.hooks import composed
 
-    operators = [name for name, _, facts, _ in _C.operator_facts() if "RoundsOnce" in facts]
-    made = ["| list | functions |", "|---|---|", f"| operators (`RoundsOnce` in `OperatorFacts.cpp`) | {', '.join(map(written, operators))} |"]
+    operators = [name for name, steps, _, _ in _C.operator_facts() if "Composed" in steps]
+    made = ["| list | functions |", "|---|---|", f"| operators (`Composed` in `OperatorFacts.cpp`) | {', '.join(map(written, operators))} |"]
     made += [
         f"| `{module.removesuffix('._ops')}` (`composed.py`) | {', '.join(map(written, names))} |" for module, names in composed.FUNCTIONS.items()
     ]

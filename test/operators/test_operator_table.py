@@ -10,11 +10,13 @@ import torch
 import torch_dtypes  # noqa: F401
 from torch_dtypes import _C
 
-ROWS = {name: (way, set(facts), detail) for name, way, facts, detail in _C.operator_facts()}
+ROWS = {name: (steps, set(facts), detail) for name, steps, facts, detail in _C.operator_facts()}
+WORDS = _C.operator_words()
 KEYS = ("PrivateUse2", "AutogradPrivateUse2", "AutogradHPU")
-FACTS = {fact for _, facts, _ in ROWS.values() for fact in facts}
-RULES = {"OneDtype", "OneFloatingDtype", "Normalisation"}
-TOUCHES = {"TouchesLines", "TouchesElements", "TouchesPlaces", "TouchesIndexed", "TouchesRows"}
+LAST = {"Own", "View", "Boxed", "Whole", "PlaceByPlace", "Composite", "Checked", "Refused"}  # the steps that end a route
+RULES = {"OneDtype", "OneFloatingDtype", "Normalise"}
+TOUCHES = {"TouchLines", "TouchElements", "TouchPlaces", "TouchIndexed", "TouchRows"}
+NUMBERS = {"PutNumbers", "CompareNumbers"}
 FROM_TABLE = {"Boxed.cpp", "OperandRules.cpp", "FormatLibrary.cpp"}  # which register kernels as rows ask
 # Rows for operators that not every release has.
 OPTIONAL = {"_transformer_encoder_layer_fwd"}
@@ -31,7 +33,7 @@ def row_of(operator: str):
     for name in (f"{base}.{overload}", f"{base}.{overload.removesuffix('_out')}", base, family):
         if name in ROWS:
             return ROWS[name]
-    return ("boxed", set(), "")
+    return (["Boxed"], set(), "")
 
 
 OPERATORS = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
@@ -62,8 +64,19 @@ def overloads(row: str) -> list[str]:
     return [name for name in BY_BASE[base] if not overload or base_of(name)[1] in (overload, overload + "_out")]
 
 
-def rows_of(*ways: str):
-    return [row for row, (way, _, _) in ROWS.items() if way in ways]
+def words_of(row: str) -> set[str]:
+    """A row's steps and facts."""
+    steps, facts, _ = ROWS[row]
+    return {*steps, *facts}
+
+
+def main_step(steps: list[str]) -> str:
+    """The step that says who computes: the first one where it is a kernel of the package's, else the last."""
+    return steps[0] if steps[0] in ("Own", "View") else steps[-1]
+
+
+def rows_of(*main: str):
+    return [row for row, (steps, _, _) in ROWS.items() if main_step(steps) in main]
 
 
 def test_rows_stand_in_order_and_once():
@@ -75,83 +88,118 @@ def test_operators_exist():
     assert [row for row in ROWS if row not in OPTIONAL and not overloads(row)] == []
 
 
-@pytest.mark.parametrize("family", [RULES, TOUCHES, {"Puts", "Compares"}, {"Fills", "FillsInPlace"}, {"Elementary", "Tabled"}])
-def test_facts_that_exclude_each_other(family):
-    assert [row for row, (_, facts, _) in ROWS.items() if len(facts & family) > 1] == []
+@pytest.mark.parametrize("family", [RULES, TOUCHES, NUMBERS, {"Fills", "FillsInPlace"}, {"CastOut", "CheckOut"}])
+def test_words_that_exclude_each_other(family):
+    assert [row for row in ROWS if len(words_of(row) & family) > 1] == []
 
 
 @pytest.mark.parametrize(
-    ("fact", "needs"),
-    [("LargerDecides", "LeavesRange"), ("NegativeZeros", "LeavesRange"), ("LeavesRange", "Elementary"), ("KeepsOperand", "KeepsLittle")],
-)
-def test_facts_that_need_another(fact, needs):
-    assert [row for row, (_, facts, _) in ROWS.items() if fact in facts and needs not in facts] == []
-
-
-@pytest.mark.parametrize(
-    ("way", "without"),
+    ("word", "needs"),
     [
-        ("codes", {"Selects", "Elementary", "Tabled", "Products", "FusedProducts", "Draws", "Fills"}),
-        ("refused", set(FACTS)),
-        ("loop", set(FACTS)),
-        ("own", {"ByCasts"}),
-        ("view", {"ByCasts", "Elementary", "Tabled", "Products", "Draws", "Fills"}),
+        ("LargerDecides", "LeavesRange"),
+        ("NegativeZeros", "LeavesRange"),
+        ("LeavesRange", "InFloat64"),
+        ("LeavesRange", "LookUp"),
+        ("KeepsOperand", "KeepsLittle"),
+        ("TensorCores", "PolicyProducts"),
+        ("ExactPower", "Powers"),
+        ("Gate", "Selects"),
     ],
 )
-def test_ways_that_contradict_facts(way, without):
-    assert [row for row in rows_of(way) if ROWS[row][1] & without] == []
+def test_words_that_need_another(word, needs):
+    assert [row for row in ROWS if word in words_of(row) and needs not in words_of(row)] == []
 
 
-def test_operators_under_a_policy_have_kernels():
-    assert {row for row, (_, facts, _) in ROWS.items() if "Products" in facts} == _C.dot_operators()
+SUMS = {"PolicyProducts", "RefusePolicy"}
+
+
+@pytest.mark.parametrize(
+    ("step", "without"),
+    [
+        ("MovedCodes", {"Selects", "InFloat64", "LookUp", "Draws", "Fills", *SUMS}),
+        ("Own", {"ByCasts"}),
+        ("View", {"ByCasts", "InFloat64", "LookUp", "Draws", "Fills", *SUMS}),
+    ],
+)
+def test_steps_that_contradict_words(step, without):
+    assert [row for row in ROWS if step in words_of(row) and words_of(row) & without] == []
+
+
+@pytest.mark.parametrize("step", ["Refused", "PlaceByPlace"])
+def test_steps_that_stand_alone(step):
+    assert [row for row in ROWS if step in words_of(row) and words_of(row) != {step}] == []
+
+
+def test_routes_end_where_a_call_is_done():
+    assert [row for row, (steps, _, _) in ROWS.items() if steps[-1] not in LAST or set(steps[1:-1]) & LAST or len(set(steps)) < len(steps)] == []
+
+
+def test_policy_and_tensor_cores_stand_in_the_row():
+    assert [ROWS[name][0] for name in ("mm", "cumsum", "scaled_dot_product_attention")] == [
+        ["PolicyProducts", "TensorCores", "Boxed"],
+        ["PolicyProducts", "Boxed"],
+        ["PolicyProducts", "Whole"],
+    ]
+
+
+def test_words_have_one_sentence_each():
+    assert [name for _, name, sentence in WORDS if not re.fullmatch(r"[A-Z].*[^.]\.", sentence) or re.search(r"\. [A-Z]", sentence)] == []
+    assert len({name for _, name, _ in WORDS}) == len(WORDS)
+    assert {group for group, _, _ in WORDS} == {"Step", "Value", "Operand", "Write", "Random", "Autograd", "Vmap"}
+
+
+def test_words_are_used():
+    used = {word for row in ROWS for word in words_of(row)}
+    assert [name for _, name, _ in WORDS if name not in used] == []
 
 
 def test_checked_operators_have_a_rule():
-    assert [row for row in rows_of("checked") if not ROWS[row][1] & RULES] == []
+    assert [row for row in rows_of("Checked") if not words_of(row) & RULES] == []
 
 
 def test_details_are_where_a_row_needs_one():
-    assert [row for row, (way, facts, detail) in ROWS.items() if bool(detail) != (way == "refused" or bool(facts & {"Puts", "Compares"}))] == []
+    assert [row for row, (steps, _, detail) in ROWS.items() if bool(detail) != bool({*steps} & {"Refused", *NUMBERS})] == []
 
 
 def test_arguments_that_hold_numbers_exist():
     arguments = collections.defaultdict(set)
     for schema in torch._C._jit_get_all_schemas():
         arguments[base_of(schema.name)[0]] |= {argument.name for argument in schema.arguments}
-    numbers = {row.partition(".")[0]: set(detail.split()) for row, (_, facts, detail) in ROWS.items() if facts & {"Puts", "Compares"}}
+    numbers = {row.partition(".")[0]: set(detail.split()) for row, (steps, _, detail) in ROWS.items() if NUMBERS & {*steps}}
     assert {name: places - arguments[name] for name, places in numbers.items() if places - arguments[name]} == {}
 
 
-def test_ways_are_what_the_dispatcher_has():
+def test_routes_are_what_the_dispatcher_has():
     wrong = []
     for operator in OPERATORS:
-        way, facts, _ = row_of(operator)
+        steps, facts, _ = row_of(operator)
+        main = main_step(steps)
         own, kernel = typed(operator), has_kernel(operator, "PrivateUse2")
-        if own and way not in ("own", "view", "refused"):
-            wrong.append((operator, way, "has a kernel of its own"))
-        if kernel and not own and is_composite(operator) and way not in ("checked", "whole", "refused") and "ByCasts" not in facts:
-            wrong.append((operator, way, "is boxed, though composite"))
-        if way == "refused" and not kernel:
-            wrong.append((operator, way, "is not refused"))
+        if own and main not in ("Own", "View", "Refused"):
+            wrong.append((operator, main, "has a kernel of its own"))
+        if kernel and not own and is_composite(operator) and main not in ("Checked", "Whole", "Refused") and "ByCasts" not in facts:
+            wrong.append((operator, main, "is boxed, though composite"))
+        if main == "Refused" and not kernel:
+            wrong.append((operator, main, "is not refused"))
     assert wrong == []
 
 
 def test_own_kernels_are_registered():
-    assert [row for row in rows_of("own", "view") if not any(map(typed, overloads(row)))] == []
+    assert [row for row in rows_of("Own", "View") if not any(map(typed, overloads(row)))] == []
 
 
 def test_composites_are_stock():
-    assert [row for row in rows_of("composite") for o in overloads(row) if not is_composite(o) or has_kernel(o, "PrivateUse2")] == []
+    assert [row for row in rows_of("Composite") for o in overloads(row) if not is_composite(o) or has_kernel(o, "PrivateUse2")] == []
 
 
 def test_whole_and_checked_operators_are_composite_in_stock():
-    composite = {row: [o for o in overloads(row) if is_composite(o)] for row in rows_of("checked", "whole")}
+    composite = {row: [o for o in overloads(row) if is_composite(o)] for row in rows_of("Checked", "Whole")}
     assert [row for row, operators in composite.items() if not operators] == []
     assert [o for operators in composite.values() for o in operators for key in KEYS if not has_kernel(o, key)] == []
 
 
 def test_boxed_operators_have_the_boxed_kernel():
-    boxed = {row: [o for o in overloads(row) if has_kernel(o, "PrivateUse2") and row_of(o) == ROWS[row]] for row in rows_of("boxed", "codes", "loop")}
+    boxed = {row: [o for o in overloads(row) if has_kernel(o, "PrivateUse2") and row_of(o) == ROWS[row]] for row in rows_of("Boxed", "PlaceByPlace")}
     assert [row for row, operators in boxed.items() if not operators] == []
     assert [o for operators in boxed.values() for o in operators if typed(o)] == []
 
@@ -162,5 +210,5 @@ def test_casts_stand_above_autograd():
 
 
 def test_kernels_above_autograd_stand_at_both_keys():
-    one = [o for o in OPERATORS if has_kernel(o, "AutogradPrivateUse2") != has_kernel(o, "AutogradHPU") and row_of(o)[0] != "refused"]
+    one = [o for o in OPERATORS if has_kernel(o, "AutogradPrivateUse2") != has_kernel(o, "AutogradHPU") and row_of(o)[0] != ["Refused"]]
     assert one == []

@@ -221,11 +221,11 @@ def test_pythons_sources_define_nothing_of_the_layers_below(path):
 
 def test_loops_get_their_kernels_by_the_device():
     users = [p for p in TENSORS if "cpu_kernels()" in (ROOT / p).read_text()]
-    assert users == [f"{FORMATS}/DeviceKernels.cpp"]
+    assert users == [f"{FORMATS}/gpu/DeviceKernels.cpp"]
 
 
 def test_loops_of_dot_products_know_no_tensor():
-    headers, others = reached(f"{FORMATS}/DotLoops.cpp")
+    headers, others = reached(f"{FORMATS}/sums/DotLoops.cpp")
     assert f"{FORMATS}/StepSums.h" in headers
     assert "aten/src/ATen/FormatTensor.h" not in headers
     assert not [name for name in others if re.search(r"\bTensor|/ops/|^torch/", name)]
@@ -240,7 +240,7 @@ LIBRARIES = frozenset(
     "click distributed jax jinja2 joblib matplotlib ml_dtypes numpy pandas rich safetensors scipy sklearn torchvision yaml".split()
 )  # each optional, or heavy
 HEAVY = (
-    "torch._dynamo", "torch.distributed.tensor", "torch.nn.attention", "torch.nn.modules.module",
+    "torch._dynamo", "torch.distributed.tensor", "torch.nn.attention", "torch.nn.modules",
     "torch.utils.flop_counter",
 )  # fmt: skip
 # Modules whose functions import others of the package: what needs click and rich, or is heavy.

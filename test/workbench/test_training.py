@@ -10,10 +10,11 @@ from torch.nn import functional as F
 from train_command import figures
 
 from torch_dtypes.workbench.training import data as data_module
-from torch_dtypes.workbench.training import loop, report
+from torch_dtypes.workbench.training import loop, networks, report
 from torch_dtypes.workbench.training.data import Dataset, Split, load_dataset
-from torch_dtypes.workbench.training.loop import Config, Epoch, Run, evaluate, resolve_dtype, train
+from torch_dtypes.workbench.training.loop import Config, Epoch, Run, evaluate, train
 from torch_dtypes.workbench.training.models import build_model
+from torch_dtypes.workbench.training.networks import resolve_dtype
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -131,7 +132,7 @@ class _Recorder(Split):
 
 def test_all_dtypes_start_alike_and_see_the_same_order(few_digits, monkeypatch):
     starts, orders, optimizers = {}, {}, {}
-    build = loop.build_optimizer
+    build = networks.build_optimizer
     for dtype in (torch.float32, torch.bfloat16):
 
         def spy(config, parameters, dtype=dtype):
@@ -177,7 +178,7 @@ def test_build_optimizer():
     weights = [torch.zeros(1, requires_grad=True)]
 
     def settings(**options):
-        optimizer = loop.build_optimizer(Config(**options), weights)
+        optimizer = networks.build_optimizer(Config(**options), weights)
         return type(optimizer), optimizer.defaults["lr"], optimizer.defaults.get("momentum")
 
     assert settings() == (torch.optim.Adam, 0.001, None)

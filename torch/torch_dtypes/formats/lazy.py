@@ -18,11 +18,15 @@ def attach(package: str, names: Mapping[str, str]) -> tuple[Callable, Callable]:
     places = {name: module for module, text in names.items() for name in text.split()}
     modules = {module.removeprefix(".") for module, text in names.items() if not text}
 
+    def load(module: str):
+        # Of a module that is no package, the package is the one around it.
+        return importlib.import_module(module, sys.modules[package].__package__)
+
     def find(name: str):
         if name in places:
-            found = getattr(importlib.import_module(places[name], package), name)
+            found = getattr(load(places[name]), name)
         elif name in modules:
-            found = importlib.import_module(f".{name}", package)
+            found = load(f".{name}")
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         setattr(sys.modules[package], name, found)

@@ -76,13 +76,13 @@ _UPDATES_RUNNING = set(
 
 
 @functools.cache
-def _rows() -> dict[str, tuple[str, list[str]]]:
-    return {name: (way, facts) for name, way, facts, _ in _C.operator_facts()}
+def _rows() -> dict[str, tuple[list[str], list[str]]]:
+    return {name: (steps, facts) for name, steps, facts, _ in _C.operator_facts()}
 
 
-def _row(name: str, overload: str) -> tuple[str, list[str]]:
+def _row(name: str, overload: str) -> tuple[list[str], list[str]]:
     rows = _rows()
-    return rows.get(f"{name}.{overload}") or rows.get(name) or ("boxed", [])
+    return rows.get(f"{name}.{overload}") or rows.get(name) or (["Boxed"], [])
 
 
 def _way(op: torch._ops.OpOverload, name: str) -> Way:
@@ -90,14 +90,14 @@ def _way(op: torch._ops.OpOverload, name: str) -> Way:
     single = name.removeprefix("_foreach_")
     if single in _NATIVE and overload.removesuffix("_out").rpartition("_")[2] in _NATIVE_OVERLOADS | {"List", "ScalarList"}:
         return Way.NATIVE
-    way, facts = _row(single if name != single else name, overload)
+    steps, facts = _row(single if name != single else name, overload)
     views = any(r.alias_info is not None and not r.alias_info.is_write for r in op._schema.returns)
     numbers = not any("Tensor" in str(r.type) for r in op._schema.returns) and not op._schema.is_mutable
     if overload.startswith("decimals"):  # of round: a product, and a quotient
         return Way.WIDE
-    if numbers or views or name in _LEFT or way in ("codes", "view") or "Selects" in facts or torch.Tag.nondeterministic_seeded in op.tags:
+    if numbers or views or name in _LEFT or {"MovedCodes", "View", "Selects"} & {*steps, *facts} or torch.Tag.nondeterministic_seeded in op.tags:
         return Way.WIDE if _unless(op, single) else Way.LEFT
-    return Way.PRODUCTS if "Products" in facts else Way.WIDE
+    return Way.PRODUCTS if "PolicyProducts" in steps else Way.WIDE
 
 
 def _unless(op: torch._ops.OpOverload, name: str) -> str:

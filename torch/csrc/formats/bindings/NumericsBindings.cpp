@@ -12,7 +12,6 @@
 #include <ATen/native/formats/elementwise/FillInfinity.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/cpu/Kernels.h>
-#include <ATen/native/formats/operators/boxed/DotOperators.h>
 #include <ATen/native/formats/operators/facts/OperatorFacts.h>
 #include <c10/formats/codec/FastBinary32.h>
 #include <pybind11/stl.h>
@@ -28,17 +27,27 @@ namespace {
 using c10::formats::Format;
 using c10::formats::FormatEntry;
 
-// The table of operators, for tests and documents: (name, way, facts, detail) of each row.
+// The table of operators, for tests and documents: (name, steps, facts, detail) of each row.
 py::list operator_facts() {
   py::list rows;
   for (const at::formats::OperatorFacts& row : at::formats::operator_rows()) {
-    py::list facts;
+    py::list steps, facts;
+    for (const at::formats::Step step : row.route) steps.append(at::formats::word_of(step).name);
     for (size_t place = 0; place < at::formats::fact::kCount; ++place) {
-      if (row.facts >> place & 1) facts.append(at::formats::name_of_fact(place));
+      if (row.facts.has_place(place)) facts.append(at::formats::word_of_fact(place).name);
     }
-    rows.append(py::make_tuple(row.name, at::formats::name_of(row.way), facts, row.detail));
+    rows.append(py::make_tuple(row.name, steps, facts, row.detail));
   }
   return rows;
+}
+
+// The words of that table: (group, name, sentence) of each step and fact.
+py::list operator_words() {
+  py::list words;
+  const auto add = [&](const at::formats::OperatorWord& word) { words.append(py::make_tuple(word.group, word.name, word.sentence)); };
+  for (size_t step = 0; step < at::formats::kSteps; ++step) add(at::formats::word_of(static_cast<at::formats::Step>(step)));
+  for (size_t place = 0; place < at::formats::fact::kCount; ++place) add(at::formats::word_of_fact(place));
+  return words;
 }
 
 PyObject* format_parser = nullptr;
@@ -70,12 +79,12 @@ PyMethodDef tensor_functions[] = {{"is_format_tensor", &is_format_tensor, METH_O
 
 void bind_numerics(py::module_& m) {
   m.def("operator_facts", &operator_facts);
+  m.def("operator_words", &operator_words);
   m.def("functions_with_limits", [] {
     py::list names;
     for (const std::string_view name : at::formats::functions_with_limits()) names.append(py::str(name.data(), name.size()));
     return names;
   });
-  m.def("dot_operators", &at::formats::dot_operators);
   m.def("first_infinity", &at::formats::first_infinity);
   m.def("forget_infinity", &at::formats::forget_infinity);
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });

@@ -1,6 +1,6 @@
 """Functions that PyTorch composes in Python and that round once: they run on values in the compute dtype, and their results are rounded at the end.
 
-The same of operators in C++ is the fact ``RoundsOnce`` in ``OperatorFacts.cpp``. ``docs/reference/rounded-once.md`` is made of both lists.
+The same of operators in C++ is the step ``Composed`` in ``OperatorFacts.cpp``. ``docs/reference/rounded-once.md`` is made of both lists.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import torch
 
 import torch_dtypes
 
-from ..training.loop import resolve_dtype
+from ..training.networks import resolve_dtype
 
 RATIO = "ratio"
 OVER = "microseconds over"

@@ -9,8 +9,9 @@ import torch
 import torch_dtypes
 
 from ..training.generators import forked_generators
-from ..training.loop import Config, build_optimizer
+from ..training.loop import Config
 from ..training.models import build_model
+from ..training.networks import build_optimizer
 from .measuring import Group, Row, Sizes, name_of
 
 TITLES = {"lenet5": "LeNet-5", "alexnet": "AlexNet", "resnet18": "ResNet-18"}

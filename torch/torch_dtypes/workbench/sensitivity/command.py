@@ -9,7 +9,7 @@ from ...quantization.convert import quantize_
 from ..report.progress import Shown
 from ..training import options as check
 from ..training.generators import forked_generators
-from ..training.recipes import CALIBRATION_IMAGES
+from ..training.networks import CALIBRATION_IMAGES
 from ..training.sources import build_network, check_network
 from ..variability.command import run_study, trained_network
 from ..variability.programs import test_batches

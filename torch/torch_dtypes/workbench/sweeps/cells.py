@@ -14,7 +14,8 @@ from ...formats.dtypes import dtype as dtype_of
 from ...formats.tables.making import content_of
 from ...targets.lookup import FormatTarget, Target, target
 from ..training.data import Dataset, load_dataset
-from ..training.recipes import AFTER, QUANTIZING, THROUGHOUT, RulesFile
+from ..training.networks import AFTER, QUANTIZING, THROUGHOUT
+from ..training.recipes import RulesFile
 from ..training.records import Config
 from ..training.sources import own_data
 
@@ -68,7 +69,7 @@ class Cell:
         format: as the user spelt it.
         rounding: one of ``ROUNDING_MODES``.
         accumulate: a policy of ``torch_dtypes.accumulate``, by its name.
-        recipe: one of ``training.recipes.RECIPES``.
+        recipe: one of ``training.networks.RECIPES``.
         seed: for initial weights, the order of the images, and rounding at random.
     """
 

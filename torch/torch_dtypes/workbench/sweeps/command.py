@@ -11,7 +11,7 @@ from ..report.page import print_rows
 from ..report.provenance import command_line
 from ..training import options as check
 from ..training.combinations import Misfit
-from ..training.recipes import RECIPES
+from ..training.networks import RECIPES
 from . import grid
 from .display import Display
 from .files import place, read_config

@@ -20,8 +20,9 @@ from ..training import observing, report
 from ..training import options as check
 from ..training.combinations import check_policy, check_settings
 from ..training.loop import Config
+from ..training.networks import QUANTIZING, THROUGHOUT
 from ..training.ranks import is_lost
-from ..training.recipes import QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve, try_out
+from ..training.recipes import RulesFile, Trial, resolve, try_out
 from ..training.records import Epoch, Run
 from ..training.sources import check_network
 from ..training.together import Command, agree, agreed, end, joined

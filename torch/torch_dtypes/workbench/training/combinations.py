@@ -7,7 +7,7 @@ from collections.abc import Collection
 import torch
 
 from ...targets.lookup import target
-from .recipes import AFTER, THROUGHOUT
+from .networks import AFTER, THROUGHOUT
 
 
 class Misfit(ValueError):

@@ -52,7 +52,7 @@ class Training:
     Args:
         config: a :class:`Config`. data: a ``data.Dataset``. seed: at least 0.
         number: what numbers are rounded to: a floating-point ``torch.dtype`` or, of some recipes, a target.
-        recipe: one of ``recipes.RECIPES`` but those of ``recipes.AFTER``, which begin after a training in float32.
+        recipe: one of ``networks.RECIPES`` but those of ``networks.AFTER``, which begin after a training in float32.
         ranks: the processes that train this together, a ``ranks.Ranks``: all make it, call its methods in the same order and get the same figures.
         find_unused: whether parameters may have no gradient; asked where there are several ranks.
     """

@@ -16,9 +16,8 @@ from ..report.drawing import WIDTHS
 from .data import DATASETS, load_dataset
 from .loop import SCHEDULES
 from .models import MODELS
-from .networks import OPTIMIZERS
+from .networks import OPTIMIZERS, RECIPES
 from .ranks import launched
-from .recipes import RECIPES
 from .records import Config
 from .sources import check_model, own_data
 

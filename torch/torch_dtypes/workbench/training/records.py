@@ -69,7 +69,7 @@ class Run:
             ``ptq`` and ``weights`` they are float32's, and the last is tested after rounding.
         divergence: of a run that diverged, a sentence on the first tensor that was not
             finite, its layer and pass, the likely cause and what to try; or ``None``.
-        recipe: one of ``recipes.RECIPES``.
+        recipe: one of ``networks.RECIPES``.
         interrupted: whether it was stopped before its last epoch.
         failure: of a run that raised, crashed or hung, why; or ``None``.
         said: the dtype as the user spelt it (``bf16``), or ``None``: as it is called here.

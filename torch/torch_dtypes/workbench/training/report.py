@@ -12,7 +12,7 @@ from ..report.page import Report, markdown_table, print_rows
 from ..report.provenance import versions
 from .data import CLASSES, Guess
 from .figure import draw
-from .recipes import AFTER, THROUGHOUT
+from .networks import AFTER, THROUGHOUT
 
 _EVEN = Guess(CLASSES, 100 / CLASSES)
 
@@ -54,7 +54,7 @@ class Summary:
 
     Attributes:
         dtype: name without ``torch.``.
-        recipe: one of ``recipes.RECIPES``.
+        recipe: one of ``networks.RECIPES``.
         accuracy: one :class:`Stat` in percent for each epoch; empty if no run came to its end.
         gap: final accuracy minus that of float32 with the same seed, in points, or
             ``None`` where there is no pair to compare.

@@ -62,8 +62,8 @@ static std::vector<at::Tensor> tensors_of(const Stack& stack, size_t first) {
 // Whether the accumulation policy says how the tangent is added up: then it is what stock's formula makes of operators that obey the policy.
 // Composite code is made of such.
 static bool by_policy(const Plan& plan, const Stack& stack) {
-  const bool composite = plan.way == Way::Composite || plan.way == Way::Checked;
-  if (!composite && !plan.has(kAddsProducts)) return false;
+  const bool composite = plan.takes(Step::Composite) || plan.takes(Step::Checked);
+  if (!composite && !plan.adds_products()) return false;
   const FormatEntry* entry = result_type(plan, stack, stack.size() - plan.arguments.size()).format;
   if (!entry) return false;
   const Accumulation policy = accumulation_of(*entry);
@@ -89,7 +89,7 @@ void run_with_tangents(const c10::OperatorHandle& op, const Plan& plan, c10::Dis
   const size_t count = plan.arguments.size(), results = op.schema().returns().size();
   if (!any_of_ours(plan, *stack)) return run_stock_formula(op, keys, stack);
   if (by_policy(plan, *stack)) {
-    if (plan.has(kAddsProducts)) give_zero_tangents(plan, stack);
+    if (plan.adds_products()) give_zero_tangents(plan, stack);
     return run_stock_formula(op, keys, stack);
   }
   Stack duals(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());

@@ -168,7 +168,7 @@ class SumInDtypeKernel final : public c10::OperatorKernel {
 
 bool sums_in_dtype(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
-  return (operator_facts(schema.name(), schema.overload_name()).facts & fact::SumsInDtype) != 0 && !schema.is_mutable() &&
+  return operator_facts(schema.name(), schema.overload_name()).facts.has_any(fact::SumsInDtype) && !schema.is_mutable() &&
       schema.argumentIndexWithName("dtype").has_value() && op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
       !op.hasKernelForDispatchKey(kFormatAutogradKey);
 }

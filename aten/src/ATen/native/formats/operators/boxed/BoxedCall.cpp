@@ -78,16 +78,6 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
   }
 }
 
-// Magnitudes of powers, before the operator writes.
-void BoxedCall::keep_power(const torch::jit::Stack& stack, size_t base) {
-  const c10::IValue &x = stack[base], &exponent = stack[base + 1];
-  on_logarithms_ = !exponent.isComplexDouble() && !(exponent.isTensor() && exponent.toTensor().is_complex());
-  if (!on_logarithms_) return;
-  const at::NoGradGuard no_grad;
-  const at::Tensor n = exponent.isTensor() ? exponent.toTensor().to(at::kDouble) : at::scalar_tensor(exponent.toScalar(), at::kDouble);
-  magnitudes_ = magnitude_of_power(format_->format, x.toTensor(), n);
-}
-
 // Stand-ins of the operands that tell what float64's results stand for, as they were before the operator writes.
 void BoxedCall::keep_operand(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
   if (plan.has(fact::Powers)) {
@@ -123,7 +113,7 @@ static c10::DeviceType device_of(const Plan& plan, const torch::jit::Stack& stac
 }
 
 static bool multiplies(const Plan& plan) {
-  return plan.has(fact::MultipliesWithin) || (plan.has(kAddsProducts) && !plan.has(fact::SumsInDtype));
+  return plan.has(fact::MultipliesWithin) || (plan.adds_products() && !plan.has(fact::SumsInDtype));
 }
 
 // Whether float32's products are of their operands as they are; an error where the policy wants them and they are not.
@@ -131,7 +121,7 @@ bool BoxedCall::keeps_operands(const Plan& plan, c10::DeviceType device) const {
   // Of a table the format's digits are those of its boundaries, too.
   const int bits = plan.has(fact::MultipliesWithin) ? kFloat32Bits : std::min(own_->format.significand_bits(), kFloat32Bits);
   if (float32_keeps(bits, plan.base, device)) return true;
-  const bool wanted = plan.has(kAddsProducts) && accumulation_of(*own_).kind == Accumulation::Kind::Float32;
+  const bool wanted = plan.adds_products() && accumulation_of(*own_).kind == Accumulation::Kind::Float32;
   if (wanted) expect_float32_products(*own_, plan.base);
   tell_of_float64_products(*own_, plan.base);
   return false;
@@ -139,7 +129,7 @@ bool BoxedCall::keeps_operands(const Plan& plan, c10::DeviceType device) const {
 
 // Integers that float32 may not have, as an operand of two or three whose elements meet.
 static bool takes_wide_integers(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
-  if (!plan.has(fact::VmapPairs | fact::Puts)) return false;
+  if (!plan.has(fact::VmapPairs) && !plan.takes(Step::PutNumbers)) return false;
   bool any = false;
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     if (plan.arguments[i].where) continue;
@@ -156,10 +146,9 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   format_ = type.result();
   own_ = type.format;
   compute_ = type.format->compute;
-  if (plan.has(fact::Elementary | fact::InFloat64) && !has_complex_number(plan, stack))
-    compute_ = ScalarType::Double; // complex ones are not rounded to a format
+  if (plan.has(fact::InFloat64) && !has_complex_number(plan, stack)) compute_ = ScalarType::Double; // complex ones are not rounded to a format
   bool float32_asked = false; // by the policy
-  if (plan.has(kAddsProducts | fact::RoundsOnce)) {
+  if (plan.adds_products() || plan.takes(Step::Composed)) {
     const Accumulation policy = accumulation_of(*type.format);
     float32_asked = policy.kind == Accumulation::Kind::Float32;
     if (policy.kind == Accumulation::Kind::Float64) compute_ = ScalarType::Double;
@@ -175,7 +164,7 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   // The format gets the rounding of what a stock tensor of such a precision draws from the same seed.
   if (plan.draws_only && format_) compute_ = type.format->format.significand_bits() <= 24 ? ScalarType::Float : ScalarType::Double;
   // A float64 operand beside float32's values, or a number that float32 does not have, counts as it is: one rounding, at the end.
-  const bool elements = plan.rule == OperandRule::Any && !random_ && !plan.has(kAddsProducts);
+  const bool elements = plan.rule == OperandRule::Any && !random_ && !plan.adds_products();
   const auto wide = [&] {
     return type.doubles || (type.integers && takes_wide_integers(plan, stack, base)) || !float32_has(plan.numbers, plan.arguments.size(), stack);
   };

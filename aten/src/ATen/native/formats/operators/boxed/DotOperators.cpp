@@ -7,11 +7,12 @@
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/sums/TensorCores.h>
 #include <ATen/native/formats/operators/facts/OperandRules.h>
-#include <ATen/native/formats/operators/facts/OperatorFacts.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/resize_ops.h>
 
-#include <map>
+#include <algorithm>
+#include <array>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -28,19 +29,28 @@ using Integers = std::vector<int64_t>;
 
 // ---- from a schema's arguments to a function's: by place, each as the type that the function takes ----
 
+using Results = c10::SmallVector<Tensor, 3>;
+
+Results as_results(Tensor result) {
+  return {std::move(result)};
+}
+Results as_results(const std::array<Tensor, 3>& results) {
+  return Results(results.begin(), results.end());
+}
+
 template <typename Result, typename... Types, size_t... Places>
-Result call_typed(Result (*function)(const Sums&, Types...), const Sums& sums, const IValue* arguments, std::index_sequence<Places...>) {
-  return function(sums, arguments[Places].to<std::decay_t<Types>>()...);
+Results call_typed(Result (*function)(const Sums&, Types...), const Sums& sums, const IValue* arguments, std::index_sequence<Places...>) {
+  return as_results(function(sums, arguments[Places].to<std::decay_t<Types>>()...));
 }
 
 template <typename Result, typename... Types>
-Result call_typed(Result (*function)(const Sums&, Types...), const Sums& sums, const IValue* arguments, size_t count) {
+Results call_typed(Result (*function)(const Sums&, Types...), const Sums& sums, const IValue* arguments, size_t count) {
   TORCH_INTERNAL_ASSERT(sizeof...(Types) <= count); // more follow: out, or what no policy looks at
   return call_typed(function, sums, arguments, std::index_sequence_for<Types...>());
 }
 
 template <auto function>
-auto typed(const Sums& sums, const IValue* arguments, size_t count) {
+Results typed(const Sums& sums, const IValue* arguments, size_t count) {
   return call_typed(function, sums, arguments, count);
 }
 
@@ -77,135 +87,120 @@ std::array<Tensor, 3> convolution_backward(const Sums& sums, const Tensor& grad,
   return accumulated::convolution_backward(sums, grad, x, w, conv, wanted);
 }
 
-// ---- the table ----
-
-using Kernel = Tensor (*)(const Sums&, const IValue*, size_t);
-
-// By name and overload, without "out" and without the underscore of in-place ones.
-const std::map<std::string, Kernel>& dot_kernels() {
-  static const std::map<std::string, Kernel> table = {
-      {"mm", &typed<&accumulated::mm>},
-      {"bmm", &typed<&accumulated::bmm>},
-      {"mv", &typed<&accumulated::mv>},
-      {"dot", &typed<&accumulated::dot>},
-      {"vdot", &typed<&accumulated::dot>},
-      {"addmm", &typed<&accumulated::addmm>},
-      {"addr", &typed<&accumulated::addr>},
-      {"addmv", &typed<&accumulated::addmv>},
-      {"baddbmm", &typed<&accumulated::baddbmm>},
-      {"addbmm", &typed<&accumulated::addbmm>},
-      {"sum", &typed<&reduce_all<Divided::ByOne>>},
-      {"sum.dim_IntList", &typed<&reduce_dims<Divided::ByOne>>},
-      {"sum.IntList_out", &typed<&reduce_dims<Divided::ByOne>>},
-      {"mean", &typed<&reduce_all<Divided::ByCount>>},
-      {"mean.dim", &typed<&reduce_dims<Divided::ByCount>>},
-      {"mean.out", &typed<&reduce_dims<Divided::ByCount>>},
-      {"mean.dtype_out", &typed<&reduce_all<Divided::ByCount>>},
-      {"cumsum", &typed<&accumulated::cumsum>},
-      {"convolution", &typed<&convolution>},
-      {"_convolution", &typed<&convolution>},
-      {"_convolution.deprecated", &typed<&convolution>},
-      {"conv_tbc", &typed<&conv_tbc>},
-  };
-  return table;
-}
-
-// On a GPU's tensor cores, by the operator's name: the place of its factors, and their dimensions.
-struct CoreKernel {
-  Kernel kernel;
-  size_t factors;
-  int64_t dims;
-};
-const std::map<std::string, CoreKernel>& core_kernels() {
-  static const std::map<std::string, CoreKernel> table = {
-      {"mm", {&typed<&tensor_cores::product>, 0, 2}},
-      {"bmm", {&typed<&tensor_cores::product>, 0, 3}},
-      {"addmm", {&typed<&tensor_cores::added>, 1, 2}},
-      {"baddbmm", {&typed<&tensor_cores::added>, 1, 3}},
-  };
-  return table;
-}
-
-Kernel core_kernel(const std::string& name, const std::string& overload, const Sums& sums, const IValue* arguments) {
-  if (!overload.empty() && overload != "out") return nullptr;
-  const auto found = core_kernels().find(name);
-  if (found == core_kernels().end()) return nullptr;
-  const auto& [kernel, factors, dims] = found->second;
-  return tensor_cores::serve(sums, arguments[factors].toTensor(), arguments[factors + 1].toTensor(), dims) ? kernel : nullptr;
+// Names of dimensions are text.
+bool takes_names(const c10::FunctionSchema& schema) {
+  return std::any_of(schema.arguments().begin(), schema.arguments().end(), [](const c10::Argument& a) {
+    c10::TypePtr type = a.type();
+    if (const auto* optional = type->castRaw<c10::OptionalType>()) type = optional->getElementType();
+    if (const auto* list = type->castRaw<c10::ListType>()) type = list->getElementType();
+    return type->kind() == c10::TypeKind::StringType;
+  });
 }
 
 } // namespace
 
-std::set<std::string> dot_operators() {
-  std::set<std::string> names = {"convolution_backward", "scaled_dot_product_attention"};
-  for (const auto& [name, kernel] : dot_kernels()) names.insert(name.substr(0, name.find('.')));
-  return names;
+// ---- the kernels of rows ----
+
+namespace products {
+const ProductKernels addbmm{&typed<&accumulated::addbmm>};
+const ProductKernels addmm{.kernel = &typed<&accumulated::addmm>, .on_cores = &typed<&tensor_cores::added>, .factors = 1, .factor_dims = 2};
+const ProductKernels addmv{&typed<&accumulated::addmv>};
+const ProductKernels addr{&typed<&accumulated::addr>};
+const ProductKernels attention{.kernel = &typed<&accumulated::attention>, .differentiable = true};
+const ProductKernels baddbmm{.kernel = &typed<&accumulated::baddbmm>, .on_cores = &typed<&tensor_cores::added>, .factors = 1, .factor_dims = 3};
+const ProductKernels bmm{.kernel = &typed<&accumulated::bmm>, .on_cores = &typed<&tensor_cores::product>, .factor_dims = 3};
+const ProductKernels conv_tbc{&typed<&at::formats::conv_tbc>};
+const ProductKernels convolution{&typed<&at::formats::convolution>};
+const ProductKernels convolution_backward{&typed<&at::formats::convolution_backward>};
+const ProductKernels cumsum{&typed<&accumulated::cumsum>};
+const ProductKernels dot{&typed<&accumulated::dot>};
+const ProductKernels mean{&typed<&reduce_all<Divided::ByCount>>, &typed<&reduce_dims<Divided::ByCount>>};
+const ProductKernels mm{.kernel = &typed<&accumulated::mm>, .on_cores = &typed<&tensor_cores::product>, .factor_dims = 2};
+const ProductKernels mv{&typed<&accumulated::mv>};
+const ProductKernels sum{&typed<&reduce_all<Divided::ByOne>>, &typed<&reduce_dims<Divided::ByOne>>};
+} // namespace products
+
+ProductKernel select_kernel(const ProductKernels& products, const c10::FunctionSchema& schema) {
+  const bool several_out = schema.is_mutable() && schema.returns().size() > 1;
+  if (several_out || takes_names(schema) || schema.argumentIndexWithName("out_dtype")) return nullptr;
+  return products.along_dims && schema.argumentIndexWithName("dim") ? products.along_dims : products.kernel;
 }
 
-bool run_dot_operator(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
-  const c10::FunctionSchema& schema = op.schema();
-  const size_t count = schema.arguments().size(), base = stack->size() - count;
+// ---- the steps ----
+
+// The one format of all operands but a mask; nullptr where they have several, or a stock dtype.
+static const FormatEntry* format_of_operands(const Plan& plan, const Stack& stack, size_t base) {
   const FormatEntry* entry = nullptr;
-  for (size_t i = 0; i < count; ++i) {
-    const c10::IValue& v = (*stack)[base + i];
-    if (!v.isTensor() || !v.toTensor().defined() || schema.arguments()[i].name() == "attn_mask") continue;
-    if (plan.has(fact::FusedProducts) && !entry_beneath(v.toTensor()) && !c10::isFloatingType(v.toTensor().scalar_type()))
-      continue; // where groups end
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    const IValue& v = stack[base + i];
+    if (!v.isTensor() || !v.toTensor().defined() || static_cast<int>(i) == plan.mask) continue;
     const FormatEntry* own = entry_beneath(v.toTensor()); // attention comes in torch.func's wrappers, too
-    if (!own || (entry && entry != own)) return false;
+    if (!own && plan.takes(Step::RefusePolicy) && !c10::isFloatingType(v.toTensor().scalar_type())) continue; // where groups end
+    if (!own || (entry && entry != own)) return nullptr;
     entry = own;
   }
+  if (entry && plan.mask >= 0) expect_mask(plan, stack[base + plan.mask], *entry);
+  return entry;
+}
+
+// Puts the results in the place of the arguments; those of one that writes, into the tensor that it writes to.
+static bool finish(const Plan& plan, Stack* stack, size_t base, Results results) {
+  if (plan.writes) {
+    const bool in_place = plan.arguments[0].written;
+    const Tensor out = (*stack)[in_place ? base : stack->size() - 1].toTensor();
+    Tensor& result = results[0];
+    if (out.sizes() != result.sizes()) {
+      TORCH_CHECK(!in_place, plan.name, ": expected a tensor of size ", result.sizes(), ", but got ", out.sizes());
+      at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
+    }
+    at::_ops::copy_::call(const_cast<Tensor&>(out), result, false);
+    result = out;
+  }
+  torch::jit::drop(*stack, plan.arguments.size());
+  for (Tensor& result : results) stack->emplace_back(std::move(result));
+  return true;
+}
+
+bool run_policy_products(const c10::OperatorHandle& /*op*/, const Plan& plan, Stack* stack) {
+  const size_t count = plan.arguments.size(), base = stack->size() - count;
+  const FormatEntry* entry = format_of_operands(plan, *stack, base);
   if (!entry) return false;
-  if (plan.mask >= 0) expect_mask(plan, (*stack)[base + plan.mask], *entry);
   const Accumulation policy = accumulation_of(*entry);
+  if (!policy.own_kernels()) return false;
   const IValue* arguments = stack->data() + base;
-  const bool may_be_core = policy.kind == Accumulation::Kind::Machine && arguments[0].isTensor() && on_gpu(arguments[0].toTensor().device());
-  if (!policy.own_kernels() && !may_be_core) return false;
-  const std::string name = base_name(schema.name());
-  const std::string& overload = schema.overload_name();
-  const Sums how{*entry, policy};
-  const Kernel core = may_be_core ? core_kernel(name, overload, how, arguments) : nullptr;
-  if (!policy.own_kernels() && !core) return false;
-  const bool in_place = schema.name().back() == '_';
-  const bool other_dtype = overload.find("dtype") == 0 && name != "mean"; // products with out_dtype=
+  if (plan.has(fact::SumsInDtype)) {
+    const IValue& asked = arguments[count - 1 - (plan.writes && !plan.arguments[0].written)]; // dtype=, before out
+    if (arguments[0].toTensor().numel() == 0) return false; // stock knows what nothing adds up to
+    if (asked.isInt() && !requested_format(static_cast<c10::ScalarType>(asked.toInt()), *entry)) return false;
+  }
+  std::optional<at::AutoDispatchBelowADInplaceOrView> guard;
+  if (!plan.products->differentiable) guard.emplace();
+  return finish(plan, stack, base, plan.product({*entry, policy}, arguments, count));
+}
+
+bool refuse_policy(const c10::OperatorHandle& /*op*/, const Plan& plan, Stack* stack) {
+  const FormatEntry* entry = format_of_operands(plan, *stack, stack->size() - plan.arguments.size());
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !plan.has(fact::FusedProducts) && !other_dtype, schema.name(),
+      !entry || !accumulation_of(*entry).own_kernels(), plan.name,
       ": expected the accumulation policy float32 or float64 for this fused operator, but got one that no stock kernel obeys. "
       "Call the ordinary operator, such as torch.convolution; for attention, torch.backends.mha.set_fastpath_enabled(False) turns the fused path "
       "off.");
-  Stack results;
-  if (name == "scaled_dot_product_attention") {
-    results.emplace_back(typed<&accumulated::attention>(how, arguments, count));
-  } else if (name == "convolution_backward") {
-    if (!overload.empty()) return false;
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    for (const Tensor& t : typed<&convolution_backward>(how, arguments, count)) results.emplace_back(t);
-  } else {
-    auto found = dot_kernels().find(overload.empty() ? name : name + "." + overload);
-    if (found == dot_kernels().end() && overload == "out") found = dot_kernels().find(name);
-    if (found == dot_kernels().end()) return false; // named dimensions
-    const Kernel kernel = core ? core : found->second;
-    if (plan.has(fact::SumsInDtype)) {
-      const c10::IValue& asked = arguments[count - 1 - (schema.is_mutable() && !in_place)]; // dtype=, before out
-      if (arguments[0].toTensor().numel() == 0) return false; // stock knows what nothing adds up to
-      if (asked.isInt() && !requested_format(static_cast<c10::ScalarType>(asked.toInt()), *entry)) return false;
-    }
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    Tensor result = kernel(how, arguments, count);
-    if (schema.is_mutable()) {
-      Tensor out = arguments[!in_place ? count - 1 : 0].toTensor();
-      if (out.sizes() != result.sizes()) {
-        TORCH_CHECK(!in_place, schema.name(), ": expected a tensor of size ", result.sizes(), ", but got ", out.sizes());
-        at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
-      }
-      at::_ops::copy_::call(out, result, false);
-      result = out;
-    }
-    results.emplace_back(result);
-  }
-  torch::jit::drop(*stack, count);
-  stack->insert(stack->end(), results.begin(), results.end());
-  return true;
+  return false;
+}
+
+bool run_on_tensor_cores(const c10::OperatorHandle& /*op*/, const Plan& plan, Stack* stack) {
+  const size_t base = stack->size() - plan.arguments.size();
+  const IValue* arguments = stack->data() + base;
+  if (!on_gpu(arguments[0].toTensor().device())) return false;
+  const FormatEntry* entry = format_of_operands(plan, *stack, base);
+  if (!entry) return false;
+  const Accumulation policy = accumulation_of(*entry);
+  if (policy.kind != Accumulation::Kind::Machine) return false;
+  const Sums sums{*entry, policy};
+  const auto& [kernel, along_dims, on_cores, factors, dims, differentiable] = *plan.products;
+  if (!tensor_cores::serve(sums, arguments[factors].toTensor(), arguments[factors + 1].toTensor(), dims)) return false;
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return finish(plan, stack, base, on_cores(sums, arguments, plan.arguments.size()));
 }
 
 } // namespace at::formats

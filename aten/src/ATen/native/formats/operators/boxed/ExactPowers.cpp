@@ -2,9 +2,12 @@
 
 #include <ATen/FormatTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/native/formats/operators/boxed/BoxedCall.h>
 #include <ATen/ops/mul_ops.h>
 #include <ATen/ops/reciprocal_ops.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sqrt_ops.h>
 #include <ATen/ops/where.h>
 #include <c10/formats/tables/ValueTable.h>
@@ -16,9 +19,9 @@ namespace at::formats {
 // float64 has the square of so many digits, and its quotients and roots tell apart what such formats do.
 static constexpr int kDigits = 25;
 
-bool run_exact_power(const Plan& plan, torch::jit::Stack* stack) {
+bool run_exact_power(const c10::OperatorHandle& /*op*/, const Plan& plan, torch::jit::Stack* stack) {
   const size_t count = plan.arguments.size(), first = stack->size() - count; // a tensor, a number, and out=
-  if (plan.base != "pow" || count > 3) return false;
+  if (count > 3) return false;
   const c10::IValue &base = (*stack)[first], &power = (*stack)[first + 1];
   if (!base.isTensor() || !power.isScalar() || power.isComplexDouble() || !is_format_tensor(base.toTensor())) return false;
   const at::Tensor x = base.toTensor();
@@ -47,6 +50,16 @@ at::Tensor magnitude_of_power(const c10::formats::Format& format, const at::Tens
   const at::Tensor apart = at::where(part.eq(0), above, above.abs().clamp_min(0x1p-45).copysign(part));
   const at::Tensor nearest = whole.mul(unit);
   return (binary ? nearest.exp2() : nearest.exp()).mul(apart.add(1));
+}
+
+// Magnitudes of powers, before the operator writes.
+void BoxedCall::keep_power(const torch::jit::Stack& stack, size_t base) {
+  const c10::IValue &x = stack[base], &exponent = stack[base + 1];
+  on_logarithms_ = !exponent.isComplexDouble() && !(exponent.isTensor() && exponent.toTensor().is_complex());
+  if (!on_logarithms_) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor n = exponent.isTensor() ? exponent.toTensor().to(at::kDouble) : at::scalar_tensor(exponent.toScalar(), at::kDouble);
+  magnitudes_ = magnitude_of_power(format_->format, x.toTensor(), n);
 }
 
 } // namespace at::formats

@@ -15,7 +15,7 @@ c10::OperatorHandle functional_of(const c10::FunctionSchema& schema) {
 
 } // namespace
 
-void run_place_by_place(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {
+bool run_place_by_place(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {
   // Not below ADInplaceOrView, where single operators in place count a tensor's versions: this one has no kernel of its own there.
   const at::AutoDispatchBelowAutograd guard;
   const size_t base = stack->size() - plan.arguments.size();
@@ -26,7 +26,7 @@ void run_place_by_place(const c10::OperatorHandle& op, const Plan& plan, torch::
       value = to_stock(value.toTensor(), c10::ScalarType::Double);
     }
   }
-  if (op.schema().arguments().back().name() != "out") return op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  if (op.schema().arguments().back().name() != "out") return op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack), true;
   // Stock's would compare dtypes by their containers.
   const std::vector<at::Tensor> out = torch::jit::pop(*stack).toTensorVector();
   functional_of(op.schema()).callBoxed(stack);
@@ -37,6 +37,7 @@ void run_place_by_place(const c10::OperatorHandle& op, const Plan& plan, torch::
     store(results[i], target, {});
     if (!target.is_inference()) target.unsafeGetTensorImpl()->bump_version();
   }
+  return true;
 }
 
 } // namespace at::formats

@@ -48,7 +48,7 @@ bool run_on_codes(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   return true;
 }
 
-bool run_gated(const Plan& plan, torch::jit::Stack* stack) {
+bool run_gated(const c10::OperatorHandle& /*op*/, const Plan& plan, torch::jit::Stack* stack) {
   const size_t base = stack->size() - plan.arguments.size();
   const at::Tensor codes = (*stack)[base].toTensor(), numbers = (*stack)[base + 1].toTensor();
   if (!is_format_tensor(codes) || !is_format_tensor(numbers) || !on_gpu(codes.device()) || codes.device() != numbers.device()) return false;

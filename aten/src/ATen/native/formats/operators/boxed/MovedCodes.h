@@ -9,7 +9,7 @@ namespace at::formats {
 // of other dtypes, sums in one place, outputs that may have to be resized.
 bool run_on_codes(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack);
 
-// The same of an operator that Gates, on a GPU.
-bool run_gated(const Plan& plan, torch::jit::Stack* stack);
+// The same of an operator with the step Gate, on a GPU.
+bool run_gated(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack);
 
 } // namespace at::formats

@@ -36,7 +36,7 @@ class CheckedComposite final : public c10::OperatorKernel {
     if (cast_to_block(plan_, *stack)) return op.callBoxed(stack);
     if (!plan_.has(fact::NumbersMultiply) || ((*stack)[base].toTensor().dim() != 0 && (*stack)[base + 1].toTensor().dim() != 0))
       promote(*stack, base);
-    if (plan_.has(fact::Contraction) && run_contraction(plan_.name, stack)) return;
+    if (plan_.takes(Step::Contraction) && run_contraction(plan_.name, stack)) return;
     const CompositeGuard stock_code;
     op.redispatchBoxed(c10::DispatchKeySet(), stack); // the composite kernel is at the key that no tensor has
   }
@@ -74,7 +74,7 @@ static bool fills_mask(const Plan& plan, const Plan::Argument& argument, const a
 static bool is_free(const Plan& plan, const Plan::Argument& argument, const at::Tensor& t) {
   if (argument.where) return true;
   // A complex one is that of complex and polar; stock judges others.
-  if (argument.name == "out" && (plan.has(fact::CastsOut) || (t.defined() && c10::isComplexType(t.scalar_type())))) return true;
+  if (argument.name == "out" && (plan.takes(Step::CastOut) || (t.defined() && c10::isComplexType(t.scalar_type())))) return true;
   // What normalisation keeps for its derivative is not rounded.
   const bool kept = plan.rule == OperandRule::Normalisation && argument.written && !argument.in_training;
   if (kept && argument.name != "out" && argument.name != "out0") return true;
@@ -235,7 +235,7 @@ bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* s
 void register_checked_composites() {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (name.getNamespace().value_or("") != "aten" || operator_facts(name.name, name.overload_name).way != Way::Checked) continue;
+    if (name.getNamespace().value_or("") != "aten" || !operator_facts(name.name, name.overload_name).route.has(Step::Checked)) continue;
     const auto op = dispatcher.findSchema(name);
     if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) || op->hasKernelForDispatchKey(kFormatKey)) continue;
     const auto kernel = [&] { return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<CheckedComposite>(op->schema())); };

@@ -1,4 +1,5 @@
-// What this package knows of PyTorch's operators: one table, one row each. What happens to `cat`? Its row in OperatorFacts.cpp says so.
+// The table of PyTorch's operators: one row each, with the steps by which a call is run and the facts
+// that those steps need.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,100 +8,201 @@
 
 namespace at::formats {
 
-// How an operator gets its result. One without a row: Boxed, or Composite where stock PyTorch has composite code for all backends.
-enum class Way : uint8_t {
-  Boxed,     // decode, the stock kernel, encode: Boxed.cpp
-  Codes,     // the stock kernel moves the codes, as integers; boxed where numbers have to be converted: MovedCodes.cpp
-  Own,       // a kernel of ours, at least for one overload; boxed for those without
-  View,      // the same, where memory is shared: Views.cpp. (Views made through as_strided need no row.)
-  Loop,      // over lists of tensors, by single operators: Foreach.cpp
-  Composite, // stock's composite code, by operators that have rows of their own
-  Checked,   // the same, after a look at the operands' dtypes: OperandRules.cpp
-  Whole,     // boxed, though stock has composite code: that would decide something by the container
-  Refused,   // an error, with the reason that the row gives: Refusals.cpp
-};
+struct ProductKernels; // ProductKernels.h
 
-// Facts of a row: the name of each and what it says.
+// The steps of a row: the name of each, and what it does. A call takes them in the row's order, until
+// one has done its work. A variant of an operator leaves out the steps that its schema rules out.
+// Steps.cpp compiles them.
 // clang-format off
-#define TD_FORALL_FACTS(_)                                                                                                 \
-  /* values */                                                                                                             \
-  _(Selects)         /* results are values of the operands, their negatives or numbers that the caller gave; so of Codes */ \
-  _(Gates)           /* values of the first operand where the second's exceed a number, else zeros: a GPU's codes by themselves */ \
-  _(PutsZeros)       /* and zeros, which codes stand for only where code 0 is 0 */                                         \
-  _(Elementary)      /* InFloat64 and Tabled */                                                                            \
-  _(InFloat64)       /* computed in float64, whatever the format */                                                        \
-  _(Tabled)          /* narrow formats look results up */                                                                  \
-  _(LeavesRange)     /* results may leave float64's range where the function has no pole */                                \
-  _(ComesNear)       /* of numbers that it does not reach: c10/formats/arithmetic/FunctionEnds.h */                                   \
-  _(LargerDecides)   /* of two operands the larger one tells which have, and zeros alone count */                          \
-  _(Powers)          /* so do a base, or a factor, and an exponent, each of any dtype or a number */                       \
-  _(NegativeZeros)   /* results that have become 0 were negative */                                                        \
-  _(Products)        /* adds up products or values: the accumulation policy says how */                                    \
-  _(FusedProducts)   /* the same within a stock kernel that obeys no policy of our own */                                  \
-  _(MultipliesWithin) /* matrices of numbers that it has made itself, in the machine's type */                             \
-  /* operands */                                                                                                           \
-  _(Finite)          /* stock code reads beyond memory where the first operand has an infinity or NaN: an error */           \
-  _(OneDtype)        /* floating operands of several dtypes are an error, integers too, but indices and masks */            \
-  _(OneFloatingDtype) /* the same, beside integers that are indices or masks */                                            \
-  _(WeightNumber)    /* the same, but a weight without dimensions is of any dtype */                                        \
-  _(AnyWeight)       /* arguments weight and pos_weight say nothing of the result's dtype */                                \
-  _(AnyTarget)       /* argument target, of ones and minus ones, says nothing of the result's dtype */                     \
-  _(Normalisation)   /* the same, but for float32 parameters beside an input of ours */                                    \
-  _(NumbersMultiply) /* operands without dimensions multiply as elements do, whatever their dtypes */                      \
-  _(Contraction)     /* under some policies as one matrix product */                                                       \
-  _(KeepsFirst)      /* the result has the first operand's dtype, whatever is put into it */                               \
-  _(Internal)        /* stock code alone calls it: what that makes beside our operands has the container's dtype */        \
-  _(FirstAlone)      /* of the results the first alone is rounded: others are kept for the derivative, as normalisation's are */\
-  _(CastsOut)        /* out= of another dtype gets the rounded result: OutDtypes.h */                                       \
-  _(OneDtypeOut)     /* out= of another dtype is an error */                                                               \
-  _(Puts)            /* puts the numbers in the arguments named by the row into a tensor: FillInfinity.h */                \
-  _(Compares)        /* holds a tensor's elements against them */                                                          \
-  /* what is written: TouchedElements.h */                                                                                 \
-  _(TouchesLines)                                                                                                          \
-  _(TouchesElements)                                                                                                       \
-  _(TouchesPlaces)                                                                                                         \
-  _(TouchesIndexed)                                                                                                        \
-  _(TouchesRows)                                                                                                           \
-  /* random numbers */                                                                                                     \
-  _(Draws)           /* though it has no argument `generator`, which says so elsewhere */                                  \
-  _(Fills)           /* of the first operand sizes and strides alone count */                                              \
-  _(FillsInPlace)    /* so for the in-place operator */                                                                    \
-  _(BelowOne)        /* draws from [0, 1): nothing is rounded up */                                                        \
-  _(Interval)        /* draws from [from, to), its arguments: nothing is rounded to an end that the format has */          \
-  _(Integers)        /* draws integers of a range, in which what is rounded stays: DrawnIntegers.h */                       \
-  _(Positive)        /* draws positive numbers: nothing is rounded to 0 */                                                 \
-  /* autograd */                                                                                                           \
-  _(ByCasts)         /* recorded as casts around the stock operator, whose derivative or composite code goes by the container: Boxed.cpp */ \
-  _(RoundsOnce)      /* composite, and computed whole, rounded once; by operators one by one where is_composed(), in Plan.h */\
-  _(KeepsLittle)     /* in place: the stock formula makes a gradient of the operand's sizes and container: InPlaceAutograd.cpp */ \
-  _(KeepsOperand)    /* in place: the formula keeps what is written to */                                                  \
-  _(SumsInDtype)     /* with dtype=: the operand is cast first, for its gradient: MixedAutograd.cpp */                     \
-  _(MixedByCasts)    /* several dtypes: the formula promotes by the container */                                           \
-  _(ComplexNumber)   /* with a complex number: the gradient comes back to a real dtype */                                  \
-  _(TangentsByCasts) /* of one operand: the formula for tangents misreads the container or rounds what should cancel */    \
-  /* torch.func: Vmap.cpp */                                                                                               \
-  _(VmapByCasts)     /* composite there, or a batching rule that makes zeros, ones or statistics of the container */       \
-  _(VmapPairs)       /* of two tensors: a batching rule that converts the one without dimensions to the container */       \
-  _(VmapTo)          /* decomposed there into code that compares dtypes by the container */                                \
-  _(VmapWhere)       /* makes a tensor of a number there, of the container's dtype */                                      \
-  _(VmapDropout)     /* composite there, with noise of the container's dtype */
+#define TD_FORALL_STEPS(_)                                                                         \
+  _(Own, "Runs the package's own kernel; an overload without one takes the next step.")            \
+  _(View, "Makes a view that shares the codes' memory; an overload that makes none takes the next step.") \
+  _(Contraction, "Runs as one matrix product where the accumulation policy has its own kernels.")  \
+  _(Composed, "Runs stock composite code, each operator rounded, where is_composed() holds.")      \
+  _(ExpectFinite, "Raises if the first operand has an infinity or NaN, which stock code would read beyond memory for.") \
+  _(CastOut, "Rounds the result to its format and casts that to the stock dtype of out=.")         \
+  _(CheckOut, "Raises if out= has another dtype than the result.")                                 \
+  _(PolicyProducts, "Adds up by the accumulation policy's own kernel, where the policy has one.")  \
+  _(RefusePolicy, "Raises if the accumulation policy is one that the fused stock kernel cannot obey.") \
+  _(TensorCores, "Multiplies on a GPU's tensor cores under the policy machine.")                   \
+  _(Gate, "Moves the codes on a GPU, or zeros where the second operand does not exceed a number.") \
+  _(MovedCodes, "Moves the codes as integers by the stock kernel, where all operands have one format.") \
+  _(Normalise, "Normalises an input by float32 parameters and rounds the result once.")            \
+  _(PutNumbers, "Rounds the numbers in the row's arguments, which are put into a tensor.")         \
+  _(CompareNumbers, "Exchanges infinities in the row's arguments, which elements are held against.") \
+  _(TouchLines, "Runs on the written lines alone: arguments self, dim, index.")                    \
+  _(TouchElements, "Runs on the written elements of the flattened tensor alone: arguments self, index.") \
+  _(TouchPlaces, "Runs on the written places alone: arguments self, dim, and an index for each element.") \
+  _(TouchIndexed, "Runs on the indexed elements alone: arguments self, indices.")                  \
+  _(TouchRows, "Runs on the indexed rows of a gradient alone; the other rows are 0.")              \
+  _(GiveLimits, "Replaces missing limits by the format's own.")                                    \
+  _(ExactPower, "Runs powers 2, -1 and 1/2 of wide formats by exactly rounded arithmetic.")        \
+  _(LookUp, "Looks results up in a table of all codes, where the format is narrow.")               \
+  _(Boxed, "Decodes the operands, runs the stock kernel and rounds its results.")                  \
+  _(Whole, "Does the same as Boxed where stock has composite code, which would go by the storage dtype.") \
+  _(PlaceByPlace, "Runs a list operator by single operators, one for each place of the lists.")    \
+  _(Composite, "Runs stock composite code, over operators that have rows of their own.")           \
+  _(Checked, "Checks the operands' dtypes, then runs stock composite code.")                       \
+  _(Refused, "Raises an error with the reason that the row gives.")
+
+// Facts of a row, by what they are about: the name of each, and what follows from it.
+#define TD_FORALL_VALUE_FACTS(_)                                                                   \
+  _(Selects, "Results are values of the operands, their negatives or numbers of the caller: they are not rounded.") \
+  _(PutsZeros, "Results hold zeros too, so that codes move only where code 0 stands for 0.")       \
+  _(InFloat64, "The stock kernel runs in float64, whatever the format.")                           \
+  _(LeavesRange, "Results may leave float64's range where the function has no pole: they are put at the format's ends.") \
+  _(ComesNear, "Results come near numbers that they never reach (c10/formats/arithmetic/FunctionEnds.h), and stay on the right side.") \
+  _(LargerDecides, "The larger of two operands tells which results LeavesRange and ComesNear mean, and zeros alone count.") \
+  _(Powers, "A base or factor and an exponent, of any dtype or numbers, tell which results LeavesRange means.") \
+  _(NegativeZeros, "Results that have become 0 were negative.")                                    \
+  _(MultipliesWithin, "The stock kernel multiplies matrices that it has made itself: float32 must keep its digits.")
+#define TD_FORALL_OPERAND_FACTS(_)                                                                 \
+  _(OneDtype, "Floating operands of several dtypes raise, and so do integers that are neither indices nor masks.") \
+  _(OneFloatingDtype, "Floating operands of several dtypes raise; integers are indices or masks.") \
+  _(WeightNumber, "An argument `weight` without dimensions may have any dtype.")                   \
+  _(AnyWeight, "The arguments `weight` and `pos_weight` do not decide the result's dtype.")        \
+  _(AnyTarget, "The argument `target`, of ones and minus ones, does not decide the result's dtype.") \
+  _(NumbersMultiply, "Operands without dimensions multiply as elements do, whatever their dtypes.") \
+  _(Internal, "Stock code alone calls it: operands of the storage dtype are its own and are cast.")
+#define TD_FORALL_WRITE_FACTS(_)                                                                   \
+  _(KeepsFirst, "The result has the first operand's dtype, whatever is put into it.")              \
+  _(FirstAlone, "Only the first result is rounded; the others are kept exact for the derivative.")
+#define TD_FORALL_RANDOM_FACTS(_)                                                                  \
+  _(Draws, "It draws random numbers, though it has no argument `generator`.")                      \
+  _(Fills, "Only the sizes and strides of the first operand count.")                               \
+  _(FillsInPlace, "Only the sizes and strides of the first operand count, in place.")              \
+  _(BelowOne, "Numbers are drawn from [0, 1): nothing is rounded up.")                             \
+  _(Interval, "Numbers are drawn from [from, to), its arguments: none is rounded to an end that the format has.") \
+  _(Integers, "Integers are drawn from a range: rounded ones stay in it (DrawnIntegers.h).")       \
+  _(Positive, "Positive numbers are drawn: none is rounded to 0.")
+#define TD_FORALL_AUTOGRAD_FACTS(_)                                                                \
+  _(ByCasts, "Autograd records casts around the stock operator, because its derivative goes by the storage dtype.") \
+  _(KeepsLittle, "In place: the stock formula makes a gradient of the operand's sizes and storage dtype (InPlaceAutograd.cpp).") \
+  _(KeepsOperand, "In place: the stock formula keeps the operand, which is copied before the write.") \
+  _(SumsInDtype, "An argument dtype= casts the operand first, so that its gradient comes back (MixedAutograd.cpp).") \
+  _(MixedByCasts, "Operands of several dtypes are cast, because the stock formula promotes by the storage dtype.") \
+  _(ComplexNumber, "Beside a complex number the gradient is brought back to a real dtype.")        \
+  _(TangentsByCasts, "Tangents of one operand go by casts: the stock formula misreads the storage dtype or rounds what cancels.")
+#define TD_FORALL_VMAP_FACTS(_)                                                                    \
+  _(VmapByCasts, "Runs by casts: stock is composite there, or its batching rule makes tensors of the storage dtype.") \
+  _(VmapPairs, "Two tensors meet as float64: the batching rule casts one without dimensions to the storage dtype.") \
+  _(VmapTo, "Runs the package's kernel at once: stock decomposes it into code that compares storage dtypes.") \
+  _(VmapWhere, "Encodes its number: stock makes a tensor of the storage dtype of it.")             \
+  _(VmapDropout, "Draws its noise in the compute dtype: stock composite code draws it in the storage dtype.")
 // clang-format on
 
+#define TD_ENUMERATOR(name, sentence) name,
+#define TD_COUNT(name, sentence) +1
+#define TD_FORALL_FACT_GROUPS(_)      \
+  _(Value, TD_FORALL_VALUE_FACTS)     \
+  _(Operand, TD_FORALL_OPERAND_FACTS) \
+  _(Write, TD_FORALL_WRITE_FACTS) _(Random, TD_FORALL_RANDOM_FACTS) _(Autograd, TD_FORALL_AUTOGRAD_FACTS) _(Vmap, TD_FORALL_VMAP_FACTS)
+
+enum class Step : uint8_t { TD_FORALL_STEPS(TD_ENUMERATOR) };
+inline constexpr size_t kSteps = 0 TD_FORALL_STEPS(TD_COUNT);
+
+// The steps of a row, in order.
+class Route {
+ public:
+  template <typename... Steps>
+  constexpr explicit Route(Step first, Steps... rest) : steps_{first, rest...},
+                                                        count_(1 + sizeof...(rest)),
+                                                        set_((bit(first) | ... | bit(rest))) {}
+
+  constexpr bool has(Step step) const { return (set_ & bit(step)) != 0; }
+  constexpr const Step* begin() const { return steps_; }
+  constexpr const Step* end() const { return steps_ + count_; }
+
+ private:
+  static constexpr uint32_t bit(Step step) { return uint32_t{1} << static_cast<unsigned>(step); }
+
+  Step steps_[6];
+  uint8_t count_;
+  uint32_t set_;
+};
+static_assert(kSteps <= 32);
+
+// As a row writes it: Steps(PolicyProducts, TensorCores, Boxed).
+template <typename... S>
+constexpr Route Steps(S... steps) {
+  return Route(steps...);
+}
+
 namespace fact {
-#define TD_PLACE(name) name##Place,
-enum Place : uint8_t { TD_FORALL_FACTS(TD_PLACE) kCount };
-#undef TD_PLACE
+#define TD_GROUP(Group, list)                         \
+  enum class Group : uint8_t { list(TD_ENUMERATOR) }; \
+  using enum Group;                                   \
+  inline constexpr size_t kCount##Group = 0 list(TD_COUNT);
+TD_FORALL_FACT_GROUPS(TD_GROUP)
+#undef TD_GROUP
+
+// Where a fact stands among all of them.
+constexpr size_t place_of(Value f) {
+  return static_cast<size_t>(f);
+}
+constexpr size_t place_of(Operand f) {
+  return kCountValue + static_cast<size_t>(f);
+}
+constexpr size_t place_of(Write f) {
+  return kCountValue + kCountOperand + static_cast<size_t>(f);
+}
+constexpr size_t place_of(Random f) {
+  return place_of(Write{}) + kCountWrite + static_cast<size_t>(f);
+}
+constexpr size_t place_of(Autograd f) {
+  return place_of(Random{}) + kCountRandom + static_cast<size_t>(f);
+}
+constexpr size_t place_of(Vmap f) {
+  return place_of(Autograd{}) + kCountAutograd + static_cast<size_t>(f);
+}
+inline constexpr size_t kCount = place_of(Vmap{}) + kCountVmap;
 static_assert(kCount <= 64);
-#define TD_FLAG(name) inline constexpr uint64_t name = uint64_t{1} << name##Place;
-TD_FORALL_FACTS(TD_FLAG)
-#undef TD_FLAG
+
+// A set of facts, of any groups.
+class Set {
+ public:
+  constexpr Set() = default;
+  template <typename Fact>
+    requires requires(Fact f) { place_of(f); }
+  constexpr Set(Fact f) : bits_(uint64_t{1} << place_of(f)) {} // NOLINT(google-explicit-constructor)
+
+  constexpr bool has_any(Set other) const { return (bits_ & other.bits_) != 0; }
+  constexpr bool has_place(size_t place) const { return (bits_ >> place & 1) != 0; }
+  friend constexpr Set operator|(Set a, Set b) {
+    Set both;
+    both.bits_ = a.bits_ | b.bits_;
+    return both;
+  }
+
+ private:
+  uint64_t bits_{0};
+};
+
+template <typename A, typename B>
+  requires requires(A a, B b) { place_of(a), place_of(b); }
+constexpr Set operator|(A a, B b) {
+  return Set(a) | Set(b);
+}
 } // namespace fact
 
 struct OperatorFacts {
   std::string_view name; // without namespace and without the underscore of in-place operators; with its overload where that differs from the others
-  Way way;
-  uint64_t facts;
-  std::string_view detail{}; // the arguments that hold numbers, or why an operator is refused
+  Route route;
+  fact::Set facts;
+  std::string_view detail;        // the arguments that hold numbers, or why an operator is refused
+  const ProductKernels* products; // of the steps PolicyProducts and TensorCores
+
+  constexpr OperatorFacts(std::string_view name, Route route, fact::Set facts = {}, std::string_view detail = {})
+      : name(name),
+        route(route),
+        facts(facts),
+        detail(detail),
+        products(nullptr) {}
+  constexpr OperatorFacts(std::string_view name, Route route, fact::Set facts, const ProductKernels& products)
+      : name(name),
+        route(route),
+        facts(facts),
+        products(&products) {}
 };
 
 // The name without namespace and without the underscore of in-place operators: "tanh" of "aten::tanh_".
@@ -119,8 +221,11 @@ struct OperatorRows {
 };
 OperatorRows operator_rows();
 
-std::string_view name_of(Way way);
-// By place in the list above.
-std::string_view name_of_fact(size_t place);
+// A word of the table, what it belongs to ("Step", or a group of facts), and its sentence.
+struct OperatorWord {
+  std::string_view group, name, sentence;
+};
+const OperatorWord& word_of(Step step);
+const OperatorWord& word_of_fact(size_t place);
 
 } // namespace at::formats

@@ -24,11 +24,9 @@ static ResultType type_of_operands(const Plan& plan, const Stack& stack) {
   return type;
 }
 
-std::optional<c10::OperatorHandle> result_of(const c10::OperatorHandle& op) {
-  const c10::FunctionSchema& schema = op.schema();
+std::optional<c10::OperatorHandle> find_functional(const c10::FunctionSchema& schema) {
   const std::string overload = schema.overload_name();
-  const bool casts = (operator_facts(schema.name(), overload).facts & fact::CastsOut) != 0;
-  if (!casts || !has_out(schema) || schema.returns().size() != 1) return std::nullopt;
+  if (!has_out(schema) || schema.returns().size() != 1) return std::nullopt;
   const bool ends = overload.size() > 4 && overload.substr(overload.size() - 4) == "_out"; // xlogy's begin so: OutTensor, OutScalar_Self
   std::string functional;
   if (ends) functional = overload.substr(0, overload.size() - 4);
@@ -41,7 +39,7 @@ std::optional<c10::OperatorHandle> result_of(const c10::OperatorHandle& op) {
   return std::nullopt;
 }
 
-bool run_and_cast(const c10::OperatorHandle& functional, const Plan& plan, Stack* stack) {
+bool run_and_cast(const c10::OperatorHandle& /*op*/, const Plan& plan, Stack* stack) {
   at::Tensor out = stack->back().toTensor();
   if (!out.defined() || entry_beneath(out) || in_stock_formula()) return false;
   const ResultType type = type_of_operands(plan, *stack);
@@ -52,7 +50,7 @@ bool run_and_cast(const c10::OperatorHandle& functional, const Plan& plan, Stack
     each_tensor(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { operands.push_back(t); });
   }
   stack->pop_back();
-  functional.callBoxed(stack);
+  plan.functional->callBoxed(stack);
   stack->back() = store(stack->back().toTensor(), out, operands);
   return true;
 }

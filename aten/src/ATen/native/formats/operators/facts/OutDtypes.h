@@ -7,14 +7,14 @@
 
 namespace at::formats {
 
-// The operator that gives what `op` writes to its one argument out=, if its row has CastsOut.
-std::optional<c10::OperatorHandle> result_of(const c10::OperatorHandle& op);
+// The operator that gives what an operator with this schema writes to its one argument out=.
+std::optional<c10::OperatorHandle> find_functional(const c10::FunctionSchema& schema);
 
-// Runs `functional` and puts its result into out=, where that is a stock tensor beside operands of ours: it gets what is rounded to our
-// format. False: there is nothing to cast.
-bool run_and_cast(const c10::OperatorHandle& functional, const Plan& plan, torch::jit::Stack* stack);
+// The step CastOut: runs plan.functional and puts its result into out=, where that is a stock tensor beside operands of ours. out= gets what is
+// rounded to our format. False: there is nothing to cast.
+bool run_and_cast(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack);
 
-// The error of OneDtypeOut.
+// The error of the step CheckOut.
 void expect_dtype_of_result(const Plan& plan, const torch::jit::Stack& stack);
 
 } // namespace at::formats

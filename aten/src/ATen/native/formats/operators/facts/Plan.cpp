@@ -5,6 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/elementwise/Elementary.h>
+#include <ATen/native/formats/operators/boxed/DotOperators.h>
+#include <ATen/native/formats/operators/facts/OutDtypes.h>
 
 #include <algorithm>
 
@@ -53,31 +55,17 @@ bool has_out(const c10::FunctionSchema& schema) {
                      [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); });
 }
 
-static bool takes_number(const c10::FunctionSchema& schema) {
-  const auto& arguments = schema.arguments();
-  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& a) { return a.type()->kind() == c10::TypeKind::NumberType; });
-}
-
-static OperandRule rule_of(uint64_t facts) {
-  if (facts & fact::OneDtype) return OperandRule::OneDtype;
-  if (facts & fact::OneFloatingDtype) return OperandRule::FloatingOneDtype;
-  return facts & fact::Normalisation ? OperandRule::Normalisation : OperandRule::Any;
-}
-
-static Touches touches_of(const c10::FunctionSchema& schema, uint64_t facts) {
-  if (has_out(schema) || schema.returns().size() != 1) return Touches::All;
-  if (facts & fact::TouchesLines) return Touches::Lines;
-  if (facts & fact::TouchesElements) return Touches::Elements;
-  if (facts & fact::TouchesPlaces) return Touches::Places;
-  if (facts & fact::TouchesIndexed) return Touches::Indexed;
-  return facts & fact::TouchesRows ? Touches::Rows : Touches::All;
+static OperandRule rule_of(const OperatorFacts& row) {
+  if (row.facts.has_any(fact::OneDtype)) return OperandRule::OneDtype;
+  if (row.facts.has_any(fact::OneFloatingDtype)) return OperandRule::FloatingOneDtype;
+  return row.route.has(Step::Normalise) ? OperandRule::Normalisation : OperandRule::Any;
 }
 
 // The arguments that a row names, with blanks between.
 static std::vector<NumberPlace> number_places(const c10::FunctionSchema& schema, const OperatorFacts& row) {
   std::vector<NumberPlace> places;
-  if ((row.facts & (fact::Puts | fact::Compares)) == 0) return places;
-  const auto use = row.facts & fact::Puts ? NumberPlace::Use::Fill : NumberPlace::Use::Bound;
+  if (!row.route.has(Step::PutNumbers) && !row.route.has(Step::CompareNumbers)) return places;
+  const auto use = row.route.has(Step::PutNumbers) ? NumberPlace::Use::Fill : NumberPlace::Use::Bound;
   for (std::string_view rest = row.detail; !rest.empty();) {
     const size_t end = std::min(rest.find(' '), rest.size());
     if (const auto place = schema.argumentIndexWithName(std::string(rest.substr(0, end)))) places.push_back({*place, use});
@@ -90,22 +78,24 @@ static bool says_where(const std::string& argument) {
   return argument == "index" || argument == "indices" || argument == "mask" || argument == "condition" || argument == "repeats";
 }
 
-Plan::Plan(const c10::FunctionSchema& schema)
+Plan::Plan(const c10::FunctionSchema& schema) : Plan(schema, operator_facts(schema.name(), schema.overload_name())) {
+}
+
+Plan::Plan(const c10::FunctionSchema& schema, const OperatorFacts& row)
     : name(schema.name()),
+      base(base_name(name)),
+      route(row.route),
+      facts(row.facts),
+      rule(rule_of(row)),
       accumulate(place_of(schema, "accumulate")),
       reduce(place_of(schema, "reduce")),
       mask(place_of(schema, "attn_mask")),
       smoothing(place_of(schema, "label_smoothing")),
-      limits(place_of(schema, "posinf")) {
-  const OperatorFacts& row = operator_facts(schema.name(), schema.overload_name());
-  base = base_name(name);
-  way = row.way;
-  facts = row.facts;
-  rule = rule_of(facts);
-  touches = touches_of(schema, facts);
+      limits(place_of(schema, "posinf")),
+      products(row.products),
+      product(products ? select_kernel(*products, schema) : nullptr) {
   by_casts = has(fact::ByCasts) && !is_in_place(schema);
-  selects = way == Way::Codes || has(fact::Selects);
-  moves = way == Way::Codes && !takes_number(schema) && !has_out(schema); // numbers have to be rounded
+  selects = takes(Step::MovedCodes) || has(fact::Selects);
   first_alone = rule == OperandRule::Normalisation || has(fact::FirstAlone);
   near_ties = has(fact::ComesNear) && comes_near_ties(base);
   generator = place_of(schema, "generator");
@@ -118,10 +108,11 @@ Plan::Plan(const c10::FunctionSchema& schema)
     // Read out of the tensor by stock code; or added to scores of the query's dtype.
     const bool weights =
         (has(fact::AnyWeight) && (a.name() == "weight" || a.name() == "pos_weight")) || (has(fact::AnyTarget) && a.name() == "target");
-    const bool holds_numbers = (way == Way::Loop && a.name() == "scalars") || a.name() == "attn_mask" || weights;
+    const bool holds_numbers = (takes(Step::PlaceByPlace) && a.name() == "scalars") || a.name() == "attn_mask" || weights;
     arguments.push_back({slot_of(a), is_written(schema, a), is_statistic(a), holds_numbers, says_where(a.name()), a.name()});
     writes |= arguments.back().written && arguments.back().slot == Slot::Tensor;
   }
+  if (takes(Step::CastOut)) functional = find_functional(schema);
 }
 
 bool Plan::makes_view(const c10::FunctionSchema& schema) {
@@ -172,7 +163,7 @@ bool is_recorded(const Plan& plan, const torch::jit::Stack& stack) {
 }
 
 bool is_composed(const Plan& plan, const torch::jit::Stack& stack) {
-  if (!plan.has(fact::RoundsOnce)) return false;
+  if (!plan.takes(Step::Composed)) return false;
   const FormatEntry* entry = nullptr;
   bool several = false, nothing = false; // of which stock's code makes zeros in the container's type
   const size_t base = stack.size() - plan.arguments.size();

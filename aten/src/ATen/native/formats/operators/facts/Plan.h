@@ -6,21 +6,13 @@
 #include <ATen/core/stack.h>
 #include <ATen/native/formats/operators/facts/NumberPlaces.h>
 #include <ATen/native/formats/operators/facts/OperatorFacts.h>
+#include <ATen/native/formats/operators/boxed/ProductKernels.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace at::formats {
-
-// Where an operator's arguments say which elements it writes.
-enum class Touches : uint8_t {
-  All,
-  Lines,    // (self, dim, index): index_add, index_fill, index_reduce
-  Elements, // (self, index) of the flattened tensor: put
-  Places,   // (self, dim, index) with one index for each element: scatter_add, scatter_reduce, scatter of numbers
-  Indexed,  // (self, indices): index_put
-  Rows,     // (grad, indices, count, padding): embedding_dense_backward, whose other rows are 0
-};
 
 // Whether operands of several floating dtypes promote, as in arithmetic, or are an error; see OperandRules.h.
 // FloatingOneDtype: beside integers that are indices, or masks.
@@ -28,9 +20,6 @@ enum class OperandRule : uint8_t { Any, OneDtype, FloatingOneDtype, Normalisatio
 
 // How a call's operands become stock tensors. Recorded: by casts that autograd sees.
 enum class Casts : uint8_t { Plain, Recorded };
-
-// The accumulation policy says how.
-inline constexpr uint64_t kAddsProducts = fact::Products | fact::FusedProducts;
 
 class Plan {
  public:
@@ -49,18 +38,19 @@ class Plan {
   bool takes_tensor() const;
   // Whether a call writes to an argument.
   bool writes_to(size_t argument, const torch::jit::Stack& stack, size_t base) const;
-  bool has(uint64_t fact) const { return (facts & fact) != 0; }
+  bool has(fact::Set any) const { return facts.has_any(any); }
+  bool takes(Step step) const { return route.has(step); }
+  // Whether products or values are added up: the accumulation policy says how.
+  bool adds_products() const { return takes(Step::PolicyProducts) || takes(Step::RefusePolicy); }
 
   std::string name;
   std::string base; // without "aten::" and the underscore of what works in place
-  Way way;
-  uint64_t facts;
+  Route route; // of the row: Steps.h compiles it for one schema
+  fact::Set facts;
   std::vector<Argument> arguments;
   OperandRule rule;
-  Touches touches;
   bool by_casts; // not in place
   bool selects;  // every result is one of the inputs' values: nothing is rounded
-  bool moves;    // elements only, whatever the arguments are
   bool writes;   // to a tensor, not counting lists of them
   int accumulate; // the place of a flag of that name, which undoes `selects`; or -1
   int reduce;      // the place of a text of that name, of which "amax" and the like select; or -1
@@ -74,6 +64,12 @@ class Plan {
   int smoothing;   // the place of cross entropy's label_smoothing, or -1
   int limits;      // the place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1
   std::vector<NumberPlace> numbers; // see NumberPlaces.h
+  const ProductKernels* products;   // of the row, or nullptr
+  ProductKernel product;            // of those the one for this schema, or nullptr
+  std::optional<c10::OperatorHandle> functional; // of the step CastOut: the operator whose result out= gets
+
+ private:
+  Plan(const c10::FunctionSchema& schema, const OperatorFacts& row);
 };
 
 // Whether it takes a tensor to write to, beside the first operand: out=.
@@ -115,8 +111,8 @@ bool any_of_ours(const Plan& plan, const torch::jit::Stack& stack);
 bool has_complex_number(const Plan& plan, const torch::jit::Stack& stack);
 bool is_recorded(const Plan& plan, const torch::jit::Stack& stack);
 
-// Whether a call of an operator with RoundsOnce runs by single operators all the same, each rounded: under an accumulation policy of steps of our
-// own; where operands are of several dtypes, which promote there or raise; and cross entropy of class indices without smoothing, whose logarithms
+// Whether a call of an operator with the step Composed runs by single operators all the same, each rounded: under an accumulation policy of steps of
+// our own; where operands are of several dtypes, which promote there or raise; and cross entropy of class indices without smoothing, whose logarithms
 // are rounded as log_softmax's are.
 bool is_composed(const Plan& plan, const torch::jit::Stack& stack);
 void run_composed(const c10::OperatorHandle& op, torch::jit::Stack* stack);

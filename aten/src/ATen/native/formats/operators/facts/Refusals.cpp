@@ -75,7 +75,7 @@ void register_refusals() {
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.getNamespace().value_or("") != "aten" || !dispatcher.findSchema(name)) continue;
     const OperatorFacts& row = operator_facts(name.name, name.overload_name);
-    if (row.way != Way::Refused) continue;
+    if (!row.route.has(Step::Refused)) continue;
     register_below_autograd(name, [&] { return refusal(row.detail); });
     autograd->impl(dispatch_name(name).c_str(), refusal(row.detail));
   }

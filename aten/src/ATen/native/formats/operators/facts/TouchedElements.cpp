@@ -97,7 +97,7 @@ Tensor target_of(const TouchedCall& call, const Tensor& self) {
   return call.writes() ? codes : codes.clone();
 }
 
-bool run_on_lines(TouchedCall& call, const Tensor& self) {
+bool run_index_lines(TouchedCall& call, const Tensor& self) {
   const FormatEntry& entry = entry_of(self);
   if (!call[1].isInt() || self.dim() == 0) return false;
   const int64_t asked = call[1].toInt();
@@ -119,7 +119,7 @@ bool run_on_lines(TouchedCall& call, const Tensor& self) {
 }
 
 // Elements of the flattened tensor: `index` replaced by the argument at `place`.
-bool run_on_elements(TouchedCall& call, const Tensor& self, const Tensor& flat, size_t place) {
+bool run_flat(TouchedCall& call, const Tensor& self, const Tensor& flat, size_t place) {
   const FormatEntry& entry = entry_of(self);
   const Distinct where = distinct(flat);
   call[0] = format_alias(bits_alias(self).take(where.unique), entry);
@@ -135,7 +135,7 @@ bool run_put(TouchedCall& call, const Tensor& self) {
   const Tensor index = call.tensor(1);
   if (!is_index(index) || call.tensor(2).numel() != index.numel() || !pays(index.numel(), self.numel(), self)) return false;
   const auto at = within(index, self.numel(), /*wraps=*/true);
-  return at && run_on_elements(call, self, *at, 1);
+  return at && run_flat(call, self, *at, 1);
 }
 
 bool run_scatter(TouchedCall& call, const Tensor& self) {
@@ -164,7 +164,7 @@ bool run_scatter(TouchedCall& call, const Tensor& self) {
   }
   call[1] = int64_t{0};
   if (source.defined()) call[3] = source.reshape({-1});
-  return run_on_elements(call, self, flat.reshape({-1}), 2);
+  return run_flat(call, self, flat.reshape({-1}), 2);
 }
 
 // index_put: what its indices mean, one tensor for each dimension that has one.
@@ -270,8 +270,7 @@ bool run_embedding_backward(TouchedCall& call, const Tensor& grad) {
   return call.finish(codes, grad, entry);
 }
 
-} // namespace
-
+template <bool (*run)(TouchedCall& call, const Tensor& self)>
 bool run_on_touched(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
   const size_t base = stack->size() - plan.arguments.size();
   const c10::IValue& first = (*stack)[base];
@@ -286,14 +285,25 @@ bool run_on_touched(const c10::OperatorHandle& op, const Plan& plan, Stack* stac
   if (!apart) return false;
   const at::AutoDispatchBelowADInplaceOrView guard;
   TouchedCall call(op, plan, stack);
-  switch (plan.touches) {
-    case Touches::Lines: return run_on_lines(call, self);
-    case Touches::Elements: return run_put(call, self);
-    case Touches::Places: return run_scatter(call, self);
-    case Touches::Indexed: return run_index_put(call, self);
-    case Touches::Rows: return run_embedding_backward(call, self);
-    default: return false;
-  }
+  return run(call, self);
+}
+
+} // namespace
+
+bool run_on_lines(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
+  return run_on_touched<&run_index_lines>(op, plan, stack);
+}
+bool run_on_elements(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
+  return run_on_touched<&run_put>(op, plan, stack);
+}
+bool run_on_places(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
+  return run_on_touched<&run_scatter>(op, plan, stack);
+}
+bool run_on_indexed(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
+  return run_on_touched<&run_index_put>(op, plan, stack);
+}
+bool run_on_rows(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
+  return run_on_touched<&run_embedding_backward>(op, plan, stack);
 }
 
 } // namespace at::formats

@@ -9,8 +9,8 @@
 #include <ATen/functorch/PlumbingHelper.h>
 #include <ATen/native/formats/sums/Contractions.h>
 #include <ATen/native/formats/operators/boxed/BoxedCall.h>
-#include <ATen/native/formats/operators/boxed/DotOperators.h>
 #include <ATen/native/formats/operators/facts/OperandRules.h>
+#include <ATen/native/formats/operators/boxed/Steps.h>
 #include <ATen/native/formats/operators/boxed/StockFormula.h>
 #include <ATen/native/formats/operators/vmap/VmapSums.h>
 #include <ATen/ops/addmm_ops.h>
@@ -57,20 +57,22 @@ class FrontKernel : public c10::OperatorKernel {
 // Operands are cast to the compute type and results back, by casts that are batched and differentiated in their turn.
 class ByCastsUnderVmap : public FrontKernel {
  public:
-  using FrontKernel::FrontKernel;
+  explicit ByCastsUnderVmap(const c10::OperatorHandle& op) : FrontKernel(op), steps_(compile_recorded_steps(plan_)) {}
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
     if (is_composed(plan_, *stack)) { // where torch.func sees each of its operators first
       const CompositeGuard stock_code;
       return run_composed(op, stack);
     }
-    if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return;
-    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
+    if (run_steps(steps_, op, plan_, stack)) return;
     if (!plan_.numbers.empty()) exchange_numbers(plan_.numbers, plan_.arguments.size(), stack);
     const BoxedCall call(plan_, stack, Casts::Recorded);
     op.callBoxed(stack);
     call.finish(op.schema().returns().size(), stack);
   }
+
+ private:
+  RunSteps steps_;
 };
 
 // addr under a policy with kernels of its own is the product of a column and a row, which has a rule under vmap.
@@ -136,7 +138,7 @@ class PairsUnderVmap final : public FrontKernel {
  public:
   // sibling: the same operator on a tensor and a number, where there is one. A number from Python stays exact there.
   PairsUnderVmap(const c10::OperatorHandle& op, std::optional<c10::OperatorHandle> sibling) : FrontKernel(op), sibling_(std::move(sibling)) {
-    plan_.facts |= fact::Elementary; // for its float64
+    plan_.facts = plan_.facts | fact::InFloat64;
   }
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     const size_t base = stack->size() - plan_.arguments.size();
@@ -214,16 +216,16 @@ static std::optional<c10::OperatorHandle> sibling_of(const c10::OperatorHandle& 
 
 static std::unique_ptr<FrontKernel> front_kernel(const c10::OperatorHandle& op) {
   const auto& [base, overload] = op.operator_name();
-  const uint64_t facts = operator_facts(base, overload).facts;
-  if (facts & fact::VmapDropout) return std::make_unique<DropoutByCasts>(op);
+  const fact::Set facts = operator_facts(base, overload).facts;
+  if (facts.has_any(fact::VmapDropout)) return std::make_unique<DropoutByCasts>(op);
   if (op.hasKernelForDispatchKey(kFront)) return nullptr;
   if (base == "aten::addr") return std::make_unique<AddrUnderVmap>(op);
-  if (facts & fact::VmapTo) return std::make_unique<ToUnderVmap>(op);
-  if (facts & fact::VmapWhere) return std::make_unique<WhereUnderVmap>(op);
+  if (facts.has_any(fact::VmapTo)) return std::make_unique<ToUnderVmap>(op);
+  if (facts.has_any(fact::VmapWhere)) return std::make_unique<WhereUnderVmap>(op);
   const bool pair = overload.empty() || overload == "Tensor" || overload == "Tensor_Tensor" || overload == "Tensor_mode";
-  if ((facts & fact::VmapPairs) && pair) return std::make_unique<PairsUnderVmap>(op, sibling_of(op));
-  const bool composite = (facts & fact::ByCasts) && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-  return (facts & fact::VmapByCasts) || composite ? std::make_unique<ByCastsUnderVmap>(op) : nullptr;
+  if (facts.has_any(fact::VmapPairs) && pair) return std::make_unique<PairsUnderVmap>(op, sibling_of(op));
+  const bool composite = facts.has_any(fact::ByCasts) && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  return facts.has_any(fact::VmapByCasts) || composite ? std::make_unique<ByCastsUnderVmap>(op) : nullptr;
 }
 
 // Batch normalisation is neither, though it writes its statistics.

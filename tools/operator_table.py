@@ -137,14 +137,14 @@ def shorten(reason: str, dtype: str, length: int = 200) -> str:
     return reason if len(reason) <= length else reason[: length - 3] + "..."
 
 
-def ways(ops) -> dict[str, str]:
-    """The way that each entry's operator of ATen takes, by the package's table of operators. Without a row there: `boxed` where it has the boxed
-    kernel, `view` where stock's view suffices, else `composite`, as functions written in Python are."""
+def find_routes(ops) -> dict[str, list[str]]:
+    """The steps of each entry's operator of ATen, by the package's table of operators. Without a row there: `Boxed` where it has the boxed
+    kernel, `View` where the stock view suffices, else `Composite`, as functions written in Python are."""
     import torch
 
     from torch_dtypes import _C
 
-    rows = {name: way for name, way, _, _ in _C.operator_facts()}
+    rows = {name: steps for name, steps, _, _ in _C.operator_facts()}
     families = [name for name in rows if name.endswith("*")]
     operators = collections.defaultdict(list)
     for full in torch._C._dispatch_get_all_op_names():
@@ -154,24 +154,32 @@ def ways(ops) -> dict[str, str]:
         schemas = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
         return any(r.alias_info is not None and not r.alias_info.is_write for s in schemas for r in s.returns)
 
-    def way(name: str) -> str:
+    def route(name: str) -> list[str]:
         row = next((f for f in families if name.startswith(f[:-1])), name)
         if row in rows:
             return rows[row]
         if is_view(name):
-            return "view"
+            return ["View"]
         boxed = any(torch._C._dispatch_has_kernel_for_dispatch_key(full, "PrivateUse2") for full in operators[name])
-        return "boxed" if boxed else "composite"
+        return ["Boxed"] if boxed else ["Composite"]
 
-    return {op.full_name: way(op.aten_name or op.name) for op in ops}
+    return {op.full_name: route(op.aten_name or op.name) for op in ops}
+
+
+def describe_steps(routes: dict[str, list[str]]) -> str:
+    """The table of steps, in the order of their list: what each does, and how many entries' routes have it."""
+    from torch_dtypes import _C
+
+    counted = collections.Counter(step for route in routes.values() for step in route)
+    rows = [f"| `{name}` | {sentence} | {counted[name]} |" for group, name, sentence in _C.operator_words() if group == "Step" and counted[name]]
+    return "\n".join(["| step | what it does | entries |", "|---|---|---|", *rows])
 
 
 def document(names: list[str], results: dict, options, known) -> str:
     import torch
     from torch.testing._internal.common_methods_invocations import op_db
 
-    kernels = ways(op_db)
-    counted = collections.Counter(kernels.values())
+    routes = find_routes(op_db)
 
     notes: dict[str, int] = {}
 
@@ -186,7 +194,8 @@ def document(names: list[str], results: dict, options, known) -> str:
         found = [note(name, dtype, kind, o) for dtype, kinds in results[name].items() for kind, o in kinds.items()]
         numbers = ", ".join(str(n) for n in sorted({n for n in found if n}))
         samples = max(o["samples"] for kinds in results[name].values() for o in kinds.values())
-        rows.append(f"| `{name}` | {kernels[name]} | " + " | ".join(cell(results[name], kind) for kind in KINDS) + f" | {samples} | {numbers} |")
+        cells = [f"`{name}`", ", ".join(routes[name]), *(cell(results[name], kind) for kind in KINDS), samples, numbers]
+        rows.append(f"| {' | '.join(map(str, cells))} |")
     totals = [
         f"| `{dtype}` | " + " | ".join(share([results[name][dtype][kind] for name in names]) for kind in KINDS) + " |" for dtype in options.dtype
     ]
@@ -200,26 +209,22 @@ our dtypes by
 
     {command}
 
-*pass*: all samples give results in the dtype (bool, integer and fixed results in
-theirs), with the sizes and, for views, the strides of stock PyTorch, and values within
-the bound that `test/conformance/bounds.py` states: correctly rounded operators bit for
-bit, other single kernels within float32's own error, operators of several kernels and
-gradients within the loss by rounding between the kernels. *refused*: an error that says
-why. *-*: nothing to run (integers or complex numbers only, not differentiable, no
-in-place or out= variant, no wrong input in the database). Wrong input must raise. *way*,
-by the package's table of operators: `own`, a kernel of this package; `codes`, the stock
-kernel moves codes; `view`; `boxed`, tensors are decoded whole, the stock kernel runs on
-the exact values, and its results are rounded (so are the tables made, by which large
-tensors get their elementary functions); `whole`, the same where stock has composite code;
-`composite` and `checked`, stock's composite code over other operators; `loop`, over the
-tensors of a list; `refused`.
-{", ".join(f"{way}: {count}" for way, count in sorted(counted.items()))}.
+*pass*: all samples give results in the dtype (bool, integer and fixed results in theirs), with the sizes and, for views, the strides of
+stock PyTorch, and values within the bound that `test/conformance/bounds.py` states: correctly rounded operators bit for bit, other
+single kernels within float32's own error, operators of several kernels and gradients within the loss by rounding between the kernels.
+*refused*: an error that says why. *-*: nothing to run (integers or complex numbers only, not differentiable, no in-place or out= variant,
+no wrong input in the database). Wrong input must raise.
+
+*route*: the steps of the operator's row in the package's table of operators, in order. A call takes them until one has done its work. Each
+variant (in place, `out=`) leaves out the steps that its schema rules out.
+
+{describe_steps(routes)}
 
 | dtype | {" | ".join(KINDS.values())} |
 |---|{"---|" * len(KINDS)}
 """
     columns = " | ".join(KINDS.values())
-    table = f"\n## Entries\n\nSamples: the most that one of the columns ran.\n\n| entry | way | {columns} | samples | notes |\n|---|"
+    table = f"\n## Entries\n\nSamples: the most that one of the columns ran.\n\n| entry | route | {columns} | samples | notes |\n|---|"
     table += "---|" * (len(KINDS) + 3) + "\n"
     listed = "\n## Notes\n\n" + "".join(f"{number}. {reason}\n" for reason, number in notes.items()) if notes else ""
     return wrap_prose(head + "\n".join(totals) + "\n" + table + "\n".join(rows) + "\n" + listed)

@@ -197,10 +197,10 @@ bool run_on_tensor_cores(const c10::OperatorHandle& /*op*/, const Plan& plan, St
   const Accumulation policy = accumulation_of(*entry);
   if (policy.kind != Accumulation::Kind::Machine) return false;
   const Sums sums{*entry, policy};
-  const auto& [kernel, along_dims, on_cores, factors, dims, differentiable] = *plan.products;
-  if (!tensor_cores::serve(sums, arguments[factors].toTensor(), arguments[factors + 1].toTensor(), dims)) return false;
+  const ProductKernels& p = *plan.products;
+  if (!tensor_cores::serve(sums, arguments[p.factors].toTensor(), arguments[p.factors + 1].toTensor(), p.factor_dims)) return false;
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return finish(plan, stack, base, on_cores(sums, arguments, plan.arguments.size()));
+  return finish(plan, stack, base, p.on_cores(sums, arguments, plan.arguments.size()));
 }
 
 } // namespace at::formats

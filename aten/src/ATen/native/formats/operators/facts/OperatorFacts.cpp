@@ -8,7 +8,12 @@
 namespace at::formats {
 namespace {
 
-using namespace fact;
+using enum fact::Value;
+using enum fact::Operand;
+using enum fact::Write;
+using enum fact::Random;
+using enum fact::Autograd;
+using enum fact::Vmap;
 using enum Step;
 
 constexpr std::string_view kNoSparse = "there are no sparse or other special layouts of number formats";

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def digits():
     """(images, labels) for training and for testing, 8 x 8 pixels."""
     data = load_dataset("digits")
-    return [(F.avg_pool2d(split.pixels.float() / 255, 4).flatten(1), split.labels) for split in (data.train, data.test)]
+    return [(F.avg_pool2d(split.inputs.float() / 255, 4).flatten(1), split.labels) for split in (data.train, data.test)]
 
 
 def network():

@@ -19,7 +19,7 @@ from torch_dtypes import chop
 from torch_dtypes.optim import LowPrecision
 from torch_dtypes.workbench.sweeps.sweeping import go
 from torch_dtypes.workbench.sweeps.train import run_of
-from torch_dtypes.workbench.training import loop, networks, report
+from torch_dtypes.workbench.training import loop, recipes, report
 from torch_dtypes.workbench.training.data import load_dataset
 from torch_dtypes.workbench.training.loop import Config, Training
 from torch_dtypes.workbench.training.models import build_model
@@ -91,7 +91,7 @@ def test_masters_and_states_in_formats(few_digits):
     without = Training(dataclasses.replace(config, master="none"), few_digits, torch.q52, 0, "master")
     without.go()
     assert without.optimizer.state_dict()["low_precision"]["masters"] == {}
-    assert networks.master_of(Config(), torch.posit32es2) is torch.float64
+    assert recipes.master_of(Config(), torch.posit32es2) is torch.float64
 
 
 def test_float32_masters_reach_float32_s_accuracy_in_8_bits():
@@ -120,7 +120,7 @@ def test_resolve():
     assert resolve("int8", "ptq") == torch_dtypes.target("int8")
     with pytest.raises(ValueError, match=r"expected a dtype for --recipe master, .* but got int8: blocks and integers are for"):
         resolve("int8", "master")
-    for recipe in networks.RECIPES:
+    for recipe in recipes.RECIPES:
         with pytest.raises(ValueError, match="got 'q99z'"):
             resolve("q99z", recipe)
 
@@ -226,7 +226,7 @@ PLACES = [("mixed", "weight activation error grad"), ("qat", "weight activation"
 @pytest.mark.parametrize("name", ["q52", "posit8es1", "bfloat16", "int8", "fixed8_8", "mxfp4"])
 def test_rules_of_recipes(name, recipe, places):
     model = build_model("lenet5", 1)
-    rules = networks.rules_of(Config(), resolve(name, recipe), recipe)
+    rules = recipes.rules_of(Config(), resolve(name, recipe), recipe)
     torch_dtypes.quantize_(model, rules, calibrate=[torch.rand(4, 1, 32, 32)])
     rule = torch_dtypes.quantization.layers.state_of(model.features[0]).rule
     assert sorted(rule.places()) == sorted(places.split())
@@ -251,7 +251,7 @@ def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, re
     torch.manual_seed(1)
     model = build_model("lenet5", 1)
     batches = few_digits.train.batch(torch.arange(70))[0].split(32)
-    torch_dtypes.quantize_(model, networks.rules_of(config, number, recipe), calibrate=batches)
+    torch_dtypes.quantize_(model, recipes.rules_of(config, number, recipe), calibrate=batches)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     shuffle = torch.Generator().manual_seed(1)
     for epoch in range(2):
@@ -288,7 +288,7 @@ def test_ptq_is_float32_s_run_tested_after_quantisation(few_digits, tmp_path):
         assert run.epochs[-1].train_loss == float32.epochs[-1].train_loss and run.epochs[-1].test_loss != float32.epochs[-1].test_loss
         batches = few_digits.train.batch(torch.arange(70))[0].split(32)
         model = torch_dtypes.dequantize_(training.model)
-        torch_dtypes.quantize_(model, networks.rules_of(config, cell.number(), "ptq"), calibrate=batches)
+        torch_dtypes.quantize_(model, recipes.rules_of(config, cell.number(), "ptq"), calibrate=batches)
         assert loop.evaluate(model, few_digits.test, torch.float32, DEVICE) == (run.epochs[-1].test_loss, run.epochs[-1].accuracy)
 
 

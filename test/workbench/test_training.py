@@ -7,14 +7,13 @@ from itertools import chain
 import pytest
 import torch
 from torch.nn import functional as F
-from train_command import figures
+from train_command import figures, load_few_digits
 
 from torch_dtypes.workbench.training import data as data_module
-from torch_dtypes.workbench.training import loop, networks, report
+from torch_dtypes.workbench.training import loop, recipes, report
 from torch_dtypes.workbench.training.data import Dataset, Split, load_dataset
-from torch_dtypes.workbench.training.loop import Config, Epoch, Run, evaluate, train
+from torch_dtypes.workbench.training.loop import Config, Epoch, Run, evaluate, resolve_dtype, train
 from torch_dtypes.workbench.training.models import build_model
-from torch_dtypes.workbench.training.networks import resolve_dtype
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -91,6 +90,11 @@ def digits():
     return load_dataset("digits")
 
 
+@pytest.fixture(scope="module")
+def few_digits():
+    return load_few_digits()
+
+
 def test_resolve_dtype(monkeypatch):
     import torch_dtypes
 
@@ -132,7 +136,7 @@ class _Recorder(Split):
 
 def test_all_dtypes_start_alike_and_see_the_same_order(few_digits, monkeypatch):
     starts, orders, optimizers = {}, {}, {}
-    build = networks.build_optimizer
+    build = recipes.build_optimizer
     for dtype in (torch.float32, torch.bfloat16):
 
         def spy(config, parameters, dtype=dtype):
@@ -141,8 +145,8 @@ def test_all_dtypes_start_alike_and_see_the_same_order(few_digits, monkeypatch):
             optimizers[dtype] = build(config, parameters)
             return optimizers[dtype]
 
-        monkeypatch.setattr(loop, "build_optimizer", spy)
-        recorder = _Recorder(few_digits.train.pixels, few_digits.train.labels)
+        monkeypatch.setattr(recipes, "build_optimizer", spy)
+        recorder = _Recorder(few_digits.train.inputs, few_digits.train.labels)
         object.__setattr__(recorder, "seen", orders.setdefault(dtype, []))
         train(Config(epochs=2), Dataset("digits", recorder, few_digits.test), dtype, 1)
 
@@ -178,7 +182,7 @@ def test_build_optimizer():
     weights = [torch.zeros(1, requires_grad=True)]
 
     def settings(**options):
-        optimizer = networks.build_optimizer(Config(**options), weights)
+        optimizer = loop.build_optimizer(Config(**options), weights)
         return type(optimizer), optimizer.defaults["lr"], optimizer.defaults.get("momentum")
 
     assert settings() == (torch.optim.Adam, 0.001, None)

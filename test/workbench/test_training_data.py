@@ -25,14 +25,14 @@ def test_digits_is_deterministic_and_enlarged():
     first, second = load_dataset("digits"), load_dataset("digits")
     assert first.channels == 1
     assert (len(first.train), len(first.test)) == (1437, 360)
-    assert first.train.pixels.shape == (1437, 1, 32, 32)
-    assert torch.equal(first.train.pixels, second.train.pixels)
+    assert first.train.inputs.shape == (1437, 1, 32, 32)
+    assert torch.equal(first.train.inputs, second.train.inputs)
     assert torch.equal(first.test.labels, second.test.labels)
     assert first.test.labels.bincount(minlength=10).min() >= 20  # every class is tested
     # Every image of the source is in exactly one split: a bilinear corner is the source's corner.
     source = load_digits()
     order = np.random.RandomState(0).permutation(1797)
-    pixels = torch.cat([first.train.pixels, first.test.pixels])
+    pixels = torch.cat([first.train.inputs, first.test.inputs])
     labels = torch.cat([first.train.labels, first.test.labels])
     assert labels.tolist() == source.target[order].tolist()
     corners = np.rint(source.images[order][:, ::7, ::7] * 255 / 16)
@@ -72,7 +72,7 @@ def test_idx_data_sets(tmp_path, name, folder, suffix):
     data = load_dataset(name, tmp_path)
     for split, (images, labels) in ((data.train, arrays["train"]), (data.test, arrays["t10k"])):
         padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))
-        assert split.pixels[:, 0].tolist() == padded.tolist()
+        assert split.inputs[:, 0].tolist() == padded.tolist()
         assert split.labels.tolist() == labels.tolist()
 
 
@@ -159,7 +159,7 @@ def test_cifar10(tmp_path):
     pixels, labels = write_cifar(tmp_path / "cifar-10-batches-py")
     data = load_dataset("cifar10", tmp_path)
     assert data.channels == 3 and (len(data.train), len(data.test)) == (10, 2)
-    both = torch.cat([data.train.pixels, data.test.pixels])
+    both = torch.cat([data.train.inputs, data.test.inputs])
     assert both.flatten(1).tolist() == pixels.tolist()
     assert both[3, 2, 5, 7] == pixels[3, 2 * 1024 + 5 * 32 + 7]  # channel, row, column
     assert data.train.labels.tolist() + data.test.labels.tolist() == labels
@@ -168,7 +168,7 @@ def test_cifar10(tmp_path):
 def test_cifar_batch_in_fortran_order_and_with_text_keys(tmp_path):
     array = np.asfortranarray(np.arange(2 * 3072).reshape(2, 3072) % 251, dtype=np.uint8)
     (tmp_path / "x").write_bytes(pickle.dumps({"labels": [1, 2], "data": array}, protocol=2))
-    assert read_cifar_batch(tmp_path / "x").pixels.flatten(1).tolist() == array.tolist()
+    assert read_cifar_batch(tmp_path / "x").inputs.flatten(1).tolist() == array.tolist()
 
 
 def test_cifar_batch_as_python_2_and_numpy_1_wrote_it(tmp_path):
@@ -181,7 +181,7 @@ def test_cifar_batch_as_python_2_and_numpy_1_wrote_it(tmp_path):
     )
     (tmp_path / "x").write_bytes(raw)
     split = read_cifar_batch(tmp_path / "x")
-    assert split.labels.tolist() == [3] and bytes(split.pixels.flatten().tolist()) == pixels
+    assert split.labels.tolist() == [3] and bytes(split.inputs.flatten().tolist()) == pixels
 
 
 class _Attack:

@@ -3,7 +3,7 @@
 import click
 
 from .report.provenance import command_line
-from .training.options import check_width, folder, named_formats, width_option
+from .training.options import check_width, folder, named_formats, width_option, writing_into
 
 
 @click.command(short_help="Say what number formats are: range, precision, values.")
@@ -27,8 +27,6 @@ def show(formats, values, out, width):
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
     made.print()
     if out:
-        try:
+        with writing_into(out):
             written = made.write(out, command=command_line())
-        except OSError as error:
-            raise click.ClickException(f"cannot write into {out}: {error.strerror}") from error
         click.echo(f"\nwritten: {written[-2]}, {written[-1]} and {len(written) - 2} figures")

@@ -7,14 +7,14 @@ import re
 import statistics
 import time
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 import torch_dtypes
 
-from ..training.networks import resolve_dtype
+from ..training.recipes import resolve_dtype
 
 RATIO = "ratio"
 OVER = "microseconds over"
@@ -172,3 +172,8 @@ def rounds_of(group: Group, rounds: int | None, quick: bool) -> int:
 def name_of(dtype: torch.dtype) -> str:
     """The dtype's name without ``torch.``."""
     return str(dtype).removeprefix("torch.")
+
+
+def named_dtypes(dtypes: Sequence[torch.dtype] | None, names: Sequence[str]) -> dict[str, torch.dtype]:
+    """The dtypes by name; None: those of the names."""
+    return {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, names)}

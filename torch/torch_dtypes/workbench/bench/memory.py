@@ -15,9 +15,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-import torch_dtypes
-
-from .measuring import Group, NotMeasuredError, Row, Sizes, name_of
+from .measuring import Group, NotMeasuredError, Row, Sizes, named_dtypes
 from .training import TITLES
 
 SUMMARY = "Bytes of a model (parameters, buffers) with Adam's state, and the peak of physical memory in a training step, over float32's."
@@ -50,7 +48,7 @@ def _run(model: str, batch_size: str, dtype: str) -> dict[str, int]:
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _DTYPES)}
+    named = named_dtypes(dtypes, _DTYPES)
     result = []
     for model, batch_size in sizes.memory_networks:
         held = [Row(f"held by {TITLES[model]} and Adam", n, "float32", d.itemsize / 4) for n, d in named.items()]

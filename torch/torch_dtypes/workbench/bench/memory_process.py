@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from ..training.networks import resolve_dtype
+from ..training.recipes import resolve_dtype
 from .training import STEP, namespace
 
 

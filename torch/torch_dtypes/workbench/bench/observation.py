@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-import torch_dtypes
-
-from .measuring import Group, Row, Sizes, name_of
+from .measuring import Group, Row, Sizes, named_dtypes
 from .training import STEP, TITLES, namespace
 
 SUMMARY = "A training step with Adam within torch_dtypes.observe, over the same step outside; of float32 against one format and against four."
@@ -18,7 +16,7 @@ _FORMATS = {"one format": "'q43'", "four formats": "['q43', 'q52', 'posit8es1', 
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _DTYPES)}
+    named = named_dtypes(dtypes, _DTYPES)
 
     def group(model: str, batch_size: int) -> Group:
         codes = {"float32": STEP} | dict.fromkeys(named, STEP)

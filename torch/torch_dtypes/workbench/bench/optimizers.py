@@ -8,7 +8,7 @@ import torch
 
 import torch_dtypes
 
-from .measuring import Group, Row, Sizes, name_of
+from .measuring import Group, Row, Sizes, named_dtypes
 
 SUMMARY = (
     "An optimizer's step, by default one pass over weights, gradients and states, over stock float32's with fused=True; "
@@ -25,7 +25,7 @@ _WRAPPED: dict[str, dict] = {
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _DTYPES)}
+    named = named_dtypes(dtypes, _DTYPES)
 
     def group(optimizer: str, elements: int) -> Group:
         def spaces():

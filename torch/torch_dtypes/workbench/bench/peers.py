@@ -16,9 +16,9 @@ from torch import nn
 
 import torch_dtypes
 
-from ..training.loop import Config
 from ..training.models import LeNet5
-from ..training.networks import build_optimizer
+from ..training.recipes import build_optimizer
+from ..training.records import Config
 from .measuring import SPEED_UP, Group, NotMeasuredError, Row, Sizes, name_of
 from .training import STEP, namespace
 

@@ -10,8 +10,8 @@ from torch import nn
 
 import torch_dtypes
 
-from ..training.loop import Config
-from ..training.networks import build_optimizer
+from ..training.recipes import build_optimizer
+from ..training.records import Config
 from . import peers
 from .measuring import SPEED_UP, Group, Row, Sizes
 from .training import STEP, TITLES, namespace

@@ -15,7 +15,7 @@ from ... import _C
 from ..report.folders import write_json
 from ..report.progress import bar_on
 from ..report.provenance import cpu_name
-from ..training.networks import resolve_dtype
+from ..training.recipes import resolve_dtype
 from .measuring import Group, NotMeasuredError, Sizes, compare, rounds_of
 from .suites import DEFAULT_SUITES, SUITES
 

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import torch
 
-import torch_dtypes
-
-from .measuring import Group, Row, Sizes, name_of
+from .measuring import Group, Row, Sizes, named_dtypes
 
 SUMMARY = (
     "Rates against size. Grey is what the machine gives at most: a stock copy_ of as many bytes as the work reads and writes, "
@@ -74,7 +72,7 @@ def _products(n: int, named: dict[str, torch.dtype]) -> Group:
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _DTYPES)}
+    named = named_dtypes(dtypes, _DTYPES)
     elementwise = [_elementwise(operation, size, named) for operation in _BYTES for size in sizes.scaling if _fits(size)]
     return elementwise + [_products(n, named) for n in sizes.scaling_matmul]
 

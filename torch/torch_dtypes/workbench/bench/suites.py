@@ -10,7 +10,7 @@ import torch
 import torch_dtypes
 
 from . import fuzzing, memory, observation, optimizers, peers, quantization, scaling, training
-from .measuring import OVER, RATE, RATIO, Group, Row, Sizes, name_of
+from .measuring import OVER, RATE, RATIO, Group, Row, Sizes, name_of, named_dtypes
 
 _ENCODE = {"q43": 1.2, "q52": 1.2, "e5m5": 1.2, "e5m6": 1.2, "posit16es2": 1.5, "posit8es0": 1.5, "posit8es1": 1.5, "posit8es2": 1.5}
 _TABLES = {"nf4": 1.2, "hif8": 1.2, "e8m0": 1.2, "takum16_linear": 4.0, "e6m9fn_normal": 4.0}  # e6m9fn_normal: DLFloat16
@@ -60,7 +60,7 @@ def _casts(sizes: Sizes, names: list[str], drawn_too: Sequence[str]) -> list[Gro
 
 
 def arithmetic(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _TWO)}
+    named = named_dtypes(dtypes, _TWO)
 
     def operands():
         a, b = torch.randn(sizes.elements), torch.randn(sizes.elements)
@@ -92,7 +92,7 @@ def functions(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]
 
 
 def matmul(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _TWO)}
+    named = named_dtypes(dtypes, _TWO)
 
     def group(n: int, policy: str, what: str, measure: str, limit: float, rounds: int) -> Group:
         def operands():
@@ -112,7 +112,7 @@ def matmul(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
 
 def overhead(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _TWO)}
+    named = named_dtypes(dtypes, _TWO)
 
     def operands():
         for d in named.values():  # whose tables of functions are made by a call of many elements, or in the course of many small calls

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-import torch_dtypes
-
 from ..training.generators import forked_generators
-from ..training.loop import Config
 from ..training.models import build_model
-from ..training.networks import build_optimizer
-from .measuring import Group, Row, Sizes, name_of
+from ..training.recipes import build_optimizer
+from ..training.records import Config
+from .measuring import Group, Row, Sizes, named_dtypes
 
 TITLES = {"lenet5": "LeNet-5", "alexnet": "AlexNet", "resnet18": "ResNet-18"}
 STEP = "optimizer.zero_grad(); cross_entropy(model(images), labels).backward(); optimizer.step()"
@@ -33,7 +31,7 @@ def namespace(model: str, batch_size: int, dtype: torch.dtype) -> dict:
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _DTYPES)}
+    named = named_dtypes(dtypes, _DTYPES)
 
     def group(model: str, batch_size: int) -> Group:
         def spaces():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from ..report.colours import colours
-from ..report.drawing import DASHES, new_figure
+from ..report.drawing import DASHES, label_binades, new_figure
 from .card import Card
 
 _LINE_BITS = 8
@@ -36,20 +36,13 @@ def precision_figure(cards: Sequence[Card], width: str = "page"):
             style = {"linewidth": 1.8 if width == "page" else 1.1, "linestyle": DASHES[i // 6 % 4]}
             axes.stairs(bits.tolist(), edges, baseline=0, color=colour[c.name], label=c.name, **style)
         axes.set(xlabel="magnitude", ylabel="significant bits", ylim=(0, (most or 1) * 1.12))
-        axes.xaxis.set_major_locator(_binades(axes))
-        axes.xaxis.set_major_formatter(lambda e, _: rf"$2^{{{e:.0f}}}$")
+        label_binades(axes, 9)
         axes.grid()
         digits = axes.secondary_yaxis("right", functions=(lambda b: b * math.log10(2), lambda d: d / math.log10(2)))
         digits.set_ylabel("decimal digits")
         if any(len(c.exponents()) for c in cards):
             axes.legend(ncols=min(len(cards), 5 if width == "page" else 3), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small")
     return figure
-
-
-def _binades(axes):
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(nbins=9, integer=True, steps=[1, 2, 4, 5, 8, 10])
 
 
 def number_line_figure(cards: Sequence[Card], width: str = "page"):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..cards.card import Card, card
 from ..report.colours import GREY, colours
-from ..report.drawing import new_figure
+from ..report.drawing import label_binades, new_figure
 from .counts import PASSES, RoundingCounts
 
 _DRAWN = ("forward", "backward", "gradients", "updates")
@@ -122,20 +122,13 @@ def exponent_figure(rows: Sequence[RoundingCounts], name: str, passes: Sequence[
                     axes.text(at, base + 0.9, text, ha=side, va="top", fontsize=size, color=_LOST)
             axes.set_title(where, **({"fontsize": "small"} if small else {}))
             axes.set_xlim(low, high)
-            axes.xaxis.set_major_locator(_binades(len(wanted), small))
-            axes.xaxis.set_major_formatter(lambda e, _: rf"$2^{{{e:.0f}}}$")
+            label_binades(axes, max(2, (7 if small else 16) // len(wanted)))
             axes.spines["left"].set_visible(False)
             axes.tick_params(axis="y", length=0)
         grid[0].set_ylim(-0.02, len(layers))
         grid[0].set_yticks([len(layers) - 1 - i + 0.4 for i in range(len(layers))], [_label(layer, 14 if small else 22) for layer in layers])
         figure.supxlabel(_legend(c), fontsize="x-small" if small else "small", color=GREY)
     return figure
-
-
-def _binades(columns: int, small: bool):
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(nbins=max(2, (7 if small else 16) // columns), integer=True, steps=[1, 2, 4, 5, 8, 10])
 
 
 def _legend(c: Card) -> str:

@@ -50,6 +50,15 @@ def new_figure(width: str = "page", height: float = 4.2) -> Iterator:
         figure.draw_without_rendering()  # ticks are made here, and take their type from the style
 
 
+def label_binades(axes, most: int) -> None:
+    """Labels an axis of exponents with at most so many powers of two."""
+    from matplotlib.ticker import MaxNLocator
+
+    locator = MaxNLocator(nbins=most, integer=True, steps=[1, 2, 4, 5, 8, 10])
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(lambda e, _: rf"$2^{{{e:.0f}}}$")
+
+
 def save(figure, folder: Path, name: str) -> list[Path]:
     """Writes a figure as PNG, SVG and PDF into a folder that is there, and returns the paths."""
     import matplotlib

@@ -58,6 +58,13 @@ def bar_on(console: Console) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not is_seen(console))
 
 
+def plain_console(**options) -> Console:
+    """A console for lines of text: nothing is wrapped, highlighted or read as markup."""
+    from rich.console import Console
+
+    return Console(soft_wrap=True, markup=False, emoji=False, highlight=False, **options)
+
+
 def is_seen(console: Console) -> bool:
     """Whether somebody looks at it: a bar in a file is noise."""
     return console.is_terminal or console.is_jupyter
@@ -80,9 +87,7 @@ def console_of(progress: bool | None, otherwise: bool = True) -> Console | None:
         if progress is None:
             return None
         raise ModuleNotFoundError("progress=True needs rich, which is not installed: pip install 'torch-dtypes[train]'")
-    from rich.console import Console
-
-    console = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
+    console = plain_console(stderr=True)
     return console if progress or is_seen(console) else None
 
 

@@ -9,7 +9,7 @@ from ...quantization.convert import quantize_
 from ..report.progress import Shown
 from ..training import options as check
 from ..training.generators import forked_generators
-from ..training.networks import CALIBRATION_IMAGES
+from ..training.recipes import CALIBRATION_IMAGES
 from ..training.sources import build_network, check_network
 from ..variability.command import run_study, trained_network
 from ..variability.programs import test_batches
@@ -20,28 +20,20 @@ from .results import Settings
 from .study import METRICS, Study
 
 
-def _formats(ctx, param, values):
-    values = check.named_formats(ctx, param, values)
-    try:
-        targets_of(values)
-    except (TypeError, ValueError) as error:
-        raise click.BadParameter(str(error)) from error
-    return values
-
-
-def _budgets(ctx, param, values):
-    for value in values:
-        check.positive(ctx, param, value)
-    return tuple(dict.fromkeys(values))
+@check.callback
+def _formats(values):
+    names = tuple(map(check.named, values))
+    targets_of(names)
+    return names
 
 
 @click.command(short_help="Round a network layer by layer: which formats each bears, and which mixture fits a budget of bits.")
 @check.source_options()
-@click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the training data, where the network is trained.")
+@check.epochs_option
 @check.optimizer_options
 @click.option("--format", "formats", multiple=True, required=True, metavar="NAME", callback=_formats,
               help="What layers are rounded to: q43, 'posit<12,1>', bf16, mxfp4, int8, ...; repeat for a choice.")  # fmt: skip
-@click.option("--bits", type=float, multiple=True, callback=_budgets, metavar="NUMBER",
+@click.option("--bits", type=float, multiple=True, callback=check.positive, metavar="NUMBER",
               help="Find the best mixture of at most so many bits a weight, on average; repeat for several.")  # fmt: skip
 @click.option("--recipe", type=click.Choice(RECIPES), default="ptq", show_default=True,
               help="ptq: weights and the activations that come in, with scales from training images; weights: weights alone.")  # fmt: skip
@@ -51,9 +43,9 @@ def _budgets(ctx, param, values):
               help="Of these alone: a name, a regular expression over names, or a type as nn.Conv2d; repeat for several. Default: all.")  # fmt: skip
 @click.option("--calibrate", type=click.IntRange(1), default=CALIBRATION_IMAGES, show_default=True, metavar="N",
               help="Training images for the scales of integers.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of weights, order of data and rounding.")
+@check.seed_option
 @check.device_option
-@click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
+@check.threads_option
 @click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write page, tables (CSV, JSON), figures and rules into DIR.")
 def sensitivity(**options):
     """Round one layer of a network at a time, and say which formats each bears.
@@ -118,7 +110,7 @@ def _run(options, layers, config, data):
         calibrate, batches = images.to(config.device).split(config.batch_size), test_batches(data.test, config)
         found = Study(network, batches, settings, targets, layers, calibrate=calibrate, shown=Shown(False, stage)).go()
         found.title = f"Sensitivity of {config.model} on {data.name} to formats"
-        for bits in options["bits"]:
+        for bits in dict.fromkeys(options["bits"]):
             found.choose(bits=bits)
         if options["out"]:
             found.trade_off()

@@ -18,7 +18,7 @@ from ...quantization.places import LayerRule, Place
 from ...quantization.rules import choose
 from ...targets.blocks import BlockFormat
 from ...targets.lookup import Target, target
-from ..training.networks import rules_of
+from ..training.recipes import rules_of
 from ..training.records import Config
 
 RECIPES = ("ptq", "weights")

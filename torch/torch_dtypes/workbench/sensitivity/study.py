@@ -18,8 +18,8 @@ from ...quantization.convert import quantize_
 from ...targets.lookup import Target
 from ..report.progress import OnRun, Shown
 from ..training.generators import forked_generators
-from ..training.networks import CALIBRATION_IMAGES
-from ..variability.batches import Batch, check_metric
+from ..training.recipes import CALIBRATION_IMAGES
+from ..variability.batches import Batch, check_metric, distance
 from ..variability.programs import Inference, Outcome
 from ..variability.study import check_no_block
 from .choosing import Mixture
@@ -151,12 +151,7 @@ class Study:
         """The metric, the lower the better; infinite where it, or the loss, is not finite."""
         metric = self.found.settings.metric
         if metric == "distance":
-            exact = self._exact.output.double()
-            norm, far = exact.norm().item(), (outcome.output.double() - exact).norm().item()
-            if norm:
-                value = far / norm
-            else:
-                value = 0.0 if far == 0 else math.inf
+            value = distance(outcome.output, self._exact.output)
         else:
             value = outcome.metrics["loss"] if metric == "loss" else 100 - outcome.metrics["accuracy"]
         return value if math.isfinite(value) and math.isfinite(outcome.metrics["loss"]) else math.inf
@@ -241,8 +236,7 @@ def sensitivity(
 
     Example::
 
-        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
-        >>> data = [(torch.randn(16, 4), torch.randint(2, (16,)))]
+        >>> model, data = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), [(torch.randn(16, 4), torch.randint(2, (16,)))]
         >>> found = torch_dtypes.sensitivity(model, data, ["q43", "e5m7"])
         >>> found.choose(bits=8).formats
         {'0': 'q43', '2': 'q43'}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -13,46 +13,30 @@ import torch
 from ...formats.dtypes import dtype as dtype_of
 from ...formats.tables.making import content_of
 from ...targets.lookup import FormatTarget, Target, target
+from ..training import records
 from ..training.data import Dataset, load_dataset
-from ..training.networks import AFTER, QUANTIZING, THROUGHOUT
-from ..training.recipes import RulesFile
+from ..training.recipes import AFTER, QUANTIZING, THROUGHOUT, RulesFile
 from ..training.records import Config
 from ..training.sources import own_data
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the cells of one sweep have in common; the words are those of ``training.records.Config`` and ``load_dataset``.
+@dataclass(frozen=True, kw_only=True)
+class Settings(records.Settings):
+    """What the cells of one sweep have in common.
 
     Attributes:
-        weights_digest: SHA-256 of the file of weights, so that other weights are another cell.
+        weights_digest, rules_digest: SHA-256 of these files: another file is another cell.
         data_dir: the folder of the data sets' files as an absolute path, None where no set is read from files.
         threads: of each cell.
-        device: ``cpu`` or ``cuda``, whose sums may differ in the last place.
-        rules: of the recipes that quantise layers: the path of a YAML file of rules, or None. rules_digest: as that of weights.
         observe: formats, as ``Observed`` takes them, where rounding is counted in the last epoch, or None.
     """
 
-    epochs: int = 7
-    batch_size: int = 32
-    optimizer: str = "adam"
-    lr: float | None = None
-    momentum: float = 0.0
-    eps: float | None = None
-    schedule: str = "constant"
-    loss_scale: float | str | None = None
-    master: str = "float32"
-    state: str | None = None
-    weights: str | None = None
     weights_digest: str | None = None
     data_dir: str | None = None
     train_samples: int | None = None
     test_samples: int | None = None
     threads: int = 1
-    device: str = "cpu"
-    rules: str | None = None
     rules_digest: str | None = None
-    loss_dtype: str = "network"
     observe: tuple[str, ...] | None = None
 
 
@@ -69,7 +53,7 @@ class Cell:
         format: as the user spelt it.
         rounding: one of ``ROUNDING_MODES``.
         accumulate: a policy of ``torch_dtypes.accumulate``, by its name.
-        recipe: one of ``training.networks.RECIPES``.
+        recipe: one of ``training.recipes.RECIPES``.
         seed: for initial weights, the order of the images, and rounding at random.
     """
 
@@ -189,11 +173,9 @@ class Cell:
 
     def config(self) -> Config:
         """The training's."""
-        s = self.settings
-        return Config(
-            self.model, s.epochs, s.batch_size, s.optimizer, s.lr, s.momentum, s.device, s.eps, s.schedule, s.loss_scale, s.master,
-            s.state, s.rules, s.weights, None if self.accumulate == "machine" else self.accumulate, s.loss_dtype,
-        )  # fmt: skip
+        policy = None if self.accumulate == "machine" else self.accumulate
+        shared = {f.name: getattr(self.settings, f.name) for f in fields(records.Settings)}
+        return Config(self.model, policy, **shared)
 
     def data(self) -> Dataset:
         """Loads its data.

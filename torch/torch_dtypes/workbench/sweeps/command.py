@@ -3,45 +3,27 @@
 import sys
 
 import click
-from rich.console import Console
 
-from ...formats.arguments import mode_written
 from ...targets.lookup import target
 from ..report.page import print_rows
+from ..report.progress import plain_console
 from ..report.provenance import command_line
 from ..training import options as check
 from ..training.combinations import Misfit
-from ..training.networks import RECIPES
+from ..training.recipes import RECIPES
 from . import grid
 from .display import Display
 from .files import place, read_config
 from .store import Store
 from .sweeping import Sweep, go
 
-_SHARED = ("eps", "schedule", "loss_scale", "master", "state")  # train's options, too
 
-
-def _rounding(ctx, param, values):
-    try:
-        return tuple(mode_written(value) for value in values)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def _formats(ctx, param, values):
-    values = check.named_formats(ctx, param, values)
-    for value in values:
-        try:
-            target(value)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-    return values
-
-
-def _policies(ctx, param, values):
-    for value in values:
-        check.policy(ctx, param, value)
-    return values
+@check.callback
+def _formats(values):
+    names = tuple(map(check.named, values))
+    for name in names:
+        target(name)
+    return names
 
 
 @click.command(short_help="Try formats, rounding modes, accumulators and recipes, and compare.")
@@ -67,7 +49,7 @@ def _policies(ctx, param, values):
     "roundings",
     multiple=True,
     metavar="MODE",
-    callback=_rounding,
+    callback=check.mode,
     help="nearest_even, up, down, toward_zero, stochastic, ..., or Pychop's number; default: each format's own.",
 )
 @click.option(
@@ -77,7 +59,7 @@ def _policies(ctx, param, values):
     default=("machine",),
     show_default=True,
     metavar="POLICY",
-    callback=_policies,
+    callback=check.policy,
     help="How dot products add up: machine, float32, float64, exact, format, chunked(K), block(TERMS) or a chip such as nvidia-h100; "
     "with options too: format(accumulator=e5m7).",
 )
@@ -119,7 +101,7 @@ def sweep(**options):
     network, data set and seed is trained in float32 as well, for comparison. After an interruption the same command goes on; a cell that is
     defined otherwise is another one.
     """
-    console = Console(soft_wrap=True, markup=False, emoji=False, highlight=False)
+    console = plain_console()
     cells = _cells(options)
     if options["list_only"]:
         return _list(console, cells)
@@ -159,11 +141,10 @@ def _cells(options):
         raise click.UsageError(f"{place(ctx, 'data')}expected --dataset or --data, but got both")
     check.check_files(options)
     datasets = (options["data"],) if options["data"] else options["dataset"]
-    names = (
-        "epochs", "batch_size", "optimizer", "lr", "momentum", "weights", "data_dir", "train_samples", "test_samples", "threads", "device", *_SHARED
-    )  # fmt: skip
+    names = ("data_dir", "train_samples", "test_samples", "threads")
+    shared = check.settings_in(options) | {name: options[name] for name in names}
     try:
-        settings = grid.settings_of(datasets=datasets, **{name: options[name] for name in names})
+        settings = grid.settings_of(datasets=datasets, **shared)
         axes = grid.Axes(
             options["formats"], options["model"], datasets, options["roundings"], options["accumulates"], options["recipes"], options["seeds"]
         )
@@ -184,9 +165,7 @@ def _report(console, cells, guesses, out):
     store = Store(out)
     found = Sweep(cells, {cell.key: result for cell in grid.with_bases(cells) if (result := store.read(cell)) is not None}, guesses)
     found.print(console)
-    try:
+    with check.writing_into(out):
         written = found.write(out, command_line())
-    except OSError as error:
-        raise click.ClickException(f"cannot write into {out}: {error.strerror}") from error
     console.print(f"\nWritten: {', '.join(str(path) for path in written)}")
     return found

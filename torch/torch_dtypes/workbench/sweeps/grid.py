@@ -16,7 +16,7 @@ from ...policies.accumulation import Accumulation
 from ...targets.lookup import target
 from ..training.combinations import Misfit, check_policy, check_settings
 from ..training.data import DATASETS, Dataset
-from ..training.networks import AFTER, RECIPES
+from ..training.recipes import AFTER, RECIPES
 from ..training.sources import check_model, check_network
 from .cells import Cell, Settings, load
 

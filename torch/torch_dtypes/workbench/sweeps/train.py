@@ -8,22 +8,21 @@ from pathlib import Path
 
 import click
 import torch
-from rich.console import Console
 
 from ...formats.dtypes import is_format_dtype
 from ...formats.tables.making import content_of
 from ...policies.accumulation import accumulation_block
 from ...targets.lookup import target
 from ..report.folders import occupied
+from ..report.progress import plain_console
 from ..report.provenance import command_line
 from ..training import observing, report
 from ..training import options as check
 from ..training.combinations import check_policy, check_settings
-from ..training.loop import Config
-from ..training.networks import QUANTIZING, THROUGHOUT
-from ..training.ranks import is_lost
-from ..training.recipes import RulesFile, Trial, resolve, try_out
-from ..training.records import Epoch, Run
+from ..training.loop import try_out
+from ..training.ranks import first_line, is_lost
+from ..training.recipes import QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve
+from ..training.records import Config, Epoch, Run
 from ..training.sources import check_network
 from ..training.together import Command, agree, agreed, end, joined
 from . import grid
@@ -76,7 +75,7 @@ from .sweeping import go_through
     "of float32 what the dtypes would do. That epoch takes about twice the time.",
 )
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
-@click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
+@check.threads_option
 @click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write report.html, results.json and the figure into DIR.")
 @check.width_option
 @click.option("--resume", is_flag=True, help="As without it: the same command goes on with what is missing in --out.")
@@ -149,13 +148,8 @@ def _prepare(options, ranks):
     check.check_width(options["out"])
     if options["resume"] and not options["out"]:
         raise click.UsageError("--resume needs --out, the folder of the comparison that was interrupted")
-    config = Config(
-        options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"], options["device"],
-        options["eps"], options["schedule"], options["loss_scale"], options["master"], options["state"], options["rules"],
-        options["weights"], options["policy"], options["loss_dtype"],
-    )  # fmt: skip
-    trials = _trials(options, recipes)
-    return config, trials
+    config = Config(options["model"], options["policy"], **check.settings_in(options))
+    return config, _trials(options, recipes)
 
 
 def _trials(options, recipes):
@@ -199,8 +193,7 @@ def _try_out(config, data, trials):
         try:
             unused.append(try_out(config, data, trial))
         except (RuntimeError, TypeError, ValueError, OSError, ImportError) as error:  # an operator that the dtype lacks, rules, no memory
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise click.ClickException(f"training in {trial.label} failed: {reason}") from error
+            raise click.ClickException(f"training in {trial.label} failed: {first_line(error)}") from error
     return any(unused)
 
 
@@ -241,9 +234,8 @@ def _cells(options, config, trials, described):
     """A cell for each trial with each seed, with the trial."""
     observe = tuple(t.name for t in trials if isinstance(t.number, torch.dtype) and is_format_dtype(t.number)) if options["observe"] else None
     dataset = options["data"] or options["dataset"]
-    names = "epochs batch_size optimizer lr momentum eps schedule loss_scale master state loss_dtype device".split()
-    common = {name: getattr(config, name) for name in names}
-    common |= {name: options[name] for name in ("weights", "data_dir", "train_samples", "test_samples")}
+    common = {name: value for name, value in check.settings_in(options).items() if name != "rules"}
+    common |= {name: options[name] for name in ("data_dir", "train_samples", "test_samples")}
     common |= {"datasets": (dataset,), "threads": torch.get_num_threads(), "observe": observe}
     settings, of_rules = grid.settings_of(**common), grid.settings_of(**common, rules=config.rules)
     cells = {}
@@ -259,7 +251,7 @@ def _cells(options, config, trials, described):
 
 def _compare(options, config, data, described, cells, store, ranks, find_unused):
     """Train every trial with every seed, showing progress, then report."""
-    console = Console(soft_wrap=True, markup=False, emoji=False, highlight=False, quiet=not ranks.is_first)
+    console = plain_console(quiet=not ranks.is_first)
     title = report.title_of(described)
     processes = f"{ranks.size} processes of " if ranks.size > 1 else ""
     console.print(
@@ -282,7 +274,7 @@ def _compare(options, config, data, described, cells, store, ranks, find_unused)
     except (RuntimeError, ValueError) as error:  # no memory; a file of an outcome that holds something else
         if ranks.size > 1 and is_lost(error):
             raise
-        raise click.ClickException(f"training failed: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error
+        raise click.ClickException(f"training failed: {first_line(error)}") from error
     runs = {cell.key: run_of(trial, cell.seed, outcomes[cell.key]) for cell, trial in cells.items() if cell.key in outcomes}
     if ranks.is_first and runs:
         _report(console, runs, outcomes, described, options, interrupted)
@@ -320,10 +312,8 @@ def _report(console, runs, outcomes, described, options, interrupted):
 
 
 def _write(write, folder, *what):
-    try:
+    with check.writing_into(folder):
         return write(folder, *what)
-    except OSError as error:
-        raise click.ClickException(f"cannot write into {folder}: {error.strerror}") from error
 
 
 class _Display(Display):

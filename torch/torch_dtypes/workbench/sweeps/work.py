@@ -15,7 +15,7 @@ import torch
 from ...policies import accumulation
 from ..report.folders import save_tensors, write_json
 from ..report.provenance import versions
-from ..training import loop, networks, recipes
+from ..training import loop, recipes
 from ..training.observing import Observed
 from ..training.ranks import ALONE, Ranks
 from ..training.records import Epoch, Run
@@ -85,7 +85,7 @@ def work(
 def _trained(
     cell: Cell, folder: Path, told: Told, should_stop: Callable[[], bool] | None, ranks: Ranks, find_unused: bool, observed: Observed | None
 ) -> Run:  # fmt: skip
-    has_own_policy = cell.recipe in networks.QUANTIZING and not cell.has_rules  # then its rules say how products add up
+    has_own_policy = cell.recipe in recipes.QUANTIZING and not cell.has_rules  # then its rules say how products add up
     with contextlib.nullcontext() if has_own_policy or cell.accumulate == "machine" else accumulation.accumulation_block(cell.accumulate):
         training = loop.Training(cell.config(), cell.data(), cell.number(), cell.seed, cell.recipe, ranks, find_unused)
         checkpoint = folder / CHECKPOINT
@@ -133,4 +133,4 @@ def _test(training: loop.Training) -> None:
 def _after(cell: Cell, base: Path | None, ranks: Ranks) -> Run:
     training = loop.Training(cell.base.config(), cell.data(), torch.float32, cell.seed, ranks=ranks)
     training.load_state_dict(_read(base, ranks))
-    return recipes.after_training(training, cell.number(), cell.recipe, cell.config(), ranks)
+    return loop.after_training(training, cell.number(), cell.recipe, cell.config(), ranks)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import torch
 
 from ...targets.lookup import target
-from .networks import AFTER, THROUGHOUT
+from .recipes import AFTER, THROUGHOUT
 
 
 class Misfit(ValueError):

@@ -33,32 +33,10 @@ _TORCHVISION_CLASSES = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifa
 
 
 @dataclass(frozen=True)
-class Split:
-    """Labelled images, kept as bytes: uint8 of shape ``(N, C, 32, 32)``, a quarter of the memory of float32. Labels are int64, 0 to 9."""
-
-    pixels: torch.Tensor
-    labels: torch.Tensor
-
-    def __len__(self):
-        return len(self.labels)
-
-    def batch(self, index):
-        """The images (float32 in [0, 1]) and labels at ``index`` (anything that indexes a tensor)."""
-        return self.pixels[index].to(torch.float32) / 255, self.labels[index]
-
-    def first(self, count):
-        """The first ``count`` images."""
-        return Split(self.pixels[:count], self.labels[:count])
-
-    @property
-    def shape(self):
-        """The shape of one image: ``(C, 32, 32)``."""
-        return tuple(self.pixels.shape[1:])
-
-
-@dataclass(frozen=True)
 class Examples:
-    """Labelled inputs of one's own: float32 or integers of any shape ``(N, ...)``, and int64 labels ``(N,)``, or ``(N, ...)`` for maps of labels."""
+    """Labelled inputs: float32 or integers of any shape ``(N, ...)``, and int64 labels ``(N,)``, or
+    ``(N, ...)`` for maps of labels.
+    """
 
     inputs: torch.Tensor
     labels: torch.Tensor
@@ -67,17 +45,27 @@ class Examples:
         return len(self.labels)
 
     def batch(self, index):
-        """The inputs and labels at ``index``, as they are."""
+        """The inputs and labels at ``index`` (anything that indexes a tensor), as they are."""
         return self.inputs[index], self.labels[index]
 
     def first(self, count):
         """The first ``count`` inputs."""
-        return Examples(self.inputs[:count], self.labels[:count])
+        return type(self)(self.inputs[:count], self.labels[:count])
 
     @property
     def shape(self):
         """The shape of one input."""
         return tuple(self.inputs.shape[1:])
+
+
+class Split(Examples):
+    """Labelled images, kept as bytes: uint8 of shape ``(N, C, 32, 32)``, a quarter of the memory of
+    float32. Labels are int64, 0 to 9.
+    """
+
+    def batch(self, index):
+        """The images (float32 in [0, 1]) and labels at ``index``."""
+        return self.inputs[index].to(torch.float32) / 255, self.labels[index]
 
 
 @dataclass(frozen=True)
@@ -98,8 +86,8 @@ class Dataset:
     """A named pair of training and test :class:`Split` or :class:`Examples`, with labels below ``classes``."""
 
     name: str
-    train: Split | Examples
-    test: Split | Examples
+    train: Examples
+    test: Examples
     classes: int = CLASSES
 
     @property
@@ -334,5 +322,5 @@ def read_cifar_batch(path):
 
 def _load_cifar(paths):
     *train, test = (read_cifar_batch(path) for path in paths)
-    pixels = torch.cat([split.pixels for split in train])
+    pixels = torch.cat([split.inputs for split in train])
     return Split(pixels, torch.cat([split.labels for split in train])), test

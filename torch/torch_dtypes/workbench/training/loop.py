@@ -1,37 +1,39 @@
 """The training loop: an ordinary PyTorch loop that can be stopped after any step, and go on."""
 
+import copy
 import functools
 import math
 import time
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 from torch import nn
 
 from ...distributed import same_random
-from ..diagnosis.divergence import explain_divergence
 from .generators import forked_generators
-from .networks import build_optimizer, dtype_name, resolve_dtype, set_up
 from .ranks import ALONE
+from .recipes import (
+    AFTER,
+    OPTIMIZERS,
+    build_optimizer,
+    dtype_name,
+    quantize,
+    resolve_dtype,
+    round_weights,
+    set_up,
+)  # fmt: skip
 from .records import Config, Epoch, Run
 from .repeatable import repeatable
 
-__all__ = ["SCHEDULES", "Config", "Epoch", "Run", "Training", "build_optimizer", "dtype_name", "evaluate", "resolve_dtype", "train"]
-
-
-def _step(t: float) -> float:
-    if t < 0.5:
-        return 1.0
-    return 0.1 if t < 0.75 else 0.01
-
+__all__ = ["OPTIMIZERS", "SCHEDULES", "Config", "Epoch", "Run", "Training", "build_optimizer", "dtype_name", "evaluate", "resolve_dtype", "train"]
 
 # The learning rate after a share t of all steps, as a factor.
 SCHEDULES = {
     "constant": lambda t: 1.0,
     "linear": lambda t: 1 - t,
     "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
-    "step": _step,
+    "step": lambda t: 1.0 if t < 0.5 else 0.1 if t < 0.75 else 0.01,
 }
 
 _EVALUATION_BATCH = 256  # accuracy does not depend on it; memory does
@@ -52,7 +54,7 @@ class Training:
     Args:
         config: a :class:`Config`. data: a ``data.Dataset``. seed: at least 0.
         number: what numbers are rounded to: a floating-point ``torch.dtype`` or, of some recipes, a target.
-        recipe: one of ``networks.RECIPES`` but those of ``networks.AFTER``, which begin after a training in float32.
+        recipe: one of ``recipes.RECIPES`` but those of ``recipes.AFTER``, which begin after a training in float32.
         ranks: the processes that train this together, a ``ranks.Ranks``: all make it, call its methods in the same order and get the same figures.
         find_unused: whether parameters may have no gradient; asked where there are several ranks.
     """
@@ -225,6 +227,8 @@ def _batch(split, index, dtype, device):
 
 
 def _explanation(model, optimizer, forward):
+    from ..diagnosis.divergence import explain_divergence
+
     found = explain_divergence(model, optimizer, forward)
     return str(found) if found else None
 
@@ -261,3 +265,45 @@ def evaluate(model, split, dtype, device="cpu", ranks=ALONE, loss_dtype="network
     found = {number: figures for each in ranks.gather(found) for number, figures in each.items()}
     total, right = (sum(found[number][i] for number in sorted(found)) for i in range(2))
     return total / len(split), 100 * right / split.labels.numel()
+
+
+def after_training(trained, number, recipe="ptq", config=None, ranks=ALONE):
+    """The run of a recipe that begins after a training: ``trained``, a :class:`Training` in float32 that has come to its end, tested after rounding.
+
+    Its epochs are those of the training, the last with the rounded network's test. ``config`` says what holds for the rounding, by default
+    what held for the training. ``ranks`` share the test.
+    """
+    data, before = trained.data, trained.run
+    config = config or trained.config
+    run = Run(dtype_name(number), before.seed, list(before.epochs), before.divergence, recipe)
+    if before.diverged_at is None:
+        model = copy.deepcopy(trained.model)
+        with forked_generators(config.device == "cuda"):
+            torch.manual_seed(before.seed)
+            if recipe == "weights":
+                round_weights(model, number)
+            else:
+                quantize(model, config, data, number, recipe)
+            with repeatable(config.device):
+                loss, accuracy = evaluate(model, data.test, torch.float32, config.device, ranks)
+        diverged = not loss < float("inf")
+        if diverged:
+            run.divergence = explanation_of_test(model, data.test, torch.float32, config)
+        run.epochs[-1] = replace(run.epochs[-1], test_loss=loss, accuracy=accuracy, diverged=diverged)
+    return run
+
+
+def try_out(config, data, trial):
+    """One step of a trial with two images, so that what it lacks is an error before hours of training.
+
+    Returns:
+        Whether a parameter was left without a gradient.
+    """
+    few = replace(data, train=data.train.first(2), test=data.test.first(2))
+    small = replace(config, epochs=1, batch_size=2)
+    recipe, number = ("all", torch.float32) if trial.recipe in AFTER else (trial.recipe, trial.number)
+    training = Training(small, few, number, 0, recipe)
+    training.go()
+    if trial.recipe in AFTER:
+        after_training(training, trial.number, trial.recipe)
+    return any(p.requires_grad and p.grad is None for p in training.model.parameters())

@@ -12,7 +12,7 @@ from ..observation.statistics import together
 from ..report.colours import colours
 from ..report.folders import write_json
 from ..report.page import Report
-from .networks import QUANTIZING
+from .recipes import QUANTIZING
 from .records import Run
 
 _ROWS = 12  # of a table in the report

@@ -1,24 +1,27 @@
-"""What the options of ``torch-dtypes train`` may be, as click callbacks: errors before anything is loaded."""
+"""The options that commands share, and what each may be: errors before anything is loaded."""
 
 import contextlib
+import functools
 import importlib.util
 import math
 import os
 import tempfile
+from dataclasses import fields
 
 import click
 import torch
 
 import torch_dtypes
 
+from ...formats.arguments import mode_written
 from ...policies.accumulation import accumulation_block
 from ..report.drawing import WIDTHS
 from .data import DATASETS, load_dataset
 from .loop import SCHEDULES
 from .models import MODELS
-from .networks import OPTIMIZERS, RECIPES
 from .ranks import launched
-from .records import Config
+from .recipes import OPTIMIZERS, RECIPES
+from .records import Config, Settings
 from .sources import check_model, own_data
 
 
@@ -27,60 +30,78 @@ def is_given(name):
     return click.get_current_context().get_parameter_source(name) not in (None, click.core.ParameterSource.DEFAULT)
 
 
-def positive(ctx, param, value):
-    if value is not None and not (math.isfinite(value) and value > 0):
-        raise click.BadParameter(f"expected a finite number above 0, but got {value}")
-    return value
+def callback(check):
+    """Makes a click callback of a function of an option's value, whose error names the option."""
 
-
-def momentum(ctx, param, value):
-    if not 0 <= value < 1:  # false for NaN, too
-        raise click.BadParameter(f"expected a number from 0 to below 1, but got {value}")
-    return value
-
-
-def model(ctx, param, value):
-    """The name of a network, or several."""
-    for name in (value,) if isinstance(value, str) else value:
+    @functools.wraps(check)
+    def run(ctx, param, value):
         try:
-            check_model(name)
-        except ValueError as error:
+            return check(value)
+        except (TypeError, ValueError) as error:
             raise click.BadParameter(str(error)) from error
+
+    return run
+
+
+def several(value):
+    """The values of an option that may be repeated, or the one of another."""
+    return value if isinstance(value, tuple) else () if value is None else (value,)
+
+
+@callback
+def positive(value):
+    for number in several(value):
+        if not (math.isfinite(number) and number > 0):
+            raise ValueError(f"expected a finite number above 0, but got {number}")
     return value
 
 
-def data(ctx, param, value):
+@callback
+def momentum(value):
+    if not 0 <= value < 1:  # false for NaN, too
+        raise ValueError(f"expected a number from 0 to below 1, but got {value}")
+    return value
+
+
+@callback
+def model(value):
+    """The name of a network, or several."""
+    for name in several(value):
+        check_model(name)
+    return value
+
+
+@callback
+def data(value):
     """The name of a loader of one's own."""
     if value is not None and ":" not in value:
-        raise click.BadParameter(f"expected --data as package.module:loader, but got {value!r}")
+        raise ValueError(f"expected --data as package.module:loader, but got {value!r}")
     return value
 
 
-def image_size(ctx, param, value):
+@callback
+def image_size(value):
     if value not in (None, "32"):
-        raise click.BadParameter(f"expected images of 32 x 32, but got {value}: give images of other sizes by --data, and a --model for them")
+        raise ValueError(f"expected images of 32 x 32, but got {value}: give images of other sizes by --data, and a --model for them")
 
 
-def policy(ctx, param, value):
-    if value:
-        try:
-            with accumulation_block(value):
-                pass
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
+@callback
+def policy(value):
+    """An accumulation policy, or several."""
+    for name in filter(None, several(value)):
+        with accumulation_block(name):
+            pass
     return value
 
 
-def loss_scale(ctx, param, value):
+@callback
+def loss_scale(value):
     if value is None or value == "dynamic":
         return value
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise click.BadParameter(f"expected a finite number above 0 or dynamic, but got {value}")
-    return number
+    with contextlib.suppress(ValueError):
+        if math.isfinite(number := float(value)) and number > 0:
+            return number
+    raise ValueError(f"expected a finite number above 0 or dynamic, but got {value}")
 
 
 def named(value):
@@ -95,35 +116,37 @@ def named(value):
     return name
 
 
-def named_formats(ctx, param, values):
+@callback
+def named_formats(values):
     """The names of formats, of which one may be ``acme8=acme8.txt``."""
-    if values is None:
-        return None
-    try:
-        return named(values) if isinstance(values, str) else tuple(named(value) for value in values)
-    except (TypeError, ValueError) as error:
-        raise click.BadParameter(str(error)) from error
+    return tuple(map(named, values)) if isinstance(values, tuple) else values and named(values)
 
 
-def number_format(ctx, param, value):
+@callback
+def number_format(value):
     """The name of a format that an optimizer can keep values in."""
     if value in (None, "none", "float32"):
         return value
-    value = named_formats(ctx, param, value)
-    try:
-        torch_dtypes.target(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-    return value
+    name = named(value)
+    torch_dtypes.target(name)
+    return name
 
 
-def device(ctx, param, value):
+@callback
+def mode(value):
+    """The names of rounding modes, or of one."""
+    return tuple(map(mode_written, value)) if isinstance(value, tuple) else value and mode_written(value)
+
+
+@callback
+def device(value):
     if value == "cuda" and not torch.cuda.is_available():
-        raise click.BadParameter("expected a CUDA device, but torch sees none here; use --device cpu")
+        raise ValueError("expected a CUDA device, but torch sees none here; use --device cpu")
     return value
 
 
-def folder(ctx, param, path):
+@callback
+def folder(path):
     """Create the folder and see that files can be written, before hours of training."""
     if path is None or launched()[0] > 0:  # the first of several processes writes
         return path
@@ -132,10 +155,19 @@ def folder(ctx, param, path):
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        raise click.BadParameter(f"cannot write into {path}: {error.strerror}") from error
+        raise ValueError(f"cannot write into {path}: {error.strerror}") from error
     if importlib.util.find_spec("matplotlib") is None:
-        raise click.BadParameter("the figure needs matplotlib, which is not installed: pip install 'torch-dtypes[train]'")
+        raise ValueError("the figure needs matplotlib, which is not installed: pip install 'torch-dtypes[train]'")
     return path
+
+
+@contextlib.contextmanager
+def writing_into(path):
+    """Turns an OSError of the block into a click error that names the file or folder."""
+    try:
+        yield
+    except OSError as error:
+        raise click.ClickException(f"cannot write into {path}: {error.strerror}") from error
 
 
 width_option = click.option(
@@ -149,7 +181,8 @@ def check_width(out):
         raise click.UsageError("expected --width with --out, the folder of the figures' files, but got it alone: add --out, or leave --width out")
 
 
-def markdown(ctx, param, path):
+@callback
+def markdown(path):
     """A file that can be written, or made."""
     if path is not None and launched()[0] == 0:
         there = os.path.exists(path)
@@ -159,7 +192,7 @@ def markdown(ctx, param, path):
             if not there:
                 os.remove(path)  # a run that is refused leaves nothing behind
         except OSError as error:
-            raise click.BadParameter(f"cannot write {path}: {error.strerror}") from error
+            raise ValueError(f"cannot write {path}: {error.strerror}") from error
     return path
 
 
@@ -182,6 +215,15 @@ optimizer_options = taking((
     click.option("--momentum", type=float, callback=momentum, default=0.0, show_default=True, help="For sgd."),
 ))  # fmt: skip
 
+epochs_option = click.option(
+    "--epochs", type=click.IntRange(1), default=1, show_default=True,
+    help="Passes over the training data, where the network is trained.",
+)  # fmt: skip
+seed_option = click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
+    help="Of weights, order of data and rounding.",
+)  # fmt: skip
+threads_option = click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, callback=device,
     help="cuda: a GPU; dtypes other than stock ones where this package was built with kernels for it.",
@@ -225,11 +267,12 @@ def config_of(options):
     """The ``Config`` of a training by the options of ``source_options`` and of one optimizer, for the commands that may train a network first."""
     if options["momentum"] and options["optimizer"] != "sgd":
         raise click.UsageError("--momentum is for --optimizer sgd")
-    config = Config(
-        options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"], options["device"],
-        weights=options["weights"],
-    )  # fmt: skip
-    return config
+    return Config(options["model"], **settings_in(options))
+
+
+def settings_in(options):
+    """Those of the options that all trainings share."""
+    return {f.name: options[f.name] for f in fields(Settings) if f.name in options}
 
 
 @contextlib.contextmanager

@@ -123,6 +123,11 @@ def launched() -> tuple[int, int]:
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line; its type where it says nothing."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
 def is_lost(error: BaseException) -> bool:
     """Whether an error of this rank only says that another one is gone, or cannot be reached."""
     return isinstance(error, dist.DistError) or bool(_LOST.search(str(error)))

@@ -6,25 +6,64 @@ A network is built in float32 and an ordinary ``nn.Module`` in all of them; what
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
+from torch import nn
 
 import torch_dtypes
 
-from . import loop
-from .generators import forked_generators
-from .networks import (
-    AFTER,
-    QUANTIZING,
-    dtype_name,
-    quantize,
-    resolve_dtype,
-)
-from .ranks import ALONE
-from .records import Run
-from .repeatable import repeatable
+from .sources import build_network
+
+RECIPES = {
+    "all": "weights, activations, gradients and the optimizer's state in the dtype",
+    "master": "the network and its gradients in the dtype, float32 masters: the weights are their rounding after each step",
+    "mixed": "a float32 network whose layers round weights, activations, errors and gradients",
+    "qat": "quantisation-aware: layers round weights and activations, gradients stay float32",
+    "ptq": "trained in float32, then weights and activations rounded, integers with scales from training images",
+    "weights": "trained in float32, then weights and biases rounded, once",
+}
+QUANTIZING = ("mixed", "qat", "ptq")  # whose layers round: they take whatever torch_dtypes.target takes
+AFTER = ("ptq", "weights")  # which begin after a training in float32
+THROUGHOUT = ("all", "master")  # whose network is in the dtype
+
+OPTIMIZERS = ("adam", "sgd")
+_LAYERS = (nn.Conv2d, nn.Linear)
+CALIBRATION_IMAGES = 256
+
+
+def resolve_dtype(name):
+    """The floating-point ``torch.dtype`` called ``name``: ``torch.<name>`` where that is a dtype, otherwise ``torch_dtypes.dtype(name)``.
+
+    Raises:
+        ValueError: for an unknown name, or a dtype in which nothing can be trained.
+    """
+    name = name.removeprefix("torch.")
+    dtype = getattr(torch, name.lower(), None)
+    if not isinstance(dtype, torch.dtype):
+        dtype = torch_dtypes.dtype(name)
+    if not dtype.is_floating_point:
+        raise ValueError(f"expected a floating-point dtype, but got {name}")
+    return dtype
+
+
+def dtype_name(number):
+    """The name of a dtype, without ``torch.``, or of another number format."""
+    return str(number).removeprefix("torch.") if isinstance(number, torch.dtype) else number.name
+
+
+def build_optimizer(config, parameters):
+    """The optimizer that ``config`` asks for, over ``parameters``.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    if config.optimizer == "adam":
+        settings = {"lr": config.lr, "eps": config.eps}
+        return torch.optim.Adam(parameters, **{name: value for name, value in settings.items() if value is not None})
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=config.lr or 0.01, momentum=config.momentum)
+    raise ValueError(f"expected an optimizer out of {', '.join(OPTIMIZERS)}, but got {config.optimizer!r}")
 
 
 @dataclass(frozen=True)
@@ -80,56 +119,86 @@ def resolve(name, recipe):
         ) from None
 
 
+def set_up(config, data, number, recipe):
+    """A network fresh from torch's default generator and its optimizer.
+
+    Returns:
+        ``(model, optimizer, dtype)``, the last that of the images.
+    """
+    model = build_network(config, data).to(config.device)
+    dtype = torch.float32
+    if recipe in THROUGHOUT:
+        dtype = number
+        model.to(dtype)
+    else:
+        quantize(model, config, data, number, recipe)
+    optimizer = build_optimizer(config, model.parameters())
+    if recipe == "master":
+        optimizer = torch_dtypes.optim.LowPrecision(optimizer, master=master_of(config, number), state=config.state, grad_scale=config.loss_scale)
+    elif config.loss_scale is not None and recipe != "all":
+        optimizer = torch_dtypes.optim.LowPrecision(optimizer, grad_scale=config.loss_scale)
+    return model, optimizer, dtype
+
+
+def master_of(config, number):
+    """The ``master`` of ``LowPrecision``: float64 where a dtype has more digits than float32."""
+    if config.master == "none":
+        return None
+    if config.master == "float32":
+        return torch.float64 if torch.finfo(number).eps < torch.finfo(torch.float32).eps else torch.float32
+    return config.master
+
+
+def rules_of(config, number, recipe):
+    """The rules of ``torch_dtypes.quantize_``: of a file, or the same for every convolution and linear layer.
+
+    Formats round weights and activations as they are, and gradients, which are far below the range of most, times a power of two, found for
+    each tensor, that brings its largest magnitude to the end of the range (of posits, of the range in which they are finest). Integers have
+    a scale of each output channel's weights; of activations from training images in ``ptq``, from the steps before in ``qat``, and in ``mixed``
+    of each tensor, as of gradients. Blocks have scales of their own, and round gradients stochastically: with four bits networks learn only
+    so (NVIDIA, "Pretraining large language models with NVFP4", arXiv 2509.25149, section 4).
+    """
+    if config.rules is not None:
+        return config.rules
+    rule = _integer_rule(number, recipe) if torch_dtypes.target(number).needs_scale else _format_rule(number)
+    places = ("weight", "activation", "error", "grad") if recipe == "mixed" else ("weight", "activation")
+    sums = {} if config.accumulate is None else {"accumulate": config.accumulate}
+    return {layer: {place: rule[place] for place in places} | sums for layer in _LAYERS}
+
+
+def _format_rule(number):
+    target = torch_dtypes.target(number)
+    is_format = isinstance(target, torch_dtypes.quantization.FormatTarget)
+    gradient = {"format": number, "scale": "power_of_two"} if is_format else {"format": number, "rounding": "stochastic"}
+    return {"weight": number, "activation": number, "error": gradient, "grad": gradient}
+
+
+def _integer_rule(number, recipe):
+    activations = {"ptq": "calibration", "qat": "delayed", "mixed": "call"}[recipe]
+    return {
+        "weight": {"format": number, "per": "channel"},
+        "activation": {"format": number, "when": activations},
+        "error": number,
+        "grad": number,
+    }
+
+
+def quantize(model, config, data, number, recipe):
+    """Makes the network's layers round, with scales from the first training images where the rules ask for them."""
+    images, _ = data.train.batch(torch.arange(min(CALIBRATION_IMAGES, len(data.train))))
+    batches = [batch.to(config.device) for batch in images.split(config.batch_size)]
+    rules = rules_of(config, number, recipe)
+    if config.rules is None:  # a network of one's own may have one kind alone
+        rules = {layer: rule for layer, rule in rules.items() if any(isinstance(module, layer) for module in model.modules())}
+        if not rules:
+            names = " or ".join(layer.__name__ for layer in _LAYERS)
+            raise ValueError(f"expected a network with {names} layers for --recipe {recipe}, but {config.model} has none")
+    torch_dtypes.quantize_(model, rules, calibrate=batches)
+
+
 @torch.no_grad()
 def round_weights(model, number):
     """Rounds every parameter of a network, in place and once; buffers (batch normalisation's statistics) stay."""
     made = torch_dtypes.target(number)
     for parameter in model.parameters():
         parameter.copy_(made.quantize(parameter))
-
-
-def after_training(trained, number, recipe="ptq", config=None, ranks=ALONE):
-    """The run of a recipe that begins after a training: ``trained``, a ``loop.Training`` in float32 that has come to its end, tested after rounding.
-
-    Its epochs are those of the training, the last with the rounded network's test. ``config`` says what holds for the rounding, by default
-    what held for the training. ``ranks`` share the test.
-    """
-    data, before = trained.data, trained.run
-    config = config or trained.config
-    run = Run(dtype_name(number), before.seed, list(before.epochs), before.divergence, recipe)
-    if before.diverged_at is None:
-        model = copy.deepcopy(trained.model)
-        with forked_generators(config.device == "cuda"):
-            torch.manual_seed(before.seed)
-            if recipe == "weights":
-                round_weights(model, number)
-            else:
-                quantize(model, config, data, number, recipe)
-            with repeatable(config.device):
-                loss, accuracy = loop.evaluate(model, data.test, torch.float32, config.device, ranks)
-        diverged = not loss < float("inf")
-        if diverged:
-            run.divergence = loop.explanation_of_test(model, data.test, torch.float32, config)
-        run.epochs[-1] = replace(run.epochs[-1], test_loss=loss, accuracy=accuracy, diverged=diverged)
-    return run
-
-
-def try_out(config, data, trial):
-    """One step of a trial with two images, so that what it lacks is an error before hours of training.
-
-    Returns:
-        Whether a parameter was left without a gradient.
-    """
-    few = replace_split(data, 2)
-    small = replace(config, epochs=1, batch_size=2)
-    recipe, number = ("all", torch.float32) if trial.recipe in AFTER else (trial.recipe, trial.number)
-    training = loop.Training(small, few, number, 0, recipe)
-    training.go()
-    if trial.recipe in AFTER:
-        after_training(training, trial.number, trial.recipe)
-    return any(p.requires_grad and p.grad is None for p in training.model.parameters())
-
-
-def replace_split(data, count):
-    """The data set with its first images only."""
-    return replace(data, train=data.train.first(count), test=data.test.first(count))

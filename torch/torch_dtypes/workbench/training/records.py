@@ -6,21 +6,21 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 
 
-@dataclass(frozen=True)
-class Config:
-    """What all runs of one comparison have in common, as the options of ``torch-dtypes train`` say it.
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What all trainings of one command have in common, as its options say it.
 
     Attributes:
         lr: ``None`` is the optimizer's default (adam) or 0.01 (sgd). eps: ``None`` is adam's default.
         loss_scale: ``None``, a number above 0 or ``"dynamic"``; not for the recipe ``all``.
-        master, state: of the recipe ``master``: the masters' format, or ``"none"``, and the states', or ``None`` for float32.
+        master, state: of the recipe ``master``: the masters' format, or ``"none"``, and the states',
+            or ``None`` for float32.
         rules: of the recipes that quantise layers: a YAML file of rules, or ``None``.
         weights: a file of weights that the network starts from, or ``None``.
-        accumulate: of the recipes that quantise layers: how their products add up, or ``None``. (Of the others a block says so.)
-        loss_dtype: of the recipes whose network is in a dtype: ``"network"`` computes the loss in it, ``"float32"`` in float32 from its logits.
+        loss_dtype: of the recipes whose network is in a dtype: ``"network"`` computes the loss in
+            it, ``"float32"`` in float32 from its logits.
     """
 
-    model: str = "lenet5"
     epochs: int = 7
     batch_size: int = 32
     optimizer: str = "adam"
@@ -34,8 +34,20 @@ class Config:
     state: str | None = None
     rules: str | None = None
     weights: str | None = None
-    accumulate: str | None = None
     loss_dtype: str = "network"
+
+
+@dataclass(frozen=True)
+class Config(Settings):
+    """The settings of one training, and its network.
+
+    Attributes:
+        accumulate: of the recipes that quantise layers: how their products add up, or ``None``.
+            (Of the others a block says so.)
+    """
+
+    model: str = "lenet5"
+    accumulate: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,8 +70,22 @@ class Epoch:
     diverged: bool
 
 
+class Named:
+    """What has a ``dtype``, a ``recipe``, and in ``said`` the dtype as the user spelt it, or ``None``."""
+
+    @property
+    def name(self):
+        """The dtype as the user spelt it."""
+        return self.said or self.dtype
+
+    @property
+    def label(self):
+        """The name, followed by the recipe unless it is ``all``."""
+        return self.name if self.recipe == "all" else f"{self.name} {self.recipe}"
+
+
 @dataclass
-class Run:
+class Run(Named):
     """One training from scratch, in one dtype with one seed.
 
     Attributes:
@@ -69,7 +95,7 @@ class Run:
             ``ptq`` and ``weights`` they are float32's, and the last is tested after rounding.
         divergence: of a run that diverged, a sentence on the first tensor that was not
             finite, its layer and pass, the likely cause and what to try; or ``None``.
-        recipe: one of ``networks.RECIPES``.
+        recipe: one of ``recipes.RECIPES``.
         interrupted: whether it was stopped before its last epoch.
         failure: of a run that raised, crashed or hung, why; or ``None``.
         said: the dtype as the user spelt it (``bf16``), or ``None``: as it is called here.
@@ -90,12 +116,6 @@ class Run:
         return self.dtype, self.recipe, self.seed
 
     @property
-    def label(self):
-        """The dtype as it was spelt, with the recipe where that is not the plain one."""
-        name = self.said or self.dtype
-        return name if self.recipe == "all" else f"{name} {self.recipe}"
-
-    @property
     def diverged_at(self):
         """The epoch that diverged, counted from 1, or ``None``."""
         return self.epochs[-1].epoch if self.epochs and self.epochs[-1].diverged else None
@@ -114,7 +134,7 @@ class Run:
         epochs = [{key: finite(value) for key, value in asdict(epoch).items()} for epoch in self.epochs]
         return {
             "dtype": self.dtype,
-            "name": self.said or self.dtype,
+            "name": self.name,
             "recipe": self.recipe,
             "seed": self.seed,
             "diverged_at": self.diverged_at,

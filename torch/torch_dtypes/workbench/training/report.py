@@ -12,7 +12,8 @@ from ..report.page import Report, markdown_table, print_rows
 from ..report.provenance import versions
 from .data import CLASSES, Guess
 from .figure import draw
-from .networks import AFTER, THROUGHOUT
+from .recipes import AFTER, THROUGHOUT
+from .records import Named
 
 _EVEN = Guess(CLASSES, 100 / CLASSES)
 
@@ -49,12 +50,12 @@ class Stat:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Named):
     """All seeds of one dtype by one recipe. Runs that diverged or failed count only in ``diverged`` and ``failed``.
 
     Attributes:
         dtype: name without ``torch.``.
-        recipe: one of ``networks.RECIPES``.
+        recipe: one of ``recipes.RECIPES``.
         accuracy: one :class:`Stat` in percent for each epoch; empty if no run came to its end.
         gap: final accuracy minus that of float32 with the same seed, in points, or
             ``None`` where there is no pair to compare.
@@ -82,16 +83,6 @@ class Summary:
     def lost(self):
         """How many runs did not come to their end, and how, in words."""
         return len(self.diverged) + len(self.failed), " or ".join(["diverged"] * bool(self.diverged) + ["failed"] * bool(self.failed))
-
-    @property
-    def name(self):
-        """The dtype as the user spelt it."""
-        return self.said or self.dtype
-
-    @property
-    def label(self):
-        """That, with the recipe where it is not the plain one."""
-        return self.name if self.recipe == "all" else f"{self.name} {self.recipe}"
 
     @property
     def is_baseline(self):
@@ -421,9 +412,5 @@ def _place(summary, idle):
     if not summary.accuracy:
         return "diverges" if summary.diverged else "fails"
     gap = "" if summary.gap is None else f" ({summary.gap.mean:+.2f})"
-    note = ""
-    if summary in idle:
-        note = ", did not learn"
-    elif summary.lost[0]:
-        note = f", some seeds {'diverge' if summary.diverged else 'fail'}"
+    note = ", did not learn" if summary in idle else f", some seeds {'diverge' if summary.diverged else 'fail'}" if summary.lost[0] else ""
     return f"{summary.accuracy[-1].text(2)}{gap}{note}"

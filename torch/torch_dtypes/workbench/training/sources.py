@@ -19,6 +19,7 @@ from torch import nn
 from .data import Dataset, Examples
 from .generators import forked_generators
 from .models import MODELS, build_model
+from .ranks import first_line
 
 _SPELLING = "package.module:name"
 _TRAIN_AND_TEST = "(train, test), each a pair of tensors (inputs, labels), a data set of such pairs, or an iterable of batches of them"
@@ -144,7 +145,7 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
         raise
     except Exception as error:  # safetensors has errors of its own; what is no pickle raises what its bytes happen to mean, which is not passed on
         says = isinstance(error, RuntimeError) or type(error).__module__.startswith("safetensors")
-        reason = f" ({_first_line(error)})" if says else ""
+        reason = f" ({first_line(error)})" if says else ""
         message = f"expected a file of weights that torch.save or safetensors wrote, but {path} holds something else{reason}"
         raise ValueError(f"{message}; save model.state_dict()") from error
     if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):  # as checkpoints of trainers have it
@@ -156,10 +157,6 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
     except RuntimeError as error:
         reasons = " ".join(line.strip() for line in str(error).splitlines()[1:3])
         raise ValueError(f"expected the weights of {type(model).__name__}, but {path} has others: {reasons}") from error
-
-
-def _first_line(error):
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def own_data(spec: str) -> Dataset:
@@ -207,7 +204,7 @@ def _examples(part, what):
     try:
         inputs, labels = (torch.cat([batch[i] for batch in batches]).detach().clone() for i in (0, 1))
     except (RuntimeError, TypeError, IndexError) as error:
-        raise ValueError(f"expected {what} in batches of one shape, but got {_first_line(error)}") from error
+        raise ValueError(f"expected {what} in batches of one shape, but got {first_line(error)}") from error
     return _checked(inputs, labels, what)
 
 
@@ -246,7 +243,7 @@ def check_network(config, data) -> int:
             with torch.no_grad():
                 logits = model(inputs)
         except Exception as error:  # a user's network may raise anything
-            raise ValueError(f"expected {config.model} to take inputs of shape {tuple(inputs.shape)}, but it raised: {_first_line(error)}") from error
+            raise ValueError(f"expected {config.model} to take inputs of shape {tuple(inputs.shape)}, but it raised: {first_line(error)}") from error
     if not isinstance(logits, torch.Tensor):
         raise ValueError(f"expected {config.model} to return logits as a tensor, but got {_described(logits)}")
     shape = tuple(logits.shape)

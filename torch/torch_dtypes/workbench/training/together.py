@@ -10,7 +10,7 @@ import click
 import torch
 import torch.distributed as dist
 
-from .ranks import ALONE, Ranks, is_lost, launched
+from .ranks import ALONE, Ranks, first_line, is_lost, launched
 
 # What a command reports where one rank alone has the reason.
 _LOST = "lost another rank, which has ended or cannot be reached; what it said itself is the reason"
@@ -49,7 +49,7 @@ def joined():
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo")
     except (RuntimeError, ValueError) as error:
-        raise click.ClickException(f"rank {rank}: expected {size} processes that reach each other, but: {_first_line(error)}") from error
+        raise click.ClickException(f"rank {rank}: expected {size} processes that reach each other, but: {first_line(error)}") from error
     ranks = Ranks(rank, size)
     try:
         yield ranks
@@ -102,7 +102,3 @@ def agreed(ranks):
 
 def _who(ranks):
     return f"rank {ranks.rank} on {socket.gethostname()}"
-
-
-def _first_line(error):
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

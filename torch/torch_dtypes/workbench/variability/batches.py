@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -90,6 +91,13 @@ def joined(outputs: list[torch.Tensor]) -> torch.Tensor:
     """Outputs of all batches as one tensor: along the first dimension, or of different shapes all numbers in one dimension."""
     alike = outputs[0].dim() > 0 and len({output.shape[1:] for output in outputs}) == 1
     return torch.cat(outputs if alike else [output.flatten() for output in outputs])
+
+
+def distance(output: torch.Tensor, exact: torch.Tensor) -> float:
+    """The distance of two outputs over the exact one's Euclidean norm."""
+    exact = exact.double()
+    norm, far = exact.norm().item(), (output.double() - exact).norm().item()
+    return far / norm if norm else (0.0 if far == 0 else math.inf)
 
 
 def check_criterion(criterion: object) -> None:

@@ -2,56 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import click
 import torch
 from rich.console import Console
 
-from ...formats.arguments import mode_written
 from ...fuzzing import fuzzy
-from ..report.progress import stages
+from ..report.progress import plain_console, stages
 from ..report.provenance import command_line
 from ..training import options as check
 from ..training.generators import forked_generators
 from ..training.loop import Training as Trained
+from ..training.ranks import first_line
 from ..training.sources import build_network, check_network
 from .programs import Inference, Training, test_batches
 from .study import METRICS, Settings, Study, check_one_mode, checked
 
 
-def _tolerance(ctx, param, value):
+@check.callback
+def _tolerance(value):
     if value is not None and not 0 <= value < float("inf"):
-        raise click.BadParameter(f"expected a finite number of at least 0, but got {value}")
+        raise ValueError(f"expected a finite number of at least 0, but got {value}")
     return value
 
 
-def _mode(ctx, param, value):
-    try:
-        return mode_written(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def _share(ctx, param, value):
+@check.callback
+def _share(value):
     if not 0 < value < 1:
-        raise click.BadParameter(f"expected a number between 0 and 1, but got {value}")
+        raise ValueError(f"expected a number between 0 and 1, but got {value}")
     return value
 
 
 @click.command(short_help="Repeat a network in random rounding: how many digits of it hold, and where they go.")
 @check.source_options()
-@click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the training data, where the network is trained.")
+@check.epochs_option
 @check.optimizer_options
 @click.option("--repeats", type=click.IntRange(2), default=10, show_default=True, metavar="N", help="Runs under random rounding.")
 @click.option("--training", is_flag=True, help="Repeat the training too; without it a trained network's answers are repeated.")
 @click.option(
     "--mode",
-    callback=_mode,
+    callback=check.mode,
     default="stochastic",
     show_default=True,
     metavar="NAME",
     help="The rounding of every operation; stochastic_a4 has 4 random bits.",
 )
-@click.option("--format", "number_format", default="e8m23", show_default=True, metavar="NAME", callback=check.named_formats,
+@click.option("--format", default="e8m23", show_default=True, metavar="NAME", callback=check.named_formats,
               help="What results are rounded to; e8m23 is float32.")  # fmt: skip
 @click.option("--dot-products", is_flag=True, help="Round every product and sum within dot products too. Slow.")
 @click.option("--probability", type=float, default=0.95, show_default=True, callback=_share, help="Of digits that a further run confirms.")
@@ -71,9 +68,9 @@ def _share(ctx, param, value):
     callback=_tolerance,
     help="Of the metric: modules are responsible beyond it. Default: half of what rounding every operation does.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of weights, order of data and rounding.")
+@check.seed_option
 @check.device_option
-@click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
+@check.threads_option
 @click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write page, tables (CSV, JSON) and figures into DIR.")
 def variability(**options):
     """Run a network again and again in random rounding, and say how many digits hold.
@@ -96,12 +93,7 @@ def _prepare(options):
         for name in ("where_repeats", "metric", "tolerance"):
             if check.is_given(name):
                 raise click.UsageError(f"--{name.replace('_', '-')} is for the search that --no-where leaves out")
-    settings = checked(
-        Settings(
-            options["repeats"], options["mode"], options["number_format"], options["dot_products"], options["seed"], options["probability"],
-            options["confidence"], options["where"], options["where_repeats"], options["metric"], options["tolerance"],
-        )
-    )  # fmt: skip
+    settings = checked(Settings(**{f.name: options[f.name] for f in fields(Settings)}))
     try:
         fuzzy(mode=settings.mode, format=settings.format)
         check_one_mode(settings)
@@ -130,20 +122,17 @@ def _run(options, settings, config, data):
 
 def run_study(model, out, study):
     """Runs a study, which is called with the stages that it comes to, prints what it found and writes it into ``out``."""
-    console = Console(soft_wrap=True, markup=False, emoji=False, highlight=False)
+    console = plain_console()
     with stages(console) as stage:
         try:
             found = study(stage)
         except (RuntimeError, ValueError) as error:  # no memory, an operator that the network calls, a format that a layer cannot be rounded to
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise click.ClickException(f"{model} failed: {reason}") from error
+            raise click.ClickException(f"{model} failed: {first_line(error)}") from error
     console.print(f"{found.title}\n")
     found.print(Console(markup=False, emoji=False))
     if out:
-        try:
+        with check.writing_into(out):
             written = found.write(out, command_line())
-        except OSError as error:
-            raise click.ClickException(f"cannot write into {out}: {error.strerror}") from error
         named = [str(path) for path in written if path.suffix in (".html", ".json", ".yaml")]
         console.print(f"\nwritten: {', '.join(named)} and {len(written) - len(named)} tables and figures")
 

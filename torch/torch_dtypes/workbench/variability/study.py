@@ -11,13 +11,12 @@ import torch
 from torch import nn
 
 from ...formats.arguments import boolean, expect_settings, mode_name, mode_said
-from ...formats.dtypes import format_of
 from ...fuzzing import fuzzy
 from ...targets.lookup import target
 from ..report.page import Report, Reported
 from ..report.progress import OnRun, Shown
 from . import report
-from .batches import check_metric
+from .batches import check_metric, distance
 from .delta import Search, responsible
 from .digits import Digits, check_shares, significant_digits
 from .programs import Inference, Outcome, Training
@@ -217,17 +216,14 @@ class Study:
         return self._count(what, total, lambda: self.program.run(block, watched))
 
     def _bits(self) -> int:
+        from ...formats.dtypes import format_of
+
         return format_of(self.settings.format).significand_bits
 
     def _distance(self, outcome: Outcome, exact: Outcome) -> float:
         """How far a run is from the one in IEEE arithmetic, in the chosen metric; infinite where a number is not finite."""
         if self.settings.metric == "distance":
-            norm = exact.output.double().norm().item()
-            far = (outcome.output.double() - exact.output.double()).norm().item()
-            if norm:
-                result = far / norm
-            else:
-                result = 0.0 if far == 0 else math.inf
+            result = distance(outcome.output, exact.output)
         else:
             result = abs(outcome.metrics[self.settings.metric] - exact.metrics[self.settings.metric])
         return result if math.isfinite(result) else math.inf
@@ -296,8 +292,7 @@ def variability(
 
     Example::
 
-        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
-        >>> batches = [(torch.randn(16, 4), torch.randint(2, (16,)))]
+        >>> model, batches = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), [(torch.randn(16, 4), torch.randint(2, (16,)))]
         >>> found = torch_dtypes.variability(model, batches, repeats=4, where=False)
         >>> found.deterministic, [metric.name for metric in found.metrics]
         (True, ['loss', 'accuracy'])

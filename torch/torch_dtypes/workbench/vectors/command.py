@@ -9,6 +9,7 @@ import click
 
 from ...formats.arguments import mode_written
 from ..report.folders import is_special
+from ..report.progress import bar_on
 from ..training.options import is_given, named_formats
 from .files import put, write
 from .lines import KINDS
@@ -55,7 +56,6 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
     all that there are. The same options write the same file.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     if everything and count is not None:
         raise click.UsageError("expected --count or --all, but got both")
@@ -68,10 +68,8 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
         job = Job(format, operation, mode, to, terms, accumulate, None if everything else count, seed)
     except (TypeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.completed:,.0f} of {task.total:,.0f} vectors"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        advance = functools.partial(bar.advance, bar.add_task("", total=job.total))
+    with bar_on(Console(stderr=True)) as bar:
+        advance = functools.partial(bar.advance, bar.add_task("vectors", total=job.total))
         try:
             put(job, sys.stdout, kind, advance) if out == "-" else write(job, out, kind, advance)
         except RuntimeError as error:  # a policy that the format cannot follow

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO
 
 import torch
 
-from ..report.folders import is_special
+from ..report.folders import whole_file
 from .flags import NAMES
 from .lines import KINDS, digits
 from .making import Job
@@ -22,7 +21,7 @@ def put(job: Job, file: TextIO, kind: str, progress: Callable[[int], None] | Non
     if kind not in KINDS:
         raise ValueError(f"expected one of {', '.join(KINDS)}, but got {kind!r}")
     for text, count in _texts(job, kind):
-        file.write(text)
+        file.write(text.encode("ascii", "backslashreplace").decode())
         if progress:
             progress(count)
 
@@ -40,23 +39,9 @@ def write(job: Job, path: str | os.PathLike, kind: str, progress: Callable[[int]
         OSError: the file cannot be written.
         ValueError: another kind.
     """
-    if is_special(path):
-        with open(path, "w", encoding="ascii", errors="backslashreplace") as file:
-            put(job, file, kind, progress)
-        return Path(path)
-    path = Path(os.path.realpath(path))
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(handle, "w", encoding="ascii", errors="backslashreplace") as file:
-            put(job, file, kind, progress)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # a temporary file is its owner's alone
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    return path
+    with whole_file(path) as file:
+        put(job, file, kind, progress)
+    return Path(os.path.realpath(path))
 
 
 def _texts(job: Job, kind: str) -> Iterable[tuple[str, int]]:

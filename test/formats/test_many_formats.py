@@ -81,10 +81,11 @@ def test_hundreds_of_formats(code):
 
 def test_a_number_that_another_thread_takes_first():
     done = run_python("""
-from torch_dtypes import _C, _numbers
+from torch_dtypes import _C
+from torch_dtypes.formats import dtype_numbers
 
 def made_free_and_taken():
-    room = _numbers.make_room()
+    room = dtype_numbers.make_room()
     if others:
         torch_dtypes.posit_format(*others.pop())  # as a thread that runs in between
     return room

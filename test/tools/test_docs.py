@@ -66,5 +66,5 @@ def test_the_map_has_every_folder():
     the_map = (ROOT / "CONTRIBUTING.md").read_text().partition("## The map")[2].partition("\n## ")[0]
     tops = {path.split("/")[0] for path in tracked if "/" in path and not path.startswith(".")}
     tests = {path.split("/")[1] for path in tracked if re.match("test/.*/", path)} - {"data"}
-    native = {path.rpartition("/")[0] for path in tracked if path.startswith(("aten/", "c10/", "torch/csrc/"))}
+    native = {path.split("/")[-2] for path in tracked if path.startswith(("aten/", "c10/", "torch/csrc/"))}
     assert not [folder for folder in (*tops, *tests, *native) if f"{folder}/" not in the_map]

@@ -43,7 +43,7 @@ def test_units_are_all_files_that_are_laid():
 
 
 def test_a_name_that_two_headers_declare_is_refused(compiler, tmp_path):
-    header = ROOT / "c10" / "formats" / "FunctionEnds.h"
+    header = ROOT / "c10" / "formats" / "arithmetic" / "FunctionEnds.h"
     (tmp_path / "Other.h").write_text("#pragma once\nnamespace c10::formats { enum class Side { Left, Right }; }\n")
     (tmp_path / "FunctionEnds.h").write_text(header.read_text())
     assert syntax.check_unit(compiler, tmp_path, INCLUDE, syntax.Unit("one", ("FunctionEnds.h",))) == ""

@@ -226,7 +226,7 @@ def test_loops_get_their_kernels_by_the_device():
 
 def test_loops_of_dot_products_know_no_tensor():
     headers, others = reached(f"{FORMATS}/sums/DotLoops.cpp")
-    assert f"{FORMATS}/StepSums.h" in headers
+    assert f"{FORMATS}/sums/StepSums.h" in headers
     assert "aten/src/ATen/FormatTensor.h" not in headers
     assert not [name for name in others if re.search(r"\bTensor|/ops/|^torch/", name)]
 

@@ -11,7 +11,7 @@ import torch
 import torch_dtypes
 from torch_dtypes.cli import group
 from torch_dtypes.workbench import bench
-from torch_dtypes.workbench.bench import memory, peers, report, scaling
+from torch_dtypes.workbench.bench import command, memory, peers, report, scaling
 from torch_dtypes.workbench.bench.measuring import OVER, RATE, RATIO, SPEED_UP, WARM_UP_ROUNDS, compare, rounds_of
 from torch_dtypes.workbench.bench.running import chosen, listing, measure
 
@@ -257,7 +257,7 @@ def test_command_line(monkeypatch, tmp_path):
         return result
 
     calls = []
-    monkeypatch.setattr(bench, "run", lambda **options: calls.append(options))
+    monkeypatch.setattr(command, "run", lambda **options: calls.append(options))
     assert invoke().exit_code == 0
     options = "--suite casts --suite peers --threads 1 --threads 2 --dtype q43 --rounds 4 --quick --out x --markdown y.md"
     assert invoke(*options.split()).exit_code == 0

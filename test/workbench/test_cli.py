@@ -199,7 +199,7 @@ def test_out_that_fills_up_within_a_checkpoint(tmp_path):
 
 
 def test_out_of_another_command_is_refused_before_training(tmp_path):
-    from torch_dtypes.workbench.report.page.folders import occupied
+    from torch_dtypes.workbench.report.folders import occupied
 
     with occupied(tmp_path):
         result = run(*QUICK, "--out", tmp_path)

@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from torch_dtypes.workbench.report.page.folders import save_tensors, whole_file, write_csv, write_json, write_text
+from torch_dtypes.workbench.report.folders import save_tensors, whole_file, write_csv, write_json, write_text
 
 WRITERS = {
     "text": lambda path: write_text(path, "new\n"),

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from . import distributed, nn, optim
     from .fuzzing import Fuzzy, fuzzy
     from .quantization import Cast, calibration, dequantize_, quantize_, summary
-    from .workbench import Card, RoundingCounts, Statistics, card, cards, dump_vectors, observe, sweep
+    from .workbench import Card, RoundingCounts, Statistics, card, dump_vectors, observe, show, sweep
     from .workbench.diagnosis.divergence import Divergence, explain_divergence
     from .workbench.sensitivity import Mixture, Sensitivity, sensitivity
     from .workbench.variability import Digits, Variability, significant_digits, variability

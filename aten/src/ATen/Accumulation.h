@@ -1,7 +1,7 @@
 // What adds up the products of a dot product: a thread's policy, or a dtype's own.
 #pragma once
-#include <c10/formats/sums/BlockSum.h>
 #include <c10/formats/FormatRegistry.h>
+#include <c10/formats/sums/BlockSum.h>
 #include <c10/formats/sums/SumOrder.h>
 
 #include <cstdint>

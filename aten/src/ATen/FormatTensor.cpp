@@ -7,13 +7,13 @@
 #include <ATen/Observation.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/elementwise/Elementary.h>
 #include <ATen/native/formats/elementwise/FillInfinity.h>
+#include <ATen/native/formats/elementwise/Tile.h>
+#include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuCasts.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
-#include <ATen/native/formats/elementwise/Tile.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided.h>

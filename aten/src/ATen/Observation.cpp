@@ -1,10 +1,10 @@
 #include <ATen/Observation.h>
 
+#include <ATen/native/formats/elementwise/Tile.h>
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
-#include <ATen/native/formats/elementwise/Tile.h>
-#include <c10/formats/codec/ExactCodec.h>
 #include <c10/formats/ForkSafeMutex.h>
+#include <c10/formats/codec/ExactCodec.h>
 
 #include <algorithm>
 #include <cmath>

@@ -3,9 +3,9 @@
 #pragma once
 #include <c10/formats/codec/Philox.h>
 #include <c10/formats/codec/RoundBits.h>
+#include <c10/formats/codec/Unpacked.h>
 #include <c10/formats/tables/TableCodec.h>
 #include <c10/formats/tables/Takum.h>
-#include <c10/formats/codec/Unpacked.h>
 
 namespace c10::formats {
 

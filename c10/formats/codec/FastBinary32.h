@@ -1,7 +1,7 @@
 // float32 itself as a format: its values are its codes, and random rounding to it is an addition to a float64 number's fraction.
 #pragma once
-#include <c10/formats/codec/FastStochastic.h>
 #include <c10/formats/arithmetic/OddArithmetic.h>
+#include <c10/formats/codec/FastStochastic.h>
 
 namespace c10::formats {
 

@@ -2,8 +2,8 @@
 //
 // Sources: Khattak and Mikaitis, "Accurate models of NVIDIA tensor cores", ACM TACO (2026); Xie et al., "MMA-Sim", arXiv 2511.10909.
 #pragma once
-#include <c10/formats/sums/BlockSum.h>
 #include <c10/formats/codec/ExactCodec.h>
+#include <c10/formats/sums/BlockSum.h>
 #include <c10/formats/sums/SpecialTerms.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include <c10/formats/tables/TableSteps.h>
 
-#include <c10/formats/codec/ExactCodec.h>
 #include <c10/formats/ForkSafeMutex.h>
+#include <c10/formats/codec/ExactCodec.h>
 #include <c10/formats/codec/KeptDenormals.h>
 
 #include <atomic>

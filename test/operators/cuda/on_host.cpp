@@ -1,9 +1,9 @@
 // The GPU's kernels as the host's compiler makes them, for ctypes: test/support/host_kernels.py.
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/QuickDecode.h>
+#include <c10/formats/arithmetic/OddArithmetic.h>
 #include <c10/formats/codec/MagicCodes.h>
 #include <c10/formats/codec/MagicRound.h>
-#include <c10/formats/arithmetic/OddArithmetic.h>
 #include <test/support/format_fields.h>
 
 #include <algorithm>

@@ -2,9 +2,9 @@
 // given -DUNIVERSAL_INCLUDE_DIR=<its include/sw>; the library (MIT licence) is not part of this project.
 #include <universal/number/posit/posit.hpp>
 
+#include <c10/formats/arithmetic/OddArithmetic.h>
 #include <c10/formats/codec/ExactCodec.h>
 #include <c10/formats/sums/ExactSum.h>
-#include <c10/formats/arithmetic/OddArithmetic.h>
 
 #include <cstdio>
 #include <random>

@@ -2,23 +2,23 @@
 #include <torch/csrc/formats/bindings/AccumulationBindings.h>
 #include <torch/csrc/formats/bindings/Arguments.h>
 #include <torch/csrc/formats/bindings/Bindings.h>
+#include <torch/csrc/formats/bindings/Observing.h>
 #include <torch/csrc/formats/dtype/DtypeObject.h>
 #include <torch/csrc/formats/dtype/DtypeTable.h>
 #include <torch/csrc/formats/hooks/FormatSearch.h>
-#include <torch/csrc/formats/bindings/Observing.h>
 #include <torch/csrc/formats/hooks/OperatorCall.h>
 #include <torch/csrc/formats/hooks/Patches.h>
 #include <torch/csrc/formats/hooks/PythonDepth.h>
-#include <torch/csrc/formats/tensor/TensorBody.h>
 #include <torch/csrc/formats/hooks/Trampolines.h>
+#include <torch/csrc/formats/tensor/TensorBody.h>
 #include <torch/csrc/formats/tensor/Wrappers.h>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/native/formats/elementwise/FillInfinity.h>
-#include <ATen/native/formats/operators/casts/AutocastCasts.h>
-#include <ATen/native/formats/operators/boxed/Boxed.h>
 #include <ATen/native/formats/operators/autograd/CastAutograd.h>
+#include <ATen/native/formats/operators/boxed/Boxed.h>
 #include <ATen/native/formats/operators/boxed/StockFormula.h>
+#include <ATen/native/formats/operators/casts/AutocastCasts.h>
 #include <ATen/native/formats/overlay/Autocast.h>
 #include <c10/formats/BuiltinFormats.h>
 #include <pybind11/stl.h>

@@ -7,11 +7,11 @@
 #include <ATen/OverrideUses.h>
 #include <ATen/native/formats/chop/BlockChop.h>
 #include <ATen/native/formats/chop/Chop.h>
+#include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/elementwise/DrawnIntegers.h>
 #include <ATen/native/formats/elementwise/Elementary.h>
 #include <ATen/native/formats/elementwise/FillInfinity.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
-#include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/operators/facts/OperatorFacts.h>
 #include <c10/formats/codec/FastBinary32.h>
 #include <pybind11/stl.h>

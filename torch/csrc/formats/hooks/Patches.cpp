@@ -1,12 +1,12 @@
 #include <torch/csrc/formats/hooks/Patches.h>
 
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/formats/tensor/DlpackExchange.h>
 #include <torch/csrc/formats/dtype/DtypePatches.h>
-#include <torch/csrc/formats/gradients/EngineGradients.h>
 #include <torch/csrc/formats/dtype/FormatInfo.h>
+#include <torch/csrc/formats/gradients/EngineGradients.h>
 #include <torch/csrc/formats/gradients/GradientHooks.h>
 #include <torch/csrc/formats/hooks/OperatorCall.h>
+#include <torch/csrc/formats/tensor/DlpackExchange.h>
 #include <torch/csrc/formats/tensor/SetItem.h>
 #include <torch/csrc/formats/tensor/TensorProperties.h>
 #include <torch/csrc/utils/object_ptr.h>

@@ -4,8 +4,8 @@
 #include <torch/csrc/formats/hooks/Trampolines.h>
 
 #include <ATen/FormatTensor.h>
-#include <ATen/native/formats/operators/casts/AutocastCasts.h>
 #include <ATen/native/formats/operators/boxed/StockFormula.h>
+#include <ATen/native/formats/operators/casts/AutocastCasts.h>
 #include <ATen/native/formats/overlay/Autocast.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Dtype.h>

@@ -4,8 +4,8 @@
 
 #include <torch/csrc/formats/dtype/DtypeObject.h>
 #include <torch/csrc/formats/gradients/EngineGradients.h>
-#include <torch/csrc/formats/tensor/TensorBody.h>
 #include <torch/csrc/formats/hooks/Trampolines.h>
+#include <torch/csrc/formats/tensor/TensorBody.h>
 
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/DynamicTypes.h>

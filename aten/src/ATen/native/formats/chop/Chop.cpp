@@ -5,11 +5,11 @@
 #include <ATen/FormatTensor.h>
 #include <ATen/Observation.h>
 #include <ATen/Parallel.h>
+#include <ATen/native/formats/elementwise/Tile.h>
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuCasts.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
-#include <ATen/native/formats/elementwise/Tile.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/formats/codec/BitFlips.h>

@@ -3,11 +3,11 @@
 #include <ATen/FormatTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/elementwise/Tile.h>
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuCasts.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
-#include <ATen/native/formats/elementwise/Tile.h>
 #include <ATen/ops/empty_like_ops.h>
 #include <ATen/ops/to_ops.h>
 

@@ -3,9 +3,9 @@
 //
 // Each kernel file is compiled once per vector unit (CPU_CAPABILITY), and cpu_kernels() chooses the widest that the processor has.
 #pragma once
+#include <c10/formats/RoundingCounts.h>
 #include <c10/formats/arithmetic/FunctionEnds.h>
 #include <c10/formats/codec/Philox.h>
-#include <c10/formats/RoundingCounts.h>
 #include <c10/formats/sums/ZeroSums.h>
 
 #include <cstdint>

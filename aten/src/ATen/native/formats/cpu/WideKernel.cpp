@@ -3,10 +3,10 @@
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/RandomBlock.h>
-#include <c10/formats/codec/Binary64.h>
-#include <c10/formats/codec/ExactCodec.h>
 #include <c10/formats/arithmetic/OddArithmetic.h>
 #include <c10/formats/arithmetic/WideArithmetic.h>
+#include <c10/formats/codec/Binary64.h>
+#include <c10/formats/codec/ExactCodec.h>
 #include <c10/formats/sums/ZeroSums.h>
 
 #include <cstring>

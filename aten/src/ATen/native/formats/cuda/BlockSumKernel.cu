@@ -2,8 +2,8 @@
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/CountTable.h>
 #include <ATen/native/formats/cuda/Places.h>
-#include <c10/formats/sums/BlockRegister.h>
 #include <c10/formats/arithmetic/OddArithmetic.h>
+#include <c10/formats/sums/BlockRegister.h>
 
 namespace at::formats::cuda {
 namespace {

@@ -1,5 +1,5 @@
-// Random words for what a thread makes: of the four elements whose words are one block of random bits (c10/formats/codec/Philox.h), which lie kApart from
-// each other, so that the bits are made once. Threads that follow each other have elements that do.
+// Random words for what a thread makes: of the four elements whose words are one block of random bits (c10/formats/codec/Philox.h), which lie kApart
+// from each other, so that the bits are made once. Threads that follow each other have elements that do.
 #pragma once
 #include <ATen/native/formats/cuda/Launch.h>
 #include <c10/formats/codec/Philox.h>

@@ -7,9 +7,9 @@
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/cuda/Launch.h>
 #include <c10/formats/BlockScale.h>
-#include <c10/formats/sums/BlockSum.h>
 #include <c10/formats/codec/FastBinary32.h>
 #include <c10/formats/codec/HalfParts.h>
+#include <c10/formats/sums/BlockSum.h>
 #include <c10/formats/sums/SumOrder.h>
 
 namespace at::formats::cuda {
@@ -32,8 +32,8 @@ struct Layout {
   int64_t strides[4][kMaxDims]{};
 };
 
-// Float, Double: in that type, rounded to odd. Mixed: float32 values with one float64 number (c10/formats/arithmetic/MixedArithmetic.h), in float64 where that
-// leaves a result undecided.
+// Float, Double: in that type, rounded to odd. Mixed: float32 values with one float64 number (c10/formats/arithmetic/MixedArithmetic.h), in float64
+// where that leaves a result undecided.
 enum class Arithmetic : uint8_t { Float, Mixed, Double };
 
 // Correctly rounded where arithmetic that is rounded to odd serves the result's format. An element's random word has the number of its place in

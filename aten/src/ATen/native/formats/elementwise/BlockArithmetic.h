@@ -1,8 +1,8 @@
 // Instructions of a block program on blocks of machine numbers in cache.
 #pragma once
 #include <ATen/Observation.h>
-#include <ATen/native/formats/elementwise/BlockProgram.h>
 #include <ATen/native/formats/cpu/Kernels.h>
+#include <ATen/native/formats/elementwise/BlockProgram.h>
 
 namespace at::formats {
 

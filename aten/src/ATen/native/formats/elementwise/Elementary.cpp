@@ -1,9 +1,9 @@
 #include <ATen/native/formats/elementwise/Elementary.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/native/formats/elementwise/Tile.h>
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
-#include <ATen/native/formats/elementwise/Tile.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/nextafter.h>

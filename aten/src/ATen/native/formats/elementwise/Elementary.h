@@ -19,10 +19,10 @@ using c10::formats::Tail;
 at::Tensor larger_operand(const at::Tensor& first, const at::Tensor& second);
 // Of powers: the base; NaN where the exponent is infinite.
 at::Tensor base_of_power(const at::Tensor& base, const at::Tensor& exponent);
-// What the ends of a function are (c10/formats/arithmetic/FunctionEnds.h), by the operator's name, without "aten::". Near: results so near to a number (the
-// operand, its half, 1, 1/2, 2) that float64 takes them for it, where the exact ones are not, are to be float64's next number on the side where those
-// lie: directed modes tell them apart, and ties do. Ranged: for formats that tell them from infinities and zeros, what became infinite of a finite
-// operand is to be float64's largest number, and what became 0 of one that is not 0 its smallest.
+// What the ends of a function are (c10/formats/arithmetic/FunctionEnds.h), by the operator's name, without "aten::". Near: results so near to a
+// number (the operand, its half, 1, 1/2, 2) that float64 takes them for it, where the exact ones are not, are to be float64's next number on the side
+// where those lie: directed modes tell them apart, and ties do. Ranged: for formats that tell them from infinities and zeros, what became infinite of
+// a finite operand is to be float64's largest number, and what became 0 of one that is not 0 its smallest.
 FunctionEnds ends_of(std::string_view name, bool near, bool ranged, Tail tail);
 // Results of a function and its operand, both float64: those by what the exact ones are.
 at::Tensor with_ends(const at::Tensor& result, const at::Tensor& operand, const FunctionEnds& ends);

@@ -6,19 +6,19 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
-#include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/elementwise/ElementwiseLoops.h>
 #include <ATen/native/formats/elementwise/FillInfinity.h>
+#include <ATen/native/formats/elementwise/ResizeOutput.h>
+#include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuElementwise.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
-#include <ATen/native/formats/elementwise/ResizeOutput.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty.h>
+#include <c10/formats/arithmetic/MixedArithmetic.h>
 #include <c10/formats/codec/ExactCodec.h>
 #include <c10/formats/codec/FastBinary32.h>
-#include <c10/formats/arithmetic/MixedArithmetic.h>
 
 #include <algorithm>
 #include <array>

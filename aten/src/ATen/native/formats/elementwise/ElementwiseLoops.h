@@ -2,8 +2,8 @@
 #pragma once
 #include <ATen/Observation.h>
 #include <ATen/native/formats/elementwise/Elementwise.h>
-#include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/elementwise/Tile.h>
+#include <ATen/native/formats/gpu/GpuKernels.h>
 #include <c10/formats/arithmetic/MixedArithmetic.h>
 #include <c10/formats/arithmetic/NanSigns.h>
 #include <c10/formats/sums/ZeroSums.h>

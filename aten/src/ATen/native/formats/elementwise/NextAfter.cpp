@@ -1,11 +1,11 @@
 // nextafter: the next number of the format itself, found by stepping its codes. (The stock kernel steps numbers of the machine type that
 // carries the format, and those round back to where they came from.)
 #include <ATen/FormatLibrary.h>
-#include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/elementwise/Elementwise.h>
+#include <ATen/native/formats/elementwise/ResultType.h>
+#include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuCasts.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
-#include <ATen/native/formats/elementwise/ResultType.h>
 
 #include <ATen/AutogradNode.h>
 #include <ATen/ExpandUtils.h>

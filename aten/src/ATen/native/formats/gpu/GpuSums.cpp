@@ -1,8 +1,8 @@
 #include <ATen/native/formats/gpu/GpuSums.h>
 
-#include <ATen/native/formats/sums/ExactProducts.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
+#include <ATen/native/formats/sums/ExactProducts.h>
 #include <ATen/native/formats/sums/StepSums.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>

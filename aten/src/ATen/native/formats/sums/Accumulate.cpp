@@ -1,8 +1,8 @@
 #include <ATen/native/formats/sums/Accumulate.h>
 
 #include <ATen/WrapDimUtilsMulti.h>
-#include <ATen/native/formats/sums/DotProducts.h>
 #include <ATen/native/formats/elementwise/Elementwise.h>
+#include <ATen/native/formats/sums/DotProducts.h>
 #include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>

@@ -1,11 +1,11 @@
 #include <ATen/native/formats/sums/DotProducts.h>
 
-#include <ATen/native/formats/sums/BlockDots.h>
 #include <ATen/native/formats/gpu/DeviceKernels.h>
-#include <ATen/native/formats/sums/DotLoops.h>
-#include <ATen/native/formats/sums/ExactProducts.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/gpu/GpuSums.h>
+#include <ATen/native/formats/sums/BlockDots.h>
+#include <ATen/native/formats/sums/DotLoops.h>
+#include <ATen/native/formats/sums/ExactProducts.h>
 #include <ATen/ops/empty.h>
 #include <c10/formats/sums/ExactSum.h>
 

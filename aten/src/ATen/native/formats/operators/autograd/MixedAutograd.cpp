@@ -1,9 +1,9 @@
 #include <ATen/native/formats/operators/autograd/MixedAutograd.h>
 
 #include <ATen/Releases.h>
-#include <ATen/native/formats/operators/boxed/BoxedCall.h>
 #include <ATen/native/formats/operators/autograd/CastAutograd.h>
 #include <ATen/native/formats/operators/autograd/ForwardMode.h>
+#include <ATen/native/formats/operators/boxed/BoxedCall.h>
 #include <ATen/native/formats/operators/facts/OperandRules.h>
 #include <ATen/native/formats/operators/facts/Refusals.h>
 #include <ATen/ops/to_ops.h>

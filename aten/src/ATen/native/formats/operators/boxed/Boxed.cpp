@@ -4,16 +4,16 @@
 #include <ATen/FormatWrapper.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/elementwise/ResultType.h>
-#include <ATen/native/formats/operators/boxed/BoxedCall.h>
 #include <ATen/native/formats/operators/autograd/ForwardMode.h>
 #include <ATen/native/formats/operators/autograd/InPlaceAutograd.h>
-#include <ATen/native/formats/operators/facts/LostRows.h>
 #include <ATen/native/formats/operators/autograd/MixedAutograd.h>
+#include <ATen/native/formats/operators/boxed/BoxedCall.h>
+#include <ATen/native/formats/operators/boxed/Steps.h>
+#include <ATen/native/formats/operators/boxed/StockFormula.h>
+#include <ATen/native/formats/operators/facts/LostRows.h>
 #include <ATen/native/formats/operators/facts/NumberPlaces.h>
 #include <ATen/native/formats/operators/facts/OperandRules.h>
 #include <ATen/native/formats/operators/facts/Refusals.h>
-#include <ATen/native/formats/operators/boxed/Steps.h>
-#include <ATen/native/formats/operators/boxed/StockFormula.h>
 #include <ATen/native/formats/operators/vmap/Vmap.h>
 
 namespace at::formats {

@@ -8,11 +8,11 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/elementwise/Elementary.h>
 #include <ATen/native/formats/elementwise/FillInfinity.h>
-#include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/elementwise/ResizeOutput.h>
+#include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/operators/boxed/ExactPowers.h>
-#include <ATen/native/formats/operators/facts/OperandRules.h>
 #include <ATen/native/formats/operators/boxed/StockFormula.h>
+#include <ATen/native/formats/operators/facts/OperandRules.h>
 #include <ATen/ops/as_strided_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty.h>

@@ -3,10 +3,10 @@
 #include <ATen/FormatTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
-#include <ATen/native/formats/sums/Accumulate.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
-#include <ATen/native/formats/sums/TensorCores.h>
 #include <ATen/native/formats/operators/facts/OperandRules.h>
+#include <ATen/native/formats/sums/Accumulate.h>
+#include <ATen/native/formats/sums/TensorCores.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/resize_ops.h>
 

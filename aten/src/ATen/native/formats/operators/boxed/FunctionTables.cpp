@@ -3,9 +3,9 @@
 #include <ATen/FormatRounding.h>
 #include <ATen/Observation.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/elementwise/Elementary.h>
 #include <ATen/native/formats/elementwise/FillInfinity.h>
+#include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuCasts.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>

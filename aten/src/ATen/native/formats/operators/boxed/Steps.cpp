@@ -8,8 +8,8 @@
 #include <ATen/native/formats/operators/boxed/ExactPowers.h>
 #include <ATen/native/formats/operators/boxed/Foreach.h>
 #include <ATen/native/formats/operators/boxed/FunctionTables.h>
-#include <ATen/native/formats/operators/facts/LostRows.h>
 #include <ATen/native/formats/operators/boxed/MovedCodes.h>
+#include <ATen/native/formats/operators/facts/LostRows.h>
 #include <ATen/native/formats/operators/facts/NumberPlaces.h>
 #include <ATen/native/formats/operators/facts/OperandRules.h>
 #include <ATen/native/formats/operators/facts/OutDtypes.h>

@@ -7,8 +7,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
-#include <ATen/native/formats/operators/casts/AutocastCasts.h>
 #include <ATen/native/formats/operators/autograd/CastAutograd.h>
+#include <ATen/native/formats/operators/casts/AutocastCasts.h>
 #include <ATen/native/formats/operators/casts/WrapperCast.h>
 #include <ATen/ops/_pin_memory_ops.h>
 #include <ATen/ops/_to_copy_compositeexplicitautograd_dispatch.h>

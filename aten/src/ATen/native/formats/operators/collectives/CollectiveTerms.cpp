@@ -1,7 +1,7 @@
 #include <ATen/native/formats/operators/collectives/CollectiveTerms.h>
 
-#include <ATen/native/formats/sums/BlockSums.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
+#include <ATen/native/formats/sums/BlockSums.h>
 
 #include <ATen/ops/empty.h>
 

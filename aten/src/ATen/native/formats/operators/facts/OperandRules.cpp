@@ -3,9 +3,9 @@
 #include <ATen/FormatLibrary.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/formats/sums/Contractions.h>
-#include <ATen/native/formats/operators/casts/AutocastCasts.h>
 #include <ATen/native/formats/operators/boxed/StockFormula.h>
+#include <ATen/native/formats/operators/casts/AutocastCasts.h>
+#include <ATen/native/formats/sums/Contractions.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/to_ops.h>
 

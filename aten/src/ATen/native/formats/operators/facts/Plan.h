@@ -4,9 +4,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/stack.h>
+#include <ATen/native/formats/operators/boxed/ProductKernels.h>
 #include <ATen/native/formats/operators/facts/NumberPlaces.h>
 #include <ATen/native/formats/operators/facts/OperatorFacts.h>
-#include <ATen/native/formats/operators/boxed/ProductKernels.h>
 
 #include <optional>
 #include <string>

@@ -7,12 +7,12 @@
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/functorch/DynamicLayer.h>
 #include <ATen/functorch/PlumbingHelper.h>
-#include <ATen/native/formats/sums/Contractions.h>
 #include <ATen/native/formats/operators/boxed/BoxedCall.h>
-#include <ATen/native/formats/operators/facts/OperandRules.h>
 #include <ATen/native/formats/operators/boxed/Steps.h>
 #include <ATen/native/formats/operators/boxed/StockFormula.h>
+#include <ATen/native/formats/operators/facts/OperandRules.h>
 #include <ATen/native/formats/operators/vmap/VmapSums.h>
+#include <ATen/native/formats/sums/Contractions.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/to_ops.h>
 #include <ATen/ops/unsqueeze_ops.h>

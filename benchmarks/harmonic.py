@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 
 from torch_dtypes import fuzzy
-from torch_dtypes.workbench.report.page.colours import GREY, PALETTE
-from torch_dtypes.workbench.report.page.drawing import new_figure
+from torch_dtypes.workbench.report.colours import GREY, PALETTE
+from torch_dtypes.workbench.report.drawing import new_figure
 
 MODES = ("nearest_even", "stochastic", "up_down")
 _CHUNK = 1 << 16

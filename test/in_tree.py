@@ -29,14 +29,20 @@ IN_TREE = not any(Path(folder, "host", "hooks").is_dir() for folder in FOLDERS) 
 OVERLAY = (
     "autograd/test_foreign_gradients.py",
     "graphs/test_compile_runs_eagerly.py", "graphs/test_graph_capture.py", "graphs/test_script.py", "graphs/test_stock_compile.py",
-    "python/test_hooks.py",
-    "python/test_loading_again.py", "python/test_stock.py",
-    "python/test_typing.py",  # of what is installed beside a wheel
+    "host/test_hooks.py",
+    "host/test_loading_again.py", "host/test_stock.py", "host/test_dormant.py",
+    "formats/test_typing.py",  # of what is installed beside a wheel
 )  # fmt: skip
 DISTRIBUTED = (
-    "python/test_collectives.py", "python/test_collective_sums.py", "python/test_collectives_refused.py", "python/test_functional_collectives.py",
-    "python/test_ddp.py", "python/test_distributed.py", "python/test_distributed_tensors.py", "python/test_distributed_scaling.py",
-    "python/test_sharded.py", "python/test_train_ranks.py",
+    *(
+        f"host/distributed/test_{name}.py"
+        for name in (
+            "collectives", "collective_sums", "collectives_refused", "ddp", "ddp_scales", "distributed",
+            "distributed_rpc", "distributed_scaling", "distributed_tensors", "functional_collectives",
+            "sharded",
+        )
+    ),
+    "workbench/test_train_ranks.py",
 )  # fmt: skip
 NEWER = (  # of what PyTorch 2.6 lacks: DebugMode; precisions of float32 by operator
     "graphs/test_listings.py", "operators/test_float32_precision.py",

@@ -33,9 +33,14 @@ def test_an_old_name_gives_the_module(old, forgotten):
 
 
 def test_modules_below_an_old_package(forgotten):
-    with pytest.warns(DeprecationWarning, match=r"torch_dtypes\.training\.data is torch_dtypes"):
+    with pytest.warns(DeprecationWarning, match=r"torch_dtypes\.training.* is torch_dtypes"):
         from torch_dtypes.training.data import load_dataset
     assert load_dataset is torch_dtypes.workbench.training.data.load_dataset
+
+
+def test_the_old_module_formats_is_a_package():
+    assert torch_dtypes.formats.format_of is torch_dtypes.format_of
+    assert "is_format_dtype" in dir(torch_dtypes.formats)
 
 
 def test_no_module_of_a_name_that_never_was():

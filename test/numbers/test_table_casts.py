@@ -19,6 +19,7 @@ from test_tables import NAMED, OWN, define
 from vector_units import capabilities
 
 from torch_dtypes import _C
+from torch_dtypes.formats import naming
 from torch_dtypes.formats.tables import making
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -42,6 +43,8 @@ def dtype_of(fmt, name, mode, few=None):
     fmt.rounding = getattr(_C.Rounding, mode)
     if few:
         fmt.few_bits, fmt.random_bits = getattr(_C.FewBits, few[0]), few[1]
+    if name in NAMED:  # a dtype of another name would stay for tests that make this one
+        return _C.define(fmt, naming.name_of_format(fmt))
     letters = "".join(c for c in name if c.isalnum())
     return _C.define(fmt, f"{letters}_{mode}{''.join(map(str, few or ()))}")
 

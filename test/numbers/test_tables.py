@@ -17,6 +17,7 @@ from test_codec import codec  # noqa: F401 (a fixture)
 
 import torch_dtypes
 from torch_dtypes import _C
+from torch_dtypes.formats import naming
 from torch_dtypes.formats.tables import making, tapered
 from torch_dtypes.formats.tables.floats import TabledFloat
 
@@ -67,7 +68,8 @@ def test_casts_agree_with_the_generic_codec(name):
     narrow = torch.cat([x.float(), x.float().nextafter(torch.tensor(math.inf)), (tiny * 3**13).view(torch.float32), tiny.view(torch.float32)])
     for mode in DETERMINISTIC:
         fmt.rounding = getattr(_C.Rounding, mode)
-        dtype = _C.define(fmt, f"{name.replace(' ', '_').replace(',', '')}_{mode}")
+        own = f"{name.replace(' ', '_').replace(',', '')}_{mode}"
+        dtype = _C.define(fmt, own if name in OWN else naming.name_of_format(fmt))
         assert torch.equal(to_codes(x, dtype), _C.encode_exact(fmt, x)), mode
         assert torch.equal(to_codes(narrow, dtype), _C.encode_exact(fmt, narrow.double())), mode
     codes = torch.arange(2**fmt.bits)

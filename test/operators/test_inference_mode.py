@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from test_views import DTYPES, VIEWS, every_dtype, expect_same, sample
+from conftest import parametrize_dtypes
+from test_views import VIEWS, every_dtype, expect_same, sample
 from torch import nn
 
 TO_INTEGERS = {"codes": lambda x: x.view(torch.int32 if x.element_size() == 4 else torch.uint8)}
@@ -48,7 +49,7 @@ def test_integers_viewed_as_the_dtype(dtype):
     assert made.view(dtype).is_inference()
 
 
-@pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
+@parametrize_dtypes("posit16es2 q43 e5m5")
 def test_models_infer_as_without_gradients(dtype):
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 8), nn.Unflatten(1, (2, 4))]
@@ -66,7 +67,7 @@ def test_models_infer_as_without_gradients(dtype):
         (found * model[0].weight.sum()).sum().backward()
 
 
-@pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
+@parametrize_dtypes("posit16es2 q43 e5m5")
 def test_views_in_inference_mode_take_part_in_training_afterwards(dtype):
     w = torch.ones(2, 3, dtype=dtype, requires_grad=True)
     with torch.inference_mode():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import in_tree
 import pytest
 import torch
 from click.testing import CliRunner
@@ -332,3 +333,7 @@ def test_numbers_against_edited_headers(includes, tmp_path):
 @pytest.mark.skipif(not (INCLUDE / "torch" / "headeronly").is_dir(), reason="this release has no headers for use without its libraries")
 def test_headers_without_a_library(includes, tmp_path):
     compiled(tmp_path / "program", includes, CPP / "intree" / "test_headers_alone.cpp")
+
+
+def test_files_that_a_tree_leaves_out_are_there():
+    assert not [path for path in in_tree.LEFT_OUT if not Path(path).exists()]

@@ -10,9 +10,9 @@ import torch_dtypes
 
 pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 
-from torch_dtypes.workbench.report.page.colours import GREY, PALETTE, colours, format_name
-from torch_dtypes.workbench.report.page.drawing import inline_svg, new_figure, save
-from torch_dtypes.workbench.report.page.page import Report
+from torch_dtypes.workbench.report.colours import GREY, PALETTE, colours, format_name
+from torch_dtypes.workbench.report.drawing import inline_svg, new_figure, save
+from torch_dtypes.workbench.report.page import Report
 
 
 class Elements(HTMLParser):

@@ -14,8 +14,8 @@ pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 
 import torch_dtypes
 from torch_dtypes.workbench.bench import report as bench_report
-from torch_dtypes.workbench.report.page.drawing import new_figure
-from torch_dtypes.workbench.report.page.page import Report
+from torch_dtypes.workbench.report.drawing import new_figure
+from torch_dtypes.workbench.report.page import Report
 from torch_dtypes.workbench.training import observing, report
 from torch_dtypes.workbench.training.records import Run
 

@@ -14,7 +14,7 @@ from sweeps import OWN, own  # noqa: F401 (own is a fixture)
 from torch import nn
 
 import torch_dtypes
-from torch_dtypes.workbench.report.page import progress
+from torch_dtypes.workbench.report import progress
 
 NETWORK = """
 import torch, torch_dtypes

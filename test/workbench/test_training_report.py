@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 pytest.importorskip("click", reason="the command line needs click")
 
-from torch_dtypes.workbench.report.page.colours import GREY
+from torch_dtypes.workbench.report.colours import GREY
 from torch_dtypes.workbench.training import report
 from torch_dtypes.workbench.training.figure import curves_of, draw
 from torch_dtypes.workbench.training.records import Epoch, Run

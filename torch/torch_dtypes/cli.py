@@ -1,4 +1,4 @@
-"""The ``torch-dtypes`` command: ``train``, ``show``, ``sweep``, ``sensitivity``, ``variability``, ``vectors`` and ``bench``.
+"""The ``torch-dtypes`` command, whose sub-commands are in ``COMMANDS``.
 
 click and rich belong to the extra ``train``, not to the package. So nothing here imports
 them until :func:`main` has looked whether they are there.

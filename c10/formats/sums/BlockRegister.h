@@ -77,7 +77,7 @@ class BlockRegister {
 
  private:
   static constexpr int kNoExponent = -(1 << 20);
-  static constexpr int kMaxInterleave = 64; // of _policies.py
+  static constexpr int kMaxInterleave = 64; // of policies/accumulation_options.py
 
   struct Product {
     unsigned __int128 magnitude; // times 2^(exponent - 104)

@@ -77,5 +77,5 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """Put the finder behind Python's own, which know the modules that are there."""
-    sys.meta_path.append(_Finder())
+    """Put the finder in front: folders of old names may be left, with bytecode alone in them."""
+    sys.meta_path.insert(0, _Finder())

@@ -1,4 +1,4 @@
-"""torch.testing with the built-in dtypes (_testing.py makes others known), and the comparison of assert_close."""
+"""torch.testing with the built-in dtypes (formats/testing.py makes others known), and the comparison of assert_close."""
 
 from __future__ import annotations
 

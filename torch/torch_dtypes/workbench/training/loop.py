@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ...distributed import same_random
+from ..diagnosis.divergence import explain_divergence
 from .generators import forked_generators
 from .ranks import ALONE
 from .recipes import (
@@ -227,8 +228,6 @@ def _batch(split, index, dtype, device):
 
 
 def _explanation(model, optimizer, forward):
-    from ..diagnosis.divergence import explain_divergence
-
     found = explain_divergence(model, optimizer, forward)
     return str(found) if found else None
 

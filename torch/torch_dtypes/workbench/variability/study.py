@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ...formats.arguments import boolean, expect_settings, mode_name, mode_said
+from ...formats.dtypes import format_of
 from ...fuzzing import fuzzy
 from ...targets.lookup import target
 from ..report.page import Report, Reported
@@ -216,8 +217,6 @@ class Study:
         return self._count(what, total, lambda: self.program.run(block, watched))
 
     def _bits(self) -> int:
-        from ...formats.dtypes import format_of
-
         return format_of(self.settings.format).significand_bits
 
     def _distance(self, outcome: Outcome, exact: Outcome) -> float:

@@ -51,8 +51,11 @@ class _Step:
             up = (magnitude > middle) | ((magnitude == middle) & ~negative)
         elif mode in ("up", "down"):
             up = negative if mode == "down" else ~negative
+        elif mode in ("toward_zero", "to_odd"):
+            to_next = mode == "to_odd" and not self.odd and not self.one_digit
+            up = torch.full_like(negative, to_next)
         else:
-            up = torch.full_like(negative, mode == "to_odd" and not self.odd and not self.one_digit)
+            raise ValueError(f"expected a deterministic rounding mode, but got {mode!r}")
         return (magnitude >= self.lower + self.distance) | ((magnitude > self.lower) & up)
 
 

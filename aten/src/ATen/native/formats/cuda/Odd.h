@@ -43,8 +43,9 @@ TD_HOST_DEVICE T binary_odd(BinaryOp op, T x, T y) {
     case BinaryOp::Add: return c10::formats::add_odd(x, y);
     case BinaryOp::Sub: return c10::formats::add_odd(x, -y);
     case BinaryOp::Mul: return c10::formats::multiply_odd(x, y);
-    default: return c10::formats::divide_odd(x, y);
+    case BinaryOp::Div: break;
   }
+  return c10::formats::divide_odd(x, y);
 }
 
 template <typename T>
@@ -54,8 +55,9 @@ TD_HOST_DEVICE T ternary_odd(TernaryOp op, T x, T y, T z, T s) {
     case TernaryOp::Fma: return fma_odd(x, y, z);
     case TernaryOp::Addcdiv: return fma_odd(s, x / y, z);
     case TernaryOp::Addcmul: return s == 1 ? fma_odd(x, y, z) : fma_odd(s, c10::formats::multiply_odd(x, y), z);
-    default: return fma_odd(z, y - x, x); // lerp
+    case TernaryOp::Lerp: break;
   }
+  return fma_odd(z, y - x, x);
 }
 
 // ---- float32 values beside one float64 number, which stands in the place of an operand or is s ----
@@ -66,8 +68,9 @@ TD_HOST_DEVICE inline c10::formats::MixedResult binary_mixed(BinaryOp op, bool n
     case BinaryOp::Add: return add_mixed(x, number);
     case BinaryOp::Sub: return number_first ? add_mixed(-x, number) : add_mixed(x, -number);
     case BinaryOp::Mul: return multiply_mixed(x, number);
-    default: return number_first ? divide_number_mixed(number, x) : divide_mixed(x, number, 1 / number);
+    case BinaryOp::Div: break;
   }
+  return number_first ? divide_number_mixed(number, x) : divide_mixed(x, number, 1 / number);
 }
 
 TD_HOST_DEVICE inline c10::formats::MixedResult ternary_mixed(TernaryOp op, float x, float y, float z, double number) {
@@ -76,8 +79,9 @@ TD_HOST_DEVICE inline c10::formats::MixedResult ternary_mixed(TernaryOp op, floa
     case TernaryOp::Fma: return fma_mixed(number, y, z);
     case TernaryOp::Addcdiv: return addcdiv_mixed(number, x, y, z);
     case TernaryOp::Addcmul: return addcmul_mixed(number, x, y, z);
-    default: return lerp_mixed(number, x, y);
+    case TernaryOp::Lerp: break;
   }
+  return lerp_mixed(number, x, y);
 }
 
 } // namespace at::formats::cuda

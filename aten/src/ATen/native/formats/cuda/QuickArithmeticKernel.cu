@@ -257,8 +257,9 @@ Status quick_binary(const Elementwise& e, BinaryOp op, Stream stream) {
     case BinaryOp::Add: return run_flat(e, OneBinary<BinaryOp::Add>{}, stream);
     case BinaryOp::Sub: return run_flat(e, OneBinary<BinaryOp::Sub>{}, stream);
     case BinaryOp::Mul: return run_flat(e, OneBinary<BinaryOp::Mul>{}, stream);
-    default: return run_flat(e, OneBinary<BinaryOp::Div>{}, stream);
+    case BinaryOp::Div: break;
   }
+  return run_flat(e, OneBinary<BinaryOp::Div>{}, stream);
 }
 
 Status quick_ternary(const Elementwise& e, TernaryOp op, double s, Stream stream) {

@@ -24,8 +24,9 @@ const char* name_of(BinaryOp op) {
     case BinaryOp::Add: return "add";
     case BinaryOp::Sub: return "sub";
     case BinaryOp::Mul: return "mul";
-    default: return "div";
+    case BinaryOp::Div: break;
   }
+  return "div";
 }
 
 Tensor stock_binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha) {
@@ -33,8 +34,9 @@ Tensor stock_binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar&
     case BinaryOp::Add: return at::_ops::add_Tensor::call(a, b, alpha);
     case BinaryOp::Sub: return at::_ops::sub_Tensor::call(a, b, alpha);
     case BinaryOp::Mul: return at::_ops::mul_Tensor::call(a, b);
-    default: return at::_ops::div_Tensor::call(a, b);
+    case BinaryOp::Div: break;
   }
+  return at::_ops::div_Tensor::call(a, b);
 }
 
 // A tensor for a stock kernel whose result is of the given stock type: ours decoded, a stock one as it is.
@@ -98,8 +100,9 @@ Tensor& binary_in_place(BinaryOp op, Tensor& self, const Tensor& other, const Sc
     case BinaryOp::Add: return at::_ops::add__Tensor::call(self, values, alpha);
     case BinaryOp::Sub: return at::_ops::sub__Tensor::call(self, values, alpha);
     case BinaryOp::Mul: return at::_ops::mul__Tensor::call(self, values);
-    default: return at::_ops::div__Tensor::call(self, values);
+    case BinaryOp::Div: break;
   }
+  return at::_ops::div__Tensor::call(self, values);
 }
 template <BinaryOp op>
 Tensor& with_alpha_(Tensor& self, const Tensor& other, const Scalar& alpha) {
@@ -132,8 +135,9 @@ Tensor with_complex_number(BinaryOp op, const Tensor& self, const Scalar& number
     case BinaryOp::Add: return at::_ops::add_Scalar::call(values, number, alpha);
     case BinaryOp::Sub: return at::_ops::sub_Scalar::call(values, number, alpha);
     case BinaryOp::Mul: return at::_ops::mul_Scalar::call(values, number);
-    default: return at::_ops::div_Scalar::call(values, number);
+    case BinaryOp::Div: break;
   }
+  return at::_ops::div_Scalar::call(values, number);
 }
 
 // With a number as second operand. (Python's x + 2 comes as a tensor without dimensions; stock formulas call these.)

@@ -1,4 +1,5 @@
-# Sets up, builds, tests and demonstrates the project without an activated environment. `make help` lists the targets.
+# Sets up, builds, tests and demonstrates the project without an activated environment. `make help`
+# lists the targets.
 #
 # make PYTHON=python3.12 VENV=.venv312 test     another Python
 # make JOBS=1 demo                              fewer compilers at once (each takes about 1.5 GB)

@@ -1,6 +1,8 @@
-"""What the GPU's kernels cost, as ratios within one run: `python benchmarks/gpu_speed.py memory|sums|products|training|peers`.
+"""What the GPU's kernels cost, as ratios within one run: `python benchmarks/gpu_speed.py
+memory|sums|products|training|peers`.
 
-One line of JSON for each measurement. `--device cpu` runs the same bodies, small, to see that they run.
+One line of JSON for each measurement. `--device cpu` runs the same bodies, small, to see that they
+run.
 """
 
 import argparse
@@ -27,7 +29,8 @@ class Clock:
         self.cuda = device == "cuda"
 
     def took(self, call, calls):
-        """Of each call in a row of them. (Between two events around one call an idle GPU would wait for Python to launch it.)"""
+        """Of each call in a row of them. (Between two events around one call an idle GPU would wait
+        for Python to launch it.)"""
         if not self.cuda:
             began = time.perf_counter()
             for _ in range(calls):
@@ -51,23 +54,29 @@ class Clock:
 
 
 def allow_tf32(allowed):
-    """Whether stock convolutions may drop bits of float32 operands. PyTorch's default is that they may, and that matrix products may not.
+    """Whether stock convolutions may drop bits of float32 operands. PyTorch's default is that they
+    may, and that matrix products may not.
 
-    By the old switch, since what it sets is read by old and new names alike: fp32_precision of convolutions and RNNs alone is enough for
-    torch.backends.cudnn.flags, and for whoever reads allow_tf32, to raise.
+    By the old switch, since what it sets is read by old and new names alike: fp32_precision of
+    convolutions and RNNs alone is enough for torch.backends.cudnn.flags, and for whoever reads
+    allow_tf32, to raise.
     """
     torch.backends.cudnn.allow_tf32 = allowed
 
 
 def say(**row):
-    print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}), flush=True)
+    print(
+        json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}),
+        flush=True,
+    )
 
 
 def memory(device, clock):
     """Casts and elementwise operators against a copy: by the fewest bytes that each must move.
 
-    An operand has 256 MiB whatever its format, so that an H100's L2 (50 MB) keeps little of it; operands are distinct, since one that comes twice is
-    fetched once; bytes are random, since zeros are moved faster.
+    An operand has 256 MiB whatever its format, so that an H100's L2 (50 MB) keeps little of it;
+    operands are distinct, since one that comes twice is fetched once; bytes are random, since zeros
+    are moved faster.
     """
     size = 1 << (28 if device == "cuda" else 14)
     source = torch.randint(0, 256, (size,), dtype=torch.uint8, device=device)
@@ -89,7 +98,10 @@ def memory(device, clock):
             "x * 0.1": (lambda x=x: x * 0.1, 2 * width),
             "addcmul": (lambda x=x, y=y, z=z: torch.addcmul(x, y, z), 4 * width),
             "exp": (lambda x=x: x.exp(), 2 * width),
-            "transposed + y": (lambda x=x, y=y: x.view(1 << 7, -1).t() + y.view(-1, 1 << 7), 3 * width),
+            "transposed + y": (
+                lambda x=x, y=y: x.view(1 << 7, -1).t() + y.view(-1, 1 << 7),
+                3 * width,
+            ),
             "x + a row": (lambda x=x, y=y: x.view(-1, 1 << 10) + y[: 1 << 10], 2 * width),
         }
         for mode, names in (("", calls), (", stochastic", ("encode", "x + y", "x * y"))):
@@ -98,13 +110,25 @@ def memory(device, clock):
                     call, moved = calls[what]
                     took = clock(call)
                     rate = moved * m / took / 1e6
-                    say(what=what + mode, format=name, milliseconds=took, gigabytes_a_second=rate, of_copy=rate / copied)
+                    say(
+                        what=what + mode,
+                        format=name,
+                        milliseconds=took,
+                        gigabytes_a_second=rate,
+                        of_copy=rate / copied,
+                    )
     m = size // 4
     values = torch.randn(m, device=device)
     for name in ("posit16es2", "q43"):
         took = clock(lambda name=name: torch_dtypes.chop(values, name))
         rate = 8 * m / took / 1e6
-        say(what="chop", format=name, milliseconds=took, gigabytes_a_second=rate, of_copy=rate / copied)
+        say(
+            what="chop",
+            format=name,
+            milliseconds=took,
+            gigabytes_a_second=rate,
+            of_copy=rate / copied,
+        )
 
 
 def sums(device, clock):
@@ -120,11 +144,20 @@ def sums(device, clock):
             ("chunked(32)", {}, small),
             ("exact", {}, small),
         ):
-            a, b = torch.randn(n, n, device=device).to(dtype), torch.randn(n, n, device=device).to(dtype)
+            a, b = (
+                torch.randn(n, n, device=device).to(dtype),
+                torch.randn(n, n, device=device).to(dtype),
+            )
             with torch_dtypes.accumulate(policy, **options):
                 took = clock(lambda a=a, b=b: a @ b, repeats=5, warm=1)
             what = " ".join([policy, *(f"{k}={v}" for k, v in options.items())])
-            say(what=what, format=name, size=n, milliseconds=took, tera_multiply_adds=n**3 / took / 1e9)
+            say(
+                what=what,
+                format=name,
+                size=n,
+                milliseconds=took,
+                tera_multiply_adds=n**3 / took / 1e9,
+            )
 
 
 def products(device, clock):
@@ -136,39 +169,71 @@ def products(device, clock):
         a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
         return clock(lambda: a @ b)
 
-    for name, dtype, precision in (("bfloat16", torch.bfloat16, "highest"), ("float32", torch.float32, "highest"), ("tf32", torch.float32, "high")):
+    for name, dtype, precision in (
+        ("bfloat16", torch.bfloat16, "highest"),
+        ("float32", torch.float32, "highest"),
+        ("tf32", torch.float32, "high"),
+    ):
         torch.set_float32_matmul_precision(precision)
         stock[name] = took_by(dtype)
-        say(what="matmul", format="float32 in TF32" if name == "tf32" else name, size=n, milliseconds=stock[name])
+        say(
+            what="matmul",
+            format="float32 in TF32" if name == "tf32" else name,
+            size=n,
+            milliseconds=stock[name],
+        )
     torch.set_float32_matmul_precision("highest")
     for name in FORMATS:
         took = took_by(getattr(torch, name))
-        say(what="matmul", format=name, size=n, milliseconds=took, **{f"of_{base}": took / base_took for base, base_took in stock.items()})
+        say(
+            what="matmul",
+            format=name,
+            size=n,
+            milliseconds=took,
+            **{f"of_{base}": took / base_took for base, base_took in stock.items()},
+        )
 
 
 def lenet5():
     layers = torch.nn
     return layers.Sequential(
-        layers.Conv2d(1, 6, 5, padding=2), layers.ReLU(), layers.MaxPool2d(2), layers.Conv2d(6, 16, 5), layers.ReLU(), layers.MaxPool2d(2),
-        layers.Flatten(), layers.Linear(400, 120), layers.ReLU(), layers.Linear(120, 84), layers.ReLU(), layers.Linear(84, 10),
-    )  # fmt: skip
+        layers.Conv2d(1, 6, 5, padding=2),
+        layers.ReLU(),
+        layers.MaxPool2d(2),
+        layers.Conv2d(6, 16, 5),
+        layers.ReLU(),
+        layers.MaxPool2d(2),
+        layers.Flatten(),
+        layers.Linear(400, 120),
+        layers.ReLU(),
+        layers.Linear(120, 84),
+        layers.ReLU(),
+        layers.Linear(84, 10),
+    )
 
 
 def training(device, clock):
-    """Steps of LeNet-5 at batch 256 and of ResNet-18 (images of 32 x 32) at batch 128 beside float32's, with stock convolutions in float32 and, as
-    PyTorch has it by default, in TF32.
+    """Steps of LeNet-5 at batch 256 and of ResNet-18 (images of 32 x 32) at batch 128 beside
+    float32's, with stock convolutions in float32 and, as PyTorch has it by default, in TF32.
 
-    posit16es2 has more bits than TF32: where that is allowed, its convolutions go to float64, so it has no row there.
+    posit16es2 has more bits than TF32: where that is allowed, its convolutions go to float64, so it
+    has no row there.
     """
     side = 32 if device == "cuda" else 8
-    networks = {"LeNet-5": (lenet5, (256, 1, 28, 28)), "ResNet-18": (ResNet18, (128, 3, side, side))}
+    networks = {
+        "LeNet-5": (lenet5, (256, 1, 28, 28)),
+        "ResNet-18": (ResNet18, (128, 3, side, side)),
+    }
 
     def step_of(network, shape, dtype):
         torch.manual_seed(0)
         net = network().to(dtype).to(device)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
         batch = shape[0] if device == "cuda" else 2
-        x, y = torch.randn(batch, *shape[1:]).to(dtype).to(device), torch.randint(0, 10, (batch,)).to(device)
+        x, y = (
+            torch.randn(batch, *shape[1:]).to(dtype).to(device),
+            torch.randint(0, 10, (batch,)).to(device),
+        )
 
         def step():
             optimizer.zero_grad()
@@ -182,18 +247,33 @@ def training(device, clock):
         for precision in ("float32", "tf32"):
             allow_tf32(precision == "tf32")
             base[precision] = step_of(*network, torch.float32)
-            say(what=f"{what} step", format="float32", convolutions=precision, milliseconds=base[precision])
-        for precision, names in (("float32", ("q43", "posit8es2", "posit16es2")), ("tf32", ("q43", "posit8es2"))):
+            say(
+                what=f"{what} step",
+                format="float32",
+                convolutions=precision,
+                milliseconds=base[precision],
+            )
+        for precision, names in (
+            ("float32", ("q43", "posit8es2", "posit16es2")),
+            ("tf32", ("q43", "posit8es2")),
+        ):
             allow_tf32(precision == "tf32")
             for name in names if device == "cuda" else names[:1]:
                 took = step_of(*network, getattr(torch, name))
                 ratios = {f"of_{other}": took / of for other, of in base.items()}
-                say(what=f"{what} step", format=name, convolutions=precision, milliseconds=took, **ratios)
+                say(
+                    what=f"{what} step",
+                    format=name,
+                    convolutions=precision,
+                    milliseconds=took,
+                    **ratios,
+                )
         allow_tf32(False)
 
 
 def peers(device, clock):
-    """qtorch and mptorch, each where it is installed and its kernels build: how many times as fast ours is."""
+    """qtorch and mptorch, each where it is installed and its kernels build: how many times as fast
+    ours is."""
     size, n = (1 << 26, 1024) if device == "cuda" else (1 << 14, 24)
     values = torch.randn(size, device=device)
     a, b = (torch.randn(n, n, device=device).to(torch.q52) for _ in range(2))
@@ -204,14 +284,33 @@ def peers(device, clock):
             return a @ b
 
     works = [
-        ("qtorch", "round to e5m2", lambda q: q.float_quantize(values, exp=5, man=2, rounding="nearest"), lambda: torch_dtypes.chop(values, "q52")),
-        ("qtorch", "round to e5m2, stochastic", lambda q: q.float_quantize(values, exp=5, man=2, rounding="stochastic"),
-         lambda: torch_dtypes.chop(values, "q52", "stochastic")),
-        ("qtorch", "round to fixed7_8", lambda q: q.fixed_point_quantize(values, wl=16, fl=8, rounding="nearest"),
-         lambda: torch_dtypes.chop(values, "fixed7_8")),
-        ("mptorch", f"matmul {n}^3, every step rounded",
-         lambda q: q.float_mm(f, g, exp_add=5, man_add=2, exp_mul=5, man_mul=2, fma=False, saturate=False), stepwise),
-    ]  # fmt: skip
+        (
+            "qtorch",
+            "round to e5m2",
+            lambda q: q.float_quantize(values, exp=5, man=2, rounding="nearest"),
+            lambda: torch_dtypes.chop(values, "q52"),
+        ),
+        (
+            "qtorch",
+            "round to e5m2, stochastic",
+            lambda q: q.float_quantize(values, exp=5, man=2, rounding="stochastic"),
+            lambda: torch_dtypes.chop(values, "q52", "stochastic"),
+        ),
+        (
+            "qtorch",
+            "round to fixed7_8",
+            lambda q: q.fixed_point_quantize(values, wl=16, fl=8, rounding="nearest"),
+            lambda: torch_dtypes.chop(values, "fixed7_8"),
+        ),
+        (
+            "mptorch",
+            f"matmul {n}^3, every step rounded",
+            lambda q: q.float_mm(
+                f, g, exp_add=5, man_add=2, exp_mul=5, man_mul=2, fma=False, saturate=False
+            ),
+            stepwise,
+        ),
+    ]
     for peer, what, theirs, ours in works:
         if not installed(peer):
             say(what=what, peer=peer, not_measured="not installed")
@@ -223,11 +322,23 @@ def peers(device, clock):
             say(what=what, peer=peer, not_measured=str(error).strip().splitlines()[0])
             continue
         of_peer, own = clock(lambda q=quant, call=theirs: call(q)), clock(ours)
-        say(what=what, peer=peer, milliseconds=own, milliseconds_of_peer=of_peer, times_as_fast=of_peer / own)
+        say(
+            what=what,
+            peer=peer,
+            milliseconds=own,
+            milliseconds_of_peer=of_peer,
+            times_as_fast=of_peer / own,
+        )
 
 
 def main():
-    groups = {"memory": memory, "sums": sums, "products": products, "training": training, "peers": peers}
+    groups = {
+        "memory": memory,
+        "sums": sums,
+        "products": products,
+        "training": training,
+        "peers": peers,
+    }
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("group", choices=groups)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

@@ -1,10 +1,13 @@
-"""How far a network's gradients in a dtype are from float32's, by layer, loss scale and the dtype of the loss.
+"""How far a network's gradients in a dtype are from float32's, by layer, loss scale and the dtype
+of the loss.
 
-Of CifarNet on MNIST after some steps in float32: weights are rounded to the dtype, and the gradients of the mean loss of 128 images are computed
-by the network in the dtype and by a float32 network of the same rounded weights. Printed are the cosine of the angle between the two (of all
+Of CifarNet on MNIST after some steps in float32: weights are rounded to the dtype, and the
+gradients of the mean loss of 128 images are computed by the network in the dtype and by a float32
+network of the same rounded weights. Printed are the cosine of the angle between the two (of all
 parameters, and of each layer's weights) and, behind a slash, the ratio of their norms.
 
-    python benchmarks/gradient_error.py --data-dir DATA --seed 1 --steps 0 --steps 20 --steps 63 --dtype q52 --loss-scale 128
+    python benchmarks/gradient_error.py --data-dir DATA --seed 1 --steps 0 --steps 20 --steps 63
+    --dtype q52 --loss-scale 128
 """
 
 import copy
@@ -18,7 +21,9 @@ from torch_dtypes.workbench.training import recipes
 from torch_dtypes.workbench.training.data import load_dataset
 from torch_dtypes.workbench.training.loop import Config, Training, cross_entropy
 
-_CONFIG = Config(model="cifarnet", epochs=6, optimizer="sgd", lr=0.05, momentum=0.9, schedule="cosine")
+_CONFIG = Config(
+    model="cifarnet", epochs=6, optimizer="sgd", lr=0.05, momentum=0.9, schedule="cosine"
+)
 _IMAGES, _BATCH = 128, 32
 
 
@@ -32,7 +37,9 @@ def gradients(model, data, dtype, loss_scale, loss_dtype):
         loss = cross_entropy(model(images.to(dtype)), labels, loss_dtype)
         factor = torch.tensor(float(loss_scale)).to(loss.dtype).float()
         (loss * factor).backward()
-        total = [t + p.grad.float() / factor for t, p in zip(total, model.parameters(), strict=True)]
+        total = [
+            t + p.grad.float() / factor for t, p in zip(total, model.parameters(), strict=True)
+        ]
     return total
 
 
@@ -43,9 +50,24 @@ def compared(want, got):
 
 @click.command(help=__doc__.splitlines()[0])
 @click.option("--data-dir", default="data", show_default=True)
-@click.option("--seed", default=0, show_default=True, help="Of the initial weights and the order of images.")
-@click.option("--steps", multiple=True, default=(0, 20, 63), show_default=True, type=click.IntRange(0), help="After how many steps in float32.")
-@click.option("--dtype", "names", multiple=True, default=("q52", "q43", "posit8es1", "posit8es2", "fixed8_8"), show_default=True)
+@click.option(
+    "--seed", default=0, show_default=True, help="Of the initial weights and the order of images."
+)
+@click.option(
+    "--steps",
+    multiple=True,
+    default=(0, 20, 63),
+    show_default=True,
+    type=click.IntRange(0),
+    help="After how many steps in float32.",
+)
+@click.option(
+    "--dtype",
+    "names",
+    multiple=True,
+    default=("q52", "q43", "posit8es1", "posit8es2", "fixed8_8"),
+    show_default=True,
+)
 @click.option("--loss-scale", "scales", multiple=True, default=(128.0, 256.0), show_default=True)
 def main(data_dir, seed, steps, names, scales):
     torch.set_num_threads(1)
@@ -61,9 +83,15 @@ def main(data_dir, seed, steps, names, scales):
             for scale in scales:
                 for loss_dtype in ("network", "float32"):
                     got = gradients(copy.deepcopy(plain).to(dtype), data, dtype, scale, loss_dtype)
-                    layers = " ".join(compared([w], [g]) for w, g in zip(want, got, strict=True) if w.dim() > 1)
+                    layers = " ".join(
+                        compared([w], [g]) for w, g in zip(want, got, strict=True) if w.dim() > 1
+                    )
                     loss = name if loss_dtype == "network" else loss_dtype
-                    print(f"{stop:3} steps, {name:9} scale {scale:5g}, loss in {loss:9}: {compared(want, got)}, layers {layers}", flush=True)
+                    print(
+                        f"{stop:3} steps, {name:9} scale {scale:5g}, loss in {loss:9}: "
+                        f"{compared(want, got)}, layers {layers}",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Draws the harmonic series in float32, rounded in several ways: ``python benchmarks/harmonic.py docs/images/harmonic.png``.
+"""Draws the harmonic series in float32, rounded in several ways:
+``python benchmarks/harmonic.py docs/images/harmonic.png``.
 
-Once 1/i is below half a unit in the last place of the sum, rounding to nearest drops every term and the sum stands still. Stochastic rounding keeps
-the mean of every addition, so its sums follow float64's. Up-down rounding is that of float32 with a step up or down after every operation, which has
-mean 0, so its sums stay with float32's, further apart from each other. The experiment is that of Gonzalez-Pepe, Akhaddar, Glatard, Chatelain, "Fuzzy
-PyTorch" (arXiv 2605.25991).
+Once 1/i is below half a unit in the last place of the sum, rounding to nearest drops every term and
+the sum stands still. Stochastic rounding keeps the mean of every addition, so its sums follow
+float64's. Up-down rounding is that of float32 with a step up or down after every operation, which
+has mean 0, so its sums stay with float32's, further apart from each other. The experiment is that
+of Gonzalez-Pepe, Akhaddar, Glatard, Chatelain, "Fuzzy PyTorch" (arXiv 2605.25991).
 """
 
 from __future__ import annotations
@@ -23,36 +25,57 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Harmonic:
-    """Sums of the first ``terms`` (int64) terms: ``exact`` in float64, and ``sums`` by mode, float64 tensors with a row for each run."""
+    """Sums of the first ``terms`` (int64) terms: ``exact`` in float64, and ``sums`` by mode,
+    float64 tensors with a row for each run."""
 
     terms: torch.Tensor
     exact: torch.Tensor
     sums: dict[str, torch.Tensor]
 
 
-def harmonic(terms: int, *, runs: int = 20, points: int = 80, seed: int = 0, first: int = 1) -> Harmonic:
-    """1/first + 1/(first + 1) + ... in float32, after the exact sum of all terms before, quotients and sums rounded one after the other.
+def harmonic(
+    terms: int, *, runs: int = 20, points: int = 80, seed: int = 0, first: int = 1
+) -> Harmonic:
+    """1/first + 1/(first + 1) + ... in float32, after the exact sum of all terms before, quotients
+    and sums rounded one after the other.
 
     Args:
-        terms: how many, at least 1. runs: of each random mode. points: how many partial sums are kept, evenly spaced in the logarithm.
+        terms: how many, at least 1. runs: of each random mode. points: how many partial sums are
+            kept, evenly spaced in the logarithm.
         seed: of the random bits. first: the first denominator.
     """
     stop = first + terms - 1
     ends = torch.linspace(float(first), float(stop), 2, dtype=torch.float64).log10()
-    kept = torch.logspace(*ends.tolist(), points, dtype=torch.float64).round().long().clamp(first, stop).unique()
+    kept = (
+        torch.logspace(*ends.tolist(), points, dtype=torch.float64)
+        .round()
+        .long()
+        .clamp(first, stop)
+        .unique()
+    )
     before = (1 / torch.arange(1, first, dtype=torch.float64)).sum().item()
-    sums = {mode: _partial_sums(mode, 1 if mode == "nearest_even" else runs, first, stop, kept, before, seed) for mode in MODES}
-    exact = (1 / torch.arange(first, stop + 1, dtype=torch.float64)).cumsum(0)[kept - first] + before
+    sums = {
+        mode: _partial_sums(
+            mode, 1 if mode == "nearest_even" else runs, first, stop, kept, before, seed
+        )
+        for mode in MODES
+    }
+    exact = (1 / torch.arange(first, stop + 1, dtype=torch.float64)).cumsum(0)[
+        kept - first
+    ] + before
     return Harmonic(kept, exact, sums)
 
 
-def _partial_sums(mode: str, runs: int, first: int, stop: int, kept: torch.Tensor, before: float, seed: int) -> torch.Tensor:
+def _partial_sums(
+    mode: str, runs: int, first: int, stop: int, kept: torch.Tensor, before: float, seed: int
+) -> torch.Tensor:
     found, total = [], torch.full((runs, 1), before)
     with fuzzy(mode=mode, dot_products=True, seed=seed):
         for start in range(first, stop + 1, _CHUNK):
             i = torch.arange(start, min(start + _CHUNK, stop + 1))
             quotients = torch.ones(runs, 1) / i.to(torch.float32)
-            partial = torch.cat([total, quotients], 1).cumsum(1)[:, 1:]  # step by step, as a loop adds
+            # Step by step, as a loop adds.
+            partial = torch.cat([total, quotients], 1).cumsum(1)[:, 1:]
             found.append(partial[:, kept[(kept >= start) & (kept < start + len(i))] - start])
             total = partial[:, -1:].clone()
     return torch.cat(found, 1).double()
@@ -67,16 +90,40 @@ def harmonic_figure(found: Harmonic, width: str = "page"):
         shown = found.exact > found.exact[-1] - 3
         n = found.terms[shown]
         n = n / 1e6
-        sums.plot(n, found.exact[shown], color=GREY, linestyle=(0, (5, 2)), label="float64", zorder=3)
+        sums.plot(
+            n, found.exact[shown], color=GREY, linestyle=(0, (5, 2)), label="float64", zorder=3
+        )
         for mode, x in found.sums.items():
-            mean, far = x.mean(0)[shown], x.std(0)[shown] if len(x) > 1 else torch.zeros(int(shown.sum()))
-            plain = {"linestyle": (0, (1.2, 1.4)), "linewidth": 1.5, "zorder": 3} if len(x) == 1 else {"linewidth": 2.4}  # on top of what it hides
+            mean, far = (
+                x.mean(0)[shown],
+                x.std(0)[shown] if len(x) > 1 else torch.zeros(int(shown.sum())),
+            )
+            # On top of what it hides.
+            plain = (
+                {"linestyle": (0, (1.2, 1.4)), "linewidth": 1.5, "zorder": 3}
+                if len(x) == 1
+                else {"linewidth": 2.4}
+            )
             sums.plot(n, mean, color=colour[mode], label=words[mode], **plain)
             if len(x) > 1:
-                sums.fill_between(n, mean - 3 * far, mean + 3 * far, color=colour[mode], alpha=0.2, linewidth=0)
-                variances.plot(found.terms, x.var(0).clamp_min(1e-18), color=colour[mode], label=words[mode], linewidth=1.8)
+                sums.fill_between(
+                    n, mean - 3 * far, mean + 3 * far, color=colour[mode], alpha=0.2, linewidth=0
+                )
+                variances.plot(
+                    found.terms,
+                    x.var(0).clamp_min(1e-18),
+                    color=colour[mode],
+                    label=words[mode],
+                    linewidth=1.8,
+                )
         sums.set(xlabel="millions of terms", ylabel="sum (band: 3 deviations of runs)")
-        variances.set(xscale="log", yscale="log", xlabel="terms", ylabel="variance of runs", ylim=(1e-16, None))
+        variances.set(
+            xscale="log",
+            yscale="log",
+            xlabel="terms",
+            ylabel="variance of runs",
+            ylim=(1e-16, None),
+        )
         for axes in (sums, variances):
             axes.grid()
             axes.legend()

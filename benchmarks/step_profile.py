@@ -1,8 +1,11 @@
-"""Where a training step spends its time, in a dtype and in float32: self times of the profiler, which names our decoding and encoding.
+"""Where a training step spends its time, in a dtype and in float32: self times of the profiler,
+which names our decoding and encoding.
 
-Usage: python benchmarks/step_profile.py [--model resnet18] [--batch-size 32] [--dtype posit16es2] [--steps 5] [--threads 1]
+Usage: python benchmarks/step_profile.py [--model resnet18] [--batch-size 32] [--dtype posit16es2]
+[--steps 5] [--threads 1]
 
-The profiler slows small operators down more than large ones; the shares are of the time under it. Steps of both kinds take turns.
+The profiler slows small operators down more than large ones; the shares are of the time under it.
+Steps of both kinds take turns.
 """
 
 import argparse
@@ -27,7 +30,9 @@ KINDS = {  # what a name begins with or contains
 
 
 def kind_of(name: str) -> str:
-    return next((kind for kind, words in KINDS.items() if any(word in name for word in words)), "all else")
+    return next(
+        (kind for kind, words in KINDS.items() if any(word in name for word in words)), "all else"
+    )
 
 
 def times(spaces: dict[str, dict], steps: int) -> dict[str, collections.Counter]:
@@ -46,21 +51,38 @@ def times(spaces: dict[str, dict], steps: int) -> dict[str, collections.Counter]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="resnet18", choices=["lenet5", "resnet18"], help="(default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", default="resnet18", choices=["lenet5", "resnet18"], help="(default: %(default)s)"
+    )
     parser.add_argument("--batch-size", type=int, default=32, help="(default: %(default)s)")
-    parser.add_argument("--dtype", default="posit16es2", type=torch_dtypes.dtype, help="a dtype by name (default: %(default)s)")
+    parser.add_argument(
+        "--dtype",
+        default="posit16es2",
+        type=torch_dtypes.dtype,
+        help="a dtype by name (default: %(default)s)",
+    )
     parser.add_argument("--steps", type=int, default=5, help="(default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="(default: %(default)s)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    spaces = {str(d).removeprefix("torch."): namespace(options.model, options.batch_size, d) for d in (torch.float32, options.dtype)}
+    spaces = {
+        str(d).removeprefix("torch."): namespace(options.model, options.batch_size, d)
+        for d in (torch.float32, options.dtype)
+    }
     stock, own = times(spaces, options.steps).values()
     whole = sum(stock.values())
     print(f"| part of a step | float32 | {list(spaces)[1]} | more |\n|---|---|---|---|")
     for kind in sorted({*stock, *own}, key=lambda kind: -own[kind]):
-        print(f"| {kind} | {stock[kind] / whole:.3f} | {own[kind] / whole:.3f} | {(own[kind] - stock[kind]) / whole:+.3f} |")
-    print(f"| all | 1.000 | {sum(own.values()) / whole:.3f} | {sum(own.values()) / whole - 1:+.3f} |")
+        print(
+            f"| {kind} | {stock[kind] / whole:.3f} | {own[kind] / whole:.3f} | "
+            f"{(own[kind] - stock[kind]) / whole:+.3f} |"
+        )
+    print(
+        f"| all | 1.000 | {sum(own.values()) / whole:.3f} | {sum(own.values()) / whole - 1:+.3f} |"
+    )
 
 
 if __name__ == "__main__":

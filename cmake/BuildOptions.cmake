@@ -2,7 +2,8 @@
 
 option(TORCH_DTYPES_WERROR "Treat the compiler's warnings as errors" OFF)
 option(TORCH_DTYPES_BUILD_TESTS "Build the C++ tests that link no PyTorch" OFF)
-set(TORCH_DTYPES_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them: address,undefined")
+set(TORCH_DTYPES_SANITIZE "" CACHE STRING
+  "Sanitizers, as -fsanitize= takes them: address,undefined")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
@@ -28,16 +29,23 @@ endif()
 
 # Include roots, warnings, sanitizers and floating-point rules of one target.
 function(torch_dtypes_compile_options target)
-  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/aten/src")
-  # What wheels lack of the headers that PyTorch's include: before any that a machine may have, so that a build is the same on all.
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}"
+    "${PROJECT_SOURCE_DIR}/aten/src")
+  # What wheels lack of the headers that PyTorch's include: before any that a machine may have, so
+  # that a build is the same on all.
   target_include_directories(${target} BEFORE PRIVATE "${PROJECT_SOURCE_DIR}/third_party/include")
-  # -ffp-contract=off: a product and a sum must not fuse behind our back, or results differ in the last bit between processors.
-  target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${TORCH_DTYPES_WERROR}>:-Werror> -ffp-contract=off)
-  # g++ 12 takes SmallVector's elements and a whole-array copy of sums for values that nobody set: a warning, no error.
-  target_compile_options(${target} PRIVATE $<$<AND:$<BOOL:${TORCH_DTYPES_WERROR}>,$<CXX_COMPILER_ID:GNU>>:-Wno-error=maybe-uninitialized>)
+  # -ffp-contract=off: a product and a sum must not fuse behind our back, or results differ in the
+  # last bit between processors.
+  target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${TORCH_DTYPES_WERROR}>:-Werror>
+    -ffp-contract=off)
+  # g++ 12 takes SmallVector's elements and a whole-array copy of sums for values that nobody set: a
+  # warning, no error.
+  target_compile_options(${target} PRIVATE
+    $<$<AND:$<BOOL:${TORCH_DTYPES_WERROR}>,$<CXX_COMPILER_ID:GNU>>:-Wno-error=maybe-uninitialized>)
   if(TORCH_DTYPES_SANITIZE)
     # vptr checks need type information that PyTorch's libraries do not export.
-    target_compile_options(${target} PRIVATE -fsanitize=${TORCH_DTYPES_SANITIZE} -fno-sanitize=vptr -fno-omit-frame-pointer)
+    target_compile_options(${target} PRIVATE -fsanitize=${TORCH_DTYPES_SANITIZE} -fno-sanitize=vptr
+      -fno-omit-frame-pointer)
     target_link_options(${target} PRIVATE -fsanitize=${TORCH_DTYPES_SANITIZE})
   endif()
 endfunction()

@@ -1,15 +1,21 @@
-# read_headers_seldom(<numerics> <operators> <objects>): what makes a build of the layers' targets short.
+# read_headers_seldom(<numerics> <operators> <objects>): what makes a build of the layers' targets
+# short.
 #
-# PyTorch's headers, and the templates in them that each source instantiates anew, are most of what a source that includes a tensor costs a compiler.
-# A source names all that it needs nevertheless: a build with both options off, as PyTorch's tree makes, finds what is missing. Sources of one layer
-# give no two things of their own (in an unnamed namespace, static) the same name: test/tools/test_layers.py.
+# PyTorch's headers, and the templates in them that each source instantiates anew, are most of what
+# a source that includes a tensor costs a compiler. A source names all that it needs nevertheless: a
+# build with both options off, as PyTorch's tree makes, finds what is missing. Sources of one layer
+# give no two things of their own (in an unnamed namespace, static) the same name:
+# test/tools/test_layers.py.
 
 option(TORCH_DTYPES_PRECOMPILED_HEADERS "Read PyTorch's headers once for all sources of a layer" ON)
-option(TORCH_DTYPES_UNITY "Compile several sources of a layer as one: for a build that is made once, as wheels are" OFF)
+option(TORCH_DTYPES_UNITY
+  "Compile several sources of a layer as one: for a build that is made once, as wheels are" OFF)
 
 set(_tensor_headers <ATen/EmptyTensor.h> <ATen/core/Tensor.h> <ATen/core/ivalue.h>)
-set(_operator_headers ${_tensor_headers} <ATen/Functions.h> <ATen/TensorIterator.h> <ATen/core/dispatch/Dispatcher.h> <torch/library.h>)
-set(_python_headers ${_operator_headers} <torch/csrc/autograd/python_variable.h> <torch/csrc/autograd/variable.h> <torch/csrc/utils/pybind.h>)
+set(_operator_headers ${_tensor_headers} <ATen/Functions.h> <ATen/TensorIterator.h>
+  <ATen/core/dispatch/Dispatcher.h> <torch/library.h>)
+set(_python_headers ${_operator_headers} <torch/csrc/autograd/python_variable.h>
+  <torch/csrc/autograd/variable.h> <torch/csrc/utils/pybind.h>)
 
 function(read_headers_seldom numerics operators objects)
   if(TORCH_DTYPES_PRECOMPILED_HEADERS)
@@ -18,6 +24,7 @@ function(read_headers_seldom numerics operators objects)
     target_precompile_headers(${objects} PRIVATE ${_python_headers})
   endif()
   if(TORCH_DTYPES_UNITY)
-    set_target_properties(${numerics} ${operators} ${objects} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(${numerics} ${operators} ${objects} PROPERTIES UNITY_BUILD ON
+      UNITY_BUILD_BATCH_SIZE 8)
   endif()
 endfunction()

@@ -1,10 +1,13 @@
-# add_capability_kernels(<file>...): compiles each kernel source once per vector unit and adds the objects to _C.
+# add_capability_kernels(<file>...): compiles each kernel source once per vector unit and adds the
+# objects to _C.
 #
-# A source sees CPU_CAPABILITY=DEFAULT, AVX2 or AVX512 (to name its namespace) and CPU_CAPABILITY_DEFAULT, _AVX2 or
-# _AVX512 defined (to ask). Processors other than x86-64 get DEFAULT alone. TORCH_DTYPES_CPU_CAPABILITIES lists what is
-# built, and the other sources see TORCH_DTYPES_HAVE_AVX2 and TORCH_DTYPES_HAVE_AVX512 where they are.
+# A source sees CPU_CAPABILITY=DEFAULT, AVX2 or AVX512 (to name its namespace) and
+# CPU_CAPABILITY_DEFAULT, _AVX2 or _AVX512 defined (to ask). Processors other than x86-64 get
+# DEFAULT alone. TORCH_DTYPES_CPU_CAPABILITIES lists what is built, and the other sources see
+# TORCH_DTYPES_HAVE_AVX2 and TORCH_DTYPES_HAVE_AVX512 where they are.
 #
-# Whatever has external linkage belongs into the namespace CPU_CAPABILITY: the linker would keep one copy of three.
+# Whatever has external linkage belongs into the namespace CPU_CAPABILITY: the linker would keep one
+# copy of three.
 
 set(TORCH_DTYPES_CPU_CAPABILITIES DEFAULT)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
@@ -14,21 +17,23 @@ endif()
 set(_capability_flags_DEFAULT)
 set(_capability_flags_AVX2 -mavx2 -mfma -mf16c)
 set(_capability_flags_AVX512
-  -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512cd -mavx2 -mfma -mf16c -mprefer-vector-width=512)
+  -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512cd -mavx2 -mfma -mf16c
+  -mprefer-vector-width=512)
 
 function(add_capability_kernels)
   if(NOT ARGN)
     return()
   endif()
-  # The order matters: of an inline function that several objects carry, the linker keeps the first, which must be the one
-  # that every processor can run. So the object libraries of the layers come first (CMake puts a target's own sources last), then the
-  # units in rising order.
+  # The order matters: of an inline function that several objects carry, the linker keeps the first,
+  # which must be the one that every processor can run. So the object libraries of the layers come
+  # first (CMake puts a target's own sources last), then the units in rising order.
   foreach(capability IN LISTS TORCH_DTYPES_CPU_CAPABILITIES)
     set(target torch_dtypes_kernels_${capability})
     if(NOT TARGET ${target})
       add_library(${target} OBJECT)
       torch_dtypes_compile_options(${target})
-      target_compile_definitions(${target} PRIVATE CPU_CAPABILITY=${capability} CPU_CAPABILITY_${capability})
+      target_compile_definitions(${target} PRIVATE CPU_CAPABILITY=${capability}
+        CPU_CAPABILITY_${capability})
       target_compile_options(${target} PRIVATE
         $<$<CONFIG:Release,RelWithDebInfo>:-O3> -fno-math-errno ${_capability_flags_${capability}})
       target_sources(_C PRIVATE $<TARGET_OBJECTS:${target}>)

@@ -1,14 +1,19 @@
-# The GPU's kernels: by nvcc for CUDA tensors, or by the host's compiler, which makes loops of their grids, for tests without a GPU.
+# The GPU's kernels: by nvcc for CUDA tensors, or by the host's compiler, which makes loops of their
+# grids, for tests without a GPU.
 #
-# TORCH_DTYPES_CUDA: AUTO builds them where PyTorch is a CUDA build and nvcc of its major version is found; ON insists; OFF leaves them out. OFF is the
-# default as long as no GPU has run them.
-# Architectures: TORCH_CUDA_ARCH_LIST of the environment, as PyTorch's own extensions read it, else Turing to Blackwell and PTX for what follows.
-# TORCH_DTYPES_GPU_ON_HOST, TORCH_DTYPES_GPU_SIMULATED: see CONTRIBUTING.md; developers' options. At most one of the three.
+# TORCH_DTYPES_CUDA: AUTO builds them where PyTorch is a CUDA build and nvcc of its major version is
+# found; ON insists; OFF leaves them out. OFF is the default as long as no GPU has run them.
+# Architectures: TORCH_CUDA_ARCH_LIST of the environment, as PyTorch's own extensions read it, else
+# Turing to Blackwell and PTX for what follows. TORCH_DTYPES_GPU_ON_HOST,
+# TORCH_DTYPES_GPU_SIMULATED: see CONTRIBUTING.md; developers' options. At most one of the three.
 
 set(TORCH_DTYPES_CUDA OFF CACHE STRING "CUDA kernels: AUTO, ON or OFF")
 set_property(CACHE TORCH_DTYPES_CUDA PROPERTY STRINGS AUTO ON OFF)
-option(TORCH_DTYPES_GPU_ON_HOST "Compile the GPU's kernels for the host, so that CPU tensors can go their way in tests" OFF)
-option(TORCH_DTYPES_GPU_SIMULATED "Compile the GPU's kernels for the host, and a CUDA runtime without a GPU beside them (test/simulated_gpu/)" OFF)
+option(TORCH_DTYPES_GPU_ON_HOST
+  "Compile the GPU's kernels for the host, so that CPU tensors can go their way in tests" OFF)
+option(TORCH_DTYPES_GPU_SIMULATED
+  "Compile the GPU's kernels for the host, and a CUDA runtime without a GPU beside them (test/simulated_gpu/)"
+  OFF)
 
 # CUDA's major version of PyTorch, by its own account; empty for a CPU build.
 function(find_torch_cuda result)
@@ -17,7 +22,8 @@ function(find_torch_cuda result)
   set(${result} "${CMAKE_MATCH_1}" PARENT_SCOPE)
 endfunction()
 
-# The architectures of TORCH_CUDA_ARCH_LIST ("8.0 9.0a+PTX", by spaces, commas or semicolons) as CMake writes them.
+# The architectures of TORCH_CUDA_ARCH_LIST ("8.0 9.0a+PTX", by spaces, commas or semicolons) as
+# CMake writes them.
 function(read_torch_arch_list text result)
   string(REPLACE " " ";" _list "${text}")
   string(REPLACE "," ";" _list "${_list}")
@@ -27,7 +33,8 @@ function(read_torch_arch_list text result)
       continue()
     endif()
     if(NOT _arch MATCHES "^([0-9]+)\\.([0-9])([af]?)(\\+PTX)?$")
-      message(FATAL_ERROR "expected numbers like 8.0 or 9.0+PTX in TORCH_CUDA_ARCH_LIST, but got ${_arch}")
+      message(FATAL_ERROR
+        "expected numbers like 8.0 or 9.0+PTX in TORCH_CUDA_ARCH_LIST, but got ${_arch}")
     endif()
     set(_number "${CMAKE_MATCH_1}${CMAKE_MATCH_2}${CMAKE_MATCH_3}")
     list(APPEND _found ${_number}-real)
@@ -43,12 +50,14 @@ macro(add_cuda_kernels)
   find_torch_cuda(_torch_cuda)
   if(NOT _torch_cuda)
     if(TORCH_DTYPES_CUDA STREQUAL "ON")
-      message(FATAL_ERROR "expected a CUDA build of PyTorch for TORCH_DTYPES_CUDA=ON, but got ${TORCH_DTYPES_TORCH_VERSION}, a CPU build")
+      message(FATAL_ERROR "expected a CUDA build of PyTorch for TORCH_DTYPES_CUDA=ON, but got "
+        "${TORCH_DTYPES_TORCH_VERSION}, a CPU build")
     endif()
     return()
   endif()
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-    find_program(_nvcc nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+    find_program(_nvcc nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES
+      bin)
     if(_nvcc)
       set(CMAKE_CUDA_COMPILER "${_nvcc}" CACHE FILEPATH "nvcc")
     endif()
@@ -64,9 +73,11 @@ macro(add_cuda_kernels)
     set(_version "${CMAKE_MATCH_1}")
   endif()
   if(NOT _version STREQUAL _torch_cuda)
-    set(_why "expected nvcc of CUDA ${_torch_cuda}, PyTorch's, for CUDA kernels, but got ${_version}${_compiler}")
+    set(_why
+      "expected nvcc of CUDA ${_torch_cuda}, PyTorch's, for CUDA kernels, but got ${_version}${_compiler}")
     if(NOT _version)
-      set(_why "expected nvcc of CUDA ${_torch_cuda}, PyTorch's, for CUDA kernels, but found none (CUDACXX or CUDA_HOME may name it)")
+      set(_why
+        "expected nvcc of CUDA ${_torch_cuda}, PyTorch's, for CUDA kernels, but found none (CUDACXX or CUDA_HOME may name it)")
     endif()
     if(TORCH_DTYPES_CUDA STREQUAL "ON")
       message(FATAL_ERROR "${_why}")
@@ -94,20 +105,26 @@ macro(add_cuda_kernels)
     list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
   endif()
   find_package(CUDAToolkit ${_torch_cuda} REQUIRED)
-  message(STATUS "CUDA kernels by ${CMAKE_CUDA_COMPILER} ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
+  message(STATUS "CUDA kernels by ${CMAKE_CUDA_COMPILER} ${CMAKE_CUDA_COMPILER_VERSION} for "
+    "${CMAKE_CUDA_ARCHITECTURES}")
 
   add_library(torch_dtypes_cuda OBJECT ${CUDA_KERNEL_SOURCES})
-  target_include_directories(torch_dtypes_cuda PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/aten/src")
-  # -fmad=false: as -ffp-contract=off. --expt-relaxed-constexpr: formats' constexpr functions are the device's too.
-  target_compile_options(torch_dtypes_cuda PRIVATE -fmad=false --expt-relaxed-constexpr --threads=0 -Xcompiler=-Wall,-Wextra
+  target_include_directories(torch_dtypes_cuda PRIVATE "${PROJECT_SOURCE_DIR}"
+    "${PROJECT_SOURCE_DIR}/aten/src")
+  # -fmad=false: as -ffp-contract=off. --expt-relaxed-constexpr: formats' constexpr functions are
+  # the device's too.
+  target_compile_options(torch_dtypes_cuda PRIVATE -fmad=false --expt-relaxed-constexpr --threads=0
+    -Xcompiler=-Wall,-Wextra
     $<$<BOOL:${TORCH_DTYPES_WERROR}>:-Werror=all-warnings>)
   # The runtime is linked below, shared.
   set_target_properties(torch_dtypes_cuda _C PROPERTIES CUDA_RUNTIME_LIBRARY None)
-  set_target_properties(torch_dtypes_cuda PROPERTIES CUDA_STANDARD 20 CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}" CUDA_VISIBILITY_PRESET hidden
+  set_target_properties(torch_dtypes_cuda PROPERTIES CUDA_STANDARD 20 CUDA_ARCHITECTURES
+    "${CMAKE_CUDA_ARCHITECTURES}" CUDA_VISIBILITY_PRESET hidden
     POSITION_INDEPENDENT_CODE ON)
 
   add_cuda_binding("${CUDAToolkit_INCLUDE_DIRS}" ${CUDA_BINDING_SOURCES})
-  # The runtime that PyTorch has loaded, found by its name when this library is: no path of this machine's toolkit is kept.
+  # The runtime that PyTorch has loaded, found by its name when this library is: no path of this
+  # machine's toolkit is kept.
   target_sources(_C PRIVATE $<TARGET_OBJECTS:torch_dtypes_cuda>)
   target_link_libraries(_C PRIVATE CUDA::cudart)
 endmacro()
@@ -119,7 +136,8 @@ function(add_cuda_binding include_directories)
   target_link_libraries(torch_dtypes_cuda_binding PRIVATE torch_dtypes::torch)
   target_include_directories(torch_dtypes_cuda_binding SYSTEM PRIVATE ${include_directories})
   target_sources(_C PRIVATE $<TARGET_OBJECTS:torch_dtypes_cuda_binding>)
-  target_link_libraries(_C PRIVATE "${TORCH_DTYPES_TORCH_DIR}/lib/libc10_cuda.so" "${TORCH_DTYPES_TORCH_DIR}/lib/libtorch_cuda.so")
+  target_link_libraries(_C PRIVATE "${TORCH_DTYPES_TORCH_DIR}/lib/libc10_cuda.so"
+    "${TORCH_DTYPES_TORCH_DIR}/lib/libtorch_cuda.so")
 endfunction()
 
 # The kernels as the host's compiler makes them.
@@ -132,19 +150,24 @@ endfunction()
 
 if(TORCH_DTYPES_GPU_ON_HOST)
   add_host_kernels(torch_dtypes_gpu_on_host)
-  # The one file that sees the option: a build differs from an ordinary one by it and by the kernels.
-  set_property(SOURCE aten/src/ATen/native/formats/gpu/GpuKernels.cpp APPEND PROPERTY COMPILE_DEFINITIONS TORCH_DTYPES_GPU_ON_HOST)
+  # The one file that sees the option: a build differs from an ordinary one by it and by the
+  # kernels.
+  set_property(SOURCE aten/src/ATen/native/formats/gpu/GpuKernels.cpp APPEND PROPERTY
+    COMPILE_DEFINITIONS TORCH_DTYPES_GPU_ON_HOST)
 elseif(TORCH_DTYPES_GPU_SIMULATED)
   find_package(CUDAToolkit REQUIRED) # its headers
   add_host_kernels(torch_dtypes_gpu_simulated)
-  target_compile_definitions(torch_dtypes_gpu_simulated PRIVATE "TORCH_DTYPES_SIMULATED_GPU=<test/simulated_gpu/Launch.h>")
-  target_include_directories(torch_dtypes_gpu_simulated SYSTEM PRIVATE "${CUDAToolkit_INCLUDE_DIRS}")
+  target_compile_definitions(torch_dtypes_gpu_simulated PRIVATE
+    "TORCH_DTYPES_SIMULATED_GPU=<test/simulated_gpu/Launch.h>")
+  target_include_directories(torch_dtypes_gpu_simulated SYSTEM PRIVATE
+    "${CUDAToolkit_INCLUDE_DIRS}")
   add_cuda_binding("${CUDAToolkit_INCLUDE_DIRS}" ${CUDA_BINDING_SOURCES} ${STOCK_ON_HOST_SOURCES})
 
   # To be preloaded: before PyTorch's libraries find the runtime, and under the driver's name.
   add_library(simulated_gpu SHARED ${SIMULATED_GPU_SOURCES})
   target_compile_features(simulated_gpu PRIVATE cxx_std_20)
-  target_include_directories(simulated_gpu SYSTEM PRIVATE "${CUDAToolkit_INCLUDE_DIRS}" "${TORCH_DTYPES_TORCH_DIR}/../nvidia/nccl/include")
+  target_include_directories(simulated_gpu SYSTEM PRIVATE "${CUDAToolkit_INCLUDE_DIRS}"
+    "${TORCH_DTYPES_TORCH_DIR}/../nvidia/nccl/include")
   target_link_options(simulated_gpu PRIVATE -Wl,-soname,libcuda.so.1)
   set_target_properties(simulated_gpu PROPERTIES NO_SONAME ON CXX_VISIBILITY_PRESET default)
 elseif(NOT TORCH_DTYPES_CUDA STREQUAL "OFF")

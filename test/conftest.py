@@ -1,4 +1,5 @@
-"""What the tests share: the built-in formats by their definitions, and ways between tensors and codes. oracle.py and its like: support/."""
+"""What the tests share: the built-in formats by their definitions, and ways between tensors and
+codes. oracle.py and its like: support/."""
 
 import re
 
@@ -12,16 +13,21 @@ from torch_dtypes.host.hooks import optimizers
 
 pytest_plugins = ["devices", "in_tree", "workers"]
 
-OTHER_NAMES = {"q43": "e4m3", "q52": "e5m2", "tf32": "e8m10"}  # of built-in formats whose own name does not say their parameters
+# Of built-in formats whose own name does not say their parameters.
+OTHER_NAMES = {"q43": "e4m3", "q52": "e5m2", "tf32": "e8m10"}
 
 
 def definition(name: str) -> oracle.Spec:
-    """What a built-in format is by its name: posit<bits>es<exponent bits>, or e<exponent bits>m<fraction bits>."""
+    """What a built-in format is by its name: posit<bits>es<exponent bits>, or e<exponent
+    bits>m<fraction bits>."""
     if posit := re.fullmatch(r"posit(\d+)es(\d+)", name):
         return oracle.posit(int(posit[1]), int(posit[2]))
     if binary := re.fullmatch(r"e(\d+)m(\d+)", OTHER_NAMES.get(name, name)):
         return oracle.binary(int(binary[1]), int(binary[2]))
-    raise LookupError(f"expected the name of a built-in format to say its parameters, but got {name}: give it in OTHER_NAMES")
+    raise LookupError(
+        f"expected the name of a built-in format to say its parameters, but got {name}: give it "
+        "in OTHER_NAMES"
+    )
 
 
 BUILTIN = {name: definition(name) for name in map(_C.name_of, torch_dtypes.builtin_dtypes())}
@@ -33,12 +39,15 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def parametrize_dtypes(names: str | list[str]):
     """Runs a test with the dtype of each name."""
-    return pytest.mark.parametrize("dtype", names.split() if isinstance(names, str) else names, indirect=True)
+    return pytest.mark.parametrize(
+        "dtype", names.split() if isinstance(names, str) else names, indirect=True
+    )
 
 
 @pytest.fixture
 def dtype(request):
-    """The dtype of a name. A list of dtypes would keep their places from all other tests of the process."""
+    """The dtype of a name. A list of dtypes would keep their places from all other tests of the
+    process."""
     return getattr(torch, request.param, None) or torch_dtypes.dtype(request.param)
 
 

@@ -1,9 +1,10 @@
 """A pytest plugin: the device that the tests' tensors lie on, `--device`.
 
-cpu: as they are written. cuda: what factories make without a device is moved to the GPU. gpu-on-host: CPU tensors go the GPU's way, where the GPU's
-kernels were compiled for the host; everything but launches, streams and copies is tested so. On the last two, a test that comes to what has no way
-on a GPU is skipped with the sentence that says so; all others must pass. On cuda, tests of the CPU's own switches, texts and generators are skipped,
-too.
+cpu: as they are written. cuda: what factories make without a device is moved to the GPU.
+gpu-on-host: CPU tensors go the GPU's way, where the GPU's kernels were compiled for the host;
+everything but launches, streams and copies is tested so. On the last two, a test that comes to what
+has no way on a GPU is skipped with the sentence that says so; all others must pass. On cuda, tests
+of the CPU's own switches, texts and generators are skipped, too.
 """
 
 import functools
@@ -18,41 +19,68 @@ from torch.utils._device import _device_constructors
 
 from torch_dtypes import _C
 
-VARIABLE = "TORCH_DTYPES_TEST_DEVICE"  # for the processes of pytest-xdist and those that tests begin
-NO_WAY = re.compile(r"there is no kernel for it|on a GPU, but got|in a block that is observed, but got one on|simulated GPU: ")
+# For the processes of pytest-xdist and those that tests begin.
+VARIABLE = "TORCH_DTYPES_TEST_DEVICE"
+NO_WAY = re.compile(
+    r"there is no kernel for it|on a GPU, but got|in a block that is observed, but got one "
+    r"on|simulated GPU: "
+)
 
-# PyTorch's modules whose own tensors belong on the CPU: lengths, and what stands for operands where a checkpoint computes again (on the engine's
-# thread, where no mode is).
+# PyTorch's modules whose own tensors belong on the CPU: lengths, and what stands for operands where
+# a checkpoint computes again (on the engine's thread, where no mode is).
 OF_THE_CPU = {"torch.nn.utils.rnn", "torch.utils.checkpoint"}
 
 # They make tensors on the CPU, and no mode sees them.
-OF_NO_MODE = ((torch, "from_numpy"), (_C, "decode_exact"), (_C, "encode_exact"), (_C, "random_words"))
+OF_NO_MODE = (
+    (torch, "from_numpy"),
+    (_C, "decode_exact"),
+    (_C, "encode_exact"),
+    (_C, "random_words"),
+)
 
 A_GENERATOR = re.compile(r"[Ee]xpected a '?\w+'? device type for generator|expected a generator of")
 
-# What is the CPU's by design says so, whatever the type of its error; and of an error that a test expects, so may another one that comes before it.
+# What is the CPU's by design says so, whatever the type of its error; and of an error that a test
+# expects, so may another one that comes before it.
 REFUSED = re.compile(r"expected a model on the CPU, but \S+ is on cuda")
-# Inductor's kernels for a GPU are Triton's, and TorchScript's fuser has its own: neither can run on a simulated one.
-NOT_SIMULATED = re.compile(r"libcuda\.so cannot found|CUDA driver error: not supported by a simulated GPU")
+# Inductor's kernels for a GPU are Triton's, and TorchScript's fuser has its own: neither can run on
+# a simulated one.
+NOT_SIMULATED = re.compile(
+    r"libcuda\.so cannot found|CUDA driver error: not supported by a simulated GPU"
+)
 CAME_BEFORE = re.compile(r"Actual message: ['\"](.*)")
 
 _TEXT = "its text has no device, and types no `cuda`"
 _MEMORY = "shares memory with NumPy, which is the CPU's"
-_COMMAND = "the command trains on the CPU, in a process of its own or with what it makes itself there"
+_COMMAND = (
+    "the command trains on the CPU, in a process of its own or with what it makes itself there"
+)
 _ON_HOST = "calls kernels that were compiled for the host on pointers to its memory"
-_ENCODER = "on a GPU, autocast has no operator for a whole layer of an encoder: its parts are test_gpu_autocast.py's"
+_ENCODER = (
+    "on a GPU, autocast has no operator for a whole layer of an encoder: its parts are "
+    "test_gpu_autocast.py's"
+)
 CPU_ONLY = {
     "test_operators_that_take_the_widest_dtype": "they are others on a GPU: test_gpu_autocast.py",
     "test_a_transformer_encoder_in_inference": _ENCODER,
     "test_a_transformer_encoder_in_inference_is_as_bfloat16_s": _ENCODER,
     "test_nested_tensors_of_a_transformer_encoder_in_autocast": _ENCODER,
-    "test_products_keep_their_operands": "sets oneDNN's switches, which products on a GPU do not go by",
+    "test_products_keep_their_operands": (
+        "sets oneDNN's switches, which products on a GPU do not go by"
+    ),
     "test_to_the_own_dtype_is_the_same_tensor": "asks for the CPU's tensor itself",
     "test_numbers_are_written_as_those_of_the_exact_values": _TEXT,
     "test_the_largest_number_below_an_integer_is_printed_with_its_fraction": _TEXT,
-    "test_stock_tensors_are_written_as_ever": "a process without this package, and so without the CPU in a simulated GPU's place, reads the file",
-    "test_a_fresh_process_knows_the_formats_of_a_file": "that process computes in formats, some without a way on a GPU",
-    "test_queues_share_the_memory_of_tensors": "of the host's memory, with forked processes, which have no CUDA",
+    "test_stock_tensors_are_written_as_ever": (
+        "a process without this package, and so without the CPU in a simulated GPU's place, "
+        "reads the file"
+    ),
+    "test_a_fresh_process_knows_the_formats_of_a_file": (
+        "that process computes in formats, some without a way on a GPU"
+    ),
+    "test_queues_share_the_memory_of_tensors": (
+        "of the host's memory, with forked processes, which have no CUDA"
+    ),
     "test_parameters_are_shared_with_spawned_processes": "of the host's memory",
     "test_torchscript_of_stock_code": "a script makes its tensors on the CPU",
     "test_command_repeats_a_training": _COMMAND,
@@ -63,10 +91,18 @@ CPU_ONLY = {
     "test_bfloat16_is_not_taken_for_a_number_format_in_silence": _MEMORY,
     "test_the_layout_of_an_array_is_kept": _MEMORY,
     "test_children_forked_while_a_thread_works": "CUDA cannot be used in a forked child",
-    "test_vectors_go_into_what_is_no_regular_file_and_where_a_link_leads": "the command works on the CPU, where moved tensors are not",
-    "test_standard_output_that_is_full_or_has_no_reader": "the command works on the CPU, where moved tensors are not",
-    **dict.fromkeys((f"test_cuda_{part}.py" for part in ("arithmetic", "kernels", "launches", "sums")), _ON_HOST),
-    "test_a_few_elements_cost_little": "compares times of the CPU's loops, which run while they are called",
+    "test_vectors_go_into_what_is_no_regular_file_and_where_a_link_leads": (
+        "the command works on the CPU, where moved tensors are not"
+    ),
+    "test_standard_output_that_is_full_or_has_no_reader": (
+        "the command works on the CPU, where moved tensors are not"
+    ),
+    **dict.fromkeys(
+        (f"test_cuda_{part}.py" for part in ("arithmetic", "kernels", "launches", "sums")), _ON_HOST
+    ),
+    "test_a_few_elements_cost_little": (
+        "compares times of the CPU's loops, which run while they are called"
+    ),
     "test_statistics_in_memory_that_cannot_be_written": "maps a file into the host's memory",
     "test_examples_are_right": _TEXT,
     "test_what_the_checks_ask_holds_beside_a_stock_pytorch": _TEXT,
@@ -78,17 +114,25 @@ CPU_ONLY = {
     "test_printing_a_default_dtype_leaves_its_name_out": _TEXT,
 }
 
-_TRACE = "a simulated GPU has the CPU's convolutions in the place of all that a tracer would see of stock ones"
+_TRACE = (
+    "a simulated GPU has the CPU's convolutions in the place of all that a tracer would see of "
+    "stock ones"
+)
 REAL_ONLY = {
     "test_script_of_a_stock_model_then_converted": _TRACE,
     "test_a_trace_records_convolutions_as_stock_does": _TRACE,
-    "test_profiles_count_operators_once": "a simulated GPU has the CPU's operators run beneath the GPU's",
-    "test_wrappers_run_what_is_inside": "a simulated GPU has no NCCL for several devices of one process",
+    "test_profiles_count_operators_once": (
+        "a simulated GPU has the CPU's operators run beneath the GPU's"
+    ),
+    "test_wrappers_run_what_is_inside": (
+        "a simulated GPU has no NCCL for several devices of one process"
+    ),
 }
 
 
 class OnDevice(TorchFunctionMode):
-    """Tensors are made on the CPU, by its generators, and moved; NumPy gets a copy, and what is compared may lie on both."""
+    """Tensors are made on the CPU, by its generators, and moved; NumPy gets a copy, and what is
+    compared may lie on both."""
 
     def __init__(self, device):
         super().__init__()
@@ -98,12 +142,17 @@ class OnDevice(TorchFunctionMode):
         if tensor.device == self.device:
             return tensor
         there = tensor.detach().to(self.device)
-        return there.requires_grad_() if tensor.requires_grad else there  # else not asked for: within torch.func, asking is an error
+        # else not asked for: within torch.func, asking is an error
+        return there.requires_grad_() if tensor.requires_grad else there
 
     def with_generator(self, args, kwargs):
-        """Where tensors here are to be drawn by a generator of the CPU, the GPU's is one that begins with a number of that."""
+        """Where tensors here are to be drawn by a generator of the CPU, the GPU's is one that
+        begins with a number of that."""
         generator = kwargs.get("generator")
-        drawn = any(isinstance(x, torch.Tensor) and x.device == self.device for x in (*args, *kwargs.values()))
+        drawn = any(
+            isinstance(x, torch.Tensor) and x.device == self.device
+            for x in (*args, *kwargs.values())
+        )
         if generator is None or generator.device.type != "cpu" or not drawn:
             return kwargs
         seed = torch.randint(2**62, (), generator=generator, device="cpu").item()
@@ -119,12 +168,17 @@ class OnDevice(TorchFunctionMode):
         own = kwargs.get("device") is None and kwargs.get("out") is None
         if not own or not isinstance(result, torch.Tensor) or func not in _device_constructors():
             return result
-        return result if sys._getframe(1).f_globals.get("__name__") in OF_THE_CPU else self.moved(result)
+        return (
+            result
+            if sys._getframe(1).f_globals.get("__name__") in OF_THE_CPU
+            else self.moved(result)
+        )
 
 
 def hidden_from_dynamo(patch):
-    """Dynamo would trace the mode with every call: a graph would have its moves, methods in the place of operators, and would end within it. What a
-    traced function makes lies where it says, then; what is left to eager code is made with the mode."""
+    """Dynamo would trace the mode with every call: a graph would have its moves, methods in the
+    place of operators, and would end within it. What a traced function makes lies where it says,
+    then; what is left to eager code is made with the mode."""
     from torch._dynamo import trace_rules
     from torch._dynamo.variables.torch_function import SymbolicTorchFunctionState
 
@@ -141,8 +195,8 @@ def hidden_from_dynamo(patch):
     trace_rules.add(__name__)  # else a frame of its own is compiled where a graph has ended
 
 
-# What a test draws from: the CPU's generator, by which tensors are made, and the GPU's, by which operators round. The package and PyTorch ask for
-# the CPU's alone.
+# What a test draws from: the CPU's generator, by which tensors are made, and the GPU's, by which
+# operators round. The package and PyTorch ask for the CPU's alone.
 
 
 def _of_a_test():
@@ -162,7 +216,8 @@ def set_both_states(_get, set_, state):
 
 
 def next_seed():
-    """The seed of the GPU's next call, which takes four words of its generator: word `offset` of the generator's seed."""
+    """The seed of the GPU's next call, which takes four words of its generator: word `offset` of
+    the generator's seed."""
     state = torch.cuda.get_rng_state()
     seed, offset = state.view(torch.int64).tolist()
     torch.cuda.set_rng_state(torch.tensor([seed, offset + 4], device="cpu").view(torch.uint8))
@@ -170,7 +225,12 @@ def next_seed():
 
 
 def pytest_addoption(parser):
-    parser.addoption("--device", choices=("cpu", "cuda", "gpu-on-host"), default=os.environ.get(VARIABLE, "cpu"), help="where the tests' tensors lie")
+    parser.addoption(
+        "--device",
+        choices=("cpu", "cuda", "gpu-on-host"),
+        default=os.environ.get(VARIABLE, "cpu"),
+        help="where the tests' tensors lie",
+    )
 
 
 def pytest_configure(config):
@@ -181,14 +241,18 @@ def pytest_configure(config):
     if device == "gpu-on-host":
         if not _C.built_for_host():
             raise pytest.UsageError(
-                "--device gpu-on-host: expected a build with TORCH_DTYPES_GPU_ON_HOST=ON, but got one without: see CONTRIBUTING.md"
+                "--device gpu-on-host: expected a build with TORCH_DTYPES_GPU_ON_HOST=ON, but "
+                "got one without: see CONTRIBUTING.md"
             )
         _C.set_gpu_on_host(True)
         return
     if not (torch.cuda.is_available() and _C.has_gpu_kernels()):
-        raise pytest.UsageError("--device cuda: expected a GPU and a build with kernels for it, but got none")
-    # Else stock convolutions are in TF32: those of our wider formats go to float64 then, with a warning, which is an error here. By the old switch,
-    # which old and new names both read: fp32_precision of convolutions and RNNs alone makes torch.backends.cudnn.flags raise.
+        raise pytest.UsageError(
+            "--device cuda: expected a GPU and a build with kernels for it, but got none"
+        )
+    # Else stock convolutions are in TF32: those of our wider formats go to float64 then, with a
+    # warning, which is an error here. By the old switch, which old and new names both read:
+    # fp32_precision of convolutions and RNNs alone makes torch.backends.cudnn.flags raise.
     torch.backends.cudnn.allow_tf32 = False
     mode = OnDevice(torch.device("cuda", torch.cuda.current_device()))
     mode.__enter__()
@@ -196,7 +260,14 @@ def pytest_configure(config):
     patch = pytest.MonkeyPatch()
     config.add_cleanup(patch.undo)
     for module, name in OF_NO_MODE:
-        patch.setattr(module, name, functools.partial(lambda stock, *args, **kwargs: mode.moved(stock(*args, **kwargs)), getattr(module, name)))
+        patch.setattr(
+            module,
+            name,
+            functools.partial(
+                lambda stock, *args, **kwargs: mode.moved(stock(*args, **kwargs)),
+                getattr(module, name),
+            ),
+        )
     patch.setattr(_C, "next_seed", next_seed)
     states = torch.get_rng_state, torch.set_rng_state
     for name, get_or_set in (("get_rng_state", both_states), ("set_rng_state", set_both_states)):
@@ -223,8 +294,19 @@ def pytest_runtest_makereport(item, call):
         return
     words = str(call.excinfo.value)
     before = CAME_BEFORE.search(words)
-    no_way = NO_WAY.search(words) if isinstance(call.excinfo.value, NotImplementedError) else before and NO_WAY.search(before[1])
-    if no_way or (item.config.getoption("device") == "cuda" and any(r.search(words) for r in (A_GENERATOR, REFUSED, NOT_SIMULATED))):
+    no_way = (
+        NO_WAY.search(words)
+        if isinstance(call.excinfo.value, NotImplementedError)
+        else before and NO_WAY.search(before[1])
+    )
+    if no_way or (
+        item.config.getoption("device") == "cuda"
+        and any(r.search(words) for r in (A_GENERATOR, REFUSED, NOT_SIMULATED))
+    ):
         report = outcome.get_result()
         report.outcome = "skipped"
-        report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {words.splitlines()[0]}")
+        report.longrepr = (
+            str(item.path),
+            item.location[1] or 0,
+            f"Skipped: {words.splitlines()[0]}",
+        )

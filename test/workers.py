@@ -1,4 +1,5 @@
-"""A pytest plugin: the memory of one test process, the folder of a session, and how pytest-xdist hands out the tests."""
+"""A pytest plugin: the memory of one test process, the folder of a session, and how pytest-xdist
+hands out the tests."""
 
 import gc
 import os
@@ -16,7 +17,8 @@ SESSION = "TORCH_DTYPES_TEST_SESSION"  # names the folder that all processes of 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    """Keeps the garbage collector from 40,000 collected tests: each search of them took a second."""
+    """Keeps the garbage collector from 40,000 collected tests: each search of them took a
+    second."""
     gc.disable()
     try:
         return (yield)

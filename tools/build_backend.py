@@ -1,12 +1,15 @@
-"""PEP 517 build backend: scikit-build-core plus the search for the PyTorch that the extension is built against.
+"""PEP 517 build backend: scikit-build-core plus the search for the PyTorch that the extension is
+built against.
 
-The extension must be compiled against the very PyTorch that will load it. pip builds in an isolated environment that
-does not show it, and a build requirement would fetch a second copy of gigabytes. So this wrapper looks for the torch
-of the environment that pip installs into, reads its files *without importing it*, and hands its folder, version and
-C++ ABI to CMake. The same facts go into the wheel's metadata (`dynamic_metadata` below).
+The extension must be compiled against the very PyTorch that will load it. pip builds in an isolated
+environment that does not show it, and a build requirement would fetch a second copy of gigabytes.
+So this wrapper looks for the torch of the environment that pip installs into, reads its files
+*without importing it*, and hands its folder, version and C++ ABI to CMake. The same facts go into
+the wheel's metadata (`dynamic_metadata` below).
 
-Interface: https://peps.python.org/pep-0517/, https://peps.python.org/pep-0660/ and scikit-build-core's dynamic metadata.
-CMakeLists.txt asks the same question with `python tools/build_backend.py`, when it is run by hand.
+Interface: https://peps.python.org/pep-0517/, https://peps.python.org/pep-0660/ and
+scikit-build-core's dynamic metadata. CMakeLists.txt asks the same question with
+`python tools/build_backend.py`, when it is run by hand.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ OVERRIDE = "TORCH_DTYPES_TORCH_DIR"
 
 
 class Torch(NamedTuple):
-    """An installed PyTorch: the folder of its package, its full version and _GLIBCXX_USE_CXX11_ABI of its libraries."""
+    """An installed PyTorch: the folder of its package, its full version and _GLIBCXX_USE_CXX11_ABI
+    of its libraries."""
 
     dir: Path
     version: str
@@ -46,7 +50,8 @@ def fail(expected: str, got: str, remedy: str) -> SystemExit:
 # --- which torch ---
 
 
-# A namespace package has no origin: the folder torch/ of this repository must not be taken for PyTorch.
+# A namespace package has no origin: the folder torch/ of this repository must not be taken for
+# PyTorch.
 _LOCATE = """
 import importlib.util, os, sys
 sys.path[:] = [p for p in sys.path if p]
@@ -61,24 +66,44 @@ def locate_torch() -> Path | None:
     spec = importlib.util.find_spec("torch")
     if spec is not None and spec.origin is not None:  # no isolation, or torch is on PYTHONPATH
         return Path(spec.origin).parent
-    # pip isolates by a sitecustomize on PYTHONPATH that takes site-packages away: a child without it sees them.
+    # pip isolates by a sitecustomize on PYTHONPATH that takes site-packages away: a child without
+    # it sees them.
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONNOUSERSITE")}
-    done = subprocess.run([sys.executable, "-c", _LOCATE], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _LOCATE],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
     return Path(done.stdout.strip()) if done.returncode == 0 and done.stdout.strip() else None
 
 
 def read_version(torch_dir: Path) -> str:
     source = torch_dir / "version.py"
-    found = re.search(r"^__version__\b[^=]*=\s*['\"]([^'\"]+)['\"]", source.read_text(), re.MULTILINE) if source.is_file() else None
+    found = (
+        re.search(r"^__version__\b[^=]*=\s*['\"]([^'\"]+)['\"]", source.read_text(), re.MULTILINE)
+        if source.is_file()
+        else None
+    )
     if found is None:
-        raise fail("a PyTorch package with version.py", f"{torch_dir} without one", f"reinstall torch or correct {OVERRIDE}")
+        raise fail(
+            "a PyTorch package with version.py",
+            f"{torch_dir} without one",
+            f"reinstall torch or correct {OVERRIDE}",
+        )
     return found[1]
 
 
 def read_cxx11_abi(torch_dir: Path) -> int:
-    """From the CMake config where it says so, otherwise from the names in libc10 (the config is silent since 2.7)."""
+    """From the CMake config where it says so, otherwise from the names in libc10 (the config is
+    silent since 2.7)."""
     config = torch_dir / "share" / "cmake" / "Torch" / "TorchConfig.cmake"
-    found = re.search(r"_GLIBCXX_USE_CXX11_ABI=([01])", config.read_text()) if config.is_file() else None
+    found = (
+        re.search(r"_GLIBCXX_USE_CXX11_ABI=([01])", config.read_text())
+        if config.is_file()
+        else None
+    )
     if found is not None:
         return int(found[1])
     library = torch_dir / "lib" / "libc10.so"
@@ -94,23 +119,33 @@ def describe_torch(torch_dir: Path) -> Torch:
         torch_dir = torch_dir / "torch"  # site-packages was given
     torch = Torch(torch_dir.resolve(), read_version(torch_dir), read_cxx11_abi(torch_dir))
     if torch.release not in SUPPORTED:
-        raise fail(f"PyTorch {', '.join(SUPPORTED)}", f"{torch.version} in {torch.dir}", 'pip install "torch==2.13.0" and build again')
+        raise fail(
+            f"PyTorch {', '.join(SUPPORTED)}",
+            f"{torch.version} in {torch.dir}",
+            'pip install "torch==2.13.0" and build again',
+        )
     for part in ("include/c10/core/TensorImpl.h", "lib"):
         if not (torch.dir / part).exists():
-            raise fail(f"{part} in PyTorch's package", f"{torch.dir} without it", "install a torch wheel with its C++ headers")
+            raise fail(
+                f"{part} in PyTorch's package",
+                f"{torch.dir} without it",
+                "install a torch wheel with its C++ headers",
+            )
     return torch
 
 
 @functools.cache
 def find_torch(override: str | None = None) -> Torch:
-    """The torch to build against: `override`, else the environment variable TORCH_DTYPES_TORCH_DIR, else the installed one."""
+    """The torch to build against: `override`, else the environment variable TORCH_DTYPES_TORCH_DIR,
+    else the installed one."""
     override = override or os.environ.get(OVERRIDE)
     torch_dir = Path(override) if override else locate_torch()
     if torch_dir is None:
         raise fail(
             f"PyTorch {', '.join(SUPPORTED)} installed beside this package",
             f"none in the environment of {sys.executable}",
-            f'pip install "torch==2.13.0" first, or set {OVERRIDE} to the folder of a torch package',
+            f'pip install "torch==2.13.0" first, or set {OVERRIDE} to the folder of a torch '
+            "package",
         )
     return describe_torch(torch_dir)
 
@@ -126,19 +161,28 @@ def build_state(state: str) -> None:
 
 
 def dynamic_metadata(settings, project) -> dict[str, object]:
-    """Version and dependencies: a wheel belongs to one release of torch and says so; an sdist to all that are supported."""
+    """Version and dependencies: a wheel belongs to one release of torch and says so; an sdist to
+    all that are supported."""
     if _state == "sdist":
         return {"version": VERSION, "dependencies": [f"torch{','.join(_range_of(SUPPORTED))}"]}
     torch = _torch_of_this_build or find_torch()
-    return {"version": VERSION if from_sdist() else f"{VERSION}+torch{torch.release}", "dependencies": [f"torch=={torch.release}.*"]}
+    return {
+        "version": VERSION if from_sdist() else f"{VERSION}+torch{torch.release}",
+        "dependencies": [f"torch=={torch.release}.*"],
+    }
 
 
 def _range_of(releases: tuple[str, ...]) -> list[str]:
-    """Specifiers of exactly these releases of one major version, which are in order: a release between them that is not among them is excluded."""
+    """Specifiers of exactly these releases of one major version, which are in order: a release
+    between them that is not among them is excluded."""
     major = releases[0].split(".")[0]
     minors = [int(release.removeprefix(f"{major}.")) for release in releases]
     gaps = sorted(set(range(minors[0], minors[-1])) - set(minors))
-    return [f">={releases[0]}", *(f"!={major}.{minor}.*" for minor in gaps), f"<{major}.{minors[-1] + 1}"]
+    return [
+        f">={releases[0]}",
+        *(f"!={major}.{minor}.*" for minor in gaps),
+        f"<{major}.{minors[-1] + 1}",
+    ]
 
 
 def dynamic_wheel(settings) -> dict[str, bool]:
@@ -146,7 +190,8 @@ def dynamic_wheel(settings) -> dict[str, bool]:
 
 
 def from_sdist() -> bool:
-    """Whether the sources are an unpacked sdist: its wheels must keep its version, and carry torch's in the build tag."""
+    """Whether the sources are an unpacked sdist: its wheels must keep its version, and carry
+    torch's in the build tag."""
     return Path("PKG-INFO").is_file()
 
 

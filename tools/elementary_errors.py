@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measures every elementary function on all numbers of formats, against mpmath, and writes docs/elementary.md.
+"""Measures every elementary function on all numbers of formats, against mpmath, and writes
+docs/elementary.md.
 
-python tools/elementary_errors.py                                   # the formats of the document; minutes
-python tools/elementary_errors.py --dtype q43 --function exp --out -
+python tools/elementary_errors.py # the formats of the document; minutes python
+tools/elementary_errors.py --dtype q43 --function exp --out -
 """
 
 import argparse
@@ -12,7 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "test"), str(ROOT / "test" / "support"), str(ROOT / "test" / "operators")]
+sys.path[:0] = [
+    str(ROOT / "test"),
+    str(ROOT / "test" / "support"),
+    str(ROOT / "test" / "operators"),
+]
 
 import numpy as np  # noqa: E402
 import oracle_elementary as elementary  # noqa: E402
@@ -22,7 +27,17 @@ from oracle import table  # noqa: E402
 from prose import wrap_prose  # noqa: E402
 from test_elementary import AS_STOCK, COMPOSED, FORMATS, LOSSES, dtype_of  # noqa: E402
 
-DTYPES = ("posit8es0", "posit8es1", "posit8es2", "q43", "q52", "e5m5", "e8m4", "e5m10", "posit16es2")
+DTYPES = (
+    "posit8es0",
+    "posit8es1",
+    "posit8es2",
+    "q43",
+    "q52",
+    "e5m5",
+    "e8m4",
+    "e5m10",
+    "posit16es2",
+)
 
 
 @dataclass
@@ -30,7 +45,8 @@ class Row:
     inputs: int = 0
     misrounded: int = 0
     beyond: int = 0  # of them: 0 or NaR because float64 ends there
-    specials: int = 0  # of them: other zeros, infinities and NaN where the exact result has none, or the reverse
+    # Of them: other zeros, infinities and NaN where the exact result has none, or the reverse.
+    specials: int = 0
     steps: float = 0.0  # largest error of a misrounded number, and where
     worst: float = math.nan
     ulps: float = 0.0  # largest error
@@ -38,19 +54,24 @@ class Row:
 
 
 def places(t, m: np.ndarray) -> np.ndarray:
-    """Magnitudes on the scale on which the numbers of a format are 0, 1, 2 ... and the boundaries between them 0.5, 1.5 ...
+    """Magnitudes on the scale on which the numbers of a format are 0, 1, 2 ... and the boundaries
+    between them 0.5, 1.5 ...
 
-    Linear in between, so that correctly rounded results err by 0.5 at most. Beyond the largest number: that number's place.
+    Linear in between, so that correctly rounded results err by 0.5 at most. Beyond the largest
+    number: that number's place.
     """
     at = np.clip(np.searchsorted(t.values, m, side="right") - 1, 0, len(t.values) - 2)
     low, b, high = t.values[at], t.boundaries[at], t.values[at + 1]
     with np.errstate(invalid="ignore", divide="ignore"):
         above = 0.5 + 0.5 * (m - b) / (high - b)
-        return at + np.where(m == low, 0, np.clip(np.where(m < b, 0.5 * (m - low) / (b - low), above), 0, 1))
+        return at + np.where(
+            m == low, 0, np.clip(np.where(m < b, 0.5 * (m - low) / (b - low), above), 0, 1)
+        )
 
 
 def measure(name: str, format_name: str) -> Row:
-    """Exact results count as float64 numbers for the size of an error, not for whether there is one."""
+    """Exact results count as float64 numbers for the size of an error, not for whether there is
+    one."""
     function, spec = elementary.FUNCTIONS[name], FORMATS[format_name]
     t = table(spec)
     operands = from_codes(torch.arange(1 << spec.bits), dtype_of(format_name))
@@ -63,9 +84,20 @@ def measure(name: str, format_name: str) -> Row:
     wrong = ~elementary.same_codes(spec, found, right)
     signs = wrong & (y == 0) & (due == 0)
     wrong &= ~signs
-    beyond = wrong & np.array([not isinstance(v, float) for v in exact]) & ((abs(e) < 1e-300) | (abs(e) > 1e300)) & spec.posit
+    beyond = (
+        wrong
+        & np.array([not isinstance(v, float) for v in exact])
+        & ((abs(e) < 1e-300) | (abs(e) > 1e300))
+        & spec.posit
+    )
     numbers = np.isfinite(y) & np.isfinite(due) & ~beyond
-    row = Row(len(x), int(wrong.sum()), int(beyond.sum()), int((wrong & ~beyond & ~numbers).sum()), zero_signs=int(signs.sum()))
+    row = Row(
+        len(x),
+        int(wrong.sum()),
+        int(beyond.sum()),
+        int((wrong & ~beyond & ~numbers).sum()),
+        zero_signs=int(signs.sum()),
+    )
     if numbers.any():
         x, y, e, wrong = (v[numbers] for v in (x, y, e, wrong))
         steps = abs(np.copysign(places(t, abs(y)), y) - np.copysign(places(t, abs(e)), e))
@@ -81,7 +113,10 @@ def measure(name: str, format_name: str) -> Row:
 def cell(row: Row) -> str:
     if not row.misrounded:
         return f"0; {row.ulps:.3g}"
-    parts = [f"{row.beyond} beyond float64" if row.beyond else "", f"{row.specials} specials" if row.specials else ""]
+    parts = [
+        f"{row.beyond} beyond float64" if row.beyond else "",
+        f"{row.specials} specials" if row.specials else "",
+    ]
     rest = row.misrounded - row.beyond - row.specials
     if rest:
         parts.append(f"{rest} up to {row.steps:.6g} steps at {row.worst:.6g}")
@@ -91,12 +126,18 @@ def cell(row: Row) -> str:
 def document(rows: dict, dtypes: list[str]) -> str:
     inputs = {d: next(row[d] for row in rows.values()).inputs for d in dtypes}
     clean = [n for n, by in rows.items() if not any(r.misrounded for r in by.values())]
-    reasons = {n: f"{LOSSES[n][1]}: an absolute error of float64's size" for n in LOSSES if n in rows}
+    reasons = {
+        n: f"{LOSSES[n][1]}: an absolute error of float64's size" for n in LOSSES if n in rows
+    }
     reasons |= {n: "several operators, each of which rounds" for n in COMPOSED if n in rows}
     signs = sorted(n for n, by in rows.items() if any(r.zero_signs for r in by.values()))
-    table_rows = [f"| `{n}` | " + " | ".join(cell(by[d]) for d in dtypes) + " |" for n, by in rows.items()]
+    table_rows = [
+        f"| `{n}` | " + " | ".join(cell(by[d]) for d in dtypes) + " |" for n, by in rows.items()
+    ]
     exact = ", ".join(f"`{n}`" for n in clean)
-    as_stock = ", ".join(f"`{n}` at {', '.join(map(str, at))}" for n, at in AS_STOCK.items() if n in rows)
+    as_stock = ", ".join(
+        f"`{n}` at {', '.join(map(str, at))}" for n, at in AS_STOCK.items() if n in rows
+    )
     return wrap_prose(f"""# Elementary functions
 
 Each function on every number of a format against the exact function, computed by
@@ -130,10 +171,23 @@ formats: {exact}.
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtype", action="append", choices=[n for n, s in FORMATS.items() if s.bits <= 16], help="may be repeated")
-    parser.add_argument("--function", action="append", choices=list(elementary.FUNCTIONS), help="may be repeated")
-    parser.add_argument("--out", default=str(ROOT / "docs" / "elementary.md"), help="where to write, - for the terminal (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--dtype",
+        action="append",
+        choices=[n for n, s in FORMATS.items() if s.bits <= 16],
+        help="may be repeated",
+    )
+    parser.add_argument(
+        "--function", action="append", choices=list(elementary.FUNCTIONS), help="may be repeated"
+    )
+    parser.add_argument(
+        "--out",
+        default=str(ROOT / "docs" / "elementary.md"),
+        help="where to write, - for the terminal (default: %(default)s)",
+    )
     options = parser.parse_args()
     dtypes = options.dtype or list(DTYPES)
     torch.set_num_threads(1)
@@ -141,7 +195,12 @@ def main():
     for name in options.function or list(elementary.FUNCTIONS):
         rows[name] = {d: measure(name, d) for d in dtypes}
         elementary._exact.cache_clear()
-        print(name, {d: r.misrounded for d, r in rows[name].items() if r.misrounded}, file=sys.stderr, flush=True)
+        print(
+            name,
+            {d: r.misrounded for d, r in rows[name].items() if r.misrounded},
+            file=sys.stderr,
+            flush=True,
+        )
     text = document(rows, dtypes)
     if options.out == "-":
         print(text)

@@ -1,11 +1,13 @@
-// Checks + - * / of the CPU's kernels for all pairs of codes of a posit or float format, or for seeded random pairs of a wide one:
+// Checks + - * / of the CPU's kernels for all pairs of codes of a posit or float format, or for
+// seeded random pairs of a wide one:
 //
 //     exhaustive <posit: bits es | float: exponent bits, fraction bits> all|<pairs> <threads>
 //
-// The oracle shares no code with the kernels. It reads codes by their definition, bit by bit, as integers times powers of two, and asks
-// whether the exact result lies between the two boundaries of the code that the kernels found (on a boundary: whether that code is
-// even). Boundaries are the means of neighbours for floats, and the posits of one more bit for posits. tools/exhaustive.py builds and
-// runs it.
+// The oracle shares no code with the kernels. It reads codes by their definition, bit by bit, as
+// integers times powers of two, and asks whether the exact result lies between the two boundaries
+// of the code that the kernels found (on a boundary: whether that code is even). Boundaries are the
+// means of neighbours for floats, and the posits of one more bit for posits. tools/exhaustive.py
+// builds and runs it.
 #include <ATen/native/formats/cpu/Kernels.h>
 
 #include <atomic>
@@ -33,14 +35,16 @@ struct Spec {
 };
 
 int bit_length(Int x) {
-  const auto high = static_cast<unsigned long long>(x >> 64), low = static_cast<unsigned long long>(x);
+  const auto high = static_cast<unsigned long long>(x >> 64),
+             low = static_cast<unsigned long long>(x);
   if (high) return 128 - __builtin_clzll(high);
   return low ? 64 - __builtin_clzll(low) : 0;
 }
 
 // -1, 0 or 1 as x is less than, equal to or greater than y; both positive.
 int compare_positive(Real x, Real y) {
-  const int top_x = x.exponent + bit_length(x.mantissa), top_y = y.exponent + bit_length(y.mantissa);
+  const int top_x = x.exponent + bit_length(x.mantissa),
+            top_y = y.exponent + bit_length(y.mantissa);
   if (top_x != top_y) return top_x < top_y ? -1 : 1;
   if (x.exponent > y.exponent) x.mantissa <<= x.exponent - y.exponent;
   if (y.exponent > x.exponent) y.mantissa <<= y.exponent - x.exponent;
@@ -48,10 +52,12 @@ int compare_positive(Real x, Real y) {
 }
 
 int compare(const Real& x, const Real& y) {
-  const int sign_x = (x.mantissa > 0) - (x.mantissa < 0), sign_y = (y.mantissa > 0) - (y.mantissa < 0);
+  const int sign_x = (x.mantissa > 0) - (x.mantissa < 0),
+            sign_y = (y.mantissa > 0) - (y.mantissa < 0);
   if (sign_x != sign_y) return sign_x < sign_y ? -1 : 1;
   if (sign_x == 0) return 0;
-  return sign_x > 0 ? compare_positive(x, y) : compare_positive({-y.mantissa, y.exponent}, {-x.mantissa, x.exponent});
+  return sign_x > 0 ? compare_positive(x, y)
+                    : compare_positive({-y.mantissa, y.exponent}, {-x.mantissa, x.exponent});
 }
 
 // A nonnegative posit code of n bits, read from its first bit to its last.
@@ -88,25 +94,38 @@ struct Oracle {
   unsigned long long sign, largest;
   std::vector<Real> values, boundaries; // by code, for narrow formats
 
-  explicit Oracle(const Spec& s) : spec(s), sign(1ULL << (s.bits - 1)), largest(s.posit ? sign - 1 : (((1ULL << s.exp_bits) - 1) << s.man_bits) - 1) {
+  explicit Oracle(const Spec& s)
+      : spec(s),
+        sign(1ULL << (s.bits - 1)),
+        largest(s.posit ? sign - 1 : (((1ULL << s.exp_bits) - 1) << s.man_bits) - 1) {
     if (s.bits > 16) return;
     for (unsigned long long code = 0; code < 2 * sign; ++code) values.push_back(read_value(code));
-    for (unsigned long long code = 0; code < largest + 1; ++code) boundaries.push_back(read_boundary(code));
+    for (unsigned long long code = 0; code < largest + 1; ++code)
+      boundaries.push_back(read_boundary(code));
   }
 
-  Real value(unsigned long long code) const { return values.empty() ? read_value(code) : values[code]; }
+  Real value(unsigned long long code) const {
+    return values.empty() ? read_value(code) : values[code];
+  }
   // The boundary between magnitude codes k and k + 1.
-  Real boundary(unsigned long long k) const { return boundaries.empty() ? read_boundary(k) : boundaries[k]; }
+  Real boundary(unsigned long long k) const {
+    return boundaries.empty() ? read_boundary(k) : boundaries[k];
+  }
 
   Real read_value(unsigned long long code) const {
     const bool negative = code & sign;
     if (spec.posit && negative) code = (0 - code) & (2 * sign - 1);
-    Real r = spec.posit ? read_posit(code & (sign - 1), spec.bits, spec.exp_bits) : read_float(code & (sign - 1), spec);
+    Real r = spec.posit ? read_posit(code & (sign - 1), spec.bits, spec.exp_bits)
+                        : read_float(code & (sign - 1), spec);
     if (negative) r.mantissa = -r.mantissa;
     return r;
   }
-  bool is_nan(unsigned long long code) const { return spec.posit ? code == sign : (code & (sign - 1)) > largest + 1; }
-  bool is_infinite(unsigned long long code) const { return !spec.posit && (code & (sign - 1)) == largest + 1; }
+  bool is_nan(unsigned long long code) const {
+    return spec.posit ? code == sign : (code & (sign - 1)) > largest + 1;
+  }
+  bool is_infinite(unsigned long long code) const {
+    return !spec.posit && (code & (sign - 1)) == largest + 1;
+  }
 
   Real read_boundary(unsigned long long k) const {
     if (spec.posit) return read_posit(2 * k + 1, spec.bits + 1, spec.exp_bits);
@@ -141,7 +160,8 @@ struct Oracle {
     return c < 0 || (c == 0 && even);
   }
 
-  bool right(BinaryOp op, unsigned long long a, unsigned long long b, unsigned long long found) const {
+  bool right(BinaryOp op, unsigned long long a, unsigned long long b,
+             unsigned long long found) const {
     const bool special = is_nan(a) || is_nan(b) || is_infinite(a) || is_infinite(b);
     const Real y = special ? Real{0, 0} : value(b);
     if (special || (op == BinaryOp::Div && y.mantissa == 0)) return right_special(op, a, b, found);
@@ -149,7 +169,8 @@ struct Oracle {
     if (op == BinaryOp::Sub) z.mantissa = -z.mantissa;
     // The exact result's sign, and how its magnitude compares with c.
     if (is_nan(found)) return false;
-    const unsigned long long k = spec.posit && (found & sign) ? (0 - found) & (2 * sign - 1) : found & (sign - 1);
+    const unsigned long long k =
+        spec.posit && (found & sign) ? (0 - found) & (2 * sign - 1) : found & (sign - 1);
     const bool negative = found & sign;
     if (op == BinaryOp::Add || op == BinaryOp::Sub) return right_sum(x, z, k, negative);
     const bool zero = x.mantissa == 0 || (op == BinaryOp::Mul && y.mantissa == 0);
@@ -163,14 +184,18 @@ struct Oracle {
       const Real product{x.mantissa * z.mantissa, x.exponent + z.exponent};
       return fits(k, [&](const Real& c) { return compare(product, c); });
     }
-    return fits(k, [&](const Real& c) { return compare(x, Real{c.mantissa * z.mantissa, c.exponent + z.exponent}); });
+    return fits(k, [&](const Real& c) {
+      return compare(x, Real{c.mantissa * z.mantissa, c.exponent + z.exponent});
+    });
   }
 
   bool right_sum(const Real& x, const Real& z, unsigned long long k, bool negative) const {
-    // Far apart, the smaller one only breaks ties: it is moved near, where it is still less than any boundary's last place.
+    // Far apart, the smaller one only breaks ties: it is moved near, where it is still less than
+    // any boundary's last place.
     Real big = x, small = z;
     if (compare_magnitude(x, z) < 0) std::swap(big, small);
-    if (small.mantissa != 0 && big.exponent - small.exponent > 80) small = {small.mantissa < 0 ? -1 : 1, big.exponent - 80};
+    if (small.mantissa != 0 && big.exponent - small.exponent > 80)
+      small = {small.mantissa < 0 ? -1 : 1, big.exponent - 80};
     int low = big.exponent;
     if (small.mantissa != 0 && small.exponent < low) low = small.exponent;
     Int sum = big.mantissa << (big.exponent - low);
@@ -181,8 +206,11 @@ struct Oracle {
     return fits(k, [&](const Real& c) { return compare(magnitude, c); });
   }
 
-  // -0 only as the sum of two of them, which a Real cannot tell from 0: both signs pass where both operands are 0.
-  static bool zero_sign_fits(const Real& x, const Real& z, bool negative) { return (x.mantissa == 0 && z.mantissa == 0) || !negative; }
+  // -0 only as the sum of two of them, which a Real cannot tell from 0: both signs pass where both
+  // operands are 0.
+  static bool zero_sign_fits(const Real& x, const Real& z, bool negative) {
+    return (x.mantissa == 0 && z.mantissa == 0) || !negative;
+  }
 
   static int compare_magnitude(Real x, Real y) {
     x.mantissa = x.mantissa < 0 ? -x.mantissa : x.mantissa;
@@ -200,7 +228,8 @@ struct Oracle {
   }
 
   // NaN, infinities and division by zero, as IEEE arithmetic on doubles has them.
-  bool right_special(BinaryOp op, unsigned long long a, unsigned long long b, unsigned long long found) const {
+  bool right_special(BinaryOp op, unsigned long long a, unsigned long long b,
+                     unsigned long long found) const {
     const double x = as_double(a), y = as_double(b);
     double r = x / y;
     if (op == BinaryOp::Add) r = x + y;
@@ -245,7 +274,8 @@ struct Batch {
       unsigned long long found = 0;
       std::memcpy(&found, &codes_out[i * width], width);
       if (!oracle.right(op, a[i], b[i], found) && wrong++ < 3) {
-        std::fprintf(stderr, "wrong: op %d of %#llx and %#llx gave %#llx\n", int(op), a[i], b[i], found);
+        std::fprintf(stderr, "wrong: op %d of %#llx and %#llx gave %#llx\n", int(op), a[i], b[i],
+                     found);
       }
     }
     return wrong;
@@ -255,13 +285,20 @@ struct Batch {
 } // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) return std::fprintf(stderr, "expected: posit|float <bits|exponent bits> <es|fraction bits> all|<pairs> <threads>\n"), 2;
+  if (argc != 6)
+    return std::fprintf(stderr,
+                        "expected: posit|float <bits|exponent bits> <es|fraction bits> all|<pairs> "
+                        "<threads>\n"),
+           2;
   const bool posit = std::strcmp(argv[1], "posit") == 0;
   const int first = std::atoi(argv[2]), second = std::atoi(argv[3]), threads = std::atoi(argv[5]);
-  const Spec spec = posit ? Spec{true, first, second, 0} : Spec{false, 1 + first + second, first, second};
-  const auto format = posit ? c10::formats::posit_format(first, second) : c10::formats::float_format(first, second);
+  const Spec spec =
+      posit ? Spec{true, first, second, 0} : Spec{false, 1 + first + second, first, second};
+  const auto format =
+      posit ? c10::formats::posit_format(first, second) : c10::formats::float_format(first, second);
   const bool all = std::strcmp(argv[4], "all") == 0;
-  const unsigned long long codes = 1ULL << spec.bits, pairs = all ? codes * codes : std::strtoull(argv[4], nullptr, 10);
+  const unsigned long long codes = 1ULL << spec.bits,
+                           pairs = all ? codes * codes : std::strtoull(argv[4], nullptr, 10);
   const Oracle oracle(spec);
   std::atomic<unsigned long long> next{0}, done{0};
   std::atomic<long> wrong{0};
@@ -279,9 +316,12 @@ int main(int argc, char** argv) {
             batch->a[i] = all ? r / codes : r & (codes - 1);
             batch->b[i] = all ? r % codes : r >> (64 - spec.bits);
             // Every other random pair close together in exponent, where cancellation and ties are.
-            if (!all && i % 2) batch->b[i] = (batch->a[i] ^ (random() & (codes - 1)) >> (random() % spec.bits)) & (codes - 1);
+            if (!all && i % 2)
+              batch->b[i] =
+                  (batch->a[i] ^ (random() & (codes - 1)) >> (random() % spec.bits)) & (codes - 1);
           }
-          for (const BinaryOp op : {BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div}) wrong += batch->check(oracle, format, op, n);
+          for (const BinaryOp op : {BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div})
+            wrong += batch->check(oracle, format, op, n);
         }
         const unsigned long long so_far = done += kTask;
         std::printf("%llu\n", so_far < pairs ? so_far : pairs); // for the progress bar

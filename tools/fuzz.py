@@ -1,12 +1,15 @@
-"""Calls operators and the functions of torch_dtypes with random arguments, and looks for what must never happen.
+"""Calls operators and the functions of torch_dtypes with random arguments, and looks for what must
+never happen.
 
     python tools/fuzz.py --seconds 600                   # seed 0; --seed N makes other calls
     python tools/fuzz.py --seed 3 --call 1234            # one call again, with its whole traceback
     python tools/fuzz.py --operator conv2d --calls 2000
 
-A finding is a call that ends the process, hangs, upsets a sanitizer (CONTRIBUTING.md has the command), blames PyTorch, hands out the
-container's dtype, or gives a tensor that is unsound. Calls run in children; one that dies is called again alone, then with float32 and
-float16 tensors in place of ours: where these die too, it is listed as PyTorch's own. The exit status is 1 with findings of ours.
+A finding is a call that ends the process, hangs, upsets a sanitizer (CONTRIBUTING.md has the
+command), blames PyTorch, hands out the container's dtype, or gives a tensor that is unsound. Calls
+run in children; one that dies is called again alone, then with float32 and float16 tensors in place
+of ours: where these die too, it is listed as PyTorch's own. The exit status is 1 with findings of
+ours.
 """
 
 import argparse
@@ -31,8 +34,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 BATCH = 200  # calls of one child
-MEMORY = 6 << 30  # bytes of address space, so that a call for terabytes fails here as it does elsewhere
-# What stands for our dtypes; the last also for all other floating ones, which mix with ours as they do not among themselves.
+# Bytes of address space, so that a call for terabytes fails here as it does elsewhere.
+MEMORY = 6 << 30
+# What stands for our dtypes; the last also for all other floating ones, which mix with ours as they
+# do not among themselves.
 STOCK_WORLDS = ((torch.float32,), (torch.float64,), (torch.float16,), (torch.bfloat16, True))
 
 
@@ -45,7 +50,9 @@ class Fuzzer:
         self.findings: dict[tuple, list] = {}
 
     def draw(self, number, world=()):
-        return fuzz_calls.draw(self.options.seed, number, self.dtypes, world, self.options.kind, self.options.operator)
+        return fuzz_calls.draw(
+            self.options.seed, number, self.dtypes, world, self.options.kind, self.options.operator
+        )
 
     # ---- children ----
 
@@ -75,26 +82,52 @@ class Fuzzer:
             say("call", number, text[:600], call.name)
             outcome, wrong, flags = fuzz_calls.run(call, arguments, number)
             named = any(word in call.name for word in fuzz_calls.ASKS_BY_NAME)
-            if flags and not named and not world and any(t.dtype.itemsize >= 4 and t.dtype in self.dtypes for t in arguments.operands):
+            if (
+                flags
+                and not named
+                and not world
+                and any(
+                    t.dtype.itemsize >= 4 and t.dtype in self.dtypes for t in arguments.operands
+                )
+            ):
                 wrong += self.narrow_differs(number, flags)
             size = os.fstat(2).st_size
-            said = os.pread(errors, size - seen, seen).decode(errors="replace") if size > seen else ""
+            said = (
+                os.pread(errors, size - seen, seen).decode(errors="replace") if size > seen else ""
+            )
             seen = size
-            wrong += [f"sanitizer: {line.strip()[:250]}" for line in said.splitlines() if "runtime error:" in line]
+            wrong += [
+                f"sanitizer: {line.strip()[:250]}"
+                for line in said.splitlines()
+                if "runtime error:" in line
+            ]
             say("done", number, call.name, outcome, wrong)
         os._exit(0)
 
     def narrow_differs(self, number: int, flags: list) -> list[str]:
-        """A result in the container float32 or float64 looks like any stock result: the same call in posit16es2 tells them apart."""
+        """A result in the container float32 or float64 looks like any stock result: the same call
+        in posit16es2 tells them apart."""
         call, arguments = self.draw(number, (torch.posit16es2,))
         _, _, others = fuzz_calls.run(call, arguments, number)
         if not others or [shape for *_, shape in others] != [shape for *_, shape in flags]:
             return []
-        differ = [i for i, (a, b) in enumerate(zip(flags, others, strict=True)) if a[0] != b[0] and (a[1] or a[0]) and (b[1] or b[0])]
-        return [f"container: result {differ[0]} is of our class: {flags[differ[0]][0]}, but in posit16es2: {others[differ[0]][0]}"] if differ else []
+        differ = [
+            i
+            for i, (a, b) in enumerate(zip(flags, others, strict=True))
+            if a[0] != b[0] and (a[1] or a[0]) and (b[1] or b[0])
+        ]
+        return (
+            [
+                f"container: result {differ[0]} is of our class: {flags[differ[0]][0]}, but in "
+                f"posit16es2: {others[differ[0]][0]}"
+            ]
+            if differ
+            else []
+        )
 
     def lines(self, numbers, world=()):
-        """What a child says of its calls, and last why it ended early, if it did: ["died", number, text, reason]."""
+        """What a child says of its calls, and last why it ended early, if it did: ["died", number,
+        text, reason]."""
         read, write = os.pipe()
         with tempfile.TemporaryFile() as errors:
             pid = os.fork()
@@ -124,7 +157,9 @@ class Fuzzer:
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             if hangs or status:
                 size = os.fstat(errors.fileno()).st_size
-                said = os.pread(errors.fileno(), 20000, max(0, size - 20000)).decode(errors="replace")
+                said = os.pread(errors.fileno(), 20000, max(0, size - 20000)).decode(
+                    errors="replace"
+                )
                 if hangs:
                     reason = f"no end within {self.limit} s"
                 else:
@@ -132,7 +167,13 @@ class Fuzzer:
                 reports = re.findall(r"ERROR: AddressSanitizer: [^\n]*", said)
                 frames = re.findall(r"in ((?:at|c10|torch_dtypes)::[\w:]+)", said)[:3]
                 began = began or ["call", numbers[-1], "after the last call"]
-                yield ["died", began[1], began[2], " ".join([reason, *reports[:1], *(frames if reports else [])]), said[-3000:]]
+                yield [
+                    "died",
+                    began[1],
+                    began[2],
+                    " ".join([reason, *reports[:1], *(frames if reports else [])]),
+                    said[-3000:],
+                ]
 
     # ---- findings ----
 
@@ -152,14 +193,41 @@ class Fuzzer:
     def judge_death(self, first: int, number: int, text: str, name: str, reason: str):
         again = self.dies(number)
         if again is None:
-            stock = next((s for s in STOCK_WORLDS if any(line[0] == "died" for line in self.lines(range(first, number + 1), s))), None)
-            self.note("crash", name, number, text, f"{reason}, only after the calls from {first}", "stock" if stock else "ours")
+            stock = next(
+                (
+                    s
+                    for s in STOCK_WORLDS
+                    if any(line[0] == "died" for line in self.lines(range(first, number + 1), s))
+                ),
+                None,
+            )
+            self.note(
+                "crash",
+                name,
+                number,
+                text,
+                f"{reason}, only after the calls from {first}",
+                "stock" if stock else "ours",
+            )
             return
         # Where stock code writes past the end of an operand, one call alone may hit nothing.
         hangs = "no end" in again
-        stock = next((s for s in STOCK_WORLDS if any(line[0] == "died" for line in self.lines([number] * (1 if hangs else 50), s))), None)
-        self.note("hang" if hangs else "crash", name, number, text, again + (f"; with {stock[0]} too" if stock else ""),
-                  "stock" if stock else "ours")  # fmt: skip
+        stock = next(
+            (
+                s
+                for s in STOCK_WORLDS
+                if any(line[0] == "died" for line in self.lines([number] * (1 if hangs else 50), s))
+            ),
+            None,
+        )
+        self.note(
+            "hang" if hangs else "crash",
+            name,
+            number,
+            text,
+            again + (f"; with {stock[0]} too" if stock else ""),
+            "stock" if stock else "ours",
+        )
 
     def batch(self, first: int, count: int) -> int:
         """Runs calls from `first`, at most `count`; returns the number of the next one."""
@@ -178,10 +246,21 @@ class Fuzzer:
                 self.counts[outcome.split()[0]] += 1
                 self.operators[outcome.split()[0]].add(name)
                 if wrong:
-                    others = self.says(number, STOCK_WORLDS[0]) if any(w.startswith(("message", "sanitizer", "memory")) for w in wrong) else []
+                    others = (
+                        self.says(number, STOCK_WORLDS[0])
+                        if any(w.startswith(("message", "sanitizer", "memory")) for w in wrong)
+                        else []
+                    )
                     for w in wrong:
                         kind, reason = w.split(": ", 1)
-                        self.note(kind, name, number, text, reason, "stock" if any(o.startswith(f"{kind}:") for o in others) else "ours")
+                        self.note(
+                            kind,
+                            name,
+                            number,
+                            text,
+                            reason,
+                            "stock" if any(o.startswith(f"{kind}:") for o in others) else "ours",
+                        )
         return first + count
 
     def run(self):
@@ -190,14 +269,26 @@ class Fuzzer:
             return self.one(o.call)
         columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
         # No thread may run beside a fork: the bar is drawn by hand.
-        with Progress(*columns, console=Console(stderr=True), auto_refresh=False, disable=not sys.stderr.isatty()) as progress:
+        with Progress(
+            *columns,
+            console=Console(stderr=True),
+            auto_refresh=False,
+            disable=not sys.stderr.isatty(),
+        ) as progress:
             bar = progress.add_task("", total=o.calls or o.seconds)
             started, number = time.monotonic(), o.first
             while number < o.first + o.calls if o.calls else time.monotonic() - started < o.seconds:
-                number = self.batch(number, min(BATCH, o.first + o.calls - number) if o.calls else BATCH)
+                number = self.batch(
+                    number, min(BATCH, o.first + o.calls - number) if o.calls else BATCH
+                )
                 found = sum(key[0] == "ours" for key in self.findings)
                 done = number - o.first if o.calls else time.monotonic() - started
-                progress.update(bar, completed=done, description=f"{self.counts['calls']:,} calls, {found} findings", refresh=True)
+                progress.update(
+                    bar,
+                    completed=done,
+                    description=f"{self.counts['calls']:,} calls, {found} findings",
+                    refresh=True,
+                )
         return self.report()
 
     def one(self, number: int) -> int:
@@ -206,37 +297,70 @@ class Fuzzer:
         for world in ((), *STOCK_WORLDS):
             for line in self.lines([number], world):
                 if line[0] in ("done", "died"):
-                    print(f"{' '.join(map(str, world)) or 'our dtypes'}: {' '.join(map(str, line[3:]))}")
+                    print(
+                        f"{' '.join(map(str, world)) or 'our dtypes'}: "
+                        f"{' '.join(map(str, line[3:]))}"
+                    )
         return 0
 
     def report(self) -> int:
         c = self.counts
-        print(f"seed {self.options.seed}: {c['calls']:,} calls, {c['returned']:,} returned, {c['raised']:,} raised, "
-              f"{len(self.operators['returned'])} entries returned at least once, of {len(set().union(*self.operators.values()))}")  # fmt: skip
-        print(f"PyTorch's own: {c['stock crash']} crashes, {c['stock hang']} hangs, {c['stock message']} internal errors; "
-              f"known limits: {sum(n for what, n in c.items() if what.startswith('known'))}")  # fmt: skip
+        print(
+            f"seed {self.options.seed}: {c['calls']:,} calls, {c['returned']:,} returned, "
+            f"{c['raised']:,} raised, {len(self.operators['returned'])} entries returned at least "
+            f"once, of {len(set().union(*self.operators.values()))}"
+        )
+        print(
+            f"PyTorch's own: {c['stock crash']} crashes, {c['stock hang']} hangs, "
+            f"{c['stock message']} internal errors; known limits: "
+            f"{sum(n for what, n in c.items() if what.startswith('known'))}"
+        )
         for whose in ("stock", "ours"):
-            for (owner, kind, name, _), (count, number, text, reason) in sorted(self.findings.items()):
+            for (owner, kind, name, _), (count, number, text, reason) in sorted(
+                self.findings.items()
+            ):
                 if owner == whose and (owner == "ours" or kind in ("crash", "hang")):
-                    print(f"{'PyTorch itself' if whose != 'ours' else 'FINDING'}: {kind} ({count}x) {name}: {reason}\n    --call {number}  {text}")
+                    print(
+                        f"{'PyTorch itself' if whose != 'ours' else 'FINDING'}: {kind} ({count}x) "
+                        f"{name}: {reason}\n"
+                        f"    --call {number}  {text}"
+                    )
         return int(any(key[0] == "ours" for key in self.findings))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0, help="of all calls (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=60, help="how long to go on (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="how long to go on (default: %(default)s)"
+    )
     parser.add_argument("--calls", type=int, help="how many calls, instead of --seconds")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first call (default: %(default)s)")
-    parser.add_argument("--call", type=int, help="make this one call alone, in our dtypes and in stock ones")
-    parser.add_argument("--limit", type=float, help="seconds for one call, before it counts as a hang (default: 30, with sanitizers 120)")
-    parser.add_argument("--kind", choices=fuzz_calls.KINDS, help="draw from these alone (default: all)")
-    parser.add_argument("--operator", metavar="NAME", help="one operator; without --kind, from the schemas")
+    parser.add_argument(
+        "--first", type=int, default=0, help="the number of the first call (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--call", type=int, help="make this one call alone, in our dtypes and in stock ones"
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        help="seconds for one call, before it counts as a hang (default: 30, with sanitizers 120)",
+    )
+    parser.add_argument(
+        "--kind", choices=fuzz_calls.KINDS, help="draw from these alone (default: all)"
+    )
+    parser.add_argument(
+        "--operator", metavar="NAME", help="one operator; without --kind, from the schemas"
+    )
     options = parser.parse_args()
     if options.operator and options.kind is None:
         options.kind = "schema"
     if options.operator and options.kind == "schema" and not fuzz_calls.schemas(options.operator):
-        parser.error(f"expected the name of an operator such as conv2d, but got {options.operator!r}")
+        parser.error(
+            f"expected the name of an operator such as conv2d, but got {options.operator!r}"
+        )
     torch.set_num_threads(1)
     dtypes = formats()
     if options.kind != "functions":

@@ -1,4 +1,5 @@
-"""The calls of tools/fuzz.py: drawn from operator schemas, from PyTorch's own samples and from torch_dtypes' functions; made, and checked."""
+"""The calls of tools/fuzz.py: drawn from operator schemas, from PyTorch's own samples and from
+torch_dtypes' functions; made, and checked."""
 
 import copy
 import functools
@@ -17,24 +18,55 @@ from torch.utils._pytree import tree_leaves, tree_map
 import torch_dtypes
 from torch_dtypes import _C
 
-# No call of these is of use: they write files, wait, or make the wrappers of torch.func without their levels.
+# No call of these is of use: they write files, wait, or make the wrappers of torch.func without
+# their levels.
 LEFT_OUT = frozenset(
-    "aten::from_file aten::wait aten::save aten::record_stream aten::set_grad_enabled aten::requires_grad_ aten::_add_batch_dim "
-    "aten::_remove_batch_dim".split()
+    (
+        "aten::from_file aten::wait aten::save aten::record_stream aten::set_grad_enabled "
+        "aten::requires_grad_ aten::_add_batch_dim aten::_remove_batch_dim"
+    ).split()
 )
 # docs/limits.md.
 KNOWN = {
-    ("message", "batch_norm"): "stock code looks up the accumulation type of the container for batches of no elements",
+    (
+        "message",
+        "batch_norm",
+    ): "stock code looks up the accumulation type of the container for batches of no elements",
     ("message", "slow_conv_transpose2d"): "-2^63 as a size is PyTorch's mark of a symbolic one",
-    ("message", "where"): "the gradient of where beside a complex tensor without dimensions, which stock PyTorch refuses too",
+    (
+        "message",
+        "where",
+    ): (
+        "the gradient of where beside a complex tensor without dimensions, which stock PyTorch "
+        "refuses too"
+    ),
     ("container", "_fused_rms_norm"): "called by hand: stock's statistics are float32 or float64",
 }
 # What an exception must not say unless stock PyTorch says it too: our own checks come first.
-BLAME = ("INTERNAL ASSERT", "Unsupported TypeMeta", "UNKNOWN_SCALAR", "please report", "nullptr", "without setting an exception", "std::bad_alloc")
-# Operators that are named for the container float32 or float64 of a wide format, or ask for it: there the name means the format.
+BLAME = (
+    "INTERNAL ASSERT",
+    "Unsupported TypeMeta",
+    "UNKNOWN_SCALAR",
+    "please report",
+    "nullptr",
+    "without setting an exception",
+    "std::bad_alloc",
+)
+# Operators that are named for the container float32 or float64 of a wide format, or ask for it:
+# there the name means the format.
 ASKS_BY_NAME = ("autocast", "bfloat16")
 MODES = torch_dtypes.ROUNDING_MODES
-POLICIES = ("machine", "float32", "float64", "exact", "format", "chunked(2)", "chunked(1)", "chunked(0)", "kulisch")
+POLICIES = (
+    "machine",
+    "float32",
+    "float64",
+    "exact",
+    "format",
+    "chunked(2)",
+    "chunked(1)",
+    "chunked(0)",
+    "kulisch",
+)
 
 
 @dataclass
@@ -46,7 +78,10 @@ class Call:
     written: tuple = ()  # operands that the schema says are written to
 
     def __str__(self) -> str:
-        given = [*map(shown, self.args), *(f"{name}={shown(value)}" for name, value in self.kwargs.items())]
+        given = [
+            *map(shown, self.args),
+            *(f"{name}={shown(value)}" for name, value in self.kwargs.items()),
+        ]
         return f"{self.name}({', '.join(given)})"
 
 
@@ -76,15 +111,34 @@ def schemas(operator: str | None = None) -> list:
 
     def of_use(schema) -> bool:
         kinds = " ".join(str(a.real_type) for a in schema.arguments)
-        return schema.name.startswith("aten::") and schema.name not in LEFT_OUT and ("Tensor" in kinds or "ScalarType" in kinds)
+        return (
+            schema.name.startswith("aten::")
+            and schema.name not in LEFT_OUT
+            and ("Tensor" in kinds or "ScalarType" in kinds)
+        )
 
-    known = [s for s in torch._C._jit_get_all_schemas() if of_use(s) and (operator is None or s.name == f"aten::{operator}")]
+    known = [
+        s
+        for s in torch._C._jit_get_all_schemas()
+        if of_use(s) and (operator is None or s.name == f"aten::{operator}")
+    ]
     return sorted(known, key=str)
 
 
 def python_function(name: str, arguments: Arguments):
     """The function or method that users write for an operator, where there is one."""
-    owners = [o for o in (torch, torch.Tensor, torch._C._nn, torch._C._linalg, torch._C._fft, torch._C._special) if callable(getattr(o, name, None))]
+    owners = [
+        o
+        for o in (
+            torch,
+            torch.Tensor,
+            torch._C._nn,
+            torch._C._linalg,
+            torch._C._fft,
+            torch._C._special,
+        )
+        if callable(getattr(o, name, None))
+    ]
     return getattr(arguments.rng.choice(owners), name) if owners else None
 
 
@@ -98,7 +152,12 @@ def from_schema(arguments: Arguments, operator: str | None) -> Call:
             positional = False
             continue
         value = arguments.of_type(str(a.real_type), a.name, writes and a.kwarg_only)
-        if isinstance(value, list) and str(a.real_type).startswith("List[int") and a.N and arguments.chance(0.7):
+        if (
+            isinstance(value, list)
+            and str(a.real_type).startswith("List[int")
+            and a.N
+            and arguments.chance(0.7)
+        ):
             value = [arguments.rng.randint(0, 2) for _ in range(a.N)]
         if writes:
             written += [t for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
@@ -111,7 +170,9 @@ def from_schema(arguments: Arguments, operator: str | None) -> Call:
     if function is not None:
         return Call(f"torch {base}", function, tuple(args), kwargs, tuple(written))
     run = getattr(getattr(torch.ops.aten, base), schema.overload_name or "default")
-    return Call(f"aten.{base}.{schema.overload_name or 'default'}", run, tuple(args), kwargs, tuple(written))
+    return Call(
+        f"aten.{base}.{schema.overload_name or 'default'}", run, tuple(args), kwargs, tuple(written)
+    )
 
 
 # ---- calls from PyTorch's operator database, with something changed ----
@@ -158,7 +219,11 @@ def from_database(arguments: Arguments, operator: str | None) -> Call:
     dtype = arguments.world(arguments.primary)
 
     def ours(value):
-        if not isinstance(value, torch.Tensor) or value.dtype is not torch.float32 or value.layout is not torch.strided:
+        if (
+            not isinstance(value, torch.Tensor)
+            or value.dtype is not torch.float32
+            or value.layout is not torch.strided
+        ):
             return value
         t = value.detach().to(arguments.primary).to(dtype)
         return t.requires_grad_() if grad else t
@@ -179,8 +244,19 @@ def from_database(arguments: Arguments, operator: str | None) -> Call:
     if variant < 0.15:
         run = op.get_inplace() or op.op
     elif variant < 0.25 and op.supports_out:
-        kwargs = {**kwargs, "out": arguments.laid_out([0], arguments.primary) if arguments.chance(0.5) else arguments.tensor()}
-    return Call(f"op_db {op.full_name}", run, args, kwargs, tuple(tensors(args[:1])) if run is op.get_inplace() else ())
+        kwargs = {
+            **kwargs,
+            "out": arguments.laid_out([0], arguments.primary)
+            if arguments.chance(0.5)
+            else arguments.tensor(),
+        }
+    return Call(
+        f"op_db {op.full_name}",
+        run,
+        args,
+        kwargs,
+        tuple(tensors(args[:1])) if run is op.get_inplace() else (),
+    )
 
 
 # ---- calls of torch_dtypes' functions, and of what the Python layer adds ----
@@ -193,18 +269,47 @@ def in_block(block, run):
 
 def index_of(arguments: Arguments) -> object:
     def one():
-        return arguments.rng.choice((
-            arguments.integer(), slice(None), slice(arguments.integer(), arguments.integer(), arguments.rng.choice((None, 1, 2, -1, 0))), None,
-            arguments.chance(0.5), arguments.index_like("index"), arguments.index_like("mask"), [0, 0], [True], 1.5, "a", ...,
-        ))  # fmt: skip
+        return arguments.rng.choice(
+            (
+                arguments.integer(),
+                slice(None),
+                slice(
+                    arguments.integer(),
+                    arguments.integer(),
+                    arguments.rng.choice((None, 1, 2, -1, 0)),
+                ),
+                None,
+                arguments.chance(0.5),
+                arguments.index_like("index"),
+                arguments.index_like("mask"),
+                [0, 0],
+                [True],
+                1.5,
+                "a",
+                ...,
+            )
+        )
 
-    return one() if arguments.chance(0.5) else tuple(one() for _ in range(arguments.rng.randrange(4)))
+    return (
+        one() if arguments.chance(0.5) else tuple(one() for _ in range(arguments.rng.randrange(4)))
+    )
 
 
 def data_of(arguments: Arguments, depth: int = 0) -> object:
     if depth < 3 and arguments.chance(0.6):
         return [data_of(arguments, depth + 1) for _ in range(arguments.rng.randrange(4))]
-    return arguments.rng.choice((arguments.real(), arguments.integer(), arguments.number(), "a", None, 2**64, -(2**100), arguments.tensor()))
+    return arguments.rng.choice(
+        (
+            arguments.real(),
+            arguments.integer(),
+            arguments.number(),
+            "a",
+            None,
+            2**64,
+            -(2**100),
+            arguments.tensor(),
+        )
+    )
 
 
 def saved(t):
@@ -218,7 +323,9 @@ def scrambled(text: str, arguments: Arguments) -> str:
     letters = list(text)
     for _ in range(arguments.rng.randrange(3)):
         at = arguments.rng.randrange(len(letters) + 1)
-        letters[at : at + arguments.rng.randrange(2)] = arguments.rng.choice(("", "9", "_", "e", "m", "\0", "é", "-", "99999999999999999999"))
+        letters[at : at + arguments.rng.randrange(2)] = arguments.rng.choice(
+            ("", "9", "_", "e", "m", "\0", "é", "-", "99999999999999999999")
+        )
     return "".join(letters)
 
 
@@ -234,23 +341,47 @@ def set_attribute(t, name, value):
 
 def from_functions(arguments: Arguments, operator: str | None) -> Call:
     rng, tensor = arguments.rng, arguments.tensor
-    number = lambda low, high: rng.choice((rng.randint(low, high), rng.randint(low, high), arguments.number(), None, "a"))  # noqa: E731
+    number = lambda low, high: rng.choice(  # noqa: E731
+        (rng.randint(low, high), rng.randint(low, high), arguments.number(), None, "a")
+    )
     mode = lambda: rng.choice((*MODES, *range(11), None, "odd", 1.5))  # noqa: E731
     flag = lambda: rng.choice((True, False, None, 1))  # noqa: E731
     dtype = lambda: arguments.world(rng.choice(arguments.dtypes))  # noqa: E731
     linear, conv2d = torch.nn.functional.linear, torch.nn.functional.conv2d
-    products = (torch.mm, torch.matmul, torch.mv, torch.dot, torch.sum, torch.cumsum, linear, conv2d, torch.mean)
+    products = (
+        torch.mm,
+        torch.matmul,
+        torch.mv,
+        torch.dot,
+        torch.sum,
+        torch.cumsum,
+        linear,
+        conv2d,
+        torch.mean,
+    )
 
     def policy_block():
-        options = {"chunk": rng.choice((None, 0, 2, -1)), "product": rng.choice((None, dtype())), "accumulator": rng.choice((None, dtype()))}
-        options |= {"rounding": mode() if arguments.chance(0.3) else None, "fused": flag(), "kahan": flag()}
+        options = {
+            "chunk": rng.choice((None, 0, 2, -1)),
+            "product": rng.choice((None, dtype())),
+            "accumulator": rng.choice((None, dtype())),
+        }
+        options |= {
+            "rounding": mode() if arguments.chance(0.3) else None,
+            "fused": flag(),
+            "kahan": flag(),
+        }
         return torch_dtypes.accumulate(rng.choice(POLICIES), **options)
 
     def product():
         operands = [tensor() for _ in range(rng.choice((1, 2, 2, 2)))]
         if arguments.chance(0.6) and len(operands) == 2:
             t = operands[0]
-            shapes = {"mm": [t.shape[-1:].numel() or 1, 3], "linear": [3, *t.shape[-1:]], "conv2d": [4, t.shape[1] if t.dim() > 2 else 1, 2, 2]}
+            shapes = {
+                "mm": [t.shape[-1:].numel() or 1, 3],
+                "linear": [3, *t.shape[-1:]],
+                "conv2d": [4, t.shape[1] if t.dim() > 2 else 1, 2, 2],
+            }
             run = rng.choice((torch.mm, torch.matmul, linear, conv2d))
             operands[1] = arguments.laid_out(shapes.get(run.__name__, list(t.shape)[::-1]), t.dtype)
         else:
@@ -261,39 +392,107 @@ def from_functions(arguments: Arguments, operator: str | None) -> Call:
         return lambda: in_block(block(), lambda: made.run(*made.args))
 
     def chopped():
-        return rng.choice((tensor(), tensor().detach().cpu().double().numpy(), arguments.number(), numpy_like(tensor())))
+        return rng.choice(
+            (
+                tensor(),
+                tensor().detach().cpu().double().numpy(),
+                arguments.number(),
+                numpy_like(tensor()),
+            )
+        )
 
     def numpy_like(t):
-        return t.detach().cpu().float().numpy()[..., ::-1] if t.dim() else t.detach().cpu().float().numpy()
+        return (
+            t.detach().cpu().float().numpy()[..., ::-1]
+            if t.dim()
+            else t.detach().cpu().float().numpy()
+        )
 
-    specials, overflow = rng.choice(("ieee", "fn", "none", "fnuz", "p3109", "x")), rng.choice(("ieee", "saturate", "wrap"))
-    floats = {"bias": rng.choice((None, None, number(-1100, 1100))), "subnormals": flag(), "specials": specials, "overflow": overflow}
+    specials, overflow = (
+        rng.choice(("ieee", "fn", "none", "fnuz", "p3109", "x")),
+        rng.choice(("ieee", "saturate", "wrap")),
+    )
+    floats = {
+        "bias": rng.choice((None, None, number(-1100, 1100))),
+        "subnormals": flag(),
+        "specials": specials,
+        "overflow": overflow,
+    }
     fixed = {"signed": flag(), "overflow": overflow, "rounding": mode()}
     readers = ("numpy", "tolist", "item", "__bool__", "__len__", "__int__", "__repr__")
     copies = (saved, copy.deepcopy, copy.copy, lambda t: pickle.loads(pickle.dumps(t)))
     choices = {
-        "posit_format": lambda: Call("posit_format", torch_dtypes.posit_format, (number(-1, 40), number(-1, 6)), {"rounding": mode()}),
-        "float_format": lambda: Call("float_format", torch_dtypes.float_format, (number(-1, 13), number(-1, 54)), floats),
-        "fixed_format": lambda: Call("fixed_format", torch_dtypes.fixed_format, (number(-2, 40), number(-2, 40)), fixed),
-        "dtype": lambda: Call("dtype", torch_dtypes.dtype, (scrambled(str(rng.choice(arguments.dtypes))[6:], arguments),)),
-        "with_rounding": lambda: Call("with_rounding", torch_dtypes.with_rounding, (rng.choice((dtype(), torch.float32, "q43", 3)), mode())),
-        "chop": lambda: Call("chop", torch_dtypes.chop, (chopped(), rng.choice((dtype(), torch.float32, "e5m2", "posit9es1", "fixed3_3"))),
-                             {"rounding": mode(), "flip_prob": rng.choice((0.0, 0.5, 1, 2, float("nan")))}),
-        "accumulate": lambda: (lambda p: Call("accumulate", blocked(policy_block, p), (), {}, ()))(product()),
-        "rounding": lambda: (lambda p: Call("rounding", blocked(lambda: torch_dtypes.rounding(mode()), p)))(product()),
+        "posit_format": lambda: Call(
+            "posit_format",
+            torch_dtypes.posit_format,
+            (number(-1, 40), number(-1, 6)),
+            {"rounding": mode()},
+        ),
+        "float_format": lambda: Call(
+            "float_format", torch_dtypes.float_format, (number(-1, 13), number(-1, 54)), floats
+        ),
+        "fixed_format": lambda: Call(
+            "fixed_format", torch_dtypes.fixed_format, (number(-2, 40), number(-2, 40)), fixed
+        ),
+        "dtype": lambda: Call(
+            "dtype",
+            torch_dtypes.dtype,
+            (scrambled(str(rng.choice(arguments.dtypes))[6:], arguments),),
+        ),
+        "with_rounding": lambda: Call(
+            "with_rounding",
+            torch_dtypes.with_rounding,
+            (rng.choice((dtype(), torch.float32, "q43", 3)), mode()),
+        ),
+        "chop": lambda: Call(
+            "chop",
+            torch_dtypes.chop,
+            (chopped(), rng.choice((dtype(), torch.float32, "e5m2", "posit9es1", "fixed3_3"))),
+            {"rounding": mode(), "flip_prob": rng.choice((0.0, 0.5, 1, 2, float("nan")))},
+        ),
+        "accumulate": lambda: (lambda p: Call("accumulate", blocked(policy_block, p), (), {}, ()))(
+            product()
+        ),
+        "rounding": lambda: (
+            lambda p: Call("rounding", blocked(lambda: torch_dtypes.rounding(mode()), p))
+        )(product()),
         "getitem": lambda: Call("getitem", lambda t, i: t[i], (tensor(), index_of(arguments))),
-        "setitem": lambda: Call("setitem", set_item, (tensor(), index_of(arguments), rng.choice((tensor(), arguments.number(), "a", None, [1, 2])))),
-        "tensor": lambda: Call("tensor", torch.tensor, (data_of(arguments),), {"dtype": arguments.dtype()}),
-        "new_tensor": lambda: Call("new_tensor", torch.Tensor.new_tensor, (tensor(), data_of(arguments))),
+        "setitem": lambda: Call(
+            "setitem",
+            set_item,
+            (
+                tensor(),
+                index_of(arguments),
+                rng.choice((tensor(), arguments.number(), "a", None, [1, 2])),
+            ),
+        ),
+        "tensor": lambda: Call(
+            "tensor", torch.tensor, (data_of(arguments),), {"dtype": arguments.dtype()}
+        ),
+        "new_tensor": lambda: Call(
+            "new_tensor", torch.Tensor.new_tensor, (tensor(), data_of(arguments))
+        ),
         "view": lambda: Call("view", torch.Tensor.view, (tensor(), arguments.dtype())),
-        "to": lambda: Call("to", torch.Tensor.to, (tensor(), rng.choice((arguments.dtype(), tensor(), "cpu", "meta")))),
-        "data": lambda: Call("data", set_attribute, (tensor(), rng.choice(("data", "grad")), tensor())),
-        "numpy": lambda: Call("numpy", lambda t, f: getattr(t, f)(), (tensor(), rng.choice(readers))),
+        "to": lambda: Call(
+            "to",
+            torch.Tensor.to,
+            (tensor(), rng.choice((arguments.dtype(), tensor(), "cpu", "meta"))),
+        ),
+        "data": lambda: Call(
+            "data", set_attribute, (tensor(), rng.choice(("data", "grad")), tensor())
+        ),
+        "numpy": lambda: Call(
+            "numpy", lambda t, f: getattr(t, f)(), (tensor(), rng.choice(readers))
+        ),
         "copies": lambda: Call("copies", lambda t, f: f(t), (tensor(), rng.choice(copies))),
         "finfo": lambda: Call("finfo", lambda d: repr(torch.finfo(d)), (arguments.dtype(),)),
-        "storage": lambda: Call("storage", torch.Tensor.set_, (tensor(), tensor().untyped_storage(), arguments.integer(), arguments.near())),
+        "storage": lambda: Call(
+            "storage",
+            torch.Tensor.set_,
+            (tensor(), tensor().untyped_storage(), arguments.integer(), arguments.near()),
+        ),
         "set_default": lambda: Call("set_default", default_dtype, (dtype(), arguments.near())),
-    }  # fmt: skip
+    }
     return choices[operator if operator in choices else rng.choice(sorted(choices))]()
 
 
@@ -301,16 +500,28 @@ def default_dtype(dtype, shape):
     before = torch.get_default_dtype()
     try:
         torch.set_default_dtype(dtype)
-        return torch.ones(shape), torch.arange(3) / 2, torch.nn.Linear(2, 2).weight, torch.tensor(1.5)
+        return (
+            torch.ones(shape),
+            torch.arange(3) / 2,
+            torch.nn.Linear(2, 2).weight,
+            torch.tensor(1.5),
+        )
     finally:
         torch.set_default_dtype(before)
 
 
-KINDS = {"schema": (from_schema, 5), "samples": (from_database, 3), "functions": (from_functions, 2)}
+KINDS = {
+    "schema": (from_schema, 5),
+    "samples": (from_database, 3),
+    "functions": (from_functions, 2),
+}
 
 
-def draw(seed: int, number: int, dtypes, world=(), kind=None, operator=None) -> tuple[Call, Arguments]:
-    """Call `number` of a seed: the same one in every process, and in every world (instead, uniform) but for the dtypes that it replaces."""
+def draw(
+    seed: int, number: int, dtypes, world=(), kind=None, operator=None
+) -> tuple[Call, Arguments]:
+    """Call `number` of a seed: the same one in every process, and in every world (instead, uniform)
+    but for the dtypes that it replaces."""
     rng = random.Random(f"{seed}/{number}")
     chosen = rng.choices(list(KINDS), [weight for _, weight in KINDS.values()])[0]
     arguments = Arguments(rng, dtypes, *world)
@@ -327,22 +538,24 @@ def tensors(value: object) -> list[torch.Tensor]:
 
 
 def gradients(results: list[torch.Tensor], again: bool) -> None:
-    """Runs backward from the results; what comes back must have the dtype and sizes of what it is a gradient of."""
+    """Runs backward from the results; what comes back must have the dtype and sizes of what it is a
+    gradient of."""
     outputs = [t for t in results if t.requires_grad and t.grad_fn is not None]
     if outputs:
         torch.autograd.backward(outputs, [torch.ones_like(t) for t in outputs], create_graph=again)
 
 
 def blamed(call: Call, text: str) -> list[str]:
-    """An error that blames PyTorch. Internal functions and operators called by hand may come upon PyTorch's own assertions:
-    docs/limits.md; upon ours nothing may."""
+    """An error that blames PyTorch. Internal functions and operators called by hand may come upon
+    PyTorch's own assertions: docs/limits.md; upon ours nothing may."""
     by_hand = call.name.startswith(("aten.", "torch _"))
     words = ('ASSERT FAILED at "../../aten/src/ATen/',) if by_hand else BLAME
     return [f"message: {text[:200]}"] if any(word in text for word in words) else []
 
 
 def whole(t: torch.Tensor) -> bool:
-    """False for what stock factories called by hand make of a number of ours: a tensor without a dtype."""
+    """False for what stock factories called by hand make of a number of ours: a tensor without a
+    dtype."""
     try:
         return t.dtype is not None
     except RuntimeError:
@@ -350,7 +563,8 @@ def whole(t: torch.Tensor) -> bool:
 
 
 def run(call: Call, arguments: Arguments, seed: int) -> tuple[str, list[str], list | None]:
-    """What came of it ("returned", or "raised" and the text), what is wrong, and for each result whether it is ours."""
+    """What came of it ("returned", or "raised" and the text), what is wrong, and for each result
+    whether it is ours."""
     torch.default_generator.manual_seed(seed)
     torch.set_grad_enabled(True)
     before = [t.dtype for t in call.written]
@@ -368,11 +582,21 @@ def run(call: Call, arguments: Arguments, seed: int) -> tuple[str, list[str], li
     for t, dtype in zip(call.written, before, strict=True):
         if t.dtype is not dtype and "set_data" not in call.name:
             wrong.append(f"dtype of a written operand: expected {dtype}, but got {t.dtype}")
-    given = {t.dtype for t in tensors((call.args, call.kwargs))} | {t.dtype for t in arguments.operands} | set(arguments.asked)
+    given = (
+        {t.dtype for t in tensors((call.args, call.kwargs))}
+        | {t.dtype for t in arguments.operands}
+        | set(arguments.asked)
+    )
     ours = {d for d in given if isinstance(d, torch.dtype) and torch_dtypes.is_format_dtype(d)}
-    numbers = any(isinstance(d, int) for d in given) or any(word in call.name for word in ASKS_BY_NAME)
+    numbers = any(isinstance(d, int) for d in given) or any(
+        word in call.name for word in ASKS_BY_NAME
+    )
     for t in results:
-        if not numbers and t.dtype not in given and t.dtype in {CONTAINER[d.itemsize] for d in ours if d.itemsize < 4}:
+        if (
+            not numbers
+            and t.dtype not in given
+            and t.dtype in {CONTAINER[d.itemsize] for d in ours if d.itemsize < 4}
+        ):
             wrong.append(f"container: a result has dtype {t.dtype}")
         wrong += unsound(t)
     if not wrong:
@@ -383,9 +607,20 @@ def run(call: Call, arguments: Arguments, seed: int) -> tuple[str, list[str], li
         except Exception as error:
             wrong += blamed(call, f"backward: {type(error).__name__}: {error}")
         for t in tensors((call.args, call.kwargs)):
-            if t.is_leaf and t.grad is not None and (t.grad.dtype is not t.dtype or t.grad.shape != t.shape):
+            if (
+                t.is_leaf
+                and t.grad is not None
+                and (t.grad.dtype is not t.dtype or t.grad.shape != t.shape)
+            ):
                 wrong.append(f"gradient: expected {shown(t)}, but got {shown(t.grad)}")
-    return "returned", wrong, [(torch_dtypes.is_format_dtype(t.dtype), t.dtype in STOCK_FLOATS, tuple(t.shape)) for t in results]
+    return (
+        "returned",
+        wrong,
+        [
+            (torch_dtypes.is_format_dtype(t.dtype), t.dtype in STOCK_FLOATS, tuple(t.shape))
+            for t in results
+        ],
+    )
 
 
 def unsound(t: torch.Tensor) -> list[str]:
@@ -393,11 +628,20 @@ def unsound(t: torch.Tensor) -> list[str]:
     ours = torch_dtypes.is_format_dtype(t.dtype)
     if ours != _C.is_format_tensor(t):
         return [f"class: {t.dtype} in a tensor of the other class"]
-    plain = t.layout is torch.strided and not t.is_nested and not torch._C._functorch.is_functorch_wrapped_tensor(t)
+    plain = (
+        t.layout is torch.strided
+        and not t.is_nested
+        and not torch._C._functorch.is_functorch_wrapped_tensor(t)
+    )
     if plain and t.device.type == "cpu" and t.numel():
-        last = t.storage_offset() + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
+        last = t.storage_offset() + sum(
+            (size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True)
+        )
         if t.storage_offset() < 0 or (last + 1) * t.dtype.itemsize > t.untyped_storage().nbytes():
-            return [f"memory: {list(t.shape)} {list(t.stride())} {t.storage_offset()} does not fit into {t.untyped_storage().nbytes()} bytes"]
+            return [
+                f"memory: {list(t.shape)} {list(t.stride())} {t.storage_offset()} does not fit "
+                f"into {t.untyped_storage().nbytes()} bytes"
+            ]
     if not ours:
         return []
     try:

@@ -1,25 +1,32 @@
-"""On a machine with a GPU: builds the package with its kernels, tests them in order of importance, measures them, and writes a report.
+"""On a machine with a GPU: builds the package with its kernels, tests them in order of importance,
+measures them, and writes a report.
 
-    python3 tools/gpu_check.py --minutes 9 --out gpu-report
-    python3 tools/gpu_check.py --dry-run --out /tmp/report     # here, over the GPU's kernels compiled for the host
+    python3 tools/gpu_check.py --minutes 9 --out gpu-report python3 tools/gpu_check.py --dry-run
+    --out /tmp/report # here, over the GPU's kernels compiled for the host
 
-Nothing is installed: the package goes to a folder of its own (build/gpu/site), so that an environment that lacks pip's back ends, or the network,
-will do; it needs CMake, ninja, a compiler, nvcc and PyTorch, and pytest for the tests. Steps that the time does not suffice for are said to be
-missing. The report (report.md, report.json) is written anew after every step, and what commands print goes to files beside it (build.log, tests.log,
-speed.log, sanitize.log) as they print it: what was found before the time is up, stays.
+Nothing is installed: the package goes to a folder of its own (build/gpu/site), so that an
+environment that lacks pip's back ends, or the network, will do; it needs CMake, ninja, a compiler,
+nvcc and PyTorch, and pytest for the tests. Steps that the time does not suffice for are said to be
+missing. The report (report.md, report.json) is written anew after every step, and what commands
+print goes to files beside it (build.log, tests.log, speed.log, sanitize.log) as they print it: what
+was found before the time is up, stays.
 
-To spend a lent machine's minutes on tests alone, build the package elsewhere first, for its Python, PyTorch and CUDA (here 3.12, 2.11.0 and 13.0),
-with a compiler and a C library no newer than its own. That needs nvcc of that CUDA, but no GPU.
+To spend a lent machine's minutes on tests alone, build the package elsewhere first, for its Python,
+PyTorch and CUDA (here 3.12, 2.11.0 and 13.0), with a compiler and a C library no newer than its
+own. That needs nvcc of that CUDA, but no GPU.
 
     python3.12 -m venv /tmp/cp312 && /tmp/cp312/bin/pip install torch==2.11.0 cmake ninja
     /tmp/cp312/bin/python tools/gpu_check.py --steps build --arch 9.0 --minutes 120 --out /tmp/built
-    /tmp/cp312/bin/pip download --no-deps -d build/gpu/wheels expecttest==0.3.0     # without it files that need PyTorch's own tests are not collected
+    /tmp/cp312/bin/pip download --no-deps -d build/gpu/wheels expecttest==0.3.0 # without it files
+    that need PyTorch's own tests are not collected
 
-Then carry build/gpu/site and build/gpu/wheels, and run there, each in a call of its own, the first line before either of the others:
+Then carry build/gpu/site and build/gpu/wheels, and run there, each in a call of its own, the first
+line before either of the others:
 
-    python3 -m pip install -q --no-index --no-deps --upgrade --target /tmp/wheels build/gpu/wheels/*.whl; export PYTHONPATH=/tmp/wheels
-    python3 tools/gpu_check.py --site build/gpu/site --steps tests --workers 8 --minutes 9 --out $OUT
-    python3 tools/gpu_check.py --site build/gpu/site --steps speed,sanitize --minutes 9 --out $OUT
+    python3 -m pip install -q --no-index --no-deps --upgrade --target /tmp/wheels
+    build/gpu/wheels/*.whl; export PYTHONPATH=/tmp/wheels python3 tools/gpu_check.py --site
+    build/gpu/site --steps tests --workers 8 --minutes 9 --out $OUT python3 tools/gpu_check.py
+    --site build/gpu/site --steps speed,sanitize --minutes 9 --out $OUT
 """
 
 from __future__ import annotations
@@ -44,10 +51,42 @@ GRACE = 20  # seconds in which an interrupted pytest says what it has found: its
 # In order of importance: what decides first. Each a name and pytest's arguments.
 TESTS = [
     ("the CPU's bits on the GPU", ["test/operators/test_gpu_route.py"]),
-    ("casts", ["test/operators/test_conversion.py", "test/operators/test_factories.py", "test/operators/test_default_dtype.py"]),
-    ("arithmetic", ["test/operators/test_arithmetic.py", "test/operators/test_operands.py", "test/operators/test_filling.py"]),
-    ("sums", [f"test/operators/test_{name}.py" for name in ("accumulation", "accumulation_exact", "accumulation_convolution", "exact_products")]),
-    ("views and overlap", ["test/operators/test_views.py", "test/operators/test_overlap.py", "test/operators/test_moved_codes.py"]),
+    (
+        "casts",
+        [
+            "test/operators/test_conversion.py",
+            "test/operators/test_factories.py",
+            "test/operators/test_default_dtype.py",
+        ],
+    ),
+    (
+        "arithmetic",
+        [
+            "test/operators/test_arithmetic.py",
+            "test/operators/test_operands.py",
+            "test/operators/test_filling.py",
+        ],
+    ),
+    (
+        "sums",
+        [
+            f"test/operators/test_{name}.py"
+            for name in (
+                "accumulation",
+                "accumulation_exact",
+                "accumulation_convolution",
+                "exact_products",
+            )
+        ],
+    ),
+    (
+        "views and overlap",
+        [
+            "test/operators/test_views.py",
+            "test/operators/test_overlap.py",
+            "test/operators/test_moved_codes.py",
+        ],
+    ),
     ("optimizers", ["test/operators/test_optimizer_steps.py", "test/operators/test_foreach.py"]),
     ("random numbers", ["test/operators/test_random_numbers.py"]),
     ("graphs", ["test/operators/test_gpu_graphs.py"]),
@@ -61,14 +100,23 @@ TESTS = [
             "test/workbench/test_observe_passes.py",
         ],
     ),
-    ("autocast, and what is a GPU's alone", ["test/host/test_gpu_autocast.py", "test/host/test_on_a_gpu.py"]),
+    (
+        "autocast, and what is a GPU's alone",
+        ["test/host/test_gpu_autocast.py", "test/host/test_on_a_gpu.py"],
+    ),
     ("compiled graphs", ["test/graphs"]),
     ("PyTorch's database", ["test/conformance/test_operators.py"]),
 ]
 # These run the kernels compiled for the host: of that a GPU learns nothing.
-ON_HOST = [f"test/operators/test_cuda_{part}.py" for part in ("arithmetic", "kernels", "launches", "sums")]
-NAMED = [path for _, paths in TESTS for path in paths if path.startswith("test/operators/")] + ON_HOST
-TESTS.insert(-1, ("the rest of the operators", ["test/operators", *(f"--ignore={path}" for path in NAMED)]))
+ON_HOST = [
+    f"test/operators/test_cuda_{part}.py" for part in ("arithmetic", "kernels", "launches", "sums")
+]
+NAMED = [
+    path for _, paths in TESTS for path in paths if path.startswith("test/operators/")
+] + ON_HOST
+TESTS.insert(
+    -1, ("the rest of the operators", ["test/operators", *(f"--ignore={path}" for path in NAMED)])
+)
 
 
 class Report:
@@ -94,15 +142,24 @@ class Report:
     def write(self):
         (self.out / "report.json").write_text(json.dumps(self.found, indent=1))
         machine = self.found["machine"]
-        lines = [f"# torch_dtypes on {machine.get('gpu', 'no GPU')}", "", *(f"- {k}: {v}" for k, v in machine.items()), ""]
+        lines = [
+            f"# torch_dtypes on {machine.get('gpu', 'no GPU')}",
+            "",
+            *(f"- {k}: {v}" for k, v in machine.items()),
+            "",
+        ]
         for step in self.found["steps"]:
             lines += [f"## {step['name']}: {step['outcome']}", ""]
             if rows := step.get("rows"):
                 columns = list(dict.fromkeys(key for row in rows for key in row))
                 lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-                lines += ["| " + " | ".join(str(row.get(c, "")) for c in columns) + " |" for row in rows]
+                lines += [
+                    "| " + " | ".join(str(row.get(c, "")) for c in columns) + " |" for row in rows
+                ]
             for key in ("not collected", "failures", "skipped", "output"):
-                if found := step.get(key):  # the end of a text says what became of it, the first of several lines what began it
+                # The end of a text says what became of it, the first of several lines what began
+                # it.
+                if found := step.get(key):
                     text = found[-6000:] if isinstance(found, str) else "\n".join(found)[:12000]
                     lines += ["", f"{key}:", "", "```", text, "```"]
             lines.append("")
@@ -110,7 +167,8 @@ class Report:
 
 
 def begin_group():
-    """In a command's process: what it starts can be stopped with it, but not by what a shell in the background ignores."""
+    """In a command's process: what it starts can be stopped with it, but not by what a shell in the
+    background ignores."""
     os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -118,14 +176,23 @@ def begin_group():
 def shell(command, report, log: str, *, limit=None, env=None) -> tuple[int, str]:
     """A command's status and what it printed, which is added to a file of the report meanwhile.
 
-    When the time is up, the command and all that it has started are interrupted, so that pytest still says what it has found, and then killed.
+    When the time is up, the command and all that it has started are interrupted, so that pytest
+    still says what it has found, and then killed.
     """
     seconds = max(1, min(report.left() - GRACE, limit or 1e9))
     with open(report.out / log, "a+b", buffering=0) as file:
         file.write(f"==== {' '.join(map(str, command))} ====\n".encode())
         start = file.seek(0, os.SEEK_END)
         try:
-            process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file, preexec_fn=begin_group)
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                preexec_fn=begin_group,
+            )
         except OSError as error:  # a program that is not there
             return 127, str(error)
         try:
@@ -160,56 +227,111 @@ def machine() -> dict:
     except (ImportError, OSError, RuntimeError) as error:
         facts["torch"] = f"not usable: {error}"
     if git := shutil.which("git"):  # neither it nor .git need be where a copy of the files is
-        commit = subprocess.run([git, "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+        commit = subprocess.run(
+            [git, "rev-parse", "--short", "HEAD"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         facts["commit"] = commit.stdout.strip()
     return facts
 
 
 def build(report: Report, dry: bool, arch: str | None) -> Path | None:
-    """The folder that the built package is in, or None. (Kept between calls: a second build compiles what changed.)"""
+    """The folder that the built package is in, or None. (Kept between calls: a second build
+    compiles what changed.)"""
     site = BUILD / ("site-on-host" if dry else "site")
     objects = BUILD / ("on-host" if dry else "cuda")
-    options = ["-DTORCH_DTYPES_GPU_ON_HOST=ON", "-DTORCH_DTYPES_CUDA=OFF"] if dry else ["-DTORCH_DTYPES_CUDA=ON"]
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])  # CMake and ninja may be this Python's packages
+    options = (
+        ["-DTORCH_DTYPES_GPU_ON_HOST=ON", "-DTORCH_DTYPES_CUDA=OFF"]
+        if dry
+        else ["-DTORCH_DTYPES_CUDA=ON"]
+    )
+    # CMake and ninja may be this Python's packages.
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
     environment = os.environ | {"PATH": path} | ({"TORCH_CUDA_ARCH_LIST": arch} if arch else {})
     began = time.monotonic()
-    configure = ["cmake", "-S", str(ROOT), "-B", str(objects), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}"]
+    configure = [
+        "cmake",
+        "-S",
+        str(ROOT),
+        "-B",
+        str(objects),
+        "-G",
+        "Ninja",
+        "-DCMAKE_BUILD_TYPE=Release",
+        f"-DPython_EXECUTABLE={sys.executable}",
+    ]
     status, output = shell([*configure, *options], report, "build.log", env=environment)
     if status == 0:
-        status, output = shell(["cmake", "--build", str(objects), "--parallel"], report, "build.log", env=environment)
+        status, output = shell(
+            ["cmake", "--build", str(objects), "--parallel"], report, "build.log", env=environment
+        )
     if status == 0:
         package = site / "torch_dtypes"
         shutil.rmtree(package, ignore_errors=True)
-        shutil.copytree(ROOT / "torch/torch_dtypes", package, ignore=shutil.ignore_patterns("*.so", "__pycache__", "_build_info.py"))
+        shutil.copytree(
+            ROOT / "torch/torch_dtypes",
+            package,
+            ignore=shutil.ignore_patterns("*.so", "__pycache__", "_build_info.py"),
+        )
         shutil.copy(ROOT / "torch/_torch_dtypes_autoload.py", site)
-        status, output = shell(["cmake", "--install", str(objects), "--prefix", str(site)], report, "build.log", env=environment)
+        status, output = shell(
+            ["cmake", "--install", str(objects), "--prefix", str(site)],
+            report,
+            "build.log",
+            env=environment,
+        )
         metadata = site / "torch_dtypes-0.dist-info"
         metadata.mkdir(exist_ok=True)
-        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: torch-dtypes\nVersion: 0\n")
-        (metadata / "entry_points.txt").write_text("[torch.backends]\ntorch_dtypes = _torch_dtypes_autoload:load\n")
+        (metadata / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: torch-dtypes\nVersion: 0\n"
+        )
+        (metadata / "entry_points.txt").write_text(
+            "[torch.backends]\ntorch_dtypes = _torch_dtypes_autoload:load\n"
+        )
     seconds = round(time.monotonic() - began)
     if status != 0:
         why = "the time was up" if status == 124 else f"status {status}"
-        errors = [line[:300] for line in output.splitlines() if re.search(r"error|FAILED|Error", line)]
-        report.step("build", f"failed after {seconds} s: {why}", failures=errors[:40], output=output[-3000:])
+        errors = [
+            line[:300] for line in output.splitlines() if re.search(r"error|FAILED|Error", line)
+        ]
+        report.step(
+            "build", f"failed after {seconds} s: {why}", failures=errors[:40], output=output[-3000:]
+        )
         return None
     report.step("build", f"built in {seconds} s: {site}")
     return site
 
 
-PACKAGE = "import torch, torch_dtypes; from torch_dtypes import _C; print(torch_dtypes.__file__, _C.has_gpu_kernels(), _C.built_for_host())"
+PACKAGE = (
+    "import torch, torch_dtypes; from torch_dtypes import _C; print(torch_dtypes.__file__, "
+    "_C.has_gpu_kernels(), _C.built_for_host())"
+)
 
 
 def environment_of(report: Report, site: Path, dry: bool) -> dict | None:
-    """The environment in which Python finds the package in a folder, or None where it does not, or where it lacks the kernels."""
+    """The environment in which Python finds the package in a folder, or None where it does not, or
+    where it lacks the kernels."""
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
-    # pytest's other plugins are this machine's, and our tests take any warning as an error; what a command prints is to be in its log at once.
-    environment = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1"}
-    status, output = shell([sys.executable, "-c", PACKAGE], report, "build.log", env=environment, limit=120)
+    # pytest's other plugins are this machine's, and our tests take any warning as an error; what a
+    # command prints is to be in its log at once.
+    environment = os.environ | {
+        "PYTHONPATH": path,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    status, output = shell(
+        [sys.executable, "-c", PACKAGE], report, "build.log", env=environment, limit=120
+    )
     found, *kernels = output.split("\n")[-2:][0].rsplit(" ", 2)
     expected = [str(not dry), str(dry)]
     if status != 0 or kernels != expected or not Path(found).is_relative_to(site):
-        why = f"failed: expected a package in {site} with kernels for {'the host' if dry else 'a GPU'}, of this Python and PyTorch, but got:"
+        why = (
+            f"failed: expected a package in {site} with kernels for "
+            f"{'the host' if dry else 'a GPU'}, of this Python and PyTorch, but got:"
+        )
         report.step("package", why, output=output[-3000:])
         return None
     report.step("package", f"found in {site}")
@@ -217,14 +339,28 @@ def environment_of(report: Report, site: Path, dry: bool) -> dict | None:
 
 
 def summary_of(output: str) -> tuple[str, dict[str, list[str]]]:
-    """pytest's last line; files that it could not read, with the reason, failures by name, and the reasons of skips."""
+    """pytest's last line; files that it could not read, with the reason, failures by name, and the
+    reasons of skips."""
     lines = output.splitlines()
-    last = next((line.strip("= ") for line in reversed(lines) if re.search(r"\d+ (passed|failed|error|skipped|deselected)", line)), "no summary")
+    last = next(
+        (
+            line.strip("= ")
+            for line in reversed(lines)
+            if re.search(r"\d+ (passed|failed|error|skipped|deselected)", line)
+        ),
+        "no summary",
+    )
     unread = {}
-    for path, text in re.findall(r"^_+ ERROR collecting (\S+) _+\n(.*?)(?=^[_=]{5,})", output, re.MULTILINE | re.DOTALL):
+    for path, text in re.findall(
+        r"^_+ ERROR collecting (\S+) _+\n(.*?)(?=^[_=]{5,})", output, re.MULTILINE | re.DOTALL
+    ):
         reasons = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
         unread[path] = f"{path}: {reasons[-1] if reasons else 'no reason given'}"
-    failures = [line for line in lines if line.startswith("FAILED ") or (line.startswith("ERROR ") and "::" in line)]
+    failures = [
+        line
+        for line in lines
+        if line.startswith("FAILED ") or (line.startswith("ERROR ") and "::" in line)
+    ]
     skipped = [line for line in lines if line.startswith("SKIPPED")]
     return last, {
         "not collected": [line[:300] for line in unread.values()],
@@ -240,48 +376,113 @@ def device_options(arguments: list[str], device: str) -> list[str]:
 
 def run_tests(report: Report, environment: dict, device: str, workers: int):
     parallel = (
-        ["-p", "xdist", "-n", str(workers)] if workers > 1 and shell([sys.executable, "-c", "import xdist"], report, "tests.log")[0] == 0 else []
+        ["-p", "xdist", "-n", str(workers)]
+        if workers > 1
+        and shell([sys.executable, "-c", "import xdist"], report, "tests.log")[0] == 0
+        else []
     )
-    options = ["-q", "-rfEs", "--tb=short", "-p", "no:cacheprovider", "--maxfail=60", "--continue-on-collection-errors", *parallel]
+    options = [
+        "-q",
+        "-rfEs",
+        "--tb=short",
+        "-p",
+        "no:cacheprovider",
+        "--maxfail=60",
+        "--continue-on-collection-errors",
+        *parallel,
+    ]
     for name, arguments in TESTS:
         if report.left() < 60:
             report.step(f"tests: {name}", "not run: no time left")
             continue
         began = time.monotonic()
         status, output = shell(
-            [sys.executable, "-m", "pytest", *options, *device_options(arguments, device), *arguments],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                *options,
+                *device_options(arguments, device),
+                *arguments,
+            ],
             report,
             "tests.log",
             env=environment,
             limit=240,
         )
         last, found = summary_of(output)
-        outcome = last if status in (0, 1) else f"ended with status {status} after {time.monotonic() - began:.0f} s; {last}"
+        outcome = (
+            last
+            if status in (0, 1)
+            else f"ended with status {status} after {time.monotonic() - began:.0f} s; {last}"
+        )
         if found["not collected"]:
             outcome += f"; {len(found['not collected'])} files not collected"
         if status == 124:
             outcome += "; the time was up"
         # After such an error a process's later calls on the GPU fail, too.
-        if lost := re.search(r"illegal memory access|unspecified launch failure|misaligned address|device-side assert", output):
-            outcome += f"; {lost[0]}: what failed after the first such test of a process may have failed of that"
+        if lost := re.search(
+            r"illegal memory access|unspecified launch failure|misaligned address|device-side "
+            r"assert",
+            output,
+        ):
+            outcome += (
+                f"; {lost[0]}: what failed after the first such test of a process may have failed "
+                "of that"
+            )
         report.step(f"tests: {name}", outcome, **found)
 
 
 def sanitize(report: Report, environment: dict):
     """compute-sanitizer over the kernels' own cases, some of each."""
-    sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    sanitizer = shutil.which("compute-sanitizer") or shutil.which(
+        "compute-sanitizer", path="/usr/local/cuda/bin"
+    )
     if not sanitizer:
         report.step("compute-sanitizer", "not run: not installed")
         return
-    pick = "arithmetic-posit16es2-nearest_even or casts-q43-nearest_even or sums-posit8es2 or chopped-stochastic"
-    tests = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "test/operators/test_gpu_route.py", "-k", f"on_a_gpu and ({pick})"]
+    pick = (
+        "arithmetic-posit16es2-nearest_even or casts-q43-nearest_even or sums-posit8es2 or "
+        "chopped-stochastic"
+    )
+    tests = [
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "test/operators/test_gpu_route.py",
+        "-k",
+        f"on_a_gpu and ({pick})",
+    ]
     for tool in ("memcheck", "racecheck", "initcheck"):
         if report.left() < 60:
             report.step(f"compute-sanitizer {tool}", "not run: no time left")
             continue
-        command = [sanitizer, "--tool", tool, "--error-exitcode", "9", "--kernel-name", "kernel_substring=run_each", sys.executable, *tests]
-        status, output = shell(command, report, "sanitize.log", env=environment | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, limit=150)
-        report.step(f"compute-sanitizer {tool}", "clean" if status == 0 else f"status {status}", output="" if status == 0 else output[-3000:])
+        command = [
+            sanitizer,
+            "--tool",
+            tool,
+            "--error-exitcode",
+            "9",
+            "--kernel-name",
+            "kernel_substring=run_each",
+            sys.executable,
+            *tests,
+        ]
+        status, output = shell(
+            command,
+            report,
+            "sanitize.log",
+            env=environment | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+            limit=150,
+        )
+        report.step(
+            f"compute-sanitizer {tool}",
+            "clean" if status == 0 else f"status {status}",
+            output="" if status == 0 else output[-3000:],
+        )
 
 
 def rows_of(output: str) -> tuple[list[dict], str]:
@@ -303,28 +504,56 @@ def measure(report: Report, environment: dict, device: str):
         command = [sys.executable, str(ROOT / "benchmarks/gpu_speed.py"), group, "--device", device]
         status, output = shell(command, report, "speed.log", env=environment, limit=120)
         rows, rest = rows_of(output)
-        report.step(f"speed: {group}", "measured" if status == 0 else f"status {status}", rows=rows, output=rest[-2000:])
+        report.step(
+            f"speed: {group}",
+            "measured" if status == 0 else f"status {status}",
+            rows=rows,
+            output=rest[-2000:],
+        )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--minutes", type=float, default=9)
     parser.add_argument("--out", type=Path, default=Path("gpu-report"))
-    parser.add_argument("--dry-run", action="store_true", help="without a GPU: over the kernels compiled for the host")
-    parser.add_argument("--steps", default="build,tests,speed,sanitize", help="of build, tests, speed, sanitize: what is wanted, in this order")
-    parser.add_argument("--workers", type=int, default=1, help="processes for tests; each holds half a gigabyte of the GPU")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="without a GPU: over the kernels compiled for the host",
+    )
+    parser.add_argument(
+        "--steps",
+        default="build,tests,speed,sanitize",
+        help="of build, tests, speed, sanitize: what is wanted, in this order",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="processes for tests; each holds half a gigabyte of the GPU",
+    )
     parser.add_argument("--only", default="", help="of the tests, those whose name has this in it")
-    parser.add_argument("--site", type=Path, help="where the package was built, instead of building it")
-    parser.add_argument("--arch", help="the GPU's architecture to build for, such as 9.0, instead of this machine's")
+    parser.add_argument(
+        "--site", type=Path, help="where the package was built, instead of building it"
+    )
+    parser.add_argument(
+        "--arch", help="the GPU's architecture to build for, such as 9.0, instead of this machine's"
+    )
     options = parser.parse_args()
     wanted, dry = options.steps.split(","), options.dry_run
     report = Report(options.out.resolve(), options.minutes)
     report.found["machine"] = facts = machine()
     report.step("machine", ", ".join(f"{k} {v}" for k, v in facts.items()))
     if not dry and "gpu" not in facts and wanted != ["build"]:
-        report.step("GPU", "failed: expected one that torch sees, but got none; --dry-run goes without")
+        report.step(
+            "GPU", "failed: expected one that torch sees, but got none; --dry-run goes without"
+        )
         return 1
-    site = options.site.resolve() if options.site else build(report, dry, options.arch or facts.get("architecture"))
+    site = (
+        options.site.resolve()
+        if options.site
+        else build(report, dry, options.arch or facts.get("architecture"))
+    )
     if site is None:
         return 1
     if wanted == ["build"]:
@@ -334,7 +563,9 @@ def main():
         return 1
     TESTS[:] = [(name, arguments) for name, arguments in TESTS if options.only in name]
     steps = {
-        "tests": lambda: run_tests(report, environment, "gpu-on-host" if dry else "cuda", options.workers),
+        "tests": lambda: run_tests(
+            report, environment, "gpu-on-host" if dry else "cuda", options.workers
+        ),
         "speed": lambda: measure(report, environment, "cpu" if dry else "cuda"),
         "sanitize": lambda: dry or sanitize(report, environment),
     }
@@ -344,7 +575,12 @@ def main():
                 steps[name]()
             except Exception:  # what comes after it may still tell something
                 report.step(name, "failed in this script", output=traceback.format_exc())
-    return int(any(re.search(r"fail|status|error|no summary", step["outcome"]) for step in report.found["steps"][1:]))
+    return int(
+        any(
+            re.search(r"fail|status|error|no summary", step["outcome"])
+            for step in report.found["steps"][1:]
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""What the GPU's kernels are made of: instructions in all, and in the loops that matter, as a GPU's assembler has them. Needs nvcc and cuobjdump,
-which come with CUDA's toolkit, and no GPU.
+"""What the GPU's kernels are made of: instructions in all, and in the loops that matter, as a GPU's
+assembler has them. Needs nvcc and cuobjdump, which come with CUDA's toolkit, and no GPU.
 
-    python3 tools/gpu_instructions.py TileKernel
-    python3 tools/gpu_instructions.py ArithmeticKernel --arch sm_75 --kernel Flat --cuobjdump path/to/cuobjdump
+    python3 tools/gpu_instructions.py TileKernel python3 tools/gpu_instructions.py ArithmeticKernel
+    --arch sm_75 --kernel Flat --cuobjdump path/to/cuobjdump
 
-A multiprocessor of sm_90 issues instructions for 128 threads in a clock: a loop's count over what it computes says what its rate may be at most,
-where memory and latencies let it. Nothing here is a measurement of time.
+A multiprocessor of sm_90 issues instructions for 128 threads in a clock: a loop's count over what
+it computes says what its rate may be at most, where memory and latencies let it. Nothing here is a
+measurement of time.
 """
 
 from __future__ import annotations
@@ -20,15 +21,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = ROOT / "aten/src/ATen/native/formats/cuda"
-FLAGS = ["-std=c++20", "--expt-relaxed-constexpr", f"-I{ROOT}", f"-I{ROOT / 'aten/src'}", "-fmad=false"]
+FLAGS = [
+    "-std=c++20",
+    "--expt-relaxed-constexpr",
+    f"-I{ROOT}",
+    f"-I{ROOT / 'aten/src'}",
+    "-fmad=false",
+]
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,6})\*/\s+(.*?);")
 
 
 def assembled(source: Path, arch: str, cuobjdump: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernel.cubin"
-        subprocess.run(["nvcc", *FLAGS, f"-arch={arch}", "-x", "cu", str(source), "--cubin", "-o", str(cubin)], check=True)
-        return subprocess.run([cuobjdump, "-sass", str(cubin)], check=True, capture_output=True, text=True).stdout
+        subprocess.run(
+            ["nvcc", *FLAGS, f"-arch={arch}", "-x", "cu", str(source), "--cubin", "-o", str(cubin)],
+            check=True,
+        )
+        return subprocess.run(
+            [cuobjdump, "-sass", str(cubin)], check=True, capture_output=True, text=True
+        ).stdout
 
 
 def operation(text: str) -> str:
@@ -37,19 +49,41 @@ def operation(text: str) -> str:
 
 
 def innermost_loops(instructions: list[tuple[int, str]]) -> list[list[str]]:
-    """What lies between a branch back and where it goes, of those without another such branch within."""
-    jumps = [(int(found[1], 16), at) for at, text in instructions if (found := re.search(r"BRA.*?0x([0-9a-f]+)", text))]
+    """What lies between a branch back and where it goes, of those without another such branch
+    within."""
+    jumps = [
+        (int(found[1], 16), at)
+        for at, text in instructions
+        if (found := re.search(r"BRA.*?0x([0-9a-f]+)", text))
+    ]
     spans = [(first, last) for first, last in jumps if first < last]
-    inner = [(a, b) for a, b in spans if not any((c, d) != (a, b) and a <= c and d <= b for c, d in spans)]
-    return [[operation(text) for at, text in instructions if first <= at <= last] for first, last in sorted(inner)]
+    inner = [
+        (a, b)
+        for a, b in spans
+        if not any((c, d) != (a, b) and a <= c and d <= b for c, d in spans)
+    ]
+    return [
+        [operation(text) for at, text in instructions if first <= at <= last]
+        for first, last in sorted(inner)
+    ]
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", choices=sorted(path.stem for path in KERNELS.glob("*Kernel.cu")))
     parser.add_argument("--arch", default="sm_90")
-    parser.add_argument("--kernel", default="", metavar="TEXT", help="those with this in their (mangled) names")
-    parser.add_argument("--shortest", type=int, default=20, metavar="N", help="loops of at least so many instructions (default: 20)")
+    parser.add_argument(
+        "--kernel", default="", metavar="TEXT", help="those with this in their (mangled) names"
+    )
+    parser.add_argument(
+        "--shortest",
+        type=int,
+        default=20,
+        metavar="N",
+        help="loops of at least so many instructions (default: 20)",
+    )
     parser.add_argument("--cuobjdump", default="cuobjdump", metavar="PATH")
     chosen = parser.parse_args(arguments)
     listing = assembled(KERNELS / f"{chosen.file}.cu", chosen.arch, chosen.cuobjdump)
@@ -58,10 +92,15 @@ def main(arguments: list[str]) -> None:
         if chosen.kernel not in name:
             continue
         instructions = [(int(at, 16), text.strip()) for at, text in INSTRUCTION.findall(function)]
-        print(f"{re.sub('.*GLOBAL__N__[0-9a-f_]*' + chosen.file + '_cu_[0-9a-f]*', '', name)}: {len(instructions)} instructions")
+        print(
+            f"{re.sub('.*GLOBAL__N__[0-9a-f_]*' + chosen.file + '_cu_[0-9a-f]*', '', name)}: "
+            f"{len(instructions)} instructions"
+        )
         for loop in innermost_loops(instructions):
             if len(loop) >= chosen.shortest:
-                counts = ", ".join(f"{n} {what}" for what, n in collections.Counter(loop).most_common(12))
+                counts = ", ".join(
+                    f"{n} {what}" for what, n in collections.Counter(loop).most_common(12)
+                )
                 print(f"    a loop of {len(loop)}: {counts}")
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs every entry of PyTorch's operator database in our dtypes and writes docs/operators.md.
 
-    python tools/operator_table.py                                    # the dtypes of the document
-    python tools/operator_table.py --dtype q43 --samples 3 --out -    # one of them, quickly, to the terminal
+    python tools/operator_table.py # the dtypes of the document python tools/operator_table.py
+    --dtype q43 --samples 3 --out - # one of them, quickly, to the terminal
 
-One worker process runs the entries and is started anew when one of them ends it or takes too long, so that a crash becomes a line of the
-table instead of the end of the run.
+One worker process runs the entries and is started anew when one of them ends it or takes too long,
+so that a crash becomes a line of the table instead of the end of the run.
 """
 
 import argparse
@@ -40,7 +40,8 @@ FIELDS = ("status", "reason", "samples", "bad")
 
 
 def work():
-    """Reads `dtype kind number samples` from standard input, a line each, and answers with a line of JSON."""
+    """Reads `dtype kind number samples` from standard input, a line each, and answers with a line
+    of JSON."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what operators print must not get between the answers
     import op_cases
@@ -56,7 +57,10 @@ def work():
         try:
             outcome = op_cases.run_entry(op, torch_dtypes.dtype(dtype), kind, int(samples) or None)
         except Exception as error:  # the database's own sample functions
-            outcome = op_cases.Outcome("fails", f"{type(error).__name__} outside of the operator: {op_cases.first_line(error)}")
+            outcome = op_cases.Outcome(
+                "fails",
+                f"{type(error).__name__} outside of the operator: {op_cases.first_line(error)}",
+            )
         print(json.dumps([getattr(outcome, field) for field in FIELDS]), file=answers, flush=True)
 
 
@@ -67,7 +71,13 @@ class Worker:
     def ask(self, line: str) -> dict:
         if self.process is None or self.process.poll() is not None:
             command = [sys.executable, __file__, "--worker"]
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
         with selectors.DefaultSelector() as ready:
@@ -80,8 +90,21 @@ class Worker:
         code = self.process.wait()
         self.process = None
         if not answered:
-            return dict(zip(FIELDS, ("fails", f"no end within {self.timeout:g} s", 0, 1), strict=True))
-        return dict(zip(FIELDS, ("crash", f"the process ended with {signal.Signals(-code).name if code < 0 else code}", 0, 1), strict=True))
+            return dict(
+                zip(FIELDS, ("fails", f"no end within {self.timeout:g} s", 0, 1), strict=True)
+            )
+        return dict(
+            zip(
+                FIELDS,
+                (
+                    "crash",
+                    f"the process ended with {signal.Signals(-code).name if code < 0 else code}",
+                    0,
+                    1,
+                ),
+                strict=True,
+            )
+        )
 
     def close(self):
         if self.process is not None:
@@ -92,9 +115,20 @@ class Worker:
 def run(names: list[str], options) -> dict:
     """results[entry][dtype][kind] = outcome"""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     results = collections.defaultdict(lambda: collections.defaultdict(dict))
     worker = Worker(options.timeout)
     with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -103,7 +137,9 @@ def run(names: list[str], options) -> dict:
             for kind in KINDS:
                 progress.update(bar, description=f"{dtype} {kind}")
                 for number, name in enumerate(names):
-                    results[name][dtype][kind] = worker.ask(f"{dtype} {kind} {number} {options.samples}")
+                    results[name][dtype][kind] = worker.ask(
+                        f"{dtype} {kind} {number} {options.samples}"
+                    )
                     progress.advance(bar)
     worker.close()
     return results
@@ -117,7 +153,10 @@ def share(outcomes: list[dict]) -> str:
     applicable = sum(count.values()) - count["n/a"]
     failed = count["fails"] + count["crash"]
     percent = 100 * count["pass"] / applicable if applicable else 100.0
-    return f"{count['pass']} of {applicable} ({percent:.1f} %), {count['refused']} refused, {failed} fail"
+    return (
+        f"{count['pass']} of {applicable} ({percent:.1f} %), {count['refused']} refused, {failed} "
+        "fail"
+    )
 
 
 def cell(by_dtype: dict, kind: str) -> str:
@@ -132,14 +171,19 @@ def cell(by_dtype: dict, kind: str) -> str:
 def shorten(reason: str, dtype: str, length: int = 200) -> str:
     """An error's text without the names that differ from dtype to dtype."""
     reason = re.sub(rf"(torch\.)?\b{dtype}\b", "D", reason)
-    reason = re.sub(r"(?i)(torch\.)?\b(float8_e5m2fnuz|bfloat16)\b( \(the container\))?", "the container's dtype", reason)
+    reason = re.sub(
+        r"(?i)(torch\.)?\b(float8_e5m2fnuz|bfloat16)\b( \(the container\))?",
+        "the container's dtype",
+        reason,
+    )
     reason = " ".join(reason.split()).replace("|", "/").replace("<", "&lt;")
     return reason if len(reason) <= length else reason[: length - 3] + "..."
 
 
 def find_routes(ops) -> dict[str, list[str]]:
-    """The steps of each entry's operator of ATen, by the package's table of operators. Without a row there: `Boxed` where it has the boxed
-    kernel, `View` where the stock view suffices, else `Composite`, as functions written in Python are."""
+    """The steps of each entry's operator of ATen, by the package's table of operators. Without a
+    row there: `Boxed` where it has the boxed kernel, `View` where the stock view suffices, else
+    `Composite`, as functions written in Python are."""
     import torch
 
     from torch_dtypes import _C
@@ -152,7 +196,11 @@ def find_routes(ops) -> dict[str, list[str]]:
 
     def is_view(name: str) -> bool:
         schemas = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
-        return any(r.alias_info is not None and not r.alias_info.is_write for s in schemas for r in s.returns)
+        return any(
+            r.alias_info is not None and not r.alias_info.is_write
+            for s in schemas
+            for r in s.returns
+        )
 
     def route(name: str) -> list[str]:
         row = next((f for f in families if name.startswith(f[:-1])), name)
@@ -160,18 +208,26 @@ def find_routes(ops) -> dict[str, list[str]]:
             return rows[row]
         if is_view(name):
             return ["View"]
-        boxed = any(torch._C._dispatch_has_kernel_for_dispatch_key(full, "PrivateUse2") for full in operators[name])
+        boxed = any(
+            torch._C._dispatch_has_kernel_for_dispatch_key(full, "PrivateUse2")
+            for full in operators[name]
+        )
         return ["Boxed"] if boxed else ["Composite"]
 
     return {op.full_name: route(op.aten_name or op.name) for op in ops}
 
 
 def describe_steps(routes: dict[str, list[str]]) -> str:
-    """The table of steps, in the order of their list: what each does, and how many entries' routes have it."""
+    """The table of steps, in the order of their list: what each does, and how many entries' routes
+    have it."""
     from torch_dtypes import _C
 
     counted = collections.Counter(step for route in routes.values() for step in route)
-    rows = [f"| `{name}` | {sentence} | {counted[name]} |" for group, name, sentence in _C.operator_words() if group == "Step" and counted[name]]
+    rows = [
+        f"| `{name}` | {sentence} | {counted[name]} |"
+        for group, name, sentence in _C.operator_words()
+        if group == "Step" and counted[name]
+    ]
     return "\n".join(["| step | what it does | entries |", "|---|---|---|", *rows])
 
 
@@ -187,19 +243,36 @@ def document(names: list[str], results: dict, options, known) -> str:
         if outcome["status"] in ("pass", "n/a"):
             return None
         said = known.expected(name, kind, dtype)
-        return notes.setdefault(said.reason if said else shorten(outcome["reason"], dtype), len(notes) + 1)
+        return notes.setdefault(
+            said.reason if said else shorten(outcome["reason"], dtype), len(notes) + 1
+        )
 
     rows = []
     for name in names:
-        found = [note(name, dtype, kind, o) for dtype, kinds in results[name].items() for kind, o in kinds.items()]
+        found = [
+            note(name, dtype, kind, o)
+            for dtype, kinds in results[name].items()
+            for kind, o in kinds.items()
+        ]
         numbers = ", ".join(str(n) for n in sorted({n for n in found if n}))
         samples = max(o["samples"] for kinds in results[name].values() for o in kinds.values())
-        cells = [f"`{name}`", ", ".join(routes[name]), *(cell(results[name], kind) for kind in KINDS), samples, numbers]
+        cells = [
+            f"`{name}`",
+            ", ".join(routes[name]),
+            *(cell(results[name], kind) for kind in KINDS),
+            samples,
+            numbers,
+        ]
         rows.append(f"| {' | '.join(map(str, cells))} |")
     totals = [
-        f"| `{dtype}` | " + " | ".join(share([results[name][dtype][kind] for name in names]) for kind in KINDS) + " |" for dtype in options.dtype
+        f"| `{dtype}` | "
+        + " | ".join(share([results[name][dtype][kind] for name in names]) for kind in KINDS)
+        + " |"
+        for dtype in options.dtype
     ]
-    command = "python tools/operator_table.py" + ("" if tuple(options.dtype) == DTYPES else "".join(f" --dtype {d}" for d in options.dtype))
+    command = "python tools/operator_table.py" + (
+        "" if tuple(options.dtype) == DTYPES else "".join(f" --dtype {d}" for d in options.dtype)
+    )
     command += f" --samples {options.samples}" if options.samples else ""
     release = torch.__version__.split("+")[0]
     head = f"""# Operators
@@ -209,14 +282,18 @@ our dtypes by
 
     {command}
 
-*pass*: all samples give results in the dtype (bool, integer and fixed results in theirs), with the sizes and, for views, the strides of
-stock PyTorch, and values within the bound that `test/conformance/bounds.py` states: correctly rounded operators bit for bit, other
-single kernels within float32's own error, operators of several kernels and gradients within the loss by rounding between the kernels.
-*refused*: an error that says why. *-*: nothing to run (integers or complex numbers only, not differentiable, no in-place or out= variant,
-no wrong input in the database). Wrong input must raise.
+*pass*: all samples give results in the dtype (bool, integer and fixed results
+in theirs), with the sizes and, for views, the strides of stock PyTorch, and
+values within the bound that `test/conformance/bounds.py` states: correctly
+rounded operators bit for bit, other single kernels within float32's own error,
+operators of several kernels and gradients within the loss by rounding between
+the kernels. *refused*: an error that says why. *-*: nothing to run (integers or
+complex numbers only, not differentiable, no in-place or out= variant, no wrong
+input in the database). Wrong input must raise.
 
-*route*: the steps of the operator's row in the package's table of operators, in order. A call takes them until one has done its work. Each
-variant (in place, `out=`) leaves out the steps that its schema rules out.
+*route*: the steps of the operator's row in the package's table of operators, in
+order. A call takes them until one has done its work. Each variant (in place,
+`out=`) leaves out the steps that its schema rules out.
 
 {describe_steps(routes)}
 
@@ -224,18 +301,41 @@ variant (in place, `out=`) leaves out the steps that its schema rules out.
 |---|{"---|" * len(KINDS)}
 """
     columns = " | ".join(KINDS.values())
-    table = f"\n## Entries\n\nSamples: the most that one of the columns ran.\n\n| entry | route | {columns} | samples | notes |\n|---|"
+    table = (
+        "\n## Entries\n\n"
+        "Samples: the most that one of the columns ran.\n\n"
+        f"| entry | route | {columns} | samples | notes |\n"
+        "|---|"
+    )
     table += "---|" * (len(KINDS) + 3) + "\n"
-    listed = "\n## Notes\n\n" + "".join(f"{number}. {reason}\n" for reason, number in notes.items()) if notes else ""
+    listed = (
+        "\n## Notes\n\n" + "".join(f"{number}. {reason}\n" for reason, number in notes.items())
+        if notes
+        else ""
+    )
     return wrap_prose(head + "\n".join(totals) + "\n" + table + "\n".join(rows) + "\n" + listed)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtype", action="append", help=f"a dtype by name, may be repeated (default: {' '.join(DTYPES)})")
-    parser.add_argument("--samples", type=int, default=0, help="samples of an entry at most (default: all)")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for one entry (default: %(default)s)")
-    parser.add_argument("--out", default=str(ROOT / "docs" / "operators.md"), help="where to write, - for the terminal (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--dtype",
+        action="append",
+        help=f"a dtype by name, may be repeated (default: {' '.join(DTYPES)})",
+    )
+    parser.add_argument(
+        "--samples", type=int, default=0, help="samples of an entry at most (default: all)"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=300, help="seconds for one entry (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out",
+        default=str(ROOT / "docs" / "operators.md"),
+        help="where to write, - for the terminal (default: %(default)s)",
+    )
     parser.add_argument("--json", help="also write, or read if it exists, all outcomes here")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -21,7 +21,8 @@ GUARD = "A stock dtype that a user wrote means itself, also where it is the cont
 
 
 def described(implementation: object) -> str:
-    """The first paragraph of its docstring; of the function that made it, where it has none of its own."""
+    """The first paragraph of its docstring; of the function that made it, where it has none of its
+    own."""
     while isinstance(implementation, functools.partial):
         implementation = implementation.func
     if implementation is None:
@@ -29,9 +30,18 @@ def described(implementation: object) -> str:
     doc = inspect.getdoc(implementation)
     if doc is None or ".<locals>." in getattr(implementation, "__qualname__", ""):
         maker = getattr(implementation, "__qualname__", "").split(".")[0]
-        doc = inspect.getdoc(getattr(sys.modules.get(getattr(implementation, "__module__", "")), maker, None)) if maker else doc
+        doc = (
+            inspect.getdoc(
+                getattr(sys.modules.get(getattr(implementation, "__module__", "")), maker, None)
+            )
+            if maker
+            else doc
+        )
     if not doc:
-        raise SystemExit(f"expected a docstring that says what {implementation!r} is for, since it stands in a list of hooks, but got none")
+        raise SystemExit(
+            f"expected a docstring that says what {implementation!r} is for, since it stands in a "
+            "list of hooks, but got none"
+        )
     paragraphs = doc.split("\n\n")  # of pybind11's, the first is the signature
     return " ".join(paragraphs[" -> " in paragraphs[0] and len(paragraphs) > 1].split())
 
@@ -55,7 +65,9 @@ def _words(flag) -> str:
 
 def _path(module: str) -> str:
     """The file of a module, in host/hooks/ unless it says more."""
-    return module.removeprefix("torch_dtypes.").removeprefix("host.hooks.").replace(".", "/") + ".py"
+    return (
+        module.removeprefix("torch_dtypes.").removeprefix("host.hooks.").replace(".", "/") + ".py"
+    )
 
 
 def _short(target: str) -> str:
@@ -77,7 +89,11 @@ def name_targets(rows) -> str:
     texts = []
     for owner, names in owners.items():
         several = " ".join(f"`{name}`" for name in names)
-        texts.append((f"`{owner}.{names[0]}`" if len(names) == 1 else f"`{owner}.` {several}") if names else owner)
+        texts.append(
+            (f"`{owner}.{names[0]}`" if len(names) == 1 else f"`{owner}.` {several}")
+            if names
+            else owner
+        )
     return ", ".join(texts)
 
 
@@ -108,16 +124,23 @@ def lines() -> list[str]:
     for row in all_hooks.list_patches():
         made.append(f"| {' | '.join((name_targets([row]), *describe_row(row)))} |")
     for module in (*all_hooks.MODULES, integrations):
-        for columns, rows in itertools.groupby(module.HOOKS, functools.partial(describe_row, module=module)):
+        for columns, rows in itertools.groupby(
+            module.HOOKS, functools.partial(describe_row, module=module)
+        ):
             made.append(f"| {' | '.join((name_targets(rows), *columns))} |")
     meanings = "; ".join(f"*{_words(flag)}*, {flag.meaning}" for flag in When)
-    made += ["", f"Of builtins, the reasons for which the replacement runs, and the guards: {meanings}."]
+    made += [
+        "",
+        f"Of builtins, the reasons for which the replacement runs, and the guards: {meanings}.",
+    ]
     return made
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if the document is not up to date")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; 1 if the document is not up to date"
+    )
     options = parser.parse_args()
     text = DESIGN.read_text()
     before, rest = text.split(BEGIN)

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Records what QPyTorch's functions return, for ``test/tools/test_coming_from.py``; its calls stand in docs/tutorials/coming_from.py.
+"""Records what QPyTorch's functions return, for ``test/tools/test_coming_from.py``; its calls stand
+in docs/tutorials/coming_from.py.
 
-    pip install --no-deps qtorch==0.3.0    # compiles its C++ at the first import: needs g++, ninja and PyTorch's headers
-    TORCH_DEVICE_BACKEND_AUTOLOAD=0 python tools/record_qtorch.py test/data/qtorch.json
+    pip install --no-deps qtorch==0.3.0 # compiles its C++ at the first import: needs g++, ninja and
+    PyTorch's headers TORCH_DEVICE_BACKEND_AUTOLOAD=0 python tools/record_qtorch.py
+    test/data/qtorch.json
 
-Inputs are float32 numbers: ties and their neighbours, subnormals, both ends of the range, zeros, infinities, NaN and random ones. Deterministic
-calls keep every result, stochastic ones how often each of the two neighbours came. Numbers are written as the bits of float32.
+Inputs are float32 numbers: ties and their neighbours, subnormals, both ends of the range, zeros,
+infinities, NaN and random ones. Deterministic calls keep every result, stochastic ones how often
+each of the two neighbours came. Numbers are written as the bits of float32.
 """
 
 import base64
@@ -19,7 +22,16 @@ import sys
 import torch
 
 DRAWS = 4096
-SPECIALS = [0.0, -0.0, math.inf, -math.inf, math.nan, 3.4028234663852886e38, -3.4028234663852886e38, 1e-45]
+SPECIALS = [
+    0.0,
+    -0.0,
+    math.inf,
+    -math.inf,
+    math.nan,
+    3.4028234663852886e38,
+    -3.4028234663852886e38,
+    1e-45,
+]
 
 
 def bits(x):
@@ -27,35 +39,64 @@ def bits(x):
 
 
 def beside(points):
-    """The points in float32, the next float32 numbers on both sides, and a third of them negated."""
+    """The points in float32, the next float32 numbers on both sides, and a third of them
+    negated."""
     x = torch.tensor(points, dtype=torch.float64).float()
-    x = torch.cat([x, torch.nextafter(x, torch.tensor(math.inf)), torch.nextafter(x, torch.tensor(-math.inf))])
+    x = torch.cat(
+        [x, torch.nextafter(x, torch.tensor(math.inf)), torch.nextafter(x, torch.tensor(-math.inf))]
+    )
     return torch.cat([x, -x[::3]])
 
 
 def float_inputs(exp, man):
-    """Points a quarter of a step apart at the start of the subnormal and normal numbers, beside 1, and at the end of the range."""
+    """Points a quarter of a step apart at the start of the subnormal and normal numbers, beside 1,
+    and at the end of the range."""
     lowest, highest, draw = 2 - 2 ** (exp - 1), min(2 ** (exp - 1), 127), random.Random(exp)
     step = 2.0 ** -(man + 2)
     points = [k * step * 2.0**lowest for k in (1, 2, 3, 6, 10, 2 ** (man + 2) - 2)]
-    points += [(1 + k * step) * 2.0**e for e in (lowest, 0) for k in (1, 2, 6)] + [(2 - k * step) * 2.0**highest for k in (6, 4, 2, 1)]
-    drawn = [draw.uniform(-2, 2) * 2.0 ** draw.randint(lowest - man, highest - 1) for _ in range(16)]
+    points += [(1 + k * step) * 2.0**e for e in (lowest, 0) for k in (1, 2, 6)] + [
+        (2 - k * step) * 2.0**highest for k in (6, 4, 2, 1)
+    ]
+    drawn = [
+        draw.uniform(-2, 2) * 2.0 ** draw.randint(lowest - man, highest - 1) for _ in range(16)
+    ]
     return torch.cat([beside(points), torch.tensor(drawn), torch.tensor(SPECIALS)])
 
 
 def fixed_inputs(wl, fl):
     step, draw = 2.0**-fl, random.Random(wl)
-    points = [k * step for k in (0.25, 0.5, 1, 1.5, 2.5, 3.5)] + [(2 ** (wl - 1) + k) * step for k in (-2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5)]
-    return torch.cat([beside(points), torch.tensor([draw.uniform(-(2**wl), 2**wl) * step for _ in range(16)]), torch.tensor(SPECIALS)])
+    points = [k * step for k in (0.25, 0.5, 1, 1.5, 2.5, 3.5)] + [
+        (2 ** (wl - 1) + k) * step for k in (-2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5)
+    ]
+    return torch.cat(
+        [
+            beside(points),
+            torch.tensor([draw.uniform(-(2**wl), 2**wl) * step for _ in range(16)]),
+            torch.tensor(SPECIALS),
+        ]
+    )
 
 
 def block_inputs():
-    """Rows of 16: steps and halves of steps of 8 bits beside a largest 1.75, their neighbours, tiny and huge rows, zeros, an infinity, NaN."""
+    """Rows of 16: steps and halves of steps of 8 bits beside a largest 1.75, their neighbours, tiny
+    and huge rows, zeros, an infinity, NaN."""
     draw = random.Random(8)
-    halves = torch.tensor([1.75, *(k * 2.0**-7 for k in (-223, -41, -9, -5, -3, -1, 0, 1, 2, 3, 5, 9, 40, 222, 223))])
-    rows = [halves, torch.nextafter(halves, torch.tensor(math.inf)), torch.nextafter(halves, torch.tensor(-math.inf)), torch.zeros(16)]
-    rows += [torch.tensor([draw.uniform(-1, 1) * scale for _ in range(16)]) for scale in (1e-30, 1.0, 1e30)]
-    return torch.stack(rows + [halves.clone().index_fill_(0, torch.tensor(3), v) for v in (math.inf, math.nan)])
+    halves = torch.tensor(
+        [1.75, *(k * 2.0**-7 for k in (-223, -41, -9, -5, -3, -1, 0, 1, 2, 3, 5, 9, 40, 222, 223))]
+    )
+    rows = [
+        halves,
+        torch.nextafter(halves, torch.tensor(math.inf)),
+        torch.nextafter(halves, torch.tensor(-math.inf)),
+        torch.zeros(16),
+    ]
+    rows += [
+        torch.tensor([draw.uniform(-1, 1) * scale for _ in range(16)])
+        for scale in (1e-30, 1.0, 1e30)
+    ]
+    return torch.stack(
+        rows + [halves.clone().index_fill_(0, torch.tensor(3), v) for v in (math.inf, math.nan)]
+    )
 
 
 def calls():
@@ -63,11 +104,34 @@ def calls():
     for exp, man in ((5, 2), (4, 3), (2, 1), (5, 10), (8, 7)):
         yield f'float_quantize(x, exp={exp}, man={man}, rounding="nearest")', float_inputs(exp, man)
     for options in ("", ", symmetric=True", ", clamp=False"):
-        yield f'fixed_point_quantize(x, wl=8, fl=4{options}, rounding="nearest")', fixed_inputs(8, 4)
+        yield (
+            f'fixed_point_quantize(x, wl=8, fl=4{options}, rounding="nearest")',
+            fixed_inputs(8, 4),
+        )
     yield 'block_quantize(x, wl=8, rounding="nearest")', block_inputs()[:3]
     for dim in (0, 1):
-        yield f'block_quantize(x, wl=8, dim={dim}, rounding="nearest")', block_inputs() if dim == 0 else block_inputs().t()
-    some = torch.tensor([0.3, -0.3, 1.0, 1.1, -2.7, 5.0 + 2**-7, 7.97, -7.99, 9.0, -1e6, 1e5, 2**-16 + 2**-19, -(2**-18), 3e-8])
+        yield (
+            f'block_quantize(x, wl=8, dim={dim}, rounding="nearest")',
+            block_inputs() if dim == 0 else block_inputs().t(),
+        )
+    some = torch.tensor(
+        [
+            0.3,
+            -0.3,
+            1.0,
+            1.1,
+            -2.7,
+            5.0 + 2**-7,
+            7.97,
+            -7.99,
+            9.0,
+            -1e6,
+            1e5,
+            2**-16 + 2**-19,
+            -(2**-18),
+            3e-8,
+        ]
+    )
     yield "float_quantize(x, exp=5, man=2)", some
     yield "fixed_point_quantize(x, wl=8, fl=4)", some
     yield "block_quantize(x, wl=8)", some[:9]
@@ -84,15 +148,28 @@ def record():
             return {"shape": list(x.shape), "x": bits(x), "result": bits(run())}
         drawn = torch.stack([run() for _ in range(DRAWS)])
         low, high = drawn.amin(0), drawn.amax(0)
-        return {"x": bits(x), "low": bits(low), "high": bits(high), "times high": (drawn == high).sum(0).tolist(), "draws": DRAWS}
+        return {
+            "x": bits(x),
+            "low": bits(low),
+            "high": bits(high),
+            "times high": (drawn == high).sum(0).tolist(),
+            "draws": DRAWS,
+        }
 
     versions = {name: importlib.metadata.version(name) for name in ("qtorch", "torch")}
     how = "TORCH_DEVICE_BACKEND_AUTOLOAD=0 python tools/record_qtorch.py test/data/qtorch.json"
-    return {"command": how, **versions, "date": str(datetime.date.today()), "calls": {call: entry(call, x) for call, x in calls()}}
+    return {
+        "command": how,
+        **versions,
+        "date": str(datetime.date.today()),
+        "calls": {call: entry(call, x) for call, x in calls()},
+    }
 
 
 if __name__ == "__main__":
     recorded = record()
-    lines = [f"{json.dumps(call)}: {json.dumps(entry)}" for call, entry in recorded.pop("calls").items()]
+    lines = [
+        f"{json.dumps(call)}: {json.dumps(entry)}" for call, entry in recorded.pop("calls").items()
+    ]
     with open(sys.argv[1], "w") as file:
         file.write(json.dumps(recorded)[:-1] + ', "calls": {\n' + ",\n".join(lines) + "\n}}\n")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the tables of functions that round once in docs/numerics.md from the tables of operators, of Python functions and of exceptions.
+"""Writes the tables of functions that round once in docs/numerics.md from the tables of operators,
+of Python functions and of exceptions.
 
 python tools/rounded_once_table.py            # after a row was added or changed
 python tools/rounded_once_table.py --check    # says whether the document is up to date
@@ -18,7 +19,11 @@ def written(text: str) -> str:
     name, _, argument = text.partition(":")
     if not argument:
         return f"`{name}`"
-    return f"`{name}` without `{argument[1:]}`" if argument.startswith("-") else f"`{name}` with `{argument}`"
+    return (
+        f"`{name}` without `{argument[1:]}`"
+        if argument.startswith("-")
+        else f"`{name}` with `{argument}`"
+    )
 
 
 def lines() -> list[str]:
@@ -29,11 +34,22 @@ def lines() -> list[str]:
     from torch_dtypes.host.hooks import composed
 
     operators = [name for name, steps, _, _ in _C.operator_facts() if "Composed" in steps]
-    made = ["| list | functions |", "|---|---|", f"| operators (`Composed` in `OperatorFacts.cpp`) | {', '.join(map(written, operators))} |"]
-    made += [
-        f"| `{module.removesuffix('._ops')}` (`composed.py`) | {', '.join(map(written, names))} |" for module, names in composed.FUNCTIONS.items()
+    made = [
+        "| list | functions |",
+        "|---|---|",
+        f"| operators (`Composed` in `OperatorFacts.cpp`) | {', '.join(map(written, operators))} |",
     ]
-    return [*made, "", "| exception | why |", "|---|---|", *(f"| `{name}` | {why} |" for name, why in reductions.EXCEPTIONS.items())]
+    made += [
+        f"| `{module.removesuffix('._ops')}` (`composed.py`) | {', '.join(map(written, names))} |"
+        for module, names in composed.FUNCTIONS.items()
+    ]
+    return [
+        *made,
+        "",
+        "| exception | why |",
+        "|---|---|",
+        *(f"| `{name}` | {why} |" for name, why in reductions.EXCEPTIONS.items()),
+    ]
 
 
 def page() -> str:
@@ -44,7 +60,9 @@ def page() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if the document is not up to date")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; 1 if the document is not up to date"
+    )
     new = page()
     if parser.parse_args().check:
         return int(new != PAGE.read_text())

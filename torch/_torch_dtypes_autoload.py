@@ -1,8 +1,9 @@
 """Entry point `torch.backends`: PyTorch calls `load` at the end of `import torch`.
 
-The package stays dormant until something asks for it: a dtype by name (`torch.posit16es2`), `import torch_dtypes`, or a
-file that holds format tensors. Before that, two things differ from stock PyTorch: the function `torch.__getattr__` and the
-names that `torch.load(weights_only=True)` allows. This module lies beside the package, so that it runs none of its code.
+The package stays dormant until something asks for it: a dtype by name (`torch.posit16es2`),
+`import torch_dtypes`, or a file that holds format tensors. Before that, two things differ from
+stock PyTorch: the function `torch.__getattr__` and the names that `torch.load(weights_only=True)`
+allows. This module lies beside the package, so that it runs none of its code.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _IN_FILES = {
         "rebuild_dtype",
         "rebuild_format",
     ),
-    ("torch_dtypes.targets.block_tensors", "torch_dtypes.quantization.block_tensors"): ("rebuild_block_tensor",),
+    ("torch_dtypes.targets.block_tensors", "torch_dtypes.quantization.block_tensors"): (
+        "rebuild_block_tensor",
+    ),
 }
 
 
@@ -41,18 +44,25 @@ def load() -> None:
     stock = torch.__getattr__
 
     def find_dtype(name: str):
-        """``torch.__getattr__``: stock PyTorch's, then the built-in dtypes, which load the package."""
+        """``torch.__getattr__``: stock PyTorch's, then the built-in dtypes, which load the
+        package."""
         if _DTYPES.fullmatch(name):
             try:
                 importlib.import_module("torch_dtypes")
             except Exception as error:  # hasattr(torch, name) is False then
-                raise AttributeError(f"torch.{name}: expected torch_dtypes to load, but got {type(error).__name__}: {error}") from error
+                raise AttributeError(
+                    f"torch.{name}: expected torch_dtypes to load, but got "
+                    f"{type(error).__name__}: {error}"
+                ) from error
             if name in vars(torch):
                 return vars(torch)[name]
         return stock(name)
 
-    # Python's warnings pass over frames of such a file, so that one of stock's names its caller's line (stacklevel=2).
-    find_dtype.__code__ = find_dtype.__code__.replace(co_filename=f"{__file__} (importlib._bootstrap)")
+    # Python's warnings pass over frames of such a file, so that one of stock's names its caller's
+    # line (stacklevel=2).
+    find_dtype.__code__ = find_dtype.__code__.replace(
+        co_filename=f"{__file__} (importlib._bootstrap)"
+    )
     torch.__getattr__ = find_dtype
     for modules, names in _IN_FILES.items():
         for name in names:

@@ -1,4 +1,5 @@
-// The power of two by which a block of numbers is divided, for its largest magnitude to fit an element's format.
+// The power of two by which a block of numbers is divided, for its largest magnitude to fit an
+// element's format.
 #pragma once
 #include <c10/formats/codec/MachineBits.h>
 
@@ -8,7 +9,8 @@ namespace c10::formats {
 
 struct BlockScale {
   int emax, lowest, highest; // exponents: of the element's largest power of two, and of the scales
-  double threshold;          // of the significand in [1/2, 1): beyond it, or from it on, the scale is twice the floor's
+  // Of the significand in [1/2, 1): beyond it, or from it on, the scale is twice the floor's.
+  double threshold;
   bool included;
 
   // The exponent of the scale of a finite magnitude.
@@ -16,7 +18,8 @@ struct BlockScale {
     if (absmax == 0) return lowest;
     const uint64_t bits = bits_as<uint64_t>(static_cast<double>(absmax)); // a normal number
     const int exponent = static_cast<int>(bits >> 52) - 1022;
-    const double fraction = bits_as<double>((bits & ((uint64_t{1} << 52) - 1)) | (uint64_t{1022} << 52));
+    const double fraction =
+        bits_as<double>((bits & ((uint64_t{1} << 52) - 1)) | (uint64_t{1022} << 52));
     const bool twice = included ? fraction >= threshold : fraction > threshold;
     const int scale = exponent - 1 - emax + static_cast<int>(twice);
     const int bounded = scale > highest ? highest : scale;

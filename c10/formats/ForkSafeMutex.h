@@ -1,5 +1,6 @@
-// A mutex that a child process finds free and its data whole, also where another thread held it at the fork: the forking thread takes every
-// such mutex first (POSIX, pthread_atfork). Hold one for short, never around code that may wait for Python's lock, which the forking thread has.
+// A mutex that a child process finds free and its data whole, also where another thread held it at
+// the fork: the forking thread takes every such mutex first (POSIX, pthread_atfork). Hold one for
+// short, never around code that may wait for Python's lock, which the forking thread has.
 #pragma once
 #include <pthread.h>
 
@@ -12,13 +13,15 @@ class ForkSafeMutex : public std::mutex {
  public:
   ForkSafeMutex() {
     static const int registered = pthread_atfork(&lock_all, &unlock_all, &unlock_all);
-    static_cast<void>(registered); // not 0 where there is no memory: then this is a mutex like any other
+    // Not 0 where there is no memory: then this is a mutex like any other.
+    static_cast<void>(registered);
     const std::lock_guard<std::mutex> lock(list());
     all().push_back(this);
   }
 
  private:
-  // They live as long as the process does. Made while the library is loaded, or in a function's first call.
+  // They live as long as the process does. Made while the library is loaded, or in a function's
+  // first call.
   static std::vector<ForkSafeMutex*>& all() {
     static auto* const mutexes = new std::vector<ForkSafeMutex*>;
     return *mutexes;

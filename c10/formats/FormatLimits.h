@@ -16,7 +16,10 @@ inline double largest(const Format& f) {
 }
 inline double lowest(const Format& f) {
   if (f.is_table()) return value_of(f, f.table->lowest_code);
-  return f.is_fixed() ? 0.0 - std::ldexp(static_cast<double>(f.lowest_magnitude()), f.lsb_exponent()) : -largest(f); // 0, and not -0
+  // 0, and not -0
+  return f.is_fixed()
+      ? 0.0 - std::ldexp(static_cast<double>(f.lowest_magnitude()), f.lsb_exponent())
+      : -largest(f);
 }
 // Of all positive numbers; subnormals count.
 inline double smallest(const Format& f) {
@@ -24,7 +27,8 @@ inline double smallest(const Format& f) {
   const bool flushed = f.kind == Kind::Float && f.subnormals == Subnormals::Flush && f.exp_bits > 0;
   return value_of(f, flushed ? uint64_t{1} << f.man_bits : 1);
 }
-// The distance from 1 to the next larger number: posits' fractions are longest there. Fixed point: between any two neighbours.
+// The distance from 1 to the next larger number: posits' fractions are longest there. Fixed point:
+// between any two neighbours.
 inline double epsilon(const Format& f) {
   if (f.is_table()) {
     const std::vector<double>& values = table_of(f).values;
@@ -41,7 +45,8 @@ inline double smallest_normal(const Format& f) {
   if (f.is_takum()) return value_of(f, 1);
   return std::ldexp(1.0, f.min_exponent());
 }
-// Whether a mode rounds by whether anything is cut off, however little: a number and what is just beside it differ.
+// Whether a mode rounds by whether anything is cut off, however little: a number and what is just
+// beside it differ.
 inline bool sees_inexact(Rounding mode) {
   switch (mode) {
     case Rounding::Up:
@@ -54,10 +59,11 @@ inline bool sees_inexact(Rounding mode) {
 }
 // Whether nothing but 0 rounds to 0.
 inline bool keeps_minpos(const Format& f) {
-  return f.is_table() ? table_of(f).definition.minpos : f.is_tapered() && f.underflow == Underflow::Minpos;
+  return f.is_table() ? table_of(f).definition.minpos
+                      : f.is_tapered() && f.underflow == Underflow::Minpos;
 }
-// Uniform numbers of [0, 1) are rounded toward zero, where minpos stands for what is below it: of those, multiples of 2^-digits, the ones below
-// this are 0 instead. 0 where there are none.
+// Uniform numbers of [0, 1) are rounded toward zero, where minpos stands for what is below it: of
+// those, multiples of 2^-digits, the ones below this are 0 instead. 0 where there are none.
 inline double least_uniform(const Format& f, int digits) {
   return keeps_minpos(f) && f.min_exponent() > -digits ? smallest_normal(f) : 0;
 }
@@ -67,7 +73,8 @@ inline double number_below(Format f, double x) {
   const uint64_t code = encode(f, unpack(x));
   const double near = value_of(f, code);
   if (near < x) return near;
-  const double next = value_of(f, f.is_table() ? next_code_of_table(f, code, false) : next_code(f, code, near, -INFINITY));
+  const double next = value_of(
+      f, f.is_table() ? next_code_of_table(f, code, false) : next_code(f, code, near, -INFINITY));
   return next < x ? next : std::nan("");
 }
 inline double number_from(Format f, double x) {
@@ -75,16 +82,20 @@ inline double number_from(Format f, double x) {
   const double near = value_of(f, encode(f, unpack(x)));
   return near >= x ? near : std::nan("");
 }
-// Whether a finite number beyond all machine types' range, or one that is not 0 and below it, may round to another value than an infinity or 0 would.
+// Whether a finite number beyond all machine types' range, or one that is not 0 and below it, may
+// round to another value than an infinity or 0 would.
 inline bool tells_ends_apart(const Format& f) {
   if (f.overflow == Overflow::Wrap) return false; // needs the digits of such a number
   if (sees_inexact(f.rounding)) return true;
   if (keeps_minpos(f)) return true;
   if (f.is_tapered()) return f.infinity == Infinity::Nan;
   if (!f.is_table()) return false;
-  const auto ends_alike = [](const TableEnd& end, uint32_t outermost) { return end.infinity == (end.saturates ? outermost : end.code); };
+  const auto ends_alike = [](const TableEnd& end, uint32_t outermost) {
+    return end.infinity == (end.saturates ? outermost : end.code);
+  };
   const ValueTable& t = table_of(f);
-  return !ends_alike(t.definition.high, t.codes.back()) || !ends_alike(t.definition.low, t.codes.front());
+  return !ends_alike(t.definition.high, t.codes.back()) ||
+      !ends_alike(t.definition.low, t.codes.front());
 }
 // 10^-d, where every decimal of d digits survives the format around 1.
 inline double resolution(const Format& f) {

@@ -25,8 +25,9 @@ Registry& registry() {
   return instance;
 }
 
-// Containers. 8 bits: of the float8 types the one that hardly any model uses, because a dtype argument that names the container is
-// ambiguous where stock code passes on a tensor's own type (docs/design.md, "The container").
+// Containers. 8 bits: of the float8 types the one that hardly any model uses, because a dtype
+// argument that names the container is ambiguous where stock code passes on a tensor's own type
+// (docs/design.md, "The container").
 ScalarType container_of(const Format& format) {
   switch (format.itemsize()) {
     case 1: return ScalarType::Float8_e5m2fnuz;
@@ -55,11 +56,13 @@ bool take_number(Registry& r, const FormatEntry& entry) {
 }
 
 [[noreturn]] void refuse(const std::string& name) {
-  TORCH_CHECK(
-      false, "expected at most ", kMaxFormats, " number formats in one process, but got one more (", name,
-      "): PyTorch's ScalarType has room for no further dtype at a time. A dtype's place is free again when nothing refers to it (variables, lists, "
-      "modules' and optimizers' attributes; tensors alone do not count): let some go. chop, observe and the sweep command take any number "
-      "of formats.");
+  TORCH_CHECK(false, "expected at most ", kMaxFormats,
+              " number formats in one process, but got one more (", name,
+              "): PyTorch's ScalarType has room for no further dtype at a time. A dtype's place is "
+              "free again when nothing refers to it (variables, lists, "
+              "modules' and optimizers' attributes; tensors alone do not count): let some go. "
+              "chop, observe and the sweep command take any number "
+              "of formats.");
 }
 
 } // namespace
@@ -69,7 +72,8 @@ int number_of_format(const FormatEntry& entry) {
   for (int tries = 0;; ++tries) { // other threads may take the number that was made free
     {
       const std::lock_guard<std::mutex> lock(r.mutex);
-      if (entry.id.load(std::memory_order_relaxed) >= 0 || take_number(r, entry)) return entry.id.load(std::memory_order_relaxed);
+      if (entry.id.load(std::memory_order_relaxed) >= 0 || take_number(r, entry))
+        return entry.id.load(std::memory_order_relaxed);
     }
     const auto make_room = r.make_room.load();
     if (tries == kMaxFormats || !make_room || !make_room()) refuse(entry.name);
@@ -84,7 +88,8 @@ const FormatEntry& register_format(const Format& format, const std::string& name
     entry = find_entry(r, format);
     if (!entry) {
       r.entries.push_back(std::unique_ptr<FormatEntry>(
-          new FormatEntry{-1, false, static_cast<int>(r.entries.size()), name, format, container_of(format), bits_of(format), compute_of(format)}));
+          new FormatEntry{-1, false, static_cast<int>(r.entries.size()), name, format,
+                          container_of(format), bits_of(format), compute_of(format)}));
       entry = r.entries.back().get();
     }
   }
@@ -93,12 +98,14 @@ const FormatEntry& register_format(const Format& format, const std::string& name
 }
 
 const FormatEntry* find_format_entry(int64_t id) {
-  return id >= 0 && id < kMaxFormats ? registry().by_id[id].load(std::memory_order_acquire) : nullptr;
+  return id >= 0 && id < kMaxFormats ? registry().by_id[id].load(std::memory_order_acquire)
+                                     : nullptr;
 }
 
 const FormatEntry& format_entry(int id) {
   const FormatEntry* entry = find_format_entry(id);
-  TORCH_CHECK(entry, "expected the id of a number format, but got ", id, " (formats registered: ", format_count(), ")");
+  TORCH_CHECK(entry, "expected the id of a number format, but got ", id,
+              " (formats registered: ", format_count(), ")");
   return *entry;
 }
 

@@ -1,9 +1,12 @@
-// The seam where a format becomes a dtype: one number per format, and the stock ScalarType whose storage its tensors borrow.
+// The seam where a format becomes a dtype: one number per format, and the stock ScalarType whose
+// storage its tensors borrow.
 //
-// On a stock PyTorch our ScalarType values start where no stock one can be (64; the type is int8, so 64 formats have a number at a time) and are
-// only ever passed as operator arguments. A format made at run time gives its number back when another needs one and nobody has its dtype any
-// more; its entry stays, so that tensors and derivatives that know it by its address go on, and it gets a number again when one is asked for. Inside
-// PyTorch's own tree formats are rows of ScalarType instead: intree/ has that seam.
+// On a stock PyTorch our ScalarType values start where no stock one can be (64; the type is int8,
+// so 64 formats have a number at a time) and are only ever passed as operator arguments. A format
+// made at run time gives its number back when another needs one and nobody has its dtype any more;
+// its entry stays, so that tensors and derivatives that know it by its address go on, and it gets a
+// number again when one is asked for. Inside PyTorch's own tree formats are rows of ScalarType
+// instead: intree/ has that seam.
 #pragma once
 #include <c10/core/ScalarType.h>
 #include <c10/formats/NumberFormat.h>
@@ -19,17 +22,21 @@ inline constexpr int kFirstScalarType = 64;
 inline constexpr int kMaxFormats = 64;
 
 struct FormatEntry {
-  mutable std::atomic<int> id;            // the number now; -1: none
+  mutable std::atomic<int> id; // the number now; -1: none
   mutable std::atomic<bool> keeps{false}; // its number, for ever
-  int serial;                             // of its making
+  int serial; // of its making
   std::string name;
   Format format;
-  ScalarType container; // a stock floating type of the same width: autograd refuses requires_grad on others
-  ScalarType bits;      // the stock integer type of the same width
-  ScalarType compute;   // float32 where every value is one (and every product, of posits), else float64: what stock kernels run in
+  // A stock floating type of the same width: autograd refuses requires_grad on others.
+  ScalarType container;
+  ScalarType bits; // the stock integer type of the same width
+  // float32 where every value is one (and every product, of posits), else float64: what stock
+  // kernels run in
+  ScalarType compute;
 };
 
-// The entry of a format, made at the first call with it, with a number. Throws when all numbers are in use.
+// The entry of a format, made at the first call with it, with a number. Throws when all numbers are
+// in use.
 const FormatEntry& register_format(const Format& format, const std::string& name);
 // Its number, a new one where it has given its own back. Throws as above.
 int number_of_format(const FormatEntry& entry);

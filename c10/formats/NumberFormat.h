@@ -1,9 +1,10 @@
 // A number format as plain data: what a code (the bits) means and how values are rounded to it.
 //
-// Everything in c10/ here knows no tensor and includes nothing of PyTorch, so that it compiles for host and device and can be tested alone.
-// Sources: IEEE 754-2019 (binary interchange formats), OCP MX 1.0 section 5.3 (e4m3fn, e2m3, e3m2, e2m1), IEEE P3109 interim report
-// (8-bit formats with one NaN at the code of minus zero), Posit Standard (2022) sections 3 and 4, Hunhold, "Beating posits at their own game: takum
-// arithmetic" (CoNGA 2024), definitions 2 and 6.
+// Everything in c10/ here knows no tensor and includes nothing of PyTorch, so that it compiles for
+// host and device and can be tested alone. Sources: IEEE 754-2019 (binary interchange formats), OCP
+// MX 1.0 section 5.3 (e4m3fn, e2m3, e3m2, e2m1), IEEE P3109 interim report (8-bit formats with one
+// NaN at the code of minus zero), Posit Standard (2022) sections 3 and 4, Hunhold, "Beating posits
+// at their own game: takum arithmetic" (CoNGA 2024), definitions 2 and 6.
 #pragma once
 #include <cstdint>
 
@@ -21,43 +22,50 @@ namespace c10::formats {
 // Table: any set of values, each with its code (ValueTable.h).
 // Takum: linear takums of more than 16 bits. Shorter ones are tables.
 enum class Kind : uint8_t { Posit, Float, Fixed, Table, Takum };
-// Which codes are not finite numbers. Ieee: infinities and NaNs in the topmost binade. Fn: one NaN, all ones. None: every code is finite.
-// Fnuz: one NaN, in the place of minus zero. P3109: that NaN, and the largest magnitudes are infinities.
+// Which codes are not finite numbers. Ieee: infinities and NaNs in the topmost binade. Fn: one NaN,
+// all ones. None: every code is finite. Fnuz: one NaN, in the place of minus zero. P3109: that NaN,
+// and the largest magnitudes are infinities.
 enum class Specials : uint8_t { Ieee, Fn, None, Fnuz, P3109 };
-// What a value beyond the largest finite one becomes. Ieee: infinity (NaN where the format has none). Saturate: the largest finite value.
-// Wrap: fixed point only, the rounded integer modulo 2^bits.
+// What a value beyond the largest finite one becomes. Ieee: infinity (NaN where the format has
+// none). Saturate: the largest finite value. Wrap: fixed point only, the rounded integer modulo
+// 2^bits.
 enum class Overflow : uint8_t { Ieee, Saturate, Wrap };
-// Floats below the smallest normal number. Gradual: subnormals as IEEE 754 has them. Flush: nothing between it and zero.
+// Floats below the smallest normal number. Gradual: subnormals as IEEE 754 has them. Flush: nothing
+// between it and zero.
 enum class Subnormals : uint8_t { Gradual, Flush };
-// Posits below minpos. Minpos: what is not 0 never becomes 0, in any mode. Zero: 0 and minpos are neighbours as two floats are.
+// Posits below minpos. Minpos: what is not 0 never becomes 0, in any mode. Zero: 0 and minpos are
+// neighbours as two floats are.
 enum class Underflow : uint8_t { Minpos, Zero };
-// What an infinity becomes in a posit. Nan: NaR, as the standard has it. Saturate: the outermost number of its sign. (In floats without
-// infinities `overflow` says it.)
+// What an infinity becomes in a posit. Nan: NaR, as the standard has it. Saturate: the outermost
+// number of its sign. (In floats without infinities `overflow` says it.)
 enum class Infinity : uint8_t { Nan, Saturate };
 
-// How the mode `stochastic` takes the fraction cut off where it draws few bits: IEEE P3109's definitions. A: cut to that many bits. B: rounded
-// to them, ties up. C: rounded, ties to even.
+// How the mode `stochastic` takes the fraction cut off where it draws few bits: IEEE P3109's
+// definitions. A: cut to that many bits. B: rounded to them, ties up. C: rounded, ties to even.
 enum class FewBits : uint8_t { A, B, C };
 
-// Which code beside the generic codec knows a rounding mode. None: no other, and a new mode begins so.
+// Which code beside the generic codec knows a rounding mode. None: no other, and a new mode begins
+// so.
 enum class FastPath : uint8_t {
   None,
-  Masks,        // DirectedMode and gap_threshold in FastEncode.h
-  Constant,     // those, and FastOrdinary.h, which has the mode as a compile-time constant
+  Masks, // DirectedMode and gap_threshold in FastEncode.h
+  Constant, // those, and FastOrdinary.h, which has the mode as a compile-time constant
   Proportional, // FastStochastic.h
-  Coin,         // the masks, with a coin for each element
-  Moved,        // nearest even, then CodeMover in FastStochastic.h
+  Coin, // the masks, with a coin for each element
+  Moved, // nearest even, then CodeMover in FastStochastic.h
 };
 // What a mode draws for each element: nothing, or a random word.
 enum class Draws : uint8_t { Nothing, Word };
 
-// The rounding modes, one row each, and the only place that names them all: enumerators, Python's names and numbers, bindings, dispatch and
-// the tests' lists expand from here. Defined, one line of maths each, in docs/numerics.md; c10/formats/codec/RoundBits.h decides by them.
+// The rounding modes, one row each, and the only place that names them all: enumerators, Python's
+// names and numbers, bindings, dispatch and the tests' lists expand from here. Defined, one line of
+// maths each, in docs/numerics.md; c10/formats/codec/RoundBits.h decides by them.
 //
 //   AT_FORALL_ROUNDING_MODES(_)  rows _(enumerator, name, Pychop's number or 0, draws, fast path)
 //
-// Stochastic: up with the probability that is the fraction cut off, so that the expected result is the exact value. StochasticEqual: up with
-// probability 1/2, if anything was cut off. UpDown: nearest even, then one code up or down with probability 1/2 each.
+// Stochastic: up with the probability that is the fraction cut off, so that the expected result is
+// the exact value. StochasticEqual: up with probability 1/2, if anything was cut off. UpDown:
+// nearest even, then one code up or down with probability 1/2 each.
 #define AT_FORALL_ROUNDING_MODES(_)                   \
   _(NearestEven, nearest_even, 1, Nothing, Constant)  \
   _(NearestZero, nearest_zero, 7, Nothing, Constant)  \
@@ -86,7 +94,8 @@ struct RoundingMode {
 };
 
 inline constexpr RoundingMode kRoundingModes[] = {
-#define TD_ROW(enumerator, name, pychop, draws, path) {Rounding::enumerator, #name, pychop, Draws::draws, FastPath::path},
+#define TD_ROW(enumerator, name, pychop, draws, path) \
+  {Rounding::enumerator, #name, pychop, Draws::draws, FastPath::path},
     AT_FORALL_ROUNDING_MODES(TD_ROW)
 #undef TD_ROW
 };
@@ -114,36 +123,41 @@ TD_HOST_DEVICE constexpr FastPath fast_path(Rounding r) {
 // What is asked of a table as of any format. The rest of it: ValueTable.h.
 struct TableFacts {
   uint64_t max_code{0}, lowest_code{0}; // of the outermost finite values
-  uint64_t nan_code{0};                 // what NaN becomes
-  uint64_t infinity_code{0};            // what plus infinity becomes
-  double smallest{0};                   // positive value
+  uint64_t nan_code{0}; // what NaN becomes
+  uint64_t infinity_code{0}; // what plus infinity becomes
+  double smallest{0}; // positive value
   int max_exponent{0}, min_exponent{0}; // of the largest and the smallest magnitude but 0
-  int lsb_exponent{0};                  // of which all values are multiples
-  int significand_bits{0};              // no value has more, and nothing at which rounding changes has more than one bit more
+  int lsb_exponent{0}; // of which all values are multiples
+  // No value has more, and nothing at which rounding changes has more than one bit more.
+  int significand_bits{0};
   bool has_infinity{false}, infinity_is_nan{false}, fits_float{false};
 };
 
 struct Format {
   Kind kind{Kind::Float};
-  uint8_t bits{0};      // total width of a code
+  uint8_t bits{0}; // total width of a code
   // Each layout has fields of its own. Those of the others stay 0.
-  int8_t exp_bits{0};  // floats: width of the exponent field
-  int8_t man_bits{0};  // floats: width of the fraction field
-  int16_t bias{0};     // floats: of the exponent field
-  int8_t es{0};        // posits: bits of the exponent behind the regime
-  int8_t int_bits{0};  // fixed point: bits before the point, without the sign
+  int8_t exp_bits{0}; // floats: width of the exponent field
+  int8_t man_bits{0}; // floats: width of the fraction field
+  int16_t bias{0}; // floats: of the exponent field
+  int8_t es{0}; // posits: bits of the exponent behind the regime
+  int8_t int_bits{0}; // fixed point: bits before the point, without the sign
   int8_t frac_bits{0}; // fixed point: bits behind the point
   Subnormals subnormals{Subnormals::Gradual};
   Specials specials{Specials::Ieee};
   Overflow overflow{Overflow::Ieee};
   Underflow underflow{Underflow::Minpos};
   Infinity infinity{Infinity::Nan};
-  bool is_signed{true};  // false: fixed point without a sign
-  bool symmetric{false}; // fixed point: the most negative number is the largest one's negative, and the code below it is not used
+  bool is_signed{true}; // false: fixed point without a sign
+  // Fixed point: the most negative number is the largest one's negative, and the code below it is
+  // not used.
+  bool symmetric{false};
   Rounding rounding{Rounding::NearestEven};
-  uint8_t random_bits{0}; // how many the mode `stochastic` draws for an element; 0: as many as there are, 64
+  // How many the mode `stochastic` draws for an element; 0: as many as there are, 64.
+  uint8_t random_bits{0};
   FewBits few_bits{FewBits::A};
-  const TableFacts* table{nullptr}; // of Kind::Table: a ValueTable, one for each content, which is never freed
+  // Of Kind::Table: a ValueTable, one for each content, which is never freed.
+  const TableFacts* table{nullptr};
 
   constexpr bool operator==(const Format&) const = default;
 
@@ -154,7 +168,9 @@ struct Format {
   TD_METHOD bool is_fixed() const { return kind == Kind::Fixed; }
   TD_METHOD bool is_table() const { return kind == Kind::Table; }
   // Floats with one zero, whose negative's code is NaN.
-  TD_METHOD bool unsigned_zero() const { return kind == Kind::Float && (specials == Specials::Fnuz || specials == Specials::P3109); }
+  TD_METHOD bool unsigned_zero() const {
+    return kind == Kind::Float && (specials == Specials::Fnuz || specials == Specials::P3109);
+  }
   // Bytes that a code occupies in memory: 1, 2, 4 or 8.
   TD_METHOD int itemsize() const {
     if (bits <= 8) return 1;
@@ -165,16 +181,19 @@ struct Format {
   // --- codes ---
   TD_METHOD uint64_t sign_code() const { return uint64_t{1} << (bits - 1); }
   TD_METHOD uint64_t code_mask() const { return sign_code() | (sign_code() - 1); }
-  // The code of the largest finite value: magnitude bits are in value order in every format but tables, so all below are finite too.
+  // The code of the largest finite value: magnitude bits are in value order in every format but
+  // tables, so all below are finite too.
   TD_METHOD uint64_t max_code() const {
     if (is_table()) return table->max_code;
     if (is_fixed()) return is_signed ? sign_code() - 1 : code_mask();
-    if (is_tapered() || specials == Specials::None || specials == Specials::Fnuz) return sign_code() - 1;
+    if (is_tapered() || specials == Specials::None || specials == Specials::Fnuz)
+      return sign_code() - 1;
     if (specials == Specials::Fn || specials == Specials::P3109) return sign_code() - 2;
     return (((uint64_t{1} << exp_bits) - 1) << man_bits) - 1;
   }
-  // NaR for tapered formats. Ieee: quiet NaN, as hardware makes it; Fn: all ones; Fnuz and P3109: minus zero's; None: there is no NaN, and the
-  // largest magnitude stands for it; fixed point: 0 stands for it, as in saturating conversions to integers.
+  // NaR for tapered formats. Ieee: quiet NaN, as hardware makes it; Fn: all ones; Fnuz and P3109:
+  // minus zero's; None: there is no NaN, and the largest magnitude stands for it; fixed point: 0
+  // stands for it, as in saturating conversions to integers.
   TD_METHOD uint64_t nan_code() const {
     if (is_table()) return table->nan_code;
     if (is_fixed()) return 0;
@@ -184,7 +203,9 @@ struct Format {
     return max_code() + 1 + (uint64_t{1} << (man_bits - 1));
   }
   TD_METHOD bool has_infinity() const {
-    return is_table() ? table->has_infinity : kind == Kind::Float && (specials == Specials::Ieee || specials == Specials::P3109);
+    return is_table()
+        ? table->has_infinity
+        : kind == Kind::Float && (specials == Specials::Ieee || specials == Specials::P3109);
   }
   TD_METHOD uint64_t overflow_code() const {
     if (is_table()) return table->infinity_code;
@@ -204,7 +225,8 @@ struct Format {
   }
 
   // --- exponents: powers of two ---
-  // Posits: maxpos = 2^max_exponent, minpos = 2^-max_exponent. Others: the binade of the largest finite value.
+  // Posits: maxpos = 2^max_exponent, minpos = 2^-max_exponent. Others: the binade of the largest
+  // finite value.
   TD_METHOD int max_exponent() const {
     if (is_table()) return table->max_exponent;
     if (is_posit()) return (bits - 2) << es;
@@ -238,7 +260,8 @@ struct Format {
   }
 
   // --- which machine type carries this format ---
-  // Every value is exactly a float32. (The codec wants a little more: a posit's values normal, and its code within 24 bits.)
+  // Every value is exactly a float32. (The codec wants a little more: a posit's values normal, and
+  // its code within 24 bits.)
   TD_METHOD bool fits_float() const {
     if (is_posit()) return bits <= 24 && max_exponent() <= 126;
     if (is_fixed()) return significand_bits() <= 23;
@@ -246,23 +269,31 @@ struct Format {
     return significand_bits() <= 24 && max_exponent() <= 127 && min_exponent() >= -126;
   }
   // The same for float64: a format that fails this is refused when it is made.
-  TD_METHOD bool fits_double() const { return is_table() || (significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022); }
-  // Fixed point: digits down to the last place that a product and a number, or a quotient, may have.
+  TD_METHOD bool fits_double() const {
+    return is_table() ||
+        (significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022);
+  }
+  // Fixed point: digits down to the last place that a product and a number, or a quotient, may
+  // have.
   TD_METHOD int digits_to_wrap() const {
     const int below_zero = frac_bits < 0 ? -frac_bits : 0;
     return 2 * bits + (frac_bits > bits ? frac_bits - bits : below_zero);
   }
-  // + - * / sqrt done in float32 and adjusted to odd (c10/formats/arithmetic/OddArithmetic.h) round to this format as the exact results do:
-  // two more significand bits, products that neither overflow nor lose bits below 2^-149, quotients that stay normal. Wrapping needs
-  // results to the last place however large they are; stochastic modes see more of the fraction in float64.
+  // + - * / sqrt done in float32 and adjusted to odd (c10/formats/arithmetic/OddArithmetic.h) round
+  // to this format as the exact results do: two more significand bits, products that neither
+  // overflow nor lose bits below 2^-149, quotients that stay normal. Wrapping needs results to the
+  // last place however large they are; stochastic modes see more of the fraction in float64.
   TD_METHOD bool arithmetic_in_float() const {
-    if (overflow == Overflow::Wrap ? digits_to_wrap() + 2 > 24 : is_stochastic(rounding)) return false;
-    return significand_bits() <= 22 && max_exponent() <= 62 && 2 * lsb_exponent() >= -126 && max_exponent() - lsb_exponent() <= 125;
+    if (overflow == Overflow::Wrap ? digits_to_wrap() + 2 > 24 : is_stochastic(rounding))
+      return false;
+    return significand_bits() <= 22 && max_exponent() <= 62 && 2 * lsb_exponent() >= -126 &&
+        max_exponent() - lsb_exponent() <= 125;
   }
   // The same for float64.
   TD_METHOD bool arithmetic_in_double() const {
     if (overflow == Overflow::Wrap && digits_to_wrap() + 2 > 53) return false;
-    return significand_bits() <= 51 && max_exponent() <= 510 && 2 * lsb_exponent() >= -1022 && max_exponent() - lsb_exponent() <= 1021;
+    return significand_bits() <= 51 && max_exponent() <= 510 && 2 * lsb_exponent() >= -1022 &&
+        max_exponent() - lsb_exponent() <= 1021;
   }
 };
 
@@ -295,7 +326,8 @@ TD_HOST_DEVICE constexpr Format float_format(int exp_bits, int man_bits) {
   return f;
 }
 
-// Either number of bits may be negative: the smallest step is 2^-frac_bits, the largest value just below 2^int_bits.
+// Either number of bits may be negative: the smallest step is 2^-frac_bits, the largest value just
+// below 2^int_bits.
 TD_HOST_DEVICE constexpr Format fixed_format(int int_bits, int frac_bits, bool is_signed) {
   Format f;
   f.kind = Kind::Fixed;

@@ -1,4 +1,5 @@
-// The built-in formats as C++ number types (c10::formats::posit16es2, ...), for scalar code that wants a value and not an array of codes.
+// The built-in formats as C++ number types (c10::formats::posit16es2, ...), for scalar code that
+// wants a value and not an array of codes.
 #pragma once
 #include <c10/formats/BuiltinFormats.h>
 #include <c10/formats/codec/ExactCodec.h>
@@ -10,12 +11,15 @@ namespace c10::formats {
 template <Format F>
 struct Number {
   static constexpr Format format = F;
-  using code_t = std::conditional_t<F.itemsize() == 1, uint8_t,
-                                    std::conditional_t<F.itemsize() == 2, uint16_t, std::conditional_t<F.itemsize() == 4, uint32_t, uint64_t>>>;
+  using code_t = std::conditional_t<
+      F.itemsize() == 1, uint8_t,
+      std::conditional_t<F.itemsize() == 2, uint16_t,
+                         std::conditional_t<F.itemsize() == 4, uint32_t, uint64_t>>>;
   code_t code{0};
 
   Number() = default;
-  TD_HOST_DEVICE explicit Number(double value) : code(static_cast<code_t>(encode(F, unpack(value)))) {}
+  TD_HOST_DEVICE explicit Number(double value)
+      : code(static_cast<code_t>(encode(F, unpack(value)))) {}
   TD_HOST_DEVICE explicit operator double() const { return to_double(decode(F, code)); }
 };
 

@@ -1,7 +1,8 @@
 """How Sphinx makes the pages: `make docs`, into build/docs.
 
-The sources are the repository's own: its root is Sphinx's source folder, so that README.md and docs/*.md are pages as they lie there, with
-links that lead somewhere on a forge too. docs/reference lists the names, whose text is their docstrings.
+The sources are the repository's own: its root is Sphinx's source folder, so that README.md and
+docs/*.md are pages as they lie there, with links that lead somewhere on a forge too. docs/reference
+lists the names, whose text is their docstrings.
 """
 
 import re
@@ -21,10 +22,23 @@ root_doc = "README"
 smartquotes = False  # "--out" is an option, and not a dash
 include_patterns = ["*.md", "docs/**", "third_party/README.md"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext", ".py": "script"}
-exclude_patterns = ["build", "dist", "data", "demo-out", ".*", "docs/site", "docs/images", "aten", "c10", "test", "torch"]
+exclude_patterns = [
+    "build",
+    "dist",
+    "data",
+    "demo-out",
+    ".*",
+    "docs/site",
+    "docs/images",
+    "aten",
+    "c10",
+    "test",
+    "torch",
+]
 
 myst_heading_anchors = 4  # links to headings as forges make them
-suppress_warnings = ["myst.strikethrough", "myst.header"]  # pages for forges: "~~" has no meaning elsewhere, a heading may skip a level
+# Pages for forges: "~~" has no meaning elsewhere, a heading may skip a level.
+suppress_warnings = ["myst.strikethrough", "myst.header"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -94,12 +108,18 @@ third_party/README
 
 
 class ScriptParser(MystParser):
-    """Scripts of ``# %%`` cells as pages: cells marked ``[markdown]`` are text, in comments; the others are code."""
+    """Scripts of ``# %%`` cells as pages: cells marked ``[markdown]`` are text, in comments; the
+    others are code."""
 
     supported = ("script",)
 
     def parse(self, inputstring, document):
-        super().parse("\n\n".join(map(self._as_markdown, re.split(r"^# %%", inputstring, flags=re.MULTILINE)[1:])), document)
+        super().parse(
+            "\n\n".join(
+                map(self._as_markdown, re.split(r"^# %%", inputstring, flags=re.MULTILINE)[1:])
+            ),
+            document,
+        )
 
     @staticmethod
     def _as_markdown(cell):
@@ -123,7 +143,9 @@ def with_magnitudes(app, what, name, thing, options, lines):
             code = None
         if code is None:
             parts = re.split(r"(``.*?``)", line)
-            lines[i] = "".join(part if part.startswith("``") else part.replace("|", "\\|") for part in parts)
+            lines[i] = "".join(
+                part if part.startswith("``") else part.replace("|", "\\|") for part in parts
+            )
             code = indented + 1 if line.endswith("::") else None
 
 
@@ -140,7 +162,8 @@ def with_dashes(app, tree):
 
 def setup(app):
     app.add_source_parser(ScriptParser)
-    app.connect("autodoc-process-docstring", with_magnitudes, priority=400)  # before napoleon, which reorders sections
+    # Before napoleon, which reorders sections.
+    app.connect("autodoc-process-docstring", with_magnitudes, priority=400)
     app.connect("source-read", add_contents)
     app.connect("sphinx-click-process-description", as_plain_text)
     app.connect("sphinx-click-process-options", as_plain_text)

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # What must the accumulator be?
 #
-# A dot product's terms are small; its sum is not. An adder of few bits stops growing once a term is below half a unit in the sum's last place:
-# *swamping*. How wide must the accumulator be, for sums of which length, and what do chunks, stochastic rounding or an exact register save? One
-# argument answers: `torch_dtypes.accumulate`.
+# A dot product's terms are small; its sum is not. An adder of few bits stops growing once a term is
+# below half a unit in the sum's last place: *swamping*. How wide must the accumulator be, for sums
+# of which length, and what do chunks, stochastic rounding or an exact register save? One argument
+# answers: `torch_dtypes.accumulate`.
 #
 #     python docs/tutorials/accumulator.py            # half a minute
 #     python docs/tutorials/accumulator.py --small    # seconds: what the tests run
@@ -21,10 +22,10 @@ torch.manual_seed(0)
 # %% [markdown]
 # ## Swamping
 #
-# 65,536 ones, added one after the other. e6m9 has ten significant bits: from 1,024 on the next number is 2 away, and adding 1 is a tie that goes back
-# to the even neighbour. The sum stays 1,024 for ever. In chunks of 32 terms the chunks' sums are added in a wider type; an exact accumulator
-# (a quire)
-# is right.
+# 65,536 ones, added one after the other. e6m9 has ten significant bits: from 1,024 on the next
+# number is 2 away, and adding 1 is a tie that goes back to the even neighbour. The sum stays 1,024
+# for ever. In chunks of 32 terms the chunks' sums are added in a wider type; an exact accumulator
+# (a quire) is right.
 
 # %%
 e6m9 = torch_dtypes.dtype("e6m9")
@@ -44,13 +45,14 @@ print("chunked(32)       ", total("chunked(32)"))
 print("exact             ", total("exact"))
 
 # %% [markdown]
-# Of 65,536 ones: 1,024; 65,216 stochastically, right on average; 65,536 with Kahan's compensation, in chunks and exactly.
+# Of 65,536 ones: 1,024; 65,216 stochastically, right on average; 65,536 with Kahan's compensation,
+# in chunks and exactly.
 #
 # ## The accumulator's digits against the length
 #
-# The same for random products of 8-bit numbers: signal over error in decibels, in accumulators of 3 to 15 fraction bits. Read a column
-# downwards: each
-# bit is worth six decibels. Read a row to the right: the longer the sum, the more bits it takes.
+# The same for random products of 8-bit numbers: signal over error in decibels, in accumulators of 3
+# to 15 fraction bits. Read a column downwards: each bit is worth six decibels. Read a row to the
+# right: the longer the sum, the more bits it takes.
 
 # %%
 lengths = (16, 64, 256) if SMALL else (16, 64, 256, 1024, 4096)
@@ -59,12 +61,16 @@ rows = 16 if SMALL else 64
 
 
 def decibels(length, man_bits, policy="format"):
-    a, b = torch.rand(rows, length).to(torch.q43), torch.rand(length, 1).to(torch.q43)  # of one sign: sums grow
+    # Of one sign: sums grow.
+    a, b = torch.rand(rows, length).to(torch.q43), torch.rand(length, 1).to(torch.q43)
     right = a.double() @ b.double()
-    carrier = torch_dtypes.dtype("e8m23")  # the result's own format has to hold what the accumulator has
+    # The result's own format has to hold what the accumulator has.
+    carrier = torch_dtypes.dtype("e8m23")
     with torch_dtypes.accumulate(policy, product=carrier, accumulator=f"e8m{man_bits}"):
         found = (a.to(carrier) @ b.to(carrier)).double()
-    return 10 * torch.log10((right**2).mean() / ((found - right) ** 2).mean().clamp(min=1e-30)).item()
+    return (
+        10 * torch.log10((right**2).mean() / ((found - right) ** 2).mean().clamp(min=1e-30)).item()
+    )
 
 
 print("fraction bits", *(f"{n:>8}" for n in lengths))
@@ -75,8 +81,8 @@ print("chunks of 32, 7 bits", *(f"{decibels(n, 7, 'chunked(32)'):.1f}" for n in 
 # %% [markdown]
 # ## A network
 #
-# What a dot product loses need not matter to a classifier. So train in float32 and evaluate under each accumulator: weights and activations stay
-# in q43, only the sums change.
+# What a dot product loses need not matter to a classifier. So train in float32 and evaluate under
+# each accumulator: weights and activations stay in q43, only the sums change.
 
 # %%
 from sklearn.datasets import load_digits  # noqa: E402
@@ -93,7 +99,9 @@ for _ in range(2 if SMALL else 15):
 
 
 def accuracy(**sums):
-    rounded = torch_dtypes.quantize_(model, {torch.nn.Linear: dict(weight="q43", activation="q43", **sums)})
+    rounded = torch_dtypes.quantize_(
+        model, {torch.nn.Linear: dict(weight="q43", activation="q43", **sums)}
+    )
     with torch.no_grad():
         return 100 * (rounded(x[1400:]).argmax(1) == y[1400:]).float().mean().item()
 
@@ -104,7 +112,8 @@ for man_bits in (1, 4) if SMALL else (1, 2, 3, 4, 6, 8):
     print(f"accumulated in e6m{man_bits}    {accuracy(accumulate=policy):.1f} %")
 
 # %% [markdown]
-# With everything but the sums in q43, trained in float32 for 15 epochs (90.2 % accumulated in float32):
+# With everything but the sums in q43, trained in float32 for 15 epochs (90.2 % accumulated in
+# float32):
 #
 # | accumulator | e6m1 | e6m2 | e6m3 | e6m4 | e6m6 | e6m8 |
 # |---|---|---|---|---|---|---|
@@ -120,7 +129,9 @@ for man_bits in (1, 4) if SMALL else (1, 2, 3, 4, 6, 8):
 # | 15 | 109.2 | 98.3 | 89.2 | 79.6 | 67.9 |
 # | 7, in chunks of 32 | 46.8 | 46.6 | 52.6 | 56.7 | 58.6 |
 #
-# Four bits are enough for sums of 64 terms that only have to be compared; sums of 4,096 want eleven, or seven and chunks.
+# Four bits are enough for sums of 64 terms that only have to be compared; sums of 4,096 want
+# eleven, or seven and chunks.
 #
-# Every policy works in training too, forward and backward: `torch-dtypes train --dtype q43 --accumulate "chunked(32)"`, or `accumulate=` in a rule of
+# Every policy works in training too, forward and backward:
+# `torch-dtypes train --dtype q43 --accumulate "chunked(32)"`, or `accumulate=` in a rule of
 # `quantize_`. What each one computes, step by step: [accumulation](../numerics.md#accumulation).

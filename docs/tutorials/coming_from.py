@@ -37,30 +37,48 @@ x = torch.randn(4, 64)
 # | `auto_low.sequential_lower(model, layer_types=[...], ...)` | `quantize_(model, {nn.Linear: dict(output="e4m3finite", error="e5m2finite")})`; weights too: `weight="e4m3finite"` |
 # | `OptimLP(optimizer, weight_quant=, grad_quant=, momentum_quant=, acc_quant=, grad_scaling=)` | `optim.LowPrecision(optimizer, weight=, grad=, state=, master=, grad_scale=)` |
 #
-# Other sizes change the name alone. `float_quantize` with 2 to 7 exponent bits is `e{exp}m{man}finite`; with 8 it is `e8m{man}`. Both hold
-# up to `man=22`. `fixed_point_quantize` is `fixed{wl - 1 - fl}_{fl}`, up to `wl=24`. `block_quantize` is `bfp{wl}`, up to `wl=22`.
+# Other sizes change the name alone. `float_quantize` with 2 to 7 exponent bits is
+# `e{exp}m{man}finite`; with 8 it is `e8m{man}`. Both hold up to `man=22`. `fixed_point_quantize` is
+# `fixed{wl - 1 - fl}_{fl}`, up to `wl=24`. `block_quantize` is `bfp{wl}`, up to `wl=22`.
 #
-# The rows of the three functions were compared with results of qtorch 0.3.0 on PyTorch 2.13.0 (2026-11-28, `tools/record_qtorch.py`), and a
-# test compares them again. Stochastic rows have the same two results with the same probabilities. Four things differ:
+# The rows of the three functions were compared with results of qtorch 0.3.0 on PyTorch 2.13.0
+# (2026-11-28, `tools/record_qtorch.py`), and a test compares them again. Stochastic rows have the
+# same two results with the same probabilities. Four things differ:
 #
-# - **Zeros.** `float_quantize` has no -0 below its smallest normal number, `fixed_point_quantize` has one; here it is the other way around.
-# - **Ties.** QPyTorch first adds a number to x, in float32, and rounds the sum. This moves x onto a tie where it lies beside one. In
-#   `float_quantize` x is below the smallest normal number s, and within 2^-24 s of the tie. In `fixed_point_quantize` x is the first float32
-#   number above half a step. In `block_quantize` x is within 2^-22 of the tie, relative to the power of two below the largest number.
-#   Here each number is rounded once.
+# - **Zeros.** `float_quantize` has no -0 below its smallest normal number, `fixed_point_quantize`
+#   has one; here it is the other way around.
+# - **Ties.** QPyTorch first adds a number to x, in float32, and rounds the sum. This moves x onto a
+#   tie where it lies beside one. In `float_quantize` x is below the smallest normal number s, and
+#   within 2^-24 s of the tie. In `fixed_point_quantize` x is the first float32 number above half a
+#   step. In `block_quantize` x is within 2^-22 of the tie, relative to the power of two below the
+#   largest number. Here each number is rounded once.
 # - **NaN.** `fixed_point_quantize` keeps it; fixed point has none here, and gives 0.
-# - **Clamping.** `clamping_grad_zero` keeps the gradient of a number that rounds to the last one; `clamped="zero"` drops it beyond that one.
+# - **Clamping.** `clamping_grad_zero` keeps the gradient of a number that rounds to the last one;
+#   `clamped="zero"` drops it beyond that one.
 #
-# `e5m2finite` rounds to nearest even unless a mode is given, and `q52` is IEEE 754's format: its last exponent holds infinity and NaN.
-# `grad_scaling` multiplies gradients before they are rounded; ours scales the loss (`optimizer.scale(loss).backward()`) and divides after
-# rounding. A layer may also run in the dtype itself: `model.to(torch.q52)`.
+# `e5m2finite` rounds to nearest even unless a mode is given, and `q52` is IEEE 754's format: its
+# last exponent holds infinity and NaN. `grad_scaling` multiplies gradients before they are rounded;
+# ours scales the loss (`optimizer.scale(loss).backward()`) and divides after rounding. A layer may
+# also run in the dtype itself: `model.to(torch.q52)`.
 
 # %%
 print(torch_dtypes.chop(torch.tensor([1.1, 1.125, 1e6]), "e5m2finite", rounding="nearest_away"))
-print(torch_dtypes.chop(torch.tensor([1.75, 0.5 + 2**-7, -0.5 - 2**-7]), "bfp8", rounding="nearest_up"))
-layer = torch.nn.Sequential(torch.nn.Linear(64, 8), torch_dtypes.Cast(forward="e4m3finite", backward="e5m2finite_stochastic"))
+print(
+    torch_dtypes.chop(
+        torch.tensor([1.75, 0.5 + 2**-7, -0.5 - 2**-7]), "bfp8", rounding="nearest_up"
+    )
+)
+layer = torch.nn.Sequential(
+    torch.nn.Linear(64, 8),
+    torch_dtypes.Cast(forward="e4m3finite", backward="e5m2finite_stochastic"),
+)
 optimizer = torch_dtypes.optim.LowPrecision(
-    torch.optim.SGD(layer.parameters(), 0.1, momentum=0.9), weight="q52", grad="q52", state="e6m9", master="e6m9", grad_scale=1024
+    torch.optim.SGD(layer.parameters(), 0.1, momentum=0.9),
+    weight="q52",
+    grad="q52",
+    state="e6m9",
+    master="e6m9",
+    grad_scale=1024,
 )
 optimizer.scale(layer(x).square().mean()).backward()
 optimizer.step()
@@ -84,8 +102,8 @@ assert torch.equal(layer[0].weight, torch_dtypes.chop(layer[0].weight, "q52"))
 # | `pychop.backend("torch")` | nothing: the array says what it is |
 # | `random_state=` | `generator=torch.Generator().manual_seed(...)`, or torch's own |
 #
-# What differs: overflow is IEEE 754's in every mode (the largest number toward zero, infinity to nearest), and stochastic results are the
-# same for a seed on any number of threads.
+# What differs: overflow is IEEE 754's in every mode (the largest number toward zero, infinity to
+# nearest), and stochastic results are the same for a seed on any number of threads.
 
 # %%
 X = torch.tensor([240.0, 247.0, 248.0, 1000.0, -1000.0])
@@ -107,18 +125,23 @@ for mode in (1, 2, 3, 4, 7, 8, 9):
 # | `ScaleCalculationMode.FLOOR`, `CEIL`, `EVEN`, `RCEIL` | `"mxfp8_e4m3_ceil"`, ...: the rule behind the name |
 # | `MXDynamicActivationMXWeightConfig(...)` | `quantize_(model, {nn.Linear: dict(weight="mxfp4", activation="mxfp4")})` |
 #
-# What differs: torchao runs a few formats fast on the hardware that has them; here any format runs on a CPU, in any rounding mode, with the
-# sums that a
-# policy asks for, so that hardware can be designed. Weights stay float32 masters in the model. Activations have a scale for the tensor, where
-# torchao has one for each token.
+# What differs: torchao runs a few formats fast on the hardware that has them; here any format runs
+# on a CPU, in any rounding mode, with the sums that a policy asks for, so that hardware can be
+# designed. Weights stay float32 masters in the model. Activations have a scale for the tensor,
+# where torchao has one for each token.
 
 # %%
 model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
-eight_bits = dict(weight=dict(format="int8", per="channel"), activation=dict(format="int8", when="call"))
+eight_bits = dict(
+    weight=dict(format="int8", per="channel"), activation=dict(format="int8", when="call")
+)
 torch_dtypes.quantize_(model, {torch.nn.Linear: eight_bits})
 print(torch_dtypes.summary(model, show=False)["0"])
 packed = torch_dtypes.quantize(x, "mxfp8_e4m3")
-print(f"{packed.bits_per_value} bits a value;", torch.equal(packed.dequantize(), torch_dtypes.chop(x, "mxfp8_e4m3")))
+print(
+    f"{packed.bits_per_value} bits a value;",
+    torch.equal(packed.dequantize(), torch_dtypes.chop(x, "mxfp8_e4m3")),
+)
 
 # %% [markdown]
 # ## microxcaling
@@ -134,15 +157,19 @@ print(f"{packed.bits_per_value} bits a value;", torch.equal(packed.dequantize(),
 # | `mx.Linear(in, out, mx_specs=mx_specs)`, `mx_mapping.inject_pyt_ops(mx_specs)` | `quantize_(model, {nn.Linear: dict(weight="mxfp8_e4m3", activation="mxfp8_e4m3", error="mxfp8_e5m2")})` |
 # | `mx_specs["bfloat"] = 16` (elementwise operators in bfloat16) | `Cast(forward="bf16")` between layers; or layers in a dtype of ours |
 #
-# What differs: rounding to nearest even is the default, every mode works, stochastic ones too, elements saturate, and a block with an
-# infinity or NaN is NaN
-# throughout.
+# What differs: rounding to nearest even is the default, every mode works, stochastic ones too,
+# elements saturate, and a block with an infinity or NaN is NaN throughout.
 
 # %%
 A = torch.randn(2, 64)
 for name in ("mxfp8_e4m3", "mxfp6_e3m2", "mxfp4", "mxint8", "nvfp4"):
     error = torch_dtypes.chop(A, name) - A
-    print(f"{name:11} signal over error {10 * torch.log10(A.square().sum() / error.square().sum()).item():5.1f} dB")
-torch_dtypes.quantize_(model, {torch.nn.Linear: dict(weight="mxfp8_e4m3", activation="mxfp8_e4m3", error="mxfp8_e5m2")})
+    print(
+        f"{name:11} signal over error "
+        f"{10 * torch.log10(A.square().sum() / error.square().sum()).item():5.1f} dB"
+    )
+torch_dtypes.quantize_(
+    model, {torch.nn.Linear: dict(weight="mxfp8_e4m3", activation="mxfp8_e4m3", error="mxfp8_e5m2")}
+)
 model(x).sum().backward()
 assert model[0].weight.grad is not None

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Golden vectors for RTL
 #
-# Who builds a circuit for a number format needs inputs, right results and flags, as bits. `torch-dtypes vectors` writes them; this tutorial checks a
-# multiplier against them, written with integers as a circuit would be, and dumps a network's layers.
+# Who builds a circuit for a number format needs inputs, right results and flags, as bits.
+# `torch-dtypes vectors` writes them; this tutorial checks a multiplier against them, written with
+# integers as a circuit would be, and dumps a network's layers.
 #
 #     python docs/tutorials/golden_vectors.py [--small]
 
@@ -27,7 +28,8 @@ folder = Path(tempfile.mkdtemp())
 #
 #     torch-dtypes vectors q43 --op mul --all --out mul.hex
 #
-# and the same from Python. The file says what it is; each line has the operands' codes, the result's, and the flags.
+# and the same from Python. The file says what it is; each line has the operands' codes, the
+# result's, and the flags.
 
 # %%
 job = Job("q43", "mul", count=2000 if SMALL else None)  # None: all 65,536 pairs
@@ -39,8 +41,9 @@ vectors = [[int(word, 16) for word in line.split()] for line in lines if not lin
 # %% [markdown]
 # ## A multiplier
 #
-# q43 is an IEEE-style float of 4 exponent bits and 3 fraction bits. With integers alone: unpack, multiply the significands, shift so that four bits
-# and a guard are left, round to nearest even by guard and sticky bits, pack. Subnormal numbers are the case that is forgotten first.
+# q43 is an IEEE-style float of 4 exponent bits and 3 fraction bits. With integers alone: unpack,
+# multiply the significands, shift so that four bits and a guard are left, round to nearest even by
+# guard and sticky bits, pack. Subnormal numbers are the case that is forgotten first.
 
 
 # %%
@@ -57,7 +60,8 @@ def multiply(a, b, *, subnormals=True):
     product = m * n
     if product == 0:
         return sign
-    field = max(product.bit_length() - 4 + e + f - 10, 1)  # with it four bits are left; below the smallest normal number fewer
+    # With it four bits are left; below the smallest normal number fewer.
+    field = max(product.bit_length() - 4 + e + f - 10, 1)
     shift = field + 10 - e - f
     kept, cut, half = product >> shift, product & ((1 << shift) - 1), 1 << shift >> 1
     if shift and (cut > half or (cut == half and kept & 1)):
@@ -67,7 +71,8 @@ def multiply(a, b, *, subnormals=True):
 
 
 # %% [markdown]
-# Every vector must match. A multiplier without subnormal numbers is caught: by 4,800 of all 65,536 vectors.
+# Every vector must match. A multiplier without subnormal numbers is caught: by 4,800 of all 65,536
+# vectors.
 
 
 # %%
@@ -79,15 +84,22 @@ def without_subnormals(a, b):
     return multiply(a, b, subnormals=False)
 
 
-print(f"\n{len(vectors)} vectors, {len(wrong(multiply))} wrong; without subnormal numbers {len(wrong(without_subnormals))} wrong")
+print(
+    f"\n{len(vectors)} vectors, {len(wrong(multiply))} wrong; without subnormal numbers "
+    f"{len(wrong(without_subnormals))} wrong"
+)
 for a, b, code, flags in wrong(without_subnormals)[:3]:
-    print(f"{a:02x} * {b:02x}: expected {code:02x} (flags {flags:02x}), but got {without_subnormals(a, b):02x}")
+    print(
+        f"{a:02x} * {b:02x}: expected {code:02x} (flags {flags:02x}), but got "
+        f"{without_subnormals(a, b):02x}"
+    )
 assert not wrong(multiply)
 
 # %% [markdown]
 # ## In a Verilog test bench
 #
-# `--as readmemh` writes a vector as one word, which `$readmemh` reads; a comment in the file names the bits.
+# `--as readmemh` writes a vector as one word, which `$readmemh` reads; a comment in the file names
+# the bits.
 #
 # ```verilog
 # reg [31:0] vectors [0:65535];            // a[31:24] b[23:16] result[15:8] flags[4:0]
@@ -108,13 +120,15 @@ print((folder / "mul.mem").read_text())
 # %% [markdown]
 # ## A network's layers
 #
-# What an accelerator has to reproduce is a layer. `dump_vectors` runs a model once and writes each layer's inputs, parameters and outputs as
-# codes, here of
-# a network in q43 whose dot products a quire adds up: the result of each is the correctly rounded one.
+# What an accelerator has to reproduce is a layer. `dump_vectors` runs a model once and writes each
+# layer's inputs, parameters and outputs as codes, here of a network in q43 whose dot products a
+# quire adds up: the result of each is the correctly rounded one.
 
 # %%
 torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)).to(torch.q43)
+model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)).to(
+    torch.q43
+)
 with torch_dtypes.accumulate("exact"):
     manifest = torch_dtypes.dump_vectors(model, torch.rand(1, 4).to(torch.q43), folder / "network")
 for layer in manifest["layers"]:

@@ -1,11 +1,13 @@
 # %% [markdown]
 # # Linear systems: a factorisation in a small format, refined to float32's accuracy
 #
-# Factorise in a format that is cheap, then refine the solution with residuals of more digits: the oldest use of mixed precision, and what
-# GMRES-IR and HPL-MxP are built on. The factors need not be good; whether they are good enough depends on the matrix' condition and on the
-# format's unit roundoff u. Carson and Higham (*Accelerating the solution of linear systems by iterative refinement in three precisions*, SIAM
-# J. Sci. Comput. 40(2), 2018) prove that refinement converges while cond(A) u is sufficiently below 1, and that its result has then the working
-# precision's accuracy, whatever the factors'. Here that is put to formats that no processor has.
+# Factorise in a format that is cheap, then refine the solution with residuals of more digits: the
+# oldest use of mixed precision, and what GMRES-IR and HPL-MxP are built on. The factors need not be
+# good; whether they are good enough depends on the matrix' condition and on the format's unit
+# roundoff u. Carson and Higham (*Accelerating the solution of linear systems by iterative
+# refinement in three precisions*, SIAM J. Sci. Comput. 40(2), 2018) prove that refinement converges
+# while cond(A) u is sufficiently below 1, and that its result has then the working precision's
+# accuracy, whatever the factors'. Here that is put to formats that no processor has.
 #
 #     python docs/tutorials/linear_systems.py            # a minute
 #     python docs/tutorials/linear_systems.py --small    # seconds: what the tests run
@@ -24,13 +26,15 @@ torch.manual_seed(0)
 # %% [markdown]
 # ## LU in a format
 #
-# `torch.linalg.lu_factor` of a matrix of ours computes on exact values in float32 and rounds what comes out, once. A factorisation *in* a
-# format rounds after each operation, so it is written as its loop: each `/`, `*` and `-` below rounds, in the format's mode.
+# `torch.linalg.lu_factor` of a matrix of ours computes on exact values in float32 and rounds what
+# comes out, once. A factorisation *in* a format rounds after each operation, so it is written as
+# its loop: each `/`, `*` and `-` below rounds, in the format's mode.
 
 
 # %%
 def lu(a):
-    """Factors in one matrix, and the rows' order: Gaussian elimination with partial pivoting, in a's dtype."""
+    """Factors in one matrix, and the rows' order: Gaussian elimination with partial pivoting, in
+    a's dtype."""
     a, order = a.clone(), torch.arange(len(a))
     for k in range(len(a) - 1):
         pivot = k + int(a[k:, k].abs().argmax())
@@ -42,7 +46,8 @@ def lu(a):
 
 
 def backward_error(a, x, b):
-    """The smallest relative change of A and b for which x is the solution (Rigal and Gaches), in float64."""
+    """The smallest relative change of A and b for which x is the solution (Rigal and Gaches), in
+    float64."""
     a, x, b = (t.double() for t in (a, x, b))
     return ((b - a @ x).abs().max() / (a.abs().sum(1).max() * x.abs().max() + b.abs().max())).item()
 
@@ -50,8 +55,8 @@ def backward_error(a, x, b):
 # %% [markdown]
 # ## Refinement in three precisions
 #
-# The factors are of the format, the working precision is float32, residuals are float64. `steps` is how many corrections it took to float32's
-# accuracy.
+# The factors are of the format, the working precision is float32, residuals are float64. `steps` is
+# how many corrections it took to float32's accuracy.
 
 
 # %%
@@ -73,31 +78,54 @@ def refine(a, b, dtype, limit=30):
 
 
 def matrix(condition):
-    """A random matrix of this condition number: singular values in geometric progression, as MATLAB's gallery('randsvd', n, kappa)."""
+    """A random matrix of this condition number: singular values in geometric progression, as
+    MATLAB's gallery('randsvd', n, kappa)."""
     u, v = (torch.linalg.qr(torch.randn(N, N, dtype=torch.float64)).Q for _ in range(2))
-    return (u * torch.logspace(0, -torch.tensor(condition).log10().item(), N, dtype=torch.float64)) @ v
+    return (
+        u * torch.logspace(0, -torch.tensor(condition).log10().item(), N, dtype=torch.float64)
+    ) @ v
 
 
 CONDITIONS = (10.0, 1e3) if SMALL else (10.0, 100.0, 1e3, 1e4, 1e5)
-FORMATS = ("bf16", "fp16") if SMALL else ("q43", "posit8es1", "bf16", "e6m9", "fp16", "posit16es2", "posit16es1", "tf32", "fp16_stochastic")
+FORMATS = (
+    ("bf16", "fp16")
+    if SMALL
+    else (
+        "q43",
+        "posit8es1",
+        "bf16",
+        "e6m9",
+        "fp16",
+        "posit16es2",
+        "posit16es1",
+        "tf32",
+        "fp16_stochastic",
+    )
+)
 
 systems = [(a := matrix(c), a @ torch.ones(N, dtype=torch.float64)) for c in CONDITIONS]
 print(f"{'':16} {'1 / u':>6}  " + "".join(f"cond {c:<8.0e}" for c in CONDITIONS))
 for name in FORMATS:
     dtype = torch_dtypes.dtype(name)
     found = [refine(a, b, dtype) for a, b in systems]
-    print(f"{name:16} {2 / torch_dtypes.card(dtype).epsilon:6.0f}  " + "".join(f"{'-' if steps is None else f'{steps} steps':13}" for steps in found))
+    print(
+        f"{name:16} {2 / torch_dtypes.card(dtype).epsilon:6.0f}  "
+        + "".join(f"{'-' if steps is None else f'{steps} steps':13}" for steps in found)
+    )
 
 # %% [markdown]
-# The table is the theorem: a system is solved where its condition number is below 1 / u or not far above, and what is solved takes few
-# corrections. A posit's u in the first column is that of numbers near 1; smaller and larger ones have a larger u.
+# The table is the theorem: a system is solved where its condition number is below 1 / u or not far
+# above, and what is solved takes few corrections. A posit's u in the first column is that of
+# numbers near 1; smaller and larger ones have a larger u.
 #
 # ## The same systems, in other units
 #
-# LU does not care for a matrix' scale; formats do. The same system times a power of two: float16 overflows where bfloat16 does not notice, and
-# posits lose a digit for every few powers of two. Higham, Pranesh and Zounon (*Squeezing a matrix into half precision, with an application to
-# solving linear systems*, SIAM J. Sci. Comput. 41(4), 2019) scale the matrix before they round it; here by one power of two, which brings its
-# largest element to a tenth of the format's largest number, or to 1 for a posit.
+# LU does not care for a matrix' scale; formats do. The same system times a power of two: float16
+# overflows where bfloat16 does not notice, and posits lose a digit for every few powers of two.
+# Higham, Pranesh and Zounon (*Squeezing a matrix into half precision, with an application to
+# solving linear systems*, SIAM J. Sci. Comput. 41(4), 2019) scale the matrix before they round it;
+# here by one power of two, which brings its largest element to a tenth of the format's largest
+# number, or to 1 for a posit.
 
 # %%
 a, b = systems[0 if SMALL else 1]
@@ -106,11 +134,15 @@ print(f"{'':16} " + "".join(f"x 2^{s:<9}" for s in SCALES))
 for name in ("bf16", "fp16", "posit16es2"):
     dtype = torch_dtypes.dtype(name)
     found = [refine(a * 2.0**s, b * 2.0**s, dtype) for s in SCALES]
-    print(f"{name:16} " + "".join(f"{'-' if steps is None else f'{steps} steps':13}" for steps in found))
+    print(
+        f"{name:16} "
+        + "".join(f"{'-' if steps is None else f'{steps} steps':13}" for steps in found)
+    )
 
 
 def squeeze(a, name):
-    """a times the power of two that brings its largest element where the format has the most room, and that power."""
+    """a times the power of two that brings its largest element where the format has the most room,
+    and that power."""
     target = 1.0 if name.startswith("posit") else torch_dtypes.card(name).largest / 10
     scale = torch.exp2(torch.floor(torch.log2(target / a.abs().max())))
     return a * scale, scale

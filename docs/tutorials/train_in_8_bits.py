@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Train in 8 bits
 #
-# A network whose weights, activations, gradients and optimizer state all have 8 bits does not learn by itself: most updates are smaller than half
-# the distance of two numbers, and rounding to nearest throws them away. This tutorial shows that, and three ways out of it.
+# A network whose weights, activations, gradients and optimizer state all have 8 bits does not learn
+# by itself: most updates are smaller than half the distance of two numbers, and rounding to nearest
+# throws them away. This tutorial shows that, and three ways out of it.
 #
 #     python docs/tutorials/train_in_8_bits.py            # a minute
 #     python docs/tutorials/train_in_8_bits.py --small    # seconds: what the tests run
@@ -28,12 +29,14 @@ def network():
 
 
 # %% [markdown]
-# One training loop serves every recipe. The loss is taken in float32: the logits are few, and a softmax in 8 bits is another question.
+# One training loop serves every recipe. The loss is taken in float32: the logits are few, and a
+# softmax in 8 bits is another question.
 
 
 # %%
 def accuracy_of(make):
-    """The mean test accuracy in percent; ``make`` gives a model, its optimizer and what the images are converted to."""
+    """The mean test accuracy in percent; ``make`` gives a model, its optimizer and what the images
+    are converted to."""
     found = []
     for seed in range(SEEDS):
         torch.manual_seed(seed)
@@ -41,11 +44,15 @@ def accuracy_of(make):
         for _ in range(EPOCHS):
             for batch in torch.randperm(len(x)).split(32):
                 optimizer.zero_grad()
-                loss = torch.nn.functional.cross_entropy(model(x[batch].to(dtype)).float(), y[batch])
+                loss = torch.nn.functional.cross_entropy(
+                    model(x[batch].to(dtype)).float(), y[batch]
+                )
                 loss.backward()
                 optimizer.step()
         with torch.no_grad():
-            found.append((model(x_test.to(dtype)).float().argmax(1) == y_test).float().mean().item())
+            found.append(
+                (model(x_test.to(dtype)).float().argmax(1) == y_test).float().mean().item()
+            )
     return 100 * sum(found) / SEEDS
 
 
@@ -65,17 +72,20 @@ results["q52, to nearest"] = accuracy_of(everything_in(torch.q52))
 # %% [markdown]
 # ## Stochastic rounding
 #
-# A dtype's rounding mode is part of it. Rounded stochastically, an update that is a tenth of a unit in the last place moves the weight once in ten
-# steps: on average nothing is lost.
+# A dtype's rounding mode is part of it. Rounded stochastically, an update that is a tenth of a unit
+# in the last place moves the weight once in ten steps: on average nothing is lost.
 
 # %%
-results["q52, stochastic"] = accuracy_of(everything_in(torch_dtypes.with_rounding(torch.q52, "stochastic")))
+results["q52, stochastic"] = accuracy_of(
+    everything_in(torch_dtypes.with_rounding(torch.q52, "stochastic"))
+)
 
 # %% [markdown]
 # ## Masters
 #
-# Or the optimizer keeps the sum: `LowPrecision` wraps any optimizer of torch, computes its step in float32, and rounds only what is kept. With
-# masters in float32, model, activations and gradients have 8 bits; with `master=None` the 8-bit weights are all there is, and they are updated
+# Or the optimizer keeps the sum: `LowPrecision` wraps any optimizer of torch, computes its step in
+# float32, and rounds only what is kept. With masters in float32, model, activations and gradients
+# have 8 bits; with `master=None` the 8-bit weights are all there is, and they are updated
 # stochastically.
 
 
@@ -95,14 +105,16 @@ results["q52, no masters, state in 8 bits"] = accuracy_of(masters(master=None, s
 # %% [markdown]
 # ## Two formats
 #
-# Values want digits and gradients want range. `quantize_` leaves parameters in float32 and rounds what goes into each product: weights and
-# activations
-# to q43 (e4m3), the errors that come back to q52 (e5m2), as float8 training on hardware does.
+# Values want digits and gradients want range. `quantize_` leaves parameters in float32 and rounds
+# what goes into each product: weights and activations to q43 (e4m3), the errors that come back to
+# q52 (e5m2), as float8 training on hardware does.
 
 
 # %%
 def two_formats():
-    model = torch_dtypes.quantize_(network(), {torch.nn.Linear: dict(weight="q43", activation="q43", error="q52")})
+    model = torch_dtypes.quantize_(
+        network(), {torch.nn.Linear: dict(weight="q43", activation="q43", error="q52")}
+    )
     return model, torch.optim.SGD(model.parameters(), 0.05, momentum=0.9), torch.float32
 
 
@@ -122,5 +134,6 @@ for name, accuracy in results.items():
 # | q52, no masters, state in 8 bits | 89.5 % |
 # | q43 forward, q52 backward | 90.8 % |
 #
-# More recipes, networks and data: `torch-dtypes train --recipe all --recipe master --recipe mixed`, and
-# [what each of them reaches](../results.md#accuracy-by-recipe). How it works: [mixed precision](../mixed-precision.md).
+# More recipes, networks and data: `torch-dtypes train --recipe all --recipe master --recipe mixed`,
+# and [what each of them reaches](../results.md#accuracy-by-recipe). How it works: [mixed
+# precision](../mixed-precision.md).

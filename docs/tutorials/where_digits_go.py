@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Where does my model lose digits?
 #
-# Two questions hide in this one. How many digits of a float32 result are rounding's alone? And which layer suffers most from a narrow format?
-# Both are answered by rounding in one place at a time.
+# Two questions hide in this one. How many digits of a float32 result are rounding's alone? And
+# which layer suffers most from a narrow format? Both are answered by rounding in one place at a
+# time.
 #
 #     python docs/tutorials/where_digits_go.py            # a minute
 #     python docs/tutorials/where_digits_go.py --small    # seconds: what the tests run
@@ -21,7 +22,12 @@ torch.manual_seed(0)
 images, labels = load_digits(return_X_y=True)
 x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
 model = torch.nn.Sequential(
-    torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32), torch.nn.LayerNorm(32), torch.nn.ReLU(), torch.nn.Linear(32, 10)
+    torch.nn.Linear(64, 64),
+    torch.nn.ReLU(),
+    torch.nn.Linear(64, 32),
+    torch.nn.LayerNorm(32),
+    torch.nn.ReLU(),
+    torch.nn.Linear(32, 10),
 )
 optimizer = torch.optim.Adam(model.parameters(), 0.003)
 for _ in range(1 if SMALL else 15):
@@ -34,8 +40,9 @@ x_test, y_test = x[1400:], y[1400:]
 # %% [markdown]
 # ## Digits in float32
 #
-# `fuzzy` rounds every float32 operation up or down at random, so that digits which differ between runs are rounding's. How many hold is
-# `significant_digits`' answer, here of a sum in two orders. A harmonic series loses what it adds last; summed from the small end it does not.
+# `fuzzy` rounds every float32 operation up or down at random, so that digits which differ between
+# runs are rounding's. How many hold is `significant_digits`' answer, here of a sum in two orders. A
+# harmonic series loses what it adds last; summed from the small end it does not.
 
 # %%
 terms = 1 / torch.arange(1, 2000 if SMALL else 20_000, dtype=torch.float32)
@@ -57,13 +64,17 @@ def runs(series):
 
 
 for name, series in (("largest first", terms), ("smallest first", terms.flip(0))):
-    print(f"{name:16} {torch_dtypes.significant_digits(runs(series)).decimal.item():.1f} decimal digits")
+    print(
+        f"{name:16} {torch_dtypes.significant_digits(runs(series)).decimal.item():.1f} decimal "
+        "digits"
+    )
 
 # %% [markdown]
 # ## Digits of a network, and the module that loses them
 #
-# `variability` does that with a model: it repeats inference, compares metrics and each layer's activations, and then perturbs one module at a
-# time, until the smallest set is known that is responsible for half of what all modules together do (delta debugging).
+# `variability` does that with a model: it repeats inference, compares metrics and each layer's
+# activations, and then perturbs one module at a time, until the smallest set is known that is
+# responsible for half of what all modules together do (delta debugging).
 
 # %%
 found = torch_dtypes.variability(model, [(x_test, y_test)], repeats=4 if SMALL else 20)
@@ -74,9 +85,8 @@ found.print()
 #
 # ## One layer at a time, in the format
 #
-# Rules of `quantize_` reach one layer by its name; what the output loses with that layer alone rounded says which one to give more bits. Here
-# in decibels of
-# the logits, and in accuracy.
+# Rules of `quantize_` reach one layer by its name; what the output loses with that layer alone
+# rounded says which one to give more bits. Here in decibels of the logits, and in accuracy.
 
 
 # %%
@@ -94,7 +104,10 @@ with torch.no_grad():
 
 def report(what, out):
     decibels = 10 * torch.log10(right.square().sum() / (out - right).square().sum()).item()
-    print(f"{what:24} {decibels:6.1f} dB   {100 * (out.argmax(1) == y_test).float().mean().item():5.1f} %")
+    print(
+        f"{what:24} {decibels:6.1f} dB   "
+        f"{100 * (out.argmax(1) == y_test).float().mean().item():5.1f} %"
+    )
 
 
 format = "e3m2finite"
@@ -104,13 +117,23 @@ for name in layers:
     report(f"layer {name}, weights", logits({name: dict(weight=format)}))
     report(f"layer {name}, activations", logits({name: dict(activation=format)}))
 report("all of them", logits({torch.nn.Linear: dict(weight=format, activation=format)}))
-report("with scales", logits({torch.nn.Linear: {what: dict(format=format, scale="power_of_two", when="call") for what in ("weight", "activation")}}))
+report(
+    "with scales",
+    logits(
+        {
+            torch.nn.Linear: {
+                what: dict(format=format, scale="power_of_two", when="call")
+                for what in ("weight", "activation")
+            }
+        }
+    ),
+)
 
 # %% [markdown]
 # ## What rounding would do, counted
 #
-# `observe` measures every layer's numbers against a format while the float model runs, without changing a bit of it: how many would underflow,
-# overflow, lose what share of their signal.
+# `observe` measures every layer's numbers against a format while the float model runs, without
+# changing a bit of it: how many would underflow, overflow, lose what share of their signal.
 
 # %%
 with torch_dtypes.observe(model, formats=format) as stats, torch.no_grad():
@@ -120,8 +143,9 @@ print(stats.worst())
 # %% [markdown]
 # ## The result
 #
-# After 15 epochs the harmonic series of 20,000 terms has 5.1 digits from its large end and 6.0 from its small one, the network's output 6.8 of
-# float32's 7.2, evenly spread: no layer stands out, and all four are responsible. In e3m2 (92.4 % in float32):
+# After 15 epochs the harmonic series of 20,000 terms has 5.1 digits from its large end and 6.0 from
+# its small one, the network's output 6.8 of float32's 7.2, evenly spread: no layer stands out, and
+# all four are responsible. In e3m2 (92.4 % in float32):
 #
 # | rounded | signal over error | accuracy |
 # |---|---|---|
@@ -134,11 +158,14 @@ print(stats.worst())
 # | all of them | 17.3 dB | 92.9 % |
 # | all of them, with scales | 22.7 dB | 92.2 % |
 #
-# (float32's sums, and so the trained weights, differ with the processor and the number of threads: yours may be up to a decibel off.)
+# (float32's sums, and so the trained weights, differ with the processor and the number of threads:
+# yours may be up to a decibel off.)
 #
-# The weights of the first layer lose most, and a scale gives back five decibels: they were too small for the format, not too many bits short. (Of 397
-# images one is 0.25 %: differences of half a percent in accuracy say nothing.)
+# The weights of the first layer lose most, and a scale gives back five decibels: they were too
+# small for the format, not too many bits short. (Of 397 images one is 0.25 %: differences of half a
+# percent in accuracy say nothing.)
 #
-# A run that is no longer finite says itself where: `torch_dtypes.explain_divergence(model, optimizer, forward)` names the first tensor, its
-# layer and pass,
-# the likely cause and what to try. More: [variability](../workbench.md#how-many-digits-hold-and-where-do-they-go).
+# A run that is no longer finite says itself where:
+# `torch_dtypes.explain_divergence(model, optimizer, forward)` names the first tensor, its layer and
+# pass, the likely cause and what to try. More:
+# [variability](../workbench.md#how-many-digits-hold-and-where-do-they-go).

@@ -1,4 +1,5 @@
-"""Forward-mode tangents of products and sums are added up by the accumulation policy, as gradients are."""
+"""Forward-mode tangents of products and sums are added up by the accumulation policy, as gradients
+are."""
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from torch_dtypes import accumulate
 
 POSIT = torch.posit16es2
 POLICIES = ("exact", "format", "chunked(3)", "float64")
-SUMS = torch.tensor([2.0**30, 2.0**-10, -(2.0**30), 1.0, -1.0, 2.0**-13])  # in float32 the small ones are lost
+# In float32 the small ones are lost.
+SUMS = torch.tensor([2.0**30, 2.0**-10, -(2.0**30), 1.0, -1.0, 2.0**-13])
 
 # Linear in each operand.
 PRODUCTS = {
@@ -29,10 +31,14 @@ PRODUCTS = {
 
 def numbers(shape, seed):
     """Sizes that cancel in order along the dimension of 6."""
-    where = [i for i, n in enumerate(shape) if n == 6][-1 if len(shape) != 3 or shape[1] != 6 else 0]
+    where = [i for i, n in enumerate(shape) if n == 6][
+        -1 if len(shape) != 3 or shape[1] != 6 else 0
+    ]
     signs = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(seed)) * 2 - 1
     first = signs.select(where, 0).unsqueeze(where)
-    return (SUMS.view([-1 if d == where else 1 for d in range(len(shape))]).expand(shape) * first).to(POSIT)
+    return (
+        SUMS.view([-1 if d == where else 1 for d in range(len(shape))]).expand(shape) * first
+    ).to(POSIT)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -48,7 +54,9 @@ def test_products(name, policy):
             both = torch.func.jvp(f, (ones, b), (a, b * 3))[1]
             assert torch.equal(both, f(a, b) + f(ones, b * 3))
         with forward_ad.dual_level():
-            assert torch.equal(forward_ad.unpack_dual(f(forward_ad.make_dual(ones, a), b)).tangent, f(a, b))
+            assert torch.equal(
+                forward_ad.unpack_dual(f(forward_ad.make_dual(ones, a), b)).tangent, f(a, b)
+            )
     with accumulate("float32"):
         lost = f(a, b)
     # The operands tell policies apart; but OpenBLAS adds a short dot product up in float64.
@@ -57,13 +65,25 @@ def test_products(name, policy):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_starts(policy):
-    a, b, start = numbers((3, 6), 1), torch.ones(6, 4, dtype=POSIT), torch.full((3, 4), 1.5, dtype=POSIT)
+    a, b, start = (
+        numbers((3, 6), 1),
+        torch.ones(6, 4, dtype=POSIT),
+        torch.full((3, 4), 1.5, dtype=POSIT),
+    )
     ones = torch.ones_like(a)
     with accumulate(policy):
-        assert torch.equal(torch.func.jvp(lambda x: torch.addmm(start, x, b), (ones,), (a,))[1], a @ b)
-        assert torch.equal(torch.func.jvp(lambda s: torch.addmm(s, a, b, beta=2), (start,), (start,))[1], start * 2)
-        assert torch.equal(torch.func.jvp(lambda x: start.clone().addmm_(x, b), (ones,), (a,))[1], a @ b)
-        assert torch.equal(torch.func.jvp(lambda x: F.linear(x, b.t(), start[0]), (ones,), (a,))[1], a @ b)
+        assert torch.equal(
+            torch.func.jvp(lambda x: torch.addmm(start, x, b), (ones,), (a,))[1], a @ b
+        )
+        assert torch.equal(
+            torch.func.jvp(lambda s: torch.addmm(s, a, b, beta=2), (start,), (start,))[1], start * 2
+        )
+        assert torch.equal(
+            torch.func.jvp(lambda x: start.clone().addmm_(x, b), (ones,), (a,))[1], a @ b
+        )
+        assert torch.equal(
+            torch.func.jvp(lambda x: F.linear(x, b.t(), start[0]), (ones,), (a,))[1], a @ b
+        )
 
 
 @pytest.mark.parametrize("policy", POLICIES[:3])  # stock's kernel for float64 has no tangents
@@ -71,7 +91,9 @@ def test_attention(policy):
     q = torch.ones(1, 2, 6, 3, dtype=POSIT)
     values = numbers((2, 6, 3), 1)[None]
     with accumulate(policy):
-        tangent = torch.func.jvp(lambda v: F.scaled_dot_product_attention(q, q, v), (q,), (values,))[1]
+        tangent = torch.func.jvp(
+            lambda v: F.scaled_dot_product_attention(q, q, v), (q,), (values,)
+        )[1]
         assert torch.equal(tangent, F.scaled_dot_product_attention(q, q, values))
 
 
@@ -84,14 +106,30 @@ def test_forward_over_reverse():
 
 def test_other_convolutions():
     """By time, batch and channel; and the operators beneath convolutions."""
-    x, w = torch.tensor([2.0**30, 2.0**-10, -(2.0**30)]).to(POSIT).view(1, 1, 3), torch.ones(1, 3, 1, dtype=POSIT)
+    x, w = (
+        torch.tensor([2.0**30, 2.0**-10, -(2.0**30)]).to(POSIT).view(1, 1, 3),
+        torch.ones(1, 3, 1, dtype=POSIT),
+    )
     with accumulate("exact"):
         assert torch.conv_tbc(x, w, torch.zeros(1, dtype=POSIT)).item() == 2.0**-10
         columns, kernel = x.permute(1, 2, 0), w.permute(2, 1, 0)
-        assert torch._convolution(columns, kernel, None, [1], [0], [1], False, [0], 1, False, False, False, False).item() == 2.0**-10
-        with pytest.raises(NotImplementedError, match=r"slow_conv2d.*no stock kernel obeys.*such as torch\.convolution"):
-            torch._C._nn.thnn_conv2d(columns[..., None], kernel[..., None], (1, 1), None, (1, 1), (0, 0))
+        assert (
+            torch._convolution(
+                columns, kernel, None, [1], [0], [1], False, [0], 1, False, False, False, False
+            ).item()
+            == 2.0**-10
+        )
+        with pytest.raises(
+            NotImplementedError,
+            match=r"slow_conv2d.*no stock kernel obeys.*such as torch\.convolution",
+        ):
+            torch._C._nn.thnn_conv2d(
+                columns[..., None], kernel[..., None], (1, 1), None, (1, 1), (0, 0)
+            )
     g = torch.Generator().manual_seed(0)
     x, w, b = ((torch.randn(s, generator=g)).to(POSIT) for s in ((7, 2, 3), (3, 3, 5), (5,)))
     with accumulate("format"):
-        assert torch.equal(torch.conv_tbc(x, w, b, 1), F.conv1d(x.permute(1, 2, 0), w.permute(2, 1, 0), b, padding=1).permute(2, 0, 1))
+        assert torch.equal(
+            torch.conv_tbc(x, w, b, 1),
+            F.conv1d(x.permute(1, 2, 0), w.permute(2, 1, 0), b, padding=1).permute(2, 0, 1),
+        )

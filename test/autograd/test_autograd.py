@@ -1,4 +1,5 @@
-"""Autograd: gradients carry the dtype of what they belong to, through casts, views, copies, hooks and the functions of torch.nn."""
+"""Autograd: gradients carry the dtype of what they belong to, through casts, views, copies, hooks
+and the functions of torch.nn."""
 
 import weakref
 
@@ -78,7 +79,9 @@ def test_double_backward(dtype):
     (second,) = torch.autograd.grad(first.sum(), x)
     expect_tensor(second, dtype)
     assert second.tolist() == torch.tensor([6.0, -12.0, 3.0, 18.0], dtype=dtype).tolist()
-    (first,) = torch.autograd.grad(x.to(torch.float32).square().to(dtype).sum(), x, create_graph=True)
+    (first,) = torch.autograd.grad(
+        x.to(torch.float32).square().to(dtype).sum(), x, create_graph=True
+    )
     first.sum().backward()
     expect_grad(x, [2.0] * 4)
 
@@ -111,7 +114,11 @@ def test_the_gradient_of_a_cast_is_rounded_to_the_source():
 @every_dtype
 def test_mixed_arithmetic_gives_each_leaf_a_gradient_of_its_dtype(dtype):
     stock = torch.ones(4)
-    for operator in (lambda x: x.sum(dtype=torch.float32), lambda x: x.cumsum(0, dtype=torch.float64), lambda x: F.mse_loss(x, stock)):
+    for operator in (
+        lambda x: x.sum(dtype=torch.float32),
+        lambda x: x.cumsum(0, dtype=torch.float64),
+        lambda x: F.mse_loss(x, stock),
+    ):
         x = leaf(dtype)
         operator(x).sum().backward()
         expect_grad(x)
@@ -128,7 +135,11 @@ def test_mixed_arithmetic_gives_each_leaf_a_gradient_of_its_dtype(dtype):
 
 
 def test_the_gradient_of_a_stock_leaf_is_not_rounded_to_the_other_operand_s_format():
-    w, x, cotangent = torch.tensor([1.0, 2.0], requires_grad=True), torch.ones(2, dtype=torch.posit8es0), torch.tensor([1.234567, 0.001])
+    w, x, cotangent = (
+        torch.tensor([1.0, 2.0], requires_grad=True),
+        torch.ones(2, dtype=torch.posit8es0),
+        torch.tensor([1.234567, 0.001]),
+    )
     (w * x).backward(cotangent)
     assert torch.equal(w.grad, cotangent)
 
@@ -150,14 +161,21 @@ def test_operators_called_by_hand_sum_in_the_dtype_that_they_are_asked_for(asked
 
 def test_an_in_place_operator_does_not_grow_what_it_writes_to():
     x = leaf(torch.posit16es2)
-    with pytest.raises(RuntimeError, match=r"le_: expected operands that broadcast to the sizes \[4\] .* but got \[2, 4\]"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"le_: expected operands that broadcast to the sizes \[4\] .* but got \[2, 4\]",
+    ):
         x.clone().le_(torch.ones(2, 4, dtype=torch.posit16es2))
 
 
 @every_dtype
 def test_a_given_gradient_of_another_dtype_is_cast(dtype):
     for operator in (lambda x: x, lambda x: x.clone(), lambda x: x * 1, lambda x: x.view(2, 2)):
-        for given in (torch.ones(4), torch.ones(4, dtype=torch.float64), torch.ones(4, dtype=CONTAINER[dtype.itemsize])):
+        for given in (
+            torch.ones(4),
+            torch.ones(4, dtype=torch.float64),
+            torch.ones(4, dtype=CONTAINER[dtype.itemsize]),
+        ):
             x = leaf(dtype)
             y = operator(x)
             y.backward(given.view(y.shape))
@@ -172,7 +190,12 @@ def test_padded_sequences_and_complex_exponents_give_gradients_of_the_dtype(dtyp
     nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 1], device="cpu")).data.sum().backward()
     expect_grad(x)
     assert x.grad.flatten().tolist() == [1.0, 1.0, 1.0, 0.0, 1.0, 0.0]
-    for operator in (lambda x: x**1j, lambda x: 1j**x, lambda x: torch._foreach_mul([x], 1j)[0], lambda x: torch.ops.aten.mul.Scalar(x, 1j)):
+    for operator in (
+        lambda x: x**1j,
+        lambda x: 1j**x,
+        lambda x: torch._foreach_mul([x], 1j)[0],
+        lambda x: torch.ops.aten.mul.Scalar(x, 1j),
+    ):
         x = leaf(dtype, (1.0, 2.0))
         operator(x).imag.sum().backward()
         expect_grad(x)
@@ -200,7 +223,10 @@ def test_in_place_on_non_leaves_and_their_views(dtype):
 @every_dtype
 def test_in_place_errors_are_stock_ones(dtype):
     x = leaf(dtype)
-    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
+    with pytest.raises(
+        RuntimeError,
+        match="a leaf Variable that requires grad is being used in an in-place operation",
+    ):
         x.add_(1)
     with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
         x[0].mul_(2)

@@ -1,4 +1,5 @@
-"""Every public way from a stock dtype to ours, back, and to another format: the graph and the gradient are what bfloat16's are."""
+"""Every public way from a stock dtype to ours, back, and to another format: the graph and the
+gradient are what bfloat16's are."""
 
 import warnings
 
@@ -9,7 +10,10 @@ from torch.func import functionalize, grad, jacfwd, jacrev, jvp, vmap
 
 import torch_dtypes
 
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # jvp's, in stock code
+# jvp's, in stock code
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
+)
 
 aten = torch.ops.aten
 VALUES = [1.5, -2.0, 0.75]  # exact, and so is twice as much, in every dtype here
@@ -31,7 +35,8 @@ def stacked_into(t, d):
 
 
 def unwarned(make):
-    with warnings.catch_warnings():  # asarray: requires_grad is not given; tensor, new_tensor: to copy is to detach
+    # Asarray: requires_grad is not given; tensor, new_tensor: to copy is to detach.
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return make()
 
@@ -100,7 +105,12 @@ def recorded(y, leaf):
     if not y.requires_grad:
         return y.dtype, y.tolist(), None
     y.sum().backward()
-    return y.dtype, y.detach().tolist(), y.grad_fn is not None, leaf.grad if leaf.grad is None else seen(leaf.grad)
+    return (
+        y.dtype,
+        y.detach().tolist(),
+        y.grad_fn is not None,
+        leaf.grad if leaf.grad is None else seen(leaf.grad),
+    )
 
 
 def plain(f, dtype):
@@ -143,8 +153,15 @@ MODES = {
     "jacfwd": lambda f, d: jacfwd(f)(one(d)).tolist(),
 }
 
-P, Q, E, B, W = torch.posit16es2, torch.posit32es2, torch.e5m5, torch.q43, torch_dtypes.dtype("e11m30")
-# (from, to), and the stock pair whose behaviour is wanted: as wide, and as near to the container or as far from it.
+P, Q, E, B, W = (
+    torch.posit16es2,
+    torch.posit32es2,
+    torch.e5m5,
+    torch.q43,
+    torch_dtypes.dtype("e11m30"),
+)
+# (from, to), and the stock pair whose behaviour is wanted: as wide, and as near to the container or
+# as far from it.
 PAIRS = {
     "into": ((torch.float32, P), (torch.float32, torch.bfloat16)),
     "into, from the container": ((torch.bfloat16, P), (torch.float16, torch.bfloat16)),
@@ -187,7 +204,11 @@ def test_every_way_keeps_the_graph_that_bfloat16_keeps(way, pair):
 @pytest.mark.parametrize("mode", MODES)
 def test_the_comparison_sees_a_lost_graph(mode):
     ours, stock = PAIRS["into"]
-    assert outcome(mode, lambda t, d: t.detach().to(d), ours) != outcome(mode, WAYS["to"], stock) != "raises"
+    assert (
+        outcome(mode, lambda t, d: t.detach().to(d), ours)
+        != outcome(mode, WAYS["to"], stock)
+        != "raises"
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, P])
@@ -196,9 +217,9 @@ def test_functionalize_converts_to_what_is_asked_for(start, dtype):
     x = one(start)
     for way in ("to", "type", "type_as", "to of another tensor", "aten.to.dtype", "cumsum"):
         assert functionalize(lambda a, way=way: WAYS[way](a, dtype))(x).dtype is dtype
-        assert grad(lambda a, way=way: functionalize(lambda b: WAYS[way](b, dtype))(a).sum())(x).tolist() == (
-            [3.0, 2.0, 1.0] if way == "cumsum" else [1.0] * 3
-        )
+        assert grad(lambda a, way=way: functionalize(lambda b: WAYS[way](b, dtype))(a).sum())(
+            x
+        ).tolist() == ([3.0, 2.0, 1.0] if way == "cumsum" else [1.0] * 3)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, P])
@@ -212,7 +233,9 @@ def test_a_layer_that_computes_in_float32_and_comes_back_trains(dtype):
 
         def forward(self, x):
             wide = x.float()
-            return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).type_as(x)
+            return self.weight * (
+                wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
+            ).type_as(x)
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), Norm(), nn.Linear(4, 4), Norm()).to(dtype)

@@ -1,4 +1,5 @@
-"""Activation checkpointing under rounding() and accumulate(): the second pass repeats the first one's results."""
+"""Activation checkpointing under rounding() and accumulate(): the second pass repeats the first
+one's results."""
 
 import contextlib
 import functools
@@ -7,7 +8,12 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed._composable import checkpoint as composable_checkpoint
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts, set_checkpoint_early_stop
+from torch.utils.checkpoint import (
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+    set_checkpoint_early_stop,
+)
 
 from torch_dtypes import accumulate, accumulation_of, rounding
 
@@ -22,10 +28,16 @@ SELECTIVE = functools.partial(create_selective_checkpoint_contexts, [torch.ops.a
 WAYS = {
     "non-reentrant": lambda f, x: checkpoint(f, x, use_reentrant=False),
     "reentrant": lambda f, x: checkpoint(f, x, use_reentrant=True),
-    "keyword": lambda f, x: checkpoint(lambda x, scale: f(x) * scale, x, use_reentrant=False, scale=1),
+    "keyword": lambda f, x: checkpoint(
+        lambda x, scale: f(x) * scale, x, use_reentrant=False, scale=1
+    ),
     "selective": lambda f, x: checkpoint(f, x, use_reentrant=False, context_fn=SELECTIVE),
-    "nested": lambda f, x: checkpoint(lambda x: checkpoint(f, x, use_reentrant=False), x, use_reentrant=False),
-    "nested reentrant": lambda f, x: checkpoint(lambda x: checkpoint(f, x, use_reentrant=True), x, use_reentrant=True),
+    "nested": lambda f, x: checkpoint(
+        lambda x: checkpoint(f, x, use_reentrant=False), x, use_reentrant=False
+    ),
+    "nested reentrant": lambda f, x: checkpoint(
+        lambda x: checkpoint(f, x, use_reentrant=True), x, use_reentrant=True
+    ),
     "sequential": lambda f, x: checkpoint_sequential(f, 2, x, use_reentrant=False),
     "sequential reentrant": lambda f, x: checkpoint_sequential(f, 2, x, use_reentrant=True),
     "composable": lambda f, x: composable_checkpoint(f)(x),
@@ -44,14 +56,26 @@ def nest(*blocks):
 
 def network(seen):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(20, 20), nn.Tanh(), nn.Linear(20, 20), nn.Tanh(), nn.Dropout(0.5), nn.Linear(20, 1)).to(DTYPE)
+    model = nn.Sequential(
+        nn.Linear(20, 20),
+        nn.Tanh(),
+        nn.Linear(20, 20),
+        nn.Tanh(),
+        nn.Dropout(0.5),
+        nn.Linear(20, 1),
+    ).to(DTYPE)
     for i, module in enumerate(model):
-        module.register_forward_hook(lambda module, given, result, i=i: seen.setdefault(i, []).append(result.detach().clone()))
+        module.register_forward_hook(
+            lambda module, given, result, i=i: seen.setdefault(i, []).append(
+                result.detach().clone()
+            )
+        )
     return model
 
 
 def run(way, forward, backward):
-    """(activations by layer, gradients): the forward pass in one block, the backward pass in the other."""
+    """(activations by layer, gradients): the forward pass in one block, the backward pass in the
+    other."""
     seen = {}
     model = network(seen)
     x = (torch.arange(80).view(4, 20) % 13 / 8).to(DTYPE).requires_grad_()
@@ -78,7 +102,9 @@ def test_the_second_pass_repeats_the_first(block, way):
 
 
 @each_way
-@pytest.mark.parametrize("block", [BLOCKS["rounding"], BLOCKS["accumulate"]], ids=["rounding", "accumulate"])
+@pytest.mark.parametrize(
+    "block", [BLOCKS["rounding"], BLOCKS["accumulate"]], ids=["rounding", "accumulate"]
+)
 def test_the_backward_pass_keeps_its_own_block(block, way):
     """A block around backward() holds for the gradients, and not for what is computed again."""
     seen, gradients = run(way, contextlib.nullcontext, block)
@@ -132,8 +158,13 @@ def test_an_exception_of_the_recomputation_leaves_no_override_behind():
 def test_stock_functions_keep_their_names():
     from torch.utils import checkpoint as module
 
-    assert module.checkpoint.__module__ == "torch.utils.checkpoint" and module.checkpoint is checkpoint
-    assert module._checkpoint_without_reentrant_generator.__name__ == "_checkpoint_without_reentrant_generator"
+    assert (
+        module.checkpoint.__module__ == "torch.utils.checkpoint" and module.checkpoint is checkpoint
+    )
+    assert (
+        module._checkpoint_without_reentrant_generator.__name__
+        == "_checkpoint_without_reentrant_generator"
+    )
     x = torch.randn(5, requires_grad=True)
     for reentrant in (False, True):
         (gradient,) = torch.autograd.grad(x.sin().sum(), x)
@@ -146,10 +177,17 @@ def test_stock_functions_keep_their_names():
 @pytest.mark.parametrize("policy", ["exact", "format"])
 @pytest.mark.parametrize("layer", ["function", "encoder layer"])
 def test_attention_under_a_policy(layer, policy, reentrant):
-    """A checkpoint computes again in a block without autocast, where attention's cast to float32 was taken for autocast's own."""
+    """A checkpoint computes again in a block without autocast, where attention's cast to float32
+    was taken for autocast's own."""
     torch.manual_seed(0)
-    module = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).to(torch.e5m5)
-    f = module if layer == "encoder layer" else lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x)
+    module = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).to(
+        torch.e5m5
+    )
+    f = (
+        module
+        if layer == "encoder layer"
+        else lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x)
+    )
     q = torch.randn(2, 7, 8).to(torch.e5m5)
 
     def gradient(f):

@@ -1,4 +1,5 @@
-"""Operators that are written anew for our dtypes keep their meaning within torch.func: its results are those of the eager call, bit for bit."""
+"""Operators that are written anew for our dtypes keep their meaning within torch.func: its results
+are those of the eager call, bit for bit."""
 
 import pytest
 import torch
@@ -27,7 +28,9 @@ CASES = {
     "where, a number second": lambda x: torch.where(x > 0, x, 0.5),
     "dropout of all": lambda x: F.dropout(x, 1.0),
     "alpha_dropout of all": lambda x: F.alpha_dropout(x, 1.0, training=True),
-    "batch_norm of none": lambda x: F.batch_norm(x.reshape(1, 4)[:0], None, None, x[:4], x[:4], training=True),
+    "batch_norm of none": lambda x: F.batch_norm(
+        x.reshape(1, 4)[:0], None, None, x[:4], x[:4], training=True
+    ),
     "sparse.mm": lambda x: torch.sparse.mm(x.reshape(2, 2), x.reshape(2, 2)),
     "max": lambda x: x.max(0).values,
     "sort": lambda x: x.sort().values,
@@ -43,7 +46,13 @@ CASES = {
 
 
 def codes(t):
-    return (t.dtype, t.shape, torch_dtypes.codes(t).tolist() if torch_dtypes.formats.is_format_dtype(t.dtype) else t.tolist())
+    return (
+        t.dtype,
+        t.shape,
+        torch_dtypes.codes(t).tolist()
+        if torch_dtypes.formats.is_format_dtype(t.dtype)
+        else t.tolist(),
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -51,7 +60,8 @@ def codes(t):
 def test_grad_sees_the_eager_result(name, dtype):
     def f(x):
         y = CASES[name](x)
-        return y.double().sum() + 0 * x.double().sum(), y  # of which the first depends on x, whatever y does
+        # Of which the first depends on x, whatever y does.
+        return y.double().sum() + 0 * x.double().sum(), y
 
     x = torch.tensor([0.5, -1.25, 2.0, 0.75]).to(dtype)
     with torch.no_grad():

@@ -1,4 +1,5 @@
-"""Gradients that C++ code returns in another dtype than its operand's: one rounding, to the operand's dtype, as between stock dtypes."""
+"""Gradients that C++ code returns in another dtype than its operand's: one rounding, to the
+operand's dtype, as between stock dtypes."""
 
 import pytest
 import torch
@@ -25,7 +26,10 @@ def test_a_leaf_rounds_once_to_its_own_dtype(dtype):
         assert torch.equal(x.grad, FINE.to(stock).to(dtype) * 2) and x.grad.dtype is dtype
         stock_leaf = leaf([1.0, 2.0, 3.0], stock)
         accumulator(stock_leaf)(FINE.to(dtype))
-        assert torch.equal(stock_leaf.grad, FINE.to(dtype).to(stock)) and stock_leaf.grad.dtype is stock
+        assert (
+            torch.equal(stock_leaf.grad, FINE.to(dtype).to(stock))
+            and stock_leaf.grad.dtype is stock
+        )
 
 
 @each_dtype
@@ -74,7 +78,9 @@ TORCH_LIBRARY_IMPL(foreign_gradients, Autograd, m) { m.impl("scales", scales); }
 
 @pytest.mark.slow  # a C++ compiler runs
 def test_the_backward_of_a_cpp_function(tmp_path):
-    cpp_extension.load_inline("foreign_gradients", SOURCE, build_directory=tmp_path, is_python_module=False)
+    cpp_extension.load_inline(
+        "foreign_gradients", SOURCE, build_directory=tmp_path, is_python_module=False
+    )
     scales = torch.ops.foreign_gradients.scales
     fine = 1 + 2.0**-20
     for dtype in (torch.posit16es2, torch.q43, torch.posit32es2):
@@ -93,15 +99,19 @@ def test_the_backward_of_a_cpp_function(tmp_path):
         square = (scales(middle) * scales(middle)).sum()
         with torch.no_grad():
             assert torch.autograd.grad(square, middle, create_graph=True)[0].requires_grad
-        edge = torch.autograd.graph.get_gradient_edge(x)  # beside one, tensors have their own dtypes
+        # Beside one, tensors have their own dtypes.
+        edge = torch.autograd.graph.get_gradient_edge(x)
         assert torch.autograd.grad(scales(x).sum(), [x, edge])[0].dtype is dtype
         graph, x.grad = scales(x), None
         x.grad_dtype = dtype
         graph.sum().backward()
         assert torch.equal(x.grad, expected)
         x.grad = None
-        scales(x * x).sum().backward()  # in the middle of a graph it goes on as it is: the product has it whole
-        assert torch.equal(x.grad, (torch.tensor([2.0, 4.0, 6.0], dtype=torch.float64) * fine).to(dtype))
+        # In the middle of a graph it goes on as it is: the product has it whole.
+        scales(x * x).sum().backward()
+        assert torch.equal(
+            x.grad, (torch.tensor([2.0, 4.0, 6.0], dtype=torch.float64) * fine).to(dtype)
+        )
     layers = [
         (nn.Linear(3, 3), (2, 3)),
         (nn.Conv2d(1, 2, 3), (1, 1, 5, 5)),

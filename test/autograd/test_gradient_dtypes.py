@@ -1,4 +1,5 @@
-"""Gradients beside stock tensors of the container's dtype, which the engine cannot tell from ours: each arrives in its own tensor's dtype."""
+"""Gradients beside stock tensors of the container's dtype, which the engine cannot tell from ours:
+each arrives in its own tensor's dtype."""
 
 import pytest
 import torch
@@ -33,23 +34,45 @@ def expect_alike(dtype, pairs):
         torch.testing.assert_close(a, b, rtol=error, atol=error)
 
 
-# Operators whose result is ours: of one of ours and a stock tensor without dimensions, and in place.
+# Operators whose result is ours: of one of ours and a stock tensor without dimensions, and in
+# place.
 MIXED = {
-    "mul": lambda x, s: x * s[0], "rmul": lambda x, s: s[1] * x, "add": lambda x, s: x + s[0], "sub": lambda x, s: torch.sub(s[0], x, alpha=2),
-    "div": lambda x, s: x / s[1], "pow": lambda x, s: x.abs() ** s[0], "pow of a number": lambda x, s: s[0] ** x,
-    "where": lambda x, s: torch.where(x > 0, x, s[0]), "lerp": lambda x, s: x.lerp(x.flip(0), s[0]), "atan2": lambda x, s: torch.atan2(x, s[0]),
-    "maximum": lambda x, s: torch.maximum(x, s[0]), "masked_fill": lambda x, s: x.masked_fill(x > 0, s[0]),
+    "mul": lambda x, s: x * s[0],
+    "rmul": lambda x, s: s[1] * x,
+    "add": lambda x, s: x + s[0],
+    "sub": lambda x, s: torch.sub(s[0], x, alpha=2),
+    "div": lambda x, s: x / s[1],
+    "pow": lambda x, s: x.abs() ** s[0],
+    "pow of a number": lambda x, s: s[0] ** x,
+    "where": lambda x, s: torch.where(x > 0, x, s[0]),
+    "lerp": lambda x, s: x.lerp(x.flip(0), s[0]),
+    "atan2": lambda x, s: torch.atan2(x, s[0]),
+    "maximum": lambda x, s: torch.maximum(x, s[0]),
+    "masked_fill": lambda x, s: x.masked_fill(x > 0, s[0]),
     "addcmul": lambda x, s: x.addcmul(x, s[0]),
-    "hypot": lambda x, s: torch.hypot(x, s[0]), "clamp": lambda x, s: x.clamp(min=s[0]), "fmod": lambda x, s: x.fmod(s[1]),
-    "add_": lambda x, s: x.clone().add_(s), "sub_": lambda x, s: x.clone().sub_(s, alpha=0.5), "mul_": lambda x, s: x.clone().mul_(s),
-    "div_": lambda x, s: x.clone().div_(s), "pow_": lambda x, s: x.abs().pow_(s), "fill_": lambda x, s: x.clone().fill_(s[0]),
-    "addcmul_": lambda x, s: x.clone().addcmul_(s, x), "addcdiv_": lambda x, s: x.clone().addcdiv_(x, s),
+    "hypot": lambda x, s: torch.hypot(x, s[0]),
+    "clamp": lambda x, s: x.clamp(min=s[0]),
+    "fmod": lambda x, s: x.fmod(s[1]),
+    "add_": lambda x, s: x.clone().add_(s),
+    "sub_": lambda x, s: x.clone().sub_(s, alpha=0.5),
+    "mul_": lambda x, s: x.clone().mul_(s),
+    "div_": lambda x, s: x.clone().div_(s),
+    "pow_": lambda x, s: x.abs().pow_(s),
+    "fill_": lambda x, s: x.clone().fill_(s[0]),
+    "addcmul_": lambda x, s: x.clone().addcmul_(s, x),
+    "addcdiv_": lambda x, s: x.clone().addcdiv_(x, s),
     "lerp_": lambda x, s: x.clone().lerp_(x.flip(0), s[0]),
-    "clamp_": lambda x, s: x.clone().clamp_(min=s), "copy_": lambda x, s: x.clone().copy_(s), "mul_ of a view": lambda x, s: view(x, s),
-    "index_copy_": lambda x, s: x.clone().index_copy_(0, torch.tensor([2, 0]), s[:2].to(x.dtype)), "setitem": lambda x, s: put(x, s),
-    "masked_scatter_": lambda x, s: x.clone().masked_scatter_(x > 0, s.to(x.dtype)), "foreach": lambda x, s: torch._foreach_mul([x], s[0])[0],
-    "foreach_": lambda x, s: foreach(x, s), "atan2_": lambda x, s: x.clone().atan2_(s), "copysign_": lambda x, s: x.clone().copysign_(s),
-}  # fmt: skip
+    "clamp_": lambda x, s: x.clone().clamp_(min=s),
+    "copy_": lambda x, s: x.clone().copy_(s),
+    "mul_ of a view": lambda x, s: view(x, s),
+    "index_copy_": lambda x, s: x.clone().index_copy_(0, torch.tensor([2, 0]), s[:2].to(x.dtype)),
+    "setitem": lambda x, s: put(x, s),
+    "masked_scatter_": lambda x, s: x.clone().masked_scatter_(x > 0, s.to(x.dtype)),
+    "foreach": lambda x, s: torch._foreach_mul([x], s[0])[0],
+    "foreach_": lambda x, s: foreach(x, s),
+    "atan2_": lambda x, s: x.clone().atan2_(s),
+    "copysign_": lambda x, s: x.clone().copysign_(s),
+}
 
 
 def view(x, s):
@@ -75,7 +98,8 @@ def foreach(x, s):
 def test_operators_of_ours_and_a_tensor_of_the_container_s_dtype(name, dtype):
     found = []
     for stock in stock_dtypes(dtype):
-        # Views of float8 tensors have gradients that stock cannot add up, so each element is a cast's.
+        # Views of float8 tensors have gradients that stock cannot add up, so each element is a
+        # cast's.
         x, s = leaf(X, dtype), leaf(S, stock)
         wide = s if stock is not torch.float8_e5m2fnuz else [leaf(v, stock) for v in S]
         if isinstance(wide, list) and name not in ("mul", "rmul", "add", "sub", "div"):
@@ -87,7 +111,9 @@ def test_operators_of_ours_and_a_tensor_of_the_container_s_dtype(name, dtype):
             expect_own(x)
         leaves = [v for v in wide if v.grad is not None] if isinstance(wide, list) else [s]
         expect_own(*leaves)
-        found.append([t.detach().double() for t in (y, x.grad, *(v.grad for v in leaves)) if t is not None])
+        found.append(
+            [t.detach().double() for t in (y, x.grad, *(v.grad for v in leaves)) if t is not None]
+        )
     # In place, what stands beside a stock tensor with dimensions is computed in that one's dtype.
     pairs = zip(found[0], found[1][: len(found[0])], strict=True)
     expect_alike(dtype, ((a, b) if a.shape == b.shape else (a.sum(), b.sum()) for a, b in pairs))
@@ -142,9 +168,13 @@ def test_a_gradient_is_of_the_dtype_that_grad_dtype_asks_for():
     x.grad_dtype = torch.float32
     x.grad = torch.ones(3)
     assert x.grad.dtype is torch.float32
-    with pytest.raises(RuntimeError, match=r"grad_dtype asks for, torch\.float32, but got torch\.float64"):
+    with pytest.raises(
+        RuntimeError, match=r"grad_dtype asks for, torch\.float32, but got torch\.float64"
+    ):
         x.grad = torch.ones(3).double()
-    with pytest.raises(RuntimeError, match=r"grad_dtype asks for, torch\.float32, but got torch\.q52"):
+    with pytest.raises(
+        RuntimeError, match=r"grad_dtype asks for, torch\.float32, but got torch\.q52"
+    ):
         x.grad = torch.ones(3).to(torch.q52)
     x.grad_dtype = None  # any
     for dtype in (torch.float64, torch.q52):
@@ -180,25 +210,40 @@ def test_grad_dtype_names_our_dtype(dtype):
     with torch.device("cpu"):  # a mode, which is asked first and hears of the dtype
         x.grad_dtype = dtype
         assert x.grad_dtype is dtype
-        with pytest.raises(TypeError, match=f"grad_dtype: expected {dtype}, .* but got {container}"):
+        with pytest.raises(
+            TypeError, match=f"grad_dtype: expected {dtype}, .* but got {container}"
+        ):
             x.grad_dtype = container
 
 
 # The other way round: what is ours meets a stock tensor that decides, or is written to.
 STOCK_RESULTS = {
-    "mul": lambda x, s: x * s, "where": lambda x, s: torch.where(s > 0, x, s), "cat": lambda x, s: torch.cat([x, s])[1:4],
+    "mul": lambda x, s: x * s,
+    "where": lambda x, s: torch.where(s > 0, x, s),
+    "cat": lambda x, s: torch.cat([x, s])[1:4],
     "pow": lambda x, s: x.abs() ** s,
-    "stack": lambda x, s: torch.stack([x, s])[0], "mul_": lambda x, s: s.clone().mul_(x), "add_": lambda x, s: s.clone().add_(x, alpha=2),
-    "clamp_": lambda x, s: s.clone().clamp_(min=x), "copy_": lambda x, s: s.clone().copy_(x), "setitem": lambda x, s: put(s, x),
-    "fill_": lambda x, s: s.clone().fill_(x[0]), "div_ of a view": lambda x, s: view(s, x), "addcmul_": lambda x, s: s.clone().addcmul_(x, s),
-    "lerp": lambda x, s: s.lerp(s.flip(0), x[0]), "pow_": lambda x, s: s.abs().pow_(x), "foreach_": lambda x, s: foreach(s, x),
-    "masked_fill": lambda x, s: s.masked_fill(s > 0, x[0]), "slice_scatter": lambda x, s: s.slice_scatter(x[1:], 0, 1),
+    "stack": lambda x, s: torch.stack([x, s])[0],
+    "mul_": lambda x, s: s.clone().mul_(x),
+    "add_": lambda x, s: s.clone().add_(x, alpha=2),
+    "clamp_": lambda x, s: s.clone().clamp_(min=x),
+    "copy_": lambda x, s: s.clone().copy_(x),
+    "setitem": lambda x, s: put(s, x),
+    "fill_": lambda x, s: s.clone().fill_(x[0]),
+    "div_ of a view": lambda x, s: view(s, x),
+    "addcmul_": lambda x, s: s.clone().addcmul_(x, s),
+    "lerp": lambda x, s: s.lerp(s.flip(0), x[0]),
+    "pow_": lambda x, s: s.abs().pow_(x),
+    "foreach_": lambda x, s: foreach(s, x),
+    "masked_fill": lambda x, s: s.masked_fill(s > 0, x[0]),
+    "slice_scatter": lambda x, s: s.slice_scatter(x[1:], 0, 1),
     "bounds": lambda x, s: torch.clamp(s, x, x + 1),
-}  # fmt: skip
-PROMOTED = ("mul", "where", "cat", "pow", "stack", "bounds")  # the others write into the stock tensor
+}
+# The others write into the stock tensor.
+PROMOTED = ("mul", "where", "cat", "pow", "stack", "bounds")
 
 
-@parametrize_dtypes("posit16es2 posit32es2 tf32 e11m30")  # stock computes nothing in its float8 types
+# Stock computes nothing in its float8 types.
+@parametrize_dtypes("posit16es2 posit32es2 tf32 e11m30")
 @pytest.mark.parametrize("name", STOCK_RESULTS)
 def test_operators_whose_result_is_of_the_container_s_dtype(name, dtype):
     found = []
@@ -231,7 +276,8 @@ def test_gradients_of_gradients(dtype):
         assert second.tolist() == expected
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")  # the first tangent of a process
+# The first tangent of a process.
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
 @each_dtype
 def test_a_tangent_has_its_tensor_s_dtype(dtype):
     container = CONTAINER[dtype.itemsize]
@@ -239,7 +285,9 @@ def test_a_tangent_has_its_tensor_s_dtype(dtype):
         with forward_ad.dual_level():
             dual = forward_ad.make_dual(torch.tensor(X).to(own), torch.ones(3).to(other))
             assert forward_ad.unpack_dual(dual).tangent.dtype is own
-        result, tangent = torch.func.jvp(lambda t: t.clone(), (torch.tensor(X).to(own),), (torch.ones(3).to(other),))
+        result, tangent = torch.func.jvp(
+            lambda t: t.clone(), (torch.tensor(X).to(own),), (torch.ones(3).to(other),)
+        )
         assert result.dtype is tangent.dtype is own
 
 
@@ -255,7 +303,9 @@ def test_where_with_a_complex_number_has_a_real_gradient(dtype, number_first):
         x = leaf(X, own)
         y = selected(x)
         assert y.is_complex() and not y.isnan().any()
-        torch.view_as_real(y).mul(torch.tensor([2.0, 3.0], dtype=y.dtype.to_real())).sum().backward()
+        torch.view_as_real(y).mul(
+            torch.tensor([2.0, 3.0], dtype=y.dtype.to_real())
+        ).sum().backward()
         expect_own(x)
         grads.append(x.grad.double())
     assert torch.equal(*grads)
@@ -283,21 +333,31 @@ def test_a_cast_to_complex_numbers_takes_the_real_part_without_a_warning(dtype, 
 
 @each_dtype
 def test_second_derivatives_of_group_norm(dtype):
-    """From 2.14 on the stock formula makes zeros for what a result has no gradient of; before, none."""
-    x, w, b, direction = (torch.randn(*size).to(dtype).requires_grad_() for size in ((2, 4, 3), (4,), (4,), (2, 4, 3)))
+    """From 2.14 on the stock formula makes zeros for what a result has no gradient of; before,
+    none."""
+    x, w, b, direction = (
+        torch.randn(*size).to(dtype).requires_grad_() for size in ((2, 4, 3), (4,), (4,), (2, 4, 3))
+    )
 
     def first(x, w, b):
-        return torch.autograd.grad(torch.nn.functional.group_norm(x, 2, w, b), (x, w, b), direction, create_graph=True)
+        return torch.autograd.grad(
+            torch.nn.functional.group_norm(x, 2, w, b), (x, w, b), direction, create_graph=True
+        )
 
     for gradient in first(x, w, b)[:2]:
-        seconds = torch.autograd.grad(gradient.sum(), (x, w, b), retain_graph=True, allow_unused=True)
+        seconds = torch.autograd.grad(
+            gradient.sum(), (x, w, b), retain_graph=True, allow_unused=True
+        )
         assert seconds[0] is not None
         assert {second.dtype for second in seconds if second is not None} == {dtype}
         for second in seconds[2:]:  # the gradients hold no bias
             assert second is None or not second.any()
 
     def twice(x, w, b):
-        inner = torch.func.grad(lambda x, w, b: (torch.nn.functional.group_norm(x, 2, w, b) ** 3).sum(), argnums=(0, 1, 2))
+        inner = torch.func.grad(
+            lambda x, w, b: (torch.nn.functional.group_norm(x, 2, w, b) ** 3).sum(),
+            argnums=(0, 1, 2),
+        )
         return sum((gradient * gradient).sum() for gradient in inner(x, w, b))
 
     seconds = torch.func.grad(twice, argnums=(0, 1, 2))(*(t.detach() for t in (x, w, b)))

@@ -1,4 +1,5 @@
-"""Gradients that stock computes in one kernel, though it has them as several operators too: rounded once, as of bfloat16."""
+"""Gradients that stock computes in one kernel, though it has them as several operators too: rounded
+once, as of bfloat16."""
 
 import pytest
 import torch
@@ -17,7 +18,8 @@ def test_activations(name, dtype):
     exact = x.detach().double().requires_grad_()
     getattr(F, name)(exact).sum().backward()
     expected = exact.grad.to(dtype)
-    # The kernel computes in float32, which may lie on the other side of a midpoint; every step was rounded, and a third of them wrong.
+    # The kernel computes in float32, which may lie on the other side of a midpoint; every step was
+    # rounded, and a third of them wrong.
     assert (x.grad != expected).float().mean() < 0.005
 
 
@@ -39,7 +41,12 @@ def test_weight_norm(dtype, dim):
     dtype = torch_dtypes.dtype(dtype)
     generator = torch.Generator().manual_seed(1)
     v = torch.randn(24, 17, generator=generator).to(dtype).requires_grad_()
-    g = torch.rand((24, 1) if dim == 0 else (1, 17), generator=generator).add(0.5).to(dtype).requires_grad_()
+    g = (
+        torch.rand((24, 1) if dim == 0 else (1, 17), generator=generator)
+        .add(0.5)
+        .to(dtype)
+        .requires_grad_()
+    )
     weight = torch._weight_norm(v, g, dim)
     error = torch.randn(weight.shape, generator=generator).to(dtype)
     found = torch.autograd.grad(weight, (v, g), error)
@@ -48,17 +55,23 @@ def test_weight_norm(dtype, dim):
     assert weight.dtype is dtype
     assert all(a.dtype is dtype for a in found)
     # Norms that are rounded to the format on the way had a third of q43's wrong.
-    assert all((a != b.to(dtype)).float().mean() < 0.005 for a, b in zip(found, expected, strict=True))
+    assert all(
+        (a != b.to(dtype)).float().mean() < 0.005 for a, b in zip(found, expected, strict=True)
+    )
 
 
 NORMS = {
-    "layer": lambda: nn.LayerNorm(32), "batch": lambda: nn.BatchNorm1d(32), "group": lambda: nn.GroupNorm(4, 32),
-    "instance": lambda: nn.Sequential(nn.Unflatten(1, (4, 8)), nn.InstanceNorm1d(4, affine=True)), "rms": lambda: nn.RMSNorm(32),
-}  # fmt: skip
+    "layer": lambda: nn.LayerNorm(32),
+    "batch": lambda: nn.BatchNorm1d(32),
+    "group": lambda: nn.GroupNorm(4, 32),
+    "instance": lambda: nn.Sequential(nn.Unflatten(1, (4, 8)), nn.InstanceNorm1d(4, affine=True)),
+    "rms": lambda: nn.RMSNorm(32),
+}
 
 
 def normed(name, dtype, x, slope, orders=1):
-    """The gradients of a normalisation in the dtype and in float64, of the same numbers; or those of the first gradient."""
+    """The gradients of a normalisation in the dtype and in float64, of the same numbers; or those
+    of the first gradient."""
     found = []
     for wide in (False, True):
         torch.manual_seed(1)
@@ -66,10 +79,13 @@ def normed(name, dtype, x, slope, orders=1):
         with torch.no_grad():
             for p in model.parameters():
                 p.uniform_(0.5, 2)
-        model, operand, given = (t.double() if wide else t for t in (model, x.to(dtype), slope.to(dtype)))
+        model, operand, given = (
+            t.double() if wide else t for t in (model, x.to(dtype), slope.to(dtype))
+        )
         operand = operand.detach().requires_grad_()
         y = model(operand)
-        leaves = [operand] if name == "instance" else [operand, *model.parameters()]  # whose weights are repeated, their gradients added up
+        # Whose weights are repeated, their gradients added up.
+        leaves = [operand] if name == "instance" else [operand, *model.parameters()]
         grads = torch.autograd.grad(y, leaves, given.reshape(y.shape), create_graph=orders == 2)
         if orders == 2:
             grads = torch.autograd.grad(grads[0], leaves[:2], given.flip(0), allow_unused=True)
@@ -80,15 +96,22 @@ def normed(name, dtype, x, slope, orders=1):
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("dtype", ["posit16es2", "q43", "q52", "e8m7"])
 def test_normalisation(dtype, name):
-    """What is kept for the gradient was rounded: gradients in 8 bits were off by half of their last place and more."""
+    """What is kept for the gradient was rounded: gradients in 8 bits were off by half of their last
+    place and more."""
     dtype = torch_dtypes.dtype(dtype)
     generator = torch.Generator().manual_seed(2)
-    for a, b in normed(name, dtype, torch.randn(48, 32, generator=generator) + 0.3, torch.randn(48, 32, generator=generator)):
+    for a, b in normed(
+        name,
+        dtype,
+        torch.randn(48, 32, generator=generator) + 0.3,
+        torch.randn(48, 32, generator=generator),
+    ):
         assert a.dtype is dtype
         assert (a != b.to(dtype)).float().mean() < 0.01
 
 
-@pytest.mark.parametrize("name", ["layer", "batch", "group", "instance"])  # the eps of rms is the dtype's
+# The eps of rms is the dtype's.
+@pytest.mark.parametrize("name", ["layer", "batch", "group", "instance"])
 @pytest.mark.parametrize("dtype", ["q43", "posit8es0", "posit16es2"])
 def test_normalisation_of_what_does_not_vary(dtype, name):
     """A dead channel, a row of padding: 1 / sqrt(eps) is beyond q43's largest number, 240."""
@@ -102,6 +125,12 @@ def test_normalisation_of_what_does_not_vary(dtype, name):
 @pytest.mark.parametrize("name", ["layer", "batch", "instance", "rms"])
 def test_second_derivatives_of_normalisation(name):
     generator = torch.Generator().manual_seed(2)
-    for a, b in normed(name, torch.posit16es2, torch.randn(48, 32, generator=generator), torch.randn(48, 32, generator=generator), orders=2):
+    for a, b in normed(
+        name,
+        torch.posit16es2,
+        torch.randn(48, 32, generator=generator),
+        torch.randn(48, 32, generator=generator),
+        orders=2,
+    ):
         assert a.dtype is torch.posit16es2
         assert (a.double() - b).norm() < 3e-4 * b.norm()

@@ -1,4 +1,5 @@
-"""Gradients in user code during backward (functions, hooks, checkpoints, modes): of their own tensor's dtype, and promoted as outside."""
+"""Gradients in user code during backward (functions, hooks, checkpoints, modes): of their own
+tensor's dtype, and promoted as outside."""
 
 import contextlib
 import functools
@@ -108,7 +109,11 @@ def test_zeros_for_an_unused_output_of_a_library_s_operator(dtype):
     with torch.library._scoped_library("gradient_dtypes", "FRAGMENT") as library:
         library.define("two(Tensor w) -> (Tensor, Tensor)")
         library.impl("two", lambda w: (w.clone(), w * 2), "CompositeExplicitAutograd")
-        torch.library.register_autograd("gradient_dtypes::two", lambda ctx, *grads: seen.extend(grads) or grads[0] + grads[1], lib=library)
+        torch.library.register_autograd(
+            "gradient_dtypes::two",
+            lambda ctx, *grads: seen.extend(grads) or grads[0] + grads[1],
+            lib=library,
+        )
         w = leaf(X, dtype)
         torch.ops.gradient_dtypes.two(w)[0].sum().backward()
     assert [g.dtype for g in seen] == [dtype, dtype]
@@ -118,8 +123,12 @@ def test_zeros_for_an_unused_output_of_a_library_s_operator(dtype):
 HOOKS = {
     "register_hook": lambda t, y, hook: t.register_hook(hook),
     "register_hook of a result": lambda t, y, hook: y.register_hook(hook),
-    "register_prehook": lambda t, y, hook: y.grad_fn.register_prehook(lambda gradients: tuple(map(hook, gradients))),
-    "register_hook of a node": lambda t, y, hook: y.grad_fn.register_hook(lambda gradients, _: tuple(map(hook, gradients))),
+    "register_prehook": lambda t, y, hook: y.grad_fn.register_prehook(
+        lambda gradients: tuple(map(hook, gradients))
+    ),
+    "register_hook of a node": lambda t, y, hook: y.grad_fn.register_hook(
+        lambda gradients, _: tuple(map(hook, gradients))
+    ),
 }
 
 
@@ -131,19 +140,26 @@ def test_a_hook_returns_the_dtype_that_it_was_given(way, dtype):
         t = leaf(S, own)
         y = t.clone()
         HOOKS[way](t, y, lambda g, other=other: g.to(other))
-        with pytest.raises(RuntimeError, match=f"expected the hook <lambda> to return a gradient of {own}, but got {other}"):
+        with pytest.raises(
+            RuntimeError,
+            match=f"expected the hook <lambda> to return a gradient of {own}, but got {other}",
+        ):
             y.backward(torch.ones(3).to(own))
         assert t.grad is None
         t = leaf(S, own)
         y = t.clone()
-        for hook in (lambda g: (g.double() * 2).to(g.dtype), lambda g: (g.double() + 1).to(g.dtype)):
+        for hook in (
+            lambda g: (g.double() * 2).to(g.dtype),
+            lambda g: (g.double() + 1).to(g.dtype),
+        ):
             HOOKS[way](t, y, hook)
         y.backward(torch.ones(3).to(own))
         expect_own(t)
         assert t.grad.double().tolist() == [3.0] * 3
 
 
-# User code in the middle of backward mixes dtypes as it does outside: beside float32 with dimensions, the result is float32.
+# User code in the middle of backward mixes dtypes as it does outside: beside float32 with
+# dimensions, the result is float32.
 
 
 def mixes(seen, w):
@@ -201,16 +217,30 @@ def gradient_of_cos(x):
 USER_CODE = {
     "tensor hook": hooked(lambda x, y, run: y.register_hook(run)),
     "leaf's hook": hooked(lambda x, y, run: x.register_hook(run)),
-    "post-accumulate hook": hooked(lambda x, y, run: x.register_post_accumulate_grad_hook(lambda p: run(p.grad))),
-    "node's hook": hooked(lambda x, y, run: y.grad_fn.register_hook(lambda inputs, _: run(inputs[0]))),
-    "node's prehook": hooked(lambda x, y, run: y.grad_fn.register_prehook(lambda gradients: run(gradients[0]))),
-    "multi-grad hook": hooked(lambda x, y, run: torch.autograd.graph.register_multi_grad_hook([x, y], lambda grads: run(grads[0]))),
+    "post-accumulate hook": hooked(
+        lambda x, y, run: x.register_post_accumulate_grad_hook(lambda p: run(p.grad))
+    ),
+    "node's hook": hooked(
+        lambda x, y, run: y.grad_fn.register_hook(lambda inputs, _: run(inputs[0]))
+    ),
+    "node's prehook": hooked(
+        lambda x, y, run: y.grad_fn.register_prehook(lambda gradients: run(gradients[0]))
+    ),
+    "multi-grad hook": hooked(
+        lambda x, y, run: torch.autograd.graph.register_multi_grad_hook(
+            [x, y], lambda grads: run(grads[0])
+        )
+    ),
     "unpack hook": in_unpack_hook,
     "autograd.Function": lambda x, run: Mixes.apply(x, run),
     "checkpoint": lambda x, run: in_second_pass(x, run, False),
     "reentrant checkpoint": lambda x, run: in_second_pass(x, run, True),
-    "callback of the engine": hooked(lambda x, y, run: y.register_hook(lambda g: ENGINE.queue_callback(lambda: run(g)))),
-    "backward in a hook": hooked(lambda x, y, run: y.register_hook(lambda g: run(gradient_of_cos(x)))),
+    "callback of the engine": hooked(
+        lambda x, y, run: y.register_hook(lambda g: ENGINE.queue_callback(lambda: run(g)))
+    ),
+    "backward in a hook": hooked(
+        lambda x, y, run: y.register_hook(lambda g: run(gradient_of_cos(x)))
+    ),
 }
 
 
@@ -227,13 +257,18 @@ def test_a_builtin_as_a_hook_promotes_as_outside():
     """Without a frame of Python."""
     x, w = leaf(X, torch.posit16es2), torch.ones(3)
     x.register_hook(w.__mul__)
-    with pytest.raises(RuntimeError, match=r"expected the hook __mul__ to return a gradient of torch.posit16es2, but got torch.float32"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"expected the hook __mul__ to return a gradient of torch.posit16es2, but got "
+        r"torch.float32",
+    ):
         x.sum().backward()
 
 
 @each_dtype
 def test_a_hook_of_one_result_leaves_the_gradients_of_others(dtype):
-    """Of a node with several results a tensor's hook sees its own gradient, which is None where another result was used alone."""
+    """Of a node with several results a tensor's hook sees its own gradient, which is None where
+    another result was used alone."""
     x, seen = leaf(X, dtype), []
     first, second, _ = x.unbind()
     first.register_hook(seen.append)
@@ -254,7 +289,10 @@ def test_a_dispatch_mode_changes_no_gradient(dtype):
     found = []
     for mode in (False, True):
         x, seen = leaf(X, dtype), []
-        loss = nn.functional.huber_loss(x.prod() * x.std() * x, x.flip(0), delta=0.5) + torch.nn.functional.softplus(x).var()
+        loss = (
+            nn.functional.huber_loss(x.prod() * x.std() * x, x.flip(0), delta=0.5)
+            + torch.nn.functional.softplus(x).var()
+        )
         x.register_hook(mixes(seen, torch.ones(3, dtype=torch.float64)))
         if mode:
             with Passes():
@@ -267,20 +305,41 @@ def test_a_dispatch_mode_changes_no_gradient(dtype):
     assert torch.equal(*found)
 
 
-# Stock code that hands its operand's dtype to another operator, which a mode's handler calls by hand: formulas and composite operators.
+# Stock code that hands its operand's dtype to another operator, which a mode's handler calls by
+# hand: formulas and composite operators.
 NAMES_DTYPE = {
     "softmax": lambda x: x.softmax(0),
-    "cross_entropy": lambda x: nn.functional.cross_entropy(x.expand(4, 3), torch.tensor([0, 1, 2, 0])),
+    "cross_entropy": lambda x: nn.functional.cross_entropy(
+        x.expand(4, 3), torch.tensor([0, 1, 2, 0])
+    ),
     "rounded quotient": lambda x: torch.div(x, x.detach() * 2 + 1, rounding_mode="trunc") + x,
-    "tensordot of one term": lambda x: torch.tensordot(x[None], x[:, None].expand(3, 2)[:1], dims=([0], [0])),
+    "tensordot of one term": lambda x: torch.tensordot(
+        x[None], x[:, None].expand(3, 2)[:1], dims=([0], [0])
+    ),
     "circular padding": lambda x: nn.functional.pad(x[None, None], (1, 2), mode="circular"),
     "attention": lambda x: nn.functional.multi_head_attention_forward(
-        x[None], x[None], x[None], 3, 1, torch.ones(9, 3).to(x.dtype), None, None, None, False, 0.0, torch.eye(3).to(x.dtype), None
+        x[None],
+        x[None],
+        x[None],
+        3,
+        1,
+        torch.ones(9, 3).to(x.dtype),
+        None,
+        None,
+        None,
+        False,
+        0.0,
+        torch.eye(3).to(x.dtype),
+        None,
     )[0],
 }
 
 
-@pytest.mark.parametrize("mode", [Passes, functools.partial(FlopCounterMode, display=False)], ids=["handler", "FlopCounterMode"])
+@pytest.mark.parametrize(
+    "mode",
+    [Passes, functools.partial(FlopCounterMode, display=False)],
+    ids=["handler", "FlopCounterMode"],
+)
 @pytest.mark.parametrize("name", NAMES_DTYPE)
 def test_a_dispatch_mode_changes_no_dtype(name, mode):
     found = []

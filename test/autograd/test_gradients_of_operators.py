@@ -1,4 +1,5 @@
-"""Derivatives of single operators that go by more than the operands: what was rounded on the way, and dtypes that have no gradient."""
+"""Derivatives of single operators that go by more than the operands: what was rounded on the way,
+and dtypes that have no gradient."""
 
 import math
 
@@ -19,19 +20,32 @@ def gradients(distance, *operands):
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, math.inf])
 @every_dtype
 def test_distances_have_the_gradient_of_the_exact_ones(dtype, p):
-    """Stock's formulas hold the distance against the differences that it is made of; ours is rounded."""
+    """Stock's formulas hold the distance against the differences that it is made of; ours is
+    rounded."""
     generator = torch.Generator().manual_seed(1)
     a, b = (torch.randn(n, 3, generator=generator).to(dtype) for n in (5, 4))
-    calls = [(lambda a, b: torch.cdist(a, b, p=p), a, b), (lambda a: torch.nn.functional.pdist(a, p=p), a)]
+    calls = [
+        (lambda a, b: torch.cdist(a, b, p=p), a, b),
+        (lambda a: torch.nn.functional.pdist(a, p=p), a),
+    ]
     for call, *operands in calls:
-        for found, exact in zip(gradients(call, *operands), gradients(call, *(x.double() for x in operands)), strict=True):
+        for found, exact in zip(
+            gradients(call, *operands),
+            gradients(call, *(x.double() for x in operands)),
+            strict=True,
+        ):
             assert found.dtype is dtype and (exact != 0).any() == (p != 0)
-            torch.testing.assert_close(found.double(), exact.to(dtype).double(), rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
+            torch.testing.assert_close(
+                found.double(), exact.to(dtype).double(), rtol=2 * torch.finfo(dtype).eps, atol=1e-5
+            )
 
 
 def test_the_largest_difference_has_the_gradient():
     a, b = torch.tensor([[1.0, 0.1]]).to(torch.q43), torch.tensor([[-7.3, 0.0]]).to(torch.q43)
-    assert [g.tolist() for g in gradients(lambda a, b: torch.cdist(a, b, p=math.inf), a, b)] == [[[1.0, 0.0]], [[-1.0, 0.0]]]
+    assert [g.tolist() for g in gradients(lambda a, b: torch.cdist(a, b, p=math.inf), a, b)] == [
+        [[1.0, 0.0]],
+        [[-1.0, 0.0]],
+    ]
 
 
 @every_dtype
@@ -44,7 +58,9 @@ def test_bincount_has_no_derivative(dtype):
     assert not torch.bincount(torch.tensor([0, 1, 1]), weights=weights.detach()).requires_grad
 
 
-@pytest.mark.parametrize("name", ["pow_", "clamp_", "clamp_min_", "clamp_max_", "clip_", "copysign_", "nextafter_"])
+@pytest.mark.parametrize(
+    "name", ["pow_", "clamp_", "clamp_min_", "clamp_max_", "clip_", "copysign_", "nextafter_"]
+)
 @every_dtype
 def test_integers_are_not_written_to_by_operands_with_a_gradient(dtype, name):
     operand = torch.tensor([1.5, 0.5, 2.0]).to(dtype)
@@ -62,13 +78,18 @@ def test_integers_are_not_written_to_by_operands_with_a_gradient(dtype, name):
 def test_sums_of_integers_have_no_gradient(dtype, name):
     x = torch.tensor([1.5, 2.0]).to(dtype)
     along = (0,) if name.startswith("cum") else ()
-    calls = [lambda x: getattr(x, name)(*along, dtype=torch.int64), lambda x: getattr(torch, name)(x, *along, dtype=torch.int64)]
+    calls = [
+        lambda x: getattr(x, name)(*along, dtype=torch.int64),
+        lambda x: getattr(torch, name)(x, *along, dtype=torch.int64),
+    ]
     if name == "sum":
         calls.append(lambda x: torch.ops.aten.sum(x, dtype=torch.int64))
     for call in calls:
         whole = call(x)
         assert whole.dtype is torch.int64
-        with pytest.raises(RuntimeError, match="expected a floating dtype for a tensor that requires grad, but got"):
+        with pytest.raises(
+            RuntimeError, match="expected a floating dtype for a tensor that requires grad, but got"
+        ):
             call(x.clone().requires_grad_())
         with torch.no_grad():
             assert torch.equal(call(x.clone().requires_grad_()), whole)

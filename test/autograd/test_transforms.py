@@ -1,4 +1,5 @@
-"""torch.func and forward-mode AD: our dtype shows in every transformation, and derivatives are those of autograd, or of the stock formula."""
+"""torch.func and forward-mode AD: our dtype shows in every transformation, and derivatives are
+those of autograd, or of the stock formula."""
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from transformed import FUNCTIONS, every_dtype, expect_near, expect_same, number
 import torch_dtypes
 
 # PyTorch itself uses torch.jit.script when forward mode is first entered.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
+)
 
 # ---- what a function sees within a transformation ----
 
@@ -21,8 +24,14 @@ def test_dtype_shows_in_transformations(dtype):
     seen = []
 
     def f(x):
-        made = torch.zeros(3, dtype=x.dtype) + torch.rand(3, dtype=x.dtype) * 0 + torch.tensor([1.0, 0.5, 2.0], dtype=x.dtype)
-        seen.extend([x.dtype, (x * 2).dtype, made.dtype, torch.zeros_like(x).dtype, x.new_ones(2).dtype])
+        made = (
+            torch.zeros(3, dtype=x.dtype)
+            + torch.rand(3, dtype=x.dtype) * 0
+            + torch.tensor([1.0, 0.5, 2.0], dtype=x.dtype)
+        )
+        seen.extend(
+            [x.dtype, (x * 2).dtype, made.dtype, torch.zeros_like(x).dtype, x.new_ones(2).dtype]
+        )
         return (x * made).sum()
 
     x = numbers(dtype, 4, 3)
@@ -33,7 +42,9 @@ def test_dtype_shows_in_transformations(dtype):
     assert set(seen) == {dtype}
 
 
-@pytest.mark.parametrize("stock", [torch.float32, torch.bfloat16, torch.float8_e5m2fnuz, torch.float64])
+@pytest.mark.parametrize(
+    "stock", [torch.float32, torch.bfloat16, torch.float8_e5m2fnuz, torch.float64]
+)
 @every_dtype
 def test_casts_to_what_may_be_the_container(stock, dtype):
     x = numbers(dtype, 4, 3)
@@ -74,14 +85,17 @@ def test_gradient_of_a_gradient(dtype):
 # ---- forward mode ----
 
 
-@pytest.mark.parametrize("name", "tanh matmul norm prod clamp softmax layer_norm sort det exp var".split())
+@pytest.mark.parametrize(
+    "name", "tanh matmul norm prod clamp softmax layer_norm sort det exp var".split()
+)
 @every_dtype
 def test_tangent_is_the_stock_formula_on_exact_values_rounded_once(name, dtype):
     f = FUNCTIONS.get(name) or getattr(torch, name)
     x, t = numbers(dtype, 3, 3), numbers(dtype, 3, 3, seed=1)
     with forward_ad.dual_level():
         result, tangent = forward_ad.unpack_dual(f(forward_ad.make_dual(x, t)))
-    if name not in ("norm", "prod", "clamp", "det"):  # those run by casts altogether where derivatives are asked for
+    # Those run by casts altogether where derivatives are asked for.
+    if name not in ("norm", "prod", "clamp", "det"):
         expect_same(result, f(x))
     _, exact = jvp(f, (x.double(),), (t.double(),))
     compute = torch.float32 if torch_dtypes.format_of(dtype).fits_float else torch.float64
@@ -114,7 +128,9 @@ def test_tangents_through_writes_in_place_and_views(dtype):
 @every_dtype
 def test_tangents_meet_stock_tensors(dtype):
     with forward_ad.dual_level():
-        product = forward_ad.make_dual(numbers(dtype, 3), numbers(dtype, 3, seed=1)) * torch.ones(3, dtype=torch.float64)
+        product = forward_ad.make_dual(numbers(dtype, 3), numbers(dtype, 3, seed=1)) * torch.ones(
+            3, dtype=torch.float64
+        )
         result, tangent = forward_ad.unpack_dual(product)
     assert result.dtype is torch.float64 and tangent.tolist() == numbers(dtype, 3, seed=1).tolist()
 
@@ -122,7 +138,11 @@ def test_tangents_meet_stock_tensors(dtype):
 def test_tangent_of_dropout_has_the_result_s_zeros():
     dtype = torch.posit16es2
     with forward_ad.dual_level():
-        result, tangent = forward_ad.unpack_dual(F.dropout(forward_ad.make_dual(torch.ones(64, dtype=dtype), torch.ones(64, dtype=dtype))))
+        result, tangent = forward_ad.unpack_dual(
+            F.dropout(
+                forward_ad.make_dual(torch.ones(64, dtype=dtype), torch.ones(64, dtype=dtype))
+            )
+        )
     assert 0 < (result == 0).sum() < 64
     expect_same(result, tangent)
 
@@ -137,7 +157,11 @@ def test_jacobians_and_hessians(dtype):
     for jacobian in (jacrev(f)(x), jacfwd(f)(x), torch.autograd.functional.jacobian(f, x)):
         expect_near(jacobian, (x.double().cos() * x.double() + x.double().sin()).diag(), dtype)
     for strategy in ("reverse-mode", "forward-mode"):
-        expect_near(torch.autograd.functional.jacobian(f, x, vectorize=True, strategy=strategy), jacrev(f)(x), dtype)
+        expect_near(
+            torch.autograd.functional.jacobian(f, x, vectorize=True, strategy=strategy),
+            jacrev(f)(x),
+            dtype,
+        )
     square = hessian(lambda x: (x * x * x).sum())(x)
     expect_near(square, (6 * x.double()).diag(), dtype)
     for ours in (torch.autograd.functional.hvp, torch.autograd.functional.vhp):
@@ -185,13 +209,21 @@ def test_dropout_in_transformations(layer):
 
 def test_functionalize():
     x = numbers(torch.posit16es2, 3)
-    expect_same(torch.func.functionalize(lambda x: x.clone().add_(1).view(3, 1).mul_(2))(x), (x + 1).view(3, 1) * 2)
+    expect_same(
+        torch.func.functionalize(lambda x: x.clone().add_(1).view(3, 1).mul_(2))(x),
+        (x + 1).view(3, 1) * 2,
+    )
 
 
 WRITES = {
-    "number": (0, 1.3), "integer": (1, 2), "slice": (slice(1, 3), 0.3), "mask": (None, 0.0), "list": ([0, 2], True),
-    "tensor": (0, torch.ones(2)), "number of a tensor": (0, torch.tensor(0.3)),
-}  # fmt: skip
+    "number": (0, 1.3),
+    "integer": (1, 2),
+    "slice": (slice(1, 3), 0.3),
+    "mask": (None, 0.0),
+    "list": ([0, 2], True),
+    "tensor": (0, torch.ones(2)),
+    "number of a tensor": (0, torch.tensor(0.3)),
+}
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -214,17 +246,29 @@ def test_writing_to_elements(write, dtype):
     if index is not None:  # stock: a mask has a dynamic shape
         expect_same(vmap(f)(x[None]), f(x)[None])
         expect_same(vmap(grad(lambda x: f(x).sum()))(x[None]), expected[None])
-    expect_same(grad(lambda x: vmap(lambda r: torch.where(r > 0, r, 0.3))(x).sum())(x), (x > 0).to(dtype))
+    expect_same(
+        grad(lambda x: vmap(lambda r: torch.where(r > 0, r, 0.3))(x).sum())(x), (x > 0).to(dtype)
+    )
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # isclose in vmap, stock too
+# Isclose in vmap, stock too.
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 @every_dtype
 def test_which_numbers_are_finite(dtype):
     x = torch.tensor([[1.0, -2.0], [0.0, float("nan")]]).to(dtype)
-    for f in (torch.isfinite, torch.isreal, torch.isnan, torch.isinf, lambda x: torch.isclose(x, 2 * x), torch.nan_to_num):
+    for f in (
+        torch.isfinite,
+        torch.isreal,
+        torch.isnan,
+        torch.isinf,
+        lambda x: torch.isclose(x, 2 * x),
+        torch.nan_to_num,
+    ):
         expect_same(vmap(f)(x), f(x))
         assert grad(lambda x, f=f: (f(x) * x).sum())(x).dtype is dtype
-        expect_same(jvp(lambda x, f=f: f(x).to(dtype), (x,), (torch.ones_like(x),))[0], f(x).to(dtype))
+        expect_same(
+            jvp(lambda x, f=f: f(x).to(dtype), (x,), (torch.ones_like(x),))[0], f(x).to(dtype)
+        )
 
 
 def test_stock_transformations_are_as_before():

@@ -1,4 +1,5 @@
-"""torch.func.vmap: a batch is the loop over its samples, and numbers and stock operands in it meet our dtypes as outside of it."""
+"""torch.func.vmap: a batch is the loop over its samples, and numbers and stock operands in it meet
+our dtypes as outside of it."""
 
 import copy
 
@@ -11,7 +12,9 @@ from torch.nn import functional as F
 from transformed import FUNCTIONS, every_dtype, expect_near, expect_same, numbers
 
 # PyTorch itself uses torch.jit.script when forward mode is first entered.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
+)
 
 BATCHED = FUNCTIONS | {  # products with a bias, convolutions, attention: test_batched_sums.py
     "sum": lambda x: x.sum(),
@@ -26,7 +29,11 @@ BATCHED = FUNCTIONS | {  # products with a bias, convolutions, attention: test_b
     "setitem": lambda x: x.clone().__setitem__(0, 1.3) or x,
     "index_put": lambda x: torch.index_put(x, (torch.tensor([0]),), torch.ones(3, dtype=x.dtype)),
     "fill": lambda x: x.clone().fill_(1.3) + torch.full_like(x, 0.3),
-    "arange": lambda x: torch.arange(3, dtype=x.dtype) * x + torch.eye(3, dtype=x.dtype) + torch.linspace(0, 1, 3, dtype=x.dtype),
+    "arange": lambda x: (
+        torch.arange(3, dtype=x.dtype) * x
+        + torch.eye(3, dtype=x.dtype)
+        + torch.linspace(0, 1, 3, dtype=x.dtype)
+    ),
 }
 
 
@@ -42,7 +49,15 @@ def test_vmap_is_the_loop(name, dtype):
 @parametrize_dtypes("posit16es2 posit32es2 q52")
 def test_gradients_of_each_sample(dtype):
     torch.manual_seed(0)
-    layers = [nn.Conv2d(1, 4, 3), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(4, 3, 2), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(3, 5)]
+    layers = [
+        nn.Conv2d(1, 4, 3),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 3, 2),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(3, 5),
+    ]
     model = nn.Sequential(*layers).to(dtype)
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     x, t = numbers(dtype, 3, 1, 8, 8), torch.tensor([1, 2, 4])
@@ -70,9 +85,18 @@ def test_ensembles():
 
 @pytest.mark.parametrize(
     "function",
-    [lambda x: x * 0.3, lambda x: x / 0.3, lambda x: x + 0.3, lambda x: 0.3 - x, lambda x: x**0.3, lambda x: x == 0.3, lambda x: x < 0.25,
-     lambda x: torch.where(x > 0, x, 0.3), lambda x: torch.where(x > 0, 7, x)],
-)  # fmt: skip
+    [
+        lambda x: x * 0.3,
+        lambda x: x / 0.3,
+        lambda x: x + 0.3,
+        lambda x: 0.3 - x,
+        lambda x: x**0.3,
+        lambda x: x == 0.3,
+        lambda x: x < 0.25,
+        lambda x: torch.where(x > 0, x, 0.3),
+        lambda x: torch.where(x > 0, 7, x),
+    ],
+)
 @parametrize_dtypes("posit16es2 q43 posit32es2")
 def test_numbers_within_vmap_stay_exact(dtype, function):
     x = torch.randn(20, 30, generator=torch.Generator().manual_seed(0)).to(dtype)
@@ -80,7 +104,9 @@ def test_numbers_within_vmap_stay_exact(dtype, function):
     assert found.dtype is expected.dtype
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
     # In a sample of one number, too, and per sample in gradients and second derivatives.
-    torch.testing.assert_close(torch.func.vmap(function)(x[0]), function(x[0]), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        torch.func.vmap(function)(x[0]), function(x[0]), rtol=0, atol=0, equal_nan=True
+    )
 
 
 def test_numbers_within_vmap_stay_exact_in_derivatives():
@@ -90,25 +116,45 @@ def test_numbers_within_vmap_stay_exact_in_derivatives():
         return (w * x).square().sum() * 0.1
 
     expect_same(vmap(grad(loss), (None, 0))(w, x), torch.stack([grad(loss)(w, row) for row in x]))
-    expect_same(torch.func.hessian(loss)(w, x[0]), torch.autograd.functional.hessian(lambda w: loss(w, x[0]), w))
+    expect_same(
+        torch.func.hessian(loss)(w, x[0]),
+        torch.autograd.functional.hessian(lambda w: loss(w, x[0]), w),
+    )
 
 
-# Of a tensor of ours and a stock one, in samples with and without dimensions: dtypes and values are those of a loop.
+# Of a tensor of ours and a stock one, in samples with and without dimensions: dtypes and values are
+# those of a loop.
 MIXED_PAIRS = {
-    "mask": lambda x, n: x[0] * (x > 0), "range": lambda x, n: x.mean() * torch.arange(4), "integer": lambda x, n: x + n,
-    "number of integers": lambda x, n: x.sum() / torch.tensor(3), "floor_divide": lambda x, n: x // n, "true_divide": torch.true_divide,
-    "mode": lambda x, n: torch.div(x, n, rounding_mode="floor"), "ldexp": torch.ldexp, "xlogy": lambda x, n: torch.xlogy(n, x.abs()),
-    "copysign": lambda x, n: torch.copysign(x, -n), "logaddexp": lambda x, n: torch.logaddexp(x, n.double()), "power": lambda x, n: x**n,
-    "larger": lambda x, n: torch.maximum(x, n), "comparison": lambda x, n: x < n, "half tensor": lambda x, n: x[0] + n.half().expand(2),
-    "half number": lambda x, n: x * (n * 0.3).half(), "complex": lambda x, n: x[0] * 1j, "exact number": lambda x, n: 0.3 / x,
-    "smoothing": lambda x, n: F.cross_entropy(x[None], n[None] - 2, label_smoothing=0.1), "mean": lambda x, n: (x * n).sum() / (x > 0).sum(),
-}  # fmt: skip
+    "mask": lambda x, n: x[0] * (x > 0),
+    "range": lambda x, n: x.mean() * torch.arange(4),
+    "integer": lambda x, n: x + n,
+    "number of integers": lambda x, n: x.sum() / torch.tensor(3),
+    "floor_divide": lambda x, n: x // n,
+    "true_divide": torch.true_divide,
+    "mode": lambda x, n: torch.div(x, n, rounding_mode="floor"),
+    "ldexp": torch.ldexp,
+    "xlogy": lambda x, n: torch.xlogy(n, x.abs()),
+    "copysign": lambda x, n: torch.copysign(x, -n),
+    "logaddexp": lambda x, n: torch.logaddexp(x, n.double()),
+    "power": lambda x, n: x**n,
+    "larger": lambda x, n: torch.maximum(x, n),
+    "comparison": lambda x, n: x < n,
+    "half tensor": lambda x, n: x[0] + n.half().expand(2),
+    "half number": lambda x, n: x * (n * 0.3).half(),
+    "complex": lambda x, n: x[0] * 1j,
+    "exact number": lambda x, n: 0.3 / x,
+    "smoothing": lambda x, n: F.cross_entropy(x[None], n[None] - 2, label_smoothing=0.1),
+    "mean": lambda x, n: (x * n).sum() / (x > 0).sum(),
+}
 
 
 @parametrize_dtypes("posit16es2 q43 posit32es2")
 def test_a_mean_of_smoothed_losses_within_vmap(dtype):
     """Of labels without a batch, whose count divides by integers."""
-    x, labels = torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).to(dtype), torch.tensor([1, 0])
+    x, labels = (
+        torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).to(dtype),
+        torch.tensor([1, 0]),
+    )
 
     def loss(row):
         return F.cross_entropy(row.view(2, 2), labels, label_smoothing=0.1)
@@ -119,7 +165,11 @@ def test_a_mean_of_smoothed_losses_within_vmap(dtype):
 @parametrize_dtypes("posit16es2 q43 posit32es2")
 @pytest.mark.parametrize("name", MIXED_PAIRS)
 def test_stock_operands_within_vmap(name, dtype):
-    f, x, n = MIXED_PAIRS[name], torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).to(dtype), torch.tensor([2, 3, 4])
+    f, x, n = (
+        MIXED_PAIRS[name],
+        torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).to(dtype),
+        torch.tensor([2, 3, 4]),
+    )
     expected = torch.stack([f(row, k) for row, k in zip(x, n, strict=True)])
     found = vmap(f)(x, n)
     assert found.dtype is expected.dtype
@@ -127,13 +177,18 @@ def test_stock_operands_within_vmap(name, dtype):
 
 
 FILLS = {
-    "normal_": lambda t, g: t.normal_(1, 2, generator=g), "uniform_": lambda t, g: t.uniform_(-1, 1, generator=g),
-    "random_": lambda t, g: t.random_(generator=g), "random_ to": lambda t, g: t.random_(5, generator=g),
-    "random_ from to": lambda t, g: t.random_(-3, 5, generator=g), "cauchy_": lambda t, g: t.cauchy_(generator=g),
-    "exponential_": lambda t, g: t.exponential_(generator=g), "geometric_": lambda t, g: t.geometric_(0.5, generator=g),
-    "log_normal_": lambda t, g: t.log_normal_(generator=g), "bernoulli_": lambda t, g: t.bernoulli_(0.5, generator=g),
+    "normal_": lambda t, g: t.normal_(1, 2, generator=g),
+    "uniform_": lambda t, g: t.uniform_(-1, 1, generator=g),
+    "random_": lambda t, g: t.random_(generator=g),
+    "random_ to": lambda t, g: t.random_(5, generator=g),
+    "random_ from to": lambda t, g: t.random_(-3, 5, generator=g),
+    "cauchy_": lambda t, g: t.cauchy_(generator=g),
+    "exponential_": lambda t, g: t.exponential_(generator=g),
+    "geometric_": lambda t, g: t.geometric_(0.5, generator=g),
+    "log_normal_": lambda t, g: t.log_normal_(generator=g),
+    "bernoulli_": lambda t, g: t.bernoulli_(0.5, generator=g),
     "bernoulli_ tensor": lambda t, g: t.bernoulli_(torch.full((600,), 0.5), generator=g),
-}  # fmt: skip
+}
 
 
 @parametrize_dtypes("q43 posit16es2 posit32es2 tf32 e8m7")

@@ -1,10 +1,11 @@
-"""How near a result in a format must be to the exact one: the one place where the suite's bounds are stated.
+"""How near a result in a format must be to the exact one: the one place where the suite's bounds
+are stated.
 
 Every operator is run three more times on the exact values of the operands, all in stock dtypes:
 
-exact    in float64;
-single   in float32, which is what most of our kernels compute in;
-stepped  in float64, with the result of every kernel below autograd rounded to the format (`StepRounding`): what an operator made of several
+exact in float64; single in float32, which is what most of our kernels compute in; stepped in
+float64, with the result of every kernel below autograd rounded to the format (`StepRounding`): what
+an operator made of several
          kernels can know of its intermediate values.
 
 A result `y` of ours passes where
@@ -25,9 +26,10 @@ A result `y` of ours passes where
           + 4 k smallest
             the k kernels flush what is smaller than the smallest positive number
 
-The maxima run over the elements of one result, so that an element that happens to have lost nothing does not get a bound of nothing.
-NaN must stand where `exact` rounds to NaN. Where `single` or `stepped` leaves the range that `exact` keeps to, or keeps to the one that
-`exact` leaves (finite in one, infinite or NaN in the other), ours may do so too.
+The maxima run over the elements of one result, so that an element that happens to have lost nothing
+does not get a bound of nothing. NaN must stand where `exact` rounds to NaN. Where `single` or
+`stepped` leaves the range that `exact` keeps to, or keeps to the one that `exact` leaves (finite in
+one, infinite or NaN in the other), ours may do so too.
 """
 
 import torch
@@ -42,7 +44,8 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def ordered_codes(t: torch.Tensor) -> torch.Tensor:
-    """Integers that are ordered as the values are, neighbours one apart; what stands for NaN is of no meaning."""
+    """Integers that are ordered as the values are, neighbours one apart; what stands for NaN is of
+    no meaning."""
     bits = torch_dtypes.format_of(t.dtype).bits
     codes = t.detach().contiguous().view(BITS[t.dtype.itemsize]).long()
     if torch_dtypes.format_of(t.dtype).kind == _C.Kind.posit:
@@ -52,10 +55,13 @@ def ordered_codes(t: torch.Tensor) -> torch.Tensor:
 
 
 def gap(magnitude: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Distance in float64 from |value| to the next larger number of the format, or between its two largest ones."""
+    """Distance in float64 from |value| to the next larger number of the format, or between its two
+    largest ones."""
     limit = torch.finfo(dtype).max
     last = ordered_codes(torch.tensor([limit], dtype=dtype)) - 1
-    codes = torch.minimum(ordered_codes(magnitude.nan_to_num(0.0, limit, limit).clamp(max=limit).to(dtype)), last)
+    codes = torch.minimum(
+        ordered_codes(magnitude.nan_to_num(0.0, limit, limit).clamp(max=limit).to(dtype)), last
+    )
     return from_positive_codes(codes + 1, dtype) - from_positive_codes(codes, dtype)
 
 
@@ -64,11 +70,14 @@ def from_positive_codes(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor
 
 
 def neighbour(x: torch.Tensor, towards: torch.Tensor) -> torch.Tensor:
-    """torch.nextafter in float64: the next number of the operands' format, which float64's own next number rounds away."""
+    """torch.nextafter in float64: the next number of the operands' format, which float64's own next
+    number rounds away."""
     x, towards = torch.broadcast_tensors(x, towards)
     start = x.double()
     codes = ordered_codes(x) + torch.sign(towards.double() - start).long()
-    result = torch.copysign(from_positive_codes(codes.abs(), x.dtype), torch.where(codes == 0, start, codes.double()))
+    result = torch.copysign(
+        from_positive_codes(codes.abs(), x.dtype), torch.where(codes == 0, start, codes.double())
+    )
     return torch.where(start.isnan() | towards.isnan(), torch.nan, result)
 
 
@@ -77,37 +86,64 @@ def smallest(dtype: torch.dtype) -> float:
 
 
 def directions(dtype: torch.dtype) -> tuple[torch.dtype, torch.dtype]:
-    """How the ends of a bound are rounded: as the dtype does, or (a stochastic one gives either neighbour) outwards."""
+    """How the ends of a bound are rounded: as the dtype does, or (a stochastic one gives either
+    neighbour) outwards."""
     if torch_dtypes.format_of(dtype).rounding != _C.Rounding.stochastic:
         return dtype, dtype
     return torch_dtypes.with_rounding(dtype, "down"), torch_dtypes.with_rounding(dtype, "up")
 
 
 class StepRounding(TorchDispatchMode):
-    """Rounds what every kernel returns to a format, and notes how many kernels ran and whether one of them was random."""
+    """Rounds what every kernel returns to a format, and notes how many kernels ran and whether one
+    of them was random."""
 
     def __init__(self, dtype: torch.dtype):
         super().__init__()
         self.dtype, self.kernels, self.random = dtype, 0, False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        # Forward mode's zeros have no memory, and some kernels read it when a mode has come between.
-        args, kwargs = tree_map(lambda t: torch.zeros_like(t) if isinstance(t, torch.Tensor) and t._is_zerotensor() else t, (args, kwargs or {}))
+        # Forward mode's zeros have no memory, and some kernels read it when a mode has come
+        # between.
+        args, kwargs = tree_map(
+            lambda t: (
+                torch.zeros_like(t) if isinstance(t, torch.Tensor) and t._is_zerotensor() else t
+            ),
+            (args, kwargs or {}),
+        )
         result = func(*args, **kwargs)
         schema = func._schema
         self.random |= torch.Tag.nondeterministic_seeded in func.tags
-        if func.namespace != "aten" or any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns):
+        if func.namespace != "aten" or any(
+            r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
+        ):
             return result
         # In-place kernels of tensor lists return nothing.
         given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
-        written = [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        written = [
+            given.get(a.name)
+            for a in schema.arguments
+            if a.alias_info is not None and a.alias_info.is_write
+        ]
         rounded = False
         for t in tree_leaves((written, result)):
-            if isinstance(t, torch.Tensor) and t.dtype is torch.float64 and t.layout is torch.strided and not t.is_nested:
-                if t.numel() and not t._is_zerotensor() and torch._debug_has_internal_overlap(t) != 1:
+            if (
+                isinstance(t, torch.Tensor)
+                and t.dtype is torch.float64
+                and t.layout is torch.strided
+                and not t.is_nested
+            ):
+                if (
+                    t.numel()
+                    and not t._is_zerotensor()
+                    and torch._debug_has_internal_overlap(t) != 1
+                ):
                     t.copy_(t.to(self.dtype))
                 rounded = True
-        self.kernels += rounded and schema.name not in ("aten::detach", "aten::clone", "aten::alias")
+        self.kernels += rounded and schema.name not in (
+            "aten::detach",
+            "aten::clone",
+            "aten::alias",
+        )
         return result
 
 
@@ -118,11 +154,15 @@ def slack(exact, single, stepped, kernels: int, dtype: torch.dtype, composed: bo
         if other is None or not other.numel():
             return 0.0
         difference = (other.double() - exact).abs()
-        return difference[difference.isfinite()].max().item() if difference.isfinite().any() else 0.0
+        return (
+            difference[difference.isfinite()].max().item() if difference.isfinite().any() else 0.0
+        )
 
     result = 4 * loss(single) + 2.0**-20 * exact.abs().nan_to_num(0.0, 0.0)
     if composed:
-        result = result + 4 * loss(stepped) + 4 * gap(exact.abs(), dtype) + 4 * kernels * smallest(dtype)
+        result = (
+            result + 4 * loss(stepped) + 4 * gap(exact.abs(), dtype) + 4 * kernels * smallest(dtype)
+        )
     return result
 
 
@@ -134,11 +174,16 @@ def mismatch(ours, exact, single, stepped, allowed: torch.Tensor | float) -> str
     unchecked = torch.zeros_like(exact, dtype=torch.bool)
     for other in (single, stepped):
         if other is not None:
-            unchecked |= (exact.isfinite() != other.isfinite()) & (ours.isfinite() == other.isfinite())
+            unchecked |= (exact.isfinite() != other.isfinite()) & (
+                ours.isfinite() == other.isfinite()
+            )
     if torch_dtypes.is_format_dtype(ours.dtype):
         target = exact.to(ours.dtype)
         below, above = directions(ours.dtype)
-        low, high = ordered_codes((exact - allowed).to(below)), ordered_codes((exact + allowed).to(above))
+        low, high = (
+            ordered_codes((exact - allowed).to(below)),
+            ordered_codes((exact + allowed).to(above)),
+        )
         codes = ordered_codes(ours)
         inside = (low <= codes) & (codes <= high)
         values, target = ours.detach().double(), target.double()
@@ -149,7 +194,14 @@ def mismatch(ours, exact, single, stepped, allowed: torch.Tensor | float) -> str
     bad = ~unchecked & torch.where(nan | values.isnan(), nan != values.isnan(), ~inside)
     if not bad.any():
         return None
-    worst = int(torch.where(bad, (values - exact).abs().nan_to_num(float("inf"), float("inf")), -1.0).argmax())
+    worst = int(
+        torch.where(
+            bad, (values - exact).abs().nan_to_num(float("inf"), float("inf")), -1.0
+        ).argmax()
+    )
     got, want = values.flatten()[worst].item(), exact.flatten()[worst].item()
     bound = allowed.flatten()[worst].item() if isinstance(allowed, torch.Tensor) else allowed
-    return f"{int(bad.sum())} of {bad.numel()} values, expected {want:.9g} within {bound:.2g}, but got {got:.9g}"
+    return (
+        f"{int(bad.sum())} of {bad.numel()} values, expected {want:.9g} within {bound:.2g}, but "
+        f"got {got:.9g}"
+    )

@@ -1,4 +1,5 @@
-"""What a test makes of an outcome: pass, expected failure, expected refusal, or a list in known.py that is no longer true."""
+"""What a test makes of an outcome: pass, expected failure, expected refusal, or a list in known.py
+that is no longer true."""
 
 import pytest
 from known import Known
@@ -13,6 +14,8 @@ def judge(outcome: Outcome, known: Known | None):
         return
     assert outcome.status != "pass", f"passes: remove it from the list in known.py ({known.reason})"
     if known.refused:
-        assert outcome.status == "refused", f"expected a refusal ({known.reason}), but got {outcome}"
+        assert outcome.status == "refused", (
+            f"expected a refusal ({known.reason}), but got {outcome}"
+        )
     else:
         pytest.xfail(known.reason)

@@ -1,4 +1,5 @@
-"""What the operator suite knows beforehand of entries: which results are exact, which mean nothing, which are refused, which fail."""
+"""What the operator suite knows beforehand of entries: which results are exact, which mean nothing,
+which are refused, which fail."""
 
 import dataclasses
 
@@ -7,53 +8,82 @@ from torch_dtypes._torch_version import RUNNING
 
 # Correctly rounded by docs/numerics.md, or made of the operands' values: no slack at all.
 EXACT = frozenset(
-    "add sub rsub mul div true_divide reciprocal sqrt __radd__ __rsub__ __rmul__ __rdiv__ neg abs positive sign sgn relu maximum minimum fmax fmin "
-    "clamp clamp_min clamp_max ceil floor trunc round frac max min amax amin aminmax sort msort topk kthvalue median nanmedian mode unique "
-    "unique_consecutive argmax argmin argsort cummax cummin eq ne lt le gt ge isclose equal isnan isfinite isinf isposinf isneginf signbit "
-    "logical_and logical_or logical_xor logical_not where masked_fill masked_scatter masked_select gather take take_along_dim index_select "
-    "index_fill index_copy index_put put scatter select_scatter slice_scatter diagonal_scatter as_strided_scatter __getitem__ nonzero argwhere "
-    "count_nonzero any all searchsorted bucketize cat stack hstack vstack dstack column_stack block_diag cartesian_prod combinations "
-    "broadcast_to broadcast_tensors expand expand_as expand_copy reshape reshape_as view view_as view_copy ravel flatten unflatten permute "
-    "permute_copy transpose transpose_copy movedim t t_copy T H mT mH squeeze squeeze_copy unsqueeze unsqueeze_copy narrow narrow_copy select slice "
-    "split split_with_sizes split_with_sizes_copy chunk unbind unbind_copy tensor_split hsplit vsplit dsplit unfold unfold_copy roll rot90 flip "
-    "fliplr flipud tile repeat repeat_interleave diag diag_embed diagonal diagonal_copy diagflat tril triu clone contiguous alias_copy real conj "
-    "conj_physical resolve_conj resolve_neg to item fill zero_ full full_like new_full ones ones_like new_ones zeros zeros_like new_zeros eye "
-    "scalar_tensor constant_pad_nd nn.functional.pad nn.functional.relu nn.functional.relu6 nn.functional.hardtanh nn.functional.threshold "
-    "nn.functional.hardshrink nn.functional.embedding nn.functional.max_pool1d nn.functional.max_pool2d nn.functional.max_pool3d "
-    "nn.functional.max_unpool1d nn.functional.max_unpool2d nn.functional.max_unpool3d nn.functional.adaptive_max_pool1d "
-    "nn.functional.adaptive_max_pool2d nn.functional.adaptive_max_pool3d nn.functional.pixel_shuffle nn.functional.pixel_unshuffle "
-    "nn.functional.channel_shuffle nan_to_num copysign heaviside masked.amax masked.amin linalg.diagonal fft.fftshift fft.ifftshift".split()
+    (
+        "add sub rsub mul div true_divide reciprocal sqrt __radd__ __rsub__ __rmul__ __rdiv__ "
+        "neg abs positive sign sgn relu maximum minimum fmax fmin clamp clamp_min clamp_max ceil "
+        "floor trunc round frac max min amax amin aminmax sort msort topk kthvalue median "
+        "nanmedian mode unique unique_consecutive argmax argmin argsort cummax cummin eq ne lt "
+        "le gt ge isclose equal isnan isfinite isinf isposinf isneginf signbit logical_and "
+        "logical_or logical_xor logical_not where masked_fill masked_scatter masked_select "
+        "gather take take_along_dim index_select index_fill index_copy index_put put scatter "
+        "select_scatter slice_scatter diagonal_scatter as_strided_scatter __getitem__ nonzero "
+        "argwhere count_nonzero any all searchsorted bucketize cat stack hstack vstack dstack "
+        "column_stack block_diag cartesian_prod combinations broadcast_to broadcast_tensors "
+        "expand expand_as expand_copy reshape reshape_as view view_as view_copy ravel flatten "
+        "unflatten permute permute_copy transpose transpose_copy movedim t t_copy T H mT mH "
+        "squeeze squeeze_copy unsqueeze unsqueeze_copy narrow narrow_copy select slice split "
+        "split_with_sizes split_with_sizes_copy chunk unbind unbind_copy tensor_split hsplit "
+        "vsplit dsplit unfold unfold_copy roll rot90 flip fliplr flipud tile repeat "
+        "repeat_interleave diag diag_embed diagonal diagonal_copy diagflat tril triu clone "
+        "contiguous alias_copy real conj conj_physical resolve_conj resolve_neg to item fill "
+        "zero_ full full_like new_full ones ones_like new_ones zeros zeros_like new_zeros eye "
+        "scalar_tensor constant_pad_nd nn.functional.pad nn.functional.relu nn.functional.relu6 "
+        "nn.functional.hardtanh nn.functional.threshold nn.functional.hardshrink "
+        "nn.functional.embedding nn.functional.max_pool1d nn.functional.max_pool2d "
+        "nn.functional.max_pool3d nn.functional.max_unpool1d nn.functional.max_unpool2d "
+        "nn.functional.max_unpool3d nn.functional.adaptive_max_pool1d "
+        "nn.functional.adaptive_max_pool2d nn.functional.adaptive_max_pool3d "
+        "nn.functional.pixel_shuffle nn.functional.pixel_unshuffle nn.functional.channel_shuffle "
+        "nan_to_num copysign heaviside masked.amax masked.amin linalg.diagonal fft.fftshift "
+        "fft.ifftshift"
+    ).split()
 )
 
-# Uninitialised elements and random ones. From PyTorch 2.12 on the database says so itself (has_nondeterministic_output).
+# Uninitialised elements and random ones. From PyTorch 2.12 on the database says so itself
+# (has_nondeterministic_output).
 NONDETERMINISTIC = frozenset(
-    "empty empty_like empty_strided empty_permuted new_empty new_empty_strided torch.ops.aten._efficient_attention_forward "
-    "torch.ops.aten._flash_attention_forward".split()
+    (
+        "empty empty_like empty_strided empty_permuted new_empty new_empty_strided "
+        "torch.ops.aten._efficient_attention_forward torch.ops.aten._flash_attention_forward"
+    ).split()
 )
-# Whose results behind the first are kept for their derivatives, unrounded: in float32, or float64 of wide formats.
-KEEPS_STATISTICS = frozenset("native_batch_norm _native_batch_norm_legit _batch_norm_with_update native_layer_norm native_group_norm".split())
-# Those; and a matrix that is singular by intent, which rounding its factors makes ill-conditioned without a bound.
+# Whose results behind the first are kept for their derivatives, unrounded: in float32, or float64
+# of wide formats.
+KEEPS_STATISTICS = frozenset(
+    (
+        "native_batch_norm _native_batch_norm_legit _batch_norm_with_update native_layer_norm "
+        "native_group_norm"
+    ).split()
+)
+# Those; and a matrix that is singular by intent, which rounding its factors makes ill-conditioned
+# without a bound.
 UNDEFINED_VALUES = NONDETERMINISTIC | frozenset("resize_ resize_as_ linalg.pinv.singular".split())
 
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """Why an entry does not pass. `where`: dtypes by name, or all of so many bytes by number; None: in all. `refused`: it raises, and that
-    is as it should be."""
+    """Why an entry does not pass. `where`: dtypes by name, or all of so many bytes by number; None:
+    in all. `refused`: it raises, and that is as it should be."""
 
     reason: str
     where: tuple[int | str, ...] | None = None
     refused: bool = False
 
     def applies(self, dtype: str) -> bool:
-        return self.where is None or dtype in self.where or torch_dtypes.dtype(dtype).itemsize in self.where
+        return (
+            self.where is None
+            or dtype in self.where
+            or torch_dtypes.dtype(dtype).itemsize in self.where
+        )
 
 
 List = dict[str, dict[str, list[Known]]]  # kind, entry
 
 
 def expected_in(table: List, name: str, kind: str, dtype: str) -> Known | None:
-    return next((known for known in table.get(kind, {}).get(name, ()) if known.applies(dtype)), None)
+    return next(
+        (known for known in table.get(kind, {}).get(name, ()) if known.applies(dtype)), None
+    )
 
 
 def listed(table: List, kinds: str, names: str, known: Known):
@@ -64,7 +94,14 @@ def listed(table: List, kinds: str, names: str, known: Known):
 
 # ---- operators ----
 
-FAILS: List = {"forward": {}, "backward": {}, "gradgrad": {}, "inplace": {}, "inplace_backward": {}, "errors": {}}
+FAILS: List = {
+    "forward": {},
+    "backward": {},
+    "gradgrad": {},
+    "inplace": {},
+    "inplace_backward": {},
+    "errors": {},
+}
 
 
 def expected(name: str, kind: str, dtype: str) -> Known | None:
@@ -72,17 +109,39 @@ def expected(name: str, kind: str, dtype: str) -> Known | None:
 
 
 # What cannot be: it raises, and should.
-_NO_WINDOWS = "windows are computed by formulas of float32 and float64 only; PyTorch refuses float16 as well"
-_WINDOWS = "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser nuttall"
-listed(FAILS, "forward", " ".join("signal.windows." + name for name in _WINDOWS.split()), Known(_NO_WINDOWS, refused=True))
-listed(FAILS, "forward backward gradgrad", "view_as_complex", Known("no complex counterpart", refused=True))
+_NO_WINDOWS = (
+    "windows are computed by formulas of float32 and float64 only; PyTorch refuses float16 as well"
+)
+_WINDOWS = (
+    "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann "
+    "kaiser nuttall"
+)
+listed(
+    FAILS,
+    "forward",
+    " ".join("signal.windows." + name for name in _WINDOWS.split()),
+    Known(_NO_WINDOWS, refused=True),
+)
+listed(
+    FAILS,
+    "forward backward gradgrad",
+    "view_as_complex",
+    Known("no complex counterpart", refused=True),
+)
 listed(FAILS, "forward backward gradgrad", "to_sparse", Known("no sparse layout", refused=True))
 _JITERATOR = "unary binary 2inputs_2outputs 4inputs_with_extra_args binary_return_by_ref"
 _COMPILED = Known("CUDA code of a user's, which knows no format", refused=True)
 listed(FAILS, "forward", " ".join("jiterator_" + name for name in _JITERATOR.split()), _COMPILED)
-_FEW_BITS = "terms cancel, and what the rounding of the others leaves depends on the order of three kernels"
+_FEW_BITS = (
+    "terms cancel, and what the rounding of the others leaves depends on the order of three kernels"
+)
 if RUNNING >= (2, 13):
-    listed(FAILS, "gradgrad", "nn.functional.linear_cross_entropy.chunked", Known(_FEW_BITS, ("e5m5", "posit8es2")))
+    listed(
+        FAILS,
+        "gradgrad",
+        "nn.functional.linear_cross_entropy.chunked",
+        Known(_FEW_BITS, ("e5m5", "posit8es2")),
+    )
 
 # Shortcomings of formats, not of operators.
 _OVERFLOW = "an intermediate value overflows, in another kernel than in the stock run"
@@ -90,14 +149,40 @@ listed(FAILS, "backward", "__rpow__ linalg.householder_product", Known(_OVERFLOW
 listed(FAILS, "gradgrad", "masked.prod", Known(_OVERFLOW, ("q52",)))
 listed(FAILS, "gradgrad", "__rdiv__", Known(_OVERFLOW, ("e5m5",)))
 listed(FAILS, "backward gradgrad", "svd", Known(_FEW_BITS, ("q52",)))
-_BOTH_MASKED = "where both operands are masked, stock's formula is 0 / 0, of which a posit that does not underflow to 0 makes 0"
-listed(FAILS, "gradgrad", "masked.logaddexp", Known(_BOTH_MASKED, ("posit8es2", "posit16es2", "posit32es2")))
+_BOTH_MASKED = (
+    "where both operands are masked, stock's formula is 0 / 0, of which a posit that does not "
+    "underflow to 0 makes 0"
+)
+listed(
+    FAILS,
+    "gradgrad",
+    "masked.logaddexp",
+    Known(_BOTH_MASKED, ("posit8es2", "posit16es2", "posit32es2")),
+)
 
 # ---- forward-mode derivatives ----
 
 TANGENTS: List = {}
 
 listed(TANGENTS, "tangent", "view_as_complex", Known("no complex counterpart", refused=True))
-listed(TANGENTS, "tangent", "ldexp", Known("of the second operand alone, stock's tangent of a float32 result is float64; ours has the dtype"))
-listed(TANGENTS, "tangent", "linalg.eig", Known("the eigenvectors' absolute values are float32, as those of complex64 are"))
-listed(TANGENTS, "tangent", "torch.ops.aten._safe_softmax.default", Known("the tangent of a row of masked elements is NaN", (1,)))
+listed(
+    TANGENTS,
+    "tangent",
+    "ldexp",
+    Known(
+        "of the second operand alone, stock's tangent of a float32 result is float64; ours has "
+        "the dtype"
+    ),
+)
+listed(
+    TANGENTS,
+    "tangent",
+    "linalg.eig",
+    Known("the eigenvectors' absolute values are float32, as those of complex64 are"),
+)
+listed(
+    TANGENTS,
+    "tangent",
+    "torch.ops.aten._safe_softmax.default",
+    Known("the tangent of a row of masked elements is NaN", (1,)),
+)

@@ -1,4 +1,5 @@
-"""One entry of PyTorch's module database in one of our dtypes: forward, backward, training and evaluation, state_dict."""
+"""One entry of PyTorch's module database in one of our dtypes: forward, backward, training and
+evaluation, state_dict."""
 
 import copy
 import io
@@ -7,7 +8,17 @@ from collections.abc import Callable, Iterator
 
 import torch
 from infinities import attention_masks
-from runs import Outcome, Runs, check_tensor, check_values, cotangent_like, expect, expect_same, summary, tensors
+from runs import (
+    Outcome,
+    Runs,
+    check_tensor,
+    check_values,
+    cotangent_like,
+    expect,
+    expect_same,
+    summary,
+    tensors,
+)
 from samples import SEED, NotApplicable, World, here, in_world, quiet, seed
 from torch.testing._internal.common_modules import ModuleInfo, ModuleInput
 from torch.utils._pytree import tree_leaves, tree_map
@@ -18,7 +29,9 @@ KINDS = ("forward", "backward", "state_dict")
 def built(info: ModuleInfo, made: ModuleInput, training: bool) -> torch.nn.Module:
     """The module in float32, lazy ones with the sizes that their input gives them."""
     seed(SEED)
-    module = info.module_cls(*made.constructor_input.args, **made.constructor_input.kwargs).to(here())
+    module = info.module_cls(*made.constructor_input.args, **made.constructor_input.kwargs).to(
+        here()
+    )
     module.train(training)
     if info.is_lazy:
         with torch.no_grad():
@@ -48,8 +61,13 @@ def arguments_in_world(made: ModuleInput, world: World):
 
 def check_all(name: str, runs: Runs, dtype: torch.dtype):
     leaves = {world: runs.leaves(world) for world in ("ours", "single", "exact")}
-    expect(len(leaves["ours"]) == len(leaves["single"]), f"expected {len(leaves['single'])} {name}s, but got {len(leaves['ours'])}")
-    for i, (y, s, e) in enumerate(zip(leaves["ours"], leaves["single"], leaves["exact"], strict=True)):
+    expect(
+        len(leaves["ours"]) == len(leaves["single"]),
+        f"expected {len(leaves['single'])} {name}s, but got {len(leaves['ours'])}",
+    )
+    for i, (y, s, e) in enumerate(
+        zip(leaves["ours"], leaves["single"], leaves["exact"], strict=True)
+    ):
         if isinstance(s, torch.Tensor):
             check_tensor(f"{name} {i}", y, s, e, dtype)
             if not runs.random:
@@ -72,11 +90,20 @@ def forward(info: ModuleInfo, made: ModuleInput, training: bool, dtype: torch.dt
         # What a module makes in a dtype by itself has it, whatever its numbers are.
         with_dtype = {**made.constructor_input.kwargs, "dtype": dtype}
         try:
-            info.module_cls(*made.constructor_input.args, **{**made.constructor_input.kwargs, "dtype": torch.float64})
+            info.module_cls(
+                *made.constructor_input.args,
+                **{**made.constructor_input.kwargs, "dtype": torch.float64},
+            )
         except TypeError:
             return
-        for name, parameter in info.module_cls(*made.constructor_input.args, **with_dtype).named_parameters():
-            expect(parameter.dtype is dtype, f"{name} of a module made with dtype=: expected dtype {dtype}, but got {parameter.dtype}")
+        for name, parameter in info.module_cls(
+            *made.constructor_input.args, **with_dtype
+        ).named_parameters():
+            expect(
+                parameter.dtype is dtype,
+                f"{name} of a module made with dtype=: expected dtype {dtype}, but got "
+                f"{parameter.dtype}",
+            )
 
 
 def backward(info: ModuleInfo, made: ModuleInput, training: bool, dtype: torch.dtype):
@@ -91,17 +118,26 @@ def backward(info: ModuleInfo, made: ModuleInput, training: bool, dtype: torch.d
         results = [r for r in tensors(ours(*args, **kwargs)) if r.requires_grad]
         if not results or not leaves:
             raise NotApplicable("nothing requires a gradient")
-        gradients = torch.autograd.grad(results, leaves, [cotangent_like(r) for r in results], allow_unused=True)
+        gradients = torch.autograd.grad(
+            results, leaves, [cotangent_like(r) for r in results], allow_unused=True
+        )
         return ["none" if g is None else g for g in gradients]
 
     runs = Runs(dtype, prepare, call)
-    nones = [[x if x == "none" else "" for x in runs.leaves(w) if not isinstance(x, torch.Tensor)] for w in ("ours", "single")]
-    expect(nones[0] == nones[1], f"expected {len(nones[1])} leaves without a gradient, but got {len(nones[0])}")
+    nones = [
+        [x if x == "none" else "" for x in runs.leaves(w) if not isinstance(x, torch.Tensor)]
+        for w in ("ours", "single")
+    ]
+    expect(
+        nones[0] == nones[1],
+        f"expected {len(nones[1])} leaves without a gradient, but got {len(nones[0])}",
+    )
     check_all("gradient", runs, dtype)
 
 
 def state_dict(info: ModuleInfo, made: ModuleInput, training: bool, dtype: torch.dtype):
-    """A file's round trip gives the same bits, and float32 files load into modules of ours and back, dtypes kept."""
+    """A file's round trip gives the same bits, and float32 files load into modules of ours and
+    back, dtypes kept."""
     module = built(info, made, training)
     ours = module_in_world(module, World(dtype, None))
     file = io.BytesIO()
@@ -110,11 +146,20 @@ def state_dict(info: ModuleInfo, made: ModuleInput, training: bool, dtype: torch
     saved = torch.load(file, weights_only=True)
     fresh = module_in_world(built(info, made, training), World(dtype, None))
     for state, into in ((saved, fresh), (module.state_dict(), fresh), (ours.state_dict(), module)):
-        dtypes = {name: t.dtype for name, t in into.state_dict().items() if isinstance(t, torch.Tensor)}
+        dtypes = {
+            name: t.dtype for name, t in into.state_dict().items() if isinstance(t, torch.Tensor)
+        }
         into.load_state_dict(state)
         for name, kept in dtypes.items():
-            expect(into.state_dict()[name].dtype is kept, f"{name}: expected dtype {kept} to stay, but got {into.state_dict()[name].dtype}")
-    expect_same("loaded state", [t for t in tree_leaves(dict(fresh.state_dict()))], [t for t in tree_leaves(dict(ours.state_dict()))])
+            expect(
+                into.state_dict()[name].dtype is kept,
+                f"{name}: expected dtype {kept} to stay, but got {into.state_dict()[name].dtype}",
+            )
+    expect_same(
+        "loaded state",
+        [t for t in tree_leaves(dict(fresh.state_dict()))],
+        [t for t in tree_leaves(dict(ours.state_dict()))],
+    )
     args, kwargs, _ = arguments_in_world(made, World(dtype, None))
     results = []
     for each in (ours, fresh):
@@ -130,10 +175,18 @@ def run_entry(info: ModuleInfo, dtype: torch.dtype, kind: str, most: int | None 
     def calls() -> Iterator[Callable]:
         for training in (True, False):
             seed(SEED)
-            inputs = info.module_inputs_func(info, device=here(), dtype=torch.float32, requires_grad=kind == "backward", training=training)
+            inputs = info.module_inputs_func(
+                info,
+                device=here(),
+                dtype=torch.float32,
+                requires_grad=kind == "backward",
+                training=training,
+            )
             for made in itertools.islice(inputs, most):
                 if made.forward_input is not None:
-                    yield lambda made=made, training=training: CHECKS[kind](info, made, training, dtype)
+                    yield lambda made=made, training=training: CHECKS[kind](
+                        info, made, training, dtype
+                    )
 
     with quiet(), attention_masks(dtype):
         return summary(calls(), dtype)

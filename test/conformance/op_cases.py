@@ -1,4 +1,5 @@
-"""One entry of PyTorch's operator database in one of our dtypes: forward, derivatives, in-place and out= variants, wrong input."""
+"""One entry of PyTorch's operator database in one of our dtypes: forward, derivatives, in-place and
+out= variants, wrong input."""
 
 import contextlib
 import re
@@ -9,13 +10,36 @@ import torch
 from bounds import CONTAINER, neighbour
 from infinities import identities
 from known import EXACT, KEEPS_STATISTICS, UNDEFINED_VALUES
-from runs import Outcome, Runs, check_tensor, check_values, cotangent_like, expect, expect_same, summary, tensors
-from samples import SEED, NotApplicable, alias_of, base_dtype, here, is_complex, quiet, sample_in_world, samples_of, seed, worlds
+from runs import (
+    Outcome,
+    Runs,
+    check_tensor,
+    check_values,
+    cotangent_like,
+    expect,
+    expect_same,
+    summary,
+    tensors,
+)
+from samples import (
+    SEED,
+    NotApplicable,
+    alias_of,
+    base_dtype,
+    here,
+    is_complex,
+    quiet,
+    sample_in_world,
+    samples_of,
+    seed,
+    worlds,
+)
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_flatten, tree_map
 
 KINDS = ("forward", "backward", "gradgrad", "inplace", "inplace_backward", "errors")
-ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)  # of what a user may get wrong
+# Of what a user may get wrong.
+ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 DERIVATIVES = frozenset(("backward", "gradgrad", "inplace_backward"))
 
 
@@ -33,7 +57,10 @@ def forward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dty
     runs, processed = both.part(0), both.part(1)
     ours, single, exact = (runs.leaves(name) for name in ("ours", "single", "exact"))
     expect(len(ours) == len(single), f"expected {len(single)} results, but got {len(ours)}")
-    expect(tree_flatten(runs.results["ours"])[1] == tree_flatten(runs.results["single"])[1], "expected the structure of stock results")
+    expect(
+        tree_flatten(runs.results["ours"])[1] == tree_flatten(runs.results["single"])[1],
+        "expected the structure of stock results",
+    )
     for i, (y, s) in enumerate(zip(ours, single, strict=True)):
         name = "result" if len(ours) == 1 else f"result {i}"
         e = exact[i] if exact is not None else None
@@ -41,26 +68,49 @@ def forward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dty
             if isinstance(s, (bool, int, str, torch.dtype)) and not runs.random:
                 stock = e if e is not None else s
                 follows = s is torch.float32 and stock is torch.float64
-                expect(y == (dtype if follows else stock) or isinstance(s, int), f"{name}: expected {stock}, but got {y}")
+                expect(
+                    y == (dtype if follows else stock) or isinstance(s, int),
+                    f"{name}: expected {stock}, but got {y}",
+                )
             continue
-        expect(isinstance(y, torch.Tensor), f"{name}: expected a tensor, but got {type(y).__name__}")
+        expect(
+            isinstance(y, torch.Tensor), f"{name}: expected a tensor, but got {type(y).__name__}"
+        )
         check_tensor(name, y, s, e, dtype, unrounded=i > 0 and op.name in KEEPS_STATISTICS)
         if alias_of(s, runs.operands["single"]) and s.layout is torch.strided and y.dtype is dtype:
-            expect(alias_of(y, runs.operands["ours"]), f"{name}: expected a view of the operand, but got a copy")
-            expect(y.stride() == s.stride(), f"{name}: expected the strides {s.stride()}, but got {y.stride()}")
+            expect(
+                alias_of(y, runs.operands["ours"]),
+                f"{name}: expected a view of the operand, but got a copy",
+            )
+            expect(
+                y.stride() == s.stride(),
+                f"{name}: expected the strides {s.stride()}, but got {y.stride()}",
+            )
     if runs.random or has_free_values(op):
         return
     if op.name == "nextafter":
         x, args, _, _ = runs.operands["ours"]
-        processed.results = dict.fromkeys(processed.results, neighbour(x, *args)) | {"ours": processed.results["ours"]}
+        processed.results = dict.fromkeys(processed.results, neighbour(x, *args)) | {
+            "ours": processed.results["ours"]
+        }
     for i, y in enumerate(processed.leaves("ours")):
         if isinstance(y, torch.Tensor):
-            check_values("result" if len(ours) == 1 else f"result {i}", processed, i, op.name in EXACT, runs.kernels > 1)
+            check_values(
+                "result" if len(ours) == 1 else f"result {i}",
+                processed,
+                i,
+                op.name in EXACT,
+                runs.kernels > 1,
+            )
 
 
-def differentiated(op: OpInfo, sample: SampleInput, variant, x, args, kwargs, leaves) -> list[torch.Tensor]:
+def differentiated(
+    op: OpInfo, sample: SampleInput, variant, x, args, kwargs, leaves
+) -> list[torch.Tensor]:
     """The results that depend on the leaves."""
-    results = tensors(sample.output_process_fn_grad(op.gradcheck_wrapper(variant, x, *args, **kwargs)))
+    results = tensors(
+        sample.output_process_fn_grad(op.gradcheck_wrapper(variant, x, *args, **kwargs))
+    )
     results = [r for r in results if r.requires_grad]
     if not leaves or not results:
         raise NotApplicable("nothing requires a gradient")
@@ -71,7 +121,11 @@ def check_gradients(op: OpInfo, runs: Runs, dtype: torch.dtype, stock: set[int] 
     """`stock`: the places of gradients of what is of a stock dtype in our run too."""
     ours, single, exact = (runs.results[name] for name in ("ours", "single", "exact"))
     for i, (y, s) in enumerate(zip(ours, single, strict=True)):
-        expect((y is None) == (s is None), f"gradient {i}: expected {'none' if s is None else 'one'}, but got {'none' if y is None else 'one'}")
+        expect(
+            (y is None) == (s is None),
+            f"gradient {i}: expected {'none' if s is None else 'one'}, but got "
+            f"{'none' if y is None else 'one'}",
+        )
         if s is not None and i not in stock:
             check_tensor(f"gradient {i}", y, s, exact[i] if exact is not None else None, dtype)
     if runs.random or has_free_values(op):
@@ -85,26 +139,39 @@ def check_gradients(op: OpInfo, runs: Runs, dtype: torch.dtype, stock: set[int] 
 def backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
     def call(x, args, kwargs, leaves):
         results = differentiated(op, sample, op.get_op(), x, args, kwargs, leaves)
-        return torch.autograd.grad(results, leaves, [cotangent_like(r) for r in results], allow_unused=True)
+        return torch.autograd.grad(
+            results, leaves, [cotangent_like(r) for r in results], allow_unused=True
+        )
 
-    check_gradients(op, Runs(dtype, lambda world: sample_in_world(sample, base, world), call), dtype)
+    check_gradients(
+        op, Runs(dtype, lambda world: sample_in_world(sample, base, world), call), dtype
+    )
 
 
 def gradgrad(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
-    """Derivatives of the gradients by the operands and by what the gradients were multiplied with."""
+    """Derivatives of the gradients by the operands and by what the gradients were multiplied
+    with."""
     stock = set()
 
     def call(x, args, kwargs, leaves):
         results = differentiated(op, sample, op.get_op(), x, args, kwargs, leaves)
         cotangents = [cotangent_like(r).requires_grad_() for r in results]
-        stock.clear()  # eigenvalues of ours are complex numbers of a stock dtype, and so is what is made of them
+        # Eigenvalues of ours are complex numbers of a stock dtype, and so is what is made of them.
+        stock.clear()
         stock.update(i for i, c in enumerate(cotangents, len(leaves)) if c.dtype is not dtype)
-        first = torch.autograd.grad(results, leaves, cotangents, create_graph=True, allow_unused=True)
+        first = torch.autograd.grad(
+            results, leaves, cotangents, create_graph=True, allow_unused=True
+        )
         first = [g for g in first if g is not None and g.requires_grad]
         if not first:
             raise NotApplicable("no gradient requires a gradient")
         # What a gradient does not depend on has the gradient zero, whichever way that is said.
-        return torch.autograd.grad(first, [*leaves, *cotangents], [cotangent_like(g) for g in first], materialize_grads=True)
+        return torch.autograd.grad(
+            first,
+            [*leaves, *cotangents],
+            [cotangent_like(g) for g in first],
+            materialize_grads=True,
+        )
 
     runs = Runs(dtype, lambda world: sample_in_world(sample, base, world), call)
     check_gradients(op, runs, dtype, stock)
@@ -121,9 +188,13 @@ def inplace_backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: 
 
     def call(x, args, kwargs, leaves):
         results = differentiated(op, sample, in_place, x, args, kwargs, leaves)
-        return torch.autograd.grad(results, leaves, [cotangent_like(r) for r in results], allow_unused=True)
+        return torch.autograd.grad(
+            results, leaves, [cotangent_like(r) for r in results], allow_unused=True
+        )
 
-    check_gradients(op, Runs(dtype, lambda world: sample_in_world(sample, base, world), call), dtype)
+    check_gradients(
+        op, Runs(dtype, lambda world: sample_in_world(sample, base, world), call), dtype
+    )
 
 
 def strided_out(t: torch.Tensor) -> torch.Tensor:
@@ -132,10 +203,15 @@ def strided_out(t: torch.Tensor) -> torch.Tensor:
 
 
 def inplace(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
-    """In-place and out= variants give what the functional variant gives, in the tensor that they were given."""
+    """In-place and out= variants give what the functional variant gives, in the tensor that they
+    were given."""
     tried = False
     all_worlds = worlds(dtype)
-    variants = [v for v in (op.get_inplace(), op.get_inplace_operator()) if v is not None and not sample.broadcasts_input]
+    variants = [
+        v
+        for v in (op.get_inplace(), op.get_inplace_operator())
+        if v is not None and not sample.broadcasts_input
+    ]
 
     def functional(name="ours"):
         seed(SEED)
@@ -150,7 +226,9 @@ def inplace(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dty
     def with_out(world, destination):
         seed(SEED)
         x, args, kwargs, _ = sample_in_world(sample, base, world)
-        out = tree_map(lambda t: destination(t) if isinstance(t, torch.Tensor) else t, op(x, *args, **kwargs))
+        out = tree_map(
+            lambda t: destination(t) if isinstance(t, torch.Tensor) else t, op(x, *args, **kwargs)
+        )
         seed(SEED)
         x, args, kwargs, _ = sample_in_world(sample, base, world)
         return out, op(x, *args, **kwargs, out=out)
@@ -181,14 +259,18 @@ def inplace(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dty
             tried = True
             given, returned = in_place(variant, all_worlds["ours"])
             expect(returned is given, "in place: expected the tensor itself as result")
-            expect(given.dtype is dtype or given.dtype is not CONTAINER[dtype.itemsize], f"in place: expected dtype {dtype}, but got {given.dtype}")
+            expect(
+                given.dtype is dtype or given.dtype is not CONTAINER[dtype.itemsize],
+                f"in place: expected dtype {dtype}, but got {given.dtype}",
+            )
             if not free:
                 expect_same("in place", given, functional().to(given.dtype))
     for destination in (torch.empty_like, strided_out) if op.supports_out else ():
         if stock_does(with_out, all_worlds["single"], destination):
             tried = True
             out, returned = with_out(all_worlds["ours"], destination)
-            for given, back in zip(tensors(out), tensors(returned), strict=False):  # some return nothing
+            # Some return nothing.
+            for given, back in zip(tensors(out), tensors(returned), strict=False):
                 expect(given is back, "out=: expected the tensor itself as result")
             if not free:
                 expect_same("out=", out, functional())
@@ -196,7 +278,13 @@ def inplace(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dty
         raise NotApplicable("no in-place or out= variant")
 
 
-CHECKS = {"forward": forward, "backward": backward, "gradgrad": gradgrad, "inplace": inplace, "inplace_backward": inplace_backward}
+CHECKS = {
+    "forward": forward,
+    "backward": backward,
+    "gradgrad": gradgrad,
+    "inplace": inplace,
+    "inplace_backward": inplace_backward,
+}
 
 
 def lacks(op: OpInfo, kind: str) -> str | None:
@@ -216,7 +304,8 @@ def lacks(op: OpInfo, kind: str) -> str | None:
 
 
 def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
-    """Calls that must raise. What is wrong with some is a dtype that our cast would put right; those must only not crash."""
+    """Calls that must raise. What is wrong with some is a dtype that our cast would put right;
+    those must only not crash."""
     with quiet():
         seed(SEED)
         for error in op.error_inputs_func(op, here()):
@@ -228,14 +317,21 @@ def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
             def move(x, storages=storages, moved=moved):
                 if id(x) in moved:
                     return moved[id(x)]  # an output that is an input
-                if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout is not torch.strided:
+                if (
+                    not isinstance(x, torch.Tensor)
+                    or not x.is_floating_point()
+                    or x.layout is not torch.strided
+                ):
                     return x  # sparse operands stay: the operator is to refuse them beside ours
-                # Operands that overlap in memory, an output and an input for instance, must overlap in our dtype too.
+                # Operands that overlap in memory, an output and an input for instance, must overlap
+                # in our dtype too.
                 where = x.untyped_storage()
                 if where.data_ptr() not in storages:
                     elements = torch.tensor([], dtype=x.dtype, device=x.device).set_(where)
                     storages[where.data_ptr()] = elements.to(dtype)
-                moved[id(x)] = storages[where.data_ptr()].as_strided(x.shape, x.stride(), x.storage_offset())
+                moved[id(x)] = storages[where.data_ptr()].as_strided(
+                    x.shape, x.stride(), x.storage_offset()
+                )
                 return moved[id(x)]
 
             def call(bad=bad, floats=floats, operands=operands, move=move, regex=error.error_regex):
@@ -245,10 +341,15 @@ def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
                 try:
                     op(x, *args, **kwargs)
                 except ERRORS as raised:
-                    own = not re.search(regex, str(raised)) and any(words in str(raised) for words in blame.WORDS)  # stock's says so of some
+                    # stock's says so of some
+                    own = not re.search(regex, str(raised)) and any(
+                        words in str(raised) for words in blame.WORDS
+                    )
                     expect(not own, f"expected an error like {regex!r}, but got {raised}")
                     return
-                about_dtype = re.search(r"dtype|type|Float|Double|Half|Long|Int|float|complex|implemented", regex)
+                about_dtype = re.search(
+                    r"dtype|type|Float|Double|Half|Long|Int|float|complex|implemented", regex
+                )
                 expect(bool(about_dtype), f"expected an error like {regex!r}, but got a result")
 
             yield call
@@ -264,7 +365,11 @@ def run_entry(op: OpInfo, dtype: torch.dtype, kind: str, most: int | None = None
             calls = wrong_inputs(op, dtype)
         else:
             base = base_dtype(op)
-            calls = (lambda s=s: CHECKS[kind](op, s, base, dtype) for s in samples_of(op, base, kind in DERIVATIVES, most) if not is_complex(s))
+            calls = (
+                lambda s=s: CHECKS[kind](op, s, base, dtype)
+                for s in samples_of(op, base, kind in DERIVATIVES, most)
+                if not is_complex(s)
+            )
     except NotApplicable as error:
         return Outcome("n/a", str(error))
     with identities(dtype) if op.name.startswith("masked.") else contextlib.nullcontext():

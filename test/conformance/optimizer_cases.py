@@ -1,4 +1,5 @@
-"""One entry of PyTorch's optimizer database in one of our dtypes: for-loop, foreach and fused forms, state_dict in between."""
+"""One entry of PyTorch's optimizer database in one of our dtypes: for-loop, foreach and fused
+forms, state_dict in between."""
 
 import copy
 import io
@@ -16,11 +17,11 @@ from torch_dtypes.host.hooks import optimizers
 FORMS = ("for-loop", "foreach", "fused")
 KINDS = ("forms", "state_dict")
 STEPS = 4
-# Codes between the parameters that two forms reach: each of STEPS steps rounds a handful of intermediate values to a format whose
-# precision differs along them, at other places in each form.
+# Codes between the parameters that two forms reach: each of STEPS steps rounds a handful of
+# intermediate values to a format whose precision differs along them, at other places in each form.
 FORM_CODES = 16
-# Their fused form has the bits of our for-loop, and so rounds and leaves the range where stock's for-loop does; over lists, too, where a capturable
-# step has another formula in stock's.
+# Their fused form has the bits of our for-loop, and so rounds and leaves the range where stock's
+# for-loop does; over lists, too, where a capturable step has another formula in stock's.
 ONE_PASS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 
 
@@ -36,12 +37,21 @@ def parameters(info: OptimizerInfo, world: World) -> list[torch.nn.Parameter]:
 
 
 def gradients(made: list[torch.nn.Parameter], world: World) -> list[list[torch.Tensor]]:
-    """Of every step, dense ones, and the same for all forms: gradients of their own parameters would drift apart."""
+    """Of every step, dense ones, and the same for all forms: gradients of their own parameters
+    would drift apart."""
     generator = torch.Generator().manual_seed(SEED + 1)
-    return [[torch.randn(p.shape, generator=generator).to(world.dtype).to(p.dtype) for p in made] for _ in range(STEPS)]
+    return [
+        [torch.randn(p.shape, generator=generator).to(world.dtype).to(p.dtype) for p in made]
+        for _ in range(STEPS)
+    ]
 
 
-def run_steps(info: OptimizerInfo, optimizer: torch.optim.Optimizer, made: list, given: list[list[torch.Tensor]]):
+def run_steps(
+    info: OptimizerInfo,
+    optimizer: torch.optim.Optimizer,
+    made: list,
+    given: list[list[torch.Tensor]],
+):
     for step in given:
         if info.step_requires_closure:
 
@@ -59,7 +69,9 @@ def run_steps(info: OptimizerInfo, optimizer: torch.optim.Optimizer, made: list,
 
 
 def settings(info: OptimizerInfo, form: str, given: OptimizerInput) -> dict:
-    if form == "fused" and ("fused" not in info.supported_impls or here() not in info.supports_fused_on):
+    if form == "fused" and (
+        "fused" not in info.supported_impls or here() not in info.supports_fused_on
+    ):
         raise NotApplicable("no fused form on this device")
     if form == "foreach" and "foreach" not in info.supported_impls:
         raise NotApplicable("no foreach form")
@@ -74,8 +86,11 @@ def state_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return tensors(list(optimizer.state.values()))
 
 
-def one_form(info: OptimizerInfo, given: OptimizerInput, form: str, dtype: torch.dtype) -> list[torch.Tensor]:
-    """Parameters and state keep the dtypes that stock ones keep; values agree with float64. Gives the parameters."""
+def one_form(
+    info: OptimizerInfo, given: OptimizerInput, form: str, dtype: torch.dtype
+) -> list[torch.Tensor]:
+    """Parameters and state keep the dtypes that stock ones keep; values agree with float64. Gives
+    the parameters."""
 
     def prepare(world):
         made = parameters(info, world)
@@ -84,7 +99,11 @@ def one_form(info: OptimizerInfo, given: OptimizerInput, form: str, dtype: torch
     def call(made, steps):
         reference = made[0].dtype is not dtype
         chosen = settings(info, form, given)
-        if reference and (form == "fused" or chosen.get("capturable")) and info.optim_cls in ONE_PASS:
+        if (
+            reference
+            and (form == "fused" or chosen.get("capturable"))
+            and info.optim_cls in ONE_PASS
+        ):
             chosen = settings(info, "for-loop", given)
         optimizer = info.optim_cls(made, **chosen)
         run_steps(info, optimizer, made, steps)
@@ -96,10 +115,17 @@ def one_form(info: OptimizerInfo, given: OptimizerInput, form: str, dtype: torch
         ours, single, exact = (part.leaves(world) for world in ("ours", "single", "exact"))
         if name == "state" and info.step_requires_closure:
             # How many steps of a line search are stored depends on the precision.
-            single, exact = ([t.to(d) if t.dtype is dtype else t for t in ours] for d in (torch.float32, torch.float64))
-            leaks = dtype.itemsize < 4 and any(t.dtype is CONTAINER[dtype.itemsize] for t in ours)  # float32 may be meant
+            single, exact = (
+                [t.to(d) if t.dtype is dtype else t for t in ours]
+                for d in (torch.float32, torch.float64)
+            )
+            # float32 may be meant
+            leaks = dtype.itemsize < 4 and any(t.dtype is CONTAINER[dtype.itemsize] for t in ours)
             expect(not leaks, "state: expected no tensor of the container's dtype")
-        expect(len(ours) == len(single), f"expected {len(single)} tensors of {name}, but got {len(ours)}")
+        expect(
+            len(ours) == len(single),
+            f"expected {len(single)} tensors of {name}, but got {len(ours)}",
+        )
         for i, (y, s, e) in enumerate(zip(ours, single, exact, strict=True)):
             check_tensor(f"{name} {i}", y, s, e, dtype)
             if name == "parameter":
@@ -122,13 +148,20 @@ def forms(info: OptimizerInfo, given: OptimizerInput, dtype: torch.dtype):
         for a, b in zip(reached[first], reached[form], strict=True):
             # Fused forms stay within the range for longer: they compute in float32 throughout.
             inside = a.isfinite() & b.isfinite()
-            expect(form == "fused" or torch.equal(a.isfinite(), b.isfinite()), f"{first} and {form} leave the range in different places")
+            expect(
+                form == "fused" or torch.equal(a.isfinite(), b.isfinite()),
+                f"{first} and {form} leave the range in different places",
+            )
             codes = ((ordered_codes(a) - ordered_codes(b)).abs() * inside).max().item()
-            expect(codes <= FORM_CODES, f"{first} and {form} are {codes} codes apart, {a.tolist()} and {b.tolist()}")
+            expect(
+                codes <= FORM_CODES,
+                f"{first} and {form} are {codes} codes apart, {a.tolist()} and {b.tolist()}",
+            )
 
 
 def stopped_and_straight(info: OptimizerInfo, given: OptimizerInput, form: str, dtype: torch.dtype):
-    """(parameters, state) after a stop half way through, a file and new objects, and without all that."""
+    """(parameters, state) after a stop half way through, a file and new objects, and without all
+    that."""
     world = World(dtype, None)
     straight, stopped = parameters(info, world), parameters(info, world)
     steps = gradients(straight, world)
@@ -148,8 +181,8 @@ def stopped_and_straight(info: OptimizerInfo, given: OptimizerInput, form: str, 
 
 
 def state_dict(info: OptimizerInfo, given: OptimizerInput, dtype: torch.dtype):
-    """The same bits with a stop as without one, wherever stock bfloat16 gives them: NAdam and ASGD keep float32 numbers that loading
-    casts to the parameters' dtype."""
+    """The same bits with a stop as without one, wherever stock bfloat16 gives them: NAdam and ASGD
+    keep float32 numbers that loading casts to the parameters' dtype."""
     ran = False
     for form in FORMS:
         try:
@@ -171,6 +204,7 @@ def run_entry(info: OptimizerInfo, dtype: torch.dtype, kind: str) -> Outcome:
         for given in info.optim_inputs_func(device=here()):
             yield lambda given=given: check(info, given, dtype)
 
-    as_given = mock.patch.object(optimizers, "with_eps", lambda dtype, settings, name: settings)  # as the reference computes
+    # As the reference computes.
+    as_given = mock.patch.object(optimizers, "with_eps", lambda dtype, settings, name: settings)
     with as_given, quiet():
         return summary(calls(), dtype)

@@ -15,7 +15,8 @@ import torch_dtypes
 
 @dataclasses.dataclass
 class Outcome:
-    """`status`: pass, fails, refused or n/a (nothing to run). `samples`: how many ran; `bad`: how many of them did not pass."""
+    """`status`: pass, fails, refused or n/a (nothing to run). `samples`: how many ran; `bad`: how
+    many of them did not pass."""
 
     status: str
     reason: str = ""
@@ -43,11 +44,15 @@ def first_line(error: BaseException) -> str:
 def is_refusal(error: BaseException, dtype: torch.dtype) -> bool:
     """An error of ours says so: it names the number format, or what it expected of one."""
     name = torch_dtypes.format_of(dtype) and str(dtype).removeprefix("torch.")
-    return not isinstance(error, Mismatch) and re.search(rf"\b{re.escape(name)}\b|number format", str(error)) is not None
+    return (
+        not isinstance(error, Mismatch)
+        and re.search(rf"\b{re.escape(name)}\b|number format", str(error)) is not None
+    )
 
 
 class Runs:
-    """The results of one sample in all worlds: `call(*prepare(world))`. Stock failures make the sample void."""
+    """The results of one sample in all worlds: `call(*prepare(world))`. Stock failures make the
+    sample void."""
 
     def __init__(self, dtype: torch.dtype, prepare: Callable[[World], tuple], call: Callable):
         self.worlds = worlds(dtype)
@@ -66,25 +71,35 @@ class Runs:
                     raise NotApplicable("stock PyTorch refuses the sample") from error
                 if name == "stepped" and self.results["exact"] is not None:
                     # An index made of rounded coordinates, for instance, that lies beyond the end.
-                    raise NotApplicable("no bound: the stock run does not survive the rounding between its kernels") from error
+                    raise NotApplicable(
+                        "no bound: the stock run does not survive the rounding between its kernels"
+                    ) from error
                 # An operator without float64 kernel is compared with its float32 run.
                 self.results[name] = None
         self.random = self.worlds["stepped"].steps.random
         self.kernels = self.worlds["stepped"].steps.kernels
 
     def part(self, which) -> "Runs":
-        """The same runs with one item of their results, or with those items whose numbers are given."""
+        """The same runs with one item of their results, or with those items whose numbers are
+        given."""
         part = copy.copy(self)
-        pick = (lambda r: [r[i] for i in which]) if isinstance(which, list) else (lambda r: r[which])
-        part.results = {name: pick(r) if r is not None else None for name, r in self.results.items()}
+        pick = (
+            (lambda r: [r[i] for i in which]) if isinstance(which, list) else (lambda r: r[which])
+        )
+        part.results = {
+            name: pick(r) if r is not None else None for name, r in self.results.items()
+        }
         return part
 
     def leaves(self, name: str) -> list:
         return tree_leaves(self.results[name]) if self.results[name] is not None else None
 
 
-def expected_dtype(single: torch.Tensor, exact: torch.Tensor | None, dtype: torch.dtype) -> torch.dtype:
-    """A result that follows its operands from float32 to float64 must follow them to our dtype; a fixed one is fixed."""
+def expected_dtype(
+    single: torch.Tensor, exact: torch.Tensor | None, dtype: torch.dtype
+) -> torch.dtype:
+    """A result that follows its operands from float32 to float64 must follow them to our dtype; a
+    fixed one is fixed."""
     if exact is not None and single.dtype is not exact.dtype:
         if single.is_complex():
             return torch.complex64 if torch_dtypes.format_of(dtype).fits_float else torch.complex128
@@ -104,16 +119,27 @@ def check_tensor(name: str, ours, single, exact, dtype: torch.dtype, unrounded: 
     got = ours.dtype
     leak = " (the container)" if got is CONTAINER[dtype.itemsize] and got is not want else ""
     expect(got is want, f"{name}: expected dtype {want}, but got {got}{leak}")
-    expect(ours.shape == single.shape, f"{name}: expected shape {tuple(single.shape)}, but got {tuple(ours.shape)}")
-    expect(ours.device == single.device, f"{name}: expected a tensor on {single.device}, but got one on {ours.device}")
-    expect(ours.layout is single.layout, f"{name}: expected layout {single.layout}, but got {ours.layout}")
+    expect(
+        ours.shape == single.shape,
+        f"{name}: expected shape {tuple(single.shape)}, but got {tuple(ours.shape)}",
+    )
+    expect(
+        ours.device == single.device,
+        f"{name}: expected a tensor on {single.device}, but got one on {ours.device}",
+    )
+    expect(
+        ours.layout is single.layout,
+        f"{name}: expected layout {single.layout}, but got {ours.layout}",
+    )
 
 
 def check_values(name: str, runs: Runs, i: int, exactly: bool, composed: bool):
     """The values of the i-th leaf of the results."""
-    # Some results lie on the CPU whatever their operands lie on, and where their copy is under way a look at one from the tests' device waits for it.
+    # Some results lie on the CPU whatever their operands lie on, and where their copy is under way
+    # a look at one from the tests' device waits for it.
     ours, single, exact, stepped = (
-        runs.leaves(world)[i].to(here()) if runs.leaves(world) is not None else None for world in ("ours", "single", "exact", "stepped")
+        runs.leaves(world)[i].to(here()) if runs.leaves(world) is not None else None
+        for world in ("ours", "single", "exact", "stepped")
     )
     if exact is None:
         exact = single
@@ -121,16 +147,33 @@ def check_values(name: str, runs: Runs, i: int, exactly: bool, composed: bool):
         return
     with torch.no_grad():
         if not (exact.is_floating_point() or exact.is_complex()):
-            same = torch.equal(ours, exact) or (stepped is not None and torch.equal(ours, stepped)) or torch.equal(ours, single)
-            expect(same, f"{name}: expected the values {exact.flatten()[:6].tolist()}, but got {ours.flatten()[:6].tolist()}")
+            same = (
+                torch.equal(ours, exact)
+                or (stepped is not None and torch.equal(ours, stepped))
+                or torch.equal(ours, single)
+            )
+            expect(
+                same,
+                f"{name}: expected the values {exact.flatten()[:6].tolist()}, but got "
+                f"{ours.flatten()[:6].tolist()}",
+            )
             return
         parts = [(ours, exact, single, stepped)]
         if exact.is_complex():
-            split = [torch.view_as_real(t.detach().resolve_conj().resolve_neg()) if t is not None else None for t in parts[0]]
+            split = [
+                torch.view_as_real(t.detach().resolve_conj().resolve_neg())
+                if t is not None
+                else None
+                for t in parts[0]
+            ]
             parts = [split]
         for y, e, s, r in parts:
             e = e.double()
-            bound = 0.0 if exactly else slack(e, s, r, runs.kernels, runs.worlds["ours"].dtype, composed)
+            bound = (
+                0.0
+                if exactly
+                else slack(e, s, r, runs.kernels, runs.worlds["ours"].dtype, composed)
+            )
             line = mismatch(y, e, None if exactly else s, None if exactly else r, bound)
             expect(line is None, f"{name}: {line}")
 
@@ -144,12 +187,19 @@ def cotangent_like(t: torch.Tensor) -> torch.Tensor:
 def expect_same(name: str, got, want):
     for g, w in zip(tensors(got), tensors(want), strict=True):
         expect(g.dtype is w.dtype, f"{name}: expected dtype {w.dtype}, but got {g.dtype}")
-        expect(g.shape == w.shape, f"{name}: expected shape {tuple(w.shape)}, but got {tuple(g.shape)}")
+        expect(
+            g.shape == w.shape, f"{name}: expected shape {tuple(w.shape)}, but got {tuple(g.shape)}"
+        )
         if torch_dtypes.is_format_dtype(g.dtype) or not (g.is_floating_point() or g.is_complex()):
             same = ((g.double() == w.double()) | (g.isnan() & w.isnan())).all()
         else:
-            same = torch.allclose(g, w, equal_nan=True)  # stock kernels take other paths for other strides
-        expect(same, f"{name}: expected the values of the functional variant, {w.flatten()[:4].tolist()}, but got {g.flatten()[:4].tolist()}")
+            # Stock kernels take other paths for other strides.
+            same = torch.allclose(g, w, equal_nan=True)
+        expect(
+            same,
+            f"{name}: expected the values of the functional variant, {w.flatten()[:4].tolist()}, "
+            f"but got {g.flatten()[:4].tolist()}",
+        )
 
 
 def summary(calls: Iterable[Callable], dtype: torch.dtype) -> Outcome:
@@ -167,7 +217,9 @@ def summary(calls: Iterable[Callable], dtype: torch.dtype) -> Outcome:
                     void = str(error)
                     continue
                 outcome.bad += 1
-                found.setdefault("refused" if is_refusal(error, dtype) else "fails", first_line(error))
+                found.setdefault(
+                    "refused" if is_refusal(error, dtype) else "fails", first_line(error)
+                )
             outcome.samples += 1
     for status in ("fails", "refused"):
         if status in found:

@@ -1,4 +1,5 @@
-"""Samples of PyTorch's operator database in four worlds: our dtype, and the stock runs that it is compared with."""
+"""Samples of PyTorch's operator database in four worlds: our dtype, and the stock runs that it is
+compared with."""
 
 import contextlib
 import dataclasses
@@ -24,7 +25,8 @@ SEED = 20
 
 
 def here() -> str:
-    """The type of the device that the tests' tensors lie on: see test/devices.py. The databases are asked for samples on it."""
+    """The type of the device that the tests' tensors lie on: see test/devices.py. The databases are
+    asked for samples on it."""
     return torch.empty(()).device.type
 
 
@@ -34,7 +36,8 @@ def only_simulated(error: Exception) -> bool:
 
 
 def seed(number: int):
-    """torch.manual_seed for the devices in use: that one queues a note, with a stack trace, for every device that is not there."""
+    """torch.manual_seed for the devices in use: that one queues a note, with a stack trace, for
+    every device that is not there."""
     torch.default_generator.manual_seed(number)
     if here() == "cuda":
         torch.cuda.manual_seed(number)
@@ -69,7 +72,8 @@ def worlds(dtype: torch.dtype) -> dict[str, World]:
 
 @contextlib.contextmanager
 def quiet():
-    """Stock operators warn of beta states and deprecations; the project's warnings are errors, those are not its own."""
+    """Stock operators warn of beta states and deprecations; the project's warnings are errors,
+    those are not its own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -85,19 +89,26 @@ def base_dtype(op: OpInfo) -> torch.dtype:
 
 
 def flat(t: torch.Tensor) -> torch.Tensor:
-    """The elements between a tensor's first and its last one as they lie in memory, whatever its strides."""
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True)) if t.numel() else 0
+    """The elements between a tensor's first and its last one as they lie in memory, whatever its
+    strides."""
+    extent = (
+        1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
+        if t.numel()
+        else 0
+    )
     return t.as_strided((extent,), (1,))
 
 
 def to_nearest(dtype: torch.dtype) -> torch.dtype:
-    """The same format rounding to nearest: every world must have the same operands, which stochastic rounding would draw anew in each."""
+    """The same format rounding to nearest: every world must have the same operands, which
+    stochastic rounding would draw anew in each."""
     stochastic = torch_dtypes.format_of(dtype).rounding == _C.Rounding.stochastic
     return torch_dtypes.with_rounding(dtype, "nearest_even") if stochastic else dtype
 
 
 def in_world(t: torch.Tensor, base: torch.dtype, world: World) -> torch.Tensor:
-    """A fresh tensor with the same sizes and strides; those of the base dtype with values of our dtype, all others as they are."""
+    """A fresh tensor with the same sizes and strides; those of the base dtype with values of our
+    dtype, all others as they are."""
     if t.layout is not torch.strided or t.is_nested or t.is_quantized:
         raise NotApplicable("no dense tensor")
     if t.dtype is not base:
@@ -107,26 +118,39 @@ def in_world(t: torch.Tensor, base: torch.dtype, world: World) -> torch.Tensor:
     with torch.no_grad():
         elements = flat(t.detach()).to(to_nearest(world.dtype))
         # Not a view of the elements: autograd and in-place operators treat views otherwise.
-        made = torch.empty_strided(t.shape, t.stride(), dtype=world.stock or world.dtype, device=t.device)
+        made = torch.empty_strided(
+            t.shape, t.stride(), dtype=world.stock or world.dtype, device=t.device
+        )
         flat(made).copy_(elements)
     return made.requires_grad_() if t.requires_grad else made
 
 
-# By default these go by the eps of their dtype: stock runs, which stand for ours, are told that of ours.
-TOLERANCES = {"linalg.matrix_rank": "rtol", "linalg.pinv": "rtol", "linalg.lstsq": "rcond", "pinverse": "rcond"}
+# By default these go by the eps of their dtype: stock runs, which stand for ours, are told that of
+# ours.
+TOLERANCES = {
+    "linalg.matrix_rank": "rtol",
+    "linalg.pinv": "rtol",
+    "linalg.lstsq": "rcond",
+    "pinverse": "rcond",
+}
 DEFAULT_TOLERANCE = object()
 
 
 def ask_for_default_tolerance(op: OpInfo, sample: SampleInput):
     name = TOLERANCES.get(op.name)
-    given = [x for n, x in sample.kwargs.items() if n in ("atol", "rtol", "tol", "rcond") and x is not None]
+    given = [
+        x
+        for n, x in sample.kwargs.items()
+        if n in ("atol", "rtol", "tol", "rcond") and x is not None
+    ]
     given += [x for x in sample.args if isinstance(x, float)]
     if name and not given and op.variant_test_name not in ("singular", "grad_oriented"):
         sample.kwargs[name] = DEFAULT_TOLERANCE
 
 
 def sample_in_world(sample: SampleInput, base: torch.dtype, world: World):
-    """input, args, kwargs in a world, and the leaves among them: the tensors that require a gradient."""
+    """input, args, kwargs in a world, and the leaves among them: the tensors that require a
+    gradient."""
     leaves = []
 
     def move(x):
@@ -144,32 +168,48 @@ def sample_in_world(sample: SampleInput, base: torch.dtype, world: World):
         if value is DEFAULT_TOLERANCE:
             del moved[2][name]
             if world.stock:
-                moved[2][name] = min(min(sample.input.shape[-2:]) ** 0.5 * torch.finfo(world.dtype).eps, 0.5)
+                moved[2][name] = min(
+                    min(sample.input.shape[-2:]) ** 0.5 * torch.finfo(world.dtype).eps, 0.5
+                )
     return (*moved, leaves)
 
 
 def is_complex(sample: SampleInput) -> bool:
     """Whether a sample is about complex numbers by a dtype or a number among its arguments."""
     leaves = tree_leaves((sample.input, sample.args, sample.kwargs))
-    return any((isinstance(x, torch.dtype) and x.is_complex) or isinstance(x, complex) for x in leaves)
+    return any(
+        (isinstance(x, torch.dtype) and x.is_complex) or isinstance(x, complex) for x in leaves
+    )
 
 
 def is_undetermined(sample: SampleInput) -> bool:
-    """linalg.lstsq by gelsy: stock does not initialise its pivots, on which rank and solution depend (test_tolerances has that driver)."""
+    """linalg.lstsq by gelsy: stock does not initialise its pivots, on which rank and solution
+    depend (test_tolerances has that driver)."""
     return sample.kwargs.get("driver") == "gelsy"
 
 
 def size_of(sample: SampleInput) -> int:
-    return sum(x.numel() for x in tree_leaves((sample.input, sample.args, sample.kwargs)) if isinstance(x, torch.Tensor))
+    return sum(
+        x.numel()
+        for x in tree_leaves((sample.input, sample.args, sample.kwargs))
+        if isinstance(x, torch.Tensor)
+    )
 
 
-def samples_of(op: OpInfo, base: torch.dtype, requires_grad: bool, most: int | None) -> Iterator[SampleInput]:
-    """All samples, or the `most` smallest ones that have elements, of those that the database makes first."""
+def samples_of(
+    op: OpInfo, base: torch.dtype, requires_grad: bool, most: int | None
+) -> Iterator[SampleInput]:
+    """All samples, or the `most` smallest ones that have elements, of those that the database makes
+    first."""
     with quiet(), torch.no_grad():
         seed(SEED)
-        # All at once, so that the runs in between do not change what is random in them; and not by op.sample_inputs, which looks through
-        # the whole stack for the test that asks.
-        inputs = (s for s in op.sample_inputs_func(op, here(), base, requires_grad) if not is_undetermined(s))
+        # All at once, so that the runs in between do not change what is random in them; and not by
+        # op.sample_inputs, which looks through the whole stack for the test that asks.
+        inputs = (
+            s
+            for s in op.sample_inputs_func(op, here(), base, requires_grad)
+            if not is_undetermined(s)
+        )
         try:
             made = list(itertools.islice(inputs, None if most is None else 24))
         except NotImplementedError as error:
@@ -184,7 +224,8 @@ def samples_of(op: OpInfo, base: torch.dtype, requires_grad: bool, most: int | N
 
 def some_of(first: list[SampleInput], most: int) -> list[SampleInput]:
     filled = [s for s in first if size_of(s) > 1] or first
-    # Sizes differ little within an entry, and the smallest ones are scalars; spread the choice over them.
+    # Sizes differ little within an entry, and the smallest ones are scalars; spread the choice over
+    # them.
     filled.sort(key=size_of)
     middle = filled[: max(most, len(filled) * 2 // 3)]
     return middle[:: max(1, len(middle) // most)][:most]
@@ -195,4 +236,7 @@ def alias_of(result: torch.Tensor, operands) -> bool:
     if not result.numel():
         return False
     where = result.untyped_storage().data_ptr()
-    return any(isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() == where for x in tree_leaves(operands))
+    return any(
+        isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() == where
+        for x in tree_leaves(operands)
+    )

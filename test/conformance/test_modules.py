@@ -1,4 +1,5 @@
-"""PyTorch's module database in our dtypes: a sample of its inputs here, all of them with `-m slow`."""
+"""PyTorch's module database in our dtypes: a sample of its inputs here, all of them with
+`-m slow`."""
 
 import pytest
 import torch
@@ -16,7 +17,9 @@ def check(dtype: str, kind: str, name: str, most: int | None):
 
 @pytest.mark.parametrize("name", ENTRIES)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("dtype", "most"), [("posit16es2", 2), ("q43", 1)], ids=["posit16es2", "q43"])
+@pytest.mark.parametrize(
+    ("dtype", "most"), [("posit16es2", 2), ("q43", 1)], ids=["posit16es2", "q43"]
+)
 def test_module(dtype, most, kind, name):
     check(dtype, kind, name, most)
 

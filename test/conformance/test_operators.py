@@ -1,6 +1,7 @@
 """PyTorch's operator database in our dtypes: a sample of it here, all of it with `-m slow`.
 
-An entry passes, is refused for a reason, or fails, as test/conformance/known.py has it; whatever differs from that list fails its test.
+An entry passes, is refused for a reason, or fails, as test/conformance/known.py has it; whatever
+differs from that list fails its test.
 """
 
 import random
@@ -28,7 +29,8 @@ SLOW = ("posit16es2", "q43", "q52", "e5m5", "posit8es2", "posit32es2")
 
 
 def applies(name: str, kind: str) -> bool:
-    """What can be told without running: integer operators, those without derivative or wrong input."""
+    """What can be told without running: integer operators, those without derivative or wrong
+    input."""
     op = ENTRIES[name]
     try:
         base_dtype(op)
@@ -38,10 +40,21 @@ def applies(name: str, kind: str) -> bool:
 
 
 def chosen() -> list[tuple]:
-    cases = [(dtype, kind, name, most) for dtype, most, kinds in EVERYWHERE for kind in kinds for name in ENTRIES]
+    cases = [
+        (dtype, kind, name, most)
+        for dtype, most, kinds in EVERYWHERE
+        for kind in kinds
+        for name in ENTRIES
+    ]
     for dtype in TENTH:
         tenth = set(random.Random(dtype).sample(sorted(ENTRIES), len(ENTRIES) // 10))
-        cases += [(dtype, kind, name, 3) for kind in KINDS if kind != "errors" for name in ENTRIES if name in tenth]
+        cases += [
+            (dtype, kind, name, 3)
+            for kind in KINDS
+            if kind != "errors"
+            for name in ENTRIES
+            if name in tenth
+        ]
     return [case for case in cases if applies(case[2], case[1])]
 
 
@@ -65,7 +78,8 @@ def test_entry(dtype, kind, name, most):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", SLOW)
 def test_entries_with_all_samples(dtype, kind, part):
-    """A part of the entries each, since the tens of thousands of them would cost every collection of tests seconds."""
+    """A part of the entries each, since the tens of thousands of them would cost every collection
+    of tests seconds."""
     differ = {}
     for name in list(ENTRIES)[part::PARTS]:
         if applies(name, kind):
@@ -96,7 +110,9 @@ def spoiled(name: str, spoil):
 
     def run(*args, **kwargs):
         result = stock(*args, **kwargs)
-        ours = isinstance(result, torch.Tensor) and result.dtype is torch.posit16es2 and result.numel()
+        ours = (
+            isinstance(result, torch.Tensor) and result.dtype is torch.posit16es2 and result.numel()
+        )
         return spoil(result) if ours else result
 
     copy.op = run
@@ -112,13 +128,23 @@ def one_code_up(result):
 SPOILED = {
     "one code off": ("mul", "forward", one_code_up, "1 of"),
     "one code off, single kernel": ("tanh", "forward", one_code_up, "1 of"),
-    "a wrong dtype": ("add", "forward", lambda r: r.float(), "expected dtype torch.posit16es2, but got torch.float32"),
+    "a wrong dtype": (
+        "add",
+        "forward",
+        lambda r: r.float(),
+        "expected dtype torch.posit16es2, but got torch.float32",
+    ),
     "the container": ("add", "forward", lambda r: r.view(torch.bfloat16), "the container"),
     "a shape": ("add", "forward", lambda r: r[None], "expected shape"),
     "NaN": ("exp", "forward", lambda r: r * float("nan"), "got nan"),
     "a copy": ("transpose", "forward", lambda r: r.clone(), "expected a view"),
     "a gradient": ("sin", "backward", lambda r: r * 1.01, "gradient 0"),
-    "a second gradient": ("exp", "gradgrad", lambda r: r.detach() * (1 + 0.05 * r.log().sin()), "gradient"),
+    "a second gradient": (
+        "exp",
+        "gradgrad",
+        lambda r: r.detach() * (1 + 0.05 * r.log().sin()),
+        "gradient",
+    ),
     "a lost gradient": ("mul", "backward", lambda r: r.detach() + 0 * r.sum(), "gradient 0"),
     "an error": ("add", "forward", lambda r: r.nonsense, "AttributeError"),
 }

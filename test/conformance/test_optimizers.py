@@ -1,4 +1,5 @@
-"""PyTorch's optimizer database in our dtypes: for-loop, foreach and fused forms with dense gradients, and continuing from a file."""
+"""PyTorch's optimizer database in our dtypes: for-loop, foreach and fused forms with dense
+gradients, and continuing from a file."""
 
 import pytest
 import torch
@@ -11,11 +12,18 @@ SLOW = ("q52", "e5m7", "e8m4", "posit8es0", "posit8es2", "posit16es1", "posit32e
 
 
 def cases():
-    """Every optimizer in posit16es2, and in one of two other dtypes, which take turns; the other one is slow."""
+    """Every optimizer in posit16es2, and in one of two other dtypes, which take turns; the other
+    one is slow."""
     for i, name in enumerate(ENTRIES):
         for j, kind in enumerate(KINDS):
             for k, dtype in enumerate(("posit16es2", "q43", "e5m5")):
-                yield pytest.param(dtype, kind, name, id=f"{dtype}-{kind}-{name}", marks=[pytest.mark.slow] * (k > 0 and (i + j + k) % 2))
+                yield pytest.param(
+                    dtype,
+                    kind,
+                    name,
+                    id=f"{dtype}-{kind}-{name}",
+                    marks=[pytest.mark.slow] * (k > 0 and (i + j + k) % 2),
+                )
 
 
 @pytest.mark.parametrize(("dtype", "kind", "name"), list(cases()))

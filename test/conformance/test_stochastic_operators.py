@@ -3,7 +3,9 @@
 import pytest
 from test_operators import ENTRIES, applies, check
 
-CASES = [(kind, name) for kind in ("forward", "backward") for name in ENTRIES if applies(name, kind)]
+CASES = [
+    (kind, name) for kind in ("forward", "backward") for name in ENTRIES if applies(name, kind)
+]
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)

@@ -11,7 +11,18 @@ from torch.testing import assert_close, make_tensor
 import torch_dtypes
 
 NAMES = [str(d).removeprefix("torch.") for d in torch_dtypes.builtin_dtypes()]
-MADE = ["fixed8_8", "fixed0_7", "ufixed2_2", "e2m1finite", "e4m0fn", "posit4es0", "e4m3fn_flush", "e4m3p3109", "e11m40", "q43_stochastic"]
+MADE = [
+    "fixed8_8",
+    "fixed0_7",
+    "ufixed2_2",
+    "e2m1finite",
+    "e4m0fn",
+    "posit4es0",
+    "e4m3fn_flush",
+    "e4m3p3109",
+    "e11m40",
+    "q43_stochastic",
+]
 every_dtype = pytest.mark.parametrize("dtype", [*NAMES, *MADE], indirect=True)
 
 
@@ -23,7 +34,9 @@ def dtype(request):
 def ascending(dtype):
     """All numbers of a dtype of at most eight bits, the first 256 from 1 on of others."""
     if torch_dtypes.format_of(dtype).bits <= 8:
-        values = torch_dtypes.from_codes(torch.arange(2 ** torch_dtypes.format_of(dtype).bits).to(torch.uint8), dtype).double()
+        values = torch_dtypes.from_codes(
+            torch.arange(2 ** torch_dtypes.format_of(dtype).bits).to(torch.uint8), dtype
+        ).double()
         return values[values.isfinite()].unique()
     steps = 1 + torch.arange(256, dtype=torch.float64) * torch.finfo(dtype).eps
     return steps[: min(256, int(1 / torch.finfo(dtype).eps))]
@@ -64,16 +77,23 @@ def test_a_dtype_made_later_has_its_own():
     before = dict(torch.testing._comparison._DTYPE_PRECISIONS)
     made = torch_dtypes.dtype("e6m4")
     assert torch.testing._comparison._DTYPE_PRECISIONS == before | {made: (2 * 2.0**-4, 1e-5)}
-    assert torch_dtypes.dtype("e6m4") is made and torch.testing._creation._FLOATING_OR_COMPLEX_TYPES.count(made) == 1
+    assert (
+        torch_dtypes.dtype("e6m4") is made
+        and torch.testing._creation._FLOATING_OR_COMPLEX_TYPES.count(made) == 1
+    )
 
 
 def test_values_are_compared_exactly_and_without_draws():
-    """In q43 itself the difference of 1 and 1.125 and its bound would be rounded, here at random."""
+    """In q43 itself the difference of 1 and 1.125 and its bound would be rounded, here at
+    random."""
     x = torch.tensor([1.0, 240.0, math.nan]).to(torch.q43_stochastic)
     y = torch.tensor([1.125, 240.0, math.nan]).to(torch.q43_stochastic)
     before = torch.get_rng_state()
     assert_close(x, y, rtol=0.112, atol=0, equal_nan=True)
-    with pytest.raises(AssertionError, match=r"Greatest relative difference: 0.111111\d* at index \(0,\) \(up to 0.111 allowed\)"):
+    with pytest.raises(
+        AssertionError,
+        match=r"Greatest relative difference: 0.111111\d* at index \(0,\) \(up to 0.111 allowed\)",
+    ):
         assert_close(x, y, rtol=0.111, atol=0, equal_nan=True)
     with pytest.raises(AssertionError, match="Mismatched elements: 1 / 3"):
         assert_close(x, y)  # the NaN
@@ -82,7 +102,10 @@ def test_values_are_compared_exactly_and_without_draws():
 
 def test_dtypes_are_compared_unless_told_otherwise():
     values = torch.tensor([1.0, 1.25, -3.5])
-    with pytest.raises(AssertionError, match=r"The values for attribute 'dtype' do not match: torch\.q43 != torch\.q52"):
+    with pytest.raises(
+        AssertionError,
+        match=r"The values for attribute 'dtype' do not match: torch\.q43 != torch\.q52",
+    ):
         assert_close(values.to(torch.q43), values.to(torch.q52))
     for other in (torch.q52, torch.posit32es2, torch.float32, torch.bfloat16, torch.float64):
         a, b = values.to(torch.q43), values.to(other)
@@ -90,7 +113,9 @@ def test_dtypes_are_compared_unless_told_otherwise():
         assert_close(b, a, check_dtype=False, rtol=0.2, atol=0)
         with pytest.raises(AssertionError, match="not close"):
             assert_close(a, b + 2, check_dtype=False)
-    assert_close(values.to(torch.q43).long(), torch.tensor([1.0, 1.0, -3.0]).to(torch.q43), check_dtype=False)
+    assert_close(
+        values.to(torch.q43).long(), torch.tensor([1.0, 1.0, -3.0]).to(torch.q43), check_dtype=False
+    )
     assert_close({"a": [values.to(torch.q43)]}, {"a": [values.to(torch.q43).requires_grad_()]})
 
 
@@ -117,7 +142,15 @@ print(sorted(rest), [str(t) for t in torch.testing._creation._FLOATING_OR_COMPLE
     texts = []
     for head, load in (("SHOW = True\nimport torch_dtypes", "1"), ("SHOW = False", "0")):
         env = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": load}
-        texts.append(subprocess.run([sys.executable, "-c", head + script], env=env, capture_output=True, text=True, check=True).stdout)
+        texts.append(
+            subprocess.run(
+                [sys.executable, "-c", head + script],
+                env=env,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
     assert texts[0] == texts[1] and "torch.float16" in texts[0]
 
 
@@ -127,9 +160,18 @@ def test_make_tensor(dtype):
     torch.manual_seed(0)
     x = make_tensor(200, dtype=dtype, device="cpu")
     low, high = max(-9.0, info.min), min(9.0, info.max)
-    assert x.dtype is dtype and x.shape == (200,) and low <= x.min() <= (low + high) / 2 <= x.max() <= high
-    assert not x.requires_grad and make_tensor((2, 3), dtype=dtype, device="cpu", requires_grad=True).requires_grad
-    y = make_tensor((3, 4), dtype=dtype, device="cpu", low=0, high=1e300, noncontiguous=True, exclude_zero=True)
+    assert (
+        x.dtype is dtype
+        and x.shape == (200,)
+        and low <= x.min() <= (low + high) / 2 <= x.max() <= high
+    )
+    assert (
+        not x.requires_grad
+        and make_tensor((2, 3), dtype=dtype, device="cpu", requires_grad=True).requires_grad
+    )
+    y = make_tensor(
+        (3, 4), dtype=dtype, device="cpu", low=0, high=1e300, noncontiguous=True, exclude_zero=True
+    )
     assert not y.is_contiguous() and (y > 0).all() and y.isfinite().all()
     channels = make_tensor(2, 3, 4, 5, dtype=dtype, device="cpu", memory_format=torch.channels_last)
     assert channels.is_contiguous(memory_format=torch.channels_last)

@@ -1,4 +1,5 @@
-"""The dtype objects: identity, names, properties, finfo, promotion; and that stock dtypes answer as ever."""
+"""The dtype objects: identity, names, properties, finfo, promotion; and that stock dtypes answer as
+ever."""
 
 import math
 import pickle
@@ -28,12 +29,19 @@ def power_of_two(text):
 
 def test_builtin_dtypes_are_those_of_the_readme_in_order():
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    rows = re.findall(r"^\| `torch\.(\w+)`[^|]*\| (\d+)(?: \((\d+)\))? \| (\S+) \| (\S+) \| 1 \+ (\S+) \|$", readme, re.MULTILINE)
+    rows = re.findall(
+        r"^\| `torch\.(\w+)`[^|]*\| (\d+)(?: \((\d+)\))? \| (\S+) \| (\S+) \| 1 \+ (\S+) \|$",
+        readme,
+        re.MULTILINE,
+    )
     assert [str(d) for d in torch_dtypes.builtin_dtypes()] == [f"torch.{name}" for name, *_ in rows]
     for name, bits, stored, largest, smallest, step in rows:
         spec, dtype = BUILTIN[name], getattr(torch, name)
         assert (spec.bits, 8 * dtype.itemsize) == (int(bits), int(stored or bits))
-        info, positive = torch.finfo(dtype), torch.nextafter(torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype))
+        info, positive = (
+            torch.finfo(dtype),
+            torch.nextafter(torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype)),
+        )
         assert info.max == power_of_two(largest) or f"{info.max:.1e}".replace("+", "") == largest
         assert (positive.item(), info.eps) == (power_of_two(smallest), power_of_two(step))
 
@@ -70,7 +78,10 @@ def test_repr_names_the_dtype_and_evaluates_to_it(name):
         (lambda: torch_dtypes.float_format(5, 5, bias=15), "e5m5"),
         (lambda: torch_dtypes.float_format(4, 3, specials="fn"), "e4m3fn"),
         (lambda: torch_dtypes.float_format(3, 2, specials="none"), "e3m2finite"),
-        (lambda: torch_dtypes.float_format(3, 2, specials="none", overflow="saturate"), "e3m2finite"),
+        (
+            lambda: torch_dtypes.float_format(3, 2, specials="none", overflow="saturate"),
+            "e3m2finite",
+        ),
     ],
 )
 def test_same_parameters_give_the_same_object(made, name):
@@ -101,7 +112,12 @@ def test_is_a_case_of_a_match():
             case torch.bfloat16:
                 return "stock"
 
-    assert [name(d) for d in (torch.posit16es2, torch.q43, torch.bfloat16, torch.q52)] == ["posit", "float", "stock", None]
+    assert [name(d) for d in (torch.posit16es2, torch.q43, torch.bfloat16, torch.q52)] == [
+        "posit",
+        "float",
+        "stock",
+        None,
+    ]
 
 
 @every_dtype
@@ -121,16 +137,28 @@ def test_stock_dtype_pickles_by_its_name(dtype):
 
 @pytest.mark.parametrize(
     ("name", "itemsize"),
-    [("posit8es1", 1), ("q43", 1), ("e3m2finite", 1), ("posit12es1", 2), ("posit16es2", 2), ("e5m5", 2), ("e8m4", 2), ("tf32", 4),
-     ("posit32es2", 4), ("e11m20", 4), ("e11m30", 8)],
-)  # fmt: skip
+    [
+        ("posit8es1", 1),
+        ("q43", 1),
+        ("e3m2finite", 1),
+        ("posit12es1", 2),
+        ("posit16es2", 2),
+        ("e5m5", 2),
+        ("e8m4", 2),
+        ("tf32", 4),
+        ("posit32es2", 4),
+        ("e11m20", 4),
+        ("e11m30", 8),
+    ],
+)
 def test_itemsize_is_the_width_rounded_up_to_a_power_of_two(name, itemsize):
     dtype = torch_dtypes.dtype(name)
     assert dtype.itemsize == itemsize
     t = torch.zeros(3, 5, dtype=dtype)
     assert t.element_size() == t.itemsize == itemsize
     assert t.nbytes == t.untyped_storage().nbytes() == 15 * itemsize
-    assert torch._utils._element_size(dtype) == itemsize  # what typed storages, and with them the DataLoader's workers, count in
+    # What typed storages, and with them the DataLoader's workers, count in.
+    assert torch._utils._element_size(dtype) == itemsize
 
 
 @every_dtype
@@ -139,13 +167,19 @@ def test_is_a_signed_real_floating_dtype(dtype):
     t = torch.ones(2, dtype=dtype)
     assert t.dtype is dtype
     assert (t.is_floating_point(), t.is_complex(), t.is_signed()) == (True, False, True)
-    assert (torch.is_floating_point(t), torch.is_complex(t), torch.is_signed(t)) == (True, False, True)
+    assert (torch.is_floating_point(t), torch.is_complex(t), torch.is_signed(t)) == (
+        True,
+        False,
+        True,
+    )
 
 
 @every_dtype
 def test_has_no_complex_counterpart(dtype):
     assert dtype.to_real() is dtype
-    with pytest.raises(TypeError, match=f"expected a dtype with a complex counterpart, but got {dtype}"):
+    with pytest.raises(
+        TypeError, match=f"expected a dtype with a complex counterpart, but got {dtype}"
+    ):
         dtype.to_complex()
 
 
@@ -159,9 +193,15 @@ def test_is_floating_point_says_no_to_a_dtype_as_ever():
 
 # width of a code, largest, epsilon, smallest normal number, decimal digits that survive
 def finfo_of(spec):
-    """By definition: bits, largest number, distance from 1 to the next one, smallest number of full precision, decimal digits."""
-    if spec.posit:  # useed = 2^2^es; the smallest regimes have no fraction bits, so that the smallest number stands in
-        largest, eps = 2.0 ** ((spec.bits - 2) << spec.exp_bits), 2.0 ** (3 + spec.exp_bits - spec.bits)
+    """By definition: bits, largest number, distance from 1 to the next one, smallest number of full
+    precision, decimal digits."""
+    # Useed = 2^2^es; the smallest regimes have no fraction bits, so that the smallest number stands
+    # in.
+    if spec.posit:
+        largest, eps = (
+            2.0 ** ((spec.bits - 2) << spec.exp_bits),
+            2.0 ** (3 + spec.exp_bits - spec.bits),
+        )
         smallest = 1 / largest
     else:
         bias, eps = 2 ** (spec.exp_bits - 1) - 1, 2.0**-spec.man_bits
@@ -199,7 +239,11 @@ def test_finfo(name):
 def test_the_ends_of_a_format(dtype):
     """Of tables and what rounds nothing to 0, too."""
     fmt = torch_dtypes.format_of(dtype)
-    values = _C.decode_exact(fmt, torch.arange(fmt.max_code + 1, device="cpu")) if fmt.bits <= 16 else None
+    values = (
+        _C.decode_exact(fmt, torch.arange(fmt.max_code + 1, device="cpu"))
+        if fmt.bits <= 16
+        else None
+    )
     assert fmt.largest == torch.finfo(dtype).max
     if values is not None:
         assert fmt.smallest == values[(values > 0) & values.isfinite()].min()
@@ -226,7 +270,13 @@ def test_finfo_limits_are_values_of_the_format(dtype):
 
 @pytest.mark.parametrize(
     ("name", "stock"),
-    [("e4m3fn", torch.float8_e4m3fn), ("q52", torch.float8_e5m2), ("e5m10", torch.float16), ("e8m7", torch.bfloat16), ("e8m23", torch.float32)],
+    [
+        ("e4m3fn", torch.float8_e4m3fn),
+        ("q52", torch.float8_e5m2),
+        ("e5m10", torch.float16),
+        ("e8m7", torch.bfloat16),
+        ("e8m23", torch.float32),
+    ],
 )
 def test_finfo_agrees_with_the_stock_dtype_of_the_same_format(name, stock):
     ours, theirs = torch.finfo(torch_dtypes.dtype(name)), torch.finfo(stock)
@@ -246,8 +296,15 @@ def test_finfo_takes_its_argument_by_name():
 
 def test_finfo_of_stock_dtypes_is_unchanged():
     info = torch.finfo(torch.float32)
-    assert (info.bits, info.eps, info.max, info.dtype) == (32, 2.0**-23, float.fromhex("0x1.fffffep127"), "float32")
-    assert repr(info).startswith("finfo(resolution=1e-06, min=-3.40282e+38,") and torch.finfo() == info
+    assert (info.bits, info.eps, info.max, info.dtype) == (
+        32,
+        2.0**-23,
+        float.fromhex("0x1.fffffep127"),
+        "float32",
+    )
+    assert (
+        repr(info).startswith("finfo(resolution=1e-06, min=-3.40282e+38,") and torch.finfo() == info
+    )
     with pytest.raises(TypeError, match=r"iinfo"):
         torch.finfo(torch.int32)
 
@@ -260,9 +317,13 @@ def test_promotion_with_stock_dtypes(dtype):
     for other in STOCK_INTEGERS:
         assert torch.promote_types(dtype, other) is torch.promote_types(other, dtype) is dtype
     wide = torch.float32 if torch_dtypes.format_of(dtype).fits_float else torch.float64
-    for other in [*STOCK_FLOATS, torch.complex64, torch.complex128]:  # test_promotion.py says which have all numbers
+    # test_promotion.py says which have all numbers
+    for other in [*STOCK_FLOATS, torch.complex64, torch.complex128]:
         found = torch.promote_types(dtype, other)
-        assert found is torch.promote_types(other, dtype) and found in (other, torch.promote_types(other, wide))
+        assert found is torch.promote_types(other, dtype) and found in (
+            other,
+            torch.promote_types(other, wide),
+        )
     assert torch.promote_types(dtype, dtype) is dtype
 
 
@@ -282,12 +343,18 @@ def test_result_type_follows_the_categories(dtype):
     t, number = torch.ones(2, dtype=dtype), torch.tensor(1.0, dtype=dtype)
     fits = torch_dtypes.format_of(dtype).fits_float
     for other, expected in [
-        (1.5, dtype), (2, dtype), (True, dtype), (torch.ones(2, dtype=torch.int64), dtype),
-        (torch.ones(2, dtype=torch.bool), dtype), (torch.ones(2), torch.float32 if fits else torch.float64),
-        (torch.tensor(1.0), dtype), (number, dtype),
-        (torch.ones(2, dtype=torch.float64), torch.float64), (torch.tensor(1.0, dtype=torch.float64), dtype),
+        (1.5, dtype),
+        (2, dtype),
+        (True, dtype),
+        (torch.ones(2, dtype=torch.int64), dtype),
+        (torch.ones(2, dtype=torch.bool), dtype),
+        (torch.ones(2), torch.float32 if fits else torch.float64),
+        (torch.tensor(1.0), dtype),
+        (number, dtype),
+        (torch.ones(2, dtype=torch.float64), torch.float64),
+        (torch.tensor(1.0, dtype=torch.float64), dtype),
         (torch.ones(2, dtype=torch.complex64), torch.complex64 if fits else torch.complex128),
-    ]:  # fmt: skip
+    ]:
         assert torch.result_type(t, other) is torch.result_type(other, t) is expected, other
         assert (t * other).dtype is (other * t).dtype is expected, other
     assert torch.result_type(number, torch.ones(2)) is torch.float32
@@ -321,7 +388,10 @@ def test_stock_promotion_is_unchanged():
     assert torch.promote_types(torch.int8, torch.uint8) is torch.int16
     assert torch.result_type(torch.ones(1, dtype=torch.int8), 1.0) is torch.float32
     assert torch.result_type(1, 2.0) is torch.float32
-    assert torch.can_cast(torch.float32, torch.int32) is False and torch.can_cast(torch.float64, torch.float16) is True
+    assert (
+        torch.can_cast(torch.float32, torch.int32) is False
+        and torch.can_cast(torch.float64, torch.float16) is True
+    )
     with pytest.raises(TypeError, match="argument 'type2'"):
         torch.promote_types(torch.float32, 1)
 
@@ -348,7 +418,10 @@ def test_stock_properties_are_unchanged(dtype, answers):
 
 
 def test_stock_counterparts_are_unchanged():
-    assert torch.float32.to_complex() is torch.complex64 and torch.complex128.to_real() is torch.float64
+    assert (
+        torch.float32.to_complex() is torch.complex64
+        and torch.complex128.to_real() is torch.float64
+    )
     assert torch.float16.to_real() is torch.float16
 
 
@@ -358,7 +431,9 @@ def test_format_of_says_what_a_dtype_is():
     assert (f.es, f.int_bits, f.frac_bits) == (2, 0, 0)
     f = torch_dtypes.format_of("e4m3fn")
     assert (f.bits, f.exp_bits, f.man_bits, f.bias, f.specials.name) == (8, 4, 3, 7, "fn")
-    with pytest.raises(TypeError, match=r"expected a dtype of a number format, but got torch\.float32"):
+    with pytest.raises(
+        TypeError, match=r"expected a dtype of a number format, but got torch\.float32"
+    ):
         torch_dtypes.format_of(torch.float32)
 
 
@@ -380,16 +455,30 @@ def test_formats_compare_with_anything():
 
 def test_a_line_break_is_no_part_of_a_name():
     for name in ("q43\n", "\n"):
-        with pytest.raises(ValueError, match=f"expected the name of a number format, but got {re.escape(repr(name))}"):
+        with pytest.raises(
+            ValueError,
+            match=f"expected the name of a number format, but got {re.escape(repr(name))}",
+        ):
             torch_dtypes.dtype(name)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("q43_stochastik", r"another option behind 'q43', but got 'stochastik' in 'q43_stochastik'\. Did you mean 'q43_stochastic'\?"),
-        ("fp16_satrate_up", r"behind 'fp16', but got 'satrate' in 'fp16_satrate_up'\. Did you mean 'fp16_saturate'\?"),
-        ("posit16es2_no_such_mode", r"behind 'posit16es2', but got 'no_such_mode' .* The modes are nearest_even,"),
+        (
+            "q43_stochastik",
+            r"another option behind 'q43', but got 'stochastik' in 'q43_stochastik'\. Did you "
+            r"mean 'q43_stochastic'\?",
+        ),
+        (
+            "fp16_satrate_up",
+            r"behind 'fp16', but got 'satrate' in 'fp16_satrate_up'\. Did you mean "
+            r"'fp16_saturate'\?",
+        ),
+        (
+            "posit16es2_no_such_mode",
+            r"behind 'posit16es2', but got 'no_such_mode' .* The modes are nearest_even,",
+        ),
         ("nonsense_up", "expected the name of a number format, but got 'nonsense_up'"),
     ],
 )
@@ -400,16 +489,25 @@ def test_what_is_wrong_with_a_name_is_said_of_its_part(name, message):
 
 def test_numbers_in_names_of_tables_may_begin_with_zeros():
     assert torch_dtypes.dtype("lns03_3") is torch_dtypes.lns_format(3, 3)
-    assert torch_dtypes.dtype("posit16es02_regime05_up") is torch_dtypes.posit_format(16, 2, regime_max=5, rounding="up")
+    assert torch_dtypes.dtype("posit16es02_regime05_up") is torch_dtypes.posit_format(
+        16, 2, regime_max=5, rounding="up"
+    )
 
 
 def test_a_table_with_infinities_is_a_format_with_infinities():
     hif8, none = torch_dtypes.dtype("hif8"), torch.zeros(3, dtype=torch.bool)
     x = torch.tensor([1.0, 2.0, 3.0]).to(hif8)
     assert torch.masked.amax(x, 0, mask=none).item() == -math.inf
-    assert torch.nn.Transformer.generate_square_subsequent_mask(2, dtype=hif8)[0, 1].item() == -math.inf
-    saturating = torch_dtypes.table_format([0.0, 1.0, -1.0, math.inf, -math.inf], overflow="saturate")
-    assert torch.nn.Transformer.generate_square_subsequent_mask(2, dtype=saturating)[0, 1].isfinite()
+    assert (
+        torch.nn.Transformer.generate_square_subsequent_mask(2, dtype=hif8)[0, 1].item()
+        == -math.inf
+    )
+    saturating = torch_dtypes.table_format(
+        [0.0, 1.0, -1.0, math.inf, -math.inf], overflow="saturate"
+    )
+    assert torch.nn.Transformer.generate_square_subsequent_mask(2, dtype=saturating)[
+        0, 1
+    ].isfinite()
 
 
 class Sees(torch.Tensor):

@@ -1,4 +1,5 @@
-"""The mode "stochastic_a4", of four random bits, wherever a mode's name is said: the bits of the dtype and the format that are named so."""
+"""The mode "stochastic_a4", of four random bits, wherever a mode's name is said: the bits of the
+dtype and the format that are named so."""
 
 import copy
 import pickle
@@ -32,15 +33,25 @@ def same(a, b):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["q43", "posit16es2", "e5m5", "fixed4_3", "hif8", "e8m23"])
 def test_a_block_draws_as_the_dtype_does(name, mode):
-    """Casts and operators; the numbers are those of the dtype of that mode, and not those of 64 random bits."""
+    """Casts and operators; the numbers are those of the dtype of that mode, and not those of 64
+    random bits."""
     plain, few = torch_dtypes.dtype(name), torch_dtypes.dtype(f"{name}_{mode}")
     wide, x = X.double() / 7, (X / 3).to(plain)
-    for call in (torch.mul, torch.div, lambda x, _: x.exp(), lambda x, y: x @ y.T, lambda x, _: x.sum(1), lambda x, _: wide.to(x.dtype)):
+    for call in (
+        torch.mul,
+        torch.div,
+        lambda x, _: x.exp(),
+        lambda x, y: x @ y.T,
+        lambda x, _: x.sum(1),
+        lambda x, _: wide.to(x.dtype),
+    ):
         with rounding(mode):
             in_block = drawn(lambda call=call: call(x, x))
         exact = x.to(few)
         of_dtype = drawn(lambda call=call, x=exact: call(x, x))
-        torch.testing.assert_close(in_block.double(), of_dtype.double(), rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(
+            in_block.double(), of_dtype.double(), rtol=0, atol=0, equal_nan=True
+        )
     many = drawn(lambda: wide.to(torch_dtypes.dtype(f"{name}_stochastic"))).to(plain)
     nearest = wide.to(plain)
     with rounding(mode):
@@ -56,14 +67,29 @@ def test_a_block_draws_as_the_dtype_does(name, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", ["q43", "posit12es1", "fixed4_3", "mxfp4", "nvfp4", "mxint8", "bfp8_dim0", "mxfp8_e4m3_axis0"])
+@pytest.mark.parametrize(
+    "name",
+    ["q43", "posit12es1", "fixed4_3", "mxfp4", "nvfp4", "mxint8", "bfp8_dim0", "mxfp8_e4m3_axis0"],
+)
 def test_chop_and_targets(name, mode):
     named, plain = target(f"{name}_{mode}"), target(name)
-    assert named.rounding == mode and named.name.endswith(mode) and target(named.name) == named == plain.with_rounding(mode)
-    assert copy.deepcopy(named) == pickle.loads(pickle.dumps(named)) == named and named.with_rounding("nearest_even") == plain
+    assert (
+        named.rounding == mode
+        and named.name.endswith(mode)
+        and target(named.name) == named == plain.with_rounding(mode)
+    )
+    assert (
+        copy.deepcopy(named) == pickle.loads(pickle.dumps(named)) == named
+        and named.with_rounding("nearest_even") == plain
+    )
     want = drawn(lambda: named.quantize(X))
     assert not torch.equal(want, drawn(lambda: chop(X, name, "stochastic")))
-    for call in (lambda: chop(X, name, mode), lambda: chop(X, plain, mode), lambda: plain.quantize(X, rounding=mode), lambda: chop(X, named.name)):
+    for call in (
+        lambda: chop(X, name, mode),
+        lambda: chop(X, plain, mode),
+        lambda: plain.quantize(X, rounding=mode),
+        lambda: chop(X, named.name),
+    ):
         same(drawn(call), want)
     with rounding(mode):
         same(drawn(lambda: chop(X, name)), want)
@@ -77,15 +103,23 @@ def test_chop_and_targets(name, mode):
 
 def test_blocks_of_elements_that_draw_few_bits():
     t = torch_dtypes.block_format("e3m4_stochastic_b2", "e8m0", 16)
-    assert t == torch_dtypes.block_format("e3m4", "e8m0", 16, rounding="stochastic_b2") and t.name == "block<e3m4_saturate,e8m0,16>_stochastic_b2"
-    assert target("hif4_stochastic_a4").rounding == "stochastic_a4" and torch_dtypes.block_float(8, 0, rounding="stochastic_c3").name.endswith("_c3")
+    assert (
+        t == torch_dtypes.block_format("e3m4", "e8m0", 16, rounding="stochastic_b2")
+        and t.name == "block<e3m4_saturate,e8m0,16>_stochastic_b2"
+    )
+    assert target("hif4_stochastic_a4").rounding == "stochastic_a4" and torch_dtypes.block_float(
+        8, 0, rounding="stochastic_c3"
+    ).name.endswith("_c3")
 
 
 def test_integers():
     named = torch_dtypes.integer_format(8, rounding="stochastic_a2")
     assert named == target("int8_stochastic_a2") == target("int8").with_rounding("stochastic_a2")
     x = torch.full((4000,), 1.375)  # two bits leave a quarter of it
-    for call in (lambda: named.quantize(x, scale=1.0), lambda: target("int8").quantize(x, scale=1.0, rounding="stochastic_a2")):
+    for call in (
+        lambda: named.quantize(x, scale=1.0),
+        lambda: target("int8").quantize(x, scale=1.0, rounding="stochastic_a2"),
+    ):
         y = drawn(call)
         assert set(y.tolist()) == {1.0, 2.0} and abs(y.mean().item() - 1.25) < 0.03
     with rounding("stochastic_a2"):
@@ -94,7 +128,9 @@ def test_integers():
 
 def test_layers_and_optimizers():
     layer = torch.nn.Linear(100, 5)
-    torch_dtypes.quantize_(layer, {torch.nn.Linear: {"weight": {"format": "q43", "rounding": "stochastic_a2"}}})
+    torch_dtypes.quantize_(
+        layer, {torch.nn.Linear: {"weight": {"format": "q43", "rounding": "stochastic_a2"}}}
+    )
     got = drawn(lambda: layer(X))
     torch_dtypes.dequantize_(layer)
     torch_dtypes.quantize_(layer, {torch.nn.Linear: {"weight": "q43_stochastic_a2"}})
@@ -103,7 +139,9 @@ def test_layers_and_optimizers():
     updated = []
     for weight, mode in (("q43", "stochastic_a2"), ("q43_stochastic_a2", None)):
         made = copy.deepcopy(layer)
-        optimizer = torch_dtypes.optim.LowPrecision(torch.optim.SGD(made.parameters(), 0.01), weight=weight, master=None, rounding=mode)
+        optimizer = torch_dtypes.optim.LowPrecision(
+            torch.optim.SGD(made.parameters(), 0.01), weight=weight, master=None, rounding=mode
+        )
         with torch.no_grad():
             made.weight.copy_(layer.weight.to(torch.q43).float())
         drawn(lambda made=made, optimizer=optimizer: (made(X).sum().backward(), optimizer.step()))
@@ -111,14 +149,17 @@ def test_layers_and_optimizers():
     assert torch.equal(updated[0], chop(updated[0], "q43")) and (updated[0] != layer.weight).any()
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # PyTorch's own
+# PyTorch's own.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:torch.compile runs what works on format tensors:UserWarning")
 def test_graphs():
     def f(x):
         return chop(x, "q43", "stochastic_a4") + chop(x, "mxfp4", "stochastic_b3")
 
     torch._dynamo.reset()
-    same(drawn(lambda: torch.compile(f, backend="aot_eager", fullgraph=True)(X)), drawn(lambda: f(X)))
+    same(
+        drawn(lambda: torch.compile(f, backend="aot_eager", fullgraph=True)(X)), drawn(lambda: f(X))
+    )
     same(drawn(lambda: make_fx(f)(X)(X)), drawn(lambda: (f(X), f(X))[1]))
 
     def of_block(x):
@@ -158,44 +199,81 @@ def test_fuzzy_arithmetic():
 def test_where_it_means_nothing():
     """Each says what to do instead."""
     for policy, options in (("format", {"accumulator": "e5m7"}), ("block", {"terms": 4})):
-        with pytest.raises(ValueError, match=r"expected rounding without a number of random bits.*accumulator='e5m7_stochastic_a4'"):
+        with pytest.raises(
+            ValueError,
+            match=r"expected rounding without a number of random "
+            r"bits.*accumulator='e5m7_stochastic_a4'",
+        ):
             accumulate(policy, rounding="stochastic_a4", **options)
     with pytest.raises(ValueError, match="expected align without a number"):
         accumulate("block", terms=4, align="stochastic_a4")
-    with pytest.raises(ValueError, match="expected a deterministic rounding mode, but got stochastic_a4: what it gives"):
+    with pytest.raises(
+        ValueError,
+        match="expected a deterministic rounding mode, but got stochastic_a4: what it gives",
+    ):
         Job("q43", "add", "stochastic_a4").result  # noqa: B018
     for name in ("stochastic_a64", "stochastic_a0"):
         with pytest.raises(ValueError, match="expected stochastic_bits from 1 to 63"):
             rounding(name)
     for wrong in ("stochastic_d4", "stochastic_a", "up_a4", 17, None, True):
-        with pytest.raises(ValueError, match=r"expected a rounding mode, one of .*; 'stochastic' with few random bits is 'stochastic_a4'"):
+        with pytest.raises(
+            ValueError,
+            match=r"expected a rounding mode, one of .*; 'stochastic' with few random bits is "
+            r"'stochastic_a4'",
+        ):
             rounding(wrong)
 
 
 def test_the_kind_of_random_bits_is_heeded_or_refused():
     with_rounding = torch_dtypes.with_rounding
-    assert str(with_rounding("q43", "stochastic_b4", stochastic_kind="b")) == "torch.q43_stochastic_b4"
-    assert with_rounding("q43", "stochastic", stochastic_bits=4) is with_rounding("q43", "stochastic", stochastic_bits=4, stochastic_kind="a")
+    assert (
+        str(with_rounding("q43", "stochastic_b4", stochastic_kind="b")) == "torch.q43_stochastic_b4"
+    )
+    assert with_rounding("q43", "stochastic", stochastic_bits=4) is with_rounding(
+        "q43", "stochastic", stochastic_bits=4, stochastic_kind="a"
+    )
     for mode, kind in (("stochastic_a4", "c"), ("stochastic_b4", "a")):
-        with pytest.raises(ValueError, match=f"expected the kind of random bits once, but got '{mode}' and stochastic_kind='{kind}'"):
+        with pytest.raises(
+            ValueError,
+            match=f"expected the kind of random bits once, but got '{mode}' and "
+            f"stochastic_kind='{kind}'",
+        ):
             with_rounding("q43", mode, stochastic_kind=kind)
     for mode in ("stochastic", "up"):
         for kind in "ab":
-            with pytest.raises(ValueError, match=f"expected stochastic_kind with stochastic_bits only, but got '{kind}' for the mode '{mode}'"):
+            with pytest.raises(
+                ValueError,
+                match=f"expected stochastic_kind with stochastic_bits only, but got '{kind}' for "
+                f"the mode '{mode}'",
+            ):
                 with_rounding("q43", mode, stochastic_kind=kind)
-    with pytest.raises(ValueError, match="expected stochastic_kind to be one of 'a', 'b', 'c', but got 'nonsense'"):
+    with pytest.raises(
+        ValueError, match="expected stochastic_kind to be one of 'a', 'b', 'c', but got 'nonsense'"
+    ):
         with_rounding("q43", "up", stochastic_kind="nonsense")
 
 
 def test_sums_of_formats_that_draw_few_bits():
-    """What the error of accumulate says works: an accumulator, and a register, of two random bits."""
-    ones, small = torch.ones(1, 2).to(torch.q43), torch.tensor([1.0, 2.0**-5]).repeat(4000, 1).to(torch.q43)
+    """What the error of accumulate says works: an accumulator, and a register, of two random
+    bits."""
+    ones, small = (
+        torch.ones(1, 2).to(torch.q43),
+        torch.tensor([1.0, 2.0**-5]).repeat(4000, 1).to(torch.q43),
+    )
     with accumulate("format", accumulator="e5m3_stochastic_a2"):
         stepped = (small @ ones.T).float()
-    with accumulate("block", terms=2, extra_bits=10, register="e5m3_stochastic_a2", rounding="stochastic"):
+    with accumulate(
+        "block", terms=2, extra_bits=10, register="e5m3_stochastic_a2", rounding="stochastic"
+    ):
         blocked = torch_dtypes.matmul(small, ones.T, out="e5m7").float()
     for sums in (stepped, blocked):  # 1 + 1/32 is a quarter of a step above 1
-        assert set(sums.flatten().tolist()) == {1.0, 1.125} and abs((sums > 1).float().mean().item() - 0.25) < 0.03
+        assert (
+            set(sums.flatten().tolist()) == {1.0, 1.125}
+            and abs((sums > 1).float().mean().item() - 0.25) < 0.03
+        )
     tiny = torch.tensor([1.0, 2.0**-6]).repeat(4000, 1).to(torch.q43)
-    with accumulate("block", terms=2, extra_bits=10, register="e5m3_stochastic_a2", rounding="stochastic"):
-        assert (torch_dtypes.matmul(tiny, ones.T, out="e5m7") == 1).all()  # an eighth, of which two bits know nothing
+    with accumulate(
+        "block", terms=2, extra_bits=10, register="e5m3_stochastic_a2", rounding="stochastic"
+    ):
+        # An eighth, of which two bits know nothing.
+        assert (torch_dtypes.matmul(tiny, ones.T, out="e5m7") == 1).all()

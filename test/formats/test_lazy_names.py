@@ -11,7 +11,10 @@ import pytest
 import torch_dtypes
 
 PACKAGE = Path(torch_dtypes.__file__).parent
-LAZY = ("torch_dtypes", *(f"torch_dtypes.{n}" for n in "fuzzing nn optim quantization workbench".split()))
+LAZY = (
+    "torch_dtypes",
+    *(f"torch_dtypes.{n}" for n in "fuzzing nn optim quantization workbench".split()),
+)
 
 
 def names_for_type_checkers(package):
@@ -46,5 +49,7 @@ print([n for n in sys.modules if n.startswith(tuple(f"torch_dtypes.{h}" for h in
 import torch
 print(torch.ops.torch_dtypes.product.default.name())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines() == ["[]", "torch_dtypes::product"]

@@ -1,4 +1,5 @@
-"""More formats than a process has numbers for: a number goes to the next format when nobody has the dtype any more."""
+"""More formats than a process has numbers for: a number goes to the next format when nobody has the
+dtype any more."""
 
 from pathlib import Path
 

@@ -39,9 +39,26 @@ REVEALED = [DTYPE, DTYPE, DTYPE, "torch_dtypes._C.Format", "int", TENSOR, "float
 def test_mypy_knows_the_public_names(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "example.py").write_text(EXAMPLE)
-    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", tmp_path / "cache", tmp_path / "example.py"]
-    done = subprocess.run(command, env={**os.environ, "MYPYPATH": str(ROOT / "torch")}, capture_output=True, text=True, check=False)
-    revealed = [r.removeprefix("builtins.") for r in re.findall(r'Revealed type is "(.*)"', done.stdout)]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--follow-imports=silent",
+        "--cache-dir",
+        tmp_path / "cache",
+        tmp_path / "example.py",
+    ]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "MYPYPATH": str(ROOT / "torch")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    revealed = [
+        r.removeprefix("builtins.") for r in re.findall(r'Revealed type is "(.*)"', done.stdout)
+    ]
     assert revealed == REVEALED, done.stdout + done.stderr
     errors = [line for line in done.stdout.splitlines() if "error:" in line]
     assert len(errors) == 1 and 'incompatible type "int"' in errors[0], done.stdout
@@ -59,7 +76,9 @@ def test_typed_names_are_the_built_in_dtypes():
 
 
 def _stub_names(text: str) -> set[str]:
-    return set(re.findall(r"^(?:class|def) (\w+)", text, re.MULTILINE)) | set(re.findall(r"^(\w+): ", text, re.MULTILINE))
+    return set(re.findall(r"^(?:class|def) (\w+)", text, re.MULTILINE)) | set(
+        re.findall(r"^(\w+): ", text, re.MULTILINE)
+    )
 
 
 def test_stub_has_the_names_of_the_extension():
@@ -70,21 +89,64 @@ def test_stub_has_the_names_of_the_extension():
 
 @pytest.mark.parametrize(
     "name",
-    ["Format", "Accumulation", "Kind", "Specials", "Overflow", "Underflow", "Subnormals", "Rounding", "Accumulate"],
+    [
+        "Format",
+        "Accumulation",
+        "Kind",
+        "Specials",
+        "Overflow",
+        "Underflow",
+        "Subnormals",
+        "Rounding",
+        "Accumulate",
+    ],
 )
 def test_stub_has_the_members_of_the_classes(name):
     stub = importlib.resources.files("torch_dtypes").joinpath("_C.pyi").read_text()
     body = re.search(rf"^class {name}:\n((?:    .*\n)+)", stub, re.MULTILINE)[1]
     members = set(re.findall(r"^    (?:def )?(\w+)[:(]", body, re.MULTILINE))
-    assert {m for m in members if not m.startswith("__")} == {m for m in dir(getattr(_C, name)) if not m.startswith("_")}
+    assert {m for m in members if not m.startswith("__")} == {
+        m for m in dir(getattr(_C, name)) if not m.startswith("_")
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("posit12es1_up", ["posit12es1_up", "kind=posit", "nbits=12", "es=1", "underflow=minpos", "infinity=nan", "rounding=up"]),
-        ("e4m3fn_saturate", ["e4m3fn_saturate", "exp_bits=4", "man_bits=3", "bias=7", "specials=fn", "overflow=saturate"]),
-        ("ufixed4_4", ["ufixed4_4", "int_bits=4", "frac_bits=4", "signed=False", "overflow=saturate", "symmetric=False"]),
+        (
+            "posit12es1_up",
+            [
+                "posit12es1_up",
+                "kind=posit",
+                "nbits=12",
+                "es=1",
+                "underflow=minpos",
+                "infinity=nan",
+                "rounding=up",
+            ],
+        ),
+        (
+            "e4m3fn_saturate",
+            [
+                "e4m3fn_saturate",
+                "exp_bits=4",
+                "man_bits=3",
+                "bias=7",
+                "specials=fn",
+                "overflow=saturate",
+            ],
+        ),
+        (
+            "ufixed4_4",
+            [
+                "ufixed4_4",
+                "int_bits=4",
+                "frac_bits=4",
+                "signed=False",
+                "overflow=saturate",
+                "symmetric=False",
+            ],
+        ),
     ],
 )
 def test_format_prints_its_parameters(name, parts):

@@ -58,7 +58,8 @@ FUNCTIONS = {
     "mse": lambda x, y: F.mse_loss(x, y),
     "attention": lambda x, y: F.scaled_dot_product_attention(x[None], y[None], x[None]),
 }
-# Sums, products and quotients of floats are a part of their neighbours at the number's own float32 value; these have several rounded steps
+# Sums, products and quotients of floats are a part of their neighbours at the number's own float32
+# value; these have several rounded steps
 STEPS = {"rsub", "transposed", "attention", "add_alpha", "addcmul", "lerp", "mse"}
 
 
@@ -77,10 +78,13 @@ def test_stochastic_results_are_neighbours_of_float64s(name):
     if exact.is_complex():
         found, exact = torch.view_as_real(found), torch.view_as_real(exact)
     if name in STEPS:
-        assert (found.double() - exact).abs().max() <= 8 * torch.finfo(torch.float32).eps * max(1, exact.abs().max())
+        assert (found.double() - exact).abs().max() <= 8 * torch.finfo(torch.float32).eps * max(
+            1, exact.abs().max()
+        )
         return
     down, up = neighbours(exact)
-    close = (found - down).abs() <= torch.finfo(torch.float32).eps * 1e-4 * found.abs()  # of two float64 results of one function
+    # Of two float64 results of one function.
+    close = (found - down).abs() <= torch.finfo(torch.float32).eps * 1e-4 * found.abs()
     assert ((found == down) | (found == up) | close).all()
 
 
@@ -94,7 +98,8 @@ def test_stochastic_results_keep_the_mean(name):
         with torch_dtypes.fuzzy(seed=seed):
             total += FUNCTIONS[name](x, y)
     gap = (up.double() - down.double()).clamp_min(1e-30)
-    away = (total / n - exact).abs() / gap  # a share of the gap; its deviation is at most 0.5 / sqrt(n)
+    # A share of the gap; its deviation is at most 0.5 / sqrt(n).
+    away = (total / n - exact).abs() / gap
     assert away.max() < 5 * 0.5 / math.sqrt(n)
     assert (total / n - exact).div(gap).mean().abs() < 5 * 0.5 / math.sqrt(n * exact.numel())
 
@@ -102,7 +107,9 @@ def test_stochastic_results_keep_the_mean(name):
 def test_exact_results_stay():
     x = torch.arange(-8.0, 8.0)
     with torch_dtypes.fuzzy():
-        assert torch.equal(x + x, 2 * torch.arange(-8.0, 8.0)) and torch.equal(x * 0.5, torch.arange(-8.0, 8.0) / 2)
+        assert torch.equal(x + x, 2 * torch.arange(-8.0, 8.0)) and torch.equal(
+            x * 0.5, torch.arange(-8.0, 8.0) / 2
+        )
         assert torch.equal(x.reshape(4, 4) @ torch.eye(4), torch.arange(-8.0, 8.0).reshape(4, 4))
 
 
@@ -112,12 +119,37 @@ def test_up_down_is_one_off_the_nearest_and_moves_nothing_else():
     sums, products = x + y, x * y
     with torch_dtypes.fuzzy(mode="up_down", seed=1):
         found, multiplied = x + y, x * y
-        same = torch.cat([x, y]), F.relu(x), x.clone(), x.max(), x[3:5], x.sort().values, torch.where(x > 0, x, y), F.pad(x, (1, 1)), x.double()
+        same = (
+            torch.cat([x, y]),
+            F.relu(x),
+            x.clone(),
+            x.max(),
+            x[3:5],
+            x.sort().values,
+            torch.where(x > 0, x, y),
+            F.pad(x, (1, 1)),
+            x.double(),
+        )
     assert found[0] == 0
     for result, nearest in ((found[1:], sums[1:]), (multiplied, products)):
-        up, down = torch.nextafter(nearest, torch.tensor(math.inf)), torch.nextafter(nearest, torch.tensor(-math.inf))
-        assert ((result == up) | (result == down)).all() and 0.4 < (result == up).float().mean() < 0.6
-    stock = torch.cat([x, y]), F.relu(x), x.clone(), x.max(), x[3:5], x.sort().values, torch.where(x > 0, x, y), F.pad(x, (1, 1)), x.double()
+        up, down = (
+            torch.nextafter(nearest, torch.tensor(math.inf)),
+            torch.nextafter(nearest, torch.tensor(-math.inf)),
+        )
+        assert ((result == up) | (result == down)).all() and 0.4 < (
+            result == up
+        ).float().mean() < 0.6
+    stock = (
+        torch.cat([x, y]),
+        F.relu(x),
+        x.clone(),
+        x.max(),
+        x[3:5],
+        x.sort().values,
+        torch.where(x > 0, x, y),
+        F.pad(x, (1, 1)),
+        x.double(),
+    )
     for a, b in zip(same, stock, strict=True):
         assert torch.equal(a, b)
 
@@ -138,7 +170,16 @@ def step(model, optimizer, **options):
     return loss.detach(), block
 
 
-@pytest.mark.parametrize("options", [{}, {"dot_products": True}, {"mode": "up_down"}, {"format": "e8m10"}, {"format": "e8m10", "dot_products": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"dot_products": True},
+        {"mode": "up_down"},
+        {"format": "e8m10"},
+        {"format": "e8m10", "dot_products": True},
+    ],
+)
 def test_a_training_step(options):
     results = {}
     for seed in (1, 1, 2):
@@ -147,11 +188,23 @@ def test_a_training_step(options):
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         state = torch.get_rng_state()
         loss, block = step(model, optimizer, seed=seed, **options)
-        assert torch.equal(torch.get_rng_state(), state)  # dropout would be what it is without the block
+        # Dropout would be what it is without the block.
+        assert torch.equal(torch.get_rng_state(), state)
         assert all(a is b for a, b in zip(before, model.parameters(), strict=True))
-        assert all(p.dtype == p.grad.dtype == torch.float32 for p in model.parameters()) and loss.dtype == torch.float32
+        assert (
+            all(p.dtype == p.grad.dtype == torch.float32 for p in model.parameters())
+            and loss.dtype == torch.float32
+        )
         step_of_adam = "_foreach_addcdiv_" if KIND == "cuda" else "addcdiv_"
-        seen = {"convolution", "convolution_backward", "native_batch_norm_backward", "addmm", "mm", "tanh_backward", step_of_adam}
+        seen = {
+            "convolution",
+            "convolution_backward",
+            "native_batch_norm_backward",
+            "addmm",
+            "mm",
+            "tanh_backward",
+            step_of_adam,
+        }
         assert seen <= set(block.operations)
         assert not block.unseen
         found = [p.detach() for p in model.parameters()]
@@ -163,7 +216,10 @@ def test_a_training_step(options):
     plain = network()
     optimizer = torch.optim.Adam(plain.parameters(), lr=0.01)
     F.cross_entropy(plain(sample(4, 1, 8, 8)), torch.tensor([0, 1, 2, 3])).backward()
-    far = max((a.grad - b.grad).abs().max().item() for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+    far = max(
+        (a.grad - b.grad).abs().max().item()
+        for a, b in zip(model.parameters(), plain.parameters(), strict=True)
+    )
     assert 0 < far < (2e-2 if "format" in options else 1e-4)
 
 
@@ -173,9 +229,16 @@ def test_one_module_forward_and_backward():
     _, block = step(model, optimizer, modules=["5"], seed=1)
     assert block.operations == {"addmm": 1, "mm": 2, "sum": 1}
     _, block = step(model, optimizer, modules=[model[1], "6"], seed=1)
-    assert block.operations == {"native_batch_norm": 1, "native_batch_norm_backward": 1, "tanh": 1, "tanh_backward": 1}
+    assert block.operations == {
+        "native_batch_norm": 1,
+        "native_batch_norm_backward": 1,
+        "tanh": 1,
+        "tanh_backward": 1,
+    }
     _, block = step(model, optimizer, modules=[""], seed=1)
-    assert {"convolution", "convolution_backward", "mm"} <= set(block.operations) and "nll_loss_forward" not in block.operations
+    assert {"convolution", "convolution_backward", "mm"} <= set(
+        block.operations
+    ) and "nll_loss_forward" not in block.operations
     _, block = step(model, optimizer, modules=[""], nested=False, seed=1)
     assert not block.operations
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
@@ -204,7 +267,9 @@ def test_in_place_and_out_keep_their_tensors():
     assert x is held and grown.shape == (50,)
     down, up = neighbours(exact)
     assert ((x == down) | (x == up)).all() and not torch.equal(x, exact.float())
-    assert (out.log() - sample(50, seed=1)).abs().max() < 1e-5 and (y - sample(50, seed=1).sigmoid()).abs().max() < 1e-6
+    assert (out.log() - sample(50, seed=1)).abs().max() < 1e-5 and (
+        y - sample(50, seed=1).sigmoid()
+    ).abs().max() < 1e-6
 
 
 def test_rounding_inside_dot_products_wanders_further():
@@ -226,8 +291,17 @@ def test_other_arithmetic_is_left_alone():
         counted, drawn = torch.arange(5) * 3, torch.rand(3).dtype
         ours = y.to(torch.q43) / 3
         summed = y.sum(dtype=torch.float64)
-    assert torch.equal(wide, x / 3) and torch.equal(promoted, x * y) and torch.equal(summed, y.sum(dtype=torch.float64))
-    assert not block.operations and ours.dtype is torch.q43 and torch.equal(counted, torch.arange(5) * 3) and drawn == torch.float32
+    assert (
+        torch.equal(wide, x / 3)
+        and torch.equal(promoted, x * y)
+        and torch.equal(summed, y.sum(dtype=torch.float64))
+    )
+    assert (
+        not block.operations
+        and ours.dtype is torch.q43
+        and torch.equal(counted, torch.arange(5) * 3)
+        and drawn == torch.float32
+    )
 
 
 def test_a_number_counts_with_its_float32_value():
@@ -254,10 +328,16 @@ def test_lstm_and_recomputed_activations():
     for seed in (1, 2, 2):
         with torch_dtypes.fuzzy(lstm, seed=seed) as block, torch.no_grad():
             results.append(lstm(x)[0])
-    assert not block.unseen and torch.equal(results[1], results[2]) and not torch.equal(results[0], results[1])
+    assert (
+        not block.unseen
+        and torch.equal(results[1], results[2])
+        and not torch.equal(results[0], results[1])
+    )
     model = network()
     with torch_dtypes.fuzzy(model, modules=["5"], seed=1) as block:
-        torch.utils.checkpoint.checkpoint(model, sample(4, 1, 8, 8), use_reentrant=False).sum().backward()
+        torch.utils.checkpoint.checkpoint(
+            model, sample(4, 1, 8, 8), use_reentrant=False
+        ).sum().backward()
     assert block.operations == {"addmm": 2, "mm": 2, "sum": 1}
 
 
@@ -265,7 +345,9 @@ def test_layers_with_a_kernel_for_all_of_them_run_by_parts():
     layer, x = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), sample(1, 3, 8)
     with torch.no_grad(), torch_dtypes.fuzzy(seed=1) as block:
         layer(x)
-    assert {"addmm", "native_layer_norm", "bmm", "_safe_softmax"} <= set(block.operations) and torch.backends.mha.get_fastpath_enabled()
+    assert {"addmm", "native_layer_norm", "bmm", "_safe_softmax"} <= set(
+        block.operations
+    ) and torch.backends.mha.get_fastpath_enabled()
 
 
 def test_saved_results_are_guarded_and_lists_are_seen():
@@ -280,7 +362,9 @@ def test_saved_results_are_guarded_and_lists_are_seen():
         p.grad = torch.full((3,), 0.3)
         torch.optim.Adam([p], foreach=True).step()
         torch.optim.AdamW([p], fused=True).step()
-    assert {"exp", "mul_", "sum", "_foreach_addcdiv_", "_fused_adamw_"} <= set(block.operations) and not block.unseen
+    assert {"exp", "mul_", "sum", "_foreach_addcdiv_", "_fused_adamw_"} <= set(
+        block.operations
+    ) and not block.unseen
     assert "is_same_size" not in block.operations and p.dtype == torch.float32 and (p < 1).all()
 
 
@@ -315,7 +399,11 @@ def test_a_block_decorates_and_ends():
         (dict(format="posit32es2"), ValueError, "values float32 has"),
         (dict(seed=-1), ValueError, "expected seed from 0"),
         (dict(modules=["0"]), ValueError, "expected a model beside modules="),
-        (dict(model=nn.Linear(2, 2), modules=["weight"]), ValueError, "expected modules of the model, but got 'weight'"),
+        (
+            dict(model=nn.Linear(2, 2), modules=["weight"]),
+            ValueError,
+            "expected modules of the model, but got 'weight'",
+        ),
         (dict(model=nn.Sequential(nn.Linear(2, 2)), modules="0"), TypeError, "as a list"),
         (dict(model=nn.Linear(2, 2).double()), TypeError, "float32 parameters"),
         (dict(model=3), TypeError, "expected a torch.nn.Module"),
@@ -336,7 +424,8 @@ def test_a_block_is_entered_once_at_a_time():
 
 
 def test_many_elements_some_at_a_time():
-    """Functions of more elements than are computed at once: neighbours of float64's, whatever the layout, and the same on any number of threads."""
+    """Functions of more elements than are computed at once: neighbours of float64's, whatever the
+    layout, and the same on any number of threads."""
     x = sample(3, 1 << 18)
     for operand in (x, x.t()):
         with torch_dtypes.fuzzy(seed=1):
@@ -379,7 +468,8 @@ def test_running_statistics_are_kept(training, format):
 
 @pytest.mark.parametrize("overflows", [False, True])
 def test_a_step_by_a_grad_scaler(overflows):
-    """Whose operator over all gradients has no float64 form: products and a look for infinities stand for it."""
+    """Whose operator over all gradients has no float64 form: products and a look for infinities
+    stand for it."""
     model, scaler = nn.Linear(20, 9), torch.amp.GradScaler(KIND, init_scale=1000.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     before = model.weight.detach().clone()
@@ -396,7 +486,9 @@ def test_a_step_by_a_grad_scaler(overflows):
     assert scaler.get_scale() == (500 if overflows else 1000)
     if not overflows:
         down, up = neighbours(scaled * float(torch.tensor(1 / 1000.0)))
-        assert ((found == down) | (found == up)).all() and not torch.equal(found, (scaled / 1000).float())
+        assert ((found == down) | (found == up)).all() and not torch.equal(
+            found, (scaled / 1000).float()
+        )
 
 
 @pytest.mark.parametrize("dot_products", [False, True])
@@ -412,13 +504,19 @@ def test_its_mode_holds_beside_a_block_of_rounding(outer, dot_products):
     ):
         found = (x @ w + 1).exp() / 3
         up = torch_dtypes.with_rounding(torch.q43, "up")
-        assert torch.equal(x.to(up).float(), x.to(torch.q43).float())  # of number formats the block's does
+        # Of number formats the block's does.
+        assert torch.equal(x.to(up).float(), x.to(torch.q43).float())
     assert torch.equal(found, expected) and not torch.equal(found, (x @ w + 1).exp() / 3)
 
 
-@pytest.mark.parametrize("layer", [nn.BatchNorm1d(9), nn.LayerNorm(9), nn.GroupNorm(3, 9)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "layer",
+    [nn.BatchNorm1d(9), nn.LayerNorm(9), nn.GroupNorm(3, 9)],
+    ids=lambda m: type(m).__name__,
+)
 def test_normalisation_of_autocast_s_inputs_runs_in_float32(layer):
-    """It takes float32 parameters beside bfloat16, and no float64 ones; where a list of autocast's widens its input, it is seen."""
+    """It takes float32 parameters beside bfloat16, and no float64 ones; where a list of autocast's
+    widens its input, it is seen."""
     model = nn.Sequential(nn.Linear(4, 9), layer)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "fuzzy: aten::.* runs in stock float32")

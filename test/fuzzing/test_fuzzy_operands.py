@@ -23,7 +23,10 @@ EXACT = {
     "mean": (lambda i: i[:, None].mean(1, dtype=torch.float32), Fraction),
     "cumsum": (lambda i: i[:, None].cumsum(1, dtype=torch.float32).flatten(), Fraction),
     "complex_number": (lambda i: (i * (0.1 + 1j)).real, lambda v: v * TENTH),
-    "float32_by_complex": (lambda i: (i.to(torch.float32) * (0.1 + 1j)).real, lambda v: Fraction(torch.tensor(float(v)).item()) * TENTH),
+    "float32_by_complex": (
+        lambda i: (i.to(torch.float32) * (0.1 + 1j)).real,
+        lambda v: Fraction(torch.tensor(float(v)).item()) * TENTH,
+    ),
 }
 
 
@@ -35,10 +38,20 @@ def test_directed_results_are_the_neighbours_of_the_exact_one(name, values):
     for mode, away in (("up", -torch.inf), ("down", torch.inf)):
         with torch_dtypes.fuzzy(mode=mode) as block:
             found = run(i)
-        assert found.dtype is torch.float32 and sum(block.operations.values()) == 1 and not block.unseen
+        assert (
+            found.dtype is torch.float32
+            and sum(block.operations.values()) == 1
+            and not block.unseen
+        )
         for v, got in zip(values, found, strict=True):
-            near, next_one = Fraction(got.item()), Fraction(torch.nextafter(got, torch.tensor(away)).item())
-            assert next_one < exact(v) <= near if mode == "up" else near <= exact(v) < next_one, (v, got)
+            near, next_one = (
+                Fraction(got.item()),
+                Fraction(torch.nextafter(got, torch.tensor(away)).item()),
+            )
+            assert next_one < exact(v) <= near if mode == "up" else near <= exact(v) < next_one, (
+                v,
+                got,
+            )
 
 
 @parametrize_dtypes("bool int8 uint8 int32 uint16 uint32 uint64")
@@ -46,7 +59,11 @@ def test_every_integer_dtype(dtype):
     i = torch.ones(2, dtype=dtype)
     with torch_dtypes.fuzzy(mode="up") as block:
         found = i / 3, i + torch.full((2,), 1e-30)
-    assert block.operations == {"div": 1, "add": 1} and (found[0].double() > 1 / 3).all() and (found[1] > 1).all()
+    assert (
+        block.operations == {"div": 1, "add": 1}
+        and (found[0].double() > 1 / 3).all()
+        and (found[1] > 1).all()
+    )
     with torch_dtypes.fuzzy(mode="up", format="e8m7") as block:
         assert ((i / 3).double() > 1 / 3).all()
 
@@ -60,9 +77,13 @@ FUNCTIONS = {
     "atan2": lambda i: torch.atan2(i, i),
     "atan2_out": lambda i: torch.atan2(i, i, out=torch.empty(0)),
     "abs": lambda i: torch.complex(i.to(torch.float32), i.to(torch.float32)).abs(),
-    "abs_list": lambda i: torch._foreach_abs([torch.complex(i.to(torch.float32), i.to(torch.float32))])[0],
+    "abs_list": lambda i: torch._foreach_abs(
+        [torch.complex(i.to(torch.float32), i.to(torch.float32))]
+    )[0],
     "sgn": lambda i: torch.complex(i.to(torch.float32), i.to(torch.float32)).sgn().real,
-    "bincount": lambda i: torch.bincount(i, weights=torch.full((4,), 0.1) / torch.tensor([3.0, 7, 9, 11])),
+    "bincount": lambda i: torch.bincount(
+        i, weights=torch.full((4,), 0.1) / torch.tensor([3.0, 7, 9, 11])
+    ),
 }
 
 
@@ -81,7 +102,11 @@ def test_functions_are_counted_and_rounded(name):
 def test_sums_of_other_dtypes_asked_for_in_float32():
     half, i = torch.full((5,), 0.1, dtype=torch.float16), torch.arange(5)
     with torch_dtypes.fuzzy(mode="up", dot_products=True) as block:
-        sums = half.sum(dtype=torch.float32), i.sum(dtype=torch.float32), i.to(torch.float32).sum(dtype=torch.complex64)
+        sums = (
+            half.sum(dtype=torch.float32),
+            i.sum(dtype=torch.float32),
+            i.to(torch.float32).sum(dtype=torch.complex64),
+        )
     assert block.operations == {"sum": 3} and [s.item() for s in sums[1:]] == [10, 10]
     assert sums[0] >= half.double().sum()
 
@@ -97,7 +122,15 @@ def test_decimals():
 def test_results_of_other_dtypes_stay_stocks():
     i, before = torch.arange(4), torch.get_default_dtype()
     with torch_dtypes.fuzzy(mode="up") as block:
-        i + 1, i.sum(), i.half() / 3, torch.linspace(0, 1, 3), torch.arange(0, 1, 0.1), torch.full_like(i, 0.1, dtype=torch.float32), i.float()
+        (
+            i + 1,
+            i.sum(),
+            i.half() / 3,
+            torch.linspace(0, 1, 3),
+            torch.arange(0, 1, 0.1),
+            torch.full_like(i, 0.1, dtype=torch.float32),
+            i.float(),
+        )
         torch.full((3,), 0.1).abs(), i // 2, i.bincount()
         try:
             torch.set_default_dtype(torch.float64)
@@ -112,8 +145,13 @@ def test_results_of_other_dtypes_stay_stocks():
 def sparse_cases():
     dense, vector = torch.eye(3) * 0.3, torch.ones(3)
     coo, csr = dense.to_sparse(), dense.to_sparse_csr()
-    twice = torch.sparse_coo_tensor(torch.tensor([[0, 0], [1, 1]]), torch.tensor([0.1, 0.3]), (2, 2))
-    nested, quantized = torch.nested.nested_tensor([vector, vector]), torch.quantize_per_tensor(vector, 0.1, 0, torch.quint8)
+    twice = torch.sparse_coo_tensor(
+        torch.tensor([[0, 0], [1, 1]]), torch.tensor([0.1, 0.3]), (2, 2)
+    )
+    nested, quantized = (
+        torch.nested.nested_tensor([vector, vector]),
+        torch.quantize_per_tensor(vector, 0.1, 0, torch.quint8),
+    )
     return {
         "aten::_sparse_addmm": lambda: torch.sparse.mm(coo, dense),
         "aten::mv": lambda: csr @ vector,
@@ -125,22 +163,35 @@ def sparse_cases():
         "aten::_to_dense": lambda: twice.to_dense(),
         "aten::gelu": lambda: torch.nn.functional.gelu(nested),
         "aten::dequantize": lambda: quantized.dequantize(),
-        "aten::quantize_per_tensor": lambda: torch.quantize_per_tensor(vector, 0.1, 0, torch.quint8),
+        "aten::quantize_per_tensor": lambda: torch.quantize_per_tensor(
+            vector, 0.1, 0, torch.quint8
+        ),
     }
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning", "ignore:The PyTorch API of nested tensors:UserWarning")
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning", "ignore:.*[qQ]uantiz.*:DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore:Sparse CSR tensor support:UserWarning",
+    "ignore:The PyTorch API of nested tensors:UserWarning",
+)
+@pytest.mark.filterwarnings(
+    "ignore:Sparse invariant checks:UserWarning", "ignore:.*[qQ]uantiz.*:DeprecationWarning"
+)
 @pytest.mark.filterwarnings("ignore:.*[qQ]uantiz.*:UserWarning")
 def test_what_is_not_dense_runs_in_stock_float32_and_is_counted():
     for name, run in sparse_cases().items():
         stock = run()
-        with torch_dtypes.fuzzy(mode="up") as block, pytest.warns(UserWarning, match=f"{name} runs in stock float32") as said:
+        with (
+            torch_dtypes.fuzzy(mode="up") as block,
+            pytest.warns(UserWarning, match=f"{name} runs in stock float32") as said,
+        ):
             found = run()
             run()
         assert block.unseen == {name: 2} and not any(block.operations.values()), name
         assert sum("fuzzy" in str(w.message) for w in said) == 1
-        assert (found.layout is stock.layout and (found.is_nested or torch.equal(found.to_dense(), stock.to_dense()))) or found.is_quantized
+        assert (
+            found.layout is stock.layout
+            and (found.is_nested or torch.equal(found.to_dense(), stock.to_dense()))
+        ) or found.is_quantized
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")

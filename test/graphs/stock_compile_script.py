@@ -1,4 +1,5 @@
-"""torch.compile of stock code, printed line by line: test_stock_compile.py runs this with the package and without it."""
+"""torch.compile of stock code, printed line by line: test_stock_compile.py runs this with the
+package and without it."""
 
 import copy
 import functools
@@ -196,8 +197,18 @@ def scaled(x, *_):
     return x * 2
 
 
-for value in (Values(a=1), Elements([1]), Hidden(), Net(), functools.partial(scaled, Hidden()), {1: Values()}, frozenset([2])):
-    CASES[f"argument_{type(value).__name__}"] = lambda compile_, value=value: compile_(scaled)(torch.ones(2), value)
+for value in (
+    Values(a=1),
+    Elements([1]),
+    Hidden(),
+    Net(),
+    functools.partial(scaled, Hidden()),
+    {1: Values()},
+    frozenset([2]),
+):
+    CASES[f"argument_{type(value).__name__}"] = lambda compile_, value=value: compile_(scaled)(
+        torch.ones(2), value
+    )
 CASES["bound_module"] = lambda compile_: compile_(Net().forward)(torch.ones(3))
 CASES["half_made_optimizer"] = lambda compile_: compile_(HalfMade)().rate
 
@@ -219,7 +230,9 @@ def printed_and_saved(compile_):
 
 @case
 def operators_by_hand(compile_):
-    return compile_(lambda x: torch.ops.aten.sum(torch.ops.aten.mul.Tensor(x, x), dtype=torch.float64))(torch.ones(3))
+    return compile_(
+        lambda x: torch.ops.aten.sum(torch.ops.aten.mul.Tensor(x, x), dtype=torch.float64)
+    )(torch.ones(3))
 
 
 @case
@@ -277,13 +290,25 @@ def run(name, fullgraph):
         result = CASES[name](lambda f: torch.compile(f, backend=counter, fullgraph=fullgraph))
     except Exception as error:
         result = f"{type(error).__name__} {str(error).splitlines()[:1]}"
-    print(name, counter.frame_count, counter.op_count, sum(counters["graph_break"].values()), result, flush=True)
+    print(
+        name,
+        counter.frame_count,
+        counter.op_count,
+        sum(counters["graph_break"].values()),
+        result,
+        flush=True,
+    )
 
 
 if __name__ == "__main__":
     assert hasattr(torch, "q43") == (sys.argv[1] == "with")  # loads the package
     torch.set_printoptions(precision=9)
     for torch._dynamo.config.nested_graph_breaks, fullgraph in ((True, False), (False, True)):
-        print("nested graph breaks", torch._dynamo.config.nested_graph_breaks, "whole graphs", fullgraph)
+        print(
+            "nested graph breaks",
+            torch._dynamo.config.nested_graph_breaks,
+            "whole graphs",
+            fullgraph,
+        )
         for name in CASES:
             run(name, fullgraph)

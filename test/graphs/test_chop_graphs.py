@@ -1,4 +1,5 @@
-"""chop in graphs: recorded as torch.ops.torch_dtypes.chop by whatever captures code, with eager's bits at every run."""
+"""chop in graphs: recorded as torch.ops.torch_dtypes.chop by whatever captures code, with eager's
+bits at every run."""
 
 import io
 
@@ -21,7 +22,13 @@ pytestmark = [
     ),
     pytest.mark.usefixtures("clean"),
 ]
-FORMATS = {"name": "q43", "parameters": "posit12es1_up", "alias": "fp16", "dtype": torch.posit16es2, "own mode": "q52_toward_zero"}
+FORMATS = {
+    "name": "q43",
+    "parameters": "posit12es1_up",
+    "alias": "fp16",
+    "dtype": torch.posit16es2,
+    "own mode": "q52_toward_zero",
+}
 
 
 @pytest.mark.parametrize("D", FORMATS.values(), ids=FORMATS)
@@ -71,7 +78,11 @@ def test_compiled_by_inductor():
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_random_calls_draw_anew_at_each_run(backend):
     def f(x):
-        return chop(x, "q43", "stochastic"), chop(x, "q43", "stochastic"), chop(x, "q43_stochastic", flip_prob=0.5)
+        return (
+            chop(x, "q43", "stochastic"),
+            chop(x, "q43", "stochastic"),
+            chop(x, "q43_stochastic", flip_prob=0.5),
+        )
 
     x = torch.full((200,), 1.3, requires_grad=True)
     g = torch.compile(f, backend=backend, fullgraph=True)
@@ -124,11 +135,14 @@ def test_traced_by_torchscript():
     assert torch.equal(torch.jit.load(file)(Y), everything(Y))
 
 
-@pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")  # PyTorch 2.11's own
+# PyTorch 2.11's own.
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")
 @pytest.mark.parametrize("strict", [False, True])
 def test_exported(strict):
     net = Net()
-    program = torch.export.export(net, (X,), dynamic_shapes=({0: torch.export.Dim("n", min=2)},), strict=strict)
+    program = torch.export.export(
+        net, (X,), dynamic_shapes=({0: torch.export.Dim("n", min=2)},), strict=strict
+    )
     file = io.BytesIO()
     torch.export.save(program, file)
     file.seek(0)
@@ -146,16 +160,26 @@ def test_onnx_says_what_it_does_not_know(tmp_path):
 
 def test_function_transforms():
     assert torch.equal(torch.func.vmap(everything)(X), everything(X))
-    assert torch.equal(torch.func.vmap(torch.func.vmap(lambda t: chop(t, "q43")), in_dims=1, out_dims=1)(X), chop(X, "q43"))
+    assert torch.equal(
+        torch.func.vmap(torch.func.vmap(lambda t: chop(t, "q43")), in_dims=1, out_dims=1)(X),
+        chop(X, "q43"),
+    )
     assert torch.equal(torch.func.functionalize(everything)(X), everything(X))
     per_row = torch.func.vmap(torch.func.grad(lambda t: (chop(t, "q43") ** 2).sum()))
     assert torch.equal(per_row(X), 2 * chop(X, "q43"))
-    assert torch.equal(torch.func.hessian(lambda t: (chop(t, "q43") ** 2).sum())(X[0]), 2 * torch.eye(6))
+    assert torch.equal(
+        torch.func.hessian(lambda t: (chop(t, "q43") ** 2).sum())(X[0]), 2 * torch.eye(6)
+    )
     assert torch.equal(torch.func.jacfwd(lambda t: chop(t, "q43"))(X[0]), torch.eye(6))
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # of any operator under 2.15's opcheck, stock ones too
-@pytest.mark.parametrize("x", [X, X.clone().requires_grad_(), X[:, ::2].t(), X.half(), X[:0]], ids=["plain", "grad", "strided", "half", "empty"])
+# of any operator under 2.15's opcheck, stock ones too
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize(
+    "x",
+    [X, X.clone().requires_grad_(), X[:, ::2].t(), X.half(), X[:0]],
+    ids=["plain", "grad", "strided", "half", "empty"],
+)
 def test_opcheck(x):
     for arguments in (("q43",), ("posit12es1", "down")):
         torch.library.opcheck(OP, (x, *arguments))
@@ -166,7 +190,9 @@ def test_called_by_hand():
     assert torch.ops.torch_dtypes.chop(X.to("meta"), "q43").shape == X.shape
     generator = torch.Generator(X.device).manual_seed(1)
     again = torch.Generator(X.device).manual_seed(1)
-    assert torch.equal(OP(X, "q43", "stochastic", generator=generator), chop(X, "q43", "stochastic", again))
+    assert torch.equal(
+        OP(X, "q43", "stochastic", generator=generator), chop(X, "q43", "stochastic", again)
+    )
     with pytest.raises(ValueError, match="expected the name of a number format, but got 'q99'"):
         OP(X, "q99")
     with pytest.raises(ValueError, match="expected a rounding mode"):

@@ -1,4 +1,5 @@
-"""torch.compile of code that works on format tensors runs it as it is written, with one notice; a whole graph is an error."""
+"""torch.compile of code that works on format tensors runs it as it is written, with one notice; a
+whole graph is an error."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 import copy
@@ -13,15 +14,19 @@ import torch_dtypes
 from torch_dtypes.host.hooks import graphs
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),  # dynamo's own, of any autograd.Function
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),  # which dynamo hides by other means
-    pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning"),  # PyTorch's own, while it loads inductor
+    # dynamo's own, of any autograd.Function
+    pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
+    # Which dynamo hides by other means.
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+    # PyTorch's own, while it loads inductor.
+    pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning"),
 ]
 
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """compile(f) with the graphs counted, from a clean slate; one test alone is about the notice."""
+    """compile(f) with the graphs counted, from a clean slate; one test alone is about the
+    notice."""
     torch._dynamo.reset()
     from torch._dynamo.testing import CompileCounter
 
@@ -74,7 +79,9 @@ class Doubles(nn.Module):
 def asked(monkeypatch):
     """The frames of which dynamo asks whether they work on format tensors."""
     found, find = [], graphs._format_of_frame
-    monkeypatch.setattr(graphs, "_format_of_frame", lambda frame: found.append(frame.f_code.co_name) or find(frame))
+    monkeypatch.setattr(
+        graphs, "_format_of_frame", lambda frame: found.append(frame.f_code.co_name) or find(frame)
+    )
     return found
 
 
@@ -97,7 +104,10 @@ def test_dynamo_is_not_asked_after_a_first_call(compiled, asked, way):
         assert counter.frame_count == turn
         asked.clear()
         torch._dynamo.reset()
-    with torch.compiler.set_stance("fail_on_recompile"), pytest.raises(RuntimeError, match="Detected recompile"):
+    with (
+        torch.compiler.set_stance("fail_on_recompile"),
+        pytest.raises(RuntimeError, match="Detected recompile"),
+    ):
         f(own)
     with torch.compiler.set_stance("force_eager"):
         assert_same(f(own), own * 2)
@@ -118,7 +128,9 @@ def test_a_compiled_module_that_is_passed_keeps_its_mode_and_its_hooks(compiled,
     f(own)
     assert calls == ["inner", "inner", "outer"]
     inner.remove(), outer.remove()
-    with nn.modules.module.register_module_forward_pre_hook(lambda module, _: calls.append(type(module).__name__)):
+    with nn.modules.module.register_module_forward_pre_hook(
+        lambda module, _: calls.append(type(module).__name__)
+    ):
         with pytest.warns(UserWarning, match="global hooks"):
             f(own)
     assert calls[3:] == ["OptimizedModule", "Doubles"]
@@ -201,7 +213,17 @@ def own_derivative(x):
     return (Double.apply(x),)
 
 
-INSIDE = [makes_inside, loop_inside, inlined, comprehension, in_place, rounds, in_autocast, chooses, own_derivative]
+INSIDE = [
+    makes_inside,
+    loop_inside,
+    inlined,
+    comprehension,
+    in_place,
+    rounds,
+    in_autocast,
+    chooses,
+    own_derivative,
+]
 
 
 @pytest.mark.parametrize("f", INSIDE, ids=lambda f: f.__name__)
@@ -271,9 +293,14 @@ REMEDY = r"Run the eager code, or convert a float32 model by torch_dtypes\.quant
 def test_a_whole_graph_is_an_error(compiled):
     compile_, _ = compiled
     x = torch.ones(3, 4)
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=rf"expected stock dtypes in a whole graph, but got torch\.q43.*{REMEDY}"):
+    with pytest.raises(
+        torch._dynamo.exc.Unsupported,
+        match=rf"expected stock dtypes in a whole graph, but got torch\.q43.*{REMEDY}",
+    ):
         compile_(function, fullgraph=True)(x.to(torch.q43))
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a graph, but got torch\.q43"):
+    with pytest.raises(
+        torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a graph, but got torch\.q43"
+    ):
         compile_(makes_inside, fullgraph=True)(x)
 
 
@@ -281,7 +308,10 @@ def test_export_is_an_error(net):
     model, x = copy.deepcopy(net[0]).to(torch.q43), net[1]
     for strict in (False, True):
         for given in ((model, (x.to(torch.q43),)), (model, (x,)), (net[0], (x.to(torch.q43),))):
-            with pytest.raises(NotImplementedError, match=rf"expected stock dtypes in torch\.export, but got torch\.q43.*{REMEDY}"):
+            with pytest.raises(
+                NotImplementedError,
+                match=rf"expected stock dtypes in torch\.export, but got torch\.q43.*{REMEDY}",
+            ):
                 torch.export.export(*given, strict=strict)
     with pytest.raises(NotImplementedError, match=r"expected stock dtypes in torch\.export"):
         torch.export.draft_export(model, (x,))
@@ -308,7 +338,10 @@ def test_compiled_autograd_is_an_error(net):
     model, x = copy.deepcopy(net[0]).to(torch.q43), net[1].to(torch.q43)
     loss = model(x).sum()
     with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
-        with pytest.raises(NotImplementedError, match=r"expected stock dtypes in compiled autograd, but got torch\.q43"):
+        with pytest.raises(
+            NotImplementedError,
+            match=r"expected stock dtypes in compiled autograd, but got torch\.q43",
+        ):
             loss.backward()
 
 
@@ -328,4 +361,7 @@ with warnings.catch_warnings(record=True) as seen:
 print(len(seen), seen[0].category.__name__, seen[0].message)
 """,
     )
-    assert done.stdout.startswith("1 UserWarning torch.compile runs what works on format tensors (torch.q43 here) as it is written"), done.stdout
+    assert done.stdout.startswith(
+        "1 UserWarning torch.compile runs what works on format tensors (torch.q43 here) as it is "
+        "written"
+    ), done.stdout

@@ -1,5 +1,5 @@
-"""torch.export, torch.onnx, make_fx, torch.fx and saved-tensor hooks with number formats: results are those of eager code bit for bit, or a clear
-error."""
+"""torch.export, torch.onnx, make_fx, torch.fx and saved-tensor hooks with number formats: results
+are those of eager code bit for bit, or a clear error."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 import copy
@@ -30,7 +30,8 @@ def doubled(x):
 
 @pytest.fixture
 def autocast_cache():
-    """PyTorch's exporter turns the cache of autocast off, and leaves it so where an export fails."""
+    """PyTorch's exporter turns the cache of autocast off, and leaves it so where an export
+    fails."""
     enabled = torch.is_autocast_cache_enabled()
     yield
     torch.set_autocast_cache_enabled(enabled)
@@ -40,15 +41,26 @@ def autocast_cache():
 @pytest.mark.parametrize("capture", ["module", "script", "function"])
 def test_onnx_export_is_an_error(net, capture, tmp_path, autocast_cache):
     model, x = copy.deepcopy(net[0]).to(torch.posit16es2).eval(), net[1].to(torch.posit16es2)
-    captured = model if capture == "module" else torch.jit.script(model if capture == "script" else doubled)
-    with pytest.raises(NotImplementedError, match=r"expected (a model and arguments of stock dtypes to export|stock dtypes in TorchScript)"):
+    captured = (
+        model
+        if capture == "module"
+        else torch.jit.script(model if capture == "script" else doubled)
+    )
+    with pytest.raises(
+        NotImplementedError,
+        match=r"expected (a model and arguments of stock dtypes to export|stock dtypes in "
+        r"TorchScript)",
+    ):
         torch.onnx.export(captured, (x,), str(tmp_path / "model.onnx"), dynamo=False)
     assert not (tmp_path / "model.onnx").exists()
 
 
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
 def test_make_fx_is_an_error(mode):
-    with pytest.raises((NotImplementedError, UnsupportedFakeTensorException), match=r"expected stock dtypes in .*, but got torch\.q43"):
+    with pytest.raises(
+        (NotImplementedError, UnsupportedFakeTensorException),
+        match=r"expected stock dtypes in .*, but got torch\.q43",
+    ):
         make_fx(doubled, tracing_mode=mode)(torch.ones(3, dtype=torch.q43))
     with pytest.raises(NotImplementedError, match="expected stock dtypes in a captured graph"):
         make_fx(lambda x: x.to(torch.q43), tracing_mode=mode)(torch.ones(3))
@@ -56,9 +68,15 @@ def test_make_fx_is_an_error(mode):
 
 def test_fake_mode_is_an_error():
     x = torch.ones(3, dtype=torch.q43)
-    with FakeTensorMode(), pytest.raises(NotImplementedError, match="expected stock dtypes in a captured graph"):
+    with (
+        FakeTensorMode(),
+        pytest.raises(NotImplementedError, match="expected stock dtypes in a captured graph"),
+    ):
         torch.zeros(3, dtype=torch.q43)
-    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(UnsupportedFakeTensorException, match=r"but got torch\.q43"):
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        pytest.raises(UnsupportedFakeTensorException, match=r"but got torch\.q43"),
+    ):
         x + 1
 
 

@@ -1,4 +1,5 @@
-"""What PyTorch writes about graphs and calls names our dtypes: listings of torch.fx, checkpoint(debug=True), DebugMode."""
+"""What PyTorch writes about graphs and calls names our dtypes: listings of torch.fx,
+checkpoint(debug=True), DebugMode."""
 
 import logging
 
@@ -33,7 +34,8 @@ def test_graphs(dtype):
 
 @every_dtype
 def test_checkpoints(dtype, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("LoggingTensor"), "propagate", False)  # its records are none that pytest's handler could format
+    # Its records are none that pytest's handler could format.
+    monkeypatch.setattr(logging.getLogger("LoggingTensor"), "propagate", False)
     layer, x = nn.Linear(3, 4).to(dtype), torch.ones(5, 3).to(dtype)
     y = checkpoint(layer, x, use_reentrant=False, debug=True)
     y.sum().backward()

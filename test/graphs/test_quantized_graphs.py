@@ -1,4 +1,5 @@
-"""Models that quantize_ has converted, in whole graphs: torch.compile and torch.export with eager's bits, forward and backward."""
+"""Models that quantize_ has converted, in whole graphs: torch.compile and torch.export with eager's
+bits, forward and backward."""
 
 import copy
 import io
@@ -13,23 +14,44 @@ from torch_dtypes.quantization import product_operator, products
 from torch_dtypes.quantization.products import Geometry, gradients, product
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*is deprecated", "ignore:.*should not be instantiated:DeprecationWarning"),  # PyTorch's own
+    # PyTorch's own.
+    pytest.mark.filterwarnings(
+        "ignore:.*is deprecated", "ignore:.*should not be instantiated:DeprecationWarning"
+    ),
     pytest.mark.usefixtures("clean"),
 ]
 SCALED = {"format": "q52", "scale": "power_of_two"}
 RULES = {
     "0": dict(weight="q43", activation="q43", error="q52", grad="q52", accumulate="format"),
     "3": dict(weight="mxfp8_e4m3", activation="mxfp8_e4m3", error="mxfp8_e5m2", grad="mxfp8_e5m2"),
-    "5": dict(weight="posit8es1", activation={"format": "posit8es1", "rounding": "stochastic"}, error=SCALED, grad=SCALED),
-    "7": dict(weight={"format": "int8", "per": "channel"}, activation={"format": "int8", "when": "call"}, output="e5m7"),
-    "9": dict(weight="q43", activation="q43", accumulate="chunked(4, accumulator=e5m7, rounding=stochastic)"),
+    "5": dict(
+        weight="posit8es1",
+        activation={"format": "posit8es1", "rounding": "stochastic"},
+        error=SCALED,
+        grad=SCALED,
+    ),
+    "7": dict(
+        weight={"format": "int8", "per": "channel"},
+        activation={"format": "int8", "when": "call"},
+        output="e5m7",
+    ),
+    "9": dict(
+        weight="q43",
+        activation="q43",
+        accumulate="chunked(4, accumulator=e5m7, rounding=stochastic)",
+    ),
     "11": dict(weight="nvfp4", activation="nvfp4", accumulate="block(terms=4)"),
 }
 
 
 def network(rules=RULES):
     torch.manual_seed(0)
-    layers = [nn.Conv2d(2, 4, 3, padding=1, padding_mode="circular"), nn.ReLU(), nn.Flatten(), nn.Linear(64, 32)]
+    layers = [
+        nn.Conv2d(2, 4, 3, padding=1, padding_mode="circular"),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, 32),
+    ]
     for size in (32, 32, 32, 32):
         layers += [nn.Tanh(), nn.Linear(32, size)]
     return torch_dtypes.quantize_(nn.Sequential(*layers), rules)
@@ -58,7 +80,8 @@ def test_every_kind_of_rule_in_one_graph():
     assert not torch.equal(found[0][0], found[1][0])  # random modes draw anew at each run
 
 
-@pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")  # PyTorch 2.11's own
+# PyTorch 2.11's own.
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")
 def test_exported():
     model = network().eval()
     program = torch.export.export(model, (batch(),))
@@ -76,22 +99,33 @@ def test_exported():
 
 RECORDED = {
     **{name: rule for name, rule in RULES.items() if name in "057"},
-    "3": dict(weight=dict(format="int8", per="channel"), activation=dict(format="int8", when="call"), arithmetic="integer", error="mxfp8_e5m2"),
+    "3": dict(
+        weight=dict(format="int8", per="channel"),
+        activation=dict(format="int8", when="call"),
+        arithmetic="integer",
+        error="mxfp8_e5m2",
+    ),
     "9": dict(
-        weight=dict(format="q43", scale="free", clamped="zero"), activation=dict(format="q43", clamped="zero"), grad=dict(SCALED, per="channel")
+        weight=dict(format="q43", scale="free", clamped="zero"),
+        activation=dict(format="q43", clamped="zero"),
+        grad=dict(SCALED, per="channel"),
     ),
     "11": dict(output="q43", error="q52", bias="q43"),
 }
 
 
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # a trace is of tensors that are not empty
+# A trace is of tensors that are not empty.
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("way", ["trace", "export", "strict"])
 def test_what_is_recorded_has_the_gradients_of_eager_code(way, tmp_path):
     model = network(RECORDED)
     model.append(torch_dtypes.nn.Cast(forward="q43", backward=dict(SCALED, when="call")))
     if way == "trace":
-        layer = torch_dtypes.quantize_(nn.Linear(32, 3), {nn.Linear: dict(weight="int8", error="q52")})
-        torch.jit.trace(layer, torch.ones(2, 32))  # of a layer that does not round at random PyTorch's check holds, too
+        layer = torch_dtypes.quantize_(
+            nn.Linear(32, 3), {nn.Linear: dict(weight="int8", error="q52")}
+        )
+        # Of a layer that does not round at random PyTorch's check holds, too.
+        torch.jit.trace(layer, torch.ones(2, 32))
         runs = [torch.jit.trace(model, batch(), check_trace=False)]
         torch.jit.save(runs[0], tmp_path / "model.pt")
         runs.append(torch.jit.load(tmp_path / "model.pt"))
@@ -103,10 +137,12 @@ def test_what_is_recorded_has_the_gradients_of_eager_code(way, tmp_path):
         y, *_ = step(model, model, batch(seed), seed)
         expected = {name: p.grad.clone() for name, p in model.named_parameters()}
         for run in runs:
-            with torch.jit.optimized_execution(False):  # whose own derivative of tanh differs in the last place
+            # Whose own derivative of tanh differs in the last place.
+            with torch.jit.optimized_execution(False):
                 got, *_ = step(run, run, batch(seed), seed)
             assert torch.equal(got, y) and len(list(run.parameters())) == len(expected)
-            for name, p in run.named_parameters():  # which a strict export has in an order of its own
+            # Which a strict export has in an order of its own.
+            for name, p in run.named_parameters():
                 assert torch.equal(p.grad, expected[name]), name
 
 
@@ -119,7 +155,9 @@ def test_gradients_by_scales_of_steps_before_are_refused_in_what_is_recorded():
 
 
 def test_scripts_of_layers_with_rules_are_refused():
-    with pytest.raises(TypeError, match="expected modules without rules to script, but got a Linear of quantize_"):
+    with pytest.raises(
+        TypeError, match="expected modules without rules to script, but got a Linear of quantize_"
+    ):
         torch.jit.script(network({"3": dict(weight="q43")}))
 
 
@@ -129,7 +167,9 @@ def test_scales_of_steps_before_break_the_graph_and_keep_eagers_bits():
     model = copy.deepcopy(eager)
     run = torch.compile(model, backend="aot_eager")
     for seed in range(3):
-        for a, b in zip(step(model, run, batch(seed), 0), step(eager, eager, batch(seed), 0), strict=True):
+        for a, b in zip(
+            step(model, run, batch(seed), 0), step(eager, eager, batch(seed), 0), strict=True
+        ):
             assert torch.equal(a, b)
 
 
@@ -139,10 +179,23 @@ def test_scales_of_steps_before_break_the_graph_and_keep_eagers_bits():
 @pytest.mark.parametrize("accumulator", ["int12", "int12_saturate"])
 def test_integer_layers_in_graphs(accumulator, has_gradients, way, tmp_path):
     activation = dict(format="uint8_affine", when="call")
-    rule = dict(weight=dict(format="int8", per="channel"), activation=activation, arithmetic="integer", accumulator=accumulator)
+    rule = dict(
+        weight=dict(format="int8", per="channel"),
+        activation=activation,
+        arithmetic="integer",
+        accumulator=accumulator,
+    )
     torch.manual_seed(0)
-    layers = [nn.Conv1d(2, 3, 3, stride=2, padding=1), nn.Tanh(), nn.ConvTranspose1d(3, 2, 2), nn.Flatten(), nn.Linear(8, 5)]
-    model = torch_dtypes.quantize_(nn.Sequential(*layers), {kind: rule for kind in (nn.Conv1d, nn.ConvTranspose1d, nn.Linear)})
+    layers = [
+        nn.Conv1d(2, 3, 3, stride=2, padding=1),
+        nn.Tanh(),
+        nn.ConvTranspose1d(3, 2, 2),
+        nn.Flatten(),
+        nn.Linear(8, 5),
+    ]
+    model = torch_dtypes.quantize_(
+        nn.Sequential(*layers), {kind: rule for kind in (nn.Conv1d, nn.ConvTranspose1d, nn.Linear)}
+    )
     with torch.set_grad_enabled(has_gradients):
         if way == "compile":
             runs = [torch.compile(model, backend="aot_eager", fullgraph=True)]
@@ -156,9 +209,11 @@ def test_integer_layers_in_graphs(accumulator, has_gradients, way, tmp_path):
             x = torch.randn(4, 2, 6)
             y, want = run(x), model(x)
             assert torch.equal(y, want)
-            if has_gradients and way != "trace":  # whose own derivative of tanh differs in the last place
+            # Whose own derivative of tanh differs in the last place.
+            if has_gradients and way != "trace":
                 found, expected = (
-                    torch.autograd.grad(t.square().sum(), list(m.parameters())) for t, m in ((y, model if way == "compile" else run), (want, model))
+                    torch.autograd.grad(t.square().sum(), list(m.parameters()))
+                    for t, m in ((y, model if way == "compile" else run), (want, model))
                 )
                 assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
@@ -184,10 +239,21 @@ class Calls(nn.Module):
 @pytest.mark.parametrize("has_gradients", [True, False], ids=["gradients", "values"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_traces_of_layers_whose_policy_they_would_drop_are_refused(name, has_gradients):
-    model = torch_dtypes.quantize_(Calls(name), {"inner": dict(weight="q43", activation="q43", accumulate="format(product=e5m3, accumulator=e5m3)")})
+    model = torch_dtypes.quantize_(
+        Calls(name),
+        {
+            "inner": dict(
+                weight="q43", activation="q43", accumulate="format(product=e5m3, accumulator=e5m3)"
+            )
+        },
+    )
     with torch.set_grad_enabled(has_gradients):
         model(torch.randn(3, 2, 4))
-        with pytest.raises(NotImplementedError, match=r"under a policy .* outside of torch\.jit\.trace, .*; trace it with accumulate=None"):
+        with pytest.raises(
+            NotImplementedError,
+            match=r"under a policy .* outside of torch\.jit\.trace, .*; trace it with "
+            r"accumulate=None",
+        ):
             torch.jit.trace(model, torch.randn(3, 2, 4))
 
 
@@ -197,19 +263,28 @@ def test_traces_of_layers_whose_policy_they_would_drop_are_refused(name, has_gra
 def test_traces_of_layers_that_add_up_in_float64_have_eagers_gradients(name, tmp_path):
     rule = dict(weight="q43", activation="q43", accumulate="float64")
     model, x = torch_dtypes.quantize_(Calls(name), {"inner": rule}), torch.randn(3, 2, 4)
-    trace = torch.jit.trace(model, x, check_trace=name != "attention")  # without gradients, as stock checks, its graph is another
+    # Without gradients, as stock checks, its graph is another.
+    trace = torch.jit.trace(model, x, check_trace=name != "attention")
     torch.jit.save(trace, tmp_path / "model.pt")
     x = torch.randn(3, 2, 4)
     for run in (trace, torch.jit.load(tmp_path / "model.pt")):
         y, want = run(x), model(x)
         assert torch.equal(y, want)
-        for a, b in zip(*(torch.autograd.grad(t.square().sum(), m.parameters()) for t, m in ((y, run), (want, model))), strict=True):
+        for a, b in zip(
+            *(
+                torch.autograd.grad(t.square().sum(), m.parameters())
+                for t, m in ((y, run), (want, model))
+            ),
+            strict=True,
+        ):
             assert torch.allclose(a, b)
 
 
 def test_a_scale_that_inputs_share_is_in_a_whole_graph():
     activation = dict(format="int8", when="call")
-    model = torch_dtypes.quantize_(nn.Bilinear(3, 4, 2), {nn.Bilinear: dict(activation=activation, output=activation)})
+    model = torch_dtypes.quantize_(
+        nn.Bilinear(3, 4, 2), {nn.Bilinear: dict(activation=activation, output=activation)}
+    )
     run = torch.compile(model, backend="aot_eager", fullgraph=True)
     for size in (1, 10):
         x, y = torch.randn(5, 3), size * torch.randn(5, 4)
@@ -236,17 +311,30 @@ def plan(text):
 @pytest.mark.parametrize("text", PLANS)
 def test_plans_are_read_as_they_were_written(text):
     made = product_operator._read(plan(text))
-    assert product_operator._read(made.text) == made and made.text == products.written(product_operator._read(made.text))
+    assert product_operator._read(made.text) == made and made.text == products.written(
+        product_operator._read(made.text)
+    )
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # of any operator under 2.15's opcheck, stock ones too
+# of any operator under 2.15's opcheck, stock ones too
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("text", [PLANS[0], PLANS[4]])
 @pytest.mark.parametrize("kind", ["linear", "convolution", "transposed"])
 def test_opcheck(text, kind):
     x, weight, bias, geometry = {
         "linear": (torch.randn(3, 2, 5), torch.randn(4, 5), torch.randn(4), None),
-        "convolution": (torch.randn(2, 4, 6), torch.randn(6, 2, 3), None, Geometry((1,), (1,), (1,), False, (0,), 2)),
-        "transposed": (torch.randn(2, 4, 6), torch.randn(4, 3, 3), torch.randn(3), Geometry((2,), (0,), (1,), True, (1,), 1)),
+        "convolution": (
+            torch.randn(2, 4, 6),
+            torch.randn(6, 2, 3),
+            None,
+            Geometry((1,), (1,), (1,), False, (0,), 2),
+        ),
+        "transposed": (
+            torch.randn(2, 4, 6),
+            torch.randn(4, 3, 3),
+            torch.randn(3),
+            Geometry((2,), (0,), (1,), True, (1,), 1),
+        ),
     }[kind]
     operands = [t if t is None else t.requires_grad_() for t in (x, weight, bias)]
     arguments = (*operands, plan(text), *products.operator_arguments(geometry))
@@ -258,16 +346,38 @@ def test_opcheck(text, kind):
     wide = [None if t is None else t.detach().to(made.carrier) for t in operands]
     with torch_dtypes.accumulate(made.policies[0]):
         assert torch.equal(y, product(*wide, geometry).float())
-    expected = gradients(g.to(made.carrier), *wide[:2], bias is not None, geometry, (True, True, True), made.overrides()[1:])
-    for a, b in zip(torch.autograd.grad(y, given, g), (t for t in expected if t is not None), strict=True):
+    expected = gradients(
+        g.to(made.carrier),
+        *wide[:2],
+        bias is not None,
+        geometry,
+        (True, True, True),
+        made.overrides()[1:],
+    )
+    for a, b in zip(
+        torch.autograd.grad(y, given, g), (t for t in expected if t is not None), strict=True
+    ):
         assert torch.equal(a, b.float())
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # of any operator under 2.15's opcheck, stock ones too
+# of any operator under 2.15's opcheck, stock ones too
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("accumulator", ["int12", "int12_saturate"])
 def test_opcheck_of_integers(accumulator):
-    x, weight, bias = (torch.randn(*shape).mul(3).round().requires_grad_() for shape in ((3, 5), (4, 5), (4,)))
+    x, weight, bias = (
+        torch.randn(*shape).mul(3).round().requires_grad_() for shape in ((3, 5), (4, 5), (4,))
+    )
     steps = torch.ones(1, dtype=torch.float64), torch.ones(4, 1, dtype=torch.float64)
-    arguments = (x, weight, bias, *steps, accumulator, 128 * 128, *products.operator_arguments(None))
+    arguments = (
+        x,
+        weight,
+        bias,
+        *steps,
+        accumulator,
+        128 * 128,
+        *products.operator_arguments(None),
+    )
     torch.library.opcheck(torch.ops.torch_dtypes.integer_product.default, arguments)
-    assert torch.equal(torch.ops.torch_dtypes.integer_product(*arguments), nn.functional.linear(x, weight, bias))
+    assert torch.equal(
+        torch.ops.torch_dtypes.integer_product(*arguments), nn.functional.linear(x, weight, bias)
+    )

@@ -1,4 +1,5 @@
-"""TorchScript with number formats: a script function runs its Python original, all else is a clear error; stock tensors are as ever."""
+"""TorchScript with number formats: a script function runs its Python original, all else is a clear
+error; stock tensors are as ever."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 import copy
@@ -14,12 +15,17 @@ import torch_dtypes
 # PyTorch's own, of TorchScript as a whole.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:`torch.jit.*` is not supported in Python 3.14:DeprecationWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:`torch.jit.*` is not supported in Python 3.14:DeprecationWarning"
+    ),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
 
 
-REFUSED = r"expected stock dtypes in TorchScript, but got .*Run the eager code, or convert a float32 model by torch_dtypes\.quantize_"
+REFUSED = (
+    r"expected stock dtypes in TorchScript, but got .*Run the eager code, or convert a float32 "
+    r"model by torch_dtypes\.quantize_"
+)
 
 
 def refused():
@@ -40,7 +46,8 @@ def test_a_script_module_is_refused(net, dtype):
 
 
 def test_a_script_of_a_stock_model_that_is_converted(net):
-    """The model and its script share parameters: after a cast of the one, the other works on formats too."""
+    """The model and its script share parameters: after a cast of the one, the other works on
+    formats too."""
     model, x = copy.deepcopy(net[0]).eval(), net[1]
     script = torch.jit.script(model)
     expected = model(x)
@@ -66,7 +73,8 @@ def test_a_trace_is_refused(net, given):
 
 
 def test_a_trace_that_casts_is_refused():
-    """When it is checked, which is the default, or else when it is called; a traced function then runs its Python original."""
+    """When it is checked, which is the default, or else when it is called; a traced function then
+    runs its Python original."""
     x = torch.ones(3)
     for casting in (lambda t: t.to(torch.q43) * 2, nn.Sequential(Casts())):
         with pytest.raises(torch.jit.TracingCheckError, match=REFUSED):
@@ -86,7 +94,10 @@ class Casts(nn.Module):
 def test_a_script_file_is_an_error(net):
     script = torch.jit.script(copy.deepcopy(net[0]).to(torch.q43).eval())
     for one in (script, torch.jit.freeze(script)):
-        with pytest.raises(NotImplementedError, match="expected a script with tensors and dtypes of stock types to save"):
+        with pytest.raises(
+            NotImplementedError,
+            match="expected a script with tensors and dtypes of stock types to save",
+        ):
             torch.jit.save(one, io.BytesIO())
         with pytest.raises(NotImplementedError, match="expected a script"):
             one.save_to_buffer()

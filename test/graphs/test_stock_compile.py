@@ -1,4 +1,5 @@
-"""Stock code under torch.compile gives the same results, graphs, graph breaks and errors with the package as without it."""
+"""Stock code under torch.compile gives the same results, graphs, graph breaks and errors with the
+package as without it."""
 
 import difflib
 import functools
@@ -18,12 +19,26 @@ def test_the_same_with_and_without_the_package():
     script = str(Path(__file__).parent / "stock_compile_script.py")
     runs = []
     for loaded in ("without", "with"):
-        env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(loaded == "with")), "OMP_NUM_THREADS": "1"}
-        runs.append(subprocess.Popen([sys.executable, script, loaded], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        env = {
+            **os.environ,
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(loaded == "with")),
+            "OMP_NUM_THREADS": "1",
+        }
+        runs.append(
+            subprocess.Popen(
+                [sys.executable, script, loaded],
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
     (without, errors), (loaded, more_errors) = (run.communicate() for run in runs)
     assert [run.returncode for run in runs] == [0, 0], errors + more_errors
     assert without.count("\n") > 60
-    assert without == loaded, "\n".join(difflib.unified_diff(without.splitlines(), loaded.splitlines(), lineterm=""))
+    assert without == loaded, "\n".join(
+        difflib.unified_diff(without.splitlines(), loaded.splitlines(), lineterm="")
+    )
 
 
 # ---- what is looked into before a frame is compiled ----
@@ -72,7 +87,9 @@ def test_formats_are_found(make):
 
 def test_half_made_objects_are_passed_by():
     for cls in (torch.optim.SGD, torch.nn.Linear, torch.nn.Module, functools.partial):
-        assert _C.format_in(cls.__new__(cls, *([print] if cls is functools.partial else []))) is None
+        assert (
+            _C.format_in(cls.__new__(cls, *([print] if cls is functools.partial else []))) is None
+        )
     module = torch.nn.Module()
     module.itself = module  # and no end of it
     assert _C.format_in(module) is None
@@ -82,7 +99,8 @@ def test_half_made_objects_are_passed_by():
 
 
 def test_what_is_looked_at_is_bounded(monkeypatch):
-    """A format far inside a list is not seen here, but where the graph is made: the result is eager's."""
+    """A format far inside a list is not seen here, but where the graph is made: the result is
+    eager's."""
     far = [None] * 100_000 + [torch.q43]
     assert _C.format_in(far) is None
 

@@ -1,5 +1,5 @@
-"""torch.autocast leaves tensors of our dtypes alone, for they are an explicit choice; torch.amp.GradScaler works with them. With one of them as its
-dtype: test_autocast.py."""
+"""torch.autocast leaves tensors of our dtypes alone, for they are an explicit choice;
+torch.amp.GradScaler works with them. With one of them as its dtype: test_autocast.py."""
 
 import pytest
 import torch
@@ -19,7 +19,15 @@ def numbers(dtype, *shape, seed=0):
 
 def network(dtype):
     torch.manual_seed(0)
-    layers = [nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 4), nn.LayerNorm(4)]
+    layers = [
+        nn.Conv2d(1, 2, 3),
+        nn.BatchNorm2d(2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8, 4),
+        nn.LayerNorm(4),
+    ]
     return nn.Sequential(*layers).to(dtype)
 
 
@@ -28,7 +36,13 @@ def step(dtype):
     y = model(x)
     loss = F.cross_entropy(y, torch.tensor([0, 3, 1]))
     loss.backward()
-    return [y, loss, x.grad, *(p.grad for p in model.parameters()), *(b for b in model.buffers() if b.is_floating_point())]
+    return [
+        y,
+        loss,
+        x.grad,
+        *(p.grad for p in model.parameters()),
+        *(b for b in model.buffers() if b.is_floating_point()),
+    ]
 
 
 @autocast_dtypes
@@ -41,12 +55,15 @@ def test_a_training_step_in_autocast_is_the_one_without(low, dtype):
         assert a.dtype is dtype and torch.equal(a, b)
 
 
-# Of each of autocast's lists: lower precision, float32, widest. Some with an integer operand, which brings autocast's kernel in.
+# Of each of autocast's lists: lower precision, float32, widest. Some with an integer operand, which
+# brings autocast's kernel in.
 OPERATORS = {
     "mm": lambda x: x @ x,
     "baddbmm": lambda x: torch.baddbmm(x[None], x[None], x[None]),
     "linear": lambda x: F.linear(x, x),
-    "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], attn_mask=torch.ones(4, 4, dtype=torch.bool)),
+    "attention": lambda x: F.scaled_dot_product_attention(
+        x[None], x[None], x[None], attn_mask=torch.ones(4, 4, dtype=torch.bool)
+    ),
     "mse_loss": lambda x: F.mse_loss(x, x + 1),
     "cross_entropy": lambda x: F.cross_entropy(x, torch.tensor([0, 3, 1, 2])),
     "nll_loss": lambda x: F.nll_loss(x, torch.tensor([0, 3, 1, 2])),
@@ -56,7 +73,9 @@ OPERATORS = {
     "quantile": lambda x: torch.quantile(x, 0.3),
     "avg_pool3d": lambda x: F.avg_pool3d(x.reshape(1, 1, 4, 2, 2), 2),
     "multi_margin_loss": lambda x: F.multi_margin_loss(x, torch.tensor([0, 3, 1, 2])),
-    "ctc_loss": lambda x: F.ctc_loss(F.log_softmax(x[:, None], -1), torch.tensor([[1, 2]]), torch.tensor([4]), torch.tensor([2])),
+    "ctc_loss": lambda x: F.ctc_loss(
+        F.log_softmax(x[:, None], -1), torch.tensor([[1, 2]]), torch.tensor([4]), torch.tensor([2])
+    ),
     "cat": lambda x: torch.cat([x, x]),
     "index_put": lambda x: torch.index_put(x, (torch.tensor([0, 1]),), x[2:]),
     "scatter_add": lambda x: torch.scatter_add(x, 0, torch.tensor([[0, 3, 1, 2]]), x),
@@ -101,7 +120,10 @@ def test_what_a_user_casts_in_autocast_is_cast():
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpoints_in_autocast(reentrant):
-    model, x = network(torch.posit16es2).eval(), numbers(torch.posit16es2, 2, 1, 6, 6).requires_grad_()
+    model, x = (
+        network(torch.posit16es2).eval(),
+        numbers(torch.posit16es2, 2, 1, 6, 6).requires_grad_(),
+    )
     with torch.autocast(KIND):
         y = checkpoint(model, x, use_reentrant=reentrant)
     y.sum().backward()
@@ -114,7 +136,10 @@ def test_checkpoints_in_autocast(reentrant):
 @every_dtype
 def test_unscaled_gradients(dtype):
     model = nn.Linear(3, 1).to(dtype)
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.5), torch.amp.GradScaler(KIND, init_scale=3.0)
+    optimizer, scaler = (
+        torch.optim.SGD(model.parameters(), lr=0.5),
+        torch.amp.GradScaler(KIND, init_scale=3.0),
+    )
     scaler.scale(model(numbers(dtype, 2, 3)).sum()).backward()
     scaled = model.weight.grad.double().clone()
     scaler.unscale_(optimizer)
@@ -129,12 +154,19 @@ def test_steps_and_what_is_not_finite(foreach, dtype):
     model = nn.Linear(3, 1).to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, foreach=foreach)
     scaler = torch.amp.GradScaler(KIND, init_scale=4.0, growth_interval=2)
-    for bad, scale in ((None, 4.0), (float("nan"), 2.0), (float("inf"), 1.0), (None, 1.0), (None, 2.0)):
+    for bad, scale in (
+        (None, 4.0),
+        (float("nan"), 2.0),
+        (float("inf"), 1.0),
+        (None, 1.0),
+        (None, 2.0),
+    ):
         optimizer.zero_grad()
         before = model.weight.detach().clone()
         scaler.scale(model(numbers(dtype, 2, 3)).sum()).backward()
         if bad is not None:
-            model.weight.grad[0, 0] = torch.tensor(bad)  # a cast: in a posit infinity is NaR, too (a number would be the outermost one)
+            # A cast: in a posit infinity is NaR, too (a number would be the outermost one).
+            model.weight.grad[0, 0] = torch.tensor(bad)
         scaler.step(optimizer)
         scaler.update()
         assert scaler.get_scale() == scale
@@ -146,4 +178,8 @@ def test_scaled_tensors():
     scaler, x = torch.amp.GradScaler(KIND, init_scale=16.0), numbers(torch.posit16es2, 3)
     assert torch.equal(scaler.scale(x), x * 16)
     # As with half: two numbers without dimensions, of which the scale's dtype is the wider.
-    assert scaler.scale(x.sum()).dtype is torch.float32 is torch.amp.GradScaler(KIND).scale(torch.ones((), dtype=torch.half)).dtype
+    assert (
+        scaler.scale(x.sum()).dtype
+        is torch.float32
+        is torch.amp.GradScaler(KIND).scale(torch.ones((), dtype=torch.half)).dtype
+    )

@@ -17,13 +17,16 @@ low_dtypes = pytest.mark.parametrize("low", [getattr(torch, name) for name in LO
 
 def classifier():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 4), nn.LayerNorm(4))
+    return nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 4), nn.LayerNorm(4)
+    )
 
 
 @low_dtypes
 def test_a_step_in_a_dtype_of_ours(low):
-    """By hand: convolution and linear layer in the dtype, what comes in and the float32 parameters cast to it, the loss in float32 (on a GPU its
-    logarithms are of the dtype, as bfloat16's are)."""
+    """By hand: convolution and linear layer in the dtype, what comes in and the float32 parameters
+    cast to it, the loss in float32 (on a GPU its logarithms are of the dtype, as bfloat16's
+    are)."""
     model, x, t = classifier(), torch.randn(3, 1, 6, 6, requires_grad=True), torch.tensor([0, 3, 1])
     with torch.autocast(KIND, dtype=low):
         hidden = model[:4](x)
@@ -34,7 +37,11 @@ def test_a_step_in_a_dtype_of_ours(low):
     hand = classifier()
     cast = [p.to(low) for p in hand[:4].parameters()]
     y = F.linear(F.relu(F.conv2d(x.to(low), *cast[:2])).flatten(1), *cast[2:])
-    want = F.cross_entropy(y.float(), t) if KIND == "cpu" else F.nll_loss(F.log_softmax(y, 1).float(), t)
+    want = (
+        F.cross_entropy(y.float(), t)
+        if KIND == "cpu"
+        else F.nll_loss(F.log_softmax(y, 1).float(), t)
+    )
     want.backward()
     assert torch.equal(hidden, y) and torch.equal(loss, want)
     for a, b in zip(got, [x.grad, *(p.grad for p in hand[:4].parameters())], strict=True):
@@ -45,7 +52,8 @@ IN_FLOAT32 = {
     "prod": lambda x: x.prod(),
     "mse_loss": lambda x: F.mse_loss(x, -x),
     "cdist": lambda x: torch.cdist(x, -x),
-    **({"quantile": lambda x: torch.quantile(x, 0.3)} if KIND == "cpu" else {}),  # of bfloat16 an error on a GPU
+    # Of bfloat16 an error on a GPU.
+    **({"quantile": lambda x: torch.quantile(x, 0.3)} if KIND == "cpu" else {}),
     "vector_norm": torch.linalg.vector_norm,
     "nll_loss": lambda x: F.nll_loss(x, torch.tensor([0, 3, 1, 2])),
 }
@@ -69,17 +77,31 @@ def test_operators_that_take_the_widest_dtype(low):
     x = torch.randn(2, 2)
     with torch.autocast(KIND, dtype=low):
         y = x @ x
-        for tensors, want in (([y, y], low), ([y, x], torch.float32), ([x, y], torch.float32), ([x, x], torch.float32)):
+        for tensors, want in (
+            ([y, y], low),
+            ([y, x], torch.float32),
+            ([x, y], torch.float32),
+            ([x, x], torch.float32),
+        ):
             for join in (torch.cat, torch.stack):
                 joined = join(tensors)
-                assert joined.dtype is want and torch.equal(joined, join([t.to(want) for t in tensors]))
+                assert joined.dtype is want and torch.equal(
+                    joined, join([t.to(want) for t in tensors])
+                )
             copied = torch.index_copy(tensors[0], 0, torch.tensor([1]), tensors[1][:1])
             assert copied.dtype is want and torch.equal(copied[1], tensors[1][0].to(want))
     with torch.autocast(KIND):  # ours are left alone, beside integers and stock tensors too
         d = torch.ones(2, 2).to(low)
-        assert torch.cat([d, torch.ones(1, 2)]).dtype is torch.float32 and torch.stack([d, d]).dtype is low
-        assert torch.cat([x, x.bfloat16()]).dtype is torch.float32 and torch.cat([x.bfloat16()] * 2).dtype is torch.bfloat16
-        with pytest.raises(RuntimeError, match="Unexpected floating ScalarType"):  # stock's own error
+        assert (
+            torch.cat([d, torch.ones(1, 2)]).dtype is torch.float32
+            and torch.stack([d, d]).dtype is low
+        )
+        assert (
+            torch.cat([x, x.bfloat16()]).dtype is torch.float32
+            and torch.cat([x.bfloat16()] * 2).dtype is torch.bfloat16
+        )
+        # stock's own error
+        with pytest.raises(RuntimeError, match="Unexpected floating ScalarType"):
             torch.cat([x.half(), x.half()])
 
 
@@ -95,7 +117,9 @@ def test_operands_that_were_made_before_the_block(low):
             alone = made.dtype is torch.posit32es2 or low is torch.bfloat16
             assert (made @ made).dtype is (made.dtype if alone else low)
             assert F.mse_loss(made, made).dtype is (made.dtype if alone else torch.float32)
-            assert torch.cat([made, torch.randn(4, 4)]).dtype is torch.promote_types(made.dtype, torch.float32)
+            assert torch.cat([made, torch.randn(4, 4)]).dtype is torch.promote_types(
+                made.dtype, torch.float32
+            )
             assert made.float().dtype is torch.float32 and made.to(torch.q43).dtype is torch.q43
         with torch.autocast(KIND, enabled=False):
             assert F.mse_loss(x, x).dtype is low
@@ -112,7 +136,9 @@ def test_blocks_nest_and_end():
         with torch.autocast(KIND):  # the dtype that holds
             assert (x @ x).dtype is d
         with torch.autocast(KIND, dtype=torch.bfloat16):
-            assert (x @ x).dtype is torch.bfloat16 and torch.get_autocast_dtype(KIND) is torch.bfloat16
+            assert (x @ x).dtype is torch.bfloat16 and torch.get_autocast_dtype(
+                KIND
+            ) is torch.bfloat16
         with torch.autocast(KIND, dtype=torch.q43), pytest.raises(ZeroDivisionError):
             assert ((x @ x) @ x).dtype is torch.q43
             raise ZeroDivisionError
@@ -131,19 +157,29 @@ def test_blocks_nest_and_end():
 @pytest.mark.parametrize("low", [torch.posit32es2, torch.tf32])
 def test_what_is_not_narrower_than_float32_is_no_target_of_autocast(low):
     """Stock's warning names bfloat16 and float16, and the block would go on in float32."""
-    said = rf"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {low}, stored in 32.*model.to\({low}\)"
+    said = (
+        rf"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {low}, stored in "
+        rf"32.*model.to\({low}\)"
+    )
     with pytest.raises(ValueError, match=said):
         torch.autocast(KIND, dtype=low)
     with torch.autocast(KIND, dtype=low, enabled=False):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
     if KIND == "cuda":  # where stock takes what it is given
         return
-    with pytest.warns(UserWarning, match="target dtype is not supported"), torch.autocast(KIND, dtype=torch.float64):
+    with (
+        pytest.warns(UserWarning, match="target dtype is not supported"),
+        torch.autocast(KIND, dtype=torch.float64),
+    ):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
 
 
 def test_autocast_takes_our_dtypes_where_there_are_tensors_of_them():
-    with pytest.raises(ValueError, match=r"expected device_type 'cpu' or 'cuda' in torch.autocast with torch.q43, but got 'xpu'"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected device_type 'cpu' or 'cuda' in torch.autocast with torch.q43, but got "
+        r"'xpu'",
+    ):
         torch.autocast("xpu", dtype=torch.q43)
     torch.autocast("xpu", dtype=torch.q43, enabled=False)
 
@@ -154,7 +190,10 @@ def test_autocast_of_a_gpu_that_is_not_there_is_stock_s():
         torch.autocast("cuda", dtype=torch.posit32es2)
     said = []
     for low in (torch.bfloat16, torch.posit16es2):
-        with pytest.warns(UserWarning, match="CUDA is not available") as found, torch.autocast("cuda", dtype=low):
+        with (
+            pytest.warns(UserWarning, match="CUDA is not available") as found,
+            torch.autocast("cuda", dtype=low),
+        ):
             assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
         said.append(str(found[0].message))
     assert said[0] == said[1]
@@ -178,7 +217,9 @@ def test_policies_and_modes_hold_in_autocast():
     with torch.autocast(KIND, dtype=torch.q43), accumulate("format"), rounding("toward_zero"):
         y = w(x)
     with accumulate("format"), rounding("toward_zero"):
-        assert torch.equal(y, F.linear(x.to(torch.q43), w.weight.to(torch.q43), w.bias.to(torch.q43)))
+        assert torch.equal(
+            y, F.linear(x.to(torch.q43), w.weight.to(torch.q43), w.bias.to(torch.q43))
+        )
 
 
 def test_weights_are_cast_once_a_block():
@@ -217,11 +258,18 @@ def test_around_autocast_with_a_dtype_of_ours():
             return g * 2
 
     model, x = classifier(), torch.randn(3, 1, 6, 6)
-    scaler, optimizer = torch.amp.GradScaler(KIND, init_scale=8.0), torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler, optimizer = (
+        torch.amp.GradScaler(KIND, init_scale=8.0),
+        torch.optim.SGD(model.parameters(), lr=0.1),
+    )
     losses = []
     for reentrant in (None, True, False):
         with torch.autocast(KIND, dtype=torch.q43):
-            y = model[:4](x) if reentrant is None else checkpoint(model[:4], x.requires_grad_(), use_reentrant=reentrant)
+            y = (
+                model[:4](x)
+                if reentrant is None
+                else checkpoint(model[:4], x.requires_grad_(), use_reentrant=reentrant)
+            )
             assert Doubled.apply(y).dtype is torch.float32
             loss = F.cross_entropy(y, torch.tensor([0, 3, 1]))
         optimizer.zero_grad()
@@ -254,12 +302,19 @@ class Multiplied(torch.autograd.Function):
 
 def gradients_of(low, within, by):
     torch.manual_seed(0)
-    model, w = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.LayerNorm(4)), torch.randn(4, 4, requires_grad=True)
+    model, w = (
+        nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.LayerNorm(4)),
+        torch.randn(4, 4, requires_grad=True),
+    )
     x = torch.randn(3, 4, requires_grad=True)
     with torch.autocast(KIND, dtype=low):
         with torch.autocast(KIND, enabled=False):
             hidden = x @ w
-        y = checkpoint(model, hidden, use_reentrant=by == "reentrant checkpoint") if "checkpoint" in by else model(hidden)
+        y = (
+            checkpoint(model, hidden, use_reentrant=by == "reentrant checkpoint")
+            if "checkpoint" in by
+            else model(hidden)
+        )
         loss = y.float().square().sum()
         if within:
             loss.backward()
@@ -289,7 +344,9 @@ def test_functions_of_users_are_autocast_s_in_backward(low):
             y.float().sum().backward()
         assert (x @ w).dtype is low
     ones = torch.ones(3, 4).to(low)
-    assert torch.equal(x.grad, (ones @ w.detach().to(low).t()).float()) and torch.equal(w.grad, (x.detach().to(low).t() @ ones).float())
+    assert torch.equal(x.grad, (ones @ w.detach().to(low).t()).float()) and torch.equal(
+        w.grad, (x.detach().to(low).t() @ ones).float()
+    )
 
 
 @pytest.mark.filterwarnings("ignore:torch.compile runs what works on format tensors:UserWarning")

@@ -29,9 +29,12 @@ def test_masks_of_infinities_in_autocast(low, as_layer):
         if not as_layer:
             return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
         keys = torch.tensor([False, False, True]).expand(2, 3)
-        keys = keys if mask.dtype is torch.bool else torch.zeros(2, 3).masked_fill(keys, float("-inf"))
+        keys = (
+            keys if mask.dtype is torch.bool else torch.zeros(2, 3).masked_fill(keys, float("-inf"))
+        )
         y, weights = layer(x, x, x, attn_mask=mask, key_padding_mask=keys)
-        assert not weights[..., 2].any() or low is torch.posit8es0  # whose softmax is 1/64 there, and never 0
+        # Whose softmax is 1/64 there, and never 0.
+        assert not weights[..., 2].any() or low is torch.posit8es0
         return y
 
     with torch.autocast(KIND, dtype=low):
@@ -45,7 +48,9 @@ def test_masks_of_infinities_in_autocast(low, as_layer):
     with torch.autocast(KIND, dtype=low):  # others are as they were
         biases = torch.zeros(3, 3).double()
         assert F._canonical_mask(biases, "mask", None, "", torch.float64) is biases
-        assert (F._canonical_mask(mask != 0, "mask", None, "", torch.float32) == float("-inf")).any() == (low is torch.q43)
+        assert (
+            F._canonical_mask(mask != 0, "mask", None, "", torch.float32) == float("-inf")
+        ).any() == (low is torch.q43)
         with torch.autocast(KIND, enabled=False):
             assert F._canonical_mask(mask, "mask", None, "", torch.float32) is mask
 
@@ -54,13 +59,18 @@ ENCODER_MASKS = {
     "none": {},
     "keys": dict(src_key_padding_mask=torch.tensor([[False, False, True], [False] * 3])),
     "pairs": dict(mask=torch.ones(3, 3).triu(1).bool()),
-    "both": dict(src_key_padding_mask=torch.tensor([[False, False, True], [False] * 3]), mask=torch.ones(3, 3).triu(1).bool()),
+    "both": dict(
+        src_key_padding_mask=torch.tensor([[False, False, True], [False] * 3]),
+        mask=torch.ones(3, 3).triu(1).bool(),
+    ),
 }
 
 
 def encoder(norm_first, activation="relu"):
     torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(4, 2, 8, 0.0, activation, batch_first=True, norm_first=norm_first)
+    layer = nn.TransformerEncoderLayer(
+        4, 2, 8, 0.0, activation, batch_first=True, norm_first=norm_first
+    )
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     with torch.no_grad():
         for p in model.parameters():
@@ -73,7 +83,9 @@ def encoder_by_hand(model, x, low, mask=None, src_key_padding_mask=None):
         layer.train()  # no fused operator; it drops nothing
 
         def attention(x, layer=layer):
-            return layer.self_attn(x, x, x, attn_mask=mask, key_padding_mask=src_key_padding_mask, need_weights=False)[0]
+            return layer.self_attn(
+                x, x, x, attn_mask=mask, key_padding_mask=src_key_padding_mask, need_weights=False
+            )[0]
 
         def feed_forward(x, layer=layer):
             return layer.linear2(layer.activation(layer.linear1(x)))
@@ -91,7 +103,8 @@ def encoder_by_hand(model, x, low, mask=None, src_key_padding_mask=None):
 @pytest.mark.parametrize("norm_first", [False, True])
 @low_dtypes
 def test_a_transformer_encoder_in_inference(low, norm_first, masks):
-    """PyTorch runs one operator for each layer, whose second one gets the first one's result beside float32 weights."""
+    """PyTorch runs one operator for each layer, whose second one gets the first one's result beside
+    float32 weights."""
     model, x = encoder(norm_first, "gelu" if norm_first else "relu"), torch.randn(2, 3, 4)
     with torch.no_grad(), torch.autocast(KIND, dtype=low):
         got = model(x, **masks)
@@ -106,7 +119,9 @@ def test_a_transformer_encoder_in_inference_is_as_bfloat16_s():
         x = numbers(2, 3, 4)
         with torch.no_grad(), torch.autocast(KIND, dtype=low):
             results += [model(x), model.to(low)(x), model.layers[0](torch.zeros(0, 3, 4))]
-        assert results[-3].dtype is low and results[-2].dtype is low and results[-1].shape == (0, 3, 4)
+        assert (
+            results[-3].dtype is low and results[-2].dtype is low and results[-1].shape == (0, 3, 4)
+        )
     for stock, ours in zip(results[:2], results[3:5], strict=True):
         torch.testing.assert_close(ours.float(), stock.float(), atol=0.1, rtol=0.05)
 
@@ -115,7 +130,11 @@ def test_a_transformer_encoder_in_inference_is_as_bfloat16_s():
 def test_nested_tensors_of_a_transformer_encoder_in_autocast():
     layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
     model = nn.TransformerEncoder(layer, 1).eval()
-    with torch.no_grad(), torch.autocast(KIND, dtype=torch.q43), pytest.raises(NotImplementedError, match="enable_nested_tensor=False"):
+    with (
+        torch.no_grad(),
+        torch.autocast(KIND, dtype=torch.q43),
+        pytest.raises(NotImplementedError, match="enable_nested_tensor=False"),
+    ):
         model(torch.randn(2, 3, 4), **ENCODER_MASKS["keys"])
 
 
@@ -135,5 +154,8 @@ def test_scripts_in_autocast():
     with torch.autocast(KIND, dtype=torch.bfloat16):
         assert product(ours, ours).dtype is torch.q52
     scripted = torch.jit.script(torch.nn.MultiheadAttention(8, 2, batch_first=True))
-    with torch.autocast(KIND, dtype=torch.q43), pytest.raises(NotImplementedError, match="expected stock dtypes in TorchScript"):
+    with (
+        torch.autocast(KIND, dtype=torch.q43),
+        pytest.raises(NotImplementedError, match="expected stock dtypes in TorchScript"),
+    ):
         scripted(torch.randn(2, 3, 8), torch.randn(2, 3, 8), torch.randn(2, 3, 8))

@@ -1,4 +1,5 @@
-"""Blocks of torch.autocast with several dtypes, one within another: each has its own casts of weights."""
+"""Blocks of torch.autocast with several dtypes, one within another: each has its own casts of
+weights."""
 
 import contextlib
 import itertools
@@ -14,7 +15,9 @@ KIND = torch.empty(0).device.type  # of `--device`
 SR = torch_dtypes.with_rounding(torch.q43, "stochastic")
 DTYPES = [torch.q43, torch.posit16es2, SR, torch.e5m5, torch.bfloat16]
 PAIRS = [pair for pair in itertools.product(DTYPES, DTYPES) if pair[0] is not pair[1]]
-pairs = pytest.mark.parametrize(("outer", "inner"), PAIRS, ids=lambda d: str(d).removeprefix("torch."))
+pairs = pytest.mark.parametrize(
+    ("outer", "inner"), PAIRS, ids=lambda d: str(d).removeprefix("torch.")
+)
 
 
 def layers():
@@ -48,7 +51,10 @@ def test_a_block_within_a_block(outer, inner):
     loss.backward()
     parameters = [p for layer in (first, second, shared) for p in layer.parameters()]
     got = [p.grad for p in parameters]
-    assert all(g is not None and g.dtype is torch.float32 and g.isfinite().all() and g.abs().sum() > 0 for g in got)
+    assert all(
+        g is not None and g.dtype is torch.float32 and g.isfinite().all() and g.abs().sum() > 0
+        for g in got
+    )
     if SR in (outer, inner):
         return
     want = run(by_hand)
@@ -57,13 +63,19 @@ def test_a_block_within_a_block(outer, inner):
     assert all(torch.equal(g, w) for g, w in zip((a, b, c), want, strict=True))
     for layer in (first, second):  # one use, one cast: the same sum
         grads = torch.autograd.grad(
-            want[0].float().sum() + want[1].float().sum() + want[2].float().sum(), list(layer.parameters()), retain_graph=True
+            want[0].float().sum() + want[1].float().sum() + want[2].float().sum(),
+            list(layer.parameters()),
+            retain_graph=True,
         )
-        assert all(torch.equal(g, w) for g, w in zip(got[:2] if layer is first else got[2:4], grads, strict=True))
+        assert all(
+            torch.equal(g, w)
+            for g, w in zip(got[:2] if layer is first else got[2:4], grads, strict=True)
+        )
 
 
 def casts_of(weight, run):
-    """How often a run casts a weight, by autograd's nodes: each cast is one that leads to the weight."""
+    """How often a run casts a weight, by autograd's nodes: each cast is one that leads to the
+    weight."""
     results = run()
     seen, stack, made = set(), [r.grad_fn for r in results], 0
     while stack:
@@ -91,7 +103,8 @@ def test_one_cast_of_a_weight_for_each_dtype(outer, inner):
         return results
 
     assert casts_of(layer.weight, run) == 2
-    assert casts_of(layer.weight, lambda: run(cache_enabled=False)) == 8  # the inner blocks have the outer one's setting
+    # The inner blocks have the outer one's setting.
+    assert casts_of(layer.weight, lambda: run(cache_enabled=False)) == 8
 
 
 @pytest.mark.parametrize("dtype", [torch.q43, torch.posit16es2])
@@ -105,7 +118,10 @@ def test_casts_end_with_the_outermost_block(dtype):
             return [layer(x)]
 
     assert casts_of(layer.weight, lambda: block(dtype) + block(dtype)) == 2
-    assert casts_of(layer.weight, lambda: block(torch.bfloat16, dtype) + block(torch.bfloat16, dtype)) == 2
+    assert (
+        casts_of(layer.weight, lambda: block(torch.bfloat16, dtype) + block(torch.bfloat16, dtype))
+        == 2
+    )
     assert casts_of(layer.weight, lambda: block(torch.bfloat16) + block(torch.bfloat16)) == 2
 
 

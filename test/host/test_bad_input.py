@@ -1,4 +1,5 @@
-"""Impossible requests end in a clear exception, and nothing that can be typed ends the process or hands out the container's dtype."""
+"""Impossible requests end in a clear exception, and nothing that can be typed ends the process or
+hands out the container's dtype."""
 
 import json
 import os
@@ -19,8 +20,8 @@ pytestmark = pytest.mark.one_worker
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["posit16es2", "q43", "e11m30"]
 
-# The program that makes the calls, in children: one that dies by a signal is seen by its parent, which goes on with the next call.
-# A child ends after a call that changes the state of the process.
+# The program that makes the calls, in children: one that dies by a signal is seen by its parent,
+# which goes on with the next call. A child ends after a call that changes the state of the process.
 RUNNER = r"""
 import gc, json, os, signal, sys, warnings
 import torch, torch_dtypes, numpy as np, math, copy
@@ -101,7 +102,8 @@ while len(answers) < len(calls):
 json.dump(answers, sys.stdout)
 """
 
-# Every floating tensor that comes back must be of the dtype D. Operators and modules of PyTorch's databases: test/conformance.
+# Every floating tensor that comes back must be of the dtype D. Operators and modules of PyTorch's
+# databases: test/conformance.
 STAYS = """
 aten.zeros([2], dtype=D) | aten.ones([2], dtype=D) | aten.empty([2], dtype=D)
 aten.full([2], 1.5, dtype=D) | aten.arange(5, dtype=D)
@@ -364,7 +366,9 @@ torch.bucketize(x, s.sort().values) | x.to(i)
 
 
 def split(text):
-    return [call for line in text.splitlines() for call in map(str.strip, line.split(" | ")) if call]
+    return [
+        call for line in text.splitlines() for call in map(str.strip, line.split(" | ")) if call
+    ]
 
 
 CALLS = {"D": split(STAYS), **{dtype: split(calls) for dtype, calls in ANSWERS.items()}}
@@ -373,14 +377,24 @@ CONTAINER = {"posit16es2": "bfloat16", "q43": "float8_e5m2fnuz", "e11m30": "floa
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
-    """What each call, in a process of its own, gave for each dtype: (exit status, ["returned", dtypes] or ["raised", text])."""
+    """What each call, in a process of its own, gave for each dtype: (exit status, ["returned",
+    dtypes] or ["raised", text])."""
     flat = [call for calls in CALLS.values() for call in calls]
     found = {}
     for name in NAMES:
-        done = new_process.run("-c", RUNNER, name, input=json.dumps(flat), timeout=300,
-                              cwd=tmp_path_factory.mktemp("calls"), env={**os.environ, "TORCHDYNAMO_VERBOSE": "0"})  # fmt: skip
+        done = new_process.run(
+            "-c",
+            RUNNER,
+            name,
+            input=json.dumps(flat),
+            timeout=300,
+            cwd=tmp_path_factory.mktemp("calls"),
+            env={**os.environ, "TORCHDYNAMO_VERBOSE": "0"},
+        )
         assert done.returncode == 0, done.stderr[-2000:]
-        found |= {(name, call): answer for call, answer in zip(flat, json.loads(done.stdout), strict=True)}
+        found |= {
+            (name, call): answer for call, answer in zip(flat, json.loads(done.stdout), strict=True)
+        }
     return found
 
 
@@ -388,10 +402,14 @@ def answers(tmp_path_factory):
 def test_nothing_ends_the_process(answers, call):
     for name in NAMES:
         status, answer = answers[name, call]
-        assert status == 0 and answer is not None, f"{call} with {name} ended the process (status {status})"
+        assert status == 0 and answer is not None, (
+            f"{call} with {name} ended the process (status {status})"
+        )
 
 
-@pytest.mark.parametrize(("expected", "call"), [(expected, c) for expected, calls in CALLS.items() for c in calls])
+@pytest.mark.parametrize(
+    ("expected", "call"), [(expected, c) for expected, calls in CALLS.items() for c in calls]
+)
 def test_result_has_the_asked_dtype(answers, expected, call):
     for name in NAMES:
         _, answer = answers[name, call]
@@ -400,16 +418,22 @@ def test_result_has_the_asked_dtype(answers, expected, call):
             continue  # that it is an exception is all that is asked here
         if expected == "float32" and name == "e11m30" and "dtype=D" not in call:
             continue
-        wanted = {"D": f"torch.{name}", "C": f"torch.{CONTAINER[name]}"}.get(expected, f"torch.{expected}")
+        wanted = {"D": f"torch.{name}", "C": f"torch.{CONTAINER[name]}"}.get(
+            expected, f"torch.{expected}"
+        )
         for dtype, ours, floating in found:
             if expected == "complex":
                 assert dtype in ("torch.complex64", "torch.complex128")
             elif floating or expected != "D":
                 assert dtype == wanted, f"{call} gave {dtype} for {wanted}"
-            assert ours == (dtype in (f"torch.{name}", "torch.q52")), f"{call}: {dtype} in the wrong class"
+            assert ours == (dtype in (f"torch.{name}", "torch.q52")), (
+                f"{call}: {dtype} in the wrong class"
+            )
 
 
-CLEAR_CALLS = [c for calls in CALLS.values() for c in calls if not c.startswith(("aten", "torch.ops"))]
+CLEAR_CALLS = [
+    c for calls in CALLS.values() for c in calls if not c.startswith(("aten", "torch.ops"))
+]
 
 
 @pytest.mark.parametrize("call", CLEAR_CALLS)
@@ -429,28 +453,62 @@ def test_errors_do_not_blame_pytorch(answers, call):
     ("make", "message"),
     [
         (lambda: torch_dtypes.posit_format(65, 2), "expected nbits from 2 to 64, but got 65"),
-        (lambda: torch_dtypes.posit_format(64, 2), "at most 53 significant bits, maxpos below 2\\^1024.*nbits=64, es=2: 60 significant bits"),
-        (lambda: torch_dtypes.posit_format(35, 5), "nbits=35, es=5: 28 significant bits, maxpos 2\\^1056; choose fewer bits"),
+        (
+            lambda: torch_dtypes.posit_format(64, 2),
+            "at most 53 significant bits, maxpos below 2\\^1024.*nbits=64, es=2: 60 significant "
+            "bits",
+        ),
+        (
+            lambda: torch_dtypes.posit_format(35, 5),
+            "nbits=35, es=5: 28 significant bits, maxpos 2\\^1056; choose fewer bits",
+        ),
         (lambda: torch_dtypes.posit_format(1, 0), "expected nbits from 2 to 64, but got 1"),
         (lambda: torch_dtypes.posit_format(16, 6), "expected es from 0 to 5, but got 6"),
         (lambda: torch_dtypes.posit_format(16, -1), "expected es from 0 to 5, but got -1"),
-        (lambda: torch_dtypes.posit_format(16, 2, rounding="odd"), "expected a rounding mode, one of .*'nearest_even'.*but got 'odd'"),
+        (
+            lambda: torch_dtypes.posit_format(16, 2, rounding="odd"),
+            "expected a rounding mode, one of .*'nearest_even'.*but got 'odd'",
+        ),
         (lambda: torch_dtypes.float_format(1, 2), "expected exp_bits from 2 to 11, but got 1"),
         (lambda: torch_dtypes.float_format(12, 2), "expected exp_bits from 2 to 11, but got 12"),
         (lambda: torch_dtypes.float_format(5, 53), "expected man_bits from 0 to 52, but got 53"),
         (lambda: torch_dtypes.float_format(5, 0), "expected man_bits of at least 1 .* but got 0"),
-        (lambda: torch_dtypes.float_format(5, 2, specials="nan"), "expected specials .* 'ieee', 'fn', 'none', 'fnuz', 'p3109', but got 'nan'"),
-        (lambda: torch_dtypes.float_format(5, 2, overflow="wrap"), "expected overflow to be one of 'ieee', 'saturate', 'propagate', but got 'wrap'"),
-        (lambda: torch_dtypes.float_format(5, 2, bias=2000), "expected bias from -1022 to 1023, but got 2000"),
-        (lambda: torch_dtypes.float_format(11, 2, bias=-1000), "expected exponents that float64 has"),
+        (
+            lambda: torch_dtypes.float_format(5, 2, specials="nan"),
+            "expected specials .* 'ieee', 'fn', 'none', 'fnuz', 'p3109', but got 'nan'",
+        ),
+        (
+            lambda: torch_dtypes.float_format(5, 2, overflow="wrap"),
+            "expected overflow to be one of 'ieee', 'saturate', 'propagate', but got 'wrap'",
+        ),
+        (
+            lambda: torch_dtypes.float_format(5, 2, bias=2000),
+            "expected bias from -1022 to 1023, but got 2000",
+        ),
+        (
+            lambda: torch_dtypes.float_format(11, 2, bias=-1000),
+            "expected exponents that float64 has",
+        ),
         (lambda: torch_dtypes.dtype("posit99es1"), "expected nbits from 2 to 64, but got 99"),
         (lambda: torch_dtypes.dtype("e12m3"), "expected exp_bits from 2 to 11, but got 12"),
-        (lambda: torch_dtypes.dtype("float32"), "expected the name of a number format, but got 'float32'"),
+        (
+            lambda: torch_dtypes.dtype("float32"),
+            "expected the name of a number format, but got 'float32'",
+        ),
         (lambda: torch_dtypes.dtype(""), "expected the name of a number format, but got ''"),
-        (lambda: torch_dtypes.dtype("posit16es2 "), "expected the name of a number format, but got 'posit16es2 '"),
-        (lambda: torch_dtypes.dtype("e4m3fn_saturate_saturate"), "another option behind 'e4m3fn_saturate', but got 'saturate'"),
+        (
+            lambda: torch_dtypes.dtype("posit16es2 "),
+            "expected the name of a number format, but got 'posit16es2 '",
+        ),
+        (
+            lambda: torch_dtypes.dtype("e4m3fn_saturate_saturate"),
+            "another option behind 'e4m3fn_saturate', but got 'saturate'",
+        ),
         (lambda: torch_dtypes.dtype("posit" + "9" * 400 + "es1"), "expected"),
-        (lambda: torch_dtypes.format_of("nothing"), "expected the name of a number format, but got 'nothing'"),
+        (
+            lambda: torch_dtypes.format_of("nothing"),
+            "expected the name of a number format, but got 'nothing'",
+        ),
     ],
 )
 def test_impossible_parameters_and_unknown_names(make, message):
@@ -463,12 +521,20 @@ def test_impossible_parameters_and_unknown_names(make, message):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: torch_dtypes.posit_format("16", 2), lambda: torch_dtypes.posit_format(16.0, 2), lambda: torch_dtypes.posit_format(True, 2),
-        lambda: torch_dtypes.posit_format(16), lambda: torch_dtypes.float_format(5, None), lambda: torch_dtypes.float_format(5, 2, subnormals=1),
-        lambda: torch_dtypes.float_format(5, 2, bias=1.5), lambda: torch_dtypes.dtype(16), lambda: torch_dtypes.dtype(None),
-        lambda: torch_dtypes.format_of(torch.float32), lambda: torch_dtypes.format_of(3), lambda: torch_dtypes.float_format(5, 2, specials=["ieee"]),
+        lambda: torch_dtypes.posit_format("16", 2),
+        lambda: torch_dtypes.posit_format(16.0, 2),
+        lambda: torch_dtypes.posit_format(True, 2),
+        lambda: torch_dtypes.posit_format(16),
+        lambda: torch_dtypes.float_format(5, None),
+        lambda: torch_dtypes.float_format(5, 2, subnormals=1),
+        lambda: torch_dtypes.float_format(5, 2, bias=1.5),
+        lambda: torch_dtypes.dtype(16),
+        lambda: torch_dtypes.dtype(None),
+        lambda: torch_dtypes.format_of(torch.float32),
+        lambda: torch_dtypes.format_of(3),
+        lambda: torch_dtypes.float_format(5, 2, specials=["ieee"]),
     ],
-)  # fmt: skip
+)
 def test_arguments_of_the_wrong_type(make):
     with pytest.raises(TypeError):
         make()
@@ -479,11 +545,15 @@ def test_arguments_of_the_wrong_type(make):
 def test_flags_of_policies_are_true_or_false(flag, value):
     policy = {"policy": "block", "terms": 4} if flag == "product_limit" else {"policy": "format"}
     for make in (torch_dtypes.Accumulation, torch_dtypes.accumulate):
-        with pytest.raises(TypeError, match=f"expected True or False for {flag}, but got {value!r}"):
+        with pytest.raises(
+            TypeError, match=f"expected True or False for {flag}, but got {value!r}"
+        ):
             make(**policy, **{flag: value})
 
 
-@pytest.mark.parametrize("option", ["terms", "extra_bits", "late", "min_exponent", "chunk", "order", "rounding"])
+@pytest.mark.parametrize(
+    "option", ["terms", "extra_bits", "late", "min_exponent", "chunk", "order", "rounding"]
+)
 def test_false_is_no_value_of_a_policys_option(option):
     with pytest.raises(TypeError, match=f"expected a value for {option}, or None, but got False"):
         torch_dtypes.Accumulation(**{"policy": "block", "terms": 4, option: False})
@@ -495,17 +565,50 @@ LINEAR = torch.nn.Linear(1, 1)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: torch_dtypes.chop(torch.ones(2), Decimal(3)), "expected a dtype of a number format, but got Decimal"),
-        (lambda: torch_dtypes.fuzzy(nested="no"), "expected True or False for nested, but got 'no'"),
-        (lambda: torch_dtypes.fuzzy(dot_products="no"), "expected True or False for dot_products, but got 'no'"),
-        (lambda: torch_dtypes.observe(LINEAR, 3).__enter__(), "expected formats as a list of dtypes or names, .* but got 3"),
-        (lambda: torch_dtypes.observe(LINEAR, torch.tensor(1)).__enter__(), "expected formats as a list of dtypes or names, .* a Tensor"),
-        (lambda: torch_dtypes.explain_divergence(LINEAR, optimizer=3), "expected an optimizer of the model, or None, but got 3"),
-        (lambda: torch_dtypes.explain_divergence(LINEAR, forward="x"), "expected forward as a function .* but got 'x'"),
-        (lambda: torch_dtypes.significant_digits([1.0, 2.0], probability=None), "expected a number between 0 and 1 for probability, but got None"),
-        (lambda: torch_dtypes.significant_digits([1.0, 2.0], confidence=X), "expected a number between 0 and 1 for confidence, but got a Tensor"),
-        (lambda: torch_dtypes.save_safetensors({}, "none", metadata=3), "expected metadata as a mapping of texts to texts, or None, but got 3"),
-        (lambda: torch_dtypes.save_safetensors({}, "none", codes="no"), "expected True or False for codes, but got 'no'"),
+        (
+            lambda: torch_dtypes.chop(torch.ones(2), Decimal(3)),
+            "expected a dtype of a number format, but got Decimal",
+        ),
+        (
+            lambda: torch_dtypes.fuzzy(nested="no"),
+            "expected True or False for nested, but got 'no'",
+        ),
+        (
+            lambda: torch_dtypes.fuzzy(dot_products="no"),
+            "expected True or False for dot_products, but got 'no'",
+        ),
+        (
+            lambda: torch_dtypes.observe(LINEAR, 3).__enter__(),
+            "expected formats as a list of dtypes or names, .* but got 3",
+        ),
+        (
+            lambda: torch_dtypes.observe(LINEAR, torch.tensor(1)).__enter__(),
+            "expected formats as a list of dtypes or names, .* a Tensor",
+        ),
+        (
+            lambda: torch_dtypes.explain_divergence(LINEAR, optimizer=3),
+            "expected an optimizer of the model, or None, but got 3",
+        ),
+        (
+            lambda: torch_dtypes.explain_divergence(LINEAR, forward="x"),
+            "expected forward as a function .* but got 'x'",
+        ),
+        (
+            lambda: torch_dtypes.significant_digits([1.0, 2.0], probability=None),
+            "expected a number between 0 and 1 for probability, but got None",
+        ),
+        (
+            lambda: torch_dtypes.significant_digits([1.0, 2.0], confidence=X),
+            "expected a number between 0 and 1 for confidence, but got a Tensor",
+        ),
+        (
+            lambda: torch_dtypes.save_safetensors({}, "none", metadata=3),
+            "expected metadata as a mapping of texts to texts, or None, but got 3",
+        ),
+        (
+            lambda: torch_dtypes.save_safetensors({}, "none", codes="no"),
+            "expected True or False for codes, but got 'no'",
+        ),
         (lambda: torch.promote_types(torch.q43, None), "must be torch.dtype, not NoneType"),
         (lambda: torch.can_cast(torch.q43, X), "must be torch.dtype, not Tensor"),
     ],
@@ -518,7 +621,9 @@ def test_arguments_of_the_wrong_type_are_named(call, message):
 def test_lobpcg_takes_stock_dtypes_only():
     x = torch.eye(8).to(torch.posit16es2)
     for a in (x, x.clone().requires_grad_()):
-        with pytest.raises(TypeError, match=r"expected float32 or float64, but got torch\.posit16es2"):
+        with pytest.raises(
+            TypeError, match=r"expected float32 or float64, but got torch\.posit16es2"
+        ):
             torch.lobpcg(a, 2)
     assert torch.lobpcg(x.float(), 2)[0].dtype is torch.float32
 
@@ -533,18 +638,43 @@ X = torch.ones(4).to(torch.posit16es2)
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: X.as_strided((2,), (1,), -1), RuntimeError, "expected a storage offset of at least 0, but got -1"),
-        (lambda: torch.tensor([True]).where(X, 1.0), RuntimeError, "where: expected a condition of bool, but got posit16es2"),
-        (lambda: torch.ops.aten.promote_types(torch.float32, X.dtype), TypeError, "expected two stock dtypes, but got number .* Use torch.promote"),
+        (
+            lambda: X.as_strided((2,), (1,), -1),
+            RuntimeError,
+            "expected a storage offset of at least 0, but got -1",
+        ),
+        (
+            lambda: torch.tensor([True]).where(X, 1.0),
+            RuntimeError,
+            "where: expected a condition of bool, but got posit16es2",
+        ),
+        (
+            lambda: torch.ops.aten.promote_types(torch.float32, X.dtype),
+            TypeError,
+            "expected two stock dtypes, but got number .* Use torch.promote",
+        ),
         (lambda: X.sum(dtype=2.5), TypeError, "expected a torch.dtype as dtype, but got 2.5"),
-        (lambda: torch.softmax(X, 0, dtype="cpu"), TypeError, "expected a torch.dtype as dtype, but got 'cpu'"),
-        (lambda: torch.ops.aten._local_scalar_dense(X[:0]), RuntimeError, "item: expected one element, but got 0"),
+        (
+            lambda: torch.softmax(X, 0, dtype="cpu"),
+            TypeError,
+            "expected a torch.dtype as dtype, but got 'cpu'",
+        ),
+        (
+            lambda: torch.ops.aten._local_scalar_dense(X[:0]),
+            RuntimeError,
+            "item: expected one element, but got 0",
+        ),
         (lambda: X[0].to("meta").item(), RuntimeError, "cannot be called on meta tensors"),
-        (lambda: torch.ops.aten.to_mkldnn_backward(torch.ones(4), X), NotImplementedError, "to_mkldnn_backward: expected a stock dtype"),
+        (
+            lambda: torch.ops.aten.to_mkldnn_backward(torch.ones(4), X),
+            NotImplementedError,
+            "to_mkldnn_backward: expected a stock dtype",
+        ),
     ],
 )
 def test_found_by_random_calls(call, error, message):
-    """tools/fuzz.py found each of these to return something else, to read beyond the tensor's memory, or to end in an assertion."""
+    """tools/fuzz.py found each of these to return something else, to read beyond the tensor's
+    memory, or to end in an assertion."""
     with pytest.raises(error, match=message):
         call()
 
@@ -554,8 +684,13 @@ def test_found_by_random_calls(call, error, message):
 def test_eigenvalues_of_numbers_that_are_none_are_an_error(name, value):
     """LAPACK read beyond its memory, which ended the process."""
     a = torch.full((8, 8), float(value)).to(torch_dtypes.dtype(name))
-    for call in (lambda: torch.linalg.eigvals(a), lambda: torch.linalg.eigvals(a, out=torch.empty(8, dtype=torch.complex64))):
-        with pytest.raises(RuntimeError, match="expected a matrix of finite numbers, but got an infinity or NaN"):
+    for call in (
+        lambda: torch.linalg.eigvals(a),
+        lambda: torch.linalg.eigvals(a, out=torch.empty(8, dtype=torch.complex64)),
+    ):
+        with pytest.raises(
+            RuntimeError, match="expected a matrix of finite numbers, but got an infinity or NaN"
+        ):
             call()
     assert torch.linalg.eigvals(torch.eye(3).to(a.dtype)).tolist() == [1, 1, 1]
 
@@ -585,11 +720,14 @@ print("done")
     assert done.returncode == 0, done.stderr
     error, last = done.stdout.splitlines()
     assert last == "done"
-    assert error.startswith("ValueError expected at most 64 number formats in one process, but got one more (posit")
+    assert error.startswith(
+        "ValueError expected at most 64 number formats in one process, but got one more (posit"
+    )
 
 
 def test_operators_written_in_python_refuse_our_dtypes():
-    """They got what lies behind PyTorch's table of dtypes: an error that said nothing, or the end of the process."""
+    """They got what lies behind PyTorch's table of dtypes: an error that said nothing, or the end
+    of the process."""
 
     @torch.library.custom_op("torch_dtypes_test::in_dtype", mutates_args=())
     def in_dtype(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -597,14 +735,25 @@ def test_operators_written_in_python_refuse_our_dtypes():
 
     for x in (torch.ones(2), torch.ones(2, dtype=torch.posit16es2)):
         for dtype in (torch.posit16es2, torch.posit32es2, torch.q43):
-            for op in (torch.ops.prims.convert_element_type, torch.ops.prims.convert_element_type.default, in_dtype):
-                with pytest.raises(TypeError, match=f"expected a stock dtype for this operator .* got {dtype}"):
+            for op in (
+                torch.ops.prims.convert_element_type,
+                torch.ops.prims.convert_element_type.default,
+                in_dtype,
+            ):
+                with pytest.raises(
+                    TypeError, match=f"expected a stock dtype for this operator .* got {dtype}"
+                ):
                     op(x, dtype)
         assert in_dtype(x, torch.float64).dtype is torch.float64
 
 
 def test_cuda_code_of_a_user_takes_no_codes_for_numbers():
-    squares = torch.cuda.jiterator._create_jit_fn("template <typename T> T squares(T x) { return x * x; }")
+    squares = torch.cuda.jiterator._create_jit_fn(
+        "template <typename T> T squares(T x) { return x * x; }"
+    )
     for x in (torch.ones(3, dtype=torch.posit16es2), torch.empty(0, dtype=torch.posit16es2)):
-        with pytest.raises(NotImplementedError, match=r"expected operands of stock dtypes .* but got torch\.posit16es2"):
+        with pytest.raises(
+            NotImplementedError,
+            match=r"expected operands of stock dtypes .* but got torch\.posit16es2",
+        ):
             squares(x)

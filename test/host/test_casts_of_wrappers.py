@@ -1,4 +1,5 @@
-"""Casts of wrapper subclasses where Python comes before our kernels: without autograd, and beneath it."""
+"""Casts of wrapper subclasses where Python comes before our kernels: without autograd, and beneath
+it."""
 
 import new_process
 

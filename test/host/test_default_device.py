@@ -1,6 +1,8 @@
-"""Tensors stay where they are, whatever torch.set_default_device says: what makes a tensor beside them says on which device.
+"""Tensors stay where they are, whatever torch.set_default_device says: what makes a tensor beside
+them says on which device.
 
-The default is `meta` here, on which no number is known, as the CPU's are not to a GPU: code that forgot it raises, or ends without a number.
+The default is `meta` here, on which no number is known, as the CPU's are not to a GPU: code that
+forgot it raises, or ends without a number.
 """
 
 import numpy as np
@@ -11,7 +13,17 @@ from torch import nn
 import torch_dtypes
 from torch_dtypes.host import releases
 
-BLOCKS = ["mxfp8_e4m3", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "mxint8", "nvfp4", "hif4", "bfp8_dim0", "block<e2m1finite,posit8es1,32>"]
+BLOCKS = [
+    "mxfp8_e4m3",
+    "mxfp6_e3m2",
+    "mxfp6_e2m3",
+    "mxfp4",
+    "mxint8",
+    "nvfp4",
+    "hif4",
+    "bfp8_dim0",
+    "block<e2m1finite,posit8es1,32>",
+]
 TARGETS = ["q43", "posit8es1", "int8", "takum8_linear", "nf4", "hif8"]
 
 
@@ -22,7 +34,9 @@ def numbers(*shape):
 def trained(dtype, make, wrap=lambda optimizer: optimizer):
     torch.manual_seed(0)
     with torch.device("cpu"):
-        model = nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6), nn.GELU(), nn.Linear(6, 3)).to(dtype)
+        model = nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6), nn.GELU(), nn.Linear(6, 3)).to(
+            dtype
+        )
     optimizer = wrap(make(model.parameters()))
     for _ in range(3):
         optimizer.zero_grad()
@@ -68,28 +82,57 @@ def compiled():
 
 Q43 = dict(weight="q43", activation="q43", error="q52", grad="q52")
 CASES = {
-    **{f"block {name}": lambda name=name: torch_dtypes.target(name).quantize(numbers(2, 64)) for name in BLOCKS},
-    **{f"packed {name}": lambda name=name: torch_dtypes.quantize(numbers(2, 64), name).dequantize() for name in BLOCKS[:7]},
-    "packed without elements": lambda: torch_dtypes.quantize(numbers(0, 64), "mxfp6_e3m2").dequantize(),
-    **{f"target {name}": lambda name=name: torch_dtypes.target(name).quantize(numbers(2, 8), scale=0.5) for name in TARGETS},
+    **{
+        f"block {name}": lambda name=name: torch_dtypes.target(name).quantize(numbers(2, 64))
+        for name in BLOCKS
+    },
+    **{
+        f"packed {name}": lambda name=name: torch_dtypes.quantize(numbers(2, 64), name).dequantize()
+        for name in BLOCKS[:7]
+    },
+    "packed without elements": lambda: torch_dtypes.quantize(
+        numbers(0, 64), "mxfp6_e3m2"
+    ).dequantize(),
+    **{
+        f"target {name}": lambda name=name: torch_dtypes.target(name).quantize(
+            numbers(2, 8), scale=0.5
+        )
+        for name in TARGETS
+    },
     "chop of a number": lambda: torch_dtypes.chop(0.3, "q43"),
     "chop of bits": lambda: torch_dtypes.chop(numbers(9), "posit16es2", rounding="up"),
     "values of a table": lambda: np.asarray(numbers(5).to(torch_dtypes.dtype("nf4"))).tolist(),
     "card": lambda: str(torch_dtypes.card("q43")),
     "rules": lambda: quantised(Q43),
     "rules under a policy": lambda: quantised(dict(**Q43, accumulate="format")),
-    "integers": lambda: quantised(dict(weight="int8", activation="int8"), calibrate=[numbers(8, 32)]),
+    "integers": lambda: quantised(
+        dict(weight="int8", activation="int8"), calibrate=[numbers(8, 32)]
+    ),
     "blocks": lambda: quantised(dict(weight="mxfp4", activation="mxfp8_e4m3", grad="hif4")),
     "observe": observed,
     "fuzzy": fuzzed,
     "compile": compiled,
     **{
-        f"{name} {options}": lambda make=make, options=options: trained(torch.q52, lambda p: make(p, lr=0.1, **options))
-        for name, make in {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW, "SGD": torch.optim.SGD}.items()
+        f"{name} {options}": lambda make=make, options=options: trained(
+            torch.q52, lambda p: make(p, lr=0.1, **options)
+        )
+        for name, make in {
+            "Adam": torch.optim.Adam,
+            "AdamW": torch.optim.AdamW,
+            "SGD": torch.optim.SGD,
+        }.items()
         for options in ({"foreach": False}, {"foreach": True}, {"fused": True})
     },
-    "masters": lambda: trained(torch.q52, torch.optim.Adam, lambda o: torch_dtypes.optim.LowPrecision(o, grad_scale="dynamic")),
-    "states": lambda: trained(torch.q43, lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), lambda o: torch_dtypes.optim.LowPrecision(o, state="q52")),
+    "masters": lambda: trained(
+        torch.q52,
+        torch.optim.Adam,
+        lambda o: torch_dtypes.optim.LowPrecision(o, grad_scale="dynamic"),
+    ),
+    "states": lambda: trained(
+        torch.q43,
+        lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+        lambda o: torch_dtypes.optim.LowPrecision(o, state="q52"),
+    ),
 }
 
 
@@ -97,14 +140,23 @@ ADAMS = {name for name in CASES if name.startswith("Adam") and "fused" not in na
 
 
 def leaves(found):
-    return [t.detach() if isinstance(t, torch.Tensor) else t for t in (found if isinstance(found, list) else [found])]
+    return [
+        t.detach() if isinstance(t, torch.Tensor) else t
+        for t in (found if isinstance(found, list) else [found])
+    ]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_results_are_the_same(case):
     torch.manual_seed(1)
-    if case in ADAMS and releases.RUNNING < (2, 13):  # whose loops count their steps on the default device: stock raises, too
-        with torch.device("meta"), pytest.raises(RuntimeError, match=r"cannot be called on meta tensors|must be on the same device"):
+    # Whose loops count their steps on the default device: stock raises, too.
+    if case in ADAMS and releases.RUNNING < (2, 13):
+        with (
+            torch.device("meta"),
+            pytest.raises(
+                RuntimeError, match=r"cannot be called on meta tensors|must be on the same device"
+            ),
+        ):
             CASES[case]()
         return
     with torch.device("meta"):  # first: what is remembered was not found out elsewhere

@@ -1,4 +1,5 @@
-"""Before anybody uses it, the package changes nothing of PyTorch; what wakes it; and what was taken from PyTorch before still works."""
+"""Before anybody uses it, the package changes nothing of PyTorch; what wakes it; and what was taken
+from PyTorch before still works."""
 
 import json
 import os
@@ -15,7 +16,13 @@ import torch_dtypes
 
 def run(program: str, *arguments: str, **environment: str) -> str:
     env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program, *arguments], env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, *arguments],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -33,7 +40,8 @@ def check_asleep():
 check_asleep()
 """
 
-# Every function, class member and small container of PyTorch's modules, by name, with what tells a changed one.
+# Every function, class member and small container of PyTorch's modules, by name, with what tells a
+# changed one.
 LOOK = """
 import json, sys, types, warnings
 import torch
@@ -74,12 +82,19 @@ json.dump(seen, sys.stdout)
 def test_pytorch_differs_in_one_function_and_one_set():
     with_it, without = (json.loads(run(LOOK, TORCH_DEVICE_BACKEND_AUTOLOAD=auto)) for auto in "10")
     modules = set(with_it.pop("modules")) - set(without.pop("modules"))
-    own = {name for name in modules if "torch_dtypes" in name and not name.startswith("_editable_skbc")}
+    own = {
+        name for name in modules if "torch_dtypes" in name and not name.startswith("_editable_skbc")
+    }
     assert own == {"_torch_dtypes_autoload"}
-    assert {name for name in modules - own if "torch" in name and not name.startswith("_editable_skbc")} == set()
+    assert {
+        name for name in modules - own if "torch" in name and not name.startswith("_editable_skbc")
+    } == set()
     changed = {name for name in {**with_it, **without} if with_it.get(name) != without.get(name)}
     # One set, which two modules have.
-    assert {name.rpartition(".")[2] for name in changed} == {"__getattr__", "_marked_safe_globals_set"}, changed
+    assert {name.rpartition(".")[2] for name in changed} == {
+        "__getattr__",
+        "_marked_safe_globals_set",
+    }, changed
     assert "torch.__getattr__" in changed and len(without) > 10_000
     run(ASLEEP)
 
@@ -87,17 +102,37 @@ def test_pytorch_differs_in_one_function_and_one_set():
 def test_every_built_in_dtype_wakes_it():
     for dtype in torch_dtypes.builtin_dtypes():
         assert autoload._DTYPES.fullmatch(str(dtype).removeprefix("torch."))
-    program = "import torch\nfrom torch import posit16es2\nassert posit16es2 is torch.posit16es2\nprint(torch.ones(2, dtype=torch.tf32).dtype)"
+    program = (
+        "import torch\n"
+        "from torch import posit16es2\n"
+        "assert posit16es2 is torch.posit16es2\n"
+        "print(torch.ones(2, dtype=torch.tf32).dtype)"
+    )
     assert run(program).strip() == "torch.tf32"
 
 
 def test_names_of_others_stay_errors_and_wake_nothing():
-    program = ASLEEP + 'assert not hasattr(torch, "posit") and not hasattr(torch, "e5") and not hasattr(torch, "nobody")\ncheck_asleep()\n'
-    run(program + 'assert not hasattr(torch, "q99") and not hasattr(torch, "e5m99")\nassert torch.ones(2).sum() == 2')
+    program = ASLEEP + (
+        'assert not hasattr(torch, "posit") and not hasattr(torch, "e5") and not '
+        'hasattr(torch, "nobody")\n'
+        "check_asleep()\n"
+    )
+    run(
+        program
+        + (
+            'assert not hasattr(torch, "q99") and not hasattr(torch, "e5m99")\n'
+            "assert torch.ones(2).sum() == 2"
+        )
+    )
 
 
 def test_warnings_of_stock_names_show_the_caller():
-    program = "import warnings, torch\nwith warnings.catch_warnings(record=True) as w:\n  warnings.simplefilter('always')\n  torch.has_mps\n"
+    program = (
+        "import warnings, torch\n"
+        "with warnings.catch_warnings(record=True) as w:\n"
+        "  warnings.simplefilter('always')\n"
+        "  torch.has_mps\n"
+    )
     assert run(program + "print(w[0].filename)").strip() == "<string>"
 
 
@@ -144,7 +179,11 @@ assert grad(before.sum(), x)[0].tolist() == [1.2999999523162842] * 2
 assert Tensor([1.0]).dtype is torch.float32
 """
     )
-    run(program.replace("import sys", "import warnings; warnings.simplefilter('ignore')\nimport sys"))
+    run(
+        program.replace(
+            "import sys", "import warnings; warnings.simplefilter('ignore')\nimport sys"
+        )
+    )
 
 
 @pytest.fixture
@@ -158,12 +197,24 @@ def files(tmp_path):
 
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_files_wake_it(files, weights_only):
-    program = f"loaded = torch.load(sys.argv[1], weights_only={weights_only})\nprint(loaded['b'].tolist(), loaded['b'].dtype, loaded['d'])"
-    assert run(ASLEEP + program, str(files / "zip.pt")).strip() == "[2.599609375, -5.0] torch.posit16es2 torch.q43"
+    program = (
+        f"loaded = torch.load(sys.argv[1], weights_only={weights_only})\n"
+        "print(loaded['b'].tolist(), loaded['b'].dtype, loaded['d'])"
+    )
+    assert (
+        run(ASLEEP + program, str(files / "zip.pt")).strip()
+        == "[2.599609375, -5.0] torch.posit16es2 torch.q43"
+    )
 
 
 def test_pickles_and_workers_wake_it(files):
-    assert run(ASLEEP + "import pickle\nprint(pickle.load(open(sys.argv[1], 'rb')))", str(files / "pickle")).count("posit16es2") == 1
+    assert (
+        run(
+            ASLEEP + "import pickle\nprint(pickle.load(open(sys.argv[1], 'rb')))",
+            str(files / "pickle"),
+        ).count("posit16es2")
+        == 1
+    )
     program = """
 import torch, torch.utils.data as data, multiprocessing
 
@@ -177,7 +228,9 @@ if __name__ == "__main__":
     )
 """
     (files / "main.py").write_text(program)
-    done = subprocess.run([sys.executable, files / "main.py"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, files / "main.py"], capture_output=True, text=True, timeout=120
+    )
     assert done.stdout.strip() == "[torch.q43, torch.q43]", done.stderr
 
 

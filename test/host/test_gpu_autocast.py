@@ -1,5 +1,5 @@
-"""torch.autocast("cuda", dtype=<one of ours>), whose lists of operators are others than the CPU's: `--device cuda`. What both have:
-test_autocast.py."""
+"""torch.autocast("cuda", dtype=<one of ours>), whose lists of operators are others than the CPU's:
+`--device cuda`. What both have: test_autocast.py."""
 
 import copy
 
@@ -83,7 +83,9 @@ def test_results_in_float32(low, name):
     x = numbers(3, 3).to(low)
     with torch.autocast(KIND, dtype=low):
         got = IN_FLOAT32[name](x)
-    assert got.dtype is torch.float32 and torch.allclose(got, IN_FLOAT32[name](x.float()), rtol=1e-6)
+    assert got.dtype is torch.float32 and torch.allclose(
+        got, IN_FLOAT32[name](x.float()), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", IN_FLOAT32)
@@ -116,14 +118,34 @@ def test_recurrent_layers_by_cudnn_are_those_of_the_dtype(low, name, packed):
     layer = make().to(KIND)
     weights = list(layer._flat_weights)
     rows = layer.num_layers * (2 if layer.bidirectional else 1)
-    x, sizes = (numbers(5, 4), torch.tensor([2, 2, 1], device="cpu")) if packed else (numbers(6, 2, 4), None)
+    x, sizes = (
+        (numbers(5, 4), torch.tensor([2, 2, 1], device="cpu"))
+        if packed
+        else (numbers(6, 2, 4), None)
+    )
     h, c = torch.zeros(rows, 2, layer.proj_size or 5), torch.zeros(rows, 2, 5)
     with torch.autocast(KIND, dtype=low):
         got = torch._cudnn_rnn(
-            x, weights, len(weights) // rows, None, h, c if mode == 2 else None, mode, 5, layer.proj_size, layer.num_layers, False, 0.0, True,
-            layer.bidirectional, sizes.tolist() if packed else [], None,
-        )  # fmt: skip
-    want, last = copy.deepcopy(layer).to(low)(PackedSequence(x.to(low), sizes) if packed else x.to(low))
+            x,
+            weights,
+            len(weights) // rows,
+            None,
+            h,
+            c if mode == 2 else None,
+            mode,
+            5,
+            layer.proj_size,
+            layer.num_layers,
+            False,
+            0.0,
+            True,
+            layer.bidirectional,
+            sizes.tolist() if packed else [],
+            None,
+        )
+    want, last = copy.deepcopy(layer).to(low)(
+        PackedSequence(x.to(low), sizes) if packed else x.to(low)
+    )
     assert got[0].dtype is low and torch.equal(got[0], want.data if packed else want)
     for a, b in zip(got[1:3], last if mode == 2 else (last,), strict=False):
         assert torch.equal(a, b)
@@ -132,7 +154,9 @@ def test_recurrent_layers_by_cudnn_are_those_of_the_dtype(low, name, packed):
 
 
 def test_a_transformer_encoder_is_in_the_dtypes_of_bfloat16_s():
-    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True), 2, enable_nested_tensor=False).to(KIND)
+    model = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True), 2, enable_nested_tensor=False
+    ).to(KIND)
     x, found = numbers(2, 3, 4), []
     for low in (torch.bfloat16, torch.posit16es2):
         for trains in (True, False):
@@ -147,8 +171,13 @@ def test_a_transformer_encoder_is_in_the_dtypes_of_bfloat16_s():
 @low_dtypes
 def test_a_training_loop_with_a_scaler(low):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)).to(KIND)
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), torch.amp.GradScaler(KIND, init_scale=8.0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)
+    ).to(KIND)
+    optimizer, scaler = (
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
+        torch.amp.GradScaler(KIND, init_scale=8.0),
+    )
     x, t = numbers(16, 1, 6, 6), torch.arange(16) % 2
     x[t == 1] += 1
     losses = []

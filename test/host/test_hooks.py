@@ -26,10 +26,15 @@ every_kind = pytest.mark.parametrize("kind", IN_PYTHON, ids=lambda kind: kind.va
 
 
 @every_kind
-@pytest.mark.parametrize("target", ["torch.no_such_function", "torch.no_such_module.f", "torch._C.TensorBase.no_such_method"])
+@pytest.mark.parametrize(
+    "target",
+    ["torch.no_such_function", "torch.no_such_module.f", "torch._C.TensorBase.no_such_method"],
+)
 def test_a_missing_target_is_an_error_unless_its_row_is_for_other_releases(kind, target):
     release = torch.__version__.split("+")[0]
-    with pytest.raises(ImportError, match=rf"expected .* at {target}, but got none in torch {release}"):
+    with pytest.raises(
+        ImportError, match=rf"expected .* at {target}, but got none in torch {release}"
+    ):
         table.install([Hook(target, kind, lambda *args: None, When.GUARD_ALWAYS)])
     for releases in ({"first": "2.99"}, {"last": "2.10"}, {"first": "3.0"}):
         table.install([Hook(target, kind, lambda *args: None, When.GUARD_ALWAYS, **releases)])
@@ -46,7 +51,9 @@ def test_rows_go_by_the_running_release(monkeypatch):
 def test_a_function_that_is_not_torchs_own_is_an_error(monkeypatch):
     monkeypatch.setattr(torch._linalg_utils, "get_floating_dtype", lambda x: None)
     target = "torch._linalg_utils.get_floating_dtype"
-    with pytest.raises(ImportError, match=r"torch's own function at torch\._linalg_utils\.get_floating_dtype"):
+    with pytest.raises(
+        ImportError, match=r"torch's own function at torch\._linalg_utils\.get_floating_dtype"
+    ):
         Hook(target, Kind.ASKED, lambda *args: None).install()
     with pytest.raises(ImportError, match="expected a wrapped function"):
         Hook(target, Kind.REPLACED, lambda stock: stock, within=True).install()
@@ -56,7 +63,9 @@ def test_code_is_exchanged_only_where_it_differs_in_the_call():
     def ours(self, x):
         return _torch_dtypes_called(self.other, x)  # noqa: F821
 
-    with pytest.raises(ImportError, match=r"a function that uses \['other'\] at torch\._ops\.OpOverload\.__call__"):
+    with pytest.raises(
+        ImportError, match=r"a function that uses \['other'\] at torch\._ops\.OpOverload\.__call__"
+    ):
         Hook("torch._ops.OpOverload.__call__", Kind.CODE, ours).install()
 
 
@@ -64,12 +73,19 @@ def test_code_is_exchanged_only_where_it_differs_in_the_call():
 def library(tmp_path, monkeypatch):
     """The name of a library of two modules, of which the second imports the first half way."""
     (tmp_path / "hooked_library.py").write_text(
-        "__version__ = '7.1'\nimport hooked_library_user\n\n"
-        "def twice(x, scale=2):\n    return scale * x\n\n"
-        "class Box:\n    size = property(lambda self: 3)\n    @staticmethod\n    def name():\n        return 'box'\n"
+        "__version__ = '7.1'\n"
+        "import hooked_library_user\n\n"
+        "def twice(x, scale=2):\n"
+        "    return scale * x\n\n"
+        "class Box:\n    size = property(lambda self: 3)\n"
+        "    @staticmethod\n"
+        "    def name():\n"
+        "        return 'box'\n"
         "TABLE = {1: 2}\n"
     )
-    (tmp_path / "hooked_library_user.py").write_text("import hooked_library\nhooked_library.met()\n")
+    (tmp_path / "hooked_library_user.py").write_text(
+        "import hooked_library\nhooked_library.met()\n"
+    )
     (tmp_path / "hooked_library_broken.py").write_text("raise ImportError('no such thing')\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield "hooked_library"
@@ -124,7 +140,9 @@ def test_a_function_waits_for_an_import_that_succeeds(library, tmp_path):
 def test_an_import_whose_rows_do_not_fit_fails_each_time(library, monkeypatch):
     table.install([table.wait_for(library, "no_such_function", Kind.CALLED, lambda stock: 0)])
     for _ in range(2):
-        with pytest.raises(ImportError, match=r"expected it at hooked_library\.no_such_function, but got none"):
+        with pytest.raises(
+            ImportError, match=r"expected it at hooked_library\.no_such_function, but got none"
+        ):
             import_library(library, monkeypatch)
         assert library not in sys.modules
 
@@ -150,25 +168,53 @@ def test_rows_of_another_library_are_installed_when_it_is_imported(library, monk
     assert module.Box().size == 4 and module.Box.name() == "boxes" and module.TABLE == {1: 2, 3: 4}
 
 
-@pytest.mark.parametrize("other", [lambda stock, x: 0, lambda stock, x, scale=3: 0, lambda stock, y, scale=2: 0, lambda stock, x, *, scale=2: 0])
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda stock, x: 0,
+        lambda stock, x, scale=3: 0,
+        lambda stock, y, scale=2: 0,
+        lambda stock, x, *, scale=2: 0,
+    ],
+)
 def test_a_function_of_other_parameters_is_left_alone(library, monkeypatch, other):
     module = import_library(library, monkeypatch)
     row = table.wait_for(library, "twice", Kind.CALLED, other)
-    with pytest.raises(ImportError, match=r"expected a function of the parameters .* at hooked_library\.twice, but got .* in hooked_library 7\.1"):
+    with pytest.raises(
+        ImportError,
+        match=r"expected a function of the parameters .* at hooked_library\.twice, but got .* in "
+        r"hooked_library 7\.1",
+    ):
         table.install([row])
-    with pytest.warns(RuntimeWarning, match="does not know its way around this release of hooked_library"):
+    with pytest.warns(
+        RuntimeWarning, match="does not know its way around this release of hooked_library"
+    ):
         table.install([row], integrations._warn)
     assert module.twice(4) == 8
 
 
 def test_a_release_that_lacks_a_target_loads_nothing():
     script = (
-        "import torch, torch.serialization\ndel torch.serialization._legacy_load\n"
-        "try:\n    import torch_dtypes\nexcept ImportError as error:\n    print(error)\nprint(hasattr(torch, 'posit16es2'))"
+        "import torch, torch.serialization\n"
+        "del torch.serialization._legacy_load\n"
+        "try:\n    import torch_dtypes\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+        "print(hasattr(torch, 'posit16es2'))"
     )
     env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True, timeout=120)
-    assert "at torch.serialization._legacy_load, but got none" in done.stdout and done.stdout.endswith("False\n"), done.stdout
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert (
+        "at torch.serialization._legacy_load, but got none" in done.stdout
+        and done.stdout.endswith("False\n")
+    ), done.stdout
 
 
 def test_every_row_is_there_once_and_has_what_its_release_says():
@@ -183,7 +229,9 @@ def test_every_row_is_there_once_and_has_what_its_release_says():
 def test_every_module_that_has_hooks_is_installed():
     folders = (folder, distributed, integrations)
     names = [f"{f.__name__}.{m.name}" for f in folders for m in pkgutil.iter_modules(f.__path__)]
-    assert {m for m in map(importlib.import_module, names) if hasattr(m, "HOOKS")} == set(all_hooks.MODULES)
+    assert {m for m in map(importlib.import_module, names) if hasattr(m, "HOOKS")} == set(
+        all_hooks.MODULES
+    )
 
 
 def test_every_integration_has_its_function():
@@ -208,15 +256,29 @@ def test_patches_in_cpp_take_one_row_each():
     sources = {path.name for folder in folders for path in (ROOT / folder).rglob("*.cpp")}
     for row in rows:
         assert row.how and row.reason and row.is_needed and row.file.split("/")[-1] in sources
-    reaching = {p.name for p in (ROOT / "torch/csrc/formats").rglob("*.cpp") if "Reaches into" in p.read_text()}
+    reaching = {
+        p.name
+        for p in (ROOT / "torch/csrc/formats").rglob("*.cpp")
+        if "Reaches into" in p.read_text()
+    }
     assert reaching == {row.file for row in rows if "/" not in row.file}
 
 
 def test_a_patch_in_cpp_asks_for_the_function_that_it_runs():
-    with pytest.raises(RuntimeError, match=r"expected a function for torch\.dtype, but got none; name it in `runs` of its row"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"expected a function for torch\.dtype, but got none; name it in `runs` of its row",
+    ):
         _C.install_patches({})
 
 
 def test_the_document_has_every_patch():
-    done = subprocess.run([sys.executable, ROOT / "tools" / "patch_table.py", "--check"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr or "docs/design.md is not up to date: python tools/patch_table.py"
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "patch_table.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (
+        done.stderr or "docs/design.md is not up to date: python tools/patch_table.py"
+    )

@@ -1,4 +1,5 @@
-"""One process and one package: second loads, failed loads, the default dtype over threads and modes, forked children."""
+"""One process and one package: second loads, failed loads, the default dtype over threads and
+modes, forked children."""
 
 import os
 import subprocess
@@ -14,8 +15,19 @@ import torch_dtypes
 
 
 def run(script: str, autoload: bool = True) -> str:
-    env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload)), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False, timeout=120)
+    env = {
+        **os.environ,
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload)),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -113,7 +125,10 @@ def test_after_a_failed_load_stock_works_and_loads_say_why():
     assert first == "OSError no safe globals today"
     assert len(later) == 2
     for line in later:
-        assert line.startswith("ImportError expected a process in which torch_dtypes loads for the first time, but got one in which that failed")
+        assert line.startswith(
+            "ImportError expected a process in which torch_dtypes loads for the first time, but "
+            "got one in which that failed"
+        )
         assert "OSError: no safe globals today" in line
 
 
@@ -211,9 +226,11 @@ def test_a_dtype_that_cannot_be_the_default_changes_nothing(default):
 # ---- forks ----
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12 on
+# Python 3.12 on.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_children_forked_while_a_thread_works():
-    """A child gets the tables of functions, plans of operators and the list of formats free and whole."""
+    """A child gets the tables of functions, plans of operators and the list of formats free and
+    whole."""
     x = torch.linspace(-2, 2, 1 << 16).to(torch.posit16es2)
     small = x[:8].clone()
     end = threading.Event()

@@ -1,4 +1,5 @@
-"""Whole networks and optimizers in a number format: every parameter, buffer, gradient and state tensor is of the dtype."""
+"""Whole networks and optimizers in a number format: every parameter, buffer, gradient and state
+tensor is of the dtype."""
 
 import copy
 import warnings
@@ -15,10 +16,20 @@ from torch_dtypes.workbench.training.models import build_model
 
 NETWORKS = {"lenet5": 1, "cifarnet": 3, "alexnet": 3, "resnet18": 3}
 DTYPES = [torch.posit16es2, torch.q52]
-FORMATS = [torch.posit16es2, torch.q52, torch.q43, torch.tf32, torch_dtypes.dtype("posit12es1"), torch_dtypes.dtype("e11m30")]
+FORMATS = [
+    torch.posit16es2,
+    torch.q52,
+    torch.q43,
+    torch.tf32,
+    torch_dtypes.dtype("posit12es1"),
+    torch_dtypes.dtype("e11m30"),
+]
 OPTIMIZERS = {
-    "SGD with momentum": lambda p,
-    **o: torch.optim.SGD(p, 0.01, momentum=0.9, weight_decay=0.01, **o), "Adam": lambda p, **o: torch.optim.Adam(p, **o), }  # fmt: skip
+    "SGD with momentum": lambda p, **o: torch.optim.SGD(
+        p, 0.01, momentum=0.9, weight_decay=0.01, **o
+    ),
+    "Adam": lambda p, **o: torch.optim.Adam(p, **o),
+}
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -40,7 +51,8 @@ def expect_model(model, dtype, *, grads=False):
 
 
 def expect_state(optimizer, dtype):
-    """Every state tensor but the counter of steps, and Rprop's, ASGD's and the like's numbers that are kept as float32."""
+    """Every state tensor but the counter of steps, and Rprop's, ASGD's and the like's numbers that
+    are kept as float32."""
     found = 0
     for parameter, state in optimizer.state.items():
         for t in state.values():
@@ -56,7 +68,9 @@ def batch(channels, dtype, count=2):
 
 
 def codes(t):
-    return t.detach().view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.dtype.itemsize])
+    return t.detach().view(
+        {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.dtype.itemsize]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +90,8 @@ def networks():
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_training_step_stays_in_the_dtype(networks, name, optimizer, dtype):
     if name == "alexnet" and (dtype is torch.q52 or optimizer == "Adam"):
-        model = copy.deepcopy(networks[name].classifier[-1])  # all of its 29 million parameters: once is enough
+        # All of its 29 million parameters: once is enough.
+        model = copy.deepcopy(networks[name].classifier[-1])
         inputs, labels = torch.rand(2, 4096).to(dtype), torch.arange(2)
     else:
         model = copy.deepcopy(networks[name])
@@ -96,7 +111,9 @@ def test_a_training_step_stays_in_the_dtype(networks, name, optimizer, dtype):
     optim.step()
     expect_model(model, dtype, grads=True)
     assert expect_state(optim, dtype) == len(before) * (2 if optimizer == "Adam" else 1)
-    assert any(not torch.equal(a, codes(b)) for a, b in zip(before, model.parameters(), strict=True))
+    assert any(
+        not torch.equal(a, codes(b)) for a, b in zip(before, model.parameters(), strict=True)
+    )
     if dtype is torch.posit16es2 and optimizer != "Adam":
         assert all(p.double().isfinite().all() for p in model.parameters())
 
@@ -116,11 +133,23 @@ def test_evaluation_and_training_modes(networks, name):
 
 @pytest.mark.parametrize("name", ["q52", "q43", "e4m3fn", "posit8es1", "fixed3_4"])
 def test_running_statistics_in_few_digits_are_said_once_a_conversion(name):
-    """A tenth of a difference is below half a unit; layers in float32 beside those of the dtype are the remedy."""
-    dtype, conversions = torch_dtypes.dtype(name), [lambda m, d: m.to(d), lambda m, d: m.to("cpu", d), lambda m, d: m.type(d)]
+    """A tenth of a difference is below half a unit; layers in float32 beside those of the dtype are
+    the remedy."""
+    dtype, conversions = (
+        torch_dtypes.dtype(name),
+        [lambda m, d: m.to(d), lambda m, d: m.to("cpu", d), lambda m, d: m.type(d)],
+    )
     for convert in conversions:
-        model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()), nn.BatchNorm1d(4), nn.LayerNorm(4))
-        with pytest.warns(UserWarning, match=rf"running statistics .* BatchNorm1d in torch.{name}: .*m.float\(\) for m in") as said:
+        model = nn.Sequential(
+            nn.Linear(4, 4),
+            nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()),
+            nn.BatchNorm1d(4),
+            nn.LayerNorm(4),
+        )
+        with pytest.warns(
+            UserWarning,
+            match=rf"running statistics .* BatchNorm1d in torch.{name}: .*m.float\(\) for m in",
+        ) as said:
             convert(model, dtype)
         assert len(said) == 1 and said[0].filename == __file__
     [m.float() for m in model.modules() if hasattr(m, "running_var")]
@@ -175,7 +204,9 @@ def test_clipping_gradients(foreach, dtype):
     for x in p:
         expect_tensor(x.grad, dtype)
     tolerance = torch.finfo(dtype).eps + 1e-6  # the stock coefficient has 1e-6 in its divisor
-    assert torch.cat([x.grad for x in p]).double().norm().item() == pytest.approx(2.5, rel=tolerance)
+    assert torch.cat([x.grad for x in p]).double().norm().item() == pytest.approx(
+        2.5, rel=tolerance
+    )
     nn.utils.clip_grad_value_(p, 1.0, foreach=foreach)
     assert p[0].grad.tolist() == [1.0, 0.0] and p[1].grad.tolist() == [0.0, 1.0]
     vector = nn.utils.parameters_to_vector(p)
@@ -184,7 +215,13 @@ def test_clipping_gradients(foreach, dtype):
     assert p[0].tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("scheduler", [lambda o: torch.optim.lr_scheduler.StepLR(o, 1), lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 5)])
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        lambda o: torch.optim.lr_scheduler.StepLR(o, 1),
+        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 5),
+    ],
+)
 def test_learning_rates_change_outside_of_the_dtype(scheduler):
     optim = torch.optim.SGD([nn.Parameter(torch.ones(1, dtype=torch.q43))], 0.1)
     optim.param_groups[0]["params"][0].grad = torch.ones(1, dtype=torch.q43)
@@ -206,9 +243,16 @@ def test_averaged_models():
 
 
 CONVERSIONS = [
-    lambda m, d: m.to(d), lambda m, d: m.to(dtype=d), lambda m, d: m.to("cpu", d), lambda m, d: m.to(device="cpu", dtype=d), lambda m, d: m.type(d),
-    lambda m, d: m.to(torch.zeros(1, dtype=d)), lambda m, d: m.half().to(d), lambda m, d: m.double().type(d), lambda m, d: m.to(d, non_blocking=True),
-]  # fmt: skip
+    lambda m, d: m.to(d),
+    lambda m, d: m.to(dtype=d),
+    lambda m, d: m.to("cpu", d),
+    lambda m, d: m.to(device="cpu", dtype=d),
+    lambda m, d: m.type(d),
+    lambda m, d: m.to(torch.zeros(1, dtype=d)),
+    lambda m, d: m.half().to(d),
+    lambda m, d: m.double().type(d),
+    lambda m, d: m.to(d, non_blocking=True),
+]
 
 
 @pytest.mark.parametrize("name", ["lenet5", "resnet18"])
@@ -217,12 +261,19 @@ def test_every_way_of_converting_a_module(networks, name):
         for convert in CONVERSIONS:
             small = copy.deepcopy(networks[name].features[:2])
             assert convert(small, dtype) is small
-            if not isinstance(small[1], nn.BatchNorm2d) or not any(b.dtype is dtype and not b.dim() for b in small.buffers()):
+            if not isinstance(small[1], nn.BatchNorm2d) or not any(
+                b.dtype is dtype and not b.dim() for b in small.buffers()
+            ):
                 expect_model(small, dtype)
             for back in (torch.float32, torch.bfloat16, torch.float64, torch.float16):
                 for p in copy.deepcopy(small).to(back).parameters():
                     expect_tensor(p, back)
-        for shorthand, stock in (("float", torch.float32), ("half", torch.float16), ("bfloat16", torch.bfloat16), ("double", torch.float64)):
+        for shorthand, stock in (
+            ("float", torch.float32),
+            ("half", torch.float16),
+            ("bfloat16", torch.bfloat16),
+            ("double", torch.float64),
+        ):
             for p in getattr(copy.deepcopy(small), shorthand)().parameters():
                 expect_tensor(p, stock)
 
@@ -230,11 +281,16 @@ def test_every_way_of_converting_a_module(networks, name):
 def test_module_to_changes_device_and_memory_format():
     conv = nn.Conv2d(3, 4, 3).to(torch.posit16es2)
     conv.to(memory_format=torch.channels_last)
-    assert conv.weight.is_contiguous(memory_format=torch.channels_last) and conv.weight.dtype is torch.posit16es2
+    assert (
+        conv.weight.is_contiguous(memory_format=torch.channels_last)
+        and conv.weight.dtype is torch.posit16es2
+    )
     here = conv.weight.device
     assert conv.to("cpu").weight.dtype is conv.cpu().weight.dtype is torch.posit16es2
     expect_tensor(conv.to(here)(torch.rand(1, 3, 5, 5).to(torch.posit16es2)), torch.posit16es2)
-    expect_tensor(nn.Conv2d(3, 4, 3).to("cpu", torch.q43, memory_format=torch.channels_last).weight, torch.q43)
+    expect_tensor(
+        nn.Conv2d(3, 4, 3).to("cpu", torch.q43, memory_format=torch.channels_last).weight, torch.q43
+    )
     with pytest.raises(TypeError, match="floating point or complex"):
         nn.Linear(1, 1).to(torch.posit16es2).to(torch.int32)
 
@@ -266,7 +322,9 @@ def test_tied_and_lazy_parameters():
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_data_parallel_style_utilities(dtype):
     model = nn.Linear(2, 2).to(dtype)
-    out = torch.func.functional_call(model, dict(model.named_parameters()), torch.ones(1, 2, dtype=dtype))
+    out = torch.func.functional_call(
+        model, dict(model.named_parameters()), torch.ones(1, 2, dtype=dtype)
+    )
     expect_tensor(out, dtype)
     pruned = torch.nn.utils.prune.l1_unstructured(nn.Linear(4, 4).to(dtype), "weight", amount=0.5)
     expect_tensor(pruned(torch.ones(1, 4, dtype=dtype)), dtype)

@@ -21,7 +21,9 @@ DRAWING = {
     "chop": lambda x, g: chop(x, "q43", "stochastic", g),
     "dtype": lambda x, g: target("q43_stochastic").quantize(x, generator=g),
     "blocks": lambda x, g: target("mxfp4").quantize(x, rounding="stochastic", generator=g),
-    "integers": lambda x, g: target("int8").quantize(x, scale=0.1, rounding="stochastic", generator=g),
+    "integers": lambda x, g: target("int8").quantize(
+        x, scale=0.1, rounding="stochastic", generator=g
+    ),
     "codes": lambda x, g: quantize(x, "mxfp4", rounding="stochastic", generator=g).dequantize(),
     "rand": lambda x, g: torch.rand(64, dtype=Q43, device="cuda", generator=g),
 }
@@ -29,7 +31,8 @@ DRAWING = {
 
 @pytest.mark.parametrize("name", DRAWING)
 def test_a_generator_that_says_no_gpu_is_any_ones(name):
-    """torch.Generator("cuda") has no index; and draws what the device's own does from the same seed."""
+    """torch.Generator("cuda") has no index; and draws what the device's own does from the same
+    seed."""
     x, draw = torch.linspace(-3, 5, 64), DRAWING[name]
     own = draw(x, torch.Generator(x.device).manual_seed(5))
     assert torch.equal(draw(x, torch.Generator("cuda").manual_seed(5)), own)
@@ -38,11 +41,19 @@ def test_a_generator_that_says_no_gpu_is_any_ones(name):
 
 
 def test_a_generator_of_no_use_is_named():
-    with pytest.raises(TypeError, match=r"expected a torch.Generator of the CPU, or of x's device, but got one of cuda"):
+    with pytest.raises(
+        TypeError,
+        match=r"expected a torch.Generator of the CPU, or of x's device, but got one of cuda",
+    ):
         chop(torch.ones(3, device="cpu"), "q43", "stochastic", torch.Generator("cuda"))
-    with pytest.raises(TypeError, match=r"expected a torch.Generator of the CPU, or of x's device, but got one of cuda"):
+    with pytest.raises(
+        TypeError,
+        match=r"expected a torch.Generator of the CPU, or of x's device, but got one of cuda",
+    ):
         chop(0.3, "q43", "stochastic", torch.Generator("cuda"))
-    with pytest.raises(TypeError, match=r"expected a torch.Generator of the CPU, or of x's device, but got 3"):
+    with pytest.raises(
+        TypeError, match=r"expected a torch.Generator of the CPU, or of x's device, but got 3"
+    ):
         chop(torch.ones(3), "q43", "stochastic", 3)
 
 
@@ -53,15 +64,27 @@ PINNED = {
     "tensor": functools.partial(torch.tensor, [1.0, 2.0], dtype=Q43),
     "scalar_tensor": functools.partial(torch.scalar_tensor, 1.0, dtype=Q43),
     "new_tensor": functools.partial(OWN.new_tensor, [1.0, 2.0]),
-    **{name: functools.partial(getattr(torch, name), 3, dtype=Q43) for name in "empty zeros ones rand randn arange eye hann_window".split()},
+    **{
+        name: functools.partial(getattr(torch, name), 3, dtype=Q43)
+        for name in "empty zeros ones rand randn arange eye hann_window".split()
+    },
     "full": functools.partial(torch.full, (3,), 0.3, dtype=Q43),
     "randint": functools.partial(torch.randint, 3, (3,), dtype=Q43),
     "linspace": functools.partial(torch.linspace, 0, 1, 5, dtype=Q43),
     "logspace": functools.partial(torch.logspace, 0, 1, 5, dtype=Q43),
-    **{f"{name}_like": functools.partial(getattr(torch, f"{name}_like"), STOCK, dtype=Q43) for name in "empty zeros ones rand randn".split()},
-    **{f"{name}_like of ours": functools.partial(getattr(torch, f"{name}_like"), OWN) for name in "empty zeros ones".split()},
+    **{
+        f"{name}_like": functools.partial(getattr(torch, f"{name}_like"), STOCK, dtype=Q43)
+        for name in "empty zeros ones rand randn".split()
+    },
+    **{
+        f"{name}_like of ours": functools.partial(getattr(torch, f"{name}_like"), OWN)
+        for name in "empty zeros ones".split()
+    },
     "full_like": functools.partial(torch.full_like, OWN, 0.3),
-    **{f"new_{name}": functools.partial(getattr(OWN, f"new_{name}"), 3) for name in "empty zeros ones".split()},
+    **{
+        f"new_{name}": functools.partial(getattr(OWN, f"new_{name}"), 3)
+        for name in "empty zeros ones".split()
+    },
     "new_empty_strided": functools.partial(OWN.new_empty_strided, (2, 3), (1, 2)),
 }
 
@@ -88,7 +111,9 @@ WIDEST = {
     "cross": lambda x, y: torch.cross(x[:, :3], y[:, :3], dim=1),
     "tensordot": lambda x, y: torch.tensordot(x, y, 1),
     "bilinear": lambda x, y: nn.functional.bilinear(x, x, y[None].expand(4, 4, 4)),
-    "grid_sample": lambda x, y: nn.functional.grid_sample(x[None, None], y[None, :, :2, None].expand(1, 4, 2, 2), align_corners=False),
+    "grid_sample": lambda x, y: nn.functional.grid_sample(
+        x[None, None], y[None, :, :2, None].expand(1, 4, 2, 2), align_corners=False
+    ),
 }
 
 
@@ -108,7 +133,13 @@ def test_operators_that_take_the_widest_dtype_leave_ours_alone(name, low):
 
 @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
 def test_gradients_of_integers_in_autocast_are_those_behind_it(low):
-    rule = dict(weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer", error="q52", grad="q52")
+    rule = dict(
+        weight="int8",
+        activation=dict(format="int8", when="call"),
+        arithmetic="integer",
+        error="q52",
+        grad="q52",
+    )
     layer = quantize_(nn.Linear(6, 4), {nn.Linear: rule})
     found = []
     for within in (True, False):
@@ -136,7 +167,9 @@ def test_fuzzy_has_the_cpu_s_bits_and_one_seed():
         model, state = copy.deepcopy(net).to(device), torch.cuda.get_rng_state()
         with torch_dtypes.fuzzy(model, seed=1) as block:
             model(x.to(device)).square().sum().backward()
-        assert {"addmm", "tanh", "mm", "tanh_backward"} <= set(block.operations) and not block.unseen
+        assert {"addmm", "tanh", "mm", "tanh_backward"} <= set(
+            block.operations
+        ) and not block.unseen
         assert torch.equal(torch.cuda.get_rng_state(), state)
         found = [p.grad.cpu() for p in model.parameters()]
         assert all(map(torch.equal, found, results.setdefault("gradients", found)))
@@ -148,11 +181,21 @@ def test_fuzzy_beside_an_operand_of_the_cpu():
         x + here
 
 
-@pytest.mark.parametrize("draw", [lambda x: chop(x, "q43", "stochastic", torch.Generator()), lambda x: torch_dtypes.fuzzy(seed=1)(torch.mul)(x, 0.1)])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: chop(x, "q43", "stochastic", torch.Generator()),
+        lambda x: torch_dtypes.fuzzy(seed=1)(torch.mul)(x, 0.1),
+    ],
+)
 def test_a_graph_draws_no_words_of_the_cpu_s(draw):
     x = torch.ones(3)
     draw(x)
-    with pytest.raises(NotImplementedError, match="expected a generator of the GPU's while a CUDA graph is captured, but got one of the CPU's"):
+    with pytest.raises(
+        NotImplementedError,
+        match="expected a generator of the GPU's while a CUDA graph is captured, but got one of "
+        "the CPU's",
+    ):
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
             draw(x + 1)
 
@@ -185,8 +228,8 @@ assert ("(outside)", "backward", "q52") in b[0] and b[0]["2", "backward", "q52"]
 
 
 def test_backward_of_float_tensors_is_observed_on_the_thread_of_the_block():
-    """Where no tensor of ours was ever made, autograd has a thread for each GPU: the first step's last layer was not counted, and a second
-    observation's counts went to the first one.
+    """Where no tensor of ours was ever made, autograd has a thread for each GPU: the first step's
+    last layer was not counted, and a second observation's counts went to the first one.
     """
     done = new_process.run("-c", ALONE)
     assert done.returncode == 0, done.stderr
@@ -213,7 +256,10 @@ def test_memory_that_is_spent_leaves_the_other_counts():
 
 
 def test_formats_that_a_gpu_does_not_compute_with_are_refused_at_once():
-    with pytest.raises(NotImplementedError, match=r"observe: expected formats with which a GPU computes, .* but got posit56es2"):
+    with pytest.raises(
+        NotImplementedError,
+        match=r"observe: expected formats with which a GPU computes, .* but got posit56es2",
+    ):
         with torch_dtypes.observe(nn.Linear(2, 2), formats=["q43", "posit56es2"]):
             raise AssertionError
     with torch_dtypes.observe(nn.Linear(2, 2), formats="q43"):  # another one may begin
@@ -222,7 +268,10 @@ def test_formats_that_a_gpu_does_not_compute_with_are_refused_at_once():
 
 def test_a_capture_around_an_observation_is_named():
     model, x = nn.Linear(4, 4).to(Q43), torch.ones(3)
-    with pytest.raises(NotImplementedError, match="expected no CUDA graph to be captured in a block that is observed"):
+    with pytest.raises(
+        NotImplementedError,
+        match="expected no CUDA graph to be captured in a block that is observed",
+    ):
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
             x + 1
             with torch_dtypes.observe(model):

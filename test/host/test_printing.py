@@ -1,4 +1,5 @@
-"""Printing and copying of tensors: exact values, whatever the rounding mode, and no random numbers. Texts by format: test_conversion.py."""
+"""Printing and copying of tensors: exact values, whatever the rounding mode, and no random numbers.
+Texts by format: test_conversion.py."""
 
 import contextlib
 import copy
@@ -14,9 +15,13 @@ import torch_dtypes
 STOCHASTIC = torch_dtypes.with_rounding("q43", "stochastic")
 SHAPES = [(), (3,), (2, 3), (40, 50), (1200, 2, 1), (0,), (2, 0)]
 OPTIONS = [
-    {}, {"sci_mode": True}, {"sci_mode": False}, {"threshold": 3, "edgeitems": 1}, {"threshold": 3, "edgeitems": 0},
+    {},
+    {"sci_mode": True},
+    {"sci_mode": False},
+    {"threshold": 3, "edgeitems": 1},
+    {"threshold": 3, "edgeitems": 0},
     {"precision": 2, "linewidth": 40},
-]  # fmt: skip
+]
 
 
 @contextlib.contextmanager
@@ -28,7 +33,10 @@ def without_draws():
 
 def tensors(dtype):
     """Of numbers that q43 has, so that no mode changes them."""
-    counts = (torch.arange(torch.Size(shape).numel(), dtype=torch.float64).reshape(shape) % 37 for shape in SHAPES)
+    counts = (
+        torch.arange(torch.Size(shape).numel(), dtype=torch.float64).reshape(shape) % 37
+        for shape in SHAPES
+    )
     made = [(n / 8 - 1).to(torch.q43).to(dtype) for n in counts]
     return made + [t.to("meta") for t in made]
 
@@ -37,7 +45,14 @@ def texts(tensors):
     """Without line breaks: where they are depends on the length of the dtype's name."""
     for t in tensors:
         parameter = torch.nn.Parameter(t.mT if t.dim() > 1 else t)
-        for text in (repr(t), str(t), f"{t}", repr(t.clone().requires_grad_()), repr(parameter), repr(-t)):
+        for text in (
+            repr(t),
+            str(t),
+            f"{t}",
+            repr(t.clone().requires_grad_()),
+            repr(parameter),
+            repr(-t),
+        ):
             yield " ".join(text.split())
 
 
@@ -47,7 +62,9 @@ def test_printing_depends_on_no_rounding_mode_and_draws_nothing(options):
         plain, drawn = tensors(torch.q43), tensors(STOCHASTIC)
         expected = list(texts(plain))
         with without_draws():
-            assert list(texts(drawn)) == [text.replace("torch.q43", str(STOCHASTIC)) for text in expected]
+            assert list(texts(drawn)) == [
+                text.replace("torch.q43", str(STOCHASTIC)) for text in expected
+            ]
         for mode in ("stochastic", "stochastic_equal", "down", "to_odd"):
             with torch_dtypes.rounding(mode), without_draws():
                 assert list(texts(plain)) == expected
@@ -56,7 +73,9 @@ def test_printing_depends_on_no_rounding_mode_and_draws_nothing(options):
 def test_numbers_are_written_as_those_of_the_exact_values():
     x = torch.tensor([[0.3, -1.1, 0.0], [448.0, 2.0**-9, 17.0]]).to(torch.q43)
     for t in (x, x[:, 0], x[1, 1], x[0], x.repeat(400, 1), x.exp()):
-        assert repr(t).replace(", dtype=torch.q43", "") == repr(t.double()).replace(", dtype=torch.float64", "")
+        assert repr(t).replace(", dtype=torch.q43", "") == repr(t.double()).replace(
+            ", dtype=torch.float64", ""
+        )
 
 
 def test_the_largest_number_below_an_integer_is_printed_with_its_fraction():
@@ -89,7 +108,10 @@ COPIES = {
 @pytest.mark.parametrize("make", COPIES.values(), ids=COPIES)
 @pytest.mark.filterwarnings("ignore:expected something to be rounded")
 def test_copies_and_python_numbers_draw_nothing(make):
-    for dtype, block in ((STOCHASTIC, contextlib.nullcontext()), (torch.q43, torch_dtypes.rounding("stochastic"))):
+    for dtype, block in (
+        (STOCHASTIC, contextlib.nullcontext()),
+        (torch.q43, torch_dtypes.rounding("stochastic")),
+    ):
         x = torch.tensor([0.3, 1.1, 5.5]).to(dtype)
         with block, without_draws():
             made = make(x)
@@ -110,7 +132,12 @@ def test_files_draw_nothing():
 
 
 def test_a_model_names_its_formats():
-    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.BatchNorm1d(3), torch.nn.MultiheadAttention(4, 2))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(2, 3),
+        torch.nn.Tanh(),
+        torch.nn.BatchNorm1d(3),
+        torch.nn.MultiheadAttention(4, 2),
+    )
     stock = repr(model)
     assert repr(model.to(torch.posit16es2)).splitlines() == [
         "Sequential(",
@@ -119,12 +146,16 @@ def test_a_model_names_its_formats():
         *[line[:-1] + ", dtype=posit16es2)" for line in stock.splitlines() if "BatchNorm" in line],
         "  (3): MultiheadAttention(",
         "    dtype=posit16es2",
-        "    (out_proj): NonDynamicallyQuantizableLinear(in_features=4, out_features=4, bias=True, dtype=posit16es2)",
+        "    (out_proj): NonDynamicallyQuantizableLinear(in_features=4, out_features=4, "
+        "bias=True, dtype=posit16es2)",
         "  )",
         ")",
     ]
     model[0].bias = torch.nn.Parameter(torch.zeros(3))
-    assert repr(model[0]) == "Linear(in_features=2, out_features=3, bias=True, dtype=(weight: posit16es2, bias: float32))"
+    assert repr(model[0]) == (
+        "Linear(in_features=2, out_features=3, bias=True, dtype=(weight: posit16es2, bias: "
+        "float32))"
+    )
     assert repr(model.float()) == repr(model.half()) == stock  # stock models say what they said
 
 
@@ -146,5 +177,10 @@ def test_own_modules_keep_their_words():
 
 
 def test_quantised_layers_say_their_rules():
-    model = torch_dtypes.quantize_(torch.nn.Sequential(torch.nn.Linear(2, 3)), {torch.nn.Linear: {"weight": "q43", "error": "q52"}})
-    assert repr(model[0]) == "Linear(in_features=2, out_features=3, bias=True, weight=q43, error=q52)"
+    model = torch_dtypes.quantize_(
+        torch.nn.Sequential(torch.nn.Linear(2, 3)),
+        {torch.nn.Linear: {"weight": "q43", "error": "q52"}},
+    )
+    assert (
+        repr(model[0]) == "Linear(in_features=2, out_features=3, bias=True, weight=q43, error=q52)"
+    )

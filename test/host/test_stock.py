@@ -1,4 +1,5 @@
-"""Stock PyTorch is unharmed: the same bits, objects, graphs and errors with and without the package."""
+"""Stock PyTorch is unharmed: the same bits, objects, graphs and errors with and without the
+package."""
 
 import json
 import os
@@ -249,7 +250,14 @@ def run(program, *arguments, **environment):
     env = {**os.environ, **environment}
     if env.get("TORCH_DEVICE_BACKEND_AUTOLOAD") != "0":
         program = f"import torch; torch.q43\n{program}"  # loads the package
-    done = subprocess.run([sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=280, env=env)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env=env,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -272,8 +280,12 @@ def test_training_gives_the_same_bits(answers, dtype):
 @pytest.mark.parametrize("expression", split(EXPRESSIONS))
 def test_expression_gives_the_same_bits_dtypes_strides_and_graph(answers, expression):
     ours, theirs = answers
-    named = [key for key in theirs if key == expression or key.startswith(f"{expression} by default")]
-    assert named and not str(theirs[expression]).startswith(("NameError", "SyntaxError", "AttributeError"))
+    named = [
+        key for key in theirs if key == expression or key.startswith(f"{expression} by default")
+    ]
+    assert named and not str(theirs[expression]).startswith(
+        ("NameError", "SyntaxError", "AttributeError")
+    )
     for key in named:
         assert ours[key] == theirs[key], key
 
@@ -289,21 +301,36 @@ def test_error_has_the_same_words(answers, expression):
 
 def test_builtins_are_the_same_objects():
     functions = torch._C._VariableFunctions
-    names = "zeros ones empty full arange linspace eye rand randn randint tensor as_tensor asarray sum softmax zeros_like promote_types result_type"
+    names = (
+        "zeros ones empty full arange linspace eye rand randn randint tensor as_tensor asarray "
+        "sum softmax zeros_like promote_types result_type"
+    )
     for name in names.split():
         assert getattr(torch, name) is getattr(functions, name), name
-        assert type(getattr(torch, name)).__name__ == "builtin_function_or_method" and getattr(torch, name).__name__ == name
+        assert (
+            type(getattr(torch, name)).__name__ == "builtin_function_or_method"
+            and getattr(torch, name).__name__ == name
+        )
         assert getattr(torch, name).__doc__
     base = torch._C.TensorBase
     for name in "to type view float double set_ new_zeros new_tensor sum numpy tolist".split():
-        assert type(vars(base)[name]).__name__ == "method_descriptor" and vars(base)[name].__objclass__ is base, name
+        assert (
+            type(vars(base)[name]).__name__ == "method_descriptor"
+            and vars(base)[name].__objclass__ is base
+        ), name
     assert torch.Tensor.to is torch._C.TensorBase.to and torch.ones(1).to.__self__ is not None
     assert type(base.dtype).__name__ == "getset_descriptor"
 
 
 def test_overrides_know_the_builtins():
     table = torch.overrides.get_testing_overrides()
-    for function in (torch.zeros_like, torch.sum, torch.Tensor.to, torch.Tensor.type, torch.softmax):
+    for function in (
+        torch.zeros_like,
+        torch.sum,
+        torch.Tensor.to,
+        torch.Tensor.type,
+        torch.softmax,
+    ):
         assert function in table
     assert torch.zeros in torch.overrides.get_ignored_functions()
 
@@ -327,14 +354,22 @@ def test_modes_and_subclasses_see_the_same_functions():
 
 
 def test_namespace_gains_the_dtypes_only():
-    code = "import torch, json, sys; json.dump(sorted(n for n in vars(torch) if not n.startswith('__')), sys.stdout)"
+    code = (
+        "import torch, json, sys; json.dump(sorted(n for n in vars(torch) if not "
+        "n.startswith('__')), sys.stdout)"
+    )
     ours, theirs = json.loads(run(code)), json.loads(run(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0"))
     assert set(theirs) <= set(ours)
-    assert {n for n in set(ours) - set(theirs)} == {str(d).removeprefix("torch.") for d in torch_dtypes.builtin_dtypes()}
+    assert {n for n in set(ours) - set(theirs)} == {
+        str(d).removeprefix("torch.") for d in torch_dtypes.builtin_dtypes()
+    }
 
 
 def test_warnings_and_threads_are_as_before():
-    code = "import torch, sys; print(torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled(), torch.initial_seed())"
+    code = (
+        "import torch, sys; print(torch.get_num_threads(), torch.get_default_dtype(), "
+        "torch.is_grad_enabled(), torch.initial_seed())"
+    )
     ours, theirs = run(code), run(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert ours.split()[:3] == theirs.split()[:3]
 
@@ -347,17 +382,36 @@ def test_torchscript_of_stock_code():
     @torch.jit.script
     def function(x: torch.Tensor, dtype: int):
         y = torch.zeros([2], dtype=torch.float64) + x.to(torch.float64).sum()
-        return y.to(dtype), torch.ones_like(x), x.new_zeros([2]), torch.tensor([1.5]), torch.softmax(x, 0, dtype=torch.float32)
+        return (
+            y.to(dtype),
+            torch.ones_like(x),
+            x.new_zeros([2]),
+            torch.tensor([1.5]),
+            torch.softmax(x, 0, dtype=torch.float32),
+        )
 
     made = function(torch.ones(3), 7)
-    assert [t.dtype for t in made] == [torch.float64, torch.float32, torch.float32, torch.float32, torch.float32]
+    assert [t.dtype for t in made] == [
+        torch.float64,
+        torch.float32,
+        torch.float32,
+        torch.float32,
+        torch.float32,
+    ]
     assert made[0].tolist() == [3.0, 3.0]
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 def test_traced_graphs_hold_the_stock_operators():
-    traced = torch.jit.trace(lambda x: x.to(torch.float64).sum(dtype=torch.float32) + torch.zeros(2), (torch.ones(3),))
-    assert {n.kind() for n in traced.graph.nodes()} >= {"aten::to", "aten::sum", "aten::zeros", "aten::add"}
+    traced = torch.jit.trace(
+        lambda x: x.to(torch.float64).sum(dtype=torch.float32) + torch.zeros(2), (torch.ones(3),)
+    )
+    assert {n.kind() for n in traced.graph.nodes()} >= {
+        "aten::to",
+        "aten::sum",
+        "aten::zeros",
+        "aten::add",
+    }
     assert traced(torch.ones(3)).tolist() == [3.0, 3.0]
 
 
@@ -398,16 +452,32 @@ print(whole(torch.ones(2)).tolist())
 
 def test_names_in_the_graph_of_stock_casts():
     x = torch.ones(2, requires_grad=True)
-    casts = {"ToCopyBackward0": x.bfloat16(), "CloneBackward0": x.clone(), "CopyBackwards": torch.zeros(2).copy_(x), "ViewBackward0": x.view(2, 1)}
+    casts = {
+        "ToCopyBackward0": x.bfloat16(),
+        "CloneBackward0": x.clone(),
+        "CopyBackwards": torch.zeros(2).copy_(x),
+        "ViewBackward0": x.view(2, 1),
+    }
     for name, made in casts.items():
         assert type(made.grad_fn).__name__ == name
     assert str(x.to(torch.float64).grad_fn).startswith("<ToCopyBackward0 object at")
 
 
 def test_stock_tensors_are_no_format_tensors():
-    for dtype in (torch.float32, torch.bfloat16, torch.float8_e5m2fnuz, torch.float64, torch.int16, torch.uint8):
+    for dtype in (
+        torch.float32,
+        torch.bfloat16,
+        torch.float8_e5m2fnuz,
+        torch.float64,
+        torch.int16,
+        torch.uint8,
+    ):
         t = torch.zeros(2, dtype=dtype)
-        assert t.dtype is dtype and not _C.is_format_tensor(t) and not _C.is_format_tensor(t.view(torch.uint8))
+        assert (
+            t.dtype is dtype
+            and not _C.is_format_tensor(t)
+            and not _C.is_format_tensor(t.view(torch.uint8))
+        )
 
 
 def test_a_stock_call_runs_no_more_python():

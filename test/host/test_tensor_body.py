@@ -1,4 +1,5 @@
-"""A tensor's data between stock and ours (model.to(dtype), x.data = ...): the object, its hooks and its graphs stay, as between stock dtypes."""
+"""A tensor's data between stock and ours (model.to(dtype), x.data = ...): the object, its hooks and
+its graphs stay, as between stock dtypes."""
 
 import copy
 import gc
@@ -11,10 +12,14 @@ from torch import nn
 import torch_dtypes
 
 P, Q = torch.posit16es2, torch.q43
-STEPS = [P, torch.float32, Q, torch.bfloat16, P, Q, torch.float64]  # crosses the border both ways, and stays on either side
+# Crosses the border both ways, and stays on either side.
+STEPS = [P, torch.float32, Q, torch.bfloat16, P, Q, torch.float64]
 # What a stock pair does, and what ours must do.
 into = pytest.mark.parametrize("dtype", [torch.bfloat16, P])
-both_ways = pytest.mark.parametrize("before, after", [(torch.float32, torch.bfloat16), (torch.float32, P), (P, torch.float32), (torch.bfloat16, Q)])
+both_ways = pytest.mark.parametrize(
+    "before, after",
+    [(torch.float32, torch.bfloat16), (torch.float32, P), (P, torch.float32), (torch.bfloat16, Q)],
+)
 
 
 def leaf(dtype, *values):
@@ -24,12 +29,18 @@ def leaf(dtype, *values):
 def test_hooks_stay_through_every_change():
     w, seen = leaf(torch.float32), []
     w.register_hook(lambda g: seen.append(("tensor", g.dtype)))
-    w.register_post_accumulate_grad_hook(lambda p: seen.append(("accumulated", p is w, p.grad.dtype)))
+    w.register_post_accumulate_grad_hook(
+        lambda p: seen.append(("accumulated", p is w, p.grad.dtype))
+    )
     for dtype in STEPS:
         w.data = w.data.to(dtype)
         late = w.register_hook(lambda g: seen.append("late"))
         (w * 2).sum().backward()
-        assert seen == [("tensor", dtype), "late", ("accumulated", True, dtype)] and w.grad.tolist() == [2.0]
+        assert seen == [
+            ("tensor", dtype),
+            "late",
+            ("accumulated", True, dtype),
+        ] and w.grad.tolist() == [2.0]
         late.remove()
         seen.clear()
         w.grad = None
@@ -51,12 +62,19 @@ def test_an_optimizer_in_backward_trains(dtype):
     before = copy.deepcopy(model.state_dict())
     model(torch.ones(1, 2, dtype=dtype)).sum().backward()
     for name, p in model.named_parameters():
-        assert p.grad is None and p.tolist() == (before[name] - 0.5).tolist() != before[name].tolist()
+        assert (
+            p.grad is None and p.tolist() == (before[name] - 0.5).tolist() != before[name].tolist()
+        )
 
 
 @into
 def test_a_model_is_converted_whatever_lives(dtype):
-    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.LSTM(4, 4), nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)))
+    model = nn.Sequential(
+        nn.Linear(3, 4),
+        nn.Tanh(),
+        nn.LSTM(4, 4),
+        nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)),
+    )
     parameters = list(model.parameters())
     references = [weakref.ref(p) for p in parameters]
     keyed = torch.utils.weak.WeakTensorKeyDictionary({p: i for i, p in enumerate(parameters)})
@@ -64,13 +82,21 @@ def test_a_model_is_converted_whatever_lives(dtype):
     y, views = model[:3](x), [p[:1] for p in parameters]
     ahead = model[2](torch.ones(2, 4))
     model.to(dtype)
-    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True)) and all(p.dtype is dtype for p in parameters)
+    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True)) and all(
+        p.dtype is dtype for p in parameters
+    )
     assert all(r() is p for r, p in zip(references, parameters, strict=True))
     assert [keyed[p] for p in parameters] == list(range(len(parameters)))
-    assert y[0].dtype is torch.float32 and all(v.dtype is torch.float32 for v in views) and ahead is not None
+    assert (
+        y[0].dtype is torch.float32
+        and all(v.dtype is torch.float32 for v in views)
+        and ahead is not None
+    )
     assert model[:3](x.to(dtype))[0].dtype is dtype
     model.float()
-    assert model[:3](x)[0].dtype is torch.float32 and all(r() is p for r, p in zip(references, parameters, strict=True))
+    assert model[:3](x)[0].dtype is torch.float32 and all(
+        r() is p for r, p in zip(references, parameters, strict=True)
+    )
 
 
 @both_ways
@@ -131,7 +157,10 @@ def test_gradients_stay_the_same_objects(before, after):
     model(torch.ones(1, 2, dtype=before)).sum().backward()
     grads = [p.grad for p in model.parameters()]
     model.to(after)
-    assert all(p.grad is g and g.dtype is after and g.tolist() == torch.ones_like(p).tolist() for p, g in zip(model.parameters(), grads, strict=True))
+    assert all(
+        p.grad is g and g.dtype is after and g.tolist() == torch.ones_like(p).tolist()
+        for p, g in zip(model.parameters(), grads, strict=True)
+    )
     model.zero_grad()
     model(torch.ones(1, 2, dtype=after)).sum().backward()
     assert all(p.grad.dtype is after for p in model.parameters())
@@ -147,7 +176,12 @@ def test_results_and_views_keep_their_place_in_the_graph(before, after):
     y.data = y.data.to(after)
     assert y.dtype is after and y.grad_fn is not None and not y.is_leaf
     y.sum().backward()
-    assert seen == [[1.0, 1.0]] and y.grad.tolist() == [1.0, 1.0] and w.grad.tolist() == [2.0, 2.0] and w.grad.dtype is before
+    assert (
+        seen == [[1.0, 1.0]]
+        and y.grad.tolist() == [1.0, 1.0]
+        and w.grad.tolist() == [2.0, 2.0]
+        and w.grad.dtype is before
+    )
     base = torch.ones(3).to(before)
     view = base[:2]
     view.data = view.data.to(after)
@@ -155,7 +189,8 @@ def test_results_and_views_keep_their_place_in_the_graph(before, after):
 
 
 def test_nothing_is_kept_and_nothing_is_lost():
-    """The counts of the objects are those of before, when graphs are gone; a graph alone keeps the tensor that it accumulates into."""
+    """The counts of the objects are those of before, when graphs are gone; a graph alone keeps the
+    tensor that it accumulates into."""
     w = leaf(torch.float32, *range(1, 5))
     graphs = []
     for dtype in STEPS:
@@ -187,7 +222,14 @@ def test_attributes_class_version_and_flags_stay(dtype):
     with torch.no_grad():
         w.add_(1).add_(1)
     w.data = w.data.to(dtype)
-    assert type(w) is Named and w.note == "kept" and w._version == 2 and w.requires_grad and w.is_leaf and w.tolist() == [3.0, 3.0]
+    assert (
+        type(w) is Named
+        and w.note == "kept"
+        and w._version == 2
+        and w.requires_grad
+        and w.is_leaf
+        and w.tolist() == [3.0, 3.0]
+    )
     with pytest.raises(RuntimeError, match="floating"):
         w.data = torch.ones(2, dtype=torch.int64)
     assert w.dtype is dtype
@@ -215,7 +257,9 @@ def test_the_old_weight_norm_and_scripts_of_the_model_follow(dtype):
     for convert in (model.to, script.to):
         for target in (dtype, torch.float32):
             convert(target)
-            for p, q, r in zip(model.parameters(), script.parameters(), trace.parameters(), strict=True):
+            for p, q, r in zip(
+                model.parameters(), script.parameters(), trace.parameters(), strict=True
+            ):
                 assert p.dtype is target and p is q is r
             x = torch.ones(1, 2, dtype=target)
             y = model(x)
@@ -223,7 +267,9 @@ def test_the_old_weight_norm_and_scripts_of_the_model_follow(dtype):
                 if not torch_dtypes.is_format_dtype(target):
                     assert one(x).tolist() == y.tolist()
                 else:
-                    with pytest.raises(NotImplementedError, match="expected stock dtypes in TorchScript"):
+                    with pytest.raises(
+                        NotImplementedError, match="expected stock dtypes in TorchScript"
+                    ):
                         one(x)
             y.sum().backward()
             before = model[1].bias.tolist()
@@ -237,10 +283,16 @@ def test_the_old_weight_norm_and_scripts_of_the_model_follow(dtype):
 def test_data_of_another_layout_is_an_error(layout):
     """As between stock tensors."""
     w = torch.nn.Parameter(torch.ones(2, 2, dtype=P))
-    with pytest.raises(RuntimeError, match=r"expected two ordinary tensors to exchange torch\.posit16es2 for torch\.float32"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"expected two ordinary tensors to exchange torch\.posit16es2 for torch\.float32",
+    ):
         w.data = torch.eye(2).to_sparse(layout=layout)
     assert w.dtype is P and w.layout is torch.strided
     sparse = torch.eye(2).to_sparse(layout=layout)
-    with pytest.raises(RuntimeError, match=r"expected two ordinary tensors to exchange torch\.float32 for torch\.posit16es2"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"expected two ordinary tensors to exchange torch\.float32 for torch\.posit16es2",
+    ):
         sparse.data = torch.ones(2, 2, dtype=P)
     assert sparse.dtype is torch.float32 and sparse.layout is layout

@@ -1,5 +1,5 @@
-"""Other libraries given tensors of ours: einops, TensorBoard, Lightning, matplotlib, pandas, distributed checkpoints, transformers. Each where
-it is installed."""
+"""Other libraries given tensors of ours: einops, TensorBoard, Lightning, matplotlib, pandas,
+distributed checkpoints, transformers. Each where it is installed."""
 
 import json
 import types
@@ -27,16 +27,24 @@ def test_asarray_gives_values(dtype):
     x = torch.tensor([1.0, -2.0, 3.5, 0.1], dtype=dtype)
     wide = np.float64 if dtype is torch.posit32es2 else np.float32
     for made, expected in (
-        (np.asarray(x), x), (np.asarray([x, x]), torch.stack([x, x])), (np.asarray(x, dtype=np.float64), x), (np.asarray(x.view(2, 2)), x.view(2, 2)),
-        (np.asarray(x[2]), x[2]), (np.asarray([x[0], x[3]]), x[[0, 3]]),
-    ):  # fmt: skip
+        (np.asarray(x), x),
+        (np.asarray([x, x]), torch.stack([x, x])),
+        (np.asarray(x, dtype=np.float64), x),
+        (np.asarray(x.view(2, 2)), x.view(2, 2)),
+        (np.asarray(x[2]), x[2]),
+        (np.asarray([x[0], x[3]]), x[[0, 3]]),
+    ):
         assert made.astype(np.float64).tolist() == expected.double().tolist()
         assert made.dtype in (wide, np.float64)
     made = np.asarray(x)
     made[0] = 7
     assert x[0] == 1
     if dtype is not torch.q43:  # which ml_dtypes has: numpy() gives an array on the tensor's memory
-        with pytest.raises(TypeError, match=rf"expected a dtype that NumPy has a type for, but got {dtype}. Use x.double\(\).numpy\(\)"):
+        with pytest.raises(
+            TypeError,
+            match=rf"expected a dtype that NumPy has a type for, but got {dtype}. Use "
+            r"x.double\(\).numpy\(\)",
+        ):
             x.numpy()
     with pytest.raises(RuntimeError, match="requires grad"):
         np.asarray(x.requires_grad_())
@@ -79,7 +87,10 @@ DRAWN = {
 
 
 @every_dtype
-@pytest.mark.filterwarnings("ignore:__array_wrap__ must:DeprecationWarning", "ignore:__array__ impl:DeprecationWarning")  # of stock tensors
+# Of stock tensors.
+@pytest.mark.filterwarnings(
+    "ignore:__array_wrap__ must:DeprecationWarning", "ignore:__array__ impl:DeprecationWarning"
+)
 def test_what_is_drawn_is_what_a_float32_tensor_gives(dtype):
     backend = needs("matplotlib.backends.backend_agg")
     from matplotlib.figure import Figure
@@ -103,23 +114,43 @@ def test_pandas_computes_with_tensors(dtype):
     ours, stock = (pandas.DataFrame({"a": values, "k": [0, 1, 0, 1]}) for values in (x, x.double()))
     wide = stock["a"].astype(ours["a"].dtype)
     assert ours["a"].dtype in ("float32", "float64") and ours["a"].tolist() == wide.tolist()
-    assert ours.describe().shape == (8, 2) and ours["a"].mean() == wide.mean() and ours["a"].quantile(0.5) == wide.quantile(0.5)
+    assert (
+        ours.describe().shape == (8, 2)
+        and ours["a"].mean() == wide.mean()
+        and ours["a"].quantile(0.5) == wide.quantile(0.5)
+    )
     assert ours.groupby("k")["a"].sum().tolist() == stock.groupby("k")["a"].sum().tolist()
-    assert pandas.concat([ours, ours])["a"].tolist() == x.tolist() * 2 and ours.to_csv() == stock.to_csv()
-    assert pandas.DataFrame([{"loss": x[0].item()}, {"loss": x[1].item()}])["loss"].tolist() == x[:2].tolist()
+    assert (
+        pandas.concat([ours, ours])["a"].tolist() == x.tolist() * 2
+        and ours.to_csv() == stock.to_csv()
+    )
+    assert (
+        pandas.DataFrame([{"loss": x[0].item()}, {"loss": x[1].item()}])["loss"].tolist()
+        == x[:2].tolist()
+    )
     assert torch.tensor(ours["a"].to_numpy(), dtype=dtype).tolist() == x.tolist()
 
 
 @every_dtype
 def test_batches_of_examples_are_collated(dtype):
     x = torch.tensor([1.0, -2.0, 3.5, 0.5], dtype=dtype)
-    batch = torch.utils.data.default_collate([{"x": x, "y": x[0], "n": 1}, {"x": x, "y": x[1], "n": 2}])
+    batch = torch.utils.data.default_collate(
+        [{"x": x, "y": x[0], "n": 1}, {"x": x, "y": x[1], "n": 2}]
+    )
     assert batch["x"].dtype is dtype and torch.equal(batch["x"], torch.stack([x, x]))
-    assert batch["y"].dtype is dtype and batch["y"].tolist() == x[:2].tolist() and batch["n"].tolist() == [1, 2]
+    assert (
+        batch["y"].dtype is dtype
+        and batch["y"].tolist() == x[:2].tolist()
+        and batch["n"].tolist() == [1, 2]
+    )
     np = needs("numpy")
-    of_arrays = torch.utils.data.default_collate([np.asarray(x), np.asarray(x)])  # values, as of any array
-    assert of_arrays.dtype in (torch.float32, torch.float64) and of_arrays.tolist() == [x.tolist()] * 2
-    columns = torch.utils.data.default_collate([{"x": x.tolist()}, {"x": x.tolist()}])  # what a table of plain numbers gives
+    # Values, as of any array.
+    of_arrays = torch.utils.data.default_collate([np.asarray(x), np.asarray(x)])
+    assert (
+        of_arrays.dtype in (torch.float32, torch.float64) and of_arrays.tolist() == [x.tolist()] * 2
+    )
+    # What a table of plain numbers gives.
+    columns = torch.utils.data.default_collate([{"x": x.tolist()}, {"x": x.tolist()}])
     assert torch.equal(torch.stack(columns["x"]).t().to(dtype), torch.stack([x, x]))
 
 
@@ -161,13 +192,19 @@ def test_einops_reduces_to_means(dtype):
     einops = needs("einops")
     x = torch.tensor([[1.0, 2.0, 4.0], [3.0, 0.5, 1.0]], dtype=dtype)
     for operation in ("mean", "sum", "amax", "amin", "prod"):
-        made, expected = einops.reduce(x, "a b -> a", operation.removeprefix("a")), getattr(x, operation)(1)
+        made, expected = (
+            einops.reduce(x, "a b -> a", operation.removeprefix("a")),
+            getattr(x, operation)(1),
+        )
         assert made.dtype is dtype and torch.equal(made, expected)
     layer = needs("einops.layers.torch").Reduce("(a two) b -> two b", "mean", two=2)
     y = x.clone().requires_grad_()
     layer(y).sum().backward()
     assert y.grad.dtype is dtype and torch.equal(layer(x), x)
-    assert einops.einsum(x, x, "a b, c b -> a c").dtype is dtype and einops.rearrange(x, "a b -> b a").dtype is dtype
+    assert (
+        einops.einsum(x, x, "a b, c b -> a c").dtype is dtype
+        and einops.rearrange(x, "a b -> b a").dtype is dtype
+    )
     with pytest.raises(NotImplementedError, match="not available for non-floating"):
         einops.reduce(torch.ones(2, 2, dtype=torch.int64), "a b -> a", "mean")
 
@@ -181,7 +218,11 @@ def test_metrics_begin_with_infinities(dtype):
     torchmetrics = needs("torchmetrics")
     x = torch.tensor([1.0, -2.0, 3.5], dtype=dtype)
     for kind, expected in ((torchmetrics.MaxMetric, 3.5), (torchmetrics.MinMetric, -2.0)):
-        for metric in (kind().to(dtype), kind().set_dtype(dtype), nn.ModuleList([kind()]).to(dtype)[0]):
+        for metric in (
+            kind().to(dtype),
+            kind().set_dtype(dtype),
+            nn.ModuleList([kind()]).to(dtype)[0],
+        ):
             for _ in range(2):
                 metric.update(x)
                 assert metric.compute().dtype is dtype and metric.compute() == expected
@@ -211,7 +252,10 @@ def test_tensorboard_writes_values(dtype, tmp_path):
     assert events.Scalars("scalar")[0].value == torch.tensor(x[3].item()).item()
     found = events.Histograms("histogram")[0].histogram_value
     assert (found.min, found.max, found.num, found.sum) == (-2, 3.5, 4, x.double().sum().item())
-    assert make_np(x).dtype == ("float64" if dtype is torch.posit32es2 else "float32") and make_np(x).tolist() == x.tolist()
+    assert (
+        make_np(x).dtype == ("float64" if dtype is torch.posit32es2 else "float32")
+        and make_np(x).tolist() == x.tolist()
+    )
     assert make_np(torch.tensor(1.5, dtype=torch.bfloat16)).dtype == "float16"  # stock's own way
 
 
@@ -241,16 +285,32 @@ def test_lightning_trains_in_a_precision_of_ours(package, precision, tmp_path):
 
     def trainer(precision):
         return lightning.Trainer(
-            precision=precision, max_epochs=1, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
-            enable_progress_bar=False, enable_model_summary=False, default_root_dir=str(tmp_path),
-        )  # fmt: skip
+            precision=precision,
+            max_epochs=1,
+            accelerator="cpu",
+            devices=1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=str(tmp_path),
+        )
 
     model, made = Model(), trainer(precision)
     data = torch.utils.data.TensorDataset(torch.randn(8, 4), torch.randint(0, 2, (8,)))
     made.fit(model, torch.utils.data.DataLoader(data, batch_size=4))
-    assert made.precision == str(dtype)[6:] and model.seen == {dtype} and model.layer.weight.dtype is dtype
-    assert torch.get_default_dtype() is torch.float32 and trainer("bf16-true").precision == "bf16-true"
-    with pytest.raises(ValueError, match=r"'posit16es99' is invalid.*Or the name of a number format, such as 'posit16es2'"):
+    assert (
+        made.precision == str(dtype)[6:]
+        and model.seen == {dtype}
+        and model.layer.weight.dtype is dtype
+    )
+    assert (
+        torch.get_default_dtype() is torch.float32 and trainer("bf16-true").precision == "bf16-true"
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"'posit16es99' is invalid.*Or the name of a number format, such as 'posit16es2'",
+    ):
         trainer("posit16es99")
 
 
@@ -280,7 +340,11 @@ def test_distributed_checkpoints_are_exact(dtype, tmp_path):
     optimizer = torch.optim.Adam(one.parameters(), eps=0.5)
     one(torch.rand(5, 3).to(dtype)).sum().backward()
     optimizer.step()
-    checkpoint.save({"model": one.state_dict(), "optimizer": optimizer.state_dict()}, checkpoint_id=tmp_path / "c", no_dist=True)
+    checkpoint.save(
+        {"model": one.state_dict(), "optimizer": optimizer.state_dict()},
+        checkpoint_id=tmp_path / "c",
+        no_dist=True,
+    )
     state = {"model": other.state_dict(), "optimizer": optimizer.state_dict()}
     checkpoint.load(state, checkpoint_id=tmp_path / "c", no_dist=True)
     for name, t in one.state_dict().items():
@@ -297,9 +361,13 @@ def test_autocast_as_rotary_embeddings_call_it():
     x = torch.tensor([[1.0, 2.0]], dtype=torch.posit16es2)
     for arguments in ({}, {"dtype": torch.posit16es2}, {"dtype": torch.bfloat16}):
         with torch.autocast(x.device.type, enabled=False, **arguments):
-            assert (x @ x.t()).dtype is torch.posit16es2 and (x.float() @ x.float().t()).dtype is torch.float32
+            assert (x @ x.t()).dtype is torch.posit16es2 and (
+                x.float() @ x.float().t()
+            ).dtype is torch.float32
     with torch.autocast(x.device.type, dtype=torch.posit16es2):
-        assert (x @ x.t()).dtype is torch.posit16es2 and (x.float() @ x.float().t()).dtype is torch.posit16es2
+        assert (x @ x.t()).dtype is torch.posit16es2 and (
+            x.float() @ x.float().t()
+        ).dtype is torch.posit16es2
 
 
 @every_dtype
@@ -307,7 +375,13 @@ def test_autocast_as_rotary_embeddings_call_it():
 def test_transformers_round_trip(dtype, tmp_path):
     transformers = needs("transformers")
     config = transformers.LlamaConfig(
-        vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True
+        vocab_size=16,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        tie_word_embeddings=True,
     )
     model = transformers.LlamaForCausalLM(config).to(dtype)
     model.save_pretrained(tmp_path)
@@ -315,13 +389,26 @@ def test_transformers_round_trip(dtype, tmp_path):
     for asked in ({"dtype": dtype}, {}):
         made = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, **asked).state_dict()
         for name, t in model.state_dict().items():
-            assert made[name].dtype is dtype and torch.equal(torch_dtypes.codes(made[name]), torch_dtypes.codes(t))
-    stock = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).state_dict()
+            assert made[name].dtype is dtype and torch.equal(
+                torch_dtypes.codes(made[name]), torch_dtypes.codes(t)
+            )
+    stock = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, dtype=torch.float64
+    ).state_dict()
     assert all(torch.equal(stock[name], t.double()) for name, t in model.state_dict().items())
 
 
 def t5(transformers):
-    sizes = dict(vocab_size=16, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, decoder_start_token_id=0, dropout_rate=0.0)
+    sizes = dict(
+        vocab_size=16,
+        d_model=8,
+        d_kv=4,
+        d_ff=8,
+        num_layers=1,
+        num_heads=2,
+        decoder_start_token_id=0,
+        dropout_rate=0.0,
+    )
     return transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
 
 
@@ -335,9 +422,16 @@ def test_norms_of_t5_come_back_from_float32(dtype):
     model.to(dtype)
     seen = []
     for layer in model.modules():
-        layer.register_forward_hook(lambda layer, operands, result: seen.append(result.dtype if isinstance(result, torch.Tensor) else dtype))
+        layer.register_forward_hook(
+            lambda layer, operands, result: seen.append(
+                result.dtype if isinstance(result, torch.Tensor) else dtype
+            )
+        )
     loss, expected = (m(input_ids=ids, labels=ids).loss for m in (model, stock))
-    assert set(seen) == {dtype} and (loss.double() - expected).abs() <= 1e-5 + 8 * torch.finfo(dtype).eps
+    assert (
+        set(seen) == {dtype}
+        and (loss.double() - expected).abs() <= 1e-5 + 8 * torch.finfo(dtype).eps
+    )
     loss.backward()
     expected.backward()
     for p, q in zip(model.parameters(), stock.parameters(), strict=True):
@@ -366,11 +460,16 @@ def test_trainer_evaluates(dtype, tmp_path):
     needs("accelerate")
     model = t5(transformers).to(dtype)
     data = [{"input_ids": torch.arange(3, 6), "labels": torch.arange(3, 6)}] * 2
-    arguments = transformers.TrainingArguments(output_dir=tmp_path, use_cpu=True, report_to=[], disable_tqdm=True)
+    arguments = transformers.TrainingArguments(
+        output_dir=tmp_path, use_cpu=True, report_to=[], disable_tqdm=True
+    )
     trainer = transformers.Trainer(model, arguments, eval_dataset=data)
     values = trainer.predict(data).predictions[0]
     made = model.eval()(**{name: torch.stack([t] * 2) for name, t in data[0].items()}).logits
-    assert values.dtype == ("float64" if dtype is torch.posit32es2 else "float32") and values.tolist() == made.tolist()
+    assert (
+        values.dtype == ("float64" if dtype is torch.posit32es2 else "float32")
+        and values.tolist() == made.tolist()
+    )
     assert trainer.evaluate()["eval_loss"] > 0
 
 
@@ -378,8 +477,12 @@ def test_trainer_evaluates(dtype, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_pipelines_read_logits(dtype):
     pipeline = needs("transformers.pipelines.image_classification").ImageClassificationPipeline
-    model = types.SimpleNamespace(config=types.SimpleNamespace(problem_type=None, num_labels=2, id2label={0: "a", 1: "b"}))
-    (best, other) = pipeline.postprocess(types.SimpleNamespace(model=model), {"logits": torch.tensor([[0.0, 1.0]], dtype=dtype)})
+    model = types.SimpleNamespace(
+        config=types.SimpleNamespace(problem_type=None, num_labels=2, id2label={0: "a", 1: "b"})
+    )
+    (best, other) = pipeline.postprocess(
+        types.SimpleNamespace(model=model), {"logits": torch.tensor([[0.0, 1.0]], dtype=dtype)}
+    )
     assert best == {"label": "b", "score": pytest.approx(0.7310586)} and other["label"] == "a"
 
 
@@ -393,11 +496,16 @@ def test_accelerate_offloads(dtype, tmp_path):
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(dtype).eval()
     size = 28 * dtype.itemsize  # and a counter
     assert accelerate.utils.compute_module_sizes(model)["0"] == 16 * dtype.itemsize
-    assert accelerate.infer_auto_device_map(model, max_memory={"cpu": size // 2, "disk": 10**6}) == {"": "disk"}
+    assert accelerate.infer_auto_device_map(
+        model, max_memory={"cpu": size // 2, "disk": 10**6}
+    ) == {"": "disk"}
     x = torch.tensor([[1.0, -2.0, 0.5], [0.1, 3.0, 1.0]]).to(dtype)
     expected = model(x)
     offloaded = accelerate.disk_offload(model, tmp_path, "cpu")
     assert offloaded[0].weight.is_meta and offloaded[0].weight.dtype is dtype
     assert torch.equal(offloaded(x), expected)
     index = json.loads((tmp_path / "index.json").read_text())
-    assert index["0.weight"] == {"dtype": str(dtype)[6:], "shape": [4, 3]} and index["1.num_batches_tracked"]["dtype"] == "int64"
+    assert (
+        index["0.weight"] == {"dtype": str(dtype)[6:], "shape": [4, 3]}
+        and index["1.num_batches_tracked"]["dtype"] == "int64"
+    )

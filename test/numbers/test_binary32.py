@@ -1,4 +1,5 @@
-"""float32 itself as a format: + - * / with random rounding in one pass, against exact rationals and against the codec."""
+"""float32 itself as a format: + - * / with random rounding in one pass, against exact rationals and
+against the codec."""
 
 import math
 
@@ -10,7 +11,12 @@ import torch_dtypes
 from torch_dtypes import _C
 
 STOCHASTIC, UP_DOWN = "e8m23_stochastic", "e8m23_up_down"
-OPERATIONS = {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": lambda x, y: x / y}
+OPERATIONS = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+}
 LAST = Fraction(1, 2**149)
 
 
@@ -35,7 +41,8 @@ def stock(y):
 
 
 def stochastic(exact, word):
-    """The float32 number that the definition gives: the cut-off fraction, cut to 53 bits of the result and rounded to odd, plus the word."""
+    """The float32 number that the definition gives: the cut-off fraction, cut to 53 bits of the
+    result and rounded to odd, plus the word."""
     sign, m = (-1, -exact) if exact < 0 else (1, exact)
     if m == 0:
         return 0.0
@@ -56,7 +63,9 @@ def stochastic(exact, word):
 def operands(n, scale, seed):
     g = torch.Generator().manual_seed(seed)
     exponents = torch.randint(-scale, scale + 1, (2, n), generator=g)
-    values = torch.ldexp(1 + torch.rand(2, n, generator=g), exponents) * torch.randint(0, 2, (2, n), generator=g).mul(2).sub(1)
+    values = torch.ldexp(1 + torch.rand(2, n, generator=g), exponents) * torch.randint(
+        0, 2, (2, n), generator=g
+    ).mul(2).sub(1)
     return values[0].contiguous(), values[1].contiguous()
 
 
@@ -65,12 +74,16 @@ def operands(n, scale, seed):
 def test_stochastic_against_rationals(name, scale):
     x, y = operands(1300, scale, seed=scale)
     if scale == 75 and name == "mul":
-        x, y = x * 2.0**-60, y * 2.0**-60  # subnormal products, whose digits are far below the last place
+        # Subnormal products, whose digits are far below the last place.
+        x, y = x * 2.0**-60, y * 2.0**-60
         x, y = torch.where(x == 0, 1.0, x), torch.where(y == 0, 1.0, y)
     torch.manual_seed(scale)
     words = words_of_next_call(len(x))
     found = stock(OPERATIONS[name](*(in_dtype(t, torch_dtypes.dtype(STOCHASTIC)) for t in (x, y))))
-    expected = [stochastic(OPERATIONS[name](Fraction(a), Fraction(b)), w) for a, b, w in zip(x.tolist(), y.tolist(), words, strict=True)]
+    expected = [
+        stochastic(OPERATIONS[name](Fraction(a), Fraction(b)), w)
+        for a, b, w in zip(x.tolist(), y.tolist(), words, strict=True)
+    ]
     assert found.tolist() == expected
 
 
@@ -82,16 +95,36 @@ def test_up_down_against_stock(name):
     words = words_of_next_call(len(x))
     found = stock(OPERATIONS[name](*(in_dtype(t, torch_dtypes.dtype(UP_DOWN)) for t in (x, y))))
     nearest = bits(OPERATIONS[name](x, y)).tolist()
-    expected = [u + (1 if w >> 63 else -1) if u & 0x7FFFFFFF else u for u, w in zip(nearest, words, strict=True)]
+    expected = [
+        u + (1 if w >> 63 else -1) if u & 0x7FFFFFFF else u
+        for u, w in zip(nearest, words, strict=True)
+    ]
     assert bits(found).tolist() == expected
 
 
-SPECIALS = [0.0, -0.0, 1.0, -1.5, 2.0**-149, -(2.0**-149), 2.0**-126, 1.9 * 2.0**-127, 3.4028234663852886e38, -3.4028234663852886e38, 2.0**127,
-            2.0**-70, 1.2345 * 2.0**-76, math.inf, -math.inf, math.nan]  # fmt: skip
+SPECIALS = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.5,
+    2.0**-149,
+    -(2.0**-149),
+    2.0**-126,
+    1.9 * 2.0**-127,
+    3.4028234663852886e38,
+    -3.4028234663852886e38,
+    2.0**127,
+    2.0**-70,
+    1.2345 * 2.0**-76,
+    math.inf,
+    -math.inf,
+    math.nan,
+]
 
 
 def rounded_to_odd(name, x, y):
-    """float64 results, each inexact even one exchanged for its odd neighbour towards the exact result."""
+    """float64 results, each inexact even one exchanged for its odd neighbour towards the exact
+    result."""
     wide = OPERATIONS[name](x.double(), y.double())
     toward = torch.zeros_like(wide)
     for i, (a, b, w) in enumerate(zip(x.tolist(), y.tolist(), wide.tolist(), strict=True)):
@@ -133,7 +166,9 @@ def test_layouts_numbers_and_places(name, mode):
         return bits(stock(call())).clone()
 
     whole = seeded(lambda: f(X, Y))
-    assert torch.equal(whole.reshape(50, 60), seeded(lambda: f(X.reshape(50, 60), Y.reshape(50, 60))))
+    assert torch.equal(
+        whole.reshape(50, 60), seeded(lambda: f(X.reshape(50, 60), Y.reshape(50, 60)))
+    )
     transposed = seeded(lambda: f(X.reshape(50, 60).t(), Y.reshape(50, 60).t()))
     assert torch.equal(transposed, whole.reshape(50, 60).t())
     into = X.clone()
@@ -143,8 +178,12 @@ def test_layouts_numbers_and_places(name, mode):
     assert torch.equal(whole, seeded(lambda: f(in_dtype(every_second, dtype), Y)))
     for number in (0.75, -3.0):
         full = in_dtype(torch.full_like(x, number), dtype)
-        assert torch.equal(seeded(lambda full=full: f(X, full)), seeded(lambda number=number: f(X, number)))
-        assert torch.equal(seeded(lambda full=full: f(full, Y)), seeded(lambda number=number: f(number, Y)))
+        assert torch.equal(
+            seeded(lambda full=full: f(X, full)), seeded(lambda number=number: f(X, number))
+        )
+        assert torch.equal(
+            seeded(lambda full=full: f(full, Y)), seeded(lambda number=number: f(number, Y))
+        )
         one = in_dtype(torch.tensor([number]), dtype)
         assert torch.equal(seeded(lambda full=full: f(X, full)), seeded(lambda one=one: f(X, one)))
     threads = torch.get_num_threads()
@@ -161,8 +200,16 @@ def test_layouts_numbers_and_places(name, mode):
 @pytest.mark.parametrize("name", [STOCHASTIC, UP_DOWN])
 def test_casts_from_float64(name):
     dtype = torch_dtypes.dtype(name)
-    values = torch.cat([torch.randn(2000, dtype=torch.float64) * 2.0**e for e in (0, -130, -148, -160, 127)])
-    values = torch.cat([values, torch.tensor(SPECIALS, dtype=torch.float64), torch.tensor([1e300, -1e300, 5e-324, 2.0**128, 2.0**-150])])
+    values = torch.cat(
+        [torch.randn(2000, dtype=torch.float64) * 2.0**e for e in (0, -130, -148, -160, 127)]
+    )
+    values = torch.cat(
+        [
+            values,
+            torch.tensor(SPECIALS, dtype=torch.float64),
+            torch.tensor([1e300, -1e300, 5e-324, 2.0**128, 2.0**-150]),
+        ]
+    )
     torch.manual_seed(9)
     words = words_of_next_call(len(values))
     found = stock(values.to(dtype))

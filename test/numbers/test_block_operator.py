@@ -1,4 +1,5 @@
-"""torch_dtypes::chop_blocks: blocks of a contiguous last dimension in one pass, with the bits of the stock operators that other shapes take."""
+"""torch_dtypes::chop_blocks: blocks of a contiguous last dimension in one pass, with the bits of
+the stock operators that other shapes take."""
 
 import math
 
@@ -14,7 +15,14 @@ from torch_dtypes import target
 SAMPLE = torch.linspace(-3, 5, 120).reshape(3, 40)
 
 
-ONE_PASS = ["mxfp4_rceil", "mxfp6_e3m2_even", "mxfp8_e4m3_ceil", "bfp5_size7", "block<posit8es1_saturate,e8m0,5>_emax0", "block<q43,e4m0,3>"]
+ONE_PASS = [
+    "mxfp4_rceil",
+    "mxfp6_e3m2_even",
+    "mxfp8_e4m3_ceil",
+    "bfp5_size7",
+    "block<posit8es1_saturate,e8m0,5>_emax0",
+    "block<q43,e4m0,3>",
+]
 
 
 @pytest.mark.parametrize("name", [*SPECS, *ONE_PASS])
@@ -43,25 +51,42 @@ def test_one_pass_in_graphs_and_threads():
     try:
         for n in (1, 2):
             torch.set_num_threads(n)
-            results.append(target("mxfp4_stochastic").quantize(x, generator=torch.Generator().manual_seed(1)))
+            results.append(
+                target("mxfp4_stochastic").quantize(x, generator=torch.Generator().manual_seed(1))
+            )
     finally:
         torch.set_num_threads(threads)
     same(*results)
     arguments = (SAMPLE, "e4m3fn_saturate", None, 32, 8, 1.0, True, -127, 127)
     torch.library.opcheck(torch.ops.torch_dtypes.chop_blocks.default, arguments)
-    torch.library.opcheck(torch.ops.torch_dtypes.chop_blocks.default, (SAMPLE.clone().requires_grad_(), *arguments[1:]))
+    torch.library.opcheck(
+        torch.ops.torch_dtypes.chop_blocks.default,
+        (SAMPLE.clone().requires_grad_(), *arguments[1:]),
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((torch.ones(4).double(), "q43", None, 2, 0, 1.0, True, -127, 127), "expected a tensor of float32"),
-        ((torch.ones(4, dtype=torch.posit32es2), "q43", None, 2, 0, 1.0, True, -127, 127), r"but got torch\.posit32es2"),
-        ((torch.ones(4, 4).t(), "q43", None, 2, 0, 1.0, True, -127, 127), "expected a contiguous tensor"),
+        (
+            (torch.ones(4).double(), "q43", None, 2, 0, 1.0, True, -127, 127),
+            "expected a tensor of float32",
+        ),
+        (
+            (torch.ones(4, dtype=torch.posit32es2), "q43", None, 2, 0, 1.0, True, -127, 127),
+            r"but got torch\.posit32es2",
+        ),
+        (
+            (torch.ones(4, 4).t(), "q43", None, 2, 0, 1.0, True, -127, 127),
+            "expected a contiguous tensor",
+        ),
         ((torch.ones(4), "q43", None, 0, 0, 1.0, True, -127, 127), "expected blocks of 1 to 1024"),
         ((torch.ones(4), "q43", None, 2, 0, 1.0, True, -1000, 127), "expected exponents of scales"),
         ((torch.ones(4), "fp64", None, 2, 0, 1.0, True, -127, 127), "expected an element format"),
-        ((torch.ones(4), "q99", None, 2, 0, 1.0, True, -127, 127), "expected the name of a number format"),
+        (
+            (torch.ones(4), "q99", None, 2, 0, 1.0, True, -127, 127),
+            "expected the name of a number format",
+        ),
     ],
 )
 def test_one_pass_called_by_hand(arguments, message):

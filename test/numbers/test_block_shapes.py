@@ -1,4 +1,5 @@
-"""Blocks with scales in tensors of every shape: axes, ragged ends, two dimensions, slices, whole tensors; block floating point."""
+"""Blocks with scales in tensors of every shape: axes, ragged ends, two dimensions, slices, whole
+tensors; block floating point."""
 
 import math
 
@@ -26,7 +27,12 @@ def by_rows(t, x, size, axis):
 def test_axes_and_ragged_blocks(axis, shape):
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     t = block_format("e2m1finite", "e8m0", 4, axis)
-    for view in (x, x.transpose(0, 2).contiguous().transpose(0, 2), x[:, ::2], x.expand(2, *shape)[0]):
+    for view in (
+        x,
+        x.transpose(0, 2).contiguous().transpose(0, 2),
+        x[:, ::2],
+        x.expand(2, *shape)[0],
+    ):
         y = t.quantize(view)
         assert y.shape == view.shape
         same(y, by_rows(t, view, 4, axis))
@@ -47,13 +53,21 @@ def test_blocks_of_two_dimensions():
 
 
 def test_slices_whole_tensors_and_none():
-    x = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(1)) * torch.tensor([1.0, 100.0, 1e4]).view(3, 1, 1)
+    x = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(1)) * torch.tensor(
+        [1.0, 100.0, 1e4]
+    ).view(3, 1, 1)
     whole = block_float(6)
     same(block_float(6, 0).quantize(x), torch.stack([whole.quantize(s) for s in x]))
     same(block_float(6, 1).quantize(x), torch.stack([whole.quantize(x[:, i]) for i in range(4)], 1))
-    same(block_float(6, -1).quantize(x), torch.stack([whole.quantize(x[..., i]) for i in range(5)], -1))
+    same(
+        block_float(6, -1).quantize(x),
+        torch.stack([whole.quantize(x[..., i]) for i in range(5)], -1),
+    )
     assert whole.scales(x).numel() == 1 and block_float(6, -2).scales(x).shape == (1, 4, 1)
-    same(block_format("q43", "e8m0", None, 1).quantize(x), block_format("q43", "e8m0", 4, 1).quantize(x))
+    same(
+        block_format("q43", "e8m0", None, 1).quantize(x),
+        block_format("q43", "e8m0", 4, 1).quantize(x),
+    )
     same(target("mxfp4").quantize(x[0, 0, 0]), target("mxfp4").quantize(x[0, 0, :1])[0])
     for t in (whole, target("mxfp4"), target("nvfp4"), block_float(6, 0)):
         assert t.quantize(x[:0]).shape == (0, 4, 5) and t.quantize(x[:, :, :0]).shape == (3, 4, 0)
@@ -63,7 +77,8 @@ def test_slices_whole_tensors_and_none():
 
 
 def qpytorch(x, bits, maximum):
-    """QPyTorch's definition for one block: x / 2^(floor(log2 max) - bits + 2), an integer, clipped symmetrically."""
+    """QPyTorch's definition for one block: x / 2^(floor(log2 max) - bits + 2), an integer, clipped
+    symmetrically."""
     step = 2.0 ** (math.frexp(maximum)[1] - 1 - bits + 2)
     limit = 2 ** (bits - 1) - 1
     return [min(max(round(v / step), -limit), limit) * step for v in x]
@@ -81,11 +96,18 @@ def test_block_float(bits):
 def test_stochastic_modes_keep_the_mean():
     x = torch.full((64, 512), 0.7)
     x[:, 0] = 1.0
-    draw = block_float(4, 0, rounding="stochastic").quantize(x, generator=torch.Generator().manual_seed(0))
-    assert set(draw[:, 1:].flatten().tolist()) == {0.5, 0.75} and abs(draw[:, 1:].mean() - 0.7) < 0.002
+    draw = block_float(4, 0, rounding="stochastic").quantize(
+        x, generator=torch.Generator().manual_seed(0)
+    )
+    assert (
+        set(draw[:, 1:].flatten().tolist()) == {0.5, 0.75} and abs(draw[:, 1:].mean() - 0.7) < 0.002
+    )
     again = target("bfp4_dim0_stochastic").quantize(x, generator=torch.Generator().manual_seed(0))
     assert torch.equal(draw, again)
     y = target("mxfp4_stochastic").quantize(x, generator=torch.Generator().manual_seed(0))
-    assert set(y[:, 1:].flatten().tolist()) == {0.5, 0.75, 1.0, 0.625} - {0.625, 1.0} and y[:, 0].eq(1).all()
+    assert (
+        set(y[:, 1:].flatten().tolist()) == {0.5, 0.75, 1.0, 0.625} - {0.625, 1.0}
+        and y[:, 0].eq(1).all()
+    )
     for mode, values in (("stochastic_equal", {0.5, 0.75}), ("up_down", {0.5, 1.0})):
         assert set(block_float(4, 0).quantize(x, rounding=mode)[:, 1:].flatten().tolist()) == values

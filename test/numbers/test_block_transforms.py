@@ -43,7 +43,11 @@ BLOCK = target("mxfp8_e4m3")
 
 def everything(x):
     two = chop(x, "nvfp4") + chop(x, BLOCK, "up") + target("bfp6_dim0").quantize(x * 2)
-    return two + BLOCK.quantize(x, clamped="zero") * x + block_format("q43", "bf16", 16, -2).quantize(x)
+    return (
+        two
+        + BLOCK.quantize(x, clamped="zero") * x
+        + block_format("q43", "bf16", 16, -2).quantize(x)
+    )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own
@@ -52,11 +56,16 @@ def test_graphs_and_transforms():
     same(make_fx(everything, tracing_mode="fake")(SAMPLE)(SAMPLE / 3), everything(SAMPLE / 3))
     stack = torch.stack([SAMPLE, SAMPLE * 100, SAMPLE.sin()])
     same(torch.func.vmap(everything)(stack), torch.stack([everything(s) for s in stack]))
-    same(torch.func.vmap(everything, in_dims=1, out_dims=1)(stack.movedim(0, 1)), torch.stack([everything(s) for s in stack], 1))
+    same(
+        torch.func.vmap(everything, in_dims=1, out_dims=1)(stack.movedim(0, 1)),
+        torch.stack([everything(s) for s in stack], 1),
+    )
     leaf = SAMPLE.clone().requires_grad_()
     everything(leaf).sum().backward()
     same(torch.func.grad(lambda x: everything(x).sum())(SAMPLE), leaf.grad)
-    torch.testing.assert_close(torch.func.jvp(everything, (SAMPLE,), (torch.ones_like(SAMPLE),))[1], leaf.grad)
+    torch.testing.assert_close(
+        torch.func.jvp(everything, (SAMPLE,), (torch.ones_like(SAMPLE),))[1], leaf.grad
+    )
 
 
 def in_a_graph(x):
@@ -64,7 +73,8 @@ def in_a_graph(x):
     return two + BLOCK.quantize(x, clamped="zero") * x
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # PyTorch's own
+# PyTorch's own.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_compiled_in_one_graph():
     torch._dynamo.reset()
     compiled = torch.compile(in_a_graph, backend="aot_eager", fullgraph=True)

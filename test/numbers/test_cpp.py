@@ -1,4 +1,5 @@
-"""The C++ tests of the number layer: compiled without PyTorch, so that they show that it needs none."""
+"""The C++ tests of the number layer: compiled without PyTorch, so that they show that it needs
+none."""
 
 import shutil
 import subprocess
@@ -15,7 +16,18 @@ SOURCES = Path(__file__).resolve().parent / "cpp"
 def test_cpp(source, tmp_path):
     program = tmp_path / "program"
     include = [f"-I{ROOT}", f"-I{ROOT / 'aten' / 'src'}"]
-    command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", *include, str(SOURCES / source), "-o", str(program)]
+    command = [
+        "g++",
+        "-std=c++20",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        *include,
+        str(SOURCES / source),
+        "-o",
+        str(program),
+    ]
     built = subprocess.run(command, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     ran = subprocess.run([str(program)], capture_output=True, text=True)

@@ -1,4 +1,5 @@
-"""HiF4: blocks of 64 with exponents for 8 and 4 of them, against exact rationals; codes read from the bytes; specials, axes, graphs."""
+"""HiF4: blocks of 64 with exponents for 8 and 4 of them, against exact rationals; codes read from
+the bytes; specials, axes, graphs."""
 
 import math
 
@@ -14,15 +15,21 @@ from torch_dtypes import block_format, chop, quantize, target
 
 
 def inputs() -> np.ndarray:
-    """Random rows of several magnitudes; numbers whose product with a reciprocal lies at 4, 2 or halfway between elements; the ends of E6M2."""
+    """Random rows of several magnitudes; numbers whose product with a reciprocal lies at 4, 2 or
+    halfway between elements; the ends of E6M2."""
     x = rows(11, 24, 150, 20)
     generator = np.random.default_rng(12)
     grid = generator.integers(-28, 29, (24, 150)) / 4  # what HiF4 has at scale 1, and 7 among them
     grid[:, 5] = 7
-    halves = generator.integers(-56, 57, (24, 150)) / 8 * np.float32(1 / 0.66796875)  # ties, at scale 1.5
+    # Ties, at scale 1.5.
+    halves = generator.integers(-56, 57, (24, 150)) / 8 * np.float32(1 / 0.66796875)
     halves[:, 70] = 7 * 1.5
-    tiny, huge = rows(13, 4, 150, 1) * np.float32(2.0**-49), rows(14, 4, 150, 1) * np.float32(2.0**17)
-    spread = generator.standard_normal((16, 150)) * 2.0 ** generator.integers(-4, 3, (16, 150))  # groups that differ
+    tiny, huge = (
+        rows(13, 4, 150, 1) * np.float32(2.0**-49),
+        rows(14, 4, 150, 1) * np.float32(2.0**17),
+    )
+    # Groups that differ.
+    spread = generator.standard_normal((16, 150)) * 2.0 ** generator.integers(-4, 3, (16, 150))
     return np.concatenate([x, grid, halves, tiny, huge, spread]).astype(np.float32)
 
 
@@ -44,13 +51,22 @@ def test_every_mode(mode):
 
 
 def test_algorithm_by_hand():
-    """A block of largest magnitude 7: scale 1. 4 in a group of 8 makes its step 2, and there what reaches 4 has step 4."""
+    """A block of largest magnitude 7: scale 1. 4 in a group of 8 makes its step 2, and there what
+    reaches 4 has step 4."""
     x = torch.zeros(64)
     x[0], x[1], x[4] = 7.0, 3.3, 1.3  # step 4, and step 2 in the other four numbers
     x[8], x[12] = 2.1, 1.9  # below 4; from 2 on step 2
     x[16], x[63] = 0.3, -1.8
     expected = torch.zeros(64)
-    expected[0], expected[1], expected[4], expected[8], expected[12], expected[16], expected[63] = 7.0, 3.0, 1.5, 2.0, 1.75, 0.25, -1.75
+    expected[0], expected[1], expected[4], expected[8], expected[12], expected[16], expected[63] = (
+        7.0,
+        3.0,
+        1.5,
+        2.0,
+        1.75,
+        0.25,
+        -1.75,
+    )
     assert torch.equal(target("hif4").quantize(x), expected)
     scales = target("hif4").scales(x)
     assert scales.shape == (64,) and scales[::4].tolist() == [4.0, 2.0, 2.0, 1.0] + [1.0] * 12
@@ -71,7 +87,11 @@ def test_codes():
     """The parts of each block from the bytes, without the implementation's decoder."""
     x = inputs()
     packed = quantize(torch.tensor(x), "hif4")
-    assert packed.scale_codes.dtype == torch.int32 and packed.scale_codes.shape == (len(x), 3) and packed.bits_per_value == 4 + 3 * 32 / 150
+    assert (
+        packed.scale_codes.dtype == torch.int32
+        and packed.scale_codes.shape == (len(x), 3)
+        and packed.bits_per_value == 4 + 3 * 32 / 150
+    )
     nibbles = [n for byte in packed.data.tolist() for n in (byte & 15, byte >> 4)]
     for r, row in enumerate(x):
         for b, (scale, eights, fours, elements) in enumerate(hif4(row)[1]):
@@ -100,8 +120,15 @@ def test_zeros_and_the_ends():
     x = torch.tensor([0.0, -0.0] * 40)
     same(target("hif4").quantize(x), x)
     assert quantize(x, "hif4").scale_codes.tolist() == [0, 0]
-    assert target("hif4").quantize(torch.tensor([1e30, -1e30])).tolist() == [7 * 49152.0, -7 * 49152.0]
-    assert target("hif4").quantize(torch.tensor([2.0**-50, 2.0**-51, 2.0**-52])).tolist() == [2.0**-50, 0, 0]
+    assert target("hif4").quantize(torch.tensor([1e30, -1e30])).tolist() == [
+        7 * 49152.0,
+        -7 * 49152.0,
+    ]
+    assert target("hif4").quantize(torch.tensor([2.0**-50, 2.0**-51, 2.0**-52])).tolist() == [
+        2.0**-50,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -125,7 +152,8 @@ def test_shapes(shape):
     same(packed.scales, target("hif4").scales(x) if x.numel() else x)
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # PyTorch's own
+# PyTorch's own.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_gradients_and_graphs():
     x = torch.tensor(rows(8, 3, 100, 2), requires_grad=True)
     y = chop(x, "hif4")
@@ -145,14 +173,24 @@ def test_gradients_and_graphs():
 
 def test_what_it_is():
     t = target("hif4")
-    assert t == block_format("e1m2finite_bias1", "hif4", 64) and t.name == "hif4" and t.bits_per_value == 4.5
-    assert target("hif4_axis0_up").name == "hif4_axis0_up" and target("hif4_axis0_up").with_rounding("nearest_even").name == "hif4_axis0"
+    assert (
+        t == block_format("e1m2finite_bias1", "hif4", 64)
+        and t.name == "hif4"
+        and t.bits_per_value == 4.5
+    )
+    assert (
+        target("hif4_axis0_up").name == "hif4_axis0_up"
+        and target("hif4_axis0_up").with_rounding("nearest_even").name == "hif4_axis0"
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: block_format("e2m1finite", "hif4", 64), "expected elements 'e1m2finite_bias1' in blocks of 64"),
+        (
+            lambda: block_format("e2m1finite", "hif4", 64),
+            "expected elements 'e1m2finite_bias1' in blocks of 64",
+        ),
         (lambda: block_format("e1m2finite_bias1", "hif4", 32), "size=32"),
         (lambda: block_format("e1m2finite_bias1", "hif4", (8, 8)), "along one axis"),
         (lambda: block_format("e1m2finite_bias1", "hif4", None, dim=0), "dim=0"),

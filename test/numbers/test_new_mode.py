@@ -1,4 +1,5 @@
-"""A rounding mode that no fast path knows is rounded rightly: by the generic codec, and not as the fast paths' lack of a case has it."""
+"""A rounding mode that no fast path knows is rounded rightly: by the generic codec, and not as the
+fast paths' lack of a case has it."""
 
 import shutil
 import subprocess
@@ -7,12 +8,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")]  # compiles the codec's kernels
+# Compiles the codec's kernels.
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")]
 
 # Nearest, ties downward: the whole of a new mode, as CONTRIBUTING.md has it.
 ROW = "_(NearestDown, nearest_down, 0, Nothing, {path})"
 CASES = {
-    "    case Rounding::NearestAway: return half;\n": "    case Rounding::NearestDown: return half && (rest || negative);\n",
+    ("    case Rounding::NearestAway: return half;\n"): (
+        "    case Rounding::NearestDown: return half && (rest || negative);\n"
+    ),
     "    case Rounding::NearestAway:\n": "    case Rounding::NearestDown:\n",
 }
 
@@ -80,9 +84,22 @@ def outcome(folder, path):
     (folder / "check.cpp").write_text(CHECK)
     program = folder / "check"
     include = [f"-I{folder}", f"-I{folder / 'aten' / 'src'}"]
-    options = ["-std=c++20", "-O0", "-Wall", "-Werror=switch", "-DCPU_CAPABILITY=DEFAULT", "-DCPU_CAPABILITY_DEFAULT"]
-    built = subprocess.run(["g++", *options, *include, str(folder / "check.cpp"), "-o", str(program)], capture_output=True, text=True)
-    return built.stderr, subprocess.run([str(program)], capture_output=True, text=True) if built.returncode == 0 else None
+    options = [
+        "-std=c++20",
+        "-O0",
+        "-Wall",
+        "-Werror=switch",
+        "-DCPU_CAPABILITY=DEFAULT",
+        "-DCPU_CAPABILITY_DEFAULT",
+    ]
+    built = subprocess.run(
+        ["g++", *options, *include, str(folder / "check.cpp"), "-o", str(program)],
+        capture_output=True,
+        text=True,
+    )
+    return built.stderr, subprocess.run(
+        [str(program)], capture_output=True, text=True
+    ) if built.returncode == 0 else None
 
 
 def test_a_mode_without_a_fast_path_goes_the_generic_way(tmp_path):

@@ -1,6 +1,8 @@
-"""Rounding modes as users meet them: literal tables at the edges, ``with_rounding``, the ``rounding`` block, and what other tools get wrong.
+"""Rounding modes as users meet them: literal tables at the edges, ``with_rounding``, the
+``rounding`` block, and what other tools get wrong.
 
-The tools' bugs were seen in pychop 0.6.2, qtorch 0.3.0, mptorch, CPFloat (without PCG) and torch 2.13; each test is named after one.
+The tools' bugs were seen in pychop 0.6.2, qtorch 0.3.0, mptorch, CPFloat (without PCG) and torch
+2.13; each test is named after one.
 """
 
 import re
@@ -20,8 +22,17 @@ from torch_dtypes import _C
 
 ROOT = Path(__file__).resolve().parents[2]
 every_mode = pytest.mark.parametrize("mode", MODES)
-NUMBERED = {1: "nearest_even", 2: "up", 3: "down", 4: "toward_zero", 5: "stochastic", 6: "stochastic_equal", 7: "nearest_zero", 8: "nearest_away",
-            9: "to_odd"}  # fmt: skip
+NUMBERED = {
+    1: "nearest_even",
+    2: "up",
+    3: "down",
+    4: "toward_zero",
+    5: "stochastic",
+    6: "stochastic_equal",
+    7: "nearest_zero",
+    8: "nearest_away",
+    9: "to_odd",
+}
 MINSUB, MINPOS = 2.0**-9, 2.0**-24
 INF, NAN = float("inf"), float("nan")
 
@@ -105,8 +116,11 @@ POSIT8ES2_UNDERFLOW = [
     (1e300, "7f 7f 7f 7f 7f 7f 7f 7f"),
     (NAN, "80 80 80 80 80 80 80 80"),
 ]
-TABLES = {"q43": (binary(4, 3), Q43), "posit8es2": (posit(8, 2), POSIT8ES2),
-          "posit8es2_underflow": (posit(8, 2, underflow="zero"), POSIT8ES2_UNDERFLOW)}  # fmt: skip
+TABLES = {
+    "q43": (binary(4, 3), Q43),
+    "posit8es2": (posit(8, 2), POSIT8ES2),
+    "posit8es2_underflow": (posit(8, 2, underflow="zero"), POSIT8ES2_UNDERFLOW),
+}
 
 
 @every_mode
@@ -126,33 +140,59 @@ def test_edges_are_as_written(name, mode):
 
 def test_the_modes_are_listed():
     """In the oracle, with its random modes, in the bindings and in the docs."""
-    assert torch_dtypes.ROUNDING_MODES == (*MODES, *oracle_stochastic.MODES) == tuple(_C.Rounding.__members__)
+    assert (
+        torch_dtypes.ROUNDING_MODES
+        == (*MODES, *oracle_stochastic.MODES)
+        == tuple(_C.Rounding.__members__)
+    )
     assert tuple(name for name, _, draws in _C.ROUNDING_MODES if draws) == oracle_stochastic.MODES
     assert {number: name for name, number, _ in _C.ROUNDING_MODES if number} == NUMBERED
-    table = re.findall(r"^\| `(\w+)` \| (\d?) ?\| ", (ROOT / "docs" / "numerics.md").read_text(), re.MULTILINE)
+    table = re.findall(
+        r"^\| `(\w+)` \| (\d?) ?\| ", (ROOT / "docs" / "numerics.md").read_text(), re.MULTILINE
+    )
     assert dict(table) == {name: str(number or "") for name, number, _ in _C.ROUNDING_MODES}
 
 
 def test_with_rounding_changes_the_mode_alone():
     up = torch_dtypes.with_rounding(torch.posit16es2, "up")
-    assert str(up) == "torch.posit16es2_up" and up is torch.posit16es2_up is torch_dtypes.dtype("posit16es2_up")
-    assert up is torch_dtypes.posit_format(16, 2, rounding="up") is torch_dtypes.with_rounding("posit16es2", 2)
-    assert torch_dtypes.with_rounding(up, "nearest_even") is torch.posit16es2 is torch_dtypes.with_rounding("posit16es2_up", 1)
+    assert str(up) == "torch.posit16es2_up" and up is torch.posit16es2_up is torch_dtypes.dtype(
+        "posit16es2_up"
+    )
+    assert (
+        up
+        is torch_dtypes.posit_format(16, 2, rounding="up")
+        is torch_dtypes.with_rounding("posit16es2", 2)
+    )
+    assert (
+        torch_dtypes.with_rounding(up, "nearest_even")
+        is torch.posit16es2
+        is torch_dtypes.with_rounding("posit16es2_up", 1)
+    )
     assert torch_dtypes.with_rounding(torch.posit16es2, "nearest_even") is torch.posit16es2
     assert torch_dtypes.format_of(up).rounding == _C.Rounding.up
     assert torch_dtypes.format_of(torch.posit16es2).rounding == _C.Rounding.nearest_even
     assert codes_of(f64(1 + 2.0**-30, -1 - 2.0**-30).to(up)).tolist() == [0x4001, 0xC000]
-    assert torch.finfo(up).eps == torch.finfo(torch.posit16es2).eps and torch.finfo(up).max == torch.finfo(torch.posit16es2).max
+    assert (
+        torch.finfo(up).eps == torch.finfo(torch.posit16es2).eps
+        and torch.finfo(up).max == torch.finfo(torch.posit16es2).max
+    )
 
 
 @pytest.mark.parametrize("mode", ["sideways", "", "Nearest_even", 0, 10, -1])
 def test_unknown_modes_are_refused_and_the_known_ones_named(mode):
-    calls = (lambda: torch_dtypes.with_rounding(torch.q43, mode), lambda: torch_dtypes.rounding(mode).__enter__())
+    calls = (
+        lambda: torch_dtypes.with_rounding(torch.q43, mode),
+        lambda: torch_dtypes.rounding(mode).__enter__(),
+    )
     for call in calls:
-        with pytest.raises(ValueError, match=r"nearest_even.*toward_zero.*to_odd.*stochastic.*up_down"):
+        with pytest.raises(
+            ValueError, match=r"nearest_even.*toward_zero.*to_odd.*stochastic.*up_down"
+        ):
             call()
     if isinstance(mode, str):
-        with pytest.raises(ValueError, match=r"nearest_even.*toward_zero.*to_odd.*stochastic.*up_down"):
+        with pytest.raises(
+            ValueError, match=r"nearest_even.*toward_zero.*to_odd.*stochastic.*up_down"
+        ):
             torch_dtypes.float_format(4, 3, rounding=mode)
     assert torch.tensor(1.0625).to(torch.q43).item() == 1.0  # and no block is left open
 
@@ -246,10 +286,16 @@ def test_block_holds_for_everything_that_rounds():
     one = torch.ones(3).to(torch.q43)
     with torch_dtypes.rounding("up"):
         made = [
-            torch.tensor([1.01], dtype=torch.q43), torch.full((2,), 1.01, dtype=torch.q43), one + 0.01, one.clone().add_(0.01),
-            one.clone().fill_(1.01), one.clone().mul_(1.01), one.clone().copy_(torch.full((3,), 1.01)), torch.lerp(one, one * 2, 0.01),
+            torch.tensor([1.01], dtype=torch.q43),
+            torch.full((2,), 1.01, dtype=torch.q43),
+            one + 0.01,
+            one.clone().add_(0.01),
+            one.clone().fill_(1.01),
+            one.clone().mul_(1.01),
+            one.clone().copy_(torch.full((3,), 1.01)),
+            torch.lerp(one, one * 2, 0.01),
             torch.full((3,), 1.01).to(torch.posit8es2).to(torch.q43),
-        ]  # fmt: skip
+        ]
     assert all(v == 1.125 for t in made for v in t.tolist()), made
     assert (one + 0.01).tolist() == [1.0] * 3
 
@@ -269,10 +315,17 @@ def test_block_decorates_a_function():
     def cast_up(x):
         return x.to(torch.q43).item()
 
-    assert [cast_up(f64(1.01)), cast_up(f64(-1.01)), f64(1.01).to(torch.q43).item()] == [1.125, -1.0, 1.0]
+    assert [cast_up(f64(1.01)), cast_up(f64(-1.01)), f64(1.01).to(torch.q43).item()] == [
+        1.125,
+        -1.0,
+        1.0,
+    ]
 
 
-@pytest.mark.parametrize(("divisor", "mode", "expected", "nearest"), [(7, "up", 0.15625, 0.140625), (3, "down", 0.3125, 0.34375)])
+@pytest.mark.parametrize(
+    ("divisor", "mode", "expected", "nearest"),
+    [(7, "up", 0.15625, 0.140625), (3, "down", 0.3125, 0.34375)],
+)
 def test_backward_rounds_by_the_block_it_runs_in(divisor, mode, expected, nearest):
     x = torch.tensor([1.0], dtype=torch.q43, requires_grad=True)
     y = x / divisor
@@ -288,12 +341,17 @@ def test_backward_rounds_by_the_block_it_runs_in(divisor, mode, expected, neares
 # ---- what other tools get wrong ----
 
 
-@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "kind", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str
+)
 def test_overflow_is_not_zero_as_in_pychop(kind):
-    """Chop(5, 10) of 65536 and 70000 is 0, of 65520 65536; Chop(4, 3, rmode=4) of 300 is 0 and of 1000 inf."""
+    """Chop(5, 10) of 65536 and 70000 is 0, of 65520 65536; Chop(4, 3, rmode=4) of 300 is 0 and of
+    1000 inf."""
     e5m10 = torch_dtypes.dtype("e5m10")
     if kind in (torch.float64, torch.float32):
-        x = torch.tensor([65504.0, 65519.0, 65520.0, 65536.0, 70000.0, 131071.0, 131072.0], dtype=kind)
+        x = torch.tensor(
+            [65504.0, 65519.0, 65520.0, 65536.0, 70000.0, 131071.0, 131072.0], dtype=kind
+        )
         assert x.to(e5m10).tolist() == [65504, 65504, *[INF] * 5]
         with torch_dtypes.rounding("toward_zero"):
             assert x.to(e5m10).tolist() == [65504] * 7
@@ -307,7 +365,9 @@ def test_overflow_is_not_zero_as_in_pychop(kind):
         assert (-x).to(torch.q43).tolist() == [-240.0] * 9
 
 
-@pytest.mark.parametrize("dtype", [torch.q43, torch.posit16es2, torch.tf32, torch.posit32es2], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.q43, torch.posit16es2, torch.tf32, torch.posit32es2], ids=str
+)
 @every_mode
 def test_exact_values_do_not_move_as_in_pychop(dtype, mode):
     """rmode 9 makes 1.0009765625 of 1."""
@@ -319,24 +379,32 @@ def test_ties_do_not_depend_on_the_sign_as_in_pychop():
     assert cast(torch.q52, "nearest_zero", 1.125, -1.125, 1.375, -1.375) == [1.0, -1.0, 1.25, -1.25]
     assert cast(torch.q52, "nearest_away", 1.125, -1.125, 1.375, -1.375) == [1.25, -1.25, 1.5, -1.5]
     near = 1.125 + 2.0**-40
-    assert cast(torch.q52, "nearest_zero", near, -near) == [1.25, -1.25] and cast(torch.q52, "nearest_away", 2.25 - near) == [1.0]
+    assert cast(torch.q52, "nearest_zero", near, -near) == [1.25, -1.25] and cast(
+        torch.q52, "nearest_away", 2.25 - near
+    ) == [1.0]
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64], ids=str)
 def test_exponents_below_powers_of_two_are_right_not_as_in_pychop(kind):
-    """Its log2 takes the number before 4096 for one of the next binade: 4092 towards zero, where e5m10 has 4094."""
+    """Its log2 takes the number before 4096 for one of the next binade: 4092 towards zero, where
+    e5m10 has 4094."""
     e5m10 = torch_dtypes.dtype("e5m10")
     powers = torch.tensor([2.0**e for e in range(-13, 16)], dtype=kind)
     before = torch.nextafter(powers, torch.zeros_like(powers))
     with torch_dtypes.rounding("toward_zero"):
         assert before.to(e5m10).tolist() == (powers * (1 - 2.0**-11)).tolist()
     with torch_dtypes.rounding("stochastic"):
-        seen = {v for _ in range(20) for v in (powers * (1 - 2.0**-12)).to(e5m10).div(powers.to(e5m10)).tolist()}
+        seen = {
+            v
+            for _ in range(20)
+            for v in (powers * (1 - 2.0**-12)).to(e5m10).div(powers.to(e5m10)).tolist()
+        }
     assert seen == {1.0, 1 - 2.0**-11}
 
 
 def test_random_numbers_are_left_alone_not_as_in_pychop():
-    """FaultChop seeds the generator in every call: results repeat, and the program's own random numbers too."""
+    """FaultChop seeds the generator in every call: results repeat, and the program's own random
+    numbers too."""
     x = torch.full((1000,), 1.01)
     torch.manual_seed(3)
     expected = torch.get_rng_state()
@@ -359,7 +427,8 @@ def test_exponent_bits_count_as_ieee_s_not_as_in_pychop():
 
 
 def test_below_the_subnormal_numbers_as_ieee_not_as_in_chop():
-    """FaultChop("q43") of 0.00098, above half the smallest number, is 0; without subnormals 0.0077, below half, is 2^-6."""
+    """FaultChop("q43") of 0.00098, above half the smallest number, is 0; without subnormals 0.0077,
+    below half, is 2^-6."""
     assert cast(torch.q43, "nearest_even", 0.00098, 0.00097) == [2.0**-9, 0.0]
     flush = torch_dtypes.dtype("e4m3_flush")
     assert cast(flush, "nearest_even", 0.0077, 2.0**-7, 0.0079) == [0.0, 0.0, 2.0**-6]
@@ -367,7 +436,8 @@ def test_below_the_subnormal_numbers_as_ieee_not_as_in_chop():
 
 
 def test_specials_and_ties_not_as_in_qtorch():
-    """float_quantize(5, 10) makes 65536 of 65520, 131008 of inf and NaN, loses -0, and rounds ties away; e8m23 of 3 is -3."""
+    """float_quantize(5, 10) makes 65536 of 65520, 131008 of inf and NaN, loses -0, and rounds ties
+    away; e8m23 of 3 is -3."""
     x = f64(65520, 1e6, INF, NAN, -0.0, 1.00048828125).to(torch_dtypes.dtype("e5m10")).tolist()
     assert x[:3] == [INF] * 3 and x[3] != x[3] and str(x[4]) == "-0.0" and x[5] == 1.0
     assert f64(3.0, -3.0, 1e-45).to(torch_dtypes.dtype("e8m23")).tolist() == [3.0, -3.0, 2.0**-149]
@@ -388,8 +458,15 @@ def test_probabilities_below_the_subnormal_numbers_not_as_in_cpfloat(part):
 def test_float64_is_rounded_once_not_as_in_torch(mode):
     """Stock PyTorch goes by way of float32: 1 + 2^-11 + 2^-40 becomes 1.0 in half."""
     x = (1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11, 1 + 2.0**-11 - 2.0**-40, 1 + 2.0**-40)
-    higher = {"nearest_even": (1, 0, 0, 0), "nearest_zero": (1, 0, 0, 0), "nearest_away": (1, 1, 0, 0), "up": (1, 1, 1, 1),
-              "down": (0, 0, 0, 0), "toward_zero": (0, 0, 0, 0), "to_odd": (1, 1, 1, 1),
-              "nearest_up": (1, 1, 0, 0)}[mode]  # fmt: skip
+    higher = {
+        "nearest_even": (1, 0, 0, 0),
+        "nearest_zero": (1, 0, 0, 0),
+        "nearest_away": (1, 1, 0, 0),
+        "up": (1, 1, 1, 1),
+        "down": (0, 0, 0, 0),
+        "toward_zero": (0, 0, 0, 0),
+        "to_odd": (1, 1, 1, 1),
+        "nearest_up": (1, 1, 0, 0),
+    }[mode]
     for name in ("e5m10", "tf32"):
         assert cast(torch_dtypes.dtype(name), mode, *x) == [1 + h * 2.0**-10 for h in higher]

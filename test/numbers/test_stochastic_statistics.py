@@ -1,4 +1,5 @@
-"""Stochastic rounding by its statistics: frequencies, bias and variance of many draws, arithmetic, accumulation, training.
+"""Stochastic rounding by its statistics: frequencies, bias and variance of many draws, arithmetic,
+accumulation, training.
 
 Seeds are fixed, so that a test passes always or never; the limits are five standard deviations.
 """
@@ -21,17 +22,66 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 DRAWS = 50_000
 MINSUB, MINPOS = 2.0**-9, 2.0**-24
 VALUES = {
-    "q43": (binary(4, 3), [0.1 * MINSUB, 0.5 * MINSUB, 0.999 * MINSUB, 3.7 * MINSUB, 7.9 * MINSUB, 1.01, 1.1249, 1.95, -3.3, 77.7, 239.0, 241.0,
-                           -250.0, 255.9]),
+    "q43": (
+        binary(4, 3),
+        [
+            0.1 * MINSUB,
+            0.5 * MINSUB,
+            0.999 * MINSUB,
+            3.7 * MINSUB,
+            7.9 * MINSUB,
+            1.01,
+            1.1249,
+            1.95,
+            -3.3,
+            77.7,
+            239.0,
+            241.0,
+            -250.0,
+            255.9,
+        ],
+    ),
     "q52": (binary(5, 2), [2.0**-18, 2.0**-17 * 1.1, 0.3, -1.2, 5e4, 6e4, -6.5e4]),
-    "posit8es2": (posit(8, 2), [1.5 * MINPOS, 5 * MINPOS, 15 * MINPOS, 20 * MINPOS, 1e-5, 0.3, 1.06, -100.7, 1e4, 3e5, -(2.0**20) * 1.3,
-                                2.0**22, 2.0**23 * 1.9]),
+    "posit8es2": (
+        posit(8, 2),
+        [
+            1.5 * MINPOS,
+            5 * MINPOS,
+            15 * MINPOS,
+            20 * MINPOS,
+            1e-5,
+            0.3,
+            1.06,
+            -100.7,
+            1e4,
+            3e5,
+            -(2.0**20) * 1.3,
+            2.0**22,
+            2.0**23 * 1.9,
+        ],
+    ),
     "posit8es0": (posit(8, 0), [1.2 / 64, 0.3, -1.01, 5.3, 33.0, 63.0]),
-    "posit8es2_underflow": (posit(8, 2, underflow="zero"), [MINPOS / 1000, MINPOS / 3, -0.9 * MINPOS, 1.5 * MINPOS, 1.06]),
-    "posit16es2": (posit(16, 2), [2.0**-56 * 1.1, 2.0**-52 * 1.7, 2.0**-50 * 1.3, 1e-3, 1 + 2.0**-14, -3.14159, 1e9, 2.0**50 * 1.9, 2.0**52 * 3]),
+    "posit8es2_underflow": (
+        posit(8, 2, underflow="zero"),
+        [MINPOS / 1000, MINPOS / 3, -0.9 * MINPOS, 1.5 * MINPOS, 1.06],
+    ),
+    "posit16es2": (
+        posit(16, 2),
+        [
+            2.0**-56 * 1.1,
+            2.0**-52 * 1.7,
+            2.0**-50 * 1.3,
+            1e-3,
+            1 + 2.0**-14,
+            -3.14159,
+            1e9,
+            2.0**50 * 1.9,
+            2.0**52 * 3,
+        ],
+    ),
     "e5m7": (binary(5, 7), [2.0**-21 / 7, 2.0**-14 * 0.99, 0.3, -1.004, 65200.0, 65300.0, 65500.0]),
     "posit32es2": (posit(32, 2), [2.0**-118 * 3, 1 + 2.0**-30, -math.pi * 1e10, 2.0**117]),
-}  # fmt: skip
+}
 
 
 def neighbours(spec, x):
@@ -57,7 +107,9 @@ def test_frequencies_are_the_probabilities(name, kind):
     dtype = torch_dtypes.dtype(name)
     chi_square = {"stochastic": 0.0, "stochastic_equal": 0.0}
     if kind == torch.float32:
-        values = [v for v in np.float32(values).tolist() if spec.locate(Fraction(abs(v)))[1] is not None]
+        values = [
+            v for v in np.float32(values).tolist() if spec.locate(Fraction(abs(v)))[1] is not None
+        ]
     for i, v in enumerate(values):
         low, up, p = neighbours(spec, v)
         for mode, probability in (("stochastic", float(p)), ("stochastic_equal", 0.5)):
@@ -91,11 +143,15 @@ def test_the_mean_is_the_value_and_the_variance_the_least(name):
         variance = part * (1 - part)
         assert abs(error.mean().item()) < 5 * math.sqrt(max(variance, 1 / DRAWS) / DRAWS)
         fourth = part * (1 - part) * (1 - 3 * variance)
-        assert abs((error**2).mean().item() - variance) < 5 * math.sqrt(max(fourth - variance**2, 1 / DRAWS) / DRAWS) + 1e-9
+        assert (
+            abs((error**2).mean().item() - variance)
+            < 5 * math.sqrt(max(fourth - variance**2, 1 / DRAWS) / DRAWS) + 1e-9
+        )
 
 
 def test_many_values_at_once():
-    """A million numbers over all of posit16es2's range, each rounded once: relative errors in units of the neighbours' distance add up to 0."""
+    """A million numbers over all of posit16es2's range, each rounded once: relative errors in units
+    of the neighbours' distance add up to 0."""
     spec, dtype = posit(16, 2), torch.posit16es2
     t = oracle.table(spec)
     rng = np.random.default_rng(0)
@@ -117,7 +173,11 @@ def test_many_values_at_once():
 @pytest.mark.parametrize("mode", ["stochastic", "stochastic_equal"])
 def test_exact_values_never_move(name, mode):
     spec, dtype = VALUES[name][0], torch_dtypes.dtype(name)
-    codes = torch.arange(1 << spec.bits) if spec.bits <= 16 else torch.randint(0, 2**32, (65536,), generator=torch.Generator().manual_seed(0))
+    codes = (
+        torch.arange(1 << spec.bits)
+        if spec.bits <= 16
+        else torch.randint(0, 2**32, (65536,), generator=torch.Generator().manual_seed(0))
+    )
     values = from_codes(codes, dtype).double()
     kept = values.isfinite()
     expected = to_codes(values, dtype)
@@ -137,7 +197,10 @@ def test_up_down_goes_to_both_sides_alike(name):
         with torch_dtypes.rounding("up_down"):
             codes = to_codes(torch.full((DRAWS,), v, dtype=torch.float64), dtype)
         ups = int((codes == spec.signed(k + 1, v < 0)).sum())
-        assert int((codes == spec.signed(k - 1, v < 0)).sum()) == DRAWS - ups and abs(deviation(ups, DRAWS, 0.5)) < 5
+        assert (
+            int((codes == spec.signed(k - 1, v < 0)).sum()) == DRAWS - ups
+            and abs(deviation(ups, DRAWS, 0.5)) < 5
+        )
     with torch_dtypes.rounding("up_down"):
         assert torch.zeros(100).to(dtype).tolist() == [0.0] * 100
 
@@ -145,11 +208,15 @@ def test_up_down_goes_to_both_sides_alike(name):
 # ---- arithmetic ----
 
 OPERATIONS = {
-    "add": (lambda x: x + 2.0**-9, Fraction(2) ** -9 + 1, 1.0), "number": (lambda x: x * 0.9, Fraction(0.9), 1.0),
-    "mul": (lambda x: x * x, Fraction(81, 64), 1.125), "div": (lambda x: 1 / x, Fraction(1, 3), 3.0),
-    "sub": (lambda x: x - x * 2.0**-6, Fraction(63, 64), 1.0), "sqrt": (lambda x: x.sqrt(), math.sqrt(2), 2.0),
-    "exp": (lambda x: x.exp(), math.exp(1), 1.0), "sum": (lambda x: torch.stack([x, x / 64], 1).sum(1), Fraction(65, 64), 1.0),
-}  # fmt: skip
+    "add": (lambda x: x + 2.0**-9, Fraction(2) ** -9 + 1, 1.0),
+    "number": (lambda x: x * 0.9, Fraction(0.9), 1.0),
+    "mul": (lambda x: x * x, Fraction(81, 64), 1.125),
+    "div": (lambda x: 1 / x, Fraction(1, 3), 3.0),
+    "sub": (lambda x: x - x * 2.0**-6, Fraction(63, 64), 1.0),
+    "sqrt": (lambda x: x.sqrt(), math.sqrt(2), 2.0),
+    "exp": (lambda x: x.exp(), math.exp(1), 1.0),
+    "sum": (lambda x: torch.stack([x, x / 64], 1).sum(1), Fraction(65, 64), 1.0),
+}
 
 
 @pytest.mark.parametrize("name", ["q43", "posit8es2"])
@@ -172,7 +239,9 @@ def test_arithmetic_is_unbiased(name, operation):
 def test_arithmetic_takes_the_words_of_the_seed(name, operator):
     """Bit for bit, where float64 holds the exact result."""
     spec, dtype = VALUES[name][0], torch_dtypes.dtype(name)
-    codes = torch.randint(1, spec.largest >> 1, (2, 3000), generator=torch.Generator().manual_seed(1)) + (spec.largest >> 2)
+    codes = torch.randint(
+        1, spec.largest >> 1, (2, 3000), generator=torch.Generator().manual_seed(1)
+    ) + (spec.largest >> 2)
     x, y = from_codes(codes, dtype)
     exact = operator(x.double(), y.double()).tolist()
     torch.manual_seed(9)
@@ -185,7 +254,8 @@ def test_arithmetic_takes_the_words_of_the_seed(name, operator):
 
 
 def test_small_steps_add_up():
-    """1 + 256 steps of 2^-11, a sixteenth of the distance at 1: to nearest it stays at 1, stochastically it reaches 1.125 in the mean."""
+    """1 + 256 steps of 2^-11, a sixteenth of the distance at 1: to nearest it stays at 1,
+    stochastically it reaches 1.125 in the mean."""
     n = 4000
     nearest = torch.ones(n).to(torch.e5m7)
     step = torch.full((n,), 2.0**-11).to(torch.e5m7)
@@ -220,7 +290,9 @@ def train(dtype):
     torch.manual_seed(0)
     x = torch.randn(64, 4)
     target = x @ torch.tensor([[1.0], [-2.0], [0.5], [0.0]])
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).to(dtype)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).to(
+        dtype
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     losses = []
     for _ in range(25):
@@ -240,4 +312,7 @@ def test_gradients_are_rounded_stochastically():
     spec = binary(4, 3)
     low, up, p = neighbours(spec, 0.9)
     ups = int((codes_of(x.grad) == up).sum())
-    assert int((codes_of(x.grad) == low).sum()) == DRAWS - ups and abs(deviation(ups, DRAWS, float(p))) < 5
+    assert (
+        int((codes_of(x.grad) == low).sum()) == DRAWS - ups
+        and abs(deviation(ups, DRAWS, float(p))) < 5
+    )

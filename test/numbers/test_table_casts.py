@@ -1,5 +1,6 @@
-"""Casts to tables of values: the searches in float32's bits and float64's numbers, and the modes that draw, against the generic codec and
-exact rationals (oracle_tables.py); numbers made for the places where part of a random word decides."""
+"""Casts to tables of values: the searches in float32's bits and float64's numbers, and the modes
+that draw, against the generic codec and exact rationals (oracle_tables.py); numbers made for the
+places where part of a random word decides."""
 
 import math
 import os
@@ -27,8 +28,18 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 rng = np.random.default_rng(5)
 CROWDED = {  # more values than the buckets of a search tell apart, or hardly
     "random of 8 bits": making.define(rng.standard_normal(256).tolist()),
-    "neighbours": making.define([1.0, 1 + 2**-52, 1 + 2**-51, 1 + 2**-23, 1 + 2**-22, -1.0, -1 - 2**-23, 3e-308, 4e-308]),
-    "among subnormal numbers": making.define([0.0, *(k * 2.0**-149 for k in (1, 2, 3, 5, 70000, 70002)), 2.0**-126, -(2.0**-140), -(2.0**-149)]),
+    "neighbours": making.define(
+        [1.0, 1 + 2**-52, 1 + 2**-51, 1 + 2**-23, 1 + 2**-22, -1.0, -1 - 2**-23, 3e-308, 4e-308]
+    ),
+    "among subnormal numbers": making.define(
+        [
+            0.0,
+            *(k * 2.0**-149 for k in (1, 2, 3, 5, 70000, 70002)),
+            2.0**-126,
+            -(2.0**-140),
+            -(2.0**-149),
+        ]
+    ),
     "as wide as float64": making.define([-1.7e308, 1.7e308, 1.0]),
 }
 ALL = [*NAMED, *OWN, *CROWDED]
@@ -50,12 +61,28 @@ def dtype_of(fmt, name, mode, few=None):
 
 
 def float32_around(numbers):
-    """Each number's five nearest in float32's order, each time with both signs; infinities, NaNs, subnormal and random bits."""
+    """Each number's five nearest in float32's order, each time with both signs; infinities, NaNs,
+    subnormal and random bits."""
     with np.errstate(over="ignore"):
-        near = np.concatenate([np.asarray(numbers, dtype=np.float64).astype(np.float32), np.float32([0, 2.0**-126, 2.0**-133, math.inf])])
-    bits = (near.view(np.uint32)[:, None] + np.arange(-2, 3, dtype=np.int64)).astype(np.uint32).ravel()
+        near = np.concatenate(
+            [
+                np.asarray(numbers, dtype=np.float64).astype(np.float32),
+                np.float32([0, 2.0**-126, 2.0**-133, math.inf]),
+            ]
+        )
+    bits = (
+        (near.view(np.uint32)[:, None] + np.arange(-2, 3, dtype=np.int64)).astype(np.uint32).ravel()
+    )
     random = np.random.default_rng(3).integers(0, 2**32, 1500, dtype=np.uint32)
-    bits = np.concatenate([bits, bits ^ np.uint32(2**31), random, random & np.uint32(0x807FFFFF), random & np.uint32(0x8000FFFF)])
+    bits = np.concatenate(
+        [
+            bits,
+            bits ^ np.uint32(2**31),
+            random,
+            random & np.uint32(0x807FFFFF),
+            random & np.uint32(0x8000FFFF),
+        ]
+    )
     return torch.from_numpy(bits.view(np.float32))
 
 
@@ -74,7 +101,9 @@ def cast_and_words(x, dtype, seed=11):
 
 
 def assert_generic(fmt, x, found, words=None):
-    expected = _C.encode_exact(fmt, x.double(), None if words is None else torch.from_numpy(as_signed(words)))
+    expected = _C.encode_exact(
+        fmt, x.double(), None if words is None else torch.from_numpy(as_signed(words))
+    )
     wrong = (found != expected).nonzero().flatten()[:5].tolist()
     assert not wrong, [(x[i].item(), found[i].item(), expected[i].item()) for i in wrong]
 
@@ -91,7 +120,8 @@ def test_every_bit_of_float32_around_what_changes(name):
 
 @pytest.mark.parametrize("name", [*ALL, "e8m0", "takum16_log", "lns7_7"])
 def test_every_code_as_float32(name):
-    """The value, rounded once where float32 lacks it. (The smallest of e8m0 is a subnormal number there, which a processor may flush.)"""
+    """The value, rounded once where float32 lacks it. (The smallest of e8m0 is a subnormal number
+    there, which a processor may flush.)"""
     fmt = definition_of(name).format(name)
     dtype = dtype_of(fmt, name, "nearest_even")
     codes = torch.arange(2**fmt.bits)
@@ -100,13 +130,17 @@ def test_every_code_as_float32(name):
         expected = torch.from_numpy(values.astype(np.float32))
     x = from_codes(codes, dtype)
     torch.testing.assert_close(x.float(), expected, rtol=0, atol=0, equal_nan=True)
-    assert torch.equal(x.float().signbit() & ~expected.isnan(), expected.signbit() & ~expected.isnan())
+    assert torch.equal(
+        x.float().signbit() & ~expected.isnan(), expected.signbit() & ~expected.isnan()
+    )
     if x.is_cpu and torch.set_flush_denormal(True):
         try:
             flushed = x.float()
         finally:
             torch.set_flush_denormal(False)
-        assert torch.equal(flushed.nan_to_num(7.0).view(torch.int32), expected.nan_to_num(7.0).view(torch.int32))
+        assert torch.equal(
+            flushed.nan_to_num(7.0).view(torch.int32), expected.nan_to_num(7.0).view(torch.int32)
+        )
 
 
 def test_numbers_from_all_of_float32():
@@ -122,7 +156,12 @@ def test_a_table_with_more_values_than_buckets():
     values = np.unique(np.random.default_rng(2).standard_normal(2**16 + 50))[: 2**16]
     definition = making.define(values.tolist())
     fmt = definition.format("random")
-    x = torch.cat([torch.randn(20000, generator=torch.Generator().manual_seed(1)), float32_around(values[::20])])
+    x = torch.cat(
+        [
+            torch.randn(20000, generator=torch.Generator().manual_seed(1)),
+            float32_around(values[::20]),
+        ]
+    )
     assert_generic(fmt, x, to_codes(x, dtype_of(fmt, "random", "nearest_even")))
     assert_generic(fmt, x, *cast_and_words(x, dtype_of(fmt, "random", "stochastic")))
 
@@ -136,11 +175,16 @@ def test_modes_that_draw_against_exact_rationals(name):
     for values in (x, x.float()):
         for mode in STOCHASTIC:
             found, words = cast_and_words(values, dtype_of(fmt, name, mode))
-            expected = [oracle.encode(v, mode, int(w)) for v, w in zip(values.double().tolist(), words, strict=True)]
+            expected = [
+                oracle.encode(v, mode, int(w))
+                for v, w in zip(values.double().tolist(), words, strict=True)
+            ]
             assert found.tolist() == expected, mode
 
 
-@pytest.mark.parametrize("name", ["hif8", "nf4", "to codes", "two zeros, infinities", "neighbours", "takum8_log"])
+@pytest.mark.parametrize(
+    "name", ["hif8", "nf4", "to codes", "two zeros, infinities", "neighbours", "takum8_log"]
+)
 def test_few_random_bits(name):
     definition = definition_of(name)
     fmt = definition.format(name)
@@ -155,10 +199,13 @@ def test_few_random_bits(name):
 @pytest.mark.parametrize("values", [[0.0, 1.0], [-1.0, -2.0, 0.5], [0.0, 3.0], [0.1, 0.7]], ids=str)
 @pytest.mark.parametrize("few", [None, *FEW])
 def test_numbers_at_the_edge_of_their_random_words(values, few):
-    """float64 numbers whose part of the gap, with their words, is one or just not one: the lower half of the word decides, or no bit at all."""
+    """float64 numbers whose part of the gap, with their words, is one or just not one: the lower
+    half of the word decides, or no bit at all."""
     definition = making.define(values)
     oracle, fmt = of_definition(definition), definition.format("edge")
-    dtype = dtype_of(fmt, f"edge{len(values)}{int(10 * values[0])}{int(10 * values[1])}", "stochastic", few)
+    dtype = dtype_of(
+        fmt, f"edge{len(values)}{int(10 * values[0])}{int(10 * values[1])}", "stochastic", few
+    )
     inner, outer = sorted((Fraction(v) for v in values[:2]), key=abs)
     n = 600
     _, words = cast_and_words(torch.zeros(n), dtype)
@@ -168,10 +215,14 @@ def test_numbers_at_the_edge_of_their_random_words(values, few):
     edges = [float(inner + (outer - inner) * p) for p in parts]
     shifts = [0, 1, -1, 3, -3, 2**10, -(2**10), 2**21, -(2**21), 2**30, -(2**30), 2**31]
     x = torch.tensor(edges, dtype=torch.float64)
-    x = (x.view(torch.int64) + torch.tensor([shifts[i % len(shifts)] for i in range(n)])).view(torch.float64)
+    x = (x.view(torch.int64) + torch.tensor([shifts[i % len(shifts)] for i in range(n)])).view(
+        torch.float64
+    )
     found, again = cast_and_words(x, dtype)
     assert (again == words).all()
-    assert found.tolist() == [oracle.encode(v, "stochastic", int(w), few) for v, w in zip(x.tolist(), words, strict=True)]
+    assert found.tolist() == [
+        oracle.encode(v, "stochastic", int(w), few) for v, w in zip(x.tolist(), words, strict=True)
+    ]
     assert len(set(found.tolist())) > 1
 
 
@@ -182,11 +233,22 @@ def test_strides_and_offsets():
         fmt = define(name).format(name)
         for mode in ("nearest_even", "stochastic", "up_down"):
             dtype = dtype_of(fmt, name, mode)
-            for start, n in ((0, 1), (1, 15), (3, 16), (5, 17), (7, 33), (2, 257), (1, 513), (9, 691)):
+            for start, n in (
+                (0, 1),
+                (1, 15),
+                (3, 16),
+                (5, 17),
+                (7, 33),
+                (2, 257),
+                (1, 513),
+                (9, 691),
+            ):
                 part = x[start : start + n]
                 assert_generic(fmt, part, *cast_and_words(part, dtype))
         codes = torch.arange(2**fmt.bits).repeat(3)[5:-7]
-        assert torch.equal(to_codes(from_codes(codes, dtype).double(), dtype_of(fmt, name, "up")), codes)
+        assert torch.equal(
+            to_codes(from_codes(codes, dtype).double(), dtype_of(fmt, name, "up")), codes
+        )
 
 
 @pytest.mark.slow
@@ -194,7 +256,13 @@ def test_strides_and_offsets():
 def test_with_other_vector_units(capability):
     env = {**os.environ, "TORCH_DTYPES_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1"}
     chosen = "every_bit_of_float32 or edge_of_their or strides or few_random_bits or more_values"
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", __file__, "-k", chosen], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-k", chosen],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-3000:]
 
 

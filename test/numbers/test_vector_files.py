@@ -1,4 +1,5 @@
-"""The command ``torch-dtypes vectors``: which vectors a seed and a count ask for, what is refused, where they are written."""
+"""The command ``torch-dtypes vectors``: which vectors a seed and a count ask for, what is refused,
+where they are written."""
 
 import pytest
 from read_vectors import made, read, run
@@ -18,10 +19,21 @@ def test_a_seed_draws_the_same_and_a_smaller_count_its_beginning(tmp_path):
     [
         (("q44", "--op", "add"), "but got 'q44'"),
         (("int8", "--op", "add"), "expected a format without scales, but got int8"),
-        (("q43", "--op", "cast", "--to", "mxfp4"), "expected a format without scales, but got mxfp4: name that of its elements, 'e2m1finite'"),
-        (("q43", "--op", "cast"), "expected the format of the results (--to) with cast and only there, but got none with cast"),
+        (
+            ("q43", "--op", "cast", "--to", "mxfp4"),
+            "expected a format without scales, but got mxfp4: name that of its elements, "
+            "'e2m1finite'",
+        ),
+        (
+            ("q43", "--op", "cast"),
+            "expected the format of the results (--to) with cast and only there, but got none "
+            "with cast",
+        ),
         (("q43", "--op", "add", "--to", "q52"), "expected the format of the results"),
-        (("q43", "--op", "dot"), "expected the number of terms (--terms) with dot and only there, but got none with dot"),
+        (
+            ("q43", "--op", "dot"),
+            "expected the number of terms (--terms) with dot and only there, but got none with dot",
+        ),
         (("q43", "--op", "dot", "--terms", 0), "expected 1 to 65536 terms"),
         (("q43", "--op", "dot", "--terms", 2, "--accumulate", "fast"), "'fast'"),
         (("q43", "--op", "add", "--accumulate", "exact"), "with dot only"),
@@ -29,18 +41,51 @@ def test_a_seed_draws_the_same_and_a_smaller_count_its_beginning(tmp_path):
         (("q43", "--op", "add", "--count", 0), "expected a count of at least 1"),
         (("q43", "--op", "add", "--count", 5, "--all"), "--count or --all, but got both"),
         (("q43", "--op", "sqrt", "--seed", 4, "--all"), "--seed or --all, but got both"),
-        (("q43", "--op", "dot", "--terms", 2, "--accumulate", "format(rounding=stochastic)"), "format(rounding=stochastic) has stochastic: what"),
-        (("q43", "--op", "dot", "--terms", 2, "--accumulate", "format(accumulator=e5m7_up_down)"), "has up_down: what it gives depends on random"),
-        (("q43", "--op", "dot", "--terms", 2, "--accumulate", "block(terms=4, extra_bits=1, rounding=stochastic)"), "has stochastic: what it gives"),
-        (("q43", "--op", "dot", "--terms", 2, "--accumulate", "nvidia-v100"), "expected operands of formats that nvidia-v100 multiplies"),
-        (("q43", "--op", "add", "--mode", "stochastic"), "expected a deterministic rounding mode, but got stochastic"),
+        (
+            ("q43", "--op", "dot", "--terms", 2, "--accumulate", "format(rounding=stochastic)"),
+            "format(rounding=stochastic) has stochastic: what",
+        ),
+        (
+            (
+                "q43",
+                "--op",
+                "dot",
+                "--terms",
+                2,
+                "--accumulate",
+                "format(accumulator=e5m7_up_down)",
+            ),
+            "has up_down: what it gives depends on random",
+        ),
+        (
+            (
+                "q43",
+                "--op",
+                "dot",
+                "--terms",
+                2,
+                "--accumulate",
+                "block(terms=4, extra_bits=1, rounding=stochastic)",
+            ),
+            "has stochastic: what it gives",
+        ),
+        (
+            ("q43", "--op", "dot", "--terms", 2, "--accumulate", "nvidia-v100"),
+            "expected operands of formats that nvidia-v100 multiplies",
+        ),
+        (
+            ("q43", "--op", "add", "--mode", "stochastic"),
+            "expected a deterministic rounding mode, but got stochastic",
+        ),
         (("q43", "--op", "add", "--mode", "nearest"), "expected a rounding mode"),
         (("fp64", "--op", "add"), "expected a format of at most 51 significant bits"),
     ],
-)  # fmt: skip
+)
 def test_bad_input(arguments, words, tmp_path):
     result = run(*arguments, "--out", tmp_path / "file")
-    assert result.exit_code == 2 and words in " ".join(result.output.replace("│", " ").split()), result.output
+    assert result.exit_code == 2 and words in " ".join(result.output.replace("│", " ").split()), (
+        result.output
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -57,6 +102,17 @@ def test_a_file_that_cannot_be_written(tmp_path):
     result = run("q43", "--op", "add", "--out", tmp_path / "none" / "file")
     assert result.exit_code == 2 and "cannot write" in result.output
     assert "is a folder" in run("q43", "--op", "add", "--out", tmp_path).output
-    full = run("posit32es2", "--op", "dot", "--terms", 2, "--accumulate", "float32", "--out", tmp_path / "file")
-    assert full.exit_code == 2 and "float32" in full.output  # the operator's own error, and nothing is left of the file
+    full = run(
+        "posit32es2",
+        "--op",
+        "dot",
+        "--terms",
+        2,
+        "--accumulate",
+        "float32",
+        "--out",
+        tmp_path / "file",
+    )
+    # The operator's own error, and nothing is left of the file.
+    assert full.exit_code == 2 and "float32" in full.output
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,5 @@
-"""Calls that stock wants in one dtype, where PyTorch's database has no such sample: a function of the floating operands, and their shapes."""
+"""Calls that stock wants in one dtype, where PyTorch's database has no such sample: a function of
+the floating operands, and their shapes."""
 
 import itertools
 
@@ -11,7 +12,10 @@ def _loaded(layer, names):
     """A layer as a function of its input, further inputs, and the parameters of these names."""
 
     def call(*operands):
-        inputs, parameters = operands[: len(operands) - len(names)], operands[len(operands) - len(names) :]
+        inputs, parameters = (
+            operands[: len(operands) - len(names)],
+            operands[len(operands) - len(names) :],
+        )
         return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), inputs)
 
     return call
@@ -51,15 +55,28 @@ PRODUCTS = {
 }
 
 CONVOLUTIONS = {}
-for _d, _conv, _transposed in ((1, F.conv1d, F.conv_transpose1d), (2, F.conv2d, F.conv_transpose2d), (3, F.conv3d, F.conv_transpose3d)):
+for _d, _conv, _transposed in (
+    (1, F.conv1d, F.conv_transpose1d),
+    (2, F.conv2d, F.conv_transpose2d),
+    (3, F.conv3d, F.conv_transpose3d),
+):
     for _name, _f in ((f"conv{_d}d", _conv), (f"conv_transpose{_d}d", _transposed)):
         _image, _kernel = (1, 2, *[4] * _d), (2, 2, *[3] * _d)
         CONVOLUTIONS[_name] = (_f, [_image, _kernel, V])
         CONVOLUTIONS[f"{_name} without bias"] = (_f, [_image, _kernel])
 CONVOLUTIONS["conv2d of one image"] = (F.conv2d, [(2, 4, 4), (2, 2, 3, 3), V])
-CONVOLUTIONS["conv2d, padding same"] = (lambda x, w: F.conv2d(x, w, padding="same"), [(1, 2, 4, 4), (2, 2, 3, 3)])
-CONVOLUTIONS["conv2d of groups"] = (lambda x, w: F.conv2d(x, w, groups=2), [(1, 2, 4, 4), (2, 1, 3, 3)])
-CONVOLUTIONS["convolution"] = (lambda x, w: torch.convolution(x, w, None, [1], [0], [1], False, [0], 1), [(1, 2, 4), (2, 2, 3)])
+CONVOLUTIONS["conv2d, padding same"] = (
+    lambda x, w: F.conv2d(x, w, padding="same"),
+    [(1, 2, 4, 4), (2, 2, 3, 3)],
+)
+CONVOLUTIONS["conv2d of groups"] = (
+    lambda x, w: F.conv2d(x, w, groups=2),
+    [(1, 2, 4, 4), (2, 1, 3, 3)],
+)
+CONVOLUTIONS["convolution"] = (
+    lambda x, w: torch.convolution(x, w, None, [1], [0], [1], False, [0], 1),
+    [(1, 2, 4), (2, 2, 3)],
+)
 CONVOLUTIONS["conv_tbc"] = (torch.conv_tbc, [(4, 1, 2), (3, 2, 2), V])
 CONVOLUTIONS["fold"] = (lambda x, w: F.fold(F.unfold(x, 2).mul(w), (3, 3), 2), [(1, 1, 3, 3), ()])
 
@@ -69,29 +86,49 @@ ATTENTION = {
 }
 
 RECURRENT = {
-    "rnn_tanh": _recurrent(torch.rnn_tanh, 1, False), "rnn_relu": _recurrent(torch.rnn_relu, 1, False), "gru": _recurrent(torch.gru, 3, False),
-    "lstm": _recurrent(torch.lstm, 4, False), "rnn_tanh_cell": _recurrent(torch.rnn_tanh_cell, 1, True),
-    "rnn_relu_cell": _recurrent(torch.rnn_relu_cell, 1, True), "gru_cell": _recurrent(torch.gru_cell, 3, True),
+    "rnn_tanh": _recurrent(torch.rnn_tanh, 1, False),
+    "rnn_relu": _recurrent(torch.rnn_relu, 1, False),
+    "gru": _recurrent(torch.gru, 3, False),
+    "lstm": _recurrent(torch.lstm, 4, False),
+    "rnn_tanh_cell": _recurrent(torch.rnn_tanh_cell, 1, True),
+    "rnn_relu_cell": _recurrent(torch.rnn_relu_cell, 1, True),
+    "gru_cell": _recurrent(torch.gru_cell, 3, True),
     "lstm_cell": _recurrent(torch.lstm_cell, 4, True),
-}  # fmt: skip
+}
 
 IMAGES = (2, 2, 3)
 NORMALISATION = {
-    "batch_norm of statistics": (lambda x, m, v, w, b: F.batch_norm(x, m, v.abs(), w, b, False), [IMAGES, V, V, V, V]),
-    "batch_norm without parameters": (lambda x, m, v: F.batch_norm(x, m, v.abs(), None, None, True), [IMAGES, V, V]),
+    "batch_norm of statistics": (
+        lambda x, m, v, w, b: F.batch_norm(x, m, v.abs(), w, b, False),
+        [IMAGES, V, V, V, V],
+    ),
+    "batch_norm without parameters": (
+        lambda x, m, v: F.batch_norm(x, m, v.abs(), None, None, True),
+        [IMAGES, V, V],
+    ),
     "instance_norm": (lambda x, w, b: F.instance_norm(x, None, None, w, b), [IMAGES, V, V]),
-    "instance_norm with statistics": (lambda x, m, v, w, b: F.instance_norm(x, m, v.abs(), w, b, False), [IMAGES, V, V, V, V]),
+    "instance_norm with statistics": (
+        lambda x, m, v, w, b: F.instance_norm(x, m, v.abs(), w, b, False),
+        [IMAGES, V, V, V, V],
+    ),
     "rms_norm": (lambda x, w: F.rms_norm(x, (3,), w), [IMAGES, (3,)]),
 }
 
-# Mixed operands that some of stock's kernels take and others refuse (by the number of dimensions, and with or without oneDNN), because
-# they do not look: the places that may differ. Ours refuse them all.
+# Mixed operands that some of stock's kernels take and others refuse (by the number of dimensions,
+# and with or without oneDNN), because they do not look: the places that may differ. Ours refuse
+# them all.
 BY_ACCIDENT = {
-    "conv_transpose1d": {2}, "conv_transpose2d": {2}, "conv_transpose3d": {2}, "conv_tbc": {2}, "instance_norm with statistics": {1, 2, 3, 4},
-}  # fmt: skip
+    "conv_transpose1d": {2},
+    "conv_transpose2d": {2},
+    "conv_transpose3d": {2},
+    "conv_tbc": {2},
+    "instance_norm with statistics": {1, 2, 3, 4},
+}
 
 # Statistics have no gradients.
-WITH_STATISTICS = [name for name in NORMALISATION if name.startswith("batch_norm") or "statistics" in name]
+WITH_STATISTICS = [
+    name for name in NORMALISATION if name.startswith("batch_norm") or "statistics" in name
+]
 
 ALL = {**PRODUCTS, **CONVOLUTIONS, **ATTENTION, **RECURRENT, **NORMALISATION}
 
@@ -102,16 +139,21 @@ def operands(shapes, dtypes):
 
 
 def mixtures(name):
-    """Which operands are of the narrow dtype: all mixtures of a few, and of many each one by itself among the others."""
+    """Which operands are of the narrow dtype: all mixtures of a few, and of many each one by itself
+    among the others."""
     n = len(ALL[name][1])
     if n <= 5:
         every = itertools.product((False, True), repeat=n)
     else:
-        every = [tuple((i == j) is one for i in range(n)) for j in range(n) for one in (True, False)]
+        every = [
+            tuple((i == j) is one for i in range(n)) for j in range(n) for one in (True, False)
+        ]
     accidents = BY_ACCIDENT.get(name, set())
 
     def kept(mixture):
         left = {m for i, m in enumerate(mixture) if i not in accidents or i == 0}
-        return len(set(mixture)) == 2 and not (accidents and (len(left) == 1 or accidents == {1, 2, 3, 4}))
+        return len(set(mixture)) == 2 and not (
+            accidents and (len(left) == 1 or accidents == {1, 2, 3, 4})
+        )
 
     return [m for m in every if kept(m)]

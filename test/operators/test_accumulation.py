@@ -1,4 +1,5 @@
-"""How dot products and sums add up, bit for bit: each policy that rounds on the way against exact rationals."""
+"""How dot products and sums add up, bit for bit: each policy that rounds on the way against exact
+rationals."""
 
 import numpy as np
 import pytest
@@ -7,7 +8,16 @@ from conftest import codes_of
 from oracle import MODES
 from oracle_sums import chunk_sum, exact_sum, over, step_sum, times
 from rationals import Fraction
-from sums import FORMATS, assert_codes, assert_products, dtype_of, lines, some, step_codes, values_of
+from sums import (
+    FORMATS,
+    assert_codes,
+    assert_products,
+    dtype_of,
+    lines,
+    some,
+    step_codes,
+    values_of,
+)
 
 import torch_dtypes
 from torch_dtypes import accumulate
@@ -22,15 +32,26 @@ STEPS = [name for name in FORMATS if name != "e11m52"]  # whose arithmetic float
 def test_zeros_add_up_to_plus_zero(policy):
     zeros = torch.full((3, 4), -0.0).to(torch.q43)
     with accumulate(policy):
-        results = [zeros.sum(), zeros.sum(0), zeros.mean(), zeros @ torch.ones(4, 2, dtype=torch.q43), zeros.cumsum(0)]
-        nothing = [torch.empty(2, 0, dtype=torch.q43) @ torch.empty(0, 3, dtype=torch.q43), torch.empty(0, dtype=torch.q43).sum()]
+        results = [
+            zeros.sum(),
+            zeros.sum(0),
+            zeros.mean(),
+            zeros @ torch.ones(4, 2, dtype=torch.q43),
+            zeros.cumsum(0),
+        ]
+        nothing = [
+            torch.empty(2, 0, dtype=torch.q43) @ torch.empty(0, 3, dtype=torch.q43),
+            torch.empty(0, dtype=torch.q43).sum(),
+        ]
         cancelled = torch.tensor([3.0, -3.0]).to(torch.q43).sum()
     for t in [*results, *nothing, cancelled]:
         assert not codes_of(t).any()
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("policy", ["format", "format(order=pairwise)", "chunked(2)", "format(accumulator=e5m6)"])
+@pytest.mark.parametrize(
+    "policy", ["format", "format(order=pairwise)", "chunked(2)", "format(accumulator=e5m6)"]
+)
 def test_posits_wider_than_float32_s_codes(policy):
     """Of 25 bits, whose numbers have no more digits than float32's arithmetic takes."""
     x = torch.arange(1.0, 10).reshape(3, 3).to(torch_dtypes.posit_format(25, 1))
@@ -39,37 +60,72 @@ def test_posits_wider_than_float32_s_codes(policy):
         assert x.sum().item() == 45
 
 
-@pytest.mark.parametrize(("beta", "alpha"), [(1, 2.0), (0.3, 1), (-1.7, 0.1), (0, 1), (0, -3.0), (0.5, 0)])
+@pytest.mark.parametrize(
+    ("beta", "alpha"), [(1, 2.0), (0.3, 1), (-1.7, 0.1), (0, 1), (0, -3.0), (0.5, 0)]
+)
 @pytest.mark.parametrize("name", ["posit16es1", "posit32es2", "q43"])
 def test_other_scalars(name, beta, alpha):
-    """The exact sum of all of it; else the accumulator's number, to which float64 does the rest, rounded once."""
-    spec, a, b, bias = FORMATS[name], some(name, 3, 5), some(name, 5, 4, seed=1), some(name, 4, seed=2)
+    """The exact sum of all of it; else the accumulator's number, to which float64 does the rest,
+    rounded once."""
+    spec, a, b, bias = (
+        FORMATS[name],
+        some(name, 3, 5),
+        some(name, 5, 4, seed=1),
+        some(name, 4, seed=2),
+    )
     starts = values_of(bias, spec) * 3
     with accumulate("exact"):
         found = torch.addmm(bias, a, b, beta=beta, alpha=alpha)
         batched = torch.baddbmm(bias.expand(1, 3, 4), a[None], b[None], beta=beta, alpha=alpha)[0]
-    products = [[times(times(x, y), Fraction(alpha)) for x, y in line] for line in lines(a, b, spec)]
-    wanted = [spec.encode(exact_sum([*p, times(s, Fraction(beta))] if beta else p)) for p, s in zip(products, starts, strict=True)]
+    products = [
+        [times(times(x, y), Fraction(alpha)) for x, y in line] for line in lines(a, b, spec)
+    ]
+    wanted = [
+        spec.encode(exact_sum([*p, times(s, Fraction(beta))] if beta else p))
+        for p, s in zip(products, starts, strict=True)
+    ]
     assert_codes(found, wanted, spec), assert_codes(batched, wanted, spec)
-    for policy, dtype in (("format", a.dtype), ("format(product=exact,accumulator=fp32)", torch.float32), ("chunked(5)", a.dtype)):
-        if dtype is torch.float32 and name == "posit32es2":  # of whose products float64 lacks digits
+    for policy, dtype in (
+        ("format", a.dtype),
+        ("format(product=exact,accumulator=fp32)", torch.float32),
+        ("chunked(5)", a.dtype),
+    ):
+        # Of whose products float64 lacks digits.
+        if dtype is torch.float32 and name == "posit32es2":
             continue
         with accumulate(policy):
             found = torch.addmm(bias, a, b, beta=beta, alpha=alpha)
-            held = torch_dtypes.matmul(a, b, out="fp32") if dtype is torch.float32 else a @ b  # one chunk is what the format's own steps make
+            # One chunk is what the format's own steps make.
+            held = torch_dtypes.matmul(a, b, out="fp32") if dtype is torch.float32 else a @ b
         rest = bias.double() * beta if beta else 0.0
         assert torch.equal(codes_of(found), codes_of((held.double() * alpha + rest).to(a.dtype)))
 
 
 def test_scalars_do_not_overflow_on_the_way():
     a, c = torch.full((1, 2), 15.0).to(torch.q43), torch.full((1, 1), 3.0).to(torch.q43)
-    for policy in ("machine", "exact", "format(product=exact,accumulator=fp32)", "block(terms=16, extra_bits=2)"):
+    for policy in (
+        "machine",
+        "exact",
+        "format(product=exact,accumulator=fp32)",
+        "block(terms=16, extra_bits=2)",
+    ):
         with accumulate(policy):
             assert torch.addmm(c, a, a.t(), alpha=0.25).item() == 112
-    with accumulate("exact"), pytest.raises(RuntimeError, match='addmm under "exact": expected finite alpha, but got inf'):
+    with (
+        accumulate("exact"),
+        pytest.raises(
+            RuntimeError, match='addmm under "exact": expected finite alpha, but got inf'
+        ),
+    ):
         torch.addmm(c, a, a.t(), alpha=float("inf"))
     wide = torch.ones(1, 2).to(torch_dtypes.dtype("e8m23"))
-    with accumulate("exact"), pytest.raises(RuntimeError, match="expected alpha whose products with the operand float64 holds exactly"):
+    with (
+        accumulate("exact"),
+        pytest.raises(
+            RuntimeError,
+            match="expected alpha whose products with the operand float64 holds exactly",
+        ),
+    ):
         torch.addmm(c.to(wide.dtype), wide, wide.t(), alpha=1e-320)
 
 
@@ -83,10 +139,20 @@ def test_format_rounds_every_product_and_sum(name, shape):
     assert_products("format", some(name, m, k), some(name, k, n, seed=1), name)
 
 
-@pytest.mark.parametrize("options", [
-    {"fused": True}, {"kahan": True}, {"product": "e8m4"}, {"accumulator": "posit16es2"}, {"product": "q52", "accumulator": "e5m7"},
-    {"accumulator": "tf32", "fused": True}, {"accumulator": "e5m5", "kahan": True, "product": "tf32"}, {"accumulator": "posit32es2"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fused": True},
+        {"kahan": True},
+        {"product": "e8m4"},
+        {"accumulator": "posit16es2"},
+        {"product": "q52", "accumulator": "e5m7"},
+        {"accumulator": "tf32", "fused": True},
+        {"accumulator": "e5m5", "kahan": True, "product": "tf32"},
+        {"accumulator": "posit32es2"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("name", ["q43", "posit8es1", "posit16es2", "posit32es2", "e8m4"])
 def test_options_of_format(name, options):
     assert_products("format", some(name, 3, 12, seed=5), some(name, 12, 3, seed=6), name, **options)
@@ -98,7 +164,9 @@ def test_options_of_format(name, options):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", ["q43", "posit8es1", "posit16es1", "posit32es2", "tf32", "fixed4_4"])
+@pytest.mark.parametrize(
+    "name", ["q43", "posit8es1", "posit16es1", "posit32es2", "tf32", "fixed4_4"]
+)
 def test_rounding_of_format(name, mode):
     """The mode is the steps'; the result has its dtype's."""
     a, b = some(name, 3, 9, seed=7), some(name, 9, 3, seed=8)
@@ -110,17 +178,35 @@ def test_rounding_of_format(name, mode):
 
 
 @pytest.mark.parametrize("name", ["q43", "posit16es1", "e8m4", "fixed4_4", "posit32es2"])
-@pytest.mark.parametrize("options", [{}, {"kahan": True}, {"rounding": "toward_zero"}, {"fused": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"kahan": True}, {"rounding": "toward_zero"}, {"fused": True}], ids=str
+)
 def test_format_s_sum_start_and_running_sum(name, options):
-    """A sum has no products to round. The start is the accumulator's first value; a mean divides the last one."""
+    """A sum has no products to round. The start is the accumulator's first value; a mean divides
+    the last one."""
     spec, x = FORMATS[name], some(name, 3, 11, seed=9)
     a, b, bias = some(name, 3, 4), some(name, 4, 3, seed=1), some(name, 3, seed=2)
     mode, kahan = options.get("rounding", "nearest_even"), options.get("kahan", False)
     with accumulate("format", **options):
         total, mean, running, started = x.sum(1), x.mean(1), x.cumsum(1), torch.addmm(bias, a, b)
     starts = values_of(bias, spec) * 3
-    assert_codes(started, step_codes(lines(a, b, spec), spec, mode, starts, kahan=kahan, fused=options.get("fused", False)), spec, "addmm")
-    sums = [[step_sum([(None, v) for v in values_of(row, spec)[: i + 1]], spec, spec, mode, kahan=kahan) for i in range(11)] for row in x]
+    assert_codes(
+        started,
+        step_codes(
+            lines(a, b, spec), spec, mode, starts, kahan=kahan, fused=options.get("fused", False)
+        ),
+        spec,
+        "addmm",
+    )
+    sums = [
+        [
+            step_sum(
+                [(None, v) for v in values_of(row, spec)[: i + 1]], spec, spec, mode, kahan=kahan
+            )
+            for i in range(11)
+        ]
+        for row in x
+    ]
     assert_codes(total, [spec.encode(row[-1]) for row in sums], spec, "sum")
     assert_codes(mean, [spec.encode(over(row[-1], 11)) for row in sums], spec, "mean")
     assert_codes(running, [spec.encode(v) for row in sums for v in row], spec, "cumsum")
@@ -153,14 +239,23 @@ def test_ones_in_e5m2_stop_at_eight():
 def test_float32_accumulators_are_the_machine_s(name, product):
     dtype, g = torch_dtypes.dtype(name), torch.Generator().manual_seed(4)
     sizes = (9, 50), (50, 20), (20,)
-    a, b, start = ((torch.randn(size, generator=g) * torch.exp2(torch.randint(-6, 4, size, generator=g))).to(dtype) for size in sizes)
+    a, b, start = (
+        (torch.randn(size, generator=g) * torch.exp2(torch.randint(-6, 4, size, generator=g))).to(
+            dtype
+        )
+        for size in sizes
+    )
     options = {} if product is None else {"product": product}
     with torch_dtypes.accumulate("format", accumulator="fp32", **options):
         found = torch.addmm(start, a, b)
     sums = start.float().expand(9, 20).clone()
     for i in range(50):
         products = a[:, i, None].double() * b[None, i].double()  # exact
-        rounded = products.float() if product == "exact" else products.to(dtype if product is None else torch.q43).float()
+        rounded = (
+            products.float()
+            if product == "exact"
+            else products.to(dtype if product is None else torch.q43).float()
+        )
         sums += rounded
     assert torch.equal(codes_of(found), codes_of(sums.to(dtype)))
 
@@ -168,26 +263,45 @@ def test_float32_accumulators_are_the_machine_s(name, product):
 # ---- chunks ----
 
 
-@pytest.mark.parametrize("name", ["q43", "posit8es1", "posit16es1", "posit32es2", "e8m4", "fixed4_4", "tf32"])
-@pytest.mark.parametrize("options", [{}, {"kahan": True}, {"fused": True}, {"rounding": "toward_zero"}], ids=str)
+@pytest.mark.parametrize(
+    "name", ["q43", "posit8es1", "posit16es1", "posit32es2", "e8m4", "fixed4_4", "tf32"]
+)
+@pytest.mark.parametrize(
+    "options", [{}, {"kahan": True}, {"fused": True}, {"rounding": "toward_zero"}], ids=str
+)
 def test_chunked_adds_sums_of_k_terms_in_the_machine_s_type(name, options):
-    spec, a, b, bias = FORMATS[name], some(name, 3, 12), some(name, 12, 3, seed=1), some(name, 3, seed=2)
+    spec, a, b, bias = (
+        FORMATS[name],
+        some(name, 3, 12),
+        some(name, 12, 3, seed=1),
+        some(name, 3, seed=2),
+    )
     machine = np.float64 if name == "posit32es2" else np.float32
     named = {"mode" if key == "rounding" else key: value for key, value in options.items()}
     starts = values_of(bias, spec) * 3
 
     def expected(dots, k, starts=None, **named):
         with np.errstate(all="ignore"):
-            sums = [chunk_sum(dot, spec, k, machine, s, **named) for dot, s in zip(dots, starts or [None] * len(dots), strict=True)]
+            sums = [
+                chunk_sum(dot, spec, k, machine, s, **named)
+                for dot, s in zip(dots, starts or [None] * len(dots), strict=True)
+            ]
         return [spec.encode(x) for x in sums]
 
     for k in (1, 3, 4, 12, 50):
         with accumulate(f"chunked({k})", **options):
             found, started, total = a @ b, torch.addmm(bias, a, b), a.sum(1)
         assert_codes(found, expected(lines(a, b, spec), k, **named), spec, f"mm, k={k}")
-        assert_codes(started, expected(lines(a, b, spec), k, starts, **named), spec, f"addmm, k={k}")
+        assert_codes(
+            started, expected(lines(a, b, spec), k, starts, **named), spec, f"addmm, k={k}"
+        )
         rows = [[(None, v) for v in values_of(row, spec)] for row in a]
-        assert_codes(total, expected(rows, k, **{key: v for key, v in named.items() if key != "fused"}), spec, f"sum, k={k}")
+        assert_codes(
+            total,
+            expected(rows, k, **{key: v for key, v in named.items() if key != "fused"}),
+            spec,
+            f"sum, k={k}",
+        )
 
 
 def test_chunks_of_narrow_formats_meet_in_float32():
@@ -206,9 +320,16 @@ def test_chunks_of_narrow_formats_meet_in_float32():
 def test_float64_and_float32_are_the_stock_kernels_rounded_once(name, one_thread):
     """The same sizes and layout, so the same order of additions inside."""
     dtype = dtype_of(name)
-    a, b, bias = (torch.randn(sizes, generator=torch.Generator().manual_seed(1)).to(dtype) for sizes in ((9, 70), (70, 11), (11,)))
+    a, b, bias = (
+        torch.randn(sizes, generator=torch.Generator().manual_seed(1)).to(dtype)
+        for sizes in ((9, 70), (70, 11), (11,))
+    )
     wide = name == "posit32es2"
-    for policy, stock in (("float64", torch.float64), ("float32", torch.float32), ("machine", torch.float64 if wide else torch.float32)):
+    for policy, stock in (
+        ("float64", torch.float64),
+        ("float32", torch.float32),
+        ("machine", torch.float64 if wide else torch.float32),
+    ):
         with accumulate(policy):
             if policy == "float32" and wide:
                 with pytest.raises(RuntimeError, match=r"float32.*posit32es2|posit32es2.*float32"):

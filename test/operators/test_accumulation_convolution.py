@@ -1,4 +1,5 @@
-"""Convolutions and gradients under the accumulation policies: float64 where it is exact, and exact rationals in a given order."""
+"""Convolutions and gradients under the accumulation policies: float64 where it is exact, and exact
+rationals in a given order."""
 
 import itertools
 import math
@@ -14,7 +15,8 @@ from test_accumulation_operators import OPERATORS, OWN, POLICIES, summed_in_floa
 
 from torch_dtypes import accumulate
 
-both_formats = pytest.mark.parametrize("name", ["q43", "posit8es1"])  # float64 adds up their products exactly
+# float64 adds up their products exactly
+both_formats = pytest.mark.parametrize("name", ["q43", "posit8es1"])
 
 # ---- the products that meet, in their order ----
 
@@ -31,7 +33,11 @@ def array(t, spec):
 
 def pixel(x, i, c, place):
     """Outside lie zeros."""
-    return x[(i, c, *place)] if all(0 <= p < n for p, n in zip(place, x.shape[2:], strict=True)) else Fraction(0)
+    return (
+        x[(i, c, *place)]
+        if all(0 <= p < n for p, n in zip(place, x.shape[2:], strict=True))
+        else Fraction(0)
+    )
 
 
 class Geometry:
@@ -39,12 +45,19 @@ class Geometry:
         def tuples(v):
             return (v,) * dims if isinstance(v, int) else v
 
-        self.stride, self.padding, self.dilation, self.extra = map(tuples, (stride, padding, dilation, output_padding))
+        self.stride, self.padding, self.dilation, self.extra = map(
+            tuples, (stride, padding, dilation, output_padding)
+        )
         self.groups = groups
 
     def seen(self, place, tap):
         """The input's place that an output's place meets in one place of the kernel."""
-        return [p * s + t * d - pad for p, s, t, d, pad in zip(place, self.stride, tap, self.dilation, self.padding, strict=True)]
+        return [
+            p * s + t * d - pad
+            for p, s, t, d, pad in zip(
+                place, self.stride, tap, self.dilation, self.padding, strict=True
+            )
+        ]
 
     def outputs(self, x, w):
         terms = zip(x.shape[2:], self.padding, self.dilation, w.shape[2:], self.stride, strict=True)
@@ -52,7 +65,15 @@ class Geometry:
 
     def inputs(self, y, w):
         """The sizes of a transposed convolution's result."""
-        terms = zip(y.shape[2:], self.padding, self.dilation, w.shape[2:], self.stride, self.extra, strict=True)
+        terms = zip(
+            y.shape[2:],
+            self.padding,
+            self.dilation,
+            w.shape[2:],
+            self.stride,
+            self.extra,
+            strict=True,
+        )
         return [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, p, d, k, s, e in terms]
 
     def forward(self, x, w):
@@ -60,47 +81,90 @@ class Geometry:
         wide, per = w.shape[0] // self.groups, w.shape[1]
         for i, o, *place in each(len(x), len(w), *self.outputs(x, w)):
             taps = list(each(*w.shape[1:]))
-            yield [(pixel(x, i, o // wide * per + c, self.seen(place, tap)), w[(o, c, *tap)]) for c, *tap in taps]
+            yield [
+                (pixel(x, i, o // wide * per + c, self.seen(place, tap)), w[(o, c, *tap)])
+                for c, *tap in taps
+            ]
 
     def weight(self, y, x, w):
         """The gradient of weights: batch, then place in the output."""
         wide, per = w.shape[0] // self.groups, w.shape[1]
         for o, c, *tap in each(*w.shape):
             places = list(each(len(y), *y.shape[2:]))
-            yield [(y[(i, o, *place)], pixel(x, i, o // wide * per + c, self.seen(place, tap))) for i, *place in places]
+            yield [
+                (y[(i, o, *place)], pixel(x, i, o // wide * per + c, self.seen(place, tap)))
+                for i, *place in places
+            ]
 
     def backward(self, y, w, sizes):
-        """The gradient of the input, or a transposed convolution: channel, then place in the output, as far as the kernel meets it."""
+        """The gradient of the input, or a transposed convolution: channel, then place in the
+        output, as far as the kernel meets it."""
         wide, per = w.shape[0] // self.groups, w.shape[1]
         for i, c, *place in each(len(y), per * self.groups, *sizes):
             dot = []
             for o, *source in each(wide, *y.shape[2:]):
-                reach = [p - q for p, q in zip(place, self.seen(source, (0,) * len(place)), strict=True)]
-                if all(r % d == 0 and 0 <= r // d < k for r, d, k in zip(reach, self.dilation, w.shape[2:], strict=True)):
+                reach = [
+                    p - q for p, q in zip(place, self.seen(source, (0,) * len(place)), strict=True)
+                ]
+                if all(
+                    r % d == 0 and 0 <= r // d < k
+                    for r, d, k in zip(reach, self.dilation, w.shape[2:], strict=True)
+                ):
                     tap = [r // d for r, d in zip(reach, self.dilation, strict=True)]
                     o = o + c // per * wide
                     dot.append((y[(i, o, *source)], w[(o, c % per, *tap)]))
             yield dot
 
 
-ONE, TWO, THREE = (F.conv1d, F.conv_transpose1d), (F.conv2d, F.conv_transpose2d), (F.conv3d, F.conv_transpose3d)
+ONE, TWO, THREE = (
+    (F.conv1d, F.conv_transpose1d),
+    (F.conv2d, F.conv_transpose2d),
+    (F.conv3d, F.conv_transpose3d),
+)
 CASES = [
     (ONE[0], (2, 3, 9), (4, 3, 3), {}),
     (ONE[0], (2, 4, 10), (6, 2, 3), {"stride": 2, "padding": 2, "dilation": 2, "groups": 2}),
     (ONE[0], (3, 7), (2, 3, 2), {"padding": 1}),
     (TWO[0], (2, 3, 6, 5), (4, 3, 3, 2), {}),
-    (TWO[0], (2, 4, 5, 4), (4, 2, 3, 2), {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}),
+    (
+        TWO[0],
+        (2, 4, 5, 4),
+        (4, 2, 3, 2),
+        {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2},
+    ),
     (TWO[0], (1, 4, 5, 5), (8, 1, 3, 3), {"padding": 1, "groups": 4}),
     (TWO[0], (2, 3, 4, 4), (5, 3, 1, 1), {"stride": 2}),
     (TWO[0], (3, 6, 5), (4, 3, 3, 2), {"padding": 1}),
-    (THREE[0], (2, 2, 4, 5, 3), (3, 2, 2, 3, 2), {"stride": (1, 2, 1), "padding": (0, 1, 1), "dilation": (2, 1, 1)}),
+    (
+        THREE[0],
+        (2, 2, 4, 5, 3),
+        (3, 2, 2, 3, 2),
+        {"stride": (1, 2, 1), "padding": (0, 1, 1), "dilation": (2, 1, 1)},
+    ),
     (ONE[1], (2, 3, 5), (3, 4, 3), {}),
-    (ONE[1], (2, 4, 5), (4, 3, 3), {"stride": 3, "padding": 1, "dilation": 2, "groups": 2, "output_padding": 2}),
-    (TWO[1], (2, 4, 4, 3), (4, 1, 3, 2), {"stride": (2, 3), "padding": (2, 0), "output_padding": (1, 2), "groups": 2}),
+    (
+        ONE[1],
+        (2, 4, 5),
+        (4, 3, 3),
+        {"stride": 3, "padding": 1, "dilation": 2, "groups": 2, "output_padding": 2},
+    ),
+    (
+        TWO[1],
+        (2, 4, 4, 3),
+        (4, 1, 3, 2),
+        {"stride": (2, 3), "padding": (2, 0), "output_padding": (1, 2), "groups": 2},
+    ),
     (TWO[1], (3, 4, 3), (3, 2, 3, 3), {"stride": 2, "padding": 1}),
-    (THREE[1], (1, 2, 3, 2, 3), (2, 3, 2, 2, 3), {"stride": 2, "padding": (1, 0, 1), "output_padding": 1}),
+    (
+        THREE[1],
+        (1, 2, 3, 2, 3),
+        (2, 3, 2, 2, 3),
+        {"stride": 2, "padding": (1, 0, 1), "output_padding": 1},
+    ),
 ]
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].__name__} {case[1]} {case[3]}")
+every_case = pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case[0].__name__} {case[1]} {case[3]}"
+)
 
 
 def operands(case, name, draw=some):
@@ -128,7 +192,9 @@ def test_exact_convolutions_and_their_gradients_round_once(case, name):
         grad = ends(name, *call(*(t.double() for t in used), **options).shape, seed=9)
         with accumulate("exact"):
             found = with_gradients(lambda *t: call(*t, **options), used, grad)
-        expected = with_gradients(lambda *t: call(*t, **options), [t.double() for t in used], grad.double())
+        expected = with_gradients(
+            lambda *t: call(*t, **options), [t.double() for t in used], grad.double()
+        )
         for f, e in zip(found, expected, strict=True):
             assert f.shape == e.shape
             assert_codes(f, codes_of(e.to(f.dtype)).flatten().tolist(), FORMATS[name])
@@ -146,8 +212,12 @@ def test_exact_convolution_of_a_wide_format():
         grads = torch.autograd.grad(call(x, w, bias, **options), (x, w), grad)
     geometry, x_, w_, g_ = Geometry(2, **options), *(array(t.detach(), spec) for t in (x, w, grad))
     starts = [v for v in values_of(bias, spec) for _ in range(y[0, 0].numel())] * len(y)
-    assert_codes(y, exact_codes(list(geometry.forward(x_, w_)), spec, starts=starts), spec, "forward")
-    assert_codes(grads[0], exact_codes(list(geometry.backward(g_, w_, x.shape[2:])), spec), spec, "input")
+    assert_codes(
+        y, exact_codes(list(geometry.forward(x_, w_)), spec, starts=starts), spec, "forward"
+    )
+    assert_codes(
+        grads[0], exact_codes(list(geometry.backward(g_, w_, x.shape[2:])), spec), spec, "input"
+    )
     assert_codes(grads[1], exact_codes(list(geometry.weight(g_, x_, w_)), spec), spec, "weight")
 
 
@@ -172,10 +242,14 @@ def test_exact_gradients_round_once(operator, name):
 
 @both_formats
 def test_exact_second_derivatives_round_once(name):
-    """Those of a gradient of the input, which is linear in the weight and in the result's gradient."""
+    """Those of a gradient of the input, which is linear in the weight and in the result's
+    gradient."""
     x, w, _ = operands(CASES[4], name, ends)
     options = CASES[4][3]
-    outer = [ends(name, *F.conv2d(x.double(), w.double(), **options).shape, seed=3), ends(name, *x.shape, seed=4)]
+    outer = [
+        ends(name, *F.conv2d(x.double(), w.double(), **options).shape, seed=3),
+        ends(name, *x.shape, seed=4),
+    ]
 
     def second(x, w, u, v):
         x, w, u = (t.clone().requires_grad_() for t in (x, w, u))
@@ -191,10 +265,17 @@ def test_exact_second_derivatives_round_once(name):
 # ---- every step rounded ----
 
 
-@pytest.mark.parametrize("options", [{}, {"fused": True}, {"kahan": True}, {"rounding": "toward_zero", "accumulator": "tf32"}], ids=str)
-@pytest.mark.parametrize("case", [CASES[1], CASES[4], CASES[10], CASES[11]], ids=lambda case: case[0].__name__)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"fused": True}, {"kahan": True}, {"rounding": "toward_zero", "accumulator": "tf32"}],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "case", [CASES[1], CASES[4], CASES[10], CASES[11]], ids=lambda case: case[0].__name__
+)
 def test_format_adds_in_order(case, options):
-    """Channel, then kernel position; gradients of weights: batch, then position. A bias is what the accumulator starts with."""
+    """Channel, then kernel position; gradients of weights: batch, then position. A bias is what the
+    accumulator starts with."""
     call, *_, parameters = case
     name, spec = "posit16es1", FORMATS["posit16es1"]
     x, w, bias = operands(case, name)
@@ -202,11 +283,20 @@ def test_format_adds_in_order(case, options):
         y = call(x, w, bias, **parameters)
         grad = some(name, *y.shape, seed=5)
         _, gx, gw = with_gradients(lambda x, w: call(x, w, **parameters), (x, w), grad)
-    named = {"mode": options.get("rounding", "nearest_even"), **{key: True for key in ("fused", "kahan") if key in options}}
+    named = {
+        "mode": options.get("rounding", "nearest_even"),
+        **{key: True for key in ("fused", "kahan") if key in options},
+    }
     named["total"] = FORMATS[options["accumulator"]] if "accumulator" in options else None
-    geometry, x_, w_, g_ = Geometry(x.dim() - 2, **parameters), *(array(t, spec) for t in (x, w, grad))
+    geometry, x_, w_, g_ = (
+        Geometry(x.dim() - 2, **parameters),
+        *(array(t, spec) for t in (x, w, grad)),
+    )
     if "transpose" in call.__name__:
-        forward, gradient = geometry.backward(x_, w_, geometry.inputs(x_, w_)), geometry.forward(g_, w_)
+        forward, gradient = (
+            geometry.backward(x_, w_, geometry.inputs(x_, w_)),
+            geometry.forward(g_, w_),
+        )
         weight = geometry.weight(x_, g_, w_)
     else:
         forward, gradient = geometry.forward(x_, w_), geometry.backward(g_, w_, x.shape[2:])
@@ -224,7 +314,9 @@ def test_machine_s_types_are_the_stock_kernel_rounded_once(case, policy, one_thr
     tensors = operands(case, "posit16es1")
     with accumulate(policy):
         found = call(*tensors, **options)
-    expected = call(*(t.to(torch.float64 if policy == "float64" else torch.float32) for t in tensors), **options)
+    expected = call(
+        *(t.to(torch.float64 if policy == "float64" else torch.float32) for t in tensors), **options
+    )
     assert torch.equal(codes_of(found), codes_of(expected.to(found.dtype)))
 
 
@@ -237,7 +329,11 @@ def test_layouts_give_the_same():
         plain = codes_of(F.conv2d(x, w, padding=1))
         last = torch.channels_last
         turned = x.transpose(2, 3).contiguous().transpose(2, 3), w.flip(0).contiguous().flip(0)
-        for a, b in ((x.to(memory_format=last), w.to(memory_format=last)), turned, (x[:, :, :, :].expand(2, 3, 6, 5), w.mT.contiguous().mT)):
+        for a, b in (
+            (x.to(memory_format=last), w.to(memory_format=last)),
+            turned,
+            (x[:, :, :, :].expand(2, 3, 6, 5), w.mT.contiguous().mT),
+        ):
             assert torch.equal(codes_of(F.conv2d(a, b, padding=1)), plain)
         circular = torch.nn.Conv2d(3, 4, (3, 2), padding=1, padding_mode="circular").to(torch.q43)
         expected = F.conv2d(F.pad(x, (1, 1, 1, 1), mode="circular"), circular.weight, circular.bias)
@@ -263,7 +359,9 @@ def test_a_special_weight_reaches_only_what_it_meets(policy, special):
 def test_no_batch(policy):
     """Nothing adds up to zero: as stock."""
     for call, w in ((F.conv1d, (4, 3, 2)), (F.conv_transpose1d, (3, 4, 2))):
-        tensors = [torch.ones(sizes, dtype=torch.q43, requires_grad=True) for sizes in ((0, 3, 5), w, (4,))]
+        tensors = [
+            torch.ones(sizes, dtype=torch.q43, requires_grad=True) for sizes in ((0, 3, 5), w, (4,))
+        ]
         with accumulate(policy):
             y = call(*tensors)
             y.backward(torch.ones_like(y))
@@ -275,13 +373,22 @@ def test_no_batch(policy):
 @pytest.mark.parametrize("policy", OWN)
 def test_wrong_convolutions_are_refused_as_by_stock(policy):
     cases = [
-        (F.conv1d, (1, 3, 5), (2, 4, 3), {}), (F.conv1d, (1, 3, 5), (2, 3, 6), {}), (F.conv1d, (1, 3, 5), (2, 3, 3), {"stride": 0}),
-        (F.conv1d, (1, 3, 5), (2, 3, 3), {"dilation": 0}), (F.conv1d, (1, 3, 5), (2, 3, 3), {"groups": 2}), (F.conv1d, (3,), (2, 3, 3), {}),
-        (F.conv1d, (1, 3, 5), (2, 3, 3), {"padding": -1}), (F.conv1d, (1, 3, 5), (0, 3, 3), {}), (F.conv2d, (1, 3, 5, 5), (2, 3, 3), {}),
-        (F.conv_transpose1d, (1, 3, 5), (4, 2, 3), {}), (F.conv_transpose1d, (1, 3, 5), (3, 2, 3), {"stride": 0}),
-        (F.conv_transpose1d, (1, 3, 5), (3, 2, 3), {"output_padding": 1}), (F.conv_transpose1d, (1, 3, 5), (3, 2, 3), {"padding": 4}),
-        (F.conv_transpose1d, (1, 3, 5), (3, 2, 3), {"padding": -1}), (F.conv_transpose1d, (1, 3, 5), (3, 2, 3), {"dilation": 0}),
-    ]  # fmt: skip
+        (F.conv1d, (1, 3, 5), (2, 4, 3), {}),
+        (F.conv1d, (1, 3, 5), (2, 3, 6), {}),
+        (F.conv1d, (1, 3, 5), (2, 3, 3), {"stride": 0}),
+        (F.conv1d, (1, 3, 5), (2, 3, 3), {"dilation": 0}),
+        (F.conv1d, (1, 3, 5), (2, 3, 3), {"groups": 2}),
+        (F.conv1d, (3,), (2, 3, 3), {}),
+        (F.conv1d, (1, 3, 5), (2, 3, 3), {"padding": -1}),
+        (F.conv1d, (1, 3, 5), (0, 3, 3), {}),
+        (F.conv2d, (1, 3, 5, 5), (2, 3, 3), {}),
+        (F.conv_transpose1d, (1, 3, 5), (4, 2, 3), {}),
+        (F.conv_transpose1d, (1, 3, 5), (3, 2, 3), {"stride": 0}),
+        (F.conv_transpose1d, (1, 3, 5), (3, 2, 3), {"output_padding": 1}),
+        (F.conv_transpose1d, (1, 3, 5), (3, 2, 3), {"padding": 4}),
+        (F.conv_transpose1d, (1, 3, 5), (3, 2, 3), {"padding": -1}),
+        (F.conv_transpose1d, (1, 3, 5), (3, 2, 3), {"dilation": 0}),
+    ]
     accepted = []
     for call, x, w, options in cases:
         with pytest.raises(RuntimeError):
@@ -293,7 +400,10 @@ def test_wrong_convolutions_are_refused_as_by_stock(policy):
         except RuntimeError:
             pass
     assert not accepted
-    with accumulate(policy), pytest.raises(RuntimeError, match=r"expected a bias of 2 elements, but got \[3\]|bias"):
+    with (
+        accumulate(policy),
+        pytest.raises(RuntimeError, match=r"expected a bias of 2 elements, but got \[3\]|bias"),
+    ):
         F.conv1d(*(torch.ones(sizes, dtype=torch.q43) for sizes in ((1, 3, 5), (2, 3, 3), (3,))))
 
 

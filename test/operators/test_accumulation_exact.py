@@ -1,4 +1,5 @@
-"""Sums and dot products that are rounded once, bit for bit: against exact rationals, and posits against softposit's quire."""
+"""Sums and dot products that are rounded once, bit for bit: against exact rationals, and posits
+against softposit's quire."""
 
 import math
 
@@ -43,20 +44,32 @@ def test_exact_of_many_terms(name):
 
 
 def hard_dots(spec, rng):
-    """Ties that a far smaller product breaks or leaves, large terms that cancel, and the ends of the range."""
+    """Ties that a far smaller product breaks or leaves, large terms that cancel, and the ends of
+    the range."""
     top, least = largest(spec), spec.decode(1)
     one, half = Fraction(1), Fraction(1, 2)
     k = spec.encode(Fraction(3, 2)) + int(rng.integers(0, 2))
     low, high = spec.decode(k), spec.decode(k + 1)
     ulp = rounded(spec, high - low)
-    dots = [[(top, top)] * n for n in (1, 2, 9)] + [[(least, least)] * n for n in (1, 2, 9)] + [[(top, least)], [(-top, least), (top, top)]]
+    dots = (
+        [[(top, top)] * n for n in (1, 2, 9)]
+        + [[(least, least)] * n for n in (1, 2, 9)]
+        + [[(top, least)], [(-top, least), (top, top)]]
+    )
     for tiny in ([], [(least, least)], [(-least, least)], [(least, least), (-least, least)]):
         tie = [(low, one), (ulp, half), *tiny]
-        dots += [tie, [(-x, y) for x, y in tie], [(top, top), *tie, (-top, top)], [(top, one), (top, one), *tie, (-top, one), (top, -one)]]
+        dots += [
+            tie,
+            [(-x, y) for x, y in tie],
+            [(top, top), *tie, (-top, top)],
+            [(top, one), (top, one), *tie, (-top, one), (top, -one)],
+        ]
     for _ in range(12):
         codes = random_codes(spec, 24, rng)
         x = [Fraction(spec.decode(c)) for c in codes]
-        big = [(p, q) for p, q in zip(x[:8], x[8:16], strict=True)] + [(rounded(spec, -p), q) for p, q in zip(x[:8], x[8:16], strict=True)]
+        big = [(p, q) for p, q in zip(x[:8], x[8:16], strict=True)] + [
+            (rounded(spec, -p), q) for p, q in zip(x[:8], x[8:16], strict=True)
+        ]
         terms = [*big, (x[16], x[17]), (x[18], one)]
         dots.append([terms[i] for i in rng.permutation(18)])
     return dots
@@ -69,16 +82,23 @@ def test_exact_of_hard_dots(name):
     dots = hard_dots(spec, rng)
     length = max(map(len, dots))
     dots = [dot + [(Fraction(0), Fraction(0))] * (length - len(dot)) for dot in dots]
-    a, b = (tensor_of([spec.encode(pair[i]) for dot in dots for pair in dot], name, len(dots), length) for i in (0, 1))
+    a, b = (
+        tensor_of([spec.encode(pair[i]) for dot in dots for pair in dot], name, len(dots), length)
+        for i in (0, 1)
+    )
     with accumulate("exact"):
         found = torch.bmm(a.unsqueeze(1), b.unsqueeze(2))
         sums = a.sum(1)
     assert_codes(found, exact_codes(dots, spec), spec, name)
-    assert_codes(sums, [spec.encode(exact_sum(x for x, _ in dot)) for dot in dots], spec, f"{name} sum")
+    assert_codes(
+        sums, [spec.encode(exact_sum(x for x, _ in dot)) for dot in dots], spec, f"{name} sum"
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", ["posit8es1", "posit16es1", "q43", "tf32", "e5m2fn", "fixed4_4", "posit32es2"])
+@pytest.mark.parametrize(
+    "name", ["posit8es1", "posit16es1", "q43", "tf32", "e5m2fn", "fixed4_4", "posit32es2"]
+)
 def test_exact_in_every_rounding_mode(name, mode):
     spec, a, b = FORMATS[name], ends(name, 4, 7, seed=2), ends(name, 7, 4, seed=3)
     with accumulate("exact"), torch_dtypes.rounding(mode):
@@ -98,31 +118,58 @@ def test_exact_sum_mean_and_cumsum(name, k):
         total, mean, running = x.sum(1), x.mean(1), x[:, :40].cumsum(1)
     assert_codes(total, [spec.encode(exact_sum(row)) for row in rows], spec, name)
     assert_codes(mean, [spec.encode(over(exact_sum(row), k)) for row in rows], spec, name)
-    assert_codes(running, [spec.encode(exact_sum(row[: i + 1])) for row in rows for i in range(min(k, 40))], spec, name)
+    assert_codes(
+        running,
+        [spec.encode(exact_sum(row[: i + 1])) for row in rows for i in range(min(k, 40))],
+        spec,
+        name,
+    )
 
 
 @pytest.mark.parametrize("name", [n for n in FORMATS if n != "fixed4_4"])
 def test_exact_with_nan_and_infinities(name):
-    """inf - inf, inf * 0 and NaN give NaN, an infinity that nothing meets stays one; in posits all are NaR."""
+    """inf - inf, inf * 0 and NaN give NaN, an infinity that nothing meets stays one; in posits all
+    are NaR."""
     spec = FORMATS[name]
-    values = torch.tensor([0.0, -0.0, 1.0, -2.0, math.inf, -math.inf, math.nan], dtype=torch.float64).to(dtype_of(name))
+    values = torch.tensor(
+        [0.0, -0.0, 1.0, -2.0, math.inf, -math.inf, math.nan], dtype=torch.float64
+    ).to(dtype_of(name))
     pairs = torch.cartesian_prod(*[torch.arange(7)] * 4)[::13]
-    a, b = from_codes(codes_of(values)[pairs[:, :2]], values.dtype), from_codes(codes_of(values)[pairs[:, 2:]], values.dtype)
+    a, b = (
+        from_codes(codes_of(values)[pairs[:, :2]], values.dtype),
+        from_codes(codes_of(values)[pairs[:, 2:]], values.dtype),
+    )
     with accumulate("exact"):
         found = torch.bmm(a.unsqueeze(1), b.unsqueeze(2))
         running = values.cumsum(0)
-    dots = [list(zip(values_of(x, spec), values_of(y, spec), strict=True)) for x, y in zip(a, b, strict=True)]
+    dots = [
+        list(zip(values_of(x, spec), values_of(y, spec), strict=True))
+        for x, y in zip(a, b, strict=True)
+    ]
     assert_codes(found, exact_codes(dots, spec), spec, name)
-    assert_codes(running, [spec.encode(exact_sum(values_of(values, spec)[: i + 1])) for i in range(7)], spec, name)
+    assert_codes(
+        running,
+        [spec.encode(exact_sum(values_of(values, spec)[: i + 1])) for i in range(7)],
+        spec,
+        name,
+    )
 
 
 @every_format
 def test_what_the_accumulator_starts_with(name):
-    """addmm with beta = alpha = 1: self counts with every digit of the products, and is rounded with them once."""
-    spec, a, b, bias = FORMATS[name], ends(name, 4, 9), ends(name, 9, 3, seed=1), ends(name, 4, 3, seed=2)
+    """addmm with beta = alpha = 1: self counts with every digit of the products, and is rounded
+    with them once."""
+    spec, a, b, bias = (
+        FORMATS[name],
+        ends(name, 4, 9),
+        ends(name, 9, 3, seed=1),
+        ends(name, 4, 3, seed=2),
+    )
     with accumulate("exact"):
         found, none = torch.addmm(bias, a, b), torch.addmm(bias, a[:, :0], b[:0])
-    assert_codes(found, exact_codes(lines(a, b, spec), spec, starts=values_of(bias, spec)), spec, name)
+    assert_codes(
+        found, exact_codes(lines(a, b, spec), spec, starts=values_of(bias, spec)), spec, name
+    )
     assert_codes(none, [spec.encode(exact_sum([x])) for x in values_of(bias, spec)], spec, name)
 
 
@@ -136,19 +183,39 @@ def test_exact_where_all_values_are_large_or_small(bias):
     with accumulate("exact"):
         assert_codes(x.sum(1), [spec.encode(exact_sum(values))], spec, bias)
         assert_codes(x @ x.t(), [spec.encode(exact_sum([times(v, v) for v in values]))], spec, bias)
-        assert_codes(torch.addmm(x[:, :1], x[:, :2], x[:, :2].t()), [spec.encode(exact_sum([v * v for v in values[:2]], values[0]))], spec, bias)
+        assert_codes(
+            torch.addmm(x[:, :1], x[:, :2], x[:, :2].t()),
+            [spec.encode(exact_sum([v * v for v in values[:2]], values[0]))],
+            spec,
+            bias,
+        )
 
 
-@pytest.mark.parametrize("name", ["posit8es0", "posit8es2", "posit16es1", "posit16es2", "posit32es2"])
+@pytest.mark.parametrize(
+    "name", ["posit8es0", "posit8es2", "posit16es1", "posit16es2", "posit32es2"]
+)
 def test_exact_as_softposit_s_quire(name):
-    softposit = pytest.importorskip("softposit", reason="softposit is the independent implementation")
+    softposit = pytest.importorskip(
+        "softposit", reason="softposit is the independent implementation"
+    )
     spec = FORMATS[name]
     if spec.exp_bits == 2:
-        make, quire, down = (lambda c: softposit.posit_2(x=spec.bits, bits=c)), (lambda: softposit.quire_2(spec.bits)), 32 - spec.bits
+        make, quire, down = (
+            (lambda c: softposit.posit_2(x=spec.bits, bits=c)),
+            (lambda: softposit.quire_2(spec.bits)),
+            32 - spec.bits,
+        )
     else:
         posit = {8: softposit.posit8, 16: softposit.posit16}[spec.bits]
-        make, quire, down = (lambda c: posit(bits=c)), {8: softposit.quire8, 16: softposit.quire16}[spec.bits], 0
-    expected, (a, b) = [], (torch.cat([operands(name, 100, 30, seed=i) for operands in (some, ends)]) for i in (1, 2))
+        make, quire, down = (
+            (lambda c: posit(bits=c)),
+            {8: softposit.quire8, 16: softposit.quire16}[spec.bits],
+            0,
+        )
+    expected, (a, b) = (
+        [],
+        (torch.cat([operands(name, 100, 30, seed=i) for operands in (some, ends)]) for i in (1, 2)),
+    )
     for x, y in zip(codes_of(a).tolist(), codes_of(b).tolist(), strict=True):
         total = quire()
         for p, q in zip(x, y, strict=True):

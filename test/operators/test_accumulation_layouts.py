@@ -1,4 +1,5 @@
-"""Whatever the operands' layout and however few terms a sum has, an operator that adds up products follows the policy, and its gradients do."""
+"""Whatever the operands' layout and however few terms a sum has, an operator that adds up products
+follows the policy, and its gradients do."""
 
 import itertools
 import math
@@ -40,11 +41,18 @@ OPERATORS = {
     "linear of a batch": (F.linear, "bik,jk,j->bij"),
     "linear without bias": (F.linear, "bik,jk->bij"),
 }
-# Their gradients are single products, or sums of rounded sums over what was expanded: PyTorch's own multiplications.
+# Their gradients are single products, or sums of rounded sums over what was expanded: PyTorch's own
+# multiplications.
 ONE_PRODUCT = (
-    "dot", "vdot", "inner of vectors", "matmul of vectors", "tensordot of vectors", "einsum to a number", "matmul with a vector",
+    "dot",
+    "vdot",
+    "inner of vectors",
+    "matmul of vectors",
+    "tensordot of vectors",
+    "einsum to a number",
+    "matmul with a vector",
     "matmul by a matrix",
-)  # fmt: skip
+)
 POLICIES = [
     ("exact", {}, "nearest_even"),
     ("format", {"product": "posit8es1", "accumulator": "e8m4"}, "nearest_even"),
@@ -80,14 +88,22 @@ def dots(letters, k, values):
 
     for place in itertools.product(*(range(sizes[c]) for c in result)):
         at = dict(zip(result, place, strict=True))
-        terms = [dict(zip(summed, p, strict=True)) for p in itertools.product(*(range(sizes[c]) for c in summed))]
-        yield [(element(0, {**at, **t}), element(1, {**at, **t})) for t in terms], element(2, at) if len(operands) > 2 else None
+        terms = [
+            dict(zip(summed, p, strict=True))
+            for p in itertools.product(*(range(sizes[c]) for c in summed))
+        ]
+        yield (
+            [(element(0, {**at, **t}), element(1, {**at, **t})) for t in terms],
+            element(2, at) if len(operands) > 2 else None,
+        )
 
 
 def answer(spec, pairs, start, policy, options, mode):
     if policy == "exact":
         return spec.encode(exact_sum([times(x, y) for x, y in pairs], start), mode)
-    product, total = (FORMATS[options[key]] if key in options else spec for key in ("product", "accumulator"))
+    product, total = (
+        FORMATS[options[key]] if key in options else spec for key in ("product", "accumulator")
+    )
     steps, fused = options.get("rounding", mode), options.get("fused", False)
     if policy == "format":
         return spec.encode(step_sum(pairs, product, total, steps, start, fused), mode)
@@ -104,14 +120,25 @@ def test_layouts_and_lengths_follow_the_policy(operator, policy):
     spec, dtype = FORMATS[name], dtype_of(name)
     for k in (1, 2, 3):
         sizes = {**LENGTHS, "k": k}
-        tensors = [some(name, *(sizes[c] for c in part), seed=7 * k + i) for i, part in enumerate(letters.split("->")[0].split(","))]
+        tensors = [
+            some(name, *(sizes[c] for c in part), seed=7 * k + i)
+            for i, part in enumerate(letters.split("->")[0].split(","))
+        ]
         values = [values_of(t, spec) for t in tensors]
-        expected = [answer(spec, pairs, start, kind, options, mode) for pairs, start in dots(letters, k, values)]
+        expected = [
+            answer(spec, pairs, start, kind, options, mode)
+            for pairs, start in dots(letters, k, values)
+        ]
         for i, operands in enumerate(itertools.product(*map(list, map(layouts, tensors)))):
             with accumulate(kind, **options), rounding(mode):
                 found = call(*operands)
             assert found.dtype == dtype
-            assert_codes(found, expected, spec, f"{operator} {policy} k={k} {[t.stride() for t in operands]} {i}")
+            assert_codes(
+                found,
+                expected,
+                spec,
+                f"{operator} {policy} k={k} {[t.stride() for t in operands]} {i}",
+            )
 
 
 @pytest.mark.parametrize("policy", POLICIES[:3], ids=str)
@@ -121,13 +148,25 @@ def test_gradients_follow_the_policy(operator, policy):
     spec, factors = FORMATS[name], letters.split("->")[0].split(",")[:2]
     for k in (1, 3):
         sizes = {**LENGTHS, "k": k}
-        tensors = [some(name, *(sizes[c] for c in part), seed=7 * k + i) for i, part in enumerate(letters.split("->")[0].split(","))]
+        tensors = [
+            some(name, *(sizes[c] for c in part), seed=7 * k + i)
+            for i, part in enumerate(letters.split("->")[0].split(","))
+        ]
         grad = some(name, *(sizes[c] for c in letters.split("->")[1]), seed=50)
         for operands in zip(*(list(layouts(t)) * 4 for t in tensors), strict=False):
             with accumulate(kind, **options), rounding(mode):
                 leaves = [t.detach().requires_grad_() for t in operands]
                 found = torch.autograd.grad(call(*leaves), leaves, grad)[:2]
             for i, (own, other) in enumerate((factors, factors[::-1])):
-                pairs = dots(f"{letters.split('->')[1]},{other}->{own}", k, [values_of(grad, spec), values_of(tensors[1 - i], spec)])
+                pairs = dots(
+                    f"{letters.split('->')[1]},{other}->{own}",
+                    k,
+                    [values_of(grad, spec), values_of(tensors[1 - i], spec)],
+                )
                 expected = [answer(spec, dot, None, kind, options, mode) for dot, _ in pairs]
-                assert_codes(found[i], expected, spec, f"{operator} {policy} k={k} gradient {i} {[t.stride() for t in operands]}")
+                assert_codes(
+                    found[i],
+                    expected,
+                    spec,
+                    f"{operator} {policy} k={k} gradient {i} {[t.stride() for t in operands]}",
+                )

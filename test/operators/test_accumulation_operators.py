@@ -1,4 +1,5 @@
-"""Which operators add up by the accumulation policy: their shapes, orders and variants; attention; random steps."""
+"""Which operators add up by the accumulation policy: their shapes, orders and variants; attention;
+random steps."""
 
 import math
 
@@ -32,7 +33,11 @@ OPERATORS = {
     "matmul of a vector": (torch.matmul, (4,), (2, 4, 5)),
     "matmul of batches": (torch.matmul, (2, 1, 3, 4), (6, 4, 5)),
     "einsum over batches": (lambda a, b: torch.einsum("bij,bjk->ik", a, b), (2, 3, 4), (2, 4, 5)),
-    "einsum of heads": (lambda a, b: torch.einsum("bihd,bjhd->bhij", a, b), (2, 3, 2, 4), (2, 5, 2, 4)),
+    "einsum of heads": (
+        lambda a, b: torch.einsum("bihd,bjhd->bhij", a, b),
+        (2, 3, 2, 4),
+        (2, 5, 2, 4),
+    ),
     "linear": (F.linear, (3, 4), (5, 4), (5,)),
     "sum": (torch.sum, (2, 4)),
     "sum of a number": (lambda x: x.sum(-1, keepdim=True), ()),
@@ -53,7 +58,8 @@ OPERATORS = {
 
 
 def summed_in_float64(name, sizes):
-    """Formats whose sums of products (of posit8es2: sums) are float64 numbers, but not all float32 ones."""
+    """Formats whose sums of products (of posit8es2: sums) are float64 numbers, but not all float32
+    ones."""
     return "posit8es2" if name == "posit8es1" and len(sizes) == 1 else name
 
 
@@ -74,32 +80,57 @@ def test_exact_operators_round_once(operator, name):
 
 @pytest.mark.parametrize("options", [{}, {"kahan": True}], ids=str)
 def test_format_in_other_operators_is_that_of_mm(options):
-    """Same sums in the same order: a batch's products alone, or (addbmm) one after the other. Others: test_accumulation_layouts.py."""
-    spec, a, b, c = FORMATS["posit16es1"], some("posit16es1", 2, 3, 7), some("posit16es1", 2, 7, 4, seed=1), some("posit16es1", 3, 4, seed=2)
+    """Same sums in the same order: a batch's products alone, or (addbmm) one after the other.
+    Others: test_accumulation_layouts.py."""
+    spec, a, b, c = (
+        FORMATS["posit16es1"],
+        some("posit16es1", 2, 3, 7),
+        some("posit16es1", 2, 7, 4, seed=1),
+        some("posit16es1", 3, 4, seed=2),
+    )
     starts = values_of(c, spec)
     dots = [lines(a[i], b[i], spec) for i in range(2)]
     joined = [p + q for p, q in zip(*dots, strict=True)]
     with accumulate("format", **options):
         assert_codes(torch.bmm(a, b), step_codes(dots[0] + dots[1], spec, **options), spec, "bmm")
-        assert_codes(torch.baddbmm(c, a, b), step_codes(dots[0] + dots[1], spec, starts=starts * 2, **options), spec, "baddbmm")
-        assert_codes(torch.addbmm(c, a, b), step_codes(joined, spec, starts=starts, **options), spec, "addbmm")
+        assert_codes(
+            torch.baddbmm(c, a, b),
+            step_codes(dots[0] + dots[1], spec, starts=starts * 2, **options),
+            spec,
+            "baddbmm",
+        )
+        assert_codes(
+            torch.addbmm(c, a, b),
+            step_codes(joined, spec, starts=starts, **options),
+            spec,
+            "addbmm",
+        )
 
 
 def test_format_sums_in_the_order_of_the_index():
     spec, x = FORMATS["q43"], some("q43", 3, 4, 5)
     with accumulate("format"):
-        found = {dims: (x.sum(dims), x.mean(dims)) for dims in ((0,), (1, 2), (0, 2), (2, 0), (0, 1, 2))}
+        found = {
+            dims: (x.sum(dims), x.mean(dims)) for dims in ((0,), (1, 2), (0, 2), (2, 0), (0, 1, 2))
+        }
     for dims, (total, mean) in found.items():
         kept = [d for d in range(3) if d not in dims]
         rows = x.permute(*kept, *sorted(dims)).reshape(total.numel(), -1)
         sums = [step_sum([(None, v) for v in values_of(row, spec)], spec, spec) for row in rows]
         assert_codes(total, [spec.encode(v) for v in sums], spec, f"sum {dims}")
-        assert_codes(mean, [spec.encode(over(v, rows.shape[1])) for v in sums], spec, f"mean {dims}")
+        assert_codes(
+            mean, [spec.encode(over(v, rows.shape[1])) for v in sums], spec, f"mean {dims}"
+        )
 
 
 @pytest.mark.parametrize("policy", OWN)
 def test_out_and_in_place(policy):
-    a, b, c, v = some("q43", 3, 4), some("q43", 4, 3, seed=1), some("q43", 3, 3, seed=2), some("q43", 3, seed=3)
+    a, b, c, v = (
+        some("q43", 3, 4),
+        some("q43", 4, 3, seed=1),
+        some("q43", 3, 3, seed=2),
+        some("q43", 3, seed=3),
+    )
     batch = torch.stack([a, a + a])
     calls = [
         lambda **out: torch.mm(a, b, **out),
@@ -117,17 +148,28 @@ def test_out_and_in_place(policy):
     with accumulate(policy):
         for call in calls:
             expected, wide = call(), torch.empty(40, dtype=torch.q43)
-            for out in (torch.empty_like(expected), torch.empty(0, dtype=torch.q43), wide[: 2 * expected.numel() : 2].view(expected.shape)):
+            for out in (
+                torch.empty_like(expected),
+                torch.empty(0, dtype=torch.q43),
+                wide[: 2 * expected.numel() : 2].view(expected.shape),
+            ):
                 assert call(out=out) is out
                 assert torch.equal(codes_of(out), codes_of(expected))
-        for name, args in (("addmm_", (a, b)), ("addbmm_", (batch, torch.stack([b, b]))), ("cumsum_", (1,))):
+        for name, args in (
+            ("addmm_", (a, b)),
+            ("addbmm_", (batch, torch.stack([b, b]))),
+            ("cumsum_", (1,)),
+        ):
             changed = c.clone()
             assert getattr(changed, name)(*args) is changed
             assert torch.equal(codes_of(changed), codes_of(getattr(c, name[:-1])(*args))), name
         assert torch.equal(codes_of(v.clone().addmv_(c, v)), codes_of(torch.addmv(v, c, v)))
         square = c.clone()
-        assert torch.equal(codes_of(torch.mm(square, c, out=square)), codes_of(torch.mm(c, c)))  # over its own operand
-        with pytest.raises(RuntimeError, match=r"expected a tensor of size \[3, 3\], but got \[3\]"):
+        # Over its own operand.
+        assert torch.equal(codes_of(torch.mm(square, c, out=square)), codes_of(torch.mm(c, c)))
+        with pytest.raises(
+            RuntimeError, match=r"expected a tensor of size \[3, 3\], but got \[3\]"
+        ):
             v.clone().addmm_(a, b)
 
 
@@ -135,7 +177,12 @@ def test_dtype_of_a_sum():
     """dtype= of another format: the values are converted first, as stock does."""
     x = some("posit16es1", 3, 5)
     with accumulate("exact"):
-        for call in (lambda t, **k: t.sum(1, **k), lambda t, **k: t.mean((0, 1), **k), lambda t, **k: t.cumsum(0, **k), torch.sum):
+        for call in (
+            lambda t, **k: t.sum(1, **k),
+            lambda t, **k: t.mean((0, 1), **k),
+            lambda t, **k: t.cumsum(0, **k),
+            torch.sum,
+        ):
             found = call(x, dtype=torch.q43)
             assert found.dtype == torch.q43
             assert torch.equal(codes_of(found), codes_of(call(x.to(torch.q43))))
@@ -151,34 +198,70 @@ def test_empty_and_meta(policy):
     def results(device):
         a, none = make(3, 4, device=device), make(3, 0, device=device)
         return [
-            none @ make(0, 2, device=device), a[:0] @ make(4, 2, device=device), torch.addmm(make(2, device=device), none, make(0, 2, device=device)),
-            torch.bmm(make(0, 3, 4, device=device), make(0, 4, 2, device=device)), make(0, device=device) @ make(0, device=device),
-            none.sum(), none.sum(0), none.sum(1), none.mean(1), none.cumsum(1), a.sum(1), a.mean((0, 1)), a.cumsum(0), a @ a.t(),
-            F.linear(a, make(5, 4, device=device), make(5, device=device)), F.conv1d(make(2, 3, 6, device=device), make(4, 3, 2, device=device)),
-            F.conv_transpose1d(make(2, 3, 6, device=device), make(3, 4, 2, device=device), stride=2),
-            F.scaled_dot_product_attention(a[None], a[None], a[None]), F.scaled_dot_product_attention(a[None], a[None], a[None], is_causal=True),
-        ]  # fmt: skip
+            none @ make(0, 2, device=device),
+            a[:0] @ make(4, 2, device=device),
+            torch.addmm(make(2, device=device), none, make(0, 2, device=device)),
+            torch.bmm(make(0, 3, 4, device=device), make(0, 4, 2, device=device)),
+            make(0, device=device) @ make(0, device=device),
+            none.sum(),
+            none.sum(0),
+            none.sum(1),
+            none.mean(1),
+            none.cumsum(1),
+            a.sum(1),
+            a.mean((0, 1)),
+            a.cumsum(0),
+            a @ a.t(),
+            F.linear(a, make(5, 4, device=device), make(5, device=device)),
+            F.conv1d(make(2, 3, 6, device=device), make(4, 3, 2, device=device)),
+            F.conv_transpose1d(
+                make(2, 3, 6, device=device), make(3, 4, 2, device=device), stride=2
+            ),
+            F.scaled_dot_product_attention(a[None], a[None], a[None]),
+            F.scaled_dot_product_attention(a[None], a[None], a[None], is_causal=True),
+        ]
 
     with accumulate(policy):
         here, meta = results("cpu"), results("meta")
     for i, (x, y) in enumerate(zip(here, meta, strict=True)):
         assert y.is_meta and (x.shape, x.dtype) == (y.shape, y.dtype), i
-    assert here[2].float().tolist() == [[1, 1]] * 3 and not here[0].float().any() and here[8].float().isnan().all()
+    assert (
+        here[2].float().tolist() == [[1, 1]] * 3
+        and not here[0].float().any()
+        and here[8].float().isnan().all()
+    )
 
 
 @pytest.mark.parametrize("policy", OWN)
 def test_wrong_arguments(policy):
     a, b = some("q43", 3, 4), some("q43", 3, 4, seed=1)
     with accumulate(policy):
-        for call in (lambda: torch.mm(a, b), lambda: torch.mv(a, b[:, 0]), lambda: torch.dot(a[0], b[:, 0]), lambda: torch.mm(a, b[0])):
-            with pytest.raises(RuntimeError, match=r"mat1 and mat2 shapes cannot be multiplied|expected argument 2 with 2 dimensions, but got 1"):
+        for call in (
+            lambda: torch.mm(a, b),
+            lambda: torch.mv(a, b[:, 0]),
+            lambda: torch.dot(a[0], b[:, 0]),
+            lambda: torch.mm(a, b[0]),
+        ):
+            with pytest.raises(
+                RuntimeError,
+                match=r"mat1 and mat2 shapes cannot be multiplied|expected argument 2 with 2 "
+                r"dimensions, but got 1",
+            ):
                 call()
-        two = r"of one number format, but got q43 and posit8es1.*\(torch.q43\) or x.to\(torch.posit8es1\), or say .*: torch_dtypes.matmul\(a, b, out="
+        two = (
+            r"of one number format, but got q43 and posit8es1.*\(torch.q43\) or "
+            r"x.to\(torch.posit8es1\), or say .*: torch_dtypes.matmul\(a, b, out="
+        )
         with pytest.raises(RuntimeError, match=two):
             a @ b.t().to(torch.posit8es1)
         with pytest.raises(RuntimeError, match=r"expanded size|must match"):
             torch.addmm(a, a, b.t())
-        for call in (lambda: a.sum(2), lambda: a.cumsum(-3), lambda: a[0, 0].cumsum(1), lambda: a.mean((0, 2))):
+        for call in (
+            lambda: a.sum(2),
+            lambda: a.cumsum(-3),
+            lambda: a[0, 0].cumsum(1),
+            lambda: a.mean((0, 2)),
+        ):
             with pytest.raises(IndexError, match="Dimension out of range"):
                 call()
 
@@ -189,7 +272,9 @@ def test_wrong_arguments(policy):
 def attention(q, k, v, policy, bias=None, scale=None):
     """The two products by the policy, masks and softmax in float32."""
     with accumulate(policy):
-        scores = (q @ k.mT).float() * (scale or 1 / math.sqrt(q.shape[-1])) + (0 if bias is None else bias)
+        scores = (q @ k.mT).float() * (scale or 1 / math.sqrt(q.shape[-1])) + (
+            0 if bias is None else bias
+        )
         weights = scores.softmax(-1)
         return weights.masked_fill(scores.isneginf().all(-1, keepdim=True), 0).to(q.dtype) @ v
 
@@ -197,7 +282,11 @@ def attention(q, k, v, policy, bias=None, scale=None):
 @pytest.mark.parametrize("policy", OWN)
 @pytest.mark.parametrize("name", ["q43", "posit16es1"])
 def test_attention(name, policy):
-    q, k, v = some(name, 2, 4, 5, 6, spread=0.5), some(name, 2, 4, 7, 6, seed=1), some(name, 2, 4, 7, 3, seed=2)
+    q, k, v = (
+        some(name, 2, 4, 5, 6, spread=0.5),
+        some(name, 2, 4, 7, 6, seed=1),
+        some(name, 2, 4, 7, 3, seed=2),
+    )
     q, k, v = (t.float().clamp(-2, 2).to(t.dtype) for t in (q, k, v))
     keep = torch.rand(5, 7, generator=torch.Generator().manual_seed(1)) < 0.6
     keep[2] = False  # attends to nothing: zeros, as stock has it
@@ -206,10 +295,15 @@ def test_attention(name, policy):
     added = some("q43", 5, 7, seed=4, spread=0.3).float().clamp(-1, 1)
     grouped = [t[:, ::2] for t in (k, v)]
     cases = [
-        (q, k, v, {}, None), (q, k, v, {"scale": 0.5}, None), (q, k, v, {"is_causal": True}, causal), (q, k, v, {"attn_mask": keep}, bias),
-        (q, k, v, {"attn_mask": added}, added), (q, k, v, {"attn_mask": added.to(q.dtype)}, added.to(q.dtype).float()),
-        (q[0], k[0], v[0], {}, None), (q, *grouped, {"enable_gqa": True}, None),
-    ]  # fmt: skip
+        (q, k, v, {}, None),
+        (q, k, v, {"scale": 0.5}, None),
+        (q, k, v, {"is_causal": True}, causal),
+        (q, k, v, {"attn_mask": keep}, bias),
+        (q, k, v, {"attn_mask": added}, added),
+        (q, k, v, {"attn_mask": added.to(q.dtype)}, added.to(q.dtype).float()),
+        (q[0], k[0], v[0], {}, None),
+        (q, *grouped, {"enable_gqa": True}, None),
+    ]
     for i, (q_, k_, v_, options, mask) in enumerate(cases):
         with accumulate(policy):
             found = F.scaled_dot_product_attention(q_, k_, v_, **options)
@@ -221,7 +315,14 @@ def test_attention(name, policy):
 
 @pytest.mark.parametrize("policy", ["exact", "format"])
 def test_attention_s_gradients_are_those_of_its_steps(policy):
-    operands = [some("posit16es1", 2, 5, 4, seed=i, spread=0.5).float().clamp(-2, 2).to(torch.posit16es1).requires_grad_() for i in range(3)]
+    operands = [
+        some("posit16es1", 2, 5, 4, seed=i, spread=0.5)
+        .float()
+        .clamp(-2, 2)
+        .to(torch.posit16es1)
+        .requires_grad_()
+        for i in range(3)
+    ]
     with accumulate(policy):
         by_kernel = torch.autograd.grad(F.scaled_dot_product_attention(*operands).sum(), operands)
     q, k, v = operands
@@ -237,8 +338,13 @@ def test_fused_attention_refuses(policy):
     layer = torch.nn.MultiheadAttention(8, 2, batch_first=True).to(torch.posit16es2).eval()
     x = torch.ones(1, 3, 8, dtype=torch.posit16es2)
     with torch.no_grad(), accumulate(policy):
-        with pytest.raises(NotImplementedError, match=r"no stock kernel obeys\. Call the ordinary operator.*set_fastpath_enabled\(False\)"):
-            with torch._C.DisableTorchFunction():  # a mode, as that of `--device cuda`, would keep it from the fast path
+        with pytest.raises(
+            NotImplementedError,
+            match=r"no stock kernel obeys\. Call the ordinary "
+            r"operator.*set_fastpath_enabled\(False\)",
+        ):
+            # A mode, as that of `--device cuda`, would keep it from the fast path.
+            with torch._C.DisableTorchFunction():
                 layer(x, x, x)
         torch.backends.mha.set_fastpath_enabled(False)
         try:
@@ -248,7 +354,9 @@ def test_fused_attention_refuses(policy):
         with pytest.raises(NotImplementedError, match=r"grouped_mm.*no stock kernel obeys"):
             torch.nn.functional.grouped_mm(x.expand(2, 3, 8), torch.ones(2, 8, 4).to(x.dtype))
         with pytest.raises(NotImplementedError, match=r"grouped_mm.*no stock kernel obeys"):
-            torch.nn.functional.grouped_mm(x[0], torch.ones(2, 8, 4).to(x.dtype), offs=torch.tensor([1, 3], dtype=torch.int32))
+            torch.nn.functional.grouped_mm(
+                x[0], torch.ones(2, 8, 4).to(x.dtype), offs=torch.tensor([1, 3], dtype=torch.int32)
+            )
     with torch.no_grad(), accumulate("float64"):
         assert layer(x, x, x)[0].shape == x.shape
 
@@ -264,10 +372,23 @@ def seeded(call, seed=1):
 @pytest.mark.parametrize("mode", STOCHASTIC)
 def test_random_steps_follow_the_seed_and_not_the_threads(mode, one_thread):
     a, b, x = some("q43", 40, 9), some("q43", 9, 300, seed=1), some("q43", 2, 3, 8, 8)
-    calls = [lambda: a @ b, lambda: b.t() @ a.t(), lambda: a.sum(0), lambda: b.cumsum(1), lambda: F.conv2d(x, x[:, :, :3, :3])]
+    calls = [
+        lambda: a @ b,
+        lambda: b.t() @ a.t(),
+        lambda: a.sum(0),
+        lambda: b.cumsum(1),
+        lambda: F.conv2d(x, x[:, :, :3, :3]),
+    ]
     for call in calls:
-        for policy, options in (("format", {"rounding": mode}), ("chunked(4)", {"rounding": mode}), ("exact", {})):
-            with accumulate(policy, **options), torch_dtypes.rounding("nearest_even" if options else mode):
+        for policy, options in (
+            ("format", {"rounding": mode}),
+            ("chunked(4)", {"rounding": mode}),
+            ("exact", {}),
+        ):
+            with (
+                accumulate(policy, **options),
+                torch_dtypes.rounding("nearest_even" if options else mode),
+            ):
                 first, again, other = seeded(call), seeded(call), seeded(call, 2)
                 torch.set_num_threads(4)
                 threaded = seeded(call)
@@ -279,18 +400,29 @@ def test_random_steps_follow_the_seed_and_not_the_threads(mode, one_thread):
 @pytest.mark.parametrize("name", ["q43", "posit8es1", "posit16es1", "fixed4_4"])
 @pytest.mark.parametrize("policy", ["format", "chunked(5)", "exact"])
 def test_stochastic_sums_are_unbiased(name, policy):
-    """The mean of 20,000 dot products of the same operands; without a random step in a few formats, they are all one."""
-    a, column = (some(name, *size, seed=2).float().remainder(1).sub(0.5).to(dtype_of(name)) for size in ((1, 12), (12, 1)))
+    """The mean of 20,000 dot products of the same operands; without a random step in a few formats,
+    they are all one."""
+    a, column = (
+        some(name, *size, seed=2).float().remainder(1).sub(0.5).to(dtype_of(name))
+        for size in ((1, 12), (12, 1))
+    )
     b = column.expand(12, 20000)
     torch.manual_seed(3)
-    with accumulate(policy, **({} if policy == "exact" else {"rounding": "stochastic"})), torch_dtypes.rounding("stochastic"):
+    with (
+        accumulate(policy, **({} if policy == "exact" else {"rounding": "stochastic"})),
+        torch_dtypes.rounding("stochastic"),
+    ):
         found = (a @ b).double()
     expected = (a.double() @ column.double()).item()
-    assert abs(found.mean().item() - expected) <= 5 * found.std().item() / math.sqrt(found.numel()) + 1e-12
+    assert (
+        abs(found.mean().item() - expected)
+        <= 5 * found.std().item() / math.sqrt(found.numel()) + 1e-12
+    )
 
 
 def test_random_steps_are_independent():
-    """From 8 in e5m2, where the next value is 10, each of two steps by 1/2 goes up with probability 1/4."""
+    """From 8 in e5m2, where the next value is 10, each of two steps by 1/2 goes up with probability
+    1/4."""
     n = 16000
     start, half = torch.full((n,), 8.0).to(torch.q52), torch.full((2, n), 0.5).to(torch.q52)
     torch.manual_seed(5)

@@ -1,4 +1,5 @@
-"""Which accumulation policy holds: blocks, dtypes, threads, backward passes; what is no policy, and what a policy cannot do."""
+"""Which accumulation policy holds: blocks, dtypes, threads, backward passes; what is no policy, and
+what a policy cannot do."""
 
 import threading
 
@@ -67,7 +68,9 @@ def test_blocks_are_their_thread_s_and_dtypes_everyone_s(own_policy):
         assert stops_at_eight() and not in_a_thread(stops_at_eight)
     own_policy(torch.q52, "format")
     assert stops_at_eight() and in_a_thread(stops_at_eight)
-    assert accumulation_of(torch.q52) == Accumulation("format") and accumulation_of(torch.q43) == Accumulation("machine")
+    assert accumulation_of(torch.q52) == Accumulation("format") and accumulation_of(
+        torch.q43
+    ) == Accumulation("machine")
     with accumulate("machine"):
         assert not stops_at_eight() and in_a_thread(stops_at_eight)
     own_policy("q52", accumulation_of("q43"))
@@ -98,26 +101,78 @@ def test_backward_obeys_too(own_policy):
     assert weight.grad.item() == 64
 
 
-@pytest.mark.parametrize(("error", "message", "args"), [
-    (ValueError, "expected an accumulation policy, one of 'machine', 'float32', .* or 'chunked\\(<terms>\\)', but got 'quire'", {"policy": "quire"}),
-    (ValueError, "expected an accumulation policy, .* but got None", {"policy": None}),
-    (ValueError, "expected an accumulation policy, .* but got 'chunked\\(\\)'", {"policy": "chunked()"}),
-    (ValueError, "expected the number of terms .* beside 'chunked', as in 'chunked.32.'", {"policy": "chunked"}),
-    (ValueError, "expected chunk=.* but got 'format', chunk=4", {"policy": "format", "chunk": 4}),
-    (ValueError, "expected chunk from 1 to 2.63 - 1, but got 0", {"policy": "chunked(0)"}),
-    (ValueError, "expected chunk from 1 to 2.63 - 1, but got -3", {"policy": "chunked", "chunk": -3}),
-    (ValueError, "expected chunk from 1 to 2.63 - 1, but got True", {"policy": "chunked", "chunk": True}),
-    (ValueError, "expected chunk", {"policy": "chunked(100000000000000000000)"}),
-    (ValueError, "expected kahan, rounding with the policies 'format' and 'chunked' only, but got 'exact'",
-     {"policy": "exact", "kahan": True, "rounding": "up"}),
-    (ValueError, "expected product with .* but got 'float64'", {"policy": "float64", "product": "q43"}),
-    (ValueError, "expected fused=True without kahan= and product=", {"policy": "format", "fused": True, "kahan": True}),
-    (ValueError, "expected fused=True without kahan= and product=", {"policy": "format", "fused": True, "product": "q43"}),
-    (ValueError, "expected a rounding mode", {"policy": "format", "rounding": "sideways"}),
-    (ValueError, "expected the name of a number format, but got 'e99'", {"policy": "format", "accumulator": "e99"}),
-    (TypeError, "expected a dtype of a number format, but got torch.float32", {"policy": "format", "product": torch.float32}),
-    (ValueError, "expected", {"policy": Accumulation("format"), "kahan": True}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "message", "args"),
+    [
+        (
+            ValueError,
+            "expected an accumulation policy, one of 'machine', 'float32', .* or "
+            "'chunked\\(<terms>\\)', but got 'quire'",
+            {"policy": "quire"},
+        ),
+        (ValueError, "expected an accumulation policy, .* but got None", {"policy": None}),
+        (
+            ValueError,
+            "expected an accumulation policy, .* but got 'chunked\\(\\)'",
+            {"policy": "chunked()"},
+        ),
+        (
+            ValueError,
+            "expected the number of terms .* beside 'chunked', as in 'chunked.32.'",
+            {"policy": "chunked"},
+        ),
+        (
+            ValueError,
+            "expected chunk=.* but got 'format', chunk=4",
+            {"policy": "format", "chunk": 4},
+        ),
+        (ValueError, "expected chunk from 1 to 2.63 - 1, but got 0", {"policy": "chunked(0)"}),
+        (
+            ValueError,
+            "expected chunk from 1 to 2.63 - 1, but got -3",
+            {"policy": "chunked", "chunk": -3},
+        ),
+        (
+            ValueError,
+            "expected chunk from 1 to 2.63 - 1, but got True",
+            {"policy": "chunked", "chunk": True},
+        ),
+        (ValueError, "expected chunk", {"policy": "chunked(100000000000000000000)"}),
+        (
+            ValueError,
+            "expected kahan, rounding with the policies 'format' and 'chunked' only, but got "
+            "'exact'",
+            {"policy": "exact", "kahan": True, "rounding": "up"},
+        ),
+        (
+            ValueError,
+            "expected product with .* but got 'float64'",
+            {"policy": "float64", "product": "q43"},
+        ),
+        (
+            ValueError,
+            "expected fused=True without kahan= and product=",
+            {"policy": "format", "fused": True, "kahan": True},
+        ),
+        (
+            ValueError,
+            "expected fused=True without kahan= and product=",
+            {"policy": "format", "fused": True, "product": "q43"},
+        ),
+        (ValueError, "expected a rounding mode", {"policy": "format", "rounding": "sideways"}),
+        (
+            ValueError,
+            "expected the name of a number format, but got 'e99'",
+            {"policy": "format", "accumulator": "e99"},
+        ),
+        (
+            TypeError,
+            "expected a dtype of a number format, but got torch.float32",
+            {"policy": "format", "product": torch.float32},
+        ),
+        (ValueError, "expected", {"policy": Accumulation("format"), "kahan": True}),
+    ],
+)
 def test_not_a_policy(error, message, args):
     with pytest.raises(error, match=message), accumulate(**args):
         pass
@@ -127,40 +182,71 @@ def test_not_a_policy(error, message, args):
 
 
 def test_not_a_policy_as_an_object():
-    for arguments, options in ((["quire"], {}), (["chunked"], {}), (["chunked", -3], {}), (["format"], {"fused": True, "kahan": True})):
+    for arguments, options in (
+        (["quire"], {}),
+        (["chunked"], {}),
+        (["chunked", -3], {}),
+        (["format"], {"fused": True, "kahan": True}),
+    ):
         with pytest.raises(ValueError, match="expected"):
             Accumulation(*arguments, **options)
     assert Accumulation("chunked(8)") == Accumulation("chunked", 8)
 
 
-@pytest.mark.parametrize(("text", "policy", "options"), [
-    ("chunked(8)", "chunked", {"chunk": 8}),
-    ("chunked(chunk=8)", "chunked", {"chunk": 8}),
-    ("chunked(32, accumulator=e5m7, rounding=4)", "chunked", {"chunk": 32, "accumulator": "e5m7", "rounding": "toward_zero"}),
-    ("format(accumulator=e5m7,fused=True)", "format", {"accumulator": "e5m7", "fused": True}),
-    ("format( product = tf32, kahan=True, rounding=up )", "format", {"product": "tf32", "kahan": True, "rounding": "up"}),
-    ("format(accumulator=posit<16,1>, product=binary32)", "format", {"accumulator": "posit16es1", "product": "e8m23"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "policy", "options"),
+    [
+        ("chunked(8)", "chunked", {"chunk": 8}),
+        ("chunked(chunk=8)", "chunked", {"chunk": 8}),
+        (
+            "chunked(32, accumulator=e5m7, rounding=4)",
+            "chunked",
+            {"chunk": 32, "accumulator": "e5m7", "rounding": "toward_zero"},
+        ),
+        ("format(accumulator=e5m7,fused=True)", "format", {"accumulator": "e5m7", "fused": True}),
+        (
+            "format( product = tf32, kahan=True, rounding=up )",
+            "format",
+            {"product": "tf32", "kahan": True, "rounding": "up"},
+        ),
+        (
+            "format(accumulator=posit<16,1>, product=binary32)",
+            "format",
+            {"accumulator": "posit16es1", "product": "e8m23"},
+        ),
+    ],
+)
 def test_a_policy_in_one_text(text, policy, options):
     assert Accumulation(text) == Accumulation(policy, **options)
     with accumulate(text):
         assert accumulation_of(torch.q52) == Accumulation(policy, **options)
 
 
-@pytest.mark.parametrize(("text", "message", "options"), [
-    ("format(sum=e5m7)", "out of chunk, product, .* but got 'sum=e5m7'", {}),
-    ("format(kahan=True, kahan=False)", "once each, .* but got 'kahan=False'", {}),
-    ("format(fused=yes)", "expected fused=True or fused=False .* but got 'fused=yes'", {}),
-    ("format(accumulator=e99)", "expected the name of a number format, but got 'e99'", {}),
-    ("chunked(chunk=all)", "expected chunk as an integer .* but got 'chunk=all'", {}),
-    ("chunked(8, accumulator=e5m7)", "expected accumulator once, but got it in 'chunked.* and beside it", {"accumulator": "e5m7"}),
-    ("format(4)", "expected chunk=.* but got 'format', chunk=4", {}),
-    ("format(accumulator=float32)", "that is a stock dtype, and 'bf16', .* are formats of such numbers", {}),
-    ("format(accumulator=posit<16,1)", "expected an accumulation policy", {}),
-    ("exact(kahan=True)", "expected an accumulation policy", {}),
-    ("format(accumulator=e5m7", "expected an accumulation policy", {}),
-    ("format()", "expected an accumulation policy", {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "message", "options"),
+    [
+        ("format(sum=e5m7)", "out of chunk, product, .* but got 'sum=e5m7'", {}),
+        ("format(kahan=True, kahan=False)", "once each, .* but got 'kahan=False'", {}),
+        ("format(fused=yes)", "expected fused=True or fused=False .* but got 'fused=yes'", {}),
+        ("format(accumulator=e99)", "expected the name of a number format, but got 'e99'", {}),
+        ("chunked(chunk=all)", "expected chunk as an integer .* but got 'chunk=all'", {}),
+        (
+            "chunked(8, accumulator=e5m7)",
+            "expected accumulator once, but got it in 'chunked.* and beside it",
+            {"accumulator": "e5m7"},
+        ),
+        ("format(4)", "expected chunk=.* but got 'format', chunk=4", {}),
+        (
+            "format(accumulator=float32)",
+            "that is a stock dtype, and 'bf16', .* are formats of such numbers",
+            {},
+        ),
+        ("format(accumulator=posit<16,1)", "expected an accumulation policy", {}),
+        ("exact(kahan=True)", "expected an accumulation policy", {}),
+        ("format(accumulator=e5m7", "expected an accumulation policy", {}),
+        ("format()", "expected an accumulation policy", {}),
+    ],
+)
 def test_not_a_policy_in_one_text(text, message, options):
     with pytest.raises(ValueError, match=message):
         Accumulation(text, **options)
@@ -179,59 +265,141 @@ def test_formats_that_a_policy_cannot_do():
     wide, x = torch.ones(2, 2, dtype=dtype_of("e11m52")), torch.ones(2, 2, dtype=torch.posit32es2)
     for policy in ("format", "chunked(2)"):
         for call in (lambda: wide @ wide, lambda: wide.sum(), lambda: wide.cumsum(0)):
-            with accumulate(policy), pytest.raises(RuntimeError, match=r"at most 51 significant bits.*but got e11m52.*accumulate\(\"exact\"\)"):
+            with (
+                accumulate(policy),
+                pytest.raises(
+                    RuntimeError,
+                    match=r"at most 51 significant bits.*but got e11m52.*accumulate\(\"exact\"\)",
+                ),
+            ):
                 call()
-    with accumulate("format", accumulator="e11m52"), pytest.raises(RuntimeError, match="at most 51 significant bits"):
+    with (
+        accumulate("format", accumulator="e11m52"),
+        pytest.raises(RuntimeError, match="at most 51 significant bits"),
+    ):
         x @ x
     with accumulate("float32"):
-        for call in (lambda: x @ x, lambda: x.sum(), lambda: F.linear(x, x), lambda: F.conv1d(x[None], x[None])):
-            with pytest.raises(RuntimeError, match="values and their products float32 has for the accumulation policy float32, but got posit32es2"):
+        for call in (
+            lambda: x @ x,
+            lambda: x.sum(),
+            lambda: F.linear(x, x),
+            lambda: F.conv1d(x[None], x[None]),
+        ):
+            with pytest.raises(
+                RuntimeError,
+                match="values and their products float32 has for the accumulation policy float32, "
+                "but got posit32es2",
+            ):
                 call()
         assert (x + x).sqrt().shape == x.shape  # what adds nothing up is free
 
 
 def test_operands_that_a_chip_has_not():
-    for name, chip in (("posit8es2", "nvidia-h100"), ("e4m3fn", "nvidia-a100"), ("e5m5", "amd-mi300x"), ("fixed4_3", "nvidia-v100")):
+    for name, chip in (
+        ("posit8es2", "nvidia-h100"),
+        ("e4m3fn", "nvidia-a100"),
+        ("e5m5", "amd-mi300x"),
+        ("fixed4_3", "nvidia-v100"),
+    ):
         x = torch.ones(2, 2).to(dtype_of(name))
-        for call in (lambda x=x: x @ x, lambda x=x: x.sum(), lambda x=x: x.cumsum(0), lambda x=x: x[:0] @ x):
-            with accumulate(chip), pytest.raises(RuntimeError, match=f"expected operands of formats that {chip} multiplies .*, but got {name}"):
+        for call in (
+            lambda x=x: x @ x,
+            lambda x=x: x.sum(),
+            lambda x=x: x.cumsum(0),
+            lambda x=x: x[:0] @ x,
+        ):
+            with (
+                accumulate(chip),
+                pytest.raises(
+                    RuntimeError,
+                    match=f"expected operands of formats that {chip} multiplies .*, but got {name}",
+                ),
+            ):
                 call()
     a, b = torch.ones(2, 2).to(HALF), torch.ones(2, 2).to(torch.q43)
     with accumulate("nvidia-h100"), pytest.raises(RuntimeError, match="but got e5m10 and q43"):
         matmul(a, b, out=FLOAT32)
 
 
-@pytest.mark.parametrize(("message", "policy", "options"), [
-    ("expected terms=, the number of products", "block", {}),
-    ("expected terms from 1 to", "block", {"terms": 0}),
-    ("expected terms from 1 to .* but got True", "block", {"terms": True}),
-    ("expected extra_bits from 0 to 52, but got -1", "block", {"terms": 4, "extra_bits": -1}),
-    ("expected a block whose sum has 62 bits", "block", {"terms": 4, "extra_bits": 30}),
-    ("expected a block whose sum has 62 bits", "block", {"terms": 2**20, "extra_bits": 20}),
-    ("expected a float as the register", "block", {"terms": 4, "register": "posit16es2"}),
-    ("expected a float as the register", "block", {"terms": 4, "register": "fixed8_8"}),
-    ("expected a mode without random words as align", "block", {"terms": 4, "align": "stochastic"}),
-    ("expected a rounding mode", "block", {"terms": 4, "rounding": "sideways"}),
-    ("expected interleave of at most terms=2, but got 3", "block", {"terms": 2, "interleave": 3}),
-    ("expected late, .* at least extra_bits=3, but got 2", "block", {"terms": 2, "extra_bits": 3, "late": 2}),
-    ("expected min_exponent from -2000", "block", {"terms": 2, "min_exponent": -3000}),
-    ("expected accumulator with the policies 'format' and 'chunked' only, but got 'block'", "block", {"terms": 2, "accumulator": "q43"}),
-    ("expected terms with the policy 'block' only, but got 'nvidia-h100'", "nvidia-h100", {"terms": 2}),
-    ("expected terms, align with the policy 'block' only, but got 'format'", "format", {"terms": 2, "align": "down"}),
-    ("expected terms as an integer", "block(terms=many)", {}),
-    ("once, but got it in", "block(4, register=tf32)", {"register": "tf32"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("message", "policy", "options"),
+    [
+        ("expected terms=, the number of products", "block", {}),
+        ("expected terms from 1 to", "block", {"terms": 0}),
+        ("expected terms from 1 to .* but got True", "block", {"terms": True}),
+        ("expected extra_bits from 0 to 52, but got -1", "block", {"terms": 4, "extra_bits": -1}),
+        ("expected a block whose sum has 62 bits", "block", {"terms": 4, "extra_bits": 30}),
+        ("expected a block whose sum has 62 bits", "block", {"terms": 2**20, "extra_bits": 20}),
+        ("expected a float as the register", "block", {"terms": 4, "register": "posit16es2"}),
+        ("expected a float as the register", "block", {"terms": 4, "register": "fixed8_8"}),
+        (
+            "expected a mode without random words as align",
+            "block",
+            {"terms": 4, "align": "stochastic"},
+        ),
+        ("expected a rounding mode", "block", {"terms": 4, "rounding": "sideways"}),
+        (
+            "expected interleave of at most terms=2, but got 3",
+            "block",
+            {"terms": 2, "interleave": 3},
+        ),
+        (
+            "expected late, .* at least extra_bits=3, but got 2",
+            "block",
+            {"terms": 2, "extra_bits": 3, "late": 2},
+        ),
+        ("expected min_exponent from -2000", "block", {"terms": 2, "min_exponent": -3000}),
+        (
+            "expected accumulator with the policies 'format' and 'chunked' only, but got 'block'",
+            "block",
+            {"terms": 2, "accumulator": "q43"},
+        ),
+        (
+            "expected terms with the policy 'block' only, but got 'nvidia-h100'",
+            "nvidia-h100",
+            {"terms": 2},
+        ),
+        (
+            "expected terms, align with the policy 'block' only, but got 'format'",
+            "format",
+            {"terms": 2, "align": "down"},
+        ),
+        ("expected terms as an integer", "block(terms=many)", {}),
+        ("once, but got it in", "block(4, register=tf32)", {"register": "tf32"}),
+    ],
+)
 def test_not_a_block(message, policy, options):
     with pytest.raises(ValueError, match=message):
         Accumulation(policy, **options)
 
 
 def test_a_block_in_one_text():
-    long = Accumulation("block", terms=16, extra_bits=2, register="tf32", min_exponent=0, late=3, interleave=2, rounding=1, product_limit=True)
-    text = "block(rounding=nearest_even, terms=16, extra_bits=2, register=tf32, interleave=2, late=3, min_exponent=0, product_limit=True)"
+    long = Accumulation(
+        "block",
+        terms=16,
+        extra_bits=2,
+        register="tf32",
+        min_exponent=0,
+        late=3,
+        interleave=2,
+        rounding=1,
+        product_limit=True,
+    )
+    text = (
+        "block(rounding=nearest_even, terms=16, extra_bits=2, register=tf32, interleave=2, "
+        "late=3, min_exponent=0, product_limit=True)"
+    )
     assert str(long) == text
-    assert Accumulation(str(long)) == long and Accumulation("block(16, extra_bits=2)") == Accumulation("block", terms=16, extra_bits=2)
-    assert Accumulation("block(4, register=float32)") == Accumulation("block", terms=4, register=torch.float32)
-    for policy in (long, Accumulation("nvidia-b200"), Accumulation("block", terms=4, extra_bits=1, register="e5m7")):
+    assert Accumulation(str(long)) == long and Accumulation(
+        "block(16, extra_bits=2)"
+    ) == Accumulation("block", terms=16, extra_bits=2)
+    assert Accumulation("block(4, register=float32)") == Accumulation(
+        "block", terms=4, register=torch.float32
+    )
+    for policy in (
+        long,
+        Accumulation("nvidia-b200"),
+        Accumulation("block", terms=4, extra_bits=1, register="e5m7"),
+    ):
         with accumulate(str(policy)):
             assert accumulation_of("q43") == policy

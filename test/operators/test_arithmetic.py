@@ -1,7 +1,9 @@
-"""Addition to division, sqrt and fused multiply-add are correctly rounded: against exact integers, which share no code with the implementation.
+"""Addition to division, sqrt and fused multiply-add are correctly rounded: against exact integers,
+which share no code with the implementation.
 
-A result is right when the exact value lies between the two boundaries around the returned code (oracle.py), and on one of them only if
-the code is even. Values and boundaries are integers in units of 2^-scale, quotients are compared cross-multiplied, roots squared.
+A result is right when the exact value lies between the two boundaries around the returned code
+(oracle.py), and on one of them only if the code is even. Values and boundaries are integers in
+units of 2^-scale, quotients are compared cross-multiplied, roots squared.
 """
 
 from functools import lru_cache
@@ -25,9 +27,31 @@ SMALL = {n: s for n, s in BUILTIN.items() if s.bits <= 8} | {
     "e4m3_saturate": binary(4, 3, overflow="saturate"),
     "e4m3_flush": binary(4, 3, subnormals=False),
 }
-LARGE = {n: s for n, s in BUILTIN.items() if s.bits > 8} | {"e8m10fn": binary(8, 10, specials="fn"), "e5m10": binary(5, 10), "e8m7": binary(8, 7)}
+LARGE = {n: s for n, s in BUILTIN.items() if s.bits > 8} | {
+    "e8m10fn": binary(8, 10, specials="fn"),
+    "e5m10": binary(5, 10),
+    "e8m7": binary(8, 7),
+}
 OPERATORS = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
-NUMBERS = [0.9, 0.1, 1 / 3, 3.0, -7.25, 1.0 + 2.0**-52, 2.0**-30, 1e-3, 0.999, 1e30, 1e-30, 1e300, -1e-300, 0.0, 65519.99, 5, -3]
+NUMBERS = [
+    0.9,
+    0.1,
+    1 / 3,
+    3.0,
+    -7.25,
+    1.0 + 2.0**-52,
+    2.0**-30,
+    1e-3,
+    0.999,
+    1e30,
+    1e-30,
+    1e300,
+    -1e-300,
+    0.0,
+    65519.99,
+    5,
+    -3,
+]
 
 
 def ints(fractions, scale):
@@ -71,7 +95,9 @@ class Exact:
     def values(self, codes):
         """0 stands in for what is not finite."""
         negative, k = self.split(codes)
-        magnitudes = self._mapped(np.where(k > self.spec.largest, 0, k), self.known_values, self.spec.magnitude)
+        magnitudes = self._mapped(
+            np.where(k > self.spec.largest, 0, k), self.known_values, self.spec.magnitude
+        )
         return np.where(negative, -magnitudes, magnitudes)
 
     def boundaries(self, k):
@@ -81,12 +107,24 @@ class Exact:
         if spec.posit or spec.overflow == "saturate":
             endless |= k == spec.largest
         zero = spec.posit & (k == 0)
-        return np.where(endless, self.never, np.where(zero, 0, self._mapped(np.where(endless | zero, 1, k), self.known_boundaries, spec.boundary)))
+        return np.where(
+            endless,
+            self.never,
+            np.where(
+                zero,
+                0,
+                self._mapped(np.where(endless | zero, 1, k), self.known_boundaries, spec.boundary),
+            ),
+        )
 
     def wrong(self, codes, n, d=1, square=False):
         """Where a code is not the rounded n / (d 2^scale), or its root."""
         negative, k = self.split(codes)
-        below = np.where(k == 1 << self.spec.man_bits, 0, k - 1) if not self.spec.subnormals else np.maximum(k - 1, 0)
+        below = (
+            np.where(k == 1 << self.spec.man_bits, 0, k - 1)
+            if not self.spec.subnormals
+            else np.maximum(k - 1, 0)
+        )
         low, high = np.where(k > 0, self.boundaries(below), 0), self.boundaries(k)
         if square:
             low, high = low * low, high * high
@@ -97,7 +135,8 @@ class Exact:
 
 
 def assert_right(exact, found, reference, n, d=1, operands=(), square=False):
-    """found: codes; reference: the float64 operation, for zeros' signs, infinities and NaN; n / d: the exact result."""
+    """found: codes; reference: the float64 operation, for zeros' signs, infinities and NaN; n / d:
+    the exact result."""
     spec = exact.spec
     finite = np.ones(len(found), bool)
     for x in operands:
@@ -112,10 +151,18 @@ def assert_right(exact, found, reference, n, d=1, operands=(), square=False):
     expected = np.array([spec.special(float(r)) for r in reference[specials]], dtype=np.int64)
     same = found[specials] == expected
     if not spec.posit and spec.nan_code is not None:  # a NaN may have either sign
-        same |= np.isnan(reference[specials]) & (found[specials] & (spec.sign_code - 1) == spec.nan_code)
+        same |= np.isnan(reference[specials]) & (
+            found[specials] & (spec.sign_code - 1) == spec.nan_code
+        )
     wrong[specials] = ~same
     bad = np.flatnonzero(wrong)[:5]
-    rows = [f"{[float(x[i]) for x in operands]}: {found[i]:#x} = {spec.decode(int(found[i]))}, float64 {reference[i]!r}" for i in bad]
+    rows = [
+        (
+            f"{[float(x[i]) for x in operands]}: {found[i]:#x} = {spec.decode(int(found[i]))}, "
+            f"float64 {reference[i]!r}"
+        )
+        for i in bad
+    ]
     assert not wrong.any(), f"{np.count_nonzero(wrong)} of {len(found)} wrong: " + "; ".join(rows)
 
 
@@ -155,17 +202,35 @@ def dtype_named(name, spec):
 
 
 def hard_pairs(spec, dtype, name, count, seed=0):
-    """Seeded codes: any two, neighbours of each other's negatives, equal exponents, extremes, and results next to boundaries."""
+    """Seeded codes: any two, neighbours of each other's negatives, equal exponents, extremes, and
+    results next to boundaries."""
     rng = np.random.default_rng(seed)
     size = 1 << spec.bits
     a, b = rng.integers(0, size, count), rng.integers(0, size, count)
     part = count // 8
-    b[:part] = (a[:part] ^ spec.sign_code if not spec.posit else -a[:part]) + rng.integers(-3, 4, part)
+    b[:part] = (a[:part] ^ spec.sign_code if not spec.posit else -a[:part]) + rng.integers(
+        -3, 4, part
+    )
     b[part : 2 * part] = a[part : 2 * part] ^ rng.integers(0, size >> 4 or 2, part)
-    ends = np.array([0, 1, 2, 3, spec.largest - 1, spec.largest, spec.largest + 1, spec.sign_code - 1, spec.sign_code, spec.sign_code + 1, size - 1])
+    ends = np.array(
+        [
+            0,
+            1,
+            2,
+            3,
+            spec.largest - 1,
+            spec.largest,
+            spec.largest + 1,
+            spec.sign_code - 1,
+            spec.sign_code,
+            spec.sign_code + 1,
+            size - 1,
+        ]
+    )
     b[2 * part : 3 * part] = rng.choice(ends, part)
     coarse = max(spec.bits // 2, 1)
-    a[3 * part : 4 * part] = a[3 * part : 4 * part] >> coarse << coarse  # short fractions: products and sums that are ties
+    # Short fractions: products and sums that are ties.
+    a[3 * part : 4 * part] = a[3 * part : 4 * part] >> coarse << coarse
     b[3 * part : 4 * part] = b[3 * part : 4 * part] >> coarse << coarse
     a, b = a % size, b % size
     # The last half: a is what takes b next to a random boundary.
@@ -175,7 +240,9 @@ def hard_pairs(spec, dtype, name, count, seed=0):
     y = from_codes(torch.from_numpy(b[4 * part :]), dtype).double().numpy()
     with np.errstate(all="ignore"):
         start = {"add": target - y, "sub": target + y, "mul": target / y, "div": target * y}[name]
-    a[4 * part :] = (codes_of(torch.from_numpy(start).to(dtype)).numpy() + rng.integers(-1, 2, len(start))) % size
+    a[4 * part :] = (
+        codes_of(torch.from_numpy(start).to(dtype)).numpy() + rng.integers(-1, 2, len(start))
+    ) % size
     return a, b
 
 
@@ -211,9 +278,15 @@ def test_many_hard_pairs_of_large_formats(dtype_name, name):
 def test_sqrt(dtype_name):
     spec = (SMALL | LARGE)[dtype_name]
     dtype = dtype_named(dtype_name, spec)
-    codes = np.arange(1 << spec.bits) if spec.bits <= 20 else np.random.default_rng(0).integers(0, 1 << spec.bits, 100_000)
+    codes = (
+        np.arange(1 << spec.bits)
+        if spec.bits <= 20
+        else np.random.default_rng(0).integers(0, 1 << spec.bits, 100_000)
+    )
     if spec.bits > 20:  # squares of boundaries and what is next to them
-        boundaries = torch.tensor([float(spec.boundary(int(k))) for k in codes[:30_000] % spec.largest if k])
+        boundaries = torch.tensor(
+            [float(spec.boundary(int(k))) for k in codes[:30_000] % spec.largest if k]
+        )
         squares = codes_of((boundaries.double() ** 2).to(dtype)).numpy()
         codes = np.concatenate([codes, squares, (squares + 1) % (1 << spec.bits)])
     x = from_codes(torch.from_numpy(codes), dtype)
@@ -221,7 +294,15 @@ def test_sqrt(dtype_name):
     exact = exact_numbers(spec)
     with np.errstate(all="ignore"):
         reference = np.sqrt(floats)
-    assert_right(exact, codes_of(x.sqrt()).numpy(), reference, abs(exact.values(codes)) << exact.scale, 1, (floats,), square=True)
+    assert_right(
+        exact,
+        codes_of(x.sqrt()).numpy(),
+        reference,
+        abs(exact.values(codes)) << exact.scale,
+        1,
+        (floats,),
+        square=True,
+    )
 
 
 def check_fma(spec, dtype, a, b, c):
@@ -243,23 +324,41 @@ def test_fused_multiply_add(dtype_name):
     count = 100_000 if spec.bits <= 20 else 50_000
     rng = np.random.default_rng(3)
     a, b = hard_pairs(spec, dtype, "mul", count)
-    product = from_codes(torch.from_numpy(a), dtype).double() * from_codes(torch.from_numpy(b), dtype).double()
+    product = (
+        from_codes(torch.from_numpy(a), dtype).double()
+        * from_codes(torch.from_numpy(b), dtype).double()
+    )
     rounded = codes_of(product.to(dtype)).numpy()
-    cancelling = (rounded ^ spec.sign_code if not spec.posit else -rounded) + rng.integers(-2, 3, count)
-    c = np.where(np.arange(count) % 3 == 0, rng.integers(0, 1 << spec.bits, count), cancelling) % (1 << spec.bits)
+    cancelling = (rounded ^ spec.sign_code if not spec.posit else -rounded) + rng.integers(
+        -2, 3, count
+    )
+    c = np.where(np.arange(count) % 3 == 0, rng.integers(0, 1 << spec.bits, count), cancelling) % (
+        1 << spec.bits
+    )
     check_fma(spec, dtype, a, b, np.where(np.arange(count) % 7 == 0, rng.integers(0, 4, count), c))
 
 
 def apply_number(name, x, number):
-    return {"add": lambda: x + number, "sub": lambda: x - number, "mul": lambda: x * number, "div": lambda: x / number,
-            "rsub": lambda: number - x, "rdiv": lambda: number / x}[name]()  # fmt: skip
+    return {
+        "add": lambda: x + number,
+        "sub": lambda: x - number,
+        "mul": lambda: x * number,
+        "div": lambda: x / number,
+        "rsub": lambda: number - x,
+        "rdiv": lambda: number / x,
+    }[name]()
 
 
 def exact_with_number(name, x, number, scale):
-    """Numerator and denominator in units of 2^-scale: the number is what Python's float is, exactly."""
+    """Numerator and denominator in units of 2^-scale: the number is what Python's float is,
+    exactly."""
     p, q = Fraction(number).numerator, Fraction(number).denominator
     if name in ("add", "sub", "rsub"):
-        n = {"add": x * q + (p << scale), "sub": x * q - (p << scale), "rsub": (p << scale) - x * q}[name]
+        n = {
+            "add": x * q + (p << scale),
+            "sub": x * q - (p << scale),
+            "rsub": (p << scale) - x * q,
+        }[name]
         return n, q
     if name == "mul":
         return x * p, q
@@ -284,7 +383,9 @@ def test_python_numbers_count_exactly(dtype_name, name):
         numbers = np.full(len(codes), float(number))
         operands = (numbers, floats) if name.startswith("r") else (floats, numbers)
         reference = operate(name.removeprefix("r"), *operands)
-        assert_right(exact, found, reference, *exact_with_number(name, values, number, exact.scale), operands)
+        assert_right(
+            exact, found, reference, *exact_with_number(name, values, number, exact.scale), operands
+        )
 
 
 def test_number_in_place_and_tensor_without_dimensions(builtin):
@@ -305,16 +406,36 @@ def test_posit_saturates_where_a_number_leaves_float64():
 
 @pytest.mark.parametrize("name", ["e3m2finite", "e2m1finite"])
 def test_invalid_operations_of_formats_without_nan_are_positive(name):
-    """The largest number stands for NaN, whose sign would be the processor's own: negative on x86, positive on ARM."""
+    """The largest number stands for NaN, whose sign would be the processor's own: negative on x86,
+    positive on ARM."""
     dtype = torch_dtypes.dtype(name)
-    zero, minus, two = torch.zeros(40, dtype=dtype), torch.full((40,), -1.0, dtype=dtype), torch.full((40,), 2.0, dtype=dtype)
+    zero, minus, two = (
+        torch.zeros(40, dtype=dtype),
+        torch.full((40,), -1.0, dtype=dtype),
+        torch.full((40,), 2.0, dtype=dtype),
+    )
     results = {
-        "0 / 0": zero / zero, "0 / -0": zero / -zero, "0 / number": zero / 0, "number / 0": 0 / zero, "div_": zero.clone().div_(zero),
-        "div, out=": torch.div(zero, zero, out=zero.clone()), "fmod": zero.fmod(zero), "fmod_": zero.clone().fmod_(zero), "sqrt": minus.sqrt(),
-        "rsqrt_": minus.clone().rsqrt_(), "log": minus.log(), "log_": minus.clone().log_(), "acos": two.acos(), "atanh": (-two).atanh(),
-        "addcdiv": torch.addcdiv(zero, zero, zero), "foreach": torch._foreach_div([zero], [zero])[0], "mean": zero[:0].mean().expand(40),
-    }  # fmt: skip
-    assert {k: y.tolist() for k, y in results.items() if y.tolist() != [torch.finfo(dtype).max] * 40} == {}
+        "0 / 0": zero / zero,
+        "0 / -0": zero / -zero,
+        "0 / number": zero / 0,
+        "number / 0": 0 / zero,
+        "div_": zero.clone().div_(zero),
+        "div, out=": torch.div(zero, zero, out=zero.clone()),
+        "fmod": zero.fmod(zero),
+        "fmod_": zero.clone().fmod_(zero),
+        "sqrt": minus.sqrt(),
+        "rsqrt_": minus.clone().rsqrt_(),
+        "log": minus.log(),
+        "log_": minus.clone().log_(),
+        "acos": two.acos(),
+        "atanh": (-two).atanh(),
+        "addcdiv": torch.addcdiv(zero, zero, zero),
+        "foreach": torch._foreach_div([zero], [zero])[0],
+        "mean": zero[:0].mean().expand(40),
+    }
+    assert {
+        k: y.tolist() for k, y in results.items() if y.tolist() != [torch.finfo(dtype).max] * 40
+    } == {}
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -325,31 +446,61 @@ def test_an_optimizer_s_0_by_0_is_as_the_operators_have_it(fused):
     assert x.tolist() == [torch.finfo(x.dtype).max] * 40
 
 
-FACTORS = [1.0, -1.0, 8192.0, 8193.0, 65535.0, 65536.0, -65536.0, 2.0**-16, 0.3, 1e-30, 1e300, -1e-300, 5e-324]
+FACTORS = [
+    1.0,
+    -1.0,
+    8192.0,
+    8193.0,
+    65535.0,
+    65536.0,
+    -65536.0,
+    2.0**-16,
+    0.3,
+    1e-30,
+    1e300,
+    -1e-300,
+    5e-324,
+]
 
 
 @pytest.mark.parametrize("dtype_name", ["posit16es2", "q43", "e6m9", "posit8es2"])
 def test_a_scaled_product_at_the_ends_of_the_range(dtype_name):
-    """z + s * x * y of the largest and smallest numbers, where s * x * y leaves float32's range, or float64's."""
+    """z + s * x * y of the largest and smallest numbers, where s * x * y leaves float32's range, or
+    float64's."""
     dtype = torch_dtypes.dtype(dtype_name)
     least = torch.nextafter(torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype)).item()
     most = torch.finfo(dtype).max
     factors = torch.tensor([least, -least, 1.0, 1.5, most, -most])
-    x, y, z = torch.cartesian_prod(factors, factors, torch.tensor([0.0, 1.0, least, -most])).to(dtype).unbind(1)
-    terms = [tuple(map(Fraction, row)) for row in zip(x.tolist(), y.tolist(), z.tolist(), strict=True)]
+    x, y, z = (
+        torch.cartesian_prod(factors, factors, torch.tensor([0.0, 1.0, least, -most]))
+        .to(dtype)
+        .unbind(1)
+    )
+    terms = [
+        tuple(map(Fraction, row)) for row in zip(x.tolist(), y.tolist(), z.tolist(), strict=True)
+    ]
     for s in FACTORS:
-        products = torch.tensor([to_odd(c + Fraction(s) * a * b) for a, b, c in terms], dtype=torch.float64)
-        scaled = torch.tensor([to_odd(c + Fraction(s) * a) for a, _, c in terms], dtype=torch.float64)
+        products = torch.tensor(
+            [to_odd(c + Fraction(s) * a * b) for a, b, c in terms], dtype=torch.float64
+        )
+        scaled = torch.tensor(
+            [to_odd(c + Fraction(s) * a) for a, _, c in terms], dtype=torch.float64
+        )
         for mode in ("nearest_even", "up", "down"):
             with torch_dtypes.rounding(mode):
-                assert torch.equal(torch.addcmul(z, x, y, value=s), products.to(dtype)), (s, mode)  # a zero of either sign
+                # A zero of either sign.
+                assert torch.equal(torch.addcmul(z, x, y, value=s), products.to(dtype)), (s, mode)
                 assert torch.equal(torch.add(z, x, alpha=s), scaled.to(dtype)), (s, mode)
 
 
 ZERO_SUMS = {  # of tensors z, x, y: z + factor * (x * y), x / y or x
     "addcmul": (lambda z, x, y: torch.addcmul(z, x, y), 1, lambda x, y: x * y),
     "addcmul twice": (lambda z, x, y: torch.addcmul(z, x, y, value=2), 2, lambda x, y: x * y),
-    "addcmul by a third": (lambda z, x, y: torch.addcmul(z, x, y, value=-1 / 3), -1 / 3, lambda x, y: x * y),
+    "addcmul by a third": (
+        lambda z, x, y: torch.addcmul(z, x, y, value=-1 / 3),
+        -1 / 3,
+        lambda x, y: x * y,
+    ),
     "addcdiv": (lambda z, x, y: torch.addcdiv(z, x, y, value=-1), -1, lambda x, y: x / y),
     "add": (lambda z, x, y: torch.add(z, x, alpha=2), 2, lambda x, y: x),
     "subtract": (lambda z, x, y: torch.sub(z, x, alpha=2), -2, lambda x, y: x),
@@ -366,7 +517,9 @@ def test_the_sign_of_a_sum_that_is_0(what, dtype_name):
     numbers = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, -2.0])
     z, x, y = torch.cartesian_prod(numbers, numbers, numbers[2:]).to(dtype).unbind(1)
     call, factor, product = ZERO_SUMS[what]
-    term = (x.double() - z.double() if product is None else product(x.double(), y.double())) * factor
+    term = (
+        x.double() - z.double() if product is None else product(x.double(), y.double())
+    ) * factor
     sum_is_0 = z.double() + term == 0
     assert sum_is_0.sum() > 10
     for mode in ("nearest_even", "down", "up"):
@@ -386,12 +539,16 @@ def test_a_scaled_product_with_a_number_of_float32():
     for number in (1.2345678, 0.7001953125, 1 / 3):
         factor = torch.tensor(number)
         for found in (torch.addcmul(z, x, factor, value=s), torch.addcmul(z, factor, x, value=s)):
-            exact = [to_odd(Fraction(c) + Fraction(s) * Fraction(factor.item()) * Fraction(a)) for a, c in zip(x.tolist(), z.tolist(), strict=True)]
+            exact = [
+                to_odd(Fraction(c) + Fraction(s) * Fraction(factor.item()) * Fraction(a))
+                for a, c in zip(x.tolist(), z.tolist(), strict=True)
+            ]
             assert torch.equal(found, torch.tensor(exact, dtype=torch.float64).to(torch.posit16es2))
 
 
 def to_odd(exact):
-    """The float64 rounded to odd, which rounds to the format as the exact number does; the outermost ones beyond the range."""
+    """The float64 rounded to odd, which rounds to the format as the exact number does; the
+    outermost ones beyond the range."""
     sign, size = (-1 if exact < 0 else 1), abs(exact)
     if not size:
         return 0.0
@@ -405,7 +562,8 @@ def to_odd(exact):
     return sign * float(Fraction(whole | inexact) * Fraction(2) ** (exponent + drop))
 
 
-LAYOUTS = [(0, 1, 2, 3), (0, 2, 3, 1), (1, 0, 2, 3)]  # axes from the outermost to the innermost: contiguous, channels_last, of transposed batches
+# Axes from the outermost to the innermost: contiguous, channels_last, of transposed batches.
+LAYOUTS = [(0, 1, 2, 3), (0, 2, 3, 1), (1, 0, 2, 3)]
 
 
 @pytest.mark.parametrize("dtype_name", ["q43", "posit16es2", "e8m23", "q52_stochastic"])

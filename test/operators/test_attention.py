@@ -29,7 +29,9 @@ def pair(module, name):
 
 
 def values(dtype, seed=0):
-    return (torch.randn(BATCH, LENGTH, WIDTH, generator=torch.Generator().manual_seed(seed)) / 2).to(dtype)
+    return (
+        torch.randn(BATCH, LENGTH, WIDTH, generator=torch.Generator().manual_seed(seed)) / 2
+    ).to(dtype)
 
 
 def masks(kind):
@@ -44,7 +46,9 @@ def masks(kind):
 def expect_near(found, expected, dtype):
     assert found.dtype is dtype and torch_dtypes.is_format_dtype(found.dtype)
     assert found.isfinite().all()
-    assert (found.double() - expected).abs().max() <= tolerance(dtype) * max(1, expected.abs().max())
+    assert (found.double() - expected).abs().max() <= tolerance(dtype) * max(
+        1, expected.abs().max()
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -57,7 +61,10 @@ def test_masked_places_have_no_weight(name, kind, given, weights):
     dtype = torch_dtypes.dtype(name)
     x = values(dtype)
     causal, padding = masks(kind)
-    asked = {"attn_mask": None if given == "padding" else causal, "key_padding_mask": None if given == "causal" else padding}
+    asked = {
+        "attn_mask": None if given == "padding" else causal,
+        "key_padding_mask": None if given == "causal" else padding,
+    }
     found, shares = layer(x, x, x, need_weights=weights, **asked)
     w = x.double()
     stock = {k: m if m is None or m.dtype is torch.bool else m.double() for k, m in asked.items()}
@@ -83,7 +90,10 @@ def test_what_is_masked_does_not_matter(name, stock):
     other = torch.where(PADDING[..., None], values(dtype, 9), x)
     other[:, 2:] = values(dtype, 9)[:, 2:]
     mask = nn.Transformer.generate_square_subsequent_mask(LENGTH) if stock else CAUSAL
-    found = [layer(v, src_mask=mask, src_key_padding_mask=masks("float")[1] if stock else PADDING) for v in (x, other)]
+    found = [
+        layer(v, src_mask=mask, src_key_padding_mask=masks("float")[1] if stock else PADDING)
+        for v in (x, other)
+    ]
     assert torch.equal(found[0][:, :2], found[1][:, :2])
 
 
@@ -106,7 +116,11 @@ def test_values_of_a_stock_mask_stay_and_have_gradients():
     assert mask.tolist() == [[0.5, torch.finfo(torch.posit16es2).min, -2.0]]
     mask.sum().backward()
     assert bias.grad.tolist() == [[1.0, 0.0, 1.0]]
-    assert nn.functional._canonical_mask(torch.tensor([math.nan]), "mask", None, "", torch.e5m5).isnan().all()
+    assert (
+        nn.functional._canonical_mask(torch.tensor([math.nan]), "mask", None, "", torch.e5m5)
+        .isnan()
+        .all()
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -125,7 +139,9 @@ def test_transformers(name, training, kind):
     def run(model, x, y, cast):
         m, p = (t if t.dtype is torch.bool else t.to(cast) for t in (causal, padding))
         asked = {"src_key_padding_mask": p, "tgt_key_padding_mask": p, "memory_key_padding_mask": p}
-        return model(x, y, src_mask=m, tgt_mask=m, **asked), model.encoder(x, mask=m, src_key_padding_mask=p)
+        return model(x, y, src_mask=m, tgt_mask=m, **asked), model.encoder(
+            x, mask=m, src_key_padding_mask=p
+        )
 
     with torch.set_grad_enabled(training):
         found = run(ours, x, y, torch.float32)
@@ -136,7 +152,11 @@ def test_transformers(name, training, kind):
             expect_near(f, e, dtype)
     if training:
         found[0].square().mean().backward()
-        assert all(p.grad.dtype is dtype and p.grad.isfinite().all() for p in ours.parameters() if p.grad is not None)
+        assert all(
+            p.grad.dtype is dtype and p.grad.isfinite().all()
+            for p in ours.parameters()
+            if p.grad is not None
+        )
         assert ours.decoder.layers[0].self_attn.in_proj_weight.grad.abs().sum() > 0
 
 
@@ -151,7 +171,11 @@ def test_what_masks_cannot_be():
     with pytest.warns(UserWarning, match="mismatched key_padding_mask and attn_mask"):
         layer(x, x, x, attn_mask=CAUSAL, key_padding_mask=masks("float")[1])
     unsigned = torch_dtypes.dtype("ufixed8_8")
-    with pytest.raises(TypeError, match=r"expected a dtype with negative numbers for an attention mask, but got torch\.ufixed8_8"):
+    with pytest.raises(
+        TypeError,
+        match=r"expected a dtype with negative numbers for an attention mask, but got "
+        r"torch\.ufixed8_8",
+    ):
         nn.functional._canonical_mask(CAUSAL, "mask", None, "", unsigned)
     with pytest.raises(TypeError, match="expected a dtype with negative numbers"):
         nn.Transformer.generate_square_subsequent_mask(3, dtype=unsigned)
@@ -162,15 +186,29 @@ def test_a_mask_of_another_narrow_dtype_is_an_error(policy):
     q = torch.randn(1, 3, 4).to(torch.posit16es2)
     with torch_dtypes.accumulate(policy):
         for other in (torch.q43, torch.e5m7, torch.bfloat16, torch.float16):
-            with pytest.raises(RuntimeError, match=rf"attn_mask of bool, float32 or the query's dtype, torch\.posit16es2, but got {other}"):
-                nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=torch.zeros(3, 3, dtype=other))
+            with pytest.raises(
+                RuntimeError,
+                match=r"attn_mask of bool, float32 or the query's dtype, torch\.posit16es2, but "
+                r"got "
+                rf"{other}",
+            ):
+                nn.functional.scaled_dot_product_attention(
+                    q, q, q, attn_mask=torch.zeros(3, 3, dtype=other)
+                )
         for same in (torch.posit16es2, torch.float32):
-            assert nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=torch.zeros(3, 3, dtype=same)).dtype is torch.posit16es2
+            assert (
+                nn.functional.scaled_dot_product_attention(
+                    q, q, q, attn_mask=torch.zeros(3, 3, dtype=same)
+                ).dtype
+                is torch.posit16es2
+            )
 
 
 def test_stock_masks_are_stock_s():
     mask = nn.functional._canonical_mask(CAUSAL, "mask", None, "", torch.float32)
-    assert torch.equal(mask, nn.Transformer.generate_square_subsequent_mask(LENGTH)) and mask.min() == float("-inf")
+    assert torch.equal(
+        mask, nn.Transformer.generate_square_subsequent_mask(LENGTH)
+    ) and mask.min() == float("-inf")
     given = mask.double()
     assert nn.functional._canonical_mask(given, "mask", None, "", torch.float32) is given
 
@@ -193,7 +231,9 @@ def test_the_function_takes_masks_of_every_kind(name, policy, recorded):
     dtype = torch_dtypes.dtype(name)
     q, k, v = (values(dtype, seed).requires_grad_(recorded) for seed in range(3))
     own = torch.zeros(LENGTH, LENGTH, dtype=dtype).masked_fill_(CAUSAL, float("-inf"))
-    expected = nn.functional.scaled_dot_product_attention(q.detach().double(), k.detach().double(), v.detach().double(), attn_mask=~CAUSAL)
+    expected = nn.functional.scaled_dot_product_attention(
+        q.detach().double(), k.detach().double(), v.detach().double(), attn_mask=~CAUSAL
+    )
     for mask in (~CAUSAL, torch.zeros(LENGTH, LENGTH).masked_fill(CAUSAL, float("-inf")), own):
         with torch_dtypes.accumulate(policy or "machine"):
             found = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -206,7 +246,8 @@ def test_the_function_takes_masks_of_every_kind(name, policy, recorded):
 @pytest.mark.parametrize("policy", ["exact", "format"])
 @pytest.mark.parametrize("name", ["e8m18", "posit20es1", "e5m5"])
 def test_softmax_is_computed_in_the_compute_type(name, policy):
-    """Of formats stored in float32 too, whose cast to it names their container; and in a block without autocast."""
+    """Of formats stored in float32 too, whose cast to it names their container; and in a block
+    without autocast."""
     dtype = torch_dtypes.dtype(name)
     torch.manual_seed(0)
     q = torch.randn(2, 7, 8).to(dtype)

@@ -18,18 +18,31 @@ def test_operators_follow():
     x, w, bias = operands("q43", 5, 13), operands("q43", 6, 13, seed=1), operands("q43", 6, seed=2)
     with accumulate(POLICY):
         each = torch.stack([torch.stack([x[i] @ w[j] for j in range(6)]) for i in range(5)])
-        for got in (x @ w.T, F.linear(x, w), torch.einsum("ik,jk->ij", x, w), torch.bmm(x[None], w.T[None])[0], torch.stack([w @ r for r in x])):
+        for got in (
+            x @ w.T,
+            F.linear(x, w),
+            torch.einsum("ik,jk->ij", x, w),
+            torch.bmm(x[None], w.T[None])[0],
+            torch.stack([w @ r for r in x]),
+        ):
             assert torch.equal(got.view(torch.uint8), each.view(torch.uint8))
         assert torch.equal(x.sum(1), x @ torch.ones(13, dtype=x.dtype))
-        assert torch.equal(x.cumsum(1)[:, -1], x.sum(1)) and torch.equal(x.cumsum(1)[:, 4], x[:, :5].sum(1))
+        assert torch.equal(x.cumsum(1)[:, -1], x.sum(1)) and torch.equal(
+            x.cumsum(1)[:, 4], x[:, :5].sum(1)
+        )
         with_bias = F.linear(x, w, bias)
     with accumulate("machine"):
         assert not torch.equal(x @ w.T, each)
     adder = Adder(4, 8, Register(7, -14, 15), (-6, -6))
     for i in range(5):
         for j in range(6):
-            want = block_sum(adder, list(zip(fractions(x[i]), fractions(w[j]), strict=True)), fractions(bias)[j])
-            assert with_bias[i, j].item() == torch.tensor(float(want), dtype=torch.float64).to(torch.q43).item()
+            want = block_sum(
+                adder, list(zip(fractions(x[i]), fractions(w[j]), strict=True)), fractions(bias)[j]
+            )
+            assert (
+                with_bias[i, j].item()
+                == torch.tensor(float(want), dtype=torch.float64).to(torch.q43).item()
+            )
 
 
 def test_convolutions_and_gradients_follow():
@@ -70,13 +83,30 @@ def test_a_layer_trains():
 def test_layers_that_quantize_rounds():
     x = operands("q43", 3, 40).float()
     steps = "format(accumulator=e5m4, order=tree)"
-    for policy, native in (("block(terms=4, register=e5m4)", False), (steps, False), ("nvidia-h100", True)):
+    for policy, native in (
+        ("block(terms=4, register=e5m4)", False),
+        (steps, False),
+        ("nvidia-h100", True),
+    ):
         layer = torch.nn.Linear(40, 5, bias=False)
-        places = ("weight", "activation", "output", "error", "grad", "bias") if native else ("weight", "activation")
-        torch_dtypes.quantize_(layer, {torch.nn.Linear: {**dict.fromkeys(places, "q43"), "accumulate": policy}})
+        places = (
+            ("weight", "activation", "output", "error", "grad", "bias")
+            if native
+            else ("weight", "activation")
+        )
+        torch_dtypes.quantize_(
+            layer, {torch.nn.Linear: {**dict.fromkeys(places, "q43"), "accumulate": policy}}
+        )
         w = layer.weight.detach().to(torch.q43)
-        with accumulate(policy if policy is not steps else steps[:-1] + ", product=q43)"):  # a layer's products are rounded to its operands' dtype
+        # A layer's products are rounded to its operands' dtype.
+        with accumulate(policy if policy is not steps else steps[:-1] + ", product=q43)"):
             want = matmul(x.to(torch.q43), w.T, out=torch.q43 if native else FLOAT32).float()
         assert torch.equal(layer(x).float(), want), policy
-    with pytest.raises(ValueError, match="expected a layer whose places all have one dtype for the policy 'nvidia-h100'"):
-        torch_dtypes.quantize_(torch.nn.Linear(4, 4), {torch.nn.Linear: {"weight": "q43", "activation": "q43", "accumulate": "nvidia-h100"}})
+    with pytest.raises(
+        ValueError,
+        match="expected a layer whose places all have one dtype for the policy 'nvidia-h100'",
+    ):
+        torch_dtypes.quantize_(
+            torch.nn.Linear(4, 4),
+            {torch.nn.Linear: {"weight": "q43", "activation": "q43", "accumulate": "nvidia-h100"}},
+        )

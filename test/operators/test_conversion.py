@@ -18,7 +18,14 @@ few_dtypes = parametrize_dtypes("posit16es2 q43 e11m30")
 CONTAINER = {1: torch.float8_e5m2fnuz, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool]
-NARROW = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e4m3fnuz, torch.uint16, torch.uint32]
+NARROW = [
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float8_e5m2fnuz,
+    torch.float8_e4m3fnuz,
+    torch.uint16,
+    torch.uint32,
+]
 EXACT = [1.0, -2.0, 0.5, 3.0, 0.0, -1.5]  # numbers of every format here
 ROUGH = [1.3, -2.7, 0.1, 3.14159, 1e-3, -1.7, 5.0, 1e4]
 
@@ -47,7 +54,9 @@ INTO = {
     "type by name": lambda t, d: t.type(dtype=d),
     "type_as": lambda t, d: t.type_as(torch.zeros(1, dtype=d)),
     "copy_": lambda t, d: torch.zeros(t.shape, dtype=d).copy_(t),
-    "index assignment": lambda t, d: torch.zeros(t.shape, dtype=d).index_put_((torch.arange(len(t)),), t.to(d)),
+    "index assignment": lambda t, d: torch.zeros(t.shape, dtype=d).index_put_(
+        (torch.arange(len(t)),), t.to(d)
+    ),
     "slice assignment": lambda t, d: assigned(torch.zeros(t.shape, dtype=d), t),
     "tensor": lambda t, d: torch.tensor(t.tolist(), dtype=d),
 }
@@ -65,7 +74,11 @@ def test_every_way_into_a_format_rounds_alike(way, dtype):
         t = torch.tensor(ROUGH, dtype=stock)
         made = INTO[way](t, dtype)
         expect_tensor(made, dtype)
-        assert bits(made) == bits(t.double().to(dtype)) == bits(torch.stack([torch.tensor(v, dtype=dtype) for v in t.tolist()]))
+        assert (
+            bits(made)
+            == bits(t.double().to(dtype))
+            == bits(torch.stack([torch.tensor(v, dtype=dtype) for v in t.tolist()]))
+        )
 
 
 @every_dtype
@@ -77,9 +90,15 @@ def test_every_way_out_of_a_format_is_exact_or_rounds_once(way, dtype):
         expect_tensor(made, stock)
         # To a narrow type by way of the format of the same values, which rounds from float64 once.
         narrow = {torch.float16: "e5m10", torch.bfloat16: "e8m7"}.get(stock)
-        reference = t.double().to(torch_dtypes.dtype(narrow)).double() if narrow else t.double().to(stock)
-        torch.testing.assert_close(made.double(), reference.double(), rtol=0, atol=0, equal_nan=True)
-    assert torch.equal(t.double().nan_to_num(7), torch.tensor(t.tolist(), dtype=torch.float64).nan_to_num(7))
+        reference = (
+            t.double().to(torch_dtypes.dtype(narrow)).double() if narrow else t.double().to(stock)
+        )
+        torch.testing.assert_close(
+            made.double(), reference.double(), rtol=0, atol=0, equal_nan=True
+        )
+    assert torch.equal(
+        t.double().nan_to_num(7), torch.tensor(t.tolist(), dtype=torch.float64).nan_to_num(7)
+    )
 
 
 @every_dtype
@@ -127,7 +146,9 @@ def test_between_formats_rounds_once(source, target):
 
 def test_narrowing_from_a_wide_format_rounds_once():
     # In float32, 1 + 2^-8 + 2^-30 becomes 1 + 2^-8, a tie of bfloat16 that goes down.
-    t = torch.tensor([1 + 2.0**-8 + 2.0**-27, 1 + 2.0**-11 + 2.0**-27], dtype=torch.float64).to(torch.posit32es2)
+    t = torch.tensor([1 + 2.0**-8 + 2.0**-27, 1 + 2.0**-11 + 2.0**-27], dtype=torch.float64).to(
+        torch.posit32es2
+    )
     assert t.double().tolist() == [1 + 2.0**-8 + 2.0**-27, 1 + 2.0**-11 + 2.0**-27]
     assert t.to(torch.bfloat16)[0].item() == 1 + 2.0**-7
     assert t.to(torch.float16)[1].item() == 1 + 2.0**-10
@@ -139,7 +160,14 @@ def test_narrowing_from_a_wide_format_rounds_once():
 @every_dtype
 def test_to_the_own_dtype_is_the_same_tensor(dtype):
     t = torch.ones(3, dtype=dtype)
-    assert t.to(dtype) is t and t.to("cpu") is t and t.to("cpu", dtype) is t and t.to(t) is t and t.type(dtype) is t and t.type_as(t) is t
+    assert (
+        t.to(dtype) is t
+        and t.to("cpu") is t
+        and t.to("cpu", dtype) is t
+        and t.to(t) is t
+        and t.type(dtype) is t
+        and t.type_as(t) is t
+    )
     assert t.to(dtype=dtype, device="cpu") is t and t.cpu() is t and t.to() is t
     copy = t.to(dtype, copy=True)
     expect_tensor(copy, dtype)
@@ -150,7 +178,13 @@ def test_to_the_own_dtype_is_the_same_tensor(dtype):
 def test_the_container_is_another_dtype(dtype):
     stock = container(dtype)
     t = torch.tensor(EXACT, dtype=dtype)
-    for made in (t.to(stock), t.type(stock), t.to("cpu", stock), t.to(torch.zeros(1, dtype=stock)), t.type_as(torch.zeros(1, dtype=stock))):
+    for made in (
+        t.to(stock),
+        t.type(stock),
+        t.to("cpu", stock),
+        t.to(torch.zeros(1, dtype=stock)),
+        t.type_as(torch.zeros(1, dtype=stock)),
+    ):
         expect_tensor(made, stock)
         assert made.data_ptr() != t.data_ptr() and made.float().tolist() == EXACT
     back = t.to(stock).to(t)
@@ -164,7 +198,10 @@ def test_memory_format_is_kept_or_changed(dtype):
     made = t.to(dtype)
     assert made.stride() == t.stride() and made.float().stride() == t.stride()
     assert made.to(torch.float32, memory_format=torch.contiguous_format).is_contiguous()
-    assert made.to(memory_format=torch.contiguous_format).is_contiguous() and made.contiguous().dtype is dtype
+    assert (
+        made.to(memory_format=torch.contiguous_format).is_contiguous()
+        and made.contiguous().dtype is dtype
+    )
     assert made.contiguous().to(memory_format=torch.channels_last).stride() == t.stride()
     assert t.to(dtype, memory_format=torch.contiguous_format).is_contiguous()
     assert torch.arange(6.0).reshape(2, 3).t().to(dtype).stride() == (1, 3)
@@ -182,7 +219,10 @@ def test_copy_broadcasts_and_follows_strides(dtype):
     assert stock.tolist() == target.t().tolist()
     target.copy_(torch.tensor(2))
     assert target.unique().tolist() == [2.0]
-    with pytest.raises(RuntimeError, match=r"must match|expanded size|shape mismatch|not broadcastable|output with shape"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"must match|expanded size|shape mismatch|not broadcastable|output with shape",
+    ):
         target.copy_(torch.ones(5))
 
 
@@ -191,9 +231,17 @@ def test_type_names_the_dtype(name):
     dtype = torch_dtypes.dtype(name)
     t = torch.ones(1, dtype=dtype)
     assert t.type() == str(dtype) == f"torch.{name}"
-    for stock_name, stock in (("torch.FloatTensor", torch.float32), ("torch.BFloat16Tensor", torch.bfloat16), ("torch.LongTensor", torch.int64)):
+    for stock_name, stock in (
+        ("torch.FloatTensor", torch.float32),
+        ("torch.BFloat16Tensor", torch.bfloat16),
+        ("torch.LongTensor", torch.int64),
+    ):
         expect_tensor(t.type(stock_name), stock)
-    assert torch.ones(1).type() == "torch.FloatTensor" and torch.is_tensor(t) and isinstance(t, torch.Tensor)
+    assert (
+        torch.ones(1).type() == "torch.FloatTensor"
+        and torch.is_tensor(t)
+        and isinstance(t, torch.Tensor)
+    )
     assert not isinstance(t, torch.FloatTensor) and not isinstance(t, torch.BFloat16Tensor)
 
 
@@ -206,7 +254,12 @@ def test_view_shows_the_codes_and_back(dtype):
     codes = t.view(BITS[dtype.itemsize])
     expect_tensor(codes, BITS[dtype.itemsize])
     assert codes.data_ptr() == t.data_ptr() and codes[4] == 0
-    assert codes.tolist() == _C.encode_exact(_C.format_of(dtype), torch.tensor(EXACT, dtype=torch.float64)).to(codes.dtype).tolist()
+    assert (
+        codes.tolist()
+        == _C.encode_exact(_C.format_of(dtype), torch.tensor(EXACT, dtype=torch.float64))
+        .to(codes.dtype)
+        .tolist()
+    )
     back = codes.view(dtype)
     expect_tensor(back, dtype)
     assert back.data_ptr() == t.data_ptr() and back.tolist() == EXACT
@@ -222,14 +275,20 @@ def test_view_as_the_container_or_other_widths_reads_the_same_bits(dtype):
     expect_tensor(stock, container(dtype))
     assert bits(stock) == bits(t) and stock.data_ptr() == t.data_ptr()
     expect_tensor(stock.view(dtype), dtype)
-    assert t.view(torch.uint8).shape == (2, 6 * dtype.itemsize) and t.view(torch.uint8).view(dtype).tolist() == t.tolist()
+    assert (
+        t.view(torch.uint8).shape == (2, 6 * dtype.itemsize)
+        and t.view(torch.uint8).view(dtype).tolist() == t.tolist()
+    )
     assert bits(t.t().view(BITS[dtype.itemsize])) == bits(t.t().contiguous())
 
 
 def test_view_as_another_format_of_the_same_width():
     t = torch.tensor(EXACT, dtype=torch.posit16es2)
     assert bits(t.view(torch.e5m5)) == bits(t) and t.view(torch.e5m5).dtype is torch.e5m5
-    assert t.view(torch.q43).shape == (12,) and t.view(torch.q43).view(torch.posit16es2).tolist() == EXACT
+    assert (
+        t.view(torch.q43).shape == (12,)
+        and t.view(torch.q43).view(torch.posit16es2).tolist() == EXACT
+    )
     with pytest.raises(RuntimeError, match="divisible"):
         torch.zeros(3, dtype=torch.q43).view(torch.posit16es2)
 
@@ -247,7 +306,9 @@ def test_nested_lists_that_hold_a_tensor(depth):
             data = [data]
         made[dtype] = torch.tensor(data)
     expect_tensor(made[torch.q43], torch.q43)
-    assert made[torch.q43].shape == made[torch.bfloat16].shape and made[torch.q43].flatten().tolist() == [1.5]
+    assert made[torch.q43].shape == made[torch.bfloat16].shape and made[
+        torch.q43
+    ].flatten().tolist() == [1.5]
 
 
 @every_dtype
@@ -257,8 +318,13 @@ def test_scalars(dtype):
     assert int(t) == -2 and bool(t) and not bool(torch.zeros((), dtype=dtype))
     assert f"{t:.2f}" == "-2.50" and t.is_nonzero()
     assert torch.tensor([[1.0, 2.0], [3.0, 0.5]], dtype=dtype).tolist() == [[1.0, 2.0], [3.0, 0.5]]
-    assert torch.zeros(0, 2, dtype=dtype).tolist() == [] and list(torch.ones(2, dtype=dtype)) == [1.0, 1.0]
-    assert 2.0 in torch.tensor([1.0, 2.0], dtype=dtype) and 3.0 not in torch.tensor([1.0, 2.0], dtype=dtype)
+    assert torch.zeros(0, 2, dtype=dtype).tolist() == [] and list(torch.ones(2, dtype=dtype)) == [
+        1.0,
+        1.0,
+    ]
+    assert 2.0 in torch.tensor([1.0, 2.0], dtype=dtype) and 3.0 not in torch.tensor(
+        [1.0, 2.0], dtype=dtype
+    )
     with pytest.raises(RuntimeError, match="cannot be converted to Scalar"):
         torch.ones(2, dtype=dtype).item()
     nan = torch.tensor(math.nan, dtype=dtype).item()
@@ -280,7 +346,11 @@ def test_numpy_without_ml_dtypes(monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without_ml_dtypes)
-    with pytest.raises(TypeError, match=r"expected a dtype that NumPy has a type for, but got torch\.q43.*x\.double\(\)\.numpy\(\).*torch\.uint8"):
+    with pytest.raises(
+        TypeError,
+        match=r"expected a dtype that NumPy has a type for, but got "
+        r"torch\.q43.*x\.double\(\)\.numpy\(\).*torch\.uint8",
+    ):
         torch.ones(2, dtype=torch.q43).numpy()
 
 
@@ -290,7 +360,13 @@ def test_numpy_has_no_type_of_the_other_formats(dtype):
     for convert in (lambda: t.numpy(), lambda: t.numpy(force=True)):
         with pytest.raises(TypeError, match=f"NumPy has a type for, but got {dtype}"):
             convert()
-    for array in (np.asarray(t), t.__array__(), np.asarray(t, dtype=np.float64), t.double().numpy()):  # values, on memory of their own
+    # Values, on memory of their own.
+    for array in (
+        np.asarray(t),
+        t.__array__(),
+        np.asarray(t, dtype=np.float64),
+        t.double().numpy(),
+    ):
         assert array.dtype in (np.float32, np.float64) and array.tolist() == EXACT
 
 
@@ -302,7 +378,10 @@ def test_printing_shows_the_values_and_the_dtype(dtype):
     suffix = f", dtype={dtype})"
     for t, text in (
         (torch.tensor([1.0, -2.0, 0.5], dtype=dtype), "tensor([ 1.0000, -2.0000,  0.5000]"),
-        (torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=dtype), "tensor([[1., 2.],\n        [3., 4.]]"),
+        (
+            torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=dtype),
+            "tensor([[1., 2.],\n        [3., 4.]]",
+        ),
         (torch.tensor(1.5, dtype=dtype), "tensor(1.5000"),
         (torch.tensor([], dtype=dtype), "tensor([]"),
         (torch.zeros(2, 0, dtype=dtype), "tensor([], size=(2, 0)"),
@@ -312,17 +391,35 @@ def test_printing_shows_the_values_and_the_dtype(dtype):
     leaf = torch.tensor([1.0], dtype=dtype, requires_grad=True)
     assert repr(leaf) == f"tensor([1.], dtype={dtype}, requires_grad=True)"
     assert repr(leaf * 2) == f"tensor([2.], dtype={dtype}, grad_fn=<MulBackward0>)"
-    assert repr(torch.nn.Parameter(torch.tensor([1.0], dtype=dtype))) == f"Parameter containing:\ntensor([1.], dtype={dtype}, requires_grad=True)"
+    assert (
+        repr(torch.nn.Parameter(torch.tensor([1.0], dtype=dtype)))
+        == f"Parameter containing:\ntensor([1.], dtype={dtype}, requires_grad=True)"
+    )
     many = repr(torch.ones(50, 50, dtype=dtype))
     assert "...," in many and many.endswith(suffix) and len(many.splitlines()) == 7
 
 
 def test_printing_of_infinities_and_large_numbers():
-    assert repr(torch.tensor([math.inf, -math.inf, 1.0], dtype=torch.q43)) == "tensor([inf, -inf, 1.], dtype=torch.q43)"
-    assert repr(torch.tensor([math.nan, 1.0], dtype=torch.posit16es2)) == "tensor([nan, 1.], dtype=torch.posit16es2)"
-    assert repr(torch.tensor([2.0**40, 1.0], dtype=torch.posit32es2)) == "tensor([1.0995e+12, 1.0000e+00], dtype=torch.posit32es2)"
-    assert repr(torch.tensor([2.0**-100], dtype=torch_dtypes.dtype("e11m30"))) == "tensor([7.8886e-31], dtype=torch.e11m30)"
-    assert repr(torch.tensor([2.0**1000], dtype=torch_dtypes.dtype("e11m20"))) == "tensor([1.0715e+301], dtype=torch.e11m20)"
+    assert (
+        repr(torch.tensor([math.inf, -math.inf, 1.0], dtype=torch.q43))
+        == "tensor([inf, -inf, 1.], dtype=torch.q43)"
+    )
+    assert (
+        repr(torch.tensor([math.nan, 1.0], dtype=torch.posit16es2))
+        == "tensor([nan, 1.], dtype=torch.posit16es2)"
+    )
+    assert (
+        repr(torch.tensor([2.0**40, 1.0], dtype=torch.posit32es2))
+        == "tensor([1.0995e+12, 1.0000e+00], dtype=torch.posit32es2)"
+    )
+    assert (
+        repr(torch.tensor([2.0**-100], dtype=torch_dtypes.dtype("e11m30")))
+        == "tensor([7.8886e-31], dtype=torch.e11m30)"
+    )
+    assert (
+        repr(torch.tensor([2.0**1000], dtype=torch_dtypes.dtype("e11m20")))
+        == "tensor([1.0715e+301], dtype=torch.e11m20)"
+    )
 
 
 @few_dtypes
@@ -352,22 +449,39 @@ def test_lists_of_several_dtypes_are_taken_place_by_place(dtype):
     x, f, i = torch.tensor([1.0, 2.0]).to(dtype), torch.tensor([0.1, 3.0]), torch.tensor([1, 4])
     exp = torch._foreach_exp([x, f, i])
     assert [t.dtype for t in exp] == [dtype, torch.float32, torch.float32]
-    assert torch.equal(exp[0].double(), x.exp().double()) and torch.equal(exp[1], f.exp()) and torch.equal(exp[2], i.exp())
+    assert (
+        torch.equal(exp[0].double(), x.exp().double())
+        and torch.equal(exp[1], f.exp())
+        and torch.equal(exp[2], i.exp())
+    )
     for scalars in (torch.tensor([1.0, 2.0], device="cpu"), [1.0, 2.0]):
         a, b = torch._foreach_addcdiv([x, f], [x, f], [x, f], scalars)
-        assert a.dtype is dtype and a.tolist() == [2.0, 3.0] and torch.equal(b, torch.addcdiv(f, f, f, value=2.0))
-    assert torch._foreach_addcdiv([x], [x], [x], torch.tensor([1.0], device="cpu"))[0].dtype is dtype  # the numbers' tensor is no operand
+        assert (
+            a.dtype is dtype
+            and a.tolist() == [2.0, 3.0]
+            and torch.equal(b, torch.addcdiv(f, f, f, value=2.0))
+        )
+    # The numbers' tensor is no operand.
+    assert (
+        torch._foreach_addcdiv([x], [x], [x], torch.tensor([1.0], device="cpu"))[0].dtype is dtype
+    )
     assert torch._foreach_addcdiv([f], [f], [f], x[:1].cpu())[0].dtype is torch.float32
     written = [x.clone(), f.clone()]
     torch._foreach_mul_(written, [2.0, 3.0])
-    assert written[0].dtype is dtype and written[0].tolist() == [2.0, 4.0] and torch.equal(written[1], f * 3.0)
+    assert (
+        written[0].dtype is dtype
+        and written[0].tolist() == [2.0, 4.0]
+        and torch.equal(written[1], f * 3.0)
+    )
 
 
 def test_a_place_of_two_dtypes_is_one_call():
     x, f = torch.tensor([1.0, 2.0]).to(torch.posit16es2), torch.tensor([0.1, 3.0])
     target = [x.clone(), f.clone()]
     torch._foreach_copy_(target, [f, x])
-    assert torch.equal(target[0].double(), f.to(torch.posit16es2).double()) and target[1].tolist() == [1.0, 2.0]
+    assert torch.equal(target[0].double(), f.to(torch.posit16es2).double()) and target[
+        1
+    ].tolist() == [1.0, 2.0]
     out = torch.empty(2, dtype=torch.float32)
     torch.ops.aten._foreach_sign.out([x], out=[out])
     assert out.tolist() == [1.0, 1.0]

@@ -1,5 +1,6 @@
-"""Convolutions, their gradients and second derivatives under the accumulation policies over a grid of geometries: strides, paddings, dilations,
-output paddings and lengths, each against the triples of places that meet, added up in integers."""
+"""Convolutions, their gradients and second derivatives under the accumulation policies over a grid
+of geometries: strides, paddings, dilations, output paddings and lengths, each against the triples
+of places that meet, added up in integers."""
 
 import itertools
 
@@ -31,8 +32,20 @@ def geometries():
             outputs = (length + 2 * padding - reach) // stride + 1
             possible = extra == 0 and length + 2 * padding >= reach
         if possible:
-            options = {"stride": stride, "padding": padding, "dilation": dilation, **({"output_padding": extra} if transposed else {})}
-            yield transposed, kernel, length, outputs, options, list(meeting(transposed, kernel, stride, padding, dilation, length, outputs))
+            options = {
+                "stride": stride,
+                "padding": padding,
+                "dilation": dilation,
+                **({"output_padding": extra} if transposed else {}),
+            }
+            yield (
+                transposed,
+                kernel,
+                length,
+                outputs,
+                options,
+                list(meeting(transposed, kernel, stride, padding, dilation, length, outputs)),
+            )
 
 
 def numbers(generator, *sizes):
@@ -57,29 +70,60 @@ def to_weight(y, x, transposed, kernel, triples):
     a, b = (x, y) if transposed else (y, x)
     w = torch.zeros(a.shape[1], b.shape[1], kernel, dtype=torch.long)
     for o, i, tap in triples:
-        w[:, :, tap] += (x[:, :, i].t() @ y[:, :, o]) if transposed else (y[:, :, o].t() @ x[:, :, i])
+        w[:, :, tap] += (
+            (x[:, :, i].t() @ y[:, :, o]) if transposed else (y[:, :, o].t() @ x[:, :, i])
+        )
     return w
 
 
-# Every step of these sums is an integer that the format has, so every policy gives the one exact answer.
-@pytest.mark.parametrize(("policy", "options"), [("exact", {}), ("format", {}), ("chunked(3)", {})], ids=str)
+# Every step of these sums is an integer that the format has, so every policy gives the one exact
+# answer.
+@pytest.mark.parametrize(
+    ("policy", "options"), [("exact", {}), ("format", {}), ("chunked(3)", {})], ids=str
+)
 def test_every_geometry_gives_the_sums_of_what_meets(policy, options):
     generator, wrong, seen = torch.Generator().manual_seed(0), [], 0
     for transposed, kernel, length, outputs, parameters, triples in geometries():
         call = F.conv_transpose1d if transposed else F.conv1d
-        x, w, u, v, s = (numbers(generator, *sizes) for sizes in ((2, 2, length), (2, 3, kernel) if transposed else (3, 2, kernel), (2, 3, outputs),
-                                                                 (2, 2, length), (2, 3, kernel) if transposed else (3, 2, kernel)))  # fmt: skip
+        x, w, u, v, s = (
+            numbers(generator, *sizes)
+            for sizes in (
+                (2, 2, length),
+                (2, 3, kernel) if transposed else (3, 2, kernel),
+                (2, 3, outputs),
+                (2, 2, length),
+                (2, 3, kernel) if transposed else (3, 2, kernel),
+            )
+        )
         tx, tw, tu, tv, ts = (t.to(torch.posit16es1).requires_grad_() for t in (x, w, u, v, s))
         expected = [
-            forward(x, w, transposed, outputs, triples), to_input(u, w, transposed, length, triples), to_weight(u, x, transposed, kernel, triples),
-            to_weight(u, v, transposed, kernel, triples), forward(v, w, transposed, outputs, triples),
-            to_input(u, s, transposed, length, triples), forward(x, s, transposed, outputs, triples),
-        ]  # fmt: skip
+            forward(x, w, transposed, outputs, triples),
+            to_input(u, w, transposed, length, triples),
+            to_weight(u, x, transposed, kernel, triples),
+            to_weight(u, v, transposed, kernel, triples),
+            forward(v, w, transposed, outputs, triples),
+            to_input(u, s, transposed, length, triples),
+            forward(x, s, transposed, outputs, triples),
+        ]
         with accumulate(policy, **options):
             y = call(tx, tw, **parameters)
             gx, gw = torch.autograd.grad(y, (tx, tw), tu, create_graph=True)
-            found = [y, gx, gw, *torch.autograd.grad(gx, (tw, tu), tv, retain_graph=True), *torch.autograd.grad(gw, (tx, tu), ts)]
-        names = ("forward", "input", "weight", "input's by weight", "input's by result", "weight's by input", "weight's by result")
+            found = [
+                y,
+                gx,
+                gw,
+                *torch.autograd.grad(gx, (tw, tu), tv, retain_graph=True),
+                *torch.autograd.grad(gw, (tx, tu), ts),
+            ]
+        names = (
+            "forward",
+            "input",
+            "weight",
+            "input's by weight",
+            "input's by result",
+            "weight's by input",
+            "weight's by result",
+        )
         for name, f, e in zip(names, found, expected, strict=True):
             seen += 1
             if f.shape != e.shape or not torch.equal(f.detach().long(), e):
@@ -100,7 +144,11 @@ def test_what_output_padding_adds_is_met_by_no_input(policy):
 
 @pytest.mark.parametrize("policy", ["format", "chunked(1)", "chunked(2)"])
 def test_a_bias_of_minus_zero_stays_where_nothing_is_added(policy):
-    x, w, bias = torch.ones(1, 1, 3, dtype=torch.q43), torch.zeros(1, 1, 1, dtype=torch.q43), torch.tensor([-0.0]).to(torch.q43)
+    x, w, bias = (
+        torch.ones(1, 1, 3, dtype=torch.q43),
+        torch.zeros(1, 1, 1, dtype=torch.q43),
+        torch.tensor([-0.0]).to(torch.q43),
+    )
     with accumulate(policy):
         y = F.conv_transpose1d(x, w, bias, stride=2)
         z = torch.addmm(bias, torch.ones(2, 0, dtype=torch.q43), torch.ones(0, 2, dtype=torch.q43))

@@ -1,4 +1,5 @@
-"""Arithmetic, programs of an optimizer's step and neighbours by the GPU's kernels, on the host, against the CPU's operators, bit for bit."""
+"""Arithmetic, programs of an optimizer's step and neighbours by the GPU's kernels, on the host,
+against the CPU's operators, bit for bit."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 
@@ -7,7 +8,19 @@ import itertools
 
 import pytest
 import torch
-from host_kernels import FORMATS, all_codes, argument, fields, format_of, library, on_cpu, run, same, seeds, values_for  # noqa: F401 (a fixture)
+from host_kernels import (
+    FORMATS,
+    all_codes,
+    argument,
+    fields,
+    format_of,
+    library,  # noqa: F401 (a fixture)
+    on_cpu,
+    run,
+    same,
+    seeds,
+    values_for,
+)
 
 import torch_dtypes
 
@@ -18,11 +31,14 @@ MODES = ("down", "to_odd", "stochastic", "up_down")
 
 
 def cases():
-    """Every format to nearest and in two other modes; in the other two, which are the next format's, where one has minutes."""
+    """Every format to nearest and in two other modes; in the other two, which are the next
+    format's, where one has minutes."""
     for i, name in enumerate(ARITHMETIC):
         yield pytest.param(name, "nearest_even", id=f"{name}-nearest_even")
         for j, mode in enumerate(MODES):
-            yield pytest.param(name, mode, id=f"{name}-{mode}", marks=[pytest.mark.slow] * ((i + j) % 2))
+            yield pytest.param(
+                name, mode, id=f"{name}-{mode}", marks=[pytest.mark.slow] * ((i + j) % 2)
+            )
 
 
 @pytest.mark.parametrize(("name", "mode"), list(cases()))
@@ -44,11 +60,19 @@ def test_arithmetic(library, name, mode):
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 50, 63, 64, 65, 129])
 @pytest.mark.parametrize("name", ["q43", "posit16es2", "posit8es2", "e8m4"])
 def test_blocks_of_random_words(library, name, n):
-    """Elements that share a block of random bits are a thread's; of the last ones, not all are there."""
+    """Elements that share a block of random bits are a thread's; of the last ones, not all are
+    there."""
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, "stochastic")
-    a, b, values = all_codes(dtype, 1)[:n], all_codes(dtype, 2)[:n], values_for(dtype).float()[-n:].contiguous()
+    a, b, values = (
+        all_codes(dtype, 1)[:n],
+        all_codes(dtype, 2)[:n],
+        values_for(dtype).float()[-n:].contiguous(),
+    )
     behind = all_codes(dtype, 3)[:80]  # of another tensor, which must stay
-    for call, kernel, operands in ((lambda: a * b, "binary", (2, a, b)), (lambda: values.to(dtype), "encode_float", (values,))):
+    for call, kernel, operands in (
+        (lambda: a * b, "binary", (2, a, b)),
+        (lambda: values.to(dtype), "encode_float", (values,)),
+    ):
         found = torch.cat([torch.zeros_like(a), behind])
         run(library, kernel, fmt, *operands, found, n, seeds())
         same(found[:n], on_cpu(call, "stochastic"))
@@ -56,15 +80,30 @@ def test_blocks_of_random_words(library, name, n):
 
 
 def elementwise(library, fmt, op, tensors, number, mixed, out, seed=0):
-    """An operator of as many operands as there are `tensors`, None for the number, by places as a TensorIterator has them: the fastest dimension
-    first, strides in bytes, no dimensions where all is contiguous."""
+    """An operator of as many operands as there are `tensors`, None for the number, by places as a
+    TensorIterator has them: the fastest dimension first, strides in bytes, no dimensions where all
+    is contiguous."""
     given = [x for x in tensors if x is not None]
     contiguous = all(x.is_contiguous() and x.shape == out.shape for x in given)
-    rows = [out.shape, *([stride * out.itemsize for stride in x.expand(out.shape).stride()] for x in (out, *given))]
+    rows = [
+        out.shape,
+        *(
+            [stride * out.itemsize for stride in x.expand(out.shape).stride()]
+            for x in (out, *given)
+        ),
+    ]
     layout = torch.tensor([x for row in rows for x in reversed(row)])
-    pointers = [None if x is None else ctypes.c_void_p(x.data_ptr()) for x in (*tensors, None, None)[:3]]
-    last = map(argument, (float(number), int(mixed), layout, 0 if contiguous else out.dim(), out, out.numel(), seed))
-    assert library.elementwise(fields(fmt), argument(len(tensors)), argument(op), *pointers, *last) == 0
+    pointers = [
+        None if x is None else ctypes.c_void_p(x.data_ptr()) for x in (*tensors, None, None)[:3]
+    ]
+    last = map(
+        argument,
+        (float(number), int(mixed), layout, 0 if contiguous else out.dim(), out, out.numel(), seed),
+    )
+    assert (
+        library.elementwise(fields(fmt), argument(len(tensors)), argument(op), *pointers, *last)
+        == 0
+    )
 
 
 # Operands of one size, of which packs of four lie together, or are one element, or neither.
@@ -82,13 +121,20 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("mode", ["nearest_even", "stochastic"])
-@pytest.mark.parametrize("name", ["q43", "posit16es2", "posit8es0", "e8m7", "tf32", "posit32es2", "fixed4_3"])
+@pytest.mark.parametrize(
+    "name", ["q43", "posit16es2", "posit8es0", "e8m7", "tf32", "posit32es2", "fixed4_3"]
+)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(library, layout, name, mode):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
     a, b = LAYOUTS[layout](all_codes(dtype, 1))
     c = all_codes(dtype, 2)[: a.numel()].view(a.shape).flip(0).contiguous()
-    expressions = ((0, (a,), torch.sqrt), (1, (a, b), torch.sub), (1, (b, a), torch.sub), (3, (c, b), torch.div))
+    expressions = (
+        (0, (a,), torch.sqrt),
+        (1, (a, b), torch.sub),
+        (1, (b, a), torch.sub),
+        (3, (c, b), torch.div),
+    )
     for op, tensors, call in (*expressions, (2, (a, c, b), lambda x, y, z: torch.addcmul(z, x, y))):
         elementwise(library, fmt, op, tensors, 1.0, False, found := torch.empty_like(c), seeds())
         made = [x.contiguous() for x in tensors]  # random words go by places in the result
@@ -96,12 +142,18 @@ def test_layouts(library, layout, name, mode):
 
 
 @pytest.mark.parametrize("number", [0.3, -1 / 3, 1e-3, 12345.678])
-@pytest.mark.parametrize("name", ["q43", "posit16es2", "posit8es0", "e5m5", "e8m7", "tf32", "e4m3fnuz", "fixed4_3"])
+@pytest.mark.parametrize(
+    "name", ["q43", "posit16es2", "posit8es0", "e5m5", "e8m7", "tf32", "e4m3fnuz", "fixed4_3"]
+)
 def test_a_number_that_float32_lacks(library, name, number):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name)
     for n in (4096, 63):
         a, b = all_codes(dtype, 1)[:n], all_codes(dtype, 2)[:n]
-        calls = [(op, pair, call) for op, call in enumerate((torch.add, torch.sub, torch.mul, torch.div)) for pair in ((a, None), (None, a))]
+        calls = [
+            (op, pair, call)
+            for op, call in enumerate((torch.add, torch.sub, torch.mul, torch.div))
+            for pair in ((a, None), (None, a))
+        ]
         calls += [
             (0, (None, a, b), lambda x, y, z: torch.add(z, y, alpha=x)),
             (1, (a, b, a), lambda x, y, z: torch.addcdiv(z, x, y, value=number)),
@@ -113,7 +165,8 @@ def test_a_number_that_float32_lacks(library, name, number):
             same(found, call(*(number if x is None else x for x in tensors)))
 
 
-# What each instruction computes, of the registers a, b, c and its number; in the order of Do (Instructions.h).
+# What each instruction computes, of the registers a, b, c and its number; in the order of Do
+# (Instructions.h).
 INSTRUCTIONS = (
     lambda a, b, c, x: -a,
     lambda a, b, c, x: a.clone(),
@@ -127,15 +180,28 @@ INSTRUCTIONS = (
     lambda a, b, c, x: torch.addcdiv(a, b, c, value=x),
     lambda a, b, c, x: torch.sqrt(a),
 )
-# Steps of optimizers as their registers have it (what, to, a, b, c, number): a parameter, its gradient, two states; from 5 on, between two steps.
+# Steps of optimizers as their registers have it (what, to, a, b, c, number): a parameter, its
+# gradient, two states; from 5 on, between two steps.
 PROGRAMS = {
-    "sgd": [(6, 5, 1, 0, 0, 0.01), (4, 2, 2, 0, 0, 0.9), (6, 2, 2, 5, 0, 1.0), (6, 0, 0, 2, 0, -0.1)],
+    "sgd": [
+        (6, 5, 1, 0, 0, 0.01),
+        (4, 2, 2, 0, 0, 0.9),
+        (6, 2, 2, 5, 0, 1.0),
+        (6, 0, 0, 2, 0, -0.1),
+    ],
     "adam": [
-        (0, 5, 1, 0, 0, 0.0), (7, 2, 2, 5, 0, 0.1), (4, 3, 3, 0, 0, 0.999), (8, 3, 3, 5, 5, 0.001), (2, 4, 4, 3, 0, 0.0), (10, 6, 4, 0, 0, 0.0),
-        (5, 6, 6, 0, 0, 0.3), (3, 6, 6, 0, 0, 1e-3), (9, 0, 0, 2, 6, -0.01),
+        (0, 5, 1, 0, 0, 0.0),
+        (7, 2, 2, 5, 0, 0.1),
+        (4, 3, 3, 0, 0, 0.999),
+        (8, 3, 3, 5, 5, 0.001),
+        (2, 4, 4, 3, 0, 0.0),
+        (10, 6, 4, 0, 0, 0.0),
+        (5, 6, 6, 0, 0, 0.3),
+        (3, 6, 6, 0, 0, 1e-3),
+        (9, 0, 0, 2, 6, -0.01),
     ],
     "first": [(1, 2, 1, 0, 0, 0.0), (6, 0, 0, 2, 0, 1.0)],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mode", ["nearest_even", "down", "to_odd"])
@@ -144,7 +210,8 @@ def test_programs(library, name, mode):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
     for steps in PROGRAMS.values():
         registers = [all_codes(dtype, seed, 2000) for seed in range(5)]
-        if not torch.tensor(torch.inf).to(dtype).isinf():  # no operator makes an infinity: what passes one on may keep it, or saturate
+        # No operator makes an infinity: what passes one on may keep it, or saturate.
+        if not torch.tensor(torch.inf).to(dtype).isinf():
             registers = [r.where(~r.isinf(), r.new_ones(())) for r in registers]
         ends = torch.tensor([1, 1000, 1003, 2000])
         given = torch.tensor([step[:5] for step in steps])
@@ -175,10 +242,31 @@ def test_the_next_numbers(library, name):
 def test_odd_neighbours(library, op):
     g = torch.Generator().manual_seed(3)
     n = 200_000
-    numbers = [torch.randn(n, generator=g, dtype=torch.float64) * torch.exp2(torch.randint(-60, 60, (n,), generator=g)) for _ in range(3)]
+    numbers = [
+        torch.randn(n, generator=g, dtype=torch.float64)
+        * torch.exp2(torch.randint(-60, 60, (n,), generator=g))
+        for _ in range(3)
+    ]
     numbers = [torch.cat([x.float().double()[: n // 2], x[n // 2 :]]) for x in numbers]
-    ends = torch.tensor([0.0, -0.0, 1.0, -1.0, torch.inf, -torch.inf, torch.nan, 5e-324, torch.finfo(torch.float64).max], dtype=torch.float64)
-    terms = ends[ends != 5e-324] if op == 2 else ends  # what is added to a product is 0 or far above one that underflows
-    numbers = [torch.cat([x, e]) for x, e in zip(numbers, torch.cartesian_prod(ends, ends, terms).unbind(1), strict=True)]
+    ends = torch.tensor(
+        [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            torch.inf,
+            -torch.inf,
+            torch.nan,
+            5e-324,
+            torch.finfo(torch.float64).max,
+        ],
+        dtype=torch.float64,
+    )
+    # What is added to a product is 0 or far above one that underflows.
+    terms = ends[ends != 5e-324] if op == 2 else ends
+    numbers = [
+        torch.cat([x, e])
+        for x, e in zip(numbers, torch.cartesian_prod(ends, ends, terms).unbind(1), strict=True)
+    ]
     library.other_odd_neighbours.restype = ctypes.c_int64
     assert library.other_odd_neighbours(op, *map(argument, numbers), argument(len(numbers[0]))) == 0

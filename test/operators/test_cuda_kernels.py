@@ -7,7 +7,20 @@ import ctypes
 import pytest
 import torch
 from conftest import codes_of, from_codes
-from host_kernels import FORMATS, all_codes, argument, fields, format_of, library, numbers, on_cpu, run, same, seeds, values_for  # noqa: F401 (a fixture)
+from host_kernels import (
+    FORMATS,
+    all_codes,
+    argument,
+    fields,
+    format_of,
+    library,  # noqa: F401 (a fixture)
+    numbers,
+    on_cpu,
+    run,
+    same,
+    seeds,
+    values_for,
+)
 
 import torch_dtypes
 
@@ -27,50 +40,66 @@ def test_codes_to_numbers(library, name):
 
 # By which numbers of 16 bits, and how many of them, a tensor core multiplies a format's.
 PARTS = {
-    "q43": (torch.float16, 1), "q52": (torch.float16, 1), "e5m5": (torch.float16, 1), "e5m7": (torch.float16, 1), "e8m4": (torch.bfloat16, 1),
-    "posit8es0": (torch.float16, 1), "posit8es1": (torch.float16, 1), "posit8es2": (torch.bfloat16, 1), "e4m3fnuz": (torch.float16, 1),
-    "posit16es1": (torch.bfloat16, 2), "posit16es2": (torch.bfloat16, 2), "fixed4_3": (torch.float16, 1), "takum16_linear": (None, 0),
-    "e5m10": (torch.float16, 1), "e6m9": (None, 0), "e6m9finite": (torch.bfloat16, 2), "posit32es2": (None, 0), "lns4_3": (None, 0),
+    "q43": (torch.float16, 1),         "q52": (torch.float16, 1),
+    "e5m5": (torch.float16, 1),        "e5m7": (torch.float16, 1),
+    "e8m4": (torch.bfloat16, 1),       "posit8es0": (torch.float16, 1),
+    "posit8es1": (torch.float16, 1),   "posit8es2": (torch.bfloat16, 1),
+    "e4m3fnuz": (torch.float16, 1),    "posit16es1": (torch.bfloat16, 2),
+    "posit16es2": (torch.bfloat16, 2), "fixed4_3": (torch.float16, 1),
+    "takum16_linear": (None, 0),       "e5m10": (torch.float16, 1),
+    "e6m9": (None, 0),                 "e6m9finite": (torch.bfloat16, 2),
+    "posit32es2": (None, 0),           "lns4_3": (None, 0),
     "e8m0": (torch.bfloat16, 1),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_codes_to_parts(library, name):
-    """Every code: its number is the sum of its parts, which are exact; of two tensors at a time, which packs of four may begin and end in."""
+    """Every code: its number is the sum of its parts, which are exact; of two tensors at a time,
+    which packs of four may begin and end in."""
     dtype, fmt = torch_dtypes.dtype(name), format_of(name)
     codes = from_codes(torch.arange(1 << min(fmt.bits, 16)), dtype).contiguous()
     library.decode_parts.restype = ctypes.c_int64
     for apart, n in ((84, len(codes)), (84, len(codes) - 1), (85, len(codes))):
         first, second = (torch.zeros(len(codes), dtype=torch.int16) for _ in range(2))
         kind = torch.zeros(1, dtype=torch.int64)
-        count = library.decode_parts(fields(fmt), *map(argument, (codes, first, second, kind, min(apart, n), n)))
+        count = library.decode_parts(
+            fields(fmt), *map(argument, (codes, first, second, kind, min(apart, n), n))
+        )
         expected, expected_count = PARTS[name]
         assert count == expected_count
         if count:
             view = (torch.float16, torch.bfloat16)[kind.item()]
             assert view is expected
             total = first.view(view).double() + (second.view(view).double() if count == 2 else 0)
-            torch.testing.assert_close(total[:n], codes[:n].double(), rtol=0, atol=0, equal_nan=True)
+            torch.testing.assert_close(
+                total[:n], codes[:n].double(), rtol=0, atol=0, equal_nan=True
+            )
             assert not first[n:].any()
 
 
 @numbers()
 def test_numbers_to_codes(library, name, mode):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
-    for kernel, values in (("encode_double", values_for(dtype)), ("encode_float", values_for(dtype).float())):
+    for kernel, values in (
+        ("encode_double", values_for(dtype)),
+        ("encode_float", values_for(dtype).float()),
+    ):
         out = torch.empty(len(values), dtype=dtype)
         expected = on_cpu(lambda: values.to(dtype), mode)  # noqa: B023
         run(library, kernel, fmt, values, out, len(values), seeds())
         same(out, expected)
         chopped = torch.empty_like(values)
         run(library, kernel.replace("encode", "chop"), fmt, values, chopped, len(values), seeds())
-        torch.testing.assert_close(chopped, expected.to(values.dtype), rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(
+            chopped, expected.to(values.dtype), rtol=0, atol=0, equal_nan=True
+        )
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if format_of(name).fits_float])
 def test_several_tensors_at_once(library, name):
-    """Each begins where the one before ends, so that most lie at places that packs of four do not."""
+    """Each begins where the one before ends, so that most lie at places that packs of four do
+    not."""
     dtype, fmt = torch_dtypes.dtype(name), format_of(name)
     codes, values = all_codes(dtype), values_for(dtype).float()
     for ends in ([1], [3, 4, 700], [512, 512, 900, 4000], [1024, 2048]):
@@ -99,7 +128,10 @@ def test_a_row_is_added_to_a_matrix(library, name, mode):
         same(found, expected)
 
 
-@pytest.mark.parametrize("name", [n for n in FORMATS if torch.zeros(1, dtype=torch_dtypes.dtype(n)).view(torch.uint8)[0] == 0])
+@pytest.mark.parametrize(
+    "name",
+    [n for n in FORMATS if torch.zeros(1, dtype=torch_dtypes.dtype(n)).view(torch.uint8)[0] == 0],
+)
 def test_gates(library, name):
     """Codes as they are: NaN lets pass, and so does nothing at the threshold."""
     dtype, fmt = torch_dtypes.dtype(name), format_of(name)
@@ -115,7 +147,9 @@ def test_gates(library, name):
 def test_integers_to_codes(library, name, mode):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
     g = torch.Generator().manual_seed(3)
-    x = torch.randint(-(2**63), 2**63 - 1, (2000,), generator=g) >> torch.randint(0, 63, (2000,), generator=g)
+    x = torch.randint(-(2**63), 2**63 - 1, (2000,), generator=g) >> torch.randint(
+        0, 63, (2000,), generator=g
+    )
     out = torch.empty(len(x), dtype=dtype)
     for kernel, given in (("encode_int64", x), ("encode_uint64", x.abs())):
         run(library, kernel, fmt, given, out, len(x), seeds())
@@ -123,8 +157,12 @@ def test_integers_to_codes(library, name, mode):
 
 
 MAGIC = [
-    "q43", "q52", "e5m10", "e8m7", "e2m1finite", "e4m3fn", "e4m3fn_saturate", "e1m2finite", "e5m7", "e3m4", "posit8es0", "posit8es2", "posit10es1",
-    "posit12es1", "posit16es0", "posit16es1", "posit16es2", "posit16es3", "posit6es1", "posit2es0", "posit16es2_saturate",
+    "q43",                 "q52",                 "e5m10",               "e8m7",
+    "e2m1finite",          "e4m3fn",              "e4m3fn_saturate",     "e1m2finite",
+    "e5m7",                "e3m4",                "posit8es0",           "posit8es2",
+    "posit10es1",          "posit12es1",          "posit16es0",          "posit16es1",
+    "posit16es2",          "posit16es3",          "posit6es1",           "posit2es0",
+    "posit16es2_saturate",
 ]  # fmt: skip
 
 
@@ -136,23 +174,50 @@ def test_codes_by_magic_numbers(library, name):
     values = values[values.isfinite()].sort().values.unique()
     middles = (values[1:] + values[:-1]) / 2
     near = torch.cat([values, middles]).float()
-    near = torch.cat([near, torch.nextafter(near, torch.tensor(torch.inf)), torch.nextafter(near, torch.tensor(-torch.inf)), near * 1.3])
-    drawn = torch.randint(-(2**31), 2**31, (300_000,), generator=torch.Generator().manual_seed(6)).int().view(torch.float32)
-    ends = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-45, -1e-45, 1.1754943e-38, 3.4028235e38])
+    near = torch.cat(
+        [
+            near,
+            torch.nextafter(near, torch.tensor(torch.inf)),
+            torch.nextafter(near, torch.tensor(-torch.inf)),
+            near * 1.3,
+        ]
+    )
+    drawn = (
+        torch.randint(-(2**31), 2**31, (300_000,), generator=torch.Generator().manual_seed(6))
+        .int()
+        .view(torch.float32)
+    )
+    ends = torch.tensor(
+        [0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-45, -1e-45, 1.1754943e-38, 3.4028235e38]
+    )
     x = torch.cat([near, drawn, ends])
     found = torch.empty(len(x), dtype=torch.int64)
     library.magic_codes(fields(fmt), argument(x), argument(found), argument(len(x)))
     known = found >= 0
     expected = codes_of(x.to(dtype)).long() & ((1 << 8 * dtype.itemsize) - 1)
     assert torch.equal(found[known], expected[known])
-    within = (x.abs() <= values.max().float() / 4) & (x.abs() >= 4 / values.max().float()) | (x == 0)
+    within = (x.abs() <= values.max().float() / 4) & (x.abs() >= 4 / values.max().float()) | (
+        x == 0
+    )
     least = 0.5 if fmt.bits > 2 else 0
     assert known[within].float().mean() > (0.9 if fmt.bits > 8 else least)
 
 
 @pytest.mark.parametrize(
     "name",
-    [*MAGIC, "e8m4", "e5m10fn", "e7m8", "e2m13", "e3m2", "posit9es4", "posit3es2", "e6m9finite", "fixed4_3", "e4m11fnuz"],
+    [
+        *MAGIC,
+        "e8m4",
+        "e5m10fn",
+        "e7m8",
+        "e2m13",
+        "e3m2",
+        "posit9es4",
+        "posit3es2",
+        "e6m9finite",
+        "fixed4_3",
+        "e4m11fnuz",
+    ],
 )
 def test_numbers_of_16_bit_codes(library, name):
     dtype = torch_dtypes.dtype(name)

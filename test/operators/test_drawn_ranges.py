@@ -1,4 +1,5 @@
-"""Numbers that are drawn lie where a float32 draw does: an interval stays open where it is, and what is positive is not rounded to 0."""
+"""Numbers that are drawn lie where a float32 draw does: an interval stays open where it is, and
+what is positive is not rounded to 0."""
 
 import re
 
@@ -8,7 +9,17 @@ from torch.nn import functional as F
 
 import torch_dtypes
 
-NAMES = ["q43", "q52", "posit8es1", "posit16es2", "e5m7", "e4m3finite", "fixed8_8", "q43_stochastic", "posit16es2_up"]
+NAMES = [
+    "q43",
+    "q52",
+    "posit8es1",
+    "posit16es2",
+    "e5m7",
+    "e4m3finite",
+    "fixed8_8",
+    "q43_stochastic",
+    "posit16es2_up",
+]
 dtypes = pytest.mark.parametrize("name", NAMES)
 INTERVALS = [(0, 1), (-1, 1), (1, 2), (0, 3)]
 
@@ -45,22 +56,39 @@ def test_an_interval_without_numbers_gives_the_nearest():
 
 
 RANGES = {
-    "e8m7": [(0, 1000), (-300, 3000), (-1001, -998)], "posit16es2": [(0, 5000), (-2049, 2049)], "q43": [(0, 241), (17, 19)],
-    "q43_stochastic": [(-15, 18)], "e5m5_up": [(0, 129)], "lns4_3": [(1, 12)],
-}  # fmt: skip
+    "e8m7": [(0, 1000), (-300, 3000), (-1001, -998)],
+    "posit16es2": [(0, 5000), (-2049, 2049)],
+    "q43": [(0, 241), (17, 19)],
+    "q43_stochastic": [(-15, 18)],
+    "e5m5_up": [(0, 129)],
+    "lns4_3": [(1, 12)],
+}
 DRAWS = {
     "randint": lambda low, high, dtype: torch.randint(low, high, (3000,), dtype=dtype),
-    "randint by name": lambda low, high, dtype: torch.randint(low=low, high=high, size=(3000,), dtype=dtype),
-    "randint out": lambda low, high, dtype: torch.randint(low, high, (3000,), out=torch.empty(0, dtype=dtype)),
-    "randint_like": lambda low, high, dtype: torch.randint_like(torch.empty(3000, dtype=dtype), low, high),
-    "randint_like of stock": lambda low, high, dtype: torch.randint_like(torch.empty(3000), low, high, dtype=dtype),
-    "randint_like by hand": lambda low, high, dtype: torch.ops.aten.randint_like.low_dtype(torch.empty(3000, dtype=dtype), low, high),
+    "randint by name": lambda low, high, dtype: torch.randint(
+        low=low, high=high, size=(3000,), dtype=dtype
+    ),
+    "randint out": lambda low, high, dtype: torch.randint(
+        low, high, (3000,), out=torch.empty(0, dtype=dtype)
+    ),
+    "randint_like": lambda low, high, dtype: torch.randint_like(
+        torch.empty(3000, dtype=dtype), low, high
+    ),
+    "randint_like of stock": lambda low, high, dtype: torch.randint_like(
+        torch.empty(3000), low, high, dtype=dtype
+    ),
+    "randint_like by hand": lambda low, high, dtype: torch.ops.aten.randint_like.low_dtype(
+        torch.empty(3000, dtype=dtype), low, high
+    ),
     "random_": lambda low, high, dtype: torch.empty(3000, dtype=dtype).random_(low, high),
 }
 
 
 @pytest.mark.parametrize("draw", DRAWS)
-@pytest.mark.parametrize(("name", "low", "high"), [(name, *ends) for name, all_ends in RANGES.items() for ends in all_ends])
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [(name, *ends) for name, all_ends in RANGES.items() for ends in all_ends],
+)
 def test_integers_stay_in_their_range(name, low, high, draw):
     """999 is 1000 in e8m7, which is none of range(1000)."""
     dtype = torch_dtypes.dtype(name)
@@ -75,7 +103,12 @@ def test_integers_stay_in_their_range(name, low, high, draw):
     [
         ("q43", 0, 300, "within the numbers of torch.q43, -240 to 240, but got [0, 300)"),
         ("posit8es0", -65, 3, "within the numbers of torch.posit8es0, -64 to 64"),
-        ("e8m7", 100_000, 100_100, "that holds numbers of torch.e8m7, but got [100000, 100100), beside 99840 and 100352"),
+        (
+            "e8m7",
+            100_000,
+            100_100,
+            "that holds numbers of torch.e8m7, but got [100000, 100100), beside 99840 and 100352",
+        ),
         ("e8m7", 999, 1000, "that holds numbers of torch.e8m7"),
     ],
 )
@@ -87,13 +120,18 @@ def test_ranges_that_a_format_has_not(name, low, high, words, draw):
 def test_a_range_without_an_end_ends_where_the_format_misses_an_integer():
     x = torch.empty(5000, dtype=torch_dtypes.dtype("e8m7")).random_(-300, None)
     assert x.min().item() == -300 and x.max().item() == 256
-    with pytest.raises(RuntimeError, match=r"expected from of at most 256, up to which torch.e8m7 has every integer, but got 300"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"expected from of at most 256, up to which torch.e8m7 has every integer, but got "
+        r"300",
+    ):
         x.random_(300, None)
 
 
 def test_a_format_of_float64_s_numbers_draws_float64_s_integers():
     found, expected = (
-        torch.empty(100, dtype=d).random_(generator=torch.Generator().manual_seed(1)) for d in (torch_dtypes.dtype("e11m52"), torch.float64)
+        torch.empty(100, dtype=d).random_(generator=torch.Generator().manual_seed(1))
+        for d in (torch_dtypes.dtype("e11m52"), torch.float64)
     )
     assert torch.equal(found.double(), expected)
 
@@ -101,17 +139,35 @@ def test_a_format_of_float64_s_numbers_draws_float64_s_integers():
 def test_a_permutation_has_every_integer():
     e8m7 = torch_dtypes.dtype("e8m7")
     assert torch.randperm(257, dtype=e8m7).double().sort().values.tolist() == list(range(257))
-    assert torch.randperm(257, out=torch.empty(0, dtype=e8m7)).double().sort().values.tolist() == list(range(257))
+    assert torch.randperm(
+        257, out=torch.empty(0, dtype=e8m7)
+    ).double().sort().values.tolist() == list(range(257))
     out = torch.empty(0, dtype=e8m7)
-    for call in (lambda: torch.randperm(258, dtype=e8m7), lambda: torch.randperm(n=258, dtype=e8m7), lambda: torch.randperm(258, out=out)):
-        with pytest.raises(RuntimeError, match=r"expected n of at most 257, since torch.e8m7 has every integer up to 256, but got 258"):
+    for call in (
+        lambda: torch.randperm(258, dtype=e8m7),
+        lambda: torch.randperm(n=258, dtype=e8m7),
+        lambda: torch.randperm(258, out=out),
+    ):
+        with pytest.raises(
+            RuntimeError,
+            match=r"expected n of at most 257, since torch.e8m7 has every integer up to 256, but "
+            r"got 258",
+        ):
             call()
     assert torch.randperm(16, dtype=torch_dtypes.dtype("fixed4_4")).max() == 15
-    with pytest.raises(RuntimeError, match=r"expected n of at most 16, since torch.fixed4_4 has every integer up to 15, but got 17"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"expected n of at most 16, since torch.fixed4_4 has every integer up to 15, but got "
+        r"17",
+    ):
         torch.randperm(17, dtype=torch_dtypes.dtype("fixed4_4"))
     even = torch_dtypes.dtype("fixed9_minus1")
     assert torch.randperm(1, dtype=even).tolist() == [0.0]
-    with pytest.raises(RuntimeError, match=r"expected n of at most 1, since torch.fixed9_minus1 has every integer up to 0, but got 2"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"expected n of at most 1, since torch.fixed9_minus1 has every integer up to 0, but "
+        r"got 2",
+    ):
         torch.randperm(2, dtype=even)
 
 
@@ -120,7 +176,9 @@ def test_positive_numbers_stay_positive(name):
     dtype = torch_dtypes.dtype(name)
     torch.manual_seed(2)
     x = torch.empty(200_000, dtype=dtype).exponential_()
-    assert x.min().item() > 0 and torch.empty(50_000, dtype=dtype).log_normal_(-3, 2).min().item() > 0
+    assert (
+        x.min().item() > 0 and torch.empty(50_000, dtype=dtype).log_normal_(-3, 2).min().item() > 0
+    )
     torch.manual_seed(2)
     if "_" not in name.removeprefix("fixed8_"):
         nearest = torch.empty(200_000).exponential_().to(dtype)
@@ -132,7 +190,9 @@ def test_what_stock_code_makes_of_them_is_finite(name):
     dtype = getattr(torch, name)
     torch.manual_seed(0)
     assert not F.gumbel_softmax(torch.zeros(3000, 10, dtype=dtype)).isnan().any()
-    drawn = torch.distributions.Laplace(torch.zeros(200_000, dtype=dtype), torch.ones(200_000, dtype=dtype)).rsample()
+    drawn = torch.distributions.Laplace(
+        torch.zeros(200_000, dtype=dtype), torch.ones(200_000, dtype=dtype)
+    ).rsample()
     assert drawn.isfinite().all()
 
 
@@ -144,7 +204,11 @@ def test_a_generator_decides_every_bit(fill):
         torch.manual_seed(seed)
         before = torch.get_rng_state()
         g = torch.Generator().manual_seed(7)
-        made.append(torch.randn(1000, dtype=dtype, generator=g) if fill == "randn" else getattr(torch.empty(1000, dtype=dtype), fill)(generator=g))
+        made.append(
+            torch.randn(1000, dtype=dtype, generator=g)
+            if fill == "randn"
+            else getattr(torch.empty(1000, dtype=dtype), fill)(generator=g)
+        )
         assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(*made)
     values = made[0].double()

@@ -1,19 +1,28 @@
-"""Operators that write elements, and losses, beside another dtype, as bfloat16's; what of them PyTorch's database has is test_two_dtypes.py's."""
+"""Operators that write elements, and losses, beside another dtype, as bfloat16's; what of them
+PyTorch's database has is test_two_dtypes.py's."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-DTYPES = (torch.posit16es2, torch.q43, torch.posit32es2)  # containers: bfloat16, a float8, float32 itself
+# Containers: bfloat16, a float8, float32 itself.
+DTYPES = (torch.posit16es2, torch.q43, torch.posit32es2)
 OTHERS = (torch.float32, torch.float64, torch.int64, torch.bool)
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore:index_reduce", "ignore:There is a performance drop", "ignore:torch.compile runs what works on format tensors"),
+    pytest.mark.filterwarnings(
+        "ignore:index_reduce",
+        "ignore:There is a performance drop",
+        "ignore:torch.compile runs what works on format tensors",
+    ),
 ]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 INDEX, PLACES = torch.tensor([0, 1]), torch.tensor([[0, 1], [1, 0]])
-ROWS, MASK = torch.tensor([True, False, True]), torch.tensor([[True, False], [True, True], [False, True]])
+ROWS, MASK = (
+    torch.tensor([True, False, True]),
+    torch.tensor([[True, False], [True, True], [False, True]]),
+)
 
 # Calls on x (three rows of two) and a source s (two rows of two) of any dtype.
 FUNCTIONAL = {
@@ -21,7 +30,9 @@ FUNCTIONAL = {
     "index_put by a mask": lambda x, s: x.index_put((MASK,), s.flatten()),
     "index_put of a number by a mask": lambda x, s: x.index_put((MASK,), s[0, 0]),
     "index_put of one element by a mask": lambda x, s: x.index_put((ROWS,), s[:1, 0]),
-    "index_put of a number by a mask, adding": lambda x, s: x.index_put((MASK,), s[0, 0], accumulate=True),
+    "index_put of a number by a mask, adding": lambda x, s: x.index_put(
+        (MASK,), s[0, 0], accumulate=True
+    ),
     "index_put of a number by a mask and places": lambda x, s: x.index_put((ROWS, INDEX), s[0, 0]),
     "_unsafe_index_put": lambda x, s: torch.ops.aten._unsafe_index_put(x, (INDEX,), s),
     "scatter, adding": lambda x, s: torch.scatter(x, 0, PLACES, s, reduce="add"),
@@ -30,13 +41,20 @@ FUNCTIONAL = {
     "lerp to a number": lambda x, s: torch.lerp(x, s[0, 0], 0.5),
     "lerp by a tensor": lambda x, s: torch.lerp(x, x + 1, s[0]),
     "lerp by a number": lambda x, s: torch.lerp(x, x + 1, s[0, 0]),
-    "positive weights of binary_cross_entropy_with_logits": lambda x, s: F.binary_cross_entropy_with_logits(
-        x[:2], x[1:].sigmoid().detach(), pos_weight=s[0] + 1
+    "positive weights of binary_cross_entropy_with_logits": lambda x, s: (
+        F.binary_cross_entropy_with_logits(x[:2], x[1:].sigmoid().detach(), pos_weight=s[0] + 1)
     ),
-    "targets of binary_cross_entropy_with_logits": lambda x, s: F.binary_cross_entropy_with_logits(x[:2], s),
-    "weights of classes, smoothed": lambda x, s: F.cross_entropy(x, INDEX[[0, 1, 0]], s[0], label_smoothing=0.1),
-    "weights of classes in images": lambda x, s: F.nll_loss(x.T[None, ..., None], torch.zeros(1, 3, 1).long(), s[0]),
-    "sub of a number": lambda x, s: x - s.dtype.is_floating_point,  # a bool: an error in stock, whatever it is
+    "targets of binary_cross_entropy_with_logits": lambda x, s: F.binary_cross_entropy_with_logits(
+        x[:2], s
+    ),
+    "weights of classes, smoothed": lambda x, s: F.cross_entropy(
+        x, INDEX[[0, 1, 0]], s[0], label_smoothing=0.1
+    ),
+    "weights of classes in images": lambda x, s: F.nll_loss(
+        x.T[None, ..., None], torch.zeros(1, 3, 1).long(), s[0]
+    ),
+    # a bool: an error in stock, whatever it is
+    "sub of a number": lambda x, s: x - s.dtype.is_floating_point,
 }
 IN_PLACE = {
     "_index_put_impl_": lambda x, s: torch.ops.aten._index_put_impl_(x, (INDEX,), s),
@@ -59,7 +77,10 @@ IN_PLACE = {
 ALL = {**FUNCTIONAL, **IN_PLACE}
 # Stock computes in place of 1 - target, whose dtype the result has by accident: ours promotes.
 TARGETS_DTYPE = ("targets of binary_cross_entropy_with_logits",)
-X, SOURCE = torch.tensor([[1.0, 2.0], [3.0, 4.0], [-1.0, 6.0]]), torch.tensor([[1.0, 0.0], [3.0, 1.0]])
+X, SOURCE = (
+    torch.tensor([[1.0, 2.0], [3.0, 4.0], [-1.0, 6.0]]),
+    torch.tensor([[1.0, 0.0], [3.0, 1.0]]),
+)
 
 
 def result(call, x, s):
@@ -110,7 +131,10 @@ def test_recorded_calls(name):
     for other in (torch.float32, torch.float64, torch.int64):
         cases, gradients = [], []
         for d in (torch.bfloat16, torch.posit16es2):
-            x, s = X.to(d).clone().requires_grad_(), SOURCE.clone().to(other).requires_grad_(other.is_floating_point)
+            x, s = (
+                X.to(d).clone().requires_grad_(),
+                SOURCE.clone().to(other).requires_grad_(other.is_floating_point),
+            )
             s.retain_grad() if s.requires_grad else None
             cases.append(result(applied(name), x, s))
             if isinstance(cases[-1], Exception):
@@ -120,7 +144,9 @@ def test_recorded_calls(name):
             gradients.append([t.grad if t.grad is None else t.grad.dtype for t in (x, s)])
         expect_alike(*cases, torch.posit16es2, (name, other))
         if gradients:
-            assert gradients[1] == [torch.posit16es2 if g is torch.bfloat16 else g for g in gradients[0]], (name, other)
+            assert gradients[1] == [
+                torch.posit16es2 if g is torch.bfloat16 else g for g in gradients[0]
+            ], (name, other)
 
 
 IN_TRANSFORMS = [n for n in ALL if n != "_index_put_impl_" and "mask" not in n]
@@ -131,20 +157,31 @@ def test_in_vmap(name):
     for other in (torch.float32, torch.int64):
         cases = []
         for d in (torch.bfloat16, torch.posit16es2):
-            cases.append(result(torch.vmap(applied(name)), X.to(d).expand(2, 3, 2), SOURCE.to(other).expand(2, 2, 2)))
+            cases.append(
+                result(
+                    torch.vmap(applied(name)),
+                    X.to(d).expand(2, 3, 2),
+                    SOURCE.to(other).expand(2, 2, 2),
+                )
+            )
         if name.endswith("a number") and isinstance(cases[0], Exception):
             continue  # stock's batching rules see a vector of numbers there
         expect_alike(*cases, torch.posit16es2, (name, other))
 
 
-@pytest.mark.parametrize("name", ["index_put of a number", "scatter, adding", "lerp to a number", "x[i] = t"])
+@pytest.mark.parametrize(
+    "name", ["index_put of a number", "scatter, adding", "lerp to a number", "x[i] = t"]
+)
 def test_in_compiled_graphs(name):
     call = applied(name)
     x = X.to(torch.posit16es2)
     with pytest.raises(Exception, match="expected operands of one dtype"):
         torch.compile(call, backend="aot_eager")(x, SOURCE)
     torch.compiler.reset()
-    assert torch.equal(torch.compile(call, backend="aot_eager")(x, SOURCE.to(x.dtype)).double(), call(x, SOURCE.to(x.dtype)).double())
+    assert torch.equal(
+        torch.compile(call, backend="aot_eager")(x, SOURCE.to(x.dtype)).double(),
+        call(x, SOURCE.to(x.dtype)).double(),
+    )
     torch.compiler.reset()
 
 
@@ -152,17 +189,29 @@ def test_in_compiled_graphs(name):
 def test_the_error_says_what_to_convert(dtype):
     x, s = X.to(dtype), SOURCE
     for call, text in {
-        lambda: x.index_put_((INDEX,), s): f"aten::index_put_: expected operands of one dtype, but got self {dtype}, values torch.float32. "
-        f"Convert values with .to({dtype}).",
-        lambda: x.index_add_(0, INDEX, s.long()): f"aten::index_add_: expected operands of one dtype, but got self {dtype}, source torch.int64. "
-        f"Convert source with .to({dtype}).",
-        lambda: X.clone().scatter_(0, PLACES, s.to(dtype)): "aten::scatter_: expected operands of one dtype, but got self torch.float32, "
+        lambda: x.index_put_((INDEX,), s): (
+            f"aten::index_put_: expected operands of one dtype, but got self {dtype}, values "
+            f"torch.float32. Convert values with .to({dtype})."
+        ),
+        lambda: x.index_add_(0, INDEX, s.long()): (
+            f"aten::index_add_: expected operands of one dtype, but got self {dtype}, source "
+            f"torch.int64. Convert source with .to({dtype})."
+        ),
+        lambda: X.clone().scatter_(
+            0, PLACES, s.to(dtype)
+        ): "aten::scatter_: expected operands of one dtype, but got self torch.float32, "
         f"src {dtype}. Convert src with .to(torch.float32).",
-        lambda: X.long().index_copy_(0, INDEX, s.to(dtype)): "aten::index_copy_: expected operands of one dtype, but got self torch.int64, "
+        lambda: X.long().index_copy_(
+            0, INDEX, s.to(dtype)
+        ): "aten::index_copy_: expected operands of one dtype, but got self torch.int64, "
         f"source {dtype}. Convert source with .to(torch.int64).",
-        lambda: x - MASK: "sub: expected numbers, but got a bool. Invert a mask with ~mask or mask.logical_not(), "
+        lambda: (
+            x - MASK
+        ): "sub: expected numbers, but got a bool. Invert a mask with ~mask or mask.logical_not(), "
         "or convert it first, with mask.to(...).",
-        lambda: torch.sort(x, out=(X.clone(), PLACES.clone())): f"aten::sort: expected values of the result's dtype {dtype}, "
+        lambda: torch.sort(
+            x, out=(X.clone(), PLACES.clone())
+        ): f"aten::sort: expected values of the result's dtype {dtype}, "
         "but got torch.float32. Give a tensor of that dtype, or convert the result.",
     }.items():
         with pytest.raises(RuntimeError) as caught:
@@ -174,15 +223,20 @@ def test_a_target_of_float64_is_not_rounded_to_float32():
     x, t = torch.tensor([1.0]).to(torch.posit16es2), torch.tensor([2 + 2**-26], dtype=torch.float64)
     want = F.huber_loss(x.double(), t, delta=2**20)
     assert torch.equal(F.huber_loss(x, t, delta=2**20), want.to(x.dtype))
-    assert torch.equal(F.huber_loss(x.clone().requires_grad_(), t, delta=2**20).detach(), want.to(x.dtype))
+    assert torch.equal(
+        F.huber_loss(x.clone().requires_grad_(), t, delta=2**20).detach(), want.to(x.dtype)
+    )
 
 
 NORMS = {
-    "vector_norm": lambda x, **o: torch.linalg.vector_norm(x, **o), "norm": lambda x, **o: torch.norm(x, **o),
-    "linalg.norm": lambda x, **o: torch.linalg.norm(x, **o), "matrix_norm": lambda x, **o: torch.linalg.matrix_norm(x, **o),
-    "Tensor.norm": lambda x, **o: x.norm(**o), "norm of rows": lambda x, **o: torch.norm(x, 1, 0, **o),
+    "vector_norm": lambda x, **o: torch.linalg.vector_norm(x, **o),
+    "norm": lambda x, **o: torch.norm(x, **o),
+    "linalg.norm": lambda x, **o: torch.linalg.norm(x, **o),
+    "matrix_norm": lambda x, **o: torch.linalg.matrix_norm(x, **o),
+    "Tensor.norm": lambda x, **o: x.norm(**o),
+    "norm of rows": lambda x, **o: torch.norm(x, 1, 0, **o),
     "foreach": lambda x, **o: torch._foreach_norm([x], **o)[0],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
@@ -191,18 +245,30 @@ def test_norms_take_a_dtype_that_promotion_gives(norm):
     x = torch.tensor([[1.5, 2.0], [-0.5, 4.0]])
     own = x.to(torch.q43)
     for other in (x, x.double(), x.bfloat16(), x.cfloat(), x.to(torch.posit16es2)):
-        with pytest.raises(RuntimeError, match=f"expected dtype= that the tensor's {other.dtype} promotes to, but got torch.q43"):
+        with pytest.raises(
+            RuntimeError,
+            match=f"expected dtype= that the tensor's {other.dtype} promotes to, but got torch.q43",
+        ):
             norm(other, dtype=torch.q43)
     for other in (x.long(), x > 0):
         with pytest.raises(RuntimeError, match="expected a floating or complex tensor"):
             norm(other, dtype=torch.q43)
-    assert torch.equal(norm(own, dtype=torch.q43), norm(own)) and norm(own, dtype=torch.q43).dtype is torch.q43
-    assert torch.equal(norm(own, dtype=torch.float32), norm(x)) and norm(own, dtype=torch.float32).dtype is torch.float32
+    assert (
+        torch.equal(norm(own, dtype=torch.q43), norm(own))
+        and norm(own, dtype=torch.q43).dtype is torch.q43
+    )
+    assert (
+        torch.equal(norm(own, dtype=torch.float32), norm(x))
+        and norm(own, dtype=torch.float32).dtype is torch.float32
+    )
 
 
 def test_nanmean_of_integers_is_an_error():
     for call in (lambda x: torch.nanmean(x, dtype=torch.q43), lambda x: x.nanmean(dtype=torch.q43)):
-        with pytest.raises(RuntimeError, match=r"nanmean: expected a floating or complex tensor, but got torch\.int64"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"nanmean: expected a floating or complex tensor, but got torch\.int64",
+        ):
             call(torch.arange(3))
         assert call(torch.tensor([1.0, float("nan"), 2.0])).item() == 1.5
     assert torch.mean(torch.arange(4), dtype=torch.q43).item() == 1.5
@@ -210,9 +276,18 @@ def test_nanmean_of_integers_is_an_error():
 
 @pytest.mark.parametrize("name", ["cumsum_", "cumprod_"])
 def test_cumulations_in_place_stay_of_their_dtype(name):
-    for own, other in ((torch.float32, torch.q43), (torch.q43, torch.float32), (torch.q43, torch.float8_e5m2fnuz), (torch.q43, torch.q52)):
+    for own, other in (
+        (torch.float32, torch.q43),
+        (torch.q43, torch.float32),
+        (torch.q43, torch.float8_e5m2fnuz),
+        (torch.q43, torch.q52),
+    ):
         x = torch.tensor([1.5, 2.0, 3.0], dtype=own)
-        with pytest.raises(RuntimeError, match=f"{name}: expected dtype= of the tensor that is written to, {own}, but got {other}"):
+        with pytest.raises(
+            RuntimeError,
+            match=f"{name}: expected dtype= of the tensor that is written to, {own}, but got "
+            f"{other}",
+        ):
             getattr(x, name)(0, dtype=other)
         assert x.tolist() == [1.5, 2, 3]
         expected = getattr(torch, name[:-1])(x, 0)

@@ -1,4 +1,5 @@
-"""Elementary functions in the modes that see whatever is cut off: where float64 takes a result for 1 or for its operand, the exact one decides."""
+"""Elementary functions in the modes that see whatever is cut off: where float64 takes a result for
+1 or for its operand, the exact one decides."""
 
 import math
 import re
@@ -25,7 +26,8 @@ FROM = {"gelu": -4.0, "ndtr": -4.0}
 
 
 def on_its_side(function, x: float) -> float:
-    """A float64 number that lies between the same numbers of a narrow format as the exact result does."""
+    """A float64 number that lies between the same numbers of a narrow format as the exact result
+    does."""
     r = exact(function, x, MORE)
     if isinstance(r, float):
         return r
@@ -37,7 +39,8 @@ def on_its_side(function, x: float) -> float:
     above = r > y
     if r == y and (x == 0 or (function is FUNCTIONS["exp2"] and abs(x) >= 1)):
         return y  # exactly: of an integer
-    if r == y:  # to 1200 bits: further from the limit, where they tell, the result lies on the same side of it
+    # To 1200 bits: further from the limit, where they tell, the result lies on the same side of it.
+    if r == y:
         nearer = math.copysign(min(max(abs(x), 2.0**-60), 20.0), x)
         with mp.workprec(MORE):
             p, q = SHARES.get(y / x, (0, 1))
@@ -50,7 +53,11 @@ def operands(name, spec, count):
     if count < len(codes):
         rng = np.random.default_rng(4)
         one = spec.encode(1.0)
-        some = [rng.integers(0, spec.sign_code, count // 2), one + rng.integers(-(one >> 3), one >> 3, count // 4), np.arange(10)]
+        some = [
+            rng.integers(0, spec.sign_code, count // 2),
+            one + rng.integers(-(one >> 3), one >> 3, count // 4),
+            np.arange(10),
+        ]
         codes = torch.from_numpy(np.concatenate([*some, *(spec.sign_code + s for s in some[:2])]))
     values = torch.tensor([float(spec.decode(int(c))) for c in codes], dtype=torch.float64)
     return codes[~values.isinf() & (values > FROM.get(name, -math.inf))]
@@ -64,9 +71,14 @@ def check(name, format_name, count):
     for mode in MODES:
         with torch_dtypes.rounding(mode):
             found = codes_of(function.torch(x)).numpy()
-        numbers = [np.array([float(spec.decode(int(c))) for c in codes]) for codes in (found, oracle.table(spec).encode(sides, mode))]
+        numbers = [
+            np.array([float(spec.decode(int(c))) for c in codes])
+            for codes in (found, oracle.table(spec).encode(sides, mode))
+        ]
         bad = np.flatnonzero(~np.equal(*numbers) & ~np.isnan(numbers).all(0))
-        assert not len(bad), [(mode, x.double()[i].item(), sides[i], numbers[0][i], numbers[1][i]) for i in bad[:4]]
+        assert not len(bad), [
+            (mode, x.double()[i].item(), sides[i], numbers[0][i], numbers[1][i]) for i in bad[:4]
+        ]
 
 
 @pytest.mark.parametrize("format_name", ["q43", "e8m4", "e5m10", "posit16es2"])
@@ -99,7 +111,9 @@ def test_sums_of_powers(name):
 
 
 def test_rows_and_limits_agree():
-    assert {name for name, _, facts, _ in _C.operator_facts() if "ComesNear" in facts} == set(_C.functions_with_limits())
+    assert {name for name, _, facts, _ in _C.operator_facts() if "ComesNear" in facts} == set(
+        _C.functions_with_limits()
+    )
 
 
 def test_wide_formats():

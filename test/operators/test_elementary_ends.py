@@ -1,4 +1,5 @@
-"""Elementary functions where float64's range ends before theirs: in every rounding mode the result is what the exact one rounds to."""
+"""Elementary functions where float64's range ends before theirs: in every rounding mode the result
+is what the exact one rounds to."""
 
 import math
 
@@ -10,8 +11,23 @@ from conftest import parametrize_dtypes
 import torch_dtypes
 
 HUGE, TINY = 1e308, 5e-324  # beyond every format here: these stand for e^1000 and e^-1000
-NAMES = ["e5m10", "e8m23", "e8m7_propagate", "e4m7fn_saturate", "takum16_linear", "takum20_linear", "posit16es5_regime6", "posit8es2_regime3"]
-NAMES += ["posit16es2", "posit32es2", "posit16es2_underflow", "posit16es2_underflow_saturate", "fixed12_4"]
+NAMES = [
+    "e5m10",
+    "e8m23",
+    "e8m7_propagate",
+    "e4m7fn_saturate",
+    "takum16_linear",
+    "takum20_linear",
+    "posit16es5_regime6",
+    "posit8es2_regime3",
+]
+NAMES += [
+    "posit16es2",
+    "posit32es2",
+    "posit16es2_underflow",
+    "posit16es2_underflow_saturate",
+    "fixed12_4",
+]
 MODES = ["nearest_even", "up", "down", "toward_zero", "to_odd"]
 
 
@@ -56,7 +72,11 @@ CASES = {
 
 def outermost(dtype, x):
     """The operand, or the format's last number before it."""
-    return torch.tensor([x], dtype=torch.float64).clamp(torch.finfo(dtype).min, torch.finfo(dtype).max).to(dtype)
+    return (
+        torch.tensor([x], dtype=torch.float64)
+        .clamp(torch.finfo(dtype).min, torch.finfo(dtype).max)
+        .to(dtype)
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -65,7 +85,10 @@ def test_beyond_float64(dtype, name):
     f, x, exact = CASES[name]
     operand = outermost(dtype, x)
     if operand.double().item() != pytest.approx(x, rel=0.1):
-        assert dtype in (torch_dtypes.dtype("posit8es2_regime3"), torch_dtypes.dtype("e4m7fn_saturate")), "a format without the operand"
+        assert dtype in (
+            torch_dtypes.dtype("posit8es2_regime3"),
+            torch_dtypes.dtype("e4m7fn_saturate"),
+        ), "a format without the operand"
         return
     for mode in MODES:
         with torch_dtypes.rounding("nearest_even"):

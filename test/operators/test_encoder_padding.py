@@ -6,7 +6,9 @@ from torch import nn
 
 import torch_dtypes
 
-PADDING = torch.tensor([[False, False, False, False], [False, False, True, True], [False, True, True, True]])
+PADDING = torch.tensor(
+    [[False, False, False, False], [False, False, True, True], [False, True, True, True]]
+)
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 
 
@@ -29,7 +31,12 @@ def test_padded_rows_are_those_of_stock(name, norm):
     stock = run(model, x)
     got = run(model.to(dtype), x.to(dtype))
     padded = stock[PADDING]
-    assert torch.equal(padded, model.float().norm(torch.zeros(1, 8)).expand_as(padded) if norm else torch.zeros_like(padded))
+    assert torch.equal(
+        padded,
+        model.float().norm(torch.zeros(1, 8)).expand_as(padded)
+        if norm
+        else torch.zeros_like(padded),
+    )
     assert torch.equal(got[PADDING], padded.to(dtype)) and got.dtype is dtype
     plain = run(encoder(norm, enable_nested_tensor=False).to(dtype), x.to(dtype))
     assert torch.equal(got[~PADDING], plain[~PADDING]) and (plain[PADDING] != got[PADDING]).any()
@@ -47,7 +54,9 @@ def test_where_stock_leaves_padded_rows(options, padding, settings):
     x = torch.randn(3, 4, 8)
     model = encoder(**options)
     assert (run(model, x, padding, **settings)[padding] != 0).all()
-    assert (run(model.to(torch.posit16es2), x.to(torch.posit16es2), padding, **settings)[padding] != 0).any()
+    assert (
+        run(model.to(torch.posit16es2), x.to(torch.posit16es2), padding, **settings)[padding] != 0
+    ).any()
 
 
 def test_in_training_and_with_gradients_they_stay():

@@ -1,4 +1,5 @@
-"""Exact sums that stock matrix products make, where float64 loses nothing, against the sums of their terms one by one."""
+"""Exact sums that stock matrix products make, where float64 loses nothing, against the sums of
+their terms one by one."""
 
 import pytest
 import torch
@@ -16,7 +17,9 @@ def test_exact_sums_by_matrix_products_are_those_of_the_terms(name, mode):
     g = torch.Generator().manual_seed(7)
 
     def numbers(spread, *shape):
-        x = torch.randn(shape, generator=g, dtype=torch.float64) * torch.exp2(torch.randint(*spread, shape, generator=g).double())
+        x = torch.randn(shape, generator=g, dtype=torch.float64) * torch.exp2(
+            torch.randint(*spread, shape, generator=g).double()
+        )
         x = x.to(dtype)
         return x.where(x.isfinite(), torch.ones((), dtype=dtype))
 
@@ -30,7 +33,11 @@ def test_exact_sums_by_matrix_products_are_those_of_the_terms(name, mode):
             half = k // 2  # a row of which all but the last term cancels
             a[0, half : 2 * half], b[half : 2 * half] = -a[0, :half], b[:half]
             nan = torch.full((1, k), torch.nan).to(dtype)
-            below, right, more = torch.cat([a, nan]), torch.cat([b, nan.t()], 1), torch.cat([start, start[:1]])
+            below, right, more = (
+                torch.cat([a, nan]),
+                torch.cat([b, nan.t()], 1),
+                torch.cat([start, start[:1]]),
+            )
             with accumulate("exact"), rounding(mode):
                 pairs = [
                     (drawn(torch.mm, a, b), drawn(torch.mm, below, b)[:-1]),
@@ -44,12 +51,15 @@ def test_exact_sums_by_matrix_products_are_those_of_the_terms(name, mode):
 
 @pytest.mark.parametrize("n", [20, 30, 60, 100, 200, 1000])
 def test_exact_sums_at_the_end_of_float64s_digits(n):
-    """Products of all digits that cancel, but for one of last digits, which float64 loses where the others' sum needs 54."""
+    """Products of all digits that cancel, but for one of last digits, which float64 loses where the
+    others' sum needs 54."""
     x, last = 2 - 2.0**-23, 2.0**-23
     a, b = torch.tensor([[x] * n + [-x] * n + [last]]), torch.tensor([x] * 2 * n + [last])
     dtype = torch_dtypes.dtype("e8m23")
     with accumulate("exact"):
         found = (a.to(dtype) @ b.to(dtype).view(-1, 1)).item()
-        first = torch.addmm(torch.full((1, 1), 2.0**-60).to(dtype), a.to(dtype), b.to(dtype).view(-1, 1)).item()
+        first = torch.addmm(
+            torch.full((1, 1), 2.0**-60).to(dtype), a.to(dtype), b.to(dtype).view(-1, 1)
+        ).item()
     assert found == 2.0**-46
     assert first == 2.0**-46 + 2.0**-60

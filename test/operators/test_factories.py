@@ -1,4 +1,5 @@
-"""Factories given a dtype of ours: right dtype, right class, values rounded once from the float64 result."""
+"""Factories given a dtype of ours: right dtype, right class, values rounded once from the float64
+result."""
 
 import math
 import warnings
@@ -16,13 +17,17 @@ STOCK = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int6
 
 
 def expect_same(t, reference):
-    """t is bit for bit the float64 (or integer) reference rounded once to t's dtype; an infinity is the outermost number where it has none."""
+    """t is bit for bit the float64 (or integer) reference rounded once to t's dtype; an infinity is
+    the outermost number where it has none."""
     if _C.format_of(t.dtype).infinity_is_nan and reference.is_floating_point():
         limits = torch.finfo(t.dtype)
         reference = reference.detach().nan_to_num(math.nan, limits.max, limits.min)
     expected = reference.to(t.dtype)
     expect_tensor(t, expected.dtype, reference.shape)
-    assert t.detach().view(BITS[t.dtype.itemsize]).tolist() == expected.detach().view(BITS[t.dtype.itemsize]).tolist()
+    assert (
+        t.detach().view(BITS[t.dtype.itemsize]).tolist()
+        == expected.detach().view(BITS[t.dtype.itemsize]).tolist()
+    )
 
 
 # Factories of known values: call(dtype) is compared with call(float64)
@@ -65,16 +70,20 @@ CALLS = {
     "tensor of nothing": lambda **o: torch.tensor([], **o),
     "tensor of bools": lambda **o: torch.tensor([True, False], **o),
     "tensor by name": lambda **o: torch.tensor(data=[1.2], **o),
-    "tensor of specials": lambda **o: torch.tensor([math.inf, -math.inf, math.nan, 1e300, -1e-300, -0.0], **o),
+    "tensor of specials": lambda **o: torch.tensor(
+        [math.inf, -math.inf, math.nan, 1e300, -1e-300, -0.0], **o
+    ),
     "tensor of a NumPy array": lambda **o: torch.tensor(np.array([1.3, 2.7]), **o),
     "tensor of NumPy scalars": lambda **o: torch.tensor([np.float32(1.3), np.float64(2.7)], **o),
     "tensor of tensors": lambda **o: torch.tensor([torch.tensor(1.25), torch.tensor(3)], **o),
     "as_tensor": lambda **o: torch.as_tensor([1.2, -3.4], **o),
-    "as_tensor of a NumPy array": lambda **o: torch.as_tensor(np.array([1.3, 2.7], np.float32), **o),
+    "as_tensor of a NumPy array": lambda **o: torch.as_tensor(
+        np.array([1.3, 2.7], np.float32), **o
+    ),
     "asarray": lambda **o: torch.asarray([1.2, -3.4], **o),
     "asarray of a NumPy array": lambda **o: torch.asarray(np.arange(3), **o),
     "range": lambda **o: torch.range(1, 3, 0.5, **o),
-}  # fmt: skip
+}
 
 
 @every_dtype
@@ -95,7 +104,16 @@ def test_requires_grad_and_device_are_obeyed(call, dtype):
 
 
 @few_dtypes
-@pytest.mark.parametrize("call", [c for c in CALLS if c.startswith(("zeros", "ones", "full", "arange", "linspace", "logspace", "eye", "scalar"))])
+@pytest.mark.parametrize(
+    "call",
+    [
+        c
+        for c in CALLS
+        if c.startswith(
+            ("zeros", "ones", "full", "arange", "linspace", "logspace", "eye", "scalar")
+        )
+    ],
+)
 def test_layouts_other_than_strided_are_refused(call, dtype):
     for layout in (torch.sparse_coo, torch._mkldnn):
         with pytest.raises(NotImplementedError, match="expected the strided layout"):
@@ -103,7 +121,16 @@ def test_layouts_other_than_strided_are_refused(call, dtype):
 
 
 @few_dtypes
-@pytest.mark.parametrize("call", [c for c in CALLS if c.startswith(("zeros", "ones", "full", "arange", "linspace", "logspace", "eye", "scalar"))])
+@pytest.mark.parametrize(
+    "call",
+    [
+        c
+        for c in CALLS
+        if c.startswith(
+            ("zeros", "ones", "full", "arange", "linspace", "logspace", "eye", "scalar")
+        )
+    ],
+)
 def test_layout_and_pin_memory_are_accepted(call, dtype):
     expect_tensor(CALLS[call](dtype=dtype, layout=torch.strided, pin_memory=False), dtype)
     with torch.device("cpu"):
@@ -111,7 +138,14 @@ def test_layout_and_pin_memory_are_accepted(call, dtype):
 
 
 @few_dtypes
-@pytest.mark.parametrize("call", [c for c in CALLS if c.startswith(("zeros", "ones", "full", "arange", "linspace", "logspace", "eye"))])
+@pytest.mark.parametrize(
+    "call",
+    [
+        c
+        for c in CALLS
+        if c.startswith(("zeros", "ones", "full", "arange", "linspace", "logspace", "eye"))
+    ],
+)
 def test_out_decides_where_no_dtype_is_given(call, dtype):
     reference = CALLS[call](dtype=torch.float64)
     for size in (0, tuple(reference.shape)):
@@ -147,10 +181,12 @@ def test_uninitialised_tensors(dtype):
 
 
 RANDOM = {  # whose numbers are test_random_numbers.py's
-    "rand": lambda **o: torch.rand(2, 3, **o), "randn": lambda **o: torch.randn((2, 3), **o), "randint": lambda **o: torch.randint(9, (2, 3), **o),
+    "rand": lambda **o: torch.rand(2, 3, **o),
+    "randn": lambda **o: torch.randn((2, 3), **o),
+    "randint": lambda **o: torch.randint(9, (2, 3), **o),
     "randint by name": lambda **o: torch.randint(low=-3, high=9, size=(2, 3), **o),
     "normal by name": lambda **o: torch.normal(mean=0.0, std=1.0, size=(2, 3), **o),
-}  # fmt: skip
+}
 
 
 @few_dtypes
@@ -167,7 +203,9 @@ def test_random_factories(call, dtype):
 
 
 @every_dtype
-@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "make", [torch.tensor, torch.as_tensor, torch.asarray], ids=lambda f: f.__name__
+)
 @pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
 def test_tensor_of_a_tensor(make, dtype):
     ours = torch.tensor([1.25, -2.0], dtype=dtype)
@@ -195,7 +233,9 @@ def test_memory_is_shared_or_copied_as_asked(dtype):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert torch.tensor(x, dtype=dtype).data_ptr() != x.data_ptr()
-    assert torch.as_tensor(x).data_ptr() == torch.as_tensor(x, dtype=dtype).data_ptr() == x.data_ptr()
+    assert (
+        torch.as_tensor(x).data_ptr() == torch.as_tensor(x, dtype=dtype).data_ptr() == x.data_ptr()
+    )
     assert torch.asarray(x, dtype=dtype).data_ptr() == torch.asarray(x).data_ptr() == x.data_ptr()
     assert torch.asarray(x, dtype=dtype, copy=True).data_ptr() != x.data_ptr()
     with pytest.raises(ValueError, match=r"expected data .*copy"):
@@ -235,7 +275,13 @@ def test_like_and_new(call, dtype):
     random = "rand" in call
     reference = LIKE[call](stock.double())
     other = torch.ones(2, 3, dtype=torch.q52)
-    for source, options in ((stock, {"dtype": dtype}), (other, {"dtype": dtype}), (ours, {}), (ours, {"dtype": dtype}), (ours, {"dtype": None})):
+    for source, options in (
+        (stock, {"dtype": dtype}),
+        (other, {"dtype": dtype}),
+        (ours, {}),
+        (ours, {"dtype": dtype}),
+        (ours, {"dtype": None}),
+    ):
         made = LIKE[call](source, **options)
         expect_tensor(made, dtype, (2, 3))
         if not random:
@@ -273,13 +319,23 @@ def test_legacy_new(dtype):
     expect_tensor(x.new(other=x, device="cpu"), dtype, (2, 3))
     expect_tensor(x.new(storage=x.untyped_storage()), dtype, (6,))
     expect_same(x.new(data=[1.5, 2.5]), torch.tensor([1.5, 2.5]))
-    with pytest.raises(TypeError, match=f"new: expected a tensor of {dtype}, but got one of torch.float64. Convert it first"):
+    with pytest.raises(
+        TypeError,
+        match=f"new: expected a tensor of {dtype}, but got one of torch.float64. Convert it first",
+    ):
         x.new(x.double())
     leaf = x.clone().requires_grad_()
     (x.new(leaf) * 2).sum().backward()
     expect_same(leaf.grad, torch.full((2, 3), 2.0))
-    for args, kwargs in (((3,), {"size": (2,)}), ((), {"size": (2,), "other": x}), ((), {"shape": (2,)})):
-        with pytest.raises(TypeError, match="new: expected one of size, other, storage and data, and device, but got"):
+    for args, kwargs in (
+        ((3,), {"size": (2,)}),
+        ((), {"size": (2,), "other": x}),
+        ((), {"shape": (2,)}),
+    ):
+        with pytest.raises(
+            TypeError,
+            match="new: expected one of size, other, storage and data, and device, but got",
+        ):
             x.new(*args, **kwargs)
 
 
@@ -300,7 +356,13 @@ def test_elements_of_a_list_promote(dtype):
 @every_dtype
 def test_a_tensor_anywhere_in_a_list_says_the_dtype(dtype, make):
     x = torch.tensor([1.5, 2.0]).to(dtype)
-    for data in ([1, x[0]], [1.0, 2, x[1]], [[1, 2], [3, x[0]]], ((1, 2), (x[0], 3)), [[[0]], [[x[1]]]]):
+    for data in (
+        [1, x[0]],
+        [1.0, 2, x[1]],
+        [[1, 2], [3, x[0]]],
+        ((1, 2), (x[0], 3)),
+        [[[0]], [[x[1]]]],
+    ):
         assert make(data).dtype is dtype
 
 
@@ -329,7 +391,12 @@ def test_new_tensor_keeps_a_subclass(dtype):
         pass
 
     x = torch.zeros(3, dtype=dtype).as_subclass(Named)
-    own = (x.new_tensor([1.0, 2.0]), x.new_tensor(data=[1], dtype=torch.q43), x.new(3), x.new([1.0]))
+    own = (
+        x.new_tensor([1.0, 2.0]),
+        x.new_tensor(data=[1], dtype=torch.q43),
+        x.new(3),
+        x.new([1.0]),
+    )
     for made in (*own, x.new_zeros(2), x.new_empty(2, dtype=torch.q43)):
         assert type(made) is Named and made.dtype in (dtype, torch.q43)
     assert type(torch.nn.Parameter(torch.zeros(3, dtype=dtype)).new_tensor([1.0])) is torch.Tensor

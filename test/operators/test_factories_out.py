@@ -26,7 +26,9 @@ LAYOUTS = {
     "transposed": lambda d: torch.full((4, 3), 5.0, dtype=d).t(),
     "every other": lambda d: torch.full((3, 8), 5.0, dtype=d)[:, ::2],
 }
-QUIET = pytest.mark.filterwarnings("ignore:torch.range is deprecated", "ignore:The number of elements in the out tensor")
+QUIET = pytest.mark.filterwarnings(
+    "ignore:torch.range is deprecated", "ignore:The number of elements in the out tensor"
+)
 
 
 def base(t):
@@ -38,14 +40,19 @@ def base(t):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", {**BY_COUNT, **BY_SHAPE})
 def test_one_with_as_many_elements_keeps_its_places(name, layout, dtype):
-    call, ours, stock = {**BY_COUNT, **BY_SHAPE}[name], LAYOUTS[layout](dtype), LAYOUTS[layout](torch.float64)
+    call, ours, stock = (
+        {**BY_COUNT, **BY_SHAPE}[name],
+        LAYOUTS[layout](dtype),
+        LAYOUTS[layout](torch.float64),
+    )
     strides = ours.stride()
     for out in (stock, ours):
         torch.manual_seed(0)
         assert call(out) is out
     assert ours.dtype is dtype and ours.shape == stock.shape == (3, 4) and ours.stride() == strides
     if name != "rand":
-        assert torch.equal(base(ours).double(), base(stock).to(dtype).double())  # what is not its own, too
+        # What is not its own, too.
+        assert torch.equal(base(ours).double(), base(stock).to(dtype).double())
     assert base(ours).shape == base(stock).shape
 
 
@@ -56,7 +63,9 @@ def test_one_of_other_sizes_is_resized(name, dtype):
     ours, stock = torch.zeros(2, 3, dtype=dtype), torch.zeros(2, 3, dtype=torch.float64)
     for out in (ours, stock):
         BY_COUNT[name](out)
-    assert ours.shape == stock.shape == (12,) and torch.equal(ours.double(), stock.to(dtype).double())
+    assert ours.shape == stock.shape == (12,) and torch.equal(
+        ours.double(), stock.to(dtype).double()
+    )
 
 
 @every_dtype

@@ -1,5 +1,5 @@
-"""What fills tensors by the dtype alone (uninitialised memory in deterministic mode, random_() without a range), and numbers put into them, which are
-rounded once."""
+"""What fills tensors by the dtype alone (uninitialised memory in deterministic mode, random_()
+without a range), and numbers put into them, which are rounded once."""
 
 import math
 
@@ -51,12 +51,22 @@ def test_resizing_keeps_what_there_was(deterministic, dtype):
 def test_memory_may_be_left_uninitialised(deterministic, dtype):
     torch.utils.deterministic.fill_uninitialized_memory = False
     try:
-        assert torch.empty(2, dtype=dtype).dtype is dtype and torch.ones(2, dtype=dtype).resize_(1).tolist() == [1.0]
+        assert torch.empty(2, dtype=dtype).dtype is dtype and torch.ones(2, dtype=dtype).resize_(
+            1
+        ).tolist() == [1.0]
     finally:
         torch.utils.deterministic.fill_uninitialized_memory = True
 
 
-MOST = {"posit16es2": 1024, "q43": 16, "e5m5": 64, "posit8es0": 8, "e4m3fn": 16, "e11m30": 2**31, "posit32es2": 2**23}
+MOST = {
+    "posit16es2": 1024,
+    "q43": 16,
+    "e5m5": 64,
+    "posit8es0": 8,
+    "e4m3fn": 16,
+    "e11m30": 2**31,
+    "posit32es2": 2**23,
+}
 
 
 @pytest.mark.parametrize("name", MOST)
@@ -69,7 +79,12 @@ def test_random_integers_are_those_that_the_format_has_without_gaps(name):
     assert torch.equal(below.to(dtype).double(), below)
     further = torch.tensor([2.0 * most - 1, 2.0 * most], dtype=torch.float64)
     assert not torch.equal(further.to(dtype).double(), further)
-    assert values.min() >= 0 and values.max() <= most and values.max() > 0.9 * most and torch.equal(values, values.round())
+    assert (
+        values.min() >= 0
+        and values.max() <= most
+        and values.max() > 0.9 * most
+        and torch.equal(values, values.round())
+    )
     assert abs(float(values.mean()) / most - 0.5) < 0.02
 
 
@@ -81,7 +96,9 @@ PUTS = {
     "masked_fill_": lambda x, v: x.clone().masked_fill_(MASK, v),
     "masked_fill of a tensor": lambda x, v: x.masked_fill(MASK, number(v)),
     "masked_fill in vmap": lambda x, v: torch.vmap(lambda x, m: x.masked_fill(m, v))(x, MASK),
-    "masked_fill with a gradient": lambda x, v: x.clone().requires_grad_().masked_fill(MASK, v).detach(),
+    "masked_fill with a gradient": lambda x, v: (
+        x.clone().requires_grad_().masked_fill(MASK, v).detach()
+    ),
     "index_fill": lambda x, v: x.index_fill(0, AT, v),
     "index_fill of a tensor": lambda x, v: x.index_fill(0, AT, number(v)),
     "index_fill of few of many": lambda x, v: x.repeat(2000).index_fill_(0, AT, v)[:3],
@@ -91,7 +108,9 @@ PUTS = {
     "where": lambda x, v: torch.where(MASK, v, x),
     "where of a tensor": lambda x, v: torch.where(MASK, number(v), x),
     "threshold": lambda x, v: F.threshold(x, 2.0, v),
-    "pad_sequence": lambda x, v: torch.nn.utils.rnn.pad_sequence([x, x[:1]], padding_value=float(v)),
+    "pad_sequence": lambda x, v: torch.nn.utils.rnn.pad_sequence(
+        [x, x[:1]], padding_value=float(v)
+    ),
 }
 
 
@@ -100,11 +119,22 @@ def number(v):
 
 
 # Numbers beside ties and values that float32 takes for them, and beyond its range.
-NEAR = [1 + 2.0**-40, -1 - 2.0**-8 - 2.0**-40, 1.0625 + 2.0**-40, 1e-50, -1e39, 2**40 + 2**32 + 1, 0.3]
+NEAR = [
+    1 + 2.0**-40,
+    -1 - 2.0**-8 - 2.0**-40,
+    1.0625 + 2.0**-40,
+    1e-50,
+    -1e39,
+    2**40 + 2**32 + 1,
+    0.3,
+]
 
 
 @pytest.mark.parametrize("put", PUTS)
-@pytest.mark.parametrize("name", ["posit16es2", "posit8es0", "e5m7", "bf16", "q43", "e4m3fn", "fixed8_8", "fixed4_3_wrap"])
+@pytest.mark.parametrize(
+    "name",
+    ["posit16es2", "posit8es0", "e5m7", "bf16", "q43", "e4m3fn", "fixed8_8", "fixed4_3_wrap"],
+)
 def test_a_number_put_into_a_tensor_is_rounded_once(name, put):
     d = torch_dtypes.dtype(name)
     x = torch.full((3,), 1.5, dtype=d)
@@ -139,7 +169,11 @@ def test_a_number_is_rounded_at_random_once_a_call(put):
 
 def test_few_of_many_are_filled_with_what_an_infinity_stands_for():
     x = torch.ones(8192, dtype=torch.posit16es2)
-    assert x.index_fill(0, AT, -math.inf)[:3].tolist() == x.scatter(0, AT, -math.inf)[:3].tolist() == [-(2.0**56), 1.0, -(2.0**56)]
+    assert (
+        x.index_fill(0, AT, -math.inf)[:3].tolist()
+        == x.scatter(0, AT, -math.inf)[:3].tolist()
+        == [-(2.0**56), 1.0, -(2.0**56)]
+    )
 
 
 PAIRS = {"maximum": torch.maximum, "minimum": torch.minimum, "fmax": torch.fmax, "fmin": torch.fmin}
@@ -180,7 +214,8 @@ BESIDE = {
 @pytest.mark.parametrize("name", ["bf16", "posit16es2", "e5m7", "posit32es2"])
 def test_integers_beside_ours_are_rounded_once(name, call):
     d = torch_dtypes.dtype(name)
-    n = torch.tensor([2**30 + 2**22 + 1, 2**40 + 2**32 + 1, 2**24 + 2**16 + 1, 2**53 - 1])  # of which float32 makes ties
+    # Of which float32 makes ties.
+    n = torch.tensor([2**30 + 2**22 + 1, 2**40 + 2**32 + 1, 2**24 + 2**16 + 1, 2**53 - 1])
     for mode in ("nearest_even", "up", "down"):
         with torch_dtypes.rounding(mode):
             expected = n.double().to(d)

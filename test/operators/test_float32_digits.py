@@ -1,4 +1,5 @@
-"""Formats with float32's digits or more: modes other than to nearest act on every operator, and powers are the arithmetic that they are."""
+"""Formats with float32's digits or more: modes other than to nearest act on every operator, and
+powers are the arithmetic that they are."""
 
 import math
 
@@ -33,11 +34,20 @@ OPERATORS = {
     "mm": (lambda: A[None] @ B[:, None], lambda: [dot(A, B)]),
     "cumsum": (lambda: A.cumsum(0)[-1], lambda: [sum(exact(A))]),
     "prod": (lambda: A[:9].prod(), lambda: [math.prod(exact(A[:9]))]),
-    "lerp": (lambda: torch.lerp(A, B, W), lambda: [a + w * (b - a) for a, b, w in zip(*map(exact, (A, B, W)), strict=True)]),
-    "addr": (lambda: torch.addr(A.view(1, 37), A[:1], B), lambda: [a + exact(A)[0] * b for a, b in zip(exact(A), exact(B), strict=True)]),
+    "lerp": (
+        lambda: torch.lerp(A, B, W),
+        lambda: [a + w * (b - a) for a, b, w in zip(*map(exact, (A, B, W)), strict=True)],
+    ),
+    "addr": (
+        lambda: torch.addr(A.view(1, 37), A[:1], B),
+        lambda: [a + exact(A)[0] * b for a, b in zip(exact(A), exact(B), strict=True)],
+    ),
     "square": (lambda: B.square(), lambda: [b * b for b in exact(B)]),
     "cumprod": (lambda: A[:6].cumprod(0)[-1], lambda: [math.prod(exact(A[:6]))]),
-    "var": (lambda: A.var(correction=0), lambda: [sum(a * a for a in exact(A)) / 37 - (sum(exact(A)) / 37) ** 2]),
+    "var": (
+        lambda: A.var(correction=0),
+        lambda: [sum(a * a for a in exact(A)) / 37 - (sum(exact(A)) / 37) ** 2],
+    ),
 }
 
 
@@ -58,7 +68,9 @@ def test_the_mode_of_the_dtype_itself_acts(name):
     dtype = torch_dtypes.dtype(f"fp32_{name}")
     small = torch.tensor([1.0, 2.0**-24], dtype=torch.float64).to(dtype)
     torch.manual_seed(0)
-    sums = {small.sum().item() for _ in range(64)} | {small.dot(torch.ones_like(small)).item() for _ in range(64)}
+    sums = {small.sum().item() for _ in range(64)} | {
+        small.dot(torch.ones_like(small)).item() for _ in range(64)
+    }
     assert sums == {1 + 2**-23} if name == "up" else {1.0, 1 + 2**-23}
 
 
@@ -70,17 +82,28 @@ def test_the_policy_float32_stays_float32s():
 
 def test_to_nearest_bits_are_float32s():
     a, b = torch.randn(40, 30), torch.randn(30, 20)
-    assert torch.equal((a.to(FP32) @ b.to(FP32)).float(), a @ b) and torch.equal(a.to(FP32).softmax(1).float(), a.softmax(1))
+    assert torch.equal((a.to(FP32) @ b.to(FP32)).float(), a @ b) and torch.equal(
+        a.to(FP32).softmax(1).float(), a.softmax(1)
+    )
 
 
 @pytest.mark.parametrize("name", ["e10m40", "posit40es2", "e11m52"])
 @pytest.mark.parametrize("mode", ["nearest_even", "up", "toward_zero"])
 def test_powers_are_arithmetic(name, mode):
     dtype = torch_dtypes.dtype(name)
-    x = (torch.rand(20_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.5).to(dtype)
+    x = (
+        torch.rand(20_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.5
+    ).to(dtype)
     with rounding(mode):
         product, reciprocal, root = x * x, x.reciprocal(), x.sqrt()
-        for found in (x.square(), x**2, x.pow(2.0), x.clone().square_(), x.clone().pow_(2), torch.pow(x, 2, out=torch.empty_like(x))):
+        for found in (
+            x.square(),
+            x**2,
+            x.pow(2.0),
+            x.clone().square_(),
+            x.clone().pow_(2),
+            torch.pow(x, 2, out=torch.empty_like(x)),
+        ):
             assert torch.equal(found, product)
         for n, want in ((-1, reciprocal), (0.5, root)):
             assert torch.equal(x**n, want) and torch.equal(x.clone().pow_(n), want)
@@ -98,17 +121,23 @@ def test_rank_one_updates_obey_policies(name, policy):
     with accumulate(policy):
         for options in ({}, {"beta": 0.5, "alpha": -2}, {"beta": 0}):
             want = torch.addmm(m, u[:, None], v[None], **options)
-            assert torch.equal(torch.addr(m, u, v, **options), want) and torch.equal(m.clone().addr_(u, v, **options), want)
+            assert torch.equal(torch.addr(m, u, v, **options), want) and torch.equal(
+                m.clone().addr_(u, v, **options), want
+            )
             assert torch.equal(torch.addr(m, u, v, **options, out=torch.empty_like(m)), want)
         assert torch.equal(torch.addr(m[0], u, v), torch.addmm(m[0], u[:, None], v[None]))
         assert torch.equal(
-            torch.addr(m, u[::2].repeat_interleave(2), v.flip(0)), torch.addmm(m, u[::2].repeat_interleave(2)[:, None], v.flip(0)[None])
+            torch.addr(m, u[::2].repeat_interleave(2), v.flip(0)),
+            torch.addmm(m, u[::2].repeat_interleave(2)[:, None], v.flip(0)[None]),
         )
     c = torch.tensor([1.125]).to(torch.q43)
     with accumulate("format"):
         assert torch.addr(torch.tensor([[-1.25]]).to(torch.q43), c, c).item() == 0
     with accumulate(policy):
-        assert torch.equal(torch.func.vmap(torch.addr)(m.expand(2, 12, 9), u.expand(2, 12), v.expand(2, 9))[1], torch.addr(m, u, v))
+        assert torch.equal(
+            torch.func.vmap(torch.addr)(m.expand(2, 12, 9), u.expand(2, 12), v.expand(2, 9))[1],
+            torch.addr(m, u, v),
+        )
 
 
 def test_condition_numbers_are_rounded_once_and_warn_of_nothing(recwarn):
@@ -129,6 +158,10 @@ def test_dot_products_do_not_depend_on_gaps(dtype, policy):
         for i in range(6):
             a, b = x[:, i], y[:, 5 - i]
             want = torch.dot(a.clone(), b.clone())
-            assert torch.equal(torch.inner(a, b), want) and torch.equal(torch.tensordot(a, b, 1), want) and torch.equal(torch.dot(a, b), want)
+            assert (
+                torch.equal(torch.inner(a, b), want)
+                and torch.equal(torch.tensordot(a, b, 1), want)
+                and torch.equal(torch.dot(a, b), want)
+            )
         whole = torch.tensordot(x.t(), y, ([0, 1], [1, 0]))
         assert torch.equal(whole, torch.dot(x.t().reshape(-1), y.t().reshape(-1)))

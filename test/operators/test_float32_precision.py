@@ -1,4 +1,5 @@
-"""torch.set_float32_matmul_precision and its like: they let float32 products drop bits, but none of our numbers'."""
+"""torch.set_float32_matmul_precision and its like: they let float32 products drop bits, but none of
+our numbers'."""
 
 import pytest
 import torch
@@ -13,10 +14,13 @@ def switch():
     """Lets stock PyTorch drop bits of float32 operands, in one of the ways it offers."""
     mkldnn, allowed = torch.backends.mkldnn, torch.backends.__allow_nonbracketed_mutation()
 
-    @allowed  # PyTorch's own test modules, once imported, let such flags be set in with blocks alone
+    # PyTorch's own test modules, once imported, let such flags be set in with blocks alone.
+    @allowed
     def forget():
         torch.set_float32_matmul_precision("highest")
-        torch.backends.fp32_precision = mkldnn.fp32_precision = mkldnn.matmul.fp32_precision = mkldnn.conv.fp32_precision = "none"
+        torch.backends.fp32_precision = mkldnn.fp32_precision = mkldnn.matmul.fp32_precision = (
+            mkldnn.conv.fp32_precision
+        ) = "none"
 
     @allowed
     def drop(way):
@@ -54,9 +58,12 @@ PRODUCTS = {
     "einsum": lambda a, b: torch.einsum("ij,kj->ik", a, b),
     "convolution": convolution,
 }
-# Whose kernels multiply what they have computed themselves: float32 has more bits than any switch keeps.
+# Whose kernels multiply what they have computed themselves: float32 has more bits than any switch
+# keeps.
 WITHIN = {
-    "attention": lambda a, b: F.scaled_dot_product_attention(*(t.view(4, 24, 96) for t in (a, b, a))),
+    "attention": lambda a, b: F.scaled_dot_product_attention(
+        *(t.view(4, 24, 96) for t in (a, b, a))
+    ),
     "cdist": torch.cdist,
     "matrix_exp": lambda a, b: torch.linalg.matrix_exp(a),
 }
@@ -64,7 +71,8 @@ WITHIN = {
 
 @pytest.mark.parametrize("way", ["legacy", "operators", "all"])
 def test_products_keep_their_operands(switch, way):
-    """Bit for bit what float64 computes; a format of few bits stays in float32; a warning says so and what to set."""
+    """Bit for bit what float64 computes; a format of few bits stays in float32; a warning says so
+    and what to set."""
     wide, narrow = operands(torch.posit16es2), operands(torch.q43)
     with accumulate("float64"):
         expected = {name: f(*wide) for name, f in PRODUCTS.items()}
@@ -73,7 +81,11 @@ def test_products_keep_their_operands(switch, way):
     for name, f in PRODUCTS.items():
         if name == "convolution" and way == "legacy":
             continue  # which means matrices
-        with pytest.warns(UserWarning, match=r"of torch.posit16es2 is computed in float64, .*set_float32_matmul_precision\(\"highest\"\)"):
+        with pytest.warns(
+            UserWarning,
+            match=r"of torch.posit16es2 is computed in float64, "
+            r".*set_float32_matmul_precision\(\"highest\"\)",
+        ):
             assert torch.equal(f(*wide), expected[name]), name
         assert torch.equal(f(*narrow), as_ever[name]), name
 
@@ -82,7 +94,8 @@ def test_products_keep_their_operands(switch, way):
 @pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q52])
 @pytest.mark.parametrize("name", WITHIN)
 def test_products_within_operators(switch, name, dtype):
-    """As near to the result in float64 as without the switch: few elements are another neighbour of the exact number."""
+    """As near to the result in float64 as without the switch: few elements are another neighbour of
+    the exact number."""
     a, b = operands(dtype)
     exact = WITHIN[name](a.double(), b.double()).to(dtype)
     switch("legacy")
@@ -106,7 +119,14 @@ def test_the_policy_float32_is_an_error(switch):
     switch("legacy")
     with accumulate("float32"):
         for product in (lambda: a @ b, lambda: torch_dtypes.matmul(a, b, out=torch.posit16es2)):
-            with pytest.raises(RuntimeError, match=r"float32 products keep all bits .* torch.posit16es2 needs, .*\"highest\".* policy machine"):
+            with pytest.raises(
+                RuntimeError,
+                match=r"float32 products keep all bits .* torch.posit16es2 needs, .*\"highest\".* "
+                r"policy machine",
+            ):
                 product()
-        assert torch.equal(a.to(torch.q43) @ b.to(torch.q43), torch_dtypes.matmul(a.to(torch.q43), b.to(torch.q43), out=torch.q43))
+        assert torch.equal(
+            a.to(torch.q43) @ b.to(torch.q43),
+            torch_dtypes.matmul(a.to(torch.q43), b.to(torch.q43), out=torch.q43),
+        )
         a.sum(), a.cumsum(0)  # no products

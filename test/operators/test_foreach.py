@@ -1,4 +1,5 @@
-"""_foreach_ operators have the bits of a loop over the single operators, and so have optimizers and averages made of them."""
+"""_foreach_ operators have the bits of a loop over the single operators, and so have optimizers and
+averages made of them."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def operators():
 
 def operand(dtype, seed):
     generator = torch.Generator().manual_seed(seed)
-    return [(torch.randn(n, generator=generator).abs() + 0.01).clamp(max=30).to(dtype) for n in LENGTHS]
+    return [
+        (torch.randn(n, generator=generator).abs() + 0.01).clamp(max=30).to(dtype) for n in LENGTHS
+    ]
 
 
 def call(name, x, y, z):
@@ -50,7 +53,13 @@ def call(name, x, y, z):
         given.append(torch.tensor(0.9, dtype=torch.float64))
     elif numbers:
         given.append(list(NUMBERS) if overload == "ScalarList" else 0.9)
-    named = {"alpha": 0.3} if base in ("add", "sub") and overload in ("List", "Tensor") and not (base == "sub" and overload == "Tensor") else {}
+    named = (
+        {"alpha": 0.3}
+        if base in ("add", "sub")
+        and overload in ("List", "Tensor")
+        and not (base == "sub" and overload == "Tensor")
+        else {}
+    )
 
     def single(i):
         tensors = [part[i] for part in lists]
@@ -79,7 +88,9 @@ def test_every_operator_has_the_loops_bits(name, mode):
             in_place = packet.endswith("_")
             ours = [t.clone() for t in x]
             torch.manual_seed(7)
-            result = getattr(getattr(torch.ops.aten, packet), overload or "default")(ours, *given, **named)
+            result = getattr(getattr(torch.ops.aten, packet), overload or "default")(
+                ours, *given, **named
+            )
             result = ours if in_place else result
             torch.manual_seed(7)
             for i, found in enumerate(result):
@@ -87,7 +98,10 @@ def test_every_operator_has_the_loops_bits(name, mode):
                 method = SINGLE.get(base, base) + "_" * in_place
                 expected = getattr(x[i].clone(), method)(*further, **options)
                 assert found.dtype is expected.dtype is dtype, operator
-                assert torch.equal(torch_dtypes.codes(found), torch_dtypes.codes(expected)), (operator, i)
+                assert torch.equal(torch_dtypes.codes(found), torch_dtypes.codes(expected)), (
+                    operator,
+                    i,
+                )
             seen += 1
     assert seen > 120
 
@@ -96,7 +110,9 @@ def test_the_operators_left_out_above():
     dtype = torch.posit16es2
     x, y = operand(dtype, 1), operand(dtype, 2)
     with torch_dtypes.rounding("toward_zero"):
-        for i, (norm, power) in enumerate(zip(torch._foreach_norm(x), torch._foreach_pow(0.9, x), strict=True)):
+        for i, (norm, power) in enumerate(
+            zip(torch._foreach_norm(x), torch._foreach_pow(0.9, x), strict=True)
+        ):
             assert torch.equal(norm, torch.linalg.vector_norm(x[i])) and norm.dtype is dtype
             assert torch.equal(power, 0.9 ** x[i])
     if hasattr(torch, "_foreach_mm"):  # not in PyTorch 2.11
@@ -127,9 +143,11 @@ def test_numbers_count_with_their_float64_value(name, mode):
     exact = [Fraction(v) for v in x.double().tolist()]
     number = Fraction(0.9)
     wanted = {
-        "mul": [v * number for v in exact], "div": [v / number for v in exact], "add": [v + number for v in exact],
+        "mul": [v * number for v in exact],
+        "div": [v / number for v in exact],
+        "add": [v + number for v in exact],
         "sub": [v - number for v in exact],
-    }  # fmt: skip
+    }
     with torch_dtypes.rounding(mode):
         for operator, values in wanted.items():
             found = torch_dtypes.codes(getattr(torch, "_foreach_" + operator)([x], 0.9)[0]).tolist()
@@ -140,9 +158,19 @@ def test_numbers_count_with_their_float64_value(name, mode):
 
 
 OPTIMIZERS = {
-    "Adadelta": {}, "Adafactor": {}, "Adagrad": {}, "Adam": {"amsgrad": True}, "AdamW": {}, "Adamax": {}, "ASGD": {}, "NAdam": {}, "RAdam": {},
-    "RMSprop": {"momentum": 0.9, "centered": True}, "Rprop": {}, "SGD": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01, "lr": 0.05},
-}  # fmt: skip
+    "Adadelta": {},
+    "Adafactor": {},
+    "Adagrad": {},
+    "Adam": {"amsgrad": True},
+    "AdamW": {},
+    "Adamax": {},
+    "ASGD": {},
+    "NAdam": {},
+    "RAdam": {},
+    "RMSprop": {"momentum": 0.9, "centered": True},
+    "Rprop": {},
+    "SGD": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01, "lr": 0.05},
+}
 
 
 @pytest.mark.parametrize("mode", ["nearest_even", "down"])
@@ -152,7 +180,10 @@ def test_optimizers_over_lists_have_the_loops_bits(optimizer, mode):
 
     def run(foreach):
         generator = torch.Generator().manual_seed(3)
-        p = [torch.randn(40, 3, generator=generator).to(dtype).requires_grad_(), torch.randn(5, generator=generator).to(dtype).requires_grad_()]
+        p = [
+            torch.randn(40, 3, generator=generator).to(dtype).requires_grad_(),
+            torch.randn(5, generator=generator).to(dtype).requires_grad_(),
+        ]
         optim = getattr(torch.optim, optimizer)(p, foreach=foreach, **OPTIMIZERS[optimizer])
         for _ in range(8):
             for t in p:
@@ -174,7 +205,11 @@ def test_averages_have_the_loops_bits():
 
 
 def test_every_overload_with_out_is_the_functional_one():
-    names = [n.removeprefix("aten::") for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::_foreach_") and n.endswith("out")]
+    names = [
+        n.removeprefix("aten::")
+        for n in torch._C._dispatch_get_all_op_names()
+        if n.startswith("aten::_foreach_") and n.endswith("out")
+    ]
     assert len(names) > 70
     for name in names:
         packet, _, overload = name.partition(".")
@@ -187,19 +222,29 @@ def test_every_overload_with_out_is_the_functional_one():
         for dtype in (torch.posit16es2, torch.float64):
             into = [torch.full_like(t, 3.0, dtype=dtype) for t in results]
             getattr(getattr(torch.ops.aten, packet), overload)(x, *given, **named, out=into)
-            assert all(torch.equal(a.double().nan_to_num(77), b.double().nan_to_num(77)) for a, b in zip(into, results, strict=True)), name
+            assert all(
+                torch.equal(a.double().nan_to_num(77), b.double().nan_to_num(77))
+                for a, b in zip(into, results, strict=True)
+            ), name
 
 
 @pytest.mark.filterwarnings("ignore:Casting complex values")
 @pytest.mark.parametrize("numbers", [1j, [1j], [0.5, 1j]], ids=["one", "list", "mixed list"])
-@pytest.mark.parametrize("op", [torch._foreach_mul, torch._foreach_div, torch._foreach_add, torch._foreach_pow])
+@pytest.mark.parametrize(
+    "op", [torch._foreach_mul, torch._foreach_div, torch._foreach_add, torch._foreach_pow]
+)
 def test_gradients_beside_complex_numbers(op, numbers):
-    x = [torch.tensor([0.5, 2.0]).to(torch.posit16es2).requires_grad_() for _ in range(len(numbers) if isinstance(numbers, list) else 1)]
+    x = [
+        torch.tensor([0.5, 2.0]).to(torch.posit16es2).requires_grad_()
+        for _ in range(len(numbers) if isinstance(numbers, list) else 1)
+    ]
     wide = [t.detach().float().requires_grad_() for t in x]
     sum(y.abs().sum().float() for y in op(x, numbers)).backward()
     sum(y.abs().sum() for y in op(wide, numbers)).backward()
     for t, w in zip(x, wide, strict=True):
-        assert t.grad.dtype is torch.posit16es2 and torch.allclose(t.grad.float(), w.grad, rtol=1e-2, atol=1e-2)
+        assert t.grad.dtype is torch.posit16es2 and torch.allclose(
+            t.grad.float(), w.grad, rtol=1e-2, atol=1e-2
+        )
 
 
 @parametrize_dtypes("float32 q43")

@@ -1,4 +1,5 @@
-"""The tables in which narrow formats look functions up: bounded in memory, and safe where one is dropped while threads use it."""
+"""The tables in which narrow formats look functions up: bounded in memory, and safe where one is
+dropped while threads use it."""
 
 import ctypes
 import threading
@@ -13,13 +14,25 @@ class Mallinfo(ctypes.Structure):
 
     _fields_ = [
         (name, ctypes.c_size_t)
-        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
     ]
 
 
 def allocated() -> int:
-    """Bytes that this thread's heap has given out. (What of a process is in memory changes by itself, as the system takes pages away.) Of a GPU,
-    where the tensors lie there: tables have copies there."""
+    """Bytes that this thread's heap has given out. (What of a process is in memory changes by
+    itself, as the system takes pages away.) Of a GPU, where the tensors lie there: tables have
+    copies there."""
     if ALL.is_cuda:
         return torch.cuda.memory_allocated()
     libc = ctypes.CDLL(None)
@@ -53,7 +66,10 @@ def test_threads_may_use_a_table_that_is_dropped(one_thread):
     def work(step):
         for i in range(350):
             bound = (i * step) % 350 / 32
-            if not torch.equal(codes_of(ALL.clamp(max=bound)), codes_of(wide.clamp(max=torch.tensor(bound).double()).to(ALL.dtype))):
+            if not torch.equal(
+                codes_of(ALL.clamp(max=bound)),
+                codes_of(wide.clamp(max=torch.tensor(bound).double()).to(ALL.dtype)),
+            ):
                 wrong.append(bound)
 
     threads = [threading.Thread(target=work, args=(step,)) for step in (1, 17)]

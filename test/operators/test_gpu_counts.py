@@ -1,4 +1,5 @@
-"""What observe counts of a GPU's tensors: the CPU's counts, on CUDA, and on the host where the GPU's kernels were compiled for it."""
+"""What observe counts of a GPU's tensors: the CPU's counts, on CUDA, and on the host where the
+GPU's kernels were compiled for it."""
 
 import math
 
@@ -12,7 +13,10 @@ import torch_dtypes
 pytestmark = pytest.mark.filterwarnings("ignore:observe. no module of the Linear ran")
 
 # The same to the last number.
-NAMES = "elements overflow saturated underflow to_zero subnormal zeros nan_in infinite_in nan_made inexact exponents".split()
+NAMES = (
+    "elements overflow saturated underflow to_zero subnormal zeros nan_in infinite_in nan_made "
+    "inexact exponents"
+).split()
 
 
 def counted(name, device):
@@ -50,10 +54,17 @@ def test_counts_on_a_gpu(name):
 
 
 def many_formats(device):
-    """Counts of one tensor against 100 formats, and of casts to three dtypes in turn: each time the tables are full, they are read and begun anew."""
+    """Counts of one tensor against 100 formats, and of casts to three dtypes in turn: each time the
+    tables are full, they are read and begun anew."""
     model = torch.nn.Linear(2, 2).to(device)
-    model.register_forward_hook(lambda module, args, output: [output.to(dtype) for dtype in (torch.q43, torch.q52, torch.e5m5)] and None)
-    with torch_dtypes.observe(model, formats=[f"fixed{i}_{j}" for i in range(1, 11) for j in range(1, 11)]) as stats:
+    model.register_forward_hook(
+        lambda module, args, output: (
+            [output.to(dtype) for dtype in (torch.q43, torch.q52, torch.e5m5)] and None
+        )
+    )
+    with torch_dtypes.observe(
+        model, formats=[f"fixed{i}_{j}" for i in range(1, 11) for j in range(1, 11)]
+    ) as stats:
         for _ in range(3):
             model(torch.arange(8.0, device=device).view(4, 2))
     return dict(stats.items())
@@ -92,7 +103,10 @@ def test_what_is_captured_is_not_observed_in_silence():
     x = torch.ones(3, device="cuda")
     x.to(torch.q43)
     with torch_dtypes.observe(torch.nn.Linear(2, 2)):
-        with pytest.raises(NotImplementedError, match="encode: expected no CUDA graph to be captured in a block that is observed"):
+        with pytest.raises(
+            NotImplementedError,
+            match="encode: expected no CUDA graph to be captured in a block that is observed",
+        ):
             with torch.cuda.graph(torch.cuda.CUDAGraph()):
                 (x + 1).to(torch.q43)
         assert x.to(torch.q43).dtype is torch.q43

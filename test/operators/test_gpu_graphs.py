@@ -1,5 +1,5 @@
-"""CUDA graphs of tensors of ours: each run computes and draws what the same calls would. (That launches read their seeds in device memory is tested
-on the host by test_cuda_launches.py.)"""
+"""CUDA graphs of tensors of ours: each run computes and draws what the same calls would. (That
+launches read their seeds in device memory is tested on the host by test_cuda_launches.py.)"""
 
 import pytest
 import torch
@@ -7,11 +7,15 @@ import torch
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.skipif(not (torch.cuda.is_available() and _C.has_gpu_kernels()), reason="needs a GPU and kernels for it")
+pytestmark = pytest.mark.skipif(
+    not (torch.cuda.is_available() and _C.has_gpu_kernels()),
+    reason="needs a GPU and kernels for it",
+)
 
 
 def captured(function):
-    """The graph of function(), and its result's place. Tables and libraries get their memory before."""
+    """The graph of function(), and its result's place. Tables and libraries get their memory
+    before."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -42,16 +46,23 @@ def test_runs_draw_as_calls_do(name, mode):
     for one in expected:
         graph.replay()
         assert torch.equal(torch_dtypes.codes(result), torch_dtypes.codes(one))
-    assert mode == "nearest_even" or not torch.equal(torch_dtypes.codes(expected[0]), torch_dtypes.codes(expected[1]))
+    assert mode == "nearest_even" or not torch.equal(
+        torch_dtypes.codes(expected[0]), torch_dtypes.codes(expected[1])
+    )
 
 
 def test_training_steps():
     dtype = torch.posit16es2
-    x, target = torch.randn(32, 10, device="cuda").to(dtype), torch.randint(0, 4, (32,), device="cuda")
+    x, target = (
+        torch.randn(32, 10, device="cuda").to(dtype),
+        torch.randint(0, 4, (32,), device="cuda"),
+    )
 
     def made():
         torch.manual_seed(3)
-        model = torch.nn.Sequential(torch.nn.Linear(10, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).to("cuda", dtype)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(10, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)
+        ).to("cuda", dtype)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
         def step():

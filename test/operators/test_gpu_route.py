@@ -1,4 +1,5 @@
-"""The GPU's way through operators: the CPU's bits on CUDA, and on the host where the GPU's kernels were compiled for it."""
+"""The GPU's way through operators: the CPU's bits on CUDA, and on the host where the GPU's kernels
+were compiled for it."""
 
 from contextlib import contextmanager
 
@@ -9,8 +10,13 @@ import torch
 import torch_dtypes
 from torch_dtypes import _C
 
-needs_host_build = pytest.mark.skipif(not _C.built_for_host(), reason="needs a build with TORCH_DTYPES_GPU_ON_HOST=ON")
-needs_cuda = pytest.mark.skipif(not (torch.cuda.is_available() and _C.has_gpu_kernels()), reason="needs a GPU and kernels for it")
+needs_host_build = pytest.mark.skipif(
+    not _C.built_for_host(), reason="needs a build with TORCH_DTYPES_GPU_ON_HOST=ON"
+)
+needs_cuda = pytest.mark.skipif(
+    not (torch.cuda.is_available() and _C.has_gpu_kernels()),
+    reason="needs a GPU and kernels for it",
+)
 
 
 LNS = torch_dtypes.dtype("lns4_3")
@@ -58,11 +64,24 @@ def products(device):
     g, results = torch.Generator().manual_seed(3), []
     for name in ("q43", "posit8es2", "e5m7"):
         dtype = torch_dtypes.dtype(name)
-        a, b, c = (torch.randint(-2, 3, size, generator=g).to(dtype).to(device) for size in ((3, 17, 40), (3, 40, 9), (3, 17, 9)))
+        a, b, c = (
+            torch.randint(-2, 3, size, generator=g).to(dtype).to(device)
+            for size in ((3, 17, 40), (3, 40, 9), (3, 17, 9))
+        )
         out = torch.mm(a[0], b[0], out=torch.empty_like(c[0]))
-        results += [torch.bmm(a, b), a[0] @ b[0], torch.nn.functional.linear(a, b[0].t(), b[0, 0]), torch.baddbmm(c, a, b), out]
-        results += [torch.addmm(c[0], a[1], b[2], beta=0.5, alpha=2), torch.addmm(c[0, 0], a[0], b[0], beta=0)]
-    # Of two parts, where there are enough products: numbers of more bits than bfloat16 has, and one product in each sum.
+        results += [
+            torch.bmm(a, b),
+            a[0] @ b[0],
+            torch.nn.functional.linear(a, b[0].t(), b[0, 0]),
+            torch.baddbmm(c, a, b),
+            out,
+        ]
+        results += [
+            torch.addmm(c[0], a[1], b[2], beta=0.5, alpha=2),
+            torch.addmm(c[0, 0], a[0], b[0], beta=0),
+        ]
+    # Of two parts, where there are enough products: numbers of more bits than bfloat16 has, and one
+    # product in each sum.
     odd = [torch.randint(128, 256, size, generator=g) * 2 + 1 for size in ((1024, 1024), (1024,))]
     permuted = torch.zeros(1024, 1024)
     permuted[torch.arange(1024), torch.randperm(1024, generator=g)] = odd[1].float()
@@ -78,7 +97,11 @@ def test_tensor_cores_way_on_the_host():
     with gpu_on_host(), torch.profiler.profile(record_shapes=True) as seen:
         found = products("cpu")
     assert all(map(torch.equal, found, expected))
-    posits = [event for event in seen.key_averages(group_by_input_shape=True) if event.key == "aten::mm" and event.input_shapes[0] == [1024, 1024]]
+    posits = [
+        event
+        for event in seen.key_averages(group_by_input_shape=True)
+        if event.key == "aten::mm" and event.input_shapes[0] == [1024, 1024]
+    ]
     assert sum(event.count for event in posits) >= 8  # four for each product
 
 
@@ -98,8 +121,14 @@ def test_an_ordinary_build_has_no_gpu_on_the_host():
 @pytest.mark.parametrize(
     ("what", "call"),
     [
-        ("nextafter.*any format but a table", lambda: torch.ones(3, dtype=LNS).nextafter(torch.zeros(3, dtype=LNS))),
-        ("at most 51 significant bits.*e11m52", lambda: torch.ones(3, dtype=torch_dtypes.dtype("e11m52")) + 1),
+        (
+            "nextafter.*any format but a table",
+            lambda: torch.ones(3, dtype=LNS).nextafter(torch.zeros(3, dtype=LNS)),
+        ),
+        (
+            "at most 51 significant bits.*e11m52",
+            lambda: torch.ones(3, dtype=torch_dtypes.dtype("e11m52")) + 1,
+        ),
     ],
 )
 def test_what_has_no_way_on_a_gpu_says_so(what, call):

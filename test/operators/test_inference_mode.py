@@ -1,4 +1,5 @@
-"""torch.inference_mode: a tensor made in it is an inference tensor, a view is one where its base is, whatever mode the view is taken in."""
+"""torch.inference_mode: a tensor made in it is an inference tensor, a view is one where its base
+is, whatever mode the view is taken in."""
 
 import pytest
 import torch
@@ -23,7 +24,8 @@ def test_views_of_ordinary_tensors(view, dtype):
         if view not in TO_INTEGERS:
             expect_same(made, expected)
         for m, e in zip(tensors(made), tensors(expected), strict=True):
-            assert m.is_inference() == (False if view in TO_INTEGERS else e.is_inference())  # stock goes by the mode in these
+            # Stock goes by the mode in these.
+            assert m.is_inference() == (False if view in TO_INTEGERS else e.is_inference())
             assert m.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
             m.zero_()
             e.zero_()
@@ -52,8 +54,24 @@ def test_integers_viewed_as_the_dtype(dtype):
 @parametrize_dtypes("posit16es2 q43 e5m5")
 def test_models_infer_as_without_gradients(dtype):
     torch.manual_seed(0)
-    layers = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 8), nn.Unflatten(1, (2, 4))]
-    model = nn.Sequential(*layers, nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), nn.LSTM(4, 3, batch_first=True)).to(dtype).eval()
+    layers = [
+        nn.Conv2d(1, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16, 8),
+        nn.Unflatten(1, (2, 4)),
+    ]
+    model = (
+        nn.Sequential(
+            *layers,
+            nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
+            nn.LSTM(4, 3, batch_first=True),
+        )
+        .to(dtype)
+        .eval()
+    )
     x = torch.randn(3, 1, 6, 6).to(dtype)
     with torch.no_grad():
         expected, _ = model(x)

@@ -1,4 +1,5 @@
-"""Infinities that are written as numbers, in formats without infinities: filling, comparing, masking; saturating posits."""
+"""Infinities that are written as numbers, in formats without infinities: filling, comparing,
+masking; saturating posits."""
 
 import math
 
@@ -11,7 +12,8 @@ from torch.nn import functional as F
 import torch_dtypes
 
 INF = math.inf
-WITHOUT = ["posit16es2", "posit8es0", "posit32es2", "posit16es1_underflow", "e4m3fn", "e4m3fnuz"]  # an infinity
+# An infinity.
+WITHOUT = ["posit16es2", "posit8es0", "posit32es2", "posit16es1_underflow", "e4m3fn", "e4m3fnuz"]
 SATURATING = ["e4m3fn_saturate", "e2m1finite", "fixed8_8", "posit16es2_saturate"]
 WITH = ["q43", "e5m5", "tf32"]
 without_infinity = pytest.mark.parametrize("name", WITHOUT)
@@ -75,16 +77,30 @@ FILLS = {
     "clip": lambda d, v: torch.clip(ones(d), v, v),
     "threshold": lambda d, v: F.threshold(ones(d), 2.0, v),
     "nan_to_num": lambda d, v: torch.nan_to_num(torch.tensor([1.0, math.nan], dtype=d), nan=v),
-    "pad_sequence": lambda d, v: nn.utils.rnn.pad_sequence([torch.ones(3, dtype=d), torch.ones(2, dtype=d)], padding_value=v),
+    "pad_sequence": lambda d, v: nn.utils.rnn.pad_sequence(
+        [torch.ones(3, dtype=d), torch.ones(2, dtype=d)], padding_value=v
+    ),
     "triu of full": lambda d, v: torch.triu(torch.full((3, 3), v, dtype=d), diagonal=1),
     "tril_ of full": lambda d, v: torch.full((3, 3), v, dtype=d).tril_(),
-    "_foreach_clamp_min": lambda d, v: torch._foreach_clamp_min([ones(d)], v)[0] if v > 0 else torch._foreach_clamp_max([ones(d)], v)[0],
-    "_foreach_maximum of a list": lambda d, v: (torch._foreach_maximum if v > 0 else torch._foreach_minimum)([ones(d)], [v])[0],
+    "_foreach_clamp_min": lambda d, v: (
+        torch._foreach_clamp_min([ones(d)], v)[0]
+        if v > 0
+        else torch._foreach_clamp_max([ones(d)], v)[0]
+    ),
+    "_foreach_maximum of a list": lambda d, v: (
+        torch._foreach_maximum if v > 0 else torch._foreach_minimum
+    )([ones(d)], [v])[0],
     "vmap": lambda d, v: torch.vmap(lambda x, m: x.masked_fill(m, v))(ones(d), MASK),
     "vmap of where": lambda d, v: torch.vmap(lambda x, m: torch.where(m, x, v))(ones(d), MASK),
     "vmap of full_like": lambda d, v: torch.vmap(lambda x: torch.full_like(x, v))(ones(d)),
-    "grad": lambda d, v: torch.func.grad_and_value(lambda x: x.masked_fill(MASK, v).amax())(ones(d))[1] if v > 0 else ones(d).fill_(v),
-    "functionalize": lambda d, v: torch.func.functionalize(lambda x: x.masked_fill_(MASK, v))(ones(d)),
+    "grad": lambda d, v: (
+        torch.func.grad_and_value(lambda x: x.masked_fill(MASK, v).amax())(ones(d))[1]
+        if v > 0
+        else ones(d).fill_(v)
+    ),
+    "functionalize": lambda d, v: torch.func.functionalize(lambda x: x.masked_fill_(MASK, v))(
+        ones(d)
+    ),
     "with a gradient": lambda d, v: ones(d).requires_grad_().masked_fill(MASK, v).detach(),
     "clamp with a gradient": lambda d, v: ones(d).requires_grad_().clamp(v, v).detach(),
 }
@@ -115,7 +131,12 @@ def test_tensors_are_cast_by_the_standard():
     for name in WITHOUT:
         d = torch_dtypes.dtype(name)
         wide = torch.tensor([INF, -INF, 1.0])
-        for cast in (wide.to(d), torch.tensor(wide, dtype=d), torch.asarray(wide.numpy(), dtype=d), ones(d).new_zeros(3).copy_(wide)):
+        for cast in (
+            wide.to(d),
+            torch.tensor(wide, dtype=d),
+            torch.asarray(wide.numpy(), dtype=d),
+            ones(d).new_zeros(3).copy_(wide),
+        ):
             assert cast.isnan().tolist() == [True, True, False]
         x = torch.zeros(3, dtype=d)
         x[:] = wide
@@ -164,20 +185,31 @@ def test_comparisons_find_what_was_filled(name):
     d = torch_dtypes.dtype(name)
     for v in (INF, -INF):
         x = ones(d).masked_fill(MASK, v)
-        assert torch.equal(x == v, MASK) and torch.equal(v == x, MASK) and torch.equal(x != v, ~MASK)
+        assert (
+            torch.equal(x == v, MASK) and torch.equal(v == x, MASK) and torch.equal(x != v, ~MASK)
+        )
         assert torch.equal(torch.eq(x, v), MASK) and torch.equal(torch.isin(x, v), MASK)
-        assert torch.equal(x < INF, MASK & torch.tensor(v < 0) | ~MASK) and torch.equal(x > -INF, MASK & torch.tensor(v > 0) | ~MASK)
+        assert torch.equal(x < INF, MASK & torch.tensor(v < 0) | ~MASK) and torch.equal(
+            x > -INF, MASK & torch.tensor(v > 0) | ~MASK
+        )
         assert torch.equal(torch.vmap(lambda row, v=v: row == v)(x), MASK)
         for op in COMPARISONS:
             number = outermost(name)[v]
             assert torch.equal(getattr(torch, op)(x, v), getattr(torch, op)(x, number))
-            assert torch.equal(getattr(x.clone(), op + "_")(v), getattr(x.clone(), op + "_")(number))
-        assert x.isfinite().all() and not x.isinf().any() and not x.isneginf().any()  # these go by the values that there are
+            assert torch.equal(
+                getattr(x.clone(), op + "_")(v), getattr(x.clone(), op + "_")(number)
+            )
+        # These go by the values that there are.
+        assert x.isfinite().all() and not x.isinf().any() and not x.isneginf().any()
 
 
 def test_comparisons_where_infinities_are_numbers():
     x = torch.tensor([INF, 240.0, -INF], dtype=torch.q43)
-    assert (x == INF).tolist() == [True, False, False] and (x > -INF).tolist() == [True, True, False]
+    assert (x == INF).tolist() == [True, False, False] and (x > -INF).tolist() == [
+        True,
+        True,
+        False,
+    ]
 
 
 # ---- what masks are for ----
@@ -195,7 +227,9 @@ def test_softmax_of_masked_scores(name):
     weight = torch.tensor([[1.0, 2.0, 4.0]])
     (weights * weight.to(d)).sum().backward()
     (expected * weight).sum().backward()
-    assert (scores.grad[MASK] == 0).all() and (scores.grad.double() - wide.grad).abs().max() < 2 * near
+    assert (scores.grad[MASK] == 0).all() and (
+        scores.grad.double() - wide.grad
+    ).abs().max() < 2 * near
     logs = scores.detach().masked_fill(MASK, -INF).log_softmax(-1)
     assert not logs.isnan().any() and (logs[MASK] < logs[~MASK].min()).all()
 
@@ -214,7 +248,11 @@ def test_filled_places_come_last(name):
 @without_infinity
 def test_gradients_of_filling(name):
     d = torch_dtypes.dtype(name)
-    for fill in (lambda x: x.masked_fill(MASK, -INF), lambda x: torch.where(MASK, -INF, x), lambda x: torch.where(MASK, torch.tensor(-INF), x)):
+    for fill in (
+        lambda x: x.masked_fill(MASK, -INF),
+        lambda x: torch.where(MASK, -INF, x),
+        lambda x: torch.where(MASK, torch.tensor(-INF), x),
+    ):
         x = ones(d).requires_grad_()
         fill(x).amax(-1).sum().backward()
         assert x.grad.dtype is d and (x.grad[MASK] == 0).all() and x.grad.sum() == 2
@@ -224,7 +262,8 @@ def test_gradients_of_filling(name):
 
 
 class Masked(nn.Module):
-    """Attention as models of text have it: with a causal mask that is a buffer, or a parameter without gradients."""
+    """Attention as models of text have it: with a causal mask that is a buffer, or a parameter
+    without gradients."""
 
     def __init__(self, held="buffer"):
         super().__init__()
@@ -242,7 +281,10 @@ class Masked(nn.Module):
 @pytest.mark.parametrize("held", ["buffer", "parameter"])
 @pytest.mark.parametrize("how", ["to", "type", "load", "assign"])
 def test_a_mask_that_a_module_holds_masks_in_a_dtype_without_infinities(name, how, held):
-    dtype, x = torch_dtypes.dtype(name), torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(1)) / 4
+    dtype, x = (
+        torch_dtypes.dtype(name),
+        torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(1)) / 4,
+    )
     model = Masked(held)
     if how in ("load", "assign"):
         state, model = model.state_dict(), Masked(held).to(dtype)
@@ -252,13 +294,20 @@ def test_a_mask_that_a_module_holds_masks_in_a_dtype_without_infinities(name, ho
     else:
         model = model.type(dtype) if how == "type" else model.to(dtype=dtype)
     most = torch.finfo(dtype).max
-    assert model.mask.dtype is dtype and model.mask[0].tolist() == [0, -most, -most] and not model.mask.isnan().any()
+    assert (
+        model.mask.dtype is dtype
+        and model.mask[0].tolist() == [0, -most, -most]
+        and not model.mask.isnan().any()
+    )
     attended, weights = model(x.to(dtype))
     assert not attended.isnan().any() and not weights.isnan().any()
 
 
 def test_buffers_in_dtypes_with_infinities():
-    assert Masked().to(torch.q43).mask[0].tolist() == [0, -INF, -INF] and Masked().to(torch.bfloat16).mask.isinf().sum() == 3
+    assert (
+        Masked().to(torch.q43).mask[0].tolist() == [0, -INF, -INF]
+        and Masked().to(torch.bfloat16).mask.isinf().sum() == 3
+    )
 
 
 # ---- posits whose infinities saturate everywhere ----
@@ -266,23 +315,40 @@ def test_buffers_in_dtypes_with_infinities():
 
 def test_saturating_posits_have_names_that_last(tmp_path):
     d = torch_dtypes.posit_format(16, 2, infinity="saturate")
-    assert d is torch.posit16es2_saturate and torch_dtypes.dtype("posit16es2_saturate") is d and d is not torch.posit16es2
+    assert (
+        d is torch.posit16es2_saturate
+        and torch_dtypes.dtype("posit16es2_saturate") is d
+        and d is not torch.posit16es2
+    )
     assert torch_dtypes.posit_format(16, 2, infinity="nan") is torch.posit16es2
     assert torch_dtypes.format_of(d).infinity.name == "saturate"
     other = torch_dtypes.posit_format(12, 1, underflow="zero", infinity="saturate", rounding="up")
-    assert str(other) == "torch.posit12es1_underflow_saturate_up" and torch_dtypes.dtype(str(other)) is other
-    assert torch_dtypes.with_rounding(d, "toward_zero") is torch_dtypes.dtype("posit16es2_saturate_toward_zero")
+    assert (
+        str(other) == "torch.posit12es1_underflow_saturate_up"
+        and torch_dtypes.dtype(str(other)) is other
+    )
+    assert torch_dtypes.with_rounding(d, "toward_zero") is torch_dtypes.dtype(
+        "posit16es2_saturate_toward_zero"
+    )
     torch.save(torch.tensor([1.0, INF], dtype=d), tmp_path / "x.pt")
     loaded = torch.load(tmp_path / "x.pt")
     assert loaded.dtype is d and loaded.tolist() == [1.0, 2.0**56]
-    with pytest.raises(ValueError, match="expected infinity to be one of 'nan', 'saturate', but got 'inf'"):
+    with pytest.raises(
+        ValueError, match="expected infinity to be one of 'nan', 'saturate', but got 'inf'"
+    ):
         torch_dtypes.posit_format(16, 2, infinity="inf")
 
 
 def test_saturating_posits_saturate_everywhere():
     d, most = torch_dtypes.dtype("posit16es2_saturate"), 2.0**56
     wide = torch.tensor([INF, -INF, math.nan, 1.0, 1e300, 0.0], dtype=torch.float64)
-    for x in (wide.to(d), wide.float().to(d), torch.tensor(wide.tolist(), dtype=d), wide.to(torch.float16).to(d), wide.to(torch.q52).to(d)):
+    for x in (
+        wide.to(d),
+        wide.float().to(d),
+        torch.tensor(wide.tolist(), dtype=d),
+        wide.to(torch.float16).to(d),
+        wide.to(torch.q52).to(d),
+    ):
         assert x[[0, 1]].tolist() == [most, -most] and x[2].isnan() and x[3] == 1 and x[5] == 0
     x = torch.tensor([3.0, -2.0, 0.0], dtype=d)
     assert (x / 0)[:2].tolist() == [most, -most] and (x / 0)[2].isnan() and x.log()[2] == -most
@@ -294,9 +360,18 @@ def test_saturating_posits_saturate_everywhere():
 
 @pytest.mark.parametrize("name", ["posit8es1", "posit16es2", "posit32es2", "takum32_linear"])
 def test_nar_compares_as_nan_and_its_code_as_the_posit_standard_says(name):
-    nar, x = torch.tensor([math.nan]).to(torch_dtypes.dtype(name)), torch.tensor([-1e9, 0.0, 3.0]).to(torch_dtypes.dtype(name))
-    assert (nar != nar).all() and not (nar == nar).any() and not ((nar < x) | (nar > x) | (nar == x)).any()
+    nar, x = (
+        torch.tensor([math.nan]).to(torch_dtypes.dtype(name)),
+        torch.tensor([-1e9, 0.0, 3.0]).to(torch_dtypes.dtype(name)),
+    )
+    assert (
+        (nar != nar).all()
+        and not (nar == nar).any()
+        and not ((nar < x) | (nar > x) | (nar == x)).any()
+    )
     both = torch.cat([nar, x])
     assert both.sort().values[-1:].isnan().all() and both.max().isnan() and both.min().isnan()
     signed = {1: torch.int8, 2: torch.int16, 4: torch.int32}[nar.itemsize]
-    assert (nar.view(signed) < x.view(signed)).all() and (nar.view(signed) == nar.view(signed)).all()
+    assert (nar.view(signed) < x.view(signed)).all() and (
+        nar.view(signed) == nar.view(signed)
+    ).all()

@@ -9,7 +9,9 @@ from torch.nn import functional as F
 import torch_dtypes
 
 
-@pytest.mark.parametrize("name", ["e5m5", "q52", "q43", "e8m4", "e5m10", "posit16es2", "fixed4_3", "fp64"])
+@pytest.mark.parametrize(
+    "name", ["e5m5", "q52", "q43", "e8m4", "e5m10", "posit16es2", "fixed4_3", "fp64"]
+)
 def test_nan_to_num_goes_to_the_format_s_limits(name):
     dtype = torch_dtypes.dtype(name)
     info, x = torch.finfo(dtype), torch.tensor([math.inf, -math.inf, math.nan, 1.0]).to(dtype)
@@ -26,8 +28,14 @@ def test_products_of_wide_posits_stay_in_range(name):
     large = torch.full((4,), torch.finfo(dtype).max, dtype=dtype)
     small = 1 / large
     assert large @ large == torch.finfo(dtype).max and small @ small == small[0]
-    assert F.mse_loss(large, -large) == torch.finfo(dtype).max and large.norm() == torch.finfo(dtype).max
-    with pytest.raises(RuntimeError, match="whose values and their products float32 has"), torch_dtypes.accumulate("float32"):
+    assert (
+        F.mse_loss(large, -large) == torch.finfo(dtype).max
+        and large.norm() == torch.finfo(dtype).max
+    )
+    with (
+        pytest.raises(RuntimeError, match="whose values and their products float32 has"),
+        torch_dtypes.accumulate("float32"),
+    ):
         large @ large
 
 
@@ -51,6 +59,8 @@ def test_integrals_and_condition_numbers_of_nothing(name, call):
     d = torch_dtypes.dtype(name)
     for e in (torch.zeros(0, dtype=d), torch.zeros(0, dtype=d, requires_grad=True)):
         made, expected = NOTHING[call](e), NOTHING[call](torch.zeros(0))
-        assert made.dtype is d and made.shape == expected.shape and made.tolist() == expected.tolist()
+        assert (
+            made.dtype is d and made.shape == expected.shape and made.tolist() == expected.tolist()
+        )
     with pytest.raises(IndexError):
         torch.trapezoid(torch.zeros(0, dtype=d), dim=1)

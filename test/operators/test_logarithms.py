@@ -1,4 +1,5 @@
-"""Operators of logarithmic takums and LNS: products, quotients, roots and powers by exact logarithms, sums correctly rounded, casts too."""
+"""Operators of logarithmic takums and LNS: products, quotients, roots and powers by exact
+logarithms, sums correctly rounded, casts too."""
 
 import math
 
@@ -21,7 +22,9 @@ WIDE = ("lns5_7", "lns9_5", "lns0_14", "takum13_log", "takum16_log")
 
 def tensor(name, codes, mode="nearest_even"):
     dtype = torch_dtypes.dtype(name if mode == "nearest_even" else f"{name}_{mode}")
-    return from_codes(torch.from_numpy(codes).to({1: torch.uint8, 2: torch.int16}[dtype.itemsize]), dtype)
+    return from_codes(
+        torch.from_numpy(codes).to({1: torch.uint8, 2: torch.int16}[dtype.itemsize]), dtype
+    )
 
 
 def unsigned(t):
@@ -36,7 +39,11 @@ def pairs(name, count=100_000):
         return np.repeat(ours, len(ours)), np.tile(ours, len(ours))
     rng = np.random.default_rng(f.bits)
     one = f.codes[np.searchsorted(f.logs, 0)]
-    near = f.codes[np.searchsorted(f.codes, one) + rng.integers(-200, 200, count // 2)] if f.base is None else rng.integers(1, 200, count // 2)
+    near = (
+        f.codes[np.searchsorted(f.codes, one) + rng.integers(-200, 200, count // 2)]
+        if f.base is None
+        else rng.integers(1, 200, count // 2)
+    )
     return rng.choice(ours, count), np.concatenate([rng.choice(ours, count - len(near)), near])
 
 
@@ -56,16 +63,24 @@ def test_products_and_quotients(name):
     f, (first, second) = of_name(name), pairs(name)
     (signs, logs), a, b = f.of_codes, tensor(name, first), tensor(name, second)
     for mode in DETERMINISTIC:
-        for call, log in ((torch.mul, logs[first] + logs[second]), (torch.div, logs[first] - logs[second])):
+        for call, log in (
+            (torch.mul, logs[first] + logs[second]),
+            (torch.div, logs[first] - logs[second]),
+        ):
             found = unsigned(in_mode(lambda call=call: call(a, b), mode))
-            assert np.array_equal(found, f.encode(signs[first] * signs[second], log, mode)), (mode, call)
+            assert np.array_equal(found, f.encode(signs[first] * signs[second], log, mode)), (
+                mode,
+                call,
+            )
 
 
 def test_cases_of_the_issue():
     a, b = (tensor("takum16_log", np.array([code])) for code in (0x7589, 0x3070))
     assert unsigned(a * b).tolist() == [0x752C]
     f = of_name("lns5_7")
-    assert len(f.codes) == 8191 and np.array_equal(unsigned(tensor("lns5_7", f.codes).sqrt()), f.encode(1, f.logs // 2, "nearest_even"))
+    assert len(f.codes) == 8191 and np.array_equal(
+        unsigned(tensor("lns5_7", f.codes).sqrt()), f.encode(1, f.logs // 2, "nearest_even")
+    )
 
 
 @pytest.mark.parametrize("name", [*NARROW, *WIDE])
@@ -75,12 +90,38 @@ def test_functions_of_one_operand(name):
     for mode in DETERMINISTIC:
         for call, log in ((torch.sqrt, logs // 2), (torch.rsqrt, -(logs // 2))):
             found = unsigned(in_mode(lambda call=call: call(x), mode))
-            assert np.array_equal(found, np.where(positive, f.encode(signs, log, mode), f.nan)), (mode, call)
-        for call, log, sign in ((torch.reciprocal, -logs, signs), (torch.square, 2 * logs, signs * signs)):
-            assert np.array_equal(unsigned(in_mode(lambda call=call: call(x), mode)), f.encode(sign, log, mode)), (mode, call)
+            assert np.array_equal(found, np.where(positive, f.encode(signs, log, mode), f.nan)), (
+                mode,
+                call,
+            )
+        for call, log, sign in (
+            (torch.reciprocal, -logs, signs),
+            (torch.square, 2 * logs, signs * signs),
+        ):
+            assert np.array_equal(
+                unsigned(in_mode(lambda call=call: call(x), mode)), f.encode(sign, log, mode)
+            ), (mode, call)
 
 
-EXPONENTS = (0, 1, 2, 3, -1, -2, -7, 0.5, -0.5, 1.5, 0.25, 1 / 3, 0.1, -2.7, 1 + 2.0**-40, 1e-9, 300)
+EXPONENTS = (
+    0,
+    1,
+    2,
+    3,
+    -1,
+    -2,
+    -7,
+    0.5,
+    -0.5,
+    1.5,
+    0.25,
+    1 / 3,
+    0.1,
+    -2.7,
+    1 + 2.0**-40,
+    1e-9,
+    300,
+)
 
 
 @pytest.mark.parametrize("name", ["lns3_3", "takum8_log", "lns5_7", "takum12_log"])
@@ -91,21 +132,34 @@ def test_powers(name):
         mode, exact = DETERMINISTIC[i % 7], Fraction(n)
         sign = np.where(signs > 0, 1, 0) if exact.denominator != 1 else signs ** (abs(int(n)) % 2)
         top, bottom = int(exact.numerator), int(exact.denominator)
-        expected = np.where(sign == 0, f.nan, f.encode(sign, logs.astype(object) * top, mode, denominator=bottom))
+        expected = np.where(
+            sign == 0, f.nan, f.encode(sign, logs.astype(object) * top, mode, denominator=bottom)
+        )
         assert np.array_equal(unsigned(in_mode(lambda n=n: x**n, mode)), expected), (n, mode)
-        assert np.array_equal(unsigned(in_mode(lambda n=n: x[:100] ** n, mode)), expected[:100]), (n, mode)
+        assert np.array_equal(unsigned(in_mode(lambda n=n: x[:100] ** n, mode)), expected[:100]), (
+            n,
+            mode,
+        )
 
 
 def test_powers_of_two_tensors():
     name = "lns3_3"
     f, codes, signs, logs = all_codes(name)
     values = tensor(name, codes).double()
-    x, n = tensor(name, np.repeat(codes[signs > 0], len(codes))), tensor(name, np.tile(codes, (signs > 0).sum()))
+    x, n = (
+        tensor(name, np.repeat(codes[signs > 0], len(codes))),
+        tensor(name, np.tile(codes, (signs > 0).sum())),
+    )
     found = unsigned(x**n).reshape(-1, len(codes))
     for column, exponent in enumerate(values.tolist()):
         exact = Fraction(exponent)
         log = logs[signs > 0].astype(object) * int(exact.numerator)
-        assert np.array_equal(found[:, column], f.encode(1 + 0 * signs[signs > 0], log, "nearest_even", denominator=int(exact.denominator))), exponent
+        assert np.array_equal(
+            found[:, column],
+            f.encode(
+                1 + 0 * signs[signs > 0], log, "nearest_even", denominator=int(exact.denominator)
+            ),
+        ), exponent
 
 
 @pytest.mark.parametrize("name", ["lns3_3", "takum8_log", "takum16_log"])
@@ -115,7 +169,13 @@ def test_random_modes_for_given_words(name, mode):
     f, (first, second) = of_name(name), pairs(name)
     rng = np.random.default_rng(3)
     chosen = rng.integers(0, len(first), 600)
-    signs, logs = (x[chosen] for x in (f.of_codes[0][first] * f.of_codes[0][second], f.of_codes[1][first] + f.of_codes[1][second]))
+    signs, logs = (
+        x[chosen]
+        for x in (
+            f.of_codes[0][first] * f.of_codes[0][second],
+            f.of_codes[1][first] + f.of_codes[1][second],
+        )
+    )
     words = rng.choice(np.array([0, 2**64 - 1, 2**63 - 1, 2**63], dtype=np.uint64), 600)
     fmt = torch_dtypes.format_of(f"{name}_{mode}").on_logarithms
     products = tensor(name, first[chosen]).double() * tensor(name, second[chosen]).double()
@@ -125,12 +185,21 @@ def test_random_modes_for_given_words(name, mode):
         return
     lower, upper = (f.encode(np.ones_like(signs), logs, m) for m in ("down", "up"))
     with mpmath.workprec(300):
-        for code, sign, log, word, low, high in zip(found.tolist(), signs, logs, words.tolist(), lower.tolist(), upper.tolist(), strict=True):
+        for code, sign, log, word, low, high in zip(
+            found.tolist(), signs, logs, words.tolist(), lower.tolist(), upper.tolist(), strict=True
+        ):
             end = low
             if low != high:
                 a, b = (0 if c == f.zero else f.power(f.of_codes[1][c]) for c in (low, high))
-                end = high if int(mpmath.floor((f.power(log) - a) / (b - a) * 2**64)) + word >= 2**64 else low
-            assert code == f.encode(np.array([sign]), f.of_codes[1][[end]], "nearest_even")[0] or end == code == f.zero
+                end = (
+                    high
+                    if int(mpmath.floor((f.power(log) - a) / (b - a) * 2**64)) + word >= 2**64
+                    else low
+                )
+            assert (
+                code == f.encode(np.array([sign]), f.of_codes[1][[end]], "nearest_even")[0]
+                or end == code == f.zero
+            )
 
 
 def test_exact_results_draw_nothing_that_moves_them():
@@ -140,7 +209,12 @@ def test_exact_results_draw_nothing_that_moves_them():
     within = (abs(logs[first] + logs[second]) <= f.logs[-1]).nonzero()[0]
     for mode in ("stochastic", "stochastic_equal"):
         found = unsigned(in_mode(lambda: a * b, mode))[within]
-        assert np.array_equal(found, f.encode(signs[first] * signs[second], logs[first] + logs[second], "nearest_even")[within])
+        assert np.array_equal(
+            found,
+            f.encode(signs[first] * signs[second], logs[first] + logs[second], "nearest_even")[
+                within
+            ],
+        )
 
 
 def test_halves_between_takums_go_up_as_often_as_their_values_say():
@@ -151,7 +225,10 @@ def test_halves_between_takums_go_up_as_often_as_their_values_say():
     low, high = found.unique().tolist()
     with mpmath.workprec(200):
         f = of_name("takum16_log")
-        exact = float((f.power(f.of_codes[1][0x7589] + f.of_codes[1][0x3070]) - low) / (mpmath.mpf(high) - low))
+        exact = float(
+            (f.power(f.of_codes[1][0x7589] + f.of_codes[1][0x3070]) - low)
+            / (mpmath.mpf(high) - low)
+        )
     assert abs((found == high).double().mean().item() - exact) < 5 * math.sqrt(0.25 / 200_000)
 
 
@@ -165,17 +242,31 @@ def test_ways_to_call():
     torch.mul(a, b, out=out)
     wide = torch.stack([a, b], 1)
     graded = a.clone().requires_grad_()
-    for found in (out, a.clone().mul_(b), torch._foreach_mul([a], [b])[0], wide[:, 0] * wide[:, 1], graded.mul(b), torch.vmap(torch.mul)(a, b)):
+    for found in (
+        out,
+        a.clone().mul_(b),
+        torch._foreach_mul([a], [b])[0],
+        wide[:, 0] * wide[:, 1],
+        graded.mul(b),
+        torch.vmap(torch.mul)(a, b),
+    ):
         assert np.array_equal(unsigned(found.detach()), expected)
     number = float(b[0].double())
-    expected = f.encode(signs[first] * signs[second[0]], logs[first] + logs[second[0]], "nearest_even")
+    expected = f.encode(
+        signs[first] * signs[second[0]], logs[first] + logs[second[0]], "nearest_even"
+    )
     for found in (a * number, a * b[0], a.clone().mul_(number), torch._foreach_mul([a], number)[0]):
         assert np.array_equal(unsigned(found), expected)
     positive = a.abs()
     expected = f.encode(np.ones_like(signs[first]), logs[first] * 3, "nearest_even", denominator=2)
     power = positive.clone().requires_grad_() ** 1.5
     power.backward(torch.ones_like(power))
-    for found in (positive**1.5, positive.clone().pow_(1.5), torch._foreach_pow([positive], 1.5)[0], power.detach()):
+    for found in (
+        positive**1.5,
+        positive.clone().pow_(1.5),
+        torch._foreach_pow([positive], 1.5)[0],
+        power.detach(),
+    ):
         assert np.array_equal(unsigned(found), expected)
 
 
@@ -191,7 +282,8 @@ def test_a_number_beside_it_that_is_none_of_its_values():
 
 
 def grids():
-    """(base, units to 1, numbers of units that two logarithms may lie apart) of values, half of which boundaries are multiples of."""
+    """(base, units to 1, numbers of units that two logarithms may lie apart) of values, half of
+    which boundaries are multiples of."""
     yield None, 1 << 12, 255 << 12  # all takums' logarithms are among those of 16 bits
     for frac_bits in range(15):
         yield 2, 1 << frac_bits, 2 << min(14 - frac_bits, 9) + frac_bits
@@ -205,10 +297,12 @@ def gaussian(base, apart, sign):
 
 
 def test_no_sum_is_so_near_to_a_boundary_that_51_bits_do_not_decide():
-    """Sums and differences of two values of any of the formats, but for doubled ones and halves: each is further from all values and boundaries than
-    what the sum of the values' 51 bits is off, and float64's rounding to odd with it, by a factor of 2^15 at least.
+    """Sums and differences of two values of any of the formats, but for doubled ones and halves:
+    each is further from all values and boundaries than what the sum of the values' 51 bits is off,
+    and float64's rounding to odd with it, by a factor of 2^15 at least.
 
-    Where the nearest one is the larger operand itself, the sum of the numbers lies on the same side of it as that of the values.
+    Where the nearest one is the larger operand itself, the sum of the numbers lies on the same side
+    of it as that of the values.
     """
     worst = math.inf
     for base, units, most in grids():
@@ -227,15 +321,21 @@ def test_no_sum_is_so_near_to_a_boundary_that_51_bits_do_not_decide():
 
 @pytest.mark.parametrize("name", [*NARROW, *WIDE])
 def test_sums(name):
-    """By their logarithms in float64, which the test above shows to be good enough; an exact one is of equal numbers, or of one and its half."""
+    """By their logarithms in float64, which the test above shows to be good enough; an exact one is
+    of equal numbers, or of one and its half."""
     f, (first, second) = of_name(name), pairs(name)
     signs, logs = f.of_codes
-    larger, smaller = (np.where((logs[first] >= logs[second]) == flag, first, second) for flag in (True, False))
+    larger, smaller = (
+        np.where((logs[first] >= logs[second]) == flag, first, second) for flag in (True, False)
+    )
     apart = logs[larger] - logs[smaller]
     same = signs[larger] == signs[smaller]
     with np.errstate(divide="ignore"):
-        g = np.where(same, gaussian(f.base, apart / f.unit, 1), gaussian(f.base, apart / f.unit, -1))
-    steps = 2 * np.floor(g * f.unit / 2) + 1  # between two multiples of 2, which values and boundaries are
+        g = np.where(
+            same, gaussian(f.base, apart / f.unit, 1), gaussian(f.base, apart / f.unit, -1)
+        )
+    # Between two multiples of 2, which values and boundaries are.
+    steps = 2 * np.floor(g * f.unit / 2) + 1
     steps = np.where(g == 0, np.where(same, 1, -1), steps)
     exact = (f.base == 2) & ((same & (apart == 0)) | (~same & (apart == f.unit)))
     steps = np.where(exact, np.where(same, f.unit, -f.unit), steps)
@@ -259,8 +359,20 @@ def test_casts_beside_boundaries(name):
     with mpmath.workprec(200):
         for place in places.tolist():
             exact = f.power(f.between[place])
-            rounded = math.ldexp(float(mpmath.nint(mpmath.ldexp(exact, k := 52 - int(mpmath.floor(mpmath.log(exact, 2)) + 1)))), -k)
-            for number in (rounded, math.nextafter(float(exact), 0), float(exact), math.nextafter(float(exact), math.inf)):
+            rounded = math.ldexp(
+                float(
+                    mpmath.nint(
+                        mpmath.ldexp(exact, k := 52 - int(mpmath.floor(mpmath.log(exact, 2)) + 1))
+                    )
+                ),
+                -k,
+            )
+            for number in (
+                rounded,
+                math.nextafter(float(exact), 0),
+                float(exact),
+                math.nextafter(float(exact), math.inf),
+            ):
                 x.append(number)
                 above.append(mpmath.mpf(number) > exact)
     above, codes = np.array(above), np.repeat(places, 4)

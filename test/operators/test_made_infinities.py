@@ -1,4 +1,5 @@
-"""Infinities that operators make of finite operands, in formats that have none: the standard's answer, said once for an operator and a dtype."""
+"""Infinities that operators make of finite operands, in formats that have none: the standard's
+answer, said once for an operator and a dtype."""
 
 import warnings
 
@@ -49,7 +50,9 @@ def made(run):
 
 
 @pytest.mark.parametrize("count", [5, 70000])  # looked up and computed, one thread and several
-@pytest.mark.parametrize("name", ["posit16es2", "posit8es0", "posit32es2", "e4m3fn", "e4m3fnuz", "takum16_linear"])
+@pytest.mark.parametrize(
+    "name", ["posit16es2", "posit8es0", "posit32es2", "e4m3fn", "e4m3fnuz", "takum16_linear"]
+)
 def test_poles_of_operators(name, count):
     dtype = torch_dtypes.dtype(name)
     x = torch.ones(count).to(dtype)
@@ -74,18 +77,32 @@ def test_said_once_for_an_operator_and_a_dtype():
 
 def test_what_is_nan_by_itself_says_nothing():
     x = torch.tensor([0.0, -1.0, float("nan")]).to(torch.posit16es2)
-    for run in (lambda: x / x, lambda: x[1:].log(), lambda: (x[1:] * x[1:]).log(), lambda: x[1:].sqrt(), lambda: x[2:] / 0, lambda: x[2:].log()):
+    for run in (
+        lambda: x / x,
+        lambda: x[1:].log(),
+        lambda: (x[1:] * x[1:]).log(),
+        lambda: x[1:].sqrt(),
+        lambda: x[2:] / 0,
+        lambda: x[2:].log(),
+    ):
         assert made(run) is None
 
 
-@pytest.mark.parametrize("name", ["q43", "e5m5", "posit16es2_saturate", "e4m3fn_saturate", "fixed8_8"])
+@pytest.mark.parametrize(
+    "name", ["q43", "e5m5", "posit16es2_saturate", "e4m3fn_saturate", "fixed8_8"]
+)
 def test_formats_that_have_infinities_or_saturate_say_nothing(name):
     x = torch.tensor([0.0, 1.0]).to(torch_dtypes.dtype(name))
     assert made(lambda: (x.log(), 1 / x, x**-1.5)) is None
 
 
 @pytest.mark.parametrize(
-    "name, remedy", [("posit12es0", 'infinity="saturate"'), ("e3m4fn", 'overflow="saturate"'), ("takum12_linear", "posit16es2_saturate")]
+    "name, remedy",
+    [
+        ("posit12es0", 'infinity="saturate"'),
+        ("e3m4fn", 'overflow="saturate"'),
+        ("takum12_linear", "posit16es2_saturate"),
+    ],
 )
 def test_the_remedy(name, remedy):
     (text,) = said(lambda: torch.zeros(2).to(torch_dtypes.dtype(name)).log())
@@ -93,7 +110,8 @@ def test_the_remedy(name, remedy):
 
 
 class LanguageModel(nn.Module):
-    """PyTorch's example word_language_model, its transformer in small: the mask is a logarithm of zeros and ones."""
+    """PyTorch's example word_language_model, its transformer in small: the mask is a logarithm of
+    zeros and ones."""
 
     def __init__(self):
         super().__init__()
@@ -112,7 +130,13 @@ def language_model(dtype):
     try:
         model, tokens = LanguageModel(), torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
         loss = F.cross_entropy(model(tokens[:-1]), tokens[1:])
-        return loss, model, torch_dtypes.explain_divergence(model, forward=lambda: F.cross_entropy(model(tokens[:-1]), tokens[1:]))
+        return (
+            loss,
+            model,
+            torch_dtypes.explain_divergence(
+                model, forward=lambda: F.cross_entropy(model(tokens[:-1]), tokens[1:])
+            ),
+        )
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -121,9 +145,16 @@ def test_a_mask_made_by_a_logarithm():
     runs, dtype = [], torch_dtypes.dtype("posit14es2")
     texts = said(lambda: runs.append(language_model(dtype)))
     loss, _, found = runs[0]
-    assert loss.isnan() and len(texts) == 1 and "torch.posit14es2 has no infinity: log made one" in texts[0]
     assert (
-        "log made an infinity" in found.cause and "posit14es2" in found.cause and 'infinity="saturate"' in found.advice and found.where == "forward"
+        loss.isnan()
+        and len(texts) == 1
+        and "torch.posit14es2 has no infinity: log made one" in texts[0]
+    )
+    assert (
+        "log made an infinity" in found.cause
+        and "posit14es2" in found.cause
+        and 'infinity="saturate"' in found.advice
+        and found.where == "forward"
     )
     loss, _, found = language_model(torch_dtypes.dtype("posit16es2_saturate"))
     assert loss.isfinite() and found is None
@@ -134,5 +165,7 @@ def test_a_divergence_of_another_cause_names_no_infinity():
     model = nn.Sequential(nn.Linear(1, 1)).to(torch.q43)
     with torch.no_grad():
         model[0].weight.fill_(2.0)
-    found = torch_dtypes.explain_divergence(model, forward=lambda: model(torch.full((1, 1), 200.0).to(torch.q43)))
+    found = torch_dtypes.explain_divergence(
+        model, forward=lambda: model(torch.full((1, 1), 200.0).to(torch.q43))
+    )
     assert found.layer == "0" and "made an infinity" not in found.cause

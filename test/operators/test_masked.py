@@ -1,4 +1,5 @@
-"""torch.masked in formats with and without infinities: masked elements count for nothing in either."""
+"""torch.masked in formats with and without infinities: masked elements count for nothing in
+either."""
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ NAMES = ("posit16es2", "posit8es0", "e4m3fn", "fixed8_8", "q43", "e5m5")
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("function", ["amax", "amin", "argmax", "argmin", "logsumexp", "softmax", "softmin", "norm"])
+@pytest.mark.parametrize(
+    "function", ["amax", "amin", "argmax", "argmin", "logsumexp", "softmax", "softmin", "norm"]
+)
 def test_masked_elements_count_for_nothing(name, function):
     x = torch.tensor([[-2.0, -1.0, -3.0], [4.0, 5.0, 6.0]]).to(torch_dtypes.dtype(name))
     mask = torch.tensor([[True, False, True], [True, True, False]])

@@ -1,4 +1,5 @@
-"""torch_dtypes.matmul: operands of two formats, a result that says its own, by every policy, and its gradients."""
+"""torch_dtypes.matmul: operands of two formats, a result that says its own, by every policy, and
+its gradients."""
 
 import pytest
 import torch
@@ -31,9 +32,12 @@ def test_every_policy():
         for j in range(5):
             terms = pairs(a, b, i, j)
             right = rounded(E5M7, exact_sum([times(x, y) for x, y in terms]))
-            assert Fraction(exact[i, j].item()) == right == Fraction(machine[i, j].item())  # float64 has these sums exactly
+            # float64 has these sums exactly
+            assert Fraction(exact[i, j].item()) == right == Fraction(machine[i, j].item())
             assert Fraction(steps[i, j].item()) == rounded(E5M7, step_sum(terms, E5M7, E5M7))
-            assert Fraction(fused[i, j].item()) == rounded(E5M7, step_sum(terms, E5M7, E5M7, fused=True))
+            assert Fraction(fused[i, j].item()) == rounded(
+                E5M7, step_sum(terms, E5M7, E5M7, fused=True)
+            )
     assert exact.dtype == steps.dtype == wide
     a2, b2 = a.to(wide), b.to(wide)
     with accumulate("format"):
@@ -56,12 +60,18 @@ def test_start_and_broadcasting():
 
 
 def test_gradients_are_products_in_the_operands_dtypes():
-    a, b = some("q43", 3, 4, 6).clamp(-4, 4).requires_grad_(), some("q52", 6, 5, seed=1).clamp(-4, 4).requires_grad_()
+    a, b = (
+        some("q43", 3, 4, 6).clamp(-4, 4).requires_grad_(),
+        some("q52", 6, 5, seed=1).clamp(-4, 4).requires_grad_(),
+    )
     start = torch.zeros(5, dtype=torch.e5m7, requires_grad=True)
     g = torch.linspace(-3, 3, 60).reshape(3, 4, 5).to(torch.e5m7)
     with accumulate("exact"):
         matmul(a, b, out="e5m7", start=start).backward(g)
-    assert torch.equal(a.grad, (g.double() @ b.detach().double().T).to(torch.q43)) and a.grad.dtype == torch.q43
+    assert (
+        torch.equal(a.grad, (g.double() @ b.detach().double().T).to(torch.q43))
+        and a.grad.dtype == torch.q43
+    )
     each = (a.detach().double().transpose(1, 2) @ g.double()).to(torch.q52)
     with accumulate("exact"):
         assert torch.equal(b.grad, each.sum(0)) or torch.equal(b.grad, each.sum_to_size(b.shape))
@@ -71,39 +81,92 @@ def test_gradients_are_products_in_the_operands_dtypes():
 def test_empty_sums():
     a, b = torch.ones(3, 0, dtype=torch.q43), torch.ones(0, 2, dtype=torch.q52)
     start = torch.full((2,), 1.5).to(torch.e5m7)
-    for policy in ("machine", "exact", "format", "format(order=tree)", "format(order=lanes(4))", "chunked(2, outer=e5m7)", "block(terms=2)"):
+    for policy in (
+        "machine",
+        "exact",
+        "format",
+        "format(order=tree)",
+        "format(order=lanes(4))",
+        "chunked(2, outer=e5m7)",
+        "block(terms=2)",
+    ):
         with accumulate(policy):
             assert matmul(a, b, out="e5m7").tolist() == [[0, 0]] * 3
             assert matmul(a, b, out="e5m7", start=start).tolist() == [[1.5, 1.5]] * 3
 
 
-@pytest.mark.parametrize(("error", "message", "call"), [
-    (TypeError, "expected a dtype of a number format, but got torch.int32", lambda a, b: matmul(a, b, out=torch.int32)),
-    (TypeError, "expected a dtype of a number format, but got torch.float32", lambda a, b: matmul(a.float(), b, out="e5m7")),
-    (TypeError, "expected tensors .* but got list as argument 2", lambda a, b: matmul(a, [1], out="e5m7")),
-    (ValueError, "with 2 dimensions or more, but got 1 in argument 1", lambda a, b: matmul(a[0], b, out="e5m7")),
-    (ValueError, r"expected factors of sizes .* but got \(2, 3\) and \(2, 3\)", lambda a, b: matmul(a, b.T, out="e5m7")),
-    (TypeError, "expected start of the result's dtype, torch.e5m7, but got torch.q43", lambda a, b: matmul(a, b, out="e5m7", start=a)),
-    (ValueError, r"expected start of a size that broadcasts to \(2, 2\), but got \(3,\)",
-     lambda a, b: matmul(a, b, out="e5m7", start=torch.ones(3, dtype=torch.e5m7))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "message", "call"),
+    [
+        (
+            TypeError,
+            "expected a dtype of a number format, but got torch.int32",
+            lambda a, b: matmul(a, b, out=torch.int32),
+        ),
+        (
+            TypeError,
+            "expected a dtype of a number format, but got torch.float32",
+            lambda a, b: matmul(a.float(), b, out="e5m7"),
+        ),
+        (
+            TypeError,
+            "expected tensors .* but got list as argument 2",
+            lambda a, b: matmul(a, [1], out="e5m7"),
+        ),
+        (
+            ValueError,
+            "with 2 dimensions or more, but got 1 in argument 1",
+            lambda a, b: matmul(a[0], b, out="e5m7"),
+        ),
+        (
+            ValueError,
+            r"expected factors of sizes .* but got \(2, 3\) and \(2, 3\)",
+            lambda a, b: matmul(a, b.T, out="e5m7"),
+        ),
+        (
+            TypeError,
+            "expected start of the result's dtype, torch.e5m7, but got torch.q43",
+            lambda a, b: matmul(a, b, out="e5m7", start=a),
+        ),
+        (
+            ValueError,
+            r"expected start of a size that broadcasts to \(2, 2\), but got \(3,\)",
+            lambda a, b: matmul(a, b, out="e5m7", start=torch.ones(3, dtype=torch.e5m7)),
+        ),
+    ],
+)
 def test_errors(error, message, call):
     with pytest.raises(error, match=message):
         call(torch.ones(2, 3, dtype=torch.q43), torch.ones(3, 2, dtype=torch.q52))
 
 
-@pytest.mark.parametrize(("stock", "name"), [(torch.float32, "fp32"), (torch.bfloat16, "bf16"), (torch.float16, "fp16"), (torch.float64, "fp64")])
+@pytest.mark.parametrize(
+    ("stock", "name"),
+    [
+        (torch.float32, "fp32"),
+        (torch.bfloat16, "bf16"),
+        (torch.float16, "fp16"),
+        (torch.float64, "fp64"),
+    ],
+)
 def test_a_stock_result_has_the_numbers_of_its_format(stock, name):
     generator = torch.Generator().manual_seed(0)
-    a, b = torch.randn(3, 40, generator=generator).to(torch.q43), torch.randn(40, 5, generator=generator).to(torch.q52)
+    a, b = (
+        torch.randn(3, 40, generator=generator).to(torch.q43),
+        torch.randn(40, 5, generator=generator).to(torch.q52),
+    )
     for policy in ("machine", "exact", "nvidia-h100"):
         with torch_dtypes.accumulate(policy):
             x, y = a.clone().requires_grad_(), b.clone().requires_grad_()
             start = torch.randn(3, 5, generator=generator).to(stock).requires_grad_()
             made = torch_dtypes.matmul(x, y, out=stock, start=start)
-            same = torch_dtypes.matmul(a, b, out=name, start=start.detach().to(torch_dtypes.dtype(name)))
+            same = torch_dtypes.matmul(
+                a, b, out=name, start=start.detach().to(torch_dtypes.dtype(name))
+            )
             assert made.dtype == stock and torch.equal(made, same.to(stock))
         made.sum().backward()
-        assert (x.grad.dtype, y.grad.dtype) == (torch.q43, torch.q52) and torch.equal(start.grad, torch.ones(3, 5, dtype=stock))
+        assert (x.grad.dtype, y.grad.dtype) == (torch.q43, torch.q52) and torch.equal(
+            start.grad, torch.ones(3, 5, dtype=stock)
+        )
     with pytest.raises(TypeError, match=f"start of the result's dtype, {stock}"):
         torch_dtypes.matmul(a, b, out=stock, start=torch.zeros(3, 5, dtype=torch.q43))

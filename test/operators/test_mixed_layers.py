@@ -1,4 +1,5 @@
-"""Networks whose layers are of several dtypes: what works on lists of tensors takes each dtype by itself."""
+"""Networks whose layers are of several dtypes: what works on lists of tensors takes each dtype by
+itself."""
 
 import copy
 import math
@@ -15,7 +16,8 @@ PAIRS = {
     "posit16es2 and e5m5": (torch.posit16es2, torch.e5m5),
     "posit16es2 and q43": (torch.posit16es2, torch.q43),
     "posit16es2 and float32": (torch.posit16es2, torch.float32),
-    "bfloat16 and posit16es2": (torch.bfloat16, torch.posit16es2),  # whose container is the other's dtype
+    # Whose container is the other's dtype.
+    "bfloat16 and posit16es2": (torch.bfloat16, torch.posit16es2),
     "posit32es2 and posit16es2": (torch.posit32es2, torch.posit16es2),
 }
 OPTIMIZERS = {
@@ -50,7 +52,10 @@ def expect_same(found, expected):
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-@pytest.mark.parametrize(("optimizer", "how"), [*((o, "foreach") for o in OPTIMIZERS), *((o, "fused") for o in OPTIMIZERS if o != "Adagrad")])
+@pytest.mark.parametrize(
+    ("optimizer", "how"),
+    [*((o, "foreach") for o in OPTIMIZERS), *((o, "fused") for o in OPTIMIZERS if o != "Adagrad")],
+)
 def test_optimizers(pair, optimizer, how):
     together = parameters(pair)
     before = copy.deepcopy(together)
@@ -65,7 +70,11 @@ def test_optimizers(pair, optimizer, how):
     expect_same(together, apart)
     assert all((p.double() != b.double()).any() for p, b in zip(together, before, strict=True))
     for p in together:
-        assert all(s.dtype is p.dtype for s in optims[0].state[p].values() if isinstance(s, torch.Tensor) and s.dim())
+        assert all(
+            s.dtype is p.dtype
+            for s in optims[0].state[p].values()
+            if isinstance(s, torch.Tensor) and s.dim()
+        )
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -84,7 +93,9 @@ def test_clipping_by_value(pair, foreach):
 def test_clipping_by_norm(pair, foreach, order):
     p = parameters(pair)
     wide = torch.float64 if torch.posit32es2 in PAIRS[pair] else torch.float32
-    total = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(x.grad.to(wide), order) for x in p]), order)
+    total = torch.linalg.vector_norm(
+        torch.stack([torch.linalg.vector_norm(x.grad.to(wide), order) for x in p]), order
+    )
     coefficient = (0.5 / (total + 1e-6)).clamp(max=1.0)
     expected = [x.grad * coefficient for x in p]
     found = utils.get_total_norm([x.grad for x in p], order, foreach=foreach)
@@ -104,7 +115,9 @@ def test_norms_that_are_not_finite():
     p[1].grad[0] = math.inf
     grads = [x.grad for x in p]
     assert utils.get_total_norm(grads).isinf()
-    with pytest.raises(RuntimeError, match=r"expected a finite total norm of order 2\.0, but got inf"):
+    with pytest.raises(
+        RuntimeError, match=r"expected a finite total norm of order 2\.0, but got inf"
+    ):
         utils.clip_grad_norm_(p, 1.0, error_if_nonfinite=True)
     assert utils.get_total_norm([]).item() == 0.0
 
@@ -118,30 +131,50 @@ def test_total_norm_is_a_number_of_the_compute_dtype(name, foreach):
     for x in p:
         x.grad = torch.full_like(x, 3)
     grads = [x.grad for x in p]
-    for found in (utils.get_total_norm(grads, foreach=foreach), utils.get_total_norm(iter(grads)), utils.clip_grad_norm_(p, 1.0, foreach=foreach)):
+    for found in (
+        utils.get_total_norm(grads, foreach=foreach),
+        utils.get_total_norm(iter(grads)),
+        utils.clip_grad_norm_(p, 1.0, foreach=foreach),
+    ):
         assert found.dtype is wide
         torch.testing.assert_close(found.item(), 3 * math.sqrt(100_000), rtol=1e-6, atol=0)
     right = torch.tensor(3 * (1 / (3 * math.sqrt(100_000) + 1e-6)), dtype=torch.float64).to(dtype)
     assert all((x.grad == right).all() for x in p) and right != 0
     assert utils.get_total_norm(grads[0]).dtype is wide
-    assert utils.get_total_norm(g.float() for g in grads).dtype is utils.get_total_norm(grads[0].float()).dtype is torch.float32
+    assert (
+        utils.get_total_norm(g.float() for g in grads).dtype
+        is utils.get_total_norm(grads[0].float()).dtype
+        is torch.float32
+    )
 
 
 def test_a_total_norm_in_a_format_is_not_the_type_of_the_factor():
     x = nn.Parameter(torch.zeros(3, dtype=torch.q43))
     x.grad = torch.full_like(x, 240)
-    utils.clip_grads_with_norm_(x, 0.5, torch.tensor(240.0, dtype=torch.q43))  # 0.5 / 240 is no number of q43
+    # 0.5 / 240 is no number of q43
+    utils.clip_grads_with_norm_(x, 0.5, torch.tensor(240.0, dtype=torch.q43))
     assert x.grad.tolist() == [0.5] * 3
 
 
 def test_groups():
     group = torch.utils._foreach_utils._group_tensors_by_device_and_dtype
-    a, b, c = torch.ones(1, dtype=torch.posit16es2), torch.ones(2, dtype=torch.e5m5), torch.ones(3, dtype=torch.posit16es2)
+    a, b, c = (
+        torch.ones(1, dtype=torch.posit16es2),
+        torch.ones(2, dtype=torch.e5m5),
+        torch.ones(3, dtype=torch.posit16es2),
+    )
     device = a.device
     found = group([[a, b, c], [], [None, b, c]], with_indices=True)
     assert set(found) == {(device, torch.posit16es2), (device, torch.e5m5)}
     (first, empty, third), indices = found[device, torch.posit16es2]
-    assert first[0] is a and first[1] is c and empty == [] and third[0] is None and third[1] is c and indices == [0, 2]
+    assert (
+        first[0] is a
+        and first[1] is c
+        and empty == []
+        and third[0] is None
+        and third[1] is c
+        and indices == [0, 2]
+    )
     assert found[device, torch.e5m5][1] == [1] and group([[a, b]])[device, torch.e5m5][1] == []
     stock = group([[torch.ones(1), torch.ones(1).double()]])
     assert set(stock) == {(device, torch.float32), (device, torch.float64)}
@@ -159,18 +192,26 @@ def test_lists_of_float32_beside_lists_of_ours(dtype):
                 x.grad = torch.full_like(x, 0.3 + step)
             optimizer.step()
             for x in p:
-                optimizer.state[x]["momentum_buffer"] = optimizer.state[x]["momentum_buffer"].to(dtype)
+                optimizer.state[x]["momentum_buffer"] = optimizer.state[x]["momentum_buffer"].to(
+                    dtype
+                )
         found.append([*p, *(optimizer.state[x]["momentum_buffer"] for x in p)])
     for a, b in zip(*found, strict=True):
         assert a.dtype is b.dtype and torch.equal(a, b)
     model = nn.Linear(2, 2).to(dtype)
-    average, first = torch.optim.swa_utils.AveragedModel(model).float(), model.weight.detach().double()
+    average, first = (
+        torch.optim.swa_utils.AveragedModel(model).float(),
+        model.weight.detach().double(),
+    )
     average.update_parameters(model)
     with torch.no_grad():
         model.weight.add_(1)
     average.update_parameters(model)
-    # The first is float32's; what is averaged with it counts with all its digits, and the result is rounded to float32 once.
-    assert torch.equal(average.module.weight, first.float().double().lerp(model.weight.double(), 0.5).float())
+    # The first is float32's; what is averaged with it counts with all its digits, and the result is
+    # rounded to float32 once.
+    assert torch.equal(
+        average.module.weight, first.float().double().lerp(model.weight.double(), 0.5).float()
+    )
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,4 +1,5 @@
-"""Layers and products with a stock operand beside one of ours, as stock's of bfloat16 beside float32; conformance/test_two_dtypes.py has the rest."""
+"""Layers and products with a stock operand beside one of ours, as stock's of bfloat16 beside
+float32; conformance/test_two_dtypes.py has the rest."""
 
 import contextlib
 
@@ -13,11 +14,15 @@ from torch.utils._pytree import tree_leaves
 import torch_dtypes
 from torch_dtypes._torch_version import RUNNING
 
-DTYPES = (torch.posit16es2, torch.q43, torch.posit32es2)  # containers: bfloat16, a float8, float32 itself
+# Containers: bfloat16, a float8, float32 itself.
+DTYPES = (torch.posit16es2, torch.q43, torch.posit32es2)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight", "ignore:.*torch.jit.script"),  # of stock's rms_norm; in jvp
+    # Of stock's rms_norm; in jvp.
+    pytest.mark.filterwarnings(
+        "ignore:Mismatch dtype between input and weight", "ignore:.*torch.jit.script"
+    ),
 ]
 
 
@@ -33,9 +38,14 @@ def without_onednn():
 def dtypes_of(name, dtype, mixture, gradients=False):
     """The dtypes of a call's floating results, or the error."""
     call, shapes = cases.ALL[name]
-    operands = [o.requires_grad_(gradients) for o in cases.operands(shapes, [dtype if narrow else torch.float32 for narrow in mixture])]
+    operands = [
+        o.requires_grad_(gradients)
+        for o in cases.operands(shapes, [dtype if narrow else torch.float32 for narrow in mixture])
+    ]
     try:
-        results = [t for t in tree_leaves(call(*operands)) if t is not None and t.is_floating_point()]
+        results = [
+            t for t in tree_leaves(call(*operands)) if t is not None and t.is_floating_point()
+        ]
     except (RuntimeError, TypeError, ValueError) as error:
         return error
     if gradients:
@@ -59,16 +69,23 @@ def expect_names(error, dtype):
     assert not any(word in message for word in ("Float", "c10", "Half", " float ")), message
 
 
-KEEP = ("fold", "inner with a number", "lstm", "rms_norm")  # what stock makes has the dtype of one operand, not what all promote to
+# What stock makes has the dtype of one operand, not what all promote to.
+KEEP = ("fold", "inner with a number", "lstm", "rms_norm")
 
 
 @every_dtype
 @pytest.mark.parametrize("name", cases.ALL)
 def test_what_stock_does(name, dtype, without_onednn):
-    # Recorded calls take another way; stock's cells and statistics differ in no dtype between the two.
-    recorded = (False, True) if dtype is torch.posit16es2 and name not in cases.WITH_STATISTICS else (False,)
+    # Recorded calls take another way; stock's cells and statistics differ in no dtype between the
+    # two.
+    recorded = (
+        (False, True)
+        if dtype is torch.posit16es2 and name not in cases.WITH_STATISTICS
+        else (False,)
+    )
     for mixture in cases.mixtures(name):
-        # Our LSTM has the equations of stock's on the CPU on every device; stock's on a GPU is another (`--device cuda` is a mode).
+        # Our LSTM has the equations of stock's on the CPU on every device; stock's on a GPU is
+        # another (`--device cuda` is a mode).
         with torch._C.DisableTorchFunction() if name == "lstm" else contextlib.nullcontext():
             expected = dtypes_of(name, torch.bfloat16, mixture)
         for gradients in recorded:
@@ -77,7 +94,8 @@ def test_what_stock_does(name, dtype, without_onednn):
                 assert isinstance(found, type(expected)), (mixture, expected, found)
                 expect_names(found, dtype)
             elif name == "addmv" and RUNNING < (2, 13) and isinstance(found, Exception):
-                expect_names(found, dtype)  # earlier releases add to a float32 vector: ours raise in every release
+                # Earlier releases add to a float32 vector: ours raise in every release.
+                expect_names(found, dtype)
             else:
                 own = [dtype if d is torch.bfloat16 else d for d in expected]
                 wide = [d if d is dtype else torch.promote_types(dtype, d) for d in own]
@@ -93,7 +111,9 @@ def test_what_only_some_kernels_of_stock_take(name, dtype):
 
 @every_dtype
 def test_whole_networks(dtype):
-    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)).to(dtype)
+    network = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)
+    ).to(dtype)
     images = torch.randn(2, 1, 4, 4)
     expect_names(error_of(network, images), dtype)
     expect_names(error_of(network.float(), images.to(dtype)), dtype)
@@ -113,11 +133,17 @@ def test_whole_networks(dtype):
 def normalisations():
     torch.manual_seed(0)
     layers = {
-        "batch": nn.BatchNorm1d(3), "batch, evaluating": nn.BatchNorm1d(3).eval(), "batch without parameters": nn.BatchNorm1d(3, affine=False),
-        "batch without statistics": nn.BatchNorm1d(3, track_running_stats=False), "instance": nn.InstanceNorm1d(3, affine=True),
-        "instance with statistics": nn.InstanceNorm1d(3, affine=True, track_running_stats=True), "group": nn.GroupNorm(3, 3),
-        "layer": nn.LayerNorm(5), "layer without bias": nn.LayerNorm(5, bias=False), "rms": nn.RMSNorm(5),
-    }  # fmt: skip
+        "batch": nn.BatchNorm1d(3),
+        "batch, evaluating": nn.BatchNorm1d(3).eval(),
+        "batch without parameters": nn.BatchNorm1d(3, affine=False),
+        "batch without statistics": nn.BatchNorm1d(3, track_running_stats=False),
+        "instance": nn.InstanceNorm1d(3, affine=True),
+        "instance with statistics": nn.InstanceNorm1d(3, affine=True, track_running_stats=True),
+        "group": nn.GroupNorm(3, 3),
+        "layer": nn.LayerNorm(5),
+        "layer without bias": nn.LayerNorm(5, bias=False),
+        "rms": nn.RMSNorm(5),
+    }
     for layer in layers.values():
         for p in layer.parameters():
             nn.init.normal_(p)
@@ -154,7 +180,9 @@ def test_normalisation_in_transformations(dtype):
     x = torch.randn(4, 3, 5).to(dtype)
     assert torch.equal(torch.vmap(layer)(x).double(), layer(x).detach().double())
     assert torch.func.grad(lambda t: layer(t).sum())(x).dtype is dtype
-    gradients = torch.func.grad(lambda p: torch.func.functional_call(layer, p, x).sum().float())(dict(layer.named_parameters()))
+    gradients = torch.func.grad(lambda p: torch.func.functional_call(layer, p, x).sum().float())(
+        dict(layer.named_parameters())
+    )
     assert all(g.dtype is torch.float32 for g in gradients.values())
     statistics = nn.BatchNorm1d(3, track_running_stats=False)
     assert torch.vmap(statistics)(x.expand(2, 4, 3, 5)).dtype is dtype
@@ -167,15 +195,23 @@ def test_normalisation_in_transformations(dtype):
 def test_transformations_refuse_too(dtype):
     weight, x = torch.randn(2, 3).to(dtype), torch.randn(4, 3)
     for call in [
-        lambda: torch.vmap(lambda t: F.linear(t, weight))(x), lambda: torch.func.grad(lambda w: F.linear(x, w).sum())(weight),
-        lambda: torch.func.jvp(lambda w: F.linear(x, w), (weight,), (weight,)), lambda: torch.func.vjp(lambda t: F.linear(t, weight), x),
-    ]:  # fmt: skip
+        lambda: torch.vmap(lambda t: F.linear(t, weight))(x),
+        lambda: torch.func.grad(lambda w: F.linear(x, w).sum())(weight),
+        lambda: torch.func.jvp(lambda w: F.linear(x, w), (weight,), (weight,)),
+        lambda: torch.func.vjp(lambda t: F.linear(t, weight), x),
+    ]:
         expect_names(error_of(call), dtype)
 
 
 def test_elements_promote():
     x, w = torch.randn(3).to(torch.posit16es2), torch.randn(3)
-    assert (x * w).dtype is (x + w).dtype is torch.where(x > 0, x, w).dtype is torch.outer(x, w).dtype is torch.float32
+    assert (
+        (x * w).dtype
+        is (x + w).dtype
+        is torch.where(x > 0, x, w).dtype
+        is torch.outer(x, w).dtype
+        is torch.float32
+    )
     assert (x * w[0]).dtype is torch.posit16es2
 
 
@@ -183,16 +219,24 @@ def test_elements_promote():
 def test_the_error_says_all_that_is_to_be_converted(dtype):
     bias, x, weight = torch.randn(4), torch.randn(2, 3).to(dtype), torch.randn(3, 4)
     assert f"Convert self and mat2 with .to({dtype})" in str(error_of(torch.addmm, bias, x, weight))
-    assert f"Convert self with .to({dtype})" in str(error_of(torch.addmm, bias, x, weight.to(dtype)))
-    assert f"Convert mat1 with .to({dtype})" in str(error_of(torch.addmm, bias.to(dtype), x.float(), weight.to(dtype)))
+    assert f"Convert self with .to({dtype})" in str(
+        error_of(torch.addmm, bias, x, weight.to(dtype))
+    )
+    assert f"Convert mat1 with .to({dtype})" in str(
+        error_of(torch.addmm, bias.to(dtype), x.float(), weight.to(dtype))
+    )
 
 
 @pytest.mark.parametrize("op, gates", [("_thnn_fused_gru_cell", 3), ("_thnn_fused_lstm_cell", 4)])
 def test_a_gpu_s_cells_take_one_dtype(op, gates):
-    """What recurrent layers call on a GPU, behind products without a bias. They gave float32 results of a state of ours."""
+    """What recurrent layers call on a GPU, behind products without a bias. They gave float32
+    results of a state of ours."""
     shapes = [(2, 3 * gates), (2, 3 * gates), (2, 3), (3 * gates,), (3 * gates,)]
     for place in range(5):
-        operands = [torch.ones(shape, dtype=torch.posit16es2 if i == place else torch.float32) for i, shape in enumerate(shapes)]
+        operands = [
+            torch.ones(shape, dtype=torch.posit16es2 if i == place else torch.float32)
+            for i, shape in enumerate(shapes)
+        ]
         expect_names(error_of(getattr(torch.ops.aten, op), *operands), torch.posit16es2)
 
 
@@ -200,7 +244,10 @@ def test_a_gpu_s_cells_take_one_dtype(op, gates):
 def test_padded_sequences_have_the_first_one_s_dtype(name):
     """As stock's, which copies the others into a tensor like it."""
     dtype = torch_dtypes.dtype(name)
-    first, second = torch.ones(3, dtype=dtype, requires_grad=True), torch.full((2,), 1.1, requires_grad=True)
+    first, second = (
+        torch.ones(3, dtype=dtype, requires_grad=True),
+        torch.full((2,), 1.1, requires_grad=True),
+    )
     padded = pad_sequence([first, second], batch_first=True)
     assert padded.dtype is dtype and torch.equal(padded[1, :2], second.to(dtype))
     padded.sum().backward()
@@ -212,10 +259,23 @@ def test_padded_sequences_have_the_first_one_s_dtype(name):
 
 def test_meshes_of_dtypes_in_one_container():
     """Stock compares dtypes by the container there."""
-    for a, b in ((torch.posit16es2, torch.bfloat16), (torch.tf32, torch.float32), (torch.posit16es2, torch.float32)):
+    for a, b in (
+        (torch.posit16es2, torch.bfloat16),
+        (torch.tf32, torch.float32),
+        (torch.posit16es2, torch.float32),
+    ):
         for mesh in (torch.meshgrid, torch.cartesian_prod):
             with pytest.raises(RuntimeError, match="meshgrid: expected operands of one dtype"):
                 mesh(torch.ones(2, dtype=a), torch.ones(2, dtype=b))
-    with pytest.raises(RuntimeError, match="expected tensors of one number format, but got q43 and q52"):
-        torch.meshgrid(torch.ones(2, dtype=torch.q43), torch.ones(2, dtype=torch.q52), indexing="ij")
-    assert {t.dtype for t in torch.meshgrid(torch.ones(2, dtype=torch.q43), torch.ones(3, dtype=torch.q43), indexing="xy")} == {torch.q43}
+    with pytest.raises(
+        RuntimeError, match="expected tensors of one number format, but got q43 and q52"
+    ):
+        torch.meshgrid(
+            torch.ones(2, dtype=torch.q43), torch.ones(2, dtype=torch.q52), indexing="ij"
+        )
+    assert {
+        t.dtype
+        for t in torch.meshgrid(
+            torch.ones(2, dtype=torch.q43), torch.ones(3, dtype=torch.q43), indexing="xy"
+        )
+    } == {torch.q43}

@@ -1,4 +1,5 @@
-"""Operators that only move elements: the codes move, with every bit of them, into no more places than the operator's."""
+"""Operators that only move elements: the codes move, with every bit of them, into no more places
+than the operator's."""
 
 import pytest
 import torch
@@ -6,29 +7,55 @@ from conftest import codes_of, from_codes
 
 import torch_dtypes
 
-AT, M = torch.tensor([2, 0, 2]), torch.tensor([[True, False, True, False], [False, True, True, False], [True, True, False, False]])
+AT, M = (
+    torch.tensor([2, 0, 2]),
+    torch.tensor(
+        [[True, False, True, False], [False, True, True, False], [True, True, False, False]]
+    ),
+)
 CALLS = {
-    "index": lambda x, y: x[AT], "index of two": lambda x, y: x[AT, AT], "mask": lambda x, y: x[M],
+    "index": lambda x, y: x[AT],
+    "index of two": lambda x, y: x[AT, AT],
+    "mask": lambda x, y: x[M],
     "index_select": lambda x, y: x.index_select(1, AT),
-    "gather": lambda x, y: x.gather(0, AT.expand(1, 3)), "take": lambda x, y: x.take(AT),
+    "gather": lambda x, y: x.gather(0, AT.expand(1, 3)),
+    "take": lambda x, y: x.take(AT),
     "embedding": lambda x, y: torch.nn.functional.embedding(AT, x),
-    "flip": lambda x, y: x.flip(0, 1), "roll": lambda x, y: x.roll(1, 0), "rot90": lambda x, y: x.rot90(), "repeat": lambda x, y: x.repeat(2, 1),
-    "repeat_interleave": lambda x, y: x.repeat_interleave(AT, 0), "cat": lambda x, y: torch.cat([x, y]), "stack": lambda x, y: torch.stack([x, y]),
-    "tril": lambda x, y: x.tril(), "triu": lambda x, y: x.triu(1), "index_copy": lambda x, y: x.index_copy(0, AT[:2], y[:2]),
-    "index_put": lambda x, y: x.index_put((AT[:2],), y[:2]), "scatter": lambda x, y: x.scatter(0, AT.expand(1, 3), y),
-    "masked_select": lambda x, y: x.masked_select(M), "masked_scatter": lambda x, y: x.masked_scatter(M, y),
+    "flip": lambda x, y: x.flip(0, 1),
+    "roll": lambda x, y: x.roll(1, 0),
+    "rot90": lambda x, y: x.rot90(),
+    "repeat": lambda x, y: x.repeat(2, 1),
+    "repeat_interleave": lambda x, y: x.repeat_interleave(AT, 0),
+    "cat": lambda x, y: torch.cat([x, y]),
+    "stack": lambda x, y: torch.stack([x, y]),
+    "tril": lambda x, y: x.tril(),
+    "triu": lambda x, y: x.triu(1),
+    "index_copy": lambda x, y: x.index_copy(0, AT[:2], y[:2]),
+    "index_put": lambda x, y: x.index_put((AT[:2],), y[:2]),
+    "scatter": lambda x, y: x.scatter(0, AT.expand(1, 3), y),
+    "masked_select": lambda x, y: x.masked_select(M),
+    "masked_scatter": lambda x, y: x.masked_scatter(M, y),
     "where": lambda x, y: torch.where(M, x, y),
-    "slice_scatter": lambda x, y: x.slice_scatter(y[:1], 0, 1, 2), "select_scatter": lambda x, y: x.select_scatter(y[0], 0, 2),
-    "diag_embed": lambda x, y: x.diag_embed(), "diagonal_scatter": lambda x, y: x.diagonal_scatter(y[:, 0]),
-    "pixel_shuffle": lambda x, y: torch.nn.functional.pixel_shuffle(x[None, None].expand(1, 4, 3, 4), 2),
-    "setitem": lambda x, y: x.__setitem__(AT[:2], y[:2]) or x, "setitem mask": lambda x, y: x.__setitem__(M, y[M]) or x,
-    "index_copy_": lambda x, y: x.index_copy_(0, AT[:2], y[:2]), "scatter_": lambda x, y: x.t().scatter_(1, AT[:2].expand(4, 2), y.t()),
-    "masked_scatter_": lambda x, y: x.masked_scatter_(M, y), "tril_": lambda x, y: x.tril_(),
+    "slice_scatter": lambda x, y: x.slice_scatter(y[:1], 0, 1, 2),
+    "select_scatter": lambda x, y: x.select_scatter(y[0], 0, 2),
+    "diag_embed": lambda x, y: x.diag_embed(),
+    "diagonal_scatter": lambda x, y: x.diagonal_scatter(y[:, 0]),
+    "pixel_shuffle": lambda x, y: torch.nn.functional.pixel_shuffle(
+        x[None, None].expand(1, 4, 3, 4), 2
+    ),
+    "setitem": lambda x, y: x.__setitem__(AT[:2], y[:2]) or x,
+    "setitem mask": lambda x, y: x.__setitem__(M, y[M]) or x,
+    "index_copy_": lambda x, y: x.index_copy_(0, AT[:2], y[:2]),
+    "scatter_": lambda x, y: x.t().scatter_(1, AT[:2].expand(4, 2), y.t()),
+    "masked_scatter_": lambda x, y: x.masked_scatter_(M, y),
+    "tril_": lambda x, y: x.tril_(),
     "out": lambda x, y: torch.cat([x, y], out=x.new_empty(0)),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("name", ["posit16es2", "q52", "e5m5", "tf32", "posit32es2", "fixed4_3", "q43_stochastic"])
+@pytest.mark.parametrize(
+    "name", ["posit16es2", "q52", "e5m5", "tf32", "posit32es2", "fixed4_3", "q43_stochastic"]
+)
 @pytest.mark.parametrize("call", CALLS)
 def test_codes_move_with_every_bit(call, name):
     dtype = torch_dtypes.dtype(name)
@@ -60,9 +87,15 @@ def test_other_operands_are_converted_as_ever():
 
 
 def test_gradients_of_what_moved():
-    x = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=torch.posit16es2, requires_grad=True)
+    x = torch.tensor(
+        [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=torch.posit16es2, requires_grad=True
+    )
     (torch.cat([x[AT], x.flip(0)]) * x.detach()[:1]).sum().backward()
-    assert x.grad.dtype is torch.posit16es2 and x.grad.tolist() == [[2.0, 4.0], [1.0, 2.0], [3.0, 6.0]]
+    assert x.grad.dtype is torch.posit16es2 and x.grad.tolist() == [
+        [2.0, 4.0],
+        [1.0, 2.0],
+        [3.0, 6.0],
+    ]
     y = torch.zeros(3, 2, dtype=torch.posit16es2)
     y[AT[:2]] = x[:2] * 2
     y.sum().backward()
@@ -79,7 +112,9 @@ SELECTING = {
     "expand_copy": lambda x: torch.expand_copy(x, (2, 4)),
     "permute_copy": lambda x: torch.permute_copy(x.reshape(2, 2), (1, 0)),
     "narrow_copy": lambda x: torch.narrow_copy(x, 0, 1, 2),
-    "functionalized": lambda x: torch.func.functionalize(lambda y: y[1:3].view(2, 1), remove="mutations_and_views")(x),
+    "functionalized": lambda x: torch.func.functionalize(
+        lambda y: y[1:3].view(2, 1), remove="mutations_and_views"
+    )(x),
 }
 
 
@@ -96,7 +131,11 @@ def test_what_only_moves_rounds_nothing(f):
             assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("f", [lambda x: x[1:3], lambda x: x[2], lambda x: x.reshape(2, 2).diagonal()], ids=["slice", "select", "diagonal"])
+@pytest.mark.parametrize(
+    "f",
+    [lambda x: x[1:3], lambda x: x[2], lambda x: x.reshape(2, 2).diagonal()],
+    ids=["slice", "select", "diagonal"],
+)
 @pytest.mark.filterwarnings("ignore:expected something to be rounded")
 def test_gradients_that_only_move_round_nothing(f):
     x = torch.tensor([0.5, 2.5, 2.5, 4.5]).to(torch.q43).requires_grad_()
@@ -110,7 +149,14 @@ def test_gradients_that_only_move_round_nothing(f):
 
 
 @pytest.mark.parametrize("shape", [(2, 6, 4), (2, 6, 0), (0, 6, 2, 2)])
-@pytest.mark.parametrize("shuffle", [torch.channel_shuffle, torch.native_channel_shuffle, torch.nn.functional.native_channel_shuffle])
+@pytest.mark.parametrize(
+    "shuffle",
+    [
+        torch.channel_shuffle,
+        torch.native_channel_shuffle,
+        torch.nn.functional.native_channel_shuffle,
+    ],
+)
 def test_shuffled_channels_of_a_batch_without_elements(shuffle, shape):
     x = torch.arange(torch.tensor(shape).prod()).reshape(shape).float()
     own = x.to(torch.posit16es2).requires_grad_()

@@ -13,16 +13,30 @@ import torch_dtypes
 
 EIGHT = [
     *(spec for spec in BUILTIN.values() if spec.bits == 8),
-    posit(8, 2, underflow="zero"), binary(4, 3, subnormals=False), binary(4, 3, specials="fn"), binary(2, 1, specials="none"),
-    binary(3, 2, specials="fnuz", subnormals=False), p3109(8, 3), binary(5, 2, overflow="saturate"),
-    Fixed(2, 3, symmetric=True), Fixed(4, 3), Fixed(3, 2, False, "wrap"),
-]  # fmt: skip
-SIXTEEN = [spec for spec in BUILTIN.values() if 8 < spec.bits <= 16] + [Fixed(7, 8, overflow="wrap")]
+    posit(8, 2, underflow="zero"),
+    binary(4, 3, subnormals=False),
+    binary(4, 3, specials="fn"),
+    binary(2, 1, specials="none"),
+    binary(3, 2, specials="fnuz", subnormals=False),
+    p3109(8, 3),
+    binary(5, 2, overflow="saturate"),
+    Fixed(2, 3, symmetric=True),
+    Fixed(4, 3),
+    Fixed(3, 2, False, "wrap"),
+]
+SIXTEEN = [spec for spec in BUILTIN.values() if 8 < spec.bits <= 16] + [
+    Fixed(7, 8, overflow="wrap")
+]
 
 
 def numbers(spec) -> tuple[torch.Tensor, torch.Tensor]:
-    """The values of all codes that are in use, in order, and their codes. One zero: the one without a sign."""
-    used = {float(v): code for code in range(2**spec.bits) if not math.isnan(v := spec.decode(code)) and str(v) != "-0.0"}
+    """The values of all codes that are in use, in order, and their codes. One zero: the one without
+    a sign."""
+    used = {
+        float(v): code
+        for code in range(2**spec.bits)
+        if not math.isnan(v := spec.decode(code)) and str(v) != "-0.0"
+    }
     if getattr(spec, "symmetric", False):
         used.pop(min(used))
     if spec.overflow == "saturate":
@@ -41,15 +55,23 @@ def same(got: torch.Tensor, want: torch.Tensor):
     """Values with the signs of their zeros."""
     found = got.double()
     good = ((found == want) & (found.signbit() == want.signbit())) | (found.isnan() & want.isnan())
-    assert good.all(), f"{int((~good).sum())} of {len(want)}: got {found[~good][:5].tolist()}, expected {want[~good][:5].tolist()}"
+    assert good.all(), (
+        f"{int((~good).sum())} of {len(want)}: got {found[~good][:5].tolist()}, expected "
+        f"{want[~good][:5].tolist()}"
+    )
 
 
 @by_name(EIGHT)
 def test_all_pairs(spec):
     dtype = dtype_of(spec)
     values, codes = numbers(spec)
-    i, j = (t.flatten() for t in torch.meshgrid(torch.arange(len(values)), torch.arange(len(values)), indexing="ij"))
-    want = with_signed_zeros(values[i + (j > i).long() - (j < i).long()], torch.where(i == j, 0, values[i]), dtype)
+    i, j = (
+        t.flatten()
+        for t in torch.meshgrid(torch.arange(len(values)), torch.arange(len(values)), indexing="ij")
+    )
+    want = with_signed_zeros(
+        values[i + (j > i).long() - (j < i).long()], torch.where(i == j, 0, values[i]), dtype
+    )
     same(torch.nextafter(from_codes(codes[i], dtype), from_codes(codes[j], dtype)), want)
 
 
@@ -58,7 +80,10 @@ def test_all_codes_up_and_down(spec):
     dtype = dtype_of(spec)
     values, codes = numbers(spec)
     x = from_codes(codes, dtype)
-    same(torch.nextafter(x, x[-1]), with_signed_zeros(torch.cat([values[1:], values[-1:]]), values, dtype))
+    same(
+        torch.nextafter(x, x[-1]),
+        with_signed_zeros(torch.cat([values[1:], values[-1:]]), values, dtype),
+    )
     same(torch.nextafter(x, x[0]), torch.cat([values[:1], values[:-1]]))
 
 
@@ -72,17 +97,29 @@ def test_ends_zeros_and_nan(name):
     inf, nan = float("inf"), float("nan")
     beyond = largest if posits else inf  # a posit's largest number has no neighbour above
     cases = [
-        (largest, inf, beyond), (-largest, -inf, -beyond), (0.0, 1.0, least), (0.0, -1.0, -least), (-0.0, 1.0, least), (least, 0.0, 0.0),
-        (-least, 0.0, 0.0 if posits else -0.0), (0.0, -0.0, 0.0 if posits else -0.0), (-0.0, 0.0, 0.0), (1.0, 1.0, 1.0),
-        (nan, 1.0, nan), (1.0, nan, nan),
-    ]  # fmt: skip
+        (largest, inf, beyond),
+        (-largest, -inf, -beyond),
+        (0.0, 1.0, least),
+        (0.0, -1.0, -least),
+        (-0.0, 1.0, least),
+        (least, 0.0, 0.0),
+        (-least, 0.0, 0.0 if posits else -0.0),
+        (0.0, -0.0, 0.0 if posits else -0.0),
+        (-0.0, 0.0, 0.0),
+        (1.0, 1.0, 1.0),
+        (nan, 1.0, nan),
+        (1.0, nan, nan),
+    ]
     if not posits:
         cases += [(inf, 0.0, largest), (-inf, 0.0, -largest), (inf, inf, inf), (inf, -inf, largest)]
     for start, towards, want in cases:
         target = torch.tensor([towards], dtype=dtype)
         if posits and math.isinf(towards):
             target = torch.tensor([math.copysign(largest, towards)], dtype=dtype)
-        same(torch.nextafter(torch.tensor([start], dtype=dtype), target), torch.tensor([want], dtype=torch.float64))
+        same(
+            torch.nextafter(torch.tensor([start], dtype=dtype), target),
+            torch.tensor([want], dtype=torch.float64),
+        )
 
 
 def test_variants_types_and_broadcasting():

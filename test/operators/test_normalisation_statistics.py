@@ -10,10 +10,18 @@ import torch_dtypes
 CALLS = {
     "batch_norm": lambda x, mean, var: F.batch_norm(x, mean, var),
     "instance_norm": lambda x, mean, var: F.instance_norm(x, mean, var, use_input_stats=False),
-    "native_batch_norm": lambda x, mean, var: torch.native_batch_norm(x, None, None, mean, var, False, 0.1, 1e-5),
-    "declared": lambda x, mean, var: torch.ops.aten._native_batch_norm_legit(x, None, None, mean, var, False, 0.1, 1e-5),
-    "no_training": lambda x, mean, var: torch.ops.aten._native_batch_norm_legit_no_training(x, None, None, mean, var, 0.1, 1e-5),
-    "no_update": lambda x, mean, var: torch.ops.aten._batch_norm_no_update(x, None, None, mean, var, 0.1, 1e-5),
+    "native_batch_norm": lambda x, mean, var: torch.native_batch_norm(
+        x, None, None, mean, var, False, 0.1, 1e-5
+    ),
+    "declared": lambda x, mean, var: torch.ops.aten._native_batch_norm_legit(
+        x, None, None, mean, var, False, 0.1, 1e-5
+    ),
+    "no_training": lambda x, mean, var: torch.ops.aten._native_batch_norm_legit_no_training(
+        x, None, None, mean, var, 0.1, 1e-5
+    ),
+    "no_update": lambda x, mean, var: torch.ops.aten._batch_norm_no_update(
+        x, None, None, mean, var, 0.1, 1e-5
+    ),
 }
 
 

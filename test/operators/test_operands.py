@@ -1,5 +1,6 @@
-"""What arguments make of an operator's result: dtypes asked for by name and by hand, complex numbers, operands of other dtypes. In formats
-of every container, where a stock dtype that a user asks for may be the container's."""
+"""What arguments make of an operator's result: dtypes asked for by name and by hand, complex
+numbers, operands of other dtypes. In formats of every container, where a stock dtype that a user
+asks for may be the container's."""
 
 import warnings
 
@@ -39,29 +40,48 @@ def same(result, expected):
 def test_stock_dtypes_by_hand_and_by_place(dtype, asked):
     x, exact = of(dtype), of(asked)
     for call in [
-        lambda t: aten._to_copy(t, dtype=asked), lambda t: aten._to_copy.default(t, dtype=asked), lambda t: aten.to.dtype(t, asked),
-        lambda t: aten.to(t, asked), lambda t: aten.sum.dim_IntList(t, [0], dtype=asked), lambda t: aten.sum(t, dtype=asked),
-        lambda t: aten.cumsum(t, 0, dtype=asked), lambda t: aten.zeros_like(t, dtype=asked), lambda t: aten.full_like(t, 1.5, dtype=asked),
-        lambda t: aten.new_full(t, [2], 1.5, dtype=asked), lambda t: aten.prod(t, dtype=asked), lambda t: aten.stack([t, t]).to(asked),
-    ]:  # fmt: skip
+        lambda t: aten._to_copy(t, dtype=asked),
+        lambda t: aten._to_copy.default(t, dtype=asked),
+        lambda t: aten.to.dtype(t, asked),
+        lambda t: aten.to(t, asked),
+        lambda t: aten.sum.dim_IntList(t, [0], dtype=asked),
+        lambda t: aten.sum(t, dtype=asked),
+        lambda t: aten.cumsum(t, 0, dtype=asked),
+        lambda t: aten.zeros_like(t, dtype=asked),
+        lambda t: aten.full_like(t, 1.5, dtype=asked),
+        lambda t: aten.new_full(t, [2], 1.5, dtype=asked),
+        lambda t: aten.prod(t, dtype=asked),
+        lambda t: aten.stack([t, t]).to(asked),
+    ]:
         same(call(x), call(exact))
     for call in [
-        lambda t: torch.softmax(t, 0, asked), lambda t: t.softmax(0, asked), lambda t: t.log_softmax(0, asked),
-        lambda t: torch.special.softmax(t, 0, asked), lambda t: aten.softmax.int(t, 0, asked),
-    ]:  # fmt: skip
+        lambda t: torch.softmax(t, 0, asked),
+        lambda t: t.softmax(0, asked),
+        lambda t: t.log_softmax(0, asked),
+        lambda t: torch.special.softmax(t, 0, asked),
+        lambda t: aten.softmax.int(t, 0, asked),
+    ]:
         assert call(x).dtype is asked
         torch.testing.assert_close(call(x), call(exact))
     for name in ("_foreach_norm", "_foreach_powsum"):
         if hasattr(torch, name):
             if name == "_foreach_powsum" or torch.promote_types(dtype, asked) is asked:
-                assert [t.dtype for t in getattr(torch, name)([x, x], 2, dtype=asked)] == [asked, asked]
+                assert [t.dtype for t in getattr(torch, name)([x, x], 2, dtype=asked)] == [
+                    asked,
+                    asked,
+                ]
             else:  # as of float64 beside dtype=torch.float32
-                with pytest.raises(RuntimeError, match=f"expected dtype= that the tensor's {dtype} promotes to, but got {asked}"):
+                with pytest.raises(
+                    RuntimeError,
+                    match=f"expected dtype= that the tensor's {dtype} promotes to, but got {asked}",
+                ):
                     getattr(torch, name)([x, x], 2, dtype=asked)
             assert [t.dtype for t in getattr(torch, name)([x, x])] == [dtype, dtype]
 
 
-@pytest.mark.parametrize("kind", ["Double", "Float", "Half", "Int", "Long", "Short", "Char", "Byte"])
+@pytest.mark.parametrize(
+    "kind", ["Double", "Float", "Half", "Int", "Long", "Short", "Char", "Byte"]
+)
 def test_named_casts(dtype, kind):
     x = of(dtype)
     for cast in (getattr(torch, f"_cast_{kind}"), getattr(aten, f"_cast_{kind}")):
@@ -76,25 +96,50 @@ def test_named_casts(dtype, kind):
 def test_sums_in_integers_have_the_type_asked_for(dtype, asked):
     x, exact = of(dtype), of(torch.float32)
     for call in [
-        lambda t: torch.sum(t, dtype=asked), lambda t: t.sum(0, dtype=asked), lambda t: torch.prod(t, dtype=asked), lambda t: t.prod(0, dtype=asked),
-        *([lambda t: torch.cumsum(t, 0, dtype=asked), lambda t: t.cumprod(0, dtype=asked)] if asked is not torch.bool else []),
-    ]:  # fmt: skip
+        lambda t: torch.sum(t, dtype=asked),
+        lambda t: t.sum(0, dtype=asked),
+        lambda t: torch.prod(t, dtype=asked),
+        lambda t: t.prod(0, dtype=asked),
+        *(
+            [lambda t: torch.cumsum(t, 0, dtype=asked), lambda t: t.cumprod(0, dtype=asked)]
+            if asked is not torch.bool
+            else []
+        ),
+    ]:
         same(call(x), call(exact))
 
 
 def test_dtypes_of_ours_by_hand_are_refused_or_heard(dtype):
     for call in [
-        lambda: aten.zeros([2], dtype=dtype), lambda: aten.empty([2], dtype=dtype), lambda: aten.arange(3, dtype=dtype),
-        lambda: aten.sum(INTEGERS, dtype=dtype), lambda: aten.mean(INTEGERS, dtype=dtype), lambda: aten.softmax.int(INTEGERS, 1, dtype),
-        lambda: aten.new_zeros(torch.ones(2), [2], dtype=dtype), lambda: aten.ones_like.default(INTEGERS, dtype=dtype),
-        lambda: aten.cumsum_(torch.ones(2), 0, dtype=dtype), lambda: aten.softmax.int(of(dtype), 1, dtype),
-    ]:  # fmt: skip
-        with pytest.raises(TypeError, match=f"expected a stock dtype for this operator called by hand, but got {dtype}"):
+        lambda: aten.zeros([2], dtype=dtype),
+        lambda: aten.empty([2], dtype=dtype),
+        lambda: aten.arange(3, dtype=dtype),
+        lambda: aten.sum(INTEGERS, dtype=dtype),
+        lambda: aten.mean(INTEGERS, dtype=dtype),
+        lambda: aten.softmax.int(INTEGERS, 1, dtype),
+        lambda: aten.new_zeros(torch.ones(2), [2], dtype=dtype),
+        lambda: aten.ones_like.default(INTEGERS, dtype=dtype),
+        lambda: aten.cumsum_(torch.ones(2), 0, dtype=dtype),
+        lambda: aten.softmax.int(of(dtype), 1, dtype),
+    ]:
+        with pytest.raises(
+            TypeError,
+            match=f"expected a stock dtype for this operator called by hand, but got {dtype}",
+        ):
             call()
-    assert aten._to_copy(INTEGERS, dtype=dtype).dtype is aten.to.dtype(torch.ones(2), dtype).dtype is dtype
+    assert (
+        aten._to_copy(INTEGERS, dtype=dtype).dtype
+        is aten.to.dtype(torch.ones(2), dtype).dtype
+        is dtype
+    )
     assert aten.nanmean(of(dtype), dtype=dtype).dtype is dtype
-    assert aten.as_tensor(1.5, dtype=dtype).dtype is aten.sum(of(dtype), dtype=dtype).dtype is aten.sum.dim_IntList(of(dtype), [0], dtype=dtype).dtype
-    with pytest.raises(IndexError, match="Dimension out of range"):  # an error of the operator's own stays what it is
+    assert (
+        aten.as_tensor(1.5, dtype=dtype).dtype
+        is aten.sum(of(dtype), dtype=dtype).dtype
+        is aten.sum.dim_IntList(of(dtype), [0], dtype=dtype).dtype
+    )
+    # An error of the operator's own stays what it is.
+    with pytest.raises(IndexError, match="Dimension out of range"):
         aten.sum.dim_IntList(of(dtype), [5], dtype=dtype)
 
 
@@ -103,18 +148,43 @@ def test_complex_numbers(dtype):
     exact = of(torch.float32 if wide is torch.complex64 else torch.float64)
     assert torch.complex(x, x).dtype is torch.result_type(x, 1j) is torch.result_type(1j, x) is wide
     for call in [
-        lambda t: t + 1j, lambda t: 2j * t, lambda t: t / 2j, lambda t: t - 1j, lambda t: 1j - t, lambda t: torch.rsub(t, 2j), lambda t: t**2j,
-        lambda t: torch.add(t, 1j, alpha=2), lambda t: torch.where(t > 1, t, 1j), lambda t: torch.where(t > 1, 1j, t),
-        lambda t: aten.add.Scalar(t, 2j), lambda t: aten.sub.Scalar(t, 2j, 3), lambda t: aten.mul.Scalar(t, 2j), lambda t: aten.div.Scalar(t, 2j),
-        lambda t: aten.rsub.Scalar(t, 2j), lambda t: 2j**t, lambda t: torch._foreach_mul([t, t], 2j)[1], lambda t: torch._foreach_add([t], [2j])[0],
-        lambda t: torch._foreach_pow([t, t], 2j)[0], lambda t: torch._foreach_div([t, INTEGERS], 2j)[0],
-    ]:  # fmt: skip
+        lambda t: t + 1j,
+        lambda t: 2j * t,
+        lambda t: t / 2j,
+        lambda t: t - 1j,
+        lambda t: 1j - t,
+        lambda t: torch.rsub(t, 2j),
+        lambda t: t**2j,
+        lambda t: torch.add(t, 1j, alpha=2),
+        lambda t: torch.where(t > 1, t, 1j),
+        lambda t: torch.where(t > 1, 1j, t),
+        lambda t: aten.add.Scalar(t, 2j),
+        lambda t: aten.sub.Scalar(t, 2j, 3),
+        lambda t: aten.mul.Scalar(t, 2j),
+        lambda t: aten.div.Scalar(t, 2j),
+        lambda t: aten.rsub.Scalar(t, 2j),
+        lambda t: 2j**t,
+        lambda t: torch._foreach_mul([t, t], 2j)[1],
+        lambda t: torch._foreach_add([t], [2j])[0],
+        lambda t: torch._foreach_pow([t, t], 2j)[0],
+        lambda t: torch._foreach_div([t, INTEGERS], 2j)[0],
+    ]:
         same(call(x), call(exact))
-    for call in (lambda: x.add_(1j), lambda: x.mul_(2j), lambda: aten.add_.Scalar(x, 1j), lambda: aten.mul_.Scalar(x, 1j)):
+    for call in (
+        lambda: x.add_(1j),
+        lambda: x.mul_(2j),
+        lambda: aten.add_.Scalar(x, 1j),
+        lambda: aten.mul_.Scalar(x, 1j),
+    ):
         with pytest.raises(RuntimeError, match="complex"):
             call()
     x.requires_grad_()
-    for call in (lambda t: t * 2j, lambda t: t**2j, lambda t: aten.mul.Scalar(t, 2j), lambda t: aten.add.Scalar(t, 2j)):
+    for call in (
+        lambda t: t * 2j,
+        lambda t: t**2j,
+        lambda t: aten.mul.Scalar(t, 2j),
+        lambda t: aten.add.Scalar(t, 2j),
+    ):
         leaf = exact.clone().requires_grad_()
         (expected,) = torch.autograd.grad(call(leaf).abs().sum(), leaf)
         (gradient,) = torch.autograd.grad(call(x).abs().sum(), x)
@@ -123,8 +193,13 @@ def test_complex_numbers(dtype):
 
 def test_complex_data_are_an_error_where_the_dtype_is_real(dtype):
     x = of(dtype)
-    for call in (lambda: torch.tensor(1j, dtype=dtype), lambda: torch.tensor([1.0, 2j], dtype=dtype), lambda: x.new_tensor([1j]),
-                 lambda: torch.as_tensor([1j], dtype=dtype), lambda: torch.asarray([1j], dtype=dtype)):  # fmt: skip
+    for call in (
+        lambda: torch.tensor(1j, dtype=dtype),
+        lambda: torch.tensor([1.0, 2j], dtype=dtype),
+        lambda: x.new_tensor([1j]),
+        lambda: torch.as_tensor([1j], dtype=dtype),
+        lambda: torch.asarray([1j], dtype=dtype),
+    ):
         with pytest.raises(TypeError, match="must be real number, not complex"):
             call()
     with warnings.catch_warnings():
@@ -140,15 +215,21 @@ def test_integers_beyond_all_stock_types(dtype):
         torch.tensor(10**400, dtype=dtype)
 
 
-@pytest.mark.parametrize("other", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.complex64])
+@pytest.mark.parametrize(
+    "other", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.complex64]
+)
 def test_what_is_put_into_a_tensor_takes_its_dtype(dtype, other):
     x, source = of(dtype), torch.full((2, 3), 1.25).to(other)
     into = of(torch.float64).to(other)
     calls = [
-        lambda t, s: torch.slice_scatter(t, s), lambda t, s: torch.select_scatter(t, s[0], 0, 1), lambda t, s: aten.copy(t, s),
-        lambda t, s: torch.diagonal_scatter(t, s[0, :2]), lambda t, s: torch.as_strided_scatter(t, s[0], (3,), (1,)),
-        lambda t, s: torch.fill(t, s[0, 0]), lambda t, s: torch.fill(t[0, 0], s[0, 0]),
-    ]  # fmt: skip
+        lambda t, s: torch.slice_scatter(t, s),
+        lambda t, s: torch.select_scatter(t, s[0], 0, 1),
+        lambda t, s: aten.copy(t, s),
+        lambda t, s: torch.diagonal_scatter(t, s[0, :2]),
+        lambda t, s: torch.as_strided_scatter(t, s[0], (3,), (1,)),
+        lambda t, s: torch.fill(t, s[0, 0]),
+        lambda t, s: torch.fill(t[0, 0], s[0, 0]),
+    ]
     with warnings.catch_warnings():  # stock's, of imaginary parts
         warnings.simplefilter("ignore")
         for call in calls:
@@ -164,7 +245,11 @@ def test_what_is_put_into_a_tensor_gets_its_gradient(dtype, other):
     assert source.grad.dtype is other and source.grad.tolist() == [[2.0] * 3, [0.0] * 3]
     source.grad = x.grad = None
     torch.slice_scatter(source, x[:1], 0, 0, 1).sum().backward()
-    assert x.grad.dtype is dtype and source.grad.dtype is other and x.grad.tolist() == source.grad.flip(0).tolist() == [[1.0] * 3, [0.0] * 3]
+    assert (
+        x.grad.dtype is dtype
+        and source.grad.dtype is other
+        and x.grad.tolist() == source.grad.flip(0).tolist() == [[1.0] * 3, [0.0] * 3]
+    )
 
 
 @pytest.mark.parametrize("other", [torch.float32, torch.float64])
@@ -186,7 +271,11 @@ def test_three_operands_of_two_dtypes(dtype, other):
 @pytest.mark.parametrize("given", STOCK)
 def test_gradients_of_other_dtypes(dtype, given):
     gradient = torch.full((2, 3), 1.5).to(given)
-    for run in (lambda y: aten.backward(y, gradient), lambda y: aten._backward(y, [], gradient), lambda y: y.backward(gradient)):
+    for run in (
+        lambda y: aten.backward(y, gradient),
+        lambda y: aten._backward(y, [], gradient),
+        lambda y: y.backward(gradient),
+    ):
         x = of(dtype).requires_grad_()
         run(x * 2)
         assert x.grad.dtype is dtype and x.grad.unique().tolist() == [3.0]
@@ -199,7 +288,10 @@ def test_gradients_of_other_dtypes(dtype, given):
     assert [g.dtype for g in aten.grad([x * 2], [x], [gradient])] == [dtype]
     x = of(dtype).requires_grad_()
     x.register_hook(lambda g: g.to(given))
-    with pytest.raises(RuntimeError, match=f"expected the hook <lambda> to return a gradient of {dtype}, but got {given}"):
+    with pytest.raises(
+        RuntimeError,
+        match=f"expected the hook <lambda> to return a gradient of {dtype}, but got {given}",
+    ):
         (x * 2).backward(gradient)
     assert x.grad is None
     y = of(dtype).requires_grad_()
@@ -216,7 +308,9 @@ def test_copies_of_views_of_the_codes(dtype):
         codes = x if x.shape[-1] * dtype.itemsize % asked.itemsize == 0 else x.repeat(1, 8)
         viewed = codes.view(asked)
         copied = torch.view_copy(codes, asked)
-        assert copied.dtype is asked and torch.equal(copied.view(torch.uint8), viewed.view(torch.uint8))
+        assert copied.dtype is asked and torch.equal(
+            copied.view(torch.uint8), viewed.view(torch.uint8)
+        )
         assert copied.data_ptr() != x.data_ptr()
     with pytest.raises(NotImplementedError, match="no negative bit"):
         torch._neg_view(x)
@@ -228,12 +322,22 @@ def test_views_in_place_leave_the_memory_alone(dtype, requires_grad):
         return (of(of_dtype).requires_grad_(requires_grad) * 1)[None]
 
     for change in [
-        lambda t: t.transpose_(2, 0), lambda t: t.swapaxes_(1, 2), lambda t: t.squeeze_(), lambda t: t.squeeze_(0), lambda t: t.squeeze_((0, 1)),
-        lambda t: t.unsqueeze_(1), lambda t: t[0].detach().t_(), lambda t: t.detach().as_strided_((2, 2), (1, 2), 1), lambda t: t.swapdims_(0, 1),
-    ]:  # fmt: skip
+        lambda t: t.transpose_(2, 0),
+        lambda t: t.swapaxes_(1, 2),
+        lambda t: t.squeeze_(),
+        lambda t: t.squeeze_(0),
+        lambda t: t.squeeze_((0, 1)),
+        lambda t: t.unsqueeze_(1),
+        lambda t: t[0].detach().t_(),
+        lambda t: t.detach().as_strided_((2, 2), (1, 2), 1),
+        lambda t: t.swapdims_(0, 1),
+    ]:
         base, stock = made(dtype), made(torch.float64)
         alias, changed, expected = base.detach(), change(base), change(stock)
-        assert (changed.stride(), changed.storage_offset()) == (expected.stride(), expected.storage_offset())
+        assert (changed.stride(), changed.storage_offset()) == (
+            expected.stride(),
+            expected.storage_offset(),
+        )
         assert changed.data_ptr() == alias.data_ptr() + changed.storage_offset() * dtype.itemsize
         same(changed, expected.to(dtype))
         assert alias.tolist() == [VALUES]
@@ -244,7 +348,10 @@ def test_views_in_place_leave_the_memory_alone(dtype, requires_grad):
         assert leaf.grad.dtype is dtype and leaf.grad.tolist() == [[0.0, 1.0, 2.0]] * 2
     with pytest.raises(RuntimeError, match=f"expected a base of float64, but got {str(dtype)[6:]}"):
         of(dtype).float_power_(2)
-    assert of(dtype).to_dense(dtype=torch.float64).dtype is torch.float64 and of(dtype).to_dense(dtype=torch.float32).dtype is torch.float32
+    assert (
+        of(dtype).to_dense(dtype=torch.float64).dtype is torch.float64
+        and of(dtype).to_dense(dtype=torch.float32).dtype is torch.float32
+    )
 
 
 def test_combinations_of_none(dtype):
@@ -256,7 +363,10 @@ def test_combinations_of_none(dtype):
 def test_what_cannot_be_assigned_names_the_dtype(dtype):
     x = of(dtype)
     for value in ([1, 2, 3], numpy.array([1.0, 2.0, 3.0]), "a"):
-        with pytest.raises(TypeError, match=f"expected a number or a tensor for elements of a tensor of {dtype}, but got a"):
+        with pytest.raises(
+            TypeError,
+            match=f"expected a number or a tensor for elements of a tensor of {dtype}, but got a",
+        ):
             x[0] = value
     with pytest.raises(IndexError):
         x[5] = torch.ones(3)
@@ -267,7 +377,10 @@ def test_ends_of_a_range_say_nothing_of_its_dtype(dtype):
     for function in (torch.linspace, torch.logspace):
         for start, end in ((one, two), (1.0, two), (one, 2.0)):
             same(function(start, end, 5), function(1.0, 2.0, 5))
-            same(function(start, end=end, steps=5, dtype=torch.float64), function(1.0, 2.0, 5, dtype=torch.float64))
+            same(
+                function(start, end=end, steps=5, dtype=torch.float64),
+                function(1.0, 2.0, 5, dtype=torch.float64),
+            )
             same(function(start, end, 5, dtype=dtype), function(1.0, 2.0, 5, dtype=dtype))
             out = torch.empty(5, dtype=dtype)
             assert function(start, end, 5, out=out) is out
@@ -281,7 +394,8 @@ def test_dense_tensors_in_a_sparse_product(dtype):
     torch.sparse.mm(x, y).sum().backward()
     assert x.grad.dtype is dtype
     for left in (torch.eye(2).to_sparse(), torch.eye(2).to_sparse().requires_grad_()):
-        for right in (x.detach(), x):  # with a gradient, too, where casts would make a stock product of it
+        # With a gradient, too, where casts would make a stock product of it.
+        for right in (x.detach(), x):
             with pytest.raises(NotImplementedError, match="sparse"):
                 torch.sparse.mm(left, right)
             with pytest.raises(NotImplementedError, match="sparse"):
@@ -291,10 +405,18 @@ def test_dense_tensors_in_a_sparse_product(dtype):
 
 
 QUANTISERS = {
-    "tensor": lambda x: torch.fake_quantize_per_tensor_affine(x, torch.tensor([0.5]), torch.tensor([0]), -8, 7),
-    "channel": lambda x: torch.fake_quantize_per_channel_affine(x, torch.full((3,), 0.5), torch.zeros(3).int(), 1, -8, 7),
-    "learnt tensor": lambda x: torch._fake_quantize_learnable_per_tensor_affine(x, torch.tensor([0.5]), torch.tensor([0.0]), -8, 7),
-    "learnt channel": lambda x: torch._fake_quantize_learnable_per_channel_affine(x, torch.full((3,), 0.5), torch.zeros(3), 1, -8, 7),
+    "tensor": lambda x: torch.fake_quantize_per_tensor_affine(
+        x, torch.tensor([0.5]), torch.tensor([0]), -8, 7
+    ),
+    "channel": lambda x: torch.fake_quantize_per_channel_affine(
+        x, torch.full((3,), 0.5), torch.zeros(3).int(), 1, -8, 7
+    ),
+    "learnt tensor": lambda x: torch._fake_quantize_learnable_per_tensor_affine(
+        x, torch.tensor([0.5]), torch.tensor([0.0]), -8, 7
+    ),
+    "learnt channel": lambda x: torch._fake_quantize_learnable_per_channel_affine(
+        x, torch.full((3,), 0.5), torch.zeros(3), 1, -8, 7
+    ),
 }
 
 
@@ -312,12 +434,21 @@ def test_fake_quantisation_keeps_the_dtype_beside_float32_scales(dtype, name):
 
 
 def test_fused_observers_take_float32_alone(dtype):
-    numbers = [torch.tensor([x]) for x in (1, 1)] + [torch.tensor([x]) for x in (0.0, 1.0, 1.0)] + [torch.tensor([0])]
+    numbers = (
+        [torch.tensor([x]) for x in (1, 1)]
+        + [torch.tensor([x]) for x in (0.0, 1.0, 1.0)]
+        + [torch.tensor([0])]
+    )
     with pytest.raises(NotImplementedError, match="float32 tensors alone"):
         torch.fused_moving_avg_obs_fake_quant(of(dtype), *numbers, 0.01, 0, 255, -1)
 
 
-GROUPS = [((4, 8), (2, 8, 16), [1, 4]), ((2, 4, 8), (8, 16), [8, 16]), ((8, 16), (16, 8), [4, 16]), ((2, 4, 8), (2, 8, 16), None)]
+GROUPS = [
+    ((4, 8), (2, 8, 16), [1, 4]),
+    ((2, 4, 8), (8, 16), [8, 16]),
+    ((8, 16), (16, 8), [4, 16]),
+    ((2, 4, 8), (2, 8, 16), None),
+]
 
 
 @pytest.mark.parametrize(("m", "n", "ends"), GROUPS, ids=["rows", "columns", "terms", "batches"])
@@ -330,12 +461,17 @@ def test_grouped_products(dtype, m, n, ends):
             torch.nn.functional.grouped_mm(a, b, offs=offs)
         return
     wide = [t.detach().double().float().requires_grad_() for t in (a, b)]
-    found, expected = torch.nn.functional.grouped_mm(a, b, offs=offs), torch.nn.functional.grouped_mm(*wide, offs=offs)
+    found, expected = (
+        torch.nn.functional.grouped_mm(a, b, offs=offs),
+        torch.nn.functional.grouped_mm(*wide, offs=offs),
+    )
     weights = torch.rand(expected.shape, generator=g).to(dtype)
     (found * weights).sum().backward()
     (expected * weights.float()).sum().backward()
     close = {"rtol": 0.2, "atol": 0.6} if dtype.itemsize == 1 else {"rtol": 0.05, "atol": 0.1}
-    assert found.dtype is dtype and torch.allclose(found.float(), expected.to(dtype).float(), **close)
+    assert found.dtype is dtype and torch.allclose(
+        found.float(), expected.to(dtype).float(), **close
+    )
     for t, w in zip((a, b), wide, strict=True):
         assert t.grad.dtype is dtype and torch.allclose(t.grad.float(), w.grad, **close)
 
@@ -346,7 +482,11 @@ def test_nansum_leaves_nan_out_before_the_cast(dtype):
     x = numbers.to(dtype)
     for asked in (torch.int64, torch.int8, torch.bool):
         expected = torch.nansum(numbers, 1, dtype=asked)
-        for found in (torch.nansum(x, 1, dtype=asked), x.nansum(1, dtype=asked), torch.nansum(input=x, dim=1, dtype=asked)):
+        for found in (
+            torch.nansum(x, 1, dtype=asked),
+            x.nansum(1, dtype=asked),
+            torch.nansum(input=x, dim=1, dtype=asked),
+        ):
             assert found.dtype is asked and torch.equal(found, expected)
     for given in (numbers, x):
         found = torch.nansum(given, dim=1, dtype=torch_dtypes.dtype("e2m1"))

@@ -13,11 +13,13 @@ from torch_dtypes import _C
 ROWS = {name: (steps, set(facts), detail) for name, steps, facts, detail in _C.operator_facts()}
 WORDS = _C.operator_words()
 KEYS = ("PrivateUse2", "AutogradPrivateUse2", "AutogradHPU")
-LAST = {"Own", "View", "Boxed", "Whole", "PlaceByPlace", "Composite", "Checked", "Refused"}  # the steps that end a route
+# The steps that end a route.
+LAST = {"Own", "View", "Boxed", "Whole", "PlaceByPlace", "Composite", "Checked", "Refused"}
 RULES = {"OneDtype", "OneFloatingDtype", "Normalise"}
 TOUCHES = {"TouchLines", "TouchElements", "TouchPlaces", "TouchIndexed", "TouchRows"}
 NUMBERS = {"PutNumbers", "CompareNumbers"}
-FROM_TABLE = {"Boxed.cpp", "OperandRules.cpp", "FormatLibrary.cpp"}  # which register kernels as rows ask
+# Which register kernels as rows ask.
+FROM_TABLE = {"Boxed.cpp", "OperandRules.cpp", "FormatLibrary.cpp"}
 # Rows for operators that not every release has.
 OPTIONAL = {"_transformer_encoder_layer_fwd"}
 
@@ -53,7 +55,11 @@ def is_composite(operator: str) -> bool:
 @functools.cache
 def typed(operator: str) -> bool:
     """Whether its kernel below autograd is one of a family's file."""
-    found = re.search(r"^PrivateUse2: registered at (\S*/)?(\S+?):\d+", torch._C._dispatch_dump(operator), re.MULTILINE)
+    found = re.search(
+        r"^PrivateUse2: registered at (\S*/)?(\S+?):\d+",
+        torch._C._dispatch_dump(operator),
+        re.MULTILINE,
+    )
     return bool(found) and found[2] not in FROM_TABLE
 
 
@@ -61,7 +67,11 @@ def overloads(row: str) -> list[str]:
     base, _, overload = row.partition(".")
     if base.endswith("*"):
         return [name for b, names in BY_BASE.items() if b.startswith(base[:-1]) for name in names]
-    return [name for name in BY_BASE[base] if not overload or base_of(name)[1] in (overload, overload + "_out")]
+    return [
+        name
+        for name in BY_BASE[base]
+        if not overload or base_of(name)[1] in (overload, overload + "_out")
+    ]
 
 
 def words_of(row: str) -> set[str]:
@@ -71,7 +81,8 @@ def words_of(row: str) -> set[str]:
 
 
 def main_step(steps: list[str]) -> str:
-    """The step that says who computes: the first one where it is a kernel of the package's, else the last."""
+    """The step that says who computes: the first one where it is a kernel of the package's, else
+    the last."""
     return steps[0] if steps[0] in ("Own", "View") else steps[-1]
 
 
@@ -88,7 +99,9 @@ def test_operators_exist():
     assert [row for row in ROWS if row not in OPTIONAL and not overloads(row)] == []
 
 
-@pytest.mark.parametrize("family", [RULES, TOUCHES, NUMBERS, {"Fills", "FillsInPlace"}, {"CastOut", "CheckOut"}])
+@pytest.mark.parametrize(
+    "family", [RULES, TOUCHES, NUMBERS, {"Fills", "FillsInPlace"}, {"CastOut", "CheckOut"}]
+)
 def test_words_that_exclude_each_other(family):
     assert [row for row in ROWS if len(words_of(row) & family) > 1] == []
 
@@ -131,7 +144,11 @@ def test_steps_that_stand_alone(step):
 
 
 def test_routes_end_where_a_call_is_done():
-    assert [row for row, (steps, _, _) in ROWS.items() if steps[-1] not in LAST or set(steps[1:-1]) & LAST or len(set(steps)) < len(steps)] == []
+    assert [
+        row
+        for row, (steps, _, _) in ROWS.items()
+        if steps[-1] not in LAST or set(steps[1:-1]) & LAST or len(set(steps)) < len(steps)
+    ] == []
 
 
 def test_policy_and_tensor_cores_stand_in_the_row():
@@ -143,9 +160,21 @@ def test_policy_and_tensor_cores_stand_in_the_row():
 
 
 def test_words_have_one_sentence_each():
-    assert [name for _, name, sentence in WORDS if not re.fullmatch(r"[A-Z].*[^.]\.", sentence) or re.search(r"\. [A-Z]", sentence)] == []
+    assert [
+        name
+        for _, name, sentence in WORDS
+        if not re.fullmatch(r"[A-Z].*[^.]\.", sentence) or re.search(r"\. [A-Z]", sentence)
+    ] == []
     assert len({name for _, name, _ in WORDS}) == len(WORDS)
-    assert {group for group, _, _ in WORDS} == {"Step", "Value", "Operand", "Write", "Random", "Autograd", "Vmap"}
+    assert {group for group, _, _ in WORDS} == {
+        "Step",
+        "Value",
+        "Operand",
+        "Write",
+        "Random",
+        "Autograd",
+        "Vmap",
+    }
 
 
 def test_words_are_used():
@@ -158,15 +187,27 @@ def test_checked_operators_have_a_rule():
 
 
 def test_details_are_where_a_row_needs_one():
-    assert [row for row, (steps, _, detail) in ROWS.items() if bool(detail) != bool({*steps} & {"Refused", *NUMBERS})] == []
+    assert [
+        row
+        for row, (steps, _, detail) in ROWS.items()
+        if bool(detail) != bool({*steps} & {"Refused", *NUMBERS})
+    ] == []
 
 
 def test_arguments_that_hold_numbers_exist():
     arguments = collections.defaultdict(set)
     for schema in torch._C._jit_get_all_schemas():
         arguments[base_of(schema.name)[0]] |= {argument.name for argument in schema.arguments}
-    numbers = {row.partition(".")[0]: set(detail.split()) for row, (steps, _, detail) in ROWS.items() if NUMBERS & {*steps}}
-    assert {name: places - arguments[name] for name, places in numbers.items() if places - arguments[name]} == {}
+    numbers = {
+        row.partition(".")[0]: set(detail.split())
+        for row, (steps, _, detail) in ROWS.items()
+        if NUMBERS & {*steps}
+    }
+    assert {
+        name: places - arguments[name]
+        for name, places in numbers.items()
+        if places - arguments[name]
+    } == {}
 
 
 def test_routes_are_what_the_dispatcher_has():
@@ -177,7 +218,13 @@ def test_routes_are_what_the_dispatcher_has():
         own, kernel = typed(operator), has_kernel(operator, "PrivateUse2")
         if own and main not in ("Own", "View", "Refused"):
             wrong.append((operator, main, "has a kernel of its own"))
-        if kernel and not own and is_composite(operator) and main not in ("Checked", "Whole", "Refused") and "ByCasts" not in facts:
+        if (
+            kernel
+            and not own
+            and is_composite(operator)
+            and main not in ("Checked", "Whole", "Refused")
+            and "ByCasts" not in facts
+        ):
             wrong.append((operator, main, "is boxed, though composite"))
         if main == "Refused" and not kernel:
             wrong.append((operator, main, "is not refused"))
@@ -189,26 +236,60 @@ def test_own_kernels_are_registered():
 
 
 def test_composites_are_stock():
-    assert [row for row in rows_of("Composite") for o in overloads(row) if not is_composite(o) or has_kernel(o, "PrivateUse2")] == []
+    assert [
+        row
+        for row in rows_of("Composite")
+        for o in overloads(row)
+        if not is_composite(o) or has_kernel(o, "PrivateUse2")
+    ] == []
 
 
 def test_whole_and_checked_operators_are_composite_in_stock():
-    composite = {row: [o for o in overloads(row) if is_composite(o)] for row in rows_of("Checked", "Whole")}
+    composite = {
+        row: [o for o in overloads(row) if is_composite(o)] for row in rows_of("Checked", "Whole")
+    }
     assert [row for row, operators in composite.items() if not operators] == []
-    assert [o for operators in composite.values() for o in operators for key in KEYS if not has_kernel(o, key)] == []
+    assert [
+        o
+        for operators in composite.values()
+        for o in operators
+        for key in KEYS
+        if not has_kernel(o, key)
+    ] == []
 
 
 def test_boxed_operators_have_the_boxed_kernel():
-    boxed = {row: [o for o in overloads(row) if has_kernel(o, "PrivateUse2") and row_of(o) == ROWS[row]] for row in rows_of("Boxed", "PlaceByPlace")}
+    boxed = {
+        row: [o for o in overloads(row) if has_kernel(o, "PrivateUse2") and row_of(o) == ROWS[row]]
+        for row in rows_of("Boxed", "PlaceByPlace")
+    }
     assert [row for row, operators in boxed.items() if not operators] == []
     assert [o for operators in boxed.values() for o in operators if typed(o)] == []
 
 
 def test_casts_stand_above_autograd():
-    cast = [o for row, (_, facts, _) in ROWS.items() if "ByCasts" in facts for o in overloads(row) if has_kernel(o, "PrivateUse2")]
-    assert [o for o in cast for key in KEYS if not has_kernel(o, key) and not o.partition(".")[0].endswith("_") and "out" not in base_of(o)[1]] == []
+    cast = [
+        o
+        for row, (_, facts, _) in ROWS.items()
+        if "ByCasts" in facts
+        for o in overloads(row)
+        if has_kernel(o, "PrivateUse2")
+    ]
+    assert [
+        o
+        for o in cast
+        for key in KEYS
+        if not has_kernel(o, key)
+        and not o.partition(".")[0].endswith("_")
+        and "out" not in base_of(o)[1]
+    ] == []
 
 
 def test_kernels_above_autograd_stand_at_both_keys():
-    one = [o for o in OPERATORS if has_kernel(o, "AutogradPrivateUse2") != has_kernel(o, "AutogradHPU") and row_of(o)[0] != ["Refused"]]
+    one = [
+        o
+        for o in OPERATORS
+        if has_kernel(o, "AutogradPrivateUse2") != has_kernel(o, "AutogradHPU")
+        and row_of(o)[0] != ["Refused"]
+    ]
     assert one == []

@@ -1,4 +1,5 @@
-"""Steps of SGD, Adam and AdamW in one pass over memory have the bits of stock's loop of single operators."""
+"""Steps of SGD, Adam and AdamW in one pass over memory have the bits of stock's loop of single
+operators."""
 
 from __future__ import annotations
 
@@ -10,28 +11,54 @@ from torch.optim import adam, sgd
 
 import torch_dtypes
 
-pytestmark = pytest.mark.usefixtures("eps_as_given")  # the functions beneath know nothing of any other
-DTYPES = ["posit16es2", "q43", "posit32es2", "e5m7", "posit8es0", "posit16es1", "tf32", "fixed8_8", "e4m3fnuz"]
+# The functions beneath know nothing of any other.
+pytestmark = pytest.mark.usefixtures("eps_as_given")
+DTYPES = [
+    "posit16es2",
+    "q43",
+    "posit32es2",
+    "e5m7",
+    "posit8es0",
+    "posit16es1",
+    "tf32",
+    "fixed8_8",
+    "e4m3fnuz",
+]
 MODES = ["nearest_even", "down", "up", "to_odd", "stochastic", "up_down"]
 SETTINGS = {
     "SGD": [
-        {}, {"momentum": 0.9}, {"momentum": 0.5, "dampening": 0.1, "weight_decay": 0.01, "maximize": True},
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.5, "dampening": 0.1, "weight_decay": 0.01, "maximize": True},
         {"momentum": 0.9, "nesterov": True, "weight_decay": 0.5},
     ],
     "Adam": [
-        {}, {"amsgrad": True, "weight_decay": 0.01}, {"maximize": True, "betas": (0.5, 0.0)},
+        {},
+        {"amsgrad": True, "weight_decay": 0.01},
+        {"maximize": True, "betas": (0.5, 0.0)},
         {"weight_decay": 0.1, "maximize": True, "eps": 0.01},
     ],
     "AdamW": [{}, {"amsgrad": True, "maximize": True}, {"weight_decay": 0.0, "betas": (0.0, 0.5)}],
-}  # fmt: skip
-PLAIN = {"weight_decay": 0.0, "momentum": 0.0, "lr": 0.5, "dampening": 0.0, "nesterov": False, "maximize": False, "is_first_step": False}
+}
+PLAIN = {
+    "weight_decay": 0.0,
+    "momentum": 0.0,
+    "lr": 0.5,
+    "dampening": 0.0,
+    "nesterov": False,
+    "maximize": False,
+    "is_first_step": False,
+}
 SHAPES = [(40, 33), (1,), (3, 5, 7), (0,), ()]
 
 
 def loops():
     """Stock's own functions, beneath what stands in front of them beside a wheel."""
     found = {"_single_tensor_adam": adam, "_single_tensor_sgd": sgd}
-    return {name: (module, getattr(getattr(module, name), "__wrapped__", getattr(module, name))) for name, module in found.items()}
+    return {
+        name: (module, getattr(getattr(module, name), "__wrapped__", getattr(module, name)))
+        for name, module in found.items()
+    }
 
 
 def run(optimizer, dtype, ways, settings, shapes=SHAPES, steps=4, layout=lambda t: t):
@@ -44,9 +71,16 @@ def run(optimizer, dtype, ways, settings, shapes=SHAPES, steps=4, layout=lambda 
             if i != 1 or k > 0:  # one parameter begins later
                 t.grad = layout(torch.randn(t.shape, generator=generator).to(dtype))
         optim.step()
-    states = [x for t in p for x in optim.state[t].values() if isinstance(x, torch.Tensor) and torch_dtypes.is_format_dtype(x.dtype)]
+    states = [
+        x
+        for t in p
+        for x in optim.state[t].values()
+        if isinstance(x, torch.Tensor) and torch_dtypes.is_format_dtype(x.dtype)
+    ]
     # A NaN's sign is the processor's affair.
-    return [torch_dtypes.codes(t.detach()).masked_fill(t.detach().isnan(), 0) for t in (*p, *states)]
+    return [
+        torch_dtypes.codes(t.detach()).masked_fill(t.detach().isnan(), 0) for t in (*p, *states)
+    ]
 
 
 def by_loop(monkeypatch, *arguments, **named):
@@ -70,7 +104,11 @@ def test_the_loops_bits(monkeypatch, name, mode):
         for optimizer, many in SETTINGS.items():
             for settings in many:
                 expected = by_loop(monkeypatch, optimizer, dtype, settings)
-                ways = [{"foreach": False}] if mode in ("stochastic", "up_down") else [{"foreach": False}, {"foreach": True}, {"fused": True}]
+                ways = (
+                    [{"foreach": False}]
+                    if mode in ("stochastic", "up_down")
+                    else [{"foreach": False}, {"foreach": True}, {"fused": True}]
+                )
                 for way in ways:
                     assert_equal(run(optimizer, dtype, way, settings), expected)
 
@@ -78,7 +116,15 @@ def test_the_loops_bits(monkeypatch, name, mode):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("posit16es2", None), ("q43", None), ("e5m7", "down"), ("posit16es2", "stochastic"), ("posit32es2", None), ("q52", None), ("posit8es0", "up")],
+    [
+        ("posit16es2", None),
+        ("q43", None),
+        ("e5m7", "down"),
+        ("posit16es2", "stochastic"),
+        ("posit32es2", None),
+        ("q52", None),
+        ("posit8es0", "up"),
+    ],
 )
 def test_many_elements(monkeypatch, name, mode, threads):
     """Where tables pay for themselves, and threads share the work."""
@@ -106,7 +152,9 @@ def test_capturable_steps_have_the_loops_bits(monkeypatch, optimizer, name):
         pytest.skip("of a GPU alone")
     if on_cpu:  # where stock refuses, though nothing is amiss
         module = sys.modules[getattr(torch.optim, optimizer).__module__]
-        monkeypatch.setattr(module, "_get_capturable_supported_devices", lambda supports_xla=True: ["cpu"])
+        monkeypatch.setattr(
+            module, "_get_capturable_supported_devices", lambda supports_xla=True: ["cpu"]
+        )
     dtype = torch_dtypes.dtype(name)
     for settings in ({"capturable": True}, {"capturable": True, "weight_decay": 0.1}):
         if optimizer == "Rprop":
@@ -122,17 +170,38 @@ EVERY = ["q52", "q43", "posit8es0", "posit8es2", "e4m3fnuz", "posit16es2"]
 @pytest.mark.parametrize("mode", ["nearest_even", "down", "to_odd"])
 @pytest.mark.parametrize("name", EVERY)
 def test_tables_of_every_code(name, mode):
-    """In many elements, results by the codes of one or two operands come out of tables; in few they do not."""
+    """In many elements, results by the codes of one or two operands come out of tables; in few they
+    do not."""
     dtype, generator = torch_dtypes.dtype(name), torch.Generator().manual_seed(5)
-    code_type, count, few = (torch.uint8, 256, 1000) if "16" not in name else (torch.int16, 2**16, 10_000)
-    often = torch.tensor([0, 1, count // 2 - 1, count // 2, count // 2 + 1, count - 1])  # zeros and the smallest and largest, so that they meet
+    code_type, count, few = (
+        (torch.uint8, 256, 1000) if "16" not in name else (torch.int16, 2**16, 10_000)
+    )
+    # Zeros and the smallest and largest, so that they meet.
+    often = torch.tensor([0, 1, count // 2 - 1, count // 2, count // 2 + 1, count - 1])
     lists = []
     for _ in range(5):
         drawn = torch.randint(count, (300_000,), generator=generator)
         drawn[::2] = often[torch.randint(len(often), (150_000,), generator=generator)]
         lists.append(drawn[torch.randperm(300_000, generator=generator)].to(code_type))
-    sgd_settings = [{"momentum": 0.9}, {"momentum": 0.5, "dampening": 0.1, "weight_decay": 0.01, "maximize": True, "nesterov": True}]
-    adam_settings = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-4, "amsgrad": False, "maximize": False}
+    sgd_settings = [
+        {"momentum": 0.9},
+        {
+            "momentum": 0.5,
+            "dampening": 0.1,
+            "weight_decay": 0.01,
+            "maximize": True,
+            "nesterov": True,
+        },
+    ]
+    adam_settings = {
+        "lr": 1e-3,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "weight_decay": 0.0,
+        "eps": 1e-4,
+        "amsgrad": False,
+        "maximize": False,
+    }
 
     def made():
         return [torch_dtypes.from_codes(t.clone(), dtype) for t in lists]
@@ -145,24 +214,45 @@ def test_tables_of_every_code(name, mode):
         step([w], [g], [m], [v], [largest] if settings["amsgrad"] else [], of_step, **settings)
 
     with torch.no_grad(), torch_dtypes.rounding(mode):
-        for change in ({}, {"amsgrad": True, "weight_decay": 0.1}, {"maximize": True}, {"lr": 0.5, "beta1": 0.5, "eps": 1e-9}):
+        for change in (
+            {},
+            {"amsgrad": True, "weight_decay": 0.1},
+            {"maximize": True},
+            {"lr": 0.5, "beta1": 0.5, "eps": 1e-9},
+        ):
             for step in (torch._fused_adam_, torch._fused_adamw_):
                 many, expected = made(), made()
                 adam_step(step, *many, **{**adam_settings, **change})
                 for piece in pieces(expected):
                     adam_step(step, *piece, **{**adam_settings, **change})
-                for larger in (many[4], expected[4]):  # of zeros of both signs, which no squares' averages are, stock's kernels have either
+                # Of zeros of both signs, which no squares' averages are, stock's kernels have
+                # either.
+                for larger in (many[4], expected[4]):
                     larger[larger == 0] = 0
-                assert_equal(*(([torch_dtypes.codes(t).masked_fill(t.isnan(), 0) for t in x]) for x in (many, expected)))
+                assert_equal(
+                    *(
+                        ([torch_dtypes.codes(t).masked_fill(t.isnan(), 0) for t in x])
+                        for x in (many, expected)
+                    )
+                )
         for change in sgd_settings:
             many, expected = made()[:3], made()[:3]
             torch._fused_sgd_(*([t] for t in many), **{**PLAIN, **change})
             for piece in pieces(expected):
                 torch._fused_sgd_(*([t] for t in piece), **{**PLAIN, **change})
-            assert_equal(*(([torch_dtypes.codes(t).masked_fill(t.isnan(), 0) for t in x]) for x in (many, expected)))
+            assert_equal(
+                *(
+                    ([torch_dtypes.codes(t).masked_fill(t.isnan(), 0) for t in x])
+                    for x in (many, expected)
+                )
+            )
 
 
-@pytest.mark.parametrize("layout", [lambda t: torch.stack([t, t], -1)[..., 0], lambda t: t.mT.contiguous().mT], ids=["strided", "turned"])
+@pytest.mark.parametrize(
+    "layout",
+    [lambda t: torch.stack([t, t], -1)[..., 0], lambda t: t.mT.contiguous().mT],
+    ids=["strided", "turned"],
+)
 def test_layouts(monkeypatch, layout):
     for optimizer in SETTINGS:
         arguments = (optimizer, torch.posit16es2)
@@ -172,11 +262,24 @@ def test_layouts(monkeypatch, layout):
 
 def test_states_of_another_dtype_and_shared_memory():
     """What the pass does not take runs by single operators, with their bits."""
-    w, g = torch.tensor([1.0, -2.0, 3.5]).to(torch.q43), torch.tensor([0.5, 0.25, -1.0]).to(torch.q43)
+    w, g = (
+        torch.tensor([1.0, -2.0, 3.5]).to(torch.q43),
+        torch.tensor([0.5, 0.25, -1.0]).to(torch.q43),
+    )
     for m in (torch.tensor([0.1, 0.2, 0.3]), g):  # float32; the gradient itself
-        ours, expected, buffer, kept = w.clone(), w.clone(), m.clone() if m is not g else g.clone(), m.clone()
+        ours, expected, buffer, kept = (
+            w.clone(),
+            w.clone(),
+            m.clone() if m is not g else g.clone(),
+            m.clone(),
+        )
         gradient = buffer if m is g else g
-        torch._fused_sgd_([ours], [gradient], [buffer], **{**PLAIN, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.25})
+        torch._fused_sgd_(
+            [ours],
+            [gradient],
+            [buffer],
+            **{**PLAIN, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.25},
+        )
         grad = kept if m is g else g
         decayed = grad.add(expected, alpha=0.1)
         kept.mul_(0.9).add_(decayed, alpha=0.75)
@@ -199,7 +302,9 @@ def test_scaled_gradients():
     for found, expected in ((0.0, [0.75, 1.5]), (1.0, [0.75, 1.5])):
         g = torch.tensor([1.0, 2.0], dtype=torch.posit16es2)
         with torch.no_grad():
-            torch._fused_sgd_([p], [g], [], **PLAIN, grad_scale=torch.tensor(2.0), found_inf=torch.tensor(found))
+            torch._fused_sgd_(
+                [p], [g], [], **PLAIN, grad_scale=torch.tensor(2.0), found_inf=torch.tensor(found)
+            )
         assert p.tolist() == expected
 
 
@@ -209,5 +314,8 @@ def test_versions_and_wrong_lists():
     before = p._version
     torch.optim.Adam([p]).step()
     assert p._version > before
-    with pytest.raises(RuntimeError, match="expected lists of 1 tensors, but got 0 gradients"), torch.no_grad():
+    with (
+        pytest.raises(RuntimeError, match="expected lists of 1 tensors, but got 0 gradients"),
+        torch.no_grad(),
+    ):
         torch._fused_sgd_([p], [], [], **PLAIN)

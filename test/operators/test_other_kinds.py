@@ -1,4 +1,5 @@
-"""What is no tensor of PyTorch's but says by ``__torch_function__`` what a call means, with a dtype of ours among the arguments."""
+"""What is no tensor of PyTorch's but says by ``__torch_function__`` what a call means, with a dtype
+of ours among the arguments."""
 
 import numpy
 import pytest
@@ -56,19 +57,45 @@ class Answering(torch.Tensor):
 
 def ways_to_call(x, d):
     """Arguments of the functions that stock asks classes about, x among them."""
-    for rest in ((), (2,), (0,), (x,), ((2,), (1,)), ((2,),), ((2,), 3.0), (lambda a: a,), (x, lambda a, b: a), (x, x, lambda a, b, c: a)):
+    for rest in (
+        (),
+        (2,),
+        (0,),
+        (x,),
+        ((2,), (1,)),
+        ((2,),),
+        ((2,), 3.0),
+        (lambda a: a,),
+        (x, lambda a, b: a),
+        (x, x, lambda a, b, c: a),
+    ):
         yield (x, *rest), {}
         yield (x, *rest), {"dtype": d}
-    for args in ((2,), ((2,),), ((2,), (1,)), ((2,), (1, 0)), (3, (2,)), (0.0, 1.0, (2,)), (0, 2), (0, 1, 3), ((2,), 3.0)):
+    for args in (
+        (2,),
+        ((2,),),
+        ((2,), (1,)),
+        ((2,), (1, 0)),
+        (3, (2,)),
+        (0.0, 1.0, (2,)),
+        (0, 2),
+        (0, 1, 3),
+        ((2,), 3.0),
+    ):
         yield args, {"out": x}
     yield (x, 1, 3), {"dtype": d}
     yield (d,), {}
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["ours", "float32"])
-@pytest.mark.parametrize("row", [row for row in all_hooks.list_hooks() if row.kind is Kind.ASKING], ids=lambda row: row.target)
+@pytest.mark.parametrize(
+    "row",
+    [row for row in all_hooks.list_hooks() if row.kind is Kind.ASKING],
+    ids=lambda row: row.target,
+)
 def test_a_class_is_asked_before_anything_is_computed(row, own):
-    """By each function in C++ that has an implementation of ours, in every way in which it can be called."""
+    """By each function in C++ that has an implementation of ours, in every way in which it can be
+    called."""
     answers = set()
     x = torch.ones(2, dtype=torch.posit16es2 if own else torch.float32).as_subclass(Answering)
     owner, stock = row.find()
@@ -79,7 +106,9 @@ def test_a_class_is_asked_before_anything_is_computed(row, own):
             answers.add(stock(*args, **kwargs))
         except TypeError:  # stock's, of arguments that it does not take
             continue
-    assert {answer[0] for answer in answers} == {"asked"} and len({answer[1] for answer in answers}) == 1
+    assert {answer[0] for answer in answers} == {"asked"} and len(
+        {answer[1] for answer in answers}
+    ) == 1
 
 
 @parametrize_dtypes("bfloat16 posit16es2 q43")
@@ -88,7 +117,13 @@ def test_a_subclass_that_asks_for_nothing_else_gets_its_results(dtype):
         pass
 
     x = torch.tensor([1.0, 2.0, 0.5]).as_subclass(Plain)
-    results = torch.sum(x, dtype=dtype), x.softmax(0, dtype=dtype), torch.zeros_like(x, dtype=dtype), x.new_ones(2, dtype=dtype), x.to(x.to(dtype))
+    results = (
+        torch.sum(x, dtype=dtype),
+        x.softmax(0, dtype=dtype),
+        torch.zeros_like(x, dtype=dtype),
+        x.new_ones(2, dtype=dtype),
+        x.to(x.to(dtype)),
+    )
     for made in results:
         assert type(made) is Plain and made.dtype is dtype
     assert x.sum(dtype=dtype).item() == 3.5 and x.to(dtype).tolist() == [1.0, 2.0, 0.5]
@@ -103,7 +138,15 @@ def test_result_type_takes_tensors_and_numbers(dtype):
     for wrong in ((x, "a"), (x, None), (x, [2.5]), (x, dtype), (x, numpy.ones(2)), (x,), (x, x, x)):
         with pytest.raises(TypeError, match="result_type"):
             torch.result_type(*wrong)
-    answers = type("Answers", (), {"__torch_function__": classmethod(lambda cls, function, types, args=(), kwargs=None: function)})
+    answers = type(
+        "Answers",
+        (),
+        {
+            "__torch_function__": classmethod(
+                lambda cls, function, types, args=(), kwargs=None: function
+            )
+        },
+    )
     assert torch.result_type(x, answers()) is torch.result_type(answers(), x) is torch.result_type
 
 

@@ -1,4 +1,5 @@
-"""Operators of other libraries (torch.library): their kernels get our tensors, or the exact values of those, and results are of our dtype."""
+"""Operators of other libraries (torch.library): their kernels get our tensors, or the exact values
+of those, and results are of our dtype."""
 
 import pytest
 import torch
@@ -23,9 +24,13 @@ def ops():
 
     device = torch.zeros(()).device.type  # of the tests' tensors, for which the kernels are
     library.define("on_device(Tensor x, Tensor? y=None) -> Tensor")
-    library.impl("on_device", lambda x, y=None: see(x.exp() if y is None else x / y, x), device.upper())
+    library.impl(
+        "on_device", lambda x, y=None: see(x.exp() if y is None else x / y, x), device.upper()
+    )
     library.define("of_list(Tensor[] xs) -> (Tensor, Tensor)")
-    library.impl("of_list", lambda xs: see((torch.cat(xs), torch.cat(xs).argsort()), *xs), device.upper())
+    library.impl(
+        "of_list", lambda xs: see((torch.cat(xs), torch.cat(xs).argsort()), *xs), device.upper()
+    )
     library.define("writes(Tensor(a!) x) -> ()")
     library.impl("writes", writes, device.upper())
     library.define("everywhere(Tensor x) -> Tensor")
@@ -37,7 +42,10 @@ def ops():
     def cubed(x: torch.Tensor) -> torch.Tensor:
         return see(x * x * x, x)
 
-    cubed.register_autograd(lambda ctx, g: 3 * ctx.x * ctx.x * g, setup_context=lambda ctx, inputs, output: setattr(ctx, "x", inputs[0]))
+    cubed.register_autograd(
+        lambda ctx, g: 3 * ctx.x * ctx.x * g,
+        setup_context=lambda ctx, inputs, output: setattr(ctx, "x", inputs[0]),
+    )
     yield torch.ops.td_test, seen
     library._destroy()
 
@@ -52,11 +60,16 @@ def test_kernels_for_a_device_compute_on_exact_values(ops, dtype):
     x = sample(dtype)
     stock = torch_dtypes.format_of(dtype).bits > 32 or dtype is torch.posit32es2
     values = x.double() if stock else x.float()
-    for found, expected in ((ops.on_device(x), values.exp()), (ops.on_device(x, x * 3), values / (x * 3).to(values.dtype))):
+    for found, expected in (
+        (ops.on_device(x), values.exp()),
+        (ops.on_device(x, x * 3), values / (x * 3).to(values.dtype)),
+    ):
         assert found.dtype is dtype and torch.equal(found.double(), expected.to(dtype).double())
     assert seen == [values.dtype]
     joined, order = ops.of_list([x, x])
-    assert joined.dtype is dtype and joined.tolist() == x.tolist() * 2 and order.dtype is torch.int64
+    assert (
+        joined.dtype is dtype and joined.tolist() == x.tolist() * 2 and order.dtype is torch.int64
+    )
     ops.writes(x)
     assert x.dtype is dtype and x.tolist() == [2.5, 0.5, 4.0]
 
@@ -81,7 +94,10 @@ def test_derivatives(ops, dtype):
 
 def test_what_cannot_be_called_with_values(ops):
     ops, _ = ops
-    with pytest.raises(NotImplementedError, match="td_test::view: expected tensors of stock dtypes, but got one of a number format"):
+    with pytest.raises(
+        NotImplementedError,
+        match="td_test::view: expected tensors of stock dtypes, but got one of a number format",
+    ):
         ops.view(sample(torch.posit16es2))
 
 
@@ -96,7 +112,9 @@ def test_stock_operands_beside_ours_are_an_error(ops, dtype):
     ops = ops[0]
     x, other = sample(dtype), torch.ones(3, dtype=torch.float64)
     with pytest.raises(
-        RuntimeError, match=r"td_test::on_device: expected floating tensors of torch\.\w+ alone, but got argument y with torch.float64"
+        RuntimeError,
+        match=r"td_test::on_device: expected floating tensors of torch\.\w+ alone, but got "
+        r"argument y with torch.float64",
     ):
         ops.on_device(x, other)
     assert ops.on_device(x, torch.ones(3, dtype=torch.int32)).dtype is dtype
@@ -108,5 +126,7 @@ def test_a_kernel_of_differentiable_operators_has_their_gradient(ops, dtype):
     ops = ops[0]
     x, y = sample(dtype).requires_grad_(), sample(dtype)
     ops.on_device(x, y).backward(torch.ones(3).to(dtype))
-    assert x.grad.dtype is dtype and torch.equal(x.grad.double(), (1 / y.double()).to(dtype).double())
+    assert x.grad.dtype is dtype and torch.equal(
+        x.grad.double(), (1 / y.double()).to(dtype).double()
+    )
     ops.writes(x.detach())

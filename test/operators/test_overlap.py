@@ -1,5 +1,5 @@
-"""Outputs that overlap an operand or themselves: refused, or written, exactly as stock PyTorch does with tensors of its own. Empty ones lie as
-there."""
+"""Outputs that overlap an operand or themselves: refused, or written, exactly as stock PyTorch does
+with tensors of its own. Empty ones lie as there."""
 
 import warnings
 
@@ -53,14 +53,16 @@ torch.where(m > 1, m.t(), m, out=m) | torch.maximum(m, m, out=m)
 torch.addr(m.t(), m[0], m[1], out=m) | torch.hypot(m, m[0], out=m)
 """
 DRAWS = ("normal_", "random_", "bernoulli_", "uniform_")
-PRODUCTS = ("addmm_(", "torch.mm(")  # of CUDA's library, which may read an operand after it has written there, or not
+# Of CUDA's library, which may read an operand after it has written there, or not.
+PRODUCTS = ("addmm_(", "torch.mm(")
 
 
 def outcome(call: str, dtype: torch.dtype):
     x = torch.arange(24.0).to(dtype)
     names = {"torch": torch, "x": x, "i": torch.arange(8), "m": x[:16].view(4, 4)}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # stock warns of writes into expanded tensors that it still does
+        # Stock warns of writes into expanded tensors that it still does.
+        warnings.simplefilter("ignore")
         try:
             eval(call, names)
         except RuntimeError as error:
@@ -69,12 +71,16 @@ def outcome(call: str, dtype: torch.dtype):
 
 
 @parametrize_dtypes("posit16es2 e8m4")
-@pytest.mark.parametrize("call", [c.strip() for line in CALLS.strip().splitlines() for c in line.split(" | ")])
+@pytest.mark.parametrize(
+    "call", [c.strip() for line in CALLS.strip().splitlines() for c in line.split(" | ")]
+)
 def test_as_stock(call, dtype):
     refused, x = outcome(call, dtype)
     stock_refused, y = outcome(call, torch.float32)
     assert refused == stock_refused
-    if not any(name in call for name in (*DRAWS, *(PRODUCTS if x.is_cuda or _C.gpu_on_host() else ()))):
+    if not any(
+        name in call for name in (*DRAWS, *(PRODUCTS if x.is_cuda or _C.gpu_on_host() else ()))
+    ):
         assert torch.equal(x.double().nan_to_num(7, 7, 7), y.to(dtype).double().nan_to_num(7, 7, 7))
 
 
@@ -97,12 +103,16 @@ torch.add(m, m.t()[:1].t(), out=o) | torch.atan2(c, c[:1], out=o)
 
 
 @parametrize_dtypes("posit16es2 q43")
-@pytest.mark.parametrize("call", [c.strip() for line in INTO_EMPTY.strip().splitlines() for c in line.split(" | ")])
+@pytest.mark.parametrize(
+    "call", [c.strip() for line in INTO_EMPTY.strip().splitlines() for c in line.split(" | ")]
+)
 def test_an_empty_output_lies_as_stock_s(call, dtype):
     def out(of):
         m, o = torch.arange(12.0).to(of).view(4, 3).t(), torch.empty(0, dtype=of)
         c = torch.ones(2, 3, 4, 5).to(of).contiguous(memory_format=torch.channels_last)
-        eval(call, {"torch": torch, "m": m, "o": o, "c": c, "v": m[:, 0].clone(), "w": m[0].clone()})
+        eval(
+            call, {"torch": torch, "m": m, "o": o, "c": c, "v": m[:, 0].clone(), "w": m[0].clone()}
+        )
         return o
 
     ours, stock = out(dtype), out(torch.float64)

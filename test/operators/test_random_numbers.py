@@ -1,5 +1,6 @@
-"""Random numbers of a seed are the rounding of those that float32 draws from it (float64, for formats with more than 24 significant bits),
-place by place in memory, and leave the generator where float32 leaves it."""
+"""Random numbers of a seed are the rounding of those that float32 draws from it (float64, for
+formats with more than 24 significant bits), place by place in memory, and leave the generator where
+float32 leaves it."""
 
 import pytest
 import torch
@@ -31,7 +32,9 @@ def in_its_interval(low, high):
         above, below = (torch.tensor(v, dtype=dtype) for v in (low, high))
         result = exact.to(dtype)
         inward = torch.where(result == below, torch.nextafter(below, above), result)
-        return inward if low != 0 else torch.where(inward == 0, torch.nextafter(above, below), inward)
+        return (
+            inward if low != 0 else torch.where(inward == 0, torch.nextafter(above, below), inward)
+        )
 
     return convert
 
@@ -69,7 +72,8 @@ def assert_rounded(draw, name, convert=None):
 
 
 def toward_zero(exact, dtype):
-    """To the format's grid: posits' rule that nothing becomes 0 would give numbers that are greater than what was drawn."""
+    """To the format's grid: posits' rule that nothing becomes 0 would give numbers that are greater
+    than what was drawn."""
     with torch_dtypes.rounding("toward_zero"):
         result = exact.to(dtype)
     assert (result.double() < 1).all()
@@ -79,18 +83,24 @@ def toward_zero(exact, dtype):
 FACTORIES = {
     "randn": lambda n, d: torch.randn(n, dtype=d),
     "randn of sizes": lambda n, d: torch.randn(3, n, dtype=d),
-    "randn with a generator": lambda n, d: torch.randn(n, dtype=d, generator=torch.Generator().manual_seed(3)),
+    "randn with a generator": lambda n, d: torch.randn(
+        n, dtype=d, generator=torch.Generator().manual_seed(3)
+    ),
     "randn out=": lambda n, d: torch.randn(n, out=torch.empty(0, dtype=d)),
     "randn_like": lambda n, d: torch.randn_like(torch.zeros(n), dtype=d),
     "randn_like of its own": lambda n, d: torch.randn_like(torch.zeros(2, n, dtype=d).t()),
-    "randn_like with gaps": lambda n, d: torch.randn_like(torch.zeros(4, 2 * n, dtype=d)[:, ::2].t()),
+    "randn_like with gaps": lambda n, d: torch.randn_like(
+        torch.zeros(4, 2 * n, dtype=d)[:, ::2].t()
+    ),
     "randint": lambda n, d: torch.randint(0, 9, (n,), dtype=d),
     "randint of many": lambda n, d: torch.randint(-16, 16, (n,), dtype=d),
     "randint_like": lambda n, d: torch.randint_like(torch.zeros(n), -3, 4, dtype=d),
     "randint_like of its own": lambda n, d: torch.randint_like(torch.zeros(n, 3, dtype=d).t(), 7),
     "randperm": lambda n, d: torch.randperm(min(n, 9), dtype=d),
     "normal": lambda n, d: torch.normal(1.5, 0.25, (n,), dtype=d),
-    "normal with a generator": lambda n, d: torch.normal(1.5, 0.25, (n,), dtype=d, generator=torch.Generator().manual_seed(3)),
+    "normal with a generator": lambda n, d: torch.normal(
+        1.5, 0.25, (n,), dtype=d, generator=torch.Generator().manual_seed(3)
+    ),
 }
 
 
@@ -102,9 +112,12 @@ def test_factories(factory, n, name):
 
 
 OUT = {
-    "randn": lambda x: torch.randn(5, out=x), "rand": lambda x: torch.rand(5, out=x), "normal": lambda x: torch.normal(0.0, 1.0, (5,), out=x),
-    "randint": lambda x: torch.randint(0, 9, (5,), out=x), "randperm": lambda x: torch.randperm(5, out=x),
-}  # fmt: skip
+    "randn": lambda x: torch.randn(5, out=x),
+    "rand": lambda x: torch.rand(5, out=x),
+    "normal": lambda x: torch.normal(0.0, 1.0, (5,), out=x),
+    "randint": lambda x: torch.randint(0, 9, (5,), out=x),
+    "randperm": lambda x: torch.randperm(5, out=x),
+}
 
 
 @pytest.mark.parametrize("factory", OUT)
@@ -113,21 +126,33 @@ def test_a_tensor_to_write_says_whose_generator_draws(factory):
     before = torch.default_generator.get_state()
     for device in ("meta", "cuda") if torch.cuda.is_available() else ("meta",):
         x = torch.empty(0, dtype=torch.posit16es2, device=device)
-        assert OUT[factory](x) is x and x.shape == (5,) and torch.equal(before, torch.default_generator.get_state())
+        assert (
+            OUT[factory](x) is x
+            and x.shape == (5,)
+            and torch.equal(before, torch.default_generator.get_state())
+        )
         with pytest.raises(RuntimeError, match=f"expected out= on cpu, but got one on {device}"):
             torch.rand(5, out=x, device="cpu")
-    if torch.cuda.is_available() and factory != "rand":  # whose numbers are rounded so that 1 never comes
-        found, expected = (drawn(OUT[factory], torch.empty(0, dtype=d, device="cuda"))[0] for d in (torch.posit16es2, torch.float32))
+    # Whose numbers are rounded so that 1 never comes.
+    if torch.cuda.is_available() and factory != "rand":
+        found, expected = (
+            drawn(OUT[factory], torch.empty(0, dtype=d, device="cuda"))[0]
+            for d in (torch.posit16es2, torch.float32)
+        )
         assert torch.equal(found, expected.to(found.dtype))
 
 
 UNIFORM = {
     "rand": lambda n, d: torch.rand(n, dtype=d),
     "rand of sizes": lambda n, d: torch.rand((2, n), dtype=d),
-    "rand with a generator": lambda n, d: torch.rand(n, dtype=d, generator=torch.Generator().manual_seed(3)),
+    "rand with a generator": lambda n, d: torch.rand(
+        n, dtype=d, generator=torch.Generator().manual_seed(3)
+    ),
     "rand_like": lambda n, d: torch.rand_like(torch.zeros(n, 3).t(), dtype=d),
     "rand_like of its own": lambda n, d: torch.rand_like(torch.zeros(n, 3, dtype=d).t()),
-    "rand_like in channels_last": lambda n, d: torch.rand_like(torch.zeros(2, 3, n, 2, dtype=d).to(memory_format=torch.channels_last)),
+    "rand_like in channels_last": lambda n, d: torch.rand_like(
+        torch.zeros(2, 3, n, 2, dtype=d).to(memory_format=torch.channels_last)
+    ),
     "rand_like by hand": lambda n, d: torch.ops.aten.rand_like(torch.zeros(n, dtype=d)),
 }
 
@@ -149,7 +174,9 @@ def test_one_never_comes(name):
 def test_the_mode_of_a_block_does_not_reach_rand():
     for mode in ("up", "to_odd", "nearest_away"):
         with torch_dtypes.rounding(mode):
-            assert (torch.rand(5000, dtype=torch.q52) < 1).all() and (torch.rand_like(torch.zeros(5000, dtype=torch.q52)) < 1).all()
+            assert (torch.rand(5000, dtype=torch.q52) < 1).all() and (
+                torch.rand_like(torch.zeros(5000, dtype=torch.q52)) < 1
+            ).all()
 
 
 FILLS = {
@@ -169,7 +196,9 @@ LAYOUTS = {
     "16": lambda d: torch.zeros(16, dtype=d),
     "matrix": lambda d: torch.zeros(9, 13, dtype=d),
     "transposed": lambda d: torch.zeros(9, 13, dtype=d).t(),
-    "channels_last": lambda d: torch.zeros(2, 3, 4, 5, dtype=d).to(memory_format=torch.channels_last),
+    "channels_last": lambda d: torch.zeros(2, 3, 4, 5, dtype=d).to(
+        memory_format=torch.channels_last
+    ),
     "every other": lambda d: torch.zeros(80, dtype=d)[::2],
     "a few of every other": lambda d: torch.zeros(16, dtype=d)[1::3],
     "a column block": lambda d: torch.zeros(9, 13, dtype=d)[:, 2:7],
@@ -183,7 +212,11 @@ LAYOUTS = {
 @pytest.mark.parametrize("fill", FILLS)
 def test_fills(fill, layout, name):
     assert_rounded(lambda d: FILLS[fill](LAYOUTS[layout](d)), name, IN_INTERVALS.get(fill))
-    assert_rounded(lambda d: FILLS[fill](LAYOUTS[layout](d), generator=torch.Generator().manual_seed(5)), name, IN_INTERVALS.get(fill))
+    assert_rounded(
+        lambda d: FILLS[fill](LAYOUTS[layout](d), generator=torch.Generator().manual_seed(5)),
+        name,
+        IN_INTERVALS.get(fill),
+    )
 
 
 @pytest.mark.parametrize("fill", FILLS)
@@ -198,7 +231,12 @@ def test_a_fill_touches_nothing_between(fill):
 def test_parameters_made_in_the_format_are_those_made_in_float32():
     def made(dtype):
         with torch.nn.utils.parametrize.cached():
-            layers = [nn.Linear(20, 9, dtype=dtype), nn.Conv2d(3, 4, 3, dtype=dtype), nn.Embedding(7, 5, dtype=dtype), nn.LSTM(3, 5, dtype=dtype)]
+            layers = [
+                nn.Linear(20, 9, dtype=dtype),
+                nn.Conv2d(3, 4, 3, dtype=dtype),
+                nn.Embedding(7, 5, dtype=dtype),
+                nn.LSTM(3, 5, dtype=dtype),
+            ]
         return torch.cat([p.detach().flatten() for layer in layers for p in layer.parameters()])
 
     assert_rounded(made, "posit16es2")
@@ -223,7 +261,8 @@ def test_initialisers(initialiser, name):
     assert_rounded(lambda d: INITIALISERS[initialiser](torch.empty(9, 11, dtype=d)), name)
 
 
-# What is kept, which element is taken: decisions are float32's wherever the chances are numbers of the format.
+# What is kept, which element is taken: decisions are float32's wherever the chances are numbers of
+# the format.
 DECISIONS = {
     "dropout": lambda x: F.dropout(x, 0.25) != 0,
     "dropout in place": lambda x: F.dropout(x.clone(), 0.25, inplace=True) != 0,
@@ -297,12 +336,19 @@ def test_probabilities_that_are_drawn_over(name):
 @each_format
 def test_sobol_points_are_drawn_in_stock_dtypes(name):
     dtype, engine = types(name)[0], torch.quasirandom.SobolEngine(3, seed=5)
-    with pytest.raises(NotImplementedError, match=f"SobolEngine.draw: expected a stock dtype, .* but got {dtype}. Draw in float64"):
+    with pytest.raises(
+        NotImplementedError,
+        match=f"SobolEngine.draw: expected a stock dtype, .* but got {dtype}. Draw in float64",
+    ):
         engine.draw(4, dtype=dtype)
     torch.set_default_dtype(dtype)
     try:
         under_default = torch.quasirandom.SobolEngine(3, seed=5)
-        for call in (lambda: engine.draw_base2(2), lambda: under_default.draw(4), lambda: under_default.draw(4, dtype=torch.float32)):
+        for call in (
+            lambda: engine.draw_base2(2),
+            lambda: under_default.draw(4),
+            lambda: under_default.draw(4, dtype=torch.float32),
+        ):
             with pytest.raises(NotImplementedError, match=f"but got {dtype}"):
                 call()
     finally:

@@ -1,4 +1,5 @@
-"""Functions that reduce or normalise lose no result on the way: what they give is the rounding of stock float64's result on the same values.
+"""Functions that reduce or normalise lose no result on the way: what they give is the rounding of
+stock float64's result on the same values.
 
 The cast that rounds is one of ours; test/numbers/ holds it against exact oracles.
 """
@@ -17,9 +18,22 @@ import torch_dtypes
 from torch_dtypes import _C
 from torch_dtypes.host.hooks import composed
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:{text}") for text in ("reduction. 'mean' divides", "index_reduce", "torch.searchsorted")]
-pytestmark.append(pytest.mark.usefixtures("one_thread"))  # eight times as fast for thousands of small calls
-FORMATS = ("q43", "e4m3fn", "e4m3fn_saturate", "posit8es0", "posit8es1", "fixed3_4", "posit16es2", "e5m10")
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{text}")
+    for text in ("reduction. 'mean' divides", "index_reduce", "torch.searchsorted")
+]
+# Eight times as fast for thousands of small calls.
+pytestmark.append(pytest.mark.usefixtures("one_thread"))
+FORMATS = (
+    "q43",
+    "e4m3fn",
+    "e4m3fn_saturate",
+    "posit8es0",
+    "posit8es1",
+    "fixed3_4",
+    "posit16es2",
+    "e5m10",
+)
 # What float32's own error may be, as a share of the largest result.
 SLACK = {"interpolate": 2.0**-13, "matrix_norm": 2.0**-15}
 OTHER = 2.0**-18
@@ -27,17 +41,22 @@ OTHER = 2.0**-18
 
 def values_of(dtype):
     bits = 8 * dtype.itemsize
-    codes = torch.arange(-(1 << bits - 1), 1 << bits - 1).to(torch.uint8 if bits == 8 else torch.int16)
+    codes = torch.arange(-(1 << bits - 1), 1 << bits - 1).to(
+        torch.uint8 if bits == 8 else torch.int16
+    )
     values = torch_dtypes.from_codes(codes, dtype).double()
     return values[~values.isnan()].unique()
 
 
 def codes_apart(found, exact, values, dtype, slack):
-    """How many codes lie between found numbers and the rounded exact ones at most; one where found ones are those of a number within the slack."""
+    """How many codes lie between found numbers and the rounded exact ones at most; one where found
+    ones are those of a number within the slack."""
     wrong = found.isnan() != exact.to(dtype).isnan()
     places = torch.searchsorted(values, found.double() + 0.0)
     near = slack * exact[exact.isfinite()].abs().amax() if exact.isfinite().any() else 0.0
-    low, middle, high = (torch.searchsorted(values, (exact + e).to(dtype).double() + 0.0) for e in (-near, 0.0, near))
+    low, middle, high = (
+        torch.searchsorted(values, (exact + e).to(dtype).double() + 0.0) for e in (-near, 0.0, near)
+    )
     apart = (places - middle).abs()
     apart = torch.where((places >= low) & (places <= high), apart.clamp(max=1), apart)
     return torch.where(wrong, len(values), torch.where(found.isnan(), 0, apart)).max().item()
@@ -57,7 +76,9 @@ def run(name, dtype):
     function, inputs = reductions.CASES[name]
     made = []
     for wanted in (dtype, torch.float64):
-        operands = [x.to(dtype).to(wanted).requires_grad_(not hasattr(x, "is_fixed")) for x in inputs]
+        operands = [
+            x.to(dtype).to(wanted).requires_grad_(not hasattr(x, "is_fixed")) for x in inputs
+        ]
         results = function(*operands)
         results = [results] if isinstance(results, torch.Tensor) else list(results)
         made.append([*results, *gradients(results, operands, wanted)])
@@ -68,7 +89,10 @@ def worst(name, dtype, values):
     slack = next((s for begin, s in SLACK.items() if name.startswith(begin)), OTHER)
     found, exact = run(name, dtype)
     assert all(f.dtype is dtype and f.shape == e.shape for f, e in zip(found, exact, strict=True))
-    return max(codes_apart(f.detach(), e.detach(), values, dtype, slack) for f, e in zip(found, exact, strict=True))
+    return max(
+        codes_apart(f.detach(), e.detach(), values, dtype, slack)
+        for f, e in zip(found, exact, strict=True)
+    )
 
 
 def exception_of(name):
@@ -80,7 +104,11 @@ def exception_of(name):
 def test_results_and_gradients_are_rounded_once(format_name):
     dtype = torch_dtypes.dtype(format_name)
     values = values_of(dtype)
-    wrong = {name: apart for name in reductions.CASES if exception_of(name) is None and (apart := worst(name, dtype, values)) > 1}
+    wrong = {
+        name: apart
+        for name in reductions.CASES
+        if exception_of(name) is None and (apart := worst(name, dtype, values)) > 1
+    }
     assert wrong == {}
 
 
@@ -98,7 +126,11 @@ def cases_of(function: str) -> bool:
 
 
 def test_every_row_has_a_case():
-    rows = [name.replace("entropy_loss", "entropy") for name, steps, _, _ in _C.operator_facts() if "Composed" in steps]
+    rows = [
+        name.replace("entropy_loss", "entropy")
+        for name, steps, _, _ in _C.operator_facts()
+        if "Composed" in steps
+    ]
     assert len(rows) > 12 and [name for name in rows if not cases_of(name)] == []
     for module, names in composed.FUNCTIONS.items():
         start = "masked." if "masked" in module else ""
@@ -106,13 +138,33 @@ def test_every_row_has_a_case():
 
 
 def test_every_function_that_reduces_has_a_case():
-    select = ("max_pool", "max_unpool", "amax", "amin", "argmax", "argmin", "MaskedTensor", "as_masked_tensor", "masked_tensor", "logaddexp")
+    select = (
+        "max_pool",
+        "max_unpool",
+        "amax",
+        "amin",
+        "argmax",
+        "argmin",
+        "MaskedTensor",
+        "as_masked_tensor",
+        "masked_tensor",
+        "logaddexp",
+    )
     kinds = "loss|pool|norm|entropy|div|distance|dist$|similarity|interpolate|softm"
     names = [name for name in dir(F) if re.search(kinds, name) and name[0] != "_"]
-    names += [f"masked.{name}" for name in dir(masked) if callable(getattr(masked, name)) and name[0] != "_"]
+    names += [
+        f"masked.{name}"
+        for name in dir(masked)
+        if callable(getattr(masked, name)) and name[0] != "_"
+    ]
     same = {"softmax", "log_softmax", "gumbel_softmax", "lp_pool2d", "threshold"}
     missing = [
-        n for n in names if not cases_of(n) and not any(s in n for s in select) and n.split(".")[-1] not in same and not n.endswith("_indices")
+        n
+        for n in names
+        if not cases_of(n)
+        and not any(s in n for s in select)
+        and n.split(".")[-1] not in same
+        and not n.endswith("_indices")
     ]
     assert missing == []
 
@@ -121,14 +173,18 @@ def test_every_function_that_reduces_has_a_case():
 
 
 @pytest.mark.parametrize("policy", ["format", "exact", "chunked(32)"])
-@pytest.mark.parametrize("name", ["kl_div, mean", "nanmean", "masked.mean", "normalize 2.0", "kl_div, batchmean"])
+@pytest.mark.parametrize(
+    "name", ["kl_div, mean", "nanmean", "masked.mean", "normalize 2.0", "kl_div, batchmean"]
+)
 def test_a_policy_that_rounds_within_sums_still_does(name, policy):
     """Each is what single operators give, written out: stock's own code."""
     written = {
         "kl_div, mean": lambda x, p: (torch.xlogy(p, p) - p * x).mean(),
         "kl_div, batchmean": lambda x, p: (torch.xlogy(p, p) - p * x).sum() / x.size(0),
         "nanmean": lambda x: x.nansum(0) / len(x),
-        "masked.mean": lambda x: torch.where(reductions.chosen(1000), x, 0).sum(0) / reductions.chosen(1000).sum(0),
+        "masked.mean": lambda x: (
+            torch.where(reductions.chosen(1000), x, 0).sum(0) / reductions.chosen(1000).sum(0)
+        ),
         "normalize 2.0": lambda x: x / x.norm(2, 1, keepdim=True).clamp_min(1e-12),
     }
     function, inputs = reductions.CASES[name]
@@ -136,7 +192,10 @@ def test_a_policy_that_rounds_within_sums_still_does(name, policy):
     def codes_of(call):
         operands = [x.to(torch.q43).requires_grad_() for x in inputs]
         result = call(*operands)
-        return [torch_dtypes.codes(t).tolist() for t in (result, *torch.autograd.grad(result.sum(), operands))]
+        return [
+            torch_dtypes.codes(t).tolist()
+            for t in (result, *torch.autograd.grad(result.sum(), operands))
+        ]
 
     with torch_dtypes.accumulate(policy):
         found = codes_of(function)
@@ -144,9 +203,13 @@ def test_a_policy_that_rounds_within_sums_still_does(name, policy):
     assert found != codes_of(function)
 
 
-@pytest.mark.parametrize("mean", [torch.nanmean, lambda x: masked.mean(x, 0), lambda x: F.l1_loss(x, torch.zeros_like(x))])
+@pytest.mark.parametrize(
+    "mean",
+    [torch.nanmean, lambda x: masked.mean(x, 0), lambda x: F.l1_loss(x, torch.zeros_like(x))],
+)
 def test_the_policy_float64_is_obeyed(mean):
-    x = torch.tensor([2.0**15, 2.0**-10, -(2.0**15)], dtype=torch.e5m10)  # float32 has no sum of the first two
+    # float32 has no sum of the first two
+    x = torch.tensor([2.0**15, 2.0**-10, -(2.0**15)], dtype=torch.e5m10)
     x = x.abs() if mean(x.double()) > 1 else x
     with torch_dtypes.accumulate("float64"):
         found = mean(x)
@@ -161,12 +224,23 @@ def test_several_dtypes_promote_or_raise_as_single_operators_do():
     x, stock = torch.ones(4, 3, dtype=torch.q43), torch.ones(4, 3)
     for call in (F.kl_div, F.l1_loss, F.pairwise_distance, F.poisson_nll_loss):
         assert call(x, stock).dtype is torch.float32
-    assert F.cosine_embedding_loss(x, x, torch.ones(4)).dtype is F.hinge_embedding_loss(x, stock).dtype is torch.q43
-    with pytest.raises(RuntimeError, match=r"expected operands of one dtype, but got self torch\.q43, weight torch\.float32"):
-        F.cross_entropy(x, torch.zeros(4, dtype=torch.long), weight=torch.ones(3), label_smoothing=0.1)
+    assert (
+        F.cosine_embedding_loss(x, x, torch.ones(4)).dtype
+        is F.hinge_embedding_loss(x, stock).dtype
+        is torch.q43
+    )
+    with pytest.raises(
+        RuntimeError,
+        match=r"expected operands of one dtype, but got self torch\.q43, weight torch\.float32",
+    ):
+        F.cross_entropy(
+            x, torch.zeros(4, dtype=torch.long), weight=torch.ones(3), label_smoothing=0.1
+        )
 
 
-@pytest.mark.parametrize("asked", [torch.float32, torch.float64, torch.q43, torch.posit16es2], ids=str)
+@pytest.mark.parametrize(
+    "asked", [torch.float32, torch.float64, torch.q43, torch.posit16es2], ids=str
+)
 def test_a_dtype_that_is_asked_for_is_the_results(asked):
     x = reductions.LONG.to(torch.q43)
     for call in (torch.nanmean, masked.mean):
@@ -178,12 +252,20 @@ def test_a_dtype_that_is_asked_for_is_the_results(asked):
 def test_what_is_all_masked_is_the_outermost_number_of_a_format_without_infinities():
     x, none = torch.ones(2, 3, dtype=torch.posit8es1), torch.zeros(2, 3, dtype=torch.bool)
     assert masked.logsumexp(x, 1, mask=none).tolist() == [-4096.0] * 2
-    assert masked.log_softmax(x, 1, mask=torch.tensor([True, True, False])).tolist() == [[-0.6875, -0.6875, -4096.0]] * 2
+    assert (
+        masked.log_softmax(x, 1, mask=torch.tensor([True, True, False])).tolist()
+        == [[-0.6875, -0.6875, -4096.0]] * 2
+    )
     assert masked.logsumexp(x.to(torch.q43), 1, mask=none).tolist() == [float("-inf")] * 2
 
 
 @pytest.mark.parametrize(
-    "call", [lambda x, **o: torch.linalg.vecdot(x, x.flip(0), **o), lambda x, **o: F.normalize(x, **o), lambda x, **o: torch.nanmean(x, 1, **o)]
+    "call",
+    [
+        lambda x, **o: torch.linalg.vecdot(x, x.flip(0), **o),
+        lambda x, **o: F.normalize(x, **o),
+        lambda x, **o: torch.nanmean(x, 1, **o),
+    ],
 )
 def test_out_has_the_bits_of_the_result(call):
     x = reductions.ROWS.to(torch.q43)
@@ -196,10 +278,18 @@ def test_out_has_the_bits_of_the_result(call):
 
 @pytest.mark.parametrize("function", [torch.prod, masked.prod, lambda x: x.cumprod(0)[-1]])
 def test_products_leave_the_range_of_float32_on_the_way(function):
-    x = torch.cat([torch.full((5,), 2.0**50), torch.full((5,), 2.0**-50), torch.tensor([3.0])]).to(torch.posit16es2).requires_grad_()
+    x = (
+        torch.cat([torch.full((5,), 2.0**50), torch.full((5,), 2.0**-50), torch.tensor([3.0])])
+        .to(torch.posit16es2)
+        .requires_grad_()
+    )
     made = function(x)
     (gradient,) = torch.autograd.grad(made, x)
-    assert made.item() == 3 and gradient[-1].item() == 1 and gradient[0] == torch.tensor(3 * 2.0**-50, dtype=x.dtype)
+    assert (
+        made.item() == 3
+        and gradient[-1].item() == 1
+        and gradient[0] == torch.tensor(3 * 2.0**-50, dtype=x.dtype)
+    )
 
 
 def test_the_document_has_every_row():
@@ -207,7 +297,9 @@ def test_the_document_has_every_row():
     spec = importlib.util.spec_from_file_location("rounded_once_table", path)
     table = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(table)
-    assert table.page() == table.PAGE.read_text(), "docs/numerics.md is not up to date: python tools/rounded_once_table.py"
+    assert table.page() == table.PAGE.read_text(), (
+        "docs/numerics.md is not up to date: python tools/rounded_once_table.py"
+    )
 
 
 def test_values_from_the_report():
@@ -215,8 +307,13 @@ def test_values_from_the_report():
     x, t = torch.randn(128, 10), torch.randint(10, (128,))
     right = F.cross_entropy(x, t, label_smoothing=0.1).item()
     for name in ("q43", "e4m3fn", "posit8es0"):
-        assert F.cross_entropy(x.to(torch_dtypes.dtype(name)), t, label_smoothing=0.1).item() == pytest.approx(right, rel=0.07)
+        assert F.cross_entropy(
+            x.to(torch_dtypes.dtype(name)), t, label_smoothing=0.1
+        ).item() == pytest.approx(right, rel=0.07)
     alike = torch.randn(8, 512)
     for name in ("posit8es1", "e4m3fn_saturate"):
-        a, b = alike.to(torch_dtypes.dtype(name)), (alike + 0.1 * torch.randn(8, 512)).to(torch_dtypes.dtype(name))
+        a, b = (
+            alike.to(torch_dtypes.dtype(name)),
+            (alike + 0.1 * torch.randn(8, 512)).to(torch_dtypes.dtype(name)),
+        )
         assert 0 < F.cosine_embedding_loss(a, b, torch.ones(8)).item() < 0.02

@@ -1,4 +1,5 @@
-"""The greater and the lesser of two zeros: +0 and -0 (IEEE 754-2019, 9.6: maximum, minimum, maximumNumber, minimumNumber)."""
+"""The greater and the lesser of two zeros: +0 and -0 (IEEE 754-2019, 9.6: maximum, minimum,
+maximumNumber, minimumNumber)."""
 
 import pytest
 import torch
@@ -19,19 +20,29 @@ def test_zeros_of_two_signs(call, name):
     keys = {1.0: 2, -1.0: -2}
     for n in SIZES:
         for a, b in pairs if n < 70000 else pairs[:6]:
-            x, y = torch.full((n,), a, dtype=torch.float64).to(dtype), torch.full((n,), b, dtype=torch.float64).to(dtype)
-            ranked = [(keys.get(v, -1 if str(v)[0] == "-" else 1), v) for v in (x[0].item(), y[0].item())]
+            x, y = (
+                torch.full((n,), a, dtype=torch.float64).to(dtype),
+                torch.full((n,), b, dtype=torch.float64).to(dtype),
+            )
+            ranked = [
+                (keys.get(v, -1 if str(v)[0] == "-" else 1), v) for v in (x[0].item(), y[0].item())
+            ]
             want = torch.full((n,), choose(ranked)[1], dtype=torch.float64).to(dtype)
             got = function(x, y)
             assert torch.equal(torch_dtypes.codes(got), torch_dtypes.codes(want)), (n, a, b)
             assert torch.equal(torch_dtypes.codes(function(x, y[:1])), torch_dtypes.codes(want))
             out = x.clone()
-            assert torch.equal(torch_dtypes.codes(function(out, y, out=out)), torch_dtypes.codes(want))
+            assert torch.equal(
+                torch_dtypes.codes(function(out, y, out=out)), torch_dtypes.codes(want)
+            )
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_not_a_number_beside_a_zero(call):
-    x, y = torch.tensor([0.0, -0.0, float("nan")]).to(torch.q43), torch.tensor([float("nan")] * 3).to(torch.q43)
+    x, y = (
+        torch.tensor([0.0, -0.0, float("nan")]).to(torch.q43),
+        torch.tensor([float("nan")] * 3).to(torch.q43),
+    )
     got = getattr(torch, call)(x, y)
     assert got.isnan().tolist() == [not call.startswith("f")] * 2 + [True]
     assert not call.startswith("f") or torch.signbit(got[:2].float()).tolist() == [False, True]

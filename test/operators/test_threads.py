@@ -1,4 +1,5 @@
-"""How many threads there are changes no bit: every policy, rounding mode and operator, forward and backward."""
+"""How many threads there are changes no bit: every policy, rounding mode and operator, forward and
+backward."""
 
 import pytest
 import torch
@@ -20,7 +21,8 @@ POLICIES = [
     ("format", {"rounding": "down"}),
     ("chunked(5)", {}),
 ]
-# Several rows each, so that work is really split: steps go row by row, exact sums by some 4,096 products.
+# Several rows each, so that work is really split: steps go row by row, exact sums by some 4,096
+# products.
 PRODUCTS = {
     "mm": (torch.mm, (9, 30), (30, 40)),
     "mm of few columns": (torch.mm, (70, 65), (65, 3)),
@@ -33,8 +35,16 @@ PRODUCTS = {
     "conv1d": (lambda x, w, b: F.conv1d(x, w, b, padding=1), (2, 3, 30), (8, 3, 3), (8,)),
     "conv2d": (lambda x, w: F.conv2d(x, w, stride=2, groups=2), (2, 4, 9, 8), (6, 2, 3, 2)),
     "conv3d": (F.conv3d, (1, 2, 5, 5, 4), (4, 2, 2, 2, 2)),
-    "conv_transpose1d": (lambda x, w: F.conv_transpose1d(x, w, stride=2, output_padding=1), (2, 3, 20), (3, 8, 3)),
-    "conv_transpose2d": (lambda x, w: F.conv_transpose2d(x, w, padding=1), (1, 3, 7, 8), (3, 6, 3, 2)),
+    "conv_transpose1d": (
+        lambda x, w: F.conv_transpose1d(x, w, stride=2, output_padding=1),
+        (2, 3, 20),
+        (3, 8, 3),
+    ),
+    "conv_transpose2d": (
+        lambda x, w: F.conv_transpose2d(x, w, padding=1),
+        (1, 3, 7, 8),
+        (3, 6, 3, 2),
+    ),
     "conv_transpose3d": (F.conv_transpose3d, (1, 2, 3, 4, 4), (2, 4, 2, 2, 2)),
     "attention": (F.scaled_dot_product_attention, (2, 2, 9, 8), (2, 2, 9, 8), (2, 2, 9, 8)),
     "sum": (lambda x: x.sum(1), (9, 30, 100)),
@@ -76,11 +86,20 @@ def assert_threads_change_nothing(operators, dtype, note):
     for operator, (call, *sizes) in operators.items():
         one = results(call, sizes, 1, dtype)
         for threads in (2, 3):
-            for i, (few, many) in enumerate(zip(one, results(call, sizes, threads, dtype), strict=True)):
-                assert torch.equal(few, many), f"{operator} {note}: {(few != many).sum()} of {few.numel()} differ on {threads} threads, tensor {i}"
+            for i, (few, many) in enumerate(
+                zip(one, results(call, sizes, threads, dtype), strict=True)
+            ):
+                assert torch.equal(few, many), (
+                    f"{operator} {note}: {(few != many).sum()} of {few.numel()} differ on "
+                    f"{threads} threads, tensor {i}"
+                )
 
 
-@pytest.mark.parametrize(("policy", "mode"), [(p, mode) for p in POLICIES for mode in (EVERY_MODE if p == ("format", {}) else SOME_MODES)], ids=str)
+@pytest.mark.parametrize(
+    ("policy", "mode"),
+    [(p, mode) for p in POLICIES for mode in (EVERY_MODE if p == ("format", {}) else SOME_MODES)],
+    ids=str,
+)
 def test_threads_change_no_sum_of_products(policy, mode):
     kind, options = policy
     with accumulate(kind, **options), rounding(mode):
@@ -103,6 +122,12 @@ def test_threads_change_no_chopped_number_nor_neighbour(mode):
         torch.manual_seed(2)
         with rounding(mode):
             y = x.to(torch.e5m5)
-            found.append((torch_dtypes.chop(x, "q43_" + mode), codes_of(torch.nextafter(y, -y)), codes_of(F.dropout(y))))
+            found.append(
+                (
+                    torch_dtypes.chop(x, "q43_" + mode),
+                    codes_of(torch.nextafter(y, -y)),
+                    codes_of(F.dropout(y)),
+                )
+            )
     torch.set_num_threads(1)
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

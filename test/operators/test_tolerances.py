@@ -1,4 +1,5 @@
-"""Ranks, pseudoinverses and least squares: without a tolerance, that of the dtype, not that of what it is computed in."""
+"""Ranks, pseudoinverses and least squares: without a tolerance, that of the dtype, not that of what
+it is computed in."""
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ def rank_one(name, *batch):
     """Outer products rounded to the format: the other singular values are its rounding errors."""
     dtype = torch_dtypes.dtype(name)
     generator = torch.Generator().manual_seed(0)
-    column, row = (torch.randn(*batch, *shape, generator=generator).to(dtype) for shape in ((6, 1), (1, 4)))
+    column, row = (
+        torch.randn(*batch, *shape, generator=generator).to(dtype) for shape in ((6, 1), (1, 4))
+    )
     return column @ row
 
 
@@ -21,7 +24,8 @@ def tolerance(a):
 
 
 def small(a):
-    """A tolerance that rounding errors of the format are above, and those of what is computed in below."""
+    """A tolerance that rounding errors of the format are above, and those of what is computed in
+    below."""
     return tolerance(a) / 1000
 
 
@@ -36,7 +40,12 @@ def test_rank(name):
     assert torch.linalg.matrix_rank(a, out=out) is out and out == 1
     symmetric = a.mT[:, :1] @ a[:1]
     assert torch.linalg.matrix_rank(symmetric, hermitian=True) == 1
-    assert [torch.linalg.matrix_rank(torch.eye(n).to(a.dtype)) for n in (1, 4, 20, 100)] == [1, 4, 20, 100]
+    assert [torch.linalg.matrix_rank(torch.eye(n).to(a.dtype)) for n in (1, 4, 20, 100)] == [
+        1,
+        4,
+        20,
+        100,
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -45,8 +54,17 @@ def test_given_tolerances_are_used(name):
     t, rank = small(a), torch.linalg.matrix_rank
     full = rank(a.double(), rtol=t)
     assert full > 1
-    assert rank(a, rtol=t) == rank(a, t) == rank(a, tol=t) == rank(a, atol=t) == rank(a, atol=torch.tensor(t)) == full
-    assert rank(a, atol=0.0) == rank(a, atol=torch.tensor(0.0)) == rank(a, atol=None, rtol=None) == 1
+    assert (
+        rank(a, rtol=t)
+        == rank(a, t)
+        == rank(a, tol=t)
+        == rank(a, atol=t)
+        == rank(a, atol=torch.tensor(t))
+        == full
+    )
+    assert (
+        rank(a, atol=0.0) == rank(a, atol=torch.tensor(0.0)) == rank(a, atol=None, rtol=None) == 1
+    )
     assert rank(a, atol=1e3) == rank(a, rtol=2.0) == 0
 
 
@@ -54,9 +72,16 @@ def test_given_tolerances_are_used(name):
 def test_pseudoinverse(name):
     a = rank_one(name)
     expected = torch.linalg.pinv(a.double(), rtol=tolerance(a)).to(a.dtype)
-    for found in (torch.linalg.pinv(a), torch.pinverse(a), a.pinverse(), torch.linalg.pinv(a, hermitian=False)):
+    for found in (
+        torch.linalg.pinv(a),
+        torch.pinverse(a),
+        a.pinverse(),
+        torch.linalg.pinv(a, hermitian=False),
+    ):
         assert found.dtype is a.dtype
-        assert (found.double() - expected.double()).abs().max() <= torch.finfo(a.dtype).eps * expected.double().abs().max()
+        assert (found.double() - expected.double()).abs().max() <= torch.finfo(
+            a.dtype
+        ).eps * expected.double().abs().max()
     junk = torch.linalg.pinv(a.double(), rtol=small(a)).to(a.dtype)
     assert torch.allclose(torch.linalg.pinv(a, small(a)).double(), junk.double(), rtol=0.02)
     assert torch.allclose(torch.pinverse(a, rcond=small(a)).double(), junk.double(), rtol=0.02)
@@ -71,25 +96,37 @@ def test_least_squares(name, driver):
     found = torch.linalg.lstsq(a, b, driver=driver)
     expected = torch.linalg.lstsq(a.double(), b.double(), rcond=tolerance(a), driver=driver)
     assert found.rank == 1 and found.solution.dtype is a.dtype
-    assert (found.solution.double() - expected.solution).abs().max() <= torch.finfo(a.dtype).eps * expected.solution.abs().max()
+    assert (found.solution.double() - expected.solution).abs().max() <= torch.finfo(
+        a.dtype
+    ).eps * expected.solution.abs().max()
     assert torch.linalg.lstsq(a, b, rcond=None, driver=driver).rank == 1
     if driver in ("gelsd", "gelss"):  # the rank of the other depends on the order of its pivots
         t = small(a)
-        assert torch.linalg.lstsq(a, b, t, driver=driver).rank == torch.linalg.lstsq(a.double(), b.double(), t, driver=driver).rank > 1
+        assert (
+            torch.linalg.lstsq(a, b, t, driver=driver).rank
+            == torch.linalg.lstsq(a.double(), b.double(), t, driver=driver).rank
+            > 1
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_least_squares_without_a_right_hand_side(name):
     a = torch.eye(3).to(rank_one(name).dtype)
     b = torch.ones(2, 3, 0).to(a.dtype)
-    for found in (torch.linalg.lstsq(a, b[0]), torch.linalg.lstsq(a, b=b[0]), torch.linalg.lstsq(a.expand(2, 3, 3), b)):
+    for found in (
+        torch.linalg.lstsq(a, b[0]),
+        torch.linalg.lstsq(a, b=b[0]),
+        torch.linalg.lstsq(a.expand(2, 3, 3), b),
+    ):
         assert found.solution.dtype is a.dtype and found.solution.shape[-2:] == (3, 0)
 
 
 def test_least_squares_are_the_same_at_every_call():
     generator = torch.Generator().manual_seed(5)
     a, b = (torch.randn(3, n, generator=generator).to(torch.q43) for n in (3, 2))
-    expected = torch.linalg.lstsq(a.double(), b.double(), rcond=tolerance(a), driver="gelsd").solution.to(a.dtype)
+    expected = torch.linalg.lstsq(
+        a.double(), b.double(), rcond=tolerance(a), driver="gelsd"
+    ).solution.to(a.dtype)
     for pivots in range(12):
         memory = [torch.full((n,), pivots, dtype=torch.int32) for n in range(1, 9)]
         del memory  # which stock's driver gelsy takes for the order of its pivots
@@ -101,7 +138,12 @@ def test_gradients_and_errors():
     torch.linalg.pinv(a).sum().backward()
     assert a.grad.dtype is torch.posit16es2 and a.grad.isfinite().all()
     one = torch.ones(3).to(torch.posit16es2)
-    for function in (torch.linalg.matrix_rank, torch.linalg.pinv, torch.pinverse, torch.Tensor.pinverse):
+    for function in (
+        torch.linalg.matrix_rank,
+        torch.linalg.pinv,
+        torch.pinverse,
+        torch.Tensor.pinverse,
+    ):
         with pytest.raises(RuntimeError, match=r"2 or more dim|matrix|2 dim"):
             function(one)
     with pytest.raises(RuntimeError, match="2 dim"):

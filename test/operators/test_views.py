@@ -1,4 +1,5 @@
-"""Views, indexing, assignment, and operators that move values: the dtype and the class stay, the values are the float64 ones."""
+"""Views, indexing, assignment, and operators that move values: the dtype and the class stay, the
+values are the float64 ones."""
 
 import pytest
 import torch
@@ -11,14 +12,16 @@ every_dtype = parametrize_dtypes(TEN)
 
 
 def sample(dtype, *shape):
-    """Small integers and halves, which every format here has exactly; the float64 tensor of the same values."""
+    """Small integers and halves, which every format here has exactly; the float64 tensor of the
+    same values."""
     count = torch.Size(shape).numel()
     reference = ((torch.arange(count, dtype=torch.float64) * 7) % 23 - 11).reshape(shape) / 2
     return reference.to(dtype), reference
 
 
 def expect_same(ours, reference):
-    """Every floating tensor of a result is of our dtype with the values of the reference's rounded; the others are equal."""
+    """Every floating tensor of a result is of our dtype with the values of the reference's rounded;
+    the others are equal."""
     if isinstance(reference, (tuple, list)):
         assert len(ours) == len(reference)
         for o, r in zip(ours, reference, strict=True):
@@ -36,14 +39,30 @@ def expect_same(ours, reference):
 
 # Views of a (4, 6) tensor: the result shares memory.
 VIEWS = {
-    "integer": lambda x: x[1], "step": lambda x: x[::2, 1::3], "None": lambda x: x[None, :, None], "whole": lambda x: x[:],
-    "empty slice": lambda x: x[2:2], "T": lambda x: x.T, "expand": lambda x: x[:, :1].expand(4, 5), "view -1": lambda x: x.view(2, -1),
-    "split of sizes": lambda x: x.split([1, 3]), "unbind": lambda x: x.unbind(1), "diagonal": lambda x: x.diagonal(),
-    "unfold": lambda x: x.unfold(1, 3, 2), "as_strided": lambda x: x.as_strided((3, 2), (2, 1), 1), "detach": lambda x: x.detach(),
-    "data": lambda x: x.data, "iteration": lambda x: list(x), "real": lambda x: x.real, "adjoint": lambda x: x.adjoint(),
-    "atleast_3d": lambda x: torch.atleast_3d(x), "view of its dtype": lambda x: x.view(x.dtype), "view of a slice": lambda x: x[1:3].view(12),
-    "contiguous": lambda x: x.contiguous(), "conj": lambda x: x.conj(),
-}  # fmt: skip
+    "integer": lambda x: x[1],
+    "step": lambda x: x[::2, 1::3],
+    "None": lambda x: x[None, :, None],
+    "whole": lambda x: x[:],
+    "empty slice": lambda x: x[2:2],
+    "T": lambda x: x.T,
+    "expand": lambda x: x[:, :1].expand(4, 5),
+    "view -1": lambda x: x.view(2, -1),
+    "split of sizes": lambda x: x.split([1, 3]),
+    "unbind": lambda x: x.unbind(1),
+    "diagonal": lambda x: x.diagonal(),
+    "unfold": lambda x: x.unfold(1, 3, 2),
+    "as_strided": lambda x: x.as_strided((3, 2), (2, 1), 1),
+    "detach": lambda x: x.detach(),
+    "data": lambda x: x.data,
+    "iteration": lambda x: list(x),
+    "real": lambda x: x.real,
+    "adjoint": lambda x: x.adjoint(),
+    "atleast_3d": lambda x: torch.atleast_3d(x),
+    "view of its dtype": lambda x: x.view(x.dtype),
+    "view of a slice": lambda x: x[1:3].view(12),
+    "contiguous": lambda x: x.contiguous(),
+    "conj": lambda x: x.conj(),
+}
 
 
 @every_dtype
@@ -52,10 +71,18 @@ def test_view_shares_memory_and_dtype(view, dtype):
     x, reference = sample(dtype, 4, 6)
     made, expected = VIEWS[view](x), VIEWS[view](reference)
     expect_same(made, expected)
-    for m, e in zip(made, expected, strict=True) if isinstance(expected, (tuple, list)) else [(made, expected)]:
+    for m, e in (
+        zip(made, expected, strict=True)
+        if isinstance(expected, (tuple, list))
+        else [(made, expected)]
+    ):
         expect_tensor(m, dtype)
         assert m.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
-        assert m.stride() == e.stride() and m.storage_offset() == e.storage_offset() and m._is_view() == e._is_view()
+        assert (
+            m.stride() == e.stride()
+            and m.storage_offset() == e.storage_offset()
+            and m._is_view() == e._is_view()
+        )
 
 
 @every_dtype
@@ -74,28 +101,49 @@ mask = torch.tensor([True, False, True, True])
 
 # In place and index assignment: statement(x, v), v of the dtype, of float32 or a number
 ASSIGNMENTS = {
-    "integer": lambda x, v: x.__setitem__(1, v), "element": lambda x, v: x.__setitem__((1, 2), v), "slice": lambda x,
-    v: x.__setitem__(slice(1, 3), v), "step": lambda x, v: x.__setitem__((slice(None), slice(0, 6, 2)), v),
-    "column": lambda x, v: x.__setitem__((slice(None), 1), v), "boolean": lambda x, v: x.__setitem__(mask, v), "comparison": lambda x,
-    v: x.__setitem__(x > 1, v), "integers": lambda x, v: x.__setitem__(i, v), "ellipsis": lambda x, v: x.__setitem__(..., v),
-    "transpose": lambda x, v: x.t().__setitem__(2, v), "None": lambda x, v: x.__setitem__(None, v), "integers of columns": lambda x,
-    v: x.__setitem__((slice(None), i), v), "pairs": lambda x, v: x.__setitem__((i, i), v),
-    "mixed": lambda x, v: x.__setitem__((i, slice(1, 3)), v), "fill_": lambda x, v: x[1:].fill_(v), "masked_fill_": lambda x,
-    v: x.masked_fill_(x > 0, v), "chunks": lambda x, v: [c.copy_(torch.as_tensor(v)) for c in x.chunk(2, 1)],
-    "index_fill_": lambda x, v: x.index_fill_(0, i, v), "flat": lambda x, v: x.view(-1)[3:9].copy_(torch.as_tensor(v)), "diagonal": lambda x,
-    v: x.diagonal().copy_(torch.as_tensor(v)),
-}  # fmt: skip
+    "integer": lambda x, v: x.__setitem__(1, v),
+    "element": lambda x, v: x.__setitem__((1, 2), v),
+    "slice": lambda x, v: x.__setitem__(slice(1, 3), v),
+    "step": lambda x, v: x.__setitem__((slice(None), slice(0, 6, 2)), v),
+    "column": lambda x, v: x.__setitem__((slice(None), 1), v),
+    "boolean": lambda x, v: x.__setitem__(mask, v),
+    "comparison": lambda x, v: x.__setitem__(x > 1, v),
+    "integers": lambda x, v: x.__setitem__(i, v),
+    "ellipsis": lambda x, v: x.__setitem__(..., v),
+    "transpose": lambda x, v: x.t().__setitem__(2, v),
+    "None": lambda x, v: x.__setitem__(None, v),
+    "integers of columns": lambda x, v: x.__setitem__((slice(None), i), v),
+    "pairs": lambda x, v: x.__setitem__((i, i), v),
+    "mixed": lambda x, v: x.__setitem__((i, slice(1, 3)), v),
+    "fill_": lambda x, v: x[1:].fill_(v),
+    "masked_fill_": lambda x, v: x.masked_fill_(x > 0, v),
+    "chunks": lambda x, v: [c.copy_(torch.as_tensor(v)) for c in x.chunk(2, 1)],
+    "index_fill_": lambda x, v: x.index_fill_(0, i, v),
+    "flat": lambda x, v: x.view(-1)[3:9].copy_(torch.as_tensor(v)),
+    "diagonal": lambda x, v: x.diagonal().copy_(torch.as_tensor(v)),
+}
 
 
 @every_dtype
-@pytest.mark.parametrize("kind", ["ours", "float32", "float64", "integer tensor", "number", "integer", "bool"])
+@pytest.mark.parametrize(
+    "kind", ["ours", "float32", "float64", "integer tensor", "number", "integer", "bool"]
+)
 @pytest.mark.parametrize("assignment", ASSIGNMENTS)
 def test_assignment_of_every_kind_of_value(assignment, kind, dtype):
     x, reference = sample(dtype, 4, 6)
     numbers = {"number": 1.3, "integer": 3, "bool": True, "integer tensor": torch.tensor(3)}
     fractions = {"ours": dtype, "float32": torch.float32, "float64": torch.float64}
     value = numbers[kind] if kind in numbers else torch.tensor(1.3, dtype=fractions[kind])
-    of_one_dtype = "masked_fill_", "index_fill_", "boolean", "comparison", "integers", "integers of columns", "pairs", "mixed"
+    of_one_dtype = (
+        "masked_fill_",
+        "index_fill_",
+        "boolean",
+        "comparison",
+        "integers",
+        "integers of columns",
+        "pairs",
+        "mixed",
+    )
     if assignment in of_one_dtype and isinstance(value, torch.Tensor):
         value = value.to(dtype)  # stock asks for one dtype here
     plain = value.double() if isinstance(value, torch.Tensor) else value
@@ -135,7 +183,13 @@ def test_resize_and_set(dtype):
     assert y.dim() == 1 and y.data_ptr() == x.data_ptr()
     y.set_()
     assert y.numel() == 0 and y.dtype is dtype
-    for wrong in (torch.float32, torch.q52, {1: torch.float8_e5m2fnuz, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}[dtype.itemsize]):
+    for wrong in (
+        torch.float32,
+        torch.q52,
+        {1: torch.float8_e5m2fnuz, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}[
+            dtype.itemsize
+        ],
+    ):
         with pytest.raises((RuntimeError, TypeError), match=r"set_|Could not set|dtype"):
             y.set_(torch.zeros(2, dtype=wrong))
         with pytest.raises((RuntimeError, TypeError), match=r"set_|Could not set|dtype"):
@@ -153,13 +207,20 @@ def test_data_is_read_and_replaced(dtype):
     other = torch.full((2,), 1.5, dtype=dtype)
     x.data = other
     expect_tensor(x, dtype)
-    assert x.requires_grad and x.is_leaf and x.tolist() == [1.5, 1.5] and x.data_ptr() == other.data_ptr()
+    assert (
+        x.requires_grad
+        and x.is_leaf
+        and x.tolist() == [1.5, 1.5]
+        and x.data_ptr() == other.data_ptr()
+    )
     x.data[0] = 3
     assert other.tolist() == [3.0, 1.5]
 
 
 @every_dtype
-@pytest.mark.parametrize("other", [torch.float32, torch.bfloat16, torch.float64, torch.q52, torch.posit16es1], ids=str)
+@pytest.mark.parametrize(
+    "other", [torch.float32, torch.bfloat16, torch.float64, torch.q52, torch.posit16es1], ids=str
+)
 def test_data_of_another_dtype_is_taken_whole(other, dtype):
     for before, after in ((dtype, other), (other, dtype)):
         x = torch.nn.Parameter(torch.ones(2).to(before))
@@ -172,7 +233,8 @@ def test_data_of_another_dtype_is_taken_whole(other, dtype):
         assert view.dtype is before and view.tolist() == [1.0, 1.0]
         (x * 2).sum().backward()
         assert x.grad.dtype is after and x.grad.tolist() == [2.0] * 3
-        x.data = torch.ones(3).to(before)  # the gradient of the other dtype is no obstacle, as in stock
+        # The gradient of the other dtype is no obstacle, as in stock.
+        x.data = torch.ones(3).to(before)
         assert x.dtype is before
 
 
@@ -180,7 +242,10 @@ def test_data_of_another_dtype_is_taken_whole(other, dtype):
 def test_storage(dtype):
     x, _ = sample(dtype, 4, 6)
     storage = x.untyped_storage()
-    assert storage.nbytes() == 24 * dtype.itemsize and x[1:].untyped_storage().data_ptr() == storage.data_ptr()
+    assert (
+        storage.nbytes() == 24 * dtype.itemsize
+        and x[1:].untyped_storage().data_ptr() == storage.data_ptr()
+    )
     assert x.view(BITS[dtype.itemsize]).untyped_storage().data_ptr() == storage.data_ptr()
     copy = torch.empty(0, dtype=dtype).set_(storage.clone(), 0, (4, 6))
     assert copy.tolist() == x.tolist() and copy.data_ptr() != x.data_ptr()
@@ -211,15 +276,29 @@ def test_a_view_without_elements_has_a_gradient_of_the_dtype(shape):
 def test_is_set_to_looks_at_the_memory(dtype):
     x = torch.zeros(3, dtype=dtype)
     bits = x.view(BITS[dtype.itemsize])
-    assert x.is_set_to(x.view(3)) and x.view(3).is_set_to(x) and x.is_set_to(bits) and bits.is_set_to(x)
-    assert not any(x.is_set_to(other) for other in (x.clone(), x[:2], x[1:], x.view(3, 1), x[::2], torch.zeros(3)))
+    assert (
+        x.is_set_to(x.view(3))
+        and x.view(3).is_set_to(x)
+        and x.is_set_to(bits)
+        and bits.is_set_to(x)
+    )
+    assert not any(
+        x.is_set_to(other)
+        for other in (x.clone(), x[:2], x[1:], x.view(3, 1), x[::2], torch.zeros(3))
+    )
 
 
 def test_parts_without_elements_keep_the_dtype():
     for dtype in (torch.posit16es2, torch.q43, torch.bfloat16):
-        like = [torch.empty(0, 3, dtype=dtype), torch.ones(2, dtype=dtype), torch.empty(2, 0, dtype=dtype)]
+        like = [
+            torch.empty(0, 3, dtype=dtype),
+            torch.ones(2, dtype=dtype),
+            torch.empty(2, 0, dtype=dtype),
+        ]
         parts = torch._utils._unflatten_dense_tensors(torch.arange(2.0).to(dtype), like)
-        assert [(p.dtype, p.shape) for p in parts] == [(dtype, t.shape) for t in like] and parts[1].tolist() == [0, 1]
+        assert [(p.dtype, p.shape) for p in parts] == [(dtype, t.shape) for t in like] and parts[
+            1
+        ].tolist() == [0, 1]
 
 
 @parametrize_dtypes("bfloat16 posit16es2 q43")
@@ -227,14 +306,29 @@ def test_set_beyond_the_storage_makes_it_grow(dtype):
     x = torch.tensor([1.0, -2.0, 0.5], dtype=dtype)
     storage = x.untyped_storage()
     y = torch.empty(0, dtype=dtype).set_(storage, 1, (3, 2), (2, 1))
-    assert y.shape == (3, 2) and storage.nbytes() == 7 * dtype.itemsize and y[0].tolist() == [-2.0, 0.5] and x.tolist() == [1.0, -2.0, 0.5]
-    assert torch.empty(0, dtype=dtype).set_(storage, 90, (0,)).shape == (0,) and storage.nbytes() == 7 * dtype.itemsize
+    assert (
+        y.shape == (3, 2)
+        and storage.nbytes() == 7 * dtype.itemsize
+        and y[0].tolist() == [-2.0, 0.5]
+        and x.tolist() == [1.0, -2.0, 0.5]
+    )
+    assert (
+        torch.empty(0, dtype=dtype).set_(storage, 90, (0,)).shape == (0,)
+        and storage.nbytes() == 7 * dtype.itemsize
+    )
     z = torch.tensor([3.0], dtype=dtype)
     borrowed = torch.frombuffer(bytearray(8), dtype=torch.uint8).untyped_storage()
-    for bad in (((borrowed, 0, (100,))), (storage, -1, (1,)), (storage, 0, (2,), (-1,)), (storage, 0, (-2,)), (storage, 0, (2, 2), (1,))):
+    for bad in (
+        ((borrowed, 0, (100,))),
+        (storage, -1, (1,)),
+        (storage, 0, (2,), (-1,)),
+        (storage, 0, (-2,)),
+        (storage, 0, (2, 2), (1,)),
+    ):
         with pytest.raises(RuntimeError):
             z.set_(*bad)
-        assert dtype is torch.bfloat16 or z.tolist() == [3.0]  # stock has exchanged the storage by then
+        # Stock has exchanged the storage by then.
+        assert dtype is torch.bfloat16 or z.tolist() == [3.0]
 
 
 def test_resize_as_leaves_what_lies_in_memory():
@@ -268,8 +362,13 @@ GAPPED = {
 def test_results_of_permuted_operands_with_gaps_are_laid_out_as_stock_s(f, dtype):
     """They were contiguous, so that a view that bfloat16 allows was an error."""
     x = torch.randn(2, 8, 2, 4)[..., :2].transpose(1, 2)
-    own, stock = (torch.randn(2, 8, 2, 4).to(d)[..., :2].transpose(1, 2) for d in (dtype, torch.bfloat16))
+    own, stock = (
+        torch.randn(2, 8, 2, 4).to(d)[..., :2].transpose(1, 2) for d in (dtype, torch.bfloat16)
+    )
     assert f(own).stride() == f(stock).stride()
-    expanded = torch.ones(4, 1).to(dtype).expand(4, 3), torch.ones(4, 1).to(torch.bfloat16).expand(4, 3)
+    expanded = (
+        torch.ones(4, 1).to(dtype).expand(4, 3),
+        torch.ones(4, 1).to(torch.bfloat16).expand(4, 3),
+    )
     assert torch.neg(expanded[0]).stride() == torch.neg(expanded[1]).stride()
     assert torch.equal(torch.neg(x.to(dtype)).float(), -x.to(dtype).float())

@@ -71,13 +71,33 @@ def numbers(fmt, count, seed):
     r = random.Random(seed)
     low, high = 2 - (1 << (exp_bits - 1)), (1 << (exp_bits - 1)) - 1
     least = two_to(low if not subnormals else low - man_bits)
-    ends = [least, least * 3, two_to(low), (2 - two_to(-man_bits)) * two_to(high), two_to(high), Fraction(1), 1 + two_to(-man_bits)]
+    ends = [
+        least,
+        least * 3,
+        two_to(low),
+        (2 - two_to(-man_bits)) * two_to(high),
+        two_to(high),
+        Fraction(1),
+        1 + two_to(-man_bits),
+    ]
     found = []
     for i in range(count):
         digits = r.getrandbits(man_bits) if i % 3 else r.getrandbits(2) << (man_bits - 2)
-        exponent = r.choice([r.randint(low, high), r.randint(-man_bits, man_bits), r.randint(-3, 3), high - r.randint(0, 2), low + r.randint(0, 70)])
+        exponent = r.choice(
+            [
+                r.randint(low, high),
+                r.randint(-man_bits, man_bits),
+                r.randint(-3, 3),
+                high - r.randint(0, 2),
+                low + r.randint(0, 70),
+            ]
+        )
         exponent = min(max(exponent, low), high)
-        x = r.choice(ends) if i % 11 == 0 else (two_to(man_bits) + digits) * two_to(exponent - man_bits)
+        x = (
+            r.choice(ends)
+            if i % 11 == 0
+            else (two_to(man_bits) + digits) * two_to(exponent - man_bits)
+        )
         found.append(x * r.choice((1, -1)))
     return found
 
@@ -90,7 +110,11 @@ def as_tensor(values, dtype):
 
 def dtype_named(fmt):
     name, exp_bits, man_bits, subnormals = fmt
-    return torch_dtypes.dtype(name) if subnormals else torch_dtypes.float_format(exp_bits, man_bits, subnormals=False)
+    return (
+        torch_dtypes.dtype(name)
+        if subnormals
+        else torch_dtypes.float_format(exp_bits, man_bits, subnormals=False)
+    )
 
 
 def to_64_digits(x):
@@ -106,7 +130,9 @@ def to_64_digits(x):
 def expect(found, exact, fmt, mode, operands):
     expected = [rounded(x, fmt, mode) for x in exact]
     wrong = [
-        (f.hex(), e.hex(), [float(o[i]).hex() for o in operands]) for i, (f, e) in enumerate(zip(found.tolist(), expected, strict=True)) if f != e
+        (f.hex(), e.hex(), [float(o[i]).hex() for o in operands])
+        for i, (f, e) in enumerate(zip(found.tolist(), expected, strict=True))
+        if f != e
     ]
     assert not wrong, f"{len(wrong)} of {len(expected)} in the mode {mode}: {wrong[:3]}"
 
@@ -135,8 +161,15 @@ def test_operators(fmt, mode):
         expect(x - y, [p - q for p, q in zip(a, b, strict=True)], fmt, mode, (a, b))
         expect(x * y, [p * q for p, q in zip(a, b, strict=True)], fmt, mode, (a, b))
         expect(x / y, [p / q for p, q in zip(a, b, strict=True)], fmt, mode, (a, b))
-        expect(torch.addcmul(z, x, y), [p * q + r for p, q, r in zip(a, b, c, strict=True)], fmt, mode, (a, b, c))
-        far = [v if two_to(-470) < abs(v) < two_to(470) else v / abs(v) for v in a]  # a block of these goes by float64's operations
+        expect(
+            torch.addcmul(z, x, y),
+            [p * q + r for p, q, r in zip(a, b, c, strict=True)],
+            fmt,
+            mode,
+            (a, b, c),
+        )
+        # a block of these goes by float64's operations
+        far = [v if two_to(-470) < abs(v) < two_to(470) else v / abs(v) for v in a]
         near = as_tensor(far, dtype)
         expect(near * near, [p * p for p in far], fmt, mode, (far,))
         expect(torch.addcmul(near, near, near), [p * p + p for p in far], fmt, mode, (far,))
@@ -153,14 +186,27 @@ def test_formulas(fmt, mode):
     with torch_dtypes.rounding(mode):
         products = [to_64_digits(p * q) * s + r for p, q, r in zip(a, b, c, strict=True)]
         expect(torch.addcmul(z, x, y, value=0.3), products, fmt, mode, (a, b, c))
-        expect(torch.addcdiv(z, x, y, value=0.3), [to_64_digits(p / q) * s + r for p, q, r in zip(a, b, c, strict=True)], fmt, mode, (a, b, c))
-        expect(torch.lerp(x, y, 0.3), [to_64_digits(q - p) * s + p for p, q in zip(a, b, strict=True)], fmt, mode, (a, b))
+        expect(
+            torch.addcdiv(z, x, y, value=0.3),
+            [to_64_digits(p / q) * s + r for p, q, r in zip(a, b, c, strict=True)],
+            fmt,
+            mode,
+            (a, b, c),
+        )
+        expect(
+            torch.lerp(x, y, 0.3),
+            [to_64_digits(q - p) * s + p for p, q in zip(a, b, strict=True)],
+            fmt,
+            mode,
+            (a, b),
+        )
 
 
 @pytest.mark.parametrize("mode", MODES)
 @by_format
 def test_square_roots(fmt, mode):
-    """Between a root's neighbours: squares of theirs, and of the boundary between them, are on the sides that they should be."""
+    """Between a root's neighbours: squares of theirs, and of the boundary between them, are on the
+    sides that they should be."""
     a = [abs(v) for v in numbers(fmt, 400, 3)]
     with torch_dtypes.rounding(mode):
         found = [Fraction(v) for v in as_tensor(a, dtype_named(fmt)).sqrt().tolist()]
@@ -168,7 +214,8 @@ def test_square_roots(fmt, mode):
         exponent = r.numerator.bit_length() - r.denominator.bit_length()
         exponent -= r < two_to(exponent)
         unit = two_to(exponent - fmt[2])
-        below = unit / 2 if r == two_to(exponent) else unit  # what lies below a power of two is nearer
+        # What lies below a power of two is nearer.
+        below = unit / 2 if r == two_to(exponent) else unit
         if r * r == v:
             continue
         if mode.startswith("nearest"):
@@ -181,30 +228,43 @@ def test_square_roots(fmt, mode):
             assert r * r < v < (r + unit) ** 2
 
 
-@pytest.mark.parametrize("outermost", [2.0**500, 2.0**400])  # beside the first no block goes by float64's operations
+# Beside the first no block goes by float64's operations.
+@pytest.mark.parametrize("outermost", [2.0**500, 2.0**400])
 @by_format
 def test_specials(fmt, outermost):
     dtype = dtype_named(fmt)
-    values = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -4.0, outermost], dtype=torch.float64)
+    values = torch.tensor(
+        [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -4.0, outermost], dtype=torch.float64
+    )
     a, b, c = torch.cartesian_prod(values, values, values).unbind(1)
     x, y, z = (v.to(dtype) for v in (a, b, c))
     cases = {
-        "add": (x + y, a + b), "sub": (x - y, a - b), "mul": (x * y, a * b), "div": (x / y, a / b), "sqrt": (x.sqrt(), a.sqrt()),
-        "addcmul": (torch.addcmul(z, x, y), torch.addcmul(c, a, b)), "addcdiv": (torch.addcdiv(z, x, y, value=-2), torch.addcdiv(c, a, b, value=-2)),
-    }  # fmt: skip
+        "add": (x + y, a + b),
+        "sub": (x - y, a - b),
+        "mul": (x * y, a * b),
+        "div": (x / y, a / b),
+        "sqrt": (x.sqrt(), a.sqrt()),
+        "addcmul": (torch.addcmul(z, x, y), torch.addcmul(c, a, b)),
+        "addcdiv": (torch.addcdiv(z, x, y, value=-2), torch.addcdiv(c, a, b, value=-2)),
+    }
     for name, (found, expected) in cases.items():
         expected = expected.to(dtype).double()
         assert torch.equal(found.isnan(), expected.isnan()), name
         sound = ~expected.isnan()
         assert len(codes_of(found[~sound]).unique()) <= 1, name  # one NaN
-        assert torch.equal(found.double()[sound], expected[sound]) and torch.equal(found.signbit()[sound], expected.signbit()[sound]), name
+        assert torch.equal(found.double()[sound], expected[sound]) and torch.equal(
+            found.signbit()[sound], expected.signbit()[sound]
+        ), name
 
 
 def neighbours(values, dtype):
     """Of each the numbers before and behind it; 0 and infinities alone."""
     x = torch.tensor(values, dtype=torch.float64).to(dtype)
     ends = [torch.nextafter(x, torch.full_like(x, end)).tolist() for end in (-math.inf, math.inf)]
-    return [{v} if not v or math.isinf(v) else {low, high} for v, low, high in zip(values, *ends, strict=True)]
+    return [
+        {v} if not v or math.isinf(v) else {low, high}
+        for v, low, high in zip(values, *ends, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("mode", ["stochastic", "stochastic_equal", "up_down"])
@@ -236,7 +296,9 @@ def test_random_modes(fmt, mode):
 
 def test_probabilities():
     """Of a quarter of the last place, one in four goes up."""
-    x = torch.full((40_000,), 1 + 2.0**-52, dtype=torch.float64).to(torch_dtypes.dtype("e11m52_stochastic"))
+    x = torch.full((40_000,), 1 + 2.0**-52, dtype=torch.float64).to(
+        torch_dtypes.dtype("e11m52_stochastic")
+    )
     y = torch.full((), 1.25, dtype=torch.float64).to(x.dtype)
     torch.manual_seed(0)
     found = (x * y).double()
@@ -253,7 +315,9 @@ def test_float64_s_own_numbers_are_cast_as_they_are(mode):
     with torch_dtypes.rounding(mode):
         found = x.to(dtype)
     assert found[:-1].tolist() == values and found[1].signbit() and math.isnan(found[-1].item())
-    payload = torch.tensor([0x7FF0000000000001, -1], dtype=torch.int64).view(torch.float64).to(dtype)
+    payload = (
+        torch.tensor([0x7FF0000000000001, -1], dtype=torch.int64).view(torch.float64).to(dtype)
+    )
     assert codes_of(payload).tolist() == [0x7FF8 << 48, -(1 << 51)]
 
 
@@ -268,4 +332,6 @@ def test_blocks_of_all_lengths_and_strides():
     for first, last in pairwise([0, 1, 256, 500, 513, 1030, 2100, 3000]):
         assert torch.equal(codes_of(x[first:last] * y[first:last]), whole[first:last])
     assert torch.equal(codes_of(x[::3] * y[::3]), whole[::3])
-    assert torch.equal(codes_of(x[:64].reshape(8, 8).t() * 0.3), codes_of(x[:64] * 0.3).reshape(8, 8).t())
+    assert torch.equal(
+        codes_of(x[:64].reshape(8, 8).t() * 0.3), codes_of(x[:64] * 0.3).reshape(8, 8).t()
+    )

@@ -12,7 +12,10 @@ from torch_dtypes import chop
 from torch_dtypes.optim import LowPrecision
 
 LBFGS = torch.optim.LBFGS
-KINDS = {"step": dict(lr=0.3, history_size=3, max_iter=4), "search": dict(line_search_fn="strong_wolfe", max_iter=4)}
+KINDS = {
+    "step": dict(lr=0.3, history_size=3, max_iter=4),
+    "search": dict(line_search_fn="strong_wolfe", max_iter=4),
+}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -33,16 +36,22 @@ def evaluation(model, optimizer, seed=0, calls=None):
 @every_kind
 def test_float32_has_the_bits_of_the_optimizer_alone(kind):
     a, b = network(torch.float32), network(torch.float32)
-    plain, wrapped = LBFGS(a.parameters(), **KINDS[kind]), LowPrecision(LBFGS(b.parameters(), **KINDS[kind]))
+    plain, wrapped = (
+        LBFGS(a.parameters(), **KINDS[kind]),
+        LowPrecision(LBFGS(b.parameters(), **KINDS[kind])),
+    )
     for seed in range(3):
-        assert torch.equal(plain.step(evaluation(a, plain, seed)), wrapped.step(evaluation(b, wrapped, seed)))
+        assert torch.equal(
+            plain.step(evaluation(a, plain, seed)), wrapped.step(evaluation(b, wrapped, seed))
+        )
         assert all(map(torch.equal, a.parameters(), b.parameters()))
 
 
 @every_kind
 @parametrize_dtypes("q52 posit8es2 posit16es2")
 def test_the_model_has_rounded_weights_at_each_call(dtype, kind):
-    """By hand: LBFGS over float32 tensors, whose closure writes their rounding into the model and takes its gradients, divided."""
+    """By hand: LBFGS over float32 tensors, whose closure writes their rounding into the model and
+    takes its gradients, divided."""
     model, hand, calls, expected = network(dtype), network(dtype), [], []
     wrapped = LowPrecision(LBFGS(model.parameters(), **KINDS[kind]), grad="q52", grad_scale=16)
     masters = [p.detach().float().requires_grad_() for p in hand.parameters()]
@@ -65,7 +74,9 @@ def test_the_model_has_rounded_weights_at_each_call(dtype, kind):
         wrapped.step(evaluation(model, wrapped, seed, calls))
         alone.step(closure)
         for p, w in zip(model.parameters(), masters, strict=True):
-            assert torch.equal(wrapped._masters[p], w) and torch.equal(p.float(), w.detach().to(dtype).float())
+            assert torch.equal(wrapped._masters[p], w) and torch.equal(
+                p.float(), w.detach().to(dtype).float()
+            )
     assert calls == expected and len(calls) > 3 and calls[-1] < calls[0]
 
 
@@ -89,7 +100,10 @@ def test_a_run_resumes_bit_for_bit(way, kind):
         optimizer.step(evaluation(model, optimizer, seed))
     kept = next(iter(optimizer.state.values()))
     if way == "masters":
-        assert {t.dtype for t in (kept["d"], kept["prev_flat_grad"], *kept["old_dirs"], *kept["old_stps"])} == {torch.q52}
+        assert {
+            t.dtype
+            for t in (kept["d"], kept["prev_flat_grad"], *kept["old_dirs"], *kept["old_stps"])
+        } == {torch.q52}
     file = io.BytesIO()
     torch.save((model.state_dict(), optimizer.state_dict(), torch.get_rng_state()), file)
     file.seek(0)
@@ -139,7 +153,10 @@ def test_a_user_s_optimizer_that_calls_twice():
     with torch.no_grad():
         for p, q in zip(model.parameters(), plain.parameters(), strict=True):
             q.copy_(p)
-    optimizer, alone = LowPrecision(Sharpness(model.parameters(), lr=0.5)), Sharpness(plain.parameters(), lr=0.5)
+    optimizer, alone = (
+        LowPrecision(Sharpness(model.parameters(), lr=0.5)),
+        Sharpness(plain.parameters(), lr=0.5),
+    )
     optimizer.step(evaluation(model, optimizer, 0, calls)), alone.step(evaluation(plain, alone))
     assert len(calls) == 2 and calls[1] > calls[0]  # uphill
     for p, q in zip(model.parameters(), plain.parameters(), strict=True):
@@ -151,11 +168,17 @@ def test_what_cannot_be_run():
     with pytest.raises(ValueError, match="expected a constant grad_scale or none around LBFGS"):
         LowPrecision(LBFGS(model.parameters()), grad_scale="dynamic")
     optimizer = LowPrecision(LBFGS(model.parameters()), grad_scale=8)
-    for closure, message in ((None, "which LBFGS calls within a step, but got None"), (3, "but got 3"), (lambda m: m, "called without arguments")):
+    for closure, message in (
+        (None, "which LBFGS calls within a step, but got None"),
+        (3, "but got 3"),
+        (lambda m: m, "called without arguments"),
+    ):
         with pytest.raises(TypeError, match=message):
             optimizer.step(closure)
     x, t = batch(0)
-    with pytest.raises(RuntimeError, match="expected gradients of a loss scaled by 8, but got a step without one"):
+    with pytest.raises(
+        RuntimeError, match="expected gradients of a loss scaled by 8, but got a step without one"
+    ):
         optimizer.step(lambda: nn.functional.cross_entropy(model(x).float(), t))
     groups = [list(group["params"]) for group in optimizer.param_groups]
     assert all(p is q for p, q in zip(groups[0], model.parameters(), strict=True))

@@ -29,13 +29,20 @@ def test_a_run_resumes_bit_for_bit(way, inner, first, tmp_path):
 
     def made():
         model = network()
-        optimizer = LowPrecision(getattr(torch.optim, inner)(model.parameters(), **settings), **WAYS[way])
+        optimizer = LowPrecision(
+            getattr(torch.optim, inner)(model.parameters(), **settings), **WAYS[way]
+        )
         return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
 
     model, optimizer, scheduler = made()
     torch.manual_seed(5)
     steps(model, optimizer, range(7), scheduler)
-    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict(), "rng": torch.get_rng_state()}
+    saved = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "scheduler": scheduler.state_dict(),
+        "rng": torch.get_rng_state(),
+    }
     torch.save(saved, tmp_path / "saved.pt")
     steps(model, optimizer, range(7, 12), scheduler)
 
@@ -58,7 +65,9 @@ def test_loaded_masters_of_other_weights_are_not_taken():
     """The model's own checkpoint was not loaded: its weights are what there is."""
     model, other = network(seed=0), network(seed=1)
     optimizer = LowPrecision(torch.optim.SGD(model.parameters(), lr=0.0))
-    optimizer.load_state_dict(LowPrecision(torch.optim.SGD(other.parameters(), lr=0.0)).state_dict())
+    optimizer.load_state_dict(
+        LowPrecision(torch.optim.SGD(other.parameters(), lr=0.0)).state_dict()
+    )
     before = bits(model)
     steps(model, optimizer, [0])
     assert all(map(torch.equal, before, bits(model)))
@@ -66,7 +75,9 @@ def test_loaded_masters_of_other_weights_are_not_taken():
 
 def test_copies_and_pickles_go_on_alike():
     model, optimizer = network(), None
-    optimizer = LowPrecision(torch.optim.Adam(model.parameters()), state=torch.q52, rounding=None, grad_scale="dynamic")
+    optimizer = LowPrecision(
+        torch.optim.Adam(model.parameters()), state=torch.q52, rounding=None, grad_scale="dynamic"
+    )
     steps(model, optimizer, range(3))
     other, copied = copy.deepcopy((model, optimizer))
     stream = io.BytesIO()
@@ -75,12 +86,15 @@ def test_copies_and_pickles_go_on_alike():
     third, loaded = torch.load(stream, weights_only=False)
     for m, o in ((model, optimizer), (other, copied), (third, loaded)):
         steps(m, o, range(3, 8))
-    assert all(map(torch.equal, bits(model), bits(other))) and all(map(torch.equal, bits(model), bits(third)))
+    assert all(map(torch.equal, bits(model), bits(other))) and all(
+        map(torch.equal, bits(model), bits(third))
+    )
     assert repr(copied) == repr(optimizer) and "state=torch.q52" in repr(optimizer)
 
 
 def test_a_loaded_factor_is_one_that_was_found():
-    """Not one that this optimizer was given, nor that of no scaling: clipping goes by loss_scale."""
+    """Not one that this optimizer was given, nor that of no scaling: clipping goes by
+    loss_scale."""
 
     def made(scale):
         return LowPrecision(torch.optim.SGD(network().parameters(), lr=0.1), grad_scale=scale)
@@ -105,14 +119,22 @@ def test_a_loaded_factor_is_one_that_was_found():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "weight"), [("q52_stochastic", None), (torch.float32, "q43_stochastic"), (torch.float32, "mxfp4_stochastic")], ids=str
+    ("dtype", "weight"),
+    [
+        ("q52_stochastic", None),
+        (torch.float32, "q43_stochastic"),
+        (torch.float32, "mxfp4_stochastic"),
+    ],
+    ids=str,
 )
 def test_weights_without_masters_that_round_at_random_resume(weight, dtype):
     dtype = dtype if isinstance(dtype, torch.dtype) else torch_dtypes.dtype(dtype)
 
     def made():
         model = network().to(dtype)
-        return model, LowPrecision(torch.optim.SGD(model.parameters(), 0.05), weight=weight, master=None)
+        return model, LowPrecision(
+            torch.optim.SGD(model.parameters(), 0.05), weight=weight, master=None
+        )
 
     model, optimizer = made()
     steps(model, optimizer, range(3))

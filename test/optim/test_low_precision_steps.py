@@ -36,10 +36,14 @@ def test_schedulers_groups_and_hooks():
 
 def test_names_that_no_state_has():
     weight = torch.zeros(3, requires_grad=True)
-    optimizer = LowPrecision(torch.optim.Adam([weight]), state={"exp_avg": "q52", "momentum_buffer": "q43"})
+    optimizer = LowPrecision(
+        torch.optim.Adam([weight]), state={"exp_avg": "q52", "momentum_buffer": "q43"}
+    )
     optimizer.step()  # without gradients there are no states
     weight.grad = torch.ones(3)
-    with pytest.raises(ValueError, match="'momentum_buffer'; there are 'exp_avg', 'exp_avg_sq', 'step'"):
+    with pytest.raises(
+        ValueError, match="'momentum_buffer'; there are 'exp_avg', 'exp_avg_sq', 'step'"
+    ):
         optimizer.step()
     with pytest.raises(TypeError, match="expected a closure"):
         LowPrecision(torch.optim.Adam([weight])).step(3)
@@ -48,30 +52,44 @@ def test_names_that_no_state_has():
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_format_of_states_that_there_are_none_of(momentum):
     p = nn.Parameter(torch.ones(2))
-    optimizer = copy.deepcopy(LowPrecision(torch.optim.SGD([p], 0.1, momentum=momentum), state="q52"))
+    optimizer = copy.deepcopy(
+        LowPrecision(torch.optim.SGD([p], 0.1, momentum=momentum), state="q52")
+    )
     (p,) = optimizer.param_groups[0]["params"]
     optimizer.step()  # without gradients: nothing is known yet
     p.grad = torch.ones(2)
     if momentum:
         optimizer.step()
     else:
-        with pytest.warns(UserWarning, match=r"expected an optimizer whose states state=q52 rounds, but got SGD .* keeps none; .*momentum=") as said:
+        with pytest.warns(
+            UserWarning,
+            match=r"expected an optimizer whose states state=q52 rounds, but got SGD .* keeps "
+            r"none; .*momentum=",
+        ) as said:
             optimizer.step()
         assert said[0].filename == __file__
     optimizer.step()  # and once said is enough
 
 
-@pytest.mark.parametrize("state", ["posit16es2", torch.bfloat16, {"square_avg": "q52"}, {"grad_avg": "int8"}], ids=str)
+@pytest.mark.parametrize(
+    "state", ["posit16es2", torch.bfloat16, {"square_avg": "q52"}, {"grad_avg": "int8"}], ids=str
+)
 def test_a_centred_variance_that_rounding_makes_negative_is_refused(state):
     """avg(g^2) - avg(g)^2 of two rounded states is below 0 where gradients vary little."""
     p = nn.Parameter(torch.zeros(3))
-    with pytest.raises(ValueError, match=r"expected (square|grad)_avg in float32 with centered=True, but got state=.*; use centered=False, or"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected (square|grad)_avg in float32 with centered=True, but got state=.*; use "
+        r"centered=False, or",
+    ):
         LowPrecision(torch.optim.RMSprop([p], centered=True), state=state)
     optimizer = LowPrecision(torch.optim.RMSprop([p]), state=state)
     with pytest.raises(ValueError, match="centered=True"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))], "centered": True})
     assert len(optimizer.param_groups) == 1
-    LowPrecision(torch.optim.RMSprop([p], centered=True, momentum=0.9), state={"momentum_buffer": "q52"})
+    LowPrecision(
+        torch.optim.RMSprop([p], centered=True, momentum=0.9), state={"momentum_buffer": "q52"}
+    )
 
 
 def test_closures_are_called_once():
@@ -89,7 +107,9 @@ def test_closures_are_called_once():
 
     loss = optimizer.step(closure)
     steps(reference, plain, [0])
-    assert len(calls) == 1 and loss.item() > 0 and all(map(torch.equal, bits(model), bits(reference)))
+    assert (
+        len(calls) == 1 and loss.item() > 0 and all(map(torch.equal, bits(model), bits(reference)))
+    )
 
 
 def test_parameters_without_gradients_stay():
@@ -113,7 +133,10 @@ def test_a_step_that_fails_leaves_groups_and_states():
     with pytest.raises(ZeroDivisionError):
         steps(model, optimizer, range(1))
     assert all(map(lambda a, b: a is b, optimizer.param_groups[0]["params"], model.parameters()))
-    assert list(optimizer.state) == list(model.parameters()) and len(optimizer.state_dict()["state"]) == 4
+    assert (
+        list(optimizer.state) == list(model.parameters())
+        and len(optimizer.state_dict()["state"]) == 4
+    )
 
 
 def test_weights_changed_by_hand_become_masters():
@@ -154,12 +177,17 @@ def test_wide_formats_compute_in_float64():
     p.grad = torch.full((1,), 2.0**-30, dtype=torch.posit32es2)
     optimizer.step()
     assert optimizer.state_dict()["low_precision"]["masters"][0].item() == start.item() - 2.0**-30
-    with pytest.raises(ValueError, match=r"expected masters of float64, in which torch.posit32es2 is computed, but got master=torch.float32"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected masters of float64, in which torch.posit32es2 is computed, but got "
+        r"master=torch.float32",
+    ):
         LowPrecision(torch.optim.SGD([p], lr=1.0))
 
 
 class _Own(torch.optim.Optimizer):
-    """A user's optimizer: sign descent, which keeps a state of its own and needs nothing of torch's."""
+    """A user's optimizer: sign descent, which keeps a state of its own and needs nothing of
+    torch's."""
 
     def __init__(self, params):
         super().__init__(params, {"lr": 2.0**-4})
@@ -188,7 +216,10 @@ def test_what_cannot_be_wrapped():
     model = network(torch.float32)
     params = list(model.parameters())
     for given, message in [
-        (torch.optim.SparseAdam(params), "expected an optimizer of dense gradients, but got SparseAdam"),
+        (
+            torch.optim.SparseAdam(params),
+            "expected an optimizer of dense gradients, but got SparseAdam",
+        ),
         (model, "expected a torch.optim.Optimizer, but got Sequential"),
         (LowPrecision(torch.optim.SGD(params)), "not wrapped yet"),
     ]:
@@ -203,13 +234,34 @@ def test_what_cannot_be_wrapped():
     [
         (dict(weight="q99x"), ValueError, "weight: expected the name of something to round to"),
         (dict(state={"exp_avg": 3}), TypeError, r"state\['exp_avg'\]: expected"),
-        (dict(weight=torch.int32), ValueError, "expected weight in a floating-point dtype or another number format, but got torch.int32"),
+        (
+            dict(weight=torch.int32),
+            ValueError,
+            "expected weight in a floating-point dtype or another number format, but got "
+            "torch.int32",
+        ),
         (dict(rounding="random"), ValueError, "expected a rounding mode"),
-        (dict(grad_scale=0), ValueError, "expected grad_scale to be a finite number above 0, but got 0"),
-        (dict(grad_scale=math.inf), ValueError, "expected grad_scale to be a finite number above 0, but got inf"),
-        (dict(grad_scale="auto"), ValueError, "expected grad_scale as a number, 'dynamic', a DynamicScale or None, but got 'auto'"),
+        (
+            dict(grad_scale=0),
+            ValueError,
+            "expected grad_scale to be a finite number above 0, but got 0",
+        ),
+        (
+            dict(grad_scale=math.inf),
+            ValueError,
+            "expected grad_scale to be a finite number above 0, but got inf",
+        ),
+        (
+            dict(grad_scale="auto"),
+            ValueError,
+            "expected grad_scale as a number, 'dynamic', a DynamicScale or None, but got 'auto'",
+        ),
         (dict(grad_scale=True), TypeError, "expected grad_scale as a number, but got True"),
-        (dict(grad="fixed3_4_wrap", grad_scale="dynamic"), ValueError, "but got fixed3_4_wrap, which wraps"),
+        (
+            dict(grad="fixed3_4_wrap", grad_scale="dynamic"),
+            ValueError,
+            "but got fixed3_4_wrap, which wraps",
+        ),
     ],
 )
 def test_wrong_formats_and_scales(options, error, message):
@@ -217,7 +269,11 @@ def test_wrong_formats_and_scales(options, error, message):
         LowPrecision(torch.optim.SGD(network(torch.float32).parameters()), **options)
 
 
-@pytest.mark.parametrize("options", [dict(init=0), dict(growth=1), dict(backoff=1), dict(interval=0), dict(backoff=math.nan)], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [dict(init=0), dict(growth=1), dict(backoff=1), dict(interval=0), dict(backoff=math.nan)],
+    ids=str,
+)
 def test_wrong_dynamic_scales(options):
     with pytest.raises(ValueError, match="expected " + next(iter(options))):
         DynamicScale(**options)
@@ -226,7 +282,9 @@ def test_wrong_dynamic_scales(options):
 def test_a_weight_format_beside_another_dtype():
     with pytest.raises(ValueError, match=r"got weight=posit8es1 beside parameters of torch.q52"):
         LowPrecision(torch.optim.SGD(network().parameters()), weight="posit8es1")
-    with pytest.raises(ValueError, match=r"got weight=torch.float32 beside parameters of torch.q52"):
+    with pytest.raises(
+        ValueError, match=r"got weight=torch.float32 beside parameters of torch.q52"
+    ):
         LowPrecision(torch.optim.SGD(network().parameters()), weight=torch.float32)
 
 
@@ -235,11 +293,18 @@ class _Closure:
         raise AssertionError("a closure that is refused was called")
 
 
-@pytest.mark.parametrize("closure", [5, "loss", lambda model: model, _Closure()], ids=["number", "text", "lambda", "object"])
+@pytest.mark.parametrize(
+    "closure",
+    [5, "loss", lambda model: model, _Closure()],
+    ids=["number", "text", "lambda", "object"],
+)
 def test_closures_that_cannot_be_called(closure):
     model = network()
     optimizer, before = LowPrecision(torch.optim.SGD(model.parameters())), bits(model)
-    with pytest.raises(TypeError, match=r"expected a closure that makes .* called without arguments, or None, but got"):
+    with pytest.raises(
+        TypeError,
+        match=r"expected a closure that makes .* called without arguments, or None, but got",
+    ):
         optimizer.step(closure)
     assert all(map(torch.equal, bits(model), before))
 
@@ -247,7 +312,9 @@ def test_closures_that_cannot_be_called(closure):
 def test_steps_that_lack_something():
     model = network()
     optimizer = LowPrecision(torch.optim.SGD(model.parameters()), grad_scale=16)
-    with pytest.raises(RuntimeError, match="expected gradients of a loss scaled by 16, but got a step without one"):
+    with pytest.raises(
+        RuntimeError, match="expected gradients of a loss scaled by 16, but got a step without one"
+    ):
         optimizer.step()
     with pytest.raises(TypeError, match="expected the loss as a tensor"):
         optimizer.scale(3.0)
@@ -261,7 +328,12 @@ def test_steps_that_lack_something():
 def test_parameters_of_no_elements_take_part():
     model = network()
     model.extra = nn.Parameter(torch.empty(0, 3, dtype=torch.q52))
-    optimizer = LowPrecision(torch.optim.Adam(model.parameters()), state="e6m9", master="e6m9", grad_scale=DynamicScale(init=4.0))
+    optimizer = LowPrecision(
+        torch.optim.Adam(model.parameters()),
+        state="e6m9",
+        master="e6m9",
+        grad_scale=DynamicScale(init=4.0),
+    )
     model.extra.grad = torch.empty(0, 3, dtype=torch.q52)
     before = bits(model)
     x, t = batch(0)
@@ -278,10 +350,15 @@ def test_other_optimizers_state_is_refused():
     inner = torch.optim.Adam(model.parameters())
     plain = inner.state_dict()
     optimizer = LowPrecision(inner)
-    with pytest.raises(ValueError, match="expected a state_dict of LowPrecision, but got one with 'state', 'param_groups'"):
+    with pytest.raises(
+        ValueError,
+        match="expected a state_dict of LowPrecision, but got one with 'state', 'param_groups'",
+    ):
         optimizer.load_state_dict(plain)
     without = LowPrecision(torch.optim.Adam(network().parameters()), master=None)
-    with pytest.raises(ValueError, match=r"expected masters as 0: torch.float32 of .*, but got none"):
+    with pytest.raises(
+        ValueError, match=r"expected masters as 0: torch.float32 of .*, but got none"
+    ):
         optimizer.load_state_dict(without.state_dict())
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -10,15 +10,24 @@ from conftest import parametrize_dtypes
 import torch_dtypes
 
 OPTIMIZERS = {
-    "Adadelta": {}, "Adagrad": {}, "Adam": {}, "AdamW": {"amsgrad": True}, "Adamax": {}, "NAdam": {}, "RAdam": {}, "RMSprop": {},
+    "Adadelta": {},
+    "Adagrad": {},
+    "Adam": {},
+    "AdamW": {"amsgrad": True},
+    "Adamax": {},
+    "NAdam": {},
+    "RAdam": {},
+    "RMSprop": {},
     "Adafactor": {"eps": (1e-8, 1e-3)},
-}  # fmt: skip
+}
 
 
 def trained(optimizer, dtype, ways, steps=8, **options):
     """A parameter whose gradients are 0."""
     p = torch.tensor([1.0, -2.0, 0.5], dtype=dtype, requires_grad=True)
-    optim = getattr(torch.optim, optimizer)([p], **{"eps": 1e-8, **OPTIMIZERS[optimizer], **ways, **options})
+    optim = getattr(torch.optim, optimizer)(
+        [p], **{"eps": 1e-8, **OPTIMIZERS[optimizer], **ways, **options}
+    )
     for _ in range(steps):
         p.grad = torch.zeros_like(p)
         optim.step()
@@ -63,7 +72,10 @@ def test_parameters_of_several_dtypes():
     def run(dtypes):
         generator = torch.Generator().manual_seed(0)
         values = [torch.randn(4, generator=generator) for _ in range(6)]
-        p = [v.to(d).requires_grad_() for v, d in zip(values[:3], (torch.q52, torch.float32, torch.e5m7), strict=True)]
+        p = [
+            v.to(d).requires_grad_()
+            for v, d in zip(values[:3], (torch.q52, torch.float32, torch.e5m7), strict=True)
+        ]
         optim = torch.optim.Adam([t for t in p if t.dtype in dtypes])
         for _ in range(3):
             for t, g in zip(p, values[3:], strict=True):
@@ -91,10 +103,13 @@ def test_added_to_a_root_it_is_raised_to_the_root_of_the_smallest_number(optimiz
 
 
 def test_adam_learns_in_small_floats():
-    """With the smallest number as eps the loss rises: squares of gradients underflow and the steps are up to 1 / root(smallest) too long."""
+    """With the smallest number as eps the loss rises: squares of gradients underflow and the steps
+    are up to 1 / root(smallest) too long."""
     torch.manual_seed(0)
     x, t = torch.randn(64, 8), torch.randint(0, 3, (64,))
-    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3)).to(torch.e5m5)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3)).to(
+        torch.e5m5
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     losses = []
     for _ in range(60):
@@ -117,12 +132,16 @@ def test_said_once_a_process():
         "print(len(seen), seen[0].category.__name__, str(seen[0].message))\n"
     )
     said = new_process.run("-c", code, check=True).stdout
-    assert said.startswith("1 UserWarning the optimizer's eps of 1e-08 is 0 in torch.q52") and "optim.LowPrecision" in said
+    assert (
+        said.startswith("1 UserWarning the optimizer's eps of 1e-08 is 0 in torch.q52")
+        and "optim.LowPrecision" in said
+    )
 
 
 @pytest.mark.parametrize("name", ["q52_stochastic", "e5m5_up_down"])
 def test_asking_draws_no_random_word(name):
-    """Else the first step of a process would differ from the same step of a later one, and eps be 0 or not by chance."""
+    """Else the first step of a process would differ from the same step of a later one, and eps be 0
+    or not by chance."""
     from torch_dtypes.optim import eps
 
     dtype = torch_dtypes.dtype(name)

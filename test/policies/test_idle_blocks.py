@@ -1,4 +1,5 @@
-"""A block of rounding() or accumulate() that changes nothing says so, and how to reach what runs in it."""
+"""A block of rounding() or accumulate() that changes nothing says so, and how to reach what runs in
+it."""
 
 from __future__ import annotations
 
@@ -12,8 +13,14 @@ from torch import nn
 import torch_dtypes
 from torch_dtypes import accumulate, rounding
 
-BLOCKS = {"rounding": lambda: rounding("up"), "accumulate": lambda: accumulate("format", accumulator="e5m7")}
-IDLE = r"expected (something to be rounded|a sum of).* in the block of (rounding\('up'\)|accumulate\(format\(accumulator=e5m7\)\)), but got none"
+BLOCKS = {
+    "rounding": lambda: rounding("up"),
+    "accumulate": lambda: accumulate("format", accumulator="e5m7"),
+}
+IDLE = (
+    r"expected (something to be rounded|a sum of).* in the block of "
+    r"(rounding\('up'\)|accumulate\(format\(accumulator=e5m7\)\)), but got none"
+)
 
 
 def products(dtype):
@@ -38,11 +45,18 @@ def test_stock_code_in_a_block_is_said_where_it_ends(block):
 def test_what_obeys_a_block_says_nothing(block):
     backward = products(torch.q43)
     model = nn.Linear(4, 3)
-    rounds = {"weight": "int8", "activation": "q43"} if block == "rounding" else {"weight": "q43", "activation": "q43"}
+    rounds = (
+        {"weight": "int8", "activation": "q43"}
+        if block == "rounding"
+        else {"weight": "q43", "activation": "q43"}
+    )
     torch_dtypes.quantize_(model, {nn.Linear: rounds}, calibrate=[torch.ones(2, 4)])
     ways = [backward, products(torch_dtypes.dtype("e8m23")), lambda: model(torch.ones(2, 4))]
     if block == "rounding":
-        ways += [lambda: torch_dtypes.chop(torch.ones(2) / 3, "q43"), lambda: torch.ones(3).to(torch.q43)]
+        ways += [
+            lambda: torch_dtypes.chop(torch.ones(2) / 3, "q43"),
+            lambda: torch.ones(3).to(torch.q43),
+        ]
     ways.append(lambda: [products(torch.float32)(), backward()])
     for run in ways:
         with BLOCKS[block]():
@@ -50,7 +64,8 @@ def test_what_obeys_a_block_says_nothing(block):
     loss = nn.Linear(4, 3).to(torch.q43)(torch.ones(2, 4).to(torch.q43)).sum()
     with BLOCKS[block]():  # the backward pass alone
         loss.backward()
-    with BLOCKS[block](), BLOCKS[block]():  # what the inner block does happens in the outer one, too
+    # What the inner block does happens in the outer one, too.
+    with BLOCKS[block](), BLOCKS[block]():
         backward()
 
 
@@ -72,9 +87,12 @@ def test_one_kind_of_block_is_not_the_other():
 
 
 def test_this_package_s_own_blocks_say_nothing():
-    """Some of them round nothing: a loss scale in float32, what is moved by codes, a fuzzy block's operators."""
+    """Some of them round nothing: a loss scale in float32, what is moved by codes, a fuzzy block's
+    operators."""
     model = nn.Linear(4, 3)
-    optimizer = torch_dtypes.optim.LowPrecision(torch.optim.Adam(model.parameters()), grad_scale=8.0)
+    optimizer = torch_dtypes.optim.LowPrecision(
+        torch.optim.Adam(model.parameters()), grad_scale=8.0
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         optimizer.scale(model(torch.ones(2, 4)).sum()).backward()

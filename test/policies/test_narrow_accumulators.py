@@ -1,4 +1,5 @@
-"""What docs/accumulators.md says of a network: in sums of two fraction bits LeNet-5 hardly learns, in six it does."""
+"""What docs/accumulators.md says of a network: in sums of two fraction bits LeNet-5 hardly learns,
+in six it does."""
 
 import pytest
 import torch
@@ -10,11 +11,14 @@ from torch_dtypes.workbench.training.models import build_model
 
 
 def losses(accumulator, steps=40, size=8):
-    """Of LeNet-5 in q43 on handwritten digits, with float32 masters; products and sums of both passes are rounded."""
+    """Of LeNet-5 in q43 on handwritten digits, with float32 masters; products and sums of both
+    passes are rounded."""
     torch.manual_seed(0)
     data = load_dataset("digits", train_samples=steps * size).train
     model = build_model("lenet5", 1).to(torch.q43)
-    optimizer = torch_dtypes.optim.LowPrecision(torch.optim.Adam(model.parameters(), 0.002), grad_scale="dynamic")
+    optimizer = torch_dtypes.optim.LowPrecision(
+        torch.optim.Adam(model.parameters(), 0.002), grad_scale="dynamic"
+    )
     seen = []
     with torch_dtypes.accumulate("format", accumulator=accumulator):
         for images, labels in (data.batch(slice(i * size, (i + 1) * size)) for i in range(steps)):

@@ -1,4 +1,5 @@
-"""The context managers rounding() and accumulate() as objects: used again, within themselves, in threads, as decorators, in recomputation."""
+"""The context managers rounding() and accumulate() as objects: used again, within themselves, in
+threads, as decorators, in recomputation."""
 
 import contextlib
 import inspect
@@ -77,7 +78,9 @@ def test_a_decorator_refuses_functions_that_run_later(make, holds, undo):
         yield
 
     for function in (generator, coroutine, both):
-        with pytest.raises(TypeError, match="expected a function that runs when it is called, but got <function"):
+        with pytest.raises(
+            TypeError, match="expected a function that runs when it is called, but got <function"
+        ):
             make()(function)
 
 
@@ -118,7 +121,9 @@ def test_arguments_are_checked_at_the_call():
 @each_kind
 def test_an_end_without_a_beginning_on_its_thread_is_an_error(make, holds, undo):
     block, errors = make(), []
-    with pytest.raises(RuntimeError, match="expected a block to end on the thread on which it began"):
+    with pytest.raises(
+        RuntimeError, match="expected a block to end on the thread on which it began"
+    ):
         block.__exit__(None, None, None)
 
     def other_thread():
@@ -135,18 +140,42 @@ def test_an_end_without_a_beginning_on_its_thread_is_an_error(make, holds, undo)
 
 
 def test_they_are_functions_with_their_parameters_and_docstrings():
-    assert str(inspect.signature(rounding)).startswith("(mode: 'str | int') -> ") and "Rounds every result" in rounding.__doc__
+    assert (
+        str(inspect.signature(rounding)).startswith("(mode: 'str | int') -> ")
+        and "Rounds every result" in rounding.__doc__
+    )
     assert list(inspect.signature(accumulate).parameters) == [
-        "policy", "chunk", "product", "accumulator", "fused", "kahan", "rounding", "order", "outer", "terms", "extra_bits", "register", "align",
-        "interleave", "late", "min_exponent", "product_limit",
-    ]  # fmt: skip
-    assert inspect.isfunction(rounding) and inspect.isfunction(accumulate) and "Adds up dot products" in accumulate.__doc__
+        "policy",
+        "chunk",
+        "product",
+        "accumulator",
+        "fused",
+        "kahan",
+        "rounding",
+        "order",
+        "outer",
+        "terms",
+        "extra_bits",
+        "register",
+        "align",
+        "interleave",
+        "late",
+        "min_exponent",
+        "product_limit",
+    ]
+    assert (
+        inspect.isfunction(rounding)
+        and inspect.isfunction(accumulate)
+        and "Adds up dot products" in accumulate.__doc__
+    )
     assert torch_dtypes.rounding is rounding and torch_dtypes.accumulate is accumulate
 
 
 def test_settings_that_are_gone_name_the_other_way():
     for name, way in torch_dtypes._REMOVED.items():
-        with pytest.raises(AttributeError, match=rf"but got {name}, which 0\.2\.0 removed; {re.escape(way)}"):
+        with pytest.raises(
+            AttributeError, match=rf"but got {name}, which 0\.2\.0 removed; {re.escape(way)}"
+        ):
             getattr(torch_dtypes, name)
     with pytest.raises(AttributeError, match="module 'torch_dtypes' has no attribute 'no_name'"):
         getattr(torch_dtypes, "no_name")  # noqa: B009

@@ -1,4 +1,5 @@
-"""Recipes of the literature in small form: QPyTorch's low-precision training, SWALP; on scikit-learn's digits, a network of two layers."""
+"""Recipes of the literature in small form: QPyTorch's low-precision training, SWALP; on
+scikit-learn's digits, a network of two layers."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def digits():
     """(images, labels) for training and for testing, 8 x 8 pixels."""
     data = load_dataset("digits")
-    return [(F.avg_pool2d(split.inputs.float() / 255, 4).flatten(1), split.labels) for split in (data.train, data.test)]
+    return [
+        (F.avg_pool2d(split.inputs.float() / 255, 4).flatten(1), split.labels)
+        for split in (data.train, data.test)
+    ]
 
 
 def network():
@@ -47,7 +51,9 @@ def measured(model, split, dtype=torch.float32):
     """Mean loss and percent right."""
     images, labels = split
     logits = model(images.to(dtype)).float()
-    return F.cross_entropy(logits, labels).item(), 100 * (logits.argmax(1) == labels).float().mean().item()
+    return F.cross_entropy(logits, labels).item(), 100 * (
+        logits.argmax(1) == labels
+    ).float().mean().item()
 
 
 def sgd(model, lr=0.05):
@@ -61,9 +67,10 @@ def float32(digits):
 
 
 def test_e5m2_with_e6m9_accumulators_and_loss_scaling(digits, float32):
-    """Zhang et al., "QPyTorch: a low-precision arithmetic simulation framework" (arXiv 1910.04540), section 4, after Wang et al. (arXiv
-    1812.08011): weights, activations, gradients and errors in e5m2, momentum and the weights' accumulators in e6m9, stochastically, the loss
-    scaled. With accumulators in e5m2, to nearest, updates are lost."""
+    """Zhang et al., "QPyTorch: a low-precision arithmetic simulation framework" (arXiv 1910.04540),
+    section 4, after Wang et al. (arXiv 1812.08011): weights, activations, gradients and errors in
+    e5m2, momentum and the weights' accumulators in e6m9, stochastically, the loss scaled. With
+    accumulators in e5m2, to nearest, updates are lost."""
     train, test = digits
     model = network().to(torch.q52)
     optimizer = LowPrecision(sgd(model), grad="q52", state="e6m9", master="e6m9", grad_scale=256)
@@ -72,21 +79,28 @@ def test_e5m2_with_e6m9_accumulators_and_loss_scaling(digits, float32):
     for p in model.parameters():
         assert p.dtype is p.grad.dtype is torch.q52
         buffer = optimizer.state[p]["momentum_buffer"]
-        assert torch.equal(buffer, chop(buffer, "e6m9")) and not torch.equal(buffer, chop(buffer, "e6m8"))
+        assert torch.equal(buffer, chop(buffer, "e6m9")) and not torch.equal(
+            buffer, chop(buffer, "e6m8")
+        )
     model = network().to(torch.q52)
-    without = LowPrecision(sgd(model), grad="q52", state="q52", master="q52", rounding=None, grad_scale=256)
+    without = LowPrecision(
+        sgd(model), grad="q52", state="q52", master="q52", rounding=None, grad_scale=256
+    )
     lost, _ = measured(trained(model, without, train, torch.q52), test, torch.q52)
     assert lost > 1.3 * loss
 
 
 def test_swalp(digits, float32):
-    """Yang et al., "SWALP: stochastic weight averaging in low-precision training" (ICML 2019), algorithm 2: weights, activations, errors,
-    gradients and momentum in block floating point (an exponent for each tensor) with stochastic rounding and no masters, at a high learning
-    rate; the mean of the weights after some epochs, in float32, is better than the last ones."""
+    """Yang et al., "SWALP: stochastic weight averaging in low-precision training" (ICML 2019),
+    algorithm 2: weights, activations, errors, gradients and momentum in block floating point (an
+    exponent for each tensor) with stochastic rounding and no masters, at a high learning rate; the
+    mean of the weights after some epochs, in float32, is better than the last ones."""
     train, test = digits
     model = network()
     low = "bfp6_stochastic"
-    torch_dtypes.quantize_(model, {nn.Linear: dict(activation=low, error="bfp8_stochastic", grad="bfp8_stochastic")})
+    torch_dtypes.quantize_(
+        model, {nn.Linear: dict(activation=low, error="bfp8_stochastic", grad="bfp8_stochastic")}
+    )
     optimizer = LowPrecision(sgd(model), weight="bfp6", state="bfp8", master=None)
     averaged = AveragedModel(model)
 

@@ -1,4 +1,5 @@
-"""quantize_: layers that round by rules, compared with casts written by hand, forward and backward; accumulation policies."""
+"""quantize_: layers that round by rules, compared with casts written by hand, forward and backward;
+accumulation policies."""
 
 import copy
 
@@ -10,7 +11,8 @@ from torch.nn import functional as F
 
 from torch_dtypes import accumulate, chop, dtype, quantize_, rounding, summary
 
-# weight, activation, error, grad: floats, posits, fixed point, stock dtypes, run-time formats, blocks; None leaves a place as it is
+# weight, activation, error, grad: floats, posits, fixed point, stock dtypes, run-time formats,
+# blocks; None leaves a place as it is
 FORMATS = [
     ("q43", "q43", "q52", "q52"),
     ("posit8es1", "posit16es2", "posit8es2", "e5m5"),
@@ -20,7 +22,9 @@ FORMATS = [
     ("q52", None, None, "posit8es2"),
     (None, "q43", "q52", None),
 ]
-every_format = pytest.mark.parametrize("formats", FORMATS, ids=[" ".join(map(str, f)) for f in FORMATS])
+every_format = pytest.mark.parametrize(
+    "formats", FORMATS, ids=[" ".join(map(str, f)) for f in FORMATS]
+)
 
 
 def rule(formats, **others):
@@ -32,7 +36,11 @@ def by_hand(x, name):
     if name is None:
         return x
     stock = getattr(torch, name, None)
-    return x.to(stock).to(x.dtype) if isinstance(stock, torch.dtype) and name.startswith(("bfloat", "float")) else chop(x, name)
+    return (
+        x.to(stock).to(x.dtype)
+        if isinstance(stock, torch.dtype) and name.startswith(("bfloat", "float"))
+        else chop(x, name)
+    )
 
 
 # ---- bits: a layer, forward and backward, against casts by hand ----
@@ -43,8 +51,14 @@ def by_hand(x, name):
 def test_a_layers_bits_are_those_of_casts_by_hand(layer, formats):
     weight, activation, error, grad = formats
     torch.manual_seed(0)
-    made = {"linear": nn.Linear(6, 4), "conv": nn.Conv1d(6, 4, 3, padding=1), "transposed": nn.ConvTranspose2d(6, 4, 3, stride=2)}[layer]
-    x = torch.randn({"linear": (5, 6), "conv": (5, 6, 7), "transposed": (2, 6, 4, 3)}[layer]).requires_grad_()
+    made = {
+        "linear": nn.Linear(6, 4),
+        "conv": nn.Conv1d(6, 4, 3, padding=1),
+        "transposed": nn.ConvTranspose2d(6, 4, 3, stride=2),
+    }[layer]
+    x = torch.randn(
+        {"linear": (5, 6), "conv": (5, 6, 7), "transposed": (2, 6, 4, 3)}[layer]
+    ).requires_grad_()
     master, bias = made.weight.detach().clone(), made.bias.detach().clone()
     plain = copy.deepcopy(made)
     quantize_(made, {type(made): rule(formats)})
@@ -58,7 +72,10 @@ def test_a_layers_bits_are_those_of_casts_by_hand(layer, formats):
     y_hand = plain(x_hand)
     y_hand.backward(by_hand(g, error))
     equal([y.detach(), x.grad], [y_hand.detach(), x_hand.grad])
-    equal([made.weight.grad, made.bias.grad], [by_hand(plain.weight.grad, grad), by_hand(plain.bias.grad, grad)])
+    equal(
+        [made.weight.grad, made.bias.grad],
+        [by_hand(plain.weight.grad, grad), by_hand(plain.bias.grad, grad)],
+    )
     equal([made.weight.detach(), made.bias.detach()], [master, bias])  # masters as they were
 
 
@@ -71,7 +88,13 @@ def test_output_and_bias():
 
 def test_a_network_of_several_rules():
     model, (x, t) = Layers(), batch()
-    quantize_(model, {nn.Linear: dict(weight="q43", activation="q52", error="q52"), "conv": dict(weight="posit8es1", output="q43", error="q43")})
+    quantize_(
+        model,
+        {
+            nn.Linear: dict(weight="q43", activation="q52", error="q52"),
+            "conv": dict(weight="posit8es1", output="q43", error="q43"),
+        },
+    )
     got = gradients(model)
 
     class Back(torch.autograd.Function):
@@ -85,11 +108,23 @@ def test_a_network_of_several_rules():
             return chop(g, ctx.name), None
 
     hand = Layers()
-    y = F.conv2d(F.pad(x, (1, 1, 1, 1), mode="reflect"), chop(hand.conv.weight, "posit8es1"), hand.conv.bias, 2, 0, 1, 2)
+    y = F.conv2d(
+        F.pad(x, (1, 1, 1, 1), mode="reflect"),
+        chop(hand.conv.weight, "posit8es1"),
+        hand.conv.bias,
+        2,
+        0,
+        1,
+        2,
+    )
     y = F.relu(hand.norm(Back.apply(chop(y, "q43"), "q43"))).flatten(1)
     for part in hand.head:
         linear = isinstance(part, nn.Linear)
-        y = Back.apply(F.linear(chop(y, "q52"), chop(part.weight, "q43"), part.bias), "q52") if linear else part(y)
+        y = (
+            Back.apply(F.linear(chop(y, "q52"), chop(part.weight, "q43"), part.bias), "q52")
+            if linear
+            else part(y)
+        )
     loss = F.cross_entropy(y, t)
     loss.backward()
     equal(got, [loss.detach(), *(p.grad for p in hand.parameters())])
@@ -106,7 +141,9 @@ def test_one_dtype_throughout_runs_natively(name):
     got = gradients(model)
     x, t = batch()
     ours.conv.to(d), ours.head[0].to(d), ours.head[2].to(d)
-    y = ours.head[1](ours.head[0](F.relu(ours.norm(ours.conv(x.to(d)).float())).flatten(1).to(d)).float()).to(d)
+    y = ours.head[1](
+        ours.head[0](F.relu(ours.norm(ours.conv(x.to(d)).float())).flatten(1).to(d)).float()
+    ).to(d)
     loss = F.cross_entropy(ours.head[2](y).float(), t)
     loss.backward()
     equal(got, [loss.detach(), *(p.grad.float() for p in ours.parameters())])
@@ -118,10 +155,18 @@ def torch_rule(d):
 
 
 OTHERS = {
-    "lstm": (lambda: nn.LSTM(3, 4, num_layers=2, bidirectional=True), lambda m, x: m(x)[0], (5, 2, 3)),
+    "lstm": (
+        lambda: nn.LSTM(3, 4, num_layers=2, bidirectional=True),
+        lambda m, x: m(x)[0],
+        (5, 2, 3),
+    ),
     "gru": (lambda: nn.GRU(3, 4, batch_first=True), lambda m, x: m(x)[0], (2, 5, 3)),
     "cell": (lambda: nn.LSTMCell(3, 4), lambda m, x: m(x)[0], (2, 3)),
-    "attention": (lambda: nn.MultiheadAttention(4, 2, batch_first=True), lambda m, x: m(x, x, x)[0], (2, 3, 4)),
+    "attention": (
+        lambda: nn.MultiheadAttention(4, 2, batch_first=True),
+        lambda m, x: m(x, x, x)[0],
+        (2, 3, 4),
+    ),
     "layer norm": (lambda: nn.LayerNorm(4), lambda m, x: m(x), (2, 3, 4)),
     "batch norm": (lambda: nn.BatchNorm1d(4), lambda m, x: m(x), (5, 4)),
     "group norm": (lambda: nn.GroupNorm(2, 4), lambda m, x: m(x), (5, 4, 3)),
@@ -181,7 +226,10 @@ def test_embeddings_and_tied_weights():
             return self.out(self.embedding(i))
 
     i, model, hand = torch.tensor([[0, 3], [5, 3]]), Tied(), Tied()
-    quantize_(model, {nn.Embedding: dict(weight="q43"), nn.Linear: dict(weight="posit8es1", activation="q52")})
+    quantize_(
+        model,
+        {nn.Embedding: dict(weight="q43"), nn.Linear: dict(weight="posit8es1", activation="q52")},
+    )
     y = model(i)
     w = hand.embedding.weight
     want = F.linear(chop(F.embedding(i, chop(w, "q43")), "q52"), chop(w, "posit8es1"))
@@ -195,7 +243,10 @@ def test_embeddings_and_tied_weights():
 def test_rounding_modes_of_a_place_and_of_a_block():
     layer, x = nn.Linear(6, 4, bias=False), torch.randn(5, 6)
     w = layer.weight.detach().clone()
-    quantize_(layer, {nn.Linear: dict(weight=dict(format="q43", rounding="toward_zero"), activation="q52")})
+    quantize_(
+        layer,
+        {nn.Linear: dict(weight=dict(format="q43", rounding="toward_zero"), activation="q52")},
+    )
     assert torch.equal(layer(x), F.linear(chop(x, "q52"), chop(w, "q43", "toward_zero")))
     with rounding("up"):  # for what says no mode of its own
         assert torch.equal(layer(x), F.linear(chop(x, "q52", "up"), chop(w, "q43", "toward_zero")))
@@ -222,18 +273,31 @@ def test_gradients_of_clamped_values():
 
 # ---- accumulation policies ----
 
-POLICIES = [dict(policy="format", product="q52", accumulator="e6m9"), dict(policy="chunked(3)", product="e5m5", accumulator="e5m5"), "exact"]
+POLICIES = [
+    dict(policy="format", product="q52", accumulator="e6m9"),
+    dict(policy="chunked(3)", product="e5m5", accumulator="e5m5"),
+    "exact",
+]
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("layer", ["linear", "conv", "transposed"])
 def test_policies_hold_between_operands_of_different_formats(layer, policy):
-    """By hand: the same product of float32's own format as a dtype of ours, with autograd's derivative, all under the policy."""
+    """By hand: the same product of float32's own format as a dtype of ours, with autograd's
+    derivative, all under the policy."""
     torch.manual_seed(0)
-    made = {"linear": nn.Linear(6, 4), "conv": nn.Conv1d(6, 4, 3, padding="same"), "transposed": nn.ConvTranspose2d(6, 4, 3, stride=2)}[layer]
-    x = torch.randn({"linear": (2, 5, 6), "conv": (5, 6, 7), "transposed": (2, 6, 4, 3)}[layer]).requires_grad_()
+    made = {
+        "linear": nn.Linear(6, 4),
+        "conv": nn.Conv1d(6, 4, 3, padding="same"),
+        "transposed": nn.ConvTranspose2d(6, 4, 3, stride=2),
+    }[layer]
+    x = torch.randn(
+        {"linear": (2, 5, 6), "conv": (5, 6, 7), "transposed": (2, 6, 4, 3)}[layer]
+    ).requires_grad_()
     wide, hand = dtype("fp32"), copy.deepcopy(made)
-    quantize_(made, {type(made): dict(weight="q43", activation="q52", error="e5m5", accumulate=policy)})
+    quantize_(
+        made, {type(made): dict(weight="q43", activation="q52", error="e5m5", accumulate=policy)}
+    )
     y = made(x)
     g = torch.randn_like(y)
     y.backward(g)  # outside of any block
@@ -244,18 +308,29 @@ def test_policies_hold_between_operands_of_different_formats(layer, policy):
         y_hand = hand(x_hand)
         y_hand.backward(chop(g, "e5m5").to(wide))
     got = [y.detach(), x.grad, made.weight.grad, made.bias.grad]
-    equal(got, [t.float() for t in (y_hand.detach(), x_hand.grad, hand.weight.grad, hand.bias.grad)])
-    unrounded = quantize_(copy.deepcopy(made), {type(made): dict(weight="q43", activation="q52")})(x)
+    equal(
+        got, [t.float() for t in (y_hand.detach(), x_hand.grad, hand.weight.grad, hand.bias.grad)]
+    )
+    unrounded = quantize_(copy.deepcopy(made), {type(made): dict(weight="q43", activation="q52")})(
+        x
+    )
     assert policy == "exact" or not torch.equal(y, unrounded)
 
 
 def test_steps_without_a_format_are_rounded_to_one_that_holds_both_operands():
-    """q43 has 4 digits and q52 5 exponent bits: e5m3. Ones in q43 and q52 add up to 2^4 there, and to 2^3 in q52."""
+    """q43 has 4 digits and q52 5 exponent bits: e5m3. Ones in q43 and q52 add up to 2^4 there, and
+    to 2^3 in q52."""
     layer = nn.Linear(100, 1, bias=False)
     with torch.no_grad():
         layer.weight.fill_(1.0)
-    for weight, activation, want in (("q43", "q52", 16.0), ("q52", "q52", 8.0), ("q43", "q43", 16.0)):
-        quantize_(layer, {nn.Linear: dict(weight=weight, activation=activation, accumulate="format")})
+    for weight, activation, want in (
+        ("q43", "q52", 16.0),
+        ("q52", "q52", 8.0),
+        ("q43", "q43", 16.0),
+    ):
+        quantize_(
+            layer, {nn.Linear: dict(weight=weight, activation=activation, accumulate="format")}
+        )
         assert layer(torch.ones(1, 100)).item() == want
     quantize_(layer, {nn.Linear: dict(weight="q52", activation="q52", accumulate="float64")})
     assert layer(torch.ones(1, 100)).item() == 100
@@ -266,18 +341,28 @@ def test_steps_without_a_format_are_rounded_to_one_that_holds_both_operands():
 def test_policies_hold_in_native_layers(layer, name):
     d = dtype(name)
     torch.manual_seed(0)
-    made, call, shape = OTHERS[layer] if layer in OTHERS else {
-        "linear": (lambda: nn.Linear(6, 4), lambda m, x: m(x), (5, 6)),
-        "conv": (lambda: nn.Conv2d(2, 3, 3), lambda m, x: m(x), (2, 2, 6, 5)),
-    }[layer]  # fmt: skip
+    made, call, shape = (
+        OTHERS[layer]
+        if layer in OTHERS
+        else {
+            "linear": (lambda: nn.Linear(6, 4), lambda m, x: m(x), (5, 6)),
+            "conv": (lambda: nn.Conv2d(2, 3, 3), lambda m, x: m(x), (2, 2, 6, 5)),
+        }[layer]
+    )
     model = made()
     x, hand = torch.randn(shape), copy.deepcopy(model).to(d)
-    quantize_(model, {type(model): dict(torch_rule(d), accumulate=dict(policy="format", accumulator="e5m5"))})
+    quantize_(
+        model,
+        {type(model): dict(torch_rule(d), accumulate=dict(policy="format", accumulator="e5m5"))},
+    )
     y = call(model, x)
     y.sum().backward()
     with accumulate("format", accumulator="e5m5"):
         want = call(hand, x.to(d))
         want.float().sum().backward()
-    equal([y.detach(), *(p.grad for p in model.parameters())], [want.detach().float(), *(p.grad.float() for p in hand.parameters())])
+    equal(
+        [y.detach(), *(p.grad for p in model.parameters())],
+        [want.detach().float(), *(p.grad.float() for p in hand.parameters())],
+    )
     with torch.no_grad():
         assert torch.equal(call(model.eval(), x), y)  # no fused kernel that obeys no policy

@@ -1,4 +1,5 @@
-"""Scales that are of other tensors, or of a share of the numbers: what is beyond them is clipped, and layers of one dimension have them, too."""
+"""Scales that are of other tensors, or of a share of the numbers: what is beyond them is clipped,
+and layers of one dimension have them, too."""
 
 import copy
 
@@ -31,7 +32,8 @@ def test_what_is_beyond_the_scale_s_tensors_is_clipped(name, origin):
     assert y.isfinite().all()
     largest = y.abs().max().item()
     inside = x.detach().abs() <= largest
-    assert not inside.all() and (y[~inside] == largest * x[~inside].sign()).all()  # what is clipped is the largest number
+    # What is clipped is the largest number.
+    assert not inside.all() and (y[~inside] == largest * x[~inside].sign()).all()
     y.sum().backward()
     assert torch.equal(x.grad, torch.ones_like(x))
     bad = x.detach().clone()
@@ -41,7 +43,11 @@ def test_what_is_beyond_the_scale_s_tensors_is_clipped(name, origin):
 
 @pytest.mark.parametrize("name", FORMATS, ids=str)
 def test_gradients_of_what_is_clipped(name):
-    layer = quantize_(nn.Identity(), {nn.Identity: dict(activation=dict(format=name, scale="free", clamped="zero"))}, calibrate=[torch.ones(3)])
+    layer = quantize_(
+        nn.Identity(),
+        {nn.Identity: dict(activation=dict(format=name, scale="free", clamped="zero"))},
+        calibrate=[torch.ones(3)],
+    )
     x = torch.tensor([0.5, 1.0, 3.0, -30.0], requires_grad=True)
     layer(x).sum().backward()
     assert x.grad.tolist() == [1, 1, 0, 0]
@@ -50,7 +56,11 @@ def test_gradients_of_what_is_clipped(name):
 def test_a_scale_that_is_said_leaves_overflow_to_the_format():
     layer = quantize_(nn.Identity(), {nn.Identity: dict(activation=dict(format="q43", scale=0.5))})
     assert layer(torch.tensor([120.0, 200.0])).tolist() == [120, torch.inf]
-    fixed = quantize_(nn.Identity(), {nn.Identity: dict(activation=dict(format="fixed2_2_wrap", scale="free"))}, calibrate=[torch.ones(3)])
+    fixed = quantize_(
+        nn.Identity(),
+        {nn.Identity: dict(activation=dict(format="fixed2_2_wrap", scale="free"))},
+        calibrate=[torch.ones(3)],
+    )
     assert fixed(torch.tensor([1.5])).item() < 0  # what wraps around was asked to
 
 
@@ -58,7 +68,11 @@ def test_calibrations_by_hand_clip():
     seen = calibration("q43", by="percentile(50)")
     x = torch.linspace(-1, 1, 65)
     y = seen.quantize(seen.observe(x))
-    assert y.isfinite().all() and y.max() == target("q43").quantize(x.sort()[0][48:49], scale=seen.scale) and seen.target is target("q43")
+    assert (
+        y.isfinite().all()
+        and y.max() == target("q43").quantize(x.sort()[0][48:49], scale=seen.scale)
+        and seen.target is target("q43")
+    )
 
 
 @pytest.mark.parametrize("place", ["weight", "grad"])
@@ -72,4 +86,8 @@ def test_gradients_with_scales_by_channel(by, place):
     layer(x).square().sum().backward()
     hand(x).square().sum().backward()
     assert torch.allclose(layer.bias.grad, hand.bias.grad, rtol=0.2)
-    quantize_(nn.Identity(), {nn.Identity: dict(activation=dict(format="q43", scale="free", per="channel", by=by))}, calibrate=[x[0]])(x[1])
+    quantize_(
+        nn.Identity(),
+        {nn.Identity: dict(activation=dict(format="q43", scale="free", per="channel", by=by))},
+        calibrate=[x[0]],
+    )(x[1])

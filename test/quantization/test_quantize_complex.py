@@ -1,4 +1,5 @@
-"""Complex numbers in layers with rules: an error where they would be rounded, since formats have none."""
+"""Complex numbers in layers with rules: an error where they would be rounded, since formats have
+none."""
 
 import copy
 
@@ -36,7 +37,11 @@ OF_COMPLEX = {
 def test_complex_numbers_do_not_pass_unrounded(name):
     kind, rule, x = OF_COMPLEX[name]
     model = nn.Sequential(quantize_(kind(), {kind: rule}))
-    with pytest.raises(TypeError, match=r"expected a tensor of real numbers .*, but got one of torch\.complex64: formats have no complex ones"):
+    with pytest.raises(
+        TypeError,
+        match=r"expected a tensor of real numbers .*, but got one of torch\.complex64: formats "
+        r"have no complex ones",
+    ):
         model(x)
 
 
@@ -46,9 +51,14 @@ def test_complex_numbers_that_nothing_is_said_of_pass():
     plain.weight.data = chop(plain.weight.data, "q43")
     quantize_(layer, {Spectrum: dict(weight="q43")})
     assert torch.equal(layer(COMPLEX), plain(COMPLEX))
-    quantize_(layer, {Spectrum: dict(weight="q43", activation="q43", accumulate="exact")})  # a complex result, whose gradient comes back
+    # A complex result, whose gradient comes back.
+    quantize_(layer, {Spectrum: dict(weight="q43", activation="q43", accumulate="exact")})
     for made in (layer, plain):
         made(x).abs().sum().backward()
     assert torch.equal(layer.weight.grad, plain.weight.grad)
-    with pytest.raises(ValueError, match=r"batch 0, .*: expected a tensor of real numbers to round .output., but got one of torch\.complex64"):
+    with pytest.raises(
+        ValueError,
+        match=r"batch 0, .*: expected a tensor of real numbers to round .output., but got one of "
+        r"torch\.complex64",
+    ):
         quantize_(Spectrum(), {Spectrum: dict(output="int8")}, calibrate=[x])

@@ -1,4 +1,5 @@
-"""Layers in integer arithmetic: against NumPy's integers, what becomes of NaN and of large biases, threads."""
+"""Layers in integer arithmetic: against NumPy's integers, what becomes of NaN and of large biases,
+threads."""
 
 import copy
 import threading
@@ -29,8 +30,12 @@ def limited(sums, bits, saturates):
     return np.clip(sums, low, high) if saturates else (sums - low) % 2**bits + low
 
 
-@pytest.mark.parametrize("accumulator", [None, "int32_saturate", "int14", "int14_saturate", "int8", "int8_saturate"])
-@pytest.mark.parametrize("formats", [("int8", "int8"), ("int8", "uint8"), ("int4_affine", "uint4")], ids=str)
+@pytest.mark.parametrize(
+    "accumulator", [None, "int32_saturate", "int14", "int14_saturate", "int8", "int8_saturate"]
+)
+@pytest.mark.parametrize(
+    "formats", [("int8", "int8"), ("int8", "uint8"), ("int4_affine", "uint4")], ids=str
+)
 @pytest.mark.parametrize("per", ["tensor", "channel"])
 @pytest.mark.parametrize("kind", ["linear", "conv"])
 def test_integer_layers_compute_what_numpys_integers_do(kind, per, formats, accumulator):
@@ -38,7 +43,12 @@ def test_integer_layers_compute_what_numpys_integers_do(kind, per, formats, accu
     model = nn.Linear(12, 5) if kind == "linear" else nn.Conv1d(3, 5, 4, stride=2)
     x = torch.randn(7, 12) if kind == "linear" else torch.randn(2, 3, 11)
     weight, bias = model.weight.detach().numpy(), model.bias.detach().numpy()
-    rule = dict(weight=dict(format=formats[0], per=per), activation=formats[1], arithmetic="integer", accumulator=accumulator)
+    rule = dict(
+        weight=dict(format=formats[0], per=per),
+        activation=formats[1],
+        arithmetic="integer",
+        accumulator=accumulator,
+    )
     quantize_(model, {type(model): rule}, calibrate=[x])
     got = model(x)
 
@@ -48,12 +58,26 @@ def test_integer_layers_compute_what_numpys_integers_do(kind, per, formats, accu
         found = [scale_of(t, torch.tensor(p.min()), torch.tensor(p.max()), False) for p in parts]
         shape = [-1] + [1] * (a.ndim - 1) if axis is not None else [1] * a.ndim
         points = [0 if z is None else z.item() for _, z in found]
-        return np.array([s.item() for s, _ in found], np.float32).reshape(shape), np.array(points).reshape(shape), t.lowest, t.largest
+        return (
+            np.array([s.item() for s, _ in found], np.float32).reshape(shape),
+            np.array(points).reshape(shape),
+            t.lowest,
+            t.largest,
+        )
 
-    weight_scales, x_scales = scales(weight, formats[0], 0 if per == "channel" else None), scales(x.numpy(), formats[1], None)
+    weight_scales, x_scales = (
+        scales(weight, formats[0], 0 if per == "channel" else None),
+        scales(x.numpy(), formats[1], None),
+    )
     q_weight, q_x = integers(weight, *weight_scales), integers(x.numpy(), *x_scales)
-    step = weight_scales[0].astype(np.float64).reshape(-1) * x_scales[0].astype(np.float64).reshape(-1)
-    bits, saturates = (int("".join(filter(str.isdigit, accumulator))), "saturate" in accumulator) if accumulator else (32, False)
+    step = weight_scales[0].astype(np.float64).reshape(-1) * x_scales[0].astype(np.float64).reshape(
+        -1
+    )
+    bits, saturates = (
+        (int("".join(filter(str.isdigit, accumulator))), "saturate" in accumulator)
+        if accumulator
+        else (32, False)
+    )
     start = limited(np.rint(bias.astype(np.float64) / step).astype(np.int64), bits, saturates)
     if kind == "linear":
         terms = q_x[:, None, :] * q_weight[None]  # batch, out, k
@@ -84,7 +108,9 @@ def test_the_gradient_of_an_integer_layer_is_that_of_its_values():
         x.grad = None
     for a, b in zip(*found, strict=True):
         assert torch.allclose(a, b, rtol=1e-6)
-    near = 1e-5 if x.is_cpu else 3e-5  # of other weights there; the bias is an integer as well, off by up to half a product of the two scales
+    # Of other weights there; the bias is an integer as well, off by up to half a product of the two
+    # scales.
+    near = 1e-5 if x.is_cpu else 3e-5
     assert torch.allclose(model(x), floats(x), atol=near) and not torch.equal(model(x), floats(x))
 
 
@@ -95,7 +121,10 @@ def test_what_integer_layers_cannot_do():
         (dict(rule, accumulator="q43"), "integers of 2 to 32 bits"),
         (dict(rule, accumulate="exact"), "expected accumulator= with"),
         (dict(rule, bias="int8"), "expected no bias="),
-        (dict(rule, activation=dict(format="int8", per="channel")), "one scale per tensor for the activation"),
+        (
+            dict(rule, activation=dict(format="int8", per="channel")),
+            "one scale per tensor for the activation",
+        ),
         (dict(rule, weight=dict(format="int8", per=1)), "per output channel for the weight"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -109,22 +138,39 @@ def one(accumulator, weight=-1.0, bias=3.0):
     made = nn.Linear(1, 1)
     nn.init.constant_(made.weight, weight)
     nn.init.constant_(made.bias, bias)
-    places = dict(weight=dict(format="int8", scale=1 / 64), activation=dict(format="int8", scale=1 / 16))
+    places = dict(
+        weight=dict(format="int8", scale=1 / 64), activation=dict(format="int8", scale=1 / 16)
+    )
     return quantize_(made, {nn.Linear: dict(places, arithmetic="integer", accumulator=accumulator)})
 
 
 def test_a_bias_beyond_the_accumulator_wraps_around_or_saturates():
-    assert [one("int12")(torch.tensor([[x]])).item() for x in (1.5, 0.0)] == [1.5, -1]  # 3072 is -1024 in 12 bits
-    assert [one("int12_saturate")(torch.tensor([[x]])).item() for x in (1.5, 0.0)] == [2047 / 1024 - 1.5, 2047 / 1024]
-    assert one("int12", bias=2.0**100)(torch.ones(1, 1)).item() == -1 and one("int12", bias=-torch.inf)(torch.ones(1, 1)).isnan()
+    # 3072 is -1024 in 12 bits
+    assert [one("int12")(torch.tensor([[x]])).item() for x in (1.5, 0.0)] == [1.5, -1]
+    assert [one("int12_saturate")(torch.tensor([[x]])).item() for x in (1.5, 0.0)] == [
+        2047 / 1024 - 1.5,
+        2047 / 1024,
+    ]
+    assert (
+        one("int12", bias=2.0**100)(torch.ones(1, 1)).item() == -1
+        and one("int12", bias=-torch.inf)(torch.ones(1, 1)).isnan()
+    )
 
 
 @pytest.mark.parametrize("accumulator", ["int12", "int12_saturate", "int32_saturate"])
 def test_nan_stays_nan(accumulator):
     nan = torch.tensor([[torch.nan], [1.0]])
     assert one(accumulator)(nan).isnan().flatten().tolist() == [True, False]
-    assert one(accumulator, weight=torch.nan)(torch.ones(1, 1)).isnan() and one(accumulator, bias=torch.nan)(torch.ones(1, 1)).isnan()
-    rule = dict(weight="int8", activation=dict(format="int8", scale=0.1), arithmetic="integer", accumulator=accumulator)
+    assert (
+        one(accumulator, weight=torch.nan)(torch.ones(1, 1)).isnan()
+        and one(accumulator, bias=torch.nan)(torch.ones(1, 1)).isnan()
+    )
+    rule = dict(
+        weight="int8",
+        activation=dict(format="int8", scale=0.1),
+        arithmetic="integer",
+        accumulator=accumulator,
+    )
     made = quantize_(nn.Conv1d(1, 2, 2, bias=False), {nn.Conv1d: rule})
     x = torch.tensor([[[1.0, torch.nan, 2.0, 1.0]]])
     assert made(x).isnan().tolist() == [[[True, True, False]] * 2]
@@ -133,7 +179,12 @@ def test_nan_stays_nan(accumulator):
 @pytest.mark.parametrize("accumulator", ["int32", "int16_saturate"])
 def test_threads_share_an_integer_layer(accumulator):
     torch.manual_seed(0)
-    rule = dict(weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer", accumulator=accumulator)
+    rule = dict(
+        weight="int8",
+        activation=dict(format="int8", when="call"),
+        arithmetic="integer",
+        accumulator=accumulator,
+    )
     made = quantize_(nn.Linear(16, 8), {nn.Linear: rule})
     inputs = [torch.randn(4, 16) * 10.0**k for k in range(4)]
     want, wrong = [made(x) for x in inputs], []

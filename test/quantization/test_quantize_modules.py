@@ -1,4 +1,5 @@
-"""quantize_ of models as people have them: parametrised and pruned layers, parameters of several shapes, copies in other dtypes, empty batches."""
+"""quantize_ of models as people have them: parametrised and pruned layers, parameters of several
+shapes, copies in other dtypes, empty batches."""
 
 import collections
 import copy
@@ -31,7 +32,9 @@ MADE = {
     "weight_norm by a hook": old_weight_norm,
     "spectral_norm by a hook": nn.utils.spectral_norm,
     "pruned": lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
-    "pruned twice": lambda layer: prune.random_unstructured(prune.l1_unstructured(layer, "weight", 0.3), "weight", 0.3),
+    "pruned twice": lambda layer: prune.random_unstructured(
+        prune.l1_unstructured(layer, "weight", 0.3), "weight", 0.3
+    ),
     "a pruned bias": lambda layer: prune.l1_unstructured(layer, "bias", 2),
 }
 
@@ -59,8 +62,16 @@ def test_the_weight_that_is_made_of_parameters_is_rounded(name, first):
 
     hand(x)  # hooks make the weight
     weight, bias = hand[0].weight, hand[0].bias
-    assert torch.equal(y, F.linear(chop(x, "posit8es1"), chop(weight, "q43"), bias)) and not torch.equal(weight, chop(weight, "q43"))
-    torch.autograd.backward([weight, bias], [chop(t, "e5m5") for t in (chop(g, "q52").t() @ chop(x, "posit8es1"), chop(g, "q52").sum(0))])
+    assert torch.equal(
+        y, F.linear(chop(x, "posit8es1"), chop(weight, "q43"), bias)
+    ) and not torch.equal(weight, chop(weight, "q43"))
+    torch.autograd.backward(
+        [weight, bias],
+        [
+            chop(t, "e5m5")
+            for t in (chop(g, "q52").t() @ chop(x, "posit8es1"), chop(g, "q52").sum(0))
+        ],
+    )
     got, want = dict(model.named_parameters()), dict(hand.named_parameters())
     assert got.keys() == want.keys() and len(got) >= 2
     for key, p in got.items():
@@ -86,7 +97,10 @@ def test_layers_that_need_their_parameters_in_place_refuse_parametrised_ones():
     lstm = nn.LSTM(3, 4)
     parametrize.register_parametrization(lstm, "weight_hh_l0", nn.Identity())
     for rule in (dict(weight="q43"), dict(grad="q43"), torch.q43):
-        with pytest.raises(ValueError, match=r"plain parameters, but weight_hh_l0 of 'the model' .rule LSTM. is parametrised"):
+        with pytest.raises(
+            ValueError,
+            match=r"plain parameters, but weight_hh_l0 of 'the model' .rule LSTM. is parametrised",
+        ):
             quantize_(lstm, {nn.LSTM: rule})
     quantize_(lstm, {nn.LSTM: dict(activation="q43", error="q52")})
     norm = quantize_(nn.LayerNorm(4), {nn.LayerNorm: dict(weight="q43")})
@@ -106,7 +120,9 @@ def test_gradients_of_biases_lie_along_the_one_dimension_they_have(name):
     x = torch.randn(2, 6, 5, 5)
     g = torch.randn(2, 4, 3, 3)
     conv(x).backward(g), plain(x).backward(g)
-    of_bias = {"mxfp8_e4m3_axis1": "mxfp8_e4m3", "bfp8_dim1": "bfp8"}.get(name, "block<e3m4,e8m0,2>")
+    of_bias = {"mxfp8_e4m3_axis1": "mxfp8_e4m3", "bfp8_dim1": "bfp8"}.get(
+        name, "block<e3m4,e8m0,2>"
+    )
     assert torch.equal(conv.weight.grad, chop(plain.weight.grad, name))
     assert torch.equal(conv.bias.grad, chop(plain.bias.grad, of_bias))
 
@@ -115,7 +131,9 @@ def test_gradients_of_biases_lie_along_the_one_dimension_they_have(name):
 def test_delayed_scales_of_gradients_are_each_parameters_own(per):
     layer = linear()
     plain = copy.deepcopy(layer)
-    quantize_(layer, {nn.Linear: dict(grad=dict(format="int8", when="delayed", history=1, per=per))})
+    quantize_(
+        layer, {nn.Linear: dict(grad=dict(format="int8", when="delayed", history=1, per=per))}
+    )
     before = {}
     for step in range(3):
         x = torch.randn(5, 6) * (step + 1)
@@ -124,10 +142,13 @@ def test_delayed_scales_of_gradients_are_each_parameters_own(per):
             model(x).square().sum().backward()
         for name, p in plain[0].named_parameters():
             dims = {"channel": 0, "tensor": None, 1: 1}[per]
-            axis = None if dims is None or p.dim() < 2 else dims  # a bias has one scale: each number's own would round nothing
+            # A bias has one scale: each number's own would round nothing.
+            axis = None if dims is None or p.dim() < 2 else dims
             absmax = p.grad.abs().amax([d for d in range(p.dim()) if d != axis], keepdim=True)
             scale = (before.get(name, absmax).double() / 127).float()
-            assert torch.equal(getattr(layer[0], name).grad, target("int8").quantize(p.grad, scale=scale)), (name, step)
+            assert torch.equal(
+                getattr(layer[0], name).grad, target("int8").quantize(p.grad, scale=scale)
+            ), (name, step)
             before[name] = absmax
 
 
@@ -140,7 +161,9 @@ def test_a_parameter_of_no_dimensions():
         def forward(self, x):
             return x * self.gain @ self.table
 
-    model = quantize_(Scaled(), {Scaled: dict(weight=dict(format="int4", per="channel"), grad="mxfp4_axis1")})
+    model = quantize_(
+        Scaled(), {Scaled: dict(weight=dict(format="int4", per="channel"), grad="mxfp4_axis1")}
+    )
     x = torch.randn(2, 3)
     model(x).sum().backward()
     assert model.gain.grad.shape == () and model.table.grad.shape == (3, 2)
@@ -149,24 +172,42 @@ def test_a_parameter_of_no_dimensions():
 @pytest.mark.parametrize("place", ["bias", "weight"])
 def test_a_scale_for_each_number_is_refused(place):
     per_number = {place: dict(format="int4", scale="free", per="channel")}
-    with pytest.raises(ValueError, match=rf"but got {place}, whose shape is \(6,\): each number would have a scale of its own, which rounds nothing"):
+    with pytest.raises(
+        ValueError,
+        match=rf"but got {place}, whose shape is \(6,\): each number would have a scale of its "
+        r"own, which rounds nothing",
+    ):
         quantize_(nn.LayerNorm(6), {nn.LayerNorm: per_number})
 
 
 def test_a_scale_along_a_dimension_that_an_input_lacks():
-    model = quantize_(linear(), {nn.Linear: dict(activation=dict(format="int8", when="call", per=2))})
-    with pytest.raises(ValueError, match=r"tensor with dimension 2, for each index of which there is a scale, but got shape \(3, 6\)"):
+    model = quantize_(
+        linear(), {nn.Linear: dict(activation=dict(format="int8", when="call", per=2))}
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"tensor with dimension 2, for each index of which there is a scale, but got shape "
+        r"\(3, 6\)",
+    ):
         model(torch.randn(3, 6))
 
 
 # ---- models moved about ----
 
 RULES = {
-    "casts": RULE, "natively": torch.q43, "sums": dict(RULE, accumulate="format"),
+    "casts": RULE,
+    "natively": torch.q43,
+    "sums": dict(RULE, accumulate="format"),
     "delayed": dict(activation=dict(format="int8", when="delayed", per="channel")),
-    "integers": dict(weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer"), "blocks": dict(weight="mxfp4", error="nvfp4"),
-    "least error": dict(activation=dict(format="int8", when="call", by="mse"), grad=dict(format="int8", per="channel")),
-}  # fmt: skip
+    "integers": dict(
+        weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer"
+    ),
+    "blocks": dict(weight="mxfp4", error="nvfp4"),
+    "least error": dict(
+        activation=dict(format="int8", when="call", by="mse"),
+        grad=dict(format="int8", per="channel"),
+    ),
+}
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 
 
@@ -177,7 +218,8 @@ def test_batches_of_no_rows(rule):
     y = model(x[:0])
     y.sum().backward()
     assert y.shape == (0, 4) and not model[0].weight.grad.any()
-    assert torch.equal(model(x), quantize_(linear(), {nn.Linear: rule})(x))  # a delayed scale is of what had rows
+    # A delayed scale is of what had rows.
+    assert torch.equal(model(x), quantize_(linear(), {nn.Linear: rule})(x))
     copy.deepcopy(model).load_state_dict(model.state_dict())
 
 
@@ -197,7 +239,8 @@ def test_a_model_that_is_moved_to_another_stock_dtype_afterwards(rule, dtype):
 def test_a_model_without_memory(rule):
     with torch.device("meta"):
         model = quantize_(linear(), {nn.Linear: rule})
-        if rule not in (RULES["integers"], RULES["delayed"], RULES["least error"]):  # which ask whether numbers are finite
+        # Which ask whether numbers are finite.
+        if rule not in (RULES["integers"], RULES["delayed"], RULES["least error"]):
             assert model(torch.empty(3, 6)).shape == (3, 4)
     x = torch.randn(3, 6)
     model.to_empty(device=x.device).load_state_dict(linear().state_dict())
@@ -212,15 +255,24 @@ def test_weights_changed_in_evaluation_are_seen_at_once():
         twice = model(x)
     with torch.inference_mode():
         assert torch.equal(model(x), twice)
-    assert torch.equal(twice, F.linear(chop(x, "posit8es1"), chop(model[0].weight, "q43"), model[0].bias))
+    assert torch.equal(
+        twice, F.linear(chop(x, "posit8es1"), chop(model[0].weight, "q43"), model[0].bias)
+    )
 
 
 def test_wrappers_run_what_is_inside():
     x = torch.randn(3, 6)
     want = quantize_(linear(), {nn.Linear: RULE})(x)
     assert torch.equal(quantize_(nn.DataParallel(linear()), {nn.Linear: RULE})(x), want)
-    assert torch.equal(torch.optim.swa_utils.AveragedModel(quantize_(linear(), {nn.Linear: RULE}))(x), want)
-    assert torch.equal(torch.func.functional_call(quantize_(linear(), {nn.Linear: RULE}), dict(linear().named_parameters()), x), want)
+    assert torch.equal(
+        torch.optim.swa_utils.AveragedModel(quantize_(linear(), {nn.Linear: RULE}))(x), want
+    )
+    assert torch.equal(
+        torch.func.functional_call(
+            quantize_(linear(), {nn.Linear: RULE}), dict(linear().named_parameters()), x
+        ),
+        want,
+    )
 
 
 # ---- modules that keep others ----
@@ -240,26 +292,44 @@ class Body(nn.Module):
 
 def test_modules_that_never_run_have_no_rule():
     for key in ("tables", nn.ParameterList):
-        with pytest.raises(ValueError, match=r"modules that are called, but 'tables' .* is a ParameterList.*None leaves this one"):
+        with pytest.raises(
+            ValueError,
+            match=r"modules that are called, but 'tables' .* is a ParameterList.*None leaves this "
+            r"one",
+        ):
             quantize_(Body(), {key: dict(weight="q43")})
-    with pytest.raises(ValueError, match=r"modules that are called, but 'layers' .* is a ModuleList"):
+    with pytest.raises(
+        ValueError, match=r"modules that are called, but 'layers' .* is a ModuleList"
+    ):
         quantize_(Body(), {nn.ModuleList: dict(activation="q43")})
     model = quantize_(Body(), {".*": dict(weight="q43"), "tables": None})
     assert [row.layer for row in summary(model, show=False) if row.runs] == ["layers.0", "layers.1"]
-    assert [row.layer for row in summary(quantize_(Body(), {".*": dict(weight="q43")}), show=False) if row.runs] == ["", "layers.0", "layers.1"]
-    model = quantize_(Body(), {nn.Module: dict(output="q43"), "tables": None})  # ModuleList, too, is a Module
+    assert [
+        row.layer
+        for row in summary(quantize_(Body(), {".*": dict(weight="q43")}), show=False)
+        if row.runs
+    ] == ["", "layers.0", "layers.1"]
+    # ModuleList, too, is a Module.
+    model = quantize_(Body(), {nn.Module: dict(output="q43"), "tables": None})
     y = model(torch.randn(3, 6))
     assert torch.equal(y, chop(y, "q43"))
 
 
 def test_everything_in_a_module_is_everything_in_its_layers():
-    with pytest.raises(ValueError, match=r"everything in '0' .rule Sequential. to be torch.q43, but got '0.0', .* of the layers in it.*'0\.\.\*'"):
+    with pytest.raises(
+        ValueError,
+        match=r"everything in '0' .rule Sequential. to be torch.q43, but got '0.0', .* of the "
+        r"layers in it.*'0\.\.\*'",
+    ):
         quantize_(nn.Sequential(linear()), {nn.Sequential: torch.q43, "": None})
     x = torch.randn(3, 6)
     want = quantize_(linear(), {nn.Linear: torch.q43})(x)
-    assert torch.equal(quantize_(linear(), {nn.Sequential: torch.q43, nn.Linear: torch.q43})(x), want)
+    assert torch.equal(
+        quantize_(linear(), {nn.Sequential: torch.q43, nn.Linear: torch.q43})(x), want
+    )
     shared = linear()[0]
-    model = nn.Sequential(shared, nn.Linear(4, 6), nn.Sequential(nn.BatchNorm1d(6), shared))  # batch normalisation takes float32 parameters
+    # Batch normalisation takes float32 parameters.
+    model = nn.Sequential(shared, nn.Linear(4, 6), nn.Sequential(nn.BatchNorm1d(6), shared))
     quantize_(model, {nn.Sequential: torch.q43, nn.Linear: torch.q43})
     assert model(x).dtype is torch.float32
     attention = quantize_(nn.MultiheadAttention(4, 2), {nn.MultiheadAttention: torch.q43})
@@ -282,13 +352,23 @@ def test_rules_hold_within_autocast(rule):
         h = before(x)
         got = model(h)
     assert h.dtype is torch.q52 and got.dtype is (torch.q52 if rule is torch.q43 else torch.float32)
-    assert torch.equal(got.float(), chop(model(coarse), "q52") if rule is torch.q43 else model(coarse))
+    assert torch.equal(
+        got.float(), chop(model(coarse), "q52") if rule is torch.q43 else model(coarse)
+    )
     got.float().sum().backward()
     assert before.weight.grad.any() and model[0].weight.grad.dtype is torch.float32
 
 
-POLICY = dict(weight="posit16es2", activation="posit16es2", error="q52", grad="q52", accumulate="exact")
-INTEGER = dict(weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer", error="q52", grad="q52")
+POLICY = dict(
+    weight="posit16es2", activation="posit16es2", error="q52", grad="q52", accumulate="exact"
+)
+INTEGER = dict(
+    weight="int8",
+    activation=dict(format="int8", when="call"),
+    arithmetic="integer",
+    error="q52",
+    grad="q52",
+)
 CASES = {
     "linear-casts": (nn.Linear, (6, 4), RULE, 1),
     "linear-policy": (nn.Linear, (6, 4), POLICY, 1),
@@ -303,7 +383,8 @@ CASES = {
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_of_rules_within_autocast(case, within, low):
-    """Wherever backward() is called; beside a stock autocast of layers by casts as the autocast has it."""
+    """Wherever backward() is called; beside a stock autocast of layers by casts as the autocast has
+    it."""
     kind, sizes, rule, inputs = CASES[case]
     if low is torch.bfloat16 and case == "linear-casts":
         pytest.skip("products are the autocast's")
@@ -326,7 +407,10 @@ def test_gradients_of_rules_within_autocast(case, within, low):
 
 
 def test_layers_in_a_module_with_a_rule_are_still_autocast_s():
-    model, x = quantize_(linear(), {nn.Sequential: dict(activation="q43", output="q43", error="q52")}), torch.randn(3, 6)
+    model, x = (
+        quantize_(linear(), {nn.Sequential: dict(activation="q43", output="q43", error="q52")}),
+        torch.randn(3, 6),
+    )
     with torch.autocast(x.device.type, dtype=torch.q52):
         want = chop(F.linear(chop(x, "q43"), model[0].weight, model[0].bias).float(), "q43")
         got = model(x.to(torch.q43))
@@ -344,7 +428,11 @@ def test_a_weight_that_another_network_makes():
     assert torch.equal(made.grad, chop(made.grad, "e5m5")) and made.grad.any()
 
 
-@pytest.mark.parametrize("rule", [dict(weight="q43", grad="q52"), "q43", dict(weight="mxfp4"), dict(weight="int8")], ids=str)
+@pytest.mark.parametrize(
+    "rule",
+    [dict(weight="q43", grad="q52"), "q43", dict(weight="mxfp4"), dict(weight="int8")],
+    ids=str,
+)
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
 def test_rows_of_at_most_some_norm_are_the_masters(kind, rule):
     torch.manual_seed(0)
@@ -355,8 +443,14 @@ def test_rows_of_at_most_some_norm_are_the_masters(kind, rule):
     quantize_(table, {kind: rule}), quantize_(plain, {kind: rule})
     got, want = table(i), plain(i)
     got.sum().backward(), want.sum().backward()
-    assert torch.equal(table.weight, hand.weight) and torch.equal(got, want) and torch.equal(table.weight.grad, plain.weight.grad)
-    assert table.max_norm == 1.0 and quantize_(table, {kind: dict(output="q43")})(i).shape == got.shape
+    assert (
+        torch.equal(table.weight, hand.weight)
+        and torch.equal(got, want)
+        and torch.equal(table.weight.grad, plain.weight.grad)
+    )
+    assert (
+        table.max_norm == 1.0 and quantize_(table, {kind: dict(output="q43")})(i).shape == got.shape
+    )
 
 
 @dataclasses.dataclass
@@ -370,8 +464,19 @@ class Frozen:
     x: torch.Tensor
 
 
-@pytest.mark.parametrize("box", [Plain, Frozen, lambda x: collections.UserDict(x=x), lambda x: Plain(x=x, more=({"x": x},))])
-@pytest.mark.parametrize("rule", [dict(activation="q43", output="q43", error="q52"), "q43", dict(output="q43", accumulate="exact")], ids=str)
+@pytest.mark.parametrize(
+    "box",
+    [Plain, Frozen, lambda x: collections.UserDict(x=x), lambda x: Plain(x=x, more=({"x": x},))],
+)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        dict(activation="q43", output="q43", error="q52"),
+        "q43",
+        dict(output="q43", accumulate="exact"),
+    ],
+    ids=str,
+)
 def test_tensors_in_containers_of_the_user_s(rule, box):
     class Doubles(nn.Module):
         def forward(self, held):
@@ -381,17 +486,26 @@ def test_tensors_in_containers_of_the_user_s(rule, box):
     held = box(x)
     y = quantize_(Doubles(), {"": rule})(held)
     y = y["x"] if isinstance(y, collections.UserDict) else y.x
-    want = chop(2 * chop(x.detach(), "q43"), "q43") if "accumulate" not in rule else chop(2 * x.detach(), "q43")
+    want = (
+        chop(2 * chop(x.detach(), "q43"), "q43")
+        if "accumulate" not in rule
+        else chop(2 * x.detach(), "q43")
+    )
     assert y.dtype is torch.float32 and torch.equal(y.detach(), want)
-    assert (held["x"] if isinstance(held, collections.UserDict) else held.x) is x  # what the user holds stays
+    # What the user holds stays.
+    assert (held["x"] if isinstance(held, collections.UserDict) else held.x) is x
     (y * torch.linspace(1, 2, 5)).sum().backward()
-    assert rule == dict(output="q43", accumulate="exact") or torch.equal(x.grad, 2 * chop(torch.linspace(1, 2, 5), "q43" if rule == "q43" else "q52"))
+    assert rule == dict(output="q43", accumulate="exact") or torch.equal(
+        x.grad, 2 * chop(torch.linspace(1, 2, 5), "q43" if rule == "q43" else "q52")
+    )
 
 
 @pytest.mark.parametrize("rule", ["q43", dict(activation="q43"), dict(error="q43")], ids=str)
 def test_complex_layers_are_refused(rule):
     layer = nn.Linear(3, 2, dtype=torch.complex64)
-    with pytest.raises(TypeError, match=r"expected real parameters.* weight of 'the model' .* is torch\.complex64"):
+    with pytest.raises(
+        TypeError, match=r"expected real parameters.* weight of 'the model' .* is torch\.complex64"
+    ):
         quantize_(layer, {nn.Linear: rule})
 
 
@@ -409,7 +523,9 @@ def test_a_module_without_parameters_adds_up_by_its_policy():
     with accumulate("format", product=dtype("e5m7"), accumulator=dtype("e5m5")):
         want = held[0] @ held[1]
         wa, wb = torch.autograd.grad(want.sum(), held)
-    assert torch.equal(y, want.float()) and torch.equal(ga, wa.float()) and torch.equal(gb, wb.float())
+    assert (
+        torch.equal(y, want.float()) and torch.equal(ga, wa.float()) and torch.equal(gb, wb.float())
+    )
     assert not torch.equal(y, chop(a, "q43") @ chop(b, "q43"))
 
 
@@ -438,7 +554,10 @@ def test_parameters_in_lists_are_their_owner_s(key):
         expected = F.linear(x, chop(weight, "q43")) + chop(shift, "q43")
     y.sum().backward()
     assert torch.equal(y.float(), expected.float())
-    assert all(torch.equal(p.grad.float(), chop(p.grad.float(), "q52" if key != "native" else "q43")) for p in model.parameters())
+    assert all(
+        torch.equal(p.grad.float(), chop(p.grad.float(), "q52" if key != "native" else "q43"))
+        for p in model.parameters()
+    )
     assert summary(model, show=False)[""].weight == "q43"
     with pytest.raises(ValueError, match="expected modules that are called"):
         quantize_(Lists(), {"weights": dict(weight="q43")})

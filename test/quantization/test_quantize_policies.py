@@ -1,4 +1,5 @@
-"""Blocks of ``accumulate`` around layers that quantize_ rounds by casts: as though their rules had the block's policy."""
+"""Blocks of ``accumulate`` around layers that quantize_ rounds by casts: as though their rules had
+the block's policy."""
 
 import copy
 
@@ -46,7 +47,11 @@ def test_a_block_s_policy_is_obeyed(name, policy):
     kind, own = type(layer), copy.deepcopy(layer)
     quantize_(nn.ModuleList([layer]), {kind: RULE})
     quantize_(nn.ModuleList([own]), {kind: RULE | {"accumulate": POLICIES[policy]}})
-    found, expected, without = results(layer, x, POLICIES[policy]), results(own, x, None), results(copy.deepcopy(layer), x, None)
+    found, expected, without = (
+        results(layer, x, POLICIES[policy]),
+        results(own, x, None),
+        results(copy.deepcopy(layer), x, None),
+    )
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     if policy in ("steps", "block", "float32"):  # of the others few results need differ
         assert torch.equal(found[0], without[0]) == (policy == "float32")
@@ -66,7 +71,9 @@ def test_a_rule_s_own_policy_stays():
     ("rule", "policy", "said"),
     [
         (
-            dict(weight=dict(format="int8", when="call"), activation=dict(format="int8", when="call")),
+            dict(
+                weight=dict(format="int8", when="call"), activation=dict(format="int8", when="call")
+            ),
             "format",
             "int8 with a scale, which have no one format",
         ),
@@ -76,6 +83,12 @@ def test_a_rule_s_own_policy_stays():
 def test_what_cannot_be_obeyed_is_an_error(rule, policy, said):
     layer = nn.Linear(6, 3)
     quantize_(nn.ModuleList([layer]), {nn.Linear: rule})
-    with accumulate(policy), pytest.raises(ValueError, match=f"accumulate of the block around a layer that is rounded by casts.*{said}"):
+    with (
+        accumulate(policy),
+        pytest.raises(
+            ValueError,
+            match=f"accumulate of the block around a layer that is rounded by casts.*{said}",
+        ),
+    ):
         layer(torch.randn(2, 6))
     layer(torch.randn(2, 6))

@@ -14,7 +14,10 @@ class Experts(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.up, self.down = nn.Parameter(torch.randn(4, 8, 16)), nn.Parameter(torch.randn(4, 16, 8))
+        self.up, self.down = (
+            nn.Parameter(torch.randn(4, 8, 16)),
+            nn.Parameter(torch.randn(4, 16, 8)),
+        )
 
     def forward(self, x):
         return torch.relu(x @ self.up).matmul(self.down).sum(0)
@@ -25,14 +28,20 @@ def _mixture():
 
 
 def test_a_module_of_ones_own_that_no_rule_names_is_said():
-    with pytest.warns(UserWarning, match=r"they reach 5\.6% of them, and '1', a Experts, holds 89\.8% and has no rule; .* by {'1': None}"):
+    with pytest.warns(
+        UserWarning,
+        match=r"they reach 5\.6% of them, and '1', a Experts, holds 89\.8% and has no rule; .* by "
+        r"{'1': None}",
+    ):
         model = torch_dtypes.quantize_(_mixture(), {nn.Linear: dict(weight="q43")})
     found = torch_dtypes.summary(model, show=False)
     assert (found.reached, found.parameters) == (64, 64 + 1024 + 52)
     assert "rules reach 5.6% of 1,140 parameters" in str(found)
 
 
-@pytest.mark.parametrize(("rule", "reached"), [(None, 64), (dict(weight="q43"), 64 + 1024), (dict(activation="q43"), 64)])
+@pytest.mark.parametrize(
+    ("rule", "reached"), [(None, 64), (dict(weight="q43"), 64 + 1024), (dict(activation="q43"), 64)]
+)
 def test_a_rule_or_none_says_what_is_meant_of_it(rule, reached):
     model = torch_dtypes.quantize_(_mixture(), {nn.Linear: dict(weight="q43"), "1": rule})
     assert torch_dtypes.summary(model, show=False).reached == reached
@@ -58,7 +67,13 @@ class Layers(nn.Module):
         ({"linear": torch.posit16es2}, ["linear"]),
         ({"experts": dict(weight="q43")}, ["experts"]),
         ({"experts": dict(activation="q43"), "linear": dict(bias="q43")}, ["experts"]),
-        ({nn.MultiheadAttention: dict(weight="q43", accumulate="format"), nn.Conv1d: dict(weight="q43")}, ["attention", "convolution"]),
+        (
+            {
+                nn.MultiheadAttention: dict(weight="q43", accumulate="format"),
+                nn.Conv1d: dict(weight="q43"),
+            },
+            ["attention", "convolution"],
+        ),
         ({"attention.out_proj": dict(weight="q43"), "experts": None}, []),
         ({"": dict(activation="q43"), "linear": dict(weight="q43", output="q43")}, ["linear"]),
         ({"experts": dict(output="q43")}, []),
@@ -68,7 +83,8 @@ def test_multiply_adds_of_a_batch_are_reached_where_a_rule_rounds_an_operand(rul
     each = {
         "linear": 3 * 8 * 8,
         "experts": 4 * 3 * (8 * 16 + 16 * 8),
-        "attention": 2 * (3 * 8 * 32 + 2 * 2 * 3 * 3 * 4),  # its projections, and scores and values of two heads
+        # Its projections, and scores and values of two heads.
+        "attention": 2 * (3 * 8 * 32 + 2 * 2 * 3 * 3 * 4),
         "convolution": 2 * 6 * 3 * 3 * 6,
     }
     model = Layers().requires_grad_(not fast)  # without gradients attention has a fused kernel
@@ -79,18 +95,38 @@ def test_multiply_adds_of_a_batch_are_reached_where_a_rule_rounds_an_operand(rul
     want = model(x)
     for batch in (x, (x, None), dict(x=x)):
         found = torch_dtypes.summary(model, batch, show=False)
-        assert (found.reached_multiply_adds, found.multiply_adds) == (sum(each[name] for name in reached), sum(each.values()))
-    assert "parameters and" in str(found) and f"% of {sum(each.values()):,} multiply-adds" in str(found)
-    assert torch.equal(model(x), want) and [model.linear.training, model.convolution.training] == modes
+        assert (found.reached_multiply_adds, found.multiply_adds) == (
+            sum(each[name] for name in reached),
+            sum(each.values()),
+        )
+    assert "parameters and" in str(found) and f"% of {sum(each.values()):,} multiply-adds" in str(
+        found
+    )
+    assert (
+        torch.equal(model(x), want) and [model.linear.training, model.convolution.training] == modes
+    )
 
 
 def test_multiply_adds_of_recurrent_layers_and_grouped_products_are_counted():
     lstm = torch_dtypes.summary(nn.LSTM(8, 4), torch.randn(3, 2, 8), show=False)
     assert lstm.multiply_adds == 3 * 2 * (16 * 8 + 16 * 4) and lstm.reached_multiply_adds == 0
-    a, b, ends = torch.ones(8, 16).bfloat16(), torch.ones(2, 16, 24).bfloat16(), torch.tensor([4, 8], dtype=torch.int32)
-    grouped = torch_dtypes.summary(nn.Identity(), (a, b), forward=lambda _, batch: torch._grouped_mm(*batch, offs=ends), show=False)
+    a, b, ends = (
+        torch.ones(8, 16).bfloat16(),
+        torch.ones(2, 16, 24).bfloat16(),
+        torch.tensor([4, 8], dtype=torch.int32),
+    )
+    grouped = torch_dtypes.summary(
+        nn.Identity(),
+        (a, b),
+        forward=lambda _, batch: torch._grouped_mm(*batch, offs=ends),
+        show=False,
+    )
     assert grouped.multiply_adds == 8 * 16 * 24
-    assert (torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled, torch.backends.mha.get_fastpath_enabled()) == (True, True, True)
+    assert (
+        torch.backends.mkldnn.enabled,
+        torch.backends.cudnn.enabled,
+        torch.backends.mha.get_fastpath_enabled(),
+    ) == (True, True, True)
 
 
 def test_what_is_no_batch_is_an_error_and_the_model_stays_quantised():
@@ -101,7 +137,10 @@ def test_what_is_no_batch_is_an_error_and_the_model_stays_quantised():
         torch_dtypes.summary(model, torch.ones(3))
     with pytest.raises(ValueError, match="expected inputs=, the batch that forward= runs"):
         torch_dtypes.summary(model, forward=lambda model, batch: model(batch))
-    assert torch_dtypes.summary(model, show=False)[""].runs == "casts" and torch_dtypes.summary(model, show=False).multiply_adds is None
+    assert (
+        torch_dtypes.summary(model, show=False)[""].runs == "casts"
+        and torch_dtypes.summary(model, show=False).multiply_adds is None
+    )
 
 
 def test_a_weight_that_two_layers_share_counts_once():
@@ -117,7 +156,10 @@ class Conv1D(nn.Module):
     def __init__(self, outputs, inputs):
         super().__init__()
         self.nf = outputs
-        self.weight, self.bias = nn.Parameter(torch.randn(inputs, outputs)), nn.Parameter(torch.randn(outputs))
+        self.weight, self.bias = (
+            nn.Parameter(torch.randn(inputs, outputs)),
+            nn.Parameter(torch.randn(outputs)),
+        )
 
     def forward(self, x):
         return torch.addmm(self.bias, x, self.weight)
@@ -128,7 +170,11 @@ Conv1D.__module__ = "transformers.pytorch_utils"
 
 @pytest.mark.parametrize(
     "rule",
-    [dict(weight="mxfp4", grad="mxfp8_e5m2"), dict(weight=dict(format="int8", scale="free", per="channel", when="call")), dict(weight="mxfp4_axis1")],
+    [
+        dict(weight="mxfp4", grad="mxfp8_e5m2"),
+        dict(weight=dict(format="int8", scale="free", per="channel", when="call")),
+        dict(weight="mxfp4_axis1"),
+    ],
     ids=["blocks", "channels", "axis"],
 )
 def test_inputs_x_outputs_are_rounded_as_a_linear_layer_of_the_same_weight(rule):

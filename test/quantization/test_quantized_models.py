@@ -1,4 +1,5 @@
-"""Models whose layers round: what stays as it was, goes back, is copied and saved; threads, fused paths, graphs, what is refused."""
+"""Models whose layers round: what stays as it was, goes back, is copied and saved; threads, fused
+paths, graphs, what is refused."""
 
 import copy
 import io
@@ -13,12 +14,19 @@ from torch.nn import functional as F
 
 from torch_dtypes import _C, chop, dequantize_, format_of, quantize_, summary
 
-RULES = {nn.Linear: dict(weight="q43", activation="q52", error="q52", grad="q43"), "conv": torch.q43}
+RULES = {
+    nn.Linear: dict(weight="q43", activation="q52", error="q52", grad="q43"),
+    "conv": torch.q43,
+}
 
 
 def test_parameters_stay_the_same_objects_and_dequantize_goes_back():
     model = Layers()
-    parameters, kinds, state = list(model.parameters()), [type(m) for m in model.modules()], copy.deepcopy(model.state_dict())
+    parameters, kinds, state = (
+        list(model.parameters()),
+        [type(m) for m in model.modules()],
+        copy.deepcopy(model.state_dict()),
+    )
     optimizer = torch.optim.SGD(parameters, lr=0.1)
     before = gradients(model)
     model.load_state_dict(state)
@@ -49,7 +57,10 @@ def test_state_dicts_load_both_ways():
     equal(gradients(other), gradients(quantised))
 
 
-on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available() or not _C.has_gpu_kernels(), reason="needs a GPU and kernels for it")
+on_a_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available() or not _C.has_gpu_kernels(),
+    reason="needs a GPU and kernels for it",
+)
 
 
 @on_a_gpu
@@ -61,15 +72,25 @@ on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available() or not _C.has_gpu_ke
 def test_scales_come_to_the_device_of_what_they_round(name, when, per, way, by):
     """They are no parameters, which a module's to() and load_state_dict() bring to its device."""
     weight = dict(format=name, per="channel") if name == "int8" else "q43"
-    activation, error = dict(format=name, when=when, per=per, scale="free"), dict(format="q52", scale="free", when="delayed")
+    activation, error = (
+        dict(format=name, when=when, per=per, scale="free"),
+        dict(format="q52", scale="free", when="delayed"),
+    )
     rule = {nn.Linear: dict(weight=weight, activation=activation, error=error)}
     before, after = map(torch.device, way)
-    batches = [torch.randn(4, 6, device="cpu", generator=torch.Generator().manual_seed(k)) for k in range(3)]
+    batches = [
+        torch.randn(4, 6, device="cpu", generator=torch.Generator().manual_seed(k))
+        for k in range(3)
+    ]
 
     def made(device):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(6, 4)).to(device)
-        return quantize_(model, rule, calibrate=[x.to(device) for x in batches] if when == "calibration" else None)
+        return quantize_(
+            model,
+            rule,
+            calibrate=[x.to(device) for x in batches] if when == "calibration" else None,
+        )
 
     def pass_of(model, x, device):
         x = x.to(device).clone().requires_grad_()
@@ -91,7 +112,10 @@ def test_scales_come_to_the_device_of_what_they_round(name, when, per, way, by):
         model[0].weight.grad = gradient
     for training in (True, False):
         for x in batches[1:]:
-            equal(pass_of(model.train(training), x, after), pass_of(expected.train(training), x, "cpu"))
+            equal(
+                pass_of(model.train(training), x, after),
+                pass_of(expected.train(training), x, "cpu"),
+            )
 
 
 def test_copies_and_files_of_models():
@@ -100,10 +124,16 @@ def test_copies_and_files_of_models():
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
-    for other in (copy.deepcopy(model), torch.load(file, weights_only=False), pickle.loads(pickle.dumps(model))):
+    for other in (
+        copy.deepcopy(model),
+        torch.load(file, weights_only=False),
+        pickle.loads(pickle.dumps(model)),
+    ):
         other.norm.reset_running_stats()
         equal(gradients(other), want)
-        assert isinstance(other.conv, nn.Conv2d) and str(summary(other, show=False)) == str(summary(model, show=False))
+        assert isinstance(other.conv, nn.Conv2d) and str(summary(other, show=False)) == str(
+            summary(model, show=False)
+        )
         assert type(dequantize_(other).conv) is nn.Conv2d
 
 
@@ -116,10 +146,20 @@ def test_a_second_call_replaces_the_rules():
     equal(gradients(model), gradients(other))  # a call that raises changes nothing
 
 
-@pytest.mark.parametrize("loader", [[], [torch.full((2, 6), torch.nan)], [torch.ones(2, 5)]], ids=["nothing", "NaN", "another shape"])
+@pytest.mark.parametrize(
+    "loader",
+    [[], [torch.full((2, 6), torch.nan)], [torch.ones(2, 5)]],
+    ids=["nothing", "NaN", "another shape"],
+)
 def test_a_second_call_that_fails_leaves_the_rules_of_the_first(loader):
-    model, x = nn.Sequential(nn.Linear(6, 4), nn.TransformerEncoderLayer(4, 2, 8)), torch.randn(3, 6)
-    rules = {"0": dict(weight="q43", activation=dict(format="int8", by="mse")), r"1\.linear.": dict(weight="q43")}
+    model, x = (
+        nn.Sequential(nn.Linear(6, 4), nn.TransformerEncoderLayer(4, 2, 8)),
+        torch.randn(3, 6),
+    )
+    rules = {
+        "0": dict(weight="q43", activation=dict(format="int8", by="mse")),
+        r"1\.linear.": dict(weight="q43"),
+    }
     quantize_(model, rules, calibrate=[x])
     model.eval()
     want, rows = model(x), summary(model, show=False).rows
@@ -128,11 +168,17 @@ def test_a_second_call_that_fails_leaves_the_rules_of_the_first(loader):
     assert summary(model, show=False).rows == rows and torch.equal(model(x), want)
 
 
-@pytest.mark.parametrize("loader", [5, "loader", torch.ones(3), {"x": torch.ones(3)}, nn.Linear(2, 2), len], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "loader",
+    [5, "loader", torch.ones(3), {"x": torch.ones(3)}, nn.Linear(2, 2), len],
+    ids=lambda v: type(v).__name__,
+)
 def test_what_is_no_loader_is_said_where_none_is_needed(loader):
     layer = nn.Linear(6, 4)
     for rule in ("q43", dict(weight="q43"), dict(weight="int8", activation="int8")):
-        with pytest.raises(TypeError, match="expected calibrate= as an iterable of batches, but got"):
+        with pytest.raises(
+            TypeError, match="expected calibrate= as an iterable of batches, but got"
+        ):
             quantize_(layer, {nn.Linear: rule}, calibrate=loader)
         with pytest.raises(TypeError, match="expected forward= as a function"):
             quantize_(layer, {nn.Linear: rule}, calibrate=[torch.ones(3, 6)], forward=5)
@@ -144,15 +190,28 @@ def test_a_layer_that_raises_keeps_its_parameters():
     own = list(layer.parameters())
     with pytest.raises(RuntimeError):
         layer(torch.randn(5, 2, 7))
-    assert list(map(id, layer.parameters())) == list(map(id, own)) and layer.weight_ih_l0 is own[0] and layer._flat_weights[0] is own[0]
+    assert (
+        list(map(id, layer.parameters())) == list(map(id, own))
+        and layer.weight_ih_l0 is own[0]
+        and layer._flat_weights[0] is own[0]
+    )
 
 
-@pytest.mark.parametrize("rule", [dict(weight="q43"), torch.q43, dict(weight="q43", accumulate="exact")], ids=str)
+@pytest.mark.parametrize(
+    "rule", [dict(weight="q43"), torch.q43, dict(weight="q43", accumulate="exact")], ids=str
+)
 def test_calls_by_name_and_wrong_ones(rule):
     linear, x = quantize_(nn.Linear(3, 4), {nn.Linear: rule}), torch.randn(2, 3)
     assert torch.equal(linear(input=x), linear(x))
-    transposed, z = quantize_(nn.ConvTranspose2d(2, 3, 3, stride=2), {nn.ConvTranspose2d: rule}), torch.randn(1, 2, 4, 4)
-    assert transposed(z, output_size=[10, 10]).shape[2:] == (10, 10) == transposed(z, [10, 10]).shape[2:]
+    transposed, z = (
+        quantize_(nn.ConvTranspose2d(2, 3, 3, stride=2), {nn.ConvTranspose2d: rule}),
+        torch.randn(1, 2, 4, 4),
+    )
+    assert (
+        transposed(z, output_size=[10, 10]).shape[2:]
+        == (10, 10)
+        == transposed(z, [10, 10]).shape[2:]
+    )
     for args, kwargs in (((), {}), ((x, x), {}), ((x,), {"output_size": [3]}), ((), {"x": x})):
         with pytest.raises(TypeError, match="forward"):
             linear(*args, **kwargs)
@@ -191,7 +250,11 @@ def test_transformers_use_no_path_that_passes_layers_by():
     with torch.no_grad():
         assert torch.equal(model(x, src_key_padding_mask=mask), want)
     dequantize_(model)
-    assert torch.equal(model(x, src_key_padding_mask=mask), plain) and model.use_nested_tensor and not model.layers[0]._forward_pre_hooks
+    assert (
+        torch.equal(model(x, src_key_padding_mask=mask), plain)
+        and model.use_nested_tensor
+        and not model.layers[0]._forward_pre_hooks
+    )
 
 
 def test_attention_rounds_its_output_projection():
@@ -215,7 +278,9 @@ def test_checkpointing():
     for p in model.parameters():
         p.grad = None
     model.norm.reset_running_stats()
-    F.cross_entropy(checkpoint(model.head, F.relu(model.norm(model.conv(x))).flatten(1), use_reentrant=False), t).backward()
+    F.cross_entropy(
+        checkpoint(model.head, F.relu(model.norm(model.conv(x))).flatten(1), use_reentrant=False), t
+    ).backward()
     equal([p.grad for p in model.parameters()], want[1:])
 
 
@@ -225,7 +290,15 @@ def test_what_is_computed_again_has_the_scales_of_the_first_pass(nested, reentra
     from torch.utils.checkpoint import checkpoint
 
     later = dict(format="int4", when="delayed", history=2)
-    rules = {nn.Linear: dict(weight="q43_stochastic", activation=later, output=later, error={**later, "format": "q52"}, accumulate="exact")}
+    rules = {
+        nn.Linear: dict(
+            weight="q43_stochastic",
+            activation=later,
+            output=later,
+            error={**later, "format": "q52"},
+            accumulate="exact",
+        )
+    }
     found = []
     for checkpoints in (True, False):
         torch.manual_seed(0)
@@ -233,7 +306,11 @@ def test_what_is_computed_again_has_the_scales_of_the_first_pass(nested, reentra
         model = quantize_(nn.Sequential(shared, nn.Tanh(), nn.Linear(4, 4), shared), rules)
 
         def block(x, model=model, checkpoints=checkpoints):
-            inner = checkpoint(model[:3], x, use_reentrant=reentrant) if nested and checkpoints else model[:3](x)
+            inner = (
+                checkpoint(model[:3], x, use_reentrant=reentrant)
+                if nested and checkpoints
+                else model[:3](x)
+            )
             return model[3](inner)
 
         for step in range(4):
@@ -244,8 +321,17 @@ def test_what_is_computed_again_has_the_scales_of_the_first_pass(nested, reentra
                 y = checkpoint(block, x, use_reentrant=reentrant) if checkpoints else block(x)
                 losses.append(y.square().sum())
             sum(losses).backward()
-        found.append([*(p.grad for p in model.parameters()), *(r.scaler.history[0][1] for r in model[0].__dict__["_quantized"].rounders.values())])
-    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)  # gradients of a checkpoint add up in another order
+        found.append(
+            [
+                *(p.grad for p in model.parameters()),
+                *(
+                    r.scaler.history[0][1]
+                    for r in model[0].__dict__["_quantized"].rounders.values()
+                ),
+            ]
+        )
+    # Gradients of a checkpoint add up in another order.
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -269,7 +355,13 @@ def test_the_names_are_the_targets():
 
 
 def test_compiled_and_transformed():
-    model, x = quantize_(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), {nn.Linear: RULES[nn.Linear]}), torch.randn(4, 3)
+    model, x = (
+        quantize_(
+            nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)),
+            {nn.Linear: RULES[nn.Linear]},
+        ),
+        torch.randn(4, 3),
+    )
     want = model(x)
     want.sum().backward()
     gradient = model[0].weight.grad.clone()
@@ -277,17 +369,26 @@ def test_compiled_and_transformed():
     got = torch.compile(model, backend="aot_eager")(x)
     got.sum().backward()
     assert torch.equal(got, want) and torch.equal(model[0].weight.grad, gradient)
-    by_func = torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)).sum())({n: p.detach() for n, p in model.named_parameters()})
+    by_func = torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)).sum())(
+        {n: p.detach() for n, p in model.named_parameters()}
+    )
     assert torch.equal(by_func["0.weight"], gradient)
     assert torch.allclose(torch.func.vmap(model)(x), want)
 
 
 def test_second_derivatives_through_policies_are_an_error():
     """A gradient penalty: what is not recorded would be missing from it without a word."""
-    model, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)), torch.randn(4, 8, requires_grad=True)
+    model, x = (
+        nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)),
+        torch.randn(4, 8, requires_grad=True),
+    )
     quantize_(model, {"2": dict(weight="q43", accumulate="exact")})
     (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"expected first derivatives alone through a quantised layer under a policy.*accumulate=None"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"expected first derivatives alone through a quantised layer under a "
+        r"policy.*accumulate=None",
+    ):
         gradient.square().sum().backward()
     model(x).sum().backward()
     assert model[2].weight.grad is not None
@@ -312,7 +413,9 @@ def test_products_of_their_own_within_transformations(rule):
 
     per_sample = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, x)
     for row, of_row in zip(x, per_sample["0.weight"], strict=True):
-        assert torch.equal(of_row, torch.autograd.grad(loss(parameters, row), parameters["0.weight"])[0])
+        assert torch.equal(
+            of_row, torch.autograd.grad(loss(parameters, row), parameters["0.weight"])[0]
+        )
     if "accumulate" in rule:
         assert torch.equal(torch.func.vmap(model)(x), model(x))
         y = model(x.requires_grad_()).sum(0)

@@ -1,4 +1,5 @@
-"""Layers that round in one node of autograd's graph, and in the memory that is there: the bits of hooks, and nobody else's tensor changes."""
+"""Layers that round in one node of autograd's graph, and in the memory that is there: the bits of
+hooks, and nobody else's tensor changes."""
 
 import copy
 
@@ -16,19 +17,29 @@ RULES = {
     "error alone": dict(error="q52"),
     "output alone": dict(output="posit8es1"),
     "all places": dict(weight="q43", activation="e5m5", output="q43", error="q52", grad="e5m5"),
-    "stochastic": dict(weight="q43_stochastic", output={"format": "q43", "rounding": "stochastic"}, error="q52_stochastic", grad="q52_stochastic"),
+    "stochastic": dict(
+        weight="q43_stochastic",
+        output={"format": "q43", "rounding": "stochastic"},
+        error="q52_stochastic",
+        grad="q52_stochastic",
+    ),
 }
 
 
 class Net(nn.Module):
-    """Outputs that are used twice, saved by their own backward (tanh), written in place (relu), or handed on as they are (dropout)."""
+    """Outputs that are used twice, saved by their own backward (tanh), written in place (relu), or
+    handed on as they are (dropout)."""
 
     def __init__(self):
         super().__init__()
         self.conv, self.norm = nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3)
         self.tanh, self.relu, self.drop = nn.Tanh(), nn.ReLU(inplace=True), nn.Dropout(0.0)
         self.pool, self.flat = nn.AvgPool2d(2), nn.Flatten()
-        self.first, self.second, self.last = nn.Linear(48, 48), nn.Linear(48, 48, bias=False), nn.Linear(48, 4)
+        self.first, self.second, self.last = (
+            nn.Linear(48, 48),
+            nn.Linear(48, 48, bias=False),
+            nn.Linear(48, 4),
+        )
 
     def forward(self, x):
         x = self.flat(self.pool(self.drop(self.tanh(self.norm(self.conv(x))))))
@@ -38,7 +49,9 @@ class Net(nn.Module):
 
 def network(rule):
     torch.manual_seed(0)
-    without_parameters = {name: value for name, value in rule.items() if name in ("output", "error", "activation")}
+    without_parameters = {
+        name: value for name, value in rule.items() if name in ("output", "error", "activation")
+    }
     others = (nn.BatchNorm2d, nn.Tanh, nn.ReLU, nn.Dropout, nn.AvgPool2d, nn.Flatten)
     rules = {nn.Conv2d: rule, nn.Linear: rule, **dict.fromkeys(others, without_parameters)}
     return torch_dtypes.quantize_(Net(), rules)
@@ -86,7 +99,11 @@ def test_hooks_and_retained_gradients_see_rounded_errors():
     y.retain_grad()
     y.backward(values(3, 6))
     rounded = torch_dtypes.chop(values(3, 6), "q52")
-    assert torch.equal(seen[0], rounded) and torch.equal(y.grad, rounded) and not torch.equal(rounded, values(3, 6))
+    assert (
+        torch.equal(seen[0], rounded)
+        and torch.equal(y.grad, rounded)
+        and not torch.equal(rounded, values(3, 6))
+    )
 
 
 KEPT = []
@@ -137,7 +154,9 @@ def test_second_derivatives_checkpoints_and_inference():
     (second,) = torch.autograd.grad(first.sum(), x)
     assert second.shape == x.shape and second.isfinite().all()
     plain = torch.autograd.grad(layer(x).sum(), x)[0]
-    assert torch.equal(torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).sum(), x)[0], plain)
+    assert torch.equal(
+        torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).sum(), x)[0], plain
+    )
     with torch.no_grad():
         y = layer(x)
     with torch.inference_mode():
@@ -156,7 +175,8 @@ def test_modes_of_blocks_are_those_that_hold_when_it_rounds():
     assert torch.equal(x.grad, torch_dtypes.chop(values(3, 6), "q52", "up") @ layer.weight)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # PyTorch's own look at the tensors that were saved
+# PyTorch's own look at the tensors that were saved.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_compiled_autograd_takes_the_hook():
     layer, x = linear(), values(3, 6).requires_grad_()
     layer(x).backward(values(3, 6))
@@ -171,7 +191,9 @@ KINDS = [nn.Identity(), nn.Dropout().eval(), nn.Flatten(), nn.ReLU(), nn.BatchNo
 
 @pytest.mark.parametrize("module", KINDS, ids=lambda m: type(m).__name__)
 def test_inputs_are_not_overwritten(module):
-    made = torch_dtypes.quantize_(copy.deepcopy(module), {"": dict(output="q43", error="q52")}).train(module.training)
+    made = torch_dtypes.quantize_(
+        copy.deepcopy(module), {"": dict(output="q43", error="q52")}
+    ).train(module.training)
     for x in (values(3, 6), values(3, 6).requires_grad_(), values(3, 6).requires_grad_() * 1):
         with torch.set_grad_enabled(x.requires_grad):
             y = made(x)

@@ -1,5 +1,6 @@
-// NCCL between processes on one machine, by files in a folder that the group's identifier names: each rank puts what it sends there and takes what
-// the others put. A call returns when it is done, which NCCL may do: what is not waited for is there all the same. A rank that does not come is an
+// NCCL between processes on one machine, by files in a folder that the group's identifier names:
+// each rank puts what it sends there and takes what the others put. A call returns when it is done,
+// which NCCL may do: what is not waited for is there all the same. A rank that does not come is an
 // error after a minute.
 #include "Launch.h"
 #include "Runtime.h"
@@ -43,7 +44,8 @@ Group& of(ncclComm_t handle) {
 
 void put(const fs::path& place, const Bytes& bytes) {
   const fs::path beside = place.string() + ".part";
-  std::ofstream(beside, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(beside, std::ios::binary)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   fs::rename(beside, place); // whole, or not there
 }
 
@@ -51,7 +53,10 @@ std::optional<Bytes> take(const fs::path& place) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (!fs::exists(place)) {
     if (std::chrono::steady_clock::now() > end) {
-      std::fprintf(stderr, "simulated GPU: expected %s of another rank, but it did not come within a minute\n", place.c_str());
+      std::fprintf(
+          stderr,
+          "simulated GPU: expected %s of another rank, but it did not come within a minute\n",
+          place.c_str());
       return std::nullopt;
     }
     std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -60,9 +65,12 @@ std::optional<Bytes> take(const fs::path& place) {
   return Bytes(std::istreambuf_iterator<char>(file), {});
 }
 
-// What every rank gives, by rank. Who has all of a call's has seen that everybody had all of the one before.
+// What every rank gives, by rank. Who has all of a call's has seen that everybody had all of the
+// one before.
 std::optional<std::vector<Bytes>> shared_by_all(Group& group, const Bytes& own) {
-  const auto place = [&](int64_t call, int rank) { return group.folder / (std::to_string(call) + "-" + std::to_string(rank)); };
+  const auto place = [&](int64_t call, int rank) {
+    return group.folder / (std::to_string(call) + "-" + std::to_string(rank));
+  };
   const int64_t call = group.collectives++;
   put(place(call, group.rank), own);
   std::vector<Bytes> all;
@@ -96,7 +104,9 @@ template <typename T, typename Sum>
 void reduce_as(Bytes& into, const std::vector<Bytes>& all, ncclRedOp_t op) {
   auto* const results = reinterpret_cast<T*>(into.data());
   for (size_t i = 0; i < into.size() / sizeof(T); ++i) {
-    const auto at = [&](size_t rank) { return static_cast<Sum>(reinterpret_cast<const T*>(all[rank].data())[i]); };
+    const auto at = [&](size_t rank) {
+      return static_cast<Sum>(reinterpret_cast<const T*>(all[rank].data())[i]);
+    };
     Sum sum = at(0);
     for (size_t rank = 1; rank < all.size(); ++rank) {
       const Sum next = at(rank);
@@ -107,7 +117,8 @@ void reduce_as(Bytes& into, const std::vector<Bytes>& all, ncclRedOp_t op) {
         default: sum = static_cast<Sum>(sum + next);
       }
     }
-    results[i] = static_cast<T>(op == ncclAvg ? static_cast<Sum>(sum / static_cast<Sum>(all.size())) : sum);
+    results[i] =
+        static_cast<T>(op == ncclAvg ? static_cast<Sum>(sum / static_cast<Sum>(all.size())) : sum);
   }
 }
 
@@ -129,7 +140,8 @@ bool reduce(Bytes& into, const std::vector<Bytes>& all, ncclDataType_t type, ncc
 
 // ---- calls ----
 
-// A call's memory, when the stream has come to it; a pointer to the host's memory, or past an allocation's end, is an error, as it is to NCCL.
+// A call's memory, when the stream has come to it; a pointer to the host's memory, or past an
+// allocation's end, is an error, as it is to NCCL.
 std::optional<Bytes> read(const Group& group, const void* from, size_t bytes) {
   const Place place = place_of(from);
   if (bytes == 0) return Bytes();
@@ -164,9 +176,12 @@ ncclResult_t run(std::vector<Call>& calls) {
   return ncclSuccess;
 }
 
-// Once the stream has come there: at once, or, within a group, at its end, messages that are sent first.
+// Once the stream has come there: at once, or, within a group, at its end, messages that are sent
+// first.
 ncclResult_t submit(cudaStream_t stream, bool sends, Call call) {
-  Call when_there = [stream, call = std::move(call)] { return cudaStreamSynchronize(stream) == cudaSuccess ? call() : ncclUnhandledCudaError; };
+  Call when_there = [stream, call = std::move(call)] {
+    return cudaStreamSynchronize(stream) == cudaSuccess ? call() : ncclUnhandledCudaError;
+  };
   if (pending().depth == 0) return when_there();
   (sends ? pending().sends : pending().others).push_back(std::move(when_there));
   return ncclSuccess;
@@ -184,26 +199,31 @@ ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const void* from, 
 }
 
 // One that reduces: of the result, `bytes` from `first` on go to the rank.
-ncclResult_t reduction(ncclComm_t comm, cudaStream_t stream, const void* from, size_t n, ncclDataType_t type, ncclRedOp_t op, void* to, size_t first,
-                       size_t bytes) {
+ncclResult_t reduction(ncclComm_t comm, cudaStream_t stream, const void* from, size_t n,
+                       ncclDataType_t type, ncclRedOp_t op, void* to, size_t first, size_t bytes) {
   return collective(comm, stream, from, n * size_of(type), [=](const std::vector<Bytes>& all) {
     Bytes result(n * size_of(type));
-    return reduce(result, all, type, op) && write(of(comm), to, result.data() + first, bytes) ? ncclSuccess : ncclInvalidArgument;
+    return reduce(result, all, type, op) && write(of(comm), to, result.data() + first, bytes)
+        ? ncclSuccess
+        : ncclInvalidArgument;
   });
 }
 
 // One that only moves: `part` bytes of each rank's, from `first` on, one behind the other.
-ncclResult_t rows(ncclComm_t comm, cudaStream_t stream, const void* from, size_t bytes, void* to, size_t first, size_t part) {
+ncclResult_t rows(ncclComm_t comm, cudaStream_t stream, const void* from, size_t bytes, void* to,
+                  size_t first, size_t part) {
   return collective(comm, stream, from, bytes, [=](const std::vector<Bytes>& all) {
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      if (!write(of(comm), static_cast<char*>(to) + rank * part, all[rank].data() + first, part)) return ncclInvalidArgument;
+      if (!write(of(comm), static_cast<char*>(to) + rank * part, all[rank].data() + first, part))
+        return ncclInvalidArgument;
     }
     return ncclSuccess;
   });
 }
 
 ncclResult_t made(ncclComm_t* comm, const fs::path& folder, int size, int rank) {
-  auto* const group = new Group{.folder = folder, .rank = rank, .size = size, .device = current_device()};
+  auto* const group =
+      new Group{.folder = folder, .rank = rank, .size = size, .device = current_device()};
   fs::create_directories(folder);
   *comm = reinterpret_cast<ncclComm_t>(group);
   return shared_by_all(*group, {}) ? ncclSuccess : ncclRemoteError;
@@ -227,17 +247,20 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
   return made(comm, id.internal, size, rank);
 }
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t*) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t*) {
   return made(comm, id.internal, size, rank);
 }
-ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int size, int rank, int, ncclUniqueId* ids, ncclConfig_t*) {
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int size, int rank, int, ncclUniqueId* ids,
+                                      ncclConfig_t*) {
   return made(comm, ids[0].internal, size, rank);
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* split, ncclConfig_t*) {
   Group& group = of(comm);
   const int own[2] = {color, key};
-  const auto all = shared_by_all(group, Bytes(reinterpret_cast<const char*>(own), reinterpret_cast<const char*>(own + 2)));
+  const auto all = shared_by_all(
+      group, Bytes(reinterpret_cast<const char*>(own), reinterpret_cast<const char*>(own + 2)));
   if (!all) return ncclRemoteError;
   std::vector<std::pair<int, int>> members; // by key, then by rank
   for (int rank = 0; rank < group.size; ++rank) {
@@ -251,7 +274,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* spli
   if (color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
   int place = 0;
   while (members[place].second != group.rank) ++place;
-  const fs::path folder = group.folder / ("split-" + std::to_string(number) + "-" + std::to_string(color));
+  const fs::path folder =
+      group.folder / ("split-" + std::to_string(number) + "-" + std::to_string(color));
   return made(split, folder, static_cast<int>(members.size()), place);
 }
 
@@ -292,43 +316,55 @@ ncclResult_t ncclGroupEnd() {
   return run(pending().others);
 }
 
-ncclResult_t ncclAllReduce(const void* from, void* to, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t n, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return reduction(comm, stream, from, n, type, op, to, 0, n * size_of(type));
 }
 
-ncclResult_t ncclReduce(const void* from, void* to, size_t n, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-  return reduction(comm, stream, from, n, type, op, to, 0, of(comm).rank == root ? n * size_of(type) : 0);
+ncclResult_t ncclReduce(const void* from, void* to, size_t n, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream) {
+  return reduction(comm, stream, from, n, type, op, to, 0,
+                   of(comm).rank == root ? n * size_of(type) : 0);
 }
 
-ncclResult_t ncclReduceScatter(const void* from, void* to, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t n, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   const size_t part = n * size_of(type);
   return reduction(comm, stream, from, n * of(comm).size, type, op, to, part * of(comm).rank, part);
 }
 
-ncclResult_t ncclAllGather(const void* from, void* to, size_t n, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void* from, void* to, size_t n, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
   const size_t part = n * size_of(type);
   return rows(comm, stream, from, part, to, 0, part);
 }
 
-ncclResult_t ncclAlltoAll(const void* from, void* to, size_t n, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAlltoAll(const void* from, void* to, size_t n, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream) {
   const size_t part = n * size_of(type);
   return rows(comm, stream, from, part * of(comm).size, to, part * of(comm).rank, part);
 }
 
-ncclResult_t ncclBroadcast(const void* from, void* to, size_t n, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t n, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
   const size_t bytes = n * size_of(type);
-  return collective(comm, stream, of(comm).rank == root ? from : to, bytes,
-                    [=](const std::vector<Bytes>& all) { return write(of(comm), to, all[root].data(), bytes) ? ncclSuccess : ncclInvalidArgument; });
+  return collective(
+      comm, stream, of(comm).rank == root ? from : to, bytes, [=](const std::vector<Bytes>& all) {
+        return write(of(comm), to, all[root].data(), bytes) ? ncclSuccess : ncclInvalidArgument;
+      });
 }
-ncclResult_t ncclBcast(void* buffer, size_t n, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclBcast(void* buffer, size_t n, ncclDataType_t type, int root, ncclComm_t comm,
+                       cudaStream_t stream) {
   return ncclBroadcast(buffer, buffer, n, type, root, comm, stream);
 }
 
 static fs::path message(const Group& group, int from, int to, int64_t number) {
-  return group.folder / ("message-" + std::to_string(from) + "-" + std::to_string(to) + "-" + std::to_string(number));
+  return group.folder /
+      ("message-" + std::to_string(from) + "-" + std::to_string(to) + "-" + std::to_string(number));
 }
 
-ncclResult_t ncclSend(const void* from, size_t n, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclSend(const void* from, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   return submit(stream, true, [=] {
     const auto bytes = read(of(comm), from, n * size_of(type));
     if (!bytes) return ncclInvalidArgument;
@@ -338,14 +374,17 @@ ncclResult_t ncclSend(const void* from, size_t n, ncclDataType_t type, int peer,
   });
 }
 
-ncclResult_t ncclRecv(void* to, size_t n, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclRecv(void* to, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   return submit(stream, false, [=] {
     Group& group = of(comm);
     const fs::path place = message(group, peer, group.rank, group.received[peer]++);
     const auto bytes = take(place);
     if (!bytes) return ncclRemoteError;
     fs::remove(place);
-    return bytes->size() == n * size_of(type) && write(group, to, bytes->data(), bytes->size()) ? ncclSuccess : ncclInvalidArgument;
+    return bytes->size() == n * size_of(type) && write(group, to, bytes->data(), bytes->size())
+        ? ncclSuccess
+        : ncclInvalidArgument;
   });
 }
 

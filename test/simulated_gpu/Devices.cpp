@@ -46,7 +46,9 @@ static cudaError_t refuse_kernel(const void* kernel) {
   const auto found = kernel_names().find(kernel);
   const std::string name = found == kernel_names().end() ? "unknown" : found->second;
   static auto& told = *new std::set<std::string>;
-  if (told.insert(name).second) std::fprintf(stderr, "simulated GPU: expected a kernel of torch_dtypes, but got %s\n", name.c_str());
+  if (told.insert(name).second)
+    std::fprintf(stderr, "simulated GPU: expected a kernel of torch_dtypes, but got %s\n",
+                 name.c_str());
   return failed(cudaErrorNotSupported);
 }
 
@@ -153,7 +155,8 @@ cudaError_t cudaProfilerStop() {
 
 // ---- kernels of PyTorch's ----
 
-void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*, int*) {
+void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*,
+                            dim3*, dim3*, int*) {
   const std::lock_guard lock(mutex());
   kernel_names()[host] = name;
 }

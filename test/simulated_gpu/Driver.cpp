@@ -1,5 +1,6 @@
-// What PyTorch asks of the driver before it asks the runtime. The library's name (SONAME) is the driver's, so that whoever looks for that finds this.
-// A context is its device's number plus one. Without cuda.h, whose declarations the refusals below would not match.
+// What PyTorch asks of the driver before it asks the runtime. The library's name (SONAME) is the
+// driver's, so that whoever looks for that finds this. A context is its device's number plus one.
+// Without cuda.h, whose declarations the refusals below would not match.
 #include "Runtime.h"
 
 #include <algorithm>
@@ -30,7 +31,8 @@ int cuCtxGetCurrent(void** context) {
 }
 
 int cuCtxSetCurrent(void* context) {
-  if (context) simulated_gpu::current_device() = static_cast<int>(reinterpret_cast<intptr_t>(context) - 1);
+  if (context)
+    simulated_gpu::current_device() = static_cast<int>(reinterpret_cast<intptr_t>(context) - 1);
   return 0;
 }
 

@@ -3,11 +3,14 @@
 #include <cuda_runtime_api.h>
 
 extern "C" {
-// Puts work behind what the stream was given before, or into the graph that is captured there. It is run once for a stream, as often as it is
-// launched for a graph; drop(data) follows the last time.
-cudaError_t simulatedGpuLaunch(cudaStream_t stream, const char* kernel, void (*run)(void*), void (*drop)(void*), void* data);
+// Puts work behind what the stream was given before, or into the graph that is captured there. It
+// is run once for a stream, as often as it is launched for a graph; drop(data) follows the last
+// time.
+cudaError_t simulatedGpuLaunch(cudaStream_t stream, const char* kernel, void (*run)(void*),
+                               void (*drop)(void*), void* data);
 
-// Between the two the GPU's memory can be read and written; else who follows a pointer to it gets SIGSEGV, as on a machine with a GPU.
+// Between the two the GPU's memory can be read and written; else who follows a pointer to it gets
+// SIGSEGV, as on a machine with a GPU.
 void simulatedGpuOpenMemory(void);
 void simulatedGpuCloseMemory(void);
 }
@@ -26,8 +29,8 @@ class OpenMemory {
 template <typename Function>
 cudaError_t launch(cudaStream_t stream, const char* kernel, const Function& function) {
   return simulatedGpuLaunch(
-      stream, kernel, [](void* data) { (*static_cast<Function*>(data))(); }, [](void* data) { delete static_cast<Function*>(data); },
-      new Function(function));
+      stream, kernel, [](void* data) { (*static_cast<Function*>(data))(); },
+      [](void* data) { delete static_cast<Function*>(data); }, new Function(function));
 }
 
 } // namespace simulated_gpu

@@ -19,13 +19,15 @@
 namespace simulated_gpu {
 namespace {
 
-constexpr size_t kChunk = size_t{2} << 20; // what is opened and closed at a time; allocations begin at one
+// What is opened and closed at a time; allocations begin at one.
+constexpr size_t kChunk = size_t{2} << 20;
 constexpr size_t kChunks = kDevices * (kMemory / kChunk);
 constexpr unsigned char kPoison = 0xa5;
 
 // The range of all devices' memory, which is taken when the library is loaded.
 char* const range = [] {
-  void* const at = mmap(nullptr, kChunks * kChunk, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const at = mmap(nullptr, kChunks * kChunk, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
     std::perror("simulated GPU: mmap");
     std::abort();
@@ -54,7 +56,8 @@ void protect(size_t chunk, int how) {
   mprotect(range + chunk * kChunk, kChunk, how);
 }
 
-// ---- who comes to a closed page: a kernel is let in, anyone else is told, by whoever wanted to know of SIGSEGV ----
+// ---- who comes to a closed page: a kernel is let in, anyone else is told, by whoever wanted to
+// know of SIGSEGV ----
 
 struct sigaction theirs{};
 
@@ -69,10 +72,13 @@ void on_fault(int number, siginfo_t* info, void* context) {
     static constexpr char host[] = "simulated GPU: the host followed a pointer to a GPU's memory\n";
     static constexpr char kernel[] = "simulated GPU: a kernel left the memory that was allocated\n";
     const bool on_host = kernels.load() == 0;
-    [[maybe_unused]] const auto written = write(STDERR_FILENO, on_host ? host : kernel, on_host ? sizeof(host) - 1 : sizeof(kernel) - 1);
+    [[maybe_unused]] const auto written = write(STDERR_FILENO, on_host ? host : kernel,
+                                                on_host ? sizeof(host) - 1 : sizeof(kernel) - 1);
   }
-  if (theirs.sa_flags & SA_SIGINFO && theirs.sa_sigaction) return theirs.sa_sigaction(number, info, context);
-  if (theirs.sa_handler != SIG_DFL && theirs.sa_handler != SIG_IGN) return theirs.sa_handler(number);
+  if (theirs.sa_flags & SA_SIGINFO && theirs.sa_sigaction)
+    return theirs.sa_sigaction(number, info, context);
+  if (theirs.sa_handler != SIG_DFL && theirs.sa_handler != SIG_IGN)
+    return theirs.sa_handler(number);
   signal(SIGSEGV, SIG_DFL); // the instruction is tried again, and ends the process
   if (info->si_code <= 0) raise(SIGSEGV); // of one that a process sent there is none
 }
@@ -107,7 +113,8 @@ size_t free_chunks(int device, size_t n) {
   return kChunks;
 }
 
-cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cudaStream_t handle, bool waits) {
+cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cudaStream_t handle,
+                 bool waits) {
   const std::lock_guard lock(mutex());
   const auto stream = stream_of(handle);
   if (!stream) return failed(cudaErrorInvalidResourceHandle);
@@ -117,7 +124,8 @@ cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cuda
   const bool fits = kind == cudaMemcpyDefault ||
       (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
        from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
-  if (!fits || !within(target, to, n) || !within(source, from, n)) return failed(cudaErrorInvalidValue);
+  if (!fits || !within(target, to, n) || !within(source, from, n))
+    return failed(cudaErrorInvalidValue);
   const auto move = [=] { std::memmove(to, from, n); };
   if (waits) {
     if (capture_forbids() || stream->captured) return failed(cudaErrorStreamCaptureUnsupported);
@@ -127,12 +135,15 @@ cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cuda
     return cudaSuccess;
   }
   if (stream->captured) return enqueue(stream, move);
-  if (to_device && !from_device && !source.pinned) { // staged: the host's memory may be used again at once
-    const auto bytes = std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + n);
+  // Staged: the host's memory may be used again at once.
+  if (to_device && !from_device && !source.pinned) {
+    const auto bytes = std::make_shared<std::vector<char>>(static_cast<const char*>(from),
+                                                           static_cast<const char*>(from) + n);
     return enqueue(stream, [=] { std::memcpy(to, bytes->data(), n); });
   }
   const cudaError_t error = enqueue(stream, move);
-  if (error == cudaSuccess && ((!to_device && !target.pinned) || (!to_device && !from_device))) finish(*stream);
+  if (error == cudaSuccess && ((!to_device && !target.pinned) || (!to_device && !from_device)))
+    finish(*stream);
   return error;
 }
 
@@ -191,7 +202,9 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   char* const begin = range + first * kChunk;
   for (size_t i = first; i < first + n; ++i) allocated[i] = true;
   allocations()[begin] = {.device = device, .begin = begin, .bytes = bytes};
-  const OpenMemory open; // numbers that nobody has written; a graph's pool holds none until it runs, and its recording reads some
+  // Numbers that nobody has written; a graph's pool holds none until it runs, and its recording
+  // reads some.
+  const OpenMemory open;
   if (bytes <= size_t{64} << 20) std::memset(begin, capturing() ? 0 : kPoison, bytes);
   *pointer = begin;
   return cudaSuccess;
@@ -236,7 +249,8 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
 
 cudaError_t cudaFreeHost(void* pointer) {
   const std::lock_guard lock(mutex());
-  if (pointer && pinned().erase(static_cast<const char*>(pointer)) == 0) return failed(cudaErrorInvalidValue);
+  if (pointer && pinned().erase(static_cast<const char*>(pointer)) == 0)
+    return failed(cudaErrorInvalidValue);
   for (int device = 0; device < kDevices; ++device) finish_device(device);
   std::free(pointer);
   return cudaSuccess;
@@ -252,7 +266,9 @@ cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned) {
 
 cudaError_t cudaHostUnregister(void* pointer) {
   const std::lock_guard lock(mutex());
-  return pinned().erase(static_cast<const char*>(pointer)) == 1 ? cudaSuccess : failed(cudaErrorHostMemoryNotRegistered);
+  return pinned().erase(static_cast<const char*>(pointer)) == 1
+      ? cudaSuccess
+      : failed(cudaErrorHostMemoryNotRegistered);
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
@@ -271,11 +287,13 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind
   return copy(to, from, n, kind, nullptr, true);
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
   return copy(to, from, n, kind, stream, false);
 }
 
-cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t n, cudaStream_t stream) {
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t n,
+                                cudaStream_t stream) {
   return copy(to, from, n, cudaMemcpyDeviceToDevice, stream, false);
 }
 

@@ -1,4 +1,5 @@
-// Products of narrow numbers into float32, the cells of recurrent layers, gradients of RMS norm: their definitions, in the CPU's operators.
+// Products of narrow numbers into float32, the cells of recurrent layers, gradients of RMS norm:
+// their definitions, in the CPU's operators.
 #include "OnlyOnGpu.h"
 
 #include <ATen/Functions.h>
@@ -13,7 +14,8 @@ namespace {
 using Values = std::vector<c10::IValue>;
 using OptionalTensor = std::optional<at::Tensor>;
 
-// ---- mm.dtype(a, b, out_dtype), addmm.dtype(c, a, b, out_dtype, beta, alpha), and with batches: the sum is of out_dtype ----
+// ---- mm.dtype(a, b, out_dtype), addmm.dtype(c, a, b, out_dtype, beta, alpha), and with batches:
+// the sum is of out_dtype ----
 
 at::Tensor wide(const c10::IValue& value, const c10::IValue& dtype) {
   return value.toTensor().to(dtype.toScalarType());
@@ -27,8 +29,11 @@ Values product_out(const Values& v) {
   return {at::matmul_out(out, wide(v[0], v[2]), wide(v[1], v[2]))};
 }
 Values sum_and_product(const Values& v) {
-  return {v[4].toScalar().equal(0) ? at::matmul(wide(v[1], v[3]), wide(v[2], v[3])).mul(v[5].toScalar())
-                                   : wide(v[0], v[3]).mul(v[4].toScalar()).add(at::matmul(wide(v[1], v[3]), wide(v[2], v[3])), v[5].toScalar())};
+  return {v[4].toScalar().equal(0)
+              ? at::matmul(wide(v[1], v[3]), wide(v[2], v[3])).mul(v[5].toScalar())
+              : wide(v[0], v[3])
+                    .mul(v[4].toScalar())
+                    .add(at::matmul(wide(v[1], v[3]), wide(v[2], v[3])), v[5].toScalar())};
 }
 
 // ---- cells: of gates before their functions, those of the input and of the state ----
@@ -47,7 +52,8 @@ void expect_one_dtype(const Values& v) {
   const auto dtype = v[0].toTensor().dtype();
   for (const c10::IValue& operand : v) {
     const OptionalTensor t = given(operand);
-    TORCH_CHECK(!t || t->dtype() == dtype, "expected scalar type ", dtype, " but found ", t->dtype());
+    TORCH_CHECK(!t || t->dtype() == dtype, "expected scalar type ", dtype, " but found ",
+                t->dtype());
   }
 }
 
@@ -55,7 +61,8 @@ void expect_one_dtype(const Values& v) {
 Values lstm_cell(const Values& v) {
   expect_one_dtype(v);
   const auto gates = (with_bias(v[0], v[3]) + with_bias(v[1], v[4])).chunk(4, 1);
-  const at::Tensor i = gates[0].sigmoid(), f = gates[1].sigmoid(), g = gates[2].tanh(), o = gates[3].sigmoid();
+  const at::Tensor i = gates[0].sigmoid(), f = gates[1].sigmoid(), g = gates[2].tanh(),
+                   o = gates[3].sigmoid();
   const at::Tensor cy = f * v[2].toTensor() + i * g;
   return {o * cy.tanh(), cy, at::cat({i, f, g, o}, 1)};
 }
@@ -66,16 +73,21 @@ Values lstm_cell_backward(const Values& v) {
   const at::Tensor cx = v[2].toTensor(), t = v[3].toTensor().tanh();
   const auto gates = v[4].toTensor().chunk(4, 1);
   const at::Tensor &i = gates[0], &f = gates[1], &g = gates[2], &o = gates[3];
-  const at::Tensor gh = grad_hy ? *grad_hy : at::zeros_like(cx), gc = gh * o * (1 - t * t) + (grad_cy ? *grad_cy : at::zeros_like(cx));
-  const at::Tensor grad = at::cat({gc * g * i * (1 - i), gc * cx * f * (1 - f), gc * i * (1 - g * g), gh * t * o * (1 - o)}, 1);
+  const at::Tensor gh = grad_hy ? *grad_hy : at::zeros_like(cx),
+                   gc = gh * o * (1 - t * t) + (grad_cy ? *grad_cy : at::zeros_like(cx));
+  const at::Tensor grad = at::cat(
+      {gc * g * i * (1 - i), gc * cx * f * (1 - f), gc * i * (1 - g * g), gh * t * o * (1 - o)}, 1);
   return {grad, gc * f, v[5].toBool() ? grad.sum(0) : at::Tensor()};
 }
 
-// A place in the workspace: reset and update gates, the new state, the old one, and the state's part of the new one.
+// A place in the workspace: reset and update gates, the new state, the old one, and the state's
+// part of the new one.
 Values gru_cell(const Values& v) {
   expect_one_dtype(v);
-  const auto of_input = with_bias(v[0], v[3]).chunk(3, 1), of_state = with_bias(v[1], v[4]).chunk(3, 1);
-  const at::Tensor hx = v[2].toTensor(), r = (of_input[0] + of_state[0]).sigmoid(), z = (of_input[1] + of_state[1]).sigmoid();
+  const auto of_input = with_bias(v[0], v[3]).chunk(3, 1),
+             of_state = with_bias(v[1], v[4]).chunk(3, 1);
+  const at::Tensor hx = v[2].toTensor(), r = (of_input[0] + of_state[0]).sigmoid(),
+                   z = (of_input[1] + of_state[1]).sigmoid();
   const at::Tensor n = (of_input[2] + r * of_state[2]).tanh();
   return {n + z * (hx - n), at::cat({r, z, n, hx, of_state[2]}, 1)};
 }
@@ -84,10 +96,12 @@ Values gru_cell_backward(const Values& v) {
   const at::Tensor grad = v[0].toTensor();
   const auto kept = v[1].toTensor().chunk(5, 1);
   const at::Tensor &r = kept[0], &z = kept[1], &n = kept[2], &hx = kept[3], &hn = kept[4];
-  const at::Tensor gz = grad * (hx - n) * (1 - z) * z, gn = grad * (1 - z) * (1 - n * n), gr = gn * hn * (1 - r) * r;
+  const at::Tensor gz = grad * (hx - n) * (1 - z) * z, gn = grad * (1 - z) * (1 - n * n),
+                   gr = gn * hn * (1 - r) * r;
   const at::Tensor of_input = at::cat({gr, gz, gn}, 1), of_state = at::cat({gr, gz, gn * r}, 1);
   const bool bias = v[2].toBool();
-  return {of_input, of_state, grad * z, bias ? of_input.sum(0) : at::Tensor(), bias ? of_state.sum(0) : at::Tensor()};
+  return {of_input, of_state, grad * z, bias ? of_input.sum(0) : at::Tensor(),
+          bias ? of_state.sum(0) : at::Tensor()};
 }
 
 // ---- the gradients of x / sqrt(mean(x^2)) * weight: of x, and of the weight ----
@@ -100,8 +114,12 @@ Values rms_norm_backward(const Values& v) {
   for (int64_t i = 0; i < x.dim(); ++i) (i < first ? outer : inner).push_back(i);
   const at::Tensor normal = x * scale, inside = weight ? grad * *weight : grad;
   at::Tensor grad_weight;
-  if (weight && v[5].toBoolList()[1]) grad_weight = outer.empty() ? grad * normal : (grad * normal).sum(outer);
-  return {v[5].toBoolList()[0] ? scale * (inside - normal * (inside * normal).mean(inner, /*keepdim=*/true)) : at::Tensor(), grad_weight};
+  if (weight && v[5].toBoolList()[1])
+    grad_weight = outer.empty() ? grad * normal : (grad * normal).sum(outer);
+  return {v[5].toBoolList()[0]
+              ? scale * (inside - normal * (inside * normal).mean(inner, /*keepdim=*/true))
+              : at::Tensor(),
+          grad_weight};
 }
 
 } // namespace
@@ -120,7 +138,8 @@ Composed composed(const c10::OperatorName& name) {
       {"aten::_thnn_fused_gru_cell_backward", &gru_cell_backward},
       {"aten::_fused_rms_norm_backward", &rms_norm_backward},
   };
-  const auto found = all.find(name.name + (name.overload_name.empty() ? "" : "." + name.overload_name));
+  const auto found =
+      all.find(name.name + (name.overload_name.empty() ? "" : "." + name.overload_name));
   return found == all.end() ? nullptr : found->second;
 }
 

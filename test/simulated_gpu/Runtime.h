@@ -1,6 +1,8 @@
-// A CUDA runtime without a GPU, to be preloaded before PyTorch's: devices are memory of the host that only kernels may touch, streams are queues
-// which are worked off as late as the program allows, so that what is not waited for is not there. PyTorch's own kernels cannot run: StockOnHost.cpp
-// has the CPU's in their place. What is not written here is the real runtime's, which says that there is no GPU.
+// A CUDA runtime without a GPU, to be preloaded before PyTorch's: devices are memory of the host
+// that only kernels may touch, streams are queues which are worked off as late as the program
+// allows, so that what is not waited for is not there. PyTorch's own kernels cannot run:
+// StockOnHost.cpp has the CPU's in their place. What is not written here is the real runtime's,
+// which says that there is no GPU.
 //
 // Sources: the CUDA Runtime API, its sections on stream, event, memory and graph management.
 #pragma once
@@ -40,7 +42,8 @@ struct Stream {
 struct Event {
   int device = 0;
   bool timed = true;
-  std::shared_ptr<Stream> stream; // where it was recorded last, and how far that stream must have come
+  // Where it was recorded last, and how far that stream must have come.
+  std::shared_ptr<Stream> stream;
   int64_t place = 0;
   std::shared_ptr<Graph> captured; // recorded in a capture
   std::shared_ptr<double> milliseconds = std::make_shared<double>(0);
@@ -49,7 +52,8 @@ struct Event {
 // One lock for everything: works run under it.
 std::recursive_mutex& mutex();
 
-// A thread's current device, its last error (which `failed` leaves and gives back), its mode of capturing.
+// A thread's current device, its last error (which `failed` leaves and gives back), its mode of
+// capturing.
 int& current_device();
 cudaError_t failed(cudaError_t error);
 cudaStreamCaptureMode& capture_mode();
@@ -63,7 +67,8 @@ void advance(Stream& stream, int64_t place);
 void finish(Stream& stream);
 void finish_device(int device);
 cudaError_t enqueue(const std::shared_ptr<Stream>& stream, Work work);
-// Whether a call that waits, or that a graph cannot hold, is refused in this thread now: some stream is captured, in a mode that forbids it.
+// Whether a call that waits, or that a graph cannot hold, is refused in this thread now: some
+// stream is captured, in a mode that forbids it.
 bool capture_forbids();
 // Of work within a capture that was begun: the memory of a graph's pool holds no numbers yet.
 bool capturing();

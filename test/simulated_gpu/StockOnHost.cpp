@@ -1,6 +1,7 @@
-// PyTorch's operators on a simulated GPU's memory: the CPU's, in the place of CUDA's. Every operator of aten that has a kernel for CUDA gets one that
-// sees the operands as CPU tensors on the same memory, calls the operator, and gives its new results a place in a GPU's. What needs no kernel there
-// (empty tensors, views, copies of whole blocks of memory) stays PyTorch's own.
+// PyTorch's operators on a simulated GPU's memory: the CPU's, in the place of CUDA's. Every
+// operator of aten that has a kernel for CUDA gets one that sees the operands as CPU tensors on the
+// same memory, calls the operator, and gives its new results a place in a GPU's. What needs no
+// kernel there (empty tensors, views, copies of whole blocks of memory) stays PyTorch's own.
 #include "Launch.h"
 #include "OnlyOnGpu.h"
 
@@ -53,12 +54,16 @@ const std::set<std::string> kLaunchNothing{
     "aten::view_as_complex",
     "aten::view_as_real",
 };
-// Without a kernel for CUDA, but with a way there of their own, which would launch one: cuDNN's, for instance.
-const std::set<std::string> kByDevice{"aten::convolution", "aten::convolution_backward", "aten::copy_", "aten::ldexp"};
+// Without a kernel for CUDA, but with a way there of their own, which would launch one: cuDNN's,
+// for instance.
+const std::set<std::string> kByDevice{"aten::convolution", "aten::convolution_backward",
+                                      "aten::copy_", "aten::ldexp"};
 // That take tensors of the host's beside a GPU's, which have dimensions.
-const std::set<std::string> kMixed{"aten::copy_", "aten::index", "aten::index_put_", "aten::_index_put_impl_"};
+const std::set<std::string> kMixed{"aten::copy_", "aten::index", "aten::index_put_",
+                                   "aten::_index_put_impl_"};
 // Whose kernels have room for so many dimensions, and no more.
-const std::set<std::string> kFewDimensions{"aten::kthvalue", "aten::median", "aten::mode", "aten::nanmedian"};
+const std::set<std::string> kFewDimensions{"aten::kthvalue", "aten::median", "aten::mode",
+                                           "aten::nanmedian"};
 
 void finish_stream() {
   C10_CUDA_CHECK(cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream().stream()));
@@ -72,8 +77,11 @@ class Operands {
 
   at::Tensor of(const at::Tensor& t) {
     if (!t.defined() || !t.is_cuda()) return t;
-    if (t._is_zerotensor()) return at::_efficientzerotensor(t.sizes(), t.options().device(c10::DeviceType::CPU));
-    TORCH_CHECK_NOT_IMPLEMENTED(t.has_storage() && !t.is_quantized(), "simulated GPU: expected dense tensors, but got one of ", t.toString());
+    if (t._is_zerotensor())
+      return at::_efficientzerotensor(t.sizes(), t.options().device(c10::DeviceType::CPU));
+    TORCH_CHECK_NOT_IMPLEMENTED(t.has_storage() && !t.is_quantized(),
+                                "simulated GPU: expected dense tensors, but got one of ",
+                                t.toString());
     for (const auto& [there, here] : pairs_) {
       if (there.is_same(t)) return here;
     }
@@ -82,15 +90,19 @@ class Operands {
       const size_t n = t.storage().nbytes();
       void* data = t.storage().mutable_data();
       if (copied_) {
-        storage = c10::Storage(c10::Storage::use_byte_size_t(), n, c10::GetAllocator(c10::DeviceType::CPU), /*resizable=*/true);
+        storage = c10::Storage(c10::Storage::use_byte_size_t(), n,
+                               c10::GetAllocator(c10::DeviceType::CPU), /*resizable=*/true);
         const OpenMemory open;
         if (n > 0) std::memcpy(storage.mutable_data(), data, n);
       } else {
-        storage = c10::Storage(c10::Storage::use_byte_size_t(), n, c10::DataPtr(data, c10::DeviceType::CPU), c10::GetAllocator(c10::DeviceType::CPU),
+        storage = c10::Storage(c10::Storage::use_byte_size_t(), n,
+                               c10::DataPtr(data, c10::DeviceType::CPU),
+                               c10::GetAllocator(c10::DeviceType::CPU),
                                /*resizable=*/true);
       }
     }
-    auto here = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), t.dtype());
+    auto here = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), t.dtype());
     auto* const impl = here.unsafeGetTensorImpl();
     impl->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
     if (t.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
@@ -104,17 +116,20 @@ class Operands {
     if (value.isTensor()) return of(value.toTensor());
     if (!value.isList()) return value;
     const auto list = value.toList();
-    if (!list.elementType()->isSubtypeOf(c10::OptionalType::create(c10::TensorType::get()))) return value;
+    if (!list.elementType()->isSubtypeOf(c10::OptionalType::create(c10::TensorType::get())))
+      return value;
     auto made = c10::impl::GenericList(list.elementType());
     for (const c10::IValue& element : list.vec()) made.push_back(of(element));
     return made;
   }
 
-  // The operand that a result is, where it is one; of an operand that got another size, the GPU's tensor gets it too.
+  // The operand that a result is, where it is one; of an operand that got another size, the GPU's
+  // tensor gets it too.
   const at::Tensor* original(const at::Tensor& result) const {
     for (const auto& [there, here] : pairs_) {
       if (!here.is_same(result)) continue;
-      if (here.sizes() != there.sizes() || here.strides() != there.strides() || moved(here, there)) {
+      if (here.sizes() != there.sizes() || here.strides() != there.strides() ||
+          moved(here, there)) {
         const at::AutoDispatchBelowAutograd guard;
         // Room for its strides, which may leave gaps.
         const size_t extent = at::detail::computeStorageNbytes(here.sizes(), here.strides(), 1);
@@ -129,7 +144,9 @@ class Operands {
   }
 
   bool shares(const at::Tensor& result) const {
-    return std::any_of(pairs_.begin(), pairs_.end(), [&](const auto& pair) { return pair.second.storage().is_alias_of(result.storage()); });
+    return std::any_of(pairs_.begin(), pairs_.end(), [&](const auto& pair) {
+      return pair.second.storage().is_alias_of(result.storage());
+    });
   }
 
   static void put(const at::Tensor& there, const at::Tensor& here) {
@@ -140,7 +157,9 @@ class Operands {
   }
 
  private:
-  bool moved(const at::Tensor& here, const at::Tensor& there) const { return !copied_ && here.storage().data() != there.storage().data(); }
+  bool moved(const at::Tensor& here, const at::Tensor& there) const {
+    return !copied_ && here.storage().data() != there.storage().data();
+  }
 
   bool copied_;
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
@@ -155,34 +174,42 @@ void for_each_tensor(const c10::IValue& value, const std::function<void(const at
   }
 }
 
-// The GPU that an operator runs on, and an error where PyTorch's would say that not everything lies there.
+// The GPU that an operator runs on, and an error where PyTorch's would say that not everything lies
+// there.
 c10::Device device_of(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   std::optional<c10::Device> device;
   bool host = false;
   for (const c10::IValue& argument : arguments) {
     for_each_tensor(argument, [&](const at::Tensor& t) {
       if (t.is_cuda()) {
-        TORCH_CHECK(!device || *device == t.device(), "Expected all tensors to be on the same device, but found at least two devices, ", *device,
-                    " and ", t.device(), " (", op.schema().name(), ")");
+        TORCH_CHECK(
+            !device || *device == t.device(),
+            "Expected all tensors to be on the same device, but found at least two devices, ",
+            *device, " and ", t.device(), " (", op.schema().name(), ")");
         device = t.device();
       } else if (t.dim() > 0) {
         host = true;
       }
     });
   }
-  TORCH_CHECK(!host || !device || kMixed.count(op.schema().name()),
-              "Expected all tensors to be on the same device, but found at least two devices, cpu and ", *device, " (", op.schema().name(), ")");
+  TORCH_CHECK(
+      !host || !device || kMixed.count(op.schema().name()),
+      "Expected all tensors to be on the same device, but found at least two devices, cpu and ",
+      *device, " (", op.schema().name(), ")");
   for (const c10::IValue& argument : arguments) {
-    if (!device && argument.isDevice() && argument.toDevice().is_cuda()) device = argument.toDevice();
+    if (!device && argument.isDevice() && argument.toDevice().is_cuda())
+      device = argument.toDevice();
   }
-  if (!device || !device->has_index()) device = c10::Device(c10::DeviceType::CUDA, c10::cuda::current_device());
+  if (!device || !device->has_index())
+    device = c10::Device(c10::DeviceType::CUDA, c10::cuda::current_device());
   return *device;
 }
 
 // ---- random numbers: of a CPU generator that the GPU's seed and place say ----
 
 at::Generator drawn(const std::optional<at::Generator>& given, c10::Device device, bool captured) {
-  auto* const source = at::get_generator_or_default<at::CUDAGeneratorImpl>(given, at::cuda::detail::getDefaultCUDAGenerator(device.index()));
+  auto* const source = at::get_generator_or_default<at::CUDAGeneratorImpl>(
+      given, at::cuda::detail::getDefaultCUDAGenerator(device.index()));
   uint64_t seed = 0;
   if (!captured) { // a simulated graph's runs all draw the same
     const std::lock_guard lock(source->mutex_);
@@ -196,17 +223,22 @@ bool is_generator(const c10::Argument& argument) {
   return argument.type()->str().find("Generator") != std::string::npos;
 }
 
-// Calls an operator on the host's tensors; those that draw without saying so take the default generator.
-void call(const c10::OperatorHandle& op, Stack& stack, const std::optional<at::Generator>& generator) {
+// Calls an operator on the host's tensors; those that draw without saying so take the default
+// generator.
+void call(const c10::OperatorHandle& op, Stack& stack,
+          const std::optional<at::Generator>& generator) {
   const at::AutoDispatchBelowAutograd guard;
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset); // the CPU's, which is not for a GPU's tensors
+  // The CPU's, which is not for a GPU's tensors.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const OpenMemory open;
   if (const Composed function = composed(op.operator_name())) {
     stack = function(stack);
     return;
   }
   const bool has_kernel = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-  TORCH_CHECK_NOT_IMPLEMENTED(has_kernel, "simulated GPU: expected an operator that the CPU has too, but got ", op.operator_name());
+  TORCH_CHECK_NOT_IMPLEMENTED(has_kernel,
+                              "simulated GPU: expected an operator that the CPU has too, but got ",
+                              op.operator_name());
   if (!generator) return op.callBoxed(stack);
   at::Generator target = at::detail::getDefaultCPUGenerator();
   const at::Tensor before = target.get_state();
@@ -229,14 +261,15 @@ bool is_capturing() {
 bool copies_by_itself(c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor &to = arguments[0].toTensor(), from = arguments[1].toTensor();
   if (to.device() != from.device()) return true;
-  return to.dtype() == from.dtype() && to.sizes() == from.sizes() && to.is_contiguous() && from.is_contiguous() && !to.is_conj() && !from.is_conj() &&
-      !to.is_neg() && !from.is_neg();
+  return to.dtype() == from.dtype() && to.sizes() == from.sizes() && to.is_contiguous() &&
+      from.is_contiguous() && !to.is_conj() && !from.is_conj() && !to.is_neg() && !from.is_neg();
 }
 
 void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const auto& schema = op.schema();
   const size_t n = schema.arguments().size(), base = stack->size() - n;
-  const std::vector<c10::IValue> arguments(stack->begin() + static_cast<int64_t>(base), stack->end());
+  const std::vector<c10::IValue> arguments(stack->begin() + static_cast<int64_t>(base),
+                                           stack->end());
   static const bool traced = std::getenv("SIMULATED_GPU_TRACE");
   if (traced) std::cerr << "simulated GPU: " << schema.name() << '\n';
   const auto give = [&](std::vector<c10::IValue> results) {
@@ -247,11 +280,15 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     at::Tensor to = arguments[0].toTensor();
     return give({at::native::copy_(to, arguments[1].toTensor(), arguments[2].toBool())});
   }
-  if (schema.name() == "aten::_fused_sdp_choice") return give({int64_t{0}}); // math: the fused ones are kernels of CUDA's alone
-  if (schema.name() == "aten::_use_cudnn_ctc_loss" || schema.name() == "aten::_use_miopen_ctc_loss") return give({false});
+  // Math: the fused ones are kernels of CUDA's alone.
+  if (schema.name() == "aten::_fused_sdp_choice") return give({int64_t{0}});
+  if (schema.name() == "aten::_use_cudnn_ctc_loss" || schema.name() == "aten::_use_miopen_ctc_loss")
+    return give({false});
   if (kFewDimensions.count(schema.name())) {
     for (const c10::IValue& argument : arguments) {
-      for_each_tensor(argument, [](const at::Tensor& t) { TORCH_CHECK(t.dim() < 25, "CUDA Tensors cannot have more than 25 dimensions"); });
+      for_each_tensor(argument, [](const at::Tensor& t) {
+        TORCH_CHECK(t.dim() < 25, "CUDA Tensors cannot have more than 25 dimensions");
+      });
     }
   }
 
@@ -261,7 +298,8 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   std::optional<at::Generator> hidden;
   bool says_generator = false;
   for (size_t i = 0; i < n; ++i) says_generator |= is_generator(schema.arguments()[i]);
-  if (!says_generator && op.hasTag(at::Tag::nondeterministic_seeded)) hidden = drawn({}, device, captured);
+  if (!says_generator && op.hasTag(at::Tag::nondeterministic_seeded))
+    hidden = drawn({}, device, captured);
 
   const auto operands_by = [&](Operands& operands) {
     Stack here;
@@ -277,26 +315,33 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     }
     return here;
   };
-  // Work that the stream was given before comes first. A graph's is found out on copies, for its results' sizes, and recorded.
+  // Work that the stream was given before comes first. A graph's is found out on copies, for its
+  // results' sizes, and recorded.
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
   if (!captured) finish_stream();
   auto operands = std::make_shared<Operands>(captured);
   Stack here = operands_by(*operands);
   call(op, here, hidden);
 
-  std::vector<std::pair<at::Tensor, size_t>> placed; // new results, and where they stand among all tensors of the results
+  // New results, and where they stand among all tensors of the results.
+  std::vector<std::pair<at::Tensor, size_t>> placed;
   size_t at = 0;
   const auto finished = [&](const at::Tensor& result) -> at::Tensor {
     const size_t place = at++;
     if (!result.defined()) return result;
-    if (result._is_zerotensor()) return at::_efficientzerotensor(result.sizes(), result.options().device(device));
-    TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == at::kStrided && !result.is_quantized(), "simulated GPU: expected a dense tensor of ",
-                                schema.name(), ", but got one of ", result.toString());
+    if (result._is_zerotensor())
+      return at::_efficientzerotensor(result.sizes(), result.options().device(device));
+    TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == at::kStrided && !result.is_quantized(),
+                                "simulated GPU: expected a dense tensor of ", schema.name(),
+                                ", but got one of ", result.toString());
     if (const at::Tensor* const original = operands->original(result)) return *original;
-    TORCH_CHECK(!operands->shares(result), "simulated GPU: expected a new tensor of ", schema.name(), ", but got a view: add it to kLaunchNothing");
+    TORCH_CHECK(!operands->shares(result), "simulated GPU: expected a new tensor of ",
+                schema.name(), ", but got a view: add it to kLaunchNothing");
     const at::Tensor there = with_place(result, device);
     if (!captured) {
-      finish_stream(); // the place may have been that of what another thread's kernel, on the same stream, is to read
+      // The place may have been that of what another thread's kernel, on the same stream, is to
+      // read.
+      finish_stream();
       Operands::put(there, result);
     }
     placed.emplace_back(there, place);
@@ -330,10 +375,13 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     };
     C10_CUDA_CHECK(launch(stream, schema.name().c_str(), run));
   }
-  if (schema.name().rfind("aten::_foreach_", 0) == 0) { // whose kernels for CUDA count what they write
+  // Whose kernels for CUDA count what they write.
+  if (schema.name().rfind("aten::_foreach_", 0) == 0) {
     for (size_t i = 0; i < n; ++i) {
       const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
-      if (alias && alias->isWrite()) for_each_tensor(arguments[i], [](const at::Tensor& t) { t.unsafeGetTensorImpl()->bump_version(); });
+      if (alias && alias->isWrite())
+        for_each_tensor(arguments[i],
+                        [](const at::Tensor& t) { t.unsafeGetTensorImpl()->bump_version(); });
     }
   }
   give(std::move(results));
@@ -353,11 +401,14 @@ const bool registered = [] {
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
     if (!op || name.name.rfind("aten::", 0) != 0 || kLaunchNothing.count(name.name)) continue;
-    if (!op->hasKernelForDispatchKey(c10::DispatchKey::CUDA) && !kByDevice.count(name.name)) continue;
-    kept.push_back(dispatcher.registerImpl(name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&on_host>(), std::nullopt,
-                                           nullptr, "the CPU's kernel on a simulated GPU's memory"));
+    if (!op->hasKernelForDispatchKey(c10::DispatchKey::CUDA) && !kByDevice.count(name.name))
+      continue;
+    kept.push_back(dispatcher.registerImpl(
+        name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&on_host>(),
+        std::nullopt, nullptr, "the CPU's kernel on a simulated GPU's memory"));
   }
-  at::globalContext().setUserEnabledCuDNN(false); // which has kernels of its own, as fused attention has
+  // Which has kernels of its own, as fused attention has.
+  at::globalContext().setUserEnabledCuDNN(false);
   at::globalContext().setSDPUseFlash(false);
   at::globalContext().setSDPUseMemEfficient(false);
   at::globalContext().setSDPUseCuDNN(false);

@@ -40,12 +40,16 @@ const std::shared_ptr<Stream>& legacy(int device) {
 }
 
 double now() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 cudaError_t create(cudaStream_t* handle, unsigned flags, int priority) {
   const std::lock_guard lock(mutex());
-  auto made = std::make_shared<Stream>(Stream{.device = current_device(), .priority = priority, .blocking = !(flags & cudaStreamNonBlocking)});
+  auto made = std::make_shared<Stream>(Stream{.device = current_device(),
+                                              .priority = priority,
+                                              .blocking = !(flags & cudaStreamNonBlocking)});
   *handle = reinterpret_cast<cudaStream_t>(made.get());
   streams()[*handle] = made;
   return cudaSuccess;
@@ -153,7 +157,8 @@ using namespace simulated_gpu;
 
 extern "C" {
 
-cudaError_t simulatedGpuLaunch(cudaStream_t handle, const char* kernel, void (*run)(void*), void (*drop)(void*), void* data) {
+cudaError_t simulatedGpuLaunch(cudaStream_t handle, const char* kernel, void (*run)(void*),
+                               void (*drop)(void*), void* data) {
   const std::lock_guard lock(mutex());
   const std::shared_ptr<void> kept(data, drop);
   static const bool traced = std::getenv("SIMULATED_GPU_TRACE");
@@ -223,7 +228,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
   return call_back(handle, [=] { function(data); });
 }
 
-cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t function, void* data, unsigned) {
+cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t function, void* data,
+                                  unsigned) {
   return call_back(handle, [=] { function(handle, cudaSuccess, data); });
 }
 
@@ -231,7 +237,8 @@ cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t func
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned flags) {
   const std::lock_guard lock(mutex());
-  auto* const made = new Event{.device = current_device(), .timed = !(flags & cudaEventDisableTiming)};
+  auto* const made =
+      new Event{.device = current_device(), .timed = !(flags & cudaEventDisableTiming)};
   events().insert(made);
   *handle = reinterpret_cast<cudaEvent_t>(made);
   return cudaSuccess;
@@ -253,7 +260,8 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream_han
   const std::lock_guard lock(mutex());
   Event* const event = event_of(handle);
   const auto stream = stream_of(stream_handle);
-  if (!event || !stream || event->device != stream->device) return failed(cudaErrorInvalidResourceHandle);
+  if (!event || !stream || event->device != stream->device)
+    return failed(cudaErrorInvalidResourceHandle);
   event->captured = stream->captured;
   const auto stamp = event->milliseconds;
   const cudaError_t error = enqueue(stream, [stamp] { *stamp = now(); });
@@ -273,7 +281,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
   const auto stream = stream_of(handle);
   if (!event || !stream) return failed(cudaErrorInvalidResourceHandle);
   if (event->captured) { // the stream's work from now on is of that graph
-    if (stream->captured && stream->captured != event->captured) return failed(cudaErrorStreamCaptureMerge);
+    if (stream->captured && stream->captured != event->captured)
+      return failed(cudaErrorStreamCaptureMerge);
     stream->captured = event->captured;
     return cudaSuccess;
   }
@@ -304,7 +313,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   const std::lock_guard lock(mutex());
   const Event *const first = event_of(from), *const last = event_of(to);
-  if (!first || !last || !first->timed || !last->timed) return failed(cudaErrorInvalidResourceHandle);
+  if (!first || !last || !first->timed || !last->timed)
+    return failed(cudaErrorInvalidResourceHandle);
   if (!arrived(*first) || !arrived(*last)) return failed(cudaErrorNotReady);
   *milliseconds = static_cast<float>(*last->milliseconds - *first->milliseconds);
   return cudaSuccess;
@@ -323,7 +333,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   if (!stream || stream->captured) return failed(cudaErrorIllegalState);
   if (stream == legacy(stream->device)) return failed(cudaErrorStreamCaptureUnsupported);
   static unsigned long long ids = 0;
-  stream->captured = std::make_shared<Graph>(Graph{.mode = mode, .id = ++ids, .device = stream->device});
+  stream->captured =
+      std::make_shared<Graph>(Graph{.mode = mode, .id = ++ids, .device = stream->device});
   captures().push_back(stream->captured);
   return cudaSuccess;
 }
@@ -346,12 +357,16 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   const auto stream = stream_of(handle);
   if (!stream) return failed(cudaErrorInvalidResourceHandle);
   *status = cudaStreamCaptureStatusNone;
-  if (stream->captured) *status = stream->captured->valid ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusInvalidated;
+  if (stream->captured)
+    *status = stream->captured->valid ? cudaStreamCaptureStatusActive
+                                      : cudaStreamCaptureStatusInvalidated;
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
-                                     const cudaGraphNode_t** dependencies, const cudaGraphEdgeData** edges, size_t* n) {
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id, cudaGraph_t* graph,
+                                     const cudaGraphNode_t** dependencies,
+                                     const cudaGraphEdgeData** edges, size_t* n) {
   if (const cudaError_t error = cudaStreamIsCapturing(handle, status)) return error;
   const std::lock_guard lock(mutex());
   const auto stream = stream_of(handle);
@@ -372,14 +387,16 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsig
   *made = reinterpret_cast<cudaGraphExec_t>(new Graph(*reinterpret_cast<Graph*>(graph)));
   return cudaSuccess;
 }
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long flags) {
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph,
+                                          unsigned long long flags) {
   return cudaGraphInstantiate(made, graph, flags);
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t handle) {
   const std::lock_guard lock(mutex());
   const auto stream = stream_of(handle);
-  if (!stream || stream->device != reinterpret_cast<Graph*>(graph)->device) return failed(cudaErrorInvalidResourceHandle);
+  if (!stream || stream->device != reinterpret_cast<Graph*>(graph)->device)
+    return failed(cudaErrorInvalidResourceHandle);
   return enqueue(stream, [works = reinterpret_cast<Graph*>(graph)->work] {
     for (const Work& work : works) work();
   });

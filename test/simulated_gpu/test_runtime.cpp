@@ -1,5 +1,6 @@
-// The simulated runtime by itself: work is done when somebody waits and not before, in the order of streams and events; what a GPU would not allow is
-// an error. Linked to the runtime; run by test/tools/test_simulated_gpu.py.
+// The simulated runtime by itself: work is done when somebody waits and not before, in the order of
+// streams and events; what a GPU would not allow is an error. Linked to the runtime; run by
+// test/tools/test_simulated_gpu.py.
 #include "Launch.h"
 
 #include <sys/wait.h>
@@ -65,8 +66,10 @@ void test_streams() {
   *static_cast<int*>(pinned) = 5;
   OK(cudaStreamSynchronize(stream));
   EXPECT(first_of(memory) == 5);
-  EXPECT(cudaMemcpyAsync(pinned, pageable, kBytes, cudaMemcpyHostToDevice, stream) == cudaErrorInvalidValue);
-  EXPECT(cudaMemcpyAsync(memory, pageable, kBytes << 30, cudaMemcpyHostToDevice, stream) == cudaErrorInvalidValue);
+  EXPECT(cudaMemcpyAsync(pinned, pageable, kBytes, cudaMemcpyHostToDevice, stream) ==
+         cudaErrorInvalidValue);
+  EXPECT(cudaMemcpyAsync(memory, pageable, kBytes << 30, cudaMemcpyHostToDevice, stream) ==
+         cudaErrorInvalidValue);
   OK(cudaFreeHost(pinned));
   OK(cudaFree(memory));
 }
@@ -132,7 +135,8 @@ void test_devices() {
   OK(cudaSetDevice(0));
 }
 
-// What the process writes ends up with is SIGSEGV, where `touch` follows the pointer on the host, or in a kernel past the memory that there is.
+// What the process writes ends up with is SIGSEGV, where `touch` follows the pointer on the host,
+// or in a kernel past the memory that there is.
 template <typename Touch>
 void expect_fault(const Touch& touch) {
   const pid_t child = fork();

@@ -1,4 +1,5 @@
-"""Files and their versions: what must load for ever, what is refused and how, and training that goes on from a file in another process."""
+"""Files and their versions: what must load for ever, what is refused and how, and training that
+goes on from a file in another process."""
 
 import io
 import os
@@ -16,14 +17,22 @@ from torch_dtypes.storage import pickling
 
 
 def test_unknown_format_in_a_file_is_named():
-    raw = pickle.dumps(torch.tensor(VALUES, dtype=torch.posit16es2)).replace(b"posit16es2", b"posit16es9")
-    with pytest.raises(ValueError, match=r"number format 'posit16es9', which this version of torch_dtypes does not know: expected es from 0 to 5"):
+    raw = pickle.dumps(torch.tensor(VALUES, dtype=torch.posit16es2)).replace(
+        b"posit16es2", b"posit16es9"
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"number format 'posit16es9', which this version of torch_dtypes does not know: "
+        r"expected es from 0 to 5",
+    ):
         pickle.loads(raw)
     raw = pickle.dumps(torch.posit16es2).replace(b"posit16es2", b"takum16es2")
     with pytest.raises(ValueError, match="takum16es2"):
         pickle.loads(raw)
     file = io.BytesIO()
-    torch.save(torch.tensor(VALUES, dtype=torch.posit16es2), file, _use_new_zipfile_serialization=False)
+    torch.save(
+        torch.tensor(VALUES, dtype=torch.posit16es2), file, _use_new_zipfile_serialization=False
+    )
     raw = file.getvalue().replace(b"posit16es2", b"posit16es9")
     for weights_only in (True, False):
         with pytest.raises((ValueError, pickle.UnpicklingError), match="posit16es9"):
@@ -32,13 +41,19 @@ def test_unknown_format_in_a_file_is_named():
 
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_a_future_version_of_the_layout_is_refused(weights_only, monkeypatch):
-    message = r"expected a tensor written in version 1 of torch_dtypes' layout, but got version 2: update torch-dtypes"
+    message = (
+        r"expected a tensor written in version 1 of torch_dtypes' layout, but got version 2: "
+        r"update torch-dtypes"
+    )
     t, file = torch.ones(2, dtype=torch.posit16es2), io.BytesIO()
     with monkeypatch.context() as later:
         later.setattr(pickling, "FILE_VERSION", 2)
         torch.save(t, file)
         raw = pickle.dumps(t)
-    for read in (lambda: torch.load(io.BytesIO(file.getvalue()), weights_only=weights_only), lambda: pickle.loads(raw)):
+    for read in (
+        lambda: torch.load(io.BytesIO(file.getvalue()), weights_only=weights_only),
+        lambda: pickle.loads(raw),
+    ):
         with pytest.raises((ValueError, pickle.UnpicklingError), match=message):
             read()
     with pytest.raises(ValueError, match=message):
@@ -46,8 +61,16 @@ def test_a_future_version_of_the_layout_is_refused(weights_only, monkeypatch):
 
 
 def test_codes_of_another_width_are_refused():
-    for codes, found in ((torch.zeros(2, dtype=torch.int32), r"torch\.int32"), (torch.zeros(2), r"torch\.float32"), ([0], "list")):
-        with pytest.raises(ValueError, match=rf"expected the codes of a tensor of torch\.posit16es2 as torch\.int16, but the file holds .*{found}"):
+    for codes, found in (
+        (torch.zeros(2, dtype=torch.int32), r"torch\.int32"),
+        (torch.zeros(2), r"torch\.float32"),
+        ([0], "list"),
+    ):
+        with pytest.raises(
+            ValueError,
+            match=r"expected the codes of a tensor of torch\.posit16es2 as torch\.int16, but the "
+            rf"file holds .*{found}",
+        ):
             pickling.rebuild_tensor(1, codes, "posit16es2", False, {})
 
 
@@ -83,24 +106,38 @@ def test_a_process_that_has_all_its_formats_says_so_of_a_file():
 
 @pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43])
 def test_typed_storages_are_refused_with_what_to_save(dtype, tmp_path):
-    storage = torch.storage.TypedStorage(wrap_storage=torch.ones(3, dtype=dtype).untyped_storage(), dtype=dtype, _internal=True)
-    message = rf"expected a typed storage of a stock dtype to save, but got one of {dtype}: .*Save the tensor"
+    storage = torch.storage.TypedStorage(
+        wrap_storage=torch.ones(3, dtype=dtype).untyped_storage(), dtype=dtype, _internal=True
+    )
+    message = (
+        rf"expected a typed storage of a stock dtype to save, but got one of {dtype}: .*Save the "
+        r"tensor"
+    )
     for save in (
-        lambda: torch.save(storage, tmp_path / "s.pt"), lambda: torch.save([storage], tmp_path / "s.pt", _use_new_zipfile_serialization=False),
-        lambda: pickle.dumps(storage), lambda: storage.pickle_storage_type(),
-    ):  # fmt: skip
+        lambda: torch.save(storage, tmp_path / "s.pt"),
+        lambda: torch.save([storage], tmp_path / "s.pt", _use_new_zipfile_serialization=False),
+        lambda: pickle.dumps(storage),
+        lambda: storage.pickle_storage_type(),
+    ):
         with pytest.raises(NotImplementedError, match=message), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # stock's, that typed storages will go
             save()
 
 
-# test/data/version1.pt: made when version 1 of the layout was the newest one. It must load for ever.
+# test/data/version1.pt: made when version 1 of the layout was the newest one. It must load for
+# ever.
 VERSION_1 = {
-    "base": ("posit16es2", [16384, -18432, 14336, 19456, 0, -17408], VALUES), "view": ("posit16es2", [-18432, 14336], [-2.0, 0.5]),
-    "parameter": ("q43", [29, 206], [0.1015625, -7.0]), "fixed": ("fixed4_3", [2, 192], [0.25, -8.0]),
-    "runtime": ("posit12es1_up", [[333, 3764], [1024, 1938]], [[0.10009765625, -0.099609375], [1.0, 100.0]]),
+    "base": ("posit16es2", [16384, -18432, 14336, 19456, 0, -17408], VALUES),
+    "view": ("posit16es2", [-18432, 14336], [-2.0, 0.5]),
+    "parameter": ("q43", [29, 206], [0.1015625, -7.0]),
+    "fixed": ("fixed4_3", [2, 192], [0.25, -8.0]),
+    "runtime": (
+        "posit12es1_up",
+        [[333, 3764], [1024, 1938]],
+        [[0.10009765625, -0.099609375], [1.0, 100.0]],
+    ),
     "wide": ("e11m30", [1094787163750], [0.09999999997671694]),
-}  # fmt: skip
+}
 VERSION_1_CHECK = f"""
 import sys, torch
 mapped = {{"mmap": True}}
@@ -145,7 +182,9 @@ def test_without_the_package_a_file_says_what_is_missing():
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [sys.executable, "-c", WITHOUT_US, str(ROOT / "test" / "data" / "version1.pt")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.stdout.split() == ["UnpicklingError", "True", "ModuleNotFoundError", "True"], done.stderr
+    assert done.stdout.split() == ["UnpicklingError", "True", "ModuleNotFoundError", "True"], (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize("name", ["posit16es2", "posit12es1_up", "e4m3fn_bias8_saturate"])
@@ -154,10 +193,15 @@ def test_files_load_onto_the_meta_device(name, tmp_path):
     torch.save({"t": t, "row": t[1]}, tmp_path / "t.pt")
     made = torch.load(tmp_path / "t.pt", map_location="meta")
     expect_tensor(made["row"], t.dtype)
-    assert made["t"].device.type == "meta" and made["t"].shape == (2, 3) and made["row"].storage_offset() == 3
+    assert (
+        made["t"].device.type == "meta"
+        and made["t"].shape == (2, 3)
+        and made["row"].storage_offset() == 3
+    )
 
 
-# Training goes on in another process, bit for bit. argv: the folder of the files, whether to begin or to go on.
+# Training goes on in another process, bit for bit. argv: the folder of the files, whether to begin
+# or to go on.
 TRAINING = """
 import sys, torch, torch_dtypes
 from torch import nn

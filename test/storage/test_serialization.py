@@ -1,4 +1,5 @@
-"""Pickling, copying, torch.save, and sending tensors to other processes; formats made at run time included."""
+"""Pickling, copying, torch.save, and sending tensors to other processes; formats made at run time
+included."""
 
 import copy
 import dataclasses
@@ -23,7 +24,10 @@ import torch_dtypes
 from torch_dtypes import _C
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e11m20 e11m30 e4m3fn_bias8_saturate".split()
+NAMES = (
+    "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e11m20 e11m30 "
+    "e4m3fn_bias8_saturate"
+).split()
 every_dtype = parametrize_dtypes(NAMES)
 VALUES = [1.0, -2.0, 0.5, 3.0, 0.0, -1.5]
 
@@ -35,7 +39,9 @@ def expect_tensor(t, dtype, values=None):
 
 
 def fresh_process(code, *arguments):
-    return new_process.run("-W", "error", "-c", code, *map(str, arguments), cwd=ROOT, check=True).stdout.strip()
+    return new_process.run(
+        "-W", "error", "-c", code, *map(str, arguments), cwd=ROOT, check=True
+    ).stdout.strip()
 
 
 def saved(thing, **options):
@@ -46,10 +52,16 @@ def saved(thing, **options):
 
 
 WAYS = {
-    "copy": copy.copy, "deepcopy": copy.deepcopy,
-    **{f"pickle {p}": lambda t, p=p: pickle.loads(pickle.dumps(t, p)) for p in range(pickle.HIGHEST_PROTOCOL + 1)},
-    "save": saved, "save, loaded in full": lambda t: saved(t, weights_only=False), "save, mapped": lambda t: saved(t, map_location="cpu"),
-}  # fmt: skip
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    **{
+        f"pickle {p}": lambda t, p=p: pickle.loads(pickle.dumps(t, p))
+        for p in range(pickle.HIGHEST_PROTOCOL + 1)
+    },
+    "save": saved,
+    "save, loaded in full": lambda t: saved(t, weights_only=False),
+    "save, mapped": lambda t: saved(t, map_location="cpu"),
+}
 every_way = pytest.mark.parametrize("way", WAYS)
 
 
@@ -62,7 +74,14 @@ def test_tensors(way, dtype):
     assert type(made) is torch.Tensor and made is not t and not made.requires_grad
     assert (made.data_ptr() == t.data_ptr()) == (way == "copy")
     image = torch.ones(2, 3, 4, 5, dtype=dtype).to(memory_format=torch.channels_last)
-    for part in (t.view(2, 3).t(), t[1:3], t[::2], torch.zeros(0, 3, dtype=dtype), torch.tensor(1.5, dtype=dtype), image):
+    for part in (
+        t.view(2, 3).t(),
+        t[1:3],
+        t[::2],
+        torch.zeros(0, 3, dtype=dtype),
+        torch.tensor(1.5, dtype=dtype),
+        image,
+    ):
         made = WAYS[way](part)
         expect_tensor(made, dtype, part.tolist())
         assert made.shape == part.shape and (made.stride() == part.stride() or made.numel() == 0)
@@ -93,8 +112,12 @@ def test_gradients_and_parameters(way, dtype):
 @every_way
 def test_containers_keep_shared_storage_shared(way, dtype):
     base = torch.tensor(VALUES, dtype=dtype)
-    codes = base.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize])
-    made = WAYS[way]({"base": base, "view": base[1:3], "codes": codes, "dtype": dtype, "twin": base})
+    codes = base.view(
+        {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    )
+    made = WAYS[way](
+        {"base": base, "view": base[1:3], "codes": codes, "dtype": dtype, "twin": base}
+    )
     assert made["dtype"] is dtype
     assert made["base"] is made["twin"]
     expect_tensor(made["view"], dtype, VALUES[1:3])
@@ -120,7 +143,12 @@ def test_python_attributes_and_subclasses_survive(way, dtype):
     tagged = t.as_subclass(Tagged)
     tagged.note = "kept"
     made = WAYS[way](tagged)
-    assert type(made) is Tagged and made.dtype is dtype and made.tolist() == VALUES and made.note == "kept"
+    assert (
+        type(made) is Tagged
+        and made.dtype is dtype
+        and made.tolist() == VALUES
+        and made.note == "kept"
+    )
 
 
 @parametrize_dtypes(NAMES[:4])
@@ -136,13 +164,18 @@ def test_modules_and_optimizers(way, dtype):
     twin = torch.optim.Adam(fresh.parameters())
     twin.load_state_dict(states["optim"])
     for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True):
-        assert a.dtype is b.dtype and torch.equal(a.double().nan_to_num(7), b.double().nan_to_num(7))
+        assert a.dtype is b.dtype and torch.equal(
+            a.double().nan_to_num(7), b.double().nan_to_num(7)
+        )
     for p in twin.state.values():
         expect_tensor(p["exp_avg"], dtype)
         assert p["step"].dtype is torch.float32
     if way not in ("save", "save, mapped", "copy"):  # which load weights only
         whole = WAYS[way](model)
-        assert all(a.tolist() == b.tolist() or a.isnan().any() for a, b in zip(model.state_dict().values(), whole.state_dict().values(), strict=True))
+        assert all(
+            a.tolist() == b.tolist() or a.isnan().any()
+            for a, b in zip(model.state_dict().values(), whole.state_dict().values(), strict=True)
+        )
         expect_tensor(whole[0].weight, dtype)
         assert all(isinstance(p, nn.Parameter) for p in whole.parameters())
 
@@ -151,7 +184,13 @@ def test_modules_and_optimizers(way, dtype):
 def test_files_on_disk(tmp_path, dtype):
     t = torch.tensor(VALUES * 100, dtype=dtype)
     torch.save({"t": t, "half": t[300:]}, tmp_path / "t.pt")
-    for options in ({}, {"weights_only": True}, {"weights_only": False}, {"mmap": True}, {"mmap": True, "weights_only": True, "map_location": "cpu"}):
+    for options in (
+        {},
+        {"weights_only": True},
+        {"weights_only": False},
+        {"mmap": True},
+        {"mmap": True, "weights_only": True, "map_location": "cpu"},
+    ):
         made = torch.load(tmp_path / "t.pt", **options)
         expect_tensor(made["t"], dtype, VALUES * 100)
         expect_tensor(made["half"], dtype, (VALUES * 100)[300:])
@@ -163,8 +202,23 @@ def test_files_on_disk(tmp_path, dtype):
 
 def test_a_fresh_process_knows_the_formats_of_a_file(tmp_path):
     tensors = {name: torch.tensor(VALUES, dtype=torch_dtypes.dtype(name)) for name in NAMES}
-    torch.save({**tensors, "parameter": nn.Parameter(tensors["posit12es1"]), "dtype": torch_dtypes.dtype("posit12es1")}, tmp_path / "all.pt")
-    (tmp_path / "all.pkl").write_bytes(pickle.dumps([*tensors.values(), *(t.dtype for t in tensors.values()), nn.Parameter(tensors["e4m3fn"])]))
+    torch.save(
+        {
+            **tensors,
+            "parameter": nn.Parameter(tensors["posit12es1"]),
+            "dtype": torch_dtypes.dtype("posit12es1"),
+        },
+        tmp_path / "all.pt",
+    )
+    (tmp_path / "all.pkl").write_bytes(
+        pickle.dumps(
+            [
+                *tensors.values(),
+                *(t.dtype for t in tensors.values()),
+                nn.Parameter(tensors["e4m3fn"]),
+            ]
+        )
+    )
     code = f"""
 import pickle, sys, torch
 VALUES, NAMES = {VALUES!r}, {NAMES!r}
@@ -189,14 +243,24 @@ print("read")
 
 
 def test_a_file_from_a_fresh_process_is_read_here(tmp_path):
-    code = "import sys, torch, torch_dtypes; torch.save(torch.tensor([1.0, -2.0], dtype=torch_dtypes.posit_format(10, 1)), sys.argv[1])"
+    code = (
+        "import sys, torch, torch_dtypes; torch.save(torch.tensor([1.0, -2.0], "
+        "dtype=torch_dtypes.posit_format(10, 1)), sys.argv[1])"
+    )
     fresh_process(code, tmp_path / "t.pt")
     expect_tensor(torch.load(tmp_path / "t.pt"), torch_dtypes.dtype("posit10es1"), [1.0, -2.0])
 
 
 def test_stock_tensors_are_written_as_ever(tmp_path):
     # A file of stock tensors must load where this package is not installed.
-    torch.save({"w": torch.ones(2), "p": nn.Parameter(torch.ones(1, dtype=torch.bfloat16)), "dtype": torch.float16}, tmp_path / "t.pt")
+    torch.save(
+        {
+            "w": torch.ones(2),
+            "p": nn.Parameter(torch.ones(1, dtype=torch.bfloat16)),
+            "dtype": torch.float16,
+        },
+        tmp_path / "t.pt",
+    )
     (tmp_path / "t.pkl").write_bytes(pickle.dumps([torch.ones(2), torch.int64]))
     code = """
 import pickle, sys, torch
@@ -207,7 +271,10 @@ print(loaded["p"].dtype, loaded["dtype"], pickle.load(open(sys.argv[2], "rb")))
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [sys.executable, "-c", code, str(tmp_path / "t.pt"), str(tmp_path / "t.pkl")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout.strip()) == (0, "torch.bfloat16 torch.float16 [tensor([1., 1.]), torch.int64]"), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (
+        0,
+        "torch.bfloat16 torch.float16 [tensor([1., 1.]), torch.int64]",
+    ), done.stderr
 
 
 @dataclasses.dataclass
@@ -224,32 +291,59 @@ def _name_of(dtype):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_dtypes_go_to_other_processes(start):
     with mp.get_context(start).Pool(1) as pool:
-        for dtype in (torch.posit16es2, torch_dtypes.dtype("posit13es1_stochastic"), torch_dtypes.dtype("ufixed3_4_wrap")):
+        for dtype in (
+            torch.posit16es2,
+            torch_dtypes.dtype("posit13es1_stochastic"),
+            torch_dtypes.dtype("ufixed3_4_wrap"),
+        ):
             name, back = pool.apply(_name_of, (dtype,))
             assert name == str(dtype) and back is dtype
 
 
 def test_dtypes_in_settings():
-    for dtype in (torch.posit16es2, torch_dtypes.dtype("posit13es1_stochastic"), torch_dtypes.dtype("e4m3fn_bias8_saturate")):
+    for dtype in (
+        torch.posit16es2,
+        torch_dtypes.dtype("posit13es1_stochastic"),
+        torch_dtypes.dtype("e4m3fn_bias8_saturate"),
+    ):
         settings = Settings(dtype, torch.float32)
-        for made in (copy.copy(settings), copy.deepcopy(settings), pickle.loads(pickle.dumps(settings)), Settings(**dataclasses.asdict(settings))):
+        for made in (
+            copy.copy(settings),
+            copy.deepcopy(settings),
+            pickle.loads(pickle.dumps(settings)),
+            Settings(**dataclasses.asdict(settings)),
+        ):
             assert made.dtype is dtype and made.accumulator is torch.float32
         text = json.dumps({"dtype": str(dtype)})
         assert torch_dtypes.dtype(json.loads(text)["dtype"]) is torch_dtypes.dtype(dtype) is dtype
         assert eval(repr(dtype)) is getattr(torch, str(dtype).removeprefix("torch.")) is dtype
         assert {dtype: 1}[torch_dtypes.dtype(str(dtype))] == 1
-    with pytest.raises(TypeError, match=r"expected a dtype of a number format, but got torch\.float32"):
+    with pytest.raises(
+        TypeError, match=r"expected a dtype of a number format, but got torch\.float32"
+    ):
         torch_dtypes.dtype(torch.float32)
-    with pytest.raises(ValueError, match=r"expected the name of a number format, but got 'torch\.float32'"):
+    with pytest.raises(
+        ValueError, match=r"expected the name of a number format, but got 'torch\.float32'"
+    ):
         torch_dtypes.dtype("torch.float32")
 
 
 @every_way
 def test_formats_and_cards(way):
-    for name in ("posit16es2", "q43_stochastic_b4", "e4m3fn_bias8_saturate", "ufixed3_4_wrap", "fixedminus3_6", "nf4", "takum12_log"):
+    for name in (
+        "posit16es2",
+        "q43_stochastic_b4",
+        "e4m3fn_bias8_saturate",
+        "ufixed3_4_wrap",
+        "fixedminus3_6",
+        "nf4",
+        "takum12_log",
+    ):
         fmt = torch_dtypes.format_of(name)
         made = WAYS[way](fmt)
-        assert type(made) is _C.Format and made is not fmt and made == fmt and repr(made) == repr(fmt)
+        assert (
+            type(made) is _C.Format and made is not fmt and made == fmt and repr(made) == repr(fmt)
+        )
         made.rounding = _C.Rounding.to_odd
         assert torch_dtypes.format_of(name) == fmt != made
         if not way.startswith("save") or "full" in way:  # a Card is no weight
@@ -260,7 +354,11 @@ def test_a_format_that_no_name_describes():
     fmt = torch_dtypes.format_of("q43")
     fmt.random_bits = 4  # which the mode nearest_even draws none of
     assert copy.copy(fmt) == copy.deepcopy(fmt) == fmt
-    with pytest.raises(ValueError, match=r"expected a format that a name describes, but got <Format q43: .*, whose name 'q43' is another's"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected a format that a name describes, but got <Format q43: .*, whose name 'q43' "
+        r"is another's",
+    ):
         pickle.dumps(fmt)
 
 
@@ -275,11 +373,17 @@ class Samples(Dataset):
         return 8
 
     def __getitem__(self, index):
-        return self.x[index], index, {"twice": self.x[index] * 2, "fresh": torch.ones(2, dtype=self.x.dtype)}
+        return (
+            self.x[index],
+            index,
+            {"twice": self.x[index] * 2, "fresh": torch.ones(2, dtype=self.x.dtype)},
+        )
 
 
 LOADERS = [(None, "q43"), (None, "e5m5"), ("spawn", "posit12es1"), ("spawn", "posit8es1")]
-LOADERS += [("fork", name) for name in ("posit16es2", "q43", "e5m5", "tf32", "posit12es1", "e11m30")]
+LOADERS += [
+    ("fork", name) for name in ("posit16es2", "q43", "e5m5", "tf32", "posit12es1", "e11m30")
+]
 
 
 @pytest.mark.parametrize(("start", "name"), LOADERS)
@@ -323,7 +427,11 @@ def test_queues_share_the_memory_of_tensors(start):
 
 
 def _parameter_worker(rank, parameter):
-    assert isinstance(parameter, nn.Parameter) and parameter.requires_grad and parameter.dtype is torch.posit16es2
+    assert (
+        isinstance(parameter, nn.Parameter)
+        and parameter.requires_grad
+        and parameter.dtype is torch.posit16es2
+    )
     with torch.no_grad():
         parameter.fill_(4)
 

@@ -1,3 +1,11 @@
-"""Words by which an error blames PyTorch, or speaks of its insides: none that a user's call raises has them."""
+"""Words by which an error blames PyTorch, or speaks of its insides: none that a user's call raises
+has them."""
 
-WORDS = ("Unsupported TypeMeta", "INTERNAL ASSERT", "UNKNOWN_SCALAR", "please report", "file an issue", "nullptr")
+WORDS = (
+    "Unsupported TypeMeta",
+    "INTERNAL ASSERT",
+    "UNKNOWN_SCALAR",
+    "please report",
+    "file an issue",
+    "nullptr",
+)

@@ -1,4 +1,5 @@
-"""Operands of sums of several products at once, and their comparison with an adder's exact answers (oracle_adders.py)."""
+"""Operands of sums of several products at once, and their comparison with an adder's exact answers
+(oracle_adders.py)."""
 
 import math
 
@@ -14,15 +15,20 @@ FLOAT32, HALF = "e8m23", torch_dtypes.dtype("e5m10")
 
 
 def operands(name, *sizes, seed=0, kind="near"):
-    """Values near 1, over all exponents, around the smallest normal number, and the largest beside the smallest, which cancel."""
+    """Values near 1, over all exponents, around the smallest normal number, and the largest beside
+    the smallest, which cancel."""
     rng, fmt = np.random.default_rng([seed, *sizes]), format_of(torch_dtypes.dtype(name))
     low, high = max(fmt.min_exponent, -126), min(fmt.max_exponent, 126)
     if kind == "near":
         x = rng.standard_normal(sizes)
     elif kind == "far":
-        x = np.ldexp(rng.uniform(1, 2, sizes), rng.integers(low - fmt.man_bits, high, sizes)) * rng.choice([-1, 1], sizes)
+        x = np.ldexp(
+            rng.uniform(1, 2, sizes), rng.integers(low - fmt.man_bits, high, sizes)
+        ) * rng.choice([-1, 1], sizes)
     elif kind == "subnormal":
-        x = np.ldexp(rng.uniform(0, 2, sizes), low - rng.integers(0, 3, sizes)) * rng.choice([-1, 1], sizes)
+        x = np.ldexp(rng.uniform(0, 2, sizes), low - rng.integers(0, 3, sizes)) * rng.choice(
+            [-1, 1], sizes
+        )
     else:
         ends = [2.0**high, 2.0 ** (high - 1), 2.0 ** (low - fmt.man_bits), 2.0**low, 1.0]
         x = rng.choice([0.0, *ends, *(-e for e in ends)], sizes)

@@ -1,4 +1,5 @@
-"""What the tests of captured graphs share: formats, a network, a few steps of training, comparison by bits."""
+"""What the tests of captured graphs share: formats, a network, a few steps of training, comparison
+by bits."""
 
 import pytest
 import torch
@@ -8,7 +9,12 @@ from torch import nn
 
 import torch_dtypes
 
-FORMATS = [torch.posit16es2, torch.q43, torch.posit32es2, torch_dtypes.float_format(exp_bits=5, man_bits=6)]
+FORMATS = [
+    torch.posit16es2,
+    torch.q43,
+    torch.posit32es2,
+    torch_dtypes.float_format(exp_bits=5, man_bits=6),
+]
 formats = pytest.mark.parametrize("dtype", FORMATS, ids=str)
 
 
@@ -50,7 +56,8 @@ def assert_same(a: torch.Tensor, b: torch.Tensor):
 
 
 def train(model, x, steps=3, optimizer=torch.optim.Adam, **settings):
-    """Some steps: losses, parameters and gradients. (JIT's executor optimises from the second call on.)"""
+    """Some steps: losses, parameters and gradients. (JIT's executor optimises from the second call
+    on.)"""
     optimizer = optimizer(model.parameters(), lr=0.01, **settings)
     target = torch.tensor([0, 3])
     seen = []

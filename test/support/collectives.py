@@ -16,9 +16,12 @@ MARKS = [
 
 
 def values(name, rank, *shape, seed=0):
-    """What a rank holds: numbers of which float32 has every sum and product of two, where it has those of the dtype."""
+    """What a rank holds: numbers of which float32 has every sum and product of two, where it has
+    those of the dtype."""
     generator = torch.Generator().manual_seed(10 * seed + rank)
-    return (torch.randint(-2000, 2000, shape, generator=generator).double() / 256).to(torch_dtypes.dtype(name))
+    return (torch.randint(-2000, 2000, shape, generator=generator).double() / 256).to(
+        torch_dtypes.dtype(name)
+    )
 
 
 def same(x, y):
@@ -33,11 +36,14 @@ def all_of(name, *shape, **options):
 def raises(match, call, error=RuntimeError):
     with pytest.raises(error, match=match) as caught:
         call()
-    assert not any(word in str(caught.value) for word in ("BFloat16", "Half", "Float8")), caught.value
+    assert not any(word in str(caught.value) for word in ("BFloat16", "Half", "Float8")), (
+        caught.value
+    )
 
 
 def rounded(exact, name):
-    """Fractions to the dtype: float64 first, rounded to odd by hand is not needed where they have few bits."""
+    """Fractions to the dtype: float64 first, rounded to odd by hand is not needed where they have
+    few bits."""
     as_doubles = [float(x) for x in exact]
     assert [Fraction(x) for x in as_doubles] == list(exact)
     return torch.tensor(as_doubles, dtype=torch.float64).to(torch_dtypes.dtype(name))
@@ -45,4 +51,7 @@ def rounded(exact, name):
 
 def exact_sum(held, divisor=1):
     """The sum of the ranks' numbers; halves are exact."""
-    return [sum(map(Fraction, column)) / divisor for column in zip(*(h.double().flatten().tolist() for h in held), strict=True)]
+    return [
+        sum(map(Fraction, column)) / divisor
+        for column in zip(*(h.double().flatten().tolist() for h in held), strict=True)
+    ]

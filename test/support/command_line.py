@@ -9,7 +9,9 @@ click_testing = pytest.importorskip("click.testing", reason="the command line ne
 
 def command(*args):
     """The outcome of a command line; anything but a normal exit fails the test."""
-    result = click_testing.CliRunner().invoke(cli.group(), [str(a) for a in args], prog_name="torch-dtypes")
+    result = click_testing.CliRunner().invoke(
+        cli.group(), [str(a) for a in args], prog_name="torch-dtypes"
+    )
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

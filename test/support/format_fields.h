@@ -22,6 +22,7 @@ inline c10::formats::Format format_of(const int32_t* x) {
   f.symmetric = x[11];
   f.rounding = Rounding(x[12]);
   // The package's table, in this process.
-  f.table = reinterpret_cast<const TableFacts*>(uint64_t(uint32_t(x[13])) | uint64_t(uint32_t(x[14])) << 32);
+  f.table = reinterpret_cast<const TableFacts*>(uint64_t(uint32_t(x[13])) |
+                                                uint64_t(uint32_t(x[14])) << 32);
   return f;
 }

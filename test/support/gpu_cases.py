@@ -1,6 +1,8 @@
-"""Calls whose results on a GPU have the CPU's bits, by name: each a function of a device that gives back tensors.
+"""Calls whose results on a GPU have the CPU's bits, by name: each a function of a device that gives
+back tensors.
 
-They run on a GPU, and on the host where the GPU's kernels were compiled for it (test/operators/test_gpu_route.py, tools/gpu_check.py).
+They run on a GPU, and on the host where the GPU's kernels were compiled for it
+(test/operators/test_gpu_route.py, tools/gpu_check.py).
 """
 
 import torch
@@ -8,14 +10,25 @@ import torch
 import torch_dtypes
 from torch_dtypes import _C
 
-DTYPES = ["posit8es2", "posit16es2", "posit32es2", "q43", "q52", "e5m7", "e8m4", "tf32", "posit8es0"]
+DTYPES = [
+    "posit8es2",
+    "posit16es2",
+    "posit32es2",
+    "q43",
+    "q52",
+    "e5m7",
+    "e8m4",
+    "tf32",
+    "posit8es0",
+]
 MODES = ["nearest_even", "down", "to_odd", "stochastic", "up_down"]
 
 CASES = {}
 
 
 def case(function):
-    """Registers a function of a device and, as it likes, a dtype and a rounding mode, under its name and theirs."""
+    """Registers a function of a device and, as it likes, a dtype and a rounding mode, under its
+    name and theirs."""
     code = function.__code__
     wanted = code.co_varnames[: code.co_argcount]
     dtypes = DTYPES if "dtype" in wanted else [None]
@@ -30,7 +43,8 @@ def case(function):
 
 
 def run(name: str, device: str) -> list[torch.Tensor]:
-    """A case's results, on the CPU. Random words come from a CPU generator of one seed, whatever the device."""
+    """A case's results, on the CPU. Random words come from a CPU generator of one seed, whatever
+    the device."""
     function, dtype, mode = CASES[name]
     arguments = {"device": device}
     if dtype:
@@ -61,7 +75,9 @@ def bits(t: torch.Tensor) -> torch.Tensor:
 def numbers(shape, seed=0, scale=6):
     """Of many sizes, on the CPU."""
     g = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=g) * torch.exp2(torch.randint(-scale, scale, shape, generator=g).float())
+    return torch.randn(shape, generator=g) * torch.exp2(
+        torch.randint(-scale, scale, shape, generator=g).float()
+    )
 
 
 def ours(shape, dtype, device, seed=0):
@@ -79,12 +95,20 @@ def ours(shape, dtype, device, seed=0):
 
 @case
 def casts(device, dtype, mode):
-    x = torch.cat([numbers((1003,), 1, 40), torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan])])
+    x = torch.cat(
+        [numbers((1003,), 1, 40), torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan])]
+    )
     results = []
     with torch_dtypes.rounding(mode):
         for stock in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
             cast = x.to(stock).to(device).to(dtype)
-            results += [cast, cast.float(), cast.double(), cast.to(torch.float16), cast.to(torch.bfloat16)]
+            results += [
+                cast,
+                cast.float(),
+                cast.double(),
+                cast.to(torch.float16),
+                cast.to(torch.bfloat16),
+            ]
         for stock in (torch.int64, torch.int32, torch.uint8, torch.bool):
             results.append(x.nan_to_num(0, 9, -9).clamp(-1e6, 1e6).to(stock).to(device).to(dtype))
         results.append(numbers((37, 21), 2).to(device).t()[1:, ::2].to(dtype))
@@ -102,7 +126,15 @@ def copies(device, dtype):
     there = x.to("cpu", non_blocking=True)
     if device != "cpu":
         torch.cuda.synchronize()
-    return [y, filled, x.clone(), x.t().contiguous(), there.to(device), torch.zeros_like(x), torch.ones(3, dtype=dtype, device=device)]
+    return [
+        y,
+        filled,
+        x.clone(),
+        x.t().contiguous(),
+        there.to(device),
+        torch.zeros_like(x),
+        torch.ones(3, dtype=dtype, device=device),
+    ]
 
 
 # ---- arithmetic ----
@@ -112,9 +144,34 @@ def copies(device, dtype):
 def arithmetic(device, dtype, mode):
     a, b, c = (ours((34, 66), dtype, device, seed) for seed in (1, 2, 3))
     with torch_dtypes.rounding(mode):
-        results = [a + b, a - b, a * b, a / b, a.abs().sqrt(), torch.addcmul(c, a, b), torch.addcdiv(c, a, b, value=0.3), torch.lerp(a, b, 0.25)]
-        results += [a + b[0], a * b[:, :1], a.t() - b.t(), a[::2, 1:] / b[1::2, :-1], a[:, 3:40:3] + 0, b.reciprocal()]
-        results += [a * 0.5, a * 0.1, 3 - a, a / 3, 1e-30 * a, a + 1e20, torch.add(a, b, alpha=0.7), torch.rsub(a, 2, alpha=3)]
+        results = [
+            a + b,
+            a - b,
+            a * b,
+            a / b,
+            a.abs().sqrt(),
+            torch.addcmul(c, a, b),
+            torch.addcdiv(c, a, b, value=0.3),
+            torch.lerp(a, b, 0.25),
+        ]
+        results += [
+            a + b[0],
+            a * b[:, :1],
+            a.t() - b.t(),
+            a[::2, 1:] / b[1::2, :-1],
+            a[:, 3:40:3] + 0,
+            b.reciprocal(),
+        ]
+        results += [
+            a * 0.5,
+            a * 0.1,
+            3 - a,
+            a / 3,
+            1e-30 * a,
+            a + 1e20,
+            torch.add(a, b, alpha=0.7),
+            torch.rsub(a, 2, alpha=3),
+        ]
         in_place = a.clone()
         in_place.mul_(b).add_(c[0]).div_(3)
         in_place[::2, ::3] += 1
@@ -129,7 +186,12 @@ def arithmetic_of_two_dtypes(device, dtype):
     a, b = ours((9, 8), dtype, device), numbers((9, 8), 4).to(device)
     in_place = a.clone()
     in_place.add_(b.double())
-    return [in_place, a + b.to(dtype), a * torch.tensor(0.3, device="cpu"), a + torch.tensor(2.0, device="cpu").to(dtype)]
+    return [
+        in_place,
+        a + b.to(dtype),
+        a * torch.tensor(0.3, device="cpu"),
+        a + torch.tensor(2.0, device="cpu").to(dtype),
+    ]
 
 
 # ---- by stock kernels between decoding and encoding, exact in any order ----
@@ -151,7 +213,14 @@ def selections(device, dtype):
         a.relu(),
         a.isfinite(),
     ]
-    results += [a[index], torch.cat([a, b]), a.masked_fill(a > 1, 0.1), a.clamp(-1, 1), torch.nn.functional.max_pool1d(a, 2), a.flip(0)]
+    results += [
+        a[index],
+        torch.cat([a, b]),
+        a.masked_fill(a > 1, 0.1),
+        a.clamp(-1, 1),
+        torch.nn.functional.max_pool1d(a, 2),
+        a.flip(0),
+    ]
     a.index_add_(0, index[:2], b[:2])
     a.index_put_((index[:1],), b[:1])
     return [*results, a]
@@ -166,10 +235,23 @@ def gates(device, dtype, mode):
     backward, results = torch.ops.aten.threshold_backward, []
     with torch_dtypes.rounding(mode):
         for threshold in (0, 0.3, -1.5):
-            results += [backward(a, b, threshold), backward(a.t(), b.t(), threshold), backward(a.t(), b.new_zeros(19, 17), threshold)]
-        x = ours((4, 3, 5, 5), dtype, device, 3).to(memory_format=torch.channels_last).requires_grad_()
+            results += [
+                backward(a, b, threshold),
+                backward(a.t(), b.t(), threshold),
+                backward(a.t(), b.new_zeros(19, 17), threshold),
+            ]
+        x = (
+            ours((4, 3, 5, 5), dtype, device, 3)
+            .to(memory_format=torch.channels_last)
+            .requires_grad_()
+        )
         torch.relu(x).backward(ours((4, 3, 5, 5), dtype, device, 4))
-        results += [x.grad, backward(a[1:, ::2], b[1:, ::2], 0), backward(a, b.float(), 0.1), backward(a[:0], b[:0], 0)]
+        results += [
+            x.grad,
+            backward(a[1:, ::2], b[1:, ::2], 0),
+            backward(a, b.float(), 0.1),
+            backward(a[:0], b[:0], 0),
+        ]
     return results
 
 
@@ -178,29 +260,57 @@ def functions(device):
     results = []
     for dtype in (torch.posit16es2, torch.q43):
         x = ours((9, 11), dtype, device)
-        results += [x.exp(), x.tanh(), x.sigmoid(), x.abs().log(), torch.nn.functional.gelu(x), x.clone().exp_(), x.t()[::2].cos()]
+        results += [
+            x.exp(),
+            x.tanh(),
+            x.sigmoid(),
+            x.abs().log(),
+            torch.nn.functional.gelu(x),
+            x.clone().exp_(),
+            x.t()[::2].cos(),
+        ]
     return results
 
 
 # ---- sums ----
 
 POLICIES = [
-    ("exact", {}), ("format", {}), ("format", {"fused": True}), ("format", {"kahan": True}), ("chunked(4)", {}),
-    ("format", {"product": "e5m7", "accumulator": "e8m10"}), ("format", {"rounding": "stochastic"}), ("format", {"product": "exact"}),
-    ("chunked(3)", {"outer": "e8m10"}), ("format", {"order": "tree"}), ("format", {"order": "lanes(2)", "rounding": "stochastic"}),
-    ("block", {"terms": 4, "extra_bits": 2}), ("block", {"terms": 3, "late": 2, "interleave": 2, "rounding": "stochastic"}),
-]  # fmt: skip
+    ("exact", {}),
+    ("format", {}),
+    ("format", {"fused": True}),
+    ("format", {"kahan": True}),
+    ("chunked(4)", {}),
+    ("format", {"product": "e5m7", "accumulator": "e8m10"}),
+    ("format", {"rounding": "stochastic"}),
+    ("format", {"product": "exact"}),
+    ("chunked(3)", {"outer": "e8m10"}),
+    ("format", {"order": "tree"}),
+    ("format", {"order": "lanes(2)", "rounding": "stochastic"}),
+    ("block", {"terms": 4, "extra_bits": 2}),
+    ("block", {"terms": 3, "late": 2, "interleave": 2, "rounding": "stochastic"}),
+]
 
 
 @case
 def sums(device, dtype):
-    a, b, c = ours((2, 5, 9), dtype, device, 1), ours((2, 9, 18), dtype, device, 2), ours((2, 5, 18), dtype, device, 3)
+    a, b, c = (
+        ours((2, 5, 9), dtype, device, 1),
+        ours((2, 9, 18), dtype, device, 2),
+        ours((2, 5, 18), dtype, device, 3),
+    )
     results = []
     for policy, options in POLICIES:
         if options.get("product") == "exact" and dtype is torch.posit32es2:
             continue  # whose products float64 has not
         with torch_dtypes.accumulate(policy, **options):
-            results += [a @ b, torch.baddbmm(c, a, b), a[0] @ b[0, :, :2], a.sum(), a.mean((0, 2)), a[0, 0] @ b[0, :, 0]]
+            results += [
+                a @ b,
+                torch.baddbmm(c, a, b),
+                a[0] @ b[0, :, :2],
+                a.sum(),
+                a.mean((0, 2)),
+                a[0, 0] @ b[0, :, 0],
+            ]
             if "order" not in options:
                 results.append(b.cumsum(1))
             results += [torch.einsum("bmk,bkn->bn", a, b), torch.addmm(c[0], a[0], b[0], beta=0.5)]
@@ -224,11 +334,16 @@ def convolutions(device):
     results = []
     for policy, options in [*POLICIES[:4], *POLICIES[-3:]]:
         x = ours((2, 3, 7, 6), torch.posit16es2, device, 1).requires_grad_()
-        w, bias = ours((4, 3, 3, 2), torch.posit16es2, device, 2).requires_grad_(), ours((4,), torch.posit16es2, device, 3).requires_grad_()
+        w, bias = (
+            ours((4, 3, 3, 2), torch.posit16es2, device, 2).requires_grad_(),
+            ours((4,), torch.posit16es2, device, 3).requires_grad_(),
+        )
         with torch_dtypes.accumulate(policy, **options):
             y = torch.nn.functional.conv2d(x, w, bias, stride=2, padding=1)
             y.backward(torch.ones_like(y))
-            up = torch.nn.functional.conv_transpose2d(y.detach(), w.detach(), stride=2, output_padding=1)
+            up = torch.nn.functional.conv_transpose2d(
+                y.detach(), w.detach(), stride=2, output_padding=1
+            )
         results += [y, x.grad, w.grad, bias.grad, up]
     return results
 
@@ -242,8 +357,13 @@ def chopped(device, mode):
     for name in ("posit16es2", "q43", "e5m10", "fixed4_3", "posit32es2", "e4m3fn_saturate"):
         for stock in (torch.float32, torch.float64, torch.float16):
             x = numbers((7, 33), 1, 12).to(stock).to(device)
-            results += [torch_dtypes.chop(x, name, rounding=mode), torch_dtypes.chop(x.t()[::2], name, rounding=mode)]
-        results.append(torch_dtypes.chop(numbers((1000,), 2).to(device), name, rounding=mode, flip_prob=0.3))
+            results += [
+                torch_dtypes.chop(x, name, rounding=mode),
+                torch_dtypes.chop(x.t()[::2], name, rounding=mode),
+            ]
+        results.append(
+            torch_dtypes.chop(numbers((1000,), 2).to(device), name, rounding=mode, flip_prob=0.3)
+        )
     return results
 
 
@@ -264,9 +384,16 @@ def chopped_blocks(device, mode):
 def optimizers(device):
     results = []
     for options in ({"foreach": False}, {"foreach": True}, {"fused": True}):
-        for make in (lambda p, o: torch.optim.SGD(p, lr=0.1, momentum=0.9, **o), lambda p, o: torch.optim.Adam(p, lr=0.01, **o)):
-            # One without elements has no memory, by which those after it, in the same launch, are not to be judged.
-            params = [ours(shape, torch.posit16es2, device, 1).requires_grad_() for shape in ((0,), (6, 5), (2, 0), (3,))]
+        for make in (
+            lambda p, o: torch.optim.SGD(p, lr=0.1, momentum=0.9, **o),
+            lambda p, o: torch.optim.Adam(p, lr=0.01, **o),
+        ):
+            # One without elements has no memory, by which those after it, in the same launch, are
+            # not to be judged.
+            params = [
+                ours(shape, torch.posit16es2, device, 1).requires_grad_()
+                for shape in ((0,), (6, 5), (2, 0), (3,))
+            ]
             step = make(params, options)
             for seed in range(3):
                 for p in params:
@@ -280,9 +407,16 @@ def optimizers(device):
 def training(device):
     """A network's steps under sums whose bits do not depend on the device."""
     torch.manual_seed(1)
-    net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)).to(torch.posit16es2).to(device)
+    net = (
+        torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+        .to(torch.posit16es2)
+        .to(device)
+    )
     step = torch.optim.SGD(net.parameters(), lr=0.1)
-    x, y = numbers((12, 6), 1, 1).to(torch.posit16es2).to(device), numbers((12, 3), 2, 1).to(torch.posit16es2).to(device)
+    x, y = (
+        numbers((12, 6), 1, 1).to(torch.posit16es2).to(device),
+        numbers((12, 3), 2, 1).to(torch.posit16es2).to(device),
+    )
     with torch_dtypes.accumulate("format"):
         for _ in range(3):
             step.zero_grad()

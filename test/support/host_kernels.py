@@ -1,4 +1,5 @@
-"""The GPU's kernels, compiled for the host (their grid is a loop), and what their tests give them."""
+"""The GPU's kernels, compiled for the host (their grid is a loop), and what their tests give
+them."""
 
 import ctypes
 import os
@@ -22,9 +23,13 @@ KERNELS = ROOT / "aten/src/ATen/native/formats/cuda"
 INCLUDES = [f"-I{ROOT}", f"-I{ROOT / 'aten/src'}"]
 
 FORMATS = [
-    "posit8es0", "posit8es2", "posit16es2", "posit32es2", "q43", "q52", "tf32", "e5m5", "e8m4", "e4m3fn", "e2m1finite", "e4m3fnuz", "binary8p3se",
-    "fixed4_3", "ufixed8_8", "posit12es1", "e5m2_saturate", "e8m23", "fixed3_4_wrap", "takum24_linear", "posit16es5_regime6", "takum16_linear",
-    "hif8", "e8m0", "ue5m3", "posit16es2_regime6",
+    "posit8es0",          "posit8es2",          "posit16es2",         "posit32es2",
+    "q43",                "q52",                "tf32",               "e5m5",
+    "e8m4",               "e4m3fn",             "e2m1finite",         "e4m3fnuz",
+    "binary8p3se",        "fixed4_3",           "ufixed8_8",          "posit12es1",
+    "e5m2_saturate",      "e8m23",              "fixed3_4_wrap",      "takum24_linear",
+    "posit16es5_regime6", "takum16_linear",     "hif8",               "e8m0",
+    "ue5m3",              "posit16es2_regime6",
 ]  # fmt: skip
 NARROW = ["posit8es1", "posit16es2", "q52", "e5m7", "e4m3fn_saturate", "fixed4_3", "takum8_linear"]
 SEED = 13
@@ -36,7 +41,12 @@ def compile_into(out: Path):
     options = ["-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-fPIC"]
 
     def gpp(*arguments):
-        built = subprocess.run(["g++", *options, *INCLUDES, *map(str, arguments)], capture_output=True, text=True, check=False)
+        built = subprocess.run(
+            ["g++", *options, *INCLUDES, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert built.returncode == 0, built.stderr
 
     def compiled(source):
@@ -64,9 +74,22 @@ def library() -> ctypes.CDLL:
 def fields(fmt) -> ctypes.Array:
     """A format as on_host.cpp reads it."""
     values = [
-        fmt.kind, fmt.bits, fmt.exp_bits, fmt.man_bits, fmt.bias, fmt.subnormals, fmt.specials, fmt.overflow, fmt.underflow, fmt.infinity,
-        fmt.is_signed, fmt.symmetric, fmt.rounding, fmt.table_address & 0xFFFFFFFF, fmt.table_address >> 32,
-    ]  # fmt: skip
+        fmt.kind,
+        fmt.bits,
+        fmt.exp_bits,
+        fmt.man_bits,
+        fmt.bias,
+        fmt.subnormals,
+        fmt.specials,
+        fmt.overflow,
+        fmt.underflow,
+        fmt.infinity,
+        fmt.is_signed,
+        fmt.symmetric,
+        fmt.rounding,
+        fmt.table_address & 0xFFFFFFFF,
+        fmt.table_address >> 32,
+    ]
     return (ctypes.c_int32 * len(values))(*(ctypes.c_int32(int(x)).value for x in values))
 
 
@@ -86,9 +109,15 @@ def run(library, name, fmt, *arguments):
 
 
 def numbers(*modes: str):
-    """Formats and modes, each mode with some of the formats and each format with some of the modes."""
+    """Formats and modes, each mode with some of the formats and each format with some of the
+    modes."""
     modes = modes or torch_dtypes.ROUNDING_MODES
-    pairs = [(name, mode) for i, name in enumerate(FORMATS) for j, mode in enumerate(modes) if mode == "nearest_even" or (i + j) % 3 == 0]
+    pairs = [
+        (name, mode)
+        for i, name in enumerate(FORMATS)
+        for j, mode in enumerate(modes)
+        if mode == "nearest_even" or (i + j) % 3 == 0
+    ]
     return pytest.mark.parametrize(("name", "mode"), pairs)
 
 
@@ -103,7 +132,11 @@ def all_codes(dtype, seed=0, n=4096) -> torch.Tensor:
     """Every code of at most 8 bits, or many of them, in an order of no meaning."""
     bits = torch_dtypes.format_of(dtype).bits
     g = torch.Generator().manual_seed(seed)
-    codes = torch.randint(0, 1 << bits, (n,), generator=g) if bits > 8 else torch.arange(n) % (1 << bits)
+    codes = (
+        torch.randint(0, 1 << bits, (n,), generator=g)
+        if bits > 8
+        else torch.arange(n) % (1 << bits)
+    )
     return from_codes(codes[torch.randperm(n, generator=g)].contiguous(), dtype).contiguous()
 
 
@@ -130,26 +163,39 @@ def same(found: torch.Tensor, expected: torch.Tensor):
 def values_for(dtype) -> torch.Tensor:
     """Numbers of every size, ties and limits of the format, specials."""
     g = torch.Generator().manual_seed(1)
-    spread = torch.randn(3000, generator=g, dtype=torch.float64) * torch.exp2(torch.randint(-140, 128, (3000,), generator=g).double())
+    spread = torch.randn(3000, generator=g, dtype=torch.float64) * torch.exp2(
+        torch.randint(-140, 128, (3000,), generator=g).double()
+    )
     own = all_codes(dtype, 2, 2048).double()
     own = own[own.isfinite()].sort().values
     ties = (own[1:] + own[:-1]) / 2
-    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-300, 1e300], dtype=torch.float64)
+    special = torch.tensor(
+        [0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-300, 1e300], dtype=torch.float64
+    )
     near = torch.randn(2000, generator=g, dtype=torch.float64)
     return torch.cat([spread, near, own, ties, special]).contiguous()
 
 
 def order_of(options) -> tuple[int, int]:
     name, _, lanes = options.get("order", "sequential").partition("(")
-    return ["sequential", "pairwise", "tree", "lanes"].index(name), int(lanes.removesuffix(")") or 1)
+    return ["sequential", "pairwise", "tree", "lanes"].index(name), int(
+        lanes.removesuffix(")") or 1
+    )
 
 
 def flags_of(options, chunk: int, in_float: bool) -> ctypes.Array:
-    fused, kahan, exact_product = options.get("fused", False), options.get("kahan", False), options.get("product") == "exact"
+    fused, kahan, exact_product = (
+        options.get("fused", False),
+        options.get("kahan", False),
+        options.get("product") == "exact",
+    )
     return (ctypes.c_int64 * 8)(fused, kahan, chunk, in_float, 1, *order_of(options), exact_product)
 
 
 def matrices(dtype, k=9, m=3, n=17, spread=(-6, 3)):
     g = torch.Generator().manual_seed(4)
     shapes = (2, m, k), (2, k, n), (2, m, n)
-    return [(torch.randn(s, generator=g) * torch.exp2(torch.randint(*spread, s, generator=g))).to(dtype) for s in shapes]
+    return [
+        (torch.randn(s, generator=g) * torch.exp2(torch.randint(*spread, s, generator=g))).to(dtype)
+        for s in shapes
+    ]

@@ -1,8 +1,10 @@
-"""Python programs in processes of their own, forked from the standard library's fork server, which has imported PyTorch before.
+"""Python programs in processes of their own, forked from the standard library's fork server, which
+has imported PyTorch before.
 
-A program begins where a new process is after `import torch`: no format is made, no thread runs, and `sys.argv`, the environment and the path are
-its own. One that is about the import itself, or about what is read from the environment then, needs `subprocess`. Under a CUDA build of PyTorch
-nothing is forked: such a process cannot use CUDA if its parent has asked for so much as the number of devices.
+A program begins where a new process is after `import torch`: no format is made, no thread runs, and
+`sys.argv`, the environment and the path are its own. One that is about the import itself, or about
+what is read from the environment then, needs `subprocess`. Under a CUDA build of PyTorch nothing is
+forked: such a process cannot use CUDA if its parent has asked for so much as the number of devices.
 """
 
 import atexit
@@ -32,7 +34,8 @@ def _context():
 
 
 class Python:
-    """A process that runs `python *words`; the words are as in the shell: -W action, then -c code, -m module or a file, then arguments."""
+    """A process that runs `python *words`; the words are as in the shell: -W action, then -c code,
+    -m module or a file, then arguments."""
 
     def __init__(self, *words, input="", env=None, cwd=None):
         self.words = [str(word) for word in words]
@@ -67,7 +70,10 @@ def run(*words, timeout=SECONDS, check=False, **where):
     with contextlib.closing(Python(*words, **where)) as process:
         done = subprocess.CompletedProcess(process.words, process.wait(timeout), *process.output())
     if check and done.returncode:
-        raise AssertionError(f"expected {words} to end well, but got status {done.returncode}:\n{done.stdout}{done.stderr}")
+        raise AssertionError(
+            f"expected {words} to end well, but got status {done.returncode}:\n"
+            f"{done.stdout}{done.stderr}"
+        )
     return done
 
 
@@ -81,7 +87,9 @@ def is_running(pid):
 
 def one_thread_environment(**more):
     """Of a process with one thread that finds what the tests share; and what more it has."""
-    path = os.pathsep.join(filter(None, (str(TEST), str(TEST / "support"), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(
+        filter(None, (str(TEST), str(TEST / "support"), os.environ.get("PYTHONPATH")))
+    )
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **more}
 
 
@@ -117,6 +125,13 @@ def _run(words, files, env, cwd):
         else:
             if option is None:
                 main.__file__ = program
-            exec(compile(program if option else Path(program).read_text(), "<string>" if option else program, "exec"), vars(main))
+            exec(
+                compile(
+                    program if option else Path(program).read_text(),
+                    "<string>" if option else program,
+                    "exec",
+                ),
+                vars(main),
+            )
     finally:
         atexit._run_exitfuncs()  # multiprocessing leaves them out

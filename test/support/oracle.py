@@ -1,11 +1,14 @@
-"""What number formats mean, from their definitions in exact rationals; shares no code with the implementation.
+"""What number formats mean, from their definitions in exact rationals; shares no code with the
+implementation.
 
-Sources: Posit Standard (2022), sections 3 and 4.1; IEEE 754-2019, sections 3.4, 4.3 and 7.4; OCP Microscaling Formats 1.0, section 5.3;
-IEEE P3109, interim report (p3109; fnuz are its formats without infinities); Jonnalagadda et al., "Closing the gap between float and posit
-hardware efficiency" (2025): posits with a longest regime; oracle_takum.py: takums.
+Sources: Posit Standard (2022), sections 3 and 4.1; IEEE 754-2019, sections 3.4, 4.3 and 7.4; OCP
+Microscaling Formats 1.0, section 5.3; IEEE P3109, interim report (p3109; fnuz are its formats
+without infinities); Jonnalagadda et al., "Closing the gap between float and posit hardware
+efficiency" (2025): posits with a longest regime; oracle_takum.py: takums.
 
-A magnitude is written as the code of a nonnegative value, which is in value order in every format. Between two neighbours lies the
-boundary of nearest rounding: the mean for floats, the value of the code that is one bit longer and lies between them for posits and takums.
+A magnitude is written as the code of a nonnegative value, which is in value order in every format.
+Between two neighbours lies the boundary of nearest rounding: the mean for floats, the value of the
+code that is one bit longer and lies between them for posits and takums.
 """
 
 from __future__ import annotations
@@ -19,17 +22,34 @@ import numpy as np
 import oracle_takum
 from rationals import Fraction
 
-MODES = ("nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd", "nearest_up")
+MODES = (
+    "nearest_even",
+    "nearest_zero",
+    "nearest_away",
+    "up",
+    "down",
+    "toward_zero",
+    "to_odd",
+    "nearest_up",
+)
 WORD = 1 << 64
 
 
 def goes_out(mode: str, side, odd, negative, coin=False):
-    """Whether an inexact number goes to its neighbour further from 0; of bools and integers, or of arrays.
+    """Whether an inexact number goes to its neighbour further from 0; of bools and integers, or of
+    arrays.
 
-    side: -1, 0, 1, below, at or above the boundary of nearest rounding, by magnitudes; odd: the neighbour nearer to 0 is odd; coin: what a
-    random mode has drawn.
+    side: -1, 0, 1, below, at or above the boundary of nearest rounding, by magnitudes; odd: the
+    neighbour nearer to 0 is odd; coin: what a random mode has drawn.
     """
-    direct = {"up": negative ^ True, "down": negative, "toward_zero": False, "to_odd": odd ^ True, "stochastic": coin, "stochastic_equal": coin}
+    direct = {
+        "up": negative ^ True,
+        "down": negative,
+        "toward_zero": False,
+        "to_odd": odd ^ True,
+        "stochastic": coin,
+        "stochastic_equal": coin,
+    }
     if mode in direct:
         return direct[mode]
     ties = {"nearest_zero": False, "nearest_away": True, "nearest_up": negative ^ True}
@@ -47,7 +67,8 @@ def scaled(n: int, e: int) -> Fraction:
 
 
 def posit_value(bits: int, es: int, code: int, regime_max: int | None = None) -> Fraction | None:
-    """((1 - 3s) + f) * 2^((1 - 2s) * (2^es r + e + s)), section 3.3 of the standard; None is NaR. regime_max equal bits end a regime, too."""
+    """((1 - 3s) + f) * 2^((1 - 2s) * (2^es r + e + s)), section 3.3 of the standard; None is NaR.
+    regime_max equal bits end a regime, too."""
     text = format(code, f"0{bits}b")
     if "1" not in text[1:]:
         return Fraction(0) if text[0] == "0" else None
@@ -63,7 +84,8 @@ def posit_value(bits: int, es: int, code: int, regime_max: int | None = None) ->
 
 @dataclass(frozen=True)
 class Spec:
-    """A format by its definition. Posits: bits and es; takums: bits; floats: exponent and fraction bits, and what the options say."""
+    """A format by its definition. Posits: bits and es; takums: bits; floats: exponent and fraction
+    bits, and what the options say."""
 
     kind: str
     bits: int
@@ -85,7 +107,11 @@ class Spec:
     def value(self, code: int, more_bits: int = 0) -> Fraction | None:
         """The value of a posit's or a takum's code, or of one with more bits."""
         bits = self.bits + more_bits
-        return oracle_takum.value(bits, code) if self.kind == "takum" else posit_value(bits, self.exp_bits, code, self.regime_max)
+        return (
+            oracle_takum.value(bits, code)
+            if self.kind == "takum"
+            else posit_value(bits, self.exp_bits, code, self.regime_max)
+        )
 
     @property
     def one_zero(self) -> bool:
@@ -149,7 +175,8 @@ class Spec:
         return scaled(fraction, 1 - self.bias - self.man_bits) if self.subnormals else Fraction(0)
 
     def boundary(self, k: int) -> Fraction:
-        """Where nearest rounding changes from k to its successor (and, for floats, from the largest value to overflow)."""
+        """Where nearest rounding changes from k to its successor (and, for floats, from the largest
+        value to overflow)."""
         if self.posit and k:
             return self.value(2 * k + 1, 1)
         return (self.magnitude(k) + self.magnitude(self.successor(k))) / 2
@@ -192,8 +219,8 @@ class Spec:
         return self.signed(0 if x == 0 else self.overflow_code, negative)
 
     def is_odd(self, k):
-        """Of one code, or of an array of them. With one digit every significand is odd but 0's, and a tie goes to the larger one (IEEE 754-2019,
-        section 4.3.1); P3109 goes by the code then."""
+        """Of one code, or of an array of them. With one digit every significand is odd but 0's, and
+        a tie goes to the larger one (IEEE 754-2019, section 4.3.1); P3109 goes by the code then."""
         one_digit = not self.posit and self.man_bits == 0 and not self.one_zero
         return k != 0 if one_digit else k % 2 == 1
 
@@ -208,7 +235,8 @@ class Spec:
         return self.rounded(*self.locate(abs(x)), x < 0, mode)
 
     def locate(self, m: Fraction, square: bool = False) -> tuple[int, int | None]:
-        """The code at or below a magnitude (square: below its root), and on which side of its boundary: -1, 0, 1; None: exact."""
+        """The code at or below a magnitude (square: below its root), and on which side of its
+        boundary: -1, 0, 1; None: exact."""
         power = 2 if square else 1
         k = bisect_right(range(1, self.largest + 1), m, key=lambda i: self.magnitude(i) ** power)
         if not self.subnormals and k < 1 << self.man_bits:
@@ -237,7 +265,8 @@ class Spec:
 
 
 class Table:
-    """A format of at most 20 bits as sorted float64 arrays (exact, which is checked), for whole arrays at once."""
+    """A format of at most 20 bits as sorted float64 arrays (exact, which is checked), for whole
+    arrays at once."""
 
     def __init__(self, spec: Spec):
         self.spec = spec
@@ -283,11 +312,30 @@ class Table:
         return np.where(negative & ~np.asarray(one), k + spec.sign_code, k)
 
     def inputs(self) -> np.ndarray:
-        """Every value and every boundary with its two float64 neighbours, what lies beyond, specials; both signs."""
+        """Every value and every boundary with its two float64 neighbours, what lies beyond,
+        specials; both signs."""
         b = self.boundaries[np.isfinite(self.boundaries) & (self.boundaries > 0)]
         top, least = float(self.values[-1]), float(self.values[1])
-        extra = [0.0, np.inf, np.nan, top * 1.01, top * 1.9, min(top * 2, 1e308), 1e300, np.finfo(np.float64).max, least / 2, least / 3,
-                 least * 0.75, least / 1e6, 5e-324, 1e-310, 2.0**-126, 2.0**-149, 3 * 2.0**-149, 2.0**-127]  # fmt: skip
+        extra = [
+            0.0,
+            np.inf,
+            np.nan,
+            top * 1.01,
+            top * 1.9,
+            min(top * 2, 1e308),
+            1e300,
+            np.finfo(np.float64).max,
+            least / 2,
+            least / 3,
+            least * 0.75,
+            least / 1e6,
+            5e-324,
+            1e-310,
+            2.0**-126,
+            2.0**-149,
+            3 * 2.0**-149,
+            2.0**-127,
+        ]
         with np.errstate(over="ignore"):
             x = np.concatenate([self.values, b, np.nextafter(b, 0), np.nextafter(b, np.inf), extra])
         return np.concatenate([x, -x])
@@ -320,9 +368,17 @@ def takum(bits: int) -> Spec:
 
 
 def binary(exp_bits: int, man_bits: int, *, bias: int | None = None, **options) -> Spec:
-    """Without bias: IEEE 754's, and P3109's, which is one more, where the code of minus zero is the NaN."""
+    """Without bias: IEEE 754's, and P3109's, which is one more, where the code of minus zero is the
+    NaN."""
     standard = 2 ** (exp_bits - 1) - (options.get("specials") not in ("fnuz", "p3109"))
-    return Spec("float", 1 + exp_bits + man_bits, exp_bits, man_bits, standard if bias is None else bias, **options)
+    return Spec(
+        "float",
+        1 + exp_bits + man_bits,
+        exp_bits,
+        man_bits,
+        standard if bias is None else bias,
+        **options,
+    )
 
 
 @cache
@@ -339,7 +395,11 @@ def wide_codes(spec, count, seed=0):
     runs = [(1 << i) - ones for i in range(spec.bits) for ones in (0, 1)]
     ends = [0, 1, 2, 3, *range(spec.largest - 2, spec.largest + 1), *runs]
     random = rng.integers(0, spec.largest, count) >> rng.integers(0, spec.bits - 1, count)
-    some = {k for k in ends if 0 <= k <= spec.largest} | set(random.tolist()) | {spec.largest - int(k) for k in random}
+    some = (
+        {k for k in ends if 0 <= k <= spec.largest}
+        | set(random.tolist())
+        | {spec.largest - int(k) for k in random}
+    )
     return sorted(k for k in some if k == 0 or spec.subnormals or k >= 1 << spec.man_bits)
 
 
@@ -352,12 +412,29 @@ def wide_vectors(spec, count, mode="nearest_even"):
         if not (spec.posit and (k == spec.largest or (k == 0 and spec.underflow == "minpos"))):
             b = exact_floats([spec.boundary(k)])[0]
             with np.errstate(over="ignore"):
-                near += [(b, 0), (np.nextafter(b, 0), -1), (np.nextafter(b, np.inf), 1), (np.nextafter(v, np.inf), -1)]
+                near += [
+                    (b, 0),
+                    (np.nextafter(b, 0), -1),
+                    (np.nextafter(b, np.inf), 1),
+                    (np.nextafter(v, np.inf), -1),
+                ]
             near = [(value, side) for value, side in near if side != -1 or v < value < b]
         for value, side in near:
             x += [value, -value]
-            codes += [spec.rounded(k, side, False, mode), spec.rounded(k, side, True, mode) if value else spec.special(-0.0)]
-    for value in (np.inf, np.nan, -np.inf, -np.nan, 5e-324, -5e-324, 2.0**-149, np.finfo(np.float64).max):
+            codes += [
+                spec.rounded(k, side, False, mode),
+                spec.rounded(k, side, True, mode) if value else spec.special(-0.0),
+            ]
+    for value in (
+        np.inf,
+        np.nan,
+        -np.inf,
+        -np.nan,
+        5e-324,
+        -5e-324,
+        2.0**-149,
+        np.finfo(np.float64).max,
+    ):
         x.append(value)
         codes.append(spec.encode(value, mode))
     return np.array(x), as_int64(codes)

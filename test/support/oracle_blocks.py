@@ -1,7 +1,9 @@
-"""What blocks with scales mean, number by number in exact rationals; shares no code with the implementation.
+"""What blocks with scales mean, number by number in exact rationals; shares no code with the
+implementation.
 
-Sources: OCP Microscaling Formats 1.0, section 6.3; NVIDIA, "Pretraining large language models with NVFP4", appendix C; Luo et al., "HiFloat4
-format for language model inference", equation 2 and algorithm 1.
+Sources: OCP Microscaling Formats 1.0, section 6.3; NVIDIA, "Pretraining large language models with
+NVFP4", appendix C; Luo et al., "HiFloat4 format for language model inference", equation 2 and
+algorithm 1.
 """
 
 from __future__ import annotations
@@ -35,9 +37,14 @@ def ceil_log2(a: Fraction) -> int:
 
 
 def largest(spec) -> Fraction:
-    """The value to which scales bring a block (of oracle.Spec or oracle_fixed.Fixed): the largest, of posits the last below useed."""
+    """The value to which scales bring a block (of oracle.Spec or oracle_fixed.Fixed): the largest,
+    of posits the last below useed."""
     if getattr(spec, "posit", False):
-        return max(v for code in range(spec.sign_code) if (v := posit_value(spec.bits, spec.exp_bits, code)) < 2**2**spec.exp_bits)
+        return max(
+            v
+            for code in range(spec.sign_code)
+            if (v := posit_value(spec.bits, spec.exp_bits, code)) < 2**2**spec.exp_bits
+        )
     return spec.highest * spec.unit if hasattr(spec, "highest") else spec.magnitude(spec.largest)
 
 
@@ -55,20 +62,26 @@ def scale_exponent(a: Fraction, spec, rule: str, emax: int | None = None, bits: 
     elif rule == "rceil":
         power = ceil_log2(a / top)
     else:
-        step = Fraction(2) ** (floor_log2(a) - (spec.int_bits + spec.frac_bits - 1 if hasattr(spec, "highest") else spec.man_bits))
+        step = Fraction(2) ** (
+            floor_log2(a)
+            - (spec.int_bits + spec.frac_bits - 1 if hasattr(spec, "highest") else spec.man_bits)
+        )
         power = floor_log2(math.floor(a / step + Fraction(1, 2)) * step) - e
     return min(max(power, lowest), -lowest)
 
 
 def block(x, spec, mode: str, exponent: int) -> list[float]:
-    """Each number of a finite block rounded to an element times 2^exponent, as a float64; -0.0 for what is negative and rounds to 0."""
+    """Each number of a finite block rounded to an element times 2^exponent, as a float64; -0.0 for
+    what is negative and rounds to 0."""
     scale = Fraction(2) ** exponent
     out = []
     for v in x:
         exact = Fraction(v) / scale
         code = spec.encode(exact if exact else v, mode)
         value = spec.decode(code)
-        value = math.copysign(0.0, v) if value == 0 and not hasattr(spec, "highest") else float(value)
+        value = (
+            math.copysign(0.0, v) if value == 0 and not hasattr(spec, "highest") else float(value)
+        )
         out.append(math.ldexp(value, exponent))
     return out
 
@@ -78,7 +91,9 @@ def runs(x: np.ndarray, size: int):
     return [x[i : i + size] for i in range(0, len(x), size)]
 
 
-def quantized(x: np.ndarray, spec, mode: str, size: int, rule: str = "floor", emax: int | None = None) -> np.ndarray:
+def quantized(
+    x: np.ndarray, spec, mode: str, size: int, rule: str = "floor", emax: int | None = None
+) -> np.ndarray:
     """A row of finite numbers in blocks of ``size`` with E8M0 scales, as float64."""
     out: list[float] = []
     for part in runs(x.astype(np.float64), size):
@@ -88,7 +103,8 @@ def quantized(x: np.ndarray, spec, mode: str, size: int, rule: str = "floor", em
 
 
 def nvfp4(x: np.ndarray, element, scale_spec, size: int = 16) -> np.ndarray:
-    """A float32 row with a float32 scale of the tensor above e4m3 scales of its blocks: each step in float32, as the paper has it."""
+    """A float32 row with a float32 scale of the tensor above e4m3 scales of its blocks: each step
+    in float32, as the paper has it."""
     one, six, top = np.float32(1), np.float32(6), np.float32(6 * 448)
     encode = top / np.max(np.abs(x))
     decode = one / encode
@@ -108,10 +124,13 @@ def nvfp4(x: np.ndarray, element, scale_spec, size: int = 16) -> np.ndarray:
 def rows(seed: int, count: int, length: int, spread: int = 12) -> np.ndarray:
     """Rows of float32 numbers of different magnitudes, with zeros and powers of two among them."""
     generator = np.random.default_rng(seed)
-    x = generator.standard_normal((count, length)) * 2.0 ** generator.integers(-spread, spread, (count, 1))
+    x = generator.standard_normal((count, length)) * 2.0 ** generator.integers(
+        -spread, spread, (count, 1)
+    )
     x[:, 1] = 0.0
     x[:, 2] = -0.0
-    x[0, : length // 2] = 2.0**-3 * np.sign(x[0, : length // 2])  # powers of two, where floor and ceil meet
+    # Powers of two, where floor and ceil meet.
+    x[0, : length // 2] = 2.0**-3 * np.sign(x[0, : length // 2])
     return x.astype(np.float32)
 
 
@@ -126,9 +145,12 @@ def to_digits(x: Fraction, digits: int) -> Fraction:
 S1P2 = binary(1, 2, bias=1, specials="none")
 
 
-def hif4(x: np.ndarray, mode: str = "nearest_even") -> tuple[np.ndarray, list[tuple[int, list[int], list[int], list[int]]]]:
-    """A float32 row of finite numbers in HiF4, and each block's parts: E6M2, E1_8, E1_16 and the elements as codes. float32's rounding of products
-    is said as such; nothing else is rounded but where the algorithm says so."""
+def hif4(
+    x: np.ndarray, mode: str = "nearest_even"
+) -> tuple[np.ndarray, list[tuple[int, list[int], list[int], list[int]]]]:
+    """A float32 row of finite numbers in HiF4, and each block's parts: E6M2, E1_8, E1_16 and the
+    elements as codes. float32's rounding of products is said as such; nothing else is rounded but
+    where the algorithm says so."""
     out: list[float] = []
     parts = []
     for values in runs(x, 64):
@@ -140,13 +162,29 @@ def hif4(x: np.ndarray, mode: str = "nearest_even") -> tuple[np.ndarray, list[tu
         for i in range(0, len(v), 8):
             eights.append(int(any(to_digits(abs(n) * inverse, 24) >= 4 for n in v[i : i + 8])))
             for j in range(i, min(i + 8, len(v)), 4):
-                fours.append(int(any(to_digits(abs(n) * inverse, 24) / 2 ** eights[-1] >= 2 for n in v[j : j + 4])))
+                fours.append(
+                    int(
+                        any(
+                            to_digits(abs(n) * inverse, 24) / 2 ** eights[-1] >= 2
+                            for n in v[j : j + 4]
+                        )
+                    )
+                )
                 step = Fraction(2) ** (eights[-1] + fours[-1])
                 for n, given in zip(v[j : j + 4], values[j : j + 4], strict=True):
                     y = to_digits(n * inverse / step, 24)
                     code = S1P2.encode(y if y else math.copysign(0.0, given), mode)
                     elements.append(code)
-                    out.append(math.copysign(float(abs(Fraction(S1P2.decode(code))) * step * scale), given))
+                    out.append(
+                        math.copysign(float(abs(Fraction(S1P2.decode(code))) * step * scale), given)
+                    )
         exponent = floor_log2(scale)
-        parts.append((exponent + 48 << 2 | int(scale / Fraction(2) ** exponent * 4) - 4, eights, fours, elements))
+        parts.append(
+            (
+                exponent + 48 << 2 | int(scale / Fraction(2) ** exponent * 4) - 4,
+                eights,
+                fours,
+                elements,
+            )
+        )
     return np.array(out, dtype=np.float32), parts

@@ -1,4 +1,5 @@
-"""What an observation counts, one number after the other in exact rationals; shares no code with the implementation."""
+"""What an observation counts, one number after the other in exact rationals; shares no code with
+the implementation."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from rationals import Fraction
 
 
 def bounds(spec: Spec | Fixed) -> tuple[Fraction, Fraction, Fraction, Fraction]:
-    """The largest and lowest finite number, the smallest positive one, and the smallest of full precision."""
+    """The largest and lowest finite number, the smallest positive one, and the smallest of full
+    precision."""
     if isinstance(spec, Fixed):
         unit = spec.unit
         return spec.highest * unit, spec.lowest * unit, unit, unit
@@ -26,7 +28,8 @@ def exponent(x: Fraction) -> int:
 
 
 def counts(spec: Spec | Fixed, numbers, mode: str = "nearest_even") -> dict:
-    """Every count of float64 numbers or Fractions that are rounded to the format, and the exact sums of squares."""
+    """Every count of float64 numbers or Fractions that are rounded to the format, and the exact
+    sums of squares."""
     highest, lowest, smallest, normal = bounds(spec)
     found, exponents = Counter(), Counter()
     signal = noise = Fraction(0)
@@ -52,7 +55,9 @@ def counts(spec: Spec | Fixed, numbers, mode: str = "nearest_even") -> dict:
         found["saturated"] += (exact > highest and r == highest) or (exact < lowest and r == lowest)
         if exact != 0:
             exponents[exponent(exact)] += 1
-            found["underflow"] += not beyond and (abs(exact) < smallest or (finite_result and r == 0))
+            found["underflow"] += not beyond and (
+                abs(exact) < smallest or (finite_result and r == 0)
+            )
             found["to_zero"] += not beyond and finite_result and r == 0
             found["subnormal"] += not beyond and smallest <= abs(exact) < normal and r != 0
         if finite_result:
@@ -63,9 +68,27 @@ def counts(spec: Spec | Fixed, numbers, mode: str = "nearest_even") -> dict:
 
 def assert_counts(got, expected: dict) -> None:
     """The counts are those, and the sums within 2^-21 of themselves."""
-    for name in ("elements", "overflow", "saturated", "underflow", "to_zero", "subnormal", "zeros", "nan_in", "infinite_in", "nan_made", "inexact"):
-        assert getattr(got, name) == expected.get(name, 0), f"{name}: expected {expected.get(name, 0)}, but got {getattr(got, name)}"
+    for name in (
+        "elements",
+        "overflow",
+        "saturated",
+        "underflow",
+        "to_zero",
+        "subnormal",
+        "zeros",
+        "nan_in",
+        "infinite_in",
+        "nan_made",
+        "inexact",
+    ):
+        assert getattr(got, name) == expected.get(name, 0), (
+            f"{name}: expected {expected.get(name, 0)}, but got {getattr(got, name)}"
+        )
     assert got.exponents == expected["exponents"]
     for name in ("signal", "noise"):
         exact = expected[name]
-        assert exact * (1 - Fraction(1, 2**21)) - Fraction(1, 2**1000) <= Fraction(getattr(got, name)) <= exact * (1 + Fraction(1, 2**21)), name
+        assert (
+            exact * (1 - Fraction(1, 2**21)) - Fraction(1, 2**1000)
+            <= Fraction(getattr(got, name))
+            <= exact * (1 + Fraction(1, 2**21))
+        ), name

@@ -1,8 +1,10 @@
-"""Elementary functions of the values of formats: exact by mpmath, and the codes that their once rounded results have (oracle.py).
+"""Elementary functions of the values of formats: exact by mpmath, and the codes that their once
+rounded results have (oracle.py).
 
-mpmath works at 200 bits. Where that does not decide on which side of a boundary a result lies, 1200 bits do, and what even those do not
-tell from the boundary is a tie: the functions here are algebraic, and their ties exact, or transcendental, and without ties apart from
-arguments that make them exact (log2(512) = 9 lies between the numbers 8 and 10 of a format with two fraction bits).
+mpmath works at 200 bits. Where that does not decide on which side of a boundary a result lies, 1200
+bits do, and what even those do not tell from the boundary is a tie: the functions here are
+algebraic, and their ties exact, or transcendental, and without ties apart from arguments that make
+them exact (log2(512) = 9 lies between the numbers 8 and 10 of a format with two fraction bits).
 """
 
 from __future__ import annotations
@@ -29,14 +31,19 @@ class Function:
     """One function of one operand: PyTorch's, the exact one, and what the formula does not say."""
 
     torch: Callable
-    exact: Callable  # of an mpf, which is finite and not 0 unless the result at 0 follows from the formula
+    # Of an mpf, which is finite and not 0 unless the result at 0 follows from the formula.
+    exact: Callable
     fast: Callable | None = None  # float64 by numpy or Python, a second library beside PyTorch's
     ends: tuple[float, float] = (NAN, NAN)  # at the infinities
     zeros: tuple[float, float] | None = None  # at -0 and 0, where the formula does not say
-    special: dict = field(default_factory=dict)  # at other poles; "integer<0" stands for all of those
+    # At other poles; "integer<0" stands for all of those.
+    special: dict = field(default_factory=dict)
     odd: bool = False  # f(-0) = -0
-    keeps_sign: bool = False  # also a 0 that is rounded to has the argument's sign (IEEE 754-2019, section 5.9)
-    near_zero: float = 0.0  # absolute error of `fast` beside the relative one: for functions that cross 0 where their argument is not 0
+    # Also a 0 that is rounded to has the argument's sign (IEEE 754-2019, section 5.9).
+    keeps_sign: bool = False
+    # Absolute error of `fast` beside the relative one: for functions that cross 0 where their
+    # argument is not 0.
+    near_zero: float = 0.0
 
 
 def real(y):
@@ -63,7 +70,9 @@ def exact(function: Function, x: float, precision: int = PRECISION):
         return float(function.ends[x > 0])
     if x == 0 and (function.odd or function.zeros):
         return x if function.odd else float(function.zeros[math.copysign(1, x) > 0])
-    known = function.special.get("integer<0" if x < 0 and x == math.floor(x) and "integer<0" in function.special else x)
+    known = function.special.get(
+        "integer<0" if x < 0 and x == math.floor(x) and "integer<0" in function.special else x
+    )
     if known is not None:
         return float(known)
     y = _exact(function, x, precision)
@@ -81,7 +90,8 @@ def as_float(y) -> float:
 
 
 def position(spec: Spec, m):
-    """The place of a magnitude among the sorted values, and on which side of the boundary above it is; None: exact; nothing: not known."""
+    """The place of a magnitude among the sorted values, and on which side of the boundary above it
+    is; None: exact; nothing: not known."""
     t, near = table(spec), abs(as_float(m))
     at = int(np.searchsorted(t.values, near, side="right")) - 1
     if t.values[at] == near and m < mpf(near):
@@ -114,11 +124,14 @@ def code_of(spec: Spec, evaluate: Callable[[int], object]) -> int:
 
 def expected_codes(function: Function, spec: Spec, x: np.ndarray) -> np.ndarray:
     """The codes of the exact function, rounded once; every one by mpmath."""
-    return np.array([code_of(spec, lambda precision, v=v: exact(function, v, precision)) for v in x.tolist()])
+    return np.array(
+        [code_of(spec, lambda precision, v=v: exact(function, v, precision)) for v in x.tolist()]
+    )
 
 
 def filtered_codes(function: Function, spec: Spec, x: np.ndarray) -> np.ndarray:
-    """The same, by mpmath only where the float64 function, give or take SLACK, does not decide (nor lies near the ends of its range)."""
+    """The same, by mpmath only where the float64 function, give or take SLACK, does not decide (nor
+    lies near the ends of its range)."""
     if function.fast is None:
         return expected_codes(function, spec, x)
     with np.errstate(all="ignore"):
@@ -128,7 +141,9 @@ def filtered_codes(function: Function, spec: Spec, x: np.ndarray) -> np.ndarray:
     return codes
 
 
-def decided(spec: Spec, y: np.ndarray, sure: np.ndarray, near_zero: float) -> tuple[np.ndarray, np.ndarray]:
+def decided(
+    spec: Spec, y: np.ndarray, sure: np.ndarray, near_zero: float
+) -> tuple[np.ndarray, np.ndarray]:
     """The codes of y where everything within SLACK of it has the same one, and where that is."""
     t, m = table(spec), abs(y)
     sure = sure & (m > 1e-290) & (m < 1e290) & (m * (1 - SLACK) > near_zero)
@@ -192,7 +207,11 @@ def erfinv(x):
         return -ndtri((1 - x) / 2) / mp.sqrt(2)
     if x == 0:
         return x
-    return _newton(lambda t: mp.erf(t) - x, lambda t: 2 * mp.exp(-t * t) / mp.sqrt(mp.pi), x * mp.sqrt(mp.pi) / 2)
+    return _newton(
+        lambda t: mp.erf(t) - x,
+        lambda t: 2 * mp.exp(-t * t) / mp.sqrt(mp.pi),
+        x * mp.sqrt(mp.pi) / 2,
+    )
 
 
 def log_ndtr(x):
@@ -254,18 +273,49 @@ FUNCTIONS = {
     "log10": Function(torch.log10, mp.log10, np.log10, (NAN, INF), (-INF, -INF)),
     "log1p": Function(torch.log1p, mp.log1p, np.log1p, (NAN, INF), {-1.0: -INF}, odd=True),
     "sqrt": Function(torch.sqrt, mp.sqrt, np.sqrt, (NAN, INF), odd=True),
-    "rsqrt": Function(torch.rsqrt, lambda x: 1 / mp.sqrt(x), lambda x: 1 / np.sqrt(x), (NAN, 0), (-INF, INF)),
-    "reciprocal": Function(torch.reciprocal, lambda x: 1 / x, lambda x: 1 / x, (-0.0, 0.0), (-INF, INF)),
+    "rsqrt": Function(
+        torch.rsqrt, lambda x: 1 / mp.sqrt(x), lambda x: 1 / np.sqrt(x), (NAN, 0), (-INF, INF)
+    ),
+    "reciprocal": Function(
+        torch.reciprocal, lambda x: 1 / x, lambda x: 1 / x, (-0.0, 0.0), (-INF, INF)
+    ),
     "square": Function(torch.square, lambda x: x * x, np.square, (INF, INF)),
     "erf": Function(torch.erf, mp.erf, erf, (-1, 1), odd=True),
     "erfc": Function(torch.erfc, mp.erfc, erfc, (2, 0)),
     "erfinv": Function(torch.erfinv, erfinv, special={1.0: INF, -1.0: -INF}, odd=True),
-    "lgamma": Function(torch.lgamma, lambda x: mp.re(mp.loggamma(x)), _lgamma, (INF, INF), (INF, INF), {"integer<0": INF}, near_zero=1e-12),
-    "digamma": Function(torch.digamma, lambda x: mp.psi(0, x), None, (NAN, INF), (INF, -INF), {"integer<0": NAN}),
-    "sigmoid": Function(torch.sigmoid, lambda x: 1 / (1 + mp.exp(-x)), lambda x: 1 / (1 + np.exp(-x)), (0, 1)),
-    "logit": Function(torch.logit, lambda x: mp.log(x / (1 - x)), _logit, zeros=(-INF, -INF), special={1.0: INF}, near_zero=1e-14),
-    "silu": Function(F.silu, lambda x: x / (1 + mp.exp(-x)), lambda x: x / (1 + np.exp(-x)), (NAN, INF), odd=True),
-    "gelu": Function(F.gelu, lambda x: x * mp.erfc(-x / mp.sqrt(2)) / 2, lambda x: x * erfc(-x / 2**0.5) / 2, (NAN, INF), odd=True),
+    "lgamma": Function(
+        torch.lgamma,
+        lambda x: mp.re(mp.loggamma(x)),
+        _lgamma,
+        (INF, INF),
+        (INF, INF),
+        {"integer<0": INF},
+        near_zero=1e-12,
+    ),
+    "digamma": Function(
+        torch.digamma, lambda x: mp.psi(0, x), None, (NAN, INF), (INF, -INF), {"integer<0": NAN}
+    ),
+    "sigmoid": Function(
+        torch.sigmoid, lambda x: 1 / (1 + mp.exp(-x)), lambda x: 1 / (1 + np.exp(-x)), (0, 1)
+    ),
+    "logit": Function(
+        torch.logit,
+        lambda x: mp.log(x / (1 - x)),
+        _logit,
+        zeros=(-INF, -INF),
+        special={1.0: INF},
+        near_zero=1e-14,
+    ),
+    "silu": Function(
+        F.silu, lambda x: x / (1 + mp.exp(-x)), lambda x: x / (1 + np.exp(-x)), (NAN, INF), odd=True
+    ),
+    "gelu": Function(
+        F.gelu,
+        lambda x: x * mp.erfc(-x / mp.sqrt(2)) / 2,
+        lambda x: x * erfc(-x / 2**0.5) / 2,
+        (NAN, INF),
+        odd=True,
+    ),
     "gelu_tanh": Function(
         lambda x: F.gelu(x, approximate="tanh"),
         gelu_tanh,
@@ -273,8 +323,19 @@ FUNCTIONS = {
         (NAN, INF),
         odd=True,
     ),
-    "softplus": Function(F.softplus, lambda x: x + mp.log1p(mp.exp(-x)) if x > 0 else mp.log1p(mp.exp(x)), lambda x: np.logaddexp(0, x), (0, INF)),
-    "elu": Function(F.elu, lambda x: x if x > 0 else mp.expm1(x), lambda x: np.where(x > 0, x, np.expm1(x)), (-1, INF), odd=True),
+    "softplus": Function(
+        F.softplus,
+        lambda x: x + mp.log1p(mp.exp(-x)) if x > 0 else mp.log1p(mp.exp(x)),
+        lambda x: np.logaddexp(0, x),
+        (0, INF),
+    ),
+    "elu": Function(
+        F.elu,
+        lambda x: x if x > 0 else mp.expm1(x),
+        lambda x: np.where(x > 0, x, np.expm1(x)),
+        (-1, INF),
+        odd=True,
+    ),
     "selu": Function(
         F.selu,
         lambda x: mpf(SELU_SCALE) * (x if x > 0 else mpf(SELU_ALPHA) * mp.expm1(x)),
@@ -289,35 +350,81 @@ FUNCTIONS = {
         (-2, INF),
         odd=True,
     ),
-    "mish": Function(F.mish, lambda x: x * mp.tanh(mp.log1p(mp.exp(x))), lambda x: x * np.tanh(np.logaddexp(0, x)), (NAN, INF), odd=True),
-    "logsigmoid": Function(
-        F.logsigmoid, lambda x: -mp.log1p(mp.exp(-x)) if x > 0 else x - mp.log1p(mp.exp(x)), lambda x: -np.logaddexp(0, -x), (-INF, 0)
+    "mish": Function(
+        F.mish,
+        lambda x: x * mp.tanh(mp.log1p(mp.exp(x))),
+        lambda x: x * np.tanh(np.logaddexp(0, x)),
+        (NAN, INF),
+        odd=True,
     ),
-    "softsign": Function(F.softsign, lambda x: x / (1 + abs(x)), lambda x: x / (1 + abs(x)), odd=True),
-    "tanhshrink": Function(F.tanhshrink, lambda x: near(x, lambda v: v - mp.tanh(v)), None, (-INF, INF), odd=True),
+    "logsigmoid": Function(
+        F.logsigmoid,
+        lambda x: -mp.log1p(mp.exp(-x)) if x > 0 else x - mp.log1p(mp.exp(x)),
+        lambda x: -np.logaddexp(0, -x),
+        (-INF, 0),
+    ),
+    "softsign": Function(
+        F.softsign, lambda x: x / (1 + abs(x)), lambda x: x / (1 + abs(x)), odd=True
+    ),
+    "tanhshrink": Function(
+        F.tanhshrink, lambda x: near(x, lambda v: v - mp.tanh(v)), None, (-INF, INF), odd=True
+    ),
     "i0": Function(torch.i0, lambda x: mp.besseli(0, x), None, (INF, INF)),
     "i0e": Function(torch.special.i0e, lambda x: mp.besseli(0, x) * mp.exp(-abs(x)), None, (0, 0)),
     "i1": Function(torch.special.i1, lambda x: mp.besseli(1, x), None, (-INF, INF), odd=True),
-    "i1e": Function(torch.special.i1e, lambda x: mp.besseli(1, x) * mp.exp(-abs(x)), None, (-0.0, 0), odd=True),
-    "ndtr": Function(torch.special.ndtr, lambda x: mp.erfc(-x / mp.sqrt(2)) / 2, lambda x: erfc(-x / 2**0.5) / 2, (0, 1)),
-    "ndtri": Function(torch.special.ndtri, ndtri, _ndtri, zeros=(-INF, -INF), special={1.0: INF}, near_zero=1e-14),
+    "i1e": Function(
+        torch.special.i1e, lambda x: mp.besseli(1, x) * mp.exp(-abs(x)), None, (-0.0, 0), odd=True
+    ),
+    "ndtr": Function(
+        torch.special.ndtr,
+        lambda x: mp.erfc(-x / mp.sqrt(2)) / 2,
+        lambda x: erfc(-x / 2**0.5) / 2,
+        (0, 1),
+    ),
+    "ndtri": Function(
+        torch.special.ndtri, ndtri, _ndtri, zeros=(-INF, -INF), special={1.0: INF}, near_zero=1e-14
+    ),
     "log_ndtr": Function(torch.special.log_ndtr, log_ndtr, None, (-INF, 0)),
-    "entr": Function(torch.special.entr, lambda x: -x * mp.log(x) if x > 0 else -INF, lambda x: -x * np.log(x), (-INF, -INF), (0, 0)),
+    "entr": Function(
+        torch.special.entr,
+        lambda x: -x * mp.log(x) if x > 0 else -INF,
+        lambda x: -x * np.log(x),
+        (-INF, -INF),
+        (0, 0),
+    ),
     "sinc": Function(torch.sinc, lambda x: mp.sincpi(x), None, (0, 0)),
     "ceil": Function(torch.ceil, mp.ceil, np.ceil, (-INF, INF), odd=True, keeps_sign=True),
     "floor": Function(torch.floor, mp.floor, np.floor, (-INF, INF), odd=True, keeps_sign=True),
     "round": Function(torch.round, mp.nint, np.rint, (-INF, INF), odd=True, keeps_sign=True),
-    "trunc": Function(torch.trunc, signed_like(mp.floor), np.trunc, (-INF, INF), odd=True, keeps_sign=True),
+    "trunc": Function(
+        torch.trunc, signed_like(mp.floor), np.trunc, (-INF, INF), odd=True, keeps_sign=True
+    ),
     "frac": Function(torch.frac, signed_like(lambda x: x - mp.floor(x)), None, odd=True),
     "abs": Function(torch.abs, abs, np.abs, (INF, INF)),
     "neg": Function(torch.neg, lambda x: -x, np.negative, (INF, -INF), (0.0, -0.0)),
     "sign": Function(torch.sign, mp.sign, np.sign, (-1, 1)),
-    "deg2rad": Function(torch.deg2rad, lambda x: x * mp.pi / 180, np.deg2rad, (-INF, INF), odd=True),
-    "rad2deg": Function(torch.rad2deg, lambda x: x * 180 / mp.pi, np.rad2deg, (-INF, INF), odd=True),
-    "pow_2": Function(lambda x: torch.pow(x, 2), lambda x: x**2, lambda x: np.power(x, 2.0), (INF, INF)),
-    "pow_half": Function(lambda x: torch.pow(x, 0.5), mp.sqrt, lambda x: np.power(x, 0.5), (INF, INF)),
-    "pow_-1.5": Function(lambda x: torch.pow(x, -1.5), lambda x: x ** mpf(-1.5), lambda x: np.power(x, -1.5), (0, 0), (INF, INF)),
-    "pow_3": Function(lambda x: torch.pow(x, 3), lambda x: x**3, lambda x: np.power(x, 3.0), (-INF, INF), odd=True),
+    "deg2rad": Function(
+        torch.deg2rad, lambda x: x * mp.pi / 180, np.deg2rad, (-INF, INF), odd=True
+    ),
+    "rad2deg": Function(
+        torch.rad2deg, lambda x: x * 180 / mp.pi, np.rad2deg, (-INF, INF), odd=True
+    ),
+    "pow_2": Function(
+        lambda x: torch.pow(x, 2), lambda x: x**2, lambda x: np.power(x, 2.0), (INF, INF)
+    ),
+    "pow_half": Function(
+        lambda x: torch.pow(x, 0.5), mp.sqrt, lambda x: np.power(x, 0.5), (INF, INF)
+    ),
+    "pow_-1.5": Function(
+        lambda x: torch.pow(x, -1.5),
+        lambda x: x ** mpf(-1.5),
+        lambda x: np.power(x, -1.5),
+        (0, 0),
+        (INF, INF),
+    ),
+    "pow_3": Function(
+        lambda x: torch.pow(x, 3), lambda x: x**3, lambda x: np.power(x, 3.0), (-INF, INF), odd=True
+    ),
 }
 
 
@@ -326,7 +433,8 @@ FUNCTIONS = {
 
 @dataclass(frozen=True, eq=False)
 class Function2:
-    """One function of two operands. numpy's (C99, Annex F) says what infinities, NaN and, without `zeros`, zeros give."""
+    """One function of two operands. numpy's (C99, Annex F) says what infinities, NaN and, without
+    `zeros`, zeros give."""
 
     torch: Callable
     exact: Callable
@@ -336,7 +444,8 @@ class Function2:
 
 
 def c_library(function: Function2, x: float, y: float) -> float:
-    with np.errstate(all="ignore"):  # arrays: with a number for exponent numpy's power takes other ways
+    # Arrays: with a number for exponent numpy's power takes other ways.
+    with np.errstate(all="ignore"):
         return float(function.fast(np.array([x]), np.array([y]))[0])
 
 
@@ -355,9 +464,14 @@ def expected_codes2(function: Function2, spec: Spec, x: np.ndarray, y: np.ndarra
     """By mpmath where numpy, give or take SLACK, does not decide."""
     with np.errstate(all="ignore"):
         z = function.fast(x, y)
-    codes, sure = decided(spec, z, np.isfinite(x) & np.isfinite(y) & (x != 0) & (y != 0), function.near_zero)
+    codes, sure = decided(
+        spec, z, np.isfinite(x) & np.isfinite(y) & (x != 0) & (y != 0), function.near_zero
+    )
     pairs = zip(x[~sure].tolist(), y[~sure].tolist(), strict=True)
-    codes[~sure] = [code_of(spec, lambda precision, v=v, w=w: exact2(function, v, w, precision)) for v, w in pairs]
+    codes[~sure] = [
+        code_of(spec, lambda precision, v=v, w=w: exact2(function, v, w, precision))
+        for v, w in pairs
+    ]
     return codes
 
 
@@ -366,7 +480,8 @@ def _log_sum(x, y, base):
 
 
 def _fmod(x, y):
-    """x - n y with n the quotient cut: by integers, since quotients of 2^200 and more lose their digits."""
+    """x - n y with n the quotient cut: by integers, since quotients of 2^200 and more lose their
+    digits."""
     (a, e), (b, g) = abs(x).man_exp, abs(y).man_exp
     low = min(e, g)
     rest = mpf(((a << (e - low)) % (b << (g - low)), low))
@@ -385,8 +500,12 @@ FUNCTIONS2 = {
     "hypot": Function2(torch.hypot, mp.hypot, np.hypot),
     "atan2": Function2(torch.atan2, mp.atan2, np.arctan2),
     "pow": Function2(torch.pow, mp.power, np.power),
-    "logaddexp": Function2(torch.logaddexp, lambda x, y: _log_sum(x, y, mp.e), np.logaddexp, True, 1e-14),
-    "logaddexp2": Function2(torch.logaddexp2, lambda x, y: _log_sum(x, y, mpf(2)), np.logaddexp2, True, 1e-14),
+    "logaddexp": Function2(
+        torch.logaddexp, lambda x, y: _log_sum(x, y, mp.e), np.logaddexp, True, 1e-14
+    ),
+    "logaddexp2": Function2(
+        torch.logaddexp2, lambda x, y: _log_sum(x, y, mpf(2)), np.logaddexp2, True, 1e-14
+    ),
     "fmod": Function2(torch.fmod, _fmod, np.fmod),
     "remainder": Function2(torch.remainder, _remainder, np.remainder),
     "copysign": Function2(torch.copysign, lambda x, y: abs(x) if y > 0 else -abs(x), np.copysign),

@@ -1,7 +1,8 @@
 """What fixed-point formats mean, in exact integers; shares no code with the implementation.
 
-A code is a two's complement integer, or a binary one without a sign, in units of 2^-frac_bits. A value is rounded to an integer of them,
-half and odd being decided on its magnitude, and what is out of range then saturates or wraps. Either number of bits may be negative.
+A code is a two's complement integer, or a binary one without a sign, in units of 2^-frac_bits. A
+value is rounded to an integer of them, half and odd being decided on its magnitude, and what is out
+of range then saturates or wraps. Either number of bits may be negative.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Fixed:
         return self.fitted(-n if scaled < 0 else n)
 
     def encode_sqrt(self, x: Fraction, mode: str = "nearest_even") -> int:
-        """The code of a root: the root rounded at 64 more bits, and odd where it is inexact, rounds on as the root does."""
+        """The code of a root: the root rounded at 64 more bits, and odd where it is inexact, rounds
+        on as the root does."""
         scaled = x / self.unit**2 * (1 << 128)
         root = math.isqrt(math.floor(scaled))
         return self.encode(Fraction(root | (root * root != scaled), 1 << 64) * self.unit, mode)
@@ -100,13 +102,44 @@ def round_quotients(n: np.ndarray, d: np.ndarray | int, mode: str) -> np.ndarray
 
 
 def inputs(spec: Fixed, count: int = 400) -> np.ndarray:
-    """Float64 numbers: values, halves and thirds of units with their float64 neighbours, over the range and beyond it; specials."""
+    """Float64 numbers: values, halves and thirds of units with their float64 neighbours, over the
+    range and beyond it; specials."""
     rng = np.random.default_rng(spec.bits)
     top = spec.highest
-    ends = [0, 1, 2, top - 2, top - 1, top, top + 1, top + 2, 2 * top, 2 * top + 2, 3 * top + 5, -spec.lowest, -spec.lowest + 1]
-    n = np.array(range(min(top + 3, count)) if top < count else [*ends, *(rng.integers(0, top, count) >> rng.integers(0, 20, count)).tolist()])
+    ends = [
+        0,
+        1,
+        2,
+        top - 2,
+        top - 1,
+        top,
+        top + 1,
+        top + 2,
+        2 * top,
+        2 * top + 2,
+        3 * top + 5,
+        -spec.lowest,
+        -spec.lowest + 1,
+    ]
+    n = np.array(
+        range(min(top + 3, count))
+        if top < count
+        else [*ends, *(rng.integers(0, top, count) >> rng.integers(0, 20, count)).tolist()]
+    )
     units = np.concatenate([n, n + 0.25, n + 0.5, n + 0.75, ends])
     x = np.ldexp(np.abs(units), -spec.frac_bits)
-    extra = [np.inf, np.nan, 1e300, 1e30, 5e-324, 1e-30, 2.0**63, 2.0**62 + 2.0**11, 2.0**33 + 0.5, 3 * 2.0**40 + 0.5, 1e17 / 3]
+    extra = [
+        np.inf,
+        np.nan,
+        1e300,
+        1e30,
+        5e-324,
+        1e-30,
+        2.0**63,
+        2.0**62 + 2.0**11,
+        2.0**33 + 0.5,
+        3 * 2.0**40 + 0.5,
+        1e17 / 3,
+    ]
     x = np.concatenate([x, np.nextafter(x, np.inf), np.nextafter(x, 0), extra])
     return np.unique(np.concatenate([x, -x]).view(np.int64)).view(np.float64)

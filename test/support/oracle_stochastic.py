@@ -1,8 +1,10 @@
-"""Rounding with random words, in exact rationals, and where the words come from; shares no code with the implementation.
+"""Rounding with random words, in exact rationals, and where the words come from; shares no code
+with the implementation.
 
-Sources: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011), section 3.3 (Philox4x32); Croci, Fasi, Higham,
-Mary, Mikaitis, "Stochastic rounding: implementation, error analysis and applications" (2022), section 2 (the two stochastic modes); PRISM of the
-InterFLOP tools (up_down).
+Sources: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011), section
+3.3 (Philox4x32); Croci, Fasi, Higham, Mary, Mikaitis, "Stochastic rounding: implementation, error
+analysis and applications" (2022), section 2 (the two stochastic modes); PRISM of the InterFLOP
+tools (up_down).
 """
 
 from __future__ import annotations
@@ -17,13 +19,19 @@ MODES = ("stochastic", "stochastic_equal", "up_down")
 
 
 def philox(counter, key, rounds=7):
-    """Philox4x32: four 32-bit words for each counter; a counter and a key are four and two numbers or arrays."""
+    """Philox4x32: four 32-bit words for each counter; a counter and a key are four and two numbers
+    or arrays."""
     c = [np.asarray(x, dtype=np.uint64) for x in counter]
     k = [int(x) for x in key]
     low = np.uint64(0xFFFFFFFF)
     for _ in range(rounds):
         p, q = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
-        c = [q >> np.uint64(32) ^ c[1] ^ np.uint64(k[0]), q & low, p >> np.uint64(32) ^ c[3] ^ np.uint64(k[1]), p & low]
+        c = [
+            q >> np.uint64(32) ^ c[1] ^ np.uint64(k[0]),
+            q & low,
+            p >> np.uint64(32) ^ c[3] ^ np.uint64(k[1]),
+            p & low,
+        ]
         k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
     return np.stack(np.broadcast_arrays(*c))
 
@@ -34,12 +42,18 @@ def random_words(seed: int, first: int, n: int) -> np.ndarray:
     c = index // np.uint64(64) * np.uint64(16) + index % np.uint64(16)
     number = (index % np.uint64(64) // np.uint64(16)).astype(int)
     counter = (c & np.uint64(0xFFFFFFFF), c >> np.uint64(32))
-    halves = [philox((*counter, stream, 0), (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF))[number, np.arange(n)] for stream in (0, 1)]
+    halves = [
+        philox((*counter, stream, 0), (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF))[
+            number, np.arange(n)
+        ]
+        for stream in (0, 1)
+    ]
     return halves[0] << np.uint64(32) | halves[1]
 
 
 def goes_up(mode: str, m: Fraction, low: Fraction, high: Fraction, word: int) -> bool:
-    """Whether the inexact magnitude m, between its neighbours or beyond both, goes to the higher one."""
+    """Whether the inexact magnitude m, between its neighbours or beyond both, goes to the higher
+    one."""
     return m >= high or flip_coin(mode, (m - low) / (high - low), word)
 
 
@@ -55,12 +69,15 @@ def with_word(spec, k: int, side: int | None, x: Fraction, mode: str, word: int)
     """The code of what spec.locate() found of x."""
     negative = x < 0
     if mode == "up_down":
-        return spec.signed(up_down(spec, k, spec.moves(k, side, False, "nearest_even"), word), negative)
+        return spec.signed(
+            up_down(spec, k, spec.moves(k, side, False, "nearest_even"), word), negative
+        )
     if side is None or (spec.posit and k == spec.largest):
         return spec.signed(k, negative)
     if spec.posit and k == 0 and spec.underflow == "minpos":
         return spec.signed(1, negative)
-    up = spec.successor(k) if k < spec.largest else k + 1  # beyond the largest: as if the exponents went on
+    # Beyond the largest: as if the exponents went on.
+    up = spec.successor(k) if k < spec.largest else k + 1
     if not goes_up(mode, abs(x), spec.magnitude(k), spec.magnitude(up), word):
         return spec.signed(k, negative)
     return spec.signed(up if k < spec.largest else spec.overflow_code, negative)
@@ -86,7 +103,14 @@ def encode_array(table, x: np.ndarray, mode: str, words: np.ndarray) -> np.ndarr
     finite = np.isfinite(x) & (m > 0)
     at = np.searchsorted(table.values, np.where(finite, m, 0.0), side="right") - 1
     side = (m > table.boundaries[at]) * 1 - (m < table.boundaries[at])
-    known = zip(x.tolist(), table.codes[at].tolist(), side.tolist(), (table.values[at] == m).tolist(), words.tolist(), strict=True)
+    known = zip(
+        x.tolist(),
+        table.codes[at].tolist(),
+        side.tolist(),
+        (table.values[at] == m).tolist(),
+        words.tolist(),
+        strict=True,
+    )
     for i, (value, k, s, exact, word) in enumerate(known):
         if value == 0 or not math.isfinite(value):
             codes[i] = spec.special(value)

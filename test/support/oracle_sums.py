@@ -1,7 +1,8 @@
-"""What sums of products are under each accumulation policy, in exact rationals; shares no code with the implementation.
+"""What sums of products are under each accumulation policy, in exact rationals; shares no code with
+the implementation.
 
-A value is a Fraction, or -0.0, an infinity or NaN as a float, as Spec.decode gives it. Zeros have the signs that IEEE 754 gives them when it
-rounds to nearest.
+A value is a Fraction, or -0.0, an infinity or NaN as a float, as Spec.decode gives it. Zeros have
+the signs that IEEE 754 gives them when it rounds to nearest.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def over(x, n):
 
 
 def exact_sum(terms, start=None):
-    """The sum of some values without rounding, plus zero where nothing is left; what is not finite as IEEE 754 adds it."""
+    """The sum of some values without rounding, plus zero where nothing is left; what is not finite
+    as IEEE 754 adds it."""
     terms = [*terms, *([] if start is None else [start])]
     special = sum(x for x in terms if not finite(x))
     if special != 0:
@@ -64,7 +66,8 @@ def rounded(spec, x, mode="nearest_even"):
 
 
 def step_sum(pairs, product, total, mode="nearest_even", start=None, fused=False, kahan=False):
-    """One dot product, every step rounded: a pair of None and a value is a term of its own, that no product rounds."""
+    """One dot product, every step rounded: a pair of None and a value is a term of its own, that no
+    product rounds."""
 
     def step(x):
         return rounded(total, x, mode)

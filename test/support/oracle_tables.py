@@ -1,4 +1,5 @@
-"""Tables of values by their definition, in exact rationals: which code a number gets, in every mode, for given random words."""
+"""Tables of values by their definition, in exact rationals: which code a number gets, in every
+mode, for given random words."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ STOCHASTIC = ("stochastic", "stochastic_equal", "up_down")
 
 @dataclass
 class Beyond:
-    """One end of the range: code None where numbers beyond it saturate; `next` stands for the value that follows, `limit` lies between."""
+    """One end of the range: code None where numbers beyond it saturate; `next` stands for the value
+    that follows, `limit` lies between."""
 
     code: int | None = None
     infinity: int = 0
@@ -41,7 +43,9 @@ class TableOracle:
         self.ordered = sorted(finite)
         self.codes = [dict(finite[v]) for v in self.ordered]  # by sign: two for two zeros
         if self.boundaries is None:
-            self.boundaries = [(a + b) / 2 for a, b in zip(self.ordered, self.ordered[1:], strict=False)]
+            self.boundaries = [
+                (a + b) / 2 for a, b in zip(self.ordered, self.ordered[1:], strict=False)
+            ]
 
     def code(self, place: int, negative: bool) -> int:
         codes = self.codes[place]
@@ -60,7 +64,9 @@ class TableOracle:
             to = place
         return self.code(to, negative)
 
-    def encode(self, x: float | Fraction, mode: str, word: int = 0, few: tuple[str, int] | None = None) -> int:
+    def encode(
+        self, x: float | Fraction, mode: str, word: int = 0, few: tuple[str, int] | None = None
+    ) -> int:
         if isinstance(x, float):
             if math.isnan(x):
                 return self.nan_code
@@ -74,7 +80,11 @@ class TableOracle:
 
     def _encode(self, x, negative, mode, word, few):
         def final(place):
-            return self._step(place, negative, word >= 2**63) if mode == "up_down" else self.code(place, negative)
+            return (
+                self._step(place, negative, word >= 2**63)
+                if mode == "up_down"
+                else self.code(place, negative)
+            )
 
         last = len(self.ordered) - 1
         at = bisect_right(self.ordered, x) - 1
@@ -87,14 +97,26 @@ class TableOracle:
             return final(at if upper == 0 else at + 1)
         inner_is_lower = abs(lower) < abs(upper) or (abs(lower) == abs(upper) and negative)
         inner, outer = (at, at + 1) if inner_is_lower else (at + 1, at)
-        lower_code, upper_code = self.code(at, negative) if lower else min(self.codes[at].values()), None
+        lower_code, upper_code = (
+            self.code(at, negative) if lower else min(self.codes[at].values()),
+            None,
+        )
         upper_code = self.code(at + 1, negative) if upper else min(self.codes[at + 1].values())
         beside_zero = 0 in (lower, upper)
         if lower_code % 2 != upper_code % 2:
             lower_is_odd = lower_code % 2 == 1
         else:
             lower_is_odd = lower != 0 if beside_zero else at % 2 == 1
-        out = self._goes_out(x, self.ordered[inner], self.ordered[outer], self.boundaries[at], lower_is_odd == inner_is_lower, mode, word, few)
+        out = self._goes_out(
+            x,
+            self.ordered[inner],
+            self.ordered[outer],
+            self.boundaries[at],
+            lower_is_odd == inner_is_lower,
+            mode,
+            word,
+            few,
+        )
         return final(outer if out else inner)
 
     def _beyond(self, x, below, negative, mode, word, few, final):
@@ -102,12 +124,16 @@ class TableOracle:
         if end.code is None:
             return final(place)
         refused = self.negative_is_nan and x < 0
-        if not refused and (mode in ("toward_zero", "to_odd") or mode == ("up" if below else "down")):
+        if not refused and (
+            mode in ("toward_zero", "to_odd") or mode == ("up" if below else "down")
+        ):
             return self.code(place, negative)
         if (x <= end.next) if below else (x >= end.next):
             return end.code
         inner_code = self.code(place, negative)
-        if self._goes_out(x, self.ordered[place], end.next, end.limit, inner_code % 2 == 1, mode, word, few):
+        if self._goes_out(
+            x, self.ordered[place], end.next, end.limit, inner_code % 2 == 1, mode, word, few
+        ):
             return end.code
         return final(place)
 
@@ -119,16 +145,23 @@ class TableOracle:
                 return flip_coin(mode, share, word)
             kind, n = few
             scaled = share * 2**n
-            cut = {"a": math.floor(scaled), "b": math.floor(scaled + Fraction(1, 2)), "c": round(scaled)}[kind]
+            cut = {
+                "a": math.floor(scaled),
+                "b": math.floor(scaled + Fraction(1, 2)),
+                "c": round(scaled),
+            }[kind]
             return cut + (word >> (64 - n)) >= 2**n
         negative, side = outer < inner, (x > boundary) - (x < boundary)
         if mode in ("nearest_even", "up_down") and self.ties != "even":
             mode = "nearest_up" if self.ties == "down" else f"nearest_{self.ties}"
-            return goes_out(mode, -side if negative else side, inner_is_odd, negative ^ (self.ties == "down"))
+            return goes_out(
+                mode, -side if negative else side, inner_is_odd, negative ^ (self.ties == "down")
+            )
         return goes_out(mode, -side if negative else side, inner_is_odd, negative)
 
     def inputs(self) -> list[float]:
-        """Every value and boundary with its float64 neighbours, and what lies beyond; signs of 0, infinities, NaN."""
+        """Every value and boundary with its float64 neighbours, and what lies beyond; signs of 0,
+        infinities, NaN."""
         points = [*self.ordered, *self.boundaries]
         for end in (self.high, self.low):
             if end.code is not None:
@@ -138,7 +171,22 @@ class TableOracle:
             f = float(p)
             x += [f, math.nextafter(f, math.inf), math.nextafter(f, -math.inf)]
         edge = max(abs(float(self.ordered[0])), abs(float(self.ordered[-1])))
-        return [*x, 0.0, -0.0, 5e-324, -5e-324, edge * 1.1, edge * -1.1, edge * 9, edge * -9, 1e308, -1e308, math.inf, -math.inf, math.nan]
+        return [
+            *x,
+            0.0,
+            -0.0,
+            5e-324,
+            -5e-324,
+            edge * 1.1,
+            edge * -1.1,
+            edge * 9,
+            edge * -9,
+            1e308,
+            -1e308,
+            math.inf,
+            -math.inf,
+            math.nan,
+        ]
 
 
 def of_definition(d) -> TableOracle:
@@ -150,13 +198,29 @@ def of_definition(d) -> TableOracle:
         infinity = code if given.infinity is None else given.infinity
         if given.code is None:
             return Beyond(None, infinity)
-        limit = (Fraction(value) + Fraction(given.next)) / 2 if given.limit is None else Fraction(given.limit)
+        limit = (
+            (Fraction(value) + Fraction(given.next)) / 2
+            if given.limit is None
+            else Fraction(given.limit)
+        )
         return Beyond(given.code, infinity, Fraction(given.next), limit)
 
     boundaries = None
     if d.boundaries is not None:
-        # Float64's results rounded to odd are on the side of a boundary on which they are of its 52 bits; on these, the rest decides.
+        # Float64's results rounded to odd are on the side of a boundary on which they are of its 52
+        # bits; on these, the rest decides.
         rests = d.rests or (0.0,) * len(d.boundaries)
-        boundaries = [Fraction(b) + Fraction(rest) / 2**4000 for b, rest in zip(d.boundaries, rests, strict=True)]
+        boundaries = [
+            Fraction(b) + Fraction(rest) / 2**4000
+            for b, rest in zip(d.boundaries, rests, strict=True)
+        ]
     ends = {"high": end(d.high, max(finite)), "low": end(d.low, min(finite))}
-    return TableOracle(list(d.values), d.nan_code, d.ties, boundaries, minpos=d.minpos, negative_is_nan=d.negative_is_nan, **ends)
+    return TableOracle(
+        list(d.values),
+        d.nan_code,
+        d.ties,
+        boundaries,
+        minpos=d.minpos,
+        negative_is_nan=d.negative_is_nan,
+        **ends,
+    )

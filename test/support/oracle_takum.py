@@ -1,7 +1,9 @@
-"""Takums by their definition, in exact rationals: what a string of bits means. Shares no code with what it tests.
+"""Takums by their definition, in exact rationals: what a string of bits means. Shares no code with
+what it tests.
 
-Source: Hunhold, "Beating posits at their own game: takum arithmetic" (CoNGA 2024), definitions 2 and 6, and its section on rounding: the boundary
-between two strings is the string that is one bit longer.
+Source: Hunhold, "Beating posits at their own game: takum arithmetic" (CoNGA 2024), definitions 2
+and 6, and its section on rounding: the boundary between two strings is the string that is one bit
+longer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Results and flags of operations on numbers of a format: IEEE 754-2019, section 7, in exact rationals."""
+"""Results and flags of operations on numbers of a format: IEEE 754-2019, section 7, in exact
+rationals."""
 
 import math
 
@@ -23,22 +24,30 @@ def root_of(x):
 
 
 def exact(op, spec, x):
-    """The exact result: a Fraction; or an infinity, NaN or a signed zero as a float. And whether it is undefined, or a division by 0."""
+    """The exact result: a Fraction; or an infinity, NaN or a signed zero as a float. And whether it
+    is undefined, or a division by 0."""
     if any(isinstance(v, float) and math.isnan(v) for v in x):
         return math.nan, False, False
-    numbers = [float(v) if v == 0 or isinstance(v, float) else float(sign_of(v)) for v in x]  # signs, zeros and infinities are what counts
+    # Signs, zeros and infinities are what counts.
+    numbers = [float(v) if v == 0 or isinstance(v, float) else float(sign_of(v)) for v in x]
     if op == "cast":
         return x[0], False, False
     if op == "sqrt":
         if x[0] < 0:
             return math.nan, True, False
-        return (x[0], False, False) if x[0] == 0 or x[0] == math.inf else (root_of(x[0]), False, False)
+        return (
+            (x[0], False, False) if x[0] == 0 or x[0] == math.inf else (root_of(x[0]), False, False)
+        )
     if op == "div":
         if numbers[1] == 0 or math.isinf(numbers[0]):
             undefined = numbers[0] == 0 or (math.isinf(numbers[0]) and math.isinf(numbers[1]))
             if undefined:
                 return math.nan, True, False
-            return sign_of(numbers[0]) * sign_of(numbers[1]) * math.inf, False, not math.isinf(numbers[0])
+            return (
+                sign_of(numbers[0]) * sign_of(numbers[1]) * math.inf,
+                False,
+                not math.isinf(numbers[0]),
+            )
         if numbers[0] == 0 or math.isinf(numbers[1]):
             return sign_of(numbers[0]) * sign_of(numbers[1]) * 0.0, False, False
         return Fraction(x[0]) / Fraction(x[1]), False, False
@@ -55,7 +64,8 @@ def exact(op, spec, x):
 
 
 def add(a, b):
-    """A sum, and whether it is undefined; None: an exact zero of terms with unlike signs, whose sign is the mode's."""
+    """A sum, and whether it is undefined; None: an exact zero of terms with unlike signs, whose
+    sign is the mode's."""
     if any(isinstance(v, float) and math.isinf(v) for v in (a, b)):
         total = (a if isinstance(a, float) else 0.0) + (b if isinstance(b, float) else 0.0)
         return (math.nan, True) if math.isnan(total) else (total, False)
@@ -85,13 +95,20 @@ def flags_of(spec, v, delivered, mode):
         while Fraction(2) ** (exponent + 1) <= m:
             exponent += 1
         quantum = Fraction(2) ** (exponent - spec.man_bits)
-        # With one digit, which is 1, the last bit of what would be the code counts where the format goes by codes: that of the exponent.
+        # With one digit, which is 1, the last bit of what would be the code counts where the format
+        # goes by codes: that of the exponent.
         by_code = spec.man_bits == 0 and spec.one_zero
-        unbounded = rounded(v, quantum, mode, lambda n: (exponent + spec.bias + n - 1 if by_code else n) % 2 == 1)
+        unbounded = rounded(
+            v, quantum, mode, lambda n: (exponent + spec.bias + n - 1 if by_code else n) % 2 == 1
+        )
         overflow = unbounded > spec.magnitude(spec.largest)
         tiny = unbounded < Fraction(2) ** (1 - spec.bias)
     inexact = overflow or delivered != v
-    return FLAGS["inexact"] * inexact + FLAGS["overflow"] * overflow + FLAGS["underflow"] * (tiny and inexact)
+    return (
+        FLAGS["inexact"] * inexact
+        + FLAGS["overflow"] * overflow
+        + FLAGS["underflow"] * (tiny and inexact)
+    )
 
 
 def expected(op, source, target, codes, mode):
@@ -105,7 +122,11 @@ def expected(op, source, target, codes, mode):
         code = target.special(v)
         delivered = target.decode(code)
         if op == "cast" and not math.isfinite(v):
-            kept = math.isnan(delivered) if math.isnan(v) else isinstance(delivered, float) and math.isinf(delivered)
+            kept = (
+                math.isnan(delivered)
+                if math.isnan(v)
+                else isinstance(delivered, float) and math.isinf(delivered)
+            )
             undefined = not kept
         return code, FLAGS["invalid"] * undefined + FLAGS["divide_by_zero"] * by_zero
     code = target.encode(v, mode)

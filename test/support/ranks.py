@@ -1,5 +1,6 @@
-"""Checks that several processes make together: the calling one is rank 0 of a group over gloo, the others run this file. With `--device cuda` the
-group is over NCCL, too, and each rank has a GPU of its own, where what a check makes is moved (devices.py)."""
+"""Checks that several processes make together: the calling one is rank 0 of a group over gloo, the
+others run this file. With `--device cuda` the group is over NCCL, too, and each rank has a GPU of
+its own, where what a check makes is moved (devices.py)."""
 
 import contextlib
 import ctypes
@@ -31,7 +32,10 @@ def together(check, folder, size=2, seconds=300):
     env = new_process.one_thread_environment()
     words = [__file__, inspect.getfile(check), check.__name__, store]
     with contextlib.ExitStack() as stack:
-        others = [new_process.Python(*words, *map(str, (rank, size, seconds)), env=env) for rank in range(1, size)]
+        others = [
+            new_process.Python(*words, *map(str, (rank, size, seconds)), env=env)
+            for rank in range(1, size)
+        ]
         for other in others:
             stack.callback(other.close)
         try:
@@ -48,9 +52,13 @@ def _run(check, store, rank, size, seconds):
     if DEVICE == "cuda":
         torch.cuda.set_device(rank)
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if DEVICE == "cuda" else "gloo", store=dist.FileStore(store, size), rank=rank, world_size=size,
-        timeout=datetime.timedelta(seconds=seconds), device_id=torch.device("cuda", rank) if DEVICE == "cuda" else None,
-    )  # fmt: skip
+        "cpu:gloo,cuda:nccl" if DEVICE == "cuda" else "gloo",
+        store=dist.FileStore(store, size),
+        rank=rank,
+        world_size=size,
+        timeout=datetime.timedelta(seconds=seconds),
+        device_id=torch.device("cuda", rank) if DEVICE == "cuda" else None,
+    )
     try:
         check(rank)
     finally:
@@ -58,7 +66,8 @@ def _run(check, store, rank, size, seconds):
 
 
 if __name__ == "__main__":
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank whose parent was ended would go on for ever
+    # A rank whose parent was ended would go on for ever.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     file, name, store, rank, size, seconds = sys.argv[1:]
     torch.set_num_threads(1)
     _C.set_gpu_on_host(os.environ.get(VARIABLE) == "gpu-on-host")
@@ -71,7 +80,7 @@ if __name__ == "__main__":
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     _run(getattr(module, name), store, int(rank), int(size), int(seconds))
-    # PyTorch keeps a group's threads where a mesh or DistributedDataParallel had it. One that lets go of a tensor's Python object while Python ends
-    # would end the process.
+    # PyTorch keeps a group's threads where a mesh or DistributedDataParallel had it. One that lets
+    # go of a tensor's Python object while Python ends would end the process.
     sys.stdout.flush()
     os._exit(0)

@@ -1,4 +1,5 @@
-"""The rational numbers that exact answers are worked out in: quicktions' where it is installed, which are Python's, ten times as fast."""
+"""The rational numbers that exact answers are worked out in: quicktions' where it is installed,
+which are Python's, ten times as fast."""
 
 try:
     from quicktions import Fraction

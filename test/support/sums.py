@@ -1,4 +1,5 @@
-"""Operands of sums in our dtypes, and the codes that an accumulation policy is to give, from exact rationals."""
+"""Operands of sums in our dtypes, and the codes that an accumulation policy is to give, from exact
+rationals."""
 
 import math
 
@@ -27,7 +28,9 @@ def dtype_of(name):
 
 
 def values_of(t, spec):
-    return [value_of(spec, c % (1 << spec.bits)) for c in codes_of(t.contiguous()).flatten().tolist()]
+    return [
+        value_of(spec, c % (1 << spec.bits)) for c in codes_of(t.contiguous()).flatten().tolist()
+    ]
 
 
 def tensor_of(codes, name, *sizes):
@@ -37,12 +40,15 @@ def tensor_of(codes, name, *sizes):
 
 def random_codes(spec, n, rng, specials=False):
     """Any codes: values from the smallest to the largest."""
-    codes = rng.integers(0, (1 << spec.bits) - 1, 2 * n + 50, dtype=np.uint64, endpoint=True).tolist()
+    codes = rng.integers(
+        0, (1 << spec.bits) - 1, 2 * n + 50, dtype=np.uint64, endpoint=True
+    ).tolist()
     return [c for c in codes if specials or finite(value_of(spec, c))][:n]
 
 
 def some(name, *sizes, seed=0, specials=False, spread=1.0):
-    """Operands: a half of any codes, a half of values near 1, where sums of a few terms have many digits in common."""
+    """Operands: a half of any codes, a half of values near 1, where sums of a few terms have many
+    digits in common."""
     rng, n = np.random.default_rng([seed, *sizes]), math.prod(sizes)
     near = torch.from_numpy(rng.standard_normal(n) * spread).to(dtype_of(name))
     far = tensor_of(random_codes(FORMATS[name], n, rng, specials), name)
@@ -50,12 +56,17 @@ def some(name, *sizes, seed=0, specials=False, spread=1.0):
 
 
 def ends(name, *sizes, seed=0):
-    """Operands whose products often cancel but for digits that a machine's sum has lost: most of them the largest and smallest values."""
+    """Operands whose products often cancel but for digits that a machine's sum has lost: most of
+    them the largest and smallest values."""
     rng, spec, n = np.random.default_rng([seed, *sizes]), FORMATS[name], math.prod(sizes)
     least = spec.decode(1)
     values = [largest(spec), rounded(spec, -largest(spec)), least, rounded(spec, -least)]
-    extreme = tensor_of([spec.encode(values[i]) for i in rng.choice(4, n, p=(0.35, 0.35, 0.15, 0.15))], name)
-    return torch.where(torch.from_numpy(rng.random(n) < 0.75), extreme, some(name, n, seed=seed)).reshape(sizes)
+    extreme = tensor_of(
+        [spec.encode(values[i]) for i in rng.choice(4, n, p=(0.35, 0.35, 0.15, 0.15))], name
+    )
+    return torch.where(
+        torch.from_numpy(rng.random(n) < 0.75), extreme, some(name, n, seed=seed)
+    ).reshape(sizes)
 
 
 def largest(spec):
@@ -72,7 +83,10 @@ def assert_codes(found, expected, spec, note=""):
     assert len(found) == len(expected), note
     differ = [(i, f, e) for i, (f, e) in enumerate(zip(found, expected, strict=True)) if f != e]
     wrong = [(i, f, e) for i, f, e in differ if not (is_nan(spec, f) and is_nan(spec, e))]
-    rows = [f"[{i}] {value_of(spec, f)} ({f:#x}), expected {value_of(spec, e)} ({e:#x})" for i, f, e in wrong[:4]]
+    rows = [
+        f"[{i}] {value_of(spec, f)} ({f:#x}), expected {value_of(spec, e)} ({e:#x})"
+        for i, f, e in wrong[:4]
+    ]
     assert not wrong, f"{note}: {len(wrong)} of {len(found)} wrong: " + "; ".join(rows)
 
 
@@ -85,12 +99,18 @@ def lines(a, b, spec):
 
 def exact_codes(dots, spec, mode="nearest_even", starts=None, divisor=1):
     starts = starts or [None] * len(dots)
-    return [spec.encode(over(exact_sum([times(x, y) for x, y in dot], s), divisor), mode) for dot, s in zip(dots, starts, strict=True)]
+    return [
+        spec.encode(over(exact_sum([times(x, y) for x, y in dot], s), divisor), mode)
+        for dot, s in zip(dots, starts, strict=True)
+    ]
 
 
 def step_codes(dots, spec, mode="nearest_even", starts=None, product=None, total=None, **options):
     starts = starts or [None] * len(dots)
-    return [spec.encode(step_sum(d, product or spec, total or spec, mode, s, **options)) for d, s in zip(dots, starts, strict=True)]
+    return [
+        spec.encode(step_sum(d, product or spec, total or spec, mode, s, **options))
+        for d, s in zip(dots, starts, strict=True)
+    ]
 
 
 def assert_products(policy, a, b, name, note="", **options):
@@ -101,5 +121,9 @@ def assert_products(policy, a, b, name, note="", **options):
     renamed = {"rounding": "mode", "accumulator": "total"}
     options = {renamed.get(k, k): v for k, v in options.items()}
     options = {k: BUILTIN[v] if k in ("product", "total") else v for k, v in options.items()}
-    codes = exact_codes(lines(a, b, spec), spec) if policy == "exact" else step_codes(lines(a, b, spec), spec, **options)
+    codes = (
+        exact_codes(lines(a, b, spec), spec)
+        if policy == "exact"
+        else step_codes(lines(a, b, spec), spec, **options)
+    )
     assert_codes(found, codes, spec, f"{name} {policy} {tuple(a.shape)} {options} {note}")

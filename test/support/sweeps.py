@@ -1,4 +1,5 @@
-"""A network and its data for sweeps, in a module of a test's own folder, and a cell by its differences from a plain one."""
+"""A network and its data for sweeps, in a module of a test's own folder, and a cell by its
+differences from a plain one."""
 
 import functools
 import sys
@@ -56,5 +57,13 @@ run = functools.partial(command, "sweep")
 
 
 def cell(**changes):
-    plain = {"model": "lenet5", "dataset": "digits", "format": "q43", "rounding": "up", "accumulate": "machine", "recipe": "ptq", "seed": 0}
+    plain = {
+        "model": "lenet5",
+        "dataset": "digits",
+        "format": "q43",
+        "rounding": "up",
+        "accumulate": "machine",
+        "recipe": "ptq",
+        "seed": 0,
+    }
     return Cell(**{**plain, "settings": Settings(), **changes})

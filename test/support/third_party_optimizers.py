@@ -6,7 +6,8 @@ import torch
 
 
 class DAdaptation(torch.optim.Optimizer):
-    """Finds its learning rate d. Source: Defazio and Mishchenko, "Learning-rate-free learning by D-adaptation", ICML 2023, algorithm for Adam."""
+    """Finds its learning rate d. Source: Defazio and Mishchenko, "Learning-rate-free learning by
+    D-adaptation", ICML 2023, algorithm for Adam."""
 
     def __init__(self, params, d=1e-6, betas=(0.9, 0.999), eps=1e-8):
         super().__init__(params, {"d": d, "numerator": 0.0, "betas": betas, "eps": eps})
@@ -17,7 +18,9 @@ class DAdaptation(torch.optim.Optimizer):
         (beta1, beta2), d, eps = group["betas"], group["d"], group["eps"]
         root, numerator, size = beta2**0.5, 0.0, 0.0
         for p in group["params"]:
-            state = self.state[p] or {name: torch.zeros_like(p) for name in ("s", "exp_avg", "exp_avg_sq")}
+            state = self.state[p] or {
+                name: torch.zeros_like(p) for name in ("s", "exp_avg", "exp_avg_sq")
+            }
             self.state[p] = state
             numerator += d * (p.grad * state["s"] / (state["exp_avg_sq"].sqrt() + eps)).sum().item()
             state["exp_avg"].mul_(beta1).add_(p.grad, alpha=d * (1 - beta1))
@@ -27,11 +30,14 @@ class DAdaptation(torch.optim.Optimizer):
         group["numerator"] = root * group["numerator"] + (1 - root) * numerator
         group["d"] = max(d, group["numerator"] / ((1 - root) * size))
         for p in group["params"]:
-            p.addcdiv_(self.state[p]["exp_avg"], self.state[p]["exp_avg_sq"].sqrt().add_(eps), value=-1)
+            p.addcdiv_(
+                self.state[p]["exp_avg"], self.state[p]["exp_avg_sq"].sqrt().add_(eps), value=-1
+            )
 
 
 class AdaHessian(torch.optim.Optimizer):
-    """Divides by estimates of the Hessian's diagonal, which it makes within a step. Source: Yao et al., "AdaHessian", AAAI 2021."""
+    """Divides by estimates of the Hessian's diagonal, which it makes within a step. Source: Yao et
+    al., "AdaHessian", AAAI 2021."""
 
     def __init__(self, params, lr=0.1, betas=(0.9, 0.999), eps=1e-16):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
@@ -43,9 +49,19 @@ class AdaHessian(torch.optim.Optimizer):
         products = torch.autograd.grad([p.grad for p in params], params, directions)
         with torch.no_grad():
             for p, z, hz in zip(params, directions, products, strict=True):
-                state = self.state[p] or {"step": 0, "exp_avg": torch.zeros_like(p), "exp_hessian_diag_sq": torch.zeros_like(p)}
+                state = self.state[p] or {
+                    "step": 0,
+                    "exp_avg": torch.zeros_like(p),
+                    "exp_hessian_diag_sq": torch.zeros_like(p),
+                }
                 self.state[p], state["step"] = state, state["step"] + 1
                 state["exp_avg"].mul_(beta1).add_(p.grad, alpha=1 - beta1)
                 state["exp_hessian_diag_sq"].mul_(beta2).addcmul_(z * hz, z * hz, value=1 - beta2)
-                root = (state["exp_hessian_diag_sq"] / (1 - beta2 ** state["step"])).sqrt().add_(group["eps"])
-                p.addcdiv_(state["exp_avg"], root, value=-group["lr"] / (1 - beta1 ** state["step"]))
+                root = (
+                    (state["exp_hessian_diag_sq"] / (1 - beta2 ** state["step"]))
+                    .sqrt()
+                    .add_(group["eps"])
+                )
+                p.addcdiv_(
+                    state["exp_avg"], root, value=-group["lr"] / (1 - beta1 ** state["step"])
+                )

@@ -23,8 +23,22 @@ def figures(run):
 
 def few_cell(format, recipe="all", seed=0, **settings):
     """A training with these data as a cell."""
-    common = {"train_samples": 70, "test_samples": 40, "device": torch.ones(()).device.type, **settings}
-    return Cell("lenet5", "digits", format, target(format).rounding, "machine", recipe, seed, Settings(**common))
+    common = {
+        "train_samples": 70,
+        "test_samples": 40,
+        "device": torch.ones(()).device.type,
+        **settings,
+    }
+    return Cell(
+        "lenet5",
+        "digits",
+        format,
+        target(format).rounding,
+        "machine",
+        recipe,
+        seed,
+        Settings(**common),
+    )
 
 
 class Told(Watcher):

@@ -1,4 +1,5 @@
-"""What tests of torch.func and forward mode share: dtypes, functions, and how near to what was expected a result must be."""
+"""What tests of torch.func and forward mode share: dtypes, functions, and how near to what was
+expected a result must be."""
 
 import torch
 from conftest import parametrize_dtypes

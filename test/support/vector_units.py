@@ -12,20 +12,31 @@ from torch_dtypes import _C
 
 
 def capabilities():
-    """What this processor has, the narrowest first; in PyTorch's own tree, up to what PyTorch was built for."""
+    """What this processor has, the narrowest first; in PyTorch's own tree, up to what PyTorch was
+    built for."""
     info = Path("/proc/cpuinfo")
     flags = info.read_text().split() if info.exists() else []
-    names = ["default", *(c for c, flag in (("avx2", "avx2"), ("avx512", "avx512bw")) if flag in flags)]
+    names = [
+        "default",
+        *(c for c, flag in (("avx2", "avx2"), ("avx512", "avx512bw")) if flag in flags),
+    ]
     return names[: names.index(_C.cpu_capability()) + 1] if IN_TREE else names
 
 
 def run_for_capability(script, capability, groups):
-    """A test file, run as a script over each group of vector files, finds nothing to say; the kernels are those of one vector unit."""
+    """A test file, run as a script over each group of vector files, finds nothing to say; the
+    kernels are those of one vector unit."""
     if capability not in capabilities():
         pytest.skip(f"this processor has no {capability}")
     env = new_process.one_thread_environment(TORCH_DTYPES_CPU_CAPABILITY=capability)
     output = ""
     for group in groups:
-        done = subprocess.run([sys.executable, script, capability, *map(str, group)], env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, script, capability, *map(str, group)],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         output += done.stdout + done.stderr
     assert not output, output

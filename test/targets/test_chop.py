@@ -1,4 +1,5 @@
-"""chop: the same numbers as a cast to the dtype and back, in the kind of array that came; gradients; flips."""
+"""chop: the same numbers as a cast to the dtype and back, in the kind of array that came;
+gradients; flips."""
 
 import importlib.util
 
@@ -13,13 +14,28 @@ from oracle import binary, posit
 import torch_dtypes
 from torch_dtypes import _C, chop
 
-NAMES = ("q43", "posit16es2", "posit8es0", "e5m5_toward_zero", "e4m3fn_up", "fixed4_4", "posit32es2", "fp64", "binary8p3se_to_odd", "ufixed3_5_down")
+NAMES = (
+    "q43",
+    "posit16es2",
+    "posit8es0",
+    "e5m5_toward_zero",
+    "e4m3fn_up",
+    "fixed4_4",
+    "posit32es2",
+    "fp64",
+    "binary8p3se_to_odd",
+    "ufixed3_5_down",
+)
 
 
 def values(dtype):
     torch.manual_seed(0)
-    x = torch.randn(3000, dtype=torch.float64) * torch.exp2(torch.randint(-20, 20, (3000,)).double())
-    special = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-300, 3e38, 448.0, 465.0])
+    x = torch.randn(3000, dtype=torch.float64) * torch.exp2(
+        torch.randint(-20, 20, (3000,)).double()
+    )
+    special = torch.tensor(
+        [0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-300, 3e38, 448.0, 465.0]
+    )
     return torch.cat([x, special.double()]).to(dtype)
 
 
@@ -27,18 +43,34 @@ def values(dtype):
 @parametrize_dtypes("float32 float64")
 def test_is_the_cast_and_back(name, dtype):
     x = values(dtype)
-    torch.testing.assert_close(chop(x, name), x.to(torch_dtypes.dtype(name)).to(dtype), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        chop(x, name), x.to(torch_dtypes.dtype(name)).to(dtype), rtol=0, atol=0, equal_nan=True
+    )
     assert torch.equal(chop(x, name).signbit(), x.to(torch_dtypes.dtype(name)).to(dtype).signbit())
 
 
-@pytest.mark.parametrize("name", ["fixed4_4", "fixed1_6_symmetric", "ufixed3_5", "fixed7_0", "fixed0_8", "fixed10_10", "fixed20_3", "fixed3_3_wrap"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fixed4_4",
+        "fixed1_6_symmetric",
+        "ufixed3_5",
+        "fixed7_0",
+        "fixed0_8",
+        "fixed10_10",
+        "fixed20_3",
+        "fixed3_3_wrap",
+    ],
+)
 @pytest.mark.parametrize("mode", ["stochastic", "stochastic_equal", "up_down"])
 @parametrize_dtypes("float32 float64")
 def test_fixed_point_takes_the_random_bits_that_its_cast_takes(name, mode, dtype):
     """Which is another way there, by codes of fixed point."""
     x, made = values(dtype), torch_dtypes.dtype(f"{name}_{mode}") if name == "fixed4_4" else None
     if made is None:
-        codes = _C.encode_exact(torch_dtypes.format_of(f"{name}_{mode}"), x.double(), words(x.numel(), 7))
+        codes = _C.encode_exact(
+            torch_dtypes.format_of(f"{name}_{mode}"), x.double(), words(x.numel(), 7)
+        )
         expected = _C.decode_exact(torch_dtypes.format_of(name), codes)
         actual = chop(x, name, mode, torch.Generator(x.device).manual_seed(7))
     else:
@@ -94,12 +126,21 @@ def test_names_take_none_of_the_dtypes():
 @parametrize_dtypes("float16 bfloat16")
 def test_half_types(dtype):
     x = values(dtype)
-    torch.testing.assert_close(chop(x, "q43"), chop(x.float(), "q43").to(dtype), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        chop(x, "q43"), chop(x.float(), "q43").to(dtype), rtol=0, atol=0, equal_nan=True
+    )
 
 
 def test_strides_sizes_and_views():
     x = torch.randn(4, 6, dtype=torch.float64)
-    for view in (x.t(), x[:, ::2], x[1], x.expand(2, 4, 6), x[:0], torch.tensor(1.3, dtype=torch.float64)):
+    for view in (
+        x.t(),
+        x[:, ::2],
+        x[1],
+        x.expand(2, 4, 6),
+        x[:0],
+        torch.tensor(1.3, dtype=torch.float64),
+    ):
         assert torch.equal(chop(view, "q43"), chop(view.contiguous(), "q43"))
     assert chop(x.to(memory_format=torch.contiguous_format), "q43").data_ptr() != x.data_ptr()
 
@@ -121,10 +162,14 @@ def test_straight_through():
 def test_function_transforms():
     x = torch.randn(4, 3)
     assert torch.equal(torch.func.vmap(lambda t: chop(t, "q43"))(x), chop(x, "q43"))
-    assert torch.equal(torch.func.grad(lambda t: (chop(t, "q43") ** 2).sum())(x), 2 * chop(x, "q43"))
+    assert torch.equal(
+        torch.func.grad(lambda t: (chop(t, "q43") ** 2).sum())(x), 2 * chop(x, "q43")
+    )
     out, tangent = torch.func.jvp(lambda t: chop(t, "q43"), (x,), (torch.ones_like(x),))
     assert torch.equal(out, chop(x, "q43")) and torch.equal(tangent, torch.ones_like(x))
-    assert torch.autograd.gradcheck(lambda t: chop(t, "e11m51"), torch.randn(3, dtype=torch.float64, requires_grad=True))
+    assert torch.autograd.gradcheck(
+        lambda t: chop(t, "e11m51"), torch.randn(3, dtype=torch.float64, requires_grad=True)
+    )
 
 
 # ---- stochastic modes and flips ----
@@ -150,7 +195,9 @@ def test_threads_do_not_matter():
     try:
         for n in (1, 2):
             torch.set_num_threads(n)
-            results.append(chop(x, "posit16es2", "stochastic", torch.Generator().manual_seed(1), flip_prob=0.1))
+            results.append(
+                chop(x, "posit16es2", "stochastic", torch.Generator().manual_seed(1), flip_prob=0.1)
+            )
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(*results)
@@ -172,13 +219,17 @@ def test_threads_do_not_matter():
 )
 def test_flips_one_significand_bit(x, name, flipped):
     n, probability = 40_000, 0.25
-    y = chop(torch.full((n,), x), name, generator=torch.Generator().manual_seed(0), flip_prob=probability)
+    y = chop(
+        torch.full((n,), x), name, generator=torch.Generator().manual_seed(0), flip_prob=probability
+    )
     moved = [v for v in y.tolist() if v != x and v == v]
     assert set(moved) == flipped
     if flipped:
         assert abs(len(moved) / n - probability) < 5 * (probability * (1 - probability) / n) ** 0.5
         counts = np.array([moved.count(v) for v in flipped])
-        assert (abs(counts - len(moved) / len(flipped)) < 5 * (len(moved) / len(flipped)) ** 0.5).all()
+        assert (
+            abs(counts - len(moved) / len(flipped)) < 5 * (len(moved) / len(flipped)) ** 0.5
+        ).all()
 
 
 def test_flip_probabilities_at_the_ends():
@@ -202,7 +253,10 @@ def test_numpy():
     np.testing.assert_array_equal(chop(frozen, "q43"), expected)
     np.testing.assert_array_equal(chop(x[::-1, :, ::2], "q43"), expected[::-1, :, ::2])
     assert chop(x.astype(np.float16), "q52").dtype == np.float16
-    assert isinstance(chop(np.float32(1.3), "q43"), np.float32) and chop(np.array(1.3), "q43").shape == ()
+    assert (
+        isinstance(chop(np.float32(1.3), "q43"), np.float32)
+        and chop(np.array(1.3), "q43").shape == ()
+    )
     masked = chop(np.ma.masked_array([1.03, 2.0], mask=[False, True], fill_value=7), "q43")
     assert masked.filled().tolist() == [1, 7] and masked.mask.tolist() == [False, True]
 
@@ -211,7 +265,15 @@ def test_what_targets_take():
     x = torch.tensor([1.3, 3.14159, 1e-3])
     for stock in (torch.bfloat16, torch.float16):
         expected = x.to(stock).float()
-        assert all(torch.equal(chop(x, D), expected) for D in (stock, str(stock), str(stock).removeprefix("torch."), torch_dtypes.target(stock)))
+        assert all(
+            torch.equal(chop(x, D), expected)
+            for D in (
+                stock,
+                str(stock),
+                str(stock).removeprefix("torch."),
+                torch_dtypes.target(stock),
+            )
+        )
     assert torch.equal(chop(x, "posit<12,1>"), chop(x, "posit12es1"))
 
 
@@ -288,7 +350,10 @@ def test_jax():
 
 
 def test_neither_numpy_nor_jax_is_imported_for_a_tensor():
-    code = "import torch, sys, torch_dtypes; torch_dtypes.chop(torch.ones(1), 'q43'); assert 'jax' not in sys.modules"
+    code = (
+        "import torch, sys, torch_dtypes; torch_dtypes.chop(torch.ones(1), 'q43'); assert 'jax' "
+        "not in sys.modules"
+    )
     new_process.run("-c", code, check=True)
 
 
@@ -298,11 +363,23 @@ def test_neither_numpy_nor_jax_is_imported_for_a_tensor():
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: chop("1", "q43"), TypeError, "a torch tensor, a NumPy or JAX array, a list, a pandas column or a number"),
+        (
+            lambda: chop("1", "q43"),
+            TypeError,
+            "a torch tensor, a NumPy or JAX array, a list, a pandas column or a number",
+        ),
         (lambda: chop(True, "q43"), TypeError, "bool"),
         (lambda: chop(torch.ones(2, dtype=torch.bool), "q43"), TypeError, "torch.bool"),
-        (lambda: chop(torch.tensor([0, 2**53 + 1]), "q43"), ValueError, "integers of at most 2.*53 .*, but got 9007199254740993"),
-        (lambda: chop(np.array([2**63], dtype=np.uint64), "q43"), ValueError, "but got 9223372036854775808"),
+        (
+            lambda: chop(torch.tensor([0, 2**53 + 1]), "q43"),
+            ValueError,
+            "integers of at most 2.*53 .*, but got 9007199254740993",
+        ),
+        (
+            lambda: chop(np.array([2**63], dtype=np.uint64), "q43"),
+            ValueError,
+            "but got 9223372036854775808",
+        ),
         (lambda: chop([1, -(2**60)], "q43"), ValueError, "but got -1152921504606846976"),
         (lambda: chop([[1], [1, 2]], "q43"), TypeError, "expected a list of numbers"),
         (lambda: chop(["a"], "q43"), TypeError, "expected a list of numbers"),
@@ -335,7 +412,12 @@ def test_integers_lists_and_pandas_columns_are_taken_as_float64(number):
     made = chop(np.array(whole, dtype=">i4"), number)
     assert made.dtype == np.float64 and made.tolist() == expected.tolist() == chop(whole, number)
     assert chop(broken, number) == chop(np.array(broken), number).tolist()
-    for dtype, values in (("int64", whole), ("Int64", whole), ("float32", whole), ("float64", broken)):
+    for dtype, values in (
+        ("int64", whole),
+        ("Int64", whole),
+        ("float32", whole),
+        ("float64", broken),
+    ):
         column = pandas.Series(values, index=list("abcde"), name="x", dtype=dtype)
         made = chop(column, number)
         assert made.dtype == np.float64 and made.name == "x" and made.index.equals(column.index)

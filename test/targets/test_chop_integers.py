@@ -9,17 +9,46 @@ from rationals import Fraction
 from torch_dtypes import ROUNDING_MODES, chop, with_rounding
 from torch_dtypes import dtype as dtype_of
 
-INTEGERS = [2**53 + 1, 2**53 + 3, -(2**53 + 1), 2**62 + 2**38 + 1, 2**62 + 2**38, -(2**62 + 2**38 - 1), 2**63 - 1, -(2**63), 2**60 + 513, 2**61 - 1]
+INTEGERS = [
+    2**53 + 1,
+    2**53 + 3,
+    -(2**53 + 1),
+    2**62 + 2**38 + 1,
+    2**62 + 2**38,
+    -(2**62 + 2**38 - 1),
+    2**63 - 1,
+    -(2**63),
+    2**60 + 513,
+    2**61 - 1,
+]
 FIXED = [m for m in ROUNDING_MODES if not m.startswith("stochastic") and m != "up_down"]
 
 
 @pytest.mark.parametrize("mode", FIXED)
-@pytest.mark.parametrize("name", ["fp32", "q43", "posit16es2", "posit58es3", "e11m52", "e11m50", "e11m51", "e8m7", "fixed31_0", "fixed20_0_wrap"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fp32",
+        "q43",
+        "posit16es2",
+        "posit58es3",
+        "e11m52",
+        "e11m50",
+        "e11m51",
+        "e8m7",
+        "fixed31_0",
+        "fixed20_0_wrap",
+    ],
+)
 def test_the_bits_of_an_integer_tensors_cast(name, mode):
     D = with_rounding(dtype_of(name), mode)
     for n in INTEGERS:
         found, expected = chop(n, name, mode), torch.tensor([n]).to(D).to(torch.float64).item()
-        assert found == expected or (math.isnan(found) and math.isnan(expected)), (n, found, expected)
+        assert found == expected or (math.isnan(found) and math.isnan(expected)), (
+            n,
+            found,
+            expected,
+        )
         assert chop(n, D) == found or math.isnan(found)
 
 
@@ -39,10 +68,15 @@ def test_beyond_64_bits(name, mode):
 
 def test_overflow():
     assert chop(10**400, "fp32") == math.inf and chop(-(10**400), "fp32") == -math.inf
-    assert chop(10**400, "fp32", "down") == torch.finfo(torch.float32).max and chop(2**1024, "e11m50", "up") == math.inf
+    assert (
+        chop(10**400, "fp32", "down") == torch.finfo(torch.float32).max
+        and chop(2**1024, "e11m50", "up") == math.inf
+    )
     assert chop(10**400, "posit16es2") == 2.0**56
     for name, n in (("fp64", 10**400), ("e7m52", 2**64 - 1), ("posit58es3", 2**70 + 1)):
-        with pytest.raises(ValueError, match=r"expected an integer from -2\^63 .*; give chop a float"):
+        with pytest.raises(
+            ValueError, match=r"expected an integer from -2\^63 .*; give chop a float"
+        ):
             chop(n, name)
     assert chop(2**70, "posit58es3") == 2.0**70 and chop(10**22 + 1, "fp64") == 1e22
 

@@ -1,4 +1,5 @@
-"""Integers of 2 to 16 bits with scales and zero points: stock PyTorch's bits where it defines them, exact rationals elsewhere."""
+"""Integers of 2 to 16 bits with scales and zero points: stock PyTorch's bits where it defines them,
+exact rationals elsewhere."""
 
 import copy
 import math
@@ -15,7 +16,9 @@ import torch_dtypes
 from torch_dtypes import integer_format, target
 
 # PyTorch's own
-pytestmark = pytest.mark.filterwarnings("ignore:.*quantization.* is deprecated:DeprecationWarning", "ignore:.*quantize.*:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*quantization.* is deprecated:DeprecationWarning", "ignore:.*quantize.*:UserWarning"
+)
 
 
 def bits_of(t):
@@ -23,11 +26,22 @@ def bits_of(t):
 
 
 def inputs(scale, seed=0):
-    """Values around every integer and every tie of the range, ties of the float32 product among them, and what lies beyond."""
+    """Values around every integer and every tie of the range, ties of the float32 product among
+    them, and what lies beyond."""
     near = torch.arange(-300, 300).float() / 2
-    x = torch.cat([near, torch.randn(2000, generator=torch.Generator().manual_seed(seed)) * 100]) * scale
+    x = (
+        torch.cat([near, torch.randn(2000, generator=torch.Generator().manual_seed(seed)) * 100])
+        * scale
+    )
     edge = torch.tensor([0.0, -0.0, 1e-30, -1e-30, 1e9, -1e9, 3e38, -3e38]) * scale
-    return torch.cat([x, torch.nextafter(x, torch.tensor(math.inf)), torch.nextafter(x, torch.tensor(-math.inf)), edge])
+    return torch.cat(
+        [
+            x,
+            torch.nextafter(x, torch.tensor(math.inf)),
+            torch.nextafter(x, torch.tensor(-math.inf)),
+            edge,
+        ]
+    )
 
 
 # ---- stock PyTorch ----
@@ -36,10 +50,18 @@ SCALES = (1.0, 0.25, 0.1, 0.0123, 7.3, 1 / 3)
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize(("name", "low", "high", "points"), [
-    ("int8_affine", -128, 127, (0, 3, -128, 127)), ("uint8", 0, 255, (0, 128, 255)), ("int4_affine", -8, 7, (0, -8)), ("uint2", 0, 3, (1,)),
-    ("int8_narrow", -127, 127, (0,)), ("int16", -32768, 32767, (0,)), ("uint16", 0, 65535, (40000,)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "low", "high", "points"),
+    [
+        ("int8_affine", -128, 127, (0, 3, -128, 127)),
+        ("uint8", 0, 255, (0, 128, 255)),
+        ("int4_affine", -8, 7, (0, -8)),
+        ("uint2", 0, 3, (1,)),
+        ("int8_narrow", -127, 127, (0,)),
+        ("int16", -32768, 32767, (0,)),
+        ("uint16", 0, 65535, (40000,)),
+    ],
+)
 def test_fake_quantize_per_tensor(name, low, high, points, scale):
     x = inputs(scale)
     x = x[x.abs() < 1e18 * scale]  # beyond, stock converts to int64 what none is
@@ -77,7 +99,8 @@ def test_quantize_per_tensor(name, dtype, scale):
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("point", [-3, 44])
 def test_quantize_per_tensor_with_a_zero_point(scale, point):
-    """Stock's operator adds the zero point before it rounds, its fake quantisation and ours behind: next to ties they may differ by one."""
+    """Stock's operator adds the zero point before it rounds, its fake quantisation and ours behind:
+    next to ties they may differ by one."""
     x = inputs(scale)
     x, t = x[x.abs() < 1e9 * scale], target("int8_affine")
     stock = torch.quantize_per_tensor(x, scale, point, torch.qint8)
@@ -86,8 +109,14 @@ def test_quantize_per_tensor_with_a_zero_point(scale, point):
     tie = (y - y.floor() - 0.5).abs() < 1e-5
     assert torch.equal(codes[~tie], stock.int_repr()[~tie]) and 1000 < (~tie).sum()
     assert (codes.int() - stock.int_repr().int()).abs().max() == 1
-    assert torch.equal(bits_of(t.decode(codes, scale=scale, zero_point=point)), bits_of(t.quantize(x, scale=scale, zero_point=point)))
-    assert torch.equal(bits_of(t.decode(stock.int_repr(), scale=scale, zero_point=point)), bits_of(stock.dequantize()))
+    assert torch.equal(
+        bits_of(t.decode(codes, scale=scale, zero_point=point)),
+        bits_of(t.quantize(x, scale=scale, zero_point=point)),
+    )
+    assert torch.equal(
+        bits_of(t.decode(stock.int_repr(), scale=scale, zero_point=point)),
+        bits_of(stock.dequantize()),
+    )
 
 
 def test_quantize_per_channel():
@@ -117,10 +146,27 @@ def rounded(value: Fraction, mode: str) -> int:
     return (ties | {"up": up, "down": down, "toward_zero": inner, "to_odd": odd})[mode]
 
 
-@pytest.mark.parametrize("mode", ["nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd", "nearest_up"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "nearest_even",
+        "nearest_zero",
+        "nearest_away",
+        "up",
+        "down",
+        "toward_zero",
+        "to_odd",
+        "nearest_up",
+    ],
+)
 @pytest.mark.parametrize(
     ("name", "low", "high", "point"),
-    [("int3_affine", -4, 3, 2), ("uint4", 0, 15, 7), ("int5_narrow", -15, 15, 0), ("int16", -32768, 32767, 0)],
+    [
+        ("int3_affine", -4, 3, 2),
+        ("uint4", 0, 15, 7),
+        ("int5_narrow", -15, 15, 0),
+        ("int16", -32768, 32767, 0),
+    ],
 )
 def test_modes(name, low, high, point, mode):
     generator = random.Random(0)
@@ -129,13 +175,17 @@ def test_modes(name, low, high, point, mode):
     for scale in (np.float32(0.3), np.float32(2.0)):
         inverse = np.float32(1) / scale
         x = [np.float32(generator.uniform(low * 1.3, high * 1.3)) * scale for _ in range(300)]
-        x += [np.float32(k / 2) * scale for k in range(-20, 20)] + [np.float32(v) for v in (1e-45, -1e-45, 1e30, -1e30)]
+        x += [np.float32(k / 2) * scale for k in range(-20, 20)] + [
+            np.float32(v) for v in (1e-45, -1e-45, 1e30, -1e30)
+        ]
         expected = []
         for v in x:
             y = Fraction(float(np.float32(v * inverse)))
             if y == 0 and v:
                 y = Fraction(float(v)) / 10**9  # float32's product has underflown
-            expected.append(np.float32(min(max(rounded(y, mode) + point, low), high) - point) * scale)
+            expected.append(
+                np.float32(min(max(rounded(y, mode) + point, low), high) - point) * scale
+            )
         ours = t.quantize(torch.tensor(np.array(x)), scale=float(scale), zero_point=point or None)
         assert torch.equal(bits_of(ours), bits_of(torch.tensor(np.array(expected))))
 
@@ -145,7 +195,11 @@ def test_random_modes(mode):
     x, t = torch.full((20_000,), 2.25), target("int8").with_rounding(mode)
     draws = t.quantize(x, scale=1.0, generator=torch.Generator().manual_seed(0))
     assert torch.equal(draws, t.quantize(x, scale=1.0, generator=torch.Generator().manual_seed(0)))
-    values = {"stochastic": {2: 0.75, 3: 0.25}, "stochastic_equal": {2: 0.5, 3: 0.5}, "up_down": {1: 0.5, 3: 0.5}}[mode]
+    values = {
+        "stochastic": {2: 0.75, 3: 0.25},
+        "stochastic_equal": {2: 0.5, 3: 0.5},
+        "up_down": {1: 0.5, 3: 0.5},
+    }[mode]
     assert set(draws.tolist()) == set(values)
     assert all(abs((draws == v).double().mean() - p) < 0.02 for v, p in values.items())
     with torch_dtypes.rounding(mode):
@@ -163,14 +217,28 @@ def test_random_modes(mode):
         (integer_format(4, signed=False), "uint4", 0, 15, torch.uint8),
         (integer_format(4, signed=False, symmetric=True), "uint4_symmetric", 0, 15, torch.uint8),
         (integer_format(6, narrow=True, axis=-1), "int6_narrow_axisminus1", -31, 31, torch.int8),
-        (integer_format(16, axis=0, rounding="up_down"), "int16_axis0_up_down", -32768, 32767, torch.int16),
+        (
+            integer_format(16, axis=0, rounding="up_down"),
+            "int16_axis0_up_down",
+            -32768,
+            32767,
+            torch.int16,
+        ),
         (integer_format(16, False), "uint16", 0, 65535, torch.int32),
     ],
     ids=str,
 )
 def test_names(made, name, low, high, storage):
-    assert (made.name, made.lowest, made.largest, made.storage, made.needs_scale) == (name, low, high, storage, True)
-    assert target(name) == made == copy.deepcopy(made) == pickle.loads(pickle.dumps(made)) and hash(target(name)) == hash(made)
+    assert (made.name, made.lowest, made.largest, made.storage, made.needs_scale) == (
+        name,
+        low,
+        high,
+        storage,
+        True,
+    )
+    assert target(name) == made == copy.deepcopy(made) == pickle.loads(pickle.dumps(made)) and hash(
+        target(name)
+    ) == hash(made)
     assert made.dtype is None and made.bits_per_value == made.bits
 
 
@@ -178,7 +246,12 @@ def test_specials():
     x = torch.tensor([math.inf, -math.inf, math.nan, -0.0, -0.2])
     for t in (target("int8"), target("int8_nearest_away")):
         values = t.quantize(x, scale=0.5)
-        assert values[:2].tolist() == [63.5, -64.0] and values[2].isnan() and values[3:].tolist() == [0, 0] and not values[3:].signbit().any()
+        assert (
+            values[:2].tolist() == [63.5, -64.0]
+            and values[2].isnan()
+            and values[3:].tolist() == [0, 0]
+            and not values[3:].signbit().any()
+        )
     assert target("int8_affine").encode(x, scale=0.5, zero_point=5).tolist() == [127, -128, 5, 5, 5]
     # an infinity or NaN beside others moves none of them
     assert target("uint8").quantize(torch.tensor([math.nan, 1.0]), scale=0.5, zero_point=3)[1] == 1
@@ -187,11 +260,18 @@ def test_specials():
 def test_other_dtypes_and_shapes():
     x = torch.randn(3, 5, dtype=torch.float64)
     y = target("int8").quantize(x, scale=0.1)
-    assert y.dtype == torch.float64 and torch.equal(y, (x * (1 / torch.tensor(0.1, dtype=torch.float64))).round() * 0.1 + 0.0)
+    assert y.dtype == torch.float64 and torch.equal(
+        y, (x * (1 / torch.tensor(0.1, dtype=torch.float64))).round() * 0.1 + 0.0
+    )
     half = target("int8").quantize(x.half(), scale=0.1)
-    assert half.dtype == torch.float16 and torch.equal(half, target("int8").quantize(x.half().float(), scale=0.1).half())
+    assert half.dtype == torch.float16 and torch.equal(
+        half, target("int8").quantize(x.half().float(), scale=0.1).half()
+    )
     for view in (x.t(), x[:, ::2], x[:0], x[1, 1]):
-        assert torch.equal(target("int4").quantize(view, scale=0.3), target("int4").quantize(view.contiguous(), scale=0.3))
+        assert torch.equal(
+            target("int4").quantize(view, scale=0.3),
+            target("int4").quantize(view.contiguous(), scale=0.3),
+        )
 
 
 def test_gradients_pass_or_stop():
@@ -207,19 +287,47 @@ def test_gradients_pass_or_stop():
         (lambda: integer_format(1), "expected bits from 2 to 16, but got 1"),
         (lambda: integer_format(17), "expected bits from 2 to 16, but got 17"),
         (lambda: integer_format(8.0), "expected an integer for bits, but got 8.0"),
-        (lambda: integer_format(8, False, narrow=True), "expected narrow=True with signed=True only"),
+        (
+            lambda: integer_format(8, False, narrow=True),
+            "expected narrow=True with signed=True only",
+        ),
         (lambda: integer_format(8, axis="0"), "expected an integer for axis, but got '0'"),
         (lambda: target("int99"), "expected bits from 2 to 16, but got 99"),
-        (lambda: target("int8").quantize(torch.ones(2)), r"expected a scale for int8, but got None.*absmax / 127, or .*calibration\('int8'\) see"),
-        (lambda: target("int8").quantize(torch.ones(2), scale=1.0, zero_point=3), "expected no zero_point with int8, .*int8_affine has one"),
-        (lambda: target("uint8").quantize(torch.ones(2), scale=1.0, zero_point=-1), "expected zero_point from 0 to 255, but got -1"),
-        (lambda: target("uint8").quantize(torch.ones(2), scale=1.0, zero_point=torch.ones(2)), "expected zero_point as an integer or a tensor"),
-        (lambda: target("int8_axis0").quantize(torch.ones(2, 3), scale=torch.ones(3)), "expected a scale of 2 numbers along axis 0"),
-        (lambda: target("int8_axis2").quantize(torch.ones(2, 3), scale=torch.ones(3)), "expected a tensor with dimension 2"),
-        (lambda: target("int8").decode(torch.ones(2), scale=1.0), "expected a tensor of integers to decode"),
-        (lambda: target("int8").encode([1.0], scale=1.0), "expected a torch tensor to quantise to int8, but got list"),
+        (
+            lambda: target("int8").quantize(torch.ones(2)),
+            r"expected a scale for int8, but got None.*absmax / 127, or .*calibration\('int8'\) "
+            r"see",
+        ),
+        (
+            lambda: target("int8").quantize(torch.ones(2), scale=1.0, zero_point=3),
+            "expected no zero_point with int8, .*int8_affine has one",
+        ),
+        (
+            lambda: target("uint8").quantize(torch.ones(2), scale=1.0, zero_point=-1),
+            "expected zero_point from 0 to 255, but got -1",
+        ),
+        (
+            lambda: target("uint8").quantize(torch.ones(2), scale=1.0, zero_point=torch.ones(2)),
+            "expected zero_point as an integer or a tensor",
+        ),
+        (
+            lambda: target("int8_axis0").quantize(torch.ones(2, 3), scale=torch.ones(3)),
+            "expected a scale of 2 numbers along axis 0",
+        ),
+        (
+            lambda: target("int8_axis2").quantize(torch.ones(2, 3), scale=torch.ones(3)),
+            "expected a tensor with dimension 2",
+        ),
+        (
+            lambda: target("int8").decode(torch.ones(2), scale=1.0),
+            "expected a tensor of integers to decode",
+        ),
+        (
+            lambda: target("int8").encode([1.0], scale=1.0),
+            "expected a torch tensor to quantise to int8, but got list",
+        ),
     ],
-)  # fmt: skip
+)
 def test_errors(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
@@ -228,13 +336,20 @@ def test_errors(call, message):
 def everything(x):
     scale, zero_point = (torch.full((4, 1), number, device=x.device) for number in (0.3, 7))
     affine = target("uint8").quantize(x, scale=scale, zero_point=zero_point, clamped="zero")
-    return affine + target("int4").quantize(x, scale=0.5, rounding="up") + target("int8_to_odd").quantize(x, scale=0.1)
+    return (
+        affine
+        + target("int4").quantize(x, scale=0.5, rounding="up")
+        + target("int8_to_odd").quantize(x, scale=0.1)
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_graphs_and_transforms():
     x = torch.linspace(-30, 30, 24).reshape(4, 6)
-    assert torch.equal(torch.func.vmap(everything, in_dims=1, out_dims=1)(x.unsqueeze(1).expand(4, 3, 6))[:, 0], everything(x))
+    assert torch.equal(
+        torch.func.vmap(everything, in_dims=1, out_dims=1)(x.unsqueeze(1).expand(4, 3, 6))[:, 0],
+        everything(x),
+    )
     assert torch.equal(make_fx(everything)(x)(x / 2), everything(x / 2))
     torch._dynamo.reset()
     compiled = torch.compile(everything, backend="aot_eager", fullgraph=True)

@@ -1,4 +1,5 @@
-"""Scales by hand: calibration by the largest number, a share of them, the least error; scales that follow the last tensors."""
+"""Scales by hand: calibration by the largest number, a share of them, the least error; scales that
+follow the last tensors."""
 
 import copy
 import math
@@ -46,7 +47,8 @@ TAPERED = [*POSIT_NAMES, "takum8_linear", "takum8_log", "takum16_linear", "takum
 
 
 def test_full_scales_of_other_formats():
-    """Takums: to where they have the most digits, sqrt(e) of logarithmic ones. Tables without such a range, as floats: to the largest number."""
+    """Takums: to where they have the most digits, sqrt(e) of logarithmic ones. Tables without such
+    a range, as floats: to the largest number."""
     for name in ("takum6_linear", "takum12_linear", "takum32_linear"):
         assert target(name).full_scale == 2
     assert target("takum8_log").full_scale == pytest.approx(math.exp(0.5), rel=1e-12)
@@ -57,7 +59,8 @@ def test_full_scales_of_other_formats():
 
 @pytest.mark.parametrize("name", TAPERED)
 def test_tapered_formats_have_most_digits_there(name):
-    """Of normally distributed numbers the squared error is near the least that any power of two gives, and far below that at maxpos."""
+    """Of normally distributed numbers the squared error is near the least that any power of two
+    gives, and far below that at maxpos."""
     x = torch.randn(20_000, generator=torch.Generator().manual_seed(0)).double() * 0.03
     made, top = target(name), x.abs().max()
 
@@ -65,7 +68,9 @@ def test_tapered_formats_have_most_digits_there(name):
         return (made.quantize(x, scale=top / largest) - x).square().sum().item()
 
     at_full_scale = error(made.full_scale)
-    assert at_full_scale < 2 * min(error(2.0**k) for k in range(-8, 60, 1)) and 20 * at_full_scale < error(made.largest)
+    assert at_full_scale < 2 * min(
+        error(2.0**k) for k in range(-8, 60, 1)
+    ) and 20 * at_full_scale < error(made.largest)
     if "takum" in name:
         return  # blocks have float32's exponents
     blocks = block_format(name, "e8m0", 32)
@@ -75,7 +80,12 @@ def test_tapered_formats_have_most_digits_there(name):
 def test_absmax():
     data = tensors()
     top = torch.cat(data).abs().max().double()
-    for name, largest in (("int8", 127), ("uint4_symmetric", 15), ("q43", 240), ("mxfp4", target("mxfp4").largest)):
+    for name, largest in (
+        ("int8", 127),
+        ("uint4_symmetric", 15),
+        ("q43", 240),
+        ("mxfp4", target("mxfp4").largest),
+    ):
         seen = calibration(name)
         for x in data:
             assert seen.observe(x) is x
@@ -120,7 +130,9 @@ def test_channels(axis):
 
 
 def test_percentile():
-    x = torch.arange(1, 1001).float()[torch.randperm(1000, generator=torch.Generator().manual_seed(0))]
+    x = torch.arange(1, 1001).float()[
+        torch.randperm(1000, generator=torch.Generator().manual_seed(0))
+    ]
     seen = calibration("int8", by="percentile(99)")
     seen.observe(x[:500])
     seen.observe(-x[500:])
@@ -144,7 +156,9 @@ def test_least_error():
     power = calibration("int4", by="mse", scale="power_of_two")
     power.observe(x)
     assert math.frexp(power.scale.item())[0] == 0.5
-    assert error(x, power.scale) == pytest.approx(min(error(x, 2.0**k) for k in range(-6, 2)), rel=1e-6)
+    assert error(x, power.scale) == pytest.approx(
+        min(error(x, 2.0**k) for k in range(-6, 2)), rel=1e-6
+    )
 
 
 def test_history():
@@ -186,7 +200,9 @@ def test_copies():
             assert torch.equal(other.scale, seen.scale)
             other.observe(tensors()[1] * 10)
             assert other.scale > seen.scale
-    assert repr(calibration("int8", axis=0)).startswith("<Calibration of int8: free scale per index of dimension 0")
+    assert repr(calibration("int8", axis=0)).startswith(
+        "<Calibration of int8: free scale per index of dimension 0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,13 +211,25 @@ def test_copies():
         (lambda: calibration("int8", scale="log"), "expected scale to be 'free'"),
         (lambda: calibration("int8", by="max"), "expected by to be 'absmax'"),
         (lambda: calibration("int8", by="percentile(20)"), "expected by to be 'absmax'"),
-        (lambda: calibration("int8", by="mse", history=3), "expected by='absmax' with when='delayed'"),
+        (
+            lambda: calibration("int8", by="mse", history=3),
+            "expected by='absmax' with when='delayed'",
+        ),
         (lambda: calibration("int8", history=0), "expected history as an integer from 1"),
         (lambda: calibration("int8", margin=0.5), "expected margin as an integer"),
         (lambda: calibration("q99"), "expected the name of something to round to"),
-        (lambda: calibration("int8").scale, "has seen a tensor of finite numbers, but got one that has not"),
-        (lambda: calibration("int8").observe([1.0]), "expected a tensor of a stock floating dtype to calibrate by, but got list"),
-        (lambda: calibration("int8").observe(torch.ones(2, dtype=torch.q43)), r"calibrate by, but got torch\.q43"),
+        (
+            lambda: calibration("int8").scale,
+            "has seen a tensor of finite numbers, but got one that has not",
+        ),
+        (
+            lambda: calibration("int8").observe([1.0]),
+            "expected a tensor of a stock floating dtype to calibrate by, but got list",
+        ),
+        (
+            lambda: calibration("int8").observe(torch.ones(2, dtype=torch.q43)),
+            r"calibrate by, but got torch\.q43",
+        ),
     ],
 )
 def test_errors(call, message):

@@ -1,4 +1,5 @@
-"""Targets: one value for everything that numbers can be rounded to; names, scales, gradients, graphs."""
+"""Targets: one value for everything that numbers can be rounded to; names, scales, gradients,
+graphs."""
 
 import copy
 import pickle
@@ -14,7 +15,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import torch_dtypes
 from torch_dtypes import chop, target
 
-X = torch.tensor([1.3, -0.7, 1000.0, -1e-9, 0.0, -0.0, float("inf"), -float("inf"), float("nan"), 3e38, 1e-42])
+X = torch.tensor(
+    [1.3, -0.7, 1000.0, -1e-9, 0.0, -0.0, float("inf"), -float("inf"), float("nan"), 3e38, 1e-42]
+)
 
 
 # ---- what a target is ----
@@ -42,7 +45,12 @@ X = torch.tensor([1.3, -0.7, 1000.0, -1e-9, 0.0, -0.0, float("inf"), -float("inf
 def test_values_that_targets_are_made_of(value, name, bits, largest):
     t = target(value)
     assert (t.name, t.bits, t.largest, t.needs_scale) == (name, bits, largest, False)
-    assert target(t) is t and target(name) == t and hash(target(name)) == hash(t) and repr(t) == f"target({name!r})"
+    assert (
+        target(t) is t
+        and target(name) == t
+        and hash(target(name)) == hash(t)
+        and repr(t) == f"target({name!r})"
+    )
     assert copy.deepcopy(t) == t == pickle.loads(pickle.dumps(t))
     with pytest.raises(AttributeError):
         t.bits = 3
@@ -52,10 +60,14 @@ def test_native_dtypes():
     assert target("q43").dtype is torch.q43 and target("bf16").dtype is torch.bfloat16
     assert target("q43_stochastic").dtype is torch_dtypes.with_rounding(torch.q43, "stochastic")
     assert target("q43").with_rounding("stochastic") == target("q43_stochastic") != target("q43")
-    assert target("q43_stochastic").rounding == "stochastic" and target(torch.float16).with_rounding(1) == target("float16")
+    assert target("q43_stochastic").rounding == "stochastic" and target(
+        torch.float16
+    ).with_rounding(1) == target("float16")
 
 
-@pytest.mark.parametrize("value", ["q99", "mxfp8_e4m", "posit16", 3, None, torch.int8, torch.complex64], ids=str)
+@pytest.mark.parametrize(
+    "value", ["q99", "mxfp8_e4m", "posit16", 3, None, torch.int8, torch.complex64], ids=str
+)
 def test_what_is_no_target(value):
     with pytest.raises((TypeError, ValueError), match=r"expected .*, but got"):
         target(value)
@@ -71,12 +83,26 @@ def test_errors_list_the_nearest_names():
 # ---- without a scale ----
 
 
-@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "name",
+    ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "bfloat16", "float16"],
+)
 def test_stock_dtypes_round_as_their_casts_do(name):
     dtype = getattr(torch, name)
     t = target(dtype)
-    x = torch.cat([torch.randn(4000, generator=torch.Generator().manual_seed(0)) * torch.logspace(-10, 7, 4000), X])
-    near = torch.arange(1 << 8 * dtype.itemsize).to(torch.uint8 if dtype.itemsize == 1 else torch.uint16).view(dtype).float()
+    x = torch.cat(
+        [
+            torch.randn(4000, generator=torch.Generator().manual_seed(0))
+            * torch.logspace(-10, 7, 4000),
+            X,
+        ]
+    )
+    near = (
+        torch.arange(1 << 8 * dtype.itemsize)
+        .to(torch.uint8 if dtype.itemsize == 1 else torch.uint16)
+        .view(dtype)
+        .float()
+    )
     x = torch.cat([x, near, (near + near.roll(1)) / 2])
     same(t.quantize(x), x.to(dtype).float())
 
@@ -96,7 +122,11 @@ def test_is_chop(name, dtype):
 
 def exactly(name, x, scale, mode):
     """float32(round(float32(x * float32(1 / scale))) * scale), the rounding by rationals."""
-    spec = {"q43": oracle.binary(4, 3), "posit8es1": oracle.posit(8, 1), "e4m3fn": oracle.binary(4, 3, specials="fn")}[name]
+    spec = {
+        "q43": oracle.binary(4, 3),
+        "posit8es1": oracle.posit(8, 1),
+        "e4m3fn": oracle.binary(4, 3, specials="fn"),
+    }[name]
     y = np.float32(x) * (np.float32(1) / np.float32(scale))
     value = spec.decode(spec.encode(float(y), mode))
     return np.float32(float(value)) * np.float32(scale)
@@ -120,7 +150,9 @@ def test_powers_of_two_round_once():
 def test_scales_broadcast_and_keep_the_dtype():
     x = torch.randn(4, 6)
     scale = torch.tensor([[0.5], [1.0], [2.0], [4.0]])
-    rows = torch.stack([target("q43").quantize(row, scale=float(s)) for row, s in zip(x, scale, strict=True)])
+    rows = torch.stack(
+        [target("q43").quantize(row, scale=float(s)) for row, s in zip(x, scale, strict=True)]
+    )
     same(target("q43").quantize(x, scale=scale), rows)
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
         assert target("q43").quantize(x.to(dtype), scale=scale).dtype == dtype
@@ -129,20 +161,48 @@ def test_scales_broadcast_and_keep_the_dtype():
 
 def test_products_beyond_float32_round_as_their_magnitudes_do():
     tiny, huge = torch.tensor([1e-30, -1e-30, 0.0]), torch.tensor([1e30, -1e30, float("inf")])
-    assert target("q43").quantize(tiny, scale=1e30, rounding="up").tolist() == [np.float32(2.0**-9) * np.float32(1e30), 0, 0]
+    assert target("q43").quantize(tiny, scale=1e30, rounding="up").tolist() == [
+        np.float32(2.0**-9) * np.float32(1e30),
+        0,
+        0,
+    ]
     largest = float(np.float32(240) * np.float32(1e-30))
-    assert target("q43").quantize(huge, scale=1e-30, rounding="toward_zero").tolist() == [largest, -largest, float("inf")]
+    assert target("q43").quantize(huge, scale=1e-30, rounding="toward_zero").tolist() == [
+        largest,
+        -largest,
+        float("inf"),
+    ]
     maxpos = float(np.float32(64) * np.float32(1e-30))
-    same(target("posit8es0").quantize(huge, scale=1e-30), torch.tensor([maxpos, -maxpos, float("nan")]))
-    assert target("posit8es0").quantize(tiny, scale=1e30)[0] == float(np.float32(2.0**-6) * np.float32(1e30))
+    same(
+        target("posit8es0").quantize(huge, scale=1e-30),
+        torch.tensor([maxpos, -maxpos, float("nan")]),
+    )
+    assert target("posit8es0").quantize(tiny, scale=1e30)[0] == float(
+        np.float32(2.0**-6) * np.float32(1e30)
+    )
 
 
 def test_nan_in_a_scale_makes_nan():
     x = torch.ones(2, 2)
-    assert torch.equal(target("q43").quantize(x, scale=torch.tensor([[float("nan")], [1.0]])).isnan(), torch.tensor([[True, True], [False, False]]))
+    assert torch.equal(
+        target("q43").quantize(x, scale=torch.tensor([[float("nan")], [1.0]])).isnan(),
+        torch.tensor([[True, True], [False, False]]),
+    )
 
 
-WRONG_SCALES = [0, -1.0, float("nan"), float("inf"), 1e-44, "2", True, torch.ones(5), torch.ones(2, 1), torch.ones(1).int(), [1.0]]
+WRONG_SCALES = [
+    0,
+    -1.0,
+    float("nan"),
+    float("inf"),
+    1e-44,
+    "2",
+    True,
+    torch.ones(5),
+    torch.ones(2, 1),
+    torch.ones(1).int(),
+    [1.0],
+]
 
 
 @pytest.mark.parametrize("scale", WRONG_SCALES, ids=str)
@@ -151,7 +211,13 @@ def test_scales_that_are_none(scale):
         target("q43").quantize(torch.ones(4), scale=scale)
 
 
-WRONG_TENSORS = [1.0, np.ones(2), torch.ones(2).int(), torch.ones(2).cfloat(), torch.ones(2, dtype=torch.q43)]
+WRONG_TENSORS = [
+    1.0,
+    np.ones(2),
+    torch.ones(2).int(),
+    torch.ones(2).cfloat(),
+    torch.ones(2, dtype=torch.q43),
+]
 
 
 @pytest.mark.parametrize("x", WRONG_TENSORS, ids=lambda x: str(type(x)))
@@ -186,7 +252,10 @@ def test_gradients(scale, passes):
 
 
 def everything(x):
-    return target("q43").quantize(x, scale=3.0, clamped="zero") + target("posit8es1").quantize(x, scale=torch.tensor(0.3)) * x
+    return (
+        target("q43").quantize(x, scale=3.0, clamped="zero")
+        + target("posit8es1").quantize(x, scale=torch.tensor(0.3)) * x
+    )
 
 
 SAMPLE = torch.linspace(-900, 900, 24).reshape(4, 6)
@@ -202,7 +271,8 @@ def test_transforms():
     same(torch.func.jvp(everything, (SAMPLE,), (torch.ones_like(SAMPLE),))[1], leaf.grad)
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # PyTorch's own
+# PyTorch's own.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_graphs():
     graph = make_fx(everything)(SAMPLE)
     assert torch.ops.torch_dtypes.chop.default in [n.target for n in graph.graph.nodes]

@@ -1,4 +1,5 @@
-"""The rows of docs/tutorials/coming_from.py for QPyTorch's functions, against results that the real package gave (test/data/qtorch.json)."""
+"""The rows of docs/tutorials/coming_from.py for QPyTorch's functions, against results that the real
+package gave (test/data/qtorch.json)."""
 
 import base64
 import json
@@ -15,7 +16,10 @@ RECORDED = json.loads((ROOT / "test/data/qtorch.json").read_text())
 PAGE = (ROOT / "docs/tutorials/coming_from.py").read_text()
 ROWS = dict(re.findall(r"^# \| `(\w+_quantize\(.*?\))` \| `(.*?)`", PAGE, re.MULTILINE))
 NEAREST = 'float_quantize(x, exp={}, man={}, rounding="nearest")'
-ROWS |= {NEAREST.format(e, m): ROWS[NEAREST.format(5, 2)].replace("e5m2", f"e{e}m{m}") for e, m in ((4, 3), (2, 1), (5, 10))}
+ROWS |= {
+    NEAREST.format(e, m): ROWS[NEAREST.format(5, 2)].replace("e5m2", f"e{e}m{m}")
+    for e, m in ((4, 3), (2, 1), (5, 10))
+}
 NAMES = {"torch": torch, "torch_dtypes": torch_dtypes, "chop": torch_dtypes.chop}
 
 
@@ -33,7 +37,8 @@ def same(a, b):
 
 
 def after_the_sum(call, x):
-    """x after the sum in float32 that QPyTorch rounds: x plus the smallest normal number, half a step, or 6 times the block's power of two."""
+    """x after the sum in float32 that QPyTorch rounds: x plus the smallest normal number, half a
+    step, or 6 times the block's power of two."""
     if call.startswith("float"):
         exp = int(re.search(r"exp=(\d)", call)[1])
         normal = torch.tensor(2.0 ** (2 - 2 ** (exp - 1))).copysign(x)
@@ -73,11 +78,15 @@ def test_stochastic_results_are_qpytorchs_in_distribution(call):
     drawn = ours(call, x.expand(draws, -1).contiguous())
     assert (drawn.amin(0) == low).all() and (drawn.amax(0) == high).all()
     times, theirs = (drawn == high).sum(0), torch.tensor(entry["times high"])
-    assert ((times - theirs).abs() < 5 * (draws / 2) ** 0.5).all()  # 5 standard deviations of the difference, at most
+    # 5 standard deviations of the difference, at most
+    assert ((times - theirs).abs() < 5 * (draws / 2) ** 0.5).all()
 
 
 def test_the_quantizer_is_its_two_functions():
-    cast = eval(re.search(r"`quantizer\(FloatingPoint\(4, 3\).*?`(Cast\(.*?)` \|", PAGE)[1], {"Cast": torch_dtypes.Cast})
+    cast = eval(
+        re.search(r"`quantizer\(FloatingPoint\(4, 3\).*?`(Cast\(.*?)` \|", PAGE)[1],
+        {"Cast": torch_dtypes.Cast},
+    )
     entry = RECORDED["calls"][NEAREST.format(4, 3)]
     x = numbers(entry["x"]).requires_grad_()
     y = cast(x)

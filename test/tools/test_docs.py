@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted(path.relative_to(ROOT) for folder in (".", "docs", "third_party") for path in (ROOT / folder).glob("*.md"))
+PAGES = sorted(
+    path.relative_to(ROOT)
+    for folder in (".", "docs", "third_party")
+    for path in (ROOT / folder).glob("*.md")
+)
 TREES = "aten c10 torch test tools benchmarks docs cmake third_party requirements .ci".split()
 
 
@@ -19,7 +23,9 @@ def text_of(page):
 def anchors(text):
     """What GitHub makes of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
 
 
 def missing_links(page):
@@ -53,18 +59,27 @@ def test_paths_exist(page):
 def test_a_wrong_link_is_seen(tmp_path):
     (tmp_path / "other.md").write_text("# One heading: `code`\n")
     page = tmp_path / "page.md"
-    links = "[a](other.md#one-heading-code) [b](other.md#two) [c](none.md) [d](https://example.org/e) `docs/none.md` `docs/design.md` `docs/des*`\n"
+    links = (
+        "[a](other.md#one-heading-code) [b](other.md#two) [c](none.md) "
+        "[d](https://example.org/e) `docs/none.md` `docs/design.md` `docs/des*`\n"
+    )
     page.write_text(links)
     assert list(missing_links(page)) == ["other.md#two", "none.md"]
     assert list(missing_paths(page)) == ["docs/none.md"]
 
 
 def test_the_map_has_every_folder():
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\n")
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split("\n")
     if len(tracked) < 2:
         pytest.skip("not a clone")
-    the_map = (ROOT / "CONTRIBUTING.md").read_text().partition("## The map")[2].partition("\n## ")[0]
+    the_map = (
+        (ROOT / "CONTRIBUTING.md").read_text().partition("## The map")[2].partition("\n## ")[0]
+    )
     tops = {path.split("/")[0] for path in tracked if "/" in path and not path.startswith(".")}
     tests = {path.split("/")[1] for path in tracked if re.match("test/.*/", path)} - {"data"}
-    native = {path.split("/")[-2] for path in tracked if path.startswith(("aten/", "c10/", "torch/csrc/"))}
+    native = {
+        path.split("/")[-2] for path in tracked if path.startswith(("aten/", "c10/", "torch/csrc/"))
+    }
     assert not [folder for folder in (*tops, *tests, *native) if f"{folder}/" not in the_map]

@@ -10,7 +10,14 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
 def run(*command):
-    return subprocess.run([sys.executable, *command], cwd=TOOLS, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=TOOLS,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(("kind", "calls"), [("schema", 400), ("samples", 150), ("functions", 300)])
@@ -74,8 +81,11 @@ def test_the_fuzzer_finds_what_it_looks_for():
     done = run("-c", SPOILED)
     assert done.returncode == 0, done.stderr
     expected = [
-        ("ours", "container", "container", 1), ("ours", "crash", "abort", 1), ("ours", "hang", "hang", 1), ("ours", "message", "assertion", 1),
+        ("ours", "container", "container", 1),
+        ("ours", "crash", "abort", 1),
+        ("ours", "hang", "hang", 1),
+        ("ours", "message", "assertion", 1),
         ("stock", "crash", "stock abort", 1),
-    ]  # fmt: skip
+    ]
     assert done.stdout.splitlines()[-1] == f"status 1 {expected}"
     assert "seed 0: 6 calls" in done.stdout

@@ -1,4 +1,5 @@
-"""What runs on a machine with a GPU must succeed there at once: tools/gpu_check.py and benchmarks/gpu_speed.py, as far as they go without one."""
+"""What runs on a machine with a GPU must succeed there at once: tools/gpu_check.py and
+benchmarks/gpu_speed.py, as far as they go without one."""
 
 import importlib.util
 import json
@@ -36,8 +37,13 @@ def report(tmp_path):
 
 
 def test_a_command_is_logged_as_it_runs(report):
-    assert gpu_check.shell([sys.executable, "-c", "print('first')"], report, "x.log") == (0, "first\n")
-    status, output = gpu_check.shell([sys.executable, "-c", "import sys; print('second'); sys.exit('wrong')"], report, "x.log")
+    assert gpu_check.shell([sys.executable, "-c", "print('first')"], report, "x.log") == (
+        0,
+        "first\n",
+    )
+    status, output = gpu_check.shell(
+        [sys.executable, "-c", "import sys; print('second'); sys.exit('wrong')"], report, "x.log"
+    )
     assert status == 1 and sorted(output.split()) == ["second", "wrong"]
     log = (report.out / "x.log").read_text()
     assert log.count("====\n") == 2 and log.index("first") < log.index("second")
@@ -67,7 +73,10 @@ def test_when_the_time_is_up_a_command_sums_up_and_what_it_started_ends(report, 
     while is_running(child) and time.monotonic() < began + 10:
         time.sleep(0.05)
     assert not is_running(child)
-    assert gpu_check.shell([sys.executable, "-c", DEAF], report, "x.log", limit=1) == (124, "child\n")
+    assert gpu_check.shell([sys.executable, "-c", DEAF], report, "x.log", limit=1) == (
+        124,
+        "child\n",
+    )
     assert time.monotonic() < began + 20
 
 
@@ -91,34 +100,72 @@ SKIPPED [2] test/operators/test_views.py:7: decode: there is no kernel for it
 def test_pytests_output_is_read():
     last, found = gpu_check.summary_of(OUTPUT)
     assert last == "1 failed, 36 passed, 2 skipped, 2 errors in 14.59s"
-    assert found["not collected"] == ["test/operators/test_error_names.py: ModuleNotFoundError: No module named 'expecttest'"]
-    assert [line.split()[1] for line in found["failures"]] == ["test/operators/test_views.py::test_a", "test/operators/test_views.py::test_given"]
+    assert found["not collected"] == [
+        "test/operators/test_error_names.py: ModuleNotFoundError: No module named 'expecttest'"
+    ]
+    assert [line.split()[1] for line in found["failures"]] == [
+        "test/operators/test_views.py::test_a",
+        "test/operators/test_views.py::test_given",
+    ]
     assert len(found["skipped"]) == 1
-    assert gpu_check.summary_of("Killed") == ("no summary", {"not collected": [], "failures": [], "skipped": []})
+    assert gpu_check.summary_of("Killed") == (
+        "no summary",
+        {"not collected": [], "failures": [], "skipped": []},
+    )
 
 
 def test_pytest_writes_what_is_read(tmp_path, report, monkeypatch):
     """A file that cannot be imported does not keep others from running, one process or several."""
     (tmp_path / "test_read.py").write_text("def test_one(): pass\ndef test_two(): assert 1 == 2\n")
     (tmp_path / "test_unread.py").write_text("import no_such_module\n")
-    monkeypatch.setattr(gpu_check, "TESTS", [("some", ["-c", os.devnull, "--rootdir", str(tmp_path), str(tmp_path)])])
+    monkeypatch.setattr(
+        gpu_check,
+        "TESTS",
+        [("some", ["-c", os.devnull, "--rootdir", str(tmp_path), str(tmp_path)])],
+    )
     monkeypatch.setattr(gpu_check, "device_options", lambda arguments, device: [])
     for workers in (1, 2):
-        gpu_check.run_tests(report, os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, "cpu", workers)
+        gpu_check.run_tests(
+            report, os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, "cpu", workers
+        )
         step = report.found["steps"][-1]
-        assert step["outcome"].startswith("1 failed, 1 passed, 1 error in") and step["outcome"].endswith("; 1 files not collected")
-        assert step["not collected"] == ["test_unread.py: ModuleNotFoundError: No module named 'no_such_module'"]
-        assert [line.split(" - ")[0].split("/")[-1] for line in step["failures"]] == ["test_read.py::test_two"]
+        assert step["outcome"].startswith("1 failed, 1 passed, 1 error in") and step[
+            "outcome"
+        ].endswith("; 1 files not collected")
+        assert step["not collected"] == [
+            "test_unread.py: ModuleNotFoundError: No module named 'no_such_module'"
+        ]
+        assert [line.split(" - ")[0].split("/")[-1] for line in step["failures"]] == [
+            "test_read.py::test_two"
+        ]
     written = (report.out / "report.md").read_text()
-    assert "not collected:" in written and json.loads((report.out / "report.json").read_text()) == report.found
-    assert sorted(path.name for path in report.out.iterdir()) == ["report.json", "report.md", "tests.log"]
+    assert (
+        "not collected:" in written
+        and json.loads((report.out / "report.json").read_text()) == report.found
+    )
+    assert sorted(path.name for path in report.out.iterdir()) == [
+        "report.json",
+        "report.md",
+        "tests.log",
+    ]
 
 
 def test_every_file_of_tests_is_there_and_none_runs_twice():
-    paths = [path.removeprefix("--ignore=") for _, arguments in gpu_check.TESTS for path in arguments]
+    paths = [
+        path.removeprefix("--ignore=") for _, arguments in gpu_check.TESTS for path in arguments
+    ]
     assert all((ROOT / path).exists() for path in paths)
-    run = [path for _, arguments in gpu_check.TESTS for path in arguments if path.startswith("test/operators/")]
-    ignored = [path for path in paths if f"--ignore={path}" in dict(gpu_check.TESTS)["the rest of the operators"]]
+    run = [
+        path
+        for _, arguments in gpu_check.TESTS
+        for path in arguments
+        if path.startswith("test/operators/")
+    ]
+    ignored = [
+        path
+        for path in paths
+        if f"--ignore={path}" in dict(gpu_check.TESTS)["the rest of the operators"]
+    ]
     assert len(set(run)) == len(run) and set(run) < set(ignored)
 
 
@@ -129,7 +176,10 @@ def test_a_machine_without_git(monkeypatch):
 
 
 def test_half_a_line_of_a_benchmark_is_no_row():
-    assert gpu_check.rows_of('{"what": "copy"}\nWarning\n7\n{"what": "enc') == ([{"what": "copy"}], 'Warning\n7\n{"what": "enc')
+    assert gpu_check.rows_of('{"what": "copy"}\nWarning\n7\n{"what": "enc') == (
+        [{"what": "copy"}],
+        'Warning\n7\n{"what": "enc',
+    )
 
 
 @pytest.mark.parametrize("what", ["no GPU", "no package"])
@@ -138,11 +188,21 @@ def test_a_report_is_written_whatever_fails(what, tmp_path):
         pytest.skip("there is one")
     (tmp_path / "site").mkdir()
     options = [] if what == "no GPU" else ["--dry-run", "--site", str(tmp_path / "site")]
-    command = [sys.executable, str(ROOT / "tools/gpu_check.py"), *options, "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    command = [
+        sys.executable,
+        str(ROOT / "tools/gpu_check.py"),
+        *options,
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     steps = json.loads((tmp_path / "out/report.json").read_text())["steps"]
-    assert steps[0]["name"] == "machine" and steps[-1]["outcome"].startswith("failed: expected " + ("one" if what == "no GPU" else "a package in"))
+    assert steps[0]["name"] == "machine" and steps[-1]["outcome"].startswith(
+        "failed: expected " + ("one" if what == "no GPU" else "a package in")
+    )
     assert (tmp_path / "out/report.md").exists()
 
 
@@ -153,7 +213,10 @@ def test_a_report_is_written_whatever_fails(what, tmp_path):
 def precision():
     """Restores PyTorch's switches, which its test utilities forbid to set without this block."""
     with torch.backends.__allow_nonbracketed_mutation():
-        matrices, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        matrices, convolutions = (
+            torch.get_float32_matmul_precision(),
+            torch.backends.cudnn.allow_tf32,
+        )
         yield
         torch.set_float32_matmul_precision(matrices)
         torch.backends.cudnn.allow_tf32 = convolutions
@@ -178,7 +241,9 @@ def test_what_is_measured_on_a_gpu_runs_here(group, capsys, precision):
 
 
 def test_peers_are_measured_where_they_are_installed(capsys, monkeypatch):
-    quant = types.SimpleNamespace(float_quantize=lambda x, **_: x.half().float(), fixed_point_quantize=lambda x, **_: 1 / 0)
+    quant = types.SimpleNamespace(
+        float_quantize=lambda x, **_: x.half().float(), fixed_point_quantize=lambda x, **_: 1 / 0
+    )
     monkeypatch.setattr(gpu_speed, "installed", lambda name: name == "qtorch")
     monkeypatch.setattr(gpu_speed, "module", {"qtorch.quant": quant}.__getitem__)
     with pytest.raises(ZeroDivisionError):
@@ -191,11 +256,16 @@ def test_peers_are_measured_where_they_are_installed(capsys, monkeypatch):
 
 
 def test_stock_products_keep_float32s_bits_by_old_names_and_new(precision):
-    """As devices.py and gpu_speed.py set it: nothing of PyTorch that reads or changes a switch may then raise."""
+    """As devices.py and gpu_speed.py set it: nothing of PyTorch that reads or changes a switch may
+    then raise."""
     torch.backends.cudnn.allow_tf32 = True
     gpu_speed.allow_tf32(False)
     cudnn = torch.backends.cudnn
-    assert "tf32" not in (cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, torch.backends.cuda.matmul.fp32_precision)
+    assert "tf32" not in (
+        cudnn.conv.fp32_precision,
+        cudnn.rnn.fp32_precision,
+        torch.backends.cuda.matmul.fp32_precision,
+    )
     with cudnn.flags(enabled=True, allow_tf32=True):
         assert cudnn.conv.fp32_precision == "tf32"
     assert not cudnn.allow_tf32 and cudnn.conv.fp32_precision != "tf32"
@@ -207,4 +277,6 @@ def test_stock_products_keep_float32s_bits_by_old_names_and_new(precision):
 def test_tests_of_the_cpu_alone_exist():
     files = list((ROOT / "test").rglob("test_*.py"))
     sources, names = "".join(path.read_text() for path in files), {path.name for path in files}
-    assert not [name for name in devices.CPU_ONLY if name not in names and f"\ndef {name}(" not in sources]
+    assert not [
+        name for name in devices.CPU_ONLY if name not in names and f"\ndef {name}(" not in sources
+    ]

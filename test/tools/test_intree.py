@@ -1,4 +1,5 @@
-"""The formats put into a PyTorch tree (tools/intree): all edits or none, and programs that are compiled against edited headers."""
+"""The formats put into a PyTorch tree (tools/intree): all edits or none, and programs that are
+compiled against edited headers."""
 
 import os
 import re
@@ -22,30 +23,47 @@ from intree.rows import builtin_rows, header  # noqa: E402
 
 COMMAND = ROOT / "tools" / "intree" / "build"
 INCLUDE = Path(os.environ.get("INTREE_HEADERS", Path(torch.__file__).parent / "include"))
-VERSION = re.search(r"^__version__ = '(\d+\.\d+)", (INCLUDE.parent / "version.py").read_text(), re.MULTILINE)[1]
+VERSION = re.search(
+    r"^__version__ = '(\d+\.\d+)", (INCLUDE.parent / "version.py").read_text(), re.MULTILINE
+)[1]
 CPP = ROOT / "test" / "numbers" / "cpp"
 
-known_headers = pytest.mark.skipif(VERSION not in RELEASES, reason=f"the places of PyTorch {VERSION} are not known")
+known_headers = pytest.mark.skipif(
+    VERSION not in RELEASES, reason=f"the places of PyTorch {VERSION} are not known"
+)
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
 
 
 def contents(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @pytest.fixture
 def source(tmp_path):
-    """What the tool asks of a source tree of 2.6, and nothing else: each file has its edits' anchors."""
+    """What the tool asks of a source tree of 2.6, and nothing else: each file has its edits'
+    anchors."""
     folder = tmp_path / "pytorch"
     release = RELEASES["2.6"]
-    texts = {"version.txt": "2.6.0a0+debian\n", "aten/src/ATen/native/native_functions.yaml": "", "torch/csrc/Module.cpp": ""}
+    texts = {
+        "version.txt": "2.6.0a0+debian\n",
+        "aten/src/ATen/native/native_functions.yaml": "",
+        "torch/csrc/Module.cpp": "",
+    }
     for edit in EDITS:
         if release.name in edit.releases:
             place = edit.place(release)
-            texts[place] = texts.get(place, "") + edit.anchor.replace("{last}", release.last) + "\n//\n"
+            texts[place] = (
+                texts.get(place, "") + edit.anchor.replace("{last}", release.last) + "\n//\n"
+            )
     for place, text in texts.items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_text(text)
@@ -80,12 +98,20 @@ def test_a_source_tree_is_edited(source):
             assert edit.text in (source / edit.place(release)).read_text()
     laid = laying.laid_files(source_tree(source))
     assert all((source / path).read_text() == text for path, text in laid.items())
-    assert {"c10/formats/NumberFormat.h", "c10/formats/FormatRegistry.cpp", "c10/formats/intree/ScalarTypeRows.h"} < set(laid)
-    assert {"aten/src/ATen/FormatTensor.h", f"{laying.FORMATS}/operators/boxed/Boxed.cpp", f"{laying.FORMATS}/intree/FormatTensorImpl.cpp"} < set(
-        laid
-    )
+    assert {
+        "c10/formats/NumberFormat.h",
+        "c10/formats/FormatRegistry.cpp",
+        "c10/formats/intree/ScalarTypeRows.h",
+    } < set(laid)
+    assert {
+        "aten/src/ATen/FormatTensor.h",
+        f"{laying.FORMATS}/operators/boxed/Boxed.cpp",
+        f"{laying.FORMATS}/intree/FormatTensorImpl.cpp",
+    } < set(laid)
     assert not [path for path in laid if "/overlay/" in path or "/host/hooks/" in path]
-    assert (source / "c10/formats/FormatRegistry.h").read_text() == (ROOT / "c10/formats/intree/FormatRegistry.h").read_text()
+    assert (source / "c10/formats/FormatRegistry.h").read_text() == (
+        ROOT / "c10/formats/intree/FormatRegistry.h"
+    ).read_text()
     assert not list(source.rglob("*.new"))
 
 
@@ -94,17 +120,26 @@ def test_what_is_laid_includes_only_what_is_laid(headers_only):
     laid = laying.laid_files(Tree(ROOT, RELEASES["2.6"], headers_only))
     for path, text in laid.items():
         for name in re.findall(r"^#include <(.*)>", text, re.MULTILINE):
-            ours = next((place for place in (name, f"aten/src/{name}") if (ROOT / place).is_file()), None)
+            ours = next(
+                (place for place in (name, f"aten/src/{name}") if (ROOT / place).is_file()), None
+            )
             assert ours is None or ours in laid, f"{path} includes {name}"
 
 
 def test_every_source_that_is_laid_is_compiled_once():
     laid = laying.laid_files(Tree(ROOT, RELEASES["2.6"], headers_only=False))
     listed = re.findall(r"\S+\.cpp", laid[laying.SOURCES] + laid[laying.BINDING_SOURCES])
-    kernels = {path for path in laid if re.fullmatch(rf"{laying.FORMATS}/cpu/\w+Kernel\.cpp", path)}  # what cmake/Codegen.cmake finds
+    # What cmake/Codegen.cmake finds.
+    kernels = {path for path in laid if re.fullmatch(rf"{laying.FORMATS}/cpu/\w+Kernel\.cpp", path)}
     c10 = {path for path in laid if path.startswith("c10/formats/") and path.endswith(".cpp")}
     assert len(listed) == len(set(listed)) > 60
-    assert {path for path in laid if path.endswith(".cpp")} == {*listed, *kernels, *c10, f"{laying.FORMATS}/intree/Load.cpp", *laying.PYTHONS}
+    assert {path for path in laid if path.endswith(".cpp")} == {
+        *listed,
+        *kernels,
+        *c10,
+        f"{laying.FORMATS}/intree/Load.cpp",
+        *laying.PYTHONS,
+    }
 
 
 def refusal(folder, *arguments):
@@ -125,7 +160,11 @@ def test_what_is_not_pytorch_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "version, why",
-    [("2.5.1", "expected PyTorch 2.6, 2.13, 2.14, 2.15, but got 2.5.1"), ("", "which says no version"), ("2.13.0", "only the headers are known")],
+    [
+        ("2.5.1", "expected PyTorch 2.6, 2.13, 2.14, 2.15, but got 2.5.1"),
+        ("", "which says no version"),
+        ("2.13.0", "only the headers are known"),
+    ],
 )
 def test_other_releases_are_refused(source, version, why):
     (source / "version.txt").write_text(version)
@@ -142,14 +181,19 @@ def test_an_anchor_must_be_there_once(source, count):
     place = source / "c10/core/Scalar.h"
     place.write_text("AT_FORALL_COMPLEX_TYPES(DEFINE_IMPLICIT_CTOR)\n" * count)
     error = refusal(source, "--edits-only", source)
-    assert f"expected 'AT_FORALL_COMPLEX_TYPES(DEFINE_IMPLICIT_CTOR)' once in c10/core/Scalar.h of PyTorch 2.6, but got it {count} times" in error
+    assert (
+        "expected 'AT_FORALL_COMPLEX_TYPES(DEFINE_IMPLICIT_CTOR)' once in c10/core/Scalar.h of "
+        f"PyTorch 2.6, but got it {count} times"
+    ) in error
 
 
 def test_a_missing_file_and_one_of_ours_are_refused(source):
     (source / "c10/formats").mkdir()
     (source / "c10/formats/codec").mkdir(parents=True)
     (source / "c10/formats/codec/Philox.h").write_text("another's")
-    assert "expected no c10/formats/codec/Philox.h in PyTorch" in refusal(source, "--edits-only", source)
+    assert "expected no c10/formats/codec/Philox.h in PyTorch" in refusal(
+        source, "--edits-only", source
+    )
     (source / "c10/util/typeid.cpp").unlink()
     assert "expected c10/util/typeid.cpp in PyTorch 2.6" in refusal(source, "--edits-only", source)
 
@@ -202,25 +246,37 @@ def test_a_copy_that_fails_is_taken_away(include, tmp_path, monkeypatch):
 def test_wrong_calls_are_explained(tmp_path):
     assert "expected one of SOURCE, --only-headers INCLUDE and --check INCLUDE" in run().stderr
     assert "expected --to COPY with --only-headers" in run("--only-headers", tmp_path).stderr
-    assert "expected the include folder" in refusal(tmp_path, "--only-headers", tmp_path, "--to", tmp_path / "copy")
+    assert "expected the include folder" in refusal(
+        tmp_path, "--only-headers", tmp_path, "--to", tmp_path / "copy"
+    )
     assert "expected the include folder" in refusal(tmp_path, "--check", tmp_path)
 
 
 def test_what_a_build_lacks_is_named_at_once_and_before_any_edit(source, monkeypatch):
     monkeypatch.setattr(building, "PROGRAMS", ("no-such-program",))
     monkeypatch.setattr(building, "MODULES", ("no_such_module",))
-    monkeypatch.setattr(building, "HEADERS", {"stdio.h": "libc6-dev", "no/such/header.h": "libnone-dev"})
+    monkeypatch.setattr(
+        building, "HEADERS", {"stdio.h": "libc6-dev", "no/such/header.h": "libnone-dev"}
+    )
     before = contents(source)
     done = CliRunner().invoke(command.main, [str(source)])
     assert done.exit_code == 1
-    assert "a machine without the program no-such-program; Python's no_such_module; <no/such/header.h> (libnone-dev). Install" in done.output
+    assert (
+        "a machine without the program no-such-program; Python's no_such_module; "
+        "<no/such/header.h> (libnone-dev). Install"
+    ) in done.output
     assert contents(source) == before
 
 
 def test_clang_is_taken_where_its_openmp_is(tmp_path, monkeypatch):
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, says in {"clang++": "a clang version", "clang": "", "c++": "a gcc version", "clang++-7": "clang"}.items():
+    for name, says in {
+        "clang++": "a clang version",
+        "clang": "",
+        "c++": "a gcc version",
+        "clang++-7": "clang",
+    }.items():
         (programs / name).write_text(f"#!/bin/sh\necho {says}\n")
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=":")
@@ -231,11 +287,19 @@ def test_clang_is_taken_where_its_openmp_is(tmp_path, monkeypatch):
     (tmp_path / "lib" / "libomp.so").touch()
     assert building.compiler() == str(programs / "clang++")
     with_clang = building.configure_command(tmp_path, tmp_path / "build")
-    assert {f"-DCMAKE_C_COMPILER={programs / 'clang'}", f"-DOpenMP_libomp_LIBRARY={tmp_path / 'lib' / 'libomp.so'}"} < set(with_clang)
+    assert {
+        f"-DCMAKE_C_COMPILER={programs / 'clang'}",
+        f"-DOpenMP_libomp_LIBRARY={tmp_path / 'lib' / 'libomp.so'}",
+    } < set(with_clang)
     monkeypatch.setenv("CXX", "c++")
-    assert not any("libomp" in word or "C_COMPILER=" in word for word in building.configure_command(tmp_path, tmp_path / "build"))
+    assert not any(
+        "libomp" in word or "C_COMPILER=" in word
+        for word in building.configure_command(tmp_path, tmp_path / "build")
+    )
     (tmp_path / "build").mkdir()
-    (tmp_path / "build" / "CMakeCache.txt").write_text("A:STRING=1\nCMAKE_CXX_COMPILER:FILEPATH=/x/g++\n")
+    (tmp_path / "build" / "CMakeCache.txt").write_text(
+        "A:STRING=1\nCMAKE_CXX_COMPILER:FILEPATH=/x/g++\n"
+    )
     assert building.compiler(tmp_path / "build") == "/x/g++"
     (tmp_path / "lib" / "libomp.so").unlink()
     monkeypatch.setenv("CXX", str(programs / "clang++-7"))
@@ -254,17 +318,36 @@ def test_a_build_configures_then_builds(source, monkeypatch):
 
     monkeypatch.setattr(building.subprocess, "run", run_second_fails)
     elsewhere = source.parent / "elsewhere"
-    words = [str(source), "--target", "c10", "--jobs", "3", "--folder", str(elsewhere), "--define", "CXX_HAS_AVX512_2=OFF"]
+    words = [
+        str(source),
+        "--target",
+        "c10",
+        "--jobs",
+        "3",
+        "--folder",
+        str(elsewhere),
+        "--define",
+        "CXX_HAS_AVX512_2=OFF",
+    ]
     done = CliRunner().invoke(command.main, words)
     assert [words[0] for words in commands] == ["flatc", "cmake", "ninja"]
     assert commands[0][-1] == str(source / "torch/csrc/jit/serialization/mobile_bytecode.fbs")
-    assert {"-DUSE_CUDA=OFF", "-DUSE_SYSTEM_LIBS=ON", "-DBLAS=OpenBLAS", "-DCXX_HAS_AVX512_2=OFF", str(elsewhere)} < set(commands[1])
+    assert {
+        "-DUSE_CUDA=OFF",
+        "-DUSE_SYSTEM_LIBS=ON",
+        "-DBLAS=OpenBLAS",
+        "-DCXX_HAS_AVX512_2=OFF",
+        str(elsewhere),
+    } < set(commands[1])
     assert commands[2][-3:] == ["-j", "3", "c10"]
     assert done.exit_code == 1 and "expected ninja to succeed, but it ended with 1" in done.output
     assert (source / "c10" / "formats").exists()
     finished = []
     monkeypatch.setattr(building, "finish", lambda *given: finished.append(given))
-    again = CliRunner().invoke(command.main, [str(source), "--build-only", "--folder", str(elsewhere)])  # goes on, in the edited tree
+    # Goes on, in the edited tree.
+    again = CliRunner().invoke(
+        command.main, [str(source), "--build-only", "--folder", str(elsewhere)]
+    )
     assert again.exit_code == 0 and finished == [(source, elsewhere)]
     assert commands[-1][-2:] == ["torch_shm_manager", "torch_dtypes_python"]
 
@@ -272,15 +355,26 @@ def test_a_build_configures_then_builds(source, monkeypatch):
 @pytest.mark.parametrize("function", ["bits_of", "compute_of"])
 def test_both_registries_say_the_same_of_a_format(function):
     texts = {path: path.read_text() for path in (ROOT / "c10/formats").rglob("*.[ch]*")}
-    bodies = [path.name for path, text in texts.items() if re.search(rf"^(inline )?ScalarType {function}\(", text, re.MULTILINE)]
+    bodies = [
+        path.name
+        for path, text in texts.items()
+        if re.search(rf"^(inline )?ScalarType {function}\(", text, re.MULTILINE)
+    ]
     assert bodies == ["FormatRegistryTypes.h"], "there is one"
     for name in (laying.OWN, laying.OVERLAYS):
         assert f"{function}(format)" in texts[ROOT / f"{name}.cpp"]
 
 
 def test_the_documents_table_is_up_to_date():
-    done = subprocess.run([sys.executable, ROOT / "tools" / "intree" / "table.py", "--check"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr or "docs/in-tree.md is not up to date: python tools/intree/table.py"
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "intree" / "table.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (
+        done.stderr or "docs/in-tree.md is not up to date: python tools/intree/table.py"
+    )
 
 
 def test_rows_are_the_built_in_formats():
@@ -289,7 +383,9 @@ def test_rows_are_the_built_in_formats():
     rows = builtin_rows(ROOT)
     assert [f"torch.{row.name}" for row in rows] == [str(dtype) for dtype in _C.builtin_dtypes()]
     assert [row.enumerator for row in rows][:2] == ["Posit8es0", "Posit8es1"]
-    assert "_(c10::tf32, Tf32)" in header(rows) and "using tf32 = formats::Element<8, uint32_t>;" in header(rows)
+    assert "_(c10::tf32, Tf32)" in header(
+        rows
+    ) and "using tf32 = formats::Element<8, uint32_t>;" in header(rows)
 
 
 # --- programs ---
@@ -300,19 +396,35 @@ def compiled(out, includes, *sources, link=()):
     if compiler is None:
         pytest.skip("needs a C++ compiler")
     folders = [word for folder in includes for word in ("-I", str(folder))]
-    command = [compiler, "-std=gnu++20", "-O0", "-Wall", "-Wextra", "-Wno-unused-parameter", *folders, *map(str, sources), *link, "-o", str(out)]
+    command = [
+        compiler,
+        "-std=gnu++20",
+        "-O0",
+        "-Wall",
+        "-Wextra",
+        "-Wno-unused-parameter",
+        *folders,
+        *map(str, sources),
+        *link,
+        "-o",
+        str(out),
+    ]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
-    assert "enumeration value" not in built.stderr, built.stderr  # a switch of PyTorch's that lacks our rows
+    # A switch of PyTorch's that lacks our rows.
+    assert "enumeration value" not in built.stderr, built.stderr
     done = subprocess.run([str(out)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
 def includes(tmp_path_factory):
-    """Where headers are looked for: edited ones first, then the others. INTREE_HEADERS names another PyTorch's include folder."""
+    """Where headers are looked for: edited ones first, then the others. INTREE_HEADERS names
+    another PyTorch's include folder."""
     folder = tmp_path_factory.mktemp("intree")
-    applying.edit_copy(include_tree(copied_headers(folder / "torch" / "include")), folder / "edited")
+    applying.edit_copy(
+        include_tree(copied_headers(folder / "torch" / "include")), folder / "edited"
+    )
     return [folder / "edited", INCLUDE]
 
 
@@ -320,8 +432,17 @@ def includes(tmp_path_factory):
 def test_types_of_pytorchs_own_list(includes, tmp_path):
     library = Path(torch.__file__).parent / "lib"
     ours = includes[0] / "c10" / "formats"
-    sources = CPP / "intree" / "test_scalar_types.cpp", ours / "FormatRegistry.cpp", ours / "intree" / "ScalarTypes.cpp"
-    compiled(tmp_path / "program", includes, *sources, link=[f"-L{library}", "-lc10", f"-Wl,-rpath,{library}"])
+    sources = (
+        CPP / "intree" / "test_scalar_types.cpp",
+        ours / "FormatRegistry.cpp",
+        ours / "intree" / "ScalarTypes.cpp",
+    )
+    compiled(
+        tmp_path / "program",
+        includes,
+        *sources,
+        link=[f"-L{library}", "-lc10", f"-Wl,-rpath,{library}"],
+    )
 
 
 @known_headers
@@ -330,7 +451,10 @@ def test_numbers_against_edited_headers(includes, tmp_path):
 
 
 @known_headers
-@pytest.mark.skipif(not (INCLUDE / "torch" / "headeronly").is_dir(), reason="this release has no headers for use without its libraries")
+@pytest.mark.skipif(
+    not (INCLUDE / "torch" / "headeronly").is_dir(),
+    reason="this release has no headers for use without its libraries",
+)
 def test_headers_without_a_library(includes, tmp_path):
     compiled(tmp_path / "program", includes, CPP / "intree" / "test_headers_alone.cpp")
 

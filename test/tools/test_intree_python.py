@@ -1,5 +1,5 @@
-"""What tools/intree lays into a PyTorch tree for Python: bindings and the package, which need nothing of the overlay; and how the tree's package is
-completed after a build."""
+"""What tools/intree lays into a PyTorch tree for Python: bindings and the package, which need
+nothing of the overlay; and how the tree's package is completed after a build."""
 
 import ast
 import importlib.util
@@ -19,7 +19,11 @@ from intree import finishing, laying  # noqa: E402
 from intree.releases import RELEASES, Refused, Tree  # noqa: E402
 
 LAID = laying.laid_files(Tree(Path("nowhere"), RELEASES["2.6"], headers_only=False))
-MODULES = {path: ast.parse(text) for path, text in LAID.items() if path.startswith("torch_dtypes/") and path.endswith(".py")}
+MODULES = {
+    path: ast.parse(text)
+    for path, text in LAID.items()
+    if path.startswith("torch_dtypes/") and path.endswith(".py")
+}
 CHECKS = ROOT / "tools" / "intree" / "checks"
 
 
@@ -36,51 +40,102 @@ def package_of(path):
 
 
 def relative_imports(path, tree):
-    """The modules of the package that a file imports, as lists of names; of `from . import a`, each `a`."""
+    """The modules of the package that a file imports, as lists of names; of `from . import a`, each
+    `a`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
-            base = package_of(path)[: len(package_of(path)) - node.level + 1] + (node.module.split(".") if node.module else [])
-            yield from ([[*base, alias.name] for alias in node.names] if node.module is None else [base])
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "torch_dtypes":
+            base = package_of(path)[: len(package_of(path)) - node.level + 1] + (
+                node.module.split(".") if node.module else []
+            )
+            yield from (
+                [[*base, alias.name] for alias in node.names] if node.module is None else [base]
+            )
+        elif (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and node.module.split(".")[0] == "torch_dtypes"
+        ):
             yield node.module.split(".")
 
 
 def names_in(tree):
     """What a package's __init__ imports and defines: `from . import name` may mean that."""
-    imported = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
-    return imported | {name.id for node in tree.body if isinstance(node, ast.Assign) for name in node.targets if isinstance(name, ast.Name)}
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    return imported | {
+        name.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for name in node.targets
+        if isinstance(name, ast.Name)
+    }
 
 
 def test_the_package_is_laid_without_the_overlay():
     assert len(MODULES) > 120
-    assert {"torch_dtypes/host/install.py", "torch_dtypes/formats/dtype_numbers.py", "torch_dtypes/workbench/report/templates/page.html"} <= set(LAID)
-    assert not [path for path in LAID if "host/hooks" in path or path.endswith((".so", ".pyc", ".pyi"))]
-    for name in ("host/install.py", "formats/dtype_numbers.py"):  # the tree's own, not the overlay's
-        assert LAID[f"torch_dtypes/{name}"] == (ROOT / laying.IN_PLACE / "torch_dtypes" / name).read_text()
+    assert {
+        "torch_dtypes/host/install.py",
+        "torch_dtypes/formats/dtype_numbers.py",
+        "torch_dtypes/workbench/report/templates/page.html",
+    } <= set(LAID)
+    assert not [
+        path for path in LAID if "host/hooks" in path or path.endswith((".so", ".pyc", ".pyi"))
+    ]
+    # The tree's own, not the overlay's.
+    for name in ("host/install.py", "formats/dtype_numbers.py"):
+        assert (
+            LAID[f"torch_dtypes/{name}"]
+            == (ROOT / laying.IN_PLACE / "torch_dtypes" / name).read_text()
+        )
 
 
 @pytest.mark.parametrize("path", MODULES)
 def test_its_modules_import_what_is_laid_alone(path):
     for parts in relative_imports(path, MODULES[path]):
         here, package = "/".join(parts), "/".join(parts[:-1]) + "/__init__.py"
-        known = f"{here}.py" in LAID or f"{here}/__init__.py" in LAID or here in ("torch_dtypes/_C", "torch_dtypes/_build_info")
-        assert known or (package in MODULES and parts[-1] in names_in(MODULES[package])), ".".join(parts)
+        known = (
+            f"{here}.py" in LAID
+            or f"{here}/__init__.py" in LAID
+            or here in ("torch_dtypes/_C", "torch_dtypes/_build_info")
+        )
+        assert known or (package in MODULES and parts[-1] in names_in(MODULES[package])), ".".join(
+            parts
+        )
 
 
 def bound_names():
     """What the tree's extension module defines, by the sources of its bindings."""
-    text = "".join(text for path, text in LAID.items() if path.startswith("torch/csrc/formats/") and path.endswith(".cpp"))
+    text = "".join(
+        text
+        for path, text in LAID.items()
+        if path.startswith("torch/csrc/formats/") and path.endswith(".cpp")
+    )
     patterns = (r'm\.(?:def|attr)\(\s*"(\w+)"', r'\(\s*m,\s*"(\w+)"', r'\{"(\w+)", &')
     return {name for pattern in patterns for name in re.findall(pattern, text)}
 
 
 def test_its_modules_use_what_the_bindings_define():
     bound = bound_names()
-    assert {"Format", "Rounding", "Accumulation", "is_format_tensor", "ROUNDING_MODES", "first_load"} <= bound
+    assert {
+        "Format",
+        "Rounding",
+        "Accumulation",
+        "is_format_tensor",
+        "ROUNDING_MODES",
+        "first_load",
+    } <= bound
     used = {}
     for path, tree in MODULES.items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "_C":
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "_C"
+            ):
                 used.setdefault(node.attr, path)
     assert len(used) > 40
     assert {name: path for name, path in used.items() if name not in bound} == {}
@@ -103,8 +158,15 @@ def test_the_bindings_include_nothing_of_the_overlay():
 
 
 def test_the_dtype_object_is_made_in_one_place_a_build():
-    defined = [path for path in (ROOT / laying.BINDINGS).rglob("*.cpp") if re.search(r"^PyObject\* dtype_object\(", path.read_text(), re.MULTILINE)]
-    assert sorted(path.relative_to(ROOT / laying.BINDINGS).as_posix() for path in defined) == ["dtype/DtypeTable.cpp", "intree/DtypeTable.cpp"]
+    defined = [
+        path
+        for path in (ROOT / laying.BINDINGS).rglob("*.cpp")
+        if re.search(r"^PyObject\* dtype_object\(", path.read_text(), re.MULTILINE)
+    ]
+    assert sorted(path.relative_to(ROOT / laying.BINDINGS).as_posix() for path in defined) == [
+        "dtype/DtypeTable.cpp",
+        "intree/DtypeTable.cpp",
+    ]
     sources = LAID[laying.BINDING_SOURCES]
     assert sources.count("DtypeTable.cpp") == 1 and "intree/DtypeTable.cpp" in sources
     assert "bindings/Module.cpp" not in sources
@@ -128,13 +190,23 @@ def built(tmp_path):
 def test_a_finished_build_makes_the_packages_complete(built, monkeypatch):
     source, folder = built
     commands = []
-    monkeypatch.setattr(finishing.subprocess, "run", lambda words, **_: commands.append(words) or subprocess.CompletedProcess(words, 0))
+    monkeypatch.setattr(
+        finishing.subprocess,
+        "run",
+        lambda words, **_: commands.append(words) or subprocess.CompletedProcess(words, 0),
+    )
     for _ in range(2):  # a second time, over what is there
         finishing.finish(source, folder)
     assert (source / "torch/lib/libtorch_python.so").read_text() == "lib/libtorch_python.so"
-    assert (source / "torch/bin/torch_shm_manager").resolve() == (folder / "bin/torch_shm_manager").resolve()
+    assert (source / "torch/bin/torch_shm_manager").resolve() == (
+        folder / "bin/torch_shm_manager"
+    ).resolve()
     assert (source / "torch_dtypes/_C.so").read_text() == "torch_dtypes/_C.so"
-    assert str(source / "torch/csrc/stub.c") in commands[0] and "-ltorch_python" in commands[0] and "-Wl,-rpath,$ORIGIN/lib" in commands[0]
+    assert (
+        str(source / "torch/csrc/stub.c") in commands[0]
+        and "-ltorch_python" in commands[0]
+        and "-Wl,-rpath,$ORIGIN/lib" in commands[0]
+    )
     assert Path(commands[0][commands[0].index("-o") + 1]).name.startswith("_C.cpython-")
 
 
@@ -158,7 +230,9 @@ def test_a_module_that_does_not_compile_is_said(built):
 FIRST = loaded(CHECKS / "first_tensor.py")
 
 
-@pytest.mark.parametrize("check", [c for c in FIRST.CHECKS if c not in FIRST.IN_THE_TREE], ids=lambda c: c.__name__)
+@pytest.mark.parametrize(
+    "check", [c for c in FIRST.CHECKS if c not in FIRST.IN_THE_TREE], ids=lambda c: c.__name__
+)
 def test_what_the_checks_ask_holds_beside_a_stock_pytorch(check):
     check()
 
@@ -179,8 +253,17 @@ def test_curves_are_compared_bit_for_bit(tmp_path):
 
     def compare(*given):
         command = [sys.executable, CHECKS / "training_curve.py", "--compare", *given]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
 
     assert compare(files[0], files[1]).stdout == "equal, bit for bit\n"
     other = compare(files[0], files[2])
-    assert other.returncode == 1 and other.stdout == "epoch 1, train_loss: 0.30000000000000004 and 0.3\n"
+    assert (
+        other.returncode == 1
+        and other.stdout == "epoch 1, train_loss: 0.30000000000000004 and 0.3\n"
+    )

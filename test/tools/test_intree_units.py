@@ -1,4 +1,5 @@
-"""Every unit of the build inside PyTorch's tree compiles against the headers of the installed wheel (tools/intree/syntax.py)."""
+"""Every unit of the build inside PyTorch's tree compiles against the headers of the installed wheel
+(tools/intree/syntax.py)."""
 
 import os
 import re
@@ -17,7 +18,9 @@ from intree.releases import RELEASES, Tree, include_tree  # noqa: E402
 INCLUDE = Path(torch.__file__).parent / "include"
 RELEASE = re.match(r"\d+\.\d+", torch.__version__)[0]
 
-pytestmark = pytest.mark.skipif(RELEASE not in RELEASES, reason=f"the places of PyTorch {RELEASE} are not known")
+pytestmark = pytest.mark.skipif(
+    RELEASE not in RELEASES, reason=f"the places of PyTorch {RELEASE} are not known"
+)
 
 
 @pytest.fixture
@@ -38,18 +41,29 @@ def test_units_are_all_files_that_are_laid():
     laid = syntax.laid_files(Tree(INCLUDE, RELEASES[RELEASE], headers_only=False))
     units = list(syntax.build_units(laid))
     files = [path for unit in units for path in unit.files]
-    assert sorted([*files, *syntax.NOT_IN_WHEELS]) == sorted(path for path in laid if path.endswith((".h", ".cpp")))
+    assert sorted([*files, *syntax.NOT_IN_WHEELS]) == sorted(
+        path for path in laid if path.endswith((".h", ".cpp"))
+    )
     assert set(syntax.NOT_IN_WHEELS) <= set(laid)
 
 
 def test_a_name_that_two_headers_declare_is_refused(compiler, tmp_path):
     header = ROOT / "c10" / "formats" / "arithmetic" / "FunctionEnds.h"
-    (tmp_path / "Other.h").write_text("#pragma once\nnamespace c10::formats { enum class Side { Left, Right }; }\n")
+    (tmp_path / "Other.h").write_text(
+        "#pragma once\nnamespace c10::formats { enum class Side { Left, Right }; }\n"
+    )
     (tmp_path / "FunctionEnds.h").write_text(header.read_text())
-    assert syntax.check_unit(compiler, tmp_path, INCLUDE, syntax.Unit("one", ("FunctionEnds.h",))) == ""
-    assert "Side" in syntax.check_unit(compiler, tmp_path, INCLUDE, syntax.Unit("both", ("FunctionEnds.h", "Other.h")))
+    assert (
+        syntax.check_unit(compiler, tmp_path, INCLUDE, syntax.Unit("one", ("FunctionEnds.h",)))
+        == ""
+    )
+    assert "Side" in syntax.check_unit(
+        compiler, tmp_path, INCLUDE, syntax.Unit("both", ("FunctionEnds.h", "Other.h"))
+    )
 
 
 def test_a_warning_that_pytorch_makes_an_error_is_refused(compiler, tmp_path):
     (tmp_path / "Nothing.h").write_text("#pragma once\ninline int nothing() {}\n")
-    assert "return-type" in syntax.check_unit(compiler, tmp_path, INCLUDE, syntax.Unit("unit", ("Nothing.h",)))
+    assert "return-type" in syntax.check_unit(
+        compiler, tmp_path, INCLUDE, syntax.Unit("unit", ("Nothing.h",))
+    )

@@ -1,4 +1,5 @@
-"""Which headers each layer may include: numbers, kernels, numerics, operators, overlay, in the direction in which data flows."""
+"""Which headers each layer may include: numbers, kernels, numerics, operators, overlay, in the
+direction in which data flows."""
 
 import ast
 import re
@@ -17,7 +18,9 @@ def ours(name):
 
 
 def includes(path):
-    return re.findall(r"^\s*#\s*include\s*[<\"]([^>\"]+)[>\"]", (ROOT / path).read_text(), re.MULTILINE)
+    return re.findall(
+        r"^\s*#\s*include\s*[<\"]([^>\"]+)[>\"]", (ROOT / path).read_text(), re.MULTILINE
+    )
 
 
 def sources(folder, *, but=()):
@@ -28,7 +31,8 @@ def sources(folder, *, but=()):
 
 
 def reached(path):
-    """What a source includes by way of our own headers: their paths, and the names of others' headers."""
+    """What a source includes by way of our own headers: their paths, and the names of others'
+    headers."""
     seen, others, todo = set(), set(), [path]
     while todo:
         for name in includes(todo.pop()):
@@ -46,12 +50,15 @@ def of_pytorch(name):
 
 
 NUMBERS = sources("c10/formats", but=("intree",))
-IN_TREE = sources("c10/formats/intree")  # the seam inside PyTorch's own tree, which tools/intree lays there
+# The seam inside PyTorch's own tree, which tools/intree lays there.
+IN_TREE = sources("c10/formats/intree")
 SEAM = "c10/formats/FormatRegistry"  # gives a format its ScalarType
 KERNELS = sources(f"{FORMATS}/cpu")
 DEVICE_KERNELS = sources(f"{FORMATS}/cuda")
 BINDING = f"{FORMATS}/cuda/Binding.cpp"
-NUMERICS = sources("aten/src/ATen", but=("native",)) + sources(FORMATS, but=("cpu", "cuda", "operators", "overlay", "intree"))
+NUMERICS = sources("aten/src/ATen", but=("native",)) + sources(
+    FORMATS, but=("cpu", "cuda", "operators", "overlay", "intree")
+)
 OPERATORS = sources(f"{FORMATS}/operators")
 OVERLAY = sources(f"{FORMATS}/overlay")
 TREE = sources(f"{FORMATS}/intree")  # what a PyTorch tree has in the place of the overlay
@@ -77,16 +84,37 @@ def test_numbers_include_nothing_of_pytorch(path):
 
 def test_the_seam_includes_scalar_types_and_errors_alone():
     _, others = reached(f"{SEAM}.cpp")
-    assert {name for name in others if of_pytorch(name)} <= {"c10/core/ScalarType.h", "c10/util/Exception.h"}
+    assert {name for name in others if of_pytorch(name)} <= {
+        "c10/core/ScalarType.h",
+        "c10/util/Exception.h",
+    }
 
 
 def test_the_seam_in_a_tree_is_as_narrow():
     assert len(IN_TREE) > 3
-    named = {name for path in IN_TREE for name in includes(path) if of_pytorch(name) and ours(name) is None}
+    named = {
+        name
+        for path in IN_TREE
+        for name in includes(path)
+        if of_pytorch(name) and ours(name) is None
+    }
     rows = "c10/formats/intree/ScalarTypeRows.h"  # made when it is laid into a tree
-    assert named == {rows, "c10/core/ScalarType.h", "c10/macros/Export.h", "c10/util/Exception.h", "c10/util/typeid.h"}
-    assert {name for name in includes("c10/formats/intree/ScalarTypes.h") if of_pytorch(name)} == {rows}
-    users = [path for path in NUMBERS + KERNELS + TENSORS for name in includes(path) if name.startswith("c10/formats/intree/")]
+    assert named == {
+        rows,
+        "c10/core/ScalarType.h",
+        "c10/macros/Export.h",
+        "c10/util/Exception.h",
+        "c10/util/typeid.h",
+    }
+    assert {name for name in includes("c10/formats/intree/ScalarTypes.h") if of_pytorch(name)} == {
+        rows
+    }
+    users = [
+        path
+        for path in NUMBERS + KERNELS + TENSORS
+        for name in includes(path)
+        if name.startswith("c10/formats/intree/")
+    ]
     assert not users
 
 
@@ -103,19 +131,32 @@ def test_device_kernels_include_the_runtime_alone(path):
     headers, others = reached(path)
     assert not [name for name in others if of_pytorch(name)]
     assert {name for name in others if name.endswith(".h")} <= {"cuda_runtime.h"}
-    allowed = ("c10/formats/", f"{FORMATS}/cuda/", f"{FORMATS}/cpu/Kernels.h", f"{FORMATS}/cpu/Instructions.h")
+    allowed = (
+        "c10/formats/",
+        f"{FORMATS}/cuda/",
+        f"{FORMATS}/cpu/Kernels.h",
+        f"{FORMATS}/cpu/Instructions.h",
+    )
     assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers)
 
 
 def test_one_file_includes_pytorchs_cuda():
-    users = [p for p in sources("aten/src/ATen") + sources("torch/csrc") if any("/cuda/CUDA" in name for name in includes(p))]
+    users = [
+        p
+        for p in sources("aten/src/ATen") + sources("torch/csrc")
+        if any("/cuda/CUDA" in name for name in includes(p))
+    ]
     assert users == [BINDING]
 
 
 @pytest.mark.parametrize("path", NUMERICS)
 def test_numerics_include_nothing_of_the_layers_above(path):
     headers, _ = reached(path)
-    assert not [h for h in headers if h.startswith((f"{FORMATS}/operators/", f"{FORMATS}/overlay/", "torch/"))]
+    assert not [
+        h
+        for h in headers
+        if h.startswith((f"{FORMATS}/operators/", f"{FORMATS}/overlay/", "torch/"))
+    ]
 
 
 @pytest.mark.parametrize("path", OPERATORS + TREE)
@@ -130,7 +171,9 @@ def test_the_overlay_includes_nothing_of_python(path):
     assert not [h for h in headers if h.startswith("torch/")]
 
 
-@pytest.mark.parametrize("declared", ["make_format_impl(", "& entry_of(", "bool any_format_tensor("])
+@pytest.mark.parametrize(
+    "declared", ["make_format_impl(", "& entry_of(", "bool any_format_tensor("]
+)
 def test_how_a_tensor_holds_its_format_is_defined_once_a_build(declared):
     impl = "FormatTensorImpl.cpp"
     definition = re.compile(rf"^(?! ).*{re.escape(declared)}[^;{{]*\{{$", re.MULTILINE)
@@ -147,20 +190,25 @@ def listed(name):
 
 
 def names_of_its_own(text):
-    """What a source defines for itself: in an unnamed namespace, or static; and the aliases that it makes in a namespace."""
+    """What a source defines for itself: in an unnamed namespace, or static; and the aliases that it
+    makes in a namespace."""
     spaces, names = [], set()
     for line in text.splitlines():
         if re.match(r"namespace.*\{$", line):
             spaces.append(line)
         elif line.startswith("} // namespace"):
             spaces.pop()
-        elif re.match(r"[A-Za-z\[]", line) and ("namespace {" in spaces or line.startswith(("static ", "using "))):
+        elif re.match(r"[A-Za-z\[]", line) and (
+            "namespace {" in spaces or line.startswith(("static ", "using "))
+        ):
             alias = re.match(r"using (\w+) = ([^;]*)", line)
             kind = re.match(r"(?:struct|class|enum class|enum) (\w+)", line)
             called = re.search(r"\b(\w+)(?:\(|\[| =|\{|;)", line)
             if alias:
                 names.add((alias[1], alias[2]))
-            elif not line.startswith(("using ", "template <", "TORCH_LIBRARY")) and (kind or called):
+            elif not line.startswith(("using ", "template <", "TORCH_LIBRARY")) and (
+                kind or called
+            ):
                 names.add(((kind or called)[1], None))
     return names
 
@@ -189,26 +237,43 @@ int loud() {
 
 
 def test_names_of_its_own_are_found():
-    assert names_of_its_own(OWN) == {("Row", "int"), ("made", None), ("S", None), ("kA", None), ("quiet", None)}
+    assert names_of_its_own(OWN) == {
+        ("Row", "int"),
+        ("made", None),
+        ("S", None),
+        ("kA", None),
+        ("quiet", None),
+    }
 
 
 BINDINGS = ("OVERLAY_SOURCES", "BINDING_SOURCES", "SCRIPT_SOURCES", "PYTHON_SOURCES")
 
 
-@pytest.mark.parametrize("lists", [("FORMAT_SOURCES", "NUMERICS_SOURCES"), ("OPERATOR_SOURCES",), BINDINGS], ids=lambda lists: lists[-1])
+@pytest.mark.parametrize(
+    "lists",
+    [("FORMAT_SOURCES", "NUMERICS_SOURCES"), ("OPERATOR_SOURCES",), BINDINGS],
+    ids=lambda lists: lists[-1],
+)
 def test_sources_of_a_target_share_no_name_of_their_own(lists):
-    """They may be compiled as one (cmake/BuildTime.cmake), where two functions of one name would be overloads."""
+    """They may be compiled as one (cmake/BuildTime.cmake), where two functions of one name would be
+    overloads."""
     users, meanings = defaultdict(set), defaultdict(set)
     for path in set().union(*map(listed, lists)):
         for name, alias in names_of_its_own((ROOT / path).read_text()):
             users[name].add(path)
             meanings[name].add(alias)
     assert len(users) > 50
-    assert not {name: paths for name, paths in users.items() if len(paths) > 1 and (None in meanings[name] or len(meanings[name]) > 1)}
+    assert not {
+        name: paths
+        for name, paths in users.items()
+        if len(paths) > 1 and (None in meanings[name] or len(meanings[name]) > 1)
+    }
 
 
 def test_targets_are_these_layers():
-    assert listed("NUMERICS_SOURCES") == {p for p in NUMERICS if p.endswith(".cpp")} | {f"{FORMATS}/cpu/Kernels.cpp"}
+    assert listed("NUMERICS_SOURCES") == {p for p in NUMERICS if p.endswith(".cpp")} | {
+        f"{FORMATS}/cpu/Kernels.cpp"
+    }
     assert set(re.findall(r"\S+\.cu\b", CMAKE)) == {p for p in DEVICE_KERNELS if p.endswith(".cu")}
     assert listed("OPERATOR_SOURCES") == {p for p in OPERATORS if p.endswith(".cpp")}
     assert listed("OVERLAY_SOURCES") == {p for p in OVERLAY if p.endswith(".cpp")}
@@ -237,12 +302,18 @@ def test_the_rule_for_signs_of_nan_stands_once():
 
 PACKAGE = ROOT / "torch/torch_dtypes"
 LIBRARIES = frozenset(
-    "click distributed jax jinja2 joblib matplotlib ml_dtypes numpy pandas rich safetensors scipy sklearn torchvision yaml".split()
+    (
+        "click distributed jax jinja2 joblib matplotlib ml_dtypes numpy pandas rich safetensors "
+        "scipy sklearn torchvision yaml"
+    ).split()
 )  # each optional, or heavy
 HEAVY = (
-    "torch._dynamo", "torch.distributed.tensor", "torch.nn.attention", "torch.nn.modules",
+    "torch._dynamo",
+    "torch.distributed.tensor",
+    "torch.nn.attention",
+    "torch.nn.modules",
     "torch.utils.flop_counter",
-)  # fmt: skip
+)
 # Modules whose functions import others of the package: what needs click and rich, or is heavy.
 MAY_IMPORT_LATE = {
     "_torch_version.py": {"_build_info"},

@@ -1,4 +1,5 @@
-"""The API reference: every public name and command has its place, its docstring is whole, and its example is right."""
+"""The API reference: every public name and command has its place, its docstring is whole, and its
+example is right."""
 
 import doctest
 import inspect
@@ -20,11 +21,17 @@ def directives(folder=REFERENCE):
     found = set()
     for page in sorted(folder.glob("*.rst")):
         module = ""
-        for kind, argument in re.findall(r"^\.\. (currentmodule|auto\w+|click):: (\S+)", page.read_text(), re.MULTILINE):
+        for kind, argument in re.findall(
+            r"^\.\. (currentmodule|auto\w+|click):: (\S+)", page.read_text(), re.MULTILINE
+        ):
             if kind == "currentmodule":
                 module = argument
             else:
-                found.add(argument if kind == "click" or argument.startswith("torch_dtypes.") else f"{module}.{argument}")
+                found.add(
+                    argument
+                    if kind == "click" or argument.startswith("torch_dtypes.")
+                    else f"{module}.{argument}"
+                )
     return found
 
 
@@ -40,14 +47,18 @@ def test_every_public_name_has_its_place():
 
 def test_every_command_has_its_place():
     pytest.importorskip("click")
-    commands = {f"{c.callback.__module__}:{c.callback.__name__}" for c in cli.group().commands.values()}
+    commands = {
+        f"{c.callback.__module__}:{c.callback.__name__}" for c in cli.group().commands.values()
+    }
     listed = {name for name in directives() if ":" in name}
     assert {name.replace("-", "_") for name in commands} == listed
 
 
 def test_every_page_is_in_the_index():
     index = (REFERENCE / "index.rst").read_text()
-    pages = {page.stem for page in REFERENCE.iterdir() if page.suffix in (".rst", ".md")} - {"index"}
+    pages = {page.stem for page in REFERENCE.iterdir() if page.suffix in (".rst", ".md")} - {
+        "index"
+    }
     assert pages == set(re.findall(r"^   (\w+)$", index, re.MULTILINE))
 
 
@@ -62,10 +73,12 @@ def test_every_document_is_in_the_contents():
 MODULES = {"torch_dtypes": torch_dtypes, "torch_dtypes.optim": optim}
 # What takes arguments and raises nothing of its own.
 NEVER_RAISE = {"is_format_dtype", "Card", "Divergence"}
-# What functions of this package give: their docstrings list attributes, and the function has the example.
+# What functions of this package give: their docstrings list attributes, and the function has the
+# example.
 RESULTS = {
-    "Accumulation", "BlockTensor", "Card", "Digits", "Divergence", "Fuzzy", "Mixture", "RoundingCounts", "Sensitivity", "Statistics", "Target",
-    "Variability",
+    "Accumulation",   "BlockTensor",    "Card",           "Digits",         "Divergence",
+    "Fuzzy",          "Mixture",        "RoundingCounts", "Sensitivity",    "Statistics",
+    "Target",         "Variability",
 }  # fmt: skip
 
 
@@ -81,11 +94,18 @@ def documented():
 
 
 def examples():
-    return [pytest.param(*p.values, id=p.id, marks=[pytest.mark.slow] * (p.values[0] in LONG)) for p in documented()]
+    return [
+        pytest.param(*p.values, id=p.id, marks=[pytest.mark.slow] * (p.values[0] in LONG))
+        for p in documented()
+    ]
 
 
 def parameters(thing):
-    return [p for p in inspect.signature(thing).parameters.values() if p.name not in ("self", "args", "kwargs")]
+    return [
+        p
+        for p in inspect.signature(thing).parameters.values()
+        if p.name not in ("self", "args", "kwargs")
+    ]
 
 
 @pytest.mark.parametrize("name, thing", list(documented()))
@@ -96,10 +116,19 @@ def test_a_docstring_is_whole(name, thing):
     if takes and name not in RESULTS:
         section = re.search(r"^Args:\n((?:    .*\n|\n)+)", text + "\n", re.MULTILINE)
         assert section, f"expected a section Args for {[p.name for p in takes]}"
-        said = set(re.findall(r"\w+", " ".join(re.findall(r"^    ([\w, ]+?)(?= ?\(.*\):|:)", section[1], re.MULTILINE))))
-        assert {p.name for p in takes} <= said, f"expected {sorted({p.name for p in takes} - said)} among the arguments"
+        said = set(
+            re.findall(
+                r"\w+",
+                " ".join(re.findall(r"^    ([\w, ]+?)(?= ?\(.*\):|:)", section[1], re.MULTILINE)),
+            )
+        )
+        assert {p.name for p in takes} <= said, (
+            f"expected {sorted({p.name for p in takes} - said)} among the arguments"
+        )
     if takes and name not in NEVER_RAISE | RESULTS:
-        assert re.search(r"^Raises:\n    \w+(Error|Exception)", text, re.MULTILINE), "expected a section Raises"
+        assert re.search(r"^Raises:\n    \w+(Error|Exception)", text, re.MULTILINE), (
+            "expected a section Raises"
+        )
     assert ">>> " in text or name in RESULTS, "expected an example that can be run"
 
 
@@ -108,7 +137,9 @@ def test_examples_are_right(name, thing, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     names = {"torch": torch, "torch_dtypes": torch_dtypes, "nn": torch.nn}
-    tests = doctest.DocTestFinder(recurse=inspect.isclass(thing)).find(thing, name, module=False, globs=names)
+    tests = doctest.DocTestFinder(recurse=inspect.isclass(thing)).find(
+        thing, name, module=False, globs=names
+    )
     report = io.StringIO()
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     failed = sum(runner.run(test, out=report.write, clear_globs=False).failed for test in tests)
@@ -118,5 +149,7 @@ def test_examples_are_right(name, thing, tmp_path, monkeypatch):
 def test_errors_are_listed_one_by_one():
     """A line of Raises names one error, so that each has its row."""
     for name, thing in ((p.values[0], p.values[1]) for p in documented()):
-        section = re.search(r"^Raises:\n((?:    .*\n|\n)+)", (inspect.getdoc(thing) or "") + "\n", re.MULTILINE)
+        section = re.search(
+            r"^Raises:\n((?:    .*\n|\n)+)", (inspect.getdoc(thing) or "") + "\n", re.MULTILINE
+        )
         assert not section or not re.search(r"\S.*[.;] \w+Error: ", section[1]), name

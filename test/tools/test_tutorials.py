@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
-# A line that each must print in its small form: what the tutorial is about, with the result that holds whatever the machine.
+# A line that each must print in its small form: what the tutorial is about, with the result that
+# holds whatever the machine.
 EXPECTED = {
     "accumulator": r"^format +1024\.0$",
     "coming_from": r"^4 \[240\.0, 240\.0, 240\.0, 240\.0, -240\.0\]$",

@@ -1,5 +1,6 @@
-"""Headers that a build reads lie here, in PyTorch's wheel, or with the compiler: a build must not depend on a library that a machine happens to
-have, which PyTorch's headers may include and its wheels lack. (Names without a folder are not looked at: most are the C and C++ libraries'.)"""
+"""Headers that a build reads lie here, in PyTorch's wheel, or with the compiler: a build must not
+depend on a library that a machine happens to have, which PyTorch's headers may include and its
+wheels lack. (Names without a folder are not looked at: most are the C and C++ libraries'.)"""
 
 import re
 from pathlib import Path
@@ -9,15 +10,34 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL = Path(torch.__file__).parent / "include"
-FOLDERS = [ROOT, ROOT / "aten/src", ROOT / "third_party/include", WHEEL, WHEEL / "torch/csrc/api/include"]
+FOLDERS = [
+    ROOT,
+    ROOT / "aten/src",
+    ROOT / "third_party/include",
+    WHEEL,
+    WHEEL / "torch/csrc/api/include",
+]
 INCLUDE = re.compile(r"^\s*#\s*include\s*([<\"])([^>\"]+)[>\"]", re.MULTILINE)
 
-# What PyTorch's headers include under conditions that a wheel for Linux does not meet, and what is the system's.
-ELSEWHERE = {"ATen/selected_mobile_ops.h", "CL", "android", "experimental", "gflags", "glog", "hip", "sycl", "sys", "thrust"}
+# What PyTorch's headers include under conditions that a wheel for Linux does not meet, and what is
+# the system's.
+ELSEWHERE = {
+    "ATen/selected_mobile_ops.h",
+    "CL",
+    "android",
+    "experimental",
+    "gflags",
+    "glog",
+    "hip",
+    "sycl",
+    "sys",
+    "thrust",
+}
 
 
 def sources():
-    """What g++ compiles of ours. CUDA's headers come with nvcc, and those of a PyTorch tree with the tree."""
+    """What g++ compiles of ours. CUDA's headers come with nvcc, and those of a PyTorch tree with
+    the tree."""
     return [
         path
         for folder in ("aten", "c10", "torch")
@@ -46,7 +66,11 @@ def missing(todo):
 
 @pytest.mark.skipif(not WHEEL.is_dir(), reason="needs a PyTorch installed with its headers")
 def test_no_build_needs_a_library_of_the_machine():
-    libraries = {name: path for name, path in missing(sources()).items() if not {name, name.split("/")[0]} & ELSEWHERE}
+    libraries = {
+        name: path
+        for name, path in missing(sources()).items()
+        if not {name, name.split("/")[0]} & ELSEWHERE
+    }
     assert libraries == {}
 
 

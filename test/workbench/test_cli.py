@@ -33,16 +33,35 @@ def test_version():
     result = run("--version")
     assert result.exit_code == 0
     kernels = torch_dtypes._C.cpu_capability()
-    assert result.output == f"torch-dtypes {torch_dtypes.__version__} (torch {torch.__version__}, {kernels} kernels)\n"
+    assert result.output == (
+        f"torch-dtypes {torch_dtypes.__version__} (torch {torch.__version__}, {kernels} kernels)\n"
+    )
 
 
 def test_help():
     result = run("--help")
     assert result.exit_code == 0 and "train" in result.output and "bench" in result.output
     text = run("train", "--help").output
-    for option in ("--model", "--dataset", "--data-dir", "--download", "--train-samples", "--test-samples",
-                   "--epochs", "--batch-size", "--optimizer", "--lr", "--momentum", "--seed", "--repeats",
-                   "--device", "--dtype", "--no-baseline", "--threads", "--out"):  # fmt: skip
+    for option in (
+        "--model",
+        "--dataset",
+        "--data-dir",
+        "--download",
+        "--train-samples",
+        "--test-samples",
+        "--epochs",
+        "--batch-size",
+        "--optimizer",
+        "--lr",
+        "--momentum",
+        "--seed",
+        "--repeats",
+        "--device",
+        "--dtype",
+        "--no-baseline",
+        "--threads",
+        "--out",
+    ):
         assert option in text
     assert "posit16es2" in text  # the default
 
@@ -56,12 +75,17 @@ def test_train_prints_a_table_and_brief_lines():
     assert after == 2  # --threads 1 is for the command alone
     assert result.exit_code == 0
     lines = result.output.splitlines()
-    head = "lenet5 on digits: 61,706 parameters, 64 training and 40 test images, adam, batch 32, cpu, 1 threads"
+    head = (
+        "lenet5 on digits: 61,706 parameters, 64 training and 40 test images, adam, batch 32, "
+        "cpu, 1 threads"
+    )
     assert lines[0] == head
     assert [line.split(":")[0] for line in lines[1:5]] == [
-        "float32 seed 0 epoch 1/2", "float32 seed 0 epoch 2/2",
-        "bfloat16 seed 0 epoch 1/2", "bfloat16 seed 0 epoch 2/2",
-    ]  # fmt: skip
+        "float32 seed 0 epoch 1/2",
+        "float32 seed 0 epoch 2/2",
+        "bfloat16 seed 0 epoch 1/2",
+        "bfloat16 seed 0 epoch 2/2",
+    ]
     assert any(line.split() == "dtype ep 1 ep 2 final % gap s/epoch".split() for line in lines)
     assert "\x1b" not in result.output and "\r" not in result.output
 
@@ -87,8 +111,11 @@ def test_out_folder_and_determinism(tmp_path):
     first, second = outcomes
     assert first == second
     assert [(r["dtype"], r["seed"]) for r in first["runs"]] == [
-        ("float32", 5), ("bfloat16", 5), ("float32", 6), ("bfloat16", 6)
-    ]  # fmt: skip
+        ("float32", 5),
+        ("bfloat16", 5),
+        ("float32", 6),
+        ("bfloat16", 6),
+    ]
     assert first["runs"][0]["epochs"] != first["runs"][2]["epochs"]
     config = first["config"]
     assert config["seeds"] == [5, 6] and config["dtypes"] == ["float32", "bfloat16"]
@@ -117,7 +144,8 @@ def test_a_dtype_that_lacks_an_operator_is_a_clear_error(tmp_path):
     result = run(*QUICK, "--dtype", "float8_e4m3fn", "--out", tmp_path)
     assert result.exit_code == 1
     assert "Error: training in float8_e4m3fn failed: " in result.output
-    assert "epoch" not in result.output and not (tmp_path / "results.json").exists()  # before anything is trained
+    # Before anything is trained.
+    assert "epoch" not in result.output and not (tmp_path / "results.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +162,10 @@ def test_a_dtype_that_lacks_an_operator_is_a_clear_error(tmp_path):
         ("--lr 0", "'--lr': expected a finite number above 0, but got 0.0"),
         ("--lr nan", "'--lr': expected a finite number above 0, but got nan"),
         ("--lr inf", "'--lr': expected a finite number above 0, but got inf"),
-        ("--optimizer sgd --momentum 1", "'--momentum': expected a number from 0 to below 1, but got 1.0"),
+        (
+            "--optimizer sgd --momentum 1",
+            "'--momentum': expected a number from 0 to below 1, but got 1.0",
+        ),
         ("--optimizer sgd --momentum nan", "'--momentum': expected a number from 0 to below 1"),
         ("--momentum 0.9", "--momentum is for --optimizer sgd"),
         ("--optimizer lion", "Invalid value for '--optimizer'"),
@@ -144,12 +175,22 @@ def test_a_dtype_that_lacks_an_operator_is_a_clear_error(tmp_path):
         ("--dtype posit9es9", "'--dtype': expected the name of a format, but got 'posit9es9'"),
         ("--dtype int32", "'--dtype': expected a floating-point dtype, but got int32"),
         ("--device tpu", "Invalid value for '--device': 'tpu' is not one of 'cpu', 'cuda'"),
-        ("--image-size 224", "expected images of 32 x 32, but got 224: give images of other sizes by --data, and a --model for them"),
-        ("--data-dir /nowhere", "expected --data-dir with a --dataset of files, but got it with digits"),
+        (
+            "--image-size 224",
+            "expected images of 32 x 32, but got 224: give images of other sizes by --data, and "
+            "a --model for them",
+        ),
+        (
+            "--data-dir /nowhere",
+            "expected --data-dir with a --dataset of files, but got it with digits",
+        ),
         ("--download", "expected --download with a --dataset of files, but got it with digits"),
         ("--width column", "expected --width with --out"),
         ("--dataset mnist --data-dir /nowhere", "expected the mnist files in /nowhere/MNIST/raw"),
-        ("--dataset cifar10 --data-dir /nowhere", "expected the cifar10 files in /nowhere/cifar-10-batches-py"),
+        (
+            "--dataset cifar10 --data-dir /nowhere",
+            "expected the cifar10 files in /nowhere/cifar-10-batches-py",
+        ),
     ],
 )
 def test_bad_options_are_clear_errors(options, message):
@@ -182,7 +223,10 @@ def test_out_that_cannot_be_written_is_refused_before_training(tmp_path, monkeyp
 def test_out_that_fills_up_while_training(tmp_path):
     (tmp_path / "results.json.partial").symlink_to("/dev/full")
     result = run(*QUICK, "--out", tmp_path)
-    assert result.exit_code == 1 and f"cannot write into {tmp_path}: No space left on device" in result.output
+    assert (
+        result.exit_code == 1
+        and f"cannot write into {tmp_path}: No space left on device" in result.output
+    )
 
 
 def test_out_that_fills_up_within_a_checkpoint(tmp_path):
@@ -194,7 +238,10 @@ def test_out_that_fills_up_within_a_checkpoint(tmp_path):
     (running / "checkpoint.pt.partial").symlink_to("/dev/full")
     done.unlink()
     result = run(*QUICK, "--no-baseline", "--out", tmp_path)
-    assert result.exit_code == 1 and "bfloat16 seed 0: failed: OSError: [Errno 28] No space left on device" in result.output
+    assert (
+        result.exit_code == 1
+        and "bfloat16 seed 0: failed: OSError: [Errno 28] No space left on device" in result.output
+    )
     assert not list(running.glob("checkpoint*"))
 
 
@@ -203,7 +250,11 @@ def test_out_of_another_command_is_refused_before_training(tmp_path):
 
     with occupied(tmp_path):
         result = run(*QUICK, "--out", tmp_path)
-        assert result.exit_code == 1 and f"another command is at work in {tmp_path}: wait for it, or give another --out" in result.output
+        assert (
+            result.exit_code == 1
+            and f"another command is at work in {tmp_path}: wait for it, or give another --out"
+            in result.output
+        )
         assert not list(tmp_path.iterdir())
     assert run(*QUICK, "--no-baseline", "--out", tmp_path).exit_code == 0
 
@@ -212,15 +263,22 @@ def test_out_without_matplotlib(tmp_path, monkeypatch):
     from importlib import util
 
     find = util.find_spec
-    monkeypatch.setattr(util, "find_spec", lambda name, *a: None if name == "matplotlib" else find(name, *a))
+    monkeypatch.setattr(
+        util, "find_spec", lambda name, *a: None if name == "matplotlib" else find(name, *a)
+    )
     result = run(*QUICK, "--out", tmp_path)
-    assert result.exit_code == 2 and "pip install 'torch-dtypes[train]'" in " ".join(result.output.split())
+    assert result.exit_code == 2 and "pip install 'torch-dtypes[train]'" in " ".join(
+        result.output.split()
+    )
 
 
 def test_digits_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     result = run(*QUICK)
-    assert result.exit_code == 1 and "Error: the digits data set comes with scikit-learn" in result.output
+    assert (
+        result.exit_code == 1
+        and "Error: the digits data set comes with scikit-learn" in result.output
+    )
 
 
 @pytest.mark.parametrize("absent", [["click"], ["click", "rich"]])
@@ -228,11 +286,15 @@ def test_main_without_the_extra_is_one_line(monkeypatch, absent):
     from importlib import util
 
     find = util.find_spec
-    monkeypatch.setattr(util, "find_spec", lambda name, *a: None if name in absent else find(name, *a))
+    monkeypatch.setattr(
+        util, "find_spec", lambda name, *a: None if name in absent else find(name, *a)
+    )
     with pytest.raises(SystemExit) as caught:
         cli.main(["train"])
     needed = " and ".join(absent)
-    assert str(caught.value) == (f"Error: the torch-dtypes command needs {needed}: pip install 'torch-dtypes[train]'")
+    assert str(caught.value) == (
+        f"Error: the torch-dtypes command needs {needed}: pip install 'torch-dtypes[train]'"
+    )
 
 
 def test_python_dash_m():
@@ -254,22 +316,35 @@ def test_warnings_show_no_code_of_ours(monkeypatch, capsys):
     monkeypatch.setattr(cli, "group", lambda: warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        monkeypatch.setattr(warnings, "showwarning", lambda *what: sys.stderr.write(warnings.formatwarning(*what[:4])))  # pytest keeps them
+        # Pytest keeps them.
+        monkeypatch.setattr(
+            warnings,
+            "showwarning",
+            lambda *what: sys.stderr.write(warnings.formatwarning(*what[:4])),
+        )
         cli.main([])
     said = capsys.readouterr().err
-    assert said.startswith("Warning: the eps is 0\n") and "FutureWarning: old" in said  # who develops wants to know where
+    # Who develops wants to know where.
+    assert said.startswith("Warning: the eps is 0\n") and "FutureWarning: old" in said
     assert warnings.formatwarning is before
 
 
 @pytest.mark.parametrize(
-    ("encoding", "expected"), [("ascii", "2.5 +- 0.5, +1.00 us...??"), ("latin-1", "2.5 ± 0.5, +1.00 µs...é?"), ("utf-8", "2.5 ± 0.5, +1.00 µs…é漢")]
+    ("encoding", "expected"),
+    [
+        ("ascii", "2.5 +- 0.5, +1.00 us...??"),
+        ("latin-1", "2.5 ± 0.5, +1.00 µs...é?"),
+        ("utf-8", "2.5 ± 0.5, +1.00 µs…é漢"),
+    ],
 )
 def test_signs_that_an_encoding_lacks_are_spelt(encoding, expected, monkeypatch):
     from torch_dtypes.workbench.training.report import Stat
 
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr(sys, "stdout", stream)
-    monkeypatch.setattr(cli, "group", lambda: lambda **_: print(f"{Stat(2.5, 0.5).text(1)}, +1.00 µs…é漢"))
+    monkeypatch.setattr(
+        cli, "group", lambda: lambda **_: print(f"{Stat(2.5, 0.5).text(1)}, +1.00 µs…é漢")
+    )
     cli.main([])
     stream.flush()
     assert stream.buffer.getvalue().decode(encoding).startswith(expected)
@@ -293,17 +368,22 @@ def test_vectors_go_into_what_is_no_regular_file_and_where_a_link_leads(tmp_path
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["aim", "folder", "link", "pipe", "plain"]
 
 
-@pytest.mark.parametrize("count", [5, 20_000])  # what fits into the stream's buffer, and what does not
+# What fits into the stream's buffer, and what does not.
+@pytest.mark.parametrize("count", [5, 20_000])
 def test_standard_output_that_is_full_or_has_no_reader(monkeypatch, capsys, count):
     command = ["vectors", "q43", "--op", "add", "--count", str(count), "--out", "-"]
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         with pytest.raises(SystemExit) as caught:
             cli.main(command)
-    assert caught.value.code == "Error: cannot write to standard output, or a file: No space left on device"
+    assert (
+        caught.value.code
+        == "Error: cannot write to standard output, or a file: No space left on device"
+    )
     reader, writer = os.pipe()
     os.close(reader)
-    with contextlib.suppress(BrokenPipeError), open(writer, "w") as pipe:  # click leaves what it could not write in the buffer
+    # Click leaves what it could not write in the buffer.
+    with contextlib.suppress(BrokenPipeError), open(writer, "w") as pipe:
         monkeypatch.setattr(sys, "stdout", pipe)
         with pytest.raises(SystemExit) as caught:
             cli.main(command)
@@ -316,7 +396,23 @@ def test_standard_output_that_is_full_or_has_no_reader(monkeypatch, capsys, coun
 
 
 def test_several_seeds_on_an_ascii_stream():
-    command = [sys.executable, "-m", "torch_dtypes", *QUICK, "--no-baseline", "--repeats", "2", "--epochs", "1"]
-    done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, timeout=120)
+    command = [
+        sys.executable,
+        "-m",
+        "torch_dtypes",
+        *QUICK,
+        "--no-baseline",
+        "--repeats",
+        "2",
+        "--epochs",
+        "1",
+    ]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     assert "+- is the standard deviation over the seeds." in done.stdout

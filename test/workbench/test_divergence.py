@@ -1,4 +1,5 @@
-"""What is said of a run that diverges: the first tensor that was not finite, its layer and pass, the cause, what to try."""
+"""What is said of a run that diverges: the first tensor that was not finite, its layer and pass,
+the cause, what to try."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from torch_dtypes.workbench.diagnosis.divergence import explain_divergence
 
 def network(dtype):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 2)).to(dtype)
+    return nn.Sequential(
+        nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 2)
+    ).to(dtype)
 
 
 def test_forward_overflow_names_the_innermost_layer():
@@ -41,8 +44,13 @@ def test_the_data_and_the_loss():
 def test_a_layer_in_place_that_overflows():
     model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.SELU(inplace=True)).to(torch.q43)
     nn.init.ones_(model[0].weight)
-    why = explain_divergence(model, None, lambda: model(torch.full((1, 1), 240.0, dtype=torch.q43)).sum())
-    assert (why.tensor, why.layer) == ("the output of SELU", "1") and "out of finite operands" in why.cause
+    why = explain_divergence(
+        model, None, lambda: model(torch.full((1, 1), 240.0, dtype=torch.q43)).sum()
+    )
+    assert (why.tensor, why.layer) == (
+        "the output of SELU",
+        "1",
+    ) and "out of finite operands" in why.cause
     assert not any(m._forward_pre_hooks for m in model.modules())
 
 
@@ -55,7 +63,11 @@ def test_backward_names_the_last_layer_with_such_a_gradient():
     with torch.no_grad():
         model[0].weight[0, 0] = float("nan")
     why = explain_divergence(model)
-    assert (why.tensor, why.layer, why.where) == ("1.0.weight.grad", "1.0", "backward") and "an infinity" in why.cause
+    assert (why.tensor, why.layer, why.where) == (
+        "1.0.weight.grad",
+        "1.0",
+        "backward",
+    ) and "an infinity" in why.cause
 
 
 def test_update_names_the_state_that_is_zero(eps_as_given):
@@ -65,7 +77,11 @@ def test_update_names_the_state_that_is_zero(eps_as_given):
         p.grad = torch.zeros_like(p)
     optimizer.step()
     why = explain_divergence(model, optimizer)
-    assert (why.tensor, why.where) == ("0.weight", "update") and "exp_avg_sq is 0" in why.cause and "an eps that the dtype has" in why.advice
+    assert (
+        (why.tensor, why.where) == ("0.weight", "update")
+        and "exp_avg_sq is 0" in why.cause
+        and "an eps that the dtype has" in why.advice
+    )
     assert "LowPrecision" in why.advice and "--recipe master" in str(why)
 
 
@@ -79,13 +95,19 @@ def test_update_that_leaves_the_range():
 
 
 def test_a_format_without_a_sign_says_what_it_lacks():
-    model = network(torch_dtypes.dtype("ue4m3p3109"))  # of initial weights, every other one is below 0
+    # Of initial weights, every other one is below 0.
+    model = network(torch_dtypes.dtype("ue4m3p3109"))
     found = explain_divergence(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    assert "or below 0, of which torch.ue4m3p3109 has none" in found.cause and "a format with a sign" in found.advice
+    assert (
+        "or below 0, of which torch.ue4m3p3109 has none" in found.cause
+        and "a format with a sign" in found.advice
+    )
     signed = network(torch.q52)
     with torch.no_grad():
         signed[0].weight.fill_(torch.inf)
-    assert "below 0" not in str(explain_divergence(signed, torch.optim.SGD(signed.parameters(), lr=0.1)))
+    assert "below 0" not in str(
+        explain_divergence(signed, torch.optim.SGD(signed.parameters(), lr=0.1))
+    )
 
 
 def test_wrong_arguments():
@@ -100,14 +122,22 @@ def test_a_layer_that_rounds_beyond_its_format_says_which_number():
     torch_dtypes.quantize_(model, {nn.Linear: {"weight": "q43", "activation": "q43"}})
     x = torch.ones(3, 4)
     why = explain_divergence(model, None, lambda: model(x).sum())
-    assert (why.layer, why.where) == ("1.0", "forward")  # the first layer's rounded weights give 768, which is in float32's range
-    assert why.cause.startswith("its activation goes up to 768") and "rounded to q43, whose largest number is 240" in why.cause
+    # The first layer's rounded weights give 768, which is in float32's range.
+    assert (why.layer, why.where) == ("1.0", "forward")
+    assert (
+        why.cause.startswith("its activation goes up to 768")
+        and "rounded to q43, whose largest number is 240" in why.cause
+    )
     with torch.no_grad():
         model[0].weight.fill_(300.0)
     why = explain_divergence(model, None, lambda: model(x).sum())
-    assert why.layer == "0" and why.cause.startswith("its weight goes up to 300, and is rounded to q43")
+    assert why.layer == "0" and why.cause.startswith(
+        "its weight goes up to 300, and is rounded to q43"
+    )
     torch_dtypes.dequantize_(model)
-    torch_dtypes.quantize_(model, {nn.Linear: {"weight": {"format": "q43", "scale": "power_of_two"}}})
+    torch_dtypes.quantize_(
+        model, {nn.Linear: {"weight": {"format": "q43", "scale": "power_of_two"}}}
+    )
     assert explain_divergence(model, None, lambda: model(x).sum()) is None
 
 
@@ -116,13 +146,19 @@ def test_weights_that_were_rounded_beyond_the_range_are_not_the_optimizer_s():
     with torch.no_grad():
         model[1][0].weight[0, :3] = float("inf")
     why = explain_divergence(model)
-    assert (why.tensor, why.layer, why.where) == ("1.0.weight", "1.0", "forward") and "3 of its 64 numbers" in why.cause
+    assert (why.tensor, why.layer, why.where) == (
+        "1.0.weight",
+        "1.0",
+        "forward",
+    ) and "3 of its 64 numbers" in why.cause
 
 
 def test_statistics_are_as_before():
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)).to(torch.q43)
     before = {name: b.clone() for name, b in model.named_buffers()}
-    found = torch_dtypes.explain_divergence(model, forward=lambda: model(torch.full((3, 2), torch.inf).to(torch.q43)).sum())
+    found = torch_dtypes.explain_divergence(
+        model, forward=lambda: model(torch.full((3, 2), torch.inf).to(torch.q43)).sum()
+    )
     assert found is not None
     assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())
 
@@ -133,11 +169,19 @@ def test_statistics_are_as_before():
 def flat(dtype, **options):
     model, x = network(dtype), torch.randn(16, 4).to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), **{"lr": 1e-4, **options})
-    return model, optimizer, lambda: nn.functional.cross_entropy(model(x).float(), torch.arange(16) % 2)
+    return (
+        model,
+        optimizer,
+        lambda: nn.functional.cross_entropy(model(x).float(), torch.arange(16) % 2),
+    )
 
 
 def kept_states(model, optimizer):
-    tensors = [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters() if p.grad is not None)]
+    tensors = [
+        *model.parameters(),
+        *model.buffers(),
+        *(p.grad for p in model.parameters() if p.grad is not None),
+    ]
     return [t.detach().double().clone() for t in tensors], torch.get_rng_state()
 
 
@@ -147,18 +191,30 @@ def test_updates_below_half_a_unit_are_said_by_layer(with_forward):
     forward().backward()
     before, words = kept_states(model, optimizer)
     found = explain_divergence(model, optimizer, forward if with_forward else None)
-    assert found.where == "update" and "below half a unit" in found.cause and "stands still (update pass" in str(found)
-    expected = {}  # by hand: the update in exact rationals of float64 against half the distance to the neighbour
+    assert (
+        found.where == "update"
+        and "below half a unit" in found.cause
+        and "stands still (update pass" in str(found)
+    )
+    # By hand: the update in exact rationals of float64 against half the distance to the neighbour.
+    expected = {}
     for name, p in model.named_parameters():
         w, step = p.detach().double(), p.grad.double() * 1e-4
         moved = (w - step).float().to(torch.q52).double()
         lost = expected.setdefault(name.rpartition(".")[0], [0, 0])
-        lost[0], lost[1] = lost[0] + int(((step != 0) & (moved == w)).sum()), lost[1] + int((step != 0).sum())
+        lost[0], lost[1] = (
+            lost[0] + int(((step != 0) & (moved == w)).sum()),
+            lost[1] + int((step != 0).sum()),
+        )
     for layer, (lost, of) in expected.items():
         assert f"{layer} {100 * lost / of:.0f} %" in found.cause
     assert "LowPrecision" in found.advice and "stochastic" in found.advice
     after, words_after = kept_states(model, optimizer)
-    assert all(map(torch.equal, before, after)) and torch.equal(words, words_after) and not optimizer.state
+    assert (
+        all(map(torch.equal, before, after))
+        and torch.equal(words, words_after)
+        and not optimizer.state
+    )
 
 
 def test_updates_that_are_not_lost_are_not_said():
@@ -168,8 +224,14 @@ def test_updates_that_are_not_lost_are_not_said():
     model, optimizer, forward = flat(torch.q52)
     forward().backward()
     assert explain_divergence(model, torch_dtypes.optim.LowPrecision(optimizer), forward) is None
-    assert explain_divergence(model, torch_dtypes.optim.LowPrecision(optimizer, master=None), forward) is None  # at random
-    nearest = torch_dtypes.optim.LowPrecision(torch.optim.Adam(model.parameters(), 1e-5), master=None, rounding="nearest_even")
+    # At random.
+    assert (
+        explain_divergence(model, torch_dtypes.optim.LowPrecision(optimizer, master=None), forward)
+        is None
+    )
+    nearest = torch_dtypes.optim.LowPrecision(
+        torch.optim.Adam(model.parameters(), 1e-5), master=None, rounding="nearest_even"
+    )
     assert "below half a unit" in explain_divergence(model, nearest, forward).cause
     model, optimizer, forward = flat(torch.float32)
     forward().backward()
@@ -182,7 +244,10 @@ def test_gradients_that_a_clip_has_made_0():
     for p in model.parameters():
         p.grad.mul_(1e-4)  # a factor that q43 has as 0
     found = explain_divergence(model, optimizer, forward)
-    assert found.tensor == "0.weight.grad" and "a factor by which they were multiplied is 0 in torch.q43" in found.cause
+    assert (
+        found.tensor == "0.weight.grad"
+        and "a factor by which they were multiplied is 0 in torch.q43" in found.cause
+    )
 
 
 class Scaled(nn.Module):
@@ -196,16 +261,29 @@ class Scaled(nn.Module):
 
 def test_a_factor_that_is_0():
     torch.manual_seed(0)
-    model, x = nn.Sequential(Scaled(), nn.Linear(4, 2)).to(torch.q43), torch.randn(16, 4).to(torch.q43)
+    model, x = (
+        nn.Sequential(Scaled(), nn.Linear(4, 2)).to(torch.q43),
+        torch.randn(16, 4).to(torch.q43),
+    )
     optimizer = torch_dtypes.optim.LowPrecision(torch.optim.SGD(model.parameters(), 0.1))
-    found = explain_divergence(model, optimizer, lambda: nn.functional.cross_entropy(model(x).float(), torch.arange(16) % 2))
-    assert (found.tensor, found.layer) == ("0.gamma", "0") and "is 0 (forward pass" in str(found) and "0.branch.weight" in found.cause
+    found = explain_divergence(
+        model,
+        optimizer,
+        lambda: nn.functional.cross_entropy(model(x).float(), torch.arange(16) % 2),
+    )
+    assert (
+        (found.tensor, found.layer) == ("0.gamma", "0")
+        and "is 0 (forward pass" in str(found)
+        and "0.branch.weight" in found.cause
+    )
 
 
 def test_evaluation_by_statistics_that_stand_still():
     torch.manual_seed(0)
     with pytest.warns(UserWarning, match="running statistics"):
-        model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2)).to(torch.q52)
+        model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2)).to(
+            torch.q52
+        )
     x = (torch.randn(64, 4) + 3).to(torch.q52)
     t = (x[:, 0] > 3).long()
     optimizer = torch_dtypes.optim.LowPrecision(torch.optim.Adam(model.parameters(), 0.01))
@@ -213,37 +291,62 @@ def test_evaluation_by_statistics_that_stand_still():
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x).float(), t).backward()
         optimizer.step()
-    found = explain_divergence(model, optimizer, lambda: nn.functional.cross_entropy(model(x).float(), t))
-    assert (found.layer, found.where) == ("1", "evaluation") and "running statistics in torch.q52" in found.cause
+    found = explain_divergence(
+        model, optimizer, lambda: nn.functional.cross_entropy(model(x).float(), t)
+    )
+    assert (found.layer, found.where) == (
+        "1",
+        "evaluation",
+    ) and "running statistics in torch.q52" in found.cause
     assert model.training and model[1].training
     model[1].float()
     for _ in range(60):
         model(x)
-    assert explain_divergence(model, optimizer, lambda: nn.functional.cross_entropy(model(x).float(), t)) is None
+    assert (
+        explain_divergence(
+            model, optimizer, lambda: nn.functional.cross_entropy(model(x).float(), t)
+        )
+        is None
+    )
 
 
 def test_an_optimizer_of_another_library_is_named():
     """In posits a sum below the smallest number is that number."""
     torch.manual_seed(0)
-    model, x = nn.Sequential(nn.Linear(8, 2)).to(torch.posit8es1), torch.randn(64, 8).to(torch.posit8es1)
+    model, x = (
+        nn.Sequential(nn.Linear(8, 2)).to(torch.posit8es1),
+        torch.randn(64, 8).to(torch.posit8es1),
+    )
     optimizer = DAdaptation(model.parameters())
     loss = nn.functional.cross_entropy(model(x).float(), torch.arange(64) % 2)
     loss.backward()
     optimizer.step()
     found = explain_divergence(model, optimizer)
-    assert "DAdaptation rounds after each operator" in found.cause and "LowPrecision(DAdaptation(...))" in found.advice
+    assert (
+        "DAdaptation rounds after each operator" in found.cause
+        and "LowPrecision(DAdaptation(...))" in found.advice
+    )
 
 
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
 def test_a_curvature_of_0_names_the_optimizer():
     torch.manual_seed(0)
-    model, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).to(torch.q52), torch.randn(64, 8).to(torch.q52)
+    model, x = (
+        nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).to(torch.q52),
+        torch.randn(64, 8).to(torch.q52),
+    )
     optimizer = AdaHessian(model.parameters())
     for _ in range(3):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x).float(), torch.arange(64) % 2).backward(create_graph=True)
+        nn.functional.cross_entropy(model(x).float(), torch.arange(64) % 2).backward(
+            create_graph=True
+        )
         optimizer.step()
         if not all(p.isfinite().all() for p in model.parameters()):
             break
     found = explain_divergence(model, optimizer)
-    assert "AdaHessian divided by 0" in found.cause and "exp_hessian_diag_sq" in found.cause and "LowPrecision" in found.advice
+    assert (
+        "AdaHessian divided by 0" in found.cause
+        and "exp_hessian_diag_sq" in found.cause
+        and "LowPrecision" in found.advice
+    )

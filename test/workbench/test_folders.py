@@ -6,7 +6,13 @@ import os
 import pytest
 import torch
 
-from torch_dtypes.workbench.report.folders import save_tensors, whole_file, write_csv, write_json, write_text
+from torch_dtypes.workbench.report.folders import (
+    save_tensors,
+    whole_file,
+    write_csv,
+    write_json,
+    write_text,
+)
 
 WRITERS = {
     "text": lambda path: write_text(path, "new\n"),
@@ -58,4 +64,7 @@ def test_links_are_followed_and_pipes_written_to(tmp_path):
         assert os.read(reader, 100) == b"through" and not pipe.is_file()
     finally:
         os.close(reader)
-    assert write_csv(tmp_path / "t.csv", ["name", "kind", "count"], [["a", "b", "1,000"]]).read_text() == "name,kind,count\na,b,1000\n"
+    assert (
+        write_csv(tmp_path / "t.csv", ["name", "kind", "count"], [["a", "b", "1,000"]]).read_text()
+        == "name,kind,count\na,b,1000\n"
+    )

@@ -16,7 +16,13 @@ from torch import nn
 import torch_dtypes
 from torch_dtypes import _C
 
-SPECS = {"posit16es2": posit(16, 2), "posit8es1": posit(8, 1), "q43": binary(4, 3), "q52": binary(5, 2), "e4m3fn": binary(4, 3, specials="fn")}
+SPECS = {
+    "posit16es2": posit(16, 2),
+    "posit8es1": posit(8, 1),
+    "q43": binary(4, 3),
+    "q52": binary(5, 2),
+    "e4m3fn": binary(4, 3, specials="fn"),
+}
 
 
 def network(seed=0):
@@ -26,7 +32,9 @@ def network(seed=0):
 
 def batch(dtype=torch.float32):
     generator = torch.Generator().manual_seed(5)
-    return torch.randn(6, 1, 8, 8, generator=generator).to(dtype), torch.randint(10, (6,), generator=generator)
+    return torch.randn(6, 1, 8, 8, generator=generator).to(dtype), torch.randint(
+        10, (6,), generator=generator
+    )
 
 
 def steps(model, dtype=torch.float32, count=2, optimizer=None):
@@ -39,17 +47,37 @@ def steps(model, dtype=torch.float32, count=2, optimizer=None):
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
-    return [*losses, *(p.detach().clone() for p in model.parameters()), *(p.grad for p in model.parameters())]
+    return [
+        *losses,
+        *(p.detach().clone() for p in model.parameters()),
+        *(p.grad for p in model.parameters()),
+    ]
 
 
 def same(a, b):
-    return all(x.dtype is y.dtype and torch.equal(x.double().nan_to_num(7777.0), y.double().nan_to_num(7777.0)) for x, y in zip(a, b, strict=True))
+    return all(
+        x.dtype is y.dtype
+        and torch.equal(x.double().nan_to_num(7777.0), y.double().nan_to_num(7777.0))
+        for x, y in zip(a, b, strict=True)
+    )
 
 
-@pytest.mark.parametrize("name", ["posit16es2", "q43", "q52_stochastic", "posit8es1_up_down", "fixed4_11", "e8m23_stochastic", "tf32"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "posit16es2",
+        "q43",
+        "q52_stochastic",
+        "posit8es1_up_down",
+        "fixed4_11",
+        "e8m23_stochastic",
+        "tf32",
+    ],
+)
 def test_observing_changes_no_bit(name):
     dtype = torch_dtypes.dtype(name)
-    steps(network().to(dtype), dtype, 1)  # what the first optimizer of a dtype asks once draws a random word too
+    # What the first optimizer of a dtype asks once draws a random word too.
+    steps(network().to(dtype), dtype, 1)
     plain, observed = network().to(dtype), network().to(dtype)
     torch.manual_seed(1)
     expected = steps(plain, dtype)
@@ -57,24 +85,40 @@ def test_observing_changes_no_bit(name):
     with torch_dtypes.observe(observed) as stats:
         got = steps(observed, dtype)
     assert same(expected, got)
-    assert {where for _, where, _ in stats} >= {"forward", "backward", "gradients", "updates", "states", "weights"}
+    assert {where for _, where, _ in stats} >= {
+        "forward",
+        "backward",
+        "gradients",
+        "updates",
+        "states",
+        "weights",
+    }
 
 
 def test_measuring_a_float_model_changes_no_bit():
     plain, observed = network(), network()
     expected = steps(plain)
     state = torch.get_rng_state()
-    with torch_dtypes.observe(observed, formats=["q43", "q52_stochastic", torch.posit8es1, torch.bfloat16]) as stats:
+    with torch_dtypes.observe(
+        observed, formats=["q43", "q52_stochastic", torch.posit8es1, torch.bfloat16]
+    ) as stats:
         got = steps(observed)
     assert same(expected, got)
     assert torch.equal(state, torch.get_rng_state())
     assert {f for _, _, f in stats} == {"q43", "q52_stochastic", "posit8es1", "e8m7"}
 
 
-STOCHASTIC = {"weight": "q43", "output": {"format": "q43", "rounding": "stochastic"}, "error": "q52"}
+STOCHASTIC = {
+    "weight": "q43",
+    "output": {"format": "q43", "rounding": "stochastic"},
+    "error": "q52",
+}
 
 
-@pytest.mark.parametrize("rules", [{nn.Linear: {"weight": "mxfp8_e4m3", "activation": "mxfp8_e4m3"}}, {nn.Conv2d: STOCHASTIC}])
+@pytest.mark.parametrize(
+    "rules",
+    [{nn.Linear: {"weight": "mxfp8_e4m3", "activation": "mxfp8_e4m3"}}, {nn.Conv2d: STOCHASTIC}],
+)
 def test_observing_quantised_layers_changes_no_bit(rules):
     plain, observed = network(), network()
     for model in (plain, observed):
@@ -116,7 +160,10 @@ def test_every_pass_of_a_float_model(name):
     check("3", "backward", logits.grad)
     check("3", "weights", *before[2:])
     check("3", "gradients", *(p.grad for p in model[3].parameters()))
-    updates = [p.detach().double() - b.double() for p, b in zip(model[3].parameters(), before[2:], strict=True)]
+    updates = [
+        p.detach().double() - b.double()
+        for p, b in zip(model[3].parameters(), before[2:], strict=True)
+    ]
     check("3", "updates", *updates)
     kept = 0
     for u, b in zip(updates, before[2:], strict=True):
@@ -127,7 +174,8 @@ def test_every_pass_of_a_float_model(name):
 
 
 def test_gradients_and_updates_in_a_dtype():
-    """Of a product alone, whose exact values are known: forward, weight gradient, input gradient, and SGD's step."""
+    """Of a product alone, whose exact values are known: forward, weight gradient, input gradient,
+    and SGD's step."""
     model = nn.Sequential(nn.Linear(5, 3, bias=False)).to(torch.q43)
     x = torch.randn(4, 5).to(torch.q43).requires_grad_()
     given = torch.randn(4, 3).to(torch.q43)
@@ -146,7 +194,15 @@ def test_gradients_and_updates_in_a_dtype():
     }
     for where, numbers in exact.items():
         got, expected = stats["0", where, "q43"], counts(SPECS["q43"], numbers.flatten().numpy())
-        for name in ("elements", "overflow", "underflow", "to_zero", "subnormal", "zeros", "inexact"):
+        for name in (
+            "elements",
+            "overflow",
+            "underflow",
+            "to_zero",
+            "subnormal",
+            "zeros",
+            "inexact",
+        ):
             assert getattr(got, name) == expected.get(name, 0), (where, name)
         assert got.exponents == expected["exponents"]
         assert got.noise == pytest.approx(float(expected["noise"]), rel=1e-4)
@@ -155,7 +211,8 @@ def test_gradients_and_updates_in_a_dtype():
 
 
 def test_backward_belongs_to_the_layer_that_runs():
-    """Functions between layers belong to what holds them; residual inputs and layers in place go where they should."""
+    """Functions between layers belong to what holds them; residual inputs and layers in place go
+    where they should."""
 
     class Block(nn.Module):
         def __init__(self):
@@ -169,7 +226,11 @@ def test_backward_belongs_to_the_layer_that_runs():
     x = torch.randn(3, 6).to(torch.posit16es2).requires_grad_()
     with torch_dtypes.observe(model) as stats:
         model(x).square().sum().backward()
-    found = {(layer, where): c.elements for (layer, where, _), c in stats.items() if where in ("forward", "backward")}
+    found = {
+        (layer, where): c.elements
+        for (layer, where, _), c in stats.items()
+        if where in ("forward", "backward")
+    }
     assert found["0.first", "forward"] == 18
     assert found["0", "forward"] == 36  # tanh, and the sum
     assert found["0", "backward"] >= 18  # tanh's
@@ -182,11 +243,22 @@ def test_hooks_go_away_and_exceptions_pass():
     held = []
 
     def hooks():
-        found = [m._forward_hooks for m in model.modules()] + [m._forward_pre_hooks for m in model.modules()]
+        found = [m._forward_hooks for m in model.modules()] + [
+            m._forward_pre_hooks for m in model.modules()
+        ]
         found += [p._post_accumulate_grad_hooks or {} for p in model.parameters()]
         from torch.optim import optimizer
 
-        return sum(map(len, [*found, optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks]))
+        return sum(
+            map(
+                len,
+                [
+                    *found,
+                    optimizer._global_optimizer_pre_hooks,
+                    optimizer._global_optimizer_post_hooks,
+                ],
+            )
+        )
 
     with pytest.raises(RuntimeError, match="shape"):
         with torch_dtypes.observe(model) as stats:
@@ -211,7 +283,10 @@ def test_a_copy_made_within_is_not_observed_afterwards():
         other = copy.deepcopy(model)
     steps(other, torch.q43, 1)
     assert {where for _, where, _ in stats} == {"weights"}
-    with pytest.warns(UserWarning, match="no module of the Sequential ran"), torch_dtypes.observe(model) as stats:
+    with (
+        pytest.warns(UserWarning, match="no module of the Sequential ran"),
+        torch_dtypes.observe(model) as stats,
+    ):
         other(batch(torch.q43)[0])
     assert {layer for layer, _, _ in stats} == {"(outside)", "0", "3"}
 
@@ -241,7 +316,9 @@ def test_other_threads_count_what_the_model_does_there():
         thread.join()
     assert stats["3", "forward", "q43"].elements == 60
     assert stats["3", "gradients", "q43"].elements > 0
-    assert ("(outside)", "forward", "q43") not in stats or stats["(outside)", "forward", "q43"].elements < 500
+    assert ("(outside)", "forward", "q43") not in stats or stats[
+        "(outside)", "forward", "q43"
+    ].elements < 500
 
 
 def test_another_models_optimizer_is_not_counted():
@@ -258,7 +335,11 @@ def test_statistics_are_plain_data():
     with torch_dtypes.observe(model) as stats:
         steps(model, torch.q43, 1)
         during = copy.deepcopy(stats)
-    for other in (copy.deepcopy(stats), pickle.loads(pickle.dumps(stats)), type(stats).from_json(json.loads(json.dumps(stats.as_json())))):
+    for other in (
+        copy.deepcopy(stats),
+        pickle.loads(pickle.dumps(stats)),
+        type(stats).from_json(json.loads(json.dumps(stats.as_json()))),
+    ):
         assert dict(other) == dict(stats)
     assert during["3", "forward", "q43"] == stats["3", "forward", "q43"]
     with pytest.raises(KeyError, match="layer, pass, format"):
@@ -279,7 +360,10 @@ def test_tables_and_files(tmp_path):
     assert f"and {len(stats) - 3} more" in text.getvalue() and "no room" not in text.getvalue()
     narrow = io.StringIO()
     stats.table(limit=3, console=Console(file=narrow, width=40))
-    assert "exponents" not in narrow.getvalue().split("no room for: ")[0] and "exponents" in narrow.getvalue().split("no room for: ")[1]
+    assert (
+        "exponents" not in narrow.getvalue().split("no room for: ")[0]
+        and "exponents" in narrow.getvalue().split("no room for: ")[1]
+    )
     troubles = [c.trouble for c in stats.sorted()]
     assert troubles == sorted(troubles, reverse=True)
     stats.to_csv(tmp_path / "counts.csv")
@@ -303,8 +387,18 @@ def test_figures():
         steps(model)
     figure = stats.plot("e4m3")
     assert isinstance(figure, matplotlib.figure.Figure)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["forward", "backward", "gradients", "updates"]
-    assert [t.get_text() for t in stats.plot("q43", passes=["weights"], limit=1, width="column").axes[0].get_yticklabels()]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "forward",
+        "backward",
+        "gradients",
+        "updates",
+    ]
+    assert [
+        t.get_text()
+        for t in stats.plot("q43", passes=["weights"], limit=1, width="column")
+        .axes[0]
+        .get_yticklabels()
+    ]
     with pytest.raises(ValueError, match="expected one of the formats posit8es1, q43"):
         stats.plot()
     with pytest.raises(ValueError, match="expected a format that was counted"):
@@ -317,7 +411,9 @@ def test_bad_input():
     observe = torch_dtypes.observe
     with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module to observe, but got Tensor"):
         observe(torch.randn(3))
-    with pytest.raises(ValueError, match="expected a model with layers or parameters to observe, but got ReLU"):
+    with pytest.raises(
+        ValueError, match="expected a model with layers or parameters to observe, but got ReLU"
+    ):
         observe(nn.ReLU())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -328,7 +424,11 @@ def test_bad_input():
         observe(network(), formats=["posit16"])
     with pytest.raises(ValueError, match="expected at least one format"):
         observe(network(), formats=[])
-    with pytest.raises(ValueError, match=r"expected a model of stock floating parameters beside formats=, but got 0\.weight of torch\.q43"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected a model of stock floating parameters beside formats=, but got 0\.weight "
+        r"of torch\.q43",
+    ):
         observe(network().to(torch.q43), formats=["q43"])
     model = network()
     with observe(model) as stats:

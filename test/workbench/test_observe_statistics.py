@@ -1,4 +1,5 @@
-"""What ``observe`` gives, asked for and written: shares of what is not 0, keys by any name of a format, files of any kind."""
+"""What ``observe`` gives, asked for and written: shares of what is not 0, keys by any name of a
+format, files of any kind."""
 
 import copy
 import csv
@@ -40,7 +41,9 @@ def dead():
     """Of 8,000 gradients some 20 are not 0, and each of these is lost."""
     torch.manual_seed(0)
     model = DeadBehind()
-    with torch_dtypes.observe(model, formats=["e3m2finite", torch.bfloat16, "posit<10,1>"]) as stats:
+    with torch_dtypes.observe(
+        model, formats=["e3m2finite", torch.bfloat16, "posit<10,1>"]
+    ) as stats:
         (1e-3 * model(torch.randn(500, 8))).mean().backward()
     return stats
 
@@ -48,10 +51,20 @@ def dead():
 def test_zeros_do_not_hide_what_becomes_of_the_rest(dead):
     counts = dead["a", "backward", "e3m2finite"]
     assert counts.elements == 8000 and 0 < counts.nonzero == sum(counts.exponents.values()) < 400
-    assert [counts.share(name) for name in ("underflow", "to_zero", "inexact", "overflow", "zeros")] == [1, 1, 1, 0, 1]
+    assert [
+        counts.share(name) for name in ("underflow", "to_zero", "inexact", "overflow", "zeros")
+    ] == [1, 1, 1, 0, 1]
     assert counts.trouble == 1 and next(iter(dead.sorted())).trouble == 1
-    row = next(r for r in dead.rows() if (r["layer"], r["pass"], r["format"]) == ("a", "backward", "e3m2finite"))
-    assert (row["numbers"], row["nonzero"], row["underflow"]) == ("8,000", str(counts.nonzero), "100%")
+    row = next(
+        r
+        for r in dead.rows()
+        if (r["layer"], r["pass"], r["format"]) == ("a", "backward", "e3m2finite")
+    )
+    assert (row["numbers"], row["nonzero"], row["underflow"]) == (
+        "8,000",
+        str(counts.nonzero),
+        "100%",
+    )
     drawn = dead.plot("e3m2finite", passes=["backward"]).axes[0].texts
     assert [text.get_text() for text in drawn] == ["100% under", "100% under"]
 
@@ -61,8 +74,16 @@ def test_a_layer_of_zeros_alone_has_shares_of_0():
     with torch_dtypes.observe(layer) as stats:
         layer(torch.zeros(5))
     counts = stats["", "forward", torch.q43]
-    assert (counts.nonzero, counts.trouble, counts.share("underflow"), counts.share("inexact"), counts.share("zeros")) == (0, 0, 0, 0, 1)
-    assert math.isnan(counts.share("unchanged")) and math.isnan(RoundingCounts("", "forward", "q43", 0).share("underflow"))
+    assert (
+        counts.nonzero,
+        counts.trouble,
+        counts.share("underflow"),
+        counts.share("inexact"),
+        counts.share("zeros"),
+    ) == (0, 0, 0, 0, 1)
+    assert math.isnan(counts.share("unchanged")) and math.isnan(
+        RoundingCounts("", "forward", "q43", 0).share("underflow")
+    )
 
 
 def test_what_is_not_finite_is_not_0():
@@ -71,15 +92,25 @@ def test_what_is_not_finite_is_not_0():
         layer(torch.tensor([0.0, -0.0, math.inf, math.nan, 1e9, 1e-9, 1.0]))
     counts = stats["", "forward", "q43"]
     assert (counts.elements, counts.nonzero, counts.zeros) == (7, 5, 3)
-    assert [counts.share(name) for name in ("nan_in", "overflow", "underflow")] == [0.2, 0.2, 0.2] and counts.share("zeros") == 3 / 7
+    assert [counts.share(name) for name in ("nan_in", "overflow", "underflow")] == [
+        0.2,
+        0.2,
+        0.2,
+    ] and counts.share("zeros") == 3 / 7
 
 
 @pytest.mark.parametrize(
-    ("name", "x", "nonzero", "overflow"), [("table", [0.0, 0.0, 1.0, 3.0], 4, 0.75), ("unsigned", [0.0, 0.0, -1.0, 1.0], 2, 0.5)]
+    ("name", "x", "nonzero", "overflow"),
+    [("table", [0.0, 0.0, 1.0, 3.0], 4, 0.75), ("unsigned", [0.0, 0.0, -1.0, 1.0], 2, 0.5)],
 )
 def test_a_zero_that_a_format_cannot_keep_counts_as_others_do(name, x, nonzero, overflow):
-    """A table from 1 to 2, whose zeros are beyond its range; and unsigned numbers, where what is beyond becomes 0."""
-    dtype = torch_dtypes.table_format([1.0, 2.0]) if name == "table" else torch_dtypes.fixed_format(4, 4, signed=False)
+    """A table from 1 to 2, whose zeros are beyond its range; and unsigned numbers, where what is
+    beyond becomes 0."""
+    dtype = (
+        torch_dtypes.table_format([1.0, 2.0])
+        if name == "table"
+        else torch_dtypes.fixed_format(4, 4, signed=False)
+    )
     layer = Call(lambda t: t.to(dtype))
     with torch_dtypes.observe(layer) as stats:
         layer(torch.tensor(x))
@@ -89,14 +120,23 @@ def test_a_zero_that_a_format_cannot_keep_counts_as_others_do(name, x, nonzero, 
 
 def test_a_format_is_found_by_any_of_its_names(dead):
     own = torch_dtypes.card("posit<10,1>").format
-    for said, key in ((torch.bfloat16, "e8m7"), ("bf16", "e8m7"), ("posit<10,1>", "posit10es1"), (own, "posit10es1")):
+    for said, key in (
+        (torch.bfloat16, "e8m7"),
+        ("bf16", "e8m7"),
+        ("posit<10,1>", "posit10es1"),
+        (own, "posit10es1"),
+    ):
         assert dead["a", "forward", said] is dead["a", "forward", key]
         assert ("a", "forward", said) in dead
     assert dead.get(("a", "forward", torch.q43)) is None and ("a", "forward", 3) not in dead
 
 
 def test_what_is_not_there_is_answered_by_what_is(dead):
-    with pytest.raises(KeyError, match="passes of a: forward, backward, weights, gradients; formats: e3m2finite, e8m7, posit10es1"):
+    with pytest.raises(
+        KeyError,
+        match="passes of a: forward, backward, weights, gradients; formats: e3m2finite, e8m7, "
+        "posit10es1",
+    ):
         dead["a", "backward", "q43"]
     with pytest.raises(KeyError, match="layers: a, b; formats"):
         dead["nowhere", "backward", "e8m7"]
@@ -106,9 +146,14 @@ def test_what_is_not_there_is_answered_by_what_is(dead):
     with torch_dtypes.observe(model) as stats:
         model(torch.ones(1, 2).to(torch.q43)).sum().backward()
     assert stats["1", "backward", "q43"].elements > 0
-    with pytest.raises(KeyError, match="passes of 0: forward, weights, gradients; without a gradient for what comes in"):
+    with pytest.raises(
+        KeyError,
+        match="passes of 0: forward, weights, gradients; without a gradient for what comes in",
+    ):
         stats["0", "backward", "q43"]
-    with pytest.raises(AttributeError, match=r"one of overflow, saturated, underflow, .* but got 'zero'"):
+    with pytest.raises(
+        AttributeError, match=r"one of overflow, saturated, underflow, .* but got 'zero'"
+    ):
         dead["a", "forward", "e8m7"].share("zero")
 
 
@@ -128,9 +173,14 @@ def test_files_by_path_and_open(dead, tmp_path):
         with pytest.raises(FileNotFoundError) as error:
             write(tmp_path / "nowhere" / "x")
         assert error.value.filename == str(tmp_path / "nowhere")
-        with pytest.raises(TypeError, match="expected a path or an open text file to write into, but got 3"):
+        with pytest.raises(
+            TypeError, match="expected a path or an open text file to write into, but got 3"
+        ):
             write(3)
-    with pytest.raises(TypeError, match=r"expected what as_json\(\) gave, or a file of to_json\(\) by its path, but got 3"):
+    with pytest.raises(
+        TypeError,
+        match=r"expected what as_json\(\) gave, or a file of to_json\(\) by its path, but got 3",
+    ):
         Statistics.from_json(3)
     with pytest.raises(KeyError, match="'counts', but got only 'rows'"):
         Statistics.from_json({"rows": []})
@@ -144,7 +194,12 @@ def test_the_model_itself_has_a_name_in_csv():
     text = io.StringIO()
     stats.to_csv(text)
     (row,) = csv.DictReader(io.StringIO(text.getvalue()))
-    assert (row["layer"], row["pass"], row["format"], row["nonzero"]) == ("(model)", "forward", "q43", "5")
+    assert (row["layer"], row["pass"], row["format"], row["nonzero"]) == (
+        "(model)",
+        "forward",
+        "q43",
+        "5",
+    )
     assert stats[row["layer"], row["pass"], row["format"]].elements == 5
     assert set(row) >= set(stats.rows()[0]) & {"layer", "pass", "format", "nonzero"}
 
@@ -152,7 +207,10 @@ def test_the_model_itself_has_a_name_in_csv():
 def test_another_model_s_numbers_are_said():
     model = nn.Linear(3, 2).to(torch.q43)
     x = torch.randn(4, 3).to(torch.q43)
-    with pytest.warns(UserWarning, match=r"no module of the Linear ran .* \(outside\)"), torch_dtypes.observe(copy.deepcopy(model)):
+    with (
+        pytest.warns(UserWarning, match=r"no module of the Linear ran .* \(outside\)"),
+        torch_dtypes.observe(copy.deepcopy(model)),
+    ):
         model(x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

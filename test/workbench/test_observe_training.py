@@ -1,4 +1,5 @@
-"""``torch-dtypes train --observe``: files, the report's sections, and a run whose figures are those without it."""
+"""``torch-dtypes train --observe``: files, the report's sections, and a run whose figures are those
+without it."""
 
 import dataclasses
 import functools
@@ -28,7 +29,10 @@ def test_an_observed_run_has_the_figures_of_the_same_run(few_digits):
     observed.observed = lambda: observations.epoch(observed, "all")
     run = observed.go()
     assert figures(run) == figures(plain.run)
-    assert all(torch.equal(a.double(), b.double()) for a, b in zip(plain.model.parameters(), observed.model.parameters(), strict=True))
+    assert all(
+        torch.equal(a.double(), b.double())
+        for a, b in zip(plain.model.parameters(), observed.model.parameters(), strict=True)
+    )
     assert sentence(run, observations.state()).startswith("posit16es2 seed 0, epoch 2: ")
     stats = Statistics.from_json(observations.state())
     assert observations.state()["epoch"] == 2
@@ -38,7 +42,10 @@ def test_an_observed_run_has_the_figures_of_the_same_run(few_digits):
 
 def test_files_and_sections(tmp_path):
     device = torch.empty(0).device.type  # of the tests
-    options = f"--dataset digits --train-samples 70 --test-samples 40 --epochs 1 --dtype q43 --observe --threads 1 --device {device}".split()
+    options = (
+        "--dataset digits --train-samples 70 --test-samples 40 --epochs 1 --dtype q43 --observe "
+        f"--threads 1 --device {device}"
+    ).split()
     result = CliRunner().invoke(cli.group(), ["train", *options, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     for run in ("float32", "q43"):
@@ -46,7 +53,11 @@ def test_files_and_sections(tmp_path):
         stats = Statistics.from_json(data)
         assert (data["run"], data["epoch"], stats.formats()) == (f"{run} seed 0", 1, ["q43"])
         assert f"{run} seed 0, epoch 1: {stats.worst()}" in result.output
-        assert (tmp_path / f"rounding_{run}_seed0.csv").read_text().startswith("layer,pass,format,elements,overflow")
+        assert (
+            (tmp_path / f"rounding_{run}_seed0.csv")
+            .read_text()
+            .startswith("layer,pass,format,elements,overflow")
+        )
         assert (tmp_path / f"rounding_{run}_seed0_q43.png").stat().st_size > 10_000
     page = (tmp_path / "report.html").read_text()
     assert page.count("What rounding did: ") == 2
@@ -62,14 +73,19 @@ def test_an_epoch_that_was_interrupted_is_counted_whole(name, tmp_path):
         folder.mkdir()
         for stop in stops:
             asked = iter([False] * (stop - 1) + [True])
-            assert work(cell, folder, None, should_stop=functools.partial(next, asked, False)) is None
+            assert (
+                work(cell, folder, None, should_stop=functools.partial(next, asked, False)) is None
+            )
         observed = work(cell, folder, None)["observed"]
         assert observed["epoch"] == 2
         return Statistics.from_json(observed)
 
-    whole, resumed = counts([], tmp_path / "whole"), counts([4, 1], tmp_path / "resumed")  # 3 steps an epoch: within the second one, twice
+    # 3 steps an epoch: within the second one, twice
+    whole, resumed = counts([], tmp_path / "whole"), counts([4, 1], tmp_path / "resumed")
     assert list(whole) == list(resumed)
     for key, expected in whole.items():
         found = dataclasses.asdict(resumed[key])
         for name, count in dataclasses.asdict(expected).items():
-            assert found[name] == (pytest.approx(count) if name in ("signal", "noise") else count), (key, name)
+            assert found[name] == (
+                pytest.approx(count) if name in ("signal", "noise") else count
+            ), (key, name)

@@ -1,4 +1,5 @@
-"""Networks and data of one's own in the commands: ``--model package.module:factory --weights FILE --data package.module:loader``."""
+"""Networks and data of one's own in the commands: ``--model package.module:factory --weights FILE
+--data package.module:loader``."""
 
 import json
 import sys
@@ -116,23 +117,65 @@ def own(tmp_path, monkeypatch):
 
 
 def trained(out, *args):
-    result = run("train", "--dtype", "posit16es2", "--epochs", 2, "--threads", 1, "--out", out, *args)
+    result = run(
+        "train", "--dtype", "posit16es2", "--epochs", 2, "--threads", 1, "--out", out, *args
+    )
     assert result.exit_code == 0, result.output
     return json.loads((out / "results.json").read_text())
 
 
 def test_a_network_and_data_of_one_s_own_train(own, tmp_path):
-    results = trained(tmp_path / "a", "--model", f"{own}:tiny", "--data", f"{own}:data", "--lr", 0.05, "--batch-size", 5)
+    results = trained(
+        tmp_path / "a",
+        "--model",
+        f"{own}:tiny",
+        "--data",
+        f"{own}:data",
+        "--lr",
+        0.05,
+        "--batch-size",
+        5,
+    )
     assert results["config"]["parameters"] == 6 * 5 + 5 + 5 * 3 + 3
-    assert (results["config"]["dataset"], results["config"]["train_samples"], results["config"]["test_samples"]) == (f"{own}:data", 60, 30)
-    assert all(run["epochs"][1]["train_loss"] < 0.8 * run["epochs"][0]["train_loss"] for run in results["runs"])
-    loaders = trained(tmp_path / "b", "--model", f"{own}:tiny", "--data", f"{own}:loaders", "--lr", 0.05, "--batch-size", 5)
-    losses = [[[epoch["train_loss"] for epoch in run["epochs"]] for run in each["runs"]] for each in (results, loaders)]
+    assert (
+        results["config"]["dataset"],
+        results["config"]["train_samples"],
+        results["config"]["test_samples"],
+    ) == (f"{own}:data", 60, 30)
+    assert all(
+        run["epochs"][1]["train_loss"] < 0.8 * run["epochs"][0]["train_loss"]
+        for run in results["runs"]
+    )
+    loaders = trained(
+        tmp_path / "b",
+        "--model",
+        f"{own}:tiny",
+        "--data",
+        f"{own}:loaders",
+        "--lr",
+        0.05,
+        "--batch-size",
+        5,
+    )
+    losses = [
+        [[epoch["train_loss"] for epoch in run["epochs"]] for run in each["runs"]]
+        for each in (results, loaders)
+    ]
     assert losses[0] == losses[1]
 
 
 def test_maps_of_labels_are_counted_label_by_label(own, tmp_path):
-    results = trained(tmp_path / "a", "--model", f"{own}:segmenter", "--data", f"{own}:maps", "--lr", 0.1, "--batch-size", 4)
+    results = trained(
+        tmp_path / "a",
+        "--model",
+        f"{own}:segmenter",
+        "--data",
+        f"{own}:maps",
+        "--lr",
+        0.1,
+        "--batch-size",
+        4,
+    )
     assert 50 < results["runs"][0]["epochs"][-1]["accuracy"] <= 100
 
 
@@ -142,9 +185,23 @@ def test_weights_are_what_training_starts_from(own, tmp_path):
     torch.save(model.state_dict(), tmp_path / "w.pt")
     torch.save({"state_dict": model.state_dict(), "epoch": 3}, tmp_path / "checkpoint.pt")
     for name in ("w.pt", "checkpoint.pt"):
-        loaded = sources.build_network(Config(model=f"{own}:tiny", weights=str(tmp_path / name)), arguments[1])
-        assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), model.parameters(), strict=True))
-    results = trained(tmp_path / "a", "--model", f"{own}:tiny", "--data", f"{own}:data", "--weights", tmp_path / "w.pt", "--lr", 1e-9)
+        loaded = sources.build_network(
+            Config(model=f"{own}:tiny", weights=str(tmp_path / name)), arguments[1]
+        )
+        assert all(
+            torch.equal(a, b) for a, b in zip(loaded.parameters(), model.parameters(), strict=True)
+        )
+    results = trained(
+        tmp_path / "a",
+        "--model",
+        f"{own}:tiny",
+        "--data",
+        f"{own}:data",
+        "--weights",
+        tmp_path / "w.pt",
+        "--lr",
+        1e-9,
+    )
     logits = model(arguments[1].test.inputs)
     right = 100 * (logits.argmax(1) == arguments[1].test.labels).float().mean().item()
     assert results["runs"][0]["epochs"][0]["accuracy"] == pytest.approx(right)
@@ -160,7 +217,10 @@ def test_torchvision_s_networks_go_by_their_names(monkeypatch, tmp_path):
     sources.check_model("resnet50")
     with pytest.raises(ValueError, match=r"got 'resnet51'; near to it: resnet50"):
         sources.check_model("resnet51")
-    assert "of 3 channels for torchvision's resnet50, but digits has (1, 32, 32)" in run("train", "--model", "resnet50").output
+    assert (
+        "of 3 channels for torchvision's resnet50, but digits has (1, 32, 32)"
+        in run("train", "--model", "resnet50").output
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,27 +228,68 @@ def test_torchvision_s_networks_go_by_their_names(monkeypatch, tmp_path):
     [
         ("--model vgg", "got 'vgg'; torchvision, which might have it, cannot be imported"),
         ("--model resnet8", "near to it: resnet18"),
-        ("--model own_networks:", "expected a factory of a network as package.module:name, but got 'own_networks:'"),
+        (
+            "--model own_networks:",
+            "expected a factory of a network as package.module:name, but got 'own_networks:'",
+        ),
         ("--model no_such_module:tiny", "there is no module no_such_module"),
         ("--model own_networks:tini", "own_networks has no tini; there are tiny"),
-        ("--model own_networks:number", "expected a factory of a network that can be called, but own_networks:number is 5"),
-        ("--model own_networks:three", "expected own_networks:three to return a torch.nn.Module, but got 3"),
+        (
+            "--model own_networks:number",
+            "expected a factory of a network that can be called, but own_networks:number is 5",
+        ),
+        (
+            "--model own_networks:three",
+            "expected own_networks:three to return a torch.nn.Module, but got 3",
+        ),
         ("--model own_networks:fails", "it raised RuntimeError: no GPU here"),
-        ("--model own_networks:other --data own_networks:data", "to take inputs of shape (2, 2, 3), but it raised"),
-        ("--model own_networks:tiny", "expected own_networks:tiny to take inputs of shape (2, 1, 32, 32), but it raised"),
-        ("--data own_networks:data", "expected images of shape (C, 32, 32) for lenet5, but own_networks:data has (2, 3)"),
-        ("--data own_networks:one --model own_networks:tiny", "training data of own_networks:one as a pair of tensors, a data set or an iterable"),
+        (
+            "--model own_networks:other --data own_networks:data",
+            "to take inputs of shape (2, 2, 3), but it raised",
+        ),
+        (
+            "--model own_networks:tiny",
+            "expected own_networks:tiny to take inputs of shape (2, 1, 32, 32), but it raised",
+        ),
+        (
+            "--data own_networks:data",
+            "expected images of shape (C, 32, 32) for lenet5, but own_networks:data has (2, 3)",
+        ),
+        (
+            "--data own_networks:one --model own_networks:tiny",
+            "training data of own_networks:one as a pair of tensors, a data set or an iterable",
+        ),
         ("--data own_networks:three", "expected own_networks:three to return (train, test), each"),
         ("--data own_networks:float_labels", "with integers as labels, but got torch.float32"),
-        ("--data own_networks:fewer_labels", "a label for each input, but got inputs of (5, 6) and labels of (4,)"),
-        ("--data own_networks:nothing", "of at least one input, but got inputs of (0, 4) and labels of (0,)"),
+        (
+            "--data own_networks:fewer_labels",
+            "a label for each input, but got inputs of (5, 6) and labels of (4,)",
+        ),
+        (
+            "--data own_networks:nothing",
+            "of at least one input, but got inputs of (0, 4) and labels of (0,)",
+        ),
         ("--data own_networks:nan_inputs", "with finite inputs, but got 30 that are not"),
         ("--data own_networks:data --dataset mnist", "expected --dataset or --data, but got both"),
         ("--weights none.pt", "File 'none.pt' does not exist"),
-        ("--weights own_networks.py", "that torch.save or safetensors wrote, but own_networks.py holds something else; save model.state_dict()"),
-        ("--weights words.txt", "that torch.save or safetensors wrote, but words.txt holds something else; save model.state_dict()"),
-        ("--weights words.safetensors", "wrote, but words.safetensors holds something else (Error while deserializing header"),
-        ("--weights other.pt", "expected the weights of LeNet5, but other.pt has others: Missing key"),
+        (
+            "--weights own_networks.py",
+            "that torch.save or safetensors wrote, but own_networks.py holds something else; "
+            "save model.state_dict()",
+        ),
+        (
+            "--weights words.txt",
+            "that torch.save or safetensors wrote, but words.txt holds something else; save "
+            "model.state_dict()",
+        ),
+        (
+            "--weights words.safetensors",
+            "wrote, but words.safetensors holds something else (Error while deserializing header",
+        ),
+        (
+            "--weights other.pt",
+            "expected the weights of LeNet5, but other.pt has others: Missing key",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_before_any_long_work(own, options, message, tmp_path):
@@ -202,10 +303,23 @@ def test_what_is_wrong_is_said_before_any_long_work(own, options, message, tmp_p
 
 def test_networks_of_one_kind_of_layer_round_and_those_of_none_are_refused(own, tmp_path):
     results = trained(
-        tmp_path / "a", "--model", f"{own}:tiny", "--data", f"{own}:data", "--recipe", "mixed", "--recipe", "ptq", "--recipe", "weights"
+        tmp_path / "a",
+        "--model",
+        f"{own}:tiny",
+        "--data",
+        f"{own}:data",
+        "--recipe",
+        "mixed",
+        "--recipe",
+        "ptq",
+        "--recipe",
+        "weights",
     )
     assert [(run["dtype"], run["recipe"]) for run in results["runs"]] == [("float32", "all")] + [
         ("posit16es2", recipe) for recipe in ("mixed", "ptq", "weights")
     ]
     result = run("train", "--model", f"{own}:bare", "--data", f"{own}:data", "--recipe", "qat")
-    assert f"expected a network with Conv2d or Linear layers for --recipe qat, but {own}:bare has none" in " ".join(result.output.split())
+    assert (
+        f"expected a network with Conv2d or Linear layers for --recipe qat, but {own}:bare has none"
+        in " ".join(result.output.split())
+    )

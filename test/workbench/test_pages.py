@@ -1,4 +1,5 @@
-"""Reports as pages: what they hold, that they need nothing from elsewhere, and the colours and figures they share."""
+"""Reports as pages: what they hold, that they need nothing from elsewhere, and the colours and
+figures they share."""
 
 import re
 from html.parser import HTMLParser
@@ -16,7 +17,8 @@ from torch_dtypes.workbench.report.page import Report
 
 
 class Elements(HTMLParser):
-    """The elements of a page, those that never end among them: names, attributes, and whether they nest."""
+    """The elements of a page, those that never end among them: names, attributes, and whether they
+    nest."""
 
     def __init__(self, text):
         super().__init__()
@@ -50,9 +52,16 @@ def drawn(mapped=False):
 
 def example():
     page = Report("q43 & <others>", command="torch-dtypes train --dtype q43", seeds=[3, 4])
-    page.text("One <b>paragraph</b>.").section("Figures").figure(drawn(), "A line.").figure(drawn(), "Again.")
+    page.text("One <b>paragraph</b>.").section("Figures").figure(drawn(), "A line.").figure(
+        drawn(), "Again."
+    )
     page.strip({"e5m2": "diverged at epoch 1"}, "Failed").strip({}, "Nothing")
-    page.table(["dtype", "gap", "note"], [["q43", -0.25, None], ["q52", 1 / 3, "a sentence that is too long"]], "Gaps.", colours=colours(["q43"]))
+    page.table(
+        ["dtype", "gap", "note"],
+        [["q43", -0.25, None], ["q52", 1 / 3, "a sentence that is too long"]],
+        "Gaps.",
+        colours=colours(["q43"]),
+    )
     return page.footnote("Once.").footnote("Once.")
 
 
@@ -60,10 +69,19 @@ def test_a_page_holds_what_it_was_given_and_how_it_was_made():
     text = example().html()
     elements = Elements(text)
     assert elements.of("title") == [{}] and "<title>q43 &amp; &lt;others&gt;</title>" in text
-    assert "One &lt;b&gt;paragraph" in text and text.count("Once.") == 1 and text.count("<aside>") == 1
+    assert (
+        "One &lt;b&gt;paragraph" in text and text.count("Once.") == 1 and text.count("<aside>") == 1
+    )
     assert [len(elements.of(tag)) for tag in ("svg", "table", "figcaption")] == [2, 1, 2]
     assert [("-0.25" in text), ("0.333333" in text)] == [True, True]
-    for words in ("torch-dtypes train --dtype q43", "3, 4", f"torch {torch.__version__}", f"torch_dtypes {torch_dtypes.__version__}", "numpy", "UTC"):
+    for words in (
+        "torch-dtypes train --dtype q43",
+        "3, 4",
+        f"torch {torch.__version__}",
+        f"torch_dtypes {torch_dtypes.__version__}",
+        "numpy",
+        "UTC",
+    ):
         assert words in text.split("<footer>")[1]
     kinds = [each.get("class") for each in elements.of("th") if each["scope"] == "col"]
     assert kinds == ["word", "number", "long"]
@@ -73,11 +91,15 @@ def test_a_page_holds_what_it_was_given_and_how_it_was_made():
 def test_a_page_needs_nothing_from_elsewhere_and_says_so_to_the_browser():
     text = example().html()
     assert "default-src 'none'" in Elements(text).of("meta")[1]["content"]
-    assert not re.search(r"<(script|link|img|iframe|object)\b|https?:|//\w|@import|url\((?!#)", text)
+    assert not re.search(
+        r"<(script|link|img|iframe|object)\b|https?:|//\w|@import|url\((?!#)", text
+    )
 
 
 def test_names_inside_figures_do_not_meet():
-    names = [attributes["id"] for _, attributes in Elements(example().html()).found if "id" in attributes]
+    names = [
+        attributes["id"] for _, attributes in Elements(example().html()).found if "id" in attributes
+    ]
     assert len(names) > 10 and len(names) == len(set(names))
     svg = inline_svg(drawn(), 7)
     targets = re.findall(r'(?:href="#|url\(#)([^")]*)', svg)
@@ -86,7 +108,11 @@ def test_names_inside_figures_do_not_meet():
 
 def test_figures_take_the_colours_of_the_page_unless_colours_are_numbers():
     plain, mapped = inline_svg(drawn(), 0), inline_svg(drawn(mapped=True), 0)
-    assert f"var(--c{PALETTE[0][1:]}, {PALETTE[0].lower()})" in plain and "var(--c555555" in plain and "var(--paper" in plain
+    assert (
+        f"var(--c{PALETTE[0][1:]}, {PALETTE[0].lower()})" in plain
+        and "var(--c555555" in plain
+        and "var(--paper" in plain
+    )
     assert "var(" not in mapped
     page = Report("x").figure(drawn(mapped=True)).html()
     assert [f.get("class") for f in Elements(page).of("figure")] == ["light"]
@@ -102,7 +128,9 @@ def test_a_row_of_another_length():
 def test_a_page_that_cannot_be_written_leaves_what_was_there(tmp_path):
     path = example().write(tmp_path / "new" / "page.html")
     before = path.read_text()
-    assert before.startswith("<!DOCTYPE html>") and [p.name for p in path.parent.iterdir()] == ["page.html"]
+    assert before.startswith("<!DOCTYPE html>") and [p.name for p in path.parent.iterdir()] == [
+        "page.html"
+    ]
     (path.parent / "page.html.partial").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space"):
         Report("y").write(path)
@@ -128,17 +156,28 @@ def test_a_column_has_type_of_its_size():
         with new_figure(width, 2.0) as figure:
             axes = figure.add_subplot()
         assert figure.get_figwidth() == inches and axes.get_xticklabels()[0].get_fontsize() == size
-    with pytest.raises(ValueError, match="expected a width of page, column, but got 'wide'"), new_figure("wide"):
+    with (
+        pytest.raises(ValueError, match="expected a width of page, column, but got 'wide'"),
+        new_figure("wide"),
+    ):
         pass
 
 
 @pytest.mark.parametrize(
     ("name", "format"),
     [
-        ("bf16", "e8m7"), ("bfloat16", "e8m7"), ("torch.e8m7", "e8m7"), ("e8m7_down", "e8m7"), ("e5m2", "q52"), ("q52_up_down", "q52"),
-        ("float8_e5m2", "q52"), ("int8", "int8"), ("posit<12,1>", "posit12es1"), ("a file of rules", "a file of rules"),
+        ("bf16", "e8m7"),
+        ("bfloat16", "e8m7"),
+        ("torch.e8m7", "e8m7"),
+        ("e8m7_down", "e8m7"),
+        ("e5m2", "q52"),
+        ("q52_up_down", "q52"),
+        ("float8_e5m2", "q52"),
+        ("int8", "int8"),
+        ("posit<12,1>", "posit12es1"),
+        ("a file of rules", "a file of rules"),
     ],
-)  # fmt: skip
+)
 def test_formats_by_their_names(name, format):
     assert format_name(name) == format
 
@@ -148,6 +187,7 @@ def test_a_colour_belongs_to_a_format():
     assert colours(names) == colours(reversed(names))
     assert len(set(colours(names).values())) == len(names)
     assert colours(["posit16es2", "zz"])["posit16es2"] == colours(["posit16es2"])["posit16es2"]
-    assert set(colours([f"e3m{i}" for i in range(20)]).values()) == set(PALETTE)  # more formats than colours
+    # More formats than colours.
+    assert set(colours([f"e3m{i}" for i in range(20)]).values()) == set(PALETTE)
     assert len(set(colours(["bf16", "bfloat16", "e8m7_stochastic"]).values())) == 1
     assert set(colours(["float32", "fp32", "e8m23"]).values()) == {GREY} and GREY not in PALETTE

@@ -1,4 +1,5 @@
-"""Each kind of report, opened in a browser from a file: what it loads, whether all is there, fits and can be read, by day and by night."""
+"""Each kind of report, opened in a browser from a file: what it loads, whether all is there, fits
+and can be read, by day and by night."""
 
 import html
 import json
@@ -19,14 +20,17 @@ from torch_dtypes.workbench.report.page import Report
 from torch_dtypes.workbench.training import observing, report
 from torch_dtypes.workbench.training.records import Run
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 NEEDS_CHROMIUM = "needs chromium, to open the reports (Debian: apt-get install chromium)"
 pytestmark = [pytest.mark.one_worker, pytest.mark.skipif(CHROMIUM is None, reason=NEEDS_CHROMIUM)]
 
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run --disable-background-networking --disable-sync "
-    "--disable-component-update --disable-extensions --host-resolver-rules=MAP\t*\t~NOTFOUND --allow-file-access-from-files --enable-logging=stderr "
-    "--virtual-time-budget=4000 --dump-dom"
+    "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run "
+    "--disable-background-networking --disable-sync --disable-component-update "
+    "--disable-extensions --host-resolver-rules=MAP\t*\t~NOTFOUND --allow-file-access-from-files "
+    "--enable-logging=stderr --virtual-time-budget=4000 --dump-dom"
 ).split(" ")
 WIDTHS = (400, 1200)
 
@@ -100,31 +104,61 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     torch_dtypes.show("posit16es2", "bf16", "q43", values=True, out=folder)
     made = {"show": folder / "formats.html"}
-    row = {"suite": "overhead", "work": "x + x", "dtype": "q43", "against": "float32", "target": "", "threads": 1, "measure": "over"}
+    row = {
+        "suite": "overhead",
+        "work": "x + x",
+        "dtype": "q43",
+        "against": "float32",
+        "target": "",
+        "threads": 1,
+        "measure": "over",
+    }
     row |= {"ratio": 2.5, "met": None}
     machine = {"threads": [1], "load": 0.0, "cores": 2}
-    measured = {"machine": machine, "command": {"overhead": "torch-dtypes bench"}, "rows": [row], "notes": ["A note."]}
+    measured = {
+        "machine": machine,
+        "command": {"overhead": "torch-dtypes bench"},
+        "rows": [row],
+        "notes": ["A note."],
+    }
     made["bench"] = bench_report.report_of(measured).write(folder / "bench.html")
     for case in ("several", "all diverged", "long names"):
         summaries, seeds = CASES[case]
         described = {**DESCRIBED, "seeds": list(range(seeds))}
-        made[case] = report.report_of(described, summaries, "torch-dtypes train " + "--dtype q43 " * 30).write(folder / f"{case}.html")
+        made[case] = report.report_of(
+            described, summaries, "torch-dtypes train " + "--dtype q43 " * 30
+        ).write(folder / f"{case}.html")
     torch.manual_seed(0)
-    network, data = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), [(torch.randn(8, 6), torch.randint(0, 3, (8,)))]
+    network, data = (
+        nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)),
+        [(torch.randn(8, 6), torch.randint(0, 3, (8,)))],
+    )
     studied = torch_dtypes.variability(network, data, repeats=3)
-    made["variability"] = studied.report("torch-dtypes variability").write(folder / "variability.html")
+    made["variability"] = studied.report("torch-dtypes variability").write(
+        folder / "variability.html"
+    )
     ranked = torch_dtypes.sensitivity(network, data, ["q43", "mxfp4", "int8"])
     ranked.choose(bits=6)
-    made["sensitivity"] = ranked.report("torch-dtypes sensitivity").write(folder / "sensitivity.html")
+    made["sensitivity"] = ranked.report("torch-dtypes sensitivity").write(
+        folder / "sensitivity.html"
+    )
     with torch_dtypes.observe(network, formats=["q43"]) as stats:
         network(data[0][0]).sum().backward()
     observed = Report("An observed network")
     observing.add_section(observed, Run("float32", 0), {"epoch": 1, **stats.as_json()})
     made["observed"] = observed.write(folder / "observed.html")
-    made["sweep"] = test_sweep_shown.example().report("torch-dtypes sweep").write(folder / "sweep.html")
-    long = Report("A page of all parts, " + "which_has_a_long_name_" * 8, command="torch-dtypes " + "x" * 300).text("word " * 100)
-    long.strip({"e4m3finite_bias3_flush_saturate_toward_zero mixed": "z" * 150}, "Failed").figure(heat_map(), "Numbers as colours.")
-    long.table([f"column {i}" for i in range(40)], [[1e-3] * 40] * 3, "A wide table.", dense=True).footnote("note " * 50)
+    made["sweep"] = (
+        test_sweep_shown.example().report("torch-dtypes sweep").write(folder / "sweep.html")
+    )
+    long = Report(
+        "A page of all parts, " + "which_has_a_long_name_" * 8, command="torch-dtypes " + "x" * 300
+    ).text("word " * 100)
+    long.strip({"e4m3finite_bias3_flush_saturate_toward_zero mixed": "z" * 150}, "Failed").figure(
+        heat_map(), "Numbers as colours."
+    )
+    long.table(
+        [f"column {i}" for i in range(40)], [[1e-3] * 40] * 3, "A wide table.", dense=True
+    ).footnote("note " * 50)
     made["all parts"] = long.write(folder / "all parts.html")
     return made
 
@@ -135,36 +169,58 @@ def seen(pages, request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     (folder / "bad.html").write_text(BAD)
     frames = "".join(
-        f'<iframe data-page="{html.escape(name)}" src="{path.as_uri()}" width="{width}" height="900" style="border:0"></iframe>\n'
+        (
+            f'<iframe data-page="{html.escape(name)}" src="{path.as_uri()}" width="{width}" '
+            'height="900" style="border:0"></iframe>\n'
+        )
         for name, path in {**pages, "bad": folder / "bad.html"}.items()
         for width in WIDTHS
     )
     (folder / "harness.html").write_text(HARNESS % frames)
-    flags = [flag.replace("\t", " ") for flag in FLAGS] + [f"--blink-settings=preferredColorScheme={int(request.param == 'light')}"]
+    flags = [flag.replace("\t", " ") for flag in FLAGS] + [
+        f"--blink-settings=preferredColorScheme={int(request.param == 'light')}"
+    ]
     flags += [f"--user-data-dir={folder / 'user'}", (folder / "harness.html").as_uri()]
-    done = subprocess.run([CHROMIUM, *flags], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [CHROMIUM, *flags], capture_output=True, text=True, timeout=120, check=False
+    )
     found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found and found[1], done.stderr
     found = json.loads(html.unescape(found[1]))
     complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    for each in (each for each in found if each["page"] == "bad"):  # what is looked for is found where it is
-        assert each["loaded"] and each["scripts"] and each["scrolls"] > each["width"] and each["inside"] < each["blocks"]
+    # What is looked for is found where it is.
+    for each in (each for each in found if each["page"] == "bad"):
+        assert (
+            each["loaded"]
+            and each["scripts"]
+            and each["scrolls"] > each["width"]
+            and each["inside"] < each["blocks"]
+        )
         assert each["empty"] == 1 and each["ink"] < 4.5 and each["line"] < 3
     assert any("bad.html" in line for line in complaints)
-    return request.param, [each for each in found if each["page"] != "bad"], [line for line in complaints if "bad.html" not in line]
+    return (
+        request.param,
+        [each for each in found if each["page"] != "bad"],
+        [line for line in complaints if "bad.html" not in line],
+    )
 
 
 def test_the_browser_loads_nothing_and_complains_of_nothing(seen, pages):
     _, found, complaints = seen
     assert len(found) == len(pages) * len(WIDTHS)
-    assert [each["loaded"] for each in found] == [[]] * len(found) and not any(each["scripts"] for each in found)
+    assert [each["loaded"] for each in found] == [[]] * len(found) and not any(
+        each["scripts"] for each in found
+    )
     assert not complaints
 
 
 def test_everything_is_there(seen, pages):
     for each in seen[1]:
         source = pages[each["page"]].read_text()
-        assert (each["svgs"], each["tables"]) == (source.count("<svg"), source.count("<table")) and each["svgs"] + each["tables"] > 0
+        assert (each["svgs"], each["tables"]) == (
+            source.count("<svg"),
+            source.count("<table"),
+        ) and each["svgs"] + each["tables"] > 0
         assert each["empty"] == 0 and each["text"] > 300 and each["title"]
 
 
@@ -177,7 +233,9 @@ def test_nothing_is_wider_than_the_window(seen):
 
 def test_text_and_lines_can_be_read_on_the_ground_that_the_reader_chose(seen):
     scheme, found, _ = seen
-    assert {each["ground"] for each in found} == {"rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 25, 29)"}
+    assert {each["ground"] for each in found} == {
+        "rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 25, 29)"
+    }
     for each in found:
         assert each["ink"] >= 4.5, each  # WCAG 2.2, 1.4.3
         assert each["line"] is None or each["line"] >= 3, each  # 1.4.11

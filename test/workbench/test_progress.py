@@ -27,13 +27,21 @@ data = [(torch.randn(16, 4), torch.arange(16) % 2)]
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), [(torch.randn(16, 4), torch.arange(16) % 2)]
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), [
+        (torch.randn(16, 4), torch.arange(16) % 2)
+    ]
 
 
 def on_a_terminal(code, tmp_path):
-    """What a program writes to a terminal on its standard error, without the codes that colour and erase."""
+    """What a program writes to a terminal on its standard error, without the codes that colour and
+    erase."""
     ours, theirs = pty.openpty()
-    running = subprocess.Popen([sys.executable, "-c", code], stderr=theirs, cwd=tmp_path, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"})
+    running = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stderr=theirs,
+        cwd=tmp_path,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+    )
     os.close(theirs)
     said = b""
     while True:
@@ -63,7 +71,11 @@ def test_a_study_says_its_stages_where_it_is_asked_to(capfd, what):
         return err.splitlines()
 
     lines = {
-        "sensitivity": ["float32: 1 run", "each format in all layers: 2 runs", "one layer at a time: 4 runs"],
+        "sensitivity": [
+            "float32: 1 run",
+            "each format in all layers: 2 runs",
+            "one layer at a time: 4 runs",
+        ],
         "variability": ["IEEE arithmetic: 2 runs", "repeats: 3 runs"],
     }
     result, heard = found(progress=True), []
@@ -83,7 +95,10 @@ def test_a_study_says_its_stages_where_it_is_asked_to(capfd, what):
 
 
 def test_a_terminal_has_a_bar_unless_the_caller_hears_of_runs(tmp_path):
-    calls = [f"torch_dtypes.sensitivity(model, data, ['q43', 'q52']{option})" for option in ("", ", progress=False", ", on_run=lambda *run: None")]
+    calls = [
+        f"torch_dtypes.sensitivity(model, data, ['q43', 'q52']{option})"
+        for option in ("", ", progress=False", ", on_run=lambda *run: None")
+    ]
     said = on_a_terminal(NETWORK + "; import sys; sys.stderr.write('|'); ".join(calls), tmp_path)
     bars, *others = said.split("|")
     assert "one layer at a time" in bars and re.search(r"[0-4]/4 ", bars)
@@ -96,8 +111,9 @@ def test_a_sweep_says_its_cells_where_it_is_asked_to(own, tmp_path, capfd):
     label = f"{OWN['model']} on {OWN['dataset']}"
     assert out == "" and re.fullmatch(
         rf"\[1/2\] {label}: float32, nearest_even, all, seed 0: accuracy [\d.]+ %\n"
-        rf"\[2/2\] {label}: bf16, nearest_even, all, seed 0: accuracy [\d.]+ %\n", err
-    )  # fmt: skip
+        rf"\[2/2\] {label}: bf16, nearest_even, all, seed 0: accuracy [\d.]+ %\n",
+        err,
+    )
     torch_dtypes.sweep("bf16", **OWN, out=tmp_path / "out", progress=True)
     assert capfd.readouterr().err == "2 of 2 cells were done before.\n"
     torch_dtypes.sweep("bf16", **OWN, out=tmp_path / "out")
@@ -107,5 +123,8 @@ def test_a_sweep_says_its_cells_where_it_is_asked_to(own, tmp_path, capfd):
 def test_without_rich_there_is_no_bar_and_an_error_where_one_is_asked_for(monkeypatch):
     monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: None)
     assert progress.console_of(None) is None and progress.console_of(False) is None
-    with pytest.raises(ModuleNotFoundError, match=r"progress=True needs rich, .* pip install 'torch-dtypes\[train\]'"):
+    with pytest.raises(
+        ModuleNotFoundError,
+        match=r"progress=True needs rich, .* pip install 'torch-dtypes\[train\]'",
+    ):
         progress.console_of(True)

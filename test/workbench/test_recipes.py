@@ -1,4 +1,5 @@
-"""The recipes of torch-dtypes train: what is in a format, what stays float32; what the command line refuses."""
+"""The recipes of torch-dtypes train: what is in a format, what stays float32; what the command line
+refuses."""
 
 from __future__ import annotations
 
@@ -43,14 +44,26 @@ def test_master_keeps_float32_masters_whose_rounding_the_weights_are(few_digits)
     masters = optimizer.state_dict()["low_precision"]["masters"]
     for p, m in zip(training.model.parameters(), masters.values(), strict=True):
         assert p.dtype is p.grad.dtype is torch.q52 and m.dtype is torch.float32
-        assert torch.equal(p.detach().float(), chop(m, "q52")) and not torch.equal(m, chop(m, "e5m9"))
+        assert torch.equal(p.detach().float(), chop(m, "q52")) and not torch.equal(
+            m, chop(m, "e5m9")
+        )
     assert {s["exp_avg"].dtype for s in optimizer.state.values()} == {torch.float32}
 
 
 @pytest.mark.parametrize("loss_dtype", ["network", "float32"])
 def test_master_by_hand(few_digits, loss_dtype):
-    """The loop, written out: float32 masters, the network in the dtype, weights rounded after each step."""
-    config = Config(epochs=1, optimizer="sgd", lr=0.05, momentum=0.9, schedule="cosine", loss_scale=64.0, loss_dtype=loss_dtype, device=DEVICE)
+    """The loop, written out: float32 masters, the network in the dtype, weights rounded after each
+    step."""
+    config = Config(
+        epochs=1,
+        optimizer="sgd",
+        lr=0.05,
+        momentum=0.9,
+        schedule="cosine",
+        loss_scale=64.0,
+        loss_dtype=loss_dtype,
+        device=DEVICE,
+    )
     training = Training(config, few_digits, torch.posit8es1, 3, "master")
     training.go()
 
@@ -63,7 +76,9 @@ def test_master_by_hand(few_digits, loss_dtype):
         images, labels = few_digits.train.batch(index)
         model.zero_grad()
         logits = model(images.to(torch.posit8es1))
-        loss = torch.nn.functional.cross_entropy(logits.to(torch.posit8es1 if loss_dtype == "network" else torch.float32), labels)
+        loss = torch.nn.functional.cross_entropy(
+            logits.to(torch.posit8es1 if loss_dtype == "network" else torch.float32), labels
+        )
         (loss * torch.tensor(64.0)).backward()
         lr = 0.05 * (1 + math.cos(math.pi * step / 3)) / 2
         with torch.no_grad():
@@ -76,19 +91,25 @@ def test_master_by_hand(few_digits, loss_dtype):
         assert torch.equal(p, q)
     tested = loop.evaluate(model, few_digits.test, torch.posit8es1, DEVICE, loss_dtype=loss_dtype)
     assert tested == (training.run.epochs[-1].test_loss, training.run.epochs[-1].accuracy)
-    assert (tested[0] == torch.tensor(tested[0]).to(torch.posit8es1).item()) == (loss_dtype == "network")
+    assert (tested[0] == torch.tensor(tested[0]).to(torch.posit8es1).item()) == (
+        loss_dtype == "network"
+    )
 
 
 def test_masters_and_states_in_formats(few_digits):
     """QPyTorch's recipe: e5m2 with e6m9 accumulators and loss scaling."""
-    config = Config(epochs=1, optimizer="sgd", momentum=0.9, master="e6m9", state="e6m9", loss_scale="dynamic")
+    config = Config(
+        epochs=1, optimizer="sgd", momentum=0.9, master="e6m9", state="e6m9", loss_scale="dynamic"
+    )
     training = Training(config, few_digits, torch.q52, 0, "master")
     training.go()
     for m in training.optimizer.state_dict()["low_precision"]["masters"].values():
         assert torch.equal(m, chop(m, "e6m9")) and not torch.equal(m, chop(m, "q52"))
     for s in training.optimizer.state.values():
         assert torch.equal(s["momentum_buffer"], chop(s["momentum_buffer"], "e6m9"))
-    without = Training(dataclasses.replace(config, master="none"), few_digits, torch.q52, 0, "master")
+    without = Training(
+        dataclasses.replace(config, master="none"), few_digits, torch.q52, 0, "master"
+    )
     without.go()
     assert without.optimizer.state_dict()["low_precision"]["masters"] == {}
     assert recipes.master_of(Config(), torch.posit32es2) is torch.float64
@@ -97,8 +118,10 @@ def test_masters_and_states_in_formats(few_digits):
 def test_float32_masters_reach_float32_s_accuracy_in_8_bits():
     """Everything in q52 to nearest with Adam learns nothing, whatever its eps."""
     data = load_dataset("digits")
-    runs = {(name, recipe): loop.train(Config(epochs=3), data, resolve(name, recipe), 0, recipe=recipe)
-            for name, recipe in (("float32", "all"), ("q52", "all"), ("q52", "master"))}  # fmt: skip
+    runs = {
+        (name, recipe): loop.train(Config(epochs=3), data, resolve(name, recipe), 0, recipe=recipe)
+        for name, recipe in (("float32", "all"), ("q52", "all"), ("q52", "master"))
+    }
     float32, everything, master = (run.epochs[-1].accuracy for run in runs.values())
     assert master > float32 - 2 and everything < 60
 
@@ -110,15 +133,25 @@ def test_settings_reach_the_optimizer(few_digits):
     rates = []
     training.go(on_step=lambda _: rates.append(training.optimizer.param_groups[0]["lr"]))
     assert rates == pytest.approx([0.5 * (1 - i / 6) for i in range(1, 7)])
-    factors = {name: [factor(t) for t in (0, 0.25, 0.5, 0.75, 1)] for name, factor in loop.SCHEDULES.items()}
+    factors = {
+        name: [factor(t) for t in (0, 0.25, 0.5, 0.75, 1)]
+        for name, factor in loop.SCHEDULES.items()
+    }
     assert factors["constant"] == [1] * 5 and factors["step"] == [1, 1, 0.1, 0.01, 0.01]
-    assert factors["cosine"] == pytest.approx([1, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125), 0])
+    assert factors["cosine"] == pytest.approx(
+        [1, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125), 0]
+    )
 
 
 def test_resolve():
-    assert resolve("q52", "all") is torch.q52 and resolve("torch.bfloat16", "mixed") is torch.bfloat16
+    assert (
+        resolve("q52", "all") is torch.q52 and resolve("torch.bfloat16", "mixed") is torch.bfloat16
+    )
     assert resolve("int8", "ptq") == torch_dtypes.target("int8")
-    with pytest.raises(ValueError, match=r"expected a dtype for --recipe master, .* but got int8: blocks and integers are for"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected a dtype for --recipe master, .* but got int8: blocks and integers are for",
+    ):
         resolve("int8", "master")
     for recipe in recipes.RECIPES:
         with pytest.raises(ValueError, match="got 'q99z'"):
@@ -129,14 +162,35 @@ def test_resolve():
 
 
 def test_recipes_are_rows_of_one_table(tmp_path):
-    result = command(*QUICK, "--dtype", "q52", "--dtype", "posit16es2", "--recipe", "all", "--recipe", "master", "--out", tmp_path)
+    result = command(
+        *QUICK,
+        "--dtype",
+        "q52",
+        "--dtype",
+        "posit16es2",
+        "--recipe",
+        "all",
+        "--recipe",
+        "master",
+        "--out",
+        tmp_path,
+    )
     assert result.exit_code == 0, result.output
     table = result.output[result.output.index("dtype") :].splitlines()
     rows = [line.split()[:2] for line in table if re.match(r"\S+ +(all|master) ", line)]
-    assert rows == [["float32", "all"], ["q52", "all"], ["q52", "master"], ["posit16es2", "all"], ["posit16es2", "master"]]
+    assert rows == [
+        ["float32", "all"],
+        ["q52", "all"],
+        ["q52", "master"],
+        ["posit16es2", "all"],
+        ["posit16es2", "master"],
+    ]
     assert "q52 master seed 0 epoch 2/2" in result.output
     results = json.loads((tmp_path / "results.json").read_text())
-    assert results["config"]["recipes"] == ["all", "master"] and results["summary"][2]["recipe"] == "master"
+    assert (
+        results["config"]["recipes"] == ["all", "master"]
+        and results["summary"][2]["recipe"] == "master"
+    )
 
 
 def test_markdown_replaces_its_part(tmp_path):
@@ -148,78 +202,168 @@ def test_markdown_replaces_its_part(tmp_path):
     path.write_text(first + "\nAfter.\n")
     assert command(*options, "--epochs", 1).exit_code == 0
     text = path.read_text()
-    assert text.startswith("# Results\n\nBefore.\n\n<!-- torch-dtypes train: lenet5 on digits: master -->\n### lenet5 on digits: master\n")
-    assert text.endswith("<!-- end of lenet5 on digits: master -->\n\nAfter.\n") and text.count("<!--") == 2
-    line = "--train-samples 64 --test-samples 40 --epochs 1 --lr 0.002 --dtype q52 --recipe master --threads 1"
+    assert text.startswith(
+        "# Results\n\n"
+        "Before.\n\n<!-- torch-dtypes train: lenet5 on digits: master -->\n"
+        "### lenet5 on digits: master\n"
+    )
+    assert (
+        text.endswith("<!-- end of lenet5 on digits: master -->\n\nAfter.\n")
+        and text.count("<!--") == 2
+    )
+    line = (
+        "--train-samples 64 --test-samples 40 --epochs 1 --lr 0.002 --dtype q52 --recipe master "
+        "--threads 1"
+    )
     assert f"    torch-dtypes train {line}\n" in text
     assert "64 training and 40 test images, 1 epochs, adam at 0.002" in text
-    assert re.search(r"\| dtype \| master \|\n\|---\|---\|\n\| q52 \| \d+\.\d\d \([+-]\d+\.\d\d\)", text)
+    assert re.search(
+        r"\| dtype \| master \|\n\|---\|---\|\n\| q52 \| \d+\.\d\d \([+-]\d+\.\d\d\)", text
+    )
     assert "--markdown" in command(*QUICK, "--markdown", tmp_path / "no" / "file.md").output
 
 
 def test_a_refused_run_leaves_no_markdown_file(tmp_path):
     path = tmp_path / "results.md"
-    assert command(*QUICK, "--markdown", path, "--dtype", "posit9000es1").exit_code == 2 and not path.exists()
+    assert (
+        command(*QUICK, "--markdown", path, "--dtype", "posit9000es1").exit_code == 2
+        and not path.exists()
+    )
     path.write_text("mine")
-    assert command(*QUICK, "--markdown", path, "--dtype", "posit9000es1").exit_code == 2 and path.read_text() == "mine"
+    assert (
+        command(*QUICK, "--markdown", path, "--dtype", "posit9000es1").exit_code == 2
+        and path.read_text() == "mine"
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ("--recipe none", "Invalid value for '--recipe': 'none' is not one of 'all'"),
-        ("--recipe master --dtype int8", "'--dtype': expected a dtype for --recipe master, whose network has it throughout, but got int8"),
+        (
+            "--recipe master --dtype int8",
+            "'--dtype': expected a dtype for --recipe master, whose network has it throughout, "
+            "but got int8",
+        ),
         ("--dtype mxint99", "'--dtype': expected the name of a number format, but got 'mxint99'"),
         ("--eps 0", "'--eps': expected a finite number above 0, but got 0.0"),
         ("--eps 1e-3 --optimizer sgd", "--eps is for --optimizer adam"),
         ("--loss-scale 8", "--loss-scale is for --recipe master, mixed or qat"),
-        ("--recipe master --loss-scale much", "'--loss-scale': expected a finite number above 0 or dynamic, but got much"),
-        ("--recipe master --loss-scale 0", "'--loss-scale': expected a finite number above 0 or dynamic, but got 0"),
+        (
+            "--recipe master --loss-scale much",
+            "'--loss-scale': expected a finite number above 0 or dynamic, but got much",
+        ),
+        (
+            "--recipe master --loss-scale 0",
+            "'--loss-scale': expected a finite number above 0 or dynamic, but got 0",
+        ),
         ("--schedule wavy", "Invalid value for '--schedule'"),
-        ("--recipe mixed --loss-dtype float32", "--loss-dtype is for --recipe all or master: networks of the others have float32 logits"),
-        ("--loss-dtype q52", "Invalid value for '--loss-dtype': 'q52' is not one of 'network', 'float32'"),
-        ("--recipe master --dtype q43 --loss-scale 1024", "in q43 master failed: expected a grad_scale that the loss's dtype holds, but got 1024"),
+        (
+            "--recipe mixed --loss-dtype float32",
+            "--loss-dtype is for --recipe all or master: networks of the others have float32 "
+            "logits",
+        ),
+        (
+            "--loss-dtype q52",
+            "Invalid value for '--loss-dtype': 'q52' is not one of 'network', 'float32'",
+        ),
+        (
+            "--recipe master --dtype q43 --loss-scale 1024",
+            "in q43 master failed: expected a grad_scale that the loss's dtype holds, but got 1024",
+        ),
         ("--master e6m9", "--master is for --recipe master"),
         ("--state e6m9", "--state is for --recipe master"),
-        ("--recipe master --master q99z", "'--master': expected the name of something to round to, but got 'q99z'"),
-        ("--dtype half --accumulate exact", "of this package for --accumulate exact, but got torch.float16, whose sums are PyTorch's own; say e5m10"),
-        ("--dtype float32 --recipe master --accumulate format", "but got torch.float32, whose sums are PyTorch's own; say e8m23"),
-        ("--recipe weights --accumulate exact", "expected --accumulate machine for --recipe weights, whose products are float32's, but got exact"),
-        ("--dtype q43 --dtype e4m3", "'--dtype': expected different dtypes, but got q43 and e4m3, which are the same; leave one out"),
+        (
+            "--recipe master --master q99z",
+            "'--master': expected the name of something to round to, but got 'q99z'",
+        ),
+        (
+            "--dtype half --accumulate exact",
+            "of this package for --accumulate exact, but got torch.float16, whose sums are "
+            "PyTorch's own; say e5m10",
+        ),
+        (
+            "--dtype float32 --recipe master --accumulate format",
+            "but got torch.float32, whose sums are PyTorch's own; say e8m23",
+        ),
+        (
+            "--recipe weights --accumulate exact",
+            "expected --accumulate machine for --recipe weights, whose products are float32's, "
+            "but got exact",
+        ),
+        (
+            "--dtype q43 --dtype e4m3",
+            "'--dtype': expected different dtypes, but got q43 and e4m3, which are the same; "
+            "leave one out",
+        ),
         ("--rules /nowhere.yaml", "Invalid value for '--rules'"),
-        ("--recipe master --dtype fixed3_4_wrap --loss-scale dynamic", "in fixed3_4_wrap master failed: expected gradients whose overflow shows"),
+        (
+            "--recipe master --dtype fixed3_4_wrap --loss-scale dynamic",
+            "in fixed3_4_wrap master failed: expected gradients whose overflow shows",
+        ),
     ],
 )
 def test_bad_options_are_clear_errors(options, message):
     result = command(*QUICK, *options.split())
     assert result.exit_code in (1, 2)
-    assert message in " ".join(result.output.split()) and "Traceback" not in result.output and "epoch 1/2" not in result.output
+    assert (
+        message in " ".join(result.output.split())
+        and "Traceback" not in result.output
+        and "epoch 1/2" not in result.output
+    )
 
 
 def test_rules_are_for_recipes_that_quantise(tmp_path):
     (tmp_path / "rules.yaml").write_text("nn.Linear: {weight: q52}\n")
-    assert "--rules is for --recipe mixed, qat or ptq" in command(*QUICK, "--rules", tmp_path / "rules.yaml").output
+    assert (
+        "--rules is for --recipe mixed, qat or ptq"
+        in command(*QUICK, "--rules", tmp_path / "rules.yaml").output
+    )
 
 
 def test_what_does_not_learn_is_said():
-    result = command("train", "--dtype", "q52", "--train-samples", 640, "--test-samples", 40, "--epochs", 3, "--threads", 1)
-    assert "q52 did not learn: its loss is" in result.output and "try --recipe master, which has float32 masters" in result.output
+    result = command(
+        "train",
+        "--dtype",
+        "q52",
+        "--train-samples",
+        640,
+        "--test-samples",
+        40,
+        "--epochs",
+        3,
+        "--threads",
+        1,
+    )
+    assert (
+        "q52 did not learn: its loss is" in result.output
+        and "try --recipe master, which has float32 masters" in result.output
+    )
     assert "float32 did not learn" not in result.output
 
 
 LOST = "try another --loss-scale"
 
 
-@pytest.mark.parametrize(("recipe", "advice"), [("master", f"{LOST}, and --loss-dtype float32."), ("mixed", f"{LOST}.")])
+@pytest.mark.parametrize(
+    ("recipe", "advice"), [("master", f"{LOST}, and --loss-dtype float32."), ("mixed", f"{LOST}.")]
+)
 def test_what_does_not_learn_beside_masters_is_told_of_the_loss(recipe, advice):
-    learns, stuck = (Run(d, 0, [Epoch(1, x, x, 10.0, 1.0, False)], None, r) for d, r, x in (("float32", "all", 0.1), ("q43", recipe, 2.31)))
+    learns, stuck = (
+        Run(d, 0, [Epoch(1, x, x, 10.0, 1.0, False)], None, r)
+        for d, r, x in (("float32", "all", 0.1), ("q43", recipe, 2.31))
+    )
     said = report.failures(report.summarize([learns, stuck]))[f"q43 {recipe}"]
     assert said.startswith("did not learn: its loss is 2.31") and said.endswith(advice)
 
 
 # Recipes of layers that round
 
-PLACES = [("mixed", "weight activation error grad"), ("qat", "weight activation"), ("ptq", "weight activation")]
+PLACES = [
+    ("mixed", "weight activation error grad"),
+    ("qat", "weight activation"),
+    ("ptq", "weight activation"),
+]
 
 
 @pytest.mark.parametrize(("recipe", "places"), PLACES)
@@ -233,8 +377,12 @@ def test_rules_of_recipes(name, recipe, places):
     assert rule.native is None  # gradients are scaled
     assert {place.target.name for place in rule.places().values()} == {name}
     if recipe == "mixed" and name == "mxfp4":
-        assert rule.error.scale is None is rule.grad.scale and rule.error.rounding == rule.grad.rounding == "stochastic"
-    elif recipe == "mixed":  # gradients are scaled, by a power of two where the format has a range of its own
+        assert (
+            rule.error.scale is None is rule.grad.scale
+            and rule.error.rounding == rule.grad.rounding == "stochastic"
+        )
+    elif recipe == "mixed":
+        # Gradients are scaled, by a power of two where the format has a range of its own.
         assert rule.error.scale.when == rule.grad.scale.when == "call"
         assert rule.error.scale.kind == ("free" if name == "int8" else "power_of_two")
     assert (rule.activation.scale is not None) == (name == "int8")
@@ -262,7 +410,10 @@ def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, re
             torch.nn.functional.cross_entropy(model(images), labels).backward()
             optimizer.step()
         loss, accuracy = loop.evaluate(model, few_digits.test, torch.float32, DEVICE)
-        assert (expected.epochs[epoch].test_loss, expected.epochs[epoch].accuracy) == (loss, accuracy)
+        assert (expected.epochs[epoch].test_loss, expected.epochs[epoch].accuracy) == (
+            loss,
+            accuracy,
+        )
     for p, q in zip(model.parameters(), training.model.parameters(), strict=True):
         assert p.dtype is torch.float32 and torch.equal(p, q)
 
@@ -276,20 +427,35 @@ def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, re
 
 def test_ptq_is_float32_s_run_tested_after_quantisation(few_digits, tmp_path):
     config = Config(epochs=2, optimizer="sgd", lr=0.1, device=DEVICE)
-    cells, told = [few_cell(name, "ptq", epochs=2, optimizer="sgd", lr=0.1) for name in ("int8", "q43")], Told()
+    cells, told = (
+        [few_cell(name, "ptq", epochs=2, optimizer="sgd", lr=0.1) for name in ("int8", "q43")],
+        Told(),
+    )
     outcomes = go(cells, tmp_path, watcher=told, compared=False)
-    assert [(cell.format, message["epoch"]["epoch"]) for cell, message in told.of("epoch")] == [("float32", 1), ("float32", 2)]  # once, for both
+    # Once, for both.
+    assert [(cell.format, message["epoch"]["epoch"]) for cell, message in told.of("epoch")] == [
+        ("float32", 1),
+        ("float32", 2),
+    ]
     float32 = loop.train(config, few_digits, torch.float32, 0)
     training = Training(config, few_digits, torch.float32, 0)
     training.go()
     for cell in cells:
         run = run_of(Trial("ptq", cell.number()), 0, outcomes[cell.key])
         assert run.recipe == "ptq" and run.epochs[0].accuracy == float32.epochs[0].accuracy
-        assert run.epochs[-1].train_loss == float32.epochs[-1].train_loss and run.epochs[-1].test_loss != float32.epochs[-1].test_loss
+        assert (
+            run.epochs[-1].train_loss == float32.epochs[-1].train_loss
+            and run.epochs[-1].test_loss != float32.epochs[-1].test_loss
+        )
         batches = few_digits.train.batch(torch.arange(70))[0].split(32)
         model = torch_dtypes.dequantize_(training.model)
-        torch_dtypes.quantize_(model, recipes.rules_of(config, cell.number(), "ptq"), calibrate=batches)
-        assert loop.evaluate(model, few_digits.test, torch.float32, DEVICE) == (run.epochs[-1].test_loss, run.epochs[-1].accuracy)
+        torch_dtypes.quantize_(
+            model, recipes.rules_of(config, cell.number(), "ptq"), calibrate=batches
+        )
+        assert loop.evaluate(model, few_digits.test, torch.float32, DEVICE) == (
+            run.epochs[-1].test_loss,
+            run.epochs[-1].accuracy,
+        )
 
 
 @pytest.fixture
@@ -298,27 +464,62 @@ def yaml(monkeypatch):
     try:
         import yaml  # noqa: F401
     except ModuleNotFoundError:
-        monkeypatch.setitem(sys.modules, "yaml", types.SimpleNamespace(safe_load=json.load, YAMLError=ValueError))
+        monkeypatch.setitem(
+            sys.modules, "yaml", types.SimpleNamespace(safe_load=json.load, YAMLError=ValueError)
+        )
 
 
 @pytest.mark.usefixtures("yaml")
 def test_rules_of_a_file(tmp_path):
     path = tmp_path / "ours.yaml"
     path.write_text('{"nn.Linear": {"weight": "q52", "activation": "q52"}}\n')
-    result = command(*QUICK, "--rules", path, "--recipe", "qat", "--recipe", "master", "--dtype", "q43", "--out", tmp_path)
-    assert result.exit_code == 0 and "ours qat seed 0 epoch 2/2" in result.output and "q43 master" in result.output
+    result = command(
+        *QUICK,
+        "--rules",
+        path,
+        "--recipe",
+        "qat",
+        "--recipe",
+        "master",
+        "--dtype",
+        "q43",
+        "--out",
+        tmp_path,
+    )
+    assert (
+        result.exit_code == 0
+        and "ours qat seed 0 epoch 2/2" in result.output
+        and "q43 master" in result.output
+    )
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["config"]["rules"] == path.read_text()
-    assert [(run["dtype"], run["recipe"]) for run in results["runs"]] == [("float32", "all"), ("q43", "master"), ("ours", "qat")]
-    assert "expected --dtype or --rules, but got both" in command(*QUICK, "--rules", path, "--recipe", "qat", "--dtype", "q43").output
+    assert [(run["dtype"], run["recipe"]) for run in results["runs"]] == [
+        ("float32", "all"),
+        ("q43", "master"),
+        ("ours", "qat"),
+    ]
+    assert (
+        "expected --dtype or --rules, but got both"
+        in command(*QUICK, "--rules", path, "--recipe", "qat", "--dtype", "q43").output
+    )
     path.write_text('{"nn.Lstm": {"weight": "q52"}}\n')
     result = command(*QUICK, "--rules", path, "--recipe", "qat")
-    assert result.exit_code == 1 and "training in ours qat failed: expected a module type of torch.nn" in result.output
+    assert (
+        result.exit_code == 1
+        and "training in ours qat failed: expected a module type of torch.nn" in result.output
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("recipe", "name", "points"), [("mixed", "q52", 3), ("mixed", "int8", 3), ("qat", "int8", 2), ("ptq", "int8", 1), ("ptq", "posit8es1", 2)]
+    ("recipe", "name", "points"),
+    [
+        ("mixed", "q52", 3),
+        ("mixed", "int8", 3),
+        ("qat", "int8", 2),
+        ("ptq", "int8", 1),
+        ("ptq", "posit8es1", 2),
+    ],
 )
 def test_layers_that_round_reach_float32_s_accuracy(recipe, name, points):
     (row,) = torch_dtypes.sweep(name, recipe=recipe, epochs=4).rows()

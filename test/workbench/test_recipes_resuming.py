@@ -1,4 +1,5 @@
-"""torch-dtypes train by recipes, interrupted: what is kept, and that the same command ends with the bits of a run that was not."""
+"""torch-dtypes train by recipes, interrupted: what is kept, and that the same command ends with the
+bits of a run that was not."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ RUNS = {
     "all": (torch.e5m5, "all", Config(epochs=3, schedule="cosine")),
     "stochastic": (None, "all", Config(epochs=3, optimizer="sgd", momentum=0.9)),
     "master": (torch.q52, "master", Config(epochs=3, loss_scale="dynamic", schedule="linear")),
-    "accumulators": (torch.q52, "master", Config(epochs=3, optimizer="sgd", momentum=0.9, master="e6m9", state="e6m9")),
+    "accumulators": (
+        torch.q52,
+        "master",
+        Config(epochs=3, optimizer="sgd", momentum=0.9, master="e6m9", state="e6m9"),
+    ),
     "none": (torch.posit8es2, "master", Config(epochs=3, optimizer="sgd", master="none")),
 }
 
@@ -50,7 +55,11 @@ def test_a_stopped_run_goes_on_bit_for_bit(few_digits, name, stop, tmp_path):
     before = torch.get_rng_state()
     first = Training(config, few_digits, number, 4, recipe)
     stopped = first.go(should_stop=lambda: next(count) == stop)
-    assert stopped.interrupted and first.steps_done == stop and torch.equal(torch.get_rng_state(), before)
+    assert (
+        stopped.interrupted
+        and first.steps_done == stop
+        and torch.equal(torch.get_rng_state(), before)
+    )
     torch.save(first.state_dict(), tmp_path / "state.pt")
     again = Training(config, few_digits, number, 4, recipe)
     again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
@@ -61,12 +70,19 @@ def test_a_stopped_run_goes_on_bit_for_bit(few_digits, name, stop, tmp_path):
         Training(config, few_digits, number, 5, recipe).load_state_dict(first.state_dict())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available() or not _C.has_gpu_kernels(), reason="needs a GPU and kernels for it")
-@pytest.mark.parametrize("way", [("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")], ids=" to ".join)
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or not _C.has_gpu_kernels(),
+    reason="needs a GPU and kernels for it",
+)
+@pytest.mark.parametrize(
+    "way", [("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")], ids=" to ".join
+)
 def test_a_run_that_goes_on_elsewhere_depends_on_its_file_alone(few_digits, way, tmp_path):
     """The CPU's has no state of a GPU's generator."""
     number, found = torch_dtypes.with_rounding(torch.posit8es2, "stochastic"), []
-    before, after = (Config(epochs=2, optimizer="sgd", momentum=0.9, device=device) for device in way)
+    before, after = (
+        Config(epochs=2, optimizer="sgd", momentum=0.9, device=device) for device in way
+    )
     count = iter(range(1, 100))
     first = Training(before, few_digits, number, 4, "all")
     assert first.go(should_stop=lambda: next(count) == 2).interrupted
@@ -84,13 +100,20 @@ def test_a_run_that_goes_on_elsewhere_depends_on_its_file_alone(few_digits, way,
 def test_a_cell_that_was_stopped_goes_on(name, stop, tmp_path):
     """After the first step, at an epoch's end, within an epoch; in another process."""
     cell = few_cell(name, "all" if name == "float32" else "master", epochs=2)
-    whole, store, count = go([cell], tmp_path / "whole"), Store(tmp_path / "cut"), iter(range(1, 100))
+    whole, store, count = (
+        go([cell], tmp_path / "whole"),
+        Store(tmp_path / "cut"),
+        iter(range(1, 100)),
+    )
     store.open()
     assert work(cell, store.running(cell), None, should_stop=lambda: next(count) == stop) is None
     assert [path.name for path in store.running(cell).iterdir()] == ["checkpoint.pt"]
     told = Told()
     cut = go([cell], tmp_path / "cut", watcher=told)
-    epochs = [[{**epoch, "seconds": 0} for epoch in outcomes[cell.key]["epochs"]] for outcomes in (whole, cut)]
+    epochs = [
+        [{**epoch, "seconds": 0} for epoch in outcomes[cell.key]["epochs"]]
+        for outcomes in (whole, cut)
+    ]
     assert epochs[0] == epochs[1] and len(epochs[0]) == 2
     assert not list((tmp_path / "cut" / "running").iterdir())
     here = [message["epoch"]["epoch"] for of, message in told.of("epoch") if of == cell]
@@ -100,7 +123,10 @@ def test_a_cell_that_was_stopped_goes_on(name, stop, tmp_path):
 
 @pytest.mark.parametrize("resume", [(), ("--resume",)])
 def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(resume, tmp_path):
-    options = "train --epochs 12 --train-samples 320 --test-samples 40 --threads 1 --dtype q52 --recipe master".split()
+    options = (
+        "train --epochs 12 --train-samples 320 --test-samples 40 --threads 1 --dtype q52 "
+        "--recipe master"
+    ).split()
     whole = command(*options, "--out", tmp_path / "whole")
     assert whole.exit_code == 0
     words = [sys.executable, "-u", "-m", "torch_dtypes", *options, "--out", str(tmp_path / "cut")]
@@ -113,7 +139,9 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(resume, tmp_
     process.send_signal(signal.SIGINT)
     said += process.communicate(timeout=240)[0]
     assert process.returncode == 130, said
-    assert re.search(r"Interrupted: q52 master seed 0; the same command goes on in epoch \d+\.", said), said
+    assert re.search(
+        r"Interrupted: q52 master seed 0; the same command goes on in epoch \d+\.", said
+    ), said
     assert "float32" in said and "Traceback" not in said
     assert len(json.loads((tmp_path / "cut" / "results.json").read_text())["runs"]) == 1
     (checkpoint,) = (tmp_path / "cut" / "running").glob("*/checkpoint.pt")
@@ -121,7 +149,10 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(resume, tmp_
     result = command(*options, "--out", tmp_path / "cut", *resume)
     assert result.exit_code == 0 and "1 runs were done before." in result.output
     assert not checkpoint.exists()
-    runs = [json.loads((tmp_path / name / "results.json").read_text())["runs"] for name in ("whole", "cut")]
+    runs = [
+        json.loads((tmp_path / name / "results.json").read_text())["runs"]
+        for name in ("whole", "cut")
+    ]
     for run in [*runs[0], *runs[1]]:
         for epoch in run["epochs"]:
             epoch.pop("seconds")
@@ -134,7 +165,10 @@ def test_ctrl_c_without_out(monkeypatch):
 
     monkeypatch.setattr("torch_dtypes.workbench.sweeps.engines.Joblib.run", run)
     result = command(*QUICK, "--dtype", "q52", "--recipe", "master")
-    assert result.exit_code == 130 and "Interrupted: float32 seed 0; without --out it was not kept." in result.output
+    assert (
+        result.exit_code == 130
+        and "Interrupted: float32 seed 0; without --out it was not kept." in result.output
+    )
 
 
 def test_other_settings_are_other_runs_in_the_same_folder(tmp_path):
@@ -142,13 +176,24 @@ def test_other_settings_are_other_runs_in_the_same_folder(tmp_path):
     assert "--resume needs --out" in command(*QUICK, "--resume").output
     assert command(*options).exit_code == 0
     result = command(*options, "--resume", "--lr", 0.5)
-    assert result.exit_code == 0 and "done before" not in result.output and "q52 master seed 0 epoch 2/2" in result.output
+    assert (
+        result.exit_code == 0
+        and "done before" not in result.output
+        and "q52 master seed 0 epoch 2/2" in result.output
+    )
     result = command(*options, "--dtype", "q43")
-    assert result.exit_code == 0 and "2 runs were done before." in result.output and "q43 master seed 0 epoch 2/2" in result.output
+    assert (
+        result.exit_code == 0
+        and "2 runs were done before." in result.output
+        and "q43 master seed 0 epoch 2/2" in result.output
+    )
     for path in (tmp_path / "cells").iterdir():
         path.write_text("{}")
     result = command(*options)
-    assert result.exit_code == 1 and "expected the outcome of a cell, but could not read" in " ".join(result.output.split())
+    assert (
+        result.exit_code == 1
+        and "expected the outcome of a cell, but could not read" in " ".join(result.output.split())
+    )
 
 
 MODULE = """
@@ -177,17 +222,34 @@ def data():
 """
 
 
-def test_a_run_that_crashes_is_a_failed_row_and_the_same_command_does_it_again(tmp_path, monkeypatch):
+def test_a_run_that_crashes_is_a_failed_row_and_the_same_command_does_it_again(
+    tmp_path, monkeypatch
+):
     (tmp_path / "crashing.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    options = "train --epochs 1 --model crashing:Crashing --data crashing:data --threads 1 --dtype q52".split()
+    options = (
+        "train --epochs 1 --model crashing:Crashing --data crashing:data --threads 1 --dtype q52"
+    ).split()
     for _ in range(2):
         result = command(*options, "--dtype", "q43", "--out", tmp_path / "out")
         assert result.exit_code == 0, result.output
-        assert "q52 seed 0: failed: its process was ended by SIGSEGV, a crash in compiled code" in result.output
-    assert "2 runs were done before." in result.output and "q52 failed with 1 of 1 seeds: its process was ended" in result.output
-    runs = {run["dtype"]: run for run in json.loads((tmp_path / "out" / "results.json").read_text())["runs"]}
-    assert runs["q52"]["failure"].startswith("its process was ended") and runs["q43"]["failure"] is None and runs["q43"]["epochs"]
+        assert (
+            "q52 seed 0: failed: its process was ended by SIGSEGV, a crash in compiled code"
+            in result.output
+        )
+    assert (
+        "2 runs were done before." in result.output
+        and "q52 failed with 1 of 1 seeds: its process was ended" in result.output
+    )
+    runs = {
+        run["dtype"]: run
+        for run in json.loads((tmp_path / "out" / "results.json").read_text())["runs"]
+    }
+    assert (
+        runs["q52"]["failure"].startswith("its process was ended")
+        and runs["q43"]["failure"] is None
+        and runs["q43"]["epochs"]
+    )
     assert "SIGSEGV" in (tmp_path / "out" / "report.html").read_text()
     result = command(*options, "--no-baseline")
     assert result.exit_code == 1 and "Error: every run has failed" in result.output

@@ -1,4 +1,5 @@
-"""``torch-dtypes show`` and torch_dtypes.show: what is said of a format, against its list of values."""
+"""``torch-dtypes show`` and torch_dtypes.show: what is said of a format, against its list of
+values."""
 
 import functools
 import io
@@ -16,9 +17,12 @@ Console = pytest.importorskip("rich.console", reason="the command line needs ric
 pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 
 SMALL = [
-    "posit8es0", "posit8es2", "posit16es2", "posit6es1_underflow", "q43", "q52", "e5m10", "bf16", "e4m3fn", "e4m3fnuz", "binary8p3se", "e2m1finite",
-    "e3m2_flush", "e4m3finite_bias3", "fixed3_4", "ufixed2_3_wrap", "fixed3_2_symmetric",
-    "e4m3fn_saturate", "q43_saturate", "posit8es1_saturate", "float8_e4m3fn", "posit<7,1>",
+    "posit8es0",           "posit8es2",           "posit16es2",          "posit6es1_underflow",
+    "q43",                 "q52",                 "e5m10",               "bf16",
+    "e4m3fn",              "e4m3fnuz",            "binary8p3se",         "e2m1finite",
+    "e3m2_flush",          "e4m3finite_bias3",    "fixed3_4",            "ufixed2_3_wrap",
+    "fixed3_2_symmetric",  "e4m3fn_saturate",     "q43_saturate",        "posit8es1_saturate",
+    "float8_e4m3fn",       "posit<7,1>",
 ]  # fmt: skip
 
 
@@ -34,7 +38,11 @@ def test_a_card_says_what_the_list_of_values_says(name):
     card = torch_dtypes.card(name)
     found, values = numbers(card), card.values()
     assert (card.name, card.format) == (name, torch_dtypes.target(name).format)
-    assert card.finite == len(found) and card.largest == found.max() and card.smallest == found[found > 0].min()
+    assert (
+        card.finite == len(found)
+        and card.largest == found.max()
+        and card.smallest == found[found > 0].min()
+    )
     assert card.infinities == values.isinf().sum() and card.nans == values.isnan().sum()
     assert card.decades == pytest.approx(math.log10(card.largest / card.smallest))
     after_one = found[found > 1]
@@ -52,7 +60,8 @@ def test_precision_is_how_densely_numbers_lie(name):
     for e, bits in zip(exponents.tolist(), measured, strict=True):
         inside = found[(found >= 2.0**e) & (found < 2.0 ** (e + 1))]
         gaps = (inside[1:] - inside[:-1]).unique()
-        if len(gaps) == 1 and inside[0] == 2.0**e:  # of a whole binade of more than one number, evenly spaced
+        # Of a whole binade of more than one number, evenly spaced.
+        if len(gaps) == 1 and inside[0] == 2.0**e:
             assert bits == 1 + e - math.log2(gaps[0])
     assert max(measured) == card.significant_bits
     assert card.precision(torch.tensor([exponents[0] - 1, exponents[-1] + 1])).tolist() == [0, 0]
@@ -74,19 +83,42 @@ def test_wide_formats_and_stock_dtypes():
         assert (card.largest, card.smallest_normal, card.epsilon) == (info.max, info.tiny, info.eps)
         assert card.smallest == info.smallest_normal * info.eps
         assert card.finite == 2 * (2**card.format.exp_bits - 1) * 2**card.format.man_bits - 1
-    assert double.precision(torch.tensor([-1074, -1073, -1022, 0, 1023])).tolist() == [1, 2, 53, 53, 53]
+    assert double.precision(torch.tensor([-1074, -1073, -1022, 0, 1023])).tolist() == [
+        1,
+        2,
+        53,
+        53,
+        53,
+    ]
     assert (double.name, double.canonical, single.canonical) == ("float64", "e11m52", "e8m23")
     with pytest.raises(ValueError, match="at most 16 bits to list its values"):
         single.values()
 
 
-@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "float32",
+        "float16",
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+    ],
+)
 def test_the_card_of_a_stock_dtype_is_that_of_a_stock_cast(name):
     dtype = getattr(torch, name)
     card = torch_dtypes.card(dtype)
     assert card.name == name and card == torch_dtypes.card(name)
     edge = torch.tensor([card.largest, 8 * card.largest], dtype=torch.float64)
-    torch.testing.assert_close(torch_dtypes.chop(edge, card.format), edge.float().to(dtype).double(), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        torch_dtypes.chop(edge, card.format),
+        edge.float().to(dtype).double(),
+        rtol=0,
+        atol=0,
+        equal_nan=True,
+    )
 
 
 def test_showing_takes_no_dtype():
@@ -116,12 +148,21 @@ def test_bad_formats(formats, error, words):
 def test_what_is_written(tmp_path):
     made = torch_dtypes.show("bf16", "q43", out=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ["formats.html", "formats.json", *(f"{figure}.{ending}" for figure in ("precision", "number_line") for ending in ("png", "svg", "pdf"))]
+        [
+            "formats.html",
+            "formats.json",
+            *(
+                f"{figure}.{ending}"
+                for figure in ("precision", "number_line")
+                for ending in ("png", "svg", "pdf")
+            ),
+        ]
     )
     page = (tmp_path / "formats.html").read_text()
     for text in ("bf16 (e8m7)", "q43", "man_bits=7", "240", torch.__version__):
         assert text in page
-    assert page.count("<svg") == 2 and made._repr_html_().count("<table") == 2  # the comparison, and q43's values
+    # The comparison, and q43's values.
+    assert page.count("<svg") == 2 and made._repr_html_().count("<table") == 2
     data = json.loads((tmp_path / "formats.json").read_text())["formats"]
     assert [d["name"] for d in data] == ["bf16", "q43"] and "values" not in data[0]
     assert data[1]["values"][:2] == [0.0, 2.0**-9] and data[1]["values"][0x7F] == "nan"
@@ -135,19 +176,27 @@ def test_values_read_back_exactly(name, tmp_path):
     made.print(Console(file=stream, width=100))
     grid = re.findall(r"^0x\w+ +(.*)", stream.getvalue(), re.MULTILINE)
     card = made.cards[0]
-    shown = torch.tensor([float(word.replace("NaR", "nan")) for line in grid for word in line.split()], dtype=torch.float64)
+    shown = torch.tensor(
+        [float(word.replace("NaR", "nan")) for line in grid for word in line.split()],
+        dtype=torch.float64,
+    )
     torch.testing.assert_close(shown, card.values(), rtol=0, atol=0, equal_nan=True)
     cells = set(re.findall(r"<td[^>]*>([^<]*)</td>", made.html()))
     assert {word for line in grid for word in line.split()} <= cells
     for name in ("largest", "smallest", "epsilon"):
         word = made.table()[0][name]
-        assert word == "" or (2.0 ** int(word[2:]) if word.startswith("2^") else float(word)) == getattr(card, name)
+        assert word == "" or (
+            2.0 ** int(word[2:]) if word.startswith("2^") else float(word)
+        ) == getattr(card, name)
 
 
 def test_figures_in_the_width_of_a_column():
     made = torch_dtypes.show("posit16es2", "bf16")
     assert list(made.figures()) == ["precision"]
-    assert made.figures("column")["precision"].get_figwidth() < made.figures("page")["precision"].get_figwidth()
+    assert (
+        made.figures("column")["precision"].get_figwidth()
+        < made.figures("page")["precision"].get_figwidth()
+    )
     with pytest.raises(ValueError, match="'wide'"):
         made.figures("wide")
 
@@ -176,7 +225,12 @@ def test_the_command_with_a_wrong_name(tmp_path):
 def test_a_table_without_a_positive_number(values, tmp_path):
     dtype = torch_dtypes.table_format(values)
     card = torch_dtypes.card(dtype)
-    assert (card.largest, card.smallest, card.decades, card.significant_bits) == (max(v for v in values if v <= 0), None, None, 0)
+    assert (card.largest, card.smallest, card.decades, card.significant_bits) == (
+        max(v for v in values if v <= 0),
+        None,
+        None,
+        0,
+    )
     assert card.exponents().numel() == 0 and card.precision(torch.tensor([0, 1])).tolist() == [0, 0]
     shown = torch_dtypes.show(dtype, out=tmp_path)
     assert set(shown.figures()) == {"precision", "number_line"}

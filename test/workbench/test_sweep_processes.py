@@ -1,4 +1,5 @@
-"""``torch-dtypes sweep``: cells in processes, that crash, diverge or hang; going on; other machines."""
+"""``torch-dtypes sweep``: cells in processes, that crash, diverge or hang; going on; other
+machines."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 
@@ -25,7 +26,9 @@ from torch_dtypes.workbench.sweeps.sweeping import go
 from torch_dtypes.workbench.training.loop import Training, evaluate
 
 
-def test_a_cell_that_crashes_raises_or_diverges_loses_itself_alone_and_the_rest_goes_on(own, tmp_path):
+def test_a_cell_that_crashes_raises_or_diverges_loses_itself_alone_and_the_rest_goes_on(
+    own, tmp_path
+):
     formats = ["posit16es2", "q52", "e5m5", "half"]
     out = tmp_path / "out"
     found = sweep(formats, **OWN, out=out, jobs=2)
@@ -34,12 +37,18 @@ def test_a_cell_that_crashes_raises_or_diverges_loses_itself_alone_and_the_rest_
     reasons = {row["format"]: row["reason"] for row in found.rows()}
     assert reasons["q52"] == "its process was ended by SIGSEGV, a crash in compiled code"
     assert reasons["e5m5"] == "RuntimeError: this network dislikes e5m5"
-    assert "was the first tensor that was not finite (update pass, layer" in reasons["half"] and "Try" in reasons["half"]
-    crashed = next(result for result in found.outcomes.values() if result["cell"]["format"] == "q52")
+    assert (
+        "was the first tensor that was not finite (update pass, layer" in reasons["half"]
+        and "Try" in reasons["half"]
+    )
+    crashed = next(
+        result for result in found.outcomes.values() if result["cell"]["format"] == "q52"
+    )
     assert crashed["lines"] == ["about to crash"]
     assert found.is_complete and len(found.failures) == 3
 
-    # The same call does nothing; a lost outcome, and only that, is made again, and failures where they are asked for.
+    # The same call does nothing; a lost outcome, and only that, is made again, and failures where
+    # they are asked for.
     files = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
     assert len(files) == 5 and list((out / "running").iterdir()) == []
     assert sweep(formats, **OWN, out=out).rows() == found.rows()
@@ -53,15 +62,31 @@ def test_a_cell_that_crashes_raises_or_diverges_loses_itself_alone_and_the_rest_
 
 
 def test_a_command_of_which_every_cell_fails_has_failed(own):
-    options = "--model odd_networks:Odd --data odd_networks:data --epochs 1 --batch-size 20 --recipe all --out out".split()
+    options = (
+        "--model odd_networks:Odd --data odd_networks:data --epochs 1 --batch-size 20 --recipe "
+        "all --out out"
+    ).split()
     result = run("--format", "e5m5", *options)
-    assert result.exit_code == 1 and "Error: every cell has failed" in result.output and "dislikes e5m5" in result.output
+    assert (
+        result.exit_code == 1
+        and "Error: every cell has failed" in result.output
+        and "dislikes e5m5" in result.output
+    )
     assert run("--format", "e5m5", "--format", "posit16es2", *options).exit_code == 0
 
 
 def test_a_cell_that_hangs_is_ended(own, tmp_path):
     settings = Settings(epochs=1)
-    hanging = Cell("odd_networks:Odd", "odd_networks:data", "e8m4", "nearest_even", "machine", "all", 0, settings)
+    hanging = Cell(
+        "odd_networks:Odd",
+        "odd_networks:data",
+        "e8m4",
+        "nearest_even",
+        "machine",
+        "all",
+        0,
+        settings,
+    )
     server = Server()
     result = server.run(hanging, tmp_path, None, 1)
     server.close()
@@ -70,18 +95,35 @@ def test_a_cell_that_hangs_is_ended(own, tmp_path):
 
 
 def test_rounding_after_training_shares_one_training_and_is_what_it_says(own, tmp_path):
-    found = sweep(["q43", "posit8es1"], recipe=["ptq", "weights"], rounding="down", **OWN, out=tmp_path / "out")
+    found = sweep(
+        ["q43", "posit8es1"],
+        recipe=["ptq", "weights"],
+        rounding="down",
+        **OWN,
+        out=tmp_path / "out",
+    )
     assert [row["state"] for row in found.rows()] == ["done"] * 4 and len(found.outcomes) == 5
     base = found.cells[0].base
     trained = Training(base.config(), base.data(), torch.float32, 0)
-    trained.load_state_dict(torch.load(tmp_path / "out" / "trained" / f"{base.key}.pt", weights_only=True))
+    trained.load_state_dict(
+        torch.load(tmp_path / "out" / "trained" / f"{base.key}.pt", weights_only=True)
+    )
     data = base.data()
-    assert evaluate(trained.model, data.test, torch.float32)[1] == found.outcomes[base.key]["accuracy"]
+    assert (
+        evaluate(trained.model, data.test, torch.float32)[1] == found.outcomes[base.key]["accuracy"]
+    )
     for number in ("q43", "posit8es1"):
         rounded = Training(base.config(), data, torch.float32, 0).model
-        rounded.load_state_dict({name: torch_dtypes.chop(p, number, rounding="down") for name, p in trained.model.state_dict().items()})
+        rounded.load_state_dict(
+            {
+                name: torch_dtypes.chop(p, number, rounding="down")
+                for name, p in trained.model.state_dict().items()
+            }
+        )
         loss, accuracy = evaluate(rounded, data.test, torch.float32)
-        row = next(row for row in found.rows() if row["format"] == number and row["recipe"] == "weights")
+        row = next(
+            row for row in found.rows() if row["format"] == number and row["recipe"] == "weights"
+        )
         assert (row["loss"], row["accuracy"]) == (loss, accuracy)
 
 
@@ -110,7 +152,9 @@ def test_given_weights_are_rounded_without_training(own, tmp_path):
     torch.manual_seed(5)
     model = odd_networks.Odd()
     torch.save(model.state_dict(), tmp_path / "w.pt")
-    found = sweep("q43", recipe="ptq", **{**OWN, "epochs": 0}, weights=tmp_path / "w.pt", out=tmp_path / "out")
+    found = sweep(
+        "q43", recipe="ptq", **{**OWN, "epochs": 0}, weights=tmp_path / "w.pt", out=tmp_path / "out"
+    )
     (_, (inputs, labels)) = odd_networks.data()
     right = 100 * (model(inputs).argmax(1) == labels).float().mean().item()
     assert found.groups()[0].baseline.accuracies == [pytest.approx(right)]
@@ -119,24 +163,59 @@ def test_given_weights_are_rounded_without_training(own, tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(own, tmp_path):
-    command = [sys.executable, "-m", "torch_dtypes", "sweep", "--model", OWN["model"], "--data", OWN["dataset"], "--epochs", "2", "--out", "out"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch_dtypes",
+        "sweep",
+        "--model",
+        OWN["model"],
+        "--data",
+        OWN["dataset"],
+        "--epochs",
+        "2",
+        "--out",
+        "out",
+    ]
     command += ["--format", "posit16es2", "--format", "e8m4"]
-    running = subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    running = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     deadline = time.monotonic() + 120
-    while len(list((tmp_path / "out").glob("cells/*.json"))) < 2 and time.monotonic() < deadline:  # float32 and the first
+    # float32 and the first
+    while len(list((tmp_path / "out").glob("cells/*.json"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(1)
     os.kill(running.pid, signal.SIGINT)
     output = running.communicate(timeout=60)[0]
     assert running.returncode == 130 and "not done" in output
-    assert output.index("Interrupted: ending the cells that run.") < output.index("Interrupted: the same command goes on")
+    assert output.index("Interrupted: ending the cells that run.") < output.index(
+        "Interrupted: the same command goes on"
+    )
     assert len(list((tmp_path / "out").glob("cells/*.json"))) == 2
-    went_on = subprocess.run([*command, "--time-limit", "2"], cwd=tmp_path, text=True, capture_output=True, timeout=120, check=True)
-    assert "2 of 3 cells were done before." in went_on.stdout and "[3/3]" in went_on.stdout and "not done within 2 s" in went_on.stdout
+    went_on = subprocess.run(
+        [*command, "--time-limit", "2"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    assert (
+        "2 of 3 cells were done before." in went_on.stdout
+        and "[3/3]" in went_on.stdout
+        and "not done within 2 s" in went_on.stdout
+    )
 
 
 def test_a_second_sweep_in_the_folder_is_refused_and_spoils_nothing(own, tmp_path):
-    """Both would do the same cells in the same places, and each remove what the other one's processes write."""
+    """Both would do the same cells in the same places, and each remove what the other one's
+    processes write."""
     refused = []
 
     class Second(Watcher):
@@ -144,26 +223,58 @@ def test_a_second_sweep_in_the_folder_is_refused_and_spoils_nothing(own, tmp_pat
             again()
 
     def again():
-        with pytest.raises(BlockingIOError, match="another command is at work in out: wait for it, or give another --out") as error:
+        with pytest.raises(
+            BlockingIOError,
+            match="another command is at work in out: wait for it, or give another --out",
+        ) as error:
             torch_dtypes.sweep("q43", out="out", **OWN)
         refused.append(str(error.value))
-        result = run("--model", OWN["model"], "--data", OWN["dataset"], "--format", "q43", "--out", "out")
+        result = run(
+            "--model", OWN["model"], "--data", OWN["dataset"], "--format", "q43", "--out", "out"
+        )
         assert result.exit_code == 1 and f"Error: {refused[0]}" in result.output
 
-    cells = grid.cells_of(grid.Axes(("q43",), (OWN["model"],), (OWN["dataset"],)), grid.settings_of(epochs=1, lr=0.05, datasets=(OWN["dataset"],)))
+    cells = grid.cells_of(
+        grid.Axes(("q43",), (OWN["model"],), (OWN["dataset"],)),
+        grid.settings_of(epochs=1, lr=0.05, datasets=(OWN["dataset"],)),
+    )
     outcomes = go(cells, "out", watcher=Second())
     assert refused and [result["state"] for result in outcomes.values()] == ["done", "done"]
     assert len(go(cells, "out")) == 2, "free again"
 
 
 def children(pid):
-    return [int(p) for task in Path(f"/proc/{pid}/task").iterdir() for p in (task / "children").read_text().split()]
+    return [
+        int(p)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for p in (task / "children").read_text().split()
+    ]
 
 
 @pytest.mark.slow
 def test_a_cell_ends_with_whoever_asked_for_it_however_that_ends(own, tmp_path):
-    command = [sys.executable, "-m", "torch_dtypes", "sweep", "--model", OWN["model"], "--data", OWN["dataset"], "--format", "e8m4", "--out", "out"]
-    asking = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    command = [
+        sys.executable,
+        "-m",
+        "torch_dtypes",
+        "sweep",
+        "--model",
+        OWN["model"],
+        "--data",
+        OWN["dataset"],
+        "--format",
+        "e8m4",
+        "--out",
+        "out",
+    ]
+    asking = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     deadline = time.monotonic() + 120
     while not list((tmp_path / "out").glob("cells/*.json")) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -180,10 +291,20 @@ def test_a_cell_ends_with_whoever_asked_for_it_however_that_ends(own, tmp_path):
 @pytest.mark.slow
 def test_cells_go_over_a_dask_cluster(own, tmp_path):
     distributed = pytest.importorskip("distributed", reason="the extra dask")
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
-        found = sweep(["q43", "q52"], recipe=["ptq", "all"], **OWN, out=tmp_path / "out", scheduler=cluster.scheduler_address)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None
+    ) as cluster:
+        found = sweep(
+            ["q43", "q52"],
+            recipe=["ptq", "all"],
+            **OWN,
+            out=tmp_path / "out",
+            scheduler=cluster.scheduler_address,
+        )
     here = sweep(["q43", "q52"], recipe=["ptq", "all"], **OWN)
-    assert [{**row, "seconds": 0} for row in found.rows()] == [{**row, "seconds": 0} for row in here.rows()]
+    assert [{**row, "seconds": 0} for row in found.rows()] == [
+        {**row, "seconds": 0} for row in here.rows()
+    ]
     assert [row["state"] for row in found.rows()] == ["done", "done", "done", "failed"]
 
 

@@ -17,8 +17,11 @@ from torch_dtypes.workbench.sweeps.work import outcome
 
 
 def example():
-    """A sweep of two formats by two modes and two seeds, with a failure, a divergence and a cell that is missing."""
-    axes = grid.Axes(("q43", "bf16"), roundings=("nearest_even", "up"), recipes=("ptq",), seeds=(0, 1))
+    """A sweep of two formats by two modes and two seeds, with a failure, a divergence and a cell
+    that is missing."""
+    axes = grid.Axes(
+        ("q43", "bf16"), roundings=("nearest_even", "up"), recipes=("ptq",), seeds=(0, 1)
+    )
     cells = grid.cells_of(axes, Settings())
     results = {}
     accuracies = iter([90.0, 91.0, 10.0, None, 90.5, 91.5])  # q43 nearest, up; bf16 nearest
@@ -26,8 +29,12 @@ def example():
         accuracy = next(accuracies)
         results[c.key] = {**outcome(c, "done"), "accuracy": accuracy, "loss": 0.5}
         if accuracy is None:
-            results[c.key] = outcome(c, "failed", "its process was ended by SIGKILL", ["last | line"])
-    results[cells[6].key] = outcome(cells[6], "diverged", "0.weight was the first tensor & not finite")
+            results[c.key] = outcome(
+                c, "failed", "its process was ended by SIGKILL", ["last | line"]
+            )
+    results[cells[6].key] = outcome(
+        cells[6], "diverged", "0.weight was the first tensor & not finite"
+    )
     for base, accuracy in zip(grid.with_bases(cells)[:2], (90.5, 91.5), strict=True):
         results[base.key] = {**outcome(base, "done"), "accuracy": accuracy, "loss": 0.4}
     return Sweep(cells, results, {"digits": 12.0})
@@ -36,19 +43,45 @@ def example():
 def test_tables_in_every_form(tmp_path):
     found = example()
     assert found.table() == [
-        {"model": "lenet5", "dataset": "digits", "recipe": "ptq", "accumulate": "machine", "format": "q43",
-         "nearest_even": "90.50 ± 0.71 (-0.50)", "up": "10.00 (-80.50), failed 1 of 2"},
-        {"model": "lenet5", "dataset": "digits", "recipe": "ptq", "accumulate": "machine", "format": "bf16",
-         "nearest_even": "91.00 ± 0.71 (+0.00)", "up": "diverged 1 of 2, 1 not done"},
-    ]  # fmt: skip
+        {
+            "model": "lenet5",
+            "dataset": "digits",
+            "recipe": "ptq",
+            "accumulate": "machine",
+            "format": "q43",
+            "nearest_even": "90.50 ± 0.71 (-0.50)",
+            "up": "10.00 (-80.50), failed 1 of 2",
+        },
+        {
+            "model": "lenet5",
+            "dataset": "digits",
+            "recipe": "ptq",
+            "accumulate": "machine",
+            "format": "bf16",
+            "nearest_even": "91.00 ± 0.71 (+0.00)",
+            "up": "diverged 1 of 2, 1 not done",
+        },
+    ]
     rows = list(csv.DictReader(io.StringIO(found.to_csv(tmp_path / "r.csv"))))
-    assert len(rows) == 8 and rows[0]["gap"] == "-0.5" and rows[3]["reason"] == "its process was ended by SIGKILL" and rows[7]["state"] == "not done"
+    assert (
+        len(rows) == 8
+        and rows[0]["gap"] == "-0.5"
+        and rows[3]["reason"] == "its process was ended by SIGKILL"
+        and rows[7]["state"] == "not done"
+    )
     markdown = found.to_markdown()
     assert "| q43 | 90.50 ± 0.71 (-0.50) | 10.00 (-80.50), failed 1 of 2 |" in markdown
     assert "float32's 91.00 ± 0.71; a guess has 12.0." in markdown
-    assert "q43 up: its process was ended by SIGKILL; bf16 up: 0.weight was the first tensor & not finite." in markdown
+    assert (
+        "q43 up: its process was ended by SIGKILL; bf16 up: 0.weight was the first tensor & not "
+        "finite."
+    ) in markdown
     latex = found.to_latex()
-    assert r"q43 & 90.50 $\pm$ 0.71 (-0.50) &" in latex and r"nearest\_even" in latex and r"tensor \& not finite" in latex
+    assert (
+        r"q43 & 90.50 $\pm$ 0.71 (-0.50) &" in latex
+        and r"nearest\_even" in latex
+        and r"tensor \& not finite" in latex
+    )
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 1
     found.to_json(tmp_path / "r.json")
     assert json.loads((tmp_path / "r.json").read_text())["rows"] == found.rows()
@@ -56,15 +89,24 @@ def test_tables_in_every_form(tmp_path):
 
 
 def test_counts_are_of_what_was_asked_for():
-    """One cell of rounding after training, whose training in float32 failed: 1 and 1, and the training beside it."""
+    """One cell of rounding after training, whose training in float32 failed: 1 and 1, and the
+    training beside it."""
     cells = grid.cells_of(grid.Axes(("q43",), recipes=("ptq",)), Settings())
     base = cells[0].base
     failed = {c.key: outcome(c, "failed", "for a test") for c in (cells[0], base)}
-    lost = "<Sweep of 1 cell, 1 with an outcome, 1 failed or diverged; of 1 training in float32 beside them, 1>"
+    lost = (
+        "<Sweep of 1 cell, 1 with an outcome, 1 failed or diverged; of 1 training in float32 "
+        "beside them, 1>"
+    )
     assert repr(Sweep(cells, failed)) == lost
-    assert repr(Sweep([base], failed)) == "<Sweep of 1 cell, 1 with an outcome, 1 failed or diverged>"
+    assert (
+        repr(Sweep([base], failed)) == "<Sweep of 1 cell, 1 with an outcome, 1 failed or diverged>"
+    )
     assert repr(Sweep(cells, {})) == "<Sweep of 1 cell, 0 with an outcome, 0 failed or diverged>"
-    done = Sweep(cells, {c.key: {**outcome(c, "done"), "accuracy": 90.0, "loss": 0.5} for c in (cells[0], base)})
+    done = Sweep(
+        cells,
+        {c.key: {**outcome(c, "done"), "accuracy": 90.0, "loss": 0.5} for c in (cells[0], base)},
+    )
     assert "1 of 1 cell is done; 7 epochs" in done.report().html()
 
 
@@ -75,14 +117,21 @@ def test_heat_map(width):
     figure = example().heatmap(width)
     axes = next(a for f in (figure, *figure.subfigs) for a in f.axes if a.images)
     shown = axes.images[0].get_array()
-    assert shown[0, 0] == 0.5 and shown[0, 1] == 80.5 and shown.mask.tolist() == [[False, False], [False, True]]
+    assert (
+        shown[0, 0] == 0.5
+        and shown[0, 1] == 80.5
+        and shown.mask.tolist() == [[False, False], [False, True]]
+    )
     assert {t.get_text() for t in axes.texts} >= {"-0.50", "(a)", "+0.00", "(b)"}
     assert any("float32 91.0 %, guess 12.0 %, mean of 2 seeds" in t.get_text() for t in axes.texts)
     hatched = [p for p in axes.patches if isinstance(p, Rectangle) and p.get_hatch()]
     assert [(p.get_x(), p.get_y()) for p in hatched] == [(0.5, -0.5), (0.5, 0.5)]
     strip = " ".join(t.get_text() for f in figure.subfigs for t in f.texts)
     assert "(a) its process was ended by SIGKILL" in strip and "(b) 0.weight was the first" in strip
-    assert sum(p.get_linestyle() not in ("-", "solid") for p in axes.patches if not p.get_hatch()) == 1  # 10 % is no better than a guess
+    # 10 % is no better than a guess
+    assert (
+        sum(p.get_linestyle() not in ("-", "solid") for p in axes.patches if not p.get_hatch()) == 1
+    )
     # Darker is worse in grey, too.
     colours = [axes.images[0].cmap(axes.images[0].norm(g)) for g in (0.05, 0.2, 0.5, 2, 5, 20, 50)]
     greys = [0.299 * r + 0.587 * g + 0.114 * b for r, g, b, _ in colours]
@@ -92,10 +141,22 @@ def test_heat_map(width):
 def test_files_of_a_sweep(tmp_path):
     written = example().write(tmp_path, "torch-dtypes sweep --format q43")
     assert {p.name for p in written} == {
-        "results.csv", "results.json", "results.md", "results.tex", "heatmap.png", "heatmap.svg", "heatmap.pdf", "report.html"
-    }  # fmt: skip
+        "results.csv",
+        "results.json",
+        "results.md",
+        "results.tex",
+        "heatmap.png",
+        "heatmap.svg",
+        "heatmap.pdf",
+        "report.html",
+    }
     html = (tmp_path / "report.html").read_text()
-    assert "torch-dtypes sweep --format q43" in html and "SIGKILL" in html and "<svg" in html and "http" not in html.replace("http-equiv", "")
+    assert (
+        "torch-dtypes sweep --format q43" in html
+        and "SIGKILL" in html
+        and "<svg" in html
+        and "http" not in html.replace("http-equiv", "")
+    )
 
 
 def test_a_damaged_outcome_names_its_file(tmp_path):
@@ -106,4 +167,7 @@ def test_a_damaged_outcome_names_its_file(tmp_path):
         store.read(cell())
     other = replace(cell(), seed=4)
     store.write(other, outcome(other, "failed", "for a test"))
-    assert store.read(other)["reason"] == "for a test" and [p.name for p in tmp_path.glob("cells/*.partial")] == []
+    assert (
+        store.read(other)["reason"] == "for a test"
+        and [p.name for p in tmp_path.glob("cells/*.partial")] == []
+    )

@@ -37,7 +37,9 @@ class Network(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3))
+        self.layers = nn.Sequential(
+            nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3)
+        )
         self.never = nn.Linear(2, 2)
 
     def forward(self, x):
@@ -49,13 +51,16 @@ def network():
 
 
 def single():
-    """Of inputs with one feature each, every sum of a gradient has one term that is not 0: a format has it."""
+    """Of inputs with one feature each, every sum of a gradient has one term that is not 0: a format
+    has it."""
     return nn.Linear(16, 2, bias=False)
 
 
 def features(size=64):
     """A pair of training and test data with every feature once in 16 images."""
-    order = torch.cat([torch.randperm(16, generator=torch.Generator().manual_seed(i)) for i in range(size // 16)])
+    order = torch.cat(
+        [torch.randperm(16, generator=torch.Generator().manual_seed(i)) for i in range(size // 16)]
+    )
     return Dataset("features", *(Examples(torch.eye(16)[order], order % 2) for _ in range(2)), 2)
 
 
@@ -67,12 +72,18 @@ def pairs():
 def noise(train=21, test=600):
     """So many images that the last batch of 8 has five, and that the test has three batches."""
     g = torch.Generator().manual_seed(0)
-    parts = (Examples(torch.randn(size, 4, generator=g), torch.randint(3, (size,), generator=g)) for size in (train, test))
+    parts = (
+        Examples(torch.randn(size, 4, generator=g), torch.randint(3, (size,), generator=g))
+        for size in (train, test)
+    )
     return Dataset("noise", *parts, 3)
 
 
 def config(model=network, **changes):
-    return Config(f"{__name__}:{model.__name__}", **{"epochs": 2, "batch_size": 8, "device": DEVICE, **changes})
+    return Config(
+        f"{__name__}:{model.__name__}",
+        **{"epochs": 2, "batch_size": 8, "device": DEVICE, **changes},
+    )
 
 
 def figures(run):
@@ -85,7 +96,8 @@ def same_everywhere(value):
     dist.all_gather_object(everyone, value)
     file = [io.BytesIO() for _ in everyone]
     for each, into in zip(everyone, file, strict=True):
-        torch.save(tree_map(lambda v: v.cpu() if isinstance(v, torch.Tensor) else v, each), into)  # which GPU they are on aside
+        # Which GPU they are on aside.
+        torch.save(tree_map(lambda v: v.cpu() if isinstance(v, torch.Tensor) else v, each), into)
     assert len({into.getvalue() for into in file}) == 1
 
 
@@ -95,30 +107,50 @@ def same_everywhere(value):
 def trains(rank):
     ranks = Ranks(rank, 2)
 
-    # Where every number of a step is one of the format, halves of a batch give the bits of the whole.
+    # Where every number of a step is one of the format, halves of a batch give the bits of the
+    # whole.
     with torch_dtypes.accumulate("exact"):
-        settings, data = config(single, optimizer="sgd", lr=0.5, momentum=0.5, batch_size=4, epochs=3), features()
-        alone, two = Training(settings, data, E5M7, 3), Training(settings, data, E5M7, 3, ranks=ranks)
+        settings, data = (
+            config(single, optimizer="sgd", lr=0.5, momentum=0.5, batch_size=4, epochs=3),
+            features(),
+        )
+        alone, two = (
+            Training(settings, data, E5M7, 3),
+            Training(settings, data, E5M7, 3, ranks=ranks),
+        )
         alone.go(), two.go()
     for name, value in alone.model.state_dict().items():
         assert torch.equal(value, two.model.state_dict()[name]), name
     assert figures(two.run)[-1][1:] == figures(alone.run)[-1][1:]
-    near = 1e-6 if DEVICE == "cpu" else 2**-8  # of losses that are rounded, half a batch each, and that a GPU adds up in another order
+    # Of losses that are rounded, half a batch each, and that a GPU adds up in another order.
+    near = 1e-6 if DEVICE == "cpu" else 2**-8
     assert two.run.epochs[0].train_loss == pytest.approx(alone.run.epochs[0].train_loss, rel=near)
 
     # What does not come out even, to one rank nothing at all, is weighed: near to one process.
     for size in (21, 17):
         settings, data = config(single, optimizer="sgd", epochs=2), features()
         data = Dataset("odd", data.train.first(size), data.test, 2)
-        alone, two = Training(settings, data, torch.float32, 0), Training(settings, data, torch.float32, 0, ranks=ranks)
+        alone, two = (
+            Training(settings, data, torch.float32, 0),
+            Training(settings, data, torch.float32, 0, ranks=ranks),
+        )
         alone.go(), two.go()
         torch.testing.assert_close(two.model.weight, alone.model.weight, rtol=1e-5, atol=1e-7)
         assert figures(two.run) == [pytest.approx(each, rel=1e-5) for each in figures(alone.run)]
 
-    # Every recipe: all ranks end with the same bits, in what they test alone and what they test together.
+    # Every recipe: all ranks end with the same bits, in what they test alone and what they test
+    # together.
     stochastic, blocks = torch_dtypes.dtype("q52_stochastic"), torch_dtypes.target("mxfp8_e4m3")
-    for recipe, number in (("all", stochastic), ("master", torch.posit16es2), ("qat", torch_dtypes.target("int8")), ("mixed", blocks)):
-        settings = config(loss_scale="dynamic" if recipe == "master" else None, state="e6m9" if recipe == "master" else None)
+    for recipe, number in (
+        ("all", stochastic),
+        ("master", torch.posit16es2),
+        ("qat", torch_dtypes.target("int8")),
+        ("mixed", blocks),
+    ):
+        settings = config(
+            loss_scale="dynamic" if recipe == "master" else None,
+            state="e6m9" if recipe == "master" else None,
+        )
         training = Training(settings, noise(), number, 1, recipe, ranks, find_unused=True)
         training.go()
         state = training.state_dict()
@@ -177,21 +209,48 @@ def test_two_processes_are_one_training(tmp_path, monkeypatch):
     alone.load_state_dict(torch.load(file, weights_only=True))
     assert alone.steps_done == 4
     run = alone.go()
-    assert len(run.epochs) == 3 and run.diverged_at is None and math.isfinite(run.epochs[-1].test_loss)
+    assert (
+        len(run.epochs) == 3 and run.diverged_at is None and math.isfinite(run.epochs[-1].test_loss)
+    )
 
 
 # ---- one command ----
 
 OPTIONS = [
-    "train", "--model", "test_train_ranks:single", "--data", "test_train_ranks:pairs", "--dtype", "e5m7", "--optimizer", "sgd", "--lr", "0.5",
-    "--batch-size", "4", "--epochs", "2", "--accumulate", "exact", "--no-baseline", "--threads", "1", "--device", DEVICE,
-]  # fmt: skip
+    "train",
+    "--model",
+    "test_train_ranks:single",
+    "--data",
+    "test_train_ranks:pairs",
+    "--dtype",
+    "e5m7",
+    "--optimizer",
+    "sgd",
+    "--lr",
+    "0.5",
+    "--batch-size",
+    "4",
+    "--epochs",
+    "2",
+    "--accumulate",
+    "exact",
+    "--no-baseline",
+    "--threads",
+    "1",
+    "--device",
+    DEVICE,
+]
 
 
 def environment():
     here = Path(__file__).parent
     path = os.pathsep.join(map(str, (here, here.parent, here.parent / "support")))
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": path,
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
 
 
 def torchrun(*args):
@@ -199,7 +258,9 @@ def torchrun(*args):
 
 
 def run(command, *args, **options):
-    return subprocess.run([*command, *args], env=environment(), capture_output=True, text=True, timeout=240, **options)
+    return subprocess.run(
+        [*command, *args], env=environment(), capture_output=True, text=True, timeout=240, **options
+    )
 
 
 def results(folder):
@@ -212,19 +273,35 @@ def test_torchrun_gives_one_report(tmp_path):
     assert did.returncode == 0, did.stderr
     lines = did.stdout.splitlines()
     assert lines[0].endswith(f"batch 4, {DEVICE}, 2 processes of 1 threads")
-    assert [line.split(":")[0] for line in lines[1:3]] == ["e5m7 seed 0 epoch 1/2", "e5m7 seed 0 epoch 2/2"]
-    assert sum(line.startswith("Written:") for line in lines) == sum(line.split()[:1] == ["dtype"] for line in lines) == 1
+    assert [line.split(":")[0] for line in lines[1:3]] == [
+        "e5m7 seed 0 epoch 1/2",
+        "e5m7 seed 0 epoch 2/2",
+    ]
+    assert (
+        sum(line.startswith("Written:") for line in lines)
+        == sum(line.split()[:1] == ["dtype"] for line in lines)
+        == 1
+    )
     files = {"results.json", "report.html", *(f"accuracy.{kind}" for kind in ("png", "svg", "pdf"))}
-    assert {path.name for path in out.iterdir() if path.is_file()} == files and len(list((out / "cells").iterdir())) == 1
+    assert {path.name for path in out.iterdir() if path.is_file()} == files and len(
+        list((out / "cells").iterdir())
+    ) == 1
     found = results(out)
     assert found["config"]["ranks"] == 2 and len(found["runs"]) == 1
     with torch_dtypes.accumulate("exact"):
-        alone = loop.train(config(single, optimizer="sgd", lr=0.5, batch_size=4), features(), E5M7, 0)
+        alone = loop.train(
+            config(single, optimizer="sgd", lr=0.5, batch_size=4), features(), E5M7, 0
+        )
     for mine, one in zip(found["runs"][0]["epochs"], alone.epochs, strict=True):
         assert (mine["test_loss"], mine["accuracy"]) == (one.test_loss, one.accuracy)
-        assert mine["train_loss"] == pytest.approx(one.train_loss, rel=0.01)  # of losses that are rounded, half a batch each
+        # Of losses that are rounded, half a batch each.
+        assert mine["train_loss"] == pytest.approx(one.train_loss, rel=0.01)
     again = run(torchrun("--nproc-per-node", "2"), *OPTIONS, "--out", out)
-    assert again.returncode == 0 and "1 runs were done before." in again.stdout and "epoch" not in again.stdout.split("dtype")[0], again.stderr
+    assert (
+        again.returncode == 0
+        and "1 runs were done before." in again.stdout
+        and "epoch" not in again.stdout.split("dtype")[0]
+    ), again.stderr
 
 
 @pytest.mark.parametrize("command", ["show e5m7", "bench --list"])
@@ -233,16 +310,29 @@ def test_other_commands_are_one_process_s(command, monkeypatch):
 
     from torch_dtypes import cli
 
-    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+    for name, value in {
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     did = CliRunner().invoke(cli.group(), command.split())
-    assert did.exit_code == 2 and f"expected one process for {command.split()[0]}, but got 2" in did.output
+    assert (
+        did.exit_code == 2
+        and f"expected one process for {command.split()[0]}, but got 2" in did.output
+    )
 
 
 def failing():
     class Failing(nn.Linear):
         def forward(self, x):
-            if self.training and len(x) == 2 and os.environ["RANK"] == "1" and next(self.calls) == 3:
+            if (
+                self.training
+                and len(x) == 2
+                and os.environ["RANK"] == "1"
+                and next(self.calls) == 3
+            ):
                 raise RuntimeError("out of memory here")
             return super().forward(x)
 
@@ -256,11 +346,18 @@ def test_a_rank_that_fails_ends_the_others():
     options = [word.replace(":single", ":failing") for word in OPTIONS]
     did = run(torchrun("--nproc-per-node", "2"), *options)
     errors = [line for line in did.stderr.splitlines() if line.startswith("Error:")]
-    assert did.returncode == 1 and any("rank 1 on" in line and "out of memory here" in line for line in errors), did.stderr
-    assert all("out of memory here" in line or "lost another rank, which has ended or cannot be reached" in line for line in errors)
+    assert did.returncode == 1 and any(
+        "rank 1 on" in line and "out of memory here" in line for line in errors
+    ), did.stderr
+    assert all(
+        "out of memory here" in line
+        or "lost another rank, which has ended or cannot be reached" in line
+        for line in errors
+    )
 
 
-# A parent namespace is one host; a process within it in another namespace, at the other end of a virtual cable, is the other.
+# A parent namespace is one host; a process within it in another namespace, at the other end of a
+# virtual cable, is the other.
 TWO_HOSTS = """
 set -e
 ip link set lo up

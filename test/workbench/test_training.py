@@ -63,7 +63,8 @@ def test_resnet18_halves_the_side_three_times():
 
 def test_resnet18_starts_from_he_s_distribution():
     torch.manual_seed(0)
-    convolution = build_model("resnet18", 3).features[5].residual[0]  # 64 to 128 channels: fan-in and fan-out differ
+    # 64 to 128 channels: fan-in and fan-out differ
+    convolution = build_model("resnet18", 3).features[5].residual[0]
     assert convolution.weight.shape == (128, 64, 3, 3)
     assert convolution.weight.std().item() == pytest.approx(math.sqrt(2 / (128 * 9)), rel=0.02)
 
@@ -151,7 +152,8 @@ def test_all_dtypes_start_alike_and_see_the_same_order(few_digits, monkeypatch):
         train(Config(epochs=2), Dataset("digits", recorder, few_digits.test), dtype, 1)
 
     assert orders[torch.float32] == orders[torch.bfloat16]
-    epochs = [list(chain(*orders[torch.float32][i : i + 3])) for i in (0, 3)]  # three batches make an epoch
+    # Three batches make an epoch.
+    epochs = [list(chain(*orders[torch.float32][i : i + 3])) for i in (0, 3)]
     assert epochs[0] != epochs[1] and all(sorted(epoch) == list(range(70)) for epoch in epochs)
     assert len(starts[torch.float32]) == len(starts[torch.bfloat16]) == 10
     for wide, narrow in zip(starts[torch.float32], starts[torch.bfloat16], strict=True):
@@ -172,7 +174,9 @@ def test_lenet5_learns_the_digits(digits):
 @pytest.mark.parametrize("name", ["cifarnet", "resnet18"])
 def test_other_networks_train(few_digits, name):
     steps = []
-    small = Dataset("digits", Split(*(t[:8] for t in vars(few_digits.train).values())), few_digits.test)
+    small = Dataset(
+        "digits", Split(*(t[:8] for t in vars(few_digits.train).values())), few_digits.test
+    )
     config = Config(model=name, epochs=1, batch_size=4, optimizer="sgd", momentum=0.9)
     run = train(config, small, torch.float32, 0, on_step=steps.append)
     assert len(steps) == 2 and run.epochs[0].train_loss == pytest.approx(sum(steps) / 2)
@@ -212,16 +216,21 @@ def test_evaluate_counts_right_answers():
 def test_divergence_is_recorded_and_ends_the_run(few_digits):
     # Adam's epsilon of 1e-8 is zero in float16, so its first steps divide zero by zero.
     steps, seen = [], []
-    run = train(Config(epochs=3), few_digits, torch.float16, 0, on_step=steps.append, on_epoch=seen.append)
+    run = train(
+        Config(epochs=3), few_digits, torch.float16, 0, on_step=steps.append, on_epoch=seen.append
+    )
     assert run.diverged_at == 1 and seen == run.epochs and len(seen) == 1
-    assert len(steps) == 1  # the second of the three steps of an epoch met the NaN, and there it ended
+    # The second of the three steps of an epoch met the NaN, and there it ended.
+    assert len(steps) == 1
     record = json.loads(json.dumps(run.as_json(), allow_nan=False))
     assert record["diverged_at"] == 1
     assert record["epochs"][0]["train_loss"] is None and record["epochs"][0]["accuracy"] is None
 
 
 def test_divergence_in_the_last_step_is_seen_by_the_test(few_digits):
-    small = Dataset("digits", Split(*(t[:8] for t in vars(few_digits.train).values())), few_digits.test)
+    small = Dataset(
+        "digits", Split(*(t[:8] for t in vars(few_digits.train).values())), few_digits.test
+    )
     run = train(Config(epochs=1, batch_size=8), small, torch.float16, 0)
     assert math.isfinite(run.epochs[0].train_loss) and run.diverged_at == 1
 
@@ -230,7 +239,9 @@ def test_divergence_in_the_last_step_is_seen_by_the_test(few_digits):
 
 
 def make_run(dtype, seed, accuracies, diverged=False, seconds=2.0):
-    run = Run(dtype, seed, [Epoch(i, 0.5, 0.6, a, seconds, False) for i, a in enumerate(accuracies, 1)])
+    run = Run(
+        dtype, seed, [Epoch(i, 0.5, 0.6, a, seconds, False) for i, a in enumerate(accuracies, 1)]
+    )
     if diverged:
         run.epochs.append(Epoch(len(accuracies) + 1, math.nan, math.nan, math.nan, 1.0, True))
     return run
@@ -269,7 +280,9 @@ def test_epochs_shown():
     assert report.epochs_shown(9, 1) == []
 
 
-@pytest.mark.parametrize(("terminal", "width", "epochs"), [(False, 20, "12"), (True, 90, "12"), (True, 60, "")])
+@pytest.mark.parametrize(
+    ("terminal", "width", "epochs"), [(False, 20, "12"), (True, 90, "12"), (True, 60, "")]
+)
 def test_table(terminal, width, epochs):
     import io
 
@@ -279,18 +292,34 @@ def test_table(terminal, width, epochs):
     report.print_table(console, report.summarize(example_runs()), "lenet5 on digits")
     text = console.file.getvalue()
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
-    header = ["dtype", *(part for e in epochs for part in ("ep", e)), "final", "%", "gap", "s/epoch"]
+    header = [
+        "dtype",
+        *(part for e in epochs for part in ("ep", e)),
+        "final",
+        "%",
+        "gap",
+        "s/epoch",
+    ]
     assert rows["dtype"] == header
     columns = ["74.0", "92.0"] if epochs else []
-    assert rows["posit16es2"] == ["posit16es2", *columns, *"92.00 ± 2.65 -0.50 ± 0.71 3.00 ± 0.00".split()]
+    assert rows["posit16es2"] == [
+        "posit16es2",
+        *columns,
+        *"92.00 ± 2.65 -0.50 ± 0.71 3.00 ± 0.00".split(),
+    ]
     assert "e4m1" in text and text.count("diverged at epoch 1") == 2
     plain = " ".join(text.split())
     assert "float32 diverged at epoch 2 with seed 2 (loss not finite); its row is the mean" in plain
 
 
 def test_results():
-    results = json.loads(json.dumps(report.results_of({"model": "lenet5"}, example_runs()), allow_nan=False))
-    assert results["config"] == {"model": "lenet5"} and results["versions"]["torch"] == torch.__version__
+    results = json.loads(
+        json.dumps(report.results_of({"model": "lenet5"}, example_runs()), allow_nan=False)
+    )
+    assert (
+        results["config"] == {"model": "lenet5"}
+        and results["versions"]["torch"] == torch.__version__
+    )
     assert len(results["runs"]) == 7 and results["runs"][1]["epochs"][1]["accuracy"] == 89.0
     assert results["runs"][4]["epochs"][1]["accuracy"] is None
     assert results["summary"][1]["gap_to_float32"]["mean"] == -0.5

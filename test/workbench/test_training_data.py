@@ -1,4 +1,5 @@
-"""The data sets of the training command: digits, IDX files, CIFAR batches, and what is wrong with damaged ones."""
+"""The data sets of the training command: digits, IDX files, CIFAR batches, and what is wrong with
+damaged ones."""
 
 import gzip
 import os
@@ -40,8 +41,10 @@ def test_digits_is_deterministic_and_enlarged():
 
 
 def test_batch_scales_to_unit_interval_and_enlarges():
-    split = Split(torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(3, 1, 1, 1).repeat(1, 3, 32, 32),
-                  torch.tensor([7, 8, 9]))  # fmt: skip
+    split = Split(
+        torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(3, 1, 1, 1).repeat(1, 3, 32, 32),
+        torch.tensor([7, 8, 9]),
+    )
     images, labels = split.batch(torch.tensor([2, 1]))
     assert images.dtype == torch.float32 and images.shape == (2, 3, 32, 32)
     assert images[:, 0, 0, 0].tolist() == [1.0, torch.tensor(51 / 255).item()]
@@ -66,7 +69,9 @@ def write_mnist(folder, suffix="", train=6, test=4):
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize(("name", "folder"), [("mnist", "MNIST"), ("fashion-mnist", "FashionMNIST")])
+@pytest.mark.parametrize(
+    ("name", "folder"), [("mnist", "MNIST"), ("fashion-mnist", "FashionMNIST")]
+)
 def test_idx_data_sets(tmp_path, name, folder, suffix):
     arrays = write_mnist(tmp_path / folder / "raw", suffix)
     data = load_dataset(name, tmp_path)
@@ -96,7 +101,9 @@ def test_missing_files_are_named(tmp_path):
     message = str(caught.value)
     assert str(tmp_path / "MNIST" / "raw") in message and "--data-dir" in message
     assert "found no t10k-labels-idx1-ubyte (plain or .gz)" in message
-    with pytest.raises(FileNotFoundError, match=r"found no data_batch_1, .*test_batch; put them there"):
+    with pytest.raises(
+        FileNotFoundError, match=r"found no data_batch_1, .*test_batch; put them there"
+    ):
         load_dataset("cifar10", tmp_path)
 
 
@@ -127,7 +134,11 @@ def test_damaged_idx(tmp_path, raw, message):
 @pytest.mark.parametrize(
     ("file", "array", "message"),
     [
-        ("train-images-idx3-ubyte", np.zeros((6, 20, 28)), r"expected images of shape \(N, 28, 28\)"),
+        (
+            "train-images-idx3-ubyte",
+            np.zeros((6, 20, 28)),
+            r"expected images of shape \(N, 28, 28\)",
+        ),
         ("train-images-idx3-ubyte", np.zeros((0, 28, 28)), r"but .* has \(0, 28, 28\)"),
         ("t10k-labels-idx1-ubyte", np.zeros(3), r"expected 4 labels, but .* has shape \(3,\)"),
         ("train-labels-idx1-ubyte", np.full(6, 10), "expected labels 0 to 9, but .* has 10"),
@@ -208,9 +219,18 @@ def test_a_malicious_cifar_batch_is_refused_before_it_runs(tmp_path):
     [
         ([1], "expected a dictionary, but .* holds a list"),
         ({b"data": np.zeros((1, 3072), np.uint8)}, "expected a list of labels 0 to 9"),
-        ({b"labels": [], b"data": np.zeros((1, 3072), np.uint8)}, "expected a list of labels 0 to 9"),
-        ({b"labels": [10], b"data": np.zeros((1, 3072), np.uint8)}, "expected a list of labels 0 to 9"),
-        ({b"labels": [1], b"data": np.zeros((2, 3072), np.uint8)}, r"expected data of shape \(1, 3072\)"),
+        (
+            {b"labels": [], b"data": np.zeros((1, 3072), np.uint8)},
+            "expected a list of labels 0 to 9",
+        ),
+        (
+            {b"labels": [10], b"data": np.zeros((1, 3072), np.uint8)},
+            "expected a list of labels 0 to 9",
+        ),
+        (
+            {b"labels": [1], b"data": np.zeros((2, 3072), np.uint8)},
+            r"expected data of shape \(1, 3072\)",
+        ),
         ({b"labels": [1], b"data": b"abc"}, r"expected data of shape \(1, 3072\)"),
         ({b"labels": [1], b"data": np.zeros((1, 3072), np.int16)}, "expected an array of type u1"),
         ({b"labels": [1], b"data": np.zeros(1, object)}, "expected an array of type u1"),
@@ -228,7 +248,9 @@ def test_damaged_cifar_batch(tmp_path, batch, message):
 
 def test_download_needs_torchvision_only_when_files_are_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(ModuleNotFoundError, match=r"--download needs torchvision, .*pip install torchvision"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"--download needs torchvision, .*pip install torchvision"
+    ):
         load_dataset("mnist", tmp_path, download=True)
     write_mnist(tmp_path / "MNIST" / "raw")
     assert len(load_dataset("mnist", tmp_path, download=True).train) == 6

@@ -1,4 +1,5 @@
-"""Edits a tree: all of it or nothing. Everything is worked out and checked before the first file is written."""
+"""Edits a tree: all of it or nothing. Everything is worked out and checked before the first file is
+written."""
 
 from __future__ import annotations
 
@@ -13,16 +14,23 @@ MARK = "AT_FORALL_FORMAT_SCALAR_TYPES"
 
 
 def plan(tree: Tree) -> dict[Path, str]:
-    """The texts that files of the tree are to have: edited ones and ours. Refuses a tree in which anything is not as expected."""
+    """The texts that files of the tree are to have: edited ones and ours. Refuses a tree in which
+    anything is not as expected."""
     lists = tree.place(tree.release.lists)
     if lists.is_file() and MARK in lists.read_text():
-        raise Refused(f"expected PyTorch as it was released, but got {tree.folder}, which has been edited already; take a fresh copy")
+        raise Refused(
+            f"expected PyTorch as it was released, but got {tree.folder}, which has been edited "
+            "already; take a fresh copy"
+        )
     texts: dict[Path, str] = {}
     for path, edit in edits_for(tree):
         place = tree.place(path)
         if place not in texts:
             if not place.is_file():
-                raise Refused(f"expected {path} in PyTorch {tree.release.name}, but got {tree.folder} without it; nothing was changed")
+                raise Refused(
+                    f"expected {path} in PyTorch {tree.release.name}, but got {tree.folder} "
+                    "without it; nothing was changed"
+                )
             texts[place] = place.read_bytes().decode()  # line ends as they are
         texts[place] = edit.applied(texts[place], tree.release, path)
     for path, text in laid_files(tree).items():
@@ -34,7 +42,8 @@ def plan(tree: Tree) -> dict[Path, str]:
 
 
 def _exchange(place: Path, content: bytes) -> None:
-    """Gives a file other content. A new file takes its place: it may be a hard link to another tree's."""
+    """Gives a file other content. A new file takes its place: it may be a hard link to another
+    tree's."""
     new = place.with_name(f".{place.name}.new")
     try:
         new.write_bytes(content)
@@ -46,7 +55,8 @@ def _exchange(place: Path, content: bytes) -> None:
 
 
 def apply(tree: Tree) -> list[Path]:
-    """Edits the tree in place and returns what was written. Where writing fails half way, everything is put back."""
+    """Edits the tree in place and returns what was written. Where writing fails half way,
+    everything is put back."""
     texts = plan(tree)
     before = {place: place.read_bytes() if place.exists() else None for place in texts}
     folders: list[Path] = []
@@ -72,7 +82,8 @@ def apply(tree: Tree) -> list[Path]:
 
 
 def edit_copy(tree: Tree, to: Path) -> list[Path]:
-    """A copy of an include folder with the edits. `to` must not exist; where anything fails, it does not exist afterwards."""
+    """A copy of an include folder with the edits. `to` must not exist; where anything fails, it
+    does not exist afterwards."""
     if to.exists():
         raise Refused(f"expected a folder that does not exist yet, but got {to}")
     plan(tree)  # before minutes of copying

@@ -1,4 +1,5 @@
-"""Builds an edited tree with cmake and ninja. Installs nothing: what is missing is named, all of it at once. ccache and mold serve where present."""
+"""Builds an edited tree with cmake and ninja. Installs nothing: what is missing is named, all of it
+at once. ccache and mold serve where present."""
 
 from __future__ import annotations
 
@@ -35,31 +36,55 @@ HEADERS = {
     "gemmlowp/public/gemmlowp.h": "libgemmlowp-dev",
 }
 OFF = (
-    "BUILD_TEST USE_CUDA USE_ROCM USE_DISTRIBUTED USE_MKLDNN USE_KINETO USE_FBGEMM USE_XNNPACK USE_NNPACK USE_PYTORCH_QNNPACK USE_TENSORPIPE "
-    "USE_GLOO USE_ITT USE_NUMA"
+    "BUILD_TEST USE_CUDA USE_ROCM USE_DISTRIBUTED USE_MKLDNN USE_KINETO USE_FBGEMM USE_XNNPACK "
+    "USE_NNPACK USE_PYTORCH_QNNPACK USE_TENSORPIPE USE_GLOO USE_ITT USE_NUMA"
 ).split()
-# BUILD_SHARED_LIBS: a configuration that fails leaves it off. Precompiled headers save a third of a unit.
-ON = ("USE_SYSTEM_LIBS", "USE_OPENMP", "BUILD_PYTHON", "BUILD_SHARED_LIBS", "USE_PRECOMPILED_HEADERS")
+# BUILD_SHARED_LIBS: a configuration that fails leaves it off. Precompiled headers save a third of a
+# unit.
+ON = (
+    "USE_SYSTEM_LIBS",
+    "USE_OPENMP",
+    "BUILD_PYTHON",
+    "BUILD_SHARED_LIBS",
+    "USE_PRECOMPILED_HEADERS",
+)
 SCHEMA = Path("torch/csrc/jit/serialization/mobile_bytecode.fbs")
 
 
 def is_clang(cxx: str) -> bool:
-    return "clang" in subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False).stdout
+    return (
+        "clang"
+        in subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False).stdout
+    )
 
 
 def openmp_of_clang(cxx: str) -> Path:
-    """The OpenMP library of a clang, beside it. PyTorch's search takes g++'s for it, which lacks what clang calls."""
+    """The OpenMP library of a clang, beside it. PyTorch's search takes g++'s for it, which lacks
+    what clang calls."""
     return Path(shutil.which(cxx) or cxx).resolve().parents[1] / "lib" / "libomp.so"
 
 
 def compiler(folder: Path | None = None) -> str | None:
-    """That with which a folder was configured, the one that CXX names, clang with its OpenMP (g++ takes half as long again), or what is there."""
+    """That with which a folder was configured, the one that CXX names, clang with its OpenMP (g++
+    takes half as long again), or what is there."""
     cache = folder / "CMakeCache.txt" if folder else None
-    if cache and cache.is_file() and (configured := re.search(r"^CMAKE_CXX_COMPILER:\w+=(.+)$", cache.read_text(), re.MULTILINE)):
+    if (
+        cache
+        and cache.is_file()
+        and (
+            configured := re.search(
+                r"^CMAKE_CXX_COMPILER:\w+=(.+)$", cache.read_text(), re.MULTILINE
+            )
+        )
+    ):
         return configured[1]
     if named := os.environ.get("CXX"):
         return named
-    if (clang := shutil.which("clang++")) and shutil.which("clang") and openmp_of_clang(clang).exists():
+    if (
+        (clang := shutil.which("clang++"))
+        and shutil.which("clang")
+        and openmp_of_clang(clang).exists()
+    ):
         return clang
     return shutil.which("c++") or shutil.which("g++")
 
@@ -73,7 +98,13 @@ def missing() -> list[str]:
         return [*lacks, "a C++20 compiler"]
     for header, package in HEADERS.items():
         question = f"#if !__has_include(<{header}>)\n#error\n#endif"
-        seen = subprocess.run([cxx, "-E", "-x", "c++", "-"], input=question, capture_output=True, text=True, check=False)
+        seen = subprocess.run(
+            [cxx, "-E", "-x", "c++", "-"],
+            input=question,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if seen.returncode != 0:
             lacks.append(f"<{header}> ({package})")
     if is_clang(cxx) and not openmp_of_clang(cxx).exists():
@@ -97,32 +128,77 @@ def configure_command(source: Path, folder: Path, defines: tuple[str, ...] = ())
         switches.append("-DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld=mold")
     if shutil.which("ccache"):
         switches += [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("C", "CXX")]
-    return ["cmake", "-S", str(source), "-B", str(folder), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DBLAS=OpenBLAS", *switches,
-            f"-DCMAKE_CXX_FLAGS={' '.join(flags)}", f"-DPython_EXECUTABLE={sys.executable}", *(f"-D{define}" for define in defines)]  # fmt: skip
+    return [
+        "cmake",
+        "-S",
+        str(source),
+        "-B",
+        str(folder),
+        "-G",
+        "Ninja",
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DBLAS=OpenBLAS",
+        *switches,
+        f"-DCMAKE_CXX_FLAGS={' '.join(flags)}",
+        f"-DPython_EXECUTABLE={sys.executable}",
+        *(f"-D{define}" for define in defines),
+    ]
 
 
 def check_machine() -> None:
     """Refuses a machine that lacks anything, before a tree is edited for it."""
     if lacks := missing():
-        raise Refused(f"expected what PyTorch is built with, but got a machine without {'; '.join(lacks)}. Install them; nothing was changed")
+        raise Refused(
+            f"expected what PyTorch is built with, but got a machine without {'; '.join(lacks)}. "
+            "Install them; nothing was changed"
+        )
 
 
-def build(source: Path, target: str, jobs: int | None, folder: Path | None = None, defines: tuple[str, ...] = ()) -> None:
-    """Configures and builds a target into a folder, SOURCE/build unless another is named. Goes on after units that fail, and says so at the end.
-    The target "python" is what `import torch` needs, and makes the tree's packages complete."""
+def build(
+    source: Path,
+    target: str,
+    jobs: int | None,
+    folder: Path | None = None,
+    defines: tuple[str, ...] = (),
+) -> None:
+    """Configures and builds a target into a folder, SOURCE/build unless another is named. Goes on
+    after units that fail, and says so at the end. The target "python" is what `import torch` needs,
+    and makes the tree's packages complete."""
     folder = folder or source / "build"
-    flatc = ["flatc", "--cpp", "--gen-mutable", "--scoped-enums", "-o", str((source / SCHEMA).parent), str(source / SCHEMA)]
-    ninja = ["ninja", "-C", str(folder), "-k", "0", *(["-j", str(jobs)] if jobs else []), *(TARGETS if target == "python" else (target,))]
+    flatc = [
+        "flatc",
+        "--cpp",
+        "--gen-mutable",
+        "--scoped-enums",
+        "-o",
+        str((source / SCHEMA).parent),
+        str(source / SCHEMA),
+    ]
+    ninja = [
+        "ninja",
+        "-C",
+        str(folder),
+        "-k",
+        "0",
+        *(["-j", str(jobs)] if jobs else []),
+        *(TARGETS if target == "python" else (target,)),
+    ]
     # The header that flatc makes asks for its own version of flatbuffers.
     made = (source / SCHEMA).with_name("mobile_bytecode_generated.h")
     commands = [configure_command(source, folder, defines), ninja]
     if not (folder / "build.ninja").exists() or not made.exists():
         commands.insert(0, flatc)
     # By the files that a unit has read, ccache knows it without preprocessing it first.
-    environment = {"CCACHE_SLOPPINESS": "pch_defines,time_macros", "CCACHE_DEPEND": "1"} | os.environ
+    environment = {
+        "CCACHE_SLOPPINESS": "pch_defines,time_macros",
+        "CCACHE_DEPEND": "1",
+    } | os.environ
     for command in commands:
         done = subprocess.run(command, check=False, env=environment)
         if done.returncode != 0:
-            raise Refused(f"expected {command[0]} to succeed, but it ended with {done.returncode}: {' '.join(command)}")
+            raise Refused(
+                f"expected {command[0]} to succeed, but it ended with {done.returncode}: "
+                f"{' '.join(command)}"
+            )
     if target == "python":
         finish(source, folder)

@@ -1,4 +1,5 @@
-"""One place of PyTorch that is edited: text before, after or in the place of an anchor, a few words of its file that must stand there once."""
+"""One place of PyTorch that is edited: text before, after or in the place of an anchor, a few words
+of its file that must stand there once."""
 
 from __future__ import annotations
 
@@ -26,9 +27,14 @@ class Edit:
         count = source.count(anchor)
         if count != 1:
             words = " ".join(anchor.split())
-            raise Refused(f"expected {words!r} once in {path} of PyTorch {release.name}, but got it {count} times; nothing was changed")
+            raise Refused(
+                f"expected {words!r} once in {path} of PyTorch {release.name}, but got it {count} "
+                "times; nothing was changed"
+            )
         before, after = source.split(anchor)
-        put = {"before": self.text + anchor, "after": anchor + self.text, "instead": self.text}[self.where]
+        put = {"before": self.text + anchor, "after": anchor + self.text, "instead": self.text}[
+            self.where
+        ]
         return before + put + after
 
     def place(self, release: Release) -> str:

@@ -1,7 +1,8 @@
-"""Completes the Python package of a tree that was built, so that `PYTHONPATH=SOURCE python -c "import torch"` works.
+"""Completes the Python package of a tree that was built, so that
+`PYTHONPATH=SOURCE python -c "import torch"` works.
 
-CMake builds PyTorch's libraries; what its setup.py does then is done here, by links into the build folder: nothing is copied, so a later build
-needs no further step.
+CMake builds PyTorch's libraries; what its setup.py does then is done here, by links into the build
+folder: nothing is copied, so a later build needs no further step.
 """
 
 from __future__ import annotations
@@ -13,10 +14,20 @@ from pathlib import Path
 
 from .releases import Refused
 
-# What `import torch` loads, in CMake's words: the libraries, the helper for shared memory, the extension module of torch_dtypes.
+# What `import torch` loads, in CMake's words: the libraries, the helper for shared memory, the
+# extension module of torch_dtypes.
 TARGETS = ("torch_python", "torch", "torch_global_deps", "torch_shm_manager", "torch_dtypes_python")
-LOADED = ("lib/libc10.so", "lib/libtorch.so", "lib/libtorch_cpu.so", "lib/libtorch_python.so", "lib/libtorch_global_deps.so", "lib/libshm.so",
-          "bin/torch_shm_manager", "torch_dtypes/_C.so", "torch_dtypes/_build_info.py")  # fmt: skip
+LOADED = (
+    "lib/libc10.so",
+    "lib/libtorch.so",
+    "lib/libtorch_cpu.so",
+    "lib/libtorch_python.so",
+    "lib/libtorch_global_deps.so",
+    "lib/libshm.so",
+    "bin/torch_shm_manager",
+    "torch_dtypes/_C.so",
+    "torch_dtypes/_build_info.py",
+)
 
 
 def _link(to: Path, place: Path) -> None:
@@ -30,14 +41,30 @@ def module_command(source: Path) -> list[str]:
     compiler = shutil.which("cc") or "gcc"
     to = source / "torch" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
     library = source / "torch" / "lib"
-    return [compiler, "-shared", "-fPIC", "-O2", f"-I{sysconfig.get_path('include')}", str(source / "torch" / "csrc" / "stub.c"), "-o", str(to),
-            f"-L{library}", "-Wl,--no-as-needed", "-ltorch_python", "-Wl,-rpath,$ORIGIN/lib"]  # fmt: skip
+    return [
+        compiler,
+        "-shared",
+        "-fPIC",
+        "-O2",
+        f"-I{sysconfig.get_path('include')}",
+        str(source / "torch" / "csrc" / "stub.c"),
+        "-o",
+        str(to),
+        f"-L{library}",
+        "-Wl,--no-as-needed",
+        "-ltorch_python",
+        "-Wl,-rpath,$ORIGIN/lib",
+    ]
 
 
 def finish(source: Path, folder: Path) -> None:
-    """Links what was built in a folder into the source tree's packages, and compiles torch._C. Changes nothing where anything is missing."""
+    """Links what was built in a folder into the source tree's packages, and compiles torch._C.
+    Changes nothing where anything is missing."""
     if lacks := [path for path in LOADED if not (folder / path).exists()]:
-        raise Refused(f"expected a finished build, but got {folder} without {', '.join(lacks)}; run tools/intree/build --build-only {source}")
+        raise Refused(
+            f"expected a finished build, but got {folder} without {', '.join(lacks)}; run "
+            f"tools/intree/build --build-only {source}"
+        )
     for library in (folder / "lib").glob("*.so*"):
         _link(library, source / "torch" / "lib" / library.name)
     _link(folder / "bin" / "torch_shm_manager", source / "torch" / "bin" / "torch_shm_manager")

@@ -8,7 +8,8 @@ from .releases import Tree
 from .rows import ROOT, builtin_rows, header
 
 NUMBERS = "c10/formats"
-# Beside them where sources are, not headers alone: tensors, numerics, and what happens to each operator. overlay/ stays away.
+# Beside them where sources are, not headers alone: tensors, numerics, and what happens to each
+# operator. overlay/ stays away.
 FORMATS = "aten/src/ATen/native/formats"
 TENSORS = "aten/src/ATen"
 DEVICES = f"{FORMATS}/cuda"  # its headers alone: a tree is built for the CPU
@@ -21,16 +22,22 @@ OVERLAYS = "c10/formats/FormatRegistry"
 # Python's view of them: the bindings that both builds have, and the tree's own.
 BINDINGS = "torch/csrc/formats"
 PYTHONS = (f"{BINDINGS}/intree/Load.cpp",)  # a part of libtorch_python
-SCRIPTS = (f"{BINDINGS}/scripts/ScriptFormats.cpp", f"{BINDINGS}/intree/ScriptCheck.cpp")  # parts of libtorch_cpu, whose executor refuses scripts
+# Parts of libtorch_cpu, whose executor refuses scripts.
+SCRIPTS = (f"{BINDINGS}/scripts/ScriptFormats.cpp", f"{BINDINGS}/intree/ScriptCheck.cpp")
 
-# The package, with what stands in the place of the overlay's modules. Not laid: what is the overlay's, and what makes graphs and wrapper
-# subclasses of tensors for a PyTorch that does not know the dtypes.
+# The package, with what stands in the place of the overlay's modules. Not laid: what is the
+# overlay's, and what makes graphs and wrapper subclasses of tensors for a PyTorch that does not
+# know the dtypes.
 PACKAGE = "torch/torch_dtypes"
 IN_PLACE = "torch/intree"
 OVERLAYS_PYTHON = (
-    "_C.pyi", "_build_info.py", "host/hooks/", "host/distributed/", "host/all_hooks.py",
+    "_C.pyi",
+    "_build_info.py",
+    "host/hooks/",
+    "host/distributed/",
+    "host/all_hooks.py",
     "host/releases.py",
-)  # fmt: skip
+)
 
 ROWS = "c10/formats/intree/ScalarTypeRows.h"  # these are made
 SOURCES = f"{FORMATS}/intree/Sources.cmake"
@@ -46,7 +53,9 @@ def _texts(folder: str, *suffixes: str, but: tuple[str, ...] = ()) -> dict[str, 
 
 def _listed(name: str) -> list[str]:
     """A list of sources in CMakeLists.txt."""
-    block = re.search(rf"set\({name}\b(.*?)\n\)", (ROOT / "CMakeLists.txt").read_text(), re.DOTALL)[1]
+    block = re.search(rf"set\({name}\b(.*?)\n\)", (ROOT / "CMakeLists.txt").read_text(), re.DOTALL)[
+        1
+    ]
     return re.findall(r"\S+\.cpp", block)
 
 
@@ -58,22 +67,41 @@ def _list(name: str, paths: list[str]) -> str:
 
 def _sources() -> str:
     """What torch_cpu gets."""
-    names = ("Bincount", "ComputedFactories", "ExponentialUnits", "Factories", "FormatTensorImpl", "Tolerances")
+    names = (
+        "Bincount",
+        "ComputedFactories",
+        "ExponentialUnits",
+        "Factories",
+        "FormatTensorImpl",
+        "Tolerances",
+    )
     own = [f"{FORMATS}/intree/{name}.cpp" for name in names]
-    return _list("FORMAT_SOURCES", [*_listed("NUMERICS_SOURCES"), *_listed("OPERATOR_SOURCES"), *own, *SCRIPTS])
+    return _list(
+        "FORMAT_SOURCES",
+        [*_listed("NUMERICS_SOURCES"), *_listed("OPERATOR_SOURCES"), *own, *SCRIPTS],
+    )
 
 
 def _bindings() -> dict[str, str]:
-    """The sources of the extension module, what libraries of PyTorch get of torch/csrc, and the headers that they name."""
+    """The sources of the extension module, what libraries of PyTorch get of torch/csrc, and the
+    headers that they name."""
     own = _texts(f"{BINDINGS}/intree", ".cpp", ".h", ".cmake")
-    files = {path: (ROOT / path).read_text() for path in (*_listed("BINDING_SOURCES"), *PYTHONS, *SCRIPTS)} | own
+    files = {
+        path: (ROOT / path).read_text()
+        for path in (*_listed("BINDING_SOURCES"), *PYTHONS, *SCRIPTS)
+    } | own
     todo = list(files.values())
     while todo:
         for name in re.findall(rf"^#include <({BINDINGS}/[\w/]+\.h)>", todo.pop(), re.MULTILINE):
             if name not in files:
                 files[name] = (ROOT / name).read_text()
                 todo.append(files[name])
-    files[BINDING_SOURCES] = _list("BINDING_SOURCES", sorted(path for path in files if path.endswith(".cpp") and path not in (*PYTHONS, *SCRIPTS)))
+    files[BINDING_SOURCES] = _list(
+        "BINDING_SOURCES",
+        sorted(
+            path for path in files if path.endswith(".cpp") and path not in (*PYTHONS, *SCRIPTS)
+        ),
+    )
     return files
 
 
@@ -81,9 +109,15 @@ def _package() -> dict[str, str]:
     """The Python package, beside PyTorch's own."""
     folder, own = ROOT / PACKAGE, ROOT / IN_PLACE
     found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.*"))}
-    kept = {name: path for name, path in found.items() if path.suffix not in (".so", ".pyc") and not name.startswith(OVERLAYS_PYTHON)}
+    kept = {
+        name: path
+        for name, path in found.items()
+        if path.suffix not in (".so", ".pyc") and not name.startswith(OVERLAYS_PYTHON)
+    }
     files = {f"torch_dtypes/{name}": path.read_text() for name, path in kept.items()}
-    return files | {path.relative_to(own).as_posix(): path.read_text() for path in sorted(own.rglob("*.py"))}
+    return files | {
+        path.relative_to(own).as_posix(): path.read_text() for path in sorted(own.rglob("*.py"))
+    }
 
 
 def laid_files(tree: Tree) -> dict[str, str]:

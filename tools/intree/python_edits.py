@@ -1,4 +1,5 @@
-"""The places of PyTorch's Python that are edited (edits.py has the others), for the sources of releases of which more than headers is known."""
+"""The places of PyTorch's Python that are edited (edits.py has the others), for the sources of
+releases of which more than headers is known."""
 
 from __future__ import annotations
 
@@ -8,98 +9,233 @@ from .rows import ROOT, builtin_rows
 # Python's question whether a tensor is of a number format.
 _IS_FORMAT = "torch._C._dispatch_keys({}).has(torch._C.DispatchKey.PrivateUse2)"
 # The same, of what torch.func wraps too, which has this other key of ours alone.
-_WRAPS_FORMAT = 'torch._C._dispatch_keys({0}).has(torch._C.DispatchKey.HPU) and {0}.device.type != "hpu"'
+_WRAPS_FORMAT = (
+    'torch._C._dispatch_keys({0}).has(torch._C.DispatchKey.HPU) and {0}.device.type != "hpu"'
+)
 
 PYTHON_EDITS = (
-    Edit("torch/storage.py", "    return {\n        torch.float8_e5m2,\n", "after",
-         "".join(f"        torch.{row.name},\n" for row in builtin_rows(ROOT)),
-         "`torch.save` writes their storages untyped, beside the dtype's name, and `torch.load` takes those names.", SOURCES),
-    Edit("torch/_utils.py", "    t.set_(storage._untyped_storage, storage_offset, size, stride)\n", "after",
-         f"    if {_IS_FORMAT.format('t')}:\n        from torch_dtypes.storage.pickling import check_tensor\n\n        check_tensor(t)\n",
-         "`torch.load` refuses codes beyond a format's bits.", SOURCES),
-    Edit("torch/_tensor.py", "        return self.reciprocal() * other\n", "before",
-         f"        if {_WRAPS_FORMAT.format('self')}:  # a number format\n"
-         "            if isinstance(other, torch.Tensor):\n                return other / self\n"
-         "            quotient = torch.scalar_tensor(other, dtype=torch.float64) / (self if self.dim() else self.unsqueeze(0))  # rounded once\n"
-         "            return quotient if self.dim() else quotient.squeeze(0)\n",
-         "`1 / x`: a quotient of a number format is not the rounded product with a rounded reciprocal.", SOURCES),
-    Edit("torch/_tensor_str.py", "    if self.dtype in [\n        torch.float8_e5m2,", "before",
-         "    # The formatter computes in the tensor's dtype, which rounds: a number format's values are float64 numbers.\n"
-         f"    if {_IS_FORMAT.format('self')}:\n        self = self.double()\n\n",
-         "Printed are the exact values; how they are written must not depend on a rounding mode.", SOURCES),
-    Edit("torch/amp/autocast_mode.py", 'if self.device == "cpu":\n            supported_dtype = [torch.bfloat16, torch.float16]\n', "after",
-         "            empty = torch.empty(0, dtype=self.fast_dtype)\n"
-         f"            if {_IS_FORMAT.format('empty')}:  # a number format\n"
-         "                if enabled and empty.itemsize > 2:\n"
-         "                    raise ValueError(\n"
-         "                        f\"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {self.fast_dtype}, stored in \"\n"
-         "                        f\"{8 * empty.itemsize}, as float32 is or wider; use model.to({self.fast_dtype}), or a narrower one here\"\n"
-         "                    )\n"
-         "                supported_dtype.append(self.fast_dtype)\n",
-         "`torch.autocast(\"cpu\", dtype=torch.posit16es2)`.", SOURCES),
-    Edit("torch/utils/checkpoint.py", "class CheckpointFunction(torch.autograd.Function):\n", "before",
-         "def _carried(function):\n"
-         '    """A context for the first pass of a checkpointed function, and that function as its recomputation calls it: who keeps state that\n'
-         '    both passes must have in common puts another in this one\'s place."""\n'
-         "    return contextlib.nullcontext(), function\n\n\n",
-         "A checkpoint's second pass runs under the blocks (`rounding`, `accumulate`) of the first, as under its autocast; the package says how.",
-         SOURCES),
-    Edit("torch/utils/checkpoint.py", "        ctx.run_function = run_function\n", "instead",
-         "        first_pass, ctx.run_function = _carried(run_function)\n", "`use_reentrant=True` asks it,", SOURCES),
-    Edit("torch/utils/checkpoint.py", "        with torch.no_grad():\n            outputs = run_function(*args)\n", "instead",
-         "        with torch.no_grad(), first_pass:\n            outputs = run_function(*args)\n", "and runs its first pass there.", SOURCES),
-    Edit("torch/utils/checkpoint.py", "    def recompute_fn(*inputs):\n", "before", "    first_pass, fn = _carried(fn)\n\n",
-         "`use_reentrant=False` likewise.", SOURCES),
-    Edit("torch/utils/checkpoint.py", "    with _checkpoint_hook(new_frame), forward_context:\n", "instead",
-         "    with _checkpoint_hook(new_frame), first_pass, forward_context:\n", "Its first pass.", SOURCES),
-    Edit("torch/nn/modules/module.py", "                self._buffers[key] = fn(buf)\n", "after",
-         f"                if {_IS_FORMAT.format('self._buffers[key]')}:\n"
-         "                    from torch_dtypes.host.stock_functions import write_infinities\n\n"
-         "                    write_infinities(buf, self._buffers[key])\n",
-         "A mask of infinities that a module holds keeps them as the numbers that were written, in a format without.", SOURCES),
-    Edit("torch/nn/modules/module.py", "                param_applied = fn(param)\n", "after",
-         f"                if not param.requires_grad and {_IS_FORMAT.format('param_applied')}:\n"
-         "                    from torch_dtypes.host.stock_functions import write_infinities\n\n"
-         "                    write_infinities(param, param_applied)\n",
-         "So does one that is held as a parameter without gradients.", SOURCES),
-    Edit("torch/nn/modules/module.py", "                            param.copy_(input_param)\n", "after",
-         f"                            if (name in self._buffers or not param.requires_grad) and {_IS_FORMAT.format('param')}:\n"
-         "                                from torch_dtypes.host.stock_functions import write_infinities\n\n"
-         "                                write_infinities(input_param, param)\n",
-         "And when it loads a stock checkpoint.", SOURCES),
-    Edit("torch/nn/functional.py", "def _canonical_mask(\n", "before",
-         "def _of_number_format(name, *args):\n"
-         '    """What a function of stock\'s gives for a number format, or None where its own result is right."""\n'
-         "    return getattr(importlib.import_module(\"torch_dtypes.host.stock_functions\"), name)(*args)\n\n\n",
-         "What stock's Python does otherwise with number formats is the package's; TorchScript, which compiles these functions, knows no imports.",
-         SOURCES),
-    Edit("torch/nn/functional.py", "    if mask is not None:\n        _mask_dtype = mask.dtype\n", "before",
-         "    if not torch.jit.is_scripting():\n"
-         "        if mask is not None and (target_type in torch.storage._new_dtypes() or torch.is_autocast_enabled(\"cpu\")):\n"
-         "            own = _of_number_format(\"canonical_mask\", mask, mask_name, other_type, other_name, target_type, check_other)\n"
-         "            if own is not None:\n                return own\n",
-         "Masks of attention are of its dtype, and `-inf` in them is what the format has for it.", SOURCES),
-    Edit("torch/nn/modules/transformer.py", "    return torch.triu(\n        torch.full((sz, sz), float(\"-inf\")", "before",
-         "    if not torch.jit.is_scripting():\n"
-         "        if (torch.get_default_dtype() if dtype is None else dtype) in torch.storage._new_dtypes():\n"
-         "            own = F._of_number_format(\"subsequent_mask\", sz, device, dtype)\n"
-         "            if own is not None:\n                return own\n",
-         "So is the mask of `Transformer.generate_square_subsequent_mask`.", SOURCES),
-    Edit("torch/nn/utils/clip_grad.py", "    norms: List[Tensor] = []\n", "before",
-         f"    if any({_IS_FORMAT.format('t')} for t in tensors):\n"
-         "        from torch_dtypes.host.stock_functions import total_norm\n"
-         "        total = total_norm(tensors, norm_type, error_if_nonfinite, foreach)\n"
-         "        if total is not None:\n            return total\n",
-         "`clip_grad_norm_`: a total norm is a number of the compute dtype, since no format need have it.", SOURCES),
-    *(Edit(f"torch/optim/{module}.py", f"        func = _multi_tensor_{module.lstrip('_')}\n", "after",
-           f"        if any({_IS_FORMAT.format('p')} for p in params):\n            func = _single_tensor_{module.lstrip('_')}\n",
-           f"`foreach=True` computes {name} by another formula than the for-loop; steps in a number format have one result.", SOURCES)
-      for module, name in (
-          ("_adafactor", "Adafactor"), ("adagrad", "Adagrad"), ("adam", "Adam"), ("adamw", "AdamW"), ("asgd", "ASGD"), ("nadam", "NAdam"),
-          ("radam", "RAdam"))),
-    Edit("torch/testing/_comparison.py",
-         "        # The comparison logic uses operators currently not supported by the MPS backends.\n", "before",
-         "        # Number formats are compared in float64, exactly: their own operators round, and two of them have no common type.\n"
-         f"        actual, expected = (t.double() if {_IS_FORMAT.format('t')} else t for t in (actual, expected))\n",
-         "`assert_close` of number formats.", SOURCES),
-)  # fmt: skip
+    Edit(
+        "torch/storage.py",
+        "    return {\n        torch.float8_e5m2,\n",
+        "after",
+        "".join(f"        torch.{row.name},\n" for row in builtin_rows(ROOT)),
+        "`torch.save` writes their storages untyped, beside the dtype's name, and `torch.load` "
+        "takes those names.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/_utils.py",
+        "    t.set_(storage._untyped_storage, storage_offset, size, stride)\n",
+        "after",
+        f"    if {_IS_FORMAT.format('t')}:\n"
+        "        from torch_dtypes.storage.pickling import check_tensor\n\n"
+        "        check_tensor(t)\n",
+        "`torch.load` refuses codes beyond a format's bits.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/_tensor.py",
+        "        return self.reciprocal() * other\n",
+        "before",
+        f"        if {_WRAPS_FORMAT.format('self')}:  # a number format\n"
+        "            if isinstance(other, torch.Tensor):\n"
+        "                return other / self\n"
+        "            quotient = torch.scalar_tensor(other, dtype=torch.float64) / (self if "
+        "self.dim() else self.unsqueeze(0))  # rounded once\n"
+        "            return quotient if self.dim() else quotient.squeeze(0)\n",
+        "`1 / x`: a quotient of a number format is not the rounded product with a rounded "
+        "reciprocal.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/_tensor_str.py",
+        "    if self.dtype in [\n        torch.float8_e5m2,",
+        "before",
+        "    # The formatter computes in the tensor's dtype, which rounds: a number format's "
+        "values are float64 numbers.\n"
+        f"    if {_IS_FORMAT.format('self')}:\n"
+        "        self = self.double()\n\n",
+        "Printed are the exact values; how they are written must not depend on a rounding mode.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/amp/autocast_mode.py",
+        'if self.device == "cpu":\n            supported_dtype = [torch.bfloat16, torch.float16]\n',
+        "after",
+        "            empty = torch.empty(0, dtype=self.fast_dtype)\n"
+        f"            if {_IS_FORMAT.format('empty')}:  # a number format\n"
+        "                if enabled and empty.itemsize > 2:\n"
+        "                    raise ValueError(\n"
+        '                        f"expected a dtype stored in 8 or 16 bits in torch.autocast, '
+        'but got {self.fast_dtype}, stored in "\n'
+        '                        f"{8 * empty.itemsize}, as float32 is or wider; use '
+        'model.to({self.fast_dtype}), or a narrower one here"\n'
+        "                    )\n"
+        "                supported_dtype.append(self.fast_dtype)\n",
+        '`torch.autocast("cpu", dtype=torch.posit16es2)`.',
+        SOURCES,
+    ),
+    Edit(
+        "torch/utils/checkpoint.py",
+        "class CheckpointFunction(torch.autograd.Function):\n",
+        "before",
+        "def _carried(function):\n"
+        '    """A context for the first pass of a checkpointed function, and that function as '
+        "its recomputation calls it: who keeps state that\n"
+        '    both passes must have in common puts another in this one\'s place."""\n'
+        "    return contextlib.nullcontext(), function\n\n\n",
+        "A checkpoint's second pass runs under the blocks (`rounding`, `accumulate`) of the "
+        "first, as under its autocast; the package says how.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/utils/checkpoint.py",
+        "        ctx.run_function = run_function\n",
+        "instead",
+        "        first_pass, ctx.run_function = _carried(run_function)\n",
+        "`use_reentrant=True` asks it,",
+        SOURCES,
+    ),
+    Edit(
+        "torch/utils/checkpoint.py",
+        "        with torch.no_grad():\n            outputs = run_function(*args)\n",
+        "instead",
+        "        with torch.no_grad(), first_pass:\n            outputs = run_function(*args)\n",
+        "and runs its first pass there.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/utils/checkpoint.py",
+        "    def recompute_fn(*inputs):\n",
+        "before",
+        "    first_pass, fn = _carried(fn)\n\n",
+        "`use_reentrant=False` likewise.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/utils/checkpoint.py",
+        "    with _checkpoint_hook(new_frame), forward_context:\n",
+        "instead",
+        "    with _checkpoint_hook(new_frame), first_pass, forward_context:\n",
+        "Its first pass.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/nn/modules/module.py",
+        "                self._buffers[key] = fn(buf)\n",
+        "after",
+        f"                if {_IS_FORMAT.format('self._buffers[key]')}:\n"
+        "                    from torch_dtypes.host.stock_functions import write_infinities\n\n"
+        "                    write_infinities(buf, self._buffers[key])\n",
+        "A mask of infinities that a module holds keeps them as the numbers that were written, "
+        "in a format without.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/nn/modules/module.py",
+        "                param_applied = fn(param)\n",
+        "after",
+        f"                if not param.requires_grad and {_IS_FORMAT.format('param_applied')}:\n"
+        "                    from torch_dtypes.host.stock_functions import write_infinities\n\n"
+        "                    write_infinities(param, param_applied)\n",
+        "So does one that is held as a parameter without gradients.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/nn/modules/module.py",
+        "                            param.copy_(input_param)\n",
+        "after",
+        "                            if (name in self._buffers or not param.requires_grad) and "
+        f"{_IS_FORMAT.format('param')}:\n"
+        "                                from torch_dtypes.host.stock_functions import "
+        "write_infinities\n\n"
+        "                                write_infinities(input_param, param)\n",
+        "And when it loads a stock checkpoint.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/nn/functional.py",
+        "def _canonical_mask(\n",
+        "before",
+        "def _of_number_format(name, *args):\n"
+        '    """What a function of stock\'s gives for a number format, or None where its own '
+        'result is right."""\n'
+        '    return getattr(importlib.import_module("torch_dtypes.host.stock_functions"), '
+        "name)(*args)\n\n\n",
+        "What stock's Python does otherwise with number formats is the package's; TorchScript, "
+        "which compiles these functions, knows no imports.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/nn/functional.py",
+        "    if mask is not None:\n        _mask_dtype = mask.dtype\n",
+        "before",
+        "    if not torch.jit.is_scripting():\n"
+        "        if mask is not None and (target_type in torch.storage._new_dtypes() or "
+        'torch.is_autocast_enabled("cpu")):\n'
+        '            own = _of_number_format("canonical_mask", mask, mask_name, other_type, '
+        "other_name, target_type, check_other)\n"
+        "            if own is not None:\n"
+        "                return own\n",
+        "Masks of attention are of its dtype, and `-inf` in them is what the format has for it.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/nn/modules/transformer.py",
+        '    return torch.triu(\n        torch.full((sz, sz), float("-inf")',
+        "before",
+        "    if not torch.jit.is_scripting():\n"
+        "        if (torch.get_default_dtype() if dtype is None else dtype) in "
+        "torch.storage._new_dtypes():\n"
+        '            own = F._of_number_format("subsequent_mask", sz, device, dtype)\n'
+        "            if own is not None:\n"
+        "                return own\n",
+        "So is the mask of `Transformer.generate_square_subsequent_mask`.",
+        SOURCES,
+    ),
+    Edit(
+        "torch/nn/utils/clip_grad.py",
+        "    norms: List[Tensor] = []\n",
+        "before",
+        f"    if any({_IS_FORMAT.format('t')} for t in tensors):\n"
+        "        from torch_dtypes.host.stock_functions import total_norm\n"
+        "        total = total_norm(tensors, norm_type, error_if_nonfinite, foreach)\n"
+        "        if total is not None:\n            return total\n",
+        "`clip_grad_norm_`: a total norm is a number of the compute dtype, since no format need "
+        "have it.",
+        SOURCES,
+    ),
+    *(
+        Edit(
+            f"torch/optim/{module}.py",
+            f"        func = _multi_tensor_{module.lstrip('_')}\n",
+            "after",
+            f"        if any({_IS_FORMAT.format('p')} for p in params):\n"
+            f"            func = _single_tensor_{module.lstrip('_')}\n",
+            f"`foreach=True` computes {name} by another formula than the for-loop; steps in a "
+            "number format have one result.",
+            SOURCES,
+        )
+        for module, name in (
+            ("_adafactor", "Adafactor"),
+            ("adagrad", "Adagrad"),
+            ("adam", "Adam"),
+            ("adamw", "AdamW"),
+            ("asgd", "ASGD"),
+            ("nadam", "NAdam"),
+            ("radam", "RAdam"),
+        )
+    ),
+    Edit(
+        "torch/testing/_comparison.py",
+        "        # The comparison logic uses operators currently not supported by the MPS "
+        "backends.\n",
+        "before",
+        "        # Number formats are compared in float64, exactly: their own operators round, "
+        "and two of them have no common type.\n"
+        f"        actual, expected = (t.double() if {_IS_FORMAT.format('t')} else t for t in "
+        "(actual, expected))\n",
+        "`assert_close` of number formats.",
+        SOURCES,
+    ),
+)

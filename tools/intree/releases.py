@@ -13,7 +13,8 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Release:
-    """A release whose places are known. `sources`: its sources were seen, not only the headers of its wheel."""
+    """A release whose places are known. `sources`: its sources were seen, not only the headers of
+    its wheel."""
 
     name: str
     lists: str  # the header that has the list of types
@@ -25,7 +26,9 @@ _MOVED = "torch/headeronly/core/ScalarType.h"
 RELEASES = {
     release.name: release
     for release in (
-        Release("2.6", "c10/core/ScalarType.h", "_(c10::dummy_int1_7_t<7>, Int7) /* 43 */", sources=True),
+        Release(
+            "2.6", "c10/core/ScalarType.h", "_(c10::dummy_int1_7_t<7>, Int7) /* 43 */", sources=True
+        ),
         Release("2.13", _MOVED, "_(c10::Float4_e2m1fn_x2, Float4_e2m1fn_x2) /* 45 */"),
         Release("2.14", _MOVED, "_(c10::complex<c10::BFloat16>, BComplex32) /* 46 */"),
         Release("2.15", _MOVED, "_(c10::complex<c10::BFloat16>, BComplex32) /* 46 */"),
@@ -35,7 +38,8 @@ RELEASES = {
 
 @dataclass(frozen=True)
 class Tree:
-    """A PyTorch to edit: a source tree, or the include folder of an installed package, where headers lie otherwise."""
+    """A PyTorch to edit: a source tree, or the include folder of an installed package, where
+    headers lie otherwise."""
 
     folder: Path
     release: Release
@@ -58,29 +62,48 @@ def _release_of(version: str, folder: Path, what: str) -> Release:
         raise Refused(f"expected {what} of PyTorch, but got {folder}, which says no version")
     if found[1] not in RELEASES:
         known = ", ".join(RELEASES)
-        raise Refused(f"expected PyTorch {known}, but got {version.strip()} in {folder}; docs/in-tree.md says how to add a release")
+        raise Refused(
+            f"expected PyTorch {known}, but got {version.strip()} in {folder}; docs/in-tree.md "
+            "says how to add a release"
+        )
     return RELEASES[found[1]]
 
 
 def source_tree(folder: Path) -> Tree:
     """The PyTorch source tree in a folder: its version.txt names the release."""
-    parts = ("version.txt", "c10/core/ScalarType.h", "aten/src/ATen/native/native_functions.yaml", "torch/csrc/Module.cpp")
+    parts = (
+        "version.txt",
+        "c10/core/ScalarType.h",
+        "aten/src/ATen/native/native_functions.yaml",
+        "torch/csrc/Module.cpp",
+    )
     missing = [part for part in parts if not (folder / part).is_file()]
     if missing:
-        raise Refused(f"expected a PyTorch source tree, but got {folder}, which lacks {', '.join(missing)}")
+        raise Refused(
+            f"expected a PyTorch source tree, but got {folder}, which lacks {', '.join(missing)}"
+        )
     release = _release_of(_text(folder / "version.txt"), folder, "a source tree")
     if not release.sources:
         known = ", ".join(name for name, known in RELEASES.items() if known.sources)
         raise Refused(
-            f"expected a source tree of PyTorch {known}, but got {release.name} in {folder}: of that release only the headers are known; "
-            "--only-headers takes the include folder of its wheel"
+            f"expected a source tree of PyTorch {known}, but got {release.name} in {folder}: of "
+            "that release only the headers are known; --only-headers takes the include folder of "
+            "its wheel"
         )
     return Tree(folder, release, headers_only=False)
 
 
 def include_tree(folder: Path) -> Tree:
-    """The include folder of an installed PyTorch: the package's version.py beside it names the release."""
+    """The include folder of an installed PyTorch: the package's version.py beside it names the
+    release."""
     if not (folder / "c10" / "core" / "ScalarType.h").is_file():
-        raise Refused(f"expected the include folder of an installed PyTorch, but got {folder}, which lacks c10/core/ScalarType.h")
+        raise Refused(
+            f"expected the include folder of an installed PyTorch, but got {folder}, which lacks "
+            "c10/core/ScalarType.h"
+        )
     said = re.search(r"^__version__ = '([^']+)'", _text(folder.parent / "version.py"), re.MULTILINE)
-    return Tree(folder, _release_of(said[1] if said else "", folder, "the include folder of an installed package"), headers_only=True)
+    return Tree(
+        folder,
+        _release_of(said[1] if said else "", folder, "the include folder of an installed package"),
+        headers_only=True,
+    )

@@ -1,6 +1,8 @@
-"""The rows of the built-in formats as PyTorch's lists want them, made from c10/formats/BuiltinFormats.h.
+"""The rows of the built-in formats as PyTorch's lists want them, made from
+c10/formats/BuiltinFormats.h.
 
-That file's rows have names in small letters, which dtypes have; enumerators begin with a capital, which the preprocessor cannot make.
+That file's rows have names in small letters, which dtypes have; enumerators begin with a capital,
+which the preprocessor cannot make.
 """
 
 from __future__ import annotations
@@ -29,20 +31,28 @@ class Row:
 
 
 def builtin_rows(root: Path) -> list[Row]:
-    """The built-in formats in their order: posits, then floats. ScalarTypes.cpp holds widths and digits against the formats."""
+    """The built-in formats in their order: posits, then floats. ScalarTypes.cpp holds widths and
+    digits against the formats."""
     text = (root / "c10" / "formats" / "BuiltinFormats.h").read_text()
     rows = []
     for macro, posit in (("AT_FORALL_POSIT_TYPES", True), ("AT_FORALL_CUSTOM_FLOAT_TYPES", False)):
         listed = re.search(rf"#define {macro}\(_\)((?:.*\\\n)+.*)", text)[1]
         for name, first, second in re.findall(r"_\((\w+), (\d+), (\d+)\)", listed):
             a, b = int(first), int(second)
-            rows.append(Row(name, a, max(a - 2 - b, 1), True) if posit else Row(name, 1 + a + b, b + 1, False))
+            rows.append(
+                Row(name, a, max(a - 2 - b, 1), True)
+                if posit
+                else Row(name, 1 + a + b, b + 1, False)
+            )
     return rows
 
 
 def header(rows: list[Row]) -> str:
     """The text of c10/formats/intree/ScalarTypeRows.h."""
-    aliases = "\n".join(f"using {row.name} = formats::Element<{number}, {row.code_type}>;" for number, row in enumerate(rows))
+    aliases = "\n".join(
+        f"using {row.name} = formats::Element<{number}, {row.code_type}>;"
+        for number, row in enumerate(rows)
+    )
     listed = " \\\n".join(f"  _(c10::{row.name}, {row.enumerator})" for row in rows)
     types = ", ".join(f"c10::ScalarType::{row.enumerator}" for row in rows)
     names = ", ".join(f'"{row.name}"' for row in rows)

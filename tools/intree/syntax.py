@@ -1,7 +1,9 @@
-"""Compiles every unit that is laid into a PyTorch tree, without making code, against an edited copy of a wheel's headers.
+"""Compiles every unit that is laid into a PyTorch tree, without making code, against an edited copy
+of a wheel's headers.
 
-A wheel has PyTorch's headers, those of the generated operators among them. A mistake in a unit of this repository shows in minutes, where a whole
-build takes hours. PyTorch's own .cpp files are not in a wheel: only a whole build tells whether their edits compile.
+A wheel has PyTorch's headers, those of the generated operators among them. A mistake in a unit of
+this repository shows in minutes, where a whole build takes hours. PyTorch's own .cpp files are not
+in a wheel: only a whole build tells whether their edits compile.
 """
 
 from __future__ import annotations
@@ -22,14 +24,34 @@ from .releases import Tree
 from .rows import ROOT
 
 # What PyTorch's CMakeLists.txt makes errors, where a compiler knows it.
-ERRORS = ("return-type", "non-virtual-dtor", "braced-scalar-init", "range-loop-construct", "bool-operation", "format")
-WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-unknown-pragmas")
-DEFINES = ("-DTORCH_EXTENSION_NAME=_C", "-DTORCH_API_INCLUDE_EXTENSION_H", "-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO", "-DUSE_RPC")
+ERRORS = (
+    "return-type",
+    "non-virtual-dtor",
+    "braced-scalar-init",
+    "range-loop-construct",
+    "bool-operation",
+    "format",
+)
+WARNINGS = (
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-parameter",
+    "-Wno-missing-field-initializers",
+    "-Wno-unknown-pragmas",
+)
+DEFINES = (
+    "-DTORCH_EXTENSION_NAME=_C",
+    "-DTORCH_API_INCLUDE_EXTENSION_H",
+    "-DUSE_DISTRIBUTED",
+    "-DUSE_C10D_GLOO",
+    "-DUSE_RPC",
+)
 KERNEL = ("-DCPU_CAPABILITY=DEFAULT", "-DCPU_CAPABILITY_DEFAULT")
 
 # Sources that need a header which wheels do not ship, each with that header. Today there is none.
 NOT_IN_WHEELS: dict[str, str] = {}
-COMPILERS = (("g++", "c++"), ("clang++", "clang++-14"))  # each by the names that it is installed under
+# Each by the names that it is installed under.
+COMPILERS = (("g++", "c++"), ("clang++", "clang++-14"))
 AT_ONCE = 12  # sources a compiler run: PyTorch's headers take it longer than a dozen of these
 
 
@@ -46,9 +68,12 @@ class Unit:
 
 
 def lay_out(include: Tree, folder: Path) -> dict[str, str]:
-    """Writes the edited headers and the laid files into an empty folder, as a source tree has them. Returns the laid files: paths, texts."""
+    """Writes the edited headers and the laid files into an empty folder, as a source tree has them.
+    Returns the laid files: paths, texts."""
     laid = laid_files(Tree(include.folder, include.release, headers_only=False))
-    edited = {place.relative_to(include.folder).as_posix(): text for place, text in plan(include).items()}
+    edited = {
+        place.relative_to(include.folder).as_posix(): text for place, text in plan(include).items()
+    }
     for path, text in (edited | laid).items():
         place = folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -59,14 +84,17 @@ def lay_out(include: Tree, folder: Path) -> dict[str, str]:
 def build_units(laid: dict[str, str]) -> Iterator[Unit]:
     """Yields one unit of all headers, one for each kernel, and the other sources by the dozen.
 
-    Two headers that declare one name differently do not compile together. So no two of these may, whether or not a source includes both.
+    Two headers that declare one name differently do not compile together. So no two of these may,
+    whether or not a source includes both.
     """
     yield Unit("headers", tuple(path for path in laid if path.endswith(".h")), KERNEL)
     sources = [path for path in laid if path.endswith(".cpp") and path not in NOT_IN_WHEELS]
     kernels = [path for path in sources if re.fullmatch(rf"{FORMATS}/cpu/\w+Kernel\.cpp", path)]
     for path in kernels:
         yield Unit(Path(path).stem, (path,), KERNEL)
-    operators, bindings = ({*re.findall(r"\S+\.cpp", laid[name])} for name in (SOURCES, BINDING_SOURCES))
+    operators, bindings = (
+        {*re.findall(r"\S+\.cpp", laid[name])} for name in (SOURCES, BINDING_SOURCES)
+    )
     bindings |= {*PYTHONS}
     others = {*sources} - {*kernels} - operators - bindings
     for kind, listed in (("operators", operators), ("bindings", bindings), ("others", others)):
@@ -77,18 +105,39 @@ def build_units(laid: dict[str, str]) -> Iterator[Unit]:
 
 @functools.cache
 def errors(compiler: str) -> tuple[str, ...]:
-    """Returns the options that make errors of warnings, as PyTorch's build does: those that the compiler knows."""
+    """Returns the options that make errors of warnings, as PyTorch's build does: those that the
+    compiler knows."""
     options = [f"-Werror={name}" for name in ERRORS]
     empty = ["-fsyntax-only", "-x", "c++", "/dev/null"]
-    return tuple(option for option in options if subprocess.run([compiler, option, *empty], capture_output=True, check=False).returncode == 0)
+    return tuple(
+        option
+        for option in options
+        if subprocess.run([compiler, option, *empty], capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 def compile_command(compiler: str, folder: Path, include: Path, unit: Unit) -> list[str]:
     """Returns the words of the command that checks a unit which was laid out in `folder`."""
     own = [folder, folder / "aten" / "src"]
-    others = [ROOT / "third_party" / "include", include, include / "torch" / "csrc" / "api" / "include", Path(sysconfig.get_path("include"))]
-    searched = [word for place in own for word in ("-I", str(place))] + [word for place in others for word in ("-isystem", str(place))]
-    options = ["-std=gnu++20", "-fsyntax-only", "-ffp-contract=off", *WARNINGS, *errors(compiler), *DEFINES, *unit.options]
+    others = [
+        ROOT / "third_party" / "include",
+        include,
+        include / "torch" / "csrc" / "api" / "include",
+        Path(sysconfig.get_path("include")),
+    ]
+    searched = [word for place in own for word in ("-I", str(place))] + [
+        word for place in others for word in ("-isystem", str(place))
+    ]
+    options = [
+        "-std=gnu++20",
+        "-fsyntax-only",
+        "-ffp-contract=off",
+        *WARNINGS,
+        *errors(compiler),
+        *DEFINES,
+        *unit.options,
+    ]
     return [compiler, *options, *searched, str(folder / f"{unit.name}.cpp")]
 
 
@@ -98,14 +147,27 @@ def find_compiler(names: tuple[str, ...]) -> str | None:
 
 
 def check_unit(compiler: str, folder: Path, include: Path, unit: Unit) -> str:
-    """Compiles a unit without making code. Returns what the compiler says of an error, else nothing."""
+    """Compiles a unit without making code. Returns what the compiler says of an error, else
+    nothing."""
     (folder / f"{unit.name}.cpp").write_text(unit.text())
-    done = subprocess.run(compile_command(compiler, folder, include, unit), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        compile_command(compiler, folder, include, unit),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stderr if done.returncode else ""
 
 
-def check_units(include: Tree, folder: Path, compiler: str, jobs: int) -> Iterator[tuple[Unit, str]]:
-    """Yields each unit with the compiler's errors, in order, as they come. `folder` must be empty; `jobs` compilers run at once."""
+def check_units(
+    include: Tree, folder: Path, compiler: str, jobs: int
+) -> Iterator[tuple[Unit, str]]:
+    """Yields each unit with the compiler's errors, in order, as they come. `folder` must be empty;
+    `jobs` compilers run at once."""
     units = list(build_units(lay_out(include, folder)))
     with ThreadPoolExecutor(jobs) as pool:
-        yield from zip(units, pool.map(lambda unit: check_unit(compiler, folder, include.folder, unit), units), strict=True)
+        yield from zip(
+            units,
+            pool.map(lambda unit: check_unit(compiler, folder, include.folder, unit), units),
+            strict=True,
+        )

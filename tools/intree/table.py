@@ -26,10 +26,18 @@ def code(text: str) -> str:
 def lines() -> list[str]:
     made = ["| file | what | why | releases |", "|---|---|---|---|"]
     for edit in EDITS:
-        lists = " and ".join(dict.fromkeys(f"*{edit.place(RELEASES[name])}*" for name in edit.releases))
+        lists = " and ".join(
+            dict.fromkeys(f"*{edit.place(RELEASES[name])}*" for name in edit.releases)
+        )
         anchor = "the list's last row" if edit.anchor == "{last}" else code(edit.anchor)
-        what = f"{code(edit.text)} {'in the place of' if edit.where == 'instead' else edit.where} {anchor}"
-        made.append(f"| {lists} | {what} | {edit.why} | {'all' if len(edit.releases) == len(RELEASES) else ', '.join(edit.releases)} |")
+        what = (
+            f"{code(edit.text)} {'in the place of' if edit.where == 'instead' else edit.where} "
+            f"{anchor}"
+        )
+        made.append(
+            f"| {lists} | {what} | {edit.why} | "
+            f"{'all' if len(edit.releases) == len(RELEASES) else ', '.join(edit.releases)} |"
+        )
     return made
 
 

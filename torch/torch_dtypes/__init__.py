@@ -1,6 +1,7 @@
 """torch_dtypes: posits and custom float formats as native PyTorch dtypes.
 
-``import torch`` loads this package by itself; afterwards ``torch.posit16es2``, ``torch.q43`` and the others are ordinary dtypes::
+``import torch`` loads this package by itself; afterwards ``torch.posit16es2``, ``torch.q43`` and
+the others are ordinary dtypes::
 
     x = torch.tensor([1.2, 3.4], dtype=torch.posit16es2, requires_grad=True)
     model = Model().to(torch.q43)
@@ -52,7 +53,16 @@ if TYPE_CHECKING:
     from . import distributed, nn, optim
     from .fuzzing import Fuzzy, fuzzy
     from .quantization import Cast, calibration, dequantize_, quantize_, summary
-    from .workbench import Card, RoundingCounts, Statistics, card, dump_vectors, observe, show, sweep
+    from .workbench import (
+        Card,
+        RoundingCounts,
+        Statistics,
+        card,
+        dump_vectors,
+        observe,
+        show,
+        sweep,
+    )
     from .workbench.diagnosis.divergence import Divergence, explain_divergence
     from .workbench.sensitivity import Mixture, Sensitivity, sensitivity
     from .workbench.variability import Digits, Variability, significant_digits, variability
@@ -118,8 +128,13 @@ __version__ = "0.2.0"
 
 _REMOVED = {
     **dict.fromkeys(("mixed_operands", "set_mixed_operands"), "convert one operand, x.to(dtype)"),
-    **dict.fromkeys(("fill_infinity", "set_fill_infinity"), "cast a tensor for NaN, torch.tensor(numbers).to(dtype)"),
-    "set_optimizer_eps": "give an eps that the dtype has, or wrap the optimizer in torch_dtypes.optim.LowPrecision",
+    **dict.fromkeys(
+        ("fill_infinity", "set_fill_infinity"),
+        "cast a tensor for NaN, torch.tensor(numbers).to(dtype)",
+    ),
+    "set_optimizer_eps": (
+        "give an eps that the dtype has, or wrap the optimizer in torch_dtypes.optim.LowPrecision"
+    ),
 }
 
 
@@ -152,7 +167,10 @@ _find, _list = lazy.attach(
 def _find_late(name: str):
     """A name that loads its module, or the sentence on one that is gone."""
     if name in _REMOVED:
-        raise AttributeError(f"expected a name of torch_dtypes {__version__}, but got {name}, which 0.2.0 removed; {_REMOVED[name]}")
+        raise AttributeError(
+            f"expected a name of torch_dtypes {__version__}, but got {name}, which 0.2.0 removed; "
+            f"{_REMOVED[name]}"
+        )
     return _find(name)
 
 
@@ -161,11 +179,13 @@ globals().update(__getattr__=_find_late, __dir__=_list)
 
 
 if not _loaded:
-    # formats last: where something before raises, no name of a dtype must be left that stock functions misread
+    # formats last: where something before raises, no name of a dtype must be left that stock
+    # functions misread
     with collection_paused():
         loading.install(install.install, integrations.install, dtypes.install, old_paths.install)
 
-# The built-in dtypes once more, for type checkers: they know torch by its own stubs, which have no torch.posit16es2.
+# The built-in dtypes once more, for type checkers: they know torch by its own stubs, which have no
+# torch.posit16es2.
 posit8es0: torch.dtype
 posit8es1: torch.dtype
 posit8es2: torch.dtype

@@ -1,5 +1,5 @@
-"""The running PyTorch's release, and what an older one lacks. An extension that was built for another one is refused: a clear error instead of a
-missing symbol."""
+"""The running PyTorch's release, and what an older one lacks. An extension that was built for
+another one is refused: a clear error instead of a missing symbol."""
 
 from __future__ import annotations
 
@@ -7,47 +7,58 @@ import torch
 
 
 def release(version: str) -> str:
-    """Major and minor of a version: '2.13' of '2.13.0+cpu'. PyTorch's C++ interface may change between them."""
+    """Major and minor of a version: '2.13' of '2.13.0+cpu'. PyTorch's C++ interface may change
+    between them."""
     return ".".join(str(version).split(".")[:2])
 
 
 RUNNING = tuple(int(part) for part in release(torch.__version__).split("."))
 
-FLOAT8_CASTS_SATURATE = RUNNING >= (2, 13)  # to float8_e4m3fn; up to 2.12 they overflow to NaN (pull request 178817)
+# To float8_e4m3fn; up to 2.12 they overflow to NaN (pull request 178817).
+FLOAT8_CASTS_SATURATE = RUNNING >= (2, 13)
 
 
 def _never() -> bool:
     return False
 
 
-# Whether torch.export traces the caller, which PyTorch 2.6 does not say. The function itself: Dynamo knows it.
+# Whether torch.export traces the caller, which PyTorch 2.6 does not say. The function itself:
+# Dynamo knows it.
 is_exporting = torch.compiler.is_exporting if RUNNING >= (2, 7) else _never
 
 
 def check() -> None:
-    """Compares the running PyTorch with the one that this package was built for; to be called before `_C` is imported.
+    """Compares the running PyTorch with the one that this package was built for; to be called
+    before `_C` is imported.
 
     Raises:
-        ImportError: the releases (major.minor) or the C++ ABIs differ, or the package has not been built.
+        ImportError: the releases (major.minor) or the C++ ABIs differ, or the package has not been
+            built.
     """
     try:
         from ._build_info import CXX11_ABI, TORCH_VERSION
     except (ImportError, SyntaxError) as error:
         raise ImportError(
-            "torch_dtypes: expected torch_dtypes/_build_info.py, which the build writes, but got none that can be read "
-            f"({error}). Build and install the package, in its source folder: pip install --force-reinstall --no-deps ."
+            "torch_dtypes: expected torch_dtypes/_build_info.py, which the build writes, but got "
+            "none that can be read "
+            f"({error}). Build and install the package, in its source folder: pip install "
+            "--force-reinstall --no-deps ."
         ) from error
 
     running = str(torch.__version__)
     if release(running) != release(TORCH_VERSION):
         raise ImportError(
-            f"torch_dtypes: expected torch {release(TORCH_VERSION)}, for which this package was built ({TORCH_VERSION}), "
-            f'but got torch {running}. Either install that release: pip install "torch=={release(TORCH_VERSION)}.*" '
-            "or build the package for the running one, in its source folder: pip install --force-reinstall --no-deps ."
+            f"torch_dtypes: expected torch {release(TORCH_VERSION)}, for which this package was "
+            f"built ({TORCH_VERSION}), "
+            f"but got torch {running}. Either install that release: pip install "
+            f'"torch=={release(TORCH_VERSION)}.*" '
+            "or build the package for the running one, in its source folder: pip install "
+            "--force-reinstall --no-deps ."
         )
     if int(torch.compiled_with_cxx11_abi()) != int(CXX11_ABI):
         raise ImportError(
-            f"torch_dtypes: expected a torch with _GLIBCXX_USE_CXX11_ABI={int(CXX11_ABI)}, for which this package was built, "
-            f"but got {int(torch.compiled_with_cxx11_abi())} in torch {running}. Build the package for it, in its source "
+            f"torch_dtypes: expected a torch with _GLIBCXX_USE_CXX11_ABI={int(CXX11_ABI)}, for "
+            f"which this package was built, but got {int(torch.compiled_with_cxx11_abi())} in "
+            f"torch {running}. Build the package for it, in its source "
             "folder: pip install --force-reinstall --no-deps ."
         )

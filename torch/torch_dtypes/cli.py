@@ -13,10 +13,12 @@ import os
 import sys
 import warnings
 
-# What the commands print beyond ASCII, as a stream shows it that has no such sign (PYTHONIOENCODING=ascii, another 8-bit locale).
+# What the commands print beyond ASCII, as a stream shows it that has no such sign
+# (PYTHONIOENCODING=ascii, another 8-bit locale).
 _SPELT = {"±": "+-", "µ": "u", "…": "..."}
 
-# How writing to standard output fails; EPIPE (its reader has ended, as head does) is no error to speak of.
+# How writing to standard output fails; EPIPE (its reader has ended, as head does) is no error to
+# speak of.
 _UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 # Each command by its name, and the module below the package that has it.
@@ -49,30 +51,48 @@ def main(args=None):
         finally:
             warnings.formatwarning = as_before
             if sys.stdout is not None:
-                sys.stdout.flush()  # here, where what goes wrong can be said; Python's own at its end prints "Exception ignored"
+                # Here, where what goes wrong can be said; Python's own at its end prints "Exception
+                # ignored".
+                sys.stdout.flush()
     except OSError as error:
         if error.filename is not None or error.errno not in _UNWRITABLE:
-            raise  # files have names where they are opened; commands say themselves what is wrong with theirs
+            # Files have names where they are opened; commands say themselves what is wrong with
+            # theirs.
+            raise
         with contextlib.suppress(OSError, ValueError, AttributeError):  # closed
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in its buffer would fail again
-        sys.exit(1 if error.errno == errno.EPIPE else f"Error: cannot write to standard output, or a file: {error.strerror}")
+            # What is still in its buffer would fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(
+            1
+            if error.errno == errno.EPIPE
+            else f"Error: cannot write to standard output, or a file: {error.strerror}"
+        )
 
 
 def _warning(as_before):
-    """How warnings that are meant for users look: without the line of this package's code that gave them."""
+    """How warnings that are meant for users look: without the line of this package's code that gave
+    them."""
 
     def text(message, category, *place):
-        return f"Warning: {message}\n" if category is UserWarning else as_before(message, category, *place)
+        return (
+            f"Warning: {message}\n"
+            if category is UserWarning
+            else as_before(message, category, *place)
+        )
 
     return text
 
 
 def _spell_out(stream):
-    """Lets a text stream write signs that its encoding lacks as others: it would raise in the middle of a table."""
+    """Lets a text stream write signs that its encoding lacks as others: it would raise in the
+    middle of a table."""
     try:
         "".join(_SPELT).encode(stream.encoding)
     except UnicodeEncodeError:
-        codecs.register_error("torch_dtypes.spelt", lambda error: (_spelt(error.object[error.start : error.end]), error.end))
+        codecs.register_error(
+            "torch_dtypes.spelt",
+            lambda error: (_spelt(error.object[error.start : error.end]), error.end),
+        )
         stream.reconfigure(errors="torch_dtypes.spelt")
 
 
@@ -90,7 +110,10 @@ def group():
 
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
-    version = f"torch-dtypes %(version)s (torch {torch.__version__}, {torch_dtypes._C.cpu_capability()} kernels)"
+    version = (
+        f"torch-dtypes %(version)s (torch {torch.__version__}, {torch_dtypes._C.cpu_capability()} "
+        "kernels)"
+    )
 
     @click.group(cls=Alone, context_settings=settings)
     @click.version_option(torch_dtypes.__version__, "-V", "--version", message=version)

@@ -1,4 +1,5 @@
-"""For several processes: gradients that travel in a number format, and random words that all ranks have alike."""
+"""For several processes: gradients that travel in a number format, and random words that all ranks
+have alike."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ class CompressionState:
 
     Args:
         dtype: one of our dtypes, or its name: the codes that travel.
-        error_feedback: whether what rounding took from a rank's gradients is added to its next ones. The residuals take as much memory as the
-            gradients in float32 (float64 where one of the two dtypes needs it).
+        error_feedback: whether what rounding took from a rank's gradients is added to its next
+            ones. The residuals take as much memory as the gradients in float32 (float64 where one
+            of the two dtypes needs it).
         process_group: DistributedDataParallel's, where it is not the default one.
 
     Raises:
@@ -31,11 +33,14 @@ class CompressionState:
         ValueError: a format without negative numbers, which gradients have.
     """
 
-    def __init__(self, dtype: torch.dtype | str, *, error_feedback: bool = True, process_group=None) -> None:
+    def __init__(
+        self, dtype: torch.dtype | str, *, error_feedback: bool = True, process_group=None
+    ) -> None:
         self.dtype = dtype_of_name(dtype)
         if torch.finfo(self.dtype).min >= 0:
             raise ValueError(
-                f"expected a signed format for gradients, but got {self.dtype}, which has no negative numbers; use another, such as torch.q43"
+                f"expected a signed format for gradients, but got {self.dtype}, which has no "
+                "negative numbers; use another, such as torch.q43"
             )
         self.error_feedback, self.process_group = bool(error_feedback), process_group
         self._full_scale = target(self.dtype).full_scale
@@ -45,37 +50,48 @@ class CompressionState:
         return self._residuals.get(tuple(map(id, bucket.parameters())))
 
     def _keep(self, bucket, residual: torch.Tensor) -> None:
-        """DistributedDataParallel makes its buckets anew after the first pass: what was kept for the old ones is dropped then."""
+        """DistributedDataParallel makes its buckets anew after the first pass: what was kept for
+        the old ones is dropped then."""
         key = tuple(map(id, bucket.parameters()))
         if key not in self._residuals:
             own = set(key)
-            self._residuals = {other: kept for other, kept in self._residuals.items() if own.isdisjoint(other)}
+            self._residuals = {
+                other: kept for other, kept in self._residuals.items() if own.isdisjoint(other)
+            }
         self._residuals[key] = residual
 
     def _scale(self, values: torch.Tensor) -> float:
-        """The power of two that brings the largest magnitude to the format's full scale (of posits the end of their finest range), or below."""
+        """The power of two that brings the largest magnitude to the format's full scale (of posits
+        the end of their finest range), or below."""
         largest = values.abs().max().item() if values.numel() else 0.0
         if not 0 < largest < math.inf:
             return 1.0
-        return math.ldexp(1.0, max(-126, min(126, math.floor(math.log2(self._full_scale / largest)))))
+        return math.ldexp(
+            1.0, max(-126, min(126, math.floor(math.log2(self._full_scale / largest))))
+        )
 
 
-def compress_hook(state: CompressionState, bucket):  # stock compares annotations, which are texts here, with its classes
+# Stock compares annotations, which are texts here, with its classes.
+def compress_hook(state: CompressionState, bucket):
     """A communication hook that sends gradients in a number format, whatever the model's dtype::
 
         state = torch_dtypes.distributed.CompressionState(torch.q43)
         ddp.register_comm_hook(state, torch_dtypes.distributed.compress_hook)
 
-    With g_r the gradients of rank r in a bucket, e_r its residuals (0 at first) and s_r a power of two, each rank sends the codes of
-    c_r = round(s_r (g_r + e_r)) and keeps e_r = g_r + e_r - c_r / s_r. All ranks get all codes, and with them the same result: the mean of
-    c_r / s_r over the ranks, added in rank order in float32 (in float64 where one of the two dtypes needs it) and rounded once to the model's
-    dtype. s_r brings the largest magnitude of g_r + e_r to the format's largest number, of posits to the end of their finest range, or to less
-    than a factor of two below.
+    With g_r the gradients of rank r in a bucket, e_r its residuals (0 at first) and s_r a power of
+    two, each rank sends the codes of c_r = round(s_r (g_r + e_r)) and keeps e_r = g_r + e_r - c_r /
+    s_r. All ranks get all codes, and with them the same result: the mean of c_r / s_r over the
+    ranks, added in rank order in float32 (in float64 where one of the two dtypes needs it) and
+    rounded once to the model's dtype. s_r brings the largest magnitude of g_r + e_r to the format's
+    largest number, of posits to the end of their finest range, or to less than a factor of two
+    below.
 
-    An infinity or NaN among the gradients travels as the format has it, and residuals of that bucket are 0 then. A rank sends and receives n codes
-    for each other rank, where all_reduce moves about 8n bytes of float32: codes of 8 bits are the less up to 8 ranks, of 16 bits up to 4.
+    An infinity or NaN among the gradients travels as the format has it, and residuals of that
+    bucket are 0 then. A rank sends and receives n codes for each other rank, where all_reduce moves
+    about 8n bytes of float32: codes of 8 bits are the less up to 8 ranks, of 16 bits up to 4.
 
-    Source: Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes" (arXiv 1901.09847), algorithm 2.
+    Source: Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression
+    schemes" (arXiv 1901.09847), algorithm 2.
     """
     group = state.process_group or dist.group.WORLD
     buffer = bucket.buffer()
@@ -89,14 +105,21 @@ def compress_hook(state: CompressionState, bucket):  # stock compares annotation
         left = values - rounded.to(wide) / scale
         state._keep(bucket, left if bool(left.isfinite().all()) else torch.zeros_like(left))
     bits = codes(rounded)
-    sent = torch.cat([torch.tensor([scale], dtype=torch.float64, device=bits.device).view(torch.uint8), bits.view(torch.uint8)])
+    sent = torch.cat(
+        [
+            torch.tensor([scale], dtype=torch.float64, device=bits.device).view(torch.uint8),
+            bits.view(torch.uint8),
+        ]
+    )
     everyone = [torch.empty_like(sent) for _ in range(group.size())]
 
     def mean(_) -> torch.Tensor:
         total = torch.zeros_like(values)
         for got in everyone:
             their_scale = got[:8].clone().view(torch.float64).item()
-            total += from_codes(got[8:].clone().view(bits.dtype), state.dtype).to(wide) / their_scale
+            total += (
+                from_codes(got[8:].clone().view(bits.dtype), state.dtype).to(wide) / their_scale
+            )
         total /= len(everyone)
         return total.to(buffer.dtype)
 
@@ -105,28 +128,35 @@ def compress_hook(state: CompressionState, bucket):  # stock compares annotation
 
 @contextlib.contextmanager
 def same_random(group: dist.ProcessGroup | None = None) -> Iterator[None]:
-    """A block in which all ranks of a group draw the same random words, from torch's CPU generator and the current GPU's, and after which each goes
-    on with its own::
+    """A block in which all ranks of a group draw the same random words, from torch's CPU generator
+    and the current GPU's, and after which each goes on with its own::
 
         loss.backward()
         with torch_dtypes.distributed.same_random():
             optimizer.step()
 
-    What replicas keep must be rounded alike: an optimizer over parameters of a dtype that rounds stochastically, or ``LowPrecision``, whose
-    masters and states do, would else take the copies of a model apart, each rank by its own generator. Forward and backward passes may draw as they
+    What replicas keep must be rounded alike: an optimizer over parameters of a dtype that rounds
+    stochastically, or ``LowPrecision``, whose masters and states do, would else take the copies of
+    a model apart, each rank by its own generator. Forward and backward passes may draw as they
     like; gradients come out of ``DistributedDataParallel`` the same on all ranks.
 
-    All ranks enter the block: each draws one word from its generator, and rank 0 of the group sends its own to the others. So ranks whose generators
-    are alike keep them alike, and a block may stand within another.
+    All ranks enter the block: each draws one word from its generator, and rank 0 of the group sends
+    its own to the others. So ranks whose generators are alike keep them alike, and a block may
+    stand within another.
 
     Args:
         group: default: the default process group.
     """
     group = group or dist.group.WORLD
-    seed = [torch.randint(2**32, (), device="cpu").item()]  # the generator takes 32 bits; by every rank, so that alike ones stay so
-    dist.broadcast_object_list(seed, group=group, group_src=0)  # on the device of the group's back end
+    # The generator takes 32 bits; by every rank, so that alike ones stay so.
+    seed = [torch.randint(2**32, (), device="cpu").item()]
+    # On the device of the group's back end.
+    dist.broadcast_object_list(seed, group=group, group_src=0)
     gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=gpus):
-        for generator in (torch.default_generator, *(torch.cuda.default_generators[i] for i in gpus)):
+        for generator in (
+            torch.default_generator,
+            *(torch.cuda.default_generators[i] for i in gpus),
+        ):
             generator.manual_seed(seed[0])
         yield

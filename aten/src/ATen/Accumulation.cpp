@@ -26,7 +26,8 @@ std::optional<Accumulation> set_accumulation_override(const std::optional<Accumu
 
 void set_accumulation_default(const FormatEntry& entry, const Accumulation& policy) {
   c10::formats::keep_number(entry);
-  defaults[c10::formats::number_of_format(entry)].store(new Accumulation(policy), std::memory_order_release);
+  defaults[c10::formats::number_of_format(entry)].store(new Accumulation(policy),
+                                                        std::memory_order_release);
 }
 
 Accumulation accumulation_of(const FormatEntry& entry) {

@@ -21,13 +21,15 @@ struct Accumulation {
     Float64,
     Exact, // no rounding before the last: the quire
     Steps, // every product and every sum rounded to a format
-    Chunked, // Steps for `chunk` products, and those sums added in the machine's type, or in `outer`
+    // Steps for `chunk` products, and those sums added in the machine's type, or in `outer`.
+    Chunked,
     Block, // BlockSum, in a register of the accumulator's format (nullptr: float32)
   };
   using Order = c10::formats::SumOrder;
   Kind kind{Kind::Machine};
   int64_t chunk{0};
-  const FormatEntry* product{nullptr}; // Steps: the format of products and of sums; nullptr: the operands' own
+  // Steps: the format of products and of sums; nullptr: the operands' own.
+  const FormatEntry* product{nullptr};
   const FormatEntry* accumulator{nullptr};
   std::optional<Rounding> rounding; // Steps: of each step; else the formats' own
   bool fused{false}; // Steps: one rounding for multiply and add
@@ -35,15 +37,22 @@ struct Accumulation {
   bool exact_product{false}; // Steps: products are not rounded
   Order order{Order::Sequential}; // Steps
   int64_t lanes{1}; // Order::Lanes
-  const FormatEntry* outer{nullptr}; // Chunked: what the chunks' sums are rounded to; nullptr: the machine's type
-  int preset{-1}; // Block: a row of block_presets(), which says the numbers by the operands' format; else they are `block`
+  // Chunked: what the chunks' sums are rounded to; nullptr: the machine's type.
+  const FormatEntry* outer{nullptr};
+  // Block: a row of block_presets(), which says the numbers by the operands' format; else they are
+  // `block`.
+  int preset{-1};
   BlockSum block;
 
   // Whether stock kernels cannot do it.
-  bool own_kernels() const { return kind == Kind::Exact || kind == Kind::Steps || kind == Kind::Chunked || kind == Kind::Block; }
+  bool own_kernels() const {
+    return kind == Kind::Exact || kind == Kind::Steps || kind == Kind::Chunked ||
+        kind == Kind::Block;
+  }
 };
 
-// The policy that overrides every dtype's own on this thread, if there is one; returns what was set before.
+// The policy that overrides every dtype's own on this thread, if there is one; returns what was set
+// before.
 std::optional<Accumulation> accumulation_override();
 std::optional<Accumulation> set_accumulation_override(const std::optional<Accumulation>& policy);
 // A dtype's own policy, for all threads, from now on.

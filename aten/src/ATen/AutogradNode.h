@@ -12,7 +12,8 @@ auto make_node(Arguments... arguments) {
   if constexpr (kNodesCountThemselves) {
     return c10::make_intrusive<T>(arguments...);
   } else {
-    return std::shared_ptr<T>(new T(arguments...), [](T* node) { deleteNode(node); }); // found by the argument's namespace
+    // Found by the argument's namespace.
+    return std::shared_ptr<T>(new T(arguments...), [](T* node) { deleteNode(node); });
   }
 }
 

@@ -1,5 +1,6 @@
-// How many random bits the mode `stochastic` draws for an element in a block that says so: hardware's few, by IEEE P3109's definitions. Apart from
-// the mode (FormatRounding.h), which most callers ask alone.
+// How many random bits the mode `stochastic` draws for an element in a block that says so:
+// hardware's few, by IEEE P3109's definitions. Apart from the mode (FormatRounding.h), which most
+// callers ask alone.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
@@ -12,7 +13,8 @@ struct FewRandomBits {
   c10::formats::FewBits kind{c10::formats::FewBits::A};
 };
 
-// What holds on this thread beside a rounding override of `stochastic`; setting it returns what was set before.
+// What holds on this thread beside a rounding override of `stochastic`; setting it returns what was
+// set before.
 FewRandomBits few_bits_override();
 FewRandomBits set_few_bits_override(FewRandomBits bits);
 

@@ -2,7 +2,8 @@
 
 namespace at::formats {
 
-// Libraries live as long as the process: unregistering at exit would race with other libraries' destructors.
+// Libraries live as long as the process: unregistering at exit would race with other libraries'
+// destructors.
 static torch::Library* make_library(c10::DispatchKey key) {
   return new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
 }
@@ -20,7 +21,8 @@ void register_below_autograd(const c10::OperatorName& name, const MakeKernel& ke
 void register_autograd(const c10::OperatorName& name, const MakeKernel& kernel) {
   static auto* eager = make_library(kFormatAutogradKey);
   static auto* wrapped = make_library(kWrappedAutogradKey);
-  for (torch::Library* library : {eager, wrapped}) library->impl(dispatch_name(name).c_str(), kernel());
+  for (torch::Library* library : {eager, wrapped})
+    library->impl(dispatch_name(name).c_str(), kernel());
 }
 
 } // namespace at::formats

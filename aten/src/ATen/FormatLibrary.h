@@ -1,7 +1,8 @@
 // The dispatch keys at which kernels for number formats are registered.
 //
-// What stands above autograd is registered at two keys alike: eager autograd's, and that of tensors within wrappers of torch.func, which have
-// another backend's (kWrappedAutogradKey). At the second one a kernel finds our tensors by entry_beneath(), and hands what has none to stock.
+// What stands above autograd is registered at two keys alike: eager autograd's, and that of tensors
+// within wrappers of torch.func, which have another backend's (kWrappedAutogradKey). At the second
+// one a kernel finds our tensors by entry_beneath(), and hands what has none to stock.
 #pragma once
 #include <ATen/FormatTensor.h>
 #include <torch/library.h>
@@ -18,7 +19,8 @@
     register_kernels(m);                             \
   }
 
-// Below autograd as well: composite operators, whose stock code would run at every key that has no kernel of ours.
+// Below autograd as well: composite operators, whose stock code would run at every key that has no
+// kernel of ours.
 #define TD_REGISTER_COMPOSITE(register_kernels) \
   TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {    \
     register_kernels(m);                        \

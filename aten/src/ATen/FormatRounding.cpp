@@ -45,7 +45,8 @@ void round_by_override(Format& format) {
   format.few_bits = override_bits.kind;
 }
 
-LogarithmGuard::LogarithmGuard(bool on_logarithms) : previous_(std::exchange(rounds_logarithms, rounds_logarithms || on_logarithms)) {
+LogarithmGuard::LogarithmGuard(bool on_logarithms)
+    : previous_(std::exchange(rounds_logarithms, rounds_logarithms || on_logarithms)) {
 }
 LogarithmGuard::~LogarithmGuard() {
   rounds_logarithms = previous_;
@@ -68,15 +69,19 @@ bool has_word_source() {
 
 Seed next_seed(const std::optional<at::Generator>& generator, c10::Device device) {
   const std::optional<at::Generator>& chosen = generator ? generator : word_source;
-  if (device.is_cuda() && !(chosen && chosen->device().is_cpu())) return draw_on_gpu(chosen, device);
+  if (device.is_cuda() && !(chosen && chosen->device().is_cpu()))
+    return draw_on_gpu(chosen, device);
   if (device.is_cuda()) expect_no_graph(device);
-  auto* source = at::get_generator_or_default<at::CPUGeneratorImpl>(chosen, at::detail::getDefaultCPUGenerator());
+  auto* source = at::get_generator_or_default<at::CPUGeneratorImpl>(
+      chosen, at::detail::getDefaultCPUGenerator());
   const std::lock_guard<std::mutex> lock(source->mutex_);
   return source->random64();
 }
 
-RandomWords next_words(const Format& format, const std::optional<at::Generator>& generator, c10::Device device) {
-  return c10::formats::is_stochastic(format.rounding) ? RandomWords{next_seed(generator, device)} : RandomWords{};
+RandomWords next_words(const Format& format, const std::optional<at::Generator>& generator,
+                       c10::Device device) {
+  return c10::formats::is_stochastic(format.rounding) ? RandomWords{next_seed(generator, device)}
+                                                      : RandomWords{};
 }
 
 } // namespace at::formats

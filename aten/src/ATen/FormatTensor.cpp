@@ -43,28 +43,36 @@ static at::Tensor wrap(const at::TensorBase& raw, const FormatEntry& entry) {
   return at::Tensor(std::move(impl));
 }
 
-static at::Tensor empty_stock(c10::IntArrayRef sizes, c10::IntArrayRef strides, ScalarType type, c10::Device device) {
+static at::Tensor empty_stock(c10::IntArrayRef sizes, c10::IntArrayRef strides, ScalarType type,
+                              c10::Device device) {
   if (device.is_cpu()) return at::Tensor(at::detail::empty_strided_cpu(sizes, strides, type));
   return at::empty_strided(sizes, strides, at::TensorOptions().dtype(type).device(device));
 }
 
-at::Tensor empty_strided_format(c10::IntArrayRef sizes, c10::IntArrayRef strides, const FormatEntry& entry, c10::Device device) {
+at::Tensor empty_strided_format(c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                                const FormatEntry& entry, c10::Device device) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   return wrap(empty_stock(sizes, strides, entry.bits, device), entry);
 }
 
-at::Tensor format_without_memory(c10::IntArrayRef sizes, c10::IntArrayRef strides, const FormatEntry& entry, c10::Device device) {
-  const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, static_cast<size_t>(entry.format.itemsize()));
+at::Tensor format_without_memory(c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                                 const FormatEntry& entry, c10::Device device) {
+  const size_t bytes = at::detail::computeStorageNbytes(
+      sizes, strides, static_cast<size_t>(entry.format.itemsize()));
   auto impl = make_format_impl(
-      c10::Storage(c10::Storage::use_byte_size_t{}, bytes, at::DataPtr{nullptr, device}, c10::GetAllocator(c10::kMeta), true), entry);
+      c10::Storage(c10::Storage::use_byte_size_t{}, bytes, at::DataPtr{nullptr, device},
+                   c10::GetAllocator(c10::kMeta), true),
+      entry);
   impl->set_sizes_and_strides(sizes, strides);
   return at::Tensor(std::move(impl));
 }
 
 static c10::DimVector contiguous_strides(c10::IntArrayRef sizes, c10::MemoryFormat memory_format) {
-  const bool last2d = memory_format == c10::MemoryFormat::ChannelsLast, last3d = memory_format == c10::MemoryFormat::ChannelsLast3d;
+  const bool last2d = memory_format == c10::MemoryFormat::ChannelsLast,
+             last3d = memory_format == c10::MemoryFormat::ChannelsLast3d;
   TORCH_CHECK(!last2d || sizes.size() == 4, "required rank 4 tensor to use channels_last format");
-  TORCH_CHECK(!last3d || sizes.size() == 5, "required rank 5 tensor to use channels_last_3d format");
+  TORCH_CHECK(!last3d || sizes.size() == 5,
+              "required rank 5 tensor to use channels_last_3d format");
   switch (memory_format) {
     case c10::MemoryFormat::ChannelsLast: {
       const auto s = c10::get_channels_last_strides_2d(sizes);
@@ -75,34 +83,43 @@ static c10::DimVector contiguous_strides(c10::IntArrayRef sizes, c10::MemoryForm
       return c10::DimVector(s.begin(), s.end());
     }
     default: {
-      for (const int64_t size : sizes) TORCH_CHECK(size >= 0, "expected sizes of at least 0, but got ", sizes);
+      for (const int64_t size : sizes)
+        TORCH_CHECK(size >= 0, "expected sizes of at least 0, but got ", sizes);
       const auto s = c10::contiguous_strides(sizes);
       return c10::DimVector(s.begin(), s.end());
     }
   }
 }
 
-at::Tensor empty_format(c10::IntArrayRef sizes, const FormatEntry& entry, c10::Device device, std::optional<c10::MemoryFormat> mf) {
+at::Tensor empty_format(c10::IntArrayRef sizes, const FormatEntry& entry, c10::Device device,
+                        std::optional<c10::MemoryFormat> mf) {
   const auto format = mf.value_or(c10::MemoryFormat::Contiguous);
-  TORCH_CHECK(format != c10::MemoryFormat::Preserve, "expected a memory format other than preserve_format for new sizes");
+  TORCH_CHECK(format != c10::MemoryFormat::Preserve,
+              "expected a memory format other than preserve_format for new sizes");
   return empty_strided_format(sizes, contiguous_strides(sizes, format), entry, device);
 }
 
-at::Tensor empty_like_format(const at::Tensor& self, const FormatEntry& entry, std::optional<c10::MemoryFormat> mf) {
+at::Tensor empty_like_format(const at::Tensor& self, const FormatEntry& entry,
+                             std::optional<c10::MemoryFormat> mf) {
   const auto format = mf.value_or(c10::MemoryFormat::Preserve);
-  if (format != c10::MemoryFormat::Preserve) return empty_format(self.sizes(), entry, self.device(), format);
-  if (self.is_non_overlapping_and_dense()) return empty_strided_format(self.sizes(), self.strides(), entry, self.device());
-  return empty_strided_format(self.sizes(), at::infer_dense_strides(self.sizes(), self.strides()), entry, self.device());
+  if (format != c10::MemoryFormat::Preserve)
+    return empty_format(self.sizes(), entry, self.device(), format);
+  if (self.is_non_overlapping_and_dense())
+    return empty_strided_format(self.sizes(), self.strides(), entry, self.device());
+  return empty_strided_format(self.sizes(), at::infer_dense_strides(self.sizes(), self.strides()),
+                              entry, self.device());
 }
 
 // ---- other eyes on the same memory ----
 
 at::Tensor stock_alias(const at::Tensor& t, ScalarType type) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!is_wrapper(t), "expected a tensor with memory of its own, but got a wrapper of torch.",
-                              is_format_tensor(t) ? entry_of(t).name : c10::getDtypeNames(t.scalar_type()).first,
-                              ". Work on what it wraps, of a DTensor on x.to_local().");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !is_wrapper(t), "expected a tensor with memory of its own, but got a wrapper of torch.",
+      is_format_tensor(t) ? entry_of(t).name : c10::getDtypeNames(t.scalar_type()).first,
+      ". Work on what it wraps, of a DTensor on x.to_local().");
   const auto key = c10::computeDispatchKey(type, c10::kStrided, t.device());
-  auto alias = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(t.storage()), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(type));
+  auto alias = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(t.storage()), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(type));
   alias.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
   return alias;
 }
@@ -111,8 +128,10 @@ at::Tensor format_alias(const at::Tensor& stock, const FormatEntry& entry) {
   return wrap(stock, entry);
 }
 
-at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset) {
-  // A view is an inference tensor where its base is one, and only there, whatever mode the call is made in.
+at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                       int64_t offset) {
+  // A view is an inference tensor where its base is one, and only there, whatever mode the call is
+  // made in.
   std::optional<c10::InferenceMode> mode;
   if (self.is_inference() != c10::InferenceMode::is_enabled()) mode.emplace(self.is_inference());
   auto impl = make_format_impl(c10::Storage(self.storage()), entry_of(self));
@@ -121,14 +140,17 @@ at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntA
 }
 
 void expect_strided(std::optional<c10::Layout> layout) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == c10::kStrided, "expected the strided layout, but got ", *layout,
-                              ": tensors of number formats have no sparse layouts. Convert to a stock dtype first.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !layout || *layout == c10::kStrided, "expected the strided layout, but got ", *layout,
+      ": tensors of number formats have no sparse layouts. Convert to a stock dtype first.");
 }
 
 void expect_ordinary(const at::Tensor& self, ScalarType target) {
   const char* other = self.is_mkldnn() ? "mkldnn" : "quantized";
-  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_quantized() && !self.is_nested() && !self.is_mkldnn(), "expected an ordinary tensor to convert to ",
-                              c10::formats::format_entry(target).name, ", but got a ", self.is_nested() ? "nested" : other,
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_quantized() && !self.is_nested() && !self.is_mkldnn(),
+                              "expected an ordinary tensor to convert to ",
+                              c10::formats::format_entry(target).name, ", but got a ",
+                              self.is_nested() ? "nested" : other,
                               " one. Dequantize, unbind or make it dense first.");
   expect_strided(self.layout());
 }
@@ -161,10 +183,14 @@ at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
   if (compute == ScalarType::Float) {
     TORCH_INTERNAL_ASSERT(entry.format.fits_float() || entry.format.is_table());
     float* values = out.mutable_data_ptr<float>();
-    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) { k.decode(entry.format, in + b * width, values + b, e - b); });
+    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) {
+      k.decode(entry.format, in + b * width, values + b, e - b);
+    });
   } else {
     double* values = out.mutable_data_ptr<double>();
-    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) { k.decode(entry.format, in + b * width, values + b, e - b); });
+    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) {
+      k.decode(entry.format, in + b * width, values + b, e - b);
+    });
   }
   return out;
 }
@@ -193,21 +219,24 @@ static at::Tensor encodable(const at::Tensor& stock) {
 
 // Integers of 2^53 and more are counted as the float64 next to them.
 template <typename T>
-static void count_codes(const Recorder& seen, const T* values, const char* codes, int64_t width, int64_t n) {
+static void count_codes(const Recorder& seen, const T* values, const char* codes, int64_t width,
+                        int64_t n) {
   if constexpr (std::is_floating_point_v<T>) {
     seen.codes(values, codes, n);
   } else {
     double wide[kTile];
     for (int64_t first = 0; first < n; first += kTile) {
       const int64_t m = std::min(kTile, n - first);
-      std::transform(values + first, values + first + m, wide, [](T x) { return static_cast<double>(x); });
+      std::transform(values + first, values + first + m, wide,
+                     [](T x) { return static_cast<double>(x); });
       seen.codes(wide, codes + first * width, m);
     }
   }
 }
 
 // target: a dense tensor of ours with stock's strides.
-static void encode_dense(const at::Tensor& stock, const at::Tensor& target, const FormatEntry& entry) {
+static void encode_dense(const at::Tensor& stock, const at::Tensor& target,
+                         const FormatEntry& entry) {
   if (stock.device().is_meta()) return;
   at::RecordFunction record(at::RecordScope::FUNCTION);
   if (record.isActive()) record.before("formats::encode");
@@ -216,7 +245,8 @@ static void encode_dense(const at::Tensor& stock, const at::Tensor& target, cons
   if (on_gpu(stock.device())) {
     encode_on_gpu(format, stock, target, words);
     if (observing() && LastEncoded::current()) LastEncoded::current()->values = stock;
-    if (const Recorder seen = recorder(entry.format, target.const_data_ptr(), stock.const_data_ptr())) {
+    if (const Recorder seen =
+            recorder(entry.format, target.const_data_ptr(), stock.const_data_ptr())) {
       count_codes_on_gpu(seen, stock, target.const_data_ptr());
     }
     return;
@@ -228,7 +258,8 @@ static void encode_dense(const at::Tensor& stock, const at::Tensor& target, cons
     const Recorder seen = recorder(entry.format, codes, values);
     if (observing() && LastEncoded::current()) LastEncoded::current()->values = stock;
     at::parallel_for(0, stock.numel(), kGrain, [&](int64_t b, int64_t e) {
-      kernel(format, values + b, codes + b * width, e - b, RandomWords{words.seed, static_cast<uint64_t>(b)});
+      kernel(format, values + b, codes + b * width, e - b,
+             RandomWords{words.seed, static_cast<uint64_t>(b)});
       if (seen) count_codes(seen, values + b, codes + b * width, width, e - b);
     });
   };
@@ -257,7 +288,8 @@ std::vector<at::Tensor> decoded_together(at::TensorList ours) {
   std::vector<at::Tensor> codes, values;
   for (const at::Tensor& t : ours) {
     codes.push_back(dense(bits_alias(t)));
-    values.push_back(empty_stock(codes.back().sizes(), codes.back().strides(), ScalarType::Float, t.device()));
+    values.push_back(
+        empty_stock(codes.back().sizes(), codes.back().strides(), ScalarType::Float, t.device()));
   }
   decode_together_on_gpu(entry_of(ours[0]).format, codes, values);
   return values;
@@ -271,11 +303,13 @@ std::vector<at::Tensor> encoded_together(at::TensorList stock, const FormatEntry
   for (const at::Tensor& t : stock) {
     TORCH_INTERNAL_ASSERT(t.scalar_type() == ScalarType::Float);
     values.push_back(dense(t));
-    made.push_back(empty_strided_format(values.back().sizes(), values.back().strides(), entry, t.device()));
+    made.push_back(
+        empty_strided_format(values.back().sizes(), values.back().strides(), entry, t.device()));
   }
   encode_together_on_gpu(rounding_format(entry), values, made);
   for (size_t i = 0; observing() && i < made.size(); ++i) {
-    const Recorder seen = recorder(entry.format, made[i].const_data_ptr(), values[i].const_data_ptr());
+    const Recorder seen =
+        recorder(entry.format, made[i].const_data_ptr(), values[i].const_data_ptr());
     if (seen) count_codes_on_gpu(seen, values[i], made[i].const_data_ptr());
   }
   return made;
@@ -285,7 +319,8 @@ void encode_into(const at::Tensor& target, const at::Tensor& stock) {
   expect_kernels(target.device(), "encode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(target);
-  if (target.is_non_overlapping_and_dense() && target.sizes() == stock.sizes() && target.strides() == stock.strides()) {
+  if (target.is_non_overlapping_and_dense() && target.sizes() == stock.sizes() &&
+      target.strides() == stock.strides()) {
     encode_dense(encodable(stock), target, entry);
     return;
   }
@@ -296,17 +331,26 @@ void encode_into(const at::Tensor& target, const at::Tensor& stock) {
 at::Tensor to_stock(const at::Tensor& t, ScalarType type) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(t);
-  const bool looked_up = type == ScalarType::Float && entry.format.is_table() && !on_gpu(t.device()); // whatever type computes with it
+  // Whatever type computes with it.
+  const bool looked_up =
+      type == ScalarType::Float && entry.format.is_table() && !on_gpu(t.device());
   const at::Tensor values = looked_up ? decoded(t, type) : decoded(t);
   if (values.scalar_type() == type) return values;
-  if (type == ScalarType::ComplexHalf) return at::_ops::_to_copy::call(to_stock(t, ScalarType::Half), type, {}, {}, {}, false, {});
-  const bool wider = type == ScalarType::Double || type == ScalarType::Float || !c10::isFloatingType(type);
-  if (entry.compute == ScalarType::Float || wider) return at::_ops::_to_copy::call(values, type, {}, {}, {}, false, {});
-  // float64 values to a type narrower than float32: stock casts go by way of float32 and would round twice.
+  if (type == ScalarType::ComplexHalf)
+    return at::_ops::_to_copy::call(to_stock(t, ScalarType::Half), type, {}, {}, {}, false, {});
+  const bool wider =
+      type == ScalarType::Double || type == ScalarType::Float || !c10::isFloatingType(type);
+  if (entry.compute == ScalarType::Float || wider)
+    return at::_ops::_to_copy::call(values, type, {}, {}, {}, false, {});
+  // float64 values to a type narrower than float32: stock casts go by way of float32 and would
+  // round twice.
   if (t.device().is_meta()) return empty_stock(values.sizes(), values.strides(), type, t.device());
   at::Tensor odd = empty_stock(values.sizes(), values.strides(), ScalarType::Float, t.device());
   if (on_gpu(t.device())) narrow_on_gpu(values, odd);
-  else kernels(t.device(), "cast").narrow_to_odd(values.const_data_ptr<double>(), odd.mutable_data_ptr<float>(), values.numel());
+  else
+    kernels(t.device(), "cast")
+        .narrow_to_odd(values.const_data_ptr<double>(), odd.mutable_data_ptr<float>(),
+                       values.numel());
   return at::_ops::_to_copy::call(odd, type, {}, {}, {}, false, {});
 }
 
@@ -318,10 +362,15 @@ at::Tensor encoded_number(const c10::Scalar& value, const FormatEntry& entry) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const HiddenFromModes hidden;
   const c10::impl::ExcludeDispatchKeyGuard unwrapped(
-      c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
+      c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                           c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
   const c10::Scalar number = fill_number(value, entry);
   const Unobserved a_number;
-  return encoded(at::scalar_tensor(number, at::TensorOptions().dtype(value.isFloatingPoint() ? ScalarType::Double : ScalarType::Long)), entry);
+  return encoded(
+      at::scalar_tensor(number,
+                        at::TensorOptions().dtype(value.isFloatingPoint() ? ScalarType::Double
+                                                                          : ScalarType::Long)),
+      entry);
 }
 
 uint64_t encode_scalar(const c10::Scalar& value, const FormatEntry& entry) {

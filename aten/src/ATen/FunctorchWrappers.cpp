@@ -9,15 +9,21 @@ namespace at::formats {
 
 const FormatEntry* entry_beneath(const at::Tensor& t) {
   using c10::DispatchKey;
-  constexpr c10::DispatchKeySet wrappers({DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper, DispatchKey::Functionalize});
+  constexpr c10::DispatchKeySet wrappers({DispatchKey::FuncTorchBatched,
+                                          DispatchKey::FuncTorchGradWrapper,
+                                          DispatchKey::Functionalize});
   if (!t.defined()) return nullptr;
   const c10::DispatchKeySet keys = t.unsafeGetTensorImpl()->key_set();
-  const bool functional = keys.has(DispatchKey::Functionalize); // has the keys of the tensor within, ours among them
+  // has the keys of the tensor within, ours among them
+  const bool functional = keys.has(DispatchKey::Functionalize);
   if (is_format_tensor(t) && !functional) return &entry_of(t);
   if (!keys.has_any(wrappers)) return nullptr;
-  if (functional) return entry_beneath(at::functionalization::impl::unsafeGetFunctionalWrapper(t)->value());
-  if (const auto* batched = at::functorch::maybeGetBatchedImpl(t)) return entry_beneath(batched->value());
-  if (const auto* wrapper = at::functorch::maybeGetTensorWrapper(t)) return entry_beneath(wrapper->value());
+  if (functional)
+    return entry_beneath(at::functionalization::impl::unsafeGetFunctionalWrapper(t)->value());
+  if (const auto* batched = at::functorch::maybeGetBatchedImpl(t))
+    return entry_beneath(batched->value());
+  if (const auto* wrapper = at::functorch::maybeGetTensorWrapper(t))
+    return entry_beneath(wrapper->value());
   return nullptr;
 }
 

@@ -21,10 +21,14 @@ c10::formats::ForkSafeMutex records_mutex;
 CountLimits limits_of(const Format& f) {
   using namespace c10::formats;
   const auto value = [&f](uint64_t code) { return to_double(decode(f, code)); };
-  if (f.is_table()) return {value(f.table->max_code), value(f.table->lowest_code), f.table->smallest, f.table->smallest};
+  if (f.is_table())
+    return {value(f.table->max_code), value(f.table->lowest_code), f.table->smallest,
+            f.table->smallest};
   const bool is_float = f.kind == Kind::Float, gradual = f.subnormals == Subnormals::Gradual;
   const double highest = value(f.max_code());
-  const double lowest = !f.is_fixed() ? -highest : -std::ldexp(static_cast<double>(f.lowest_magnitude()), -int{f.frac_bits});
+  const double lowest = !f.is_fixed()
+      ? -highest
+      : -std::ldexp(static_cast<double>(f.lowest_magnitude()), -int{f.frac_bits});
   const double normal = is_float && f.exp_bits > 0 ? value(uint64_t{1} << f.man_bits) : value(1);
   return {highest, lowest, is_float && !gradual ? normal : value(1), normal};
 }
@@ -251,7 +255,8 @@ std::vector<Observer::Entry> Observer::entries() {
   std::vector<Entry> all;
   for (const auto& [place, records] : records_) {
     for (const auto& r : records) {
-      if (r->counts.elements > 0) all.push_back({place.first, static_cast<Pass>(place.second), r->format, r->counts});
+      if (r->counts.elements > 0)
+        all.push_back({place.first, static_cast<Pass>(place.second), r->format, r->counts});
     }
   }
   return all;

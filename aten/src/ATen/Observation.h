@@ -1,7 +1,9 @@
-// What torch_dtypes.observe counts where numbers are rounded: exact values beside the numbers of the format that they became.
+// What torch_dtypes.observe counts where numbers are rounded: exact values beside the numbers of
+// the format that they became.
 //
-// A kernel that rounds asks for a recorder before its parallel loop and hands it both where it has them. Nobody observing, that is one load a
-// call. Counts are integers, so neither threads nor their order change one.
+// A kernel that rounds asks for a recorder before its parallel loop and hands it both where it has
+// them. Nobody observing, that is one load a call. Counts are integers, so neither threads nor
+// their order change one.
 #pragma once
 #include <ATen/native/formats/cpu/Kernels.h>
 
@@ -14,12 +16,14 @@
 
 namespace at::formats {
 
-// What rounded numbers are. Forward, Backward: results of operators. Weights, Gradients: parameters and their gradients. Updates, States: what an
-// optimizer writes into parameters, and all else that it rounds. Accumulation: the steps within dot products.
+// What rounded numbers are. Forward, Backward: results of operators. Weights, Gradients: parameters
+// and their gradients. Updates, States: what an optimizer writes into parameters, and all else that
+// it rounds. Accumulation: the steps within dot products.
 enum class Pass : uint8_t { Forward, Backward, Weights, Gradients, Updates, States, Accumulation };
 inline constexpr int kPasses = 7;
 
-// Of one exponent: exact values and their squares, and the squares of errors of that exponent, in units of 4^exponent / 2^22.
+// Of one exponent: exact values and their squares, and the squares of errors of that exponent, in
+// units of 4^exponent / 2^22.
 struct CountBin {
   uint64_t count{0}, squares{0}, errors{0};
 };
@@ -27,7 +31,8 @@ struct CountBin {
 struct Counts {
   uint64_t elements{0};
   CountFlags flags;
-  std::map<int, CountBin> bins; // by float64's exponent field: 0 has zeros and its subnormal numbers, 2047 what is not finite
+  // By float64's exponent field: 0 has zeros and its subnormal numbers, 2047 what is not finite.
+  std::map<int, CountBin> bins;
 
   void add(const Counts& other);
 };
@@ -39,7 +44,8 @@ struct Record {
   const Format format; // as it is named, with its own rounding mode
   const CountLimits limits;
   Counts counts;
-  std::shared_ptr<Record> successor; // which has taken these counts over, and gets what is still to come
+  // Which has taken these counts over, and gets what is still to come.
+  std::shared_ptr<Record> successor;
 };
 
 // What was counted elsewhere, to a record or its successor.
@@ -53,7 +59,8 @@ class Recorder {
   explicit operator bool() const { return record_ != nullptr; }
   const std::shared_ptr<Record>& record() const { return record_; }
 
-  // n exact values beside the codes that they were rounded to, or beside the values of those. On any thread.
+  // n exact values beside the codes that they were rounded to, or beside the values of those. On
+  // any thread.
   template <typename T>
   void codes(const T* exact, const void* codes, int64_t n) const;
   template <typename T>
@@ -63,7 +70,8 @@ class Recorder {
   std::shared_ptr<Record> record_;
 };
 
-// Everything that is counted between the beginning and the end of one observation. Layers are numbers of the caller's; 0 is what belongs to none.
+// Everything that is counted between the beginning and the end of one observation. Layers are
+// numbers of the caller's; 0 is what belongs to none.
 class Observer {
  public:
   struct Entry {
@@ -74,13 +82,15 @@ class Observer {
   };
 
   std::shared_ptr<Record> record(int layer, Pass pass, const Format& format);
-  // A record for one result, whose counts are the layer's backward pass's unless claim() says that the result is a parameter's gradient.
+  // A record for one result, whose counts are the layer's backward pass's unless claim() says that
+  // the result is a parameter's gradient.
   std::shared_ptr<Record> pending(int layer, const Format& format, const void* result);
   void claim(const void* result, int layer);
   // What was counted so far.
   std::vector<Entry> entries();
 
-  // Whose memory is known, by layer: parameters, and tensors of an optimizer (their states and gradients).
+  // Whose memory is known, by layer: parameters, and tensors of an optimizer (their states and
+  // gradients).
   using Memory = std::unordered_map<const void*, int>;
   void know_parameters(Memory memory);
   void know_states(Memory memory);
@@ -104,13 +114,15 @@ class Observer {
 
 // ---- the calling thread ----
 
-// What a thread counts into now. Set by the hooks of torch_dtypes.observe, on whatever thread they run.
+// What a thread counts into now. Set by the hooks of torch_dtypes.observe, on whatever thread they
+// run.
 struct ObservedThread {
   std::shared_ptr<Observer> observer;
   int forward_layer{0}, backward_layer{0};
   int pass{-1}; // of all that is rounded, or -1: by what is going on
   bool updating{false};
-  // Where results of operators of which a step consists end, if anywhere, and what it updates: their own results may lie elsewhere.
+  // Where results of operators of which a step consists end, if anywhere, and what it updates:
+  // their own results may lie elsewhere.
   const void *destination{nullptr}, *updated{nullptr};
 };
 ObservedThread& observed_thread();
@@ -120,7 +132,8 @@ inline bool observing() {
   return observers_open.load(std::memory_order_relaxed) != 0;
 }
 
-// Where the calling thread's roundings to a format count that are written to one place in memory and read from another (or nullptr).
+// Where the calling thread's roundings to a format count that are written to one place in memory
+// and read from another (or nullptr).
 Recorder find_recorder(const Format& named, const void* written, const void* read);
 inline Recorder recorder(const Format& named, const void* written, const void* read = nullptr) {
   return observing() ? find_recorder(named, written, read) : Recorder();

@@ -26,7 +26,8 @@ Recorder find_recorder(const Format& named, const void* written, const void* rea
   if (now.pass >= 0) return Recorder(observer.record(layer, static_cast<Pass>(now.pass), named));
   if (now.updating) {
     if (now.destination) written = now.destination;
-    if (const int to = observer.layer_of_parameter(written); to >= 0) return Recorder(observer.record(to, Pass::Updates, named));
+    if (const int to = observer.layer_of_parameter(written); to >= 0)
+      return Recorder(observer.record(to, Pass::Updates, named));
     for (const void* memory : {written, read, now.updated}) {
       for (const int of : {observer.layer_of_state(memory), observer.layer_of_parameter(memory)}) {
         if (of >= 0) return Recorder(observer.record(of, Pass::States, named));
@@ -34,15 +35,19 @@ Recorder find_recorder(const Format& named, const void* written, const void* rea
     }
     return Recorder(observer.record(0, Pass::States, named));
   }
-  if (backward) return Recorder(written ? observer.pending(layer, named, written) : observer.record(layer, Pass::Backward, named));
-  if (const int of = observer.layer_of_parameter(read); of >= 0) return Recorder(observer.record(of, Pass::Weights, named));
+  if (backward)
+    return Recorder(written ? observer.pending(layer, named, written)
+                            : observer.record(layer, Pass::Backward, named));
+  if (const int of = observer.layer_of_parameter(read); of >= 0)
+    return Recorder(observer.record(of, Pass::Weights, named));
   return Recorder(observer.record(layer, Pass::Forward, named));
 }
 
 Recorder find_step_recorder(const Format& named) {
   const ObservedThread& now = observed_thread();
   if (!now.observer) return {};
-  return Recorder(now.observer->record(in_backward() ? now.backward_layer : now.forward_layer, Pass::Accumulation, named));
+  return Recorder(now.observer->record(in_backward() ? now.backward_layer : now.forward_layer,
+                                       Pass::Accumulation, named));
 }
 
 } // namespace at::formats

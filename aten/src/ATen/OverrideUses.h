@@ -1,5 +1,6 @@
-// How often a thread's override of the rounding mode, and of the accumulation policy, was followed. A block that ends with no more than it began with
-// did nothing. Beside the overrides' own headers, which most sources include.
+// How often a thread's override of the rounding mode, and of the accumulation policy, was followed.
+// A block that ends with no more than it began with did nothing. Beside the overrides' own headers,
+// which most sources include.
 #pragma once
 #include <cstdint>
 

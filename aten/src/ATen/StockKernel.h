@@ -1,4 +1,5 @@
-// The kernel that an operator has at a dispatch key before one of ours takes its place, to go on to. Releases hand it out in two ways.
+// The kernel that an operator has at a dispatch key before one of ours takes its place, to go on
+// to. Releases hand it out in two ways.
 #pragma once
 #include <ATen/Releases.h>
 #include <ATen/core/dispatch/Dispatcher.h>

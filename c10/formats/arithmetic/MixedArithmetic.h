@@ -1,5 +1,6 @@
-// Arithmetic of float32 operands with one float64 number, done in float64 and rounded to odd in float32: as good as the exact result for
-// a format with Format::arithmetic_in_float() (see OddArithmetic.h), whose values float32 has.
+// Arithmetic of float32 operands with one float64 number, done in float64 and rounded to odd in
+// float32: as good as the exact result for a format with Format::arithmetic_in_float() (see
+// OddArithmetic.h), whose values float32 has.
 #pragma once
 #include <c10/formats/arithmetic/OddArithmetic.h>
 
@@ -10,15 +11,17 @@ struct MixedResult {
   uint32_t undecided; // not 0: ask float64 arithmetic that is rounded to odd
 };
 
-// The number's range, in which neither products of two values nor what they lack leave float64's normal numbers.
+// The number's range, in which neither products of two values nor what they lack leave float64's
+// normal numbers.
 inline constexpr double kLargestMixed = 0x1p62;
 
 TD_INLINE uint32_t high_half(double x) {
   return static_cast<uint32_t>(bits_as<uint64_t>(x) >> 32);
 }
 
-// f, a neighbour of the exact result or the result itself, moved to its odd neighbour where it is even and `lacks` (the high half of a
-// float64 number: its sign, and whether it is 0) says on which side the exact result lies.
+// f, a neighbour of the exact result or the result itself, moved to its odd neighbour where it is
+// even and `lacks` (the high half of a float64 number: its sign, and whether it is 0) says on which
+// side the exact result lies.
 TD_INLINE MixedResult odd_float(float f, uint32_t lacks, uint32_t undecided) {
   const uint32_t bits = bits_as<uint32_t>(f), finite = is_finite(f);
   const uint32_t moves = mask_nonzero<float>(lacks & 0x7FFFFFFF) & finite & ((bits & 1) - 1);
@@ -26,8 +29,8 @@ TD_INLINE MixedResult odd_float(float f, uint32_t lacks, uint32_t undecided) {
   return {bits_as<float>(bits + ((inwards | 1) & moves)), undecided | ~finite};
 }
 
-// From the exact result rounded to nearest in float64, and what it lost there (its sign counts): which decides where `nearest` is a float32
-// number itself.
+// From the exact result rounded to nearest in float64, and what it lost there (its sign counts):
+// which decides where `nearest` is a float32 number itself.
 TD_INLINE MixedResult odd_float(double nearest, double lost) {
   const float f = static_cast<float>(nearest);
   return odd_float(f, high_half((nearest - static_cast<double>(f)) + lost), 0);
@@ -50,13 +53,17 @@ TD_INLINE MixedResult add_mixed(double x, double number) {
 TD_INLINE MixedResult divide_number_mixed(double number, double x) {
   return odd_float(number / x);
 }
-// By the number's reciprocal, which may be off by more than half of the last place; the remainder's sign decides.
+// By the number's reciprocal, which may be off by more than half of the last place; the remainder's
+// sign decides.
 TD_INLINE MixedResult divide_mixed(double x, double number, double reciprocal) {
   const float f = static_cast<float>(x * reciprocal);
-  return odd_float(f, high_half(fused(-static_cast<double>(f), number, x)) ^ (high_half(number) & 0x80000000), 0);
+  return odd_float(
+      f, high_half(fused(-static_cast<double>(f), number, x)) ^ (high_half(number) & 0x80000000),
+      0);
 }
-// number * a + b. What a fused multiply-add loses is the sum of two numbers: Boldo and Muller, "Exact and approximated error of the FMA",
-// IEEE Transactions on Computers 60 (2011), algorithm ErrFma.
+// number * a + b. What a fused multiply-add loses is the sum of two numbers: Boldo and Muller,
+// "Exact and approximated error of the FMA", IEEE Transactions on Computers 60 (2011), algorithm
+// ErrFma.
 TD_INLINE MixedResult fma_mixed(double number, double a, double b) {
   const double result = fused(number, a, b);
   const double product = number * a, product_error = fused(number, a, -product);

@@ -12,11 +12,13 @@ TD_HOST_DEVICE constexpr bool shows_nan_signs(const Format& f) {
   return f.kind == Kind::Float && f.specials == Specials::None;
 }
 
-// The NaN of an invalid operation (0/0) is positive, as on most processors: x86 gives it a sign. Results of arithmetic, before they are encoded.
+// The NaN of an invalid operation (0/0) is positive, as on most processors: x86 gives it a sign.
+// Results of arithmetic, before they are encoded.
 template <typename T>
 inline void drop_nan_signs(const Format& f, T* results, int64_t n) {
   if (!shows_nan_signs(f)) return;
-  for (int64_t i = 0; i < n; ++i) results[i] = results[i] != results[i] ? std::numeric_limits<T>::quiet_NaN() : results[i];
+  for (int64_t i = 0; i < n; ++i)
+    results[i] = results[i] != results[i] ? std::numeric_limits<T>::quiet_NaN() : results[i];
 }
 
 } // namespace c10::formats

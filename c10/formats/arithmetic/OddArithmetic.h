@@ -1,10 +1,13 @@
-// + - * / sqrt fma in a machine float type, rounded to odd: the result may then be rounded once more, to a format with at least two
-// significand bits fewer, as if the exact result had been rounded to it.
+// + - * / sqrt fma in a machine float type, rounded to odd: the result may then be rounded once
+// more, to a format with at least two significand bits fewer, as if the exact result had been
+// rounded to it.
 //
-// With s the nearest machine number and err what it misses: if err is not 0 and s is even, the neighbour of s towards err is the odd
-// number next to the exact result. err is exact for + (Knuth's TwoSum), * and the remainders of / and sqrt (one fma each) as long as
-// nothing overflows or becomes subnormal: Format::arithmetic_in_float / _in_double say for which formats.
-// Source: Boldo, Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE TC 57(4), 2008.
+// With s the nearest machine number and err what it misses: if err is not 0 and s is even, the
+// neighbour of s towards err is the odd number next to the exact result. err is exact for +
+// (Knuth's TwoSum), * and the remainders of / and sqrt (one fma each) as long as nothing overflows
+// or becomes subnormal: Format::arithmetic_in_float / _in_double say for which formats. Source:
+// Boldo, Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding
+// to odd", IEEE TC 57(4), 2008.
 #pragma once
 #include <c10/formats/codec/MachineBits.h>
 
@@ -26,7 +29,8 @@ TD_INLINE typename Machine<T>::Bits is_nonzero(T x) { // NaN is too
   return mask_nonzero<T>(magnitude_bits(x));
 }
 
-// s, moved to its odd neighbour where towards (any number with the sign of exact - s) is neither 0 nor NaN. Infinite and NaN s stay.
+// s, moved to its odd neighbour where towards (any number with the sign of exact - s) is neither 0
+// nor NaN. Infinite and NaN s stay.
 template <typename T>
 TD_INLINE T to_odd(T s, T towards) {
   using M = Machine<T>;
@@ -35,33 +39,40 @@ TD_INLINE T to_odd(T s, T towards) {
   const Bits bits = bits_as<Bits>(s);
   const Bits number = mask_less<T>(magnitude_bits(towards), infinity_bits<T>() + 1); // no NaN
   const Bits moves = number & is_nonzero(towards) & is_finite(s) & ((bits & 1) - 1);
-  const Bits inwards = static_cast<Bits>(static_cast<Signed>(bits ^ bits_as<Bits>(towards)) >> (M::width - 1));
+  const Bits inwards =
+      static_cast<Bits>(static_cast<Signed>(bits ^ bits_as<Bits>(towards)) >> (M::width - 1));
   return bits_as<T>(bits + ((inwards | 1) & moves));
 }
 
-// Overflow and underflow to zero of a result whose operands were finite (and not 0): the exact result lies beyond the largest number or
-// between 0 and the smallest, and either of the two is odd. Only double needs it, where an operand may be any Python scalar.
+// Overflow and underflow to zero of a result whose operands were finite (and not 0): the exact
+// result lies beyond the largest number or between 0 and the smallest, and either of the two is
+// odd. Only double needs it, where an operand may be any Python scalar.
 template <typename T>
-TD_INLINE T range_to_odd(T result, typename Machine<T>::Bits overflows, typename Machine<T>::Bits underflows) {
+TD_INLINE T range_to_odd(T result, typename Machine<T>::Bits overflows,
+                         typename Machine<T>::Bits underflows) {
   using Bits = typename Machine<T>::Bits;
   if constexpr (sizeof(T) == sizeof(float)) return result;
-  const Bits bits = bits_as<Bits>(result), magnitude = magnitude_bits(result), sign = bits ^ magnitude;
+  const Bits bits = bits_as<Bits>(result), magnitude = magnitude_bits(result),
+             sign = bits ^ magnitude;
   const Bits infinite = ~mask_nonzero<T>(magnitude ^ infinity_bits<T>());
   const Bits held = select(infinite & overflows, sign | (infinity_bits<T>() - 1), bits);
   return bits_as<T>(select(~is_nonzero(result) & underflows, sign | 1, held));
 }
 
-// The same of the exact result's neighbours below and above, which are one where it is a machine number: of two, one is odd. They need no error, so
-// that nothing is asked of overflow and underflow.
+// The same of the exact result's neighbours below and above, which are one where it is a machine
+// number: of two, one is odd. They need no error, so that nothing is asked of overflow and
+// underflow.
 template <typename T>
 TD_INLINE T odd_of(T down, T up) {
   using Bits = typename Machine<T>::Bits;
   const Bits d = bits_as<Bits>(down);
-  // By bits: of a choice, nvcc makes an operation that waits for the other one. Of -0 and 0, which is up, the one that to nearest gives.
+  // By bits: of a choice, nvcc makes an operation that waits for the other one. Of -0 and 0, which
+  // is up, the one that to nearest gives.
   return bits_as<T>(select(0 - (d & 1), d, bits_as<Bits>(up)));
 }
 
-#ifdef __CUDACC__ // a GPU's operations round in the direction that one says: two of them are cheaper than an error
+// A GPU's operations round in the direction that one says: two of them are cheaper than an error.
+#ifdef __CUDACC__
 __device__ inline float add_neighbours(float a, float b) {
   return odd_of(__fadd_rd(a, b), __fadd_ru(a, b));
 }
@@ -112,7 +123,8 @@ TD_INLINE T multiply_odd(T a, T b) {
   return multiply_neighbours(a, b);
 #else
   const T p = a * b;
-  return range_to_odd(to_odd(p, fused(a, b, -p)), is_finite(a) & is_finite(b), is_nonzero(a) & is_nonzero(b));
+  return range_to_odd(to_odd(p, fused(a, b, -p)), is_finite(a) & is_finite(b),
+                      is_nonzero(a) & is_nonzero(b));
 #endif
 }
 
@@ -122,7 +134,8 @@ TD_INLINE T divide_odd(T a, T b) {
   const T remainder = fused(-q, b, a);
   const auto sign = bits_as<typename Machine<T>::Bits>(b) ^ magnitude_bits(b);
   const T towards = bits_as<T>(bits_as<typename Machine<T>::Bits>(remainder) ^ sign);
-  return range_to_odd(to_odd(q, towards), is_finite(a) & is_nonzero(b), is_nonzero(a) & is_finite(b));
+  return range_to_odd(to_odd(q, towards), is_finite(a) & is_nonzero(b),
+                      is_nonzero(a) & is_finite(b));
 }
 
 TD_INLINE float square_root(float a) {
@@ -138,8 +151,9 @@ TD_INLINE T sqrt_odd(T a) {
   return to_odd(s, fused(-s, s, a));
 }
 
-// a * b + c: product and sum are each split exactly, and what the sum misses is rounded to odd first. Where the product of two numbers leaves the
-// range of double, which formats' own do not, the outermost number stands for it: c is 0 or far on this side of that.
+// a * b + c: product and sum are each split exactly, and what the sum misses is rounded to odd
+// first. Where the product of two numbers leaves the range of double, which formats' own do not,
+// the outermost number stands for it: c is 0 or far on this side of that.
 template <typename T>
 TD_INLINE T fma_odd(T a, T b, T c) {
 #ifdef __CUDA_ARCH__
@@ -149,12 +163,15 @@ TD_INLINE T fma_odd(T a, T b, T c) {
   const T nearest = a * b;
   const T p = range_to_odd(nearest, is_finite(a) & is_finite(b), is_nonzero(a) & is_nonzero(b));
   const T error = fused(a, b, -nearest);
-  const Bits within = sizeof(T) == sizeof(float) ? ~Bits{0} : ~mask_nonzero<T>(bits_as<Bits>(p) ^ bits_as<Bits>(nearest));
+  const Bits within = sizeof(T) == sizeof(float)
+      ? ~Bits{0}
+      : ~mask_nonzero<T>(bits_as<Bits>(p) ^ bits_as<Bits>(nearest));
   const T p_error = bits_as<T>(bits_as<Bits>(error) & within);
   const T s = p + c;
   const T missing = add_odd(p_error, two_sum_error(p, c, s));
   const T sum = add_odd(s, missing);
-  const Bits result = select(is_nonzero(missing), bits_as<Bits>(sum), bits_as<Bits>(s)); // -0 + 0 would lose the sign
+  // -0 + 0 would lose the sign
+  const Bits result = select(is_nonzero(missing), bits_as<Bits>(sum), bits_as<Bits>(s));
   const T beyond = range_to_odd(s, is_finite(a) & is_finite(b) & is_finite(c), 0);
   return bits_as<T>(select(is_finite(s), result, bits_as<Bits>(beyond)));
 #endif

@@ -1,8 +1,10 @@
-// + - * / sqrt fma for formats that float64 arithmetic cannot serve (more than 51 significand bits, or exponents up to float64's own): of float64
-// numbers, in integers of 128 bits, to 64 digits and whether more follow, for the generic codec.
+// + - * / sqrt fma for formats that float64 arithmetic cannot serve (more than 51 significand bits,
+// or exponents up to float64's own): of float64 numbers, in integers of 128 bits, to 64 digits and
+// whether more follow, for the generic codec.
 //
-// Results are exact, so that there is no method to be right but the alignment of digits. Where an operand is 0, infinite or NaN the result is
-// float64's own. What formulas compute before their last operation (the quotient of addcdiv) is rounded to 64 digits, to nearest even.
+// Results are exact, so that there is no method to be right but the alignment of digits. Where an
+// operand is 0, infinite or NaN the result is float64's own. What formulas compute before their
+// last operation (the quotient of addcdiv) is rounded to 64 digits, to nearest even.
 #pragma once
 #include <c10/formats/codec/Unpacked.h>
 
@@ -22,7 +24,8 @@ struct Number128 {
 
 TD_HOST_DEVICE inline Number128 normalized(Number128 x) {
   const auto high = static_cast<uint64_t>(x.word >> 64);
-  const int zeros = high ? count_leading_zeros(high) : 64 + count_leading_zeros(static_cast<uint64_t>(x.word));
+  const int zeros =
+      high ? count_leading_zeros(high) : 64 + count_leading_zeros(static_cast<uint64_t>(x.word));
   x.word <<= zeros;
   x.exponent -= zeros;
   return x;
@@ -63,11 +66,13 @@ TD_HOST_DEVICE inline Number128 widened(const Unpacked& u) {
 }
 
 TD_HOST_DEVICE inline Number128 product(const Unpacked& a, const Unpacked& b) {
-  return {a.negative != b.negative, a.exponent + b.exponent + 1, static_cast<Word128>(a.significand) * b.significand};
+  return {a.negative != b.negative, a.exponent + b.exponent + 1,
+          static_cast<Word128>(a.significand) * b.significand};
 }
 
-// Of words whose leading digit is bit 127 or 126 and whose last one is 0. Digits of the smaller term beyond the word are a little less than its
-// last place, so that of a difference the next number below has them.
+// Of words whose leading digit is bit 127 or 126 and whose last one is 0. Digits of the smaller
+// term beyond the word are a little less than its last place, so that of a difference the next
+// number below has them.
 TD_HOST_DEVICE inline Number128 sum_of(Number128 a, Number128 b) {
   a = normalized(a);
   b = normalized(b);
@@ -80,16 +85,19 @@ TD_HOST_DEVICE inline Number128 sum_of(Number128 a, Number128 b) {
   const Word128 shifted = shift > 127 ? 0 : b.word >> shift;
   const bool lost = shift > 127 || shifted << shift != b.word;
   const Word128 word = a.word >> 1;
-  return {a.negative, a.exponent + 1, a.negative == b.negative ? word + shifted : word - shifted - lost, lost};
+  return {a.negative, a.exponent + 1,
+          a.negative == b.negative ? word + shifted : word - shifted - lost, lost};
 }
 
 TD_HOST_DEVICE inline Number128 quotient(const Unpacked& a, const Unpacked& b) {
   const bool carries = a.significand >= b.significand;
   const Word128 numerator = static_cast<Word128>(a.significand) << (carries ? 63 : 64);
   const auto digits = static_cast<uint64_t>(numerator / b.significand);
-  const auto rest = static_cast<uint64_t>(numerator - static_cast<Word128>(digits) * b.significand), beyond = b.significand - rest;
+  const auto rest = static_cast<uint64_t>(numerator - static_cast<Word128>(digits) * b.significand),
+             beyond = b.significand - rest;
   const Word128 half = static_cast<Word128>(rest >= beyond) << 63;
-  return {a.negative != b.negative, a.exponent - b.exponent - !carries, static_cast<Word128>(digits) << 64 | half, rest != 0 && rest != beyond};
+  return {a.negative != b.negative, a.exponent - b.exponent - !carries,
+          static_cast<Word128>(digits) << 64 | half, rest != 0 && rest != beyond};
 }
 
 // ---- operators ----
@@ -107,7 +115,8 @@ inline Unpacked divide_wide(double a, double b) {
   return is_number(x) && is_number(y) ? digits_of(quotient(x, y)) : unpack(a / b);
 }
 
-// From float64's root, which has 53 digits, by a step of Newton's, whose result is off by a few places at most.
+// From float64's root, which has 53 digits, by a step of Newton's, whose result is off by a few
+// places at most.
 inline Unpacked sqrt_wide(double a) {
   Unpacked x = unpack(a);
   if (!is_number(x) || x.negative) return unpack(std::sqrt(a));
@@ -147,18 +156,22 @@ inline Unpacked fma_wide(double a, double b, double c) {
 // s * (a / b) + c
 inline Unpacked addcdiv_wide(double a, double b, double c, double s) {
   const Unpacked x = unpack(a), y = unpack(b);
-  return fused_wide(is_number(x) && is_number(y) ? nearest_of(quotient(x, y)) : unpack(a / b), unpack(s), c);
+  return fused_wide(is_number(x) && is_number(y) ? nearest_of(quotient(x, y)) : unpack(a / b),
+                    unpack(s), c);
 }
 // s * (a * b) + c
 inline Unpacked addcmul_wide(double a, double b, double c, double s) {
   if (s == 1) return fma_wide(a, b, c);
   const Unpacked x = unpack(a), y = unpack(b);
-  return fused_wide(is_number(x) && is_number(y) ? nearest_of(product(x, y)) : unpack(a * b), unpack(s), c);
+  return fused_wide(is_number(x) && is_number(y) ? nearest_of(product(x, y)) : unpack(a * b),
+                    unpack(s), c);
 }
 // a + w * (b - a)
 inline Unpacked lerp_wide(double a, double b, double w) {
   const Unpacked x = unpack(-a), y = unpack(b);
-  return fused_wide(is_number(x) && is_number(y) ? nearest_of(sum_of(widened(y), widened(x))) : unpack(b - a), unpack(w), a);
+  return fused_wide(
+      is_number(x) && is_number(y) ? nearest_of(sum_of(widened(y), widened(x))) : unpack(b - a),
+      unpack(w), a);
 }
 
 } // namespace c10::formats

@@ -1,4 +1,5 @@
-// A random significand bit of a number's code, flipped: faults in hardware that computes with the format.
+// A random significand bit of a number's code, flipped: faults in hardware that computes with the
+// format.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 #include <c10/formats/codec/Unpacked.h>
@@ -23,9 +24,11 @@ TD_HOST_DEVICE inline int significand_length(const Format& f, uint64_t magnitude
   return length > 0 ? length : 0;
 }
 
-// random: 32 bits that choose among the bits of a finite number; what is not finite, or has none, stays.
+// random: 32 bits that choose among the bits of a finite number; what is not finite, or has none,
+// stays.
 TD_HOST_DEVICE inline uint64_t flipped(const Format& f, uint64_t code, uint32_t random) {
-  if (f.is_table()) return code ^ (uint64_t{1} << ((uint64_t{random} * f.bits) >> 32)); // which bits are significand, a table does not say
+  // Which bits are significand, a table does not say.
+  if (f.is_table()) return code ^ (uint64_t{1} << ((uint64_t{random} * f.bits) >> 32));
   const bool twos_complement = f.kind != Kind::Float;
   const bool negative = f.is_signed && (code & f.sign_code()) != 0;
   if (f.is_tapered() && code == f.nan_code()) return code;

@@ -1,5 +1,5 @@
-// The generic codec: right for every format, one scalar at a time, integer arithmetic only. The fast paths (FastEncode.h, FastStochastic.h,
-// FastDecode.h) must agree with it bit for bit.
+// The generic codec: right for every format, one scalar at a time, integer arithmetic only. The
+// fast paths (FastEncode.h, FastStochastic.h, FastDecode.h) must agree with it bit for bit.
 #pragma once
 #include <c10/formats/codec/Philox.h>
 #include <c10/formats/codec/RoundBits.h>
@@ -13,7 +13,8 @@ namespace c10::formats {
 TD_HOST_DEVICE inline Cut cut(unsigned __int128 word, int shift, bool sticky) {
   if (shift == 0) return {static_cast<uint64_t>(word), 0, sticky};
   if (shift <= 64) {
-    const uint64_t below = static_cast<uint64_t>(word & ((static_cast<unsigned __int128>(1) << shift) - 1));
+    const uint64_t below =
+        static_cast<uint64_t>(word & ((static_cast<unsigned __int128>(1) << shift) - 1));
     return {static_cast<uint64_t>(word >> shift), below << (64 - shift), sticky};
   }
   if (shift > 191) return {0, 0, sticky || word != 0};
@@ -23,7 +24,8 @@ TD_HOST_DEVICE inline Cut cut(unsigned __int128 word, int shift, bool sticky) {
   return {static_cast<uint64_t>(high >> 64), static_cast<uint64_t>(high), sticky || lost};
 }
 
-TD_HOST_DEVICE inline uint64_t rounded(const Cut& c, const Format& f, bool negative, uint64_t random) {
+TD_HOST_DEVICE inline uint64_t rounded(const Cut& c, const Format& f, bool negative,
+                                       uint64_t random) {
   return c.kept + rounds_up(f, negative, c, random);
 }
 
@@ -38,10 +40,14 @@ TD_HOST_DEVICE inline Cut cut_below(const Unpacked& u, int exponent) {
   return cut(u.significand, exponent - u.exponent + 63, u.sticky);
 }
 
-// Posits. A magnitude is a string of bits: regime, exponent, fraction, cut after bits - 1 of them and rounded as an integer.
-//   1. e = k * 2^es + x with 0 <= x < 2^es. The regime is k + 1 ones and a zero (k >= 0), or -k zeros and a one.
-//   2. The string is regime | x in es bits | the 63 fraction bits; its first bits - 1 bits are kept.
-//   3. Standard rounding (Posit Standard 2022, section 4.1): nearest, ties to the even code; nonzero never becomes 0 or NaR.
+// Posits. A magnitude is a string of bits: regime, exponent, fraction, cut after bits - 1 of them
+// and rounded as an integer.
+//   1. e = k * 2^es + x with 0 <= x < 2^es. The regime is k + 1 ones and a zero (k >= 0), or -k
+//   zeros and a one.
+//   2. The string is regime | x in es bits | the 63 fraction bits; its first bits - 1 bits are
+//   kept.
+//   3. Standard rounding (Posit Standard 2022, section 4.1): nearest, ties to the even code;
+//   nonzero never becomes 0 or NaR.
 TD_HOST_DEVICE inline Cut cut_posit(const Format& f, const Unpacked& u) {
   const int es = f.es;
   const int k = u.exponent >> es;
@@ -54,11 +60,13 @@ TD_HOST_DEVICE inline Cut cut_posit(const Format& f, const Unpacked& u) {
   Cut c = cut(word, shift, u.sticky);
   const int exponent_bits_cut = shift - 63;
   if (f.rounding == Rounding::Stochastic && exponent_bits_cut > 0) {
-    // The neighbours are powers of two, 2^low and 2^(low + step). Probability goes by the value between them, not by the string:
+    // The neighbours are powers of two, 2^low and 2^(low + step). Probability goes by the value
+    // between them, not by the string:
     // (|x| / 2^low - 1) / (2^step - 1).
     const int step = exponent_bits_cut >= es ? 1 << es : 1 << exponent_bits_cut;
     const int above_low = x & (step - 1);
-    const unsigned __int128 excess = (static_cast<unsigned __int128>(u.significand) << above_low) - (static_cast<unsigned __int128>(1) << 63);
+    const unsigned __int128 excess = (static_cast<unsigned __int128>(u.significand) << above_low) -
+        (static_cast<unsigned __int128>(1) << 63);
     const uint64_t intervals = (uint64_t{1} << step) - 1;
     c.fraction = static_cast<uint64_t>((excess << 1) / intervals);
     c.sticky = u.sticky || (excess << 1) % intervals != 0;
@@ -69,7 +77,8 @@ TD_HOST_DEVICE inline Cut cut_posit(const Format& f, const Unpacked& u) {
 TD_HOST_DEVICE inline uint64_t encode_posit(const Format& f, const Unpacked& u, uint64_t random) {
   if (u.cls == Class::Zero) return 0;
   if (u.cls == Class::NaN || (u.cls == Class::Infinite && f.infinity_is_nan())) return f.nan_code();
-  if (u.cls == Class::Infinite) return u.negative ? (0 - f.max_code()) & f.code_mask() : f.max_code();
+  if (u.cls == Class::Infinite)
+    return u.negative ? (0 - f.max_code()) & f.code_mask() : f.max_code();
   const int limit = f.max_exponent();
   const bool to_zero = f.underflow == Underflow::Zero;
   uint64_t code = 0;
@@ -88,13 +97,17 @@ TD_HOST_DEVICE inline uint64_t encode_posit(const Format& f, const Unpacked& u, 
   return u.negative ? (0 - code) & f.code_mask() : code;
 }
 
-// Linear takums. A magnitude is a string of bits: a head that says the exponent (Takum.h), and p = bits - 5 - r of the fraction.
-//   1. The string, cut behind p fraction bits, is rounded as an integer: a carry goes from the fraction to the next exponent, whose string
+// Linear takums. A magnitude is a string of bits: a head that says the exponent (Takum.h), and p =
+// bits - 5 - r of the fraction.
+//   1. The string, cut behind p fraction bits, is rounded as an integer: a carry goes from the
+//   fraction to the next exponent, whose string
 //      follows. All bits that are cut off are the fraction's, so probabilities go by the value.
 //   2. What is not 0 becomes neither 0 nor NaR.
 TD_HOST_DEVICE inline Cut cut_takum(const Format& f, const Unpacked& u) {
   const TakumHead head = takum_head(u.exponent);
-  return cut(static_cast<unsigned __int128>(head.string) << 63 | (u.significand & ~(uint64_t{1} << 63)), 63 - (f.bits - 5 - head.r), u.sticky);
+  return cut(
+      static_cast<unsigned __int128>(head.string) << 63 | (u.significand & ~(uint64_t{1} << 63)),
+      63 - (f.bits - 5 - head.r), u.sticky);
 }
 
 TD_HOST_DEVICE inline uint64_t encode_takum(const Format& f, const Unpacked& u, uint64_t random) {
@@ -111,10 +124,12 @@ TD_HOST_DEVICE inline uint64_t encode_takum(const Format& f, const Unpacked& u, 
   return u.negative ? (0 - code) & f.code_mask() : code;
 }
 
-// Floats. With e = max(exponent, min_exponent), the significand in units of 2^(e - man_bits) is cut and rounded to an integer q.
-// q counts its leading bit, so (e - min_exponent) * 2^man_bits + q is the code: a normal's leading bit raises the exponent field from
-// e - min_exponent by one, a subnormal has none and keeps field 0, and a carry out of the fraction goes where it must.
-TD_HOST_DEVICE inline uint64_t float_magnitude(const Format& f, const Unpacked& u, uint64_t random) {
+// Floats. With e = max(exponent, min_exponent), the significand in units of 2^(e - man_bits) is cut
+// and rounded to an integer q. q counts its leading bit, so (e - min_exponent) * 2^man_bits + q is
+// the code: a normal's leading bit raises the exponent field from e - min_exponent by one, a
+// subnormal has none and keeps field 0, and a carry out of the fraction goes where it must.
+TD_HOST_DEVICE inline uint64_t float_magnitude(const Format& f, const Unpacked& u,
+                                               uint64_t random) {
   const uint64_t beyond = stops_at_max(f.rounding, u.negative) ? f.max_code() : f.overflow_code();
   if (u.exponent > f.max_exponent() + 1) return beyond;
   const int emin = f.min_exponent();
@@ -128,8 +143,8 @@ TD_HOST_DEVICE inline uint64_t float_magnitude(const Format& f, const Unpacked& 
   } else {
     Cut c = cut(u.significand, 63 - f.man_bits + (e - u.exponent), u.sticky);
     const uint64_t base = static_cast<uint64_t>(e - emin) << f.man_bits;
-    // Even and odd are the significand's, as in IEEE 754 (section 4.3.1: of one digit, none is even), but the code's in P3109's formats.
-    // Where there is a fraction the two agree.
+    // Even and odd are the significand's, as in IEEE 754 (section 4.3.1: of one digit, none is
+    // even), but the code's in P3109's formats. Where there is a fraction the two agree.
     if (f.unsigned_zero()) {
       c.kept += base;
       code = rounded(c, f, u.negative, random);
@@ -182,7 +197,8 @@ TD_HOST_DEVICE inline uint64_t encode(const Format& f, const Unpacked& u, uint64
   }
 }
 
-// Posits and takums: 0, NaR, or a finite number's sign, with `code` that of its magnitude from then on.
+// Posits and takums: 0, NaR, or a finite number's sign, with `code` that of its magnitude from then
+// on.
 TD_HOST_DEVICE inline Unpacked tapered_sign(const Format& f, uint64_t& code) {
   Unpacked u;
   code &= f.code_mask();
@@ -237,7 +253,8 @@ TD_HOST_DEVICE inline Unpacked decode_float(const Format& f, uint64_t code) {
     if (f.subnormals == Subnormals::Flush) return u;
     return unpack_integer(fraction, negative, f.min_exponent() - f.man_bits);
   }
-  return unpack_integer(fraction | (uint64_t{1} << f.man_bits), negative, field - f.bias - f.man_bits);
+  return unpack_integer(fraction | (uint64_t{1} << f.man_bits), negative,
+                        field - f.bias - f.man_bits);
 }
 
 TD_HOST_DEVICE inline Unpacked decode_fixed(const Format& f, uint64_t code) {

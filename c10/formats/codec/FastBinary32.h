@@ -1,4 +1,5 @@
-// float32 itself as a format: its values are its codes, and random rounding to it is an addition to a float64 number's fraction.
+// float32 itself as a format: its values are its codes, and random rounding to it is an addition to
+// a float64 number's fraction.
 #pragma once
 #include <c10/formats/arithmetic/OddArithmetic.h>
 #include <c10/formats/codec/FastStochastic.h>
@@ -7,13 +8,16 @@ namespace c10::formats {
 
 // Whether a format's codes are float32's, whatever its rounding mode.
 TD_HOST_DEVICE constexpr bool is_binary32(const Format& f) {
-  return f.kind == Kind::Float && f.bits == 32 && f.exp_bits == 8 && f.man_bits == 23 && f.bias == 127 && f.specials == Specials::Ieee &&
-      f.overflow == Overflow::Ieee && f.subnormals == Subnormals::Gradual && f.is_signed;
+  return f.kind == Kind::Float && f.bits == 32 && f.exp_bits == 8 && f.man_bits == 23 &&
+      f.bias == 127 && f.specials == Specials::Ieee && f.overflow == Overflow::Ieee &&
+      f.subnormals == Subnormals::Gradual && f.is_signed;
 }
 
-// float64, exact or rounded to odd, to float32's code in the mode `stochastic`. `high` is the high half of the element's word. Of a float64
-// number 29 digits are cut off where the result is normal, so that the high half alone decides, by its first 29 bits.
-//   Subnormal results: 2^-126 is added, which puts their last place where that of 2^-126 is; undecided where digits are lost by that.
+// float64, exact or rounded to odd, to float32's code in the mode `stochastic`. `high` is the high
+// half of the element's word. Of a float64 number 29 digits are cut off where the result is normal,
+// so that the high half alone decides, by its first 29 bits.
+//   Subnormal results: 2^-126 is added, which puts their last place where that of 2^-126 is;
+//   undecided where digits are lost by that.
 struct Binary32StochasticEncoder {
   TD_INLINE MaybeCode<double> operator()(double x, uint32_t high) const {
     using M = Machine<double>;
@@ -34,7 +38,8 @@ struct Binary32StochasticEncoder {
   }
 };
 
-// The mode `up_down`, of a result that is rounded to nearest even: one further or one back. `coin` is the high half of the word.
+// The mode `up_down`, of a result that is rounded to nearest even: one further or one back. `coin`
+// is the high half of the word.
 TD_INLINE uint32_t moved_binary32(float nearest, uint32_t coin) {
   const uint32_t u = bits_as<uint32_t>(nearest), a = u & 0x7FFFFFFF;
   const uint32_t moves = mask_nonzero<float>(a) & mask_less<float>(a, infinity_bits<float>());
@@ -43,26 +48,32 @@ TD_INLINE uint32_t moved_binary32(float nearest, uint32_t coin) {
   return select(mask_less<float>(infinity_bits<float>(), a), (u & 0x80000000) | 0x7FC00000, code);
 }
 
-// The nearest float32 number to a result, and what it lacks; known: a mask, whether `lacks` is exact.
+// The nearest float32 number to a result, and what it lacks; known: a mask, whether `lacks` is
+// exact.
 struct NearestAndRest {
   float nearest, lacks;
   uint32_t known;
 };
 
-// The mode `stochastic` in lanes of 32 bits, with the encoder's bits: in units of 2^-29 of the last place, what a result is above its nearest number
-// (or, less than 0, below) is cut to an integer as rounding to odd cuts it, and that and the word's first 29 bits carry upwards, or borrow.
-//   Below a power of two the last place is half of that above it. Undecided: results that are small, infinite or no numbers.
+// The mode `stochastic` in lanes of 32 bits, with the encoder's bits: in units of 2^-29 of the last
+// place, what a result is above its nearest number (or, less than 0, below) is cut to an integer as
+// rounding to odd cuts it, and that and the word's first 29 bits carry upwards, or borrow.
+//   Below a power of two the last place is half of that above it. Undecided: results that are
+//   small, infinite or no numbers.
 TD_INLINE MaybeCode<float> rounded_binary32(const NearestAndRest& r, uint32_t high) {
-  constexpr uint32_t lowest = 52; // the exponent field from which on 2^29 of the last places' reciprocal is a float32 number
+  // The exponent field from which on 2^29 of the last places' reciprocal is a float32 number.
+  constexpr uint32_t lowest = 52;
   const uint32_t u = bits_as<uint32_t>(r.nearest), m = u & 0x7FFFFFFF, sign = u & 0x80000000;
   const uint32_t rest = bits_as<uint32_t>(r.lacks) ^ sign;
   const uint32_t inwards = static_cast<uint32_t>(static_cast<int32_t>(rest) >> 31);
   const uint32_t exponent = (m + inwards) >> 23;
-  const float units = bits_as<float>(rest) * bits_as<float>(((254 + lowest - exponent) & 0xFF) << 23);
+  const float units =
+      bits_as<float>(rest) * bits_as<float>(((254 + lowest - exponent) & 0xFF) << 23);
   const int32_t whole = static_cast<int32_t>(units);
   const uint32_t rest_of_units = bits_as<uint32_t>(units - static_cast<float>(whole));
   const int32_t below = static_cast<int32_t>(rest_of_units) >> 31; // the conversion went towards 0
-  const int32_t cut = (whole + below) | static_cast<int32_t>(mask_nonzero<float>(rest_of_units & 0x7FFFFFFF) & 1);
+  const int32_t cut =
+      (whole + below) | static_cast<int32_t>(mask_nonzero<float>(rest_of_units & 0x7FFFFFFF) & 1);
   const uint32_t code = m + static_cast<uint32_t>((cut + static_cast<int32_t>(high >> 3)) >> 29);
   const uint32_t exact = ~mask_nonzero<float>(rest & 0x7FFFFFFF);
   const uint32_t vanished = ~mask_nonzero<float>(bits_as<uint32_t>(units) & 0x7FFFFFFF) & ~exact;
@@ -72,7 +83,8 @@ TD_INLINE MaybeCode<float> rounded_binary32(const NearestAndRest& r, uint32_t hi
   return {select(exact, m, code) | sign, ~decided};
 }
 
-// + - * / of two float32 numbers: rounded to odd in float64, whose range their results do not leave, and in float32.
+// + - * / of two float32 numbers: rounded to odd in float64, whose range their results do not
+// leave, and in float32.
 struct AddBinary32 {
   TD_INLINE NearestAndRest parts(float x, float y) const {
     const float s = x + y;
@@ -89,10 +101,12 @@ struct SubtractBinary32 {
   TD_INLINE double odd(double x, double y) const { return AddBinary32().odd(x, -y); }
   TD_INLINE float nearest(float x, float y) const { return x - y; }
 };
-struct MultiplyBinary32 { // exact in float64; in float32 where what is lacking is no subnormal number, or a factor is 0
+// Exact in float64; in float32 where what is lacking is no subnormal number, or a factor is 0.
+struct MultiplyBinary32 {
   TD_INLINE NearestAndRest parts(float x, float y) const {
     const float p = x * y;
-    const uint32_t zero = ~(is_nonzero(x) & is_nonzero(y)), normal = ~mask_less<float>(magnitude_bits(p), uint32_t{52} << 23);
+    const uint32_t zero = ~(is_nonzero(x) & is_nonzero(y)),
+                   normal = ~mask_less<float>(magnitude_bits(p), uint32_t{52} << 23);
     return {p, fused(x, y, -p), zero | normal};
   }
   TD_INLINE double odd(double x, double y) const { return x * y; }

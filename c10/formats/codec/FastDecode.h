@@ -1,5 +1,6 @@
-// Branch-free decoders from codes to a machine float type T (float or double), written so that compilers vectorise loops over them.
-// They agree bit for bit with ExactCodec.h for every format with fits_float() (T = float) or any other supported format (T = double);
+// Branch-free decoders from codes to a machine float type T (float or double), written so that
+// compilers vectorise loops over them. They agree bit for bit with ExactCodec.h for every format
+// with fits_float() (T = float) or any other supported format (T = double);
 // test/numbers/test_codec.py holds them to it.
 #pragma once
 #include <c10/formats/codec/MachineBits.h>
@@ -9,9 +10,11 @@
 
 namespace c10::formats {
 
-// Posit: the machine's conversion of integers finds the run. A code of a number up to 1 begins with zeros; as a T it has their count in its exponent
-// and what follows them in its fraction: as one number exponent.fraction, shifted by es, that is the posit's own, less a constant. Codes above that
-// of 1 begin with ones; their distance from NaR's code begins with zeros, and the number sinks where that grows. Integer: has all codes, signed.
+// Posit: the machine's conversion of integers finds the run. A code of a number up to 1 begins with
+// zeros; as a T it has their count in its exponent and what follows them in its fraction: as one
+// number exponent.fraction, shifted by es, that is the posit's own, less a constant. Codes above
+// that of 1 begin with ones; their distance from NaR's code begins with zeros, and the number sinks
+// where that grows. Integer: has all codes, signed.
 template <typename T, typename Integer = int32_t>
 struct PositDecoder {
   using M = Machine<T>;
@@ -21,33 +24,42 @@ struct PositDecoder {
   static constexpr int kIntegerBits = 8 * sizeof(Integer);
   int unused, es; // unused: bits of Integer
 
-  TD_HOST_DEVICE __attribute__((always_inline)) explicit PositDecoder(const Format& f) : unused(kIntegerBits - f.bits), es(f.es) {}
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit PositDecoder(const Format& f)
+      : unused(kIntegerBits - f.bits),
+        es(f.es) {}
 
   // T has all codes.
-  TD_HOST_DEVICE static constexpr bool serves(const Format& f) { return f.bits <= M::fraction + 1 && f.bits <= kIntegerBits; }
+  TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
+    return f.bits <= M::fraction + 1 && f.bits <= kIntegerBits;
+  }
 
   TD_INLINE T operator()(Bits code) const {
     constexpr T one = Unsigned{1} << (kIntegerBits - 2); // 1's code at Integer's top
     const T number = static_cast<T>(static_cast<Integer>(static_cast<Unsigned>(code) << unused));
     const T above = magnitude(number) - one;
     const Bits distance = bits_as<Bits>(one - magnitude(above)); // of 0 or NaR, the nearer one
-    const Bits below = static_cast<Bits>(static_cast<Signed>(bits_as<Bits>(above)) >> (M::width - 1));
-    Bits value = (((bits_as<Bits>(one) - distance) << es) ^ below) - below + (Bits{M::bias} << M::fraction);
+    const Bits below =
+        static_cast<Bits>(static_cast<Signed>(bits_as<Bits>(above)) >> (M::width - 1));
+    Bits value =
+        (((bits_as<Bits>(one) - distance) << es) ^ below) - below + (Bits{M::bias} << M::fraction);
     value |= bits_as<Bits>(number) & ~(~Bits{0} >> 1);
     value = select(~mask_nonzero<T>(distance), ~below & nan_bits<T>(), value);
     return bits_as<T>(value);
   }
 };
 
-// Floats with subnormals and two zeros: field and fraction are moved to the machine's place and rebiased. A subnormal is a normal number of
-// the smallest binade less that binade's leading one, an exact subtraction; of the two results the smaller one is right everywhere.
+// Floats with subnormals and two zeros: field and fraction are moved to the machine's place and
+// rebiased. A subnormal is a normal number of the smallest binade less that binade's leading one,
+// an exact subtraction; of the two results the smaller one is right everywhere.
 template <typename T>
 struct OrdinaryFloatDecoder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
   Bits magnitude_mask, smallest, rebias;
-  Bits same; // all ones but the sign where the format's smallest binade is the machine's: the subtraction must not count
+  // All ones but the sign where the format's smallest binade is the machine's: the subtraction must
+  // not count.
+  Bits same;
   Bits above_max, above_infinity;
   int left, sign_left;
 
@@ -57,12 +69,15 @@ struct OrdinaryFloatDecoder {
         rebias(static_cast<Bits>(M::bias - f.bias) << M::fraction),
         same(same_binade<T>(f) ? ~Bits{0} >> 1 : 0),
         above_max(static_cast<Bits>(f.max_code()) << (M::fraction - f.man_bits)),
-        above_infinity(static_cast<Bits>(f.max_code() + f.has_infinity()) << (M::fraction - f.man_bits)),
+        above_infinity(static_cast<Bits>(f.max_code() + f.has_infinity())
+                       << (M::fraction - f.man_bits)),
         left(M::fraction - f.man_bits),
         sign_left(M::width - f.bits) {}
 
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
-    if (f.kind != Kind::Float || f.subnormals != Subnormals::Gradual || f.unsigned_zero() || f.bits > M::width) return false;
+    if (f.kind != Kind::Float || f.subnormals != Subnormals::Gradual || f.unsigned_zero() ||
+        f.bits > M::width)
+      return false;
     if (f.bias > M::bias || f.man_bits > M::fraction) return false;
     if (same_binade<T>(f)) return true;
     const int largest_field = (1 << f.exp_bits) - 1 + f.min_exponent() + M::bias;
@@ -72,7 +87,8 @@ struct OrdinaryFloatDecoder {
   TD_INLINE T operator()(Bits code) const {
     const Bits m = (code << left) & magnitude_mask;
     const Signed normal = static_cast<Signed>(m + rebias);
-    const Signed subnormal = static_cast<Signed>(bits_as<Bits>(bits_as<T>(m + smallest) - bits_as<T>(smallest)) | same);
+    const Signed subnormal =
+        static_cast<Signed>(bits_as<Bits>(bits_as<T>(m + smallest) - bits_as<T>(smallest)) | same);
     Bits value = static_cast<Bits>(normal < subnormal ? normal : subnormal);
     value = select(mask_less<T>(above_max, m), infinity_bits<T>(), value);
     value = select(mask_less<T>(above_infinity, m), nan_bits<T>(), value);
@@ -91,7 +107,8 @@ struct FloatDecoder {
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit FloatDecoder(const Format& f)
       : sign_code(static_cast<Bits>(f.sign_code())),
-        smallest_code(f.man_bits < M::width ? Bits{1} << f.man_bits : Bits{0}), // a decoder that is made of a wider format decodes nothing
+        // A decoder that is made of a wider format decodes nothing.
+        smallest_code(f.man_bits < M::width ? Bits{1} << f.man_bits : Bits{0}),
         smallest(Bits(f.min_exponent() + M::bias) << M::fraction),
         rebias(static_cast<Bits>(M::bias - f.bias) << M::fraction),
         max_code(static_cast<Bits>(f.max_code())),
@@ -105,11 +122,13 @@ struct FloatDecoder {
     const Bits magnitude = code & (sign_code - 1);
     const Bits moved = magnitude << left;
     const T difference = bits_as<T>(moved + smallest) - bits_as<T>(smallest);
-    // Where the format's smallest binade is the machine's, its subnormals are too (and processors told to flush them would lose them).
+    // Where the format's smallest binade is the machine's, its subnormals are too (and processors
+    // told to flush them would lose them).
     const Bits subnormal = select(same, moved, bits_as<Bits>(difference)) & gradual;
     Bits value = select(mask_less<T>(magnitude, smallest_code), subnormal, moved + rebias);
     const Bits is_infinity = ~mask_nonzero<T>(magnitude - max_code - 1) & has_infinity;
-    value = select(mask_less<T>(max_code, magnitude), select(is_infinity, infinity_bits<T>(), nan_bits<T>()), value);
+    value = select(mask_less<T>(max_code, magnitude),
+                   select(is_infinity, infinity_bits<T>(), nan_bits<T>()), value);
     const Bits negative = mask_nonzero<T>(code & sign_code); // whatever stands above the sign
     const Bits minus_zero_nan = ~mask_nonzero<T>(magnitude) & negative & unsigned_zero;
     value = select(minus_zero_nan, nan_bits<T>(), value);

@@ -1,23 +1,27 @@
-// Branch-free encoders from a machine float type T (float or double) to codes, for every deterministic rounding mode, written so that
-// compilers vectorise loops over them. They agree bit for bit with ExactCodec.h wherever FastDecode.h's counterparts do.
+// Branch-free encoders from a machine float type T (float or double) to codes, for every
+// deterministic rounding mode, written so that compilers vectorise loops over them. They agree bit
+// for bit with ExactCodec.h wherever FastDecode.h's counterparts do.
 //
-// What a loop needs of a format are plain numbers made before it: deriving them takes branches, and those would be in the loop.
+// What a loop needs of a format are plain numbers made before it: deriving them takes branches, and
+// those would be in the loop.
 #pragma once
 #include <c10/formats/codec/MachineBits.h>
 #include <c10/formats/codec/RoundBits.h>
 
 namespace c10::formats {
 
-// A rounding mode as masks, for those whose row says so (FastPath::Masks, Constant and Coin): any other would have no mask and round toward
-// zero. StochasticEqual's coin is tossed outside (and CodeMover's formats are those that it is right for). With `ones` all ones below the
-// last place kept, a number plus addend() cut at that place is rounded.
+// A rounding mode as masks, for those whose row says so (FastPath::Masks, Constant and Coin): any
+// other would have no mask and round toward zero. StochasticEqual's coin is tossed outside (and
+// CodeMover's formats are those that it is right for). With `ones` all ones below the last place
+// kept, a number plus addend() cut at that place is rounded.
 template <typename T>
 struct DirectedMode {
   using Bits = typename Machine<T>::Bits;
   Bits near, even, away_positive, away_negative, up_positive, up_negative, to_odd, equal;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit DirectedMode(Rounding r)
-      : near(mask(r == Rounding::NearestEven || r == Rounding::NearestZero || r == Rounding::NearestAway || r == Rounding::NearestUp)),
+      : near(mask(r == Rounding::NearestEven || r == Rounding::NearestZero ||
+                  r == Rounding::NearestAway || r == Rounding::NearestUp)),
         even(mask(r == Rounding::NearestEven)),
         away_positive(mask(r == Rounding::NearestAway || r == Rounding::NearestUp)),
         away_negative(mask(r == Rounding::NearestAway)),
@@ -31,7 +35,8 @@ struct DirectedMode {
   // odd: whether the last place kept is (0 where nothing is cut off); sign, coin: masks.
   TD_INLINE Bits addend(Bits ones, Bits odd, Bits sign, Bits coin) const {
     const Bits up = select(sign, up_negative, up_positive) | (to_odd & (odd - 1)) | (equal & coin);
-    return ((ones >> 1) & near) + (odd & even) + (ones & 1 & select(sign, away_negative, away_positive)) + (ones & up);
+    return ((ones >> 1) & near) + (odd & even) +
+        (ones & 1 & select(sign, away_negative, away_positive)) + (ones & up);
   }
 };
 
@@ -43,12 +48,14 @@ struct NearestEvenMode {
   TD_INLINE Bits addend(Bits ones, Bits odd, Bits, Bits) const { return (ones >> 1) + odd; }
 };
 
-// The digits of a magnitude, its leading one included, and the exponent of that one; a subnormal has the smallest exponent and no one.
+// The digits of a magnitude, its leading one included, and the exponent of that one; a subnormal
+// has the smallest exponent and no one.
 template <typename T>
 TD_INLINE typename Machine<T>::Bits significand_of(typename Machine<T>::Bits magnitude) {
   using M = Machine<T>;
   using Bits = typename M::Bits;
-  return (magnitude & ((Bits{1} << M::fraction) - 1)) | ((mask_nonzero<T>(magnitude >> M::fraction) & 1) << M::fraction);
+  return (magnitude & ((Bits{1} << M::fraction) - 1)) |
+      ((mask_nonzero<T>(magnitude >> M::fraction) & 1) << M::fraction);
 }
 template <typename T>
 TD_INLINE typename Machine<T>::Signed exponent_of(typename Machine<T>::Bits magnitude) {
@@ -57,23 +64,27 @@ TD_INLINE typename Machine<T>::Signed exponent_of(typename Machine<T>::Bits magn
   return (field > 1 ? field : 1) - M::bias;
 }
 
-// A significand without its last `shift` digits, rounded. From fraction + 2 on, every shift leaves less than a half. turned: 1 where an
-// odd significand counts as even and an even one as odd.
+// A significand without its last `shift` digits, rounded. From fraction + 2 on, every shift leaves
+// less than a half. turned: 1 where an odd significand counts as even and an even one as odd.
 template <typename T, typename Mode>
-TD_INLINE typename Machine<T>::Bits shorten(typename Machine<T>::Bits significand, typename Machine<T>::Signed shift,
-                                            typename Machine<T>::Bits turned, typename Machine<T>::Bits sign, typename Machine<T>::Bits coin,
-                                            const Mode& mode) {
+TD_INLINE typename Machine<T>::Bits shorten(typename Machine<T>::Bits significand,
+                                            typename Machine<T>::Signed shift,
+                                            typename Machine<T>::Bits turned,
+                                            typename Machine<T>::Bits sign,
+                                            typename Machine<T>::Bits coin, const Mode& mode) {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   shift = shift < M::fraction + 2 ? shift : M::fraction + 2;
-  const Bits odd = ((significand >> shift) ^ turned) & mask_nonzero<T>(static_cast<Bits>(shift)) & 1;
+  const Bits odd =
+      ((significand >> shift) ^ turned) & mask_nonzero<T>(static_cast<Bits>(shift)) & 1;
   return (significand + mode.addend((Bits{1} << shift) - 1, odd, sign, coin)) >> shift;
 }
 
-// Between 0 and the smallest positive number, 2^exponent, where nothing lies between them: magnitudes (as bits) above this one round away
-// from 0, which counts as even.
+// Between 0 and the smallest positive number, 2^exponent, where nothing lies between them:
+// magnitudes (as bits) above this one round away from 0, which counts as even.
 template <typename T>
-TD_HOST_DEVICE inline typename Machine<T>::Bits gap_threshold(Rounding r, bool negative, int exponent) {
+TD_HOST_DEVICE inline typename Machine<T>::Bits gap_threshold(Rounding r, bool negative,
+                                                              int exponent) {
   using Bits = typename Machine<T>::Bits;
   constexpr Bits never = ~Bits{0} >> 1;
   const Bits half = bits_as<Bits>(power_of_two<T>(exponent - 1));
@@ -88,10 +99,12 @@ TD_HOST_DEVICE inline typename Machine<T>::Bits gap_threshold(Rounding r, bool n
   }
 }
 
-// Posit: the machine number's exponent and fraction, taken as one fixed-point number b = e.f, are the posit's (k, x).f already.
+// Posit: the machine number's exponent and fraction, taken as one fixed-point number b = e.f, are
+// the posit's (k, x).f already.
 //   1. Clamp b to [minpos, maxpos]: afterwards rounding can neither reach zero nor NaR.
 //   2. k = b >> (fraction + es), tail = what is below.
-//   3. word = '10' (k >= 0) or '01' (k < 0), then the tail; an arithmetic shift right by k or -k - 1 makes the regime's run.
+//   3. word = '10' (k >= 0) or '01' (k < 0), then the tail; an arithmetic shift right by k or -k -
+//   1 makes the regime's run.
 //      Bits shifted out are kept as one sticky bit.
 //   4. Round the top bits - 1 bits as an integer.
 template <typename T, typename Mode>
@@ -127,10 +140,12 @@ struct PositEncoder {
     const Signed b = held_within(exponent_fraction<T>(a), limit);
     const Signed k = b >> low_bits;
     const Bits tail = static_cast<Bits>(b) & ((Bits{1} << low_bits) - 1);
-    const Bits word = ((Bits(2) - (static_cast<Bits>(k) >> (W - 1))) << (W - 2)) | (tail << (W - 2 - low_bits));
+    const Bits word =
+        ((Bits(2) - (static_cast<Bits>(k) >> (W - 1))) << (W - 2)) | (tail << (W - 2 - low_bits));
     const Bits run = static_cast<Bits>(k ^ (k >> (W - 1)));
     const Bits lost = word ^ ((word >> run) << run);
-    const Bits string = static_cast<Bits>(static_cast<Signed>(word) >> run) | (mask_nonzero<T>(lost) & 1);
+    const Bits string =
+        static_cast<Bits>(static_cast<Signed>(word) >> run) | (mask_nonzero<T>(lost) & 1);
     const int drop = W - (bits - 1);
     const Bits odd = (string >> drop) & 1;
     const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (W - 1));
@@ -144,14 +159,16 @@ struct PositEncoder {
   }
 };
 
-// Float: see float_magnitude in ExactCodec.h for the algebra; here a subnormal machine number has e = its type's smallest exponent and no
-// leading bit, which the same formula takes (the format's smallest exponent is never below the machine's).
+// Float: see float_magnitude in ExactCodec.h for the algebra; here a subnormal machine number has e
+// = its type's smallest exponent and no leading bit, which the same formula takes (the format's
+// smallest exponent is never below the machine's).
 template <typename T, typename Mode>
 struct FloatEncoder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
-  Bits smallest, flush, gap_positive, gap_negative; // the smallest normal number, a mask, and thresholds below it
+  // The smallest normal number, a mask, and thresholds below it.
+  Bits smallest, flush, gap_positive, gap_negative;
   Signed min_exponent, beyond_exponent;
   Bits max_code, overflow_code, beyond_positive, beyond_negative, nan_code, unsigned_zero;
   Bits by_code; // 1: odd is what the code says, see ExactCodec.h
@@ -167,8 +184,10 @@ struct FloatEncoder {
         beyond_exponent(f.max_exponent() + 1),
         max_code(static_cast<Bits>(f.max_code())),
         overflow_code(static_cast<Bits>(f.overflow_code())),
-        beyond_positive(static_cast<Bits>(stops_at_max(f.rounding, false) ? f.max_code() : f.overflow_code())),
-        beyond_negative(static_cast<Bits>(stops_at_max(f.rounding, true) ? f.max_code() : f.overflow_code())),
+        beyond_positive(
+            static_cast<Bits>(stops_at_max(f.rounding, false) ? f.max_code() : f.overflow_code())),
+        beyond_negative(
+            static_cast<Bits>(stops_at_max(f.rounding, true) ? f.max_code() : f.overflow_code())),
         nan_code(static_cast<Bits>(f.nan_code())),
         unsigned_zero(Bits{0} - f.unsigned_zero()),
         by_code(f.unsigned_zero() && f.man_bits == 0),
@@ -181,14 +200,17 @@ struct FloatEncoder {
     const Bits a = u & (~Bits{0} >> 1);
     const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (M::width - 1));
     Signed e = exponent_of<T>(a);
-    e = e < beyond_exponent ? e : beyond_exponent; // larger ones are beyond the largest finite value as this one is
+    // Larger ones are beyond the largest finite value as this one is.
+    e = e < beyond_exponent ? e : beyond_exponent;
     const Signed up = e > min_exponent ? e : min_exponent;
-    const Bits q =
-        shorten<T>(significand_of<T>(a), M::fraction - man_bits + (up - e), static_cast<Bits>(up - min_exponent) & by_code, sign, coin, mode);
+    const Bits q = shorten<T>(significand_of<T>(a), M::fraction - man_bits + (up - e),
+                              static_cast<Bits>(up - min_exponent) & by_code, sign, coin, mode);
     Bits code = (Bits(up - min_exponent) << man_bits) + q;
-    const Bits flushed = (mask_less<T>(select(sign, gap_negative, gap_positive), a) & 1) << man_bits;
+    const Bits flushed = (mask_less<T>(select(sign, gap_negative, gap_positive), a) & 1)
+        << man_bits;
     code = select(flush & mask_less<T>(a, smallest), flushed, code);
-    code = select(mask_less<T>(max_code, code), select(sign, beyond_negative, beyond_positive), code);
+    code =
+        select(mask_less<T>(max_code, code), select(sign, beyond_negative, beyond_positive), code);
     code = select(mask_less<T>(infinity_bits<T>() - 1, a), overflow_code, code);
     code = select(mask_less<T>(infinity_bits<T>(), a), nan_code, code);
     const Bits signed_code = ~unsigned_zero | mask_nonzero<T>(code);
@@ -196,7 +218,8 @@ struct FloatEncoder {
   }
 };
 
-// Fixed point that saturates: the significand cut where the last place is, then held between the limits.
+// Fixed point that saturates: the significand cut where the last place is, then held between the
+// limits.
 template <typename T, typename Mode>
 struct FixedEncoder {
   using M = Machine<T>;
@@ -220,7 +243,8 @@ struct FixedEncoder {
     const Bits magnitude = u & (~Bits{0} >> 1);
     const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (M::width - 1));
     const Bits a = select(mask_less<T>(magnitude, beyond), magnitude, beyond);
-    const Bits q = shorten<T>(significand_of<T>(a), M::fraction - frac_bits - exponent_of<T>(a), 0, sign, coin, mode);
+    const Bits q = shorten<T>(significand_of<T>(a), M::fraction - frac_bits - exponent_of<T>(a), 0,
+                              sign, coin, mode);
     const Bits limit = select(sign, lowest, max_code);
     Bits code = select(mask_less<T>(limit, q), limit, q);
     code = (code ^ sign) - sign;

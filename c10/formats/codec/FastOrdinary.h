@@ -1,5 +1,6 @@
-// The commonest encoders once more, in fewer instructions than FastEncode.h's, with which they agree bit for bit. Each says which formats
-// it serves; they are all built-in ones and nearly all others. The rounding mode, a deterministic one, is known to the compiler.
+// The commonest encoders once more, in fewer instructions than FastEncode.h's, with which they
+// agree bit for bit. Each says which formats it serves; they are all built-in ones and nearly all
+// others. The rounding mode, a deterministic one, is known to the compiler.
 #pragma once
 #include <c10/formats/codec/MachineBits.h>
 #include <c10/formats/codec/RoundBits.h>
@@ -11,11 +12,13 @@ TD_HOST_DEVICE constexpr bool by_sign(Rounding r) {
   return r == Rounding::Up || r == Rounding::Down;
 }
 
-// What is added to a number of which the last digits, `ones` wide, are to be cut off, and to which `offset` is added in the same breath.
-// twos_complement: digits count upwards, in negative numbers too.
+// What is added to a number of which the last digits, `ones` wide, are to be cut off, and to which
+// `offset` is added in the same breath. twos_complement: digits count upwards, in negative numbers
+// too.
 template <typename T, Rounding mode, bool twos_complement>
 struct OrdinaryAddend {
-  static_assert(fast_path(mode) == FastPath::Constant, "every switch over `mode` in this file has a case for it");
+  static_assert(fast_path(mode) == FastPath::Constant,
+                "every switch over `mode` in this file has a case for it");
   using Bits = typename Machine<T>::Bits;
   Bits offset, ones, half; // half of the last place kept, less one
 
@@ -39,7 +42,8 @@ struct OrdinaryAddend {
   }
 };
 
-// Where magnitudes end: the largest finite one, and what stands for those beyond and for NaN, as codes or as machine numbers.
+// Where magnitudes end: the largest finite one, and what stands for those beyond and for NaN, as
+// codes or as machine numbers.
 template <typename T, Rounding mode>
 struct OrdinaryEnd {
   using Bits = typename Machine<T>::Bits;
@@ -48,28 +52,34 @@ struct OrdinaryEnd {
   // Of finite numbers' results.
   TD_INLINE Bits limit(Bits sign) const {
     const Bits positive = stops_at_max(mode, false) ? largest : overflow;
-    return by_sign(mode) ? select(sign, stops_at_max(mode, true) ? largest : overflow, positive) : positive;
+    return by_sign(mode) ? select(sign, stops_at_max(mode, true) ? largest : overflow, positive)
+                         : positive;
   }
 
   // The result of a machine number of magnitude a, which `finite` is as long as a is.
   TD_INLINE Bits operator()(Bits finite, Bits a) const {
-    if constexpr (stops_at_max(mode, false) || stops_at_max(mode, true)) finite = select(mask_less<T>(infinity_bits<T>() - 1, a), overflow, finite);
+    if constexpr (stops_at_max(mode, false) || stops_at_max(mode, true))
+      finite = select(mask_less<T>(infinity_bits<T>() - 1, a), overflow, finite);
     return select(mask_less<T>(infinity_bits<T>(), a), nan, finite);
   }
 };
 
-// Floats with subnormals, a fraction, two zeros, and an overflow that is the largest code or the next.
+// Floats with subnormals, a fraction, two zeros, and an overflow that is the largest code or the
+// next.
 //   Normal results: the machine number's field and fraction, rounded as one integer and rebiased.
-//   Subnormal ones: added to a power of two whose last place is theirs, by which the machine rounds to nearest even; what that gave or
-//   took decides whether another mode goes one further or back. This is the larger of the two codes below the smallest normal number,
-//   and (held there) the smaller one above it.
+//   Subnormal ones: added to a power of two whose last place is theirs, by which the machine rounds
+//   to nearest even; what that gave or took decides whether another mode goes one further or back.
+//   This is the larger of the two codes below the smallest normal number, and (held there) the
+//   smaller one above it.
 template <typename T, Rounding mode>
 struct OrdinaryFloatEncoder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
-  Bits smallest; // normal number; 0 where the format's smallest binade is the machine's and the first way is right for subnormals too
-  Bits tiny;     // a machine number that no processor flushes to 0, and that rounds as all below it
+  // Normal number; 0 where the format's smallest binade is the machine's and the first way is right
+  // for subnormals too.
+  Bits smallest;
+  Bits tiny; // a machine number that no processor flushes to 0, and that rounds as all below it
   OrdinaryAddend<T, mode, false> addend;
   OrdinaryEnd<T, mode> end;
   Bits sign_code;
@@ -80,32 +90,41 @@ struct OrdinaryFloatEncoder {
   TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryFloatEncoder(const Format& f)
       : smallest(same_binade<T>(f) ? 0 : bits_as<Bits>(power_of_two<T>(f.min_exponent()))),
         tiny(same_binade<T>(f) ? 0 : bits_as<Bits>(power_of_two<T>(1 - M::bias))),
-        addend((Bits{1} << (M::fraction - f.man_bits)) - 1, Bits{0} - (static_cast<Bits>(M::bias - f.bias) << M::fraction)),
-        end{static_cast<Bits>(f.max_code()), static_cast<Bits>(f.overflow_code()), static_cast<Bits>(f.nan_code())},
+        addend((Bits{1} << (M::fraction - f.man_bits)) - 1,
+               Bits{0} - (static_cast<Bits>(M::bias - f.bias) << M::fraction)),
+        end{static_cast<Bits>(f.max_code()), static_cast<Bits>(f.overflow_code()),
+            static_cast<Bits>(f.nan_code())},
         sign_code(static_cast<Bits>(f.sign_code())),
-        below_half(bits_as<T>(bits_as<Bits>(power_of_two<T>(f.min_exponent() - f.man_bits - 1)) - 1)),
+        below_half(
+            bits_as<T>(bits_as<Bits>(power_of_two<T>(f.min_exponent() - f.man_bits - 1)) - 1)),
         magic(power_of_two<T>(f.min_exponent() + M::fraction - f.man_bits)),
         cut(M::fraction - f.man_bits),
         sign_shift(M::width - f.bits) {}
 
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
-    if (f.kind != Kind::Float || f.subnormals != Subnormals::Gradual || f.unsigned_zero() || f.bits > M::width) return false;
-    if (f.man_bits == 0 || f.man_bits >= M::fraction || f.overflow_code() > f.max_code() + 1) return false;
-    // Machine numbers that a processor may flush to 0 are less than half of the last place, as are all errors; and the power of two is a
-    // machine number.
+    if (f.kind != Kind::Float || f.subnormals != Subnormals::Gradual || f.unsigned_zero() ||
+        f.bits > M::width)
+      return false;
+    if (f.man_bits == 0 || f.man_bits >= M::fraction || f.overflow_code() > f.max_code() + 1)
+      return false;
+    // Machine numbers that a processor may flush to 0 are less than half of the last place, as are
+    // all errors; and the power of two is a machine number.
     const int error_digits = mode == Rounding::NearestEven ? 0 : M::fraction;
-    const bool in_range = f.min_exponent() - f.man_bits - 1 >= 1 - M::bias + error_digits && f.min_exponent() + M::fraction - f.man_bits <= M::bias;
+    const bool in_range = f.min_exponent() - f.man_bits - 1 >= 1 - M::bias + error_digits &&
+        f.min_exponent() + M::fraction - f.man_bits <= M::bias;
     return f.bias <= M::bias && (same_binade<T>(f) || in_range);
   }
 
   TD_INLINE static Bits negative(T x) { return bits_as<Bits>(x) >> (M::width - 1); }
 
-  // What takes a subnormal result rounded to nearest even, `code`, to this mode's; error: what that rounding took, below 0 if it gave.
+  // What takes a subnormal result rounded to nearest even, `code`, to this mode's; error: what that
+  // rounding took, below 0 if it gave.
   TD_INLINE Bits correction(T error, Bits code, Bits sign) const {
     switch (mode) {
       case Rounding::NearestZero: return Bits{0} - negative(error + below_half);
       case Rounding::NearestAway: return negative(below_half - error);
-      case Rounding::NearestUp: return select(sign, Bits{0} - negative(error + below_half), negative(below_half - error));
+      case Rounding::NearestUp:
+        return select(sign, Bits{0} - negative(error + below_half), negative(below_half - error));
       case Rounding::Up: return select(sign, Bits{0} - negative(error), negative(T{0} - error));
       case Rounding::Down: return select(sign, negative(T{0} - error), Bits{0} - negative(error));
       case Rounding::TowardZero: return Bits{0} - negative(error);
@@ -116,7 +135,8 @@ struct OrdinaryFloatEncoder {
 
   // The code of a magnitude below the smallest normal number; that number's code from there on.
   TD_INLINE Bits subnormal(Bits a, Bits sign) const {
-    Bits held = a < smallest ? a : smallest; // these become min and max instructions, as the next ones do
+    // These become min and max instructions, as the next ones do.
+    Bits held = a < smallest ? a : smallest;
     if constexpr (mode != Rounding::NearestEven) held = held > tiny ? held : tiny;
     const T rounded = bits_as<T>(held) + magic;
     const Bits code = bits_as<Bits>(rounded) - bits_as<Bits>(magic);
@@ -138,8 +158,9 @@ struct OrdinaryFloatEncoder {
   }
 };
 
-// Posits of at most half the machine number's width, which never underflow. As PositEncoder, with two changes: of the fraction, what can
-// only break ties is first gathered in one sticky bit, so that the regime's shift loses nothing; and the sign comes before rounding.
+// Posits of at most half the machine number's width, which never underflow. As PositEncoder, with
+// two changes: of the fraction, what can only break ties is first gathered in one sticky bit, so
+// that the regime's shift loses nothing; and the sign comes before rounding.
 template <typename T, Rounding mode>
 struct OrdinaryPositEncoder {
   using M = Machine<T>;
@@ -153,21 +174,25 @@ struct OrdinaryPositEncoder {
   TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryPositEncoder(const Format& f)
       : addend((Bits{1} << (M::width - f.bits)) - 1, 0),
         limit(static_cast<Signed>(Bits(f.max_exponent()) << M::fraction)),
-        // The longest string behind sign and regime has bits - 3 digits; one more decides, and one is sticky.
+        // The longest string behind sign and regime has bits - 3 digits; one more decides, and one
+        // is sticky.
         below_sticky((Bits{1} << (M::fraction - (f.bits - 1 - f.es))) - 1),
         tail_mask((~Bits{0} >> 2) & ~(below_sticky << (M::width - 2 - M::fraction - f.es))),
         largest(largest_number<T>(f)),
         bits(f.bits),
         es(f.es) {}
 
-  TD_HOST_DEVICE static constexpr bool serves(const Format& f) { return f.is_posit() && f.underflow == Underflow::Minpos && 2 * f.bits <= M::width; }
+  TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
+    return f.is_posit() && f.underflow == Underflow::Minpos && 2 * f.bits <= M::width;
+  }
 
   TD_INLINE Bits operator()(T x) const {
     constexpr int W = M::width;
     const Bits u = bits_as<Bits>(x);
     const Bits a = u & (~Bits{0} >> 1);
     const Signed b = held_within(exponent_fraction<T>(a), limit);
-    const Bits gathered = static_cast<Bits>(b) | ((static_cast<Bits>(b) & below_sticky) + below_sticky);
+    const Bits gathered =
+        static_cast<Bits>(b) | ((static_cast<Bits>(b) & below_sticky) + below_sticky);
     const Signed k = b >> (M::fraction + es);
     const Signed negative = k >> (W - 1);
     const Bits regime = (Bits{1} << (W - 1)) ^ (static_cast<Bits>(negative) & (Bits{3} << (W - 2)));
@@ -177,7 +202,8 @@ struct OrdinaryPositEncoder {
     string = (string ^ sign) - sign;
     string &= mask_nonzero<T>(a);
     string = select(mask_less<T>(largest, a), Bits{1} << (W - 1), string); // NaR
-    // The last step is a shift of whole lanes: had it been in the 16 bits that are kept, compilers would narrow earlier steps and shuffle.
+    // The last step is a shift of whole lanes: had it been in the 16 bits that are kept, compilers
+    // would narrow earlier steps and shuffle.
     const int drop = W - bits;
     return (string + addend((string >> drop) & 1, sign)) >> drop;
   }

@@ -1,12 +1,13 @@
-// Machine numbers to the nearest values of a format (in its rounding mode) without a detour by codes. Agrees with an encoder and a decoder
-// one after the other bit for bit.
+// Machine numbers to the nearest values of a format (in its rounding mode) without a detour by
+// codes. Agrees with an encoder and a decoder one after the other bit for bit.
 #pragma once
 #include <c10/formats/codec/FastDecode.h>
 #include <c10/formats/codec/FastOrdinary.h>
 
 namespace c10::formats {
 
-// The floats of OrdinaryFloatEncoder: the digits behind the last place are rounded away where they are.
+// The floats of OrdinaryFloatEncoder: the digits behind the last place are rounded away where they
+// are.
 template <typename T, Rounding mode>
 struct OrdinaryFloatRounder {
   using M = Machine<T>;
@@ -25,15 +26,20 @@ struct OrdinaryFloatRounder {
         end{value(f, f.max_code()), value(f, f.overflow_code()), value(f, f.nan_code())},
         kept(~Bits{0} << encoder.cut) {}
 
-  TD_HOST_DEVICE static Bits value(const Format& f, uint64_t code) { return bits_as<Bits>(Decoder(f)(static_cast<Bits>(code))); }
+  TD_HOST_DEVICE static Bits value(const Format& f, uint64_t code) {
+    return bits_as<Bits>(Decoder(f)(static_cast<Bits>(code)));
+  }
 
-  TD_HOST_DEVICE static constexpr bool serves(const Format& f) { return Encoder::serves(f) && Decoder::serves(f) && f.max_exponent() <= M::bias; }
+  TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
+    return Encoder::serves(f) && Decoder::serves(f) && f.max_exponent() <= M::bias;
+  }
 
   TD_INLINE T operator()(T x) const {
     const Bits u = bits_as<Bits>(x);
     const Bits a = u & (~Bits{0} >> 1);
     const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (M::width - 1));
-    const Bits below = bits_as<Bits>(bits_as<T>(encoder.subnormal(a, sign) + bits_as<Bits>(encoder.magic)) - encoder.magic);
+    const Bits below = bits_as<Bits>(
+        bits_as<T>(encoder.subnormal(a, sign) + bits_as<Bits>(encoder.magic)) - encoder.magic);
     const Bits normal = (a + addend((a >> encoder.cut) & 1, sign)) & kept;
     Bits m = select(mask_less<T>(a, encoder.smallest), below, normal);
     m = select(mask_less<T>(end.largest, m), end.limit(sign), m);
@@ -42,8 +48,9 @@ struct OrdinaryFloatRounder {
   }
 };
 
-// Posits of at most half the machine number's width, to nearest even, where a fraction is left of them: there the last place is a power of
-// two, and to add and to take off 1.5 * 2^fraction of it rounds. Elsewhere (long regimes, NaR) undecided.
+// Posits of at most half the machine number's width, to nearest even, where a fraction is left of
+// them: there the last place is a power of two, and to add and to take off 1.5 * 2^fraction of it
+// rounds. Elsewhere (long regimes, NaR) undecided.
 template <typename T>
 struct OrdinaryPositRounder {
   using M = Machine<T>;
@@ -55,15 +62,17 @@ struct OrdinaryPositRounder {
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryPositRounder(const Format& f)
       : most(f.bits - 4 - f.es),
-        magic((static_cast<Bits>(M::fraction - (f.bits - 3 - f.es)) << M::fraction) + (Bits{1} << (M::fraction - 1))),
+        magic((static_cast<Bits>(M::fraction - (f.bits - 3 - f.es)) << M::fraction) +
+              (Bits{1} << (M::fraction - 1))),
         es(f.es) {}
 
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
-    return f.is_posit() && f.underflow == Underflow::Minpos && 2 * f.bits <= M::width && f.rounding == Rounding::NearestEven &&
-        f.max_exponent() < M::bias - M::fraction && (f.bits - 3 - f.es) << f.es >= least;
+    return f.is_posit() && f.underflow == Underflow::Minpos && 2 * f.bits <= M::width &&
+        f.rounding == Rounding::NearestEven && f.max_exponent() < M::bias - M::fraction &&
+        (f.bits - 3 - f.es) << f.es >= least;
   }
-  // A fraction is left between 2^-least and 2^least, where most numbers of a block lie. In shorter posits one that does not is in nearly
-  // every block, and all would be for nothing.
+  // A fraction is left between 2^-least and 2^least, where most numbers of a block lie. In shorter
+  // posits one that does not is in nearly every block, and all would be for nothing.
   static constexpr int least = 20;
 
   // undecided: its sign bit.

@@ -1,5 +1,6 @@
-// Branch-free encoders of the proportional stochastic mode. A result says whether it is undecided: then, and only then, ExactCodec.h's
-// answer must be taken instead; all others agree with it bit for bit.
+// Branch-free encoders of the proportional stochastic mode. A result says whether it is undecided:
+// then, and only then, ExactCodec.h's answer must be taken instead; all others agree with it bit
+// for bit.
 #pragma once
 #include <c10/formats/codec/FastEncode.h>
 
@@ -11,14 +12,15 @@ struct MaybeCode {
   typename Machine<T>::Bits undecided; // not 0: ask the generic codec
 };
 
-// The carry of a + b, as 0 or 1: a compare would do, but not in every vector unit for unsigned numbers.
+// The carry of a + b, as 0 or 1: a compare would do, but not in every vector unit for unsigned
+// numbers.
 template <typename Bits>
 TD_INLINE Bits carry_of(Bits a, Bits b) {
   return ((a & b) | ((a | b) & ~(a + b))) >> (sizeof(Bits) * 8 - 1);
 }
 
-// Floats with subnormals. `random` is as wide as T: for float the high half of the element's word, which leaves it undecided only where
-// the low half meets bits of the fraction below 2^-32.
+// Floats with subnormals. `random` is as wide as T: for float the high half of the element's word,
+// which leaves it undecided only where the low half meets bits of the fraction below 2^-32.
 template <typename T>
 struct StochasticFloatEncoder {
   using M = Machine<T>;
@@ -38,7 +40,9 @@ struct StochasticFloatEncoder {
         man_bits(f.man_bits),
         sign_bit(f.bits - 1) {}
 
-  TD_INLINE static bool serves(const Format& f) { return f.kind == Kind::Float && f.subnormals == Subnormals::Gradual; }
+  TD_INLINE static bool serves(const Format& f) {
+    return f.kind == Kind::Float && f.subnormals == Subnormals::Gradual;
+  }
 
   TD_INLINE MaybeCode<T> operator()(T x, Bits random) const {
     constexpr int W = M::width, spare = W - 1 - M::fraction; // zeros above the significand
@@ -55,21 +59,25 @@ struct StochasticFloatEncoder {
     const Signed beyond = shift - M::fraction - 1 > 0 ? shift - M::fraction - 1 : 0;
     const Signed right = beyond < W - 1 ? beyond : W - 1;
     const Bits top = significand << spare;
-    const Bits fraction = ((top << left) >> right) & mask_less<T>(static_cast<Bits>(beyond), Bits{W});
+    const Bits fraction =
+        ((top << left) >> right) & mask_less<T>(static_cast<Bits>(beyond), Bits{W});
     Bits code = (Bits(up - min_exponent) << man_bits) + kept + carry_of(fraction, random);
-    code = select(mask_less<T>(max_code, code) | mask_less<T>(infinity_bits<T>() - 1, a), overflow_code, code);
+    code = select(mask_less<T>(max_code, code) | mask_less<T>(infinity_bits<T>() - 1, a),
+                  overflow_code, code);
     code = select(mask_less<T>(infinity_bits<T>(), a), nan_code, code);
     const Bits sign = (u >> (W - 1)) & (~unsigned_zero | mask_nonzero<T>(code)) & 1;
     Bits undecided = 0;
     if constexpr (W == 32)
-      undecided = mask_less<T>(Bits{spare}, static_cast<Bits>(right)) & ~mask_nonzero<T>(~(fraction + random)) & mask_nonzero<T>(a);
+      undecided = mask_less<T>(Bits{spare}, static_cast<Bits>(right)) &
+          ~mask_nonzero<T>(~(fraction + random)) & mask_nonzero<T>(a);
     return {code | (sign << sign_bit), undecided};
   }
 };
 
 // Most of those formats once more, from float32, in half the instructions.
-//   Normal results: what is cut off the fraction is added to as many random bits, in place; the carry rounds.
-//   Subnormal ones: the same in fixed point, `spare` digits behind the format's last place.
+//   Normal results: what is cut off the fraction is added to as many random bits, in place; the
+//   carry rounds. Subnormal ones: the same in fixed point, `spare` digits behind the format's last
+//   place.
 struct OrdinaryStochasticEncoder {
   using Bits = uint32_t;
   using Signed = int32_t;
@@ -92,30 +100,39 @@ struct OrdinaryStochasticEncoder {
         sign_shift(M::width - f.bits) {}
 
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
-    if (f.kind != Kind::Float || f.subnormals != Subnormals::Gradual || f.unsigned_zero() || f.bits > 16) return false;
+    if (f.kind != Kind::Float || f.subnormals != Subnormals::Gradual || f.unsigned_zero() ||
+        f.bits > 16)
+      return false;
     if (f.overflow_code() > f.max_code() + 1) return false;
-    // Machine numbers that a processor may flush to 0 are decided by what follows their leading zeros: see `undecided`.
-    return f.bias <= M::bias && (same_binade<float>(f) || (f.min_exponent() >= 31 - M::bias && f.min_exponent() <= M::bias));
+    // Machine numbers that a processor may flush to 0 are decided by what follows their leading
+    // zeros: see `undecided`.
+    return f.bias <= M::bias &&
+        (same_binade<float>(f) ||
+         (f.min_exponent() >= 31 - M::bias && f.min_exponent() <= M::bias));
   }
 
   TD_INLINE MaybeCode<float> operator()(float x, Bits random) const {
     const Bits u = bits_as<Bits>(x);
     const Bits a = u & (~Bits{0} >> 1);
     const Bits held = a < largest_subnormal ? a : largest_subnormal;
-    const Bits fixed = static_cast<Bits>(static_cast<Signed>(bits_as<float>(held) * scale)) + (random >> (32 - spare));
+    const Bits fixed = static_cast<Bits>(static_cast<Signed>(bits_as<float>(held) * scale)) +
+        (random >> (32 - spare));
     const Bits normal = (a + (random >> (32 - cut)) - rebias) >> cut;
     const Bits is_subnormal = mask_less<float>(a, smallest);
     Bits code = select(is_subnormal, fixed >> spare, normal);
     code = code < overflow_code ? code : overflow_code;
     code = select(mask_less<float>(infinity_bits<float>(), a), nan_code, code);
-    // Digits behind the spare ones meet the other half of the random word: they matter where a carry would run through all of these.
-    const Bits undecided = is_subnormal & ~mask_nonzero<float>(~fixed & spare_mask) & mask_nonzero<float>(a);
+    // Digits behind the spare ones meet the other half of the random word: they matter where a
+    // carry would run through all of these.
+    const Bits undecided =
+        is_subnormal & ~mask_nonzero<float>(~fixed & spare_mask) & mask_nonzero<float>(a);
     return {code | ((u >> sign_shift) & sign_code), undecided};
   }
 };
 
-// Posits: random digits are added to those behind the last one kept, and the carry rounds. Undecided where exponent bits are cut off (the
-// probability is no longer the string's fraction), and where the bits that the regime pushed out of the lane could matter.
+// Posits: random digits are added to those behind the last one kept, and the carry rounds.
+// Undecided where exponent bits are cut off (the probability is no longer the string's fraction),
+// and where the bits that the regime pushed out of the lane could matter.
 template <typename T>
 struct StochasticPositEncoder {
   using M = Machine<T>;
@@ -137,8 +154,12 @@ struct StochasticPositEncoder {
         bits(f.bits),
         es(f.es) {}
 
-  TD_INLINE static int linear_exponent(const Format& f) { return (f.bits - 2 - f.es) * (1 << f.es); }
-  TD_INLINE static bool serves(const Format& f) { return f.is_posit() && f.underflow == Underflow::Minpos; }
+  TD_INLINE static int linear_exponent(const Format& f) {
+    return (f.bits - 2 - f.es) * (1 << f.es);
+  }
+  TD_INLINE static bool serves(const Format& f) {
+    return f.is_posit() && f.underflow == Underflow::Minpos;
+  }
 
   TD_INLINE MaybeCode<T> operator()(T x, Bits random) const {
     constexpr int W = M::width;
@@ -150,21 +171,25 @@ struct StochasticPositEncoder {
     const Bits below_one = static_cast<Bits>(held >> (W - 1));
     const Bits k = static_cast<Bits>(held >> low_bits);
     const Bits tail = static_cast<Bits>(held) & ((Bits{1} << low_bits) - 1);
-    const Bits word = ((Bits{2} << (W - 2)) ^ (below_one & (Bits{3} << (W - 2)))) | (tail << (W - 2 - low_bits));
+    const Bits word =
+        ((Bits{2} << (W - 2)) ^ (below_one & (Bits{3} << (W - 2)))) | (tail << (W - 2 - low_bits));
     const Bits string = static_cast<Bits>(static_cast<Signed>(word) >> (k ^ below_one));
     const Bits sum = string + (random >> (bits - 1));
     const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (W - 1));
     Bits code = sum >> (W + 1 - bits);
     code = ((code ^ sign) - sign) & mask_nonzero<T>(a);
     code = select(mask_less<T>(largest, a), nan_code, code);
-    // Zero is decided, for it is common. What the regime pushed out of the lane matters where a carry would run through all that is left.
-    const Bits inside = mask_less<T>(static_cast<Bits>(b ^ (b >> (W - 1))), linear) & mask_nonzero<T>(~sum & behind);
+    // Zero is decided, for it is common. What the regime pushed out of the lane matters where a
+    // carry would run through all that is left.
+    const Bits inside = mask_less<T>(static_cast<Bits>(b ^ (b >> (W - 1))), linear) &
+        mask_nonzero<T>(~sum & behind);
     return {code & code_mask, ~inside & mask_nonzero<T>(a)};
   }
 };
 
-// UpDown's second half: a code from nearest rounding, one further or one back. `up` is a mask. For floats with subnormals whose overflow
-// shows in the code (what overflowed does not move), and posits that do not underflow.
+// UpDown's second half: a code from nearest rounding, one further or one back. `up` is a mask. For
+// floats with subnormals whose overflow shows in the code (what overflowed does not move), and
+// posits that do not underflow.
 template <typename Bits>
 struct CodeMover {
   Bits sign_code, code_mask, max_code, overflow_code;
@@ -179,8 +204,10 @@ struct CodeMover {
         unsigned_zero(Bits{0} - Bits{f.unsigned_zero()}) {}
 
   TD_INLINE static bool serves(const Format& f) {
-    if (f.is_posit()) return f.underflow == Underflow::Minpos && f.infinity == Infinity::Nan; // a saturated infinity does not move
-    return f.kind == Kind::Float && f.subnormals == Subnormals::Gradual && f.overflow_code() != f.max_code();
+    // A saturated infinity does not move.
+    if (f.is_posit()) return f.underflow == Underflow::Minpos && f.infinity == Infinity::Nan;
+    return f.kind == Kind::Float && f.subnormals == Subnormals::Gradual &&
+        f.overflow_code() != f.max_code();
   }
 
   TD_INLINE static Bits less(Bits a, Bits b) { return Bits{0} - Bits{a < b}; }
@@ -188,7 +215,8 @@ struct CodeMover {
   TD_INLINE Bits operator()(Bits code, Bits up) const {
     const Bits sign = Bits{0} - Bits{(code & sign_code) != 0};
     const Bits m = select(posit, ((code ^ sign) - sign) & code_mask, code & ~sign_code & code_mask);
-    // NaN, NaR and infinities lie beyond the largest, or (the NaN in the place of minus zero) have magnitude 0.
+    // NaN, NaR and infinities lie beyond the largest, or (the NaN in the place of minus zero) have
+    // magnitude 0.
     const Bits moves = less(Bits{0}, m) & ~less(max_code, m);
     Bits next = m + select(up, Bits{1}, ~Bits{0});
     next = select(posit & less(next, Bits{1}), Bits{1}, next);

@@ -1,4 +1,5 @@
-// Numbers of a format as one number of 16 bits, or as the sum of two: what tensor cores multiply exactly.
+// Numbers of a format as one number of 16 bits, or as the sum of two: what tensor cores multiply
+// exactly.
 #pragma once
 #include <c10/formats/FormatLimits.h>
 #include <c10/formats/NumberFormat.h>
@@ -18,16 +19,22 @@ struct HalfParts {
   int count; // of parts: 1, or 2, the second of which is what the first one lacks
 };
 
-// The bits of a float32 number that the 16-bit type has; of another its leading bits, cut (bfloat16).
+// The bits of a float32 number that the 16-bit type has; of another its leading bits, cut
+// (bfloat16).
 TD_HOST_DEVICE inline uint16_t bfloat16_bits(float x) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
 }
 TD_HOST_DEVICE inline uint16_t half_bits(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
-  if (magnitude >= 0x7F800000) return static_cast<uint16_t>(sign | (magnitude > 0x7F800000 ? 0x7E00 : 0x7C00));
+  const uint32_t bits = std::bit_cast<uint32_t>(x), sign = bits >> 16 & 0x8000,
+                 magnitude = bits & 0x7FFFFFFF;
+  if (magnitude >= 0x7F800000)
+    return static_cast<uint16_t>(sign | (magnitude > 0x7F800000 ? 0x7E00 : 0x7C00));
   constexpr uint32_t kLeastNormal = (127 - 14) << 23;
-  if (magnitude >= kLeastNormal) return static_cast<uint16_t>(sign | ((magnitude - ((127 - 15) << 23)) >> 13));
-  return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p24F)); // in units of the last place
+  if (magnitude >= kLeastNormal)
+    return static_cast<uint16_t>(sign | ((magnitude - ((127 - 15) << 23)) >> 13));
+  // In units of the last place.
+  return static_cast<uint16_t>(sign |
+                               static_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p24F));
 }
 
 TD_HOST_DEVICE inline float from_bfloat16_bits(uint16_t bits) {
@@ -36,8 +43,12 @@ TD_HOST_DEVICE inline float from_bfloat16_bits(uint16_t bits) {
 inline float from_half_bits(uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 0x3FF;
   const float sign = bits & 0x8000 ? -1.0F : 1.0F;
-  if (exponent == 31) return fraction ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
-  return sign * std::ldexp(static_cast<float>(exponent ? fraction + 0x400 : fraction), (exponent ? exponent : 1) - 25);
+  if (exponent == 31)
+    return fraction ? std::numeric_limits<float>::quiet_NaN()
+                    : sign * std::numeric_limits<float>::infinity();
+  return sign *
+      std::ldexp(static_cast<float>(exponent ? fraction + 0x400 : fraction),
+                 (exponent ? exponent : 1) - 25);
 }
 
 // Part i of a number, 0 or 1. What a NaN lacks is a NaN.
@@ -47,8 +58,9 @@ TD_HOST_DEVICE inline uint16_t half_part(HalfType type, float x, int i) {
   return i == 0 ? leading : bfloat16_bits(x - from_bfloat16_bits(leading));
 }
 
-// How all of a format's numbers are such parts, by looking at every code; nothing where one is not, or the format has more than 16 bits. Two parts
-// are for formats without infinities: of products with the part 0 of another number they would be NaN.
+// How all of a format's numbers are such parts, by looking at every code; nothing where one is not,
+// or the format has more than 16 bits. Two parts are for formats without infinities: of products
+// with the part 0 of another number they would be NaN.
 inline std::optional<HalfParts> find_half_parts(const Format& f) {
   if (f.bits > 16) return std::nullopt;
   bool half = true, one = true, two = true;
@@ -60,7 +72,8 @@ inline std::optional<HalfParts> find_half_parts(const Format& f) {
     half = half && from_half_bits(half_bits(x)) == x;
     const float leading = from_bfloat16_bits(half_part(HalfType::BFloat16, x, 0));
     one = one && leading == x;
-    two = two && std::isfinite(x) && leading + from_bfloat16_bits(half_part(HalfType::BFloat16, x, 1)) == x;
+    two = two && std::isfinite(x) &&
+        leading + from_bfloat16_bits(half_part(HalfType::BFloat16, x, 1)) == x;
   }
   if (half) return HalfParts{HalfType::Half, 1};
   if (one) return HalfParts{HalfType::BFloat16, 1};

@@ -1,4 +1,5 @@
-// Subnormal machine numbers in a scope, for what is kept beyond the setting that flushes them (torch.set_flush_denormal): tables.
+// Subnormal machine numbers in a scope, for what is kept beyond the setting that flushes them
+// (torch.set_flush_denormal): tables.
 #pragma once
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -16,7 +17,8 @@ class KeptDenormals {
   ~KeptDenormals() { _mm_setcsr(before_); }
 
  private:
-  static constexpr unsigned kFlushes = 0x8040; // results to zero (bit 15), operands as zeros (bit 6)
+  // Results to zero (bit 15), operands as zeros (bit 6).
+  static constexpr unsigned kFlushes = 0x8040;
   unsigned before_;
 #else
   KeptDenormals() {} // a constructor that does something, to the compiler

@@ -1,4 +1,5 @@
-// Machine floats (float, double) as bits, and comparisons as masks: what branch-free loops are made of.
+// Machine floats (float, double) as bits, and comparisons as masks: what branch-free loops are made
+// of.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
@@ -27,12 +28,15 @@ TD_INLINE To bits_as(From x) {
   return y;
 }
 
-// Comparisons as masks of all ones or all zeros, made by arithmetic alone: from a comparison compilers make branches again, and then do
-// not vectorise the loop. The two numbers must be less than 2^(width - 1) apart.
+// Comparisons as masks of all ones or all zeros, made by arithmetic alone: from a comparison
+// compilers make branches again, and then do not vectorise the loop. The two numbers must be less
+// than 2^(width - 1) apart.
 template <typename T>
-TD_INLINE typename Machine<T>::Bits mask_less(typename Machine<T>::Bits a, typename Machine<T>::Bits b) {
+TD_INLINE typename Machine<T>::Bits mask_less(typename Machine<T>::Bits a,
+                                              typename Machine<T>::Bits b) {
   using Bits = typename Machine<T>::Bits;
-  return static_cast<Bits>(static_cast<typename Machine<T>::Signed>(a - b) >> (Machine<T>::width - 1));
+  return static_cast<Bits>(static_cast<typename Machine<T>::Signed>(a - b) >>
+                           (Machine<T>::width - 1));
 }
 template <typename T>
 TD_INLINE typename Machine<T>::Bits mask_nonzero(typename Machine<T>::Bits a) {
@@ -40,7 +44,8 @@ TD_INLINE typename Machine<T>::Bits mask_nonzero(typename Machine<T>::Bits a) {
 #if defined(__SSE4_1__) // has a minimum of unsigned numbers
   if constexpr (sizeof(Bits) == 4) return Bits{0} - (a < 1 ? a : Bits{1});
 #endif
-  return static_cast<Bits>(static_cast<typename Machine<T>::Signed>(a | (Bits{0} - a)) >> (Machine<T>::width - 1));
+  return static_cast<Bits>(static_cast<typename Machine<T>::Signed>(a | (Bits{0} - a)) >>
+                           (Machine<T>::width - 1));
 }
 template <typename Bits>
 TD_INLINE Bits select(Bits mask, Bits a, Bits b) {
@@ -74,7 +79,8 @@ TD_HOST_DEVICE constexpr bool same_binade(const Format& f) {
 template <typename T>
 TD_INLINE typename Machine<T>::Signed exponent_fraction(typename Machine<T>::Bits magnitude) {
   using M = Machine<T>;
-  return static_cast<typename M::Signed>(magnitude) - static_cast<typename M::Signed>(typename M::Bits{M::bias} << M::fraction);
+  return static_cast<typename M::Signed>(magnitude) -
+      static_cast<typename M::Signed>(typename M::Bits{M::bias} << M::fraction);
 }
 // From -limit to limit, by a max and a min instruction.
 template <typename Signed>

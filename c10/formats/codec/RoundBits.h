@@ -1,11 +1,12 @@
-// The one place where a rounding mode decides: given what was cut off, does the magnitude go up to the next code?
+// The one place where a rounding mode decides: given what was cut off, does the magnitude go up to
+// the next code?
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
 namespace c10::formats {
 
-// A magnitude being rounded: whole codes, and what lies below them as a fraction of one code, fraction * 2^-64 (+ less than 2^-64 if
-// sticky). Nothing cut off: exact, and only UpDown moves it.
+// A magnitude being rounded: whole codes, and what lies below them as a fraction of one code,
+// fraction * 2^-64 (+ less than 2^-64 if sticky). Nothing cut off: exact, and only UpDown moves it.
 struct Cut {
   uint64_t kept{0};
   uint64_t fraction{0};
@@ -15,8 +16,10 @@ struct Cut {
   TD_METHOD bool rest() const { return (fraction << 1) != 0 || sticky; }
 };
 
-// random: a word of 64 uniform bits, for the stochastic modes. UpDown is nearest even here; moved() in ExactCodec.h is its other half.
-TD_HOST_DEVICE constexpr bool rounds_up(Rounding mode, bool negative, const Cut& c, uint64_t random) {
+// random: a word of 64 uniform bits, for the stochastic modes. UpDown is nearest even here; moved()
+// in ExactCodec.h is its other half.
+TD_HOST_DEVICE constexpr bool rounds_up(Rounding mode, bool negative, const Cut& c,
+                                        uint64_t random) {
   const bool odd = c.kept & 1, half = c.half(), rest = c.rest();
   switch (mode) {
     case Rounding::NearestEven:
@@ -38,20 +41,25 @@ TD_HOST_DEVICE constexpr bool rounds_up(Rounding mode, bool negative, const Cut&
 TD_HOST_DEVICE constexpr bool rounds_up_by_few(FewBits how, int n, const Cut& c, uint64_t random) {
   const uint64_t unit = uint64_t{1} << (64 - n), below = c.fraction & (unit - 1), half = unit >> 1;
   uint64_t fraction = c.fraction - below;
-  const bool up = how == FewBits::B ? below >= half : how == FewBits::C && (below > half || (below == half && (c.sticky || (fraction & unit))));
+  const bool up = how == FewBits::B
+      ? below >= half
+      : how == FewBits::C && (below > half || (below == half && (c.sticky || (fraction & unit))));
   if (up) fraction += unit;
   if (up && fraction == 0) return true; // all of the gap
   return fraction + (random & ~(unit - 1)) < fraction;
 }
 
 // The same by a format's mode and its number of random bits.
-TD_HOST_DEVICE constexpr bool rounds_up(const Format& f, bool negative, const Cut& c, uint64_t random) {
-  if (f.random_bits != 0 && f.rounding == Rounding::Stochastic) return rounds_up_by_few(f.few_bits, f.random_bits, c, random);
+TD_HOST_DEVICE constexpr bool rounds_up(const Format& f, bool negative, const Cut& c,
+                                        uint64_t random) {
+  if (f.random_bits != 0 && f.rounding == Rounding::Stochastic)
+    return rounds_up_by_few(f.few_bits, f.random_bits, c, random);
   return rounds_up(f.rounding, negative, c, random);
 }
 
-// Whether a finite value beyond the largest finite one stays at it: directed modes that point towards zero there, and rounding to odd
-// (IEEE 754-2019 section 7.4 for the directed ones; an infinity is no odd code).
+// Whether a finite value beyond the largest finite one stays at it: directed modes that point
+// towards zero there, and rounding to odd (IEEE 754-2019 section 7.4 for the directed ones; an
+// infinity is no odd code).
 TD_HOST_DEVICE constexpr bool stops_at_max(Rounding mode, bool negative) {
   switch (mode) {
     case Rounding::Up: return negative;

@@ -1,4 +1,5 @@
-// A real number taken apart: the exact value that goes into every rounding and comes out of every decoding.
+// A real number taken apart: the exact value that goes into every rounding and comes out of every
+// decoding.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
@@ -9,7 +10,8 @@ namespace c10::formats {
 
 enum class Class : uint8_t { Zero, Finite, Infinite, NaN };
 
-// Finite: (-1)^negative * (significand + sticky * delta) * 2^(exponent - 63), with bit 63 of the significand set and 0 < delta < 1.
+// Finite: (-1)^negative * (significand + sticky * delta) * 2^(exponent - 63), with bit 63 of the
+// significand set and 0 < delta < 1.
 struct Unpacked {
   Class cls{Class::Zero};
   bool negative{false};
@@ -39,7 +41,8 @@ TD_HOST_DEVICE inline Unpacked unpack_integer(uint64_t magnitude, bool negative,
 }
 
 TD_HOST_DEVICE inline Unpacked unpack(int64_t x) {
-  return x < 0 ? unpack_integer(0 - static_cast<uint64_t>(x), true) : unpack_integer(static_cast<uint64_t>(x), false);
+  return x < 0 ? unpack_integer(0 - static_cast<uint64_t>(x), true)
+               : unpack_integer(static_cast<uint64_t>(x), false);
 }
 TD_HOST_DEVICE inline Unpacked unpack(uint64_t x) {
   return unpack_integer(x, false);
@@ -75,7 +78,8 @@ TD_HOST_DEVICE inline Unpacked unpack(double x) {
   return unpack_integer(fraction | (uint64_t{1} << 52), negative, field - 1075);
 }
 
-// The exact value as a double. Its caller knows that it fits (every supported format does: torch_dtypes refuses others).
+// The exact value as a double. Its caller knows that it fits (every supported format does:
+// torch_dtypes refuses others).
 TD_HOST_DEVICE inline double to_double(const Unpacked& u) {
   const uint64_t sign = uint64_t{u.negative} << 63;
   switch (u.cls) {
@@ -84,7 +88,8 @@ TD_HOST_DEVICE inline double to_double(const Unpacked& u) {
     case Class::NaN: return double_from_bits(sign | (uint64_t{0xfff} << 51));
     case Class::Finite: break;
   }
-  if (u.exponent < -1022) return double_from_bits(sign | ((u.significand >> 11) >> (-1022 - u.exponent)));
+  if (u.exponent < -1022)
+    return double_from_bits(sign | ((u.significand >> 11) >> (-1022 - u.exponent)));
   return double_from_bits(sign | ((uint64_t(u.exponent + 1022) << 52) + (u.significand >> 11)));
 }
 

@@ -14,7 +14,8 @@ namespace c10::formats {
 namespace {
 
 ScalarType number_of(int id) {
-  return static_cast<ScalarType>(id < kBuiltins ? static_cast<int>(ScalarType::TD_FIRST_FORMAT) + id : kFirstRunTimeNumber + id - kBuiltins);
+  return static_cast<ScalarType>(id < kBuiltins ? static_cast<int>(ScalarType::TD_FIRST_FORMAT) + id
+                                                : kFirstRunTimeNumber + id - kBuiltins);
 }
 
 // Entries are never moved or removed, so readers need no lock: they see the count after the entry.
@@ -30,9 +31,12 @@ struct Registry {
 
   const FormatEntry& add(const Format& format, const std::string& name) {
     const int id = count.load(std::memory_order_relaxed);
-    entries[id] = std::make_unique<FormatEntry>(FormatEntry{id, id, name, format, number_of(id), bits_of(format), compute_of(format)});
-    types[id] = {entries[id]->name.c_str(), static_cast<uint8_t>(format.itemsize()), format.is_signed};
-    if (id >= kBuiltins) caffe2::TypeMeta::addFormat(number_of(id), types[id].itemsize, types[id].name);
+    entries[id] = std::make_unique<FormatEntry>(
+        FormatEntry{id, id, name, format, number_of(id), bits_of(format), compute_of(format)});
+    types[id] = {entries[id]->name.c_str(), static_cast<uint8_t>(format.itemsize()),
+                 format.is_signed};
+    if (id >= kBuiltins)
+      caffe2::TypeMeta::addFormat(number_of(id), types[id].itemsize, types[id].name);
     count.store(id + 1, std::memory_order_release);
     return *entries[id];
   }
@@ -61,14 +65,16 @@ const FormatEntry& register_format(const Format& format, const std::string& name
               " number formats made at run time in one process, but "
               "got one more (",
               name,
-              "): PyTorch's ScalarType has room for no further dtype. A format once made stays until the process ends, "
+              "): PyTorch's ScalarType has room for no further dtype. A format once made stays "
+              "until the process ends, "
               "so make fewer of them, or sweep over formats in several processes.");
   return r.add(format, name);
 }
 
 const FormatEntry& format_entry(int id) {
   Registry& r = registry();
-  TORCH_CHECK(id >= 0 && id < r.count.load(std::memory_order_acquire), "expected the id of a number format, but got ", id,
+  TORCH_CHECK(id >= 0 && id < r.count.load(std::memory_order_acquire),
+              "expected the id of a number format, but got ", id,
               " (formats registered: ", r.count.load(), ")");
   return *r.entries[id];
 }

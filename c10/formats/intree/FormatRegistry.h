@@ -1,7 +1,9 @@
-// The seam where a format becomes a dtype, inside a PyTorch tree: takes the place of c10/formats/FormatRegistry.h there, with the same names.
+// The seam where a format becomes a dtype, inside a PyTorch tree: takes the place of
+// c10/formats/FormatRegistry.h there, with the same names.
 //
-// The built-in formats are enumerators of ScalarType, and registered before anything else; formats made at run time have the numbers from 64
-// to 127, which TypeMeta knows too. No tensor borrows another dtype's storage, so a format's container is its own dtype.
+// The built-in formats are enumerators of ScalarType, and registered before anything else; formats
+// made at run time have the numbers from 64 to 127, which TypeMeta knows too. No tensor borrows
+// another dtype's storage, so a format's container is its own dtype.
 #pragma once
 #include <c10/core/ScalarType.h>
 #include <c10/formats/BuiltinFormats.h>
@@ -22,7 +24,9 @@ struct FormatEntry {
   Format format;
   ScalarType container; // the dtype itself
   ScalarType bits;      // the stock integer type of the same width
-  ScalarType compute;   // float32 where every value is one (and every product, of posits), else float64: what stock kernels run in
+  // float32 where every value is one (and every product, of posits), else float64: what stock
+  // kernels run in
+  ScalarType compute;
 };
 
 // The entry of a format, made at the first call with it. Throws when all ids are taken.
@@ -42,14 +46,16 @@ inline ScalarType scalar_type(const FormatEntry& entry) {
 }
 inline int id_of(ScalarType type) {
   const int number = static_cast<int>(type);
-  return is_builtin_type(type) ? number - static_cast<int>(ScalarType::TD_FIRST_FORMAT) : number - kFirstRunTimeNumber + kBuiltins;
+  return is_builtin_type(type) ? number - static_cast<int>(ScalarType::TD_FIRST_FORMAT)
+                               : number - kFirstRunTimeNumber + kBuiltins;
 }
 inline const FormatEntry& format_entry(ScalarType type) {
   return format_entry(id_of(type));
 }
 // The entry of a dtype as an operator's argument has it; nullptr where that number is no format's.
 inline const FormatEntry* find_dtype_number(int64_t number) {
-  if (number < 0 || number >= kEndOfNumbers || !is_format_type(static_cast<ScalarType>(number))) return nullptr;
+  if (number < 0 || number >= kEndOfNumbers || !is_format_type(static_cast<ScalarType>(number)))
+    return nullptr;
   const int id = id_of(static_cast<ScalarType>(number));
   return id < format_count() ? &format_entry(id) : nullptr;
 }

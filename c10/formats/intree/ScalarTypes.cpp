@@ -1,4 +1,5 @@
-// What ScalarTypes.h declares: elements by the generic codec, names and promotion by the list of formats.
+// What ScalarTypes.h declares: elements by the generic codec, names and promotion by the list of
+// formats.
 #include <c10/formats/intree/ScalarTypes.h>
 
 #include <c10/core/ScalarType.h>
@@ -20,8 +21,9 @@ static_assert(std::size(kRowNames) == std::size(kBuiltinFormats));
 template <int Row, typename Code>
 constexpr bool agrees(Element<Row, Code>*) {
   constexpr Format f = kBuiltinFormats[Row].format;
-  return kRowNames[Row] == kBuiltinFormats[Row].name && sizeof(Code) == f.itemsize() && f.is_posit() == (Row < TD_POSIT_ROWS) &&
-      kElementDigits[Row] == f.significand_bits() && (f.fits_float() || std::is_same_v<typename Element<Row, Code>::compute_t, double>);
+  return kRowNames[Row] == kBuiltinFormats[Row].name && sizeof(Code) == f.itemsize() &&
+      f.is_posit() == (Row < TD_POSIT_ROWS) && kElementDigits[Row] == f.significand_bits() &&
+      (f.fits_float() || std::is_same_v<typename Element<Row, Code>::compute_t, double>);
 }
 #define TD_ROW(cpp_type, name) static_assert(agrees(static_cast<cpp_type*>(nullptr)));
 AT_FORALL_FORMAT_SCALAR_TYPES(TD_ROW)
@@ -76,12 +78,15 @@ const char* dtype_name(ScalarType type) {
 
 ScalarType promote_types(ScalarType a, ScalarType b) {
   const bool both = is_format_type(a) && is_format_type(b);
-  TORCH_CHECK_TYPE(!both || a == b, "expected dtypes that promote to one, but got two number formats, torch.", dtype_name(a), " and torch.",
-                   dtype_name(b), ". Convert one tensor first.");
+  TORCH_CHECK_TYPE(!both || a == b,
+                   "expected dtypes that promote to one, but got two number formats, torch.",
+                   dtype_name(a), " and torch.", dtype_name(b), ". Convert one tensor first.");
   if (both) return a;
   const ScalarType ours = is_format_type(a) ? a : b;
   const ScalarType other = is_format_type(a) ? b : a;
-  return isFloatingType(other) || isComplexType(other) ? promoted_stock(other, format_entry(ours).format) : ours;
+  return isFloatingType(other) || isComplexType(other)
+      ? promoted_stock(other, format_entry(ours).format)
+      : ours;
 }
 
 void store_element(void* data, ScalarType type, double value) {

@@ -1,6 +1,7 @@
-// The built-in formats as types of PyTorch's own list (ScalarType), inside a PyTorch tree: the C++ type of an element, as c10::Half is one,
-// and what PyTorch's templates ask of such a type. tools/intree puts this header in front of that list; the rows are made from
-// BuiltinFormats.h. C++17, since it comes with every header of PyTorch, and nothing of PyTorch is included here.
+// The built-in formats as types of PyTorch's own list (ScalarType), inside a PyTorch tree: the C++
+// type of an element, as c10::Half is one, and what PyTorch's templates ask of such a type.
+// tools/intree puts this header in front of that list; the rows are made from BuiltinFormats.h.
+// C++17, since it comes with every header of PyTorch, and nothing of PyTorch is included here.
 #pragma once
 #include <c10/formats/intree/ScalarTypeRows.h>
 
@@ -22,15 +23,16 @@ struct static_cast_with_inter_type;
 namespace formats {
 
 // --- numbers ---
-// Built-in formats are enumerators, in the order of BuiltinFormats.h. Formats made at run time have the numbers from 64 to 127: ScalarType is
-// an int8, and its own list ends before 64.
+// Built-in formats are enumerators, in the order of BuiltinFormats.h. Formats made at run time have
+// the numbers from 64 to 127: ScalarType is an int8, and its own list ends before 64.
 inline constexpr int kFirstRunTimeNumber = 64;
 inline constexpr int kEndOfNumbers = 128;
 
 // A template, for the list of enumerators follows this header.
 template <typename T>
 constexpr bool is_builtin_type(T type) {
-  static_assert(static_cast<int>(T::NumOptions) <= kFirstRunTimeNumber, "formats made at run time have the numbers from 64 on");
+  static_assert(static_cast<int>(T::NumOptions) <= kFirstRunTimeNumber,
+                "formats made at run time have the numbers from 64 on");
   return type >= T::TD_FIRST_FORMAT && type <= T::TD_LAST_FORMAT;
 }
 template <typename T>
@@ -42,7 +44,8 @@ constexpr bool is_run_time_number(unsigned number) {
   return number >= unsigned{kFirstRunTimeNumber} && number < unsigned{kEndOfNumbers};
 }
 
-// What a switch over the enumerators cannot know. nullptr: no such format, or a program without libc10 (headers alone).
+// What a switch over the enumerators cannot know. nullptr: no such format, or a program without
+// libc10 (headers alone).
 struct RunTimeType {
   const char* name;
   uint8_t itemsize;
@@ -51,7 +54,9 @@ struct RunTimeType {
 TD_EXPORT __attribute__((weak)) const RunTimeType* run_time_type(int number) noexcept;
 
 inline const RunTimeType* find_run_time_type(int number) {
-  return run_time_type != nullptr && is_run_time_number(static_cast<unsigned>(number)) ? run_time_type(number) : nullptr;
+  return run_time_type != nullptr && is_run_time_number(static_cast<unsigned>(number))
+      ? run_time_type(number)
+      : nullptr;
 }
 template <typename T>
 const char* name_or(T type, const char* otherwise) {
@@ -69,11 +74,13 @@ bool is_signed_format(T type) {
   return found ? found->is_signed : true;
 }
 
-// torch.finfo of a format; `what` is a word of PyTorch's own: epsilon, max, lowest, min (the smallest normal number), digits10 (resolution).
+// torch.finfo of a format; `what` is a word of PyTorch's own: epsilon, max, lowest, min (the
+// smallest normal number), digits10 (resolution).
 TD_EXPORT double finfo(ScalarType type, const char* what);
 // "posit16es2", as torch has it.
 TD_EXPORT const char* dtype_name(ScalarType type);
-// One of ours with bool or an integer is ours, with a stock floating or complex type that one; two formats do not mix: an error.
+// One of ours with bool or an integer is ours, with a stock floating or complex type that one; two
+// formats do not mix: an error.
 TD_EXPORT ScalarType promote_types(ScalarType a, ScalarType b);
 // A number in memory, of any format: rounded once and to nearest, and its exact value.
 TD_EXPORT void store_element(void* data, ScalarType type, double value);
@@ -88,8 +95,9 @@ TD_EXPORT uint64_t element_code(int row, uint64_t value);
 enum class Limit : uint8_t { Largest, Lowest, SmallestNormal, Epsilon, Infinity, NaN };
 TD_EXPORT uint64_t limit_code(int row, Limit which);
 
-// One number of a built-in format, row by row. Its value is exactly a double, so it becomes one by itself and is computed with as one; what
-// becomes an element is rounded, once and to nearest, and says so by a cast.
+// One number of a built-in format, row by row. Its value is exactly a double, so it becomes one by
+// itself and is computed with as one; what becomes an element is rounded, once and to nearest, and
+// says so by a cast.
 template <int Row, typename Code>
 struct Element {
   using code_t = Code;
@@ -102,7 +110,9 @@ struct Element {
   explicit Element(double value) : code(static_cast<Code>(element_code(Row, value))) {}
   template <typename T, typename = std::enable_if_t<std::is_integral_v<T>>>
   explicit Element(T value)
-      : code(static_cast<Code>(element_code(Row, static_cast<std::conditional_t<std::is_unsigned_v<T>, uint64_t, int64_t>>(value)))) {}
+      : code(static_cast<Code>(element_code(
+            Row,
+            static_cast<std::conditional_t<std::is_unsigned_v<T>, uint64_t, int64_t>>(value)))) {}
 
   static Element from_code(uint64_t code) {
     Element e;
@@ -133,12 +143,15 @@ struct is_element<Element<Row, Code>> : std::true_type {};
 // The float32 that rounds to at most 22 bits as `value` does: rounded to odd.
 inline float float_to_odd(double value) {
   float nearest = static_cast<float>(value);
-  if (static_cast<double>(nearest) == value || !(value - value == 0) || !(nearest - nearest == 0)) return nearest;
+  if (static_cast<double>(nearest) == value || !(value - value == 0) || !(nearest - nearest == 0))
+    return nearest;
   uint32_t bits = 0;
   std::memcpy(&bits, &nearest, sizeof bits);
   if (bits & 1) return nearest;
-  // The other neighbour of `value`, whose last bit is 1. Away from zero is one code up, in either sign.
-  const bool too_large = (nearest < 0 ? -static_cast<double>(nearest) : nearest) > (value < 0 ? -value : value);
+  // The other neighbour of `value`, whose last bit is 1. Away from zero is one code up, in either
+  // sign.
+  const bool too_large =
+      (nearest < 0 ? -static_cast<double>(nearest) : nearest) > (value < 0 ? -value : value);
   bits = too_large ? bits - 1 : bits + 1;
   std::memcpy(&nearest, &bits, sizeof bits);
   return nearest;
@@ -166,18 +179,25 @@ struct part_of<T, std::void_t<typename T::value_type>> {
 
 } // namespace formats
 
-// c10::convert from an element: by its exact value, rounded once. The second and third say that no other specialisation is meant.
+// c10::convert from an element: by its exact value, rounded once. The second and third say that no
+// other specialisation is meant.
 template <typename dest_t, int Row, typename Code>
 struct static_cast_with_inter_type<dest_t, formats::Element<Row, Code>> {
-  static dest_t apply(formats::Element<Row, Code> src) { return formats::part_of<dest_t>::convert(src); }
+  static dest_t apply(formats::Element<Row, Code> src) {
+    return formats::part_of<dest_t>::convert(src);
+  }
 };
 template <int Row, typename Code>
 struct static_cast_with_inter_type<bool, formats::Element<Row, Code>> {
-  static bool apply(formats::Element<Row, Code> src) { return formats::part_of<bool>::convert(src); }
+  static bool apply(formats::Element<Row, Code> src) {
+    return formats::part_of<bool>::convert(src);
+  }
 };
 template <int Row, typename Code>
 struct static_cast_with_inter_type<uint8_t, formats::Element<Row, Code>> {
-  static uint8_t apply(formats::Element<Row, Code> src) { return formats::part_of<uint8_t>::convert(src); }
+  static uint8_t apply(formats::Element<Row, Code> src) {
+    return formats::part_of<uint8_t>::convert(src);
+  }
 };
 
 } // namespace c10
@@ -212,7 +232,9 @@ inline bool _isinf(c10::formats::Element<Row, Code> value) {
 template <int Row, typename Code>
 class std::numeric_limits<c10::formats::Element<Row, Code>> {
   using Element = c10::formats::Element<Row, Code>;
-  static Element limit(c10::formats::Limit which) { return Element::from_code(c10::formats::limit_code(Row, which)); }
+  static Element limit(c10::formats::Limit which) {
+    return Element::from_code(c10::formats::limit_code(Row, which));
+  }
 
  public:
   static constexpr bool is_specialized = true;

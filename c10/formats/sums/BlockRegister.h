@@ -1,6 +1,8 @@
-// Several products at once: the sum of a block of them as a tensor core makes it, exact products cut at one place and rounded into a register.
+// Several products at once: the sum of a block of them as a tensor core makes it, exact products
+// cut at one place and rounded into a register.
 //
-// Sources: Khattak and Mikaitis, "Accurate models of NVIDIA tensor cores", ACM TACO (2026); Xie et al., "MMA-Sim", arXiv 2511.10909.
+// Sources: Khattak and Mikaitis, "Accurate models of NVIDIA tensor cores", ACM TACO (2026); Xie et
+// al., "MMA-Sim", arXiv 2511.10909.
 #pragma once
 #include <c10/formats/codec/ExactCodec.h>
 #include <c10/formats/sums/BlockSum.h>
@@ -10,7 +12,8 @@
 
 namespace c10::formats {
 
-// mantissa * 2^(exponent - 52): the exponent that hardware sees, floats' subnormal numbers with the smallest one.
+// mantissa * 2^(exponent - 52): the exponent that hardware sees, floats' subnormal numbers with the
+// smallest one.
 struct BlockTerm {
   int64_t mantissa{0};
   int exponent{0};
@@ -19,7 +22,8 @@ struct BlockTerm {
 TD_HOST_DEVICE inline BlockTerm block_term(double x, int low_exponent) {
   const uint64_t bits = double_bits(x);
   const int field = int(bits >> 52) & 0x7ff;
-  int64_t mantissa = static_cast<int64_t>((bits & ((uint64_t{1} << 52) - 1)) | (field ? uint64_t{1} << 52 : 0));
+  int64_t mantissa =
+      static_cast<int64_t>((bits & ((uint64_t{1} << 52) - 1)) | (field ? uint64_t{1} << 52 : 0));
   if (mantissa == 0) return {};
   int exponent = (field ? field : 1) - 1023;
   if (exponent < low_exponent) { // exact: these zeros are what a subnormal number lacks
@@ -29,7 +33,8 @@ TD_HOST_DEVICE inline BlockTerm block_term(double x, int low_exponent) {
   return {bits >> 63 ? -mantissa : mantissa, exponent};
 }
 
-// A sum of at most 64 bits in float64, rounded to odd: what is counted of it stays right. Of more than float64's exponents, with its largest one.
+// A sum of at most 64 bits in float64, rounded to odd: what is counted of it stays right. Of more
+// than float64's exponents, with its largest one.
 TD_HOST_DEVICE inline double to_odd_double(Unpacked u) {
   u.significand = ((u.significand >> 11) | ((u.significand & 0x7ff) != 0 || u.sticky)) << 11;
   u.exponent = std::min(u.exponent, 1023);
@@ -45,22 +50,28 @@ struct Unseen {
 template <typename Seen = Unseen>
 class BlockRegister {
  public:
-  TD_HOST_DEVICE BlockRegister(const BlockAdder& adder, uint64_t seed, const Seen& seen = {}) : adder_(adder), seed_(seed), seen_(seen) {}
+  TD_HOST_DEVICE BlockRegister(const BlockAdder& adder, uint64_t seed, const Seen& seen = {})
+      : adder_(adder),
+        seed_(seed),
+        seen_(seen) {}
 
-  // first, all: how stochastic modes number their words, by the sum and by how many there are. Without a start nothing is rounded that counts.
+  // first, all: how stochastic modes number their words, by the sum and by how many there are.
+  // Without a start nothing is rounded that counts.
   TD_HOST_DEVICE void begin(double start, uint64_t first, uint64_t all, bool counts = true) {
     next_word_ = first;
     all_ = all;
     value_ = put(unpack(start), counts);
   }
 
-  // The register after n more terms, pairs.x(i) * pairs.y(i), all finite, or with `special`, what is not finite in them (0: nothing is).
+  // The register after n more terms, pairs.x(i) * pairs.y(i), all finite, or with `special`, what
+  // is not finite in them (0: nothing is).
   template <typename Pairs>
   TD_HOST_DEVICE void add(const Pairs& pairs, int64_t n, double special) {
     if (adder_.sum.product_limit) special += infinite_products(pairs, n);
     if (special != 0 || !finite(value_)) {
       if (!finite(value_)) special += value_;
-      value_ = put(unpack(special == special ? special : double_from_bits(uint64_t{0xfff} << 51))); // NaN without a sign
+      // NaN without a sign.
+      value_ = put(unpack(special == special ? special : double_from_bits(uint64_t{0xfff} << 51)));
       return;
     }
     value_ = put(adder_.sum.late ? late_sum(pairs, n) : aligned_sum(pairs, n));
@@ -85,11 +96,13 @@ class BlockRegister {
     bool negative;
   };
   TD_HOST_DEVICE static Product product(const BlockTerm& x, const BlockTerm& y) {
-    return {size_of(x.mantissa) * size_of(y.mantissa), x.exponent + y.exponent, (x.mantissa < 0) != (y.mantissa < 0)};
+    return {size_of(x.mantissa) * size_of(y.mantissa), x.exponent + y.exponent,
+            (x.mantissa < 0) != (y.mantissa < 0)};
   }
 
   // magnitude * 2^-shift as an integer, in a mode.
-  TD_HOST_DEVICE static int64_t cut_to(unsigned __int128 magnitude, int shift, bool negative, Rounding mode) {
+  TD_HOST_DEVICE static int64_t cut_to(unsigned __int128 magnitude, int shift, bool negative,
+                                       Rounding mode) {
     if (shift < 0) return static_cast<int64_t>(magnitude << -shift) * (negative ? -1 : 1);
     if (mode == Rounding::TowardZero) { // the commonest, without a look at what is cut off
       const auto kept = shift > 127 ? 0 : static_cast<int64_t>(magnitude >> shift);
@@ -100,13 +113,15 @@ class BlockRegister {
     return negative ? -kept : kept;
   }
 
-  // Products at places from, from + step, ... in units of 2^(exponent - bits), all of the largest exponent among them and at_least.
+  // Products at places from, from + step, ... in units of 2^(exponent - bits), all of the largest
+  // exponent among them and at_least.
   struct Aligned {
     int64_t sum{0};
     int exponent{kNoExponent};
   };
   template <typename Pairs>
-  TD_HOST_DEVICE Aligned align(const Pairs& pairs, int64_t n, int64_t from, int64_t step, int at_least) const {
+  TD_HOST_DEVICE Aligned align(const Pairs& pairs, int64_t n, int64_t from, int64_t step,
+                               int at_least) const {
     Aligned a;
     a.exponent = at_least;
     for (int64_t i = from; i < n; i += step) {
@@ -115,13 +130,16 @@ class BlockRegister {
     }
     for (int64_t i = from; i < n; i += step) {
       const Product p = product(pairs.x(i), pairs.y(i));
-      if (p.magnitude) a.sum += cut_to(p.magnitude, 104 - adder_.bits + (a.exponent - p.exponent), p.negative, adder_.sum.align);
+      if (p.magnitude)
+        a.sum += cut_to(p.magnitude, 104 - adder_.bits + (a.exponent - p.exponent), p.negative,
+                        adder_.sum.align);
     }
     return a;
   }
 
   TD_HOST_DEVICE static unsigned __int128 size_of(int64_t x) {
-    return static_cast<unsigned __int128>(x < 0 ? 0 - static_cast<uint64_t>(x) : static_cast<uint64_t>(x));
+    return static_cast<unsigned __int128>(x < 0 ? 0 - static_cast<uint64_t>(x)
+                                                : static_cast<uint64_t>(x));
   }
   TD_HOST_DEVICE static Unpacked unpacked(int64_t sum, int exponent) {
     return unpack_integer(static_cast<uint64_t>(size_of(sum)), sum < 0, exponent);
@@ -146,7 +164,8 @@ class BlockRegister {
 
   TD_HOST_DEVICE int64_t kept_register(const BlockTerm& held, int exponent) const {
     const Rounding mode = adder_.sum.late ? Rounding::Down : adder_.sum.align;
-    return cut_to(size_of(held.mantissa), 52 - adder_.bits + (exponent - held.exponent), held.mantissa < 0, mode);
+    return cut_to(size_of(held.mantissa), 52 - adder_.bits + (exponent - held.exponent),
+                  held.mantissa < 0, mode);
   }
 
   // The groups' sums, each aligned among its own, cut downwards to the largest of their exponents.
@@ -159,12 +178,14 @@ class BlockRegister {
       all.exponent = std::max(all.exponent, parts[g].exponent);
     }
     for (int g = 0; g < step; ++g) {
-      all.sum += cut_to(size_of(parts[g].sum), all.exponent - parts[g].exponent, parts[g].sum < 0, Rounding::Down);
+      all.sum += cut_to(size_of(parts[g].sum), all.exponent - parts[g].exponent, parts[g].sum < 0,
+                        Rounding::Down);
     }
     return all;
   }
 
-  // The register meets the finished sum of products; both are cut downwards. A register far below interleaved groups is left out.
+  // The register meets the finished sum of products; both are cut downwards. A register far below
+  // interleaved groups is left out.
   template <typename Pairs>
   TD_HOST_DEVICE Unpacked late_sum(const Pairs& pairs, int64_t n) const {
     const Aligned a = groups(pairs, n);
@@ -176,10 +197,14 @@ class BlockRegister {
     int64_t sum = a.sum == 0 ? 0 : cut_to(size_of(a.sum), shift, a.sum < 0, Rounding::Down);
     const bool left_out = adder_.sum.interleave > 1 && held.exponent < exponent - (adder_.bits + 1);
     if (held.mantissa && !left_out) sum += kept_register(held, exponent) * (int64_t{1} << below);
-    // As many bits behind the sum's own leading digit, or behind that of the smallest normal number.
-    const int leading = std::max(63 - count_leading_zeros(static_cast<uint64_t>(size_of(sum)) | 1) + exponent - wide, adder_.reg.min_exponent());
+    // As many bits behind the sum's own leading digit, or behind that of the smallest normal
+    // number.
+    const int leading = std::max(
+        63 - count_leading_zeros(static_cast<uint64_t>(size_of(sum)) | 1) + exponent - wide,
+        adder_.reg.min_exponent());
     const int beyond = std::max(0, leading - exponent);
-    return unpacked(cut_to(size_of(sum), beyond, sum < 0, Rounding::Down), exponent - wide + beyond);
+    return unpacked(cut_to(size_of(sum), beyond, sum < 0, Rounding::Down),
+                    exponent - wide + beyond);
   }
 
   // Of the products beyond the register's range; 0 if there are none.
@@ -188,7 +213,8 @@ class BlockRegister {
     double sum = 0;
     for (int64_t i = 0; i < n; ++i) {
       const Unpacked p = unpacked_product(pairs.x(i), pairs.y(i));
-      if (p.cls == Class::Finite && p.exponent > adder_.reg.max_exponent()) sum += p.negative ? -infinity() : infinity();
+      if (p.cls == Class::Finite && p.exponent > adder_.reg.max_exponent())
+        sum += p.negative ? -infinity() : infinity();
     }
     return sum;
   }
@@ -197,10 +223,12 @@ class BlockRegister {
     const Product p = product(x, y);
     const auto high = static_cast<uint64_t>(p.magnitude >> 64);
     const int shift = high ? 64 - count_leading_zeros(high) : 0;
-    return unpack_integer(static_cast<uint64_t>(p.magnitude >> shift), p.negative, p.exponent - 104 + shift);
+    return unpack_integer(static_cast<uint64_t>(p.magnitude >> shift), p.negative,
+                          p.exponent - 104 + shift);
   }
 
-  // Into the register, as a number. Beyond the largest exponent it overflows in every mode, as hardware does that cuts.
+  // Into the register, as a number. Beyond the largest exponent it overflows in every mode, as
+  // hardware does that cuts.
   TD_HOST_DEVICE double put(Unpacked u, bool counts = true) {
     const Unpacked exact = u;
     if (u.cls == Class::Finite && u.exponent > adder_.reg.max_exponent()) u.cls = Class::Infinite;

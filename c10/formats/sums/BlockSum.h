@@ -7,14 +7,18 @@
 
 namespace c10::formats {
 
-// Several products at once, as tensor cores add them up: each cut at one place below the largest exponent, and their sum rounded into a register.
-// BlockRegister.h does it, and docs/accumulators.md says what each number means.
+// Several products at once, as tensor cores add them up: each cut at one place below the largest
+// exponent, and their sum rounded into a register. BlockRegister.h does it, and
+// docs/accumulators.md says what each number means.
 struct BlockSum {
   int64_t terms{1};                    // products that are added before the register is rounded
   int extra_bits{0};                   // kept below the register's last place
   Rounding align{Rounding::TowardZero}; // of each product where it is cut
-  int interleave{1};                   // the products of every interleave-th place are aligned among themselves
-  std::optional<int> late; // the register joins the finished sum, of which so many extra bits are kept; else it is aligned with the products
+  // The products of every interleave-th place are aligned among themselves.
+  int interleave{1};
+  // The register joins the finished sum, of which so many extra bits are kept; else it is aligned
+  // with the products.
+  std::optional<int> late;
   std::optional<int> min_exponent; // the smallest exponent that is aligned to
   bool product_limit{false}; // products beyond the register's range are infinite
 };

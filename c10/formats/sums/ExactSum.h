@@ -1,13 +1,16 @@
-// Sums of products without any rounding: a fixed-point number wide enough for every product of two values of a format, in digits of 32
-// bits that are kept unnormalised, so that adding a product touches a few digits and carries nothing. For posits this is the quire.
+// Sums of products without any rounding: a fixed-point number wide enough for every product of two
+// values of a format, in digits of 32 bits that are kept unnormalised, so that adding a product
+// touches a few digits and carries nothing. For posits this is the quire.
 //
-// Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8; Posit Standard (2022), section 3.4 (quire).
+// Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8; Posit Standard (2022),
+// section 3.4 (quire).
 #pragma once
 #include <c10/formats/codec/Unpacked.h>
 
 namespace c10::formats {
 
-// A finite value as an integer times a power of two: mantissa * 2^exponent, with no more mantissa bits than the format has.
+// A finite value as an integer times a power of two: mantissa * 2^exponent, with no more mantissa
+// bits than the format has.
 struct Term {
   int64_t mantissa{0};
   int32_t exponent{0};
@@ -17,7 +20,8 @@ struct Term {
 TD_HOST_DEVICE inline Term term_of(const Format& f, double x) {
   const uint64_t bits = double_bits(x);
   const int field = int(bits >> 52) & 0x7ff;
-  int64_t mantissa = static_cast<int64_t>((bits & ((uint64_t{1} << 52) - 1)) | (field ? uint64_t{1} << 52 : 0));
+  int64_t mantissa =
+      static_cast<int64_t>((bits & ((uint64_t{1} << 52) - 1)) | (field ? uint64_t{1} << 52 : 0));
   if (mantissa == 0) return {0, f.lsb_exponent()};
   const int64_t magnitude = mantissa;
   int exponent = (field ? field : 1) - 1075;
@@ -35,8 +39,11 @@ class ExactSumOf {
  public:
   static constexpr int64_t kMaxProducts = int64_t{1} << 30;
 
-  // For products of two values, and for single values (products with 1, which need not be one of the format's).
-  TD_HOST_DEVICE explicit ExactSumOf(const Format& f) : low_(low(f)), used_(digits_of(f)) { clear(); }
+  // For products of two values, and for single values (products with 1, which need not be one of
+  // the format's).
+  TD_HOST_DEVICE explicit ExactSumOf(const Format& f) : low_(low(f)), used_(digits_of(f)) {
+    clear();
+  }
 
   TD_HOST_DEVICE static int digits_of(const Format& f) { return (top(f) - low(f)) / 32 + 4; }
 
@@ -62,7 +69,8 @@ class ExactSumOf {
     const int place = a.exponent + b.exponent - low_;
     const int shift = place & 31;
     int64_t* d = digits_ + (place >> 5);
-    int64_t piece = static_cast<int64_t>(static_cast<uint32_t>(static_cast<uint64_t>(rest) << shift));
+    int64_t piece =
+        static_cast<int64_t>(static_cast<uint32_t>(static_cast<uint64_t>(rest) << shift));
     rest >>= 32 - shift;
     for (;; ++d) {
       *d += negative ? -piece : piece;
@@ -101,7 +109,8 @@ class ExactSumOf {
     Unpacked u;
     if (digits_[top] == 0) return u;
     unsigned __int128 leading = 0;
-    for (int i = top; i > top - 4; --i) leading = leading << 32 | (i >= 0 ? static_cast<uint64_t>(digits_[i]) : 0);
+    for (int i = top; i > top - 4; --i)
+      leading = leading << 32 | (i >= 0 ? static_cast<uint64_t>(digits_[i]) : 0);
     const int zeros = count_leading_zeros(static_cast<uint64_t>(leading >> 64));
     leading <<= zeros;
     u.cls = Class::Finite;
@@ -114,8 +123,12 @@ class ExactSumOf {
   }
 
  private:
-  TD_HOST_DEVICE static int low(const Format& f) { return f.lsb_exponent() < 0 ? 2 * f.lsb_exponent() : f.lsb_exponent(); }
-  TD_HOST_DEVICE static int top(const Format& f) { return f.max_exponent() + 1 > 0 ? 2 * (f.max_exponent() + 1) : f.max_exponent() + 1; }
+  TD_HOST_DEVICE static int low(const Format& f) {
+    return f.lsb_exponent() < 0 ? 2 * f.lsb_exponent() : f.lsb_exponent();
+  }
+  TD_HOST_DEVICE static int top(const Format& f) {
+    return f.max_exponent() + 1 > 0 ? 2 * (f.max_exponent() + 1) : f.max_exponent() + 1;
+  }
 
   int low_;  // the weight of digit 0's last bit, as a power of two
   int used_;

@@ -8,8 +8,8 @@
 
 namespace c10::formats {
 
-// Pairwise: of the two halves, and so on down. Tree: of neighbours, and of those sums' neighbours. Lanes: sums of every so manieth term, which then
-// add up as a tree.
+// Pairwise: of the two halves, and so on down. Tree: of neighbours, and of those sums' neighbours.
+// Lanes: sums of every so manieth term, which then add up as a tree.
 enum class SumOrder : uint8_t { Sequential, Pairwise, Tree, Lanes };
 
 // How many sums are made behind term i of k, of the last two things that wait.
@@ -26,7 +26,8 @@ TD_HOST_DEVICE constexpr int joins_behind(SumOrder order, int64_t i, int64_t k) 
     }
     return joins;
   }
-  for (int64_t bit = 1; (i + 1) % (2 * bit) == 0; bit *= 2) ++joins; // two complete subtrees of as many terms
+  // Two complete subtrees of as many terms.
+  for (int64_t bit = 1; (i + 1) % (2 * bit) == 0; bit *= 2) ++joins;
   if (i + 1 == k) { // those without a neighbour of their size, from the last
     for (int64_t rest = k & (k - 1); rest; rest &= rest - 1) ++joins;
   }

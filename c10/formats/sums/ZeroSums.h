@@ -6,7 +6,8 @@
 
 namespace c10::formats {
 
-// Rounding down, a sum that is 0 is -0 unless both terms are positive. In the other modes it has the sign that the machine's sum has.
+// Rounding down, a sum that is 0 is -0 unless both terms are positive. In the other modes it has
+// the sign that the machine's sum has.
 TD_HOST_DEVICE constexpr bool signs_zero_sums(Rounding mode) {
   return mode == Rounding::Down;
 }

@@ -1,8 +1,10 @@
-// The generic codec of tables: a number between two neighbouring values is rounded to one of them as RoundBits.h decides.
+// The generic codec of tables: a number between two neighbouring values is rounded to one of them
+// as RoundBits.h decides.
 //
-// The neighbour nearer to 0 takes the place of what is kept of other formats' magnitudes, and the other one that of the next magnitude, so
-// that modes and random words mean what they mean there. In stochastic modes the fraction is the distance from the inner value over that
-// between the two, by their 64 leading bits; in the others the boundary is what counts as a half.
+// The neighbour nearer to 0 takes the place of what is kept of other formats' magnitudes, and the
+// other one that of the next magnitude, so that modes and random words mean what they mean there.
+// In stochastic modes the fraction is the distance from the inner value over that between the two,
+// by their 64 leading bits; in the others the boundary is what counts as a half.
 #pragma once
 #include <c10/formats/codec/RoundBits.h>
 #include <c10/formats/tables/ValueTable.h>
@@ -41,12 +43,14 @@ TD_HOST_DEVICE inline Unpacked distance(Unpacked a, Unpacked b) {
   }
   using Wide = unsigned __int128;
   const int shift = a.exponent - b.exponent;
-  const Wide large = static_cast<Wide>(a.significand) << 62, small = static_cast<Wide>(b.significand) << 62;
+  const Wide large = static_cast<Wide>(a.significand) << 62,
+             small = static_cast<Wide>(b.significand) << 62;
   const Wide moved = shift > 126 ? 0 : small >> shift;
   const bool lost = (shift > 126 ? small : small ^ (moved << shift)) != 0 || a.sticky || b.sticky;
   const Wide exact = adds ? large + moved : large - moved - (lost && !adds ? 1 : 0);
   const auto high = static_cast<uint64_t>(exact >> 64);
-  const int zeros = high ? count_leading_zeros(high) : 64 + count_leading_zeros(static_cast<uint64_t>(exact));
+  const int zeros =
+      high ? count_leading_zeros(high) : 64 + count_leading_zeros(static_cast<uint64_t>(exact));
   const Wide normal = exact << zeros;
   Unpacked u;
   u.cls = Class::Finite;
@@ -60,7 +64,8 @@ TD_HOST_DEVICE inline Unpacked distance(Unpacked a, Unpacked b) {
 inline constexpr int kLogReach = -47;
 TD_HOST_DEVICE inline bool is_near(const Unpacked& u, const Unpacked& v) {
   if (u.cls != Class::Finite || v.cls != Class::Finite || u.negative != v.negative) return false;
-  const bool same = u.exponent == v.exponent && u.significand == v.significand; // to 64 bits, of which distance() makes nothing
+  // To 64 bits, of which distance() makes nothing.
+  const bool same = u.exponent == v.exponent && u.significand == v.significand;
   return same || distance(u, v).exponent < v.exponent + kLogReach;
 }
 
@@ -68,13 +73,17 @@ TD_HOST_DEVICE inline bool is_near(const Unpacked& u, const Unpacked& v) {
 TD_HOST_DEVICE inline Cut proportion(const Unpacked& part, const Unpacked& whole) {
   using Wide = unsigned __int128;
   const int below = whole.exponent - part.exponent;
-  if (below < 0 || (below == 0 && part.significand >= whole.significand)) return {0, ~uint64_t{0}, true}; // equal to 64 bits
+  // Equal to 64 bits.
+  if (below < 0 || (below == 0 && part.significand >= whole.significand))
+    return {0, ~uint64_t{0}, true};
   const Wide dividend = static_cast<Wide>(part.significand) << (below == 0 ? 64 : 63);
   const auto quotient = static_cast<uint64_t>(dividend / whole.significand);
   const int shift = below == 0 ? 0 : below - 1;
   Cut c;
   c.fraction = shift > 63 ? 0 : quotient >> shift;
-  c.sticky = dividend % whole.significand != 0 || (shift > 63 ? quotient : quotient ^ (c.fraction << shift)) != 0 || part.sticky || whole.sticky;
+  c.sticky = dividend % whole.significand != 0 ||
+      (shift > 63 ? quotient : quotient ^ (c.fraction << shift)) != 0 || part.sticky ||
+      whole.sticky;
   return c;
 }
 
@@ -83,8 +92,10 @@ TD_HOST_DEVICE inline uint64_t code_of_rank(const TableView& t, int64_t rank, bo
   return t.codes[rank];
 }
 
-// The mode up_down's second half: one value further from 0 or back. 0 stays, and what would leave the range becomes what is beyond it.
-TD_HOST_DEVICE inline uint64_t moved_in_table(const TableView& t, int64_t rank, bool negative, uint64_t random) {
+// The mode up_down's second half: one value further from 0 or back. 0 stays, and what would leave
+// the range becomes what is beyond it.
+TD_HOST_DEVICE inline uint64_t moved_in_table(const TableView& t, int64_t rank, bool negative,
+                                              uint64_t random) {
   if (rank == t.zero) return code_of_rank(t, rank, negative);
   const bool below = t.values[rank] < 0;
   const int64_t to = rank + ((random >> 63 != 0) == below ? -1 : 1);
@@ -111,38 +122,48 @@ TD_HOST_DEVICE inline uint64_t encode_table(const Format& f, Unpacked u, uint64_
   }
   if (t.on_logarithms) {
     for (int64_t rank = last; rank <= last + 1; ++rank) {
-      if (rank >= 0 && rank < t.size && is_near(u, unpack(t.values[rank]))) first = rank, u = unpack(t.values[rank]);
+      if (rank >= 0 && rank < t.size && is_near(u, unpack(t.values[rank])))
+        first = rank, u = unpack(t.values[rank]);
     }
   }
   const int64_t at = first, most = t.size - 1;
   const bool exact = at >= 0 && compare(unpack(t.values[at]), u) == 0;
-  if (exact) return f.rounding == Rounding::UpDown ? moved_in_table(t, at, u.negative, random) : code_of_rank(t, at, u.negative);
+  if (exact)
+    return f.rounding == Rounding::UpDown ? moved_in_table(t, at, u.negative, random)
+                                          : code_of_rank(t, at, u.negative);
 
   // Its neighbours, the inner one first, and on which side of their boundary it is.
   const bool below = at < 0, above = at == most;
   const TableEnd& end = below ? t.low : t.high;
   if ((below || above) && end.saturates) {
-    return f.rounding == Rounding::UpDown ? moved_in_table(t, below ? 0 : most, u.negative, random) : code_of_rank(t, below ? 0 : most, u.negative);
+    return f.rounding == Rounding::UpDown ? moved_in_table(t, below ? 0 : most, u.negative, random)
+                                          : code_of_rank(t, below ? 0 : most, u.negative);
   }
   const double lower = below ? end.next : t.values[at], upper = above ? end.next : t.values[at + 1];
   const Unpacked& limit = below ? t.low_limit : t.high_limit;
   const Unpacked& boundary = below || above ? limit : t.boundaries[at];
-  bool lower_is_inner = std::fabs(lower) < std::fabs(upper) || (std::fabs(lower) == std::fabs(upper) && u.negative);
+  bool lower_is_inner =
+      std::fabs(lower) < std::fabs(upper) || (std::fabs(lower) == std::fabs(upper) && u.negative);
   if (below || above) lower_is_inner = above;
   const int64_t inner = lower_is_inner ? at : at + 1, outer = lower_is_inner ? at + 1 : at;
   const bool beyond = below || above;
   const bool outwards_is_down = !lower_is_inner;
   if (!beyond && t.minpos && inner == t.zero) {
-    return f.rounding == Rounding::UpDown ? moved_in_table(t, outer, u.negative, random) : code_of_rank(t, outer, u.negative);
+    return f.rounding == Rounding::UpDown ? moved_in_table(t, outer, u.negative, random)
+                                          : code_of_rank(t, outer, u.negative);
   }
-  if (beyond && !refused && stops_at_max(f.rounding, outwards_is_down)) return code_of_rank(t, inner, u.negative);
+  if (beyond && !refused && stops_at_max(f.rounding, outwards_is_down))
+    return code_of_rank(t, inner, u.negative);
   if (beyond && compare(u, unpack(end.next)) * (outwards_is_down ? -1 : 1) >= 0) return end.code;
 
   Cut c;
   if (f.rounding == Rounding::Stochastic) {
-    c = proportion(distance(u, unpack(lower_is_inner ? lower : upper)), distance(unpack(upper), unpack(lower)));
+    c = proportion(distance(u, unpack(lower_is_inner ? lower : upper)),
+                   distance(unpack(upper), unpack(lower)));
   } else {
-    const int side = t.on_logarithms && is_near(u, boundary) ? 0 : compare(u, boundary) * (outwards_is_down ? -1 : 1);
+    const int side = t.on_logarithms && is_near(u, boundary)
+        ? 0
+        : compare(u, boundary) * (outwards_is_down ? -1 : 1);
     c.fraction = (side >= 0 ? uint64_t{1} << 63 : 0) | (side != 0 ? uint64_t{1} << 62 : 0);
   }
   // Whether the inner one counts as odd; beyond the range its code says so.
@@ -161,7 +182,8 @@ TD_HOST_DEVICE inline uint64_t encode_table(const Format& f, Unpacked u, uint64_
   const bool out = rounds_up(f, outwards_is_down, c, random);
   if (out && beyond) return end.code;
   const int64_t rank = out ? outer : inner;
-  return f.rounding == Rounding::UpDown ? moved_in_table(t, rank, u.negative, random) : code_of_rank(t, rank, u.negative);
+  return f.rounding == Rounding::UpDown ? moved_in_table(t, rank, u.negative, random)
+                                        : code_of_rank(t, rank, u.negative);
 }
 
 TD_HOST_DEVICE inline Unpacked decode_table(const Format& f, uint64_t code) {

@@ -40,17 +40,22 @@ ForkSafeMutex& steps_mutex() {
 
 template <typename T>
 T number_of(typename Machine<T>::Signed key) {
-  return bits_as<T>(key ^ (key >> (Machine<T>::width - 1) & std::numeric_limits<typename Machine<T>::Signed>::max()));
+  return bits_as<T>(
+      key ^
+      (key >> (Machine<T>::width - 1) & std::numeric_limits<typename Machine<T>::Signed>::max()));
 }
 
-// A result changes at one of these numbers r only: with the first machine number that is r or above it, or with the next one.
+// A result changes at one of these numbers r only: with the first machine number that is r or above
+// it, or with the next one.
 template <typename T>
 std::vector<typename Machine<T>::Signed> places_of_change(const std::vector<double>& numbers) {
   using Key = typename Machine<T>::Signed;
-  const Key lowest = TableSteps<T>::key_of(-std::numeric_limits<T>::infinity()), highest = TableSteps<T>::key_of(std::numeric_limits<T>::infinity());
+  const Key lowest = TableSteps<T>::key_of(-std::numeric_limits<T>::infinity()),
+            highest = TableSteps<T>::key_of(std::numeric_limits<T>::infinity());
   std::vector<Key> keys{lowest, lowest + 1, Key{-1}, Key{0}, Key{1}, highest};
   for (const double r : numbers) {
-    const Key key = TableSteps<T>::key_of(static_cast<T>(r)); // the machine number next to r, on one side or the other
+    // The machine number next to r, on one side or the other.
+    const Key key = TableSteps<T>::key_of(static_cast<T>(r));
     for (Key k = key; k <= key + 1; ++k) {
       if (k > lowest && k <= highest) keys.push_back(k);
     }
@@ -73,8 +78,10 @@ std::vector<double> with_reach(const ValueTable& t, std::vector<double> places) 
   for (size_t i = 0, n = t.view.on_logarithms ? places.size() : 0; i < n; ++i) {
     if (places[i] == 0) continue;
     const double reach = std::ldexp(1.0, std::ilogb(places[i]) + kLogReach);
-    for (const double end : {places[i] - reach, places[i] + reach}) { // within two numbers of it, where a power of two lies between
-      places.insert(places.end(), {std::nextafter(end, -HUGE_VAL), end, std::nextafter(end, HUGE_VAL)});
+    // Within two numbers of it, where a power of two lies between.
+    for (const double end : {places[i] - reach, places[i] + reach}) {
+      places.insert(places.end(),
+                    {std::nextafter(end, -HUGE_VAL), end, std::nextafter(end, HUGE_VAL)});
     }
   }
   return places;
@@ -95,9 +102,14 @@ void begin_search(TableSteps<double>& s) {
   using M = Machine<double>;
   const size_t n = s.thresholds.size();
   constexpr uint64_t sign = uint64_t{1} << (M::width - 1);
-  const auto lead = [](int64_t key, int shift) { return (static_cast<uint64_t>(key) ^ sign) >> shift; };
-  const auto is_subnormal = [](int64_t key) { return key >= -(int64_t{1} << M::fraction) && key < int64_t{1} << M::fraction; };
-  const int most = n <= 512 ? 12 : 15; // bits: what lies in the first cache for codes of 8 bits, and in the second for 16
+  const auto lead = [](int64_t key, int shift) {
+    return (static_cast<uint64_t>(key) ^ sign) >> shift;
+  };
+  const auto is_subnormal = [](int64_t key) {
+    return key >= -(int64_t{1} << M::fraction) && key < int64_t{1} << M::fraction;
+  };
+  // Bits: what lies in the first cache for codes of 8 bits, and in the second for 16.
+  const int most = n <= 512 ? 12 : 15;
   std::vector<size_t> counts;
   for (int bits = 6; bits <= most; ++bits) {
     const int shift = M::width - bits;
@@ -106,7 +118,8 @@ void begin_search(TableSteps<double>& s) {
     size_t largest = 0, done = 0;
     for (uint64_t bucket = 0; bucket < first.size(); ++bucket) {
       first[bucket] = static_cast<int32_t>(done);
-      const auto lowest = static_cast<int64_t>((bucket << shift) ^ sign), highest = lowest + ((int64_t{1} << shift) - 1);
+      const auto lowest = static_cast<int64_t>((bucket << shift) ^ sign),
+                 highest = lowest + ((int64_t{1} << shift) - 1);
       const bool has_normal = !is_subnormal(lowest) || !is_subnormal(highest);
       for (; done < n && lead(s.thresholds[done], shift) == bucket; ++done) ++count[bucket];
       if (has_normal) largest = std::max(largest, count[bucket]);
@@ -116,7 +129,8 @@ void begin_search(TableSteps<double>& s) {
     s.begin = {std::move(first), shift, rounds};
     counts = std::move(count);
   }
-  if (s.begin.rounds > 8) s.begin.rounds = 16; // the kernel has a loop for each number up to 8, and one for all others
+  // The kernel has a loop for each number up to 8, and one for all others.
+  if (s.begin.rounds > 8) s.begin.rounds = 16;
   for (size_t bucket = 0; bucket < counts.size(); ++bucket) {
     if (counts[bucket] >> s.begin.rounds) s.begin.first[bucket] = static_cast<int32_t>(n + 1);
   }
@@ -131,20 +145,26 @@ std::vector<Run> runs_of(const TableSteps<float>& s) {
   constexpr uint32_t infinity = 0x7F800000, sign = 0x80000000;
   std::vector<Run> runs;
   const auto add = [&runs](uint32_t begin, int32_t code) {
-    if (runs.empty() || runs.back().code != static_cast<uint32_t>(code)) runs.push_back({begin, static_cast<uint32_t>(code)});
+    if (runs.empty() || runs.back().code != static_cast<uint32_t>(code))
+      runs.push_back({begin, static_cast<uint32_t>(code)});
   };
-  const auto positive = static_cast<size_t>(std::upper_bound(s.thresholds.begin(), s.thresholds.end(), 0) - s.thresholds.begin());
+  const auto positive = static_cast<size_t>(
+      std::upper_bound(s.thresholds.begin(), s.thresholds.end(), 0) - s.thresholds.begin());
   add(0, s.codes[positive]);
-  for (size_t i = positive; i < s.thresholds.size(); ++i) add(static_cast<uint32_t>(s.thresholds[i]), s.codes[i + 1]);
+  for (size_t i = positive; i < s.thresholds.size(); ++i)
+    add(static_cast<uint32_t>(s.thresholds[i]), s.codes[i + 1]);
   add(infinity + 1, s.nan_code);
-  const auto negative = static_cast<size_t>(std::upper_bound(s.thresholds.begin(), s.thresholds.end(), -1) - s.thresholds.begin());
+  const auto negative = static_cast<size_t>(
+      std::upper_bound(s.thresholds.begin(), s.thresholds.end(), -1) - s.thresholds.begin());
   add(sign, s.codes[negative]);
-  for (size_t i = negative; i-- > 0;) add(bits_as<uint32_t>(number_of<float>(s.thresholds[i] - 1)), s.codes[i]);
+  for (size_t i = negative; i-- > 0;)
+    add(bits_as<uint32_t>(number_of<float>(s.thresholds[i] - 1)), s.codes[i]);
   add(sign + infinity + 1, s.nan_code);
   return runs;
 }
 
-// What one bucket says: of its runs but the first, which begins no later than it does, there is one at most, or it is undecided.
+// What one bucket says: of its runs but the first, which begins no later than it does, there is one
+// at most, or it is undecided.
 struct Bucket {
   uint32_t threshold, above, below, first_run;
   bool undecided;
@@ -168,7 +188,8 @@ Bucket next_bucket(const std::vector<Run>& runs, size_t& run, uint32_t begin, in
 }
 
 bool fill_small(TableBuckets& to, const std::vector<Run>& runs) {
-  if (std::any_of(runs.begin(), runs.end(), [](const Run& r) { return r.code > 0xFF; })) return false;
+  if (std::any_of(runs.begin(), runs.end(), [](const Run& r) { return r.code > 0xFF; }))
+    return false;
   std::vector<uint32_t> small;
   size_t run = 0;
   for (uint32_t lead = 0; lead < 0x10000; ++lead) {
@@ -195,19 +216,24 @@ void fill_large(TableBuckets& to, const std::vector<Run>& runs) {
     const size_t most = 16 + 4 * (last - run);
     int shift = B::kLowBits;
     std::vector<Bucket> buckets;
-    for (;; --shift) { // as wide as they can be, and not much more of them than there are thresholds
+    // As wide as they can be, and not much more of them than there are thresholds.
+    for (;; --shift) {
       buckets.clear();
       size_t at = run;
-      for (uint32_t i = 0; i < uint32_t{1} << (B::kLowBits - shift); ++i) buckets.push_back(next_bucket(runs, at, begin + (i << shift), shift));
-      const bool decided = std::none_of(buckets.begin(), buckets.end(), [](const Bucket& b) { return b.undecided; });
+      for (uint32_t i = 0; i < uint32_t{1} << (B::kLowBits - shift); ++i)
+        buckets.push_back(next_bucket(runs, at, begin + (i << shift), shift));
+      const bool decided =
+          std::none_of(buckets.begin(), buckets.end(), [](const Bucket& b) { return b.undecided; });
       if (decided || shift == 0 || 2 * buckets.size() > most) break;
     }
     run = last;
     to.places.push_back(static_cast<uint32_t>(to.large.size()) << 5 | static_cast<uint32_t>(shift));
     for (const Bucket& b : buckets) {
       const uint64_t run_number = B::kUndecided | b.first_run;
-      const uint64_t above = b.undecided ? run_number : b.above, below = b.undecided ? run_number : b.below;
-      to.large.push_back(uint64_t{b.threshold & B::kLow} << 2 * B::kCodeBits | above << B::kCodeBits | below);
+      const uint64_t above = b.undecided ? run_number : b.above,
+                     below = b.undecided ? run_number : b.below;
+      to.large.push_back(uint64_t{b.threshold & B::kLow} << 2 * B::kCodeBits |
+                         above << B::kCodeBits | below);
     }
   }
 }
@@ -240,10 +266,12 @@ bool is_power_of_two(const Unpacked& u) {
   return u.significand == uint64_t{1} << 63 && !u.sticky;
 }
 
-// Whether x - inner is exact for all x from inner to outer, whose distance is a power of two: so it is where the signs are the same. inner is a
-// multiple of outer's last place, and so of x's; and the difference is no larger than x.
+// Whether x - inner is exact for all x from inner to outer, whose distance is a power of two: so it
+// is where the signs are the same. inner is a multiple of outer's last place, and so of x's; and
+// the difference is no larger than x.
 bool differences_are_exact(double inner, double outer) {
-  return inner == 0 || (std::signbit(inner) == std::signbit(outer) && std::fabs(inner) <= std::fabs(outer));
+  return inner == 0 ||
+      (std::signbit(inner) == std::signbit(outer) && std::fabs(inner) <= std::fabs(outer));
 }
 
 struct GapFinder {
@@ -254,9 +282,13 @@ struct GapFinder {
   bool last_negative{false};
   TableGap gap;
 
-  explicit GapFinder(const Format& format) : t(table_of(format)), f(format), ends(ends_of_gaps(t)) { f.random_bits = 0; }
+  explicit GapFinder(const Format& format) : t(table_of(format)), f(format), ends(ends_of_gaps(t)) {
+    f.random_bits = 0;
+  }
 
-  uint16_t code(double x, uint64_t word) const { return static_cast<uint16_t>(encode_table(f, unpack(x), word)); }
+  uint16_t code(double x, uint64_t word) const {
+    return static_cast<uint16_t>(encode_table(f, unpack(x), word));
+  }
   TableGap always(double x) const {
     const uint16_t c = code(x, 0);
     return {0, 0, 0, c, c};
@@ -265,26 +297,34 @@ struct GapFinder {
   // A gap has its inner end; the outer one belongs to the next.
   TableGap at(double x) {
     const bool negative = std::signbit(x);
-    const auto above = negative ? std::lower_bound(ends.begin(), ends.end(), x) : std::upper_bound(ends.begin(), ends.end(), x);
+    const auto above = negative ? std::lower_bound(ends.begin(), ends.end(), x)
+                                : std::upper_bound(ends.begin(), ends.end(), x);
     if (above == ends.begin() || above == ends.end()) return always(x);
     const auto place = static_cast<size_t>(above - ends.begin());
-    if (t.view.on_logarithms && (is_near(unpack(x), unpack(ends[place - 1])) || is_near(unpack(x), unpack(ends[place])))) return always(x);
-    if (place != last || negative != last_negative) gap = between(ends[place - 1], ends[place], place, negative);
+    if (t.view.on_logarithms &&
+        (is_near(unpack(x), unpack(ends[place - 1])) || is_near(unpack(x), unpack(ends[place]))))
+      return always(x);
+    if (place != last || negative != last_negative)
+      gap = between(ends[place - 1], ends[place], place, negative);
     last = place;
     last_negative = negative;
-    return gap.scale == 0 ? always(x) : gap; // between 0 and minpos a number's code is one, and 0's another
+    // Between 0 and minpos a number's code is one, and 0's another.
+    return gap.scale == 0 ? always(x) : gap;
   }
 
   TableGap between(double lower, double upper, size_t place, bool negative) const {
-    const double from = lower < 0 && upper > 0 && negative ? lower : upper; // a gap across 0 is two, by the sign of x
+    // A gap across 0 is two, by the sign of x.
+    const double from = lower < 0 && upper > 0 && negative ? lower : upper;
     const double middle = lower < 0 && upper > 0 ? from / 2 : lower / 2 + upper / 2;
     const uint16_t inner_code = code(middle, 0), outer_code = code(middle, ~uint64_t{0});
     if (inner_code == outer_code || middle == lower || middle == upper) return {};
-    bool lower_is_inner = std::fabs(lower) < std::fabs(upper) || (std::fabs(lower) == std::fabs(upper) && negative);
+    bool lower_is_inner =
+        std::fabs(lower) < std::fabs(upper) || (std::fabs(lower) == std::fabs(upper) && negative);
     if (place == 1 && !t.definition.low.saturates) lower_is_inner = false;
     if (place + 1 == ends.size() && !t.definition.high.saturates) lower_is_inner = true;
     const double inner = lower_is_inner ? lower : upper, outer = lower_is_inner ? upper : lower;
-    TableGap g{inner, 0x1p32 / (outer - inner), 0x1p-18f, inner_code, outer_code}; // four roundings, each of 2^-53 of a product up to 2^32
+    // Four roundings, each of 2^-53 of a product up to 2^32.
+    TableGap g{inner, 0x1p32 / (outer - inner), 0x1p-18f, inner_code, outer_code};
     const Unpacked width = distance(unpack(inner), unpack(outer));
     if (is_power_of_two(width) && differences_are_exact(inner, outer)) g.margin = 0;
     // Where products could leave float64's range, no part is near enough.
@@ -317,7 +357,8 @@ const Object& made_once(std::atomic<const Object*>& place, Make make) {
   if (const auto* made = place.load(std::memory_order_acquire)) return *made;
   const std::lock_guard<std::mutex> lock(steps_mutex());
   const KeptDenormals kept;
-  if (!place.load(std::memory_order_relaxed)) place.store(new Object(make()), std::memory_order_release);
+  if (!place.load(std::memory_order_relaxed))
+    place.store(new Object(make()), std::memory_order_release);
   return *place.load(std::memory_order_relaxed);
 }
 
@@ -331,7 +372,9 @@ template <typename T>
 const TableSteps<T>& steps_of(const Format& f, bool coin) {
   return made_once(made<T>(f).steps[static_cast<int>(f.rounding)][coin], [&] {
     const uint64_t word = coin ? ~uint64_t{0} : 0;
-    auto s = make_steps<T>(all_places(table_of(f)), [&](T x) { return static_cast<int32_t>(encode_table(f, unpack(static_cast<double>(x)), word)); });
+    auto s = make_steps<T>(all_places(table_of(f)), [&](T x) {
+      return static_cast<int32_t>(encode_table(f, unpack(static_cast<double>(x)), word));
+    });
     s.nan_code = static_cast<int32_t>(f.nan_code());
     begin_search(s);
     return s;

@@ -1,7 +1,8 @@
 // Rounding to a table as a search: what the loops over tables (TableSearch.h, TableDraws.h) read.
 //
-// A mode that draws nothing is a step function of machine numbers, and a mode that tosses a coin is two of them. The mode `stochastic` is a
-// step function too, from a number to the gap between two values that it lies in; the rest is arithmetic within the gap.
+// A mode that draws nothing is a step function of machine numbers, and a mode that tosses a coin is
+// two of them. The mode `stochastic` is a step function too, from a number to the gap between two
+// values that it lies in; the rest is arithmetic within the gap.
 #pragma once
 #include <c10/formats/codec/MachineBits.h>
 #include <c10/formats/tables/ValueTable.h>
@@ -12,17 +13,21 @@
 
 namespace c10::formats {
 
-// Steps of float32 in the order of its bits, by which infinities and NaN are numbers like others, and by their leading bits: what a bucket of
-// numbers becomes below the one threshold in it, and from there on.
+// Steps of float32 in the order of its bits, by which infinities and NaN are numbers like others,
+// and by their leading bits: what a bucket of numbers becomes below the one threshold in it, and
+// from there on.
 //
-// small[u >> 16], where all codes are below 256 and no bucket has two thresholds: threshold's lower half << 16 | code from it on << 8 | code below.
-// If one of the two buckets next to 0 has two, they are right for the zeros alone (`smallest`).
-// large[(places[u >> 20] >> 5) + ((u & kLow) >> (places[u >> 20] & 31))], else: buckets as narrow as their neighbourhood needs. Threshold's lower 20
-// bits << 44 | code from it on << 22 | code below. Where there are still two thresholds in a bucket, both codes are kUndecided and the first run's
-// number.
+// small[u >> 16], where all codes are below 256 and no bucket has two thresholds: threshold's lower
+// half << 16 | code from it on << 8 | code below. If one of the two buckets next to 0 has two, they
+// are right for the zeros alone (`smallest`). large[(places[u >> 20] >> 5) + ((u & kLow) >>
+// (places[u >> 20] & 31))], else: buckets as narrow as their neighbourhood needs. Threshold's lower
+// 20 bits << 44 | code from it on << 22 | code below. Where there are still two thresholds in a
+// bucket, both codes are kUndecided and the first run's number.
 struct TableBuckets {
   static constexpr int kLead = 12, kLowBits = 32 - kLead, kCodeBits = 22;
-  static constexpr uint32_t kLow = (uint32_t{1} << kLowBits) - 1, kCode = (uint32_t{1} << kCodeBits) - 1, kUndecided = uint32_t{1} << (kCodeBits - 1);
+  static constexpr uint32_t kLow = (uint32_t{1} << kLowBits) - 1,
+                            kCode = (uint32_t{1} << kCodeBits) - 1,
+                            kUndecided = uint32_t{1} << (kCodeBits - 1);
   struct Run { // of numbers with one code, up to the next run
     uint32_t begin, code;
   };
@@ -34,14 +39,18 @@ struct TableBuckets {
   // Whether `small` leaves a number undecided.
   bool leaves(uint32_t u) const { return smallest && (u & 0x7FFFFFFF) - 1 < 0xFFFF; }
   uint32_t code_by_run(uint32_t u) const {
-    const auto after = std::upper_bound(runs.begin(), runs.end(), u, [](uint32_t x, const Run& r) { return x < r.begin; });
+    const auto after = std::upper_bound(runs.begin(), runs.end(), u,
+                                        [](uint32_t x, const Run& r) { return x < r.begin; });
     return (after - 1)->code;
   }
   // By `large` and, where that leaves it undecided, by the few runs in the bucket.
   uint32_t code_by_bucket(uint32_t u) const {
     const uint32_t place = places[u >> kLowBits];
     const uint64_t bucket = large[(place >> 5) + ((u & kLow) >> (place & 31))];
-    const uint32_t code = static_cast<uint32_t>((u & kLow) >= bucket >> 2 * kCodeBits ? bucket >> kCodeBits : bucket) & kCode;
+    const uint32_t code =
+        static_cast<uint32_t>((u & kLow) >= bucket >> 2 * kCodeBits ? bucket >> kCodeBits
+                                                                    : bucket) &
+        kCode;
     if ((code & kUndecided) == 0) return code;
     size_t run = code & ~kUndecided;
     while (run + 1 < runs.size() && runs[run + 1].begin <= u) ++run;
@@ -49,17 +58,19 @@ struct TableBuckets {
   }
 };
 
-// The beginning of a search by the leading bits of a number's key: `rounds` comparisons from first[key's leading bits] on.
+// The beginning of a search by the leading bits of a number's key: `rounds` comparisons from
+// first[key's leading bits] on.
 struct TableIndex {
   std::vector<int32_t> first;
   int shift{0}, rounds{0};
 };
 
-// code(x) = codes[how many thresholds are at most key(x)]; key(x) orders machine numbers as signed integers, -0 before +0. float32's are given up
-// for its buckets.
+// code(x) = codes[how many thresholds are at most key(x)]; key(x) orders machine numbers as signed
+// integers, -0 before +0. float32's are given up for its buckets.
 //
-// Searches in float64 begin by the index: thresholds[i + 2^k - 1] <= key says whether i goes on by 2^k, for k from rounds - 1 down to 0. That is
-// enough wherever T has normal numbers; among its subnormal ones the search may end at the code -1, undecided. What lies behind `count` thresholds
+// Searches in float64 begin by the index: thresholds[i + 2^k - 1] <= key says whether i goes on by
+// 2^k, for k from rounds - 1 down to 0. That is enough wherever T has normal numbers; among its
+// subnormal ones the search may end at the code -1, undecided. What lies behind `count` thresholds
 // is there to be read by searches that end.
 template <typename T>
 struct TableSteps {
@@ -77,12 +88,14 @@ struct TableSteps {
   // Of a number that is not NaN, by all thresholds.
   int32_t code_of(T x) const {
     const auto end = thresholds.begin() + count;
-    return codes[static_cast<size_t>(std::upper_bound(thresholds.begin(), end, key_of(x)) - thresholds.begin())];
+    return codes[static_cast<size_t>(std::upper_bound(thresholds.begin(), end, key_of(x)) -
+                                     thresholds.begin())];
   }
 };
 
-// What becomes of the numbers between two neighbouring values, the inner one among them: outer_code with the probability (x - inner) / (outer -
-// inner), which is (x - inner) * scale * 2^-32. scale 0: always inner_code.
+// What becomes of the numbers between two neighbouring values, the inner one among them: outer_code
+// with the probability (x - inner) / (outer - inner), which is (x - inner) * scale * 2^-32. scale
+// 0: always inner_code.
 struct TableGap {
   double inner{0}, scale{0};
   float margin{0}; // how far the product can be off; infinite where machine numbers do not say
@@ -98,7 +111,8 @@ struct TableGaps {
 
 // An empty table, with room for the following.
 std::shared_ptr<ValueTable> new_table();
-// Made at the first call for a mode, by the generic codec. coin: the top bit of the random word, in the modes that look at no other.
+// Made at the first call for a mode, by the generic codec. coin: the top bit of the random word, in
+// the modes that look at no other.
 template <typename T>
 const TableSteps<T>& steps_of(const Format& f, bool coin = false);
 // Of the mode `stochastic`.

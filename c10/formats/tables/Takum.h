@@ -1,12 +1,15 @@
-// Linear takums of 12 bits and more: what their strings say. (Rounding and the rest: ExactCodec.h. Shorter and logarithmic ones are tables.)
+// Linear takums of 12 bits and more: what their strings say. (Rounding and the rest: ExactCodec.h.
+// Shorter and logarithmic ones are tables.)
 //
-// Source: Hunhold, "Beating posits at their own game: takum arithmetic", CoNGA 2024, definitions 2 and 6.
+// Source: Hunhold, "Beating posits at their own game: takum arithmetic", CoNGA 2024, definitions 2
+// and 6.
 #pragma once
 #include <c10/formats/codec/Unpacked.h>
 
 namespace c10::formats {
 
-// What a magnitude's code says: a characteristic c, which is an exponent, and the fraction behind it.
+// What a magnitude's code says: a characteristic c, which is an exponent, and the fraction behind
+// it.
 struct TakumFields {
   int c, fraction_bits;
   uint64_t fraction;
@@ -21,8 +24,8 @@ TD_HOST_DEVICE inline TakumFields takum_fields(int bits, uint64_t code) {
 }
 
 // The bits before the fraction: direction D, three bits of regime, r bits of C.
-//   D says whether c is at least 0: then r = floor(log2(c + 1)), the regime's bits are r and C = c + 1 - 2^r; else r = floor(log2(-c)), the bits
-//   are 7 - r and C = c - 1 + 2^(r + 1).
+//   D says whether c is at least 0: then r = floor(log2(c + 1)), the regime's bits are r and C = c
+//   + 1 - 2^r; else r = floor(log2(-c)), the bits are 7 - r and C = c - 1 + 2^(r + 1).
 struct TakumHead {
   uint64_t string;
   int r;

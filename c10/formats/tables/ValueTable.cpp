@@ -23,7 +23,8 @@ ForkSafeMutex& tables_mutex() {
 // ---- making a table ----
 
 void require(bool holds, const char* what) {
-  if (!holds) throw std::invalid_argument(std::string("expected ") + what + " in a table of values");
+  if (!holds)
+    throw std::invalid_argument(std::string("expected ") + what + " in a table of values");
 }
 
 // How many bits from the first to the last one set, and the last one's exponent.
@@ -66,7 +67,8 @@ void sort_values(ValueTable& t) {
   for (const uint32_t code : order) {
     const double v = d.values[code];
     if (!t.values.empty() && t.values.back() == v) {
-      require(v == 0 && std::signbit(d.values[t.codes.back()]) && !std::signbit(v), "no value twice");
+      require(v == 0 && std::signbit(d.values[t.codes.back()]) && !std::signbit(v),
+              "no value twice");
       t.view.plus_zero = code;
     } else {
       require(v == 0 || std::fabs(v) >= 0x1p-1022, "no subnormal number of float64");
@@ -94,21 +96,27 @@ void find_odd(ValueTable& t) {
 void find_boundaries(ValueTable& t) {
   const TableDefinition& d = t.definition;
   const size_t gaps = t.values.size() - 1;
-  require(d.boundaries.empty() || d.boundaries.size() == gaps || d.boundaries.size() == 2 * gaps, "one boundary between every two neighbours");
+  require(d.boundaries.empty() || d.boundaries.size() == gaps || d.boundaries.size() == 2 * gaps,
+          "one boundary between every two neighbours");
   for (size_t i = 0; i < gaps; ++i) {
     if (d.boundaries.empty()) {
       t.boundaries.push_back(midpoint(t.values[i], t.values[i + 1]));
     } else {
-      require(t.values[i] <= d.boundaries[i] && d.boundaries[i] <= t.values[i + 1], "each boundary between its neighbours");
+      require(t.values[i] <= d.boundaries[i] && d.boundaries[i] <= t.values[i + 1],
+              "each boundary between its neighbours");
       t.boundaries.push_back(unpack(d.boundaries[i]));
     }
   }
   const auto limit = [](const TableEnd& end, double outermost) {
     if (end.saturates) return Unpacked{};
-    return std::isnan(end.limit) ? midpoint(std::min(outermost, end.next), std::max(outermost, end.next)) : unpack(end.limit);
+    return std::isnan(end.limit)
+        ? midpoint(std::min(outermost, end.next), std::max(outermost, end.next))
+        : unpack(end.limit);
   };
-  require(d.high.saturates || d.high.next > t.values.back(), "what follows the largest value above it");
-  require(d.low.saturates || d.low.next < t.values.front(), "what follows the lowest value below it");
+  require(d.high.saturates || d.high.next > t.values.back(),
+          "what follows the largest value above it");
+  require(d.low.saturates || d.low.next < t.values.front(),
+          "what follows the lowest value below it");
   t.view.high_limit = limit(d.high, t.values.back());
   t.view.low_limit = limit(d.low, t.values.front());
 }
@@ -120,9 +128,11 @@ void find_facts(ValueTable& t) {
   t.nan_code = d.nan_code;
   t.infinity_code = d.high.infinity;
   t.infinity_is_nan = std::isnan(t.by_code[d.high.infinity]);
-  t.has_infinity = std::any_of(d.values.begin(), d.values.end(), [](double v) { return std::isinf(v); });
+  t.has_infinity =
+      std::any_of(d.values.begin(), d.values.end(), [](double v) { return std::isinf(v); });
   t.smallest = std::numeric_limits<double>::quiet_NaN();
-  int top = std::numeric_limits<int>::min(), bottom = std::numeric_limits<int>::max(), lsb = std::numeric_limits<int>::max(), bits = 0;
+  int top = std::numeric_limits<int>::min(), bottom = std::numeric_limits<int>::max(),
+      lsb = std::numeric_limits<int>::max(), bits = 0;
   t.fits_float = true;
   const auto see_value = [&](double v) {
     if (v == 0) return;
@@ -142,7 +152,8 @@ void find_facts(ValueTable& t) {
   for (const double v : t.values) {
     see_value(v);
     if (v > 0 && !(t.smallest <= v)) t.smallest = v;
-    t.fits_float = t.fits_float && static_cast<double>(static_cast<float>(v)) == v && (v == 0 || std::fabs(v) >= 0x1p-126);
+    t.fits_float = t.fits_float && static_cast<double>(static_cast<float>(v)) == v &&
+        (v == 0 || std::fabs(v) >= 0x1p-126);
   }
   t.max_exponent = top;
   t.min_exponent = bottom;
@@ -165,7 +176,8 @@ void add_rests(ValueTable& t) {
   const TableDefinition& d = t.definition;
   const size_t gaps = t.boundaries.size();
   for (size_t i = 0; i + gaps < d.boundaries.size(); ++i) {
-    if (const double rest = d.boundaries[i + gaps]) t.boundaries[i] = midpoint(2 * d.boundaries[i], 2 * rest);
+    if (const double rest = d.boundaries[i + gaps])
+      t.boundaries[i] = midpoint(2 * d.boundaries[i], 2 * rest);
   }
 }
 
@@ -188,10 +200,12 @@ void show(ValueTable& t) {
 
 void complete(ValueTable& t) {
   const TableDefinition& d = t.definition;
-  require(d.bits >= 1 && d.bits <= 16 && d.values.size() <= size_t{1} << d.bits, "codes of 1 to 16 bits");
+  require(d.bits >= 1 && d.bits <= 16 && d.values.size() <= size_t{1} << d.bits,
+          "codes of 1 to 16 bits");
   t.by_code = d.values;
   t.by_code.resize(size_t{1} << d.bits, std::numeric_limits<double>::quiet_NaN());
-  for (const uint32_t code : {d.nan_code, d.high.code, d.high.infinity, d.low.code, d.low.infinity}) {
+  for (const uint32_t code :
+       {d.nan_code, d.high.code, d.high.infinity, d.low.code, d.low.infinity}) {
     require(code < t.by_code.size(), "special codes of its width");
   }
   sort_values(t);
@@ -201,16 +215,21 @@ void complete(ValueTable& t) {
   add_rests(t);
   // By the codec: a processor that flushes subnormal numbers would take the smallest of e8m0 for 0.
   const Format single = float_format(8, 23);
-  for (const double v : t.by_code) t.by_code_float.push_back(bits_as<float>(static_cast<uint32_t>(encode(single, unpack(v)))));
+  for (const double v : t.by_code)
+    t.by_code_float.push_back(bits_as<float>(static_cast<uint32_t>(encode(single, unpack(v)))));
   show(t);
 }
 
 // Everything that makes a table what it is, as bytes.
 std::string content_of(const TableDefinition& d) {
   std::string out = d.name + '\0';
-  const auto add = [&out](const auto&... x) { (out.append(reinterpret_cast<const char*>(&x), sizeof x), ...); };
-  add(d.bits, d.nan_code, d.ties, d.minpos, d.negative_is_nan, d.logarithm, d.log_bits, d.values.size());
-  for (const TableEnd* e : {&d.high, &d.low}) add(e->saturates, e->code, e->infinity, e->next, e->limit);
+  const auto add = [&out](const auto&... x) {
+    (out.append(reinterpret_cast<const char*>(&x), sizeof x), ...);
+  };
+  add(d.bits, d.nan_code, d.ties, d.minpos, d.negative_is_nan, d.logarithm, d.log_bits,
+      d.values.size());
+  for (const TableEnd* e : {&d.high, &d.low})
+    add(e->saturates, e->code, e->infinity, e->next, e->limit);
   for (const double v : d.values) add(std::isnan(v) ? std::numeric_limits<double>::quiet_NaN() : v);
   for (const double v : d.boundaries) add(v);
   return out;

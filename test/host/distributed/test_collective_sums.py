@@ -1,4 +1,5 @@
-"""Sums of tensors of ours over ranks, by processes over gloo: values are added up and rounded once, or as the policy says."""
+"""Sums of tensors of ours over ranks, by processes over gloo: values are added up and rounded once,
+or as the policy says."""
 
 import torch
 import torch.distributed as dist
@@ -15,8 +16,11 @@ def sums(rank):
     for name in NAMES:
         held, own = all_of(name, 40), values(name, rank, 40)
         total = rounded(exact_sum(held), name)
-        for policy in ("machine", "float64", "exact", "format", "chunked(2)"):  # of two numbers, all the same, where float32 is exact
-            mean = rounded(exact_sum([total] if policy in ("format", "chunked(2)") else held, 2), name)
+        # Of two numbers, all the same, where float32 is exact.
+        for policy in ("machine", "float64", "exact", "format", "chunked(2)"):
+            mean = rounded(
+                exact_sum([total] if policy in ("format", "chunked(2)") else held, 2), name
+            )
             with torch_dtypes.accumulate(policy):
                 x, y, z = own.clone(), own.clone(), own.repeat_interleave(2)[::2]
                 dist.all_reduce(x), dist.all_reduce(y, op=op.AVG), dist.all_reduce(z)
@@ -35,17 +39,32 @@ def sums(rank):
                         dist.all_reduce(t)
                 same(pair[0], total), same(pair[1], total[:3])
         least, most, product = own.clone(), own.clone(), own.clone()
-        dist.all_reduce(least, op=op.MIN), dist.all_reduce(most, op=op.MAX), dist.all_reduce(product, op=op.PRODUCT)
-        same(least, torch.minimum(*held)), same(most, torch.maximum(*held)), same(product, held[0] * held[1])
-        raises(f"expected SUM, AVG, PRODUCT, MIN or MAX for torch.{name}, but got BAND", lambda x=least: dist.all_reduce(x, op=op.BAND))
-        raises(f"expected tensors of one dtype, but got torch.float32 and torch.{name}",
-               lambda x=own: dist.group.WORLD.allgather([[torch.empty(40), torch.empty(40)]], [x]))  # fmt: skip
+        (
+            dist.all_reduce(least, op=op.MIN),
+            dist.all_reduce(most, op=op.MAX),
+            dist.all_reduce(product, op=op.PRODUCT),
+        )
+        (
+            same(least, torch.minimum(*held)),
+            same(most, torch.maximum(*held)),
+            same(product, held[0] * held[1]),
+        )
+        raises(
+            f"expected SUM, AVG, PRODUCT, MIN or MAX for torch.{name}, but got BAND",
+            lambda x=least: dist.all_reduce(x, op=op.BAND),
+        )
+        raises(
+            f"expected tensors of one dtype, but got torch.float32 and torch.{name}",
+            lambda x=own: dist.group.WORLD.allgather([[torch.empty(40), torch.empty(40)]], [x]),
+        )
 
-    # One rounding, or one at each addition: 1 + 2^-12 + 2^-12 with more ranks than two in one, by a policy that adds in rank order.
+    # One rounding, or one at each addition: 1 + 2^-12 + 2^-12 with more ranks than two in one, by a
+    # policy that adds in rank order.
     one = torch.tensor([1.0 if rank == 0 else 2.0**-12], dtype=torch.posit16es2)
     dist.all_reduce(one)
     assert one.item() == 1.0
-    # A stochastic mode: the same bits on all ranks, one of the two neighbours, by the ranks' generators and not by one process's.
+    # A stochastic mode: the same bits on all ranks, one of the two neighbours, by the ranks'
+    # generators and not by one process's.
     torch.manual_seed(rank)
     x = torch.full((2000,), 1.0 if rank == 0 else 2.0**-13, dtype=torch.posit16es2)
     with torch_dtypes.rounding("stochastic"):
@@ -62,7 +81,12 @@ def test_sums(tmp_path):
 
 def sums_of_three(rank):
     """1, then 2^-12 twice: the exact sum is a number of the format, and no step of it is."""
-    for policy, expected in (("machine", 1 + 2**-11), ("exact", 1 + 2**-11), ("format", 1.0), ("chunked(3)", 1.0)):
+    for policy, expected in (
+        ("machine", 1 + 2**-11),
+        ("exact", 1 + 2**-11),
+        ("format", 1.0),
+        ("chunked(3)", 1.0),
+    ):
         with torch_dtypes.accumulate(policy):
             x = torch.tensor([1.0 if rank == 0 else 2.0**-12], dtype=torch.posit16es2)
             dist.all_reduce(x)
@@ -82,7 +106,8 @@ def sums_of_three(rank):
 
 
 def few_random_bits(rank):
-    """One random bit, by P3109's first definition: a quarter of the way up is down, and half of it is up as often as down."""
+    """One random bit, by P3109's first definition: a quarter of the way up is down, and half of it
+    is up as often as down."""
     one_bit = torch_dtypes.with_rounding(torch.posit16es2, "stochastic_a1")
     torch.manual_seed(rank)
 
@@ -106,12 +131,18 @@ def few_random_bits(rank):
                     expect(2.0**-13, 0, 0, into=into), expect(2.0**-12, 0.4, 0.6, into=into)
                 with torch_dtypes.rounding("stochastic"):
                     expect(2.0**-13, 0.15, 0.35, into=into)
-    with torch_dtypes.accumulate("format", accumulator=one_bit):  # whose mode is its own, as in one process
+    # Whose mode is its own, as in one process.
+    with torch_dtypes.accumulate("format", accumulator=one_bit):
         expect(2.0**-13, 0, 0), expect(2.0**-12, 0.4, 0.6)
-    with torch_dtypes.accumulate("format", accumulator=torch_dtypes.with_rounding(torch.posit16es2, "up")):
+    with torch_dtypes.accumulate(
+        "format", accumulator=torch_dtypes.with_rounding(torch.posit16es2, "up")
+    ):
         expect(2.0**-13, 1, 1)
     with torch_dtypes.rounding("stochastic_a1" if rank else "stochastic_b1"):
-        raises("got stochastic_b1 on rank 0 and stochastic_a1 on rank 1", lambda: dist.all_reduce(torch.ones(3, dtype=torch.q43)))
+        raises(
+            "got stochastic_b1 on rank 0 and stochastic_a1 on rank 1",
+            lambda: dist.all_reduce(torch.ones(3, dtype=torch.q43)),
+        )
 
 
 def test_few_random_bits(tmp_path):

@@ -17,29 +17,43 @@ pytestmark = MARKS
 
 
 def together_on_gpus(rank, held, own):
-    """Calls that NCCL begins together, of any kind, and beside stock ones; what is left to do of each is done once all are."""
+    """Calls that NCCL begins together, of any kind, and beside stock ones; what is left to do of
+    each is done once all are."""
     got, stock, wide = torch.empty_like(own), torch.zeros(3), own.repeat_interleave(2, 1)
     for asynchronous in (True, False):
         total, first = own.clone(), wide[:, ::2].copy_(own)
-        with dist.distributed_c10d._coalescing_manager(dist.group.WORLD, own.device, async_ops=asynchronous) as block:
-            dist.reduce(total, 0, async_op=asynchronous), dist.broadcast(first, 1, async_op=asynchronous)
+        with dist.distributed_c10d._coalescing_manager(
+            dist.group.WORLD, own.device, async_ops=asynchronous
+        ) as block:
+            (
+                dist.reduce(total, 0, async_op=asynchronous),
+                dist.broadcast(first, 1, async_op=asynchronous),
+            )
         if asynchronous:
             block.wait()
         same(first, held[1]), same(total, own if rank else held[0] + held[1])
     works = dist.batch_isend_irecv(
         [
-            dist.P2POp(dist.irecv, got, 1 - rank), dist.P2POp(dist.irecv, stock, 1 - rank),
-            dist.P2POp(dist.isend, own, 1 - rank), dist.P2POp(dist.isend, torch.full((3,), rank + 1.0), 1 - rank),
+            dist.P2POp(dist.irecv, got, 1 - rank),
+            dist.P2POp(dist.irecv, stock, 1 - rank),
+            dist.P2POp(dist.isend, own, 1 - rank),
+            dist.P2POp(dist.isend, torch.full((3,), rank + 1.0), 1 - rank),
         ]
-    )  # fmt: skip
+    )
     for work in works:
         work.wait()
     same(got, held[1 - rank])
     assert stock.tolist() == [2.0 - rank] * 3
     if own.dtype is torch.q43:
-        ends = dist.P2POp(dist.irecv, torch.empty_like(own, dtype=torch.posit8es1), 0) if rank else dist.P2POp(dist.isend, own, 1)
+        ends = (
+            dist.P2POp(dist.irecv, torch.empty_like(own, dtype=torch.posit8es1), 0)
+            if rank
+            else dist.P2POp(dist.isend, own, 1)
+        )
         (work,) = dist.batch_isend_irecv([ends])
-        raises("expected codes of torch.posit8es1, but got torch.q43", work.wait) if rank else work.wait()
+        raises(
+            "expected codes of torch.posit8es1, but got torch.q43", work.wait
+        ) if rank else work.wait()
 
 
 def moves(rank):
@@ -47,7 +61,8 @@ def moves(rank):
         held, own = all_of(name, 4, 3), values(name, rank, 4, 3)
 
         wide = own.repeat_interleave(2, 1)
-        for x in (own.clone(), own.t().contiguous().t(), wide[:, ::2]):  # dense, transposed, with gaps
+        # Dense, transposed, with gaps.
+        for x in (own.clone(), own.t().contiguous().t(), wide[:, ::2]):
             dist.broadcast(x, 1)
             same(x, held[1])
         same(wide[:, 1::2], own)
@@ -55,7 +70,8 @@ def moves(rank):
         work = dist.broadcast(x, 1, async_op=True)
         assert work.get_future().wait()[0].dtype is x.dtype
         work.wait()
-        assert work.is_completed() and (DEVICE == "cuda" or work.is_success())  # NCCL's work does not say so
+        # NCCL's work does not say so.
+        assert work.is_completed() and (DEVICE == "cuda" or work.is_success())
         same(x, held[1])
 
         out = [torch.empty_like(own) for _ in held]
@@ -66,13 +82,24 @@ def moves(rank):
         flat = torch.empty(8, 3, dtype=own.dtype)
         dist.all_gather_into_tensor(flat, own)
         for r in range(SIZE):
-            same(out[r], held[r]), same(wide[r, ..., 0], held[r]), same(flat[4 * r : 4 * r + 4], held[r])
+            (
+                same(out[r], held[r]),
+                same(wide[r, ..., 0], held[r]),
+                same(flat[4 * r : 4 * r + 4], held[r]),
+            )
 
         if DEVICE == "cpu":  # NCCL has none
-            lists = [[torch.empty_like(own), torch.empty_like(own[0]), torch.empty_like(own[:2])] for _ in held]
+            lists = [
+                [torch.empty_like(own), torch.empty_like(own[0]), torch.empty_like(own[:2])]
+                for _ in held
+            ]
             dist.all_gather_coalesced(lists, [own, own[0], own[:2]])
             for r in range(SIZE):
-                same(lists[r][0], held[r]), same(lists[r][1], held[r][0]), same(lists[r][2], held[r][:2])
+                (
+                    same(lists[r][0], held[r]),
+                    same(lists[r][1], held[r][0]),
+                    same(lists[r][2], held[r][:2]),
+                )
 
         gathered = [torch.empty_like(own) for _ in held] if rank == 1 else None
         dist.gather(own, gathered, dst=1)
@@ -84,7 +111,8 @@ def moves(rank):
         same(got, [held[0], held[0] + 1][rank])
 
         got = [held[r] if rank == 0 else -held[r] for r in range(SIZE)]
-        if releases.RUNNING >= (2, 13) or DEVICE == "cuda":  # gloo has no all_to_all of lists in 2.11
+        # Gloo has no all_to_all of lists in 2.11.
+        if releases.RUNNING >= (2, 13) or DEVICE == "cuda":
             got = [torch.empty_like(own) for _ in held]
             dist.all_to_all(got, [own, -own])
         single = torch.empty_like(own)
@@ -108,13 +136,20 @@ def moves(rank):
                 else:
                     dist.irecv(got, 1 - rank).wait()
         same(got, held[1 - rank])
-        for p in dist.batch_isend_irecv([dist.P2POp(dist.isend, own, 1 - rank), dist.P2POp(dist.irecv, got.zero_(), 1 - rank)]):
+        for p in dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, own, 1 - rank), dist.P2POp(dist.irecv, got.zero_(), 1 - rank)]
+        ):
             p.wait()
         same(got, held[1 - rank])
         if DEVICE == "cuda":
             together_on_gpus(rank, held, own)
 
-        coalesced = [own.clone(), values("tf32" if name != "tf32" else "q43", rank, 5), torch.full((3,), float(rank)), own.bfloat16()]
+        coalesced = [
+            own.clone(),
+            values("tf32" if name != "tf32" else "q43", rank, 5),
+            torch.full((3,), float(rank)),
+            own.bfloat16(),
+        ]
         dist._broadcast_coalesced(dist.group.WORLD, coalesced, 1 << 20, 1)
         same(coalesced[0], held[1])
         assert coalesced[2].tolist() == [1.0] * 3 and torch.equal(coalesced[3], held[1].bfloat16())
@@ -144,20 +179,28 @@ def works(rank):
     total = rounded(exact_sum(held), "posit16es2")
     x = own.clone()
     with torch_dtypes.rounding("toward_zero"):
-        work = dist.all_reduce(x, async_op=True)  # rounds as at the call, whatever holds where it is waited for
+        # Rounds as at the call, whatever holds where it is waited for.
+        work = dist.all_reduce(x, async_op=True)
     waiting = [threading.Thread(target=work.wait) for _ in range(4)]
     for thread in waiting:
         thread.start()
     for thread in waiting:
         thread.join()
     with torch_dtypes.rounding("toward_zero"):
-        same(x, torch.tensor([float(v) for v in exact_sum(held)], dtype=torch.float64).to(torch.posit16es2))
+        same(
+            x,
+            torch.tensor([float(v) for v in exact_sum(held)], dtype=torch.float64).to(
+                torch.posit16es2
+            ),
+        )
     assert DEVICE == "cuda" or work.is_success()
     if releases.RUNNING >= (2, 13):  # Python cannot have a C++ exception in 2.11
         assert work.exception() is None
 
     x = own.clone()
-    twice = dist.all_reduce(x, async_op=True).get_future().then(lambda future: future.value()[0] * 2)
+    twice = (
+        dist.all_reduce(x, async_op=True).get_future().then(lambda future: future.value()[0] * 2)
+    )
     same(twice.wait(), total * 2)
     same(x, total)
     x = own.clone()

@@ -22,7 +22,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is deprecated.*"),  # PyTorch's own
 ]
 POSIT = torch.posit16es2
-SYNCS = {"forward_sync_buffers": True} if releases.RUNNING >= (2, 13) else {}  # the default, and without a name in PyTorch 2.11
+# The default, and without a name in PyTorch 2.11.
+SYNCS = {"forward_sync_buffers": True} if releases.RUNNING >= (2, 13) else {}
 
 
 def network(dtype=POSIT, seed=0):
@@ -66,7 +67,8 @@ def same_on_all_ranks(model):
 def averages(rank):
     for dtype in (POSIT, torch.q43, torch.posit32es2):
         model, x = network(dtype, seed=rank), batch(dtype)
-        ddp = DistributedDataParallel(model, bucket_cap_mb=0.0001 if dtype is POSIT else None)  # many buckets, or one
+        # Many buckets, or one.
+        ddp = DistributedDataParallel(model, bucket_cap_mb=0.0001 if dtype is POSIT else None)
         same_on_all_ranks(model)  # rank 0's
         for policy in ("machine", "exact"):
             with torch_dtypes.accumulate(policy):
@@ -79,7 +81,10 @@ def averages(rank):
 
     # Gradients that are numbers of the format: the bits of one process that has the whole batch.
     model = nn.Linear(4, 3, bias=True).to(POSIT)
-    x, weights = torch.arange(32.0).view(8, 4).to(POSIT) - 16, torch.tensor([1.0, -2.0, 4.0], dtype=POSIT)
+    x, weights = (
+        torch.arange(32.0).view(8, 4).to(POSIT) - 16,
+        torch.tensor([1.0, -2.0, 4.0], dtype=POSIT),
+    )
     alone = copy.deepcopy(model)
     with torch_dtypes.accumulate("exact"):
         (alone(x) * weights).sum(1).mean().backward()
@@ -119,7 +124,10 @@ def kinds(rank):
         ddp(half(first, rank)).square().mean().backward()
     same([p.grad for p in model.parameters()], gradients(alone, half(first, rank)))
     ddp(half(second, rank)).square().mean().backward()
-    same([p.grad for p in model.parameters()], [((a.double() + b.double()) / 2).to(POSIT) for a, b in zip(*sums, strict=True)])
+    same(
+        [p.grad for p in model.parameters()],
+        [((a.double() + b.double()) / 2).to(POSIT) for a, b in zip(*sums, strict=True)],
+    )
 
     # Parameters that are not always used, nor on every rank.
     torch.manual_seed(0)
@@ -129,7 +137,10 @@ def kinds(rank):
     alone = copy.deepcopy(model)
     alone.zero_grad(set_to_none=True)
     (alone(half(x, 0), "a").sum() / 2 + alone(half(x, 1), "b").sum() / 2).backward()
-    same([p.grad for p in (*model.a.parameters(), *model.b.parameters())], [p.grad for p in (*alone.a.parameters(), *alone.b.parameters())])
+    same(
+        [p.grad for p in (*model.a.parameters(), *model.b.parameters())],
+        [p.grad for p in (*alone.a.parameters(), *alone.b.parameters())],
+    )
     assert model.never.weight.grad is None
     model.zero_grad(set_to_none=True)
     ddp(half(x, rank), "a").sum().backward()
@@ -137,7 +148,11 @@ def kinds(rank):
 
     ddp = DistributedDataParallel(Branches())
     ddp(half(x, rank), "a").sum().backward()
-    with pytest.raises(RuntimeError, match=r"a gradient for every parameter.*b.weight \(torch.posit16es2\).*find_unused_parameters=True"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"a gradient for every parameter.*b.weight "
+        r"\(torch.posit16es2\).*find_unused_parameters=True",
+    ):
         ddp(half(x, rank), "a")
 
     # A graph that stays as it is, with parts that are computed again.
@@ -152,7 +167,12 @@ def kinds(rank):
     # Beside parameters of stock dtypes, and in several of ours.
     torch.manual_seed(rank)
     model = nn.Sequential(
-        nn.Linear(4, 8), Cast(POSIT), nn.Linear(8, 8).to(POSIT), Cast(torch.q43), nn.Linear(8, 2).to(torch.q43), Cast(torch.float32)
+        nn.Linear(4, 8),
+        Cast(POSIT),
+        nn.Linear(8, 8).to(POSIT),
+        Cast(torch.q43),
+        nn.Linear(8, 2).to(torch.q43),
+        Cast(torch.float32),
     )
     ddp = DistributedDataParallel(model)
     x = batch(torch.float32)
@@ -172,13 +192,22 @@ def kinds(rank):
     ddp = DistributedDataParallel(model, **SYNCS)
     for _ in range(2):
         ddp(half(batch(seed=5), rank)).sum().backward()
-    ddp(half(batch(seed=5), 0))  # the same on both: after rank 0's buffers came, both go on from them
+    # The same on both: after rank 0's buffers came, both go on from them.
+    ddp(half(batch(seed=5), 0))
     same_on_all_ranks(model)
 
-    with pytest.raises(NotImplementedError, match=r"expected parameters of stock dtypes with join.*, but got torch.posit16es2 in 0.weight"):
+    with pytest.raises(
+        NotImplementedError,
+        match=r"expected parameters of stock dtypes with join.*, but got torch.posit16es2 in "
+        r"0.weight",
+    ):
         with ddp.join():
             pass
-    with pytest.raises(RuntimeError, match=r"tensors of one dtype on all ranks, but got torch.posit16es2 on rank 0 and torch.q43 on rank 1"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"tensors of one dtype on all ranks, but got torch.posit16es2 on rank 0 and "
+        r"torch.q43 on rank 1",
+    ):
         DistributedDataParallel(network((POSIT, torch.q43)[rank]))
 
 
@@ -198,7 +227,10 @@ def test_kinds_of_models(tmp_path):
 def compiled(rank):
     """Whichever is within the other; with gradients of both models' steps."""
     x, compile_ = batch(), functools.partial(torch.compile, backend="aot_eager")
-    for wrap in (lambda m: DistributedDataParallel(compile_(m)), lambda m: compile_(DistributedDataParallel(m))):
+    for wrap in (
+        lambda m: DistributedDataParallel(compile_(m)),
+        lambda m: compile_(DistributedDataParallel(m)),
+    ):
         model = network()
         expected, ddp = mean_of_halves(model, x), wrap(model)
         for _ in range(2):
@@ -224,7 +256,9 @@ def trained(model, ddp, rank, ranks, optimizer, steps=4):
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5),
     "adam": lambda p: torch.optim.Adam(p, lr=0.01),
-    "low": lambda p: torch_dtypes.optim.LowPrecision(torch.optim.Adam(p, lr=0.01), master=torch.float32),
+    "low": lambda p: torch_dtypes.optim.LowPrecision(
+        torch.optim.Adam(p, lr=0.01), master=torch.float32
+    ),
 }
 
 
@@ -237,7 +271,10 @@ def training(rank):
         trained(model, ddp, rank, 2, optimizer)
         same_on_all_ranks(model)
         if rank == 0:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, f"{folder}/{name}.pt")
+            torch.save(
+                {"model": model.state_dict(), "optimizer": optimizer.state_dict()},
+                f"{folder}/{name}.pt",
+            )
 
 
 def test_training_goes_on_in_one_process(tmp_path, monkeypatch):
@@ -249,7 +286,9 @@ def test_training_goes_on_in_one_process(tmp_path, monkeypatch):
         saved = torch.load(tmp_path / f"{name}.pt")
         trained(model, model, 0, 1, optimizer)
         for key, value in model.state_dict().items():  # one process is near
-            torch.testing.assert_close(value.double(), saved["model"][key].double(), rtol=0.05, atol=0.02)
+            torch.testing.assert_close(
+                value.double(), saved["model"][key].double(), rtol=0.05, atol=0.02
+            )
         model.load_state_dict(saved["model"]), optimizer.load_state_dict(saved["optimizer"])
         trained(model, model, 0, 1, optimizer, steps=1)
 
@@ -257,19 +296,30 @@ def test_training_goes_on_in_one_process(tmp_path, monkeypatch):
 def quantised(rank):
     """Layers that round, in float32, and optimizers that round stochastically."""
     x = batch(torch.float32)
-    for rule in (dict(weight="q43", activation="q43", error="q52", grad="q52"), dict(weight="mxfp8_e4m3", activation="mxfp8_e4m3")):
+    for rule in (
+        dict(weight="q43", activation="q43", error="q52", grad="q52"),
+        dict(weight="mxfp8_e4m3", activation="mxfp8_e4m3"),
+    ):
         model = torch_dtypes.quantize_(network(torch.float32, seed=rank), {nn.Linear: rule})
         ddp = DistributedDataParallel(model)
         same_on_all_ranks(model)
-        torch.testing.assert_close(gradients(ddp, half(x, rank)), mean_of_halves(model, x), rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(
+            gradients(ddp, half(x, rank)), mean_of_halves(model, x), rtol=1e-6, atol=1e-9
+        )
 
     for dtype, together_drawn in ((torch.float32, True), (POSIT, True), (POSIT, False)):
         model = network(dtype)
         if dtype is torch.float32:
             torch_dtypes.quantize_(model, {nn.Linear: rule})
         ddp = DistributedDataParallel(model)
-        formats = dict(weight="q43", master="e6m9", state="e6m9") if dtype is torch.float32 else dict(master=None, grad_scale="dynamic")
-        optimizer = torch_dtypes.optim.LowPrecision(torch.optim.SGD(ddp.parameters(), 0.1, momentum=0.9), **formats)
+        formats = (
+            dict(weight="q43", master="e6m9", state="e6m9")
+            if dtype is torch.float32
+            else dict(master=None, grad_scale="dynamic")
+        )
+        optimizer = torch_dtypes.optim.LowPrecision(
+            torch.optim.SGD(ddp.parameters(), 0.1, momentum=0.9), **formats
+        )
         torch.manual_seed(rank)  # words of its own
         for step in range(3):
             optimizer.zero_grad()
@@ -324,30 +374,46 @@ def test_a_rank_that_is_gone(tmp_path):
 
 def compression(rank):
     hook, kept = torch_dtypes.distributed.compress_hook, {}
-    for dtype, sent, feedback in ((torch.float32, torch.q43, True), (POSIT, torch.q43, True), (torch.float32, POSIT, False)):
+    for dtype, sent, feedback in (
+        (torch.float32, torch.q43, True),
+        (POSIT, torch.q43, True),
+        (torch.float32, POSIT, False),
+    ):
         model = network(dtype)
         alone, ddp = copy.deepcopy(model), DistributedDataParallel(model)
-        ddp.register_comm_hook(torch_dtypes.distributed.CompressionState(sent, error_feedback=feedback), hook)
+        ddp.register_comm_hook(
+            torch_dtypes.distributed.CompressionState(sent, error_feedback=feedback), hook
+        )
         largest = 0.0
         total = exact = 0.0
         for step in range(6):
             x = batch(dtype, seed=20 + step)
             whole = torch.cat(
-                [((a.double() + b.double()) / 2).flatten() for a, b in zip(*(gradients(alone, half(x, r)) for r in range(2)), strict=True)]
+                [
+                    ((a.double() + b.double()) / 2).flatten()
+                    for a, b in zip(*(gradients(alone, half(x, r)) for r in range(2)), strict=True)
+                ]
             )
             found = torch.cat([g.double().flatten() for g in gradients(ddp, half(x, rank))])
             everyone = [torch.empty_like(found) for _ in range(2)]
             dist.all_gather(everyone, found)
             assert torch.equal(*everyone)
-            total, exact, largest = total + found, exact + whole, max(largest, whole.abs().max().item())
+            total, exact, largest = (
+                total + found,
+                exact + whole,
+                max(largest, whole.abs().max().item()),
+            )
             unit = 2.0**-4 if sent is torch.q43 else 2.0**-9
             torch.testing.assert_close(found, whole, rtol=0, atol=4 * unit * largest)
         kept[dtype, sent] = (total - exact).abs().max().item() / largest
-    assert kept[torch.float32, torch.q43] < 0.15  # what is kept back comes later: over six steps the error is one step's
+    # What is kept back comes later: over six steps the error is one step's.
+    assert kept[torch.float32, torch.q43] < 0.15
     with pytest.raises(TypeError):
         torch_dtypes.distributed.CompressionState(torch.float32)
     for unsigned in ("binary8p3ue", torch_dtypes.table_format([0.0, 1.0, 2.0, 4.0])):
-        with pytest.raises(ValueError, match=r"expected a signed format for gradients, but got .*such as torch.q43"):
+        with pytest.raises(
+            ValueError, match=r"expected a signed format for gradients, but got .*such as torch.q43"
+        ):
             torch_dtypes.distributed.CompressionState(unsigned)
 
 

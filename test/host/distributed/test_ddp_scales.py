@@ -1,4 +1,5 @@
-"""Delayed scales under DistributedDataParallel: of the largest numbers on all ranks, after steps without an exchange (no_sync, join), too."""
+"""Delayed scales under DistributedDataParallel: of the largest numbers on all ranks, after steps
+without an exchange (no_sync, join), too."""
 
 import pytest
 import torch
@@ -33,12 +34,20 @@ def check_scales(rank):
                 x[0, 0] = torch.inf  # which this rank's history passes by, and the other's does not
             ddp(x).sum().backward()
             ddp.zero_grad()
-            every = [torch.arange(1.0, 9.0).reshape(2, 4) * (1 + (r + step) % 2) * (step + 1) for r in range(2) if (r, step) != (1, 2)]
+            every = [
+                torch.arange(1.0, 9.0).reshape(2, 4) * (1 + (r + step) % 2) * (step + 1)
+                for r in range(2)
+                if (r, step) != (1, 2)
+            ]
             largest.append(torch.cat(every).amax(0) if per == "channel" else torch.cat(every).max())
         ddp(torch.ones(2, 4))
         scaler = state_of(ddp.module[0]).rounders["activation"].scaler
-        # The newest is this rank's own call of ones; before it stand the largest of the last step, on all ranks.
-        assert torch.equal(scaler.history[1][1].reshape(-1), largest[3].reshape(-1)), (scaler.history, largest)
+        # The newest is this rank's own call of ones; before it stand the largest of the last step,
+        # on all ranks.
+        assert torch.equal(scaler.history[1][1].reshape(-1), largest[3].reshape(-1)), (
+            scaler.history,
+            largest,
+        )
         both = [None, None]
         dist.all_gather_object(both, [tuple(t.tolist() for t in pair) for pair in scaler.history])
         assert both[0] == both[1]
@@ -53,14 +62,19 @@ def test_delayed_scales_are_the_maximum_over_ranks(tmp_path):
 
 
 def numbers(rank, step):
-    """Of two ranks, of which one has numbers twice as large, in turn: 8 times step + 1 is the other's largest."""
+    """Of two ranks, of which one has numbers twice as large, in turn: 8 times step + 1 is the
+    other's largest."""
     return torch.arange(1.0, 9.0).reshape(2, 4) * (1 + (rank + step) % 2) * (step + 1)
 
 
 def largest_of_calls(ddp):
-    """By rank, the largest number of each call in the history of the activation's scale, the newest first."""
+    """By rank, the largest number of each call in the history of the activation's scale, the newest
+    first."""
     every = [None, None]
-    dist.all_gather_object(every, [high.item() for _, high in state_of(ddp.module[0]).rounders["activation"].scaler.history])
+    dist.all_gather_object(
+        every,
+        [high.item() for _, high in state_of(ddp.module[0]).rounders["activation"].scaler.history],
+    )
     return every
 
 
@@ -72,7 +86,8 @@ def passes(ddp, rank, steps):
 def check_without_exchange(rank):
     ddp = DistributedDataParallel(_model("tensor"))
     passes(ddp, rank, [0])
-    with ddp.no_sync():  # gradients of three batches, of which the last one's step brings the numbers
+    # Gradients of three batches, of which the last one's step brings the numbers.
+    with ddp.no_sync():
         passes(ddp, rank, [1, 2])
     assert largest_of_calls(ddp) == [[24.0, 32.0], [48.0, 16.0]]
     passes(ddp, rank, [3])
@@ -82,7 +97,8 @@ def check_without_exchange(rank):
     dist.all_gather(every, gradient)
     assert torch.equal(*every)
 
-    # A rank without batches: the other goes on by its own numbers, and all have them in the end, of the last two calls.
+    # A rank without batches: the other goes on by its own numbers, and all have them in the end, of
+    # the last two calls.
     with ddp.join():
         passes(ddp, rank, [4, 5, 6] if rank == 0 else [4])
     assert largest_of_calls(ddp) == [[80.0, 96.0]] * 2

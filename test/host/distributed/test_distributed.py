@@ -1,4 +1,5 @@
-"""What of torch.distributed refuses tensors of ours: a backend's own methods, models in shards, tensors without memory."""
+"""What of torch.distributed refuses tensors of ours: a backend's own methods, models in shards,
+tensors without memory."""
 
 import new_process
 import pytest
@@ -12,7 +13,8 @@ import torch_dtypes
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
-    pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:.*is deprecated:FutureWarning"),  # PyTorch's own, in its optimizers
+    # PyTorch's own, in its optimizers.
+    pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:.*is deprecated:FutureWarning"),
 ]
 NAMES = ("posit16es2", "q43", "posit32es2")
 
@@ -20,19 +22,28 @@ NAMES = ("posit16es2", "q43", "posit32es2")
 @pytest.fixture(autouse=True)
 def group(tmp_path):
     """One process; gloo."""
-    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
+    )
     yield dist.group.WORLD
     dist.destroy_process_group()
 
 
 def test_it_is_there_with_the_package():
-    new_process.run("-c", "import torch, torch_dtypes; torch_dtypes.distributed.same_random", check=True, timeout=120)
+    new_process.run(
+        "-c",
+        "import torch, torch_dtypes; torch_dtypes.distributed.same_random",
+        check=True,
+        timeout=120,
+    )
 
 
 def refused(match, call, *args, **kwargs):
     with pytest.raises(NotImplementedError, match=match) as caught:
         call(*args, **kwargs)
-    assert not any(word in str(caught.value) for word in ("BFloat16", "Float8", "captured")), caught.value
+    assert not any(word in str(caught.value) for word in ("BFloat16", "Float8", "captured")), (
+        caught.value
+    )
 
 
 @pytest.mark.parametrize("init_sync", [True, False])
@@ -41,18 +52,41 @@ def test_data_parallel_models(name, init_sync):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].to(torch_dtypes.dtype(name))
     refused(
-        f"mixed_precision=, but got torch.{name} in 1.weight", DistributedDataParallel, model, init_sync=init_sync, mixed_precision=_MixedPrecision()
+        f"mixed_precision=, but got torch.{name} in 1.weight",
+        DistributedDataParallel,
+        model,
+        init_sync=init_sync,
+        mixed_precision=_MixedPrecision(),
     )
-    refused(f"skip_all_reduce.*, but got torch.{name} in 1", DistributedDataParallel, model, init_sync=init_sync, skip_all_reduce_unused_params=True)
+    refused(
+        f"skip_all_reduce.*, but got torch.{name} in 1",
+        DistributedDataParallel,
+        model,
+        init_sync=init_sync,
+        skip_all_reduce_unused_params=True,
+    )
     named = [("1.weight", model[1].weight)]
-    refused(f"delay_all_reduce_named_params, but got torch.{name}", DistributedDataParallel, model, init_sync=init_sync,
-            delay_all_reduce_named_params=named, param_to_hook_all_reduce=model[0].weight)  # fmt: skip
+    refused(
+        f"delay_all_reduce_named_params, but got torch.{name}",
+        DistributedDataParallel,
+        model,
+        init_sync=init_sync,
+        delay_all_reduce_named_params=named,
+        param_to_hook_all_reduce=model[0].weight,
+    )
     ddp = DistributedDataParallel(model, init_sync=init_sync)
     refused(f"join.*, but got torch.{name} in 1.weight", ddp.join)
-    refused(f"builtin hook.*torch.{name} in 1.weight", ddp._register_builtin_comm_hook, dist.BuiltinCommHookType.ALLREDUCE)
+    refused(
+        f"builtin hook.*torch.{name} in 1.weight",
+        ddp._register_builtin_comm_hook,
+        dist.BuiltinCommHookType.ALLREDUCE,
+    )
     stock = DistributedDataParallel(nn.Linear(2, 2), init_sync=init_sync)
     stock(torch.ones(1, 2)).sum().backward()
-    assert type(stock.reducer) is dist.Reducer and stock.module.weight.grad.tolist() == [[1.0, 1.0]] * 2
+    assert (
+        type(stock.reducer) is dist.Reducer
+        and stock.module.weight.grad.tolist() == [[1.0, 1.0]] * 2
+    )
 
 
 def test_ignored_parameters_are_the_users():
@@ -68,10 +102,15 @@ def test_beneath_the_operators(name, group):
     backend = group._get_backend(torch.device("cpu"))
     refused(f"Reducer: .* torch.{name}", dist.Reducer, [nn.Parameter(x)], [[0]], [4], group)
     for method, arguments in {
-        "allreduce": ([x],), "broadcast": ([x], dist.BroadcastOptions()), "allgather": ([[x]], [torch.ones(4)]),
+        "allreduce": ([x],),
+        "broadcast": ([x], dist.BroadcastOptions()),
+        "allgather": ([[x]], [torch.ones(4)]),
         "reduce": ([x], dist.ReduceOptions()),
-        "_allgather_base": (torch.ones(4), x), "alltoall_base": (x, x, [], []), "send": ([x], 0, 0), "recv": ([x], 0, 0),
-    }.items():  # fmt: skip
+        "_allgather_base": (torch.ones(4), x),
+        "alltoall_base": (x, x, [], []),
+        "send": ([x], 0, 0),
+        "recv": ([x], 0, 0),
+    }.items():
         refused(f"Backend.{method}: .* torch.{name}", getattr(backend, method), *arguments)
     assert x.tolist() == [1.0] * 4
     y = torch.ones(4)
@@ -99,10 +138,24 @@ def test_sharded_models():
         pass
 
     mesh, x = init_device_mesh("cpu", (1,)), torch.ones(4, dtype=torch.posit16es2)
-    refused("FullyShardedDataParallel: .* torch.posit16es2 in weight", FullyShardedDataParallel, nn.Linear(2, 2).to(torch.posit16es2))
+    refused(
+        "FullyShardedDataParallel: .* torch.posit16es2 in weight",
+        FullyShardedDataParallel,
+        nn.Linear(2, 2).to(torch.posit16es2),
+    )
     of_ours, stock = (DTensor.from_local(t, mesh, [Replicate()]) for t in (x, x.float()))
-    refused("Own: expected a local tensor of a stock dtype, but got torch.posit16es2", Own, x, of_ours._spec, requires_grad=False)
-    assert of_ours.dtype is x.dtype and stock.dtype is torch.float32 and type(stock) is type(stock * 2) is DTensor
+    refused(
+        "Own: expected a local tensor of a stock dtype, but got torch.posit16es2",
+        Own,
+        x,
+        of_ours._spec,
+        requires_grad=False,
+    )
+    assert (
+        of_ours.dtype is x.dtype
+        and stock.dtype is torch.float32
+        and type(stock) is type(stock * 2) is DTensor
+    )
 
 
 # ---- wrapper subclasses, which quantising libraries make ----
@@ -130,5 +183,14 @@ def test_tensors_without_memory(name):
     refused(f"expected a stock dtype, but got torch.{name}: a tensor without memory", Wrapper, x)
     layer = nn.Linear(2, 2)
     layer.weight = nn.Parameter(stock)
-    for call in (lambda: stock.to(dtype), lambda: stock.type_as(x), lambda: x.copy_(stock), lambda: layer.to(dtype)):
-        refused("expected a tensor with memory of its own beside a number format, but got a wrapper subclass of float32", call)
+    for call in (
+        lambda: stock.to(dtype),
+        lambda: stock.type_as(x),
+        lambda: x.copy_(stock),
+        lambda: layer.to(dtype),
+    ):
+        refused(
+            "expected a tensor with memory of its own beside a number format, but got a wrapper "
+            "subclass of float32",
+            call,
+        )

@@ -1,4 +1,5 @@
-"""torch.distributed.rpc refuses format tensors, and pipelines refuse models that have some: one error, and the workers go on."""
+"""torch.distributed.rpc refuses format tensors, and pipelines refuse models that have some: one
+error, and the workers go on."""
 
 import os
 
@@ -12,7 +13,10 @@ import torch_dtypes
 
 rpc = pytest.importorskip("torch.distributed.rpc")
 pytestmark = [
-    pytest.mark.skipif(not (dist.is_available() and rpc.is_available()), reason="torch is built without torch.distributed.rpc"),
+    pytest.mark.skipif(
+        not (dist.is_available() and rpc.is_available()),
+        reason="torch is built without torch.distributed.rpc",
+    ),
     pytest.mark.filterwarnings("ignore"),  # PyTorch's own, of what it calls deprecated
 ]
 
@@ -31,7 +35,9 @@ def scripted(x):
 
 
 def calls(rank):
-    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{os.environ['TORCH_DTYPES_TEST_FOLDER']}/rpc", rpc_timeout=60)
+    options = rpc.TensorPipeRpcBackendOptions(
+        init_method=f"file://{os.environ['TORCH_DTYPES_TEST_FOLDER']}/rpc", rpc_timeout=60
+    )
     if torch.tensor(0).is_cuda:
         options.set_device_map(f"w{1 - rank}", {0: 0})
     rpc.init_rpc(f"w{rank}", rank=rank, world_size=2, rpc_backend_options=options)
@@ -44,14 +50,21 @@ def asked():
     one = torch.ones(2)
     for dtype in (torch.posit16es2, torch.q43, torch_dtypes.float_format(exp_bits=3, man_bits=6)):
         x = one.to(dtype)
-        match = f"torch.distributed.rpc: expected stock tensors and dtypes, but got {dtype}. Send x.float\\(\\), or torch_dtypes.codes"
+        match = (
+            f"torch.distributed.rpc: expected stock tensors and dtypes, but got {dtype}. Send "
+            "x.float\\(\\), or torch_dtypes.codes"
+        )
         layer = nn.Linear(2, 2).to(dtype)
         for call in (rpc.rpc_sync, rpc.rpc_async, rpc.remote):
             for function, arguments in (
-                (torch.add, {"args": (one, x)}), (torch.add, {"args": (one,), "kwargs": {"other": x}}),
-                (torch.ones, {"args": ((2,),), "kwargs": {"dtype": dtype}}), (scripted, {"args": (x,)}),
-                (id, {"args": ({"x": [x]},)}), (id, {"args": (nn.Parameter(x),)}), (id, {"args": (layer,)}),
-            ):  # fmt: skip
+                (torch.add, {"args": (one, x)}),
+                (torch.add, {"args": (one,), "kwargs": {"other": x}}),
+                (torch.ones, {"args": ((2,),), "kwargs": {"dtype": dtype}}),
+                (scripted, {"args": (x,)}),
+                (id, {"args": ({"x": [x]},)}),
+                (id, {"args": (nn.Parameter(x),)}),
+                (id, {"args": (layer,)}),
+            ):
                 with pytest.raises(NotImplementedError, match=match):
                     call("w1", function, **arguments)
         with pytest.raises(RuntimeError, match=match):
@@ -71,10 +84,14 @@ def stages(rank):
 
     for dtype in (torch.posit16es2, torch.q43):
         with pytest.raises(
-            NotImplementedError, match=f"pipelining: expected .* of stock dtypes, but got {dtype} in weight. Use fully_shard, or .* quantize_"
+            NotImplementedError,
+            match=f"pipelining: expected .* of stock dtypes, but got {dtype} in weight. Use "
+            "fully_shard, or .* quantize_",
         ):
             PipelineStage(nn.Linear(2, 2).to(dtype), rank, 2, torch.device("cpu"))
-    layer = torch_dtypes.quantize_(nn.Sequential(nn.Linear(2, 2)), {nn.Linear: dict(weight="q43", activation="q43")})
+    layer = torch_dtypes.quantize_(
+        nn.Sequential(nn.Linear(2, 2)), {nn.Linear: dict(weight="q43", activation="q43")}
+    )
     schedule = ScheduleGPipe(PipelineStage(layer, rank, 2, torch.device("cpu")), 2)
     assert schedule.step(*([torch.ones(4, 2)] if rank == 0 else [])) is None or rank == 1
 

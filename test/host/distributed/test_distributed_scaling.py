@@ -1,4 +1,5 @@
-"""Dynamic loss scales of parameters in shards: what one rank's part overflows, all ranks leave out."""
+"""Dynamic loss scales of parameters in shards: what one rank's part overflows, all ranks leave
+out."""
 
 import pytest
 import torch
@@ -36,9 +37,12 @@ def steps(rank):
 
     mesh = init_device_mesh(DEVICE, (2,))
     model = made(mesh, torch.q43)
-    optimizer = LowPrecision(torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0))
+    optimizer = LowPrecision(
+        torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0)
+    )
     before, x = whole(model.weight), torch.ones(1, 4, dtype=torch.q43)
-    for rows, factor in (((1.0, 200.0), 1.0), ((1.0, 1.0), 1.0)):  # 400 is more than q43 has: the second row, which is rank 1's
+    # 400 is more than q43 has: the second row, which is rank 1's
+    for rows, factor in (((1.0, 200.0), 1.0), ((1.0, 1.0), 1.0)):
         optimizer.zero_grad()
         optimizer.scale((model(x) * torch.tensor(rows, dtype=torch.q43)).sum()).backward()
         optimizer.step()
@@ -48,14 +52,18 @@ def steps(rank):
 
     # A rank that has no gradient, or no element, asks too; plain tensors are each rank's own.
     model = made(mesh, torch.q43)
-    optimizer = LowPrecision(torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0))
+    optimizer = LowPrecision(
+        torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0)
+    )
     optimizer.scale((model(x) * 200).sum()).backward()
     if rank == 0:
         optimizer.zero_grad()
     optimizer.step()
     assert everyone(optimizer.loss_scale) == [1.0] * 2
     model = torch.distributed.fsdp.fully_shard(nn.Linear(4, 1, bias=False).to(torch.q43), mesh=mesh)
-    optimizer = LowPrecision(torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0))
+    optimizer = LowPrecision(
+        torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0)
+    )
     optimizer.scale((model(x) * 200).sum()).backward()
     optimizer.step()
     assert everyone(optimizer.loss_scale) == [1.0] * 2

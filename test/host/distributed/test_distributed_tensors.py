@@ -1,4 +1,5 @@
-"""Distributed tensors (DTensor) of our dtypes, over gloo: shards are codes, and what two processes compute of a tensor has one process's bits."""
+"""Distributed tensors (DTensor) of our dtypes, over gloo: shards are codes, and what two processes
+compute of a tensor has one process's bits."""
 
 import copy
 import io
@@ -15,7 +16,8 @@ import torch_dtypes.optim
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
-    pytest.mark.filterwarnings("ignore:.*(is deprecated|torch.jit|FSDP2-wrapped module).*"),  # PyTorch's own
+    # PyTorch's own.
+    pytest.mark.filterwarnings("ignore:.*(is deprecated|torch.jit|FSDP2-wrapped module).*"),
 ]
 POSIT = torch.posit16es2
 
@@ -41,7 +43,8 @@ def network(seed=0, dtype=POSIT):
 
 
 def on_elements(t, c):
-    """What runs on each rank's part; c is a number of a dtype that is stock, the same on all ranks."""
+    """What runs on each rank's part; c is a number of a dtype that is stock, the same on all
+    ranks."""
     zeros, other = torch.zeros_like(t), t * 0.5
     yield from (
         t + t * 1.3,
@@ -51,8 +54,21 @@ def on_elements(t, c):
         t * c,
         t.clone().mul_(c),
     )
-    yield from (t.float(), t.to(torch.bfloat16), t.float().to(torch.q52), torch.where(t > 0.1, t, t.float()), zeros.copy_(t.float()), t + t.float())
-    yield from (torch.full_like(t, 1.3), torch.ones_like(t), t.clone().masked_fill_(t > 0, 0.3), t.clone().zero_(), t.clone().fill_(0.3))
+    yield from (
+        t.float(),
+        t.to(torch.bfloat16),
+        t.float().to(torch.q52),
+        torch.where(t > 0.1, t, t.float()),
+        zeros.copy_(t.float()),
+        t + t.float(),
+    )
+    yield from (
+        torch.full_like(t, 1.3),
+        torch.ones_like(t),
+        t.clone().masked_fill_(t > 0, 0.3),
+        t.clone().zero_(),
+        t.clone().fill_(0.3),
+    )
     yield from (
         *torch._foreach_mul([t, other], 0.3),
         *torch._foreach_add([t, other], [other, t]),
@@ -65,8 +81,18 @@ def on_elements(t, c):
 
 def of_wholes(t):
     """Norms, and the rest of what Adafactor computes: once on each rank."""
-    yield from (torch.linalg.vector_norm(t), t.norm(dim=-1, keepdim=True), t.norm(1, dim=0), torch.linalg.vector_norm(t, torch.inf))
-    yield from (t.norm(dim=-1, keepdim=True) @ t.norm(dim=0, keepdim=True), t.mean(0), t.mean((0, 1)), t.new_zeros(3) + 1.3)
+    yield from (
+        torch.linalg.vector_norm(t),
+        t.norm(dim=-1, keepdim=True),
+        t.norm(1, dim=0),
+        torch.linalg.vector_norm(t, torch.inf),
+    )
+    yield from (
+        t.norm(dim=-1, keepdim=True) @ t.norm(dim=0, keepdim=True),
+        t.mean(0),
+        t.mean((0, 1)),
+        t.new_zeros(3) + 1.3,
+    )
 
 
 def tensors(rank):
@@ -77,8 +103,16 @@ def tensors(rank):
     number = torch.tensor(0.3)
     for dtype in (POSIT, torch.q43):
         x = numbers(7, 4, dtype=dtype)
-        d, c = distribute_tensor(x, mesh, [Shard(0)]), distribute_tensor(number, mesh, [Replicate()])
-        assert isinstance(d, DTensor) and d.dtype is dtype and d.to_local().dtype is dtype and d.to_local().shape == ((4, 4), (3, 4))[rank]
+        d, c = (
+            distribute_tensor(x, mesh, [Shard(0)]),
+            distribute_tensor(number, mesh, [Replicate()]),
+        )
+        assert (
+            isinstance(d, DTensor)
+            and d.dtype is dtype
+            and d.to_local().dtype is dtype
+            and d.to_local().shape == ((4, 4), (3, 4))[rank]
+        )
         assert torch.equal(d.to_local(), x.chunk(2)[rank])
         for places in ([Shard(1)], [Replicate()]):
             moved = d.redistribute(mesh, places)
@@ -98,7 +132,10 @@ def tensors(rank):
             same(there.clone().add_(d), x + x)  # in place: where the first lies
             same(there.to(torch.float32).copy_(d), x.float())
         same(DTensor.from_local(x, mesh, [Partial()]).redistribute(mesh, [Replicate()]), x + x)
-        same(full((5, 3), 1.3, dtype=dtype, device_mesh=mesh, placements=[Shard(0)]), torch.full((5, 3), 1.3, dtype=dtype))
+        same(
+            full((5, 3), 1.3, dtype=dtype, device_mesh=mesh, placements=[Shard(0)]),
+            torch.full((5, 3), 1.3, dtype=dtype),
+        )
 
         p, q = (nn.Parameter(t) for t in (d, x))
         for t in (p, q):
@@ -110,12 +147,21 @@ def tensors(rank):
         for name in ("SGD", "Adam", "Adafactor", "NAdam", "Adamax", "RMSprop", "ASGD"):
             p, q = nn.Parameter(distribute_tensor(x, mesh, [Shard(0)])), nn.Parameter(x.clone())
             assert isinstance(p, nn.Parameter) and isinstance(p, DTensor) and p.dtype is dtype
-            eps = {"Adafactor": {"eps": (0.125, 0.125)}, "SGD": {}, "ASGD": {}}.get(name, {"eps": 0.125})
-            steps = [getattr(torch.optim, name)([t], lr=0.1, foreach=foreach, **eps) for t, foreach in ((p, name == "RMSprop"), (q, False))]
+            eps = {"Adafactor": {"eps": (0.125, 0.125)}, "SGD": {}, "ASGD": {}}.get(
+                name, {"eps": 0.125}
+            )
+            steps = [
+                getattr(torch.optim, name)([t], lr=0.1, foreach=foreach, **eps)
+                for t, foreach in ((p, name == "RMSprop"), (q, False))
+            ]
             for k in range(2):
                 p.grad, q.grad = distribute_tensor(x * (k + 0.7), mesh, [Shard(0)]), x * (k + 0.7)
-                norms = [torch.nn.utils.clip_grad_norm_([t], 0.5, foreach=bool(k) or None) for t in (p, q)]
-                torch.testing.assert_close(norms[0].full_tensor(), norms[1], rtol=1e-6, atol=0)  # parts of float32, in the ranks' order
+                norms = [
+                    torch.nn.utils.clip_grad_norm_([t], 0.5, foreach=bool(k) or None)
+                    for t in (p, q)
+                ]
+                # Parts of float32, in the ranks' order.
+                torch.testing.assert_close(norms[0].full_tensor(), norms[1], rtol=1e-6, atol=0)
                 with torch_dtypes.accumulate("exact"):
                     for step in steps:
                         step.step()
@@ -130,7 +176,10 @@ def tensors(rank):
             same(again, x)
 
     f = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)])
-    for made, filled in ((torch.zeros_like(f, dtype=POSIT), 0), (f.new_full((4, 2), 1.3, dtype=POSIT), 1.3)):
+    for made, filled in (
+        (torch.zeros_like(f, dtype=POSIT), 0),
+        (f.new_full((4, 2), 1.3, dtype=POSIT), 1.3),
+    ):
         same(made, torch.full((4, 2), filled, dtype=POSIT))
 
     errors(mesh)
@@ -138,12 +187,17 @@ def tensors(rank):
 
 
 def refused(mesh):
-    """Calls of which PyTorch's rules, or a rank's own part, would give other numbers than one process has."""
+    """Calls of which PyTorch's rules, or a rank's own part, would give other numbers than one
+    process has."""
     from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 
     x, F = numbers(6, 4).abs(), nn.functional
     d, turned = (distribute_tensor(x, mesh, [Shard(dim)]) for dim in (0, 1))
-    row, part, recorded = distribute_tensor(x[0], mesh, [Shard(0)]), DTensor.from_local(x, mesh, [Partial()]), d.detach().requires_grad_()
+    row, part, recorded = (
+        distribute_tensor(x[0], mesh, [Shard(0)]),
+        DTensor.from_local(x, mesh, [Partial()]),
+        d.detach().requires_grad_(),
+    )
     halves = DTensor.from_local(x.float(), mesh, [Partial()])
     yield from (
         lambda: d.sum(),
@@ -154,9 +208,24 @@ def refused(mesh):
         lambda: d.var(),
         lambda: d.mean(dtype=POSIT),
     )
-    yield from (lambda: d @ d.t(), lambda: F.linear(d, d), lambda: F.layer_norm(d, (4,)), lambda: F.rms_norm(d, (4,)), lambda: F.dropout(d, 0.5))
-    yield from (lambda: F.mse_loss(d, d * 0.5), lambda: F.binary_cross_entropy(d, d), lambda: F.cross_entropy(d, d))
-    yield from (lambda: F.mse_loss(recorded, d), lambda: recorded.sum(), lambda: F.softmax(recorded, 1), lambda: F.layer_norm(recorded, (4,)))
+    yield from (
+        lambda: d @ d.t(),
+        lambda: F.linear(d, d),
+        lambda: F.layer_norm(d, (4,)),
+        lambda: F.rms_norm(d, (4,)),
+        lambda: F.dropout(d, 0.5),
+    )
+    yield from (
+        lambda: F.mse_loss(d, d * 0.5),
+        lambda: F.binary_cross_entropy(d, d),
+        lambda: F.cross_entropy(d, d),
+    )
+    yield from (
+        lambda: F.mse_loss(recorded, d),
+        lambda: recorded.sum(),
+        lambda: F.softmax(recorded, 1),
+        lambda: F.layer_norm(recorded, (4,)),
+    )
     yield from (
         lambda: d + turned,
         lambda: d + row,
@@ -170,9 +239,27 @@ def refused(mesh):
         lambda: torch.where(d > 0, x, d),
         lambda: torch.equal(d, d),
     )
-    yield from (lambda: part * 2, lambda: part.float(), lambda: part.norm(), lambda: halves.to(POSIT), lambda: d.clone().copy_(halves))
-    yield from (lambda: d.uniform_(), lambda: torch.rand_like(d), lambda: d.t(), lambda: d[1:3], lambda: d.view(-1), lambda: torch.cat([d, d]))
-    yield from (lambda: dist.all_reduce(d), lambda: d.__setitem__(0, 1.0), lambda: d.view(torch.int16), lambda: torch._foreach_max([d]))
+    yield from (
+        lambda: part * 2,
+        lambda: part.float(),
+        lambda: part.norm(),
+        lambda: halves.to(POSIT),
+        lambda: d.clone().copy_(halves),
+    )
+    yield from (
+        lambda: d.uniform_(),
+        lambda: torch.rand_like(d),
+        lambda: d.t(),
+        lambda: d[1:3],
+        lambda: d.view(-1),
+        lambda: torch.cat([d, d]),
+    )
+    yield from (
+        lambda: dist.all_reduce(d),
+        lambda: d.__setitem__(0, 1.0),
+        lambda: d.view(torch.int16),
+        lambda: torch._foreach_max([d]),
+    )
 
 
 def errors(mesh):
@@ -181,21 +268,38 @@ def errors(mesh):
 
     for call in refused(mesh):
         with pytest.raises(
-            NotImplementedError, match=r"expected .* but got .*(torch.posit16es2|Partial).* Use x\.(to_local|float)\(\), .*x.full_tensor\(\).*"
+            NotImplementedError,
+            match=r"expected .* but got .*(torch.posit16es2|Partial).* Use "
+            r"x\.(to_local|float)\(\), .*x.full_tensor\(\).*",
         ) as caught:
             call()
-        assert not any(word in str(caught.value) for word in ("BFloat16", "Float8", "bfloat16")), caught.value
-    d, other = (distribute_tensor(numbers(6, 4, dtype=dtype), mesh, [Shard(0)]) for dtype in (POSIT, torch.q43))
+        assert not any(word in str(caught.value) for word in ("BFloat16", "Float8", "bfloat16")), (
+            caught.value
+        )
+    d, other = (
+        distribute_tensor(numbers(6, 4, dtype=dtype), mesh, [Shard(0)])
+        for dtype in (POSIT, torch.q43)
+    )
     for call, match in (
         (lambda: d + other, "expected tensors of one number format, but got posit16es2 and q43"),
         (lambda: d.numpy(), "torch.posit16es2"),
         (lambda: d.tolist(), "not supported for tensor subclasses"),
-        (lambda: d.float().view(torch.q43), "a tensor with its own memory to view in another dtype, but got a DTensor"),
-        (lambda: torch.view_copy(d, dtype=torch.posit16es1), "a tensor with its own memory to view in another dtype, but got a FormatDTensor"),
+        (
+            lambda: d.float().view(torch.q43),
+            "a tensor with its own memory to view in another dtype, but got a DTensor",
+        ),
+        (
+            lambda: torch.view_copy(d, dtype=torch.posit16es1),
+            "a tensor with its own memory to view in another dtype, but got a FormatDTensor",
+        ),
     ):
         with pytest.raises((RuntimeError, TypeError), match=match):
             call()
-    with pytest.raises(RuntimeError, match=r"to exchange torch.posit16es2 for torch.float32, but got a FormatDTensor. Use torch.utils"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"to exchange torch.posit16es2 for torch.float32, but got a FormatDTensor. Use "
+        r"torch.utils",
+    ):
         d.data = d.float()
     assert d.data_ptr() == 0 and d.share_memory_() is d
 
@@ -217,7 +321,12 @@ def models(rank):
 
     mesh = init_device_mesh(DEVICE, (2,))
     plain, wide = MixedPrecisionPolicy(), MixedPrecisionPolicy(reduce_dtype=torch.float32)
-    for dtype, policy, sums in ((POSIT, plain, "machine"), (torch.q43, plain, "exact"), (torch.posit32es2, plain, "machine"), (POSIT, wide, "exact")):
+    for dtype, policy, sums in (
+        (POSIT, plain, "machine"),
+        (torch.q43, plain, "exact"),
+        (torch.posit32es2, plain, "machine"),
+        (POSIT, wide, "exact"),
+    ):
         model, x = network(dtype=dtype), numbers(8, 4, dtype=dtype, seed=1)
         alone = copy.deepcopy(model)
         for part in (model[0], model[2], model):
@@ -250,7 +359,9 @@ def models(rank):
     alone = copy.deepcopy(model)
     fully_shard(model, mesh=mesh)
     for m in (model, alone):
-        optimizer = torch_dtypes.optim.LowPrecision(torch.optim.Adam(m.parameters(), lr=0.01), master=torch.float32, rounding="nearest_even")
+        optimizer = torch_dtypes.optim.LowPrecision(
+            torch.optim.Adam(m.parameters(), lr=0.01), master=torch.float32, rounding="nearest_even"
+        )
         for _ in range(2):
             optimizer.zero_grad()
             m(numbers(8, 4, seed=1)).square().mean().backward()
@@ -263,7 +374,8 @@ def models(rank):
     for p, q in zip(model.parameters(), network().parameters(), strict=True):
         same(p.detach(), q.detach())
 
-    model = parallelize_module(network(), mesh, {"0": ColwiseParallel()})  # a plan is for float32 models
+    # A plan is for float32 models.
+    model = parallelize_module(network(), mesh, {"0": ColwiseParallel()})
     with pytest.raises(NotImplementedError, match="quantize_ has converted"):
         model(numbers(8, 4))
     checkpoints(mesh)
@@ -303,7 +415,8 @@ def checkpoints(mesh):
 
 
 def killed(rank):
-    """A rank that ends in the middle of training is an error on the others, here as soon as its connections close."""
+    """A rank that ends in the middle of training is an error on the others, here as soon as its
+    connections close."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 

@@ -22,7 +22,10 @@ def sent_and_received(functional, rank, own, other, group):
     got = torch.empty_like(own)
     batch = ["isend", "irecv"], [1 - rank] * 2, [0, 0], [own, got], group
     if own.is_cuda:
-        with pytest.raises(NotImplementedError, match=r"expected stock tensors on a GPU, but got one of torch\..*batch_isend_irecv"):
+        with pytest.raises(
+            NotImplementedError,
+            match=r"expected stock tensors on a GPU, but got one of torch\..*batch_isend_irecv",
+        ):
             functional.batch_p2p_ops_inplace(*batch)
         return
     both = functional.batch_p2p_ops_inplace(*batch)
@@ -42,17 +45,27 @@ def functional(rank):
         same(functional.all_reduce_coalesced([own, own[:1]], "sum", group)[1], total[:1])
         same(functional.all_gather_tensor(own, 0, group), torch.cat(held))
         same(functional.all_gather_tensor(own, 1, group), torch.cat(held, 1))
-        same(functional.all_gather_into_tensor_coalesced([own, own[:1]], group)[1], torch.cat([h[:1] for h in held]))
+        same(
+            functional.all_gather_into_tensor_coalesced([own, own[:1]], group)[1],
+            torch.cat([h[:1] for h in held]),
+        )
         same(functional.reduce_scatter_tensor(own, "sum", 0, group), total[2 * rank : 2 * rank + 2])
-        same(functional.reduce_scatter_tensor_coalesced([own], "sum", [0], group)[0], total[2 * rank : 2 * rank + 2])
+        same(
+            functional.reduce_scatter_tensor_coalesced([own], "sum", [0], group)[0],
+            total[2 * rank : 2 * rank + 2],
+        )
         same(functional.broadcast(own, 1, group), held[1])
         if releases.RUNNING >= (2, 13):  # 2.11 has no functional send and receive
             sent_and_received(functional, rank, own, held[1 - rank], group)
-        same(functional.all_to_all_single(own, None, None, group), torch.cat([h[2 * rank : 2 * rank + 2] for h in held]))
+        same(
+            functional.all_to_all_single(own, None, None, group),
+            torch.cat([h[2 * rank : 2 * rank + 2] for h in held]),
+        )
         same(own, held[rank])
 
         x = own.clone().requires_grad_()
-        (functional.all_gather_tensor_autograd(x, 0, group) * 1).sum().backward()  # its gradient: reduce_scatter, in 2.11 of what has no strides of 0
+        # Its gradient: reduce_scatter, in 2.11 of what has no strides of 0.
+        (functional.all_gather_tensor_autograd(x, 0, group) * 1).sum().backward()
         same(x.grad, torch.full_like(own, 2.0))
         x.grad = None
         differentiable.all_reduce(x, group=group).sum().backward()

@@ -1,5 +1,5 @@
-"""Collectives over NCCL, on as many GPUs as there are. (What the ranks compare goes by the group's store, as test_collectives_refused.py shows on the
-host: pytest --device gpu-on-host.)"""
+"""Collectives over NCCL, on as many GPUs as there are. (What the ranks compare goes by the group's
+store, as test_collectives_refused.py shows on the host: pytest --device gpu-on-host.)"""
 
 import pytest
 import torch
@@ -9,7 +9,8 @@ import torch_dtypes
 from torch_dtypes import _C
 
 needs_nccl = pytest.mark.skipif(
-    not (torch.cuda.is_available() and _C.has_gpu_kernels() and dist.is_nccl_available()), reason="needs a GPU, kernels for it and NCCL"
+    not (torch.cuda.is_available() and _C.has_gpu_kernels() and dist.is_nccl_available()),
+    reason="needs a GPU, kernels for it and NCCL",
 )
 
 
@@ -33,11 +34,16 @@ def check(rank, size, store):
                     part = torch.empty_like(x)
                     dist.reduce_scatter_tensor(part, x.repeat(size, 1))
                     expected = torch.stack(held).sum(0)
-                assert torch.equal(total.cpu(), expected) and torch.equal(part.cpu(), expected), (dtype, policy)
+                assert torch.equal(total.cpu(), expected) and torch.equal(part.cpu(), expected), (
+                    dtype,
+                    policy,
+                )
             first, everyone = x.clone(), torch.empty(6 * size, 4, dtype=dtype, device="cuda")
             dist.broadcast(first, 0)
             dist.all_gather_into_tensor(everyone, x)
-            assert torch.equal(first.cpu(), held[0]) and torch.equal(everyone.cpu(), torch.cat(held)), dtype
+            assert torch.equal(first.cpu(), held[0]) and torch.equal(
+                everyone.cpu(), torch.cat(held)
+            ), dtype
             if size > 1:
                 got = torch.empty_like(x)
                 if rank % 2 == 0:
@@ -47,7 +53,10 @@ def check(rank, size, store):
                     dist.send(x, (rank + 1) % size)
                 assert torch.equal(got.cpu(), held[(rank - 1) % size]), dtype
                 behind, before = (rank - 1) % size, (rank + 1) % size
-                ends = [dist.P2POp(dist.isend, x, before), dist.P2POp(dist.irecv, got.zero_(), behind)]
+                ends = [
+                    dist.P2POp(dist.isend, x, before),
+                    dist.P2POp(dist.irecv, got.zero_(), behind),
+                ]
                 for work in dist.batch_isend_irecv(ends):
                     work.wait()
                 assert torch.equal(got.cpu(), held[behind]), dtype
@@ -58,8 +67,11 @@ def check(rank, size, store):
             assert torch.equal(total.cpu(), torch.stack(held).sum(0)), dtype
             turned, wide = x.t().contiguous().t(), x.repeat_interleave(2, 1)
             dist.broadcast(turned, 0), dist.broadcast(wide[:, ::2], 0)
-            assert torch.equal(turned.cpu(), held[0]) and torch.equal(wide[:, ::2].cpu(), held[0]), dtype
-            with dist.distributed_c10d._coalescing_manager(dist.group.WORLD, x.device):  # each without work of its own
+            assert torch.equal(turned.cpu(), held[0]) and torch.equal(
+                wide[:, ::2].cpu(), held[0]
+            ), dtype
+            # Each without work of its own.
+            with dist.distributed_c10d._coalescing_manager(dist.group.WORLD, x.device):
                 total, turned = x.clone(), x.t().contiguous().t()
                 dist.reduce(total, 0), dist.broadcast(turned, size - 1)
             assert rank != 0 or torch.equal(total.cpu(), torch.stack(held).sum(0)), dtype
@@ -71,7 +83,9 @@ def check(rank, size, store):
         gradients = [p.grad.cpu() for p in net.parameters()]
         every = [None] * size
         dist.all_gather_object(every, [torch_dtypes.codes(g) for g in gradients])
-        assert all(torch.equal(a, b) for other in every for a, b in zip(other, every[0], strict=True))
+        assert all(
+            torch.equal(a, b) for other in every for a, b in zip(other, every[0], strict=True)
+        )
     finally:
         dist.destroy_process_group()
 

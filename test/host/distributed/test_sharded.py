@@ -1,5 +1,6 @@
-"""Models and optimizers in shards, over gloo: fully_shard that computes in our dtypes, tensor parallel plans of quantised models, optimizer states
-by ZeroRedundancyOptimizer, checkpoints of torch.distributed."""
+"""Models and optimizers in shards, over gloo: fully_shard that computes in our dtypes, tensor
+parallel plans of quantised models, optimizer states by ZeroRedundancyOptimizer, checkpoints of
+torch.distributed."""
 
 import copy
 import os
@@ -14,7 +15,8 @@ import torch_dtypes
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
-    pytest.mark.filterwarnings("ignore:.*(is deprecated|torch.jit|pin_memory|FSDP|full_shard).*"),  # PyTorch's own
+    # PyTorch's own.
+    pytest.mark.filterwarnings("ignore:.*(is deprecated|torch.jit|pin_memory|FSDP|full_shard).*"),
 ]
 POSIT = torch.posit16es2
 
@@ -36,7 +38,8 @@ def gradients(model, x):
 
 
 def expected_gradients(model, dtype, reduced, x):
-    """Of float32 parameters that are rounded to dtype: each half's gradients, reduced in a dtype, as float32."""
+    """Of float32 parameters that are rounded to dtype: each half's gradients, reduced in a dtype,
+    as float32."""
     halves = []
     for part in x.chunk(2):
         rounded = copy.deepcopy(model).to(dtype)
@@ -58,25 +61,42 @@ def full(tensors):
 
 def sharded(rank):
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import (
+        FullyShardedDataParallel,
+        MixedPrecision,
+        MixedPrecisionPolicy,
+        fully_shard,
+    )
 
     mesh = init_device_mesh(DEVICE, (2,))
-    policies = ((POSIT, None, None), (POSIT, torch.float32, torch.float32), (torch.q43, POSIT, None), (torch.posit32es2, None, torch.q52))
+    policies = (
+        (POSIT, None, None),
+        (POSIT, torch.float32, torch.float32),
+        (torch.q43, POSIT, None),
+        (torch.posit32es2, None, torch.q52),
+    )
     for dtype, reduced, given in policies:
-        within, policy = (MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduced, output_dtype=out) for out in (None, given))
+        within, policy = (
+            MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduced, output_dtype=out)
+            for out in (None, given)
+        )
         model = network()
         alone, x = copy.deepcopy(model), batch()
         for part in (model[0], model[2]):
             fully_shard(part, mesh=mesh, mp_policy=within)
         fully_shard(model, mesh=mesh, mp_policy=policy)
         seen = []
-        model[2].register_forward_pre_hook(lambda module, args, seen=seen: seen.append(module.weight.dtype))
+        model[2].register_forward_pre_hook(
+            lambda module, args, seen=seen: seen.append(module.weight.dtype)
+        )
         optimizers = [torch.optim.Adam(m.parameters(), lr=0.1) for m in (model, alone)]
         for _ in range(2):
             wanted = expected_gradients(alone, dtype, reduced or dtype, x)
             y = model(x.chunk(2)[rank])
             assert y.dtype is (given or dtype) and seen.pop() is dtype
-            assert torch.equal(y, copy.deepcopy(alone).to(dtype)(x.chunk(2)[rank].to(dtype)).to(y.dtype))
+            assert torch.equal(
+                y, copy.deepcopy(alone).to(dtype)(x.chunk(2)[rank].to(dtype)).to(y.dtype)
+            )
             model.zero_grad()
             y.to(dtype).square().mean().backward()
             found = full(p.grad for p in model.parameters())
@@ -90,15 +110,24 @@ def sharded(rank):
             same(full(model.parameters()), [p.detach() for p in alone.parameters()])
 
     # Layers that round, with a policy and without.
-    model = torch_dtypes.quantize_(network(), {nn.Linear: dict(weight="q43", activation="q43", error="q52", grad="q52")})
+    model = torch_dtypes.quantize_(
+        network(), {nn.Linear: dict(weight="q43", activation="q43", error="q52", grad="q52")}
+    )
     alone = copy.deepcopy(model)
     halves = [[g.clone() for g in gradients(alone, part)] for part in batch().chunk(2)]
     fully_shard(model, mesh=mesh)
     for g, a, b in zip(full(gradients(model, batch().chunk(2)[rank])), *halves, strict=True):
         torch.testing.assert_close(g, (a + b) / 2, rtol=1e-6, atol=1e-9)
 
-    with pytest.raises(NotImplementedError, match=r"stock dtypes in mixed_precision, but got reduce_dtype=torch.q43. Use fully_shard"):
-        FullyShardedDataParallel(network(), mixed_precision=MixedPrecision(reduce_dtype=torch.q43), device_id=torch.device("cpu"))
+    with pytest.raises(
+        NotImplementedError,
+        match=r"stock dtypes in mixed_precision, but got reduce_dtype=torch.q43. Use fully_shard",
+    ):
+        FullyShardedDataParallel(
+            network(),
+            mixed_precision=MixedPrecision(reduce_dtype=torch.q43),
+            device_id=torch.device("cpu"),
+        )
 
     tensor_parallel(mesh)
     zero(rank)
@@ -109,7 +138,11 @@ def sharded(rank):
 
 
 def tensor_parallel(mesh):
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
 
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     rules = (
@@ -128,7 +161,9 @@ def tensor_parallel(mesh):
         alone = copy.deepcopy(model)
         parallelize_module(model, mesh, plan)
         torch.testing.assert_close(model(x), alone(x), rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(full(gradients(model, x)), gradients(alone, x), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            full(gradients(model, x)), gradients(alone, x), rtol=1e-4, atol=1e-5
+        )
         assert model[0].weight.to_local().shape == (32, 64)
 
     # chop alone: on shards, each by itself.
@@ -136,10 +171,15 @@ def tensor_parallel(mesh):
 
     for places in ([Shard(0)], [Shard(1)], [Replicate()]):
         d = torch_dtypes.chop(distribute_tensor(x, mesh, places), "q43")
-        assert d.placements == tuple(places) and torch.equal(d.full_tensor(), torch_dtypes.chop(x, "q43"))
-    part = distribute_tensor(x, mesh, [Shard(0)]).sum(0)  # of a sum that is not added up yet the rounding is not the sum of roundings
+        assert d.placements == tuple(places) and torch.equal(
+            d.full_tensor(), torch_dtypes.chop(x, "q43")
+        )
+    # Of a sum that is not added up yet the rounding is not the sum of roundings.
+    part = distribute_tensor(x, mesh, [Shard(0)]).sum(0)
     assert isinstance(part.placements[0], Partial)
-    assert torch.equal(torch_dtypes.chop(part, "q43").full_tensor(), torch_dtypes.chop(part.full_tensor(), "q43"))
+    assert torch.equal(
+        torch_dtypes.chop(part, "q43").full_tensor(), torch_dtypes.chop(part.full_tensor(), "q43")
+    )
 
 
 # ---- optimizer states ----
@@ -162,7 +202,11 @@ def zero(rank):
         assert 0 < kept < sum(len(s) for s in one.state.values())
         optimizer.consolidate_state_dict(to=0)
         if rank == 0:
-            for mine, theirs in zip(optimizer.state_dict()["state"].values(), one.state_dict()["state"].values(), strict=True):
+            for mine, theirs in zip(
+                optimizer.state_dict()["state"].values(),
+                one.state_dict()["state"].values(),
+                strict=True,
+            ):
                 same(mine.values(), theirs.values())
 
 
@@ -170,7 +214,8 @@ def zero(rank):
 
 
 def checkpoints(rank, mesh):
-    """Saved by two, loaded by two and, after them, by one: replicas in our dtypes, and shards in float32 that compute in them."""
+    """Saved by two, loaded by two and, after them, by one: replicas in our dtypes, and shards in
+    float32 that compute in them."""
     import torch.distributed.checkpoint as checkpoint
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -191,10 +236,13 @@ def checkpoints(rank, mesh):
     set_model_state_dict(other, state["model"])
     same(full(other.parameters()), full(model.parameters()))
 
-    # In the background, of shards in our dtypes: what is saved is a copy that is made before, which steps do not change.
+    # In the background, of shards in our dtypes: what is saved is a copy that is made before, which
+    # steps do not change.
     model, other = (fully_shard(network(seed).to(POSIT), mesh=mesh) for seed in (3, 4))
     expected = full(model.parameters())
-    saving = checkpoint.async_save({"model": get_model_state_dict(model)}, checkpoint_id=f"{folder}/later")
+    saving = checkpoint.async_save(
+        {"model": get_model_state_dict(model)}, checkpoint_id=f"{folder}/later"
+    )
     with torch.no_grad():
         for p in model.parameters():
             p.zero_()

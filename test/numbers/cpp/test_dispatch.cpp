@@ -1,4 +1,5 @@
-// The dispatch macros and the C++ number types, without PyTorch: every built-in format reaches its own type, others an error.
+// The dispatch macros and the C++ number types, without PyTorch: every built-in format reaches its
+// own type, others an error.
 #include <ATen/FormatDispatch.h>
 
 #include <cstdio>
@@ -42,6 +43,7 @@ int main() {
   EXPECT(posits > 0 && floats > 0 && posits + floats == int(f::Builtin::kCount));
   const f::Format made = f::float_format(5, 6);
   EXPECT(throws([&] { AT_DISPATCH_CUSTOM_FLOAT_TYPES(made, "test", []<typename scalar_t>() {}); }));
-  EXPECT(throws([&] { AT_DISPATCH_POSIT_TYPES(f::Builtin::kNone, "test", []<typename scalar_t>() {}); }));
+  EXPECT(throws(
+      [&] { AT_DISPATCH_POSIT_TYPES(f::Builtin::kNone, "test", []<typename scalar_t>() {}); }));
   std::printf("%d formats dispatched\n", posits + floats);
 }

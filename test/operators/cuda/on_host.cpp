@@ -27,7 +27,8 @@ Seed seed_of(uint64_t number) {
   return recording ? Seed(recorded, recorded + 1, kPast) : Seed(number);
 }
 
-Elementwise contiguous(const Format& f, std::initializer_list<const void*> inputs, void* out, int64_t n, uint64_t seed) {
+Elementwise contiguous(const Format& f, std::initializer_list<const void*> inputs, void* out,
+                       int64_t n, uint64_t seed) {
   Elementwise e;
   e.result = f;
   e.in = f.arithmetic_in_float() ? Arithmetic::Float : Arithmetic::Double;
@@ -45,8 +46,8 @@ struct Values {
   std::vector<T> a, b, start;
   Dots<T> dots;
 
-  Values(const Format& f, const int64_t* x, const void* a_codes, const void* b_codes, const void* start_codes, const uint8_t* present,
-         const uint8_t* present_rows) {
+  Values(const Format& f, const int64_t* x, const void* a_codes, const void* b_codes,
+         const void* start_codes, const uint8_t* present, const uint8_t* present_rows) {
     const DotShape shape{x[0], x[1], x[2], x[3]};
     const auto decoded = [&](const void* codes, std::vector<T>& values, int64_t n) {
       if (!codes) return static_cast<const T*>(nullptr);
@@ -63,7 +64,8 @@ struct Values {
   }
 };
 
-BlockPolicy block_policy(const Format& f, const Format& reg, const int64_t* options, uint64_t seed) {
+BlockPolicy block_policy(const Format& f, const Format& reg, const int64_t* options,
+                         uint64_t seed) {
   BlockPolicy policy;
   BlockSum& sum = policy.adder.sum;
   sum.terms = options[0];
@@ -74,7 +76,8 @@ BlockPolicy block_policy(const Format& f, const Format& reg, const int64_t* opti
   if (options[5] <= 0) sum.min_exponent = int(options[5]);
   sum.product_limit = options[6] != 0;
   policy.adder.reg = reg;
-  policy.adder.low_left = policy.adder.low_right = f.kind == Kind::Float ? f.min_exponent() : -(1 << 16);
+  policy.adder.low_left = policy.adder.low_right =
+      f.kind == Kind::Float ? f.min_exponent() : -(1 << 16);
   policy.adder.bits = reg.man_bits + sum.extra_bits;
   policy.result = f;
   policy.divisor = options[7];
@@ -92,8 +95,10 @@ bool sums_in_float(const int32_t* f) {
   return format.is_posit() ? PositMagic::sums_in_float(format) : FloatMagic::sums_in_float(format);
 }
 
-// Products and sums of numbers as a tile rounds those of short posits, NaN where it does not know; false for formats that it does not serve.
-bool to_the_ends(const int32_t* f, const float* x, const float* y, float* products, float* sums, int64_t n) {
+// Products and sums of numbers as a tile rounds those of short posits, NaN where it does not know;
+// false for formats that it does not serve.
+bool to_the_ends(const int32_t* f, const float* x, const float* y, float* products, float* sums,
+                 int64_t n) {
   const Format format = format_of(f);
   if (!PositMagicToEnds::serves(format)) return false;
   const PositMagicToEnds magic(format);
@@ -113,12 +118,14 @@ void magic_codes(const int32_t* f, const float* x, int64_t* codes, int64_t n) {
   MagicCodes::Table table;
   magic.fill(table, 0, 1);
   for (int64_t i = 0; i < n; ++i) {
-    const auto found = format.is_posit() ? magic.encode<true>(x[i], table) : magic.encode<false>(x[i], table);
+    const auto found =
+        format.is_posit() ? magic.encode<true>(x[i], table) : magic.encode<false>(x[i], table);
     codes[i] = found.undecided ? -1 : int64_t(found.code);
   }
 }
 
-// The first n codes as numbers, in the ways that packs of 16 bits are read; false for formats that are not read so.
+// The first n codes as numbers, in the ways that packs of 16 bits are read; false for formats that
+// are not read so.
 bool quick_numbers(const int32_t* f, float* in_pairs, float* single, int64_t n) {
   const Format format = format_of(f);
   const auto read = [=](const auto& decode) {
@@ -135,10 +142,12 @@ bool quick_numbers(const int32_t* f, float* in_pairs, float* single, int64_t n) 
   return true;
 }
 
-// How many of n sums (op 0), products (1) and fused ones (2) of float64 numbers have another odd neighbour than they are rounded to, to odd.
+// How many of n sums (op 0), products (1) and fused ones (2) of float64 numbers have another odd
+// neighbour than they are rounded to, to odd.
 int64_t other_odd_neighbours(int op, const double* a, const double* b, const double* c, int64_t n) {
   const auto rounded = [op](int direction, double a, double b, double c) {
-    volatile double x = a, y = b, z = c, result; // so that no compiler computes before the direction is set
+    // So that no compiler computes before the direction is set.
+    volatile double x = a, y = b, z = c, result;
     std::fesetround(direction);
     if (op == 0) result = x + y;
     else if (op == 1) result = x * y;
@@ -151,13 +160,16 @@ int64_t other_odd_neighbours(int op, const double* a, const double* b, const dou
     double expected = fma_odd(a[i], b[i], c[i]);
     if (op == 0) expected = add_odd(a[i], b[i]);
     if (op == 1) expected = multiply_odd(a[i], b[i]);
-    const double found = odd_of(rounded(FE_DOWNWARD, a[i], b[i], c[i]), rounded(FE_UPWARD, a[i], b[i], c[i]));
-    count += bits_as<uint64_t>(found) != bits_as<uint64_t>(expected) && !(found != found && expected != expected);
+    const double found =
+        odd_of(rounded(FE_DOWNWARD, a[i], b[i], c[i]), rounded(FE_UPWARD, a[i], b[i], c[i]));
+    count += bits_as<uint64_t>(found) != bits_as<uint64_t>(expected) &&
+        !(found != found && expected != expected);
   }
   return count;
 }
 
-// Until stop(), calls are launches that were recorded, whatever their seed. Gives the number that stands for it.
+// Until stop(), calls are launches that were recorded, whatever their seed. Gives the number that
+// stands for it.
 uint64_t record(int64_t seed, int64_t offset) {
   recorded[0] = seed;
   recorded[1] = offset;
@@ -175,31 +187,40 @@ int decode_double(const int32_t* f, const void* codes, double* values, int64_t n
   return cuda_kernels().decode_double(format_of(f), codes, values, n, Stream{});
 }
 // As many parts as there are, or 0 where the format's numbers are none; type: 0 for float16.
-int64_t decode_parts(const int32_t* f, const void* codes, uint16_t* first, uint16_t* second, int64_t* type, int64_t apart, int64_t n) {
+int64_t decode_parts(const int32_t* f, const void* codes, uint16_t* first, uint16_t* second,
+                     int64_t* type, int64_t apart, int64_t n) {
   const Format format = format_of(f);
   const auto parts = find_half_parts(format);
   if (!parts) return 0;
   *type = int64_t(parts->type);
-  const auto part = [&](int64_t begin, int64_t end) { // of the codes: two tensors are made at a time
+  // Of the codes: two tensors are made at a time.
+  const auto part = [&](int64_t begin, int64_t end) {
     const void* from = static_cast<const char*>(codes) + begin * format.itemsize();
-    return PartsCast{from, first + begin, parts->count == 2 ? second + begin : nullptr, end - begin};
+    return PartsCast{from, first + begin, parts->count == 2 ? second + begin : nullptr,
+                     end - begin};
   };
-  return cuda_kernels().decode_parts(format, *parts, part(0, apart), part(apart, n), Stream{}) == 0 ? parts->count : -1;
+  return cuda_kernels().decode_parts(format, *parts, part(0, apart), part(apart, n), Stream{}) == 0
+      ? parts->count
+      : -1;
 }
 // Several at once: the tensors begin and end where `ends` says, of which there are `count`.
-int cast_floats(const int32_t* f, bool encodes, void* from, void* to, const int64_t* ends, int64_t count) {
+int cast_floats(const int32_t* f, bool encodes, void* from, void* to, const int64_t* ends,
+                int64_t count) {
   const Format format = format_of(f);
-  const int64_t width = format.itemsize(), in = encodes ? int64_t{sizeof(float)} : width, out = encodes ? width : int64_t{sizeof(float)};
+  const int64_t width = format.itemsize(), in = encodes ? int64_t{sizeof(float)} : width,
+                out = encodes ? width : int64_t{sizeof(float)};
   std::vector<Cast> casts;
   for (int64_t k = 0, begin = 0; k < count; begin = ends[k++]) {
-    casts.push_back({static_cast<char*>(from) + begin * in, static_cast<char*>(to) + begin * out, ends[k] - begin});
+    casts.push_back({static_cast<char*>(from) + begin * in, static_cast<char*>(to) + begin * out,
+                     ends[k] - begin});
   }
   const auto cast = encodes ? cuda_kernels().encode_floats : cuda_kernels().decode_floats;
   return cast(format, casts.data(), int(count), Stream{});
 }
-// One program over tensors that lie behind one another in memory, for each of the first `tensors` registers; `steps`: what, to, a, b, c.
-int programs(const int32_t* f, void* const* memory, int64_t tensors, const int64_t* ends, int64_t runs, const int64_t* steps, const double* numbers,
-             int64_t count) {
+// One program over tensors that lie behind one another in memory, for each of the first `tensors`
+// registers; `steps`: what, to, a, b, c.
+int programs(const int32_t* f, void* const* memory, int64_t tensors, const int64_t* ends,
+             int64_t runs, const int64_t* steps, const double* numbers, int64_t count) {
   Programs p;
   p.format = format_of(f);
   p.count = int(count);
@@ -211,7 +232,8 @@ int programs(const int32_t* f, void* const* memory, int64_t tensors, const int64
   }
   for (int64_t run = 0, begin = 0; run < runs; begin = ends[run++]) {
     p.end[run] = ends[run];
-    for (int64_t r = 0; r < tensors; ++r) p.at[run][r] = static_cast<char*>(memory[r]) + begin * p.format.itemsize();
+    for (int64_t r = 0; r < tensors; ++r)
+      p.at[run][r] = static_cast<char*>(memory[r]) + begin * p.format.itemsize();
   }
   return cuda_kernels().programs(p, Stream{});
 }
@@ -228,35 +250,45 @@ int encode_uint64(const int32_t* f, const uint64_t* values, void* codes, int64_t
   return cuda_kernels().encode_uint64(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
 }
 int chop_float(const int32_t* f, const float* values, float* results, int64_t n, uint64_t seed) {
-  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed_of(seed)}, 0, 0, Stream{});
+  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed_of(seed)}, 0, 0,
+                                   Stream{});
 }
 int chop_double(const int32_t* f, const double* values, double* results, int64_t n, uint64_t seed) {
-  return cuda_kernels().chop_double(format_of(f), values, results, n, {seed_of(seed)}, 0, 0, Stream{});
+  return cuda_kernels().chop_double(format_of(f), values, results, n, {seed_of(seed)}, 0, 0,
+                                    Stream{});
 }
-int chop_and_flip(const int32_t* f, const float* values, float* results, int64_t n, double probability, uint64_t seed) {
-  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed_of(seed)}, probability, seed_of(seed), Stream{});
+int chop_and_flip(const int32_t* f, const float* values, float* results, int64_t n,
+                  double probability, uint64_t seed) {
+  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed_of(seed)}, probability,
+                                   seed_of(seed), Stream{});
 }
-int next_codes(const int32_t* f, const void* codes, const double* from, const double* towards, void* out, int64_t n) {
+int next_codes(const int32_t* f, const void* codes, const double* from, const double* towards,
+               void* out, int64_t n) {
   return cuda_kernels().next_codes(format_of(f), codes, from, towards, out, n, Stream{});
 }
-int binary(const int32_t* f, int op, const void* a, const void* b, void* out, int64_t n, uint64_t seed) {
+int binary(const int32_t* f, int op, const void* a, const void* b, void* out, int64_t n,
+           uint64_t seed) {
   const Format format = format_of(f);
   return cuda_kernels().binary(contiguous(format, {a, b}, out, n, seed), BinaryOp(op), Stream{});
 }
-int ternary(const int32_t* f, int op, const void* a, const void* b, const void* c, double s, void* out, int64_t n, uint64_t seed) {
+int ternary(const int32_t* f, int op, const void* a, const void* b, const void* c, double s,
+            void* out, int64_t n, uint64_t seed) {
   const Format format = format_of(f);
   Elementwise e = contiguous(format, {a, b, c}, out, n, seed);
-  if (s != 1 || format.significand_bits() > 12 || TernaryOp(op) == TernaryOp::Addcdiv) e.in = Arithmetic::Double;
+  if (s != 1 || format.significand_bits() > 12 || TernaryOp(op) == TernaryOp::Addcdiv)
+    e.in = Arithmetic::Double;
   return cuda_kernels().ternary(e, TernaryOp(op), s, Stream{});
 }
 int square_root(const int32_t* f, const void* a, void* out, int64_t n, uint64_t seed) {
   const Format format = format_of(f);
   return cuda_kernels().sqrt(contiguous(format, {a}, out, n, seed), Stream{});
 }
-// Operators by the number of operands, of any layout: sizes from the fastest dimension on, then strides in bytes of the output and of each operand
-// that is a tensor. Without data an operand is the number, which in `mixed` arithmetic float32 need not have.
-int elementwise(const int32_t* f, int64_t operands, int64_t op, const void* a, const void* b, const void* c, double number, int64_t mixed,
-                const int64_t* layout, int64_t dims, void* out, int64_t n, uint64_t seed) {
+// Operators by the number of operands, of any layout: sizes from the fastest dimension on, then
+// strides in bytes of the output and of each operand that is a tensor. Without data an operand is
+// the number, which in `mixed` arithmetic float32 need not have.
+int elementwise(const int32_t* f, int64_t operands, int64_t op, const void* a, const void* b,
+                const void* c, double number, int64_t mixed, const int64_t* layout, int64_t dims,
+                void* out, int64_t n, uint64_t seed) {
   const Format format = format_of(f);
   Elementwise e = contiguous(format, {a, b, c}, out, n, seed);
   if (mixed) e.in = Arithmetic::Mixed;
@@ -267,19 +299,24 @@ int elementwise(const int32_t* f, int64_t operands, int64_t op, const void* a, c
   }
   e.layout.dims = int(dims);
   std::copy_n(layout, dims, e.layout.sizes);
-  for (int row = 0; row < rows; ++row) std::copy_n(layout + (row + 1) * dims, dims, e.layout.strides[row]);
+  for (int row = 0; row < rows; ++row)
+    std::copy_n(layout + (row + 1) * dims, dims, e.layout.strides[row]);
   if (operands == 1) return cuda_kernels().sqrt(e, Stream{});
   if (operands == 2) return cuda_kernels().binary(e, BinaryOp(op), Stream{});
   return cuda_kernels().ternary(e, TernaryOp(op), number, Stream{});
 }
-int encode_with_row(const int32_t* f, const void* values, const void* row, int64_t columns, void* codes, int64_t n, uint64_t seed) {
-  return cuda_kernels().encode_with_row(format_of(f), static_cast<const float*>(values), row, columns, codes, n, {seed_of(seed)}, Stream{});
+int encode_with_row(const int32_t* f, const void* values, const void* row, int64_t columns,
+                    void* codes, int64_t n, uint64_t seed) {
+  return cuda_kernels().encode_with_row(format_of(f), static_cast<const float*>(values), row,
+                                        columns, codes, n, {seed_of(seed)}, Stream{});
 }
-int gate(const int32_t* f, const void* codes, const void* numbers, double threshold, void* out, int64_t n) {
+int gate(const int32_t* f, const void* codes, const void* numbers, double threshold, void* out,
+         int64_t n) {
   return cuda_kernels().gate(format_of(f), codes, numbers, threshold, out, n, Stream{});
 }
-int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const int64_t* options, const int64_t* shape, const void* a, const void* b,
-          const void* start, const uint8_t* present, const uint8_t* present_rows, void* out, uint64_t seed) {
+int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const int64_t* options,
+          const int64_t* shape, const void* a, const void* b, const void* start,
+          const uint8_t* present, const uint8_t* present_rows, void* out, uint64_t seed) {
   const Format format = format_of(f);
   const StepPolicy policy{.product = format_of(product),
                           .sum = format_of(sum),
@@ -295,9 +332,12 @@ int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const in
                           .divisor = options[4],
                           .seed = seed_of(seed)};
   const bool sums_in_float = policy.sum.arithmetic_in_float() ||
-      (sums_in_binary32(policy) && !policy.fused && !policy.kahan && policy.chunk == 0 && policy.order == SumOrder::Sequential);
-  const bool in_float = policy.result.arithmetic_in_float() && policy.product.arithmetic_in_float() && sums_in_float &&
-      !(policy.fused && policy.sum.significand_bits() > 12) && !(policy.exact_product && 2 * format.significand_bits() > 24);
+      (sums_in_binary32(policy) && !policy.fused && !policy.kahan && policy.chunk == 0 &&
+       policy.order == SumOrder::Sequential);
+  const bool in_float = policy.result.arithmetic_in_float() &&
+      policy.product.arithmetic_in_float() && sums_in_float &&
+      !(policy.fused && policy.sum.significand_bits() > 12) &&
+      !(policy.exact_product && 2 * format.significand_bits() > 24);
   if (in_float) {
     const Values<float> values(format, shape, a, b, start, present, present_rows);
     return cuda_kernels().steps_float(policy, values.dots, out, Stream{});
@@ -305,28 +345,32 @@ int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const in
   const Values<double> values(format, shape, a, b, start, present, present_rows);
   return cuda_kernels().steps_double(policy, values.dots, out, Stream{});
 }
-// options: terms, extra bits, alignment's mode, interleave, bits kept of a late register or -1, smallest exponent or 1, whether products have a
-// limit, divisor.
-int blocks(const int32_t* f, const int32_t* reg, const int64_t* options, const int64_t* shape, const void* a, const void* b, const void* start,
-           void* out, uint64_t seed) {
+// options: terms, extra bits, alignment's mode, interleave, bits kept of a late register or -1,
+// smallest exponent or 1, whether products have a limit, divisor.
+int blocks(const int32_t* f, const int32_t* reg, const int64_t* options, const int64_t* shape,
+           const void* a, const void* b, const void* start, void* out, uint64_t seed) {
   const Format format = format_of(f);
   const Values<double> values(format, shape, a, b, start, nullptr, nullptr);
   const BlockPolicy policy = block_policy(format, format_of(reg), options, seed);
   return cuda_kernels().blocks(policy, values.dots, out, Stream{});
 }
-int running_blocks(const int32_t* f, const int32_t* reg, const int64_t* options, const int64_t* shape, const void* b, void* out, uint64_t seed) {
+int running_blocks(const int32_t* f, const int32_t* reg, const int64_t* options,
+                   const int64_t* shape, const void* b, void* out, uint64_t seed) {
   const Format format = format_of(f);
   const Values<double> values(format, shape, nullptr, b, nullptr, nullptr, nullptr);
-  return cuda_kernels().running_blocks(block_policy(format, format_of(reg), options, seed), values.dots.shape, values.dots.b, out, Stream{});
+  return cuda_kernels().running_blocks(block_policy(format, format_of(reg), options, seed),
+                                       values.dots.shape, values.dots.b, out, Stream{});
 }
-int exact(const int32_t* f, const int64_t* shape, const void* a, const void* b, const void* start, const uint8_t* present,
-          const uint8_t* present_rows, int64_t divisor, void* out, uint64_t seed) {
+int exact(const int32_t* f, const int64_t* shape, const void* a, const void* b, const void* start,
+          const uint8_t* present, const uint8_t* present_rows, int64_t divisor, void* out,
+          uint64_t seed) {
   const Format format = format_of(f);
   const Values<double> values(format, shape, a, b, start, present, present_rows);
   return cuda_kernels().exact(format, format, values.dots, divisor, out, {seed_of(seed)}, Stream{});
 }
 // The copies of the table are added up.
-int count(const int32_t* f, const double* limits, const void* numbers, int64_t wide, const void* rounded, int64_t coded, int64_t n, uint64_t* sums) {
+int count(const int32_t* f, const double* limits, const void* numbers, int64_t wide,
+          const void* rounded, int64_t coded, int64_t n, uint64_t* sums) {
   const Format format = format_of(f);
   std::vector<CountTable> tables(kCountCopies);
   const Counting counting{.limits = {limits[0], limits[1], limits[2], limits[3]},

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What a PyTorch with the dtypes in its own list must do at the least. Run it in one: PYTHONPATH=SOURCE python tools/intree/checks/first_tensor.py
+"""What a PyTorch with the dtypes in its own list must do at the least. Run it in one:
+PYTHONPATH=SOURCE python tools/intree/checks/first_tensor.py
 
 Says for each check whether it passed. The first ones use torch alone; the last ones torch_dtypes.
 """
@@ -14,8 +15,14 @@ import torch
 
 
 def names_are_dtypes():
-    assert isinstance(torch.posit16es2, torch.dtype) and repr(torch.posit16es2) == "torch.posit16es2"
-    assert torch.posit16es2.itemsize == 2 and torch.posit16es2.is_floating_point and not torch.posit16es2.is_complex
+    assert (
+        isinstance(torch.posit16es2, torch.dtype) and repr(torch.posit16es2) == "torch.posit16es2"
+    )
+    assert (
+        torch.posit16es2.itemsize == 2
+        and torch.posit16es2.is_floating_point
+        and not torch.posit16es2.is_complex
+    )
 
 
 def torch_alone_has_them():
@@ -32,13 +39,23 @@ def a_tensor_is_made_and_added():
 
 def a_number_is_rounded_once():
     assert torch.tensor(1 + 2**-12, dtype=torch.posit16es2).item() == 1.0  # a tie, to even
-    assert torch.tensor(1 + 2**-12 + 2**-30, dtype=torch.float64).to(torch.posit16es2).item() == 1 + 2**-11
+    assert (
+        torch.tensor(1 + 2**-12 + 2**-30, dtype=torch.float64).to(torch.posit16es2).item()
+        == 1 + 2**-11
+    )
     assert torch.full((2,), 300.0, dtype=torch.q43).tolist() == [float("inf")] * 2
 
 
 def factories_know_the_dtype():
-    for made in (torch.zeros(3, dtype=torch.q43), torch.ones(3, dtype=torch.q43), torch.empty(3, dtype=torch.q43), torch.arange(3, dtype=torch.q43),
-                 torch.zeros(3).to(torch.q43), torch.zeros(3, dtype=torch.q43).new_ones(3), torch.rand(3, dtype=torch.q43)):  # fmt: skip
+    for made in (
+        torch.zeros(3, dtype=torch.q43),
+        torch.ones(3, dtype=torch.q43),
+        torch.empty(3, dtype=torch.q43),
+        torch.arange(3, dtype=torch.q43),
+        torch.zeros(3).to(torch.q43),
+        torch.zeros(3, dtype=torch.q43).new_ones(3),
+        torch.rand(3, dtype=torch.q43),
+    ):
         assert made.dtype is torch.q43
     assert torch.zeros_like(torch.ones(2, dtype=torch.e5m5)).dtype is torch.e5m5
 
@@ -64,7 +81,10 @@ def finfo_says_the_limits():
 
 
 def tensors_are_printed():
-    assert repr(torch.tensor([1.5, 2.0], dtype=torch.posit16es2)) == "tensor([1.5000, 2.0000], dtype=torch.posit16es2)"
+    assert (
+        repr(torch.tensor([1.5, 2.0], dtype=torch.posit16es2))
+        == "tensor([1.5000, 2.0000], dtype=torch.posit16es2)"
+    )
 
 
 def gradients_have_the_dtype():
@@ -75,7 +95,9 @@ def gradients_have_the_dtype():
 
 def a_layer_runs():
     torch.manual_seed(0)
-    layer = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(2 * 6 * 6, 3)).to(torch.posit16es2)
+    layer = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(2 * 6 * 6, 3)
+    ).to(torch.posit16es2)
     y = layer(torch.rand(2, 1, 8, 8).to(torch.posit16es2))
     assert y.dtype is torch.posit16es2 and y.shape == (2, 3)
     torch.nn.functional.cross_entropy(y, torch.tensor([0, 2])).backward()
@@ -97,7 +119,11 @@ def files_hold_them():
     torch.save({"x": x, "dtype": x.dtype}, file)
     file.seek(0)
     back = torch.load(file, weights_only=True)
-    assert back["dtype"] is torch.posit16es2 and back["x"].dtype is torch.posit16es2 and back["x"].equal(x)
+    assert (
+        back["dtype"] is torch.posit16es2
+        and back["x"].dtype is torch.posit16es2
+        and back["x"].equal(x)
+    )
     assert pickle.loads(pickle.dumps(torch.posit16es2)) is torch.posit16es2
 
 
@@ -130,13 +156,21 @@ def formats_are_made_at_run_time():
     made = torch_dtypes.posit_format(12, 1)
     assert torch_dtypes.dtype("posit12es1") is made and torch.posit12es1 is made
     x = torch.tensor([1.5, 0.1], dtype=made)
-    assert x.dtype is made and (x + x).dtype is made and torch_dtypes.codes(x)[0] == 0b0_10_0_10000000
+    assert (
+        x.dtype is made and (x + x).dtype is made and torch_dtypes.codes(x)[0] == 0b0_10_0_10000000
+    )
     file = io.BytesIO()
     torch.save(x, file)
     file.seek(0)
     assert torch.load(file).equal(x)
-    script = "import io, sys, torch, torch_dtypes; print(torch.load(io.BytesIO(sys.stdin.buffer.read())).dtype)"  # the format's name is all it has
-    done = subprocess.run([sys.executable, "-c", script], input=file.getvalue(), capture_output=True, check=True)
+    # The format's name is all it has.
+    script = (
+        "import io, sys, torch, torch_dtypes; "
+        "print(torch.load(io.BytesIO(sys.stdin.buffer.read())).dtype)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=file.getvalue(), capture_output=True, check=True
+    )
     assert done.stdout.decode().strip() == "torch.posit12es1"
 
 
@@ -152,8 +186,13 @@ def blocks_of_rounding_and_accumulation_hold():
             assert (ours @ ours).tolist() == [[3.0] * 3] * 3
 
 
-IN_THE_TREE = (torch_alone_has_them, nothing_of_the_overlay_is_there)  # the others hold beside a stock PyTorch, too
-CHECKS = [value for value in list(globals().values()) if getattr(value, "__module__", None) == __name__ and callable(value)]
+# The others hold beside a stock PyTorch, too.
+IN_THE_TREE = (torch_alone_has_them, nothing_of_the_overlay_is_there)
+CHECKS = [
+    value
+    for value in list(globals().values())
+    if getattr(value, "__module__", None) == __name__ and callable(value)
+]
 
 
 def report(checks) -> int:

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""LeNet-5 on MNIST in posit16es2, on one thread: losses, accuracies and a digest of the weights after each epoch, as JSON.
+"""LeNet-5 on MNIST in posit16es2, on one thread: losses, accuracies and a digest of the weights
+after each epoch, as JSON.
 
-    python tools/intree/checks/training_curve.py --data FOLDER --out overlay.json                       # beside a wheel
-    PYTHONPATH=SOURCE python tools/intree/checks/training_curve.py --data FOLDER --out tree.json        # in the tree's PyTorch
-    python tools/intree/checks/training_curve.py --compare overlay.json tree.json
+    python tools/intree/checks/training_curve.py --data FOLDER --out overlay.json # beside a wheel
+    PYTHONPATH=SOURCE python tools/intree/checks/training_curve.py --data FOLDER --out tree.json #
+    in the tree's PyTorch python tools/intree/checks/training_curve.py --compare overlay.json
+    tree.json
 
-The sums are exact (--accumulate): stock's own, in float32, come from different libraries in the two builds and differ in their last bits.
+The sums are exact (--accumulate): stock's own, in float32, come from different libraries in the two
+builds and differ in their last bits.
 """
 
 import argparse
@@ -34,31 +37,62 @@ def curve(options) -> dict:
 
     torch.set_num_threads(1)
     data = load_dataset("mnist", options.data, options.train_samples, options.test_samples)
-    training = Training(Config(epochs=options.epochs, optimizer=options.optimizer), data, torch_dtypes.dtype(options.dtype), options.seed)
+    training = Training(
+        Config(epochs=options.epochs, optimizer=options.optimizer),
+        data,
+        torch_dtypes.dtype(options.dtype),
+        options.seed,
+    )
     epochs = []
 
     def on_epoch(epoch):
-        epochs.append({"train_loss": epoch.train_loss, "test_loss": epoch.test_loss, "accuracy": epoch.accuracy, "weights": digest(training.model)})
+        epochs.append(
+            {
+                "train_loss": epoch.train_loss,
+                "test_loss": epoch.test_loss,
+                "accuracy": epoch.accuracy,
+                "weights": digest(training.model),
+            }
+        )
         print(json.dumps(epochs[-1] | {"seconds": round(epoch.seconds, 1)}), flush=True)
 
     begins = digest(training.model)
     with torch_dtypes.accumulate(options.accumulate):
         training.go(on_epoch=on_epoch)
     kept = ("dtype", "optimizer", "epochs", "train_samples", "test_samples", "seed", "accumulate")
-    return {"torch": torch.__version__, "settings": {name: getattr(options, name) for name in kept}, "begins": begins, "epochs": epochs}
+    return {
+        "torch": torch.__version__,
+        "settings": {name: getattr(options, name) for name in kept},
+        "begins": begins,
+        "epochs": epochs,
+    }
 
 
 def differences(first: dict, second: dict) -> list[str]:
     """In words, bit for bit; the releases of PyTorch may differ."""
-    found = [f"{key}: {first[key]} and {second[key]}" for key in ("settings", "begins") if first[key] != second[key]]
+    found = [
+        f"{key}: {first[key]} and {second[key]}"
+        for key in ("settings", "begins")
+        if first[key] != second[key]
+    ]
     for number, (a, b) in enumerate(zip(first["epochs"], second["epochs"], strict=True), 1):
-        found += [f"epoch {number}, {key}: {a[key]!r} and {b[key]!r}" for key in a if a[key] != b[key]]
+        found += [
+            f"epoch {number}, {key}: {a[key]!r} and {b[key]!r}" for key in a if a[key] != b[key]
+        ]
     return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--compare", nargs=2, type=Path, metavar="FILE", help="say where two curves differ; 1 if they do")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--compare",
+        nargs=2,
+        type=Path,
+        metavar="FILE",
+        help="say where two curves differ; 1 if they do",
+    )
     parser.add_argument("--data", default="data", help="folder with MNIST/raw")
     parser.add_argument("--out", type=Path, help="where the curve is written")
     parser.add_argument("--dtype", default="posit16es2")

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""What only a PyTorch with the dtypes in its own list can do: C++ that names them, options that carry them, scripts with them as constants.
+"""What only a PyTorch with the dtypes in its own list can do: C++ that names them, options that
+carry them, scripts with them as constants.
 
-PYTHONPATH=SOURCE python tools/intree/checks/true_dtypes.py SOURCE BUILD        # the headers of the tree and of its build; compiles for a minute
+PYTHONPATH=SOURCE python tools/intree/checks/true_dtypes.py SOURCE BUILD # the headers of the tree
+and of its build; compiles for a minute
 """
 
 import argparse
@@ -39,11 +41,22 @@ torch::Tensor twice(torch::Tensor x) {
 def extension(source: Path, build: Path, folder: str):
     from torch.utils.cpp_extension import load_inline
 
-    includes = [source, source / "aten/src", source / "torch/csrc/api/include", build, build / "aten/src", build / "caffe2/aten/src"]
+    includes = [
+        source,
+        source / "aten/src",
+        source / "torch/csrc/api/include",
+        build,
+        build / "aten/src",
+        build / "caffe2/aten/src",
+    ]
     return load_inline(
-        "formats_in_the_list", CPP, functions=["ones", "like", "is_one", "twice"], extra_include_paths=[str(path) for path in includes],
-        extra_cflags=["-O1"], build_directory=folder,
-    )  # fmt: skip
+        "formats_in_the_list",
+        CPP,
+        functions=["ones", "like", "is_one", "twice"],
+        extra_include_paths=[str(path) for path in includes],
+        extra_cflags=["-O1"],
+        build_directory=folder,
+    )
 
 
 def checks_of(module):
@@ -54,17 +67,26 @@ def checks_of(module):
         assert module.like(torch.zeros(1, dtype=torch.q43)).dtype is torch.q43
 
     def a_tensor_says_its_type():
-        assert module.is_one(torch.zeros(1, dtype=torch.posit16es2)) and not module.is_one(torch.zeros(1, dtype=torch.q43))
+        assert module.is_one(torch.zeros(1, dtype=torch.posit16es2)) and not module.is_one(
+            torch.zeros(1, dtype=torch.q43)
+        )
 
     def elements_are_dispatched_on():
         for dtype in (torch.posit8es1, torch.posit16es2, torch.tf32):
             assert module.twice(torch.tensor([1.5, -0.25], dtype=dtype)).tolist() == [3.0, -0.5]
 
-    return [cpp_names_a_dtype, options_carry_it_into_factories, a_tensor_says_its_type, elements_are_dispatched_on]
+    return [
+        cpp_names_a_dtype,
+        options_carry_it_into_factories,
+        a_tensor_says_its_type,
+        elements_are_dispatched_on,
+    ]
 
 
 def a_script_has_it_as_a_constant():
-    made = torch.jit.CompilationUnit("def f(n: int):\n  return torch.zeros([n], dtype=torch.posit16es2)\n").f(2)
+    made = torch.jit.CompilationUnit(
+        "def f(n: int):\n  return torch.zeros([n], dtype=torch.posit16es2)\n"
+    ).f(2)
     assert made.dtype is torch.posit16es2
 
 
@@ -75,7 +97,9 @@ def a_script_compares_it():
 
 def collections_sort_by_it():
     assert torch.zeros(1, dtype=torch.posit16es2).type(torch.float32).dtype is torch.float32
-    grouped = torch._utils._take_tensors([torch.zeros(2, dtype=torch.q43), torch.zeros(2, dtype=torch.q52)], 1024)
+    grouped = torch._utils._take_tensors(
+        [torch.zeros(2, dtype=torch.q43), torch.zeros(2, dtype=torch.q52)], 1024
+    )
     assert sorted(str(group[0].dtype) for group in grouped) == ["torch.q43", "torch.q52"]
 
 
@@ -86,14 +110,23 @@ def the_profiler_names_it():
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", type=Path)
     parser.add_argument("build", type=Path)
     options = parser.parse_args()
-    python = [a_script_has_it_as_a_constant, a_script_compares_it, collections_sort_by_it, the_profiler_names_it]
+    python = [
+        a_script_has_it_as_a_constant,
+        a_script_compares_it,
+        collections_sort_by_it,
+        the_profiler_names_it,
+    ]
     failed = report(python)
     with tempfile.TemporaryDirectory() as folder:
-        return failed | report(checks_of(extension(options.source.resolve(), options.build.resolve(), folder)))
+        return failed | report(
+            checks_of(extension(options.source.resolve(), options.build.resolve(), folder))
+        )
 
 
 if __name__ == "__main__":

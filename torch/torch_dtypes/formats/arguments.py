@@ -1,4 +1,5 @@
-"""Checks of what callers give: numbers, flags, words and rounding modes, with errors that name the argument."""
+"""Checks of what callers give: numbers, flags, words and rounding modes, with errors that name the
+argument."""
 
 from __future__ import annotations
 
@@ -14,16 +15,20 @@ _FEW_BITS = name_pattern(r"stochastic_([abc])(\d+)")
 
 
 def expect_settings(of: str, given: dict, names: Collection[str]) -> None:
-    """Raises TypeError where one of the keyword arguments that a function passes on is none of the names."""
+    """Raises TypeError where one of the keyword arguments that a function passes on is none of the
+    names."""
     for name, value in given.items():
         if name not in names:
             near = difflib.get_close_matches(name, names, 1)
-            hint = f"; do you mean {near[0]}?" if near else f"; there are {', '.join(sorted(names))}"
+            hint = (
+                f"; do you mean {near[0]}?" if near else f"; there are {', '.join(sorted(names))}"
+            )
             raise TypeError(f"expected a setting of {of}, but got {name}={said(value)}{hint}")
 
 
 def said(value: object) -> str:
-    """A value in an error: of a tensor or an array what it is, for its numbers would fill the screen."""
+    """A value in an error: of a tensor or an array what it is, for its numbers would fill the
+    screen."""
     if getattr(value, "is_nested", False):  # which has no one shape
         return f"a nested {type(value).__name__} of {value.dtype}"
     if hasattr(value, "dtype") and hasattr(value, "shape"):
@@ -33,7 +38,8 @@ def said(value: object) -> str:
 
 
 def index_of(value: object) -> int | None:
-    """The integer that a value is, or None; tensors and arrays have ``__index__`` and raise where it is called."""
+    """The integer that a value is, or None; tensors and arrays have ``__index__`` and raise where
+    it is called."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
     except (TypeError, RuntimeError, NotImplementedError):
@@ -62,9 +68,14 @@ def boolean(name: str, value: object) -> bool:
 
 def choice(name: str, value: object, choices) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected {name} as a string, one of {', '.join(map(repr, choices))}, but got {said(value)}")
+        raise TypeError(
+            f"expected {name} as a string, one of {', '.join(map(repr, choices))}, but got "
+            f"{said(value)}"
+        )
     if value not in choices:
-        raise ValueError(f"expected {name} to be one of {', '.join(map(repr, choices))}, but got {value!r}")
+        raise ValueError(
+            f"expected {name} to be one of {', '.join(map(repr, choices))}, but got {value!r}"
+        )
     return value
 
 
@@ -82,11 +93,16 @@ def rounding_mode(mode: str | int) -> _C.Rounding:
 def few_bits(mode: object) -> tuple[int, _C.FewBits]:
     """The number and kind of random bits that the name of a mode says; 0: none."""
     match = _FEW_BITS.fullmatch(mode) if isinstance(mode, str) else None
-    return (integer("stochastic_bits", int(match[2]), 1, 63), getattr(_C.FewBits, match[1])) if match else (0, _C.FewBits.a)
+    return (
+        (integer("stochastic_bits", int(match[2]), 1, 63), getattr(_C.FewBits, match[1]))
+        if match
+        else (0, _C.FewBits.a)
+    )
 
 
 def mode_name(mode: str | int) -> str:
-    """The name of a mode, or of ``stochastic`` with few random bits ("stochastic_a4"), which its name, or Pychop's number of a mode, says."""
+    """The name of a mode, or of ``stochastic`` with few random bits ("stochastic_a4"), which its
+    name, or Pychop's number of a mode, says."""
     if isinstance(mode, str) and mode in naming.ROUNDING_MODES:
         return mode
     count, kind = few_bits(mode)
@@ -95,11 +111,15 @@ def mode_name(mode: str | int) -> str:
     try:
         return rounding_mode(mode).name
     except ValueError as error:
-        raise ValueError(f"{error}; 'stochastic' with few random bits is 'stochastic_a4': 4 bits by P3109's definition a, b or c") from None
+        raise ValueError(
+            f"{error}; 'stochastic' with few random bits is 'stochastic_a4': 4 bits by P3109's "
+            "definition a, b or c"
+        ) from None
 
 
 def mode_and_bits(mode: str | int) -> tuple[_C.Rounding, tuple[int, _C.FewBits]]:
-    """The mode that a name, or Pychop's number, says, and its number and kind of random bits; 0: none."""
+    """The mode that a name, or Pychop's number, says, and its number and kind of random bits; 0:
+    none."""
     name = mode_name(mode)
     bits = few_bits(name)
     return rounding_mode("stochastic" if bits[0] else name), bits
@@ -111,39 +131,59 @@ def mode_written(value: str | int) -> str:
 
 
 def override_rounding(fmt: _C.Format, mode: str | int) -> None:
-    """Gives a format the mode of a call or block. The number of random bits stays its own where the mode says none."""
+    """Gives a format the mode of a call or block. The number of random bits stays its own where the
+    mode says none."""
     fmt.rounding, (count, kind) = mode_and_bits(mode)
     if count:
         fmt.random_bits, fmt.few_bits = count, kind
 
 
-def set_rounding(fmt: _C.Format, mode: str | int, stochastic_bits: int | None = None, stochastic_kind: str | None = None) -> None:
-    """Gives a format a mode, or "stochastic_a4": the mode stochastic with 4 random bits by P3109's definition A."""
+def set_rounding(
+    fmt: _C.Format,
+    mode: str | int,
+    stochastic_bits: int | None = None,
+    stochastic_kind: str | None = None,
+) -> None:
+    """Gives a format a mode, or "stochastic_a4": the mode stochastic with 4 random bits by P3109's
+    definition A."""
     name, kind = mode_name(mode), stochastic_kind
     if kind is not None:
         choice("stochastic_kind", kind, ("a", "b", "c"))
     if match := _FEW_BITS.fullmatch(name):
         if stochastic_bits is not None:
-            raise ValueError(f"expected the number of random bits once, but got {mode!r} and stochastic_bits={stochastic_bits!r}")
+            raise ValueError(
+                f"expected the number of random bits once, but got {mode!r} and "
+                f"stochastic_bits={stochastic_bits!r}"
+            )
         if kind not in (None, match[1]):
-            raise ValueError(f"expected the kind of random bits once, but got {mode!r} and stochastic_kind={kind!r}: leave stochastic_kind out")
+            raise ValueError(
+                f"expected the kind of random bits once, but got {mode!r} and "
+                f"stochastic_kind={kind!r}: leave stochastic_kind out"
+            )
         name, kind, stochastic_bits = "stochastic", match[1], int(match[2])
     fmt.rounding = rounding_mode(name)
     fmt.random_bits, fmt.few_bits = 0, _C.FewBits.a
     if stochastic_bits is None:
         if kind is not None:
             raise ValueError(
-                f"expected stochastic_kind with stochastic_bits only, but got {kind!r} for the mode {name!r}: say the number of bits too, or leave "
-                f"it out"
+                f"expected stochastic_kind with stochastic_bits only, but got {kind!r} for the "
+                f"mode {name!r}: say the number of bits too, or leave it out"
             )
         return
     if fmt.rounding != _C.Rounding.stochastic:
-        raise ValueError(f"expected stochastic_bits with the mode 'stochastic' only, but got {fmt.rounding.name!r}")
-    fmt.random_bits, fmt.few_bits = integer("stochastic_bits", stochastic_bits, 1, 63), getattr(_C.FewBits, kind or "a")
+        raise ValueError(
+            "expected stochastic_bits with the mode 'stochastic' only, but got "
+            f"{fmt.rounding.name!r}"
+        )
+    fmt.random_bits, fmt.few_bits = (
+        integer("stochastic_bits", stochastic_bits, 1, 63),
+        getattr(_C.FewBits, kind or "a"),
+    )
 
 
 def mode_said(rounding: str | int | None) -> str | None:
-    """The name of the mode that an argument says or, without one, a ``with rounding(...)`` block; None: each format's own."""
+    """The name of the mode that an argument says or, without one, a ``with rounding(...)`` block;
+    None: each format's own."""
     if rounding is not None:
         return mode_name(rounding)
     override = _C.rounding_override()

@@ -1,4 +1,5 @@
-"""Caches of functions that take dtypes or give what refers to them: emptied before numbers are taken back, so that they keep none in use."""
+"""Caches of functions that take dtypes or give what refers to them: emptied before numbers are
+taken back, so that they keep none in use."""
 
 from __future__ import annotations
 

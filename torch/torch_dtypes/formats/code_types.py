@@ -15,7 +15,8 @@ def bits_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def compute_type(*dtypes: torch.dtype | None) -> torch.dtype:
-    """The stock dtype in which these are computed with: float32, or float64 where a value of one of them is not in it."""
+    """The stock dtype in which these are computed with: float32, or float64 where a value of one of
+    them is not in it."""
     for dtype in dtypes:
         fmt = _C.format_of(dtype) if dtype is not None else None
         if dtype is torch.float64 or (fmt is not None and not fmt.fits_float):
@@ -24,5 +25,6 @@ def compute_type(*dtypes: torch.dtype | None) -> torch.dtype:
 
 
 def values_of_codes(fmt: _C.Format) -> torch.Tensor:
-    """The value of every code of a format, in their order, as float64 on the CPU; of formats of few bits, for they are 2^bits."""
+    """The value of every code of a format, in their order, as float64 on the CPU; of formats of few
+    bits, for they are 2^bits."""
     return _C.decode_exact(fmt, torch.arange(1 << fmt.bits, device="cpu"))

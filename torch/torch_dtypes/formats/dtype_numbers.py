@@ -1,4 +1,5 @@
-"""The numbers of dtypes, of which a process has 64: what makes a new dtype known to Python, and what takes back a number that nobody uses."""
+"""The numbers of dtypes, of which a process has 64: what makes a new dtype known to Python, and
+what takes back a number that nobody uses."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def define(fmt: _C.Format) -> torch.dtype:
 
 
 def announce(made: torch.dtype) -> None:
-    """torch.<name>, so that repr() can be evaluated, and what torch.testing knows. Called by the extension for each new dtype object."""
+    """torch.<name>, so that repr() can be evaluated, and what torch.testing knows. Called by the
+    extension for each new dtype object."""
     name = _C.name_of(made)
     if not hasattr(torch, name):
         setattr(torch, name, made)
@@ -35,7 +37,8 @@ def _forget(name: str) -> None:
 
 
 def make_room() -> bool:
-    """Takes back the numbers of the formats made at run time whose dtypes nobody else refers to; whether there was one.
+    """Takes back the numbers of the formats made at run time whose dtypes nobody else refers to;
+    whether there was one.
 
     Tensors know their format without its number: their dtype is made anew when it is asked for.
     """
@@ -43,7 +46,8 @@ def make_room() -> bool:
         return True
     if threading.active_count() == 1:
         return False
-    time.sleep(0.02)  # where another thread collects, this one's collection ends at once with nothing
+    # Where another thread collects, this one's collection ends at once with nothing.
+    time.sleep(0.02)
     return _take_back()
 
 

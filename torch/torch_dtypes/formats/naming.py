@@ -1,4 +1,5 @@
-"""The names of formats: from a format to its name and back. The grammar is in the docstring of formats.dtype()."""
+"""The names of formats: from a format to its name and back. The grammar is in the docstring of
+formats.dtype()."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from .patterns import name_pattern
 from .spellings import ALIASES, refuse_ambiguous
 
 ROUNDING_MODES = tuple(name for name, _, _ in _C.ROUNDING_MODES)
-DRAWING_MODES = frozenset(name for name, _, draws in _C.ROUNDING_MODES if draws)  # those that take random words
+# Those that take random words.
+DRAWING_MODES = frozenset(name for name, _, draws in _C.ROUNDING_MODES if draws)
 
 # Pychop's numbers. Other libraries number differently, so names are the interface.
 PYCHOP_MODES = {number: name for name, number, _ in _C.ROUNDING_MODES if number}
@@ -19,23 +21,39 @@ PYCHOP_MODES = {number: name for name, number, _ in _C.ROUNDING_MODES if number}
 _TEMPLATE = name_pattern(r"(posit|float|fixed|ufixed)<(-?\d+), ?(-?\d+)>(.*)")
 _POSIT = name_pattern(r"posit(\d+)es(\d+)(?:_regime(\d+))?(_underflow)?(_saturate)?")
 _TAKUM = name_pattern(r"takum(\d+)_(linear|log)")
-_FLOAT = name_pattern(r"(u)?e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush|_normal)?(_saturate|_propagate)?")
+_FLOAT = name_pattern(
+    r"(u)?e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush|_normal)?(_saturate|"
+    r"_propagate)?"
+)
 _FIXED = name_pattern(r"(u)?fixed((?:minus)?\d+)_((?:minus)?\d+)(_symmetric|_wrap)?")
 _P3109 = name_pattern(r"binary(\d+)p(\d+)([su])([ef])")
-_OPTIONS = name_pattern(r"(?s)(.+?)((?:_bias(?:minus)?\d+)?(?:_flush|_normal)?(?:_saturate|_propagate)?)")
+_OPTIONS = name_pattern(
+    r"(?s)(.+?)((?:_bias(?:minus)?\d+)?(?:_flush|_normal)?(?:_saturate|_propagate)?)"
+)
 _OPTION_NAMES = ("flush", "normal", "saturate", "propagate", "underflow", "symmetric", "wrap")
 _SPECIALS = ("finite", "fn", "fnuz", "p3109")
 _OTHER_SPECIALS = name_pattern(r"(u?e\d+m\d+)_?([a-zA-Z]+[0-9]*)(.*)")
 _FEW_BITS = name_pattern(r"(.+)_(stochastic_[abc]\d+)")
 _IN_CAPITALS = re.compile(r"(?:.*[<,] ?)?(E4M3|E3M2|E2M3|E2M1)(?:[_,>].*)?")
 
-# What may stand behind a name, in the order in which the patterns of names have it; of each line one.
+# What may stand behind a name, in the order in which the patterns of names have it; of each line
+# one.
 _ORDER = (
-    r"regime\d+", r"size(?:all|\d+)(?:x(?:all|\d+))*", r"affine|symmetric|wrap", "narrow",
-    r"axis[minusx0-9]+|dim(?:minus)?\d+|tensor", r"emax(?:minus)?\d+",
-    "floor|ceil|even|rceil|nearest", "scaled", "nopad", r"bias(?:minus)?\d+", "flush|normal", "underflow", "saturate|propagate",
+    r"regime\d+",
+    r"size(?:all|\d+)(?:x(?:all|\d+))*",
+    r"affine|symmetric|wrap",
+    "narrow",
+    r"axis[minusx0-9]+|dim(?:minus)?\d+|tensor",
+    r"emax(?:minus)?\d+",
+    "floor|ceil|even|rceil|nearest",
+    "scaled",
+    "nopad",
+    r"bias(?:minus)?\d+",
+    "flush|normal",
+    "underflow",
+    "saturate|propagate",
     "|".join((*ROUNDING_MODES, r"stochastic_[abc]\d+")),
-)  # fmt: skip
+)
 _LAST_OPTION = name_pattern(rf"(?s)(.+?)_({'|'.join(f'(?:{kind})' for kind in _ORDER)})")
 _OPTIONS_OF_A_KIND = tuple(name_pattern(kind) for kind in _ORDER)
 
@@ -44,26 +62,39 @@ _OPTIONS_OF_A_KIND = tuple(name_pattern(kind) for kind in _ORDER)
 _HINTS = (
     (
         name_pattern(r"takum(\d+)"),
-        r"'takum\1_linear' and 'takum\1_log' are two formats, of which libraries mean the one or the other by the bare name",
+        r"'takum\1_linear' and 'takum\1_log' are two formats, of which libraries mean the one or "
+        r"the other by the bare name",
     ),
     (
         re.compile(r"(?i:aether[_-]?float[_-]?8).*"),
-        "AetherFloat-8 has no name here, since what is published of it (arXiv 2603.08741) leaves open its bias, its zero, NaN and infinities and "
-        "how it rounds; who knows these makes it by table_format(values, ...)",
+        "AetherFloat-8 has no name here, since what is published of it (arXiv 2603.08741) leaves "
+        "open its bias, its zero, NaN and infinities and how it rounds; who knows these makes it "
+        "by table_format(values, ...)",
     ),
     (
         re.compile(r"((?:mx(?:fp|int)[0-9]|nvfp4|hif4|msfp[0-9]|bfp[0-9]|block<).*)"),
-        r"blocks are no dtype, since an element means nothing without its block's scale: torch_dtypes.quantize(x, '\1') packs them, and "
-        r"torch_dtypes.chop(x, '\1') rounds to them",
+        r"blocks are no dtype, since an element means nothing without its block's scale: "
+        r"torch_dtypes.quantize(x, '\1') packs them, and torch_dtypes.chop(x, '\1') rounds to "
+        r"them",
     ),
     (
         name_pattern(r"(u?int\d+)"),
-        r"\1 with a scale is a target: torch_dtypes.chop(x, '\1'); integers of k bits alone are the format 'fixed<k-1>_0'",
+        r"\1 with a scale is a target: torch_dtypes.chop(x, '\1'); integers of k bits alone are "
+        r"the format 'fixed<k-1>_0'",
     ),
     (name_pattern(r"posit_?(\d+)(?:[_,]+(?:es?)?|es?)_?(\d+)"), r"did you mean 'posit\1es\2'?"),
-    (name_pattern(r"posit_?(\d+)"), r"posits are named with the bits of their exponents, as 'posit\1es2' is"),
-    (re.compile(r"b?float(?:16|32|64)"), "that is a stock dtype, and 'bf16', 'fp16', 'fp32', 'fp64' are formats of such numbers"),
-    (re.compile(r"float8_(e[0-9]m[0-9](?:fn|fnuz)?)"), r"that is a stock dtype, and '\1' is the format of such numbers"),
+    (
+        name_pattern(r"posit_?(\d+)"),
+        r"posits are named with the bits of their exponents, as 'posit\1es2' is",
+    ),
+    (
+        re.compile(r"b?float(?:16|32|64)"),
+        "that is a stock dtype, and 'bf16', 'fp16', 'fp32', 'fp64' are formats of such numbers",
+    ),
+    (
+        re.compile(r"float8_(e[0-9]m[0-9](?:fn|fnuz)?)"),
+        r"that is a stock dtype, and '\1' is the format of such numbers",
+    ),
 )
 
 
@@ -74,7 +105,11 @@ def hint(name: str) -> str:
         return found
     if match := _OTHER_SPECIALS.fullmatch(name):
         float_name, word, options = match.groups()
-        near = ["finite"] if word.lower() in ("none", "noinf", "nonan") else difflib.get_close_matches(word, _SPECIALS, 1, 0.5)
+        near = (
+            ["finite"]
+            if word.lower() in ("none", "noinf", "nonan")
+            else difflib.get_close_matches(word, _SPECIALS, 1, 0.5)
+        )
         return f"; did you mean '{float_name}{near[0]}{options}'?" if near else ""
     return ""
 
@@ -100,19 +135,27 @@ def _base_name(fmt: _C.Format) -> str:
     if fmt.kind == _C.Kind.table:
         return fmt.table_name
     if fmt.kind == _C.Kind.posit:
-        name = f"posit{fmt.bits}es{fmt.es}" + ("_underflow" if fmt.underflow == _C.Underflow.zero else "")
+        name = f"posit{fmt.bits}es{fmt.es}" + (
+            "_underflow" if fmt.underflow == _C.Underflow.zero else ""
+        )
         return name + ("_saturate" if fmt.infinity == _C.Infinity.saturate else "")
     if fmt.kind == _C.Kind.takum:
         return f"takum{fmt.bits}_linear"
     if fmt.kind == _C.Kind.fixed:
-        name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.int_bits}_{fmt.frac_bits}".replace("-", "minus")
+        name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.int_bits}_{fmt.frac_bits}".replace(
+            "-", "minus"
+        )
         if fmt.overflow == _C.Overflow.wrap:
             return f"{name}_wrap"
         return f"{name}_symmetric" if fmt.symmetric else name
-    specials = {_C.Specials.ieee: "", _C.Specials.none: "finite"}.get(fmt.specials, fmt.specials.name)
+    specials = {_C.Specials.ieee: "", _C.Specials.none: "finite"}.get(
+        fmt.specials, fmt.specials.name
+    )
     bias = None if fmt.bias == standard_bias(fmt) else fmt.bias
     saturates = fmt.overflow == _C.Overflow.saturate and fmt.specials != _C.Specials.none
-    options = ("_flush" if fmt.subnormals == _C.Subnormals.flush else "") + ("_saturate" if saturates else "")
+    options = ("_flush" if fmt.subnormals == _C.Subnormals.flush else "") + (
+        "_saturate" if saturates else ""
+    )
     return f"e{fmt.exp_bits}m{fmt.man_bits}{specials}{bias_name(bias)}{options}"
 
 
@@ -157,11 +200,17 @@ def split_options(name: str) -> tuple[str, list[str]]:
     while match := _LAST_OPTION.fullmatch(name):
         name = match[1]
         options.insert(0, match[2])
-    return name, sorted(options, key=lambda option: next(i for i, kind in enumerate(_OPTIONS_OF_A_KIND) if kind.fullmatch(option)))
+    return name, sorted(
+        options,
+        key=lambda option: next(
+            i for i, kind in enumerate(_OPTIONS_OF_A_KIND) if kind.fullmatch(option)
+        ),
+    )
 
 
 def spelled(name: str) -> str:
-    """A name in this package's spelling: in lower case, parameters in brackets (``posit<16,1>``) as the package has them, options in order.
+    """A name in this package's spelling: in lower case, parameters in brackets (``posit<16,1>``) as
+    the package has them, options in order.
 
     Raises:
         ValueError: a name by which two tools mean two formats.
@@ -173,7 +222,9 @@ def spelled(name: str) -> str:
     plain = name.lower()
     if match := _TEMPLATE.fullmatch(plain):
         kind, first, second, rest = match.groups()
-        plain = {"posit": f"posit{first}es{second}", "float": f"e{first}m{second}"}.get(kind, f"{kind}{first}_{second}")
+        plain = {"posit": f"posit{first}es{second}", "float": f"e{first}m{second}"}.get(
+            kind, f"{kind}{first}_{second}"
+        )
         plain = plain.replace("-", "minus") + rest
     head, options = split_options(plain)
     refuse_ambiguous(head, name)
@@ -181,7 +232,8 @@ def spelled(name: str) -> str:
 
 
 def by_parameters(name: str) -> str:
-    """The name with others' names (``fp16_saturate``) and built-in floats' own ones (``q43_flush``) before options written as parameters."""
+    """The name with others' names (``fp16_saturate``) and built-in floats' own ones (``q43_flush``)
+    before options written as parameters."""
     head, options = _OPTIONS.fullmatch(name).groups() if name else ("", "")
     head = ALIASES.get(head, head)
     if not options:
@@ -191,7 +243,11 @@ def by_parameters(name: str) -> str:
             head = _base_name(_C.format_of(builtin))
     if _P3109.fullmatch(head) and parse(head):
         _, (exp_bits, man_bits), said = parse(head)
-        bias = bias_name(said["bias"]) if said["bias"] != 2 ** (exp_bits - 1) or said["specials"] == "fn" else ""
+        bias = (
+            bias_name(said["bias"])
+            if said["bias"] != 2 ** (exp_bits - 1) or said["specials"] == "fn"
+            else ""
+        )
         head = f"{'' if said['signed'] else 'u'}e{exp_bits}m{man_bits}{said['specials']}"
         if bias and not options.startswith("_bias"):
             head += bias
@@ -199,9 +255,13 @@ def by_parameters(name: str) -> str:
 
 
 def parse(name: str) -> tuple[str, tuple, dict] | None:
-    """The kind of format of a name without rounding mode, and the arguments of its constructor; None: no such name."""
+    """The kind of format of a name without rounding mode, and the arguments of its constructor;
+    None: no such name."""
     if match := _POSIT.fullmatch(name):
-        options = {"underflow": "zero" if match[4] else "minpos", "infinity": "saturate" if match[5] else "nan"}
+        options = {
+            "underflow": "zero" if match[4] else "minpos",
+            "infinity": "saturate" if match[5] else "nan",
+        }
         options["regime_max"] = None if match[3] is None else int(match[3])
         return "posit", (int(match[1]), int(match[2])), options
     if match := _TAKUM.fullmatch(name):
@@ -217,15 +277,35 @@ def parse(name: str) -> tuple[str, tuple, dict] | None:
         }
         return "float", (int(exp_bits), int(man_bits)), options
     if match := _FIXED.fullmatch(name):
-        options = {"signed": not match[1], "overflow": "wrap" if match[4] == "_wrap" else "saturate", "symmetric": match[4] == "_symmetric"}
-        return "fixed", tuple(int(bits.replace("minus", "-")) for bits in (match[2], match[3])), options
+        options = {
+            "signed": not match[1],
+            "overflow": "wrap" if match[4] == "_wrap" else "saturate",
+            "symmetric": match[4] == "_symmetric",
+        }
+        return (
+            "fixed",
+            tuple(int(bits.replace("minus", "-")) for bits in (match[2], match[3])),
+            options,
+        )
     if match := _P3109.fullmatch(name):
-        width, precision, signed, extended = int(match[1]), int(match[2]), match[3] == "s", match[4] == "e"
+        width, precision, signed, extended = (
+            int(match[1]),
+            int(match[2]),
+            match[3] == "s",
+            match[4] == "e",
+        )
         if not (3 <= width <= 16 and 1 <= precision < width + (not signed)):
             most = "K - 1" if signed else "K"
-            raise ValueError(f"expected binary<K>p<P> with K from 3 to 16 and P from 1 to {most}, but got {name!r}")
+            raise ValueError(
+                f"expected binary<K>p<P> with K from 3 to 16 and P from 1 to {most}, but got "
+                f"{name!r}"
+            )
         exp_bits = width - precision + (not signed)
         finite = "fnuz" if signed else "fn"
         specials = "p3109" if extended else finite
-        return "float", (exp_bits, precision - 1), {"specials": specials, "signed": signed, "bias": 2 ** (exp_bits - 1)}
+        return (
+            "float",
+            (exp_bits, precision - 1),
+            {"specials": specials, "signed": signed, "bias": 2 ** (exp_bits - 1)},
+        )
     return None

@@ -1,4 +1,5 @@
-"""What torch.testing knows of a dtype: the tolerances of assert_close, and that make_tensor takes it. Both are modules' data."""
+"""What torch.testing knows of a dtype: the tolerances of assert_close, and that make_tensor takes
+it. Both are modules' data."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from .. import _C
 
 
 def tolerances(dtype: torch.dtype) -> tuple[float, float]:
-    """(rtol, atol) for a dtype of ours: two steps of the numbers from 1 on, and one step of those from 0 on or stock's 1e-5.
+    """(rtol, atol) for a dtype of ours: two steps of the numbers from 1 on, and one step of those
+    from 0 on or stock's 1e-5.
 
-    Stock's rtol are 1 eps (float16), 2 (bfloat16) and 11 (float32), its atol 1e-5. Formats without a fraction, or one bit of it, get
-    rtol = 1/2, as do tables without a neighbour of 1: twice their eps would let 0 pass for any number.
-    Fixed point's numbers lie equally far apart: two steps, rtol = 0.
+    Stock's rtol are 1 eps (float16), 2 (bfloat16) and 11 (float32), its atol 1e-5. Formats without
+    a fraction, or one bit of it, get rtol = 1/2, as do tables without a neighbour of 1: twice their
+    eps would let 0 pass for any number. Fixed point's numbers lie equally far apart: two steps,
+    rtol = 0.
     """
     info, fmt = torch.finfo(dtype), _C.format_of(dtype)
     if fmt.kind == _C.Kind.table:
@@ -25,7 +28,8 @@ def tolerances(dtype: torch.dtype) -> tuple[float, float]:
 
 
 def add(dtype: torch.dtype) -> None:
-    """Makes a new dtype known to assert_close and make_tensor, whose lists of types are modules' data."""
+    """Makes a new dtype known to assert_close and make_tensor, whose lists of types are modules'
+    data."""
     _comparison._DTYPE_PRECISIONS[dtype] = tolerances(dtype)
     _creation._FLOATING_OR_COMPLEX_TYPES.append(dtype)
 

@@ -30,12 +30,16 @@ class Arithmetic:
         self.dtype, self.exact = with_rounding(made, mode), with_rounding(made, "nearest_even")
         fmt, binary32 = format_of(self.exact), format_of("e8m23")
         if not fmt.fits_float:
-            raise ValueError(f"expected a format whose values float32 has, for a program in float32, but got {_C.name_of(self.exact)}")
+            raise ValueError(
+                "expected a format whose values float32 has, for a program in float32, but got "
+                f"{_C.name_of(self.exact)}"
+            )
         self.native = fmt == binary32
         self.policy = accumulation_block("format")
 
     def enter(self, t: torch.Tensor) -> torch.Tensor:
-        """A float32 tensor in the dtype, by no random rounding: operands that are no values of the format round to nearest."""
+        """A float32 tensor in the dtype, by no random rounding: operands that are no values of the
+        format round to nearest."""
         if self.native:
             return _C.alias_binary32(t, self.dtype)
         return from_codes(codes(t.to(self.exact)), self.dtype)
@@ -49,14 +53,16 @@ class Arithmetic:
         return t.to(self.exact).to(torch.float64)
 
     def rounded(self, t: torch.Tensor) -> torch.Tensor:
-        """float64 (in numbers of ``odd``, too) or complex128 to float32 or complex64, by the format's rounding."""
+        """float64 (in numbers of ``odd``, too) or complex128 to float32 or complex64, by the
+        format's rounding."""
         if t.dtype is torch.complex128:
             return torch.view_as_complex(self.rounded(torch.view_as_real(t)).contiguous())
         return self.leave(t.to(self.dtype))
 
     @functools.cached_property
     def odd(self) -> torch.dtype:
-        """float64's numbers, with results whose last bit says that they are not exact: rounded once more, they are as if rounded once."""
+        """float64's numbers, with results whose last bit says that they are not exact: rounded once
+        more, they are as if rounded once."""
         return dtype_of("e11m52_to_odd")
 
     def narrowed(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -65,14 +71,20 @@ class Arithmetic:
         def enter(value):
             if not isinstance(value, torch.Tensor) or value.dtype in _WIDER or value.is_complex():
                 return value
-            if value.is_floating_point() or value.dtype.itemsize < 3:  # what is float64 here is a number
+            # What is float64 here is a number.
+            if value.is_floating_point() or value.dtype.itemsize < 3:
                 return value.to(torch.float32)
-            return value.to(torch.float32) if value.numel() == 0 or _largest(value) <= 1 << 24 else value
+            return (
+                value.to(torch.float32)
+                if value.numel() == 0 or _largest(value) <= 1 << 24
+                else value
+            )
 
         return mapped(args, enter), {k: mapped(v, enter) for k, v in kwargs.items()}
 
     def in_format(self, op, plan: Plan, args: tuple, kwargs: dict, steps: bool):
-        """The operator on tensors of the dtype; ``steps``: every step of its sums is rounded too."""
+        """The operator on tensors of the dtype; ``steps``: every step of its sums is rounded
+        too."""
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
 
         def enter(value):
@@ -82,7 +94,11 @@ class Arithmetic:
             return self.dtype if value is torch.float32 else rounded_number(value)
 
         def leave(value):
-            return self.leave(value) if isinstance(value, torch.Tensor) and _C.is_format_tensor(value) else value
+            return (
+                self.leave(value)
+                if isinstance(value, torch.Tensor) and _C.is_format_tensor(value)
+                else value
+            )
 
         given = [mapped(a, enter) for a in args]
         named = {k: mapped(v, enter) for k, v in kwargs.items()}
@@ -101,33 +117,50 @@ class Arithmetic:
             names |= plan.written_in_training
         if not names:
             return
-        written = [t for name, value in _by_name(plan, args, kwargs) if name in names for t in _tensors(value)]
+        written = [
+            t
+            for name, value in _by_name(plan, args, kwargs)
+            if name in names
+            for t in _tensors(value)
+        ]
         for t, stand_in in pairs:
             if not any(stand_in is w for w in written):
                 continue
             resized = t.shape != stand_in.shape  # out= of no elements
             if resized:
                 t.resize_(stand_in.shape)
-            if resized or not (self.native and _C.is_format_tensor(stand_in) and stand_in.dtype is self.dtype):
+            if resized or not (
+                self.native and _C.is_format_tensor(stand_in) and stand_in.dtype is self.dtype
+            ):
                 t.copy_(back(stand_in))
 
     def in_float64(self, op, plan: Plan, args: tuple, kwargs: dict):
         """The stock operator in float64, its results rounded."""
-        if plan.pointwise and isinstance(args[0], torch.Tensor) and args[0].is_cpu and args[0].numel() > _PIECE:
+        if (
+            plan.pointwise
+            and isinstance(args[0], torch.Tensor)
+            and args[0].is_cpu
+            and args[0].numel() > _PIECE
+        ):
             result = self._by_pieces(op, args, kwargs)
             if result is not None:
                 return result
         return self._whole_in_float64(op, plan, args, kwargs)
 
     def _by_pieces(self, op, args: tuple, kwargs: dict) -> torch.Tensor | None:
-        """The same of many elements, some at a time, so that their float64 values stay in cache; None where the operands are not of one layout."""
+        """The same of many elements, some at a time, so that their float64 values stay in cache;
+        None where the operands are not of one layout."""
         first = args[0]
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-        if any(t.dtype is not torch.float32 or t.shape != first.shape or not t.is_contiguous() for t in tensors):
+        if any(
+            t.dtype is not torch.float32 or t.shape != first.shape or not t.is_contiguous()
+            for t in tensors
+        ):
             return None
         out = torch.empty_like(first)
         given, n = out.view(-1), first.numel()
-        wide = [torch.empty(_PIECE, dtype=torch.float64, device="cpu") for _ in tensors]  # memory once: the system takes back what is freed each time
+        # Memory once: the system takes back what is freed each time.
+        wide = [torch.empty(_PIECE, dtype=torch.float64, device="cpu") for _ in tensors]
         for at in range(0, n, _PIECE):
             m = min(_PIECE, n - at)
             buffers = iter(wide)
@@ -149,9 +182,14 @@ class Arithmetic:
 
     def _whole_in_float64(self, op, plan: Plan, args: tuple, kwargs: dict):
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-        read = [*each_tensor(args), *each_tensor(v for k, v in kwargs.items() if k not in plan.outs)]
+        read = [
+            *each_tensor(args),
+            *each_tensor(v for k, v in kwargs.items() if k not in plan.outs),
+        ]
         # Integers are operands, and no places, where nothing else is one.
-        numbers = kwargs.get("dtype") is not None or not any(t.is_floating_point() or t.is_complex() for t in read)
+        numbers = kwargs.get("dtype") is not None or not any(
+            t.is_floating_point() or t.is_complex() for t in read
+        )
         exact = plan.way is Way.NATIVE and self.native and _all_real(args, kwargs)
 
         def wide(t: torch.Tensor) -> torch.Tensor:
@@ -162,15 +200,25 @@ class Arithmetic:
                 if is_float32(value):
                     pairs.append((value, wide(self.widened(value))))
                     return pairs[-1][1]
-                if value.dtype is torch.float64 and value.dim() == 0:  # a number beside float32 tensors
+                # A number beside float32 tensors.
+                if value.dtype is torch.float64 and value.dim() == 0:
                     return wide(value.to(torch.float32).to(value.dtype))
                 if numbers or (exact and value.is_floating_point()):
                     return wide(value.to(torch.complex128 if value.is_complex() else torch.float64))
                 return value
-            return _WIDER.get(value, value) if isinstance(value, torch.dtype) else rounded_number(value)
+            return (
+                _WIDER.get(value, value)
+                if isinstance(value, torch.dtype)
+                else rounded_number(value)
+            )
 
         def leave(value):
-            return self.rounded(value) if isinstance(value, torch.Tensor) and value.dtype in (torch.float64, torch.complex128, self.odd) else value
+            return (
+                self.rounded(value)
+                if isinstance(value, torch.Tensor)
+                and value.dtype in (torch.float64, torch.complex128, self.odd)
+                else value
+            )
 
         given = [mapped(a, enter) for a in args]
         named = {k: mapped(v, enter) for k, v in kwargs.items()}
@@ -187,7 +235,9 @@ def _largest(t: torch.Tensor) -> int:
 
 
 def _all_real(args: tuple, kwargs: dict) -> bool:
-    return not any(type(a) is complex for a in (*args, *kwargs.values())) and not any(t.is_complex() for t in each_tensor((args, *kwargs.values())))
+    return not any(type(a) is complex for a in (*args, *kwargs.values())) and not any(
+        t.is_complex() for t in each_tensor((args, *kwargs.values()))
+    )
 
 
 def _by_name(plan: Plan, args, kwargs):
@@ -206,4 +256,7 @@ def _own_results(plan: Plan, results, args: tuple, kwargs: dict):
     given = dict(_by_name(plan, args, kwargs))
     if len(plan.results) == 1:
         return given[plan.results[0]]
-    return tuple(given[name] if name is not None else r for name, r in zip(plan.results, results, strict=True))
+    return tuple(
+        given[name] if name is not None else r
+        for name, r in zip(plan.results, results, strict=True)
+    )

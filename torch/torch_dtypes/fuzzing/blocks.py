@@ -1,7 +1,8 @@
 """fuzzy(model): a block of code whose float32 arithmetic rounds as asked.
 
-A TorchDispatchMode lies beneath autograd, so that stock derivatives, losses and optimizers are seen operator by operator, as layers are. It runs
-each by its plan (plans.py) on the same tensors' values: no parameter, buffer or result ever has another dtype than float32.
+A TorchDispatchMode lies beneath autograd, so that stock derivatives, losses and optimizers are seen
+operator by operator, as layers are. It runs each by its plan (plans.py) on the same tensors'
+values: no parameter, buffer or result ever has another dtype than float32.
 """
 
 from __future__ import annotations
@@ -22,14 +23,25 @@ from .. import _C
 from ..formats.arguments import boolean, mode_name
 from ..policies.rounding import own_modes
 from .arithmetic import Arithmetic
-from .plans import FLOAT32, Way, each_tensor, in_float64, leaves, mapped, of_float32, only_in_float32, plan_of
+from .plans import (
+    FLOAT32,
+    Way,
+    each_tensor,
+    in_float64,
+    leaves,
+    mapped,
+    of_float32,
+    only_in_float32,
+    plan_of,
+)
 
 __all__ = ["Fuzzy", "fuzzy"]
 
 
 _UNSCALE = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
 _DEVICES = "the CPU, or a GPU for which this package has kernels"
-_NO_KERNEL = ("not implemented for", "unsupported data type")  # what stock kernels say of float64 where they have only float32
+# What stock kernels say of float64 where they have only float32.
+_NO_KERNEL = ("not implemented for", "unsupported data type")
 
 
 class _Mode(TorchDispatchMode):
@@ -39,7 +51,8 @@ class _Mode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Dynamo never compiles our frames (host/hooks/graphs.py); stock's wrapper would import it."""
+        """Dynamo never compiles our frames (host/hooks/graphs.py); stock's wrapper would import
+        it."""
         return False
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
@@ -47,9 +60,11 @@ class _Mode(TorchDispatchMode):
 
 
 class _Where:
-    """Which of a model's modules runs now, and in backward which one ran the operator that is being differentiated.
+    """Which of a model's modules runs now, and in backward which one ran the operator that is being
+    differentiated.
 
-    Autograd numbers the nodes of a thread as they are recorded, so the numbers at which modules begin and end say whose a node is.
+    Autograd numbers the nodes of a thread as they are recorded, so the numbers at which modules
+    begin and end say whose a node is.
     """
 
     def __init__(self, model: nn.Module, chosen: set[str], nested: bool) -> None:
@@ -63,8 +78,12 @@ class _Where:
     def watch(self) -> None:
         for name, module in self.model.named_modules(remove_duplicate=False):
             here = name in self.chosen
-            self.hooks.append(module.register_forward_pre_hook(lambda *_, here=here: self._enter(here)))
-            self.hooks.append(module.register_forward_hook(lambda *_: self._exit(), always_call=True))
+            self.hooks.append(
+                module.register_forward_pre_hook(lambda *_, here=here: self._enter(here))
+            )
+            self.hooks.append(
+                module.register_forward_hook(lambda *_: self._exit(), always_call=True)
+            )
 
     def unwatch(self) -> None:
         for hook in self.hooks:
@@ -95,18 +114,22 @@ class _Where:
 
     def chosen_now(self) -> bool:
         node = torch._C._current_autograd_node()
-        if node is None or self.stack:  # forward; once more in backward, where activations are recomputed
+        # Forward; once more in backward, where activations are recomputed.
+        if node is None or self.stack:
             return self._inside()
         at = bisect.bisect_right(self.places, node._sequence_nr()) - 1
-        return at >= 0 and at < len(self.states) - 1 and self.states[at]  # the last change is an end
+        # The last change is an end.
+        return at >= 0 and at < len(self.states) - 1 and self.states[at]
 
 
 class Fuzzy(contextlib.ContextDecorator):
-    """What ``fuzzy`` gives: a block under its arithmetic, entered as often as wanted, one entry at a time.
+    """What ``fuzzy`` gives: a block under its arithmetic, entered as often as wanted, one entry at
+    a time.
 
     Attributes:
         operations: how many operators the last block ran so, by name.
-        unseen: those with float32 results that it had to leave alone, by name: of other libraries, of sparse tensors, or without a float64 kernel.
+        unseen: those with float32 results that it had to leave alone, by name: of other libraries,
+            of sparse tensors, or without a float64 kernel.
     """
 
     def __init__(self, model, mode, format, modules, nested, dot_products, seed) -> None:
@@ -126,9 +149,14 @@ class Fuzzy(contextlib.ContextDecorator):
 
     def __enter__(self) -> Fuzzy:
         if self._stack is not None:
-            raise RuntimeError("expected a block of fuzzy arithmetic that is not entered yet, but got one that is: make another by fuzzy(...)")
+            raise RuntimeError(
+                "expected a block of fuzzy arithmetic that is not entered yet, but got one that "
+                "is: make another by fuzzy(...)"
+            )
         with contextlib.ExitStack() as stack:
-            source = torch.Generator().manual_seed(torch.randint(2**62, ()).item() if self.seed is None else self.seed)
+            source = torch.Generator().manual_seed(
+                torch.randint(2**62, ()).item() if self.seed is None else self.seed
+            )
             before = _C.set_word_source(source)
             stack.callback(_C.set_word_source, before)
             _by_parts(stack, self._model if self._chosen is not None else None)
@@ -148,26 +176,42 @@ class Fuzzy(contextlib.ContextDecorator):
 
     def _run(self, op, args, kwargs):
         plan = plan_of(op)
-        if (plan is not None and plan.way is Way.LEFT) or (self._where is not None and not self._where.chosen_now()):
+        if (plan is not None and plan.way is Way.LEFT) or (
+            self._where is not None and not self._where.chosen_now()
+        ):
             return op(*args, **kwargs)
         tensors = [*each_tensor(args), *each_tensor(kwargs.values())]
         if leaves(plan, args, kwargs, tensors) or any(t.is_meta for t in tensors):
             return op(*args, **kwargs)
         if not any(map(of_float32, tensors)):
             return self._of_other_dtypes(op, plan, args, kwargs, tensors)
-        if in_float64(tensors) or (plan is not None and kwargs.get("dtype") not in (None, *FLOAT32)):
+        if in_float64(tensors) or (
+            plan is not None and kwargs.get("dtype") not in (None, *FLOAT32)
+        ):
             return op(*args, **kwargs)
         if plan is None or only_in_float32(op, tensors):
             return self._unseen(op, args, kwargs)
         return self._perturbed(op, plan, args, kwargs, tensors)
 
     def _of_other_dtypes(self, op, plan, args, kwargs, tensors):
-        """Operands without float32 numbers, of which stock makes some: of integers by the default dtype, of others by ``dtype=``."""
+        """Operands without float32 numbers, of which stock makes some: of integers by the default
+        dtype, of others by ``dtype=``."""
         results = op(*args, **kwargs)
         made = [t for t in each_tensor((results,)) if of_float32(t)]
         asked = kwargs.get("dtype") in FLOAT32
-        if not tensors or not made or (not asked and any((t.is_floating_point() or t.is_complex()) and not t.is_quantized for t in tensors)):
-            return results  # float32 statistics beside a narrower result are that result's arithmetic
+        if (
+            not tensors
+            or not made
+            or (
+                not asked
+                and any(
+                    (t.is_floating_point() or t.is_complex()) and not t.is_quantized
+                    for t in tensors
+                )
+            )
+        ):
+            # float32 statistics beside a narrower result are that result's arithmetic
+            return results
         if plan is None or only_in_float32(op, [*tensors, *made]):
             self._note_unseen(op)
             return results
@@ -180,8 +224,8 @@ class Fuzzy(contextlib.ContextDecorator):
         elsewhere = next((t.device for t in tensors if not _computes(t.device)), None)
         if elsewhere is not None:
             raise NotImplementedError(
-                f"fuzzy: expected a tensor of {_DEVICES}, but {op} got one on {elsewhere}: there is no kernel for it. Move it with .cpu(), or work "
-                "on it outside of the block"
+                f"fuzzy: expected a tensor of {_DEVICES}, but {op} got one on {elsewhere}: there "
+                "is no kernel for it. Move it with .cpu(), or work on it outside of the block"
             )
         if op is _UNSCALE:
             return self._unscaled(*args)
@@ -201,8 +245,13 @@ class Fuzzy(contextlib.ContextDecorator):
         try:
             return self.arithmetic.in_float64(op, plan, args, kwargs)
         except (NotImplementedError, RuntimeError) as error:
-            narrow = any(t.dtype in (torch.float16, torch.bfloat16) for t in tensors)  # of autocast, beside which a kernel takes float32 alone
-            if not isinstance(error, NotImplementedError) and not narrow and not any(text in str(error) for text in _NO_KERNEL):
+            # Of autocast, beside which a kernel takes float32 alone.
+            narrow = any(t.dtype in (torch.float16, torch.bfloat16) for t in tensors)
+            if (
+                not isinstance(error, NotImplementedError)
+                and not narrow
+                and not any(text in str(error) for text in _NO_KERNEL)
+            ):
                 raise
             self.operations[op._opname] -= 1
             return self._unseen(op, args, kwargs)
@@ -222,12 +271,18 @@ class Fuzzy(contextlib.ContextDecorator):
         self.unseen[name] += 1
         if name not in self._warned:
             self._warned.add(name)
-            why = "it is no operator of PyTorch's, has no float64 kernel, or its operands are not dense"
+            why = (
+                "it is no operator of PyTorch's, has no float64 kernel, or its operands are not "
+                "dense"
+            )
             warnings.warn(f"fuzzy: {name} runs in stock float32 arithmetic: {why}", stacklevel=5)
 
     def __repr__(self) -> str:
         where = "" if self._chosen is None else f", modules={sorted(self._chosen)}"
-        return f"fuzzy(mode={self.mode!r}, format={_C.name_of(self.arithmetic.exact)!r}, dot_products={self.dot_products}, seed={self.seed}{where})"
+        return (
+            f"fuzzy(mode={self.mode!r}, format={_C.name_of(self.arithmetic.exact)!r}, "
+            f"dot_products={self.dot_products}, seed={self.seed}{where})"
+        )
 
 
 def _computes(device: torch.device) -> bool:
@@ -237,16 +292,24 @@ def _computes(device: torch.device) -> bool:
 def _by_parts(stack: contextlib.ExitStack, model: nn.Module | None) -> None:
     """Kernels that do the work of many operators in one, and have a form that calls those."""
     stack.callback(torch.backends.cuda.enable_flash_sdp, torch.backends.cuda.flash_sdp_enabled())
-    torch.backends.cuda.enable_flash_sdp(False)  # the CPU's goes by it, too; torch.nn.attention.sdpa_kernel is slow to import
-    stack.callback(torch.backends.cuda.enable_mem_efficient_sdp, torch.backends.cuda.mem_efficient_sdp_enabled())
+    # The CPU's goes by it, too; torch.nn.attention.sdpa_kernel is slow to import.
+    torch.backends.cuda.enable_flash_sdp(False)
+    stack.callback(
+        torch.backends.cuda.enable_mem_efficient_sdp,
+        torch.backends.cuda.mem_efficient_sdp_enabled(),
+    )
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     stack.callback(torch.backends.cuda.enable_cudnn_sdp, torch.backends.cuda.cudnn_sdp_enabled())
     torch.backends.cuda.enable_cudnn_sdp(False)
-    stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
-    torch.backends.mha.set_fastpath_enabled(False)  # of nn.TransformerEncoderLayer: one operator for all of it
+    stack.callback(
+        torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
+    )
+    # Of nn.TransformerEncoderLayer: one operator for all of it.
+    torch.backends.mha.set_fastpath_enabled(False)
     if model is None or any(isinstance(m, nn.LSTM) for m in model.modules()):
         before = torch.backends.mkldnn.enabled  # for its LSTM, which has no float64 form either
-        torch._C._set_mkldnn_enabled(False)  # mkldnn.flags() would set its TF32 too, and warn of that
+        # Mkldnn.flags() would set its TF32 too, and warn of that.
+        torch._C._set_mkldnn_enabled(False)
         stack.callback(torch._C._set_mkldnn_enabled, before)
     if model is None or any(isinstance(m, nn.RNNBase) for m in model.modules()):
         stack.callback(torch._C._set_cudnn_enabled, torch.backends.cudnn.enabled)
@@ -254,26 +317,42 @@ def _by_parts(stack: contextlib.ExitStack, model: nn.Module | None) -> None:
 
 
 def _seed(seed: object) -> int | None:
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63):
+    if seed is not None and (
+        isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63
+    ):
         raise ValueError(f"expected seed from 0 to 2^63 - 1, or None, but got {seed!r}")
     return seed
 
 
 def _check_model(model: object) -> None:
     if not isinstance(model, nn.Module):
-        raise TypeError(f"expected a torch.nn.Module, or None for all that runs in the block, but got {type(model).__name__}")
+        raise TypeError(
+            "expected a torch.nn.Module, or None for all that runs in the block, but got "
+            f"{type(model).__name__}"
+        )
     for name, p in model.named_parameters():
         if p.dtype is not torch.float32 and p.is_floating_point():
-            raise TypeError(f"expected float32 parameters, whose arithmetic fuzzy(...) perturbs, but {name} is {p.dtype}; use model.float()")
+            raise TypeError(
+                f"expected float32 parameters, whose arithmetic fuzzy(...) perturbs, but {name} "
+                f"is {p.dtype}; use model.float()"
+            )
         if not _computes(p.device):
-            raise ValueError(f"expected a model on {_DEVICES}, but {name} is on {p.device}; use model.cpu()")
+            raise ValueError(
+                f"expected a model on {_DEVICES}, but {name} is on {p.device}; use model.cpu()"
+            )
 
 
 def _names(model: nn.Module | None, modules: object) -> set[str]:
     if model is None:
-        raise ValueError("expected a model beside modules=, but got None: names are those of model.named_modules()")
+        raise ValueError(
+            "expected a model beside modules=, but got None: names are those of "
+            "model.named_modules()"
+        )
     if isinstance(modules, str) or not isinstance(modules, Iterable):
-        raise TypeError(f"expected modules as a list of names or modules, but got {modules!r}; put it into a list")
+        raise TypeError(
+            f"expected modules as a list of names or modules, but got {modules!r}; put it into a "
+            "list"
+        )
     known = dict(model.named_modules(remove_duplicate=False))
     found = set()
     for m in modules:
@@ -283,11 +362,20 @@ def _names(model: nn.Module | None, modules: object) -> set[str]:
             names = [m] if m in known else []
         if not names:
             near = difflib.get_close_matches(str(m), known, 3) if isinstance(m, str) else []
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "; names are those of model.named_modules()"
-            raise ValueError(f"expected modules of the model, but got {m if isinstance(m, str) else type(m).__name__!r}{hint}")
+            hint = (
+                f"; did you mean {' or '.join(map(repr, near))}?"
+                if near
+                else "; names are those of model.named_modules()"
+            )
+            raise ValueError(
+                "expected modules of the model, but got "
+                f"{m if isinstance(m, str) else type(m).__name__!r}{hint}"
+            )
         found.update(names)
     if not found:
-        raise ValueError("expected modules to perturb, but got none: leave modules= out to perturb all")
+        raise ValueError(
+            "expected modules to perturb, but got none: leave modules= out to perturb all"
+        )
     return found
 
 
@@ -308,44 +396,55 @@ def fuzzy(
             criterion(y, t).backward()
             optimizer.step()
 
-    Repeated, it shows how many digits of a result rounding decides (``significant_digits``). Each operator of PyTorch's that computes on float32
-    tensors, below autograd and so forward, backward and in optimizers, gives its exact result (``+ - * / sqrt``, fused multiply-add) or float64's,
-    rounded to float32 by ``mode``: in ``"stochastic"`` up or down with probabilities that keep the mean, and exact results stay; in ``"up_down"``
-    to nearest and then one number further or back. A Python number counts with its float32 value, as in stock arithmetic, an integer tensor with its
-    own (``torch.arange(3) / 3`` is float32 arithmetic, too). NaN stays NaN, overflow is infinite. ``mode`` holds within blocks of ``rounding`` and
-    around them, which are for results in number formats. Tensors stay float32, the same objects; what moves, selects, compares or draws values is
-    left alone, as is what makes tensors of numbers (``linspace``, ``arange``, ``full``, windows), and arithmetic in other dtypes.
+    Repeated, it shows how many digits of a result rounding decides (``significant_digits``). Each
+    operator of PyTorch's that computes on float32 tensors, below autograd and so forward, backward
+    and in optimizers, gives its exact result (``+ - * / sqrt``, fused multiply-add) or float64's,
+    rounded to float32 by ``mode``: in ``"stochastic"`` up or down with probabilities that keep the
+    mean, and exact results stay; in ``"up_down"`` to nearest and then one number further or back. A
+    Python number counts with its float32 value, as in stock arithmetic, an integer tensor with its
+    own (``torch.arange(3) / 3`` is float32 arithmetic, too). NaN stays NaN, overflow is infinite.
+    ``mode`` holds within blocks of ``rounding`` and around them, which are for results in number
+    formats. Tensors stay float32, the same objects; what moves, selects, compares or draws values
+    is left alone, as is what makes tensors of numbers (``linspace``, ``arange``, ``full``,
+    windows), and arithmetic in other dtypes.
 
     Args:
-        model: float32, on the CPU, or on a GPU for which this package has kernels; None for code without one.
-        mode: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits), or Pychop's number. Those without random bits serve too: all of
-            float32 ``"toward_zero"``.
-        format: what results are rounded to, a dtype or a name; values of it must be float32's. Operands that are none of its values (parameters)
-            round to nearest where they are used.
-        modules: names (``named_modules()``) or modules of ``model`` whose operators are meant, forward and backward; the others run as ever. None:
-            all that runs in the block on this thread, losses and optimizers included.
+        model: float32, on the CPU, or on a GPU for which this package has kernels; None for code
+            without one.
+        mode: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits), or Pychop's
+            number. Those without random bits serve too: all of float32 ``"toward_zero"``.
+        format: what results are rounded to, a dtype or a name; values of it must be float32's.
+            Operands that are none of its values (parameters) round to nearest where they are used.
+        modules: names (``named_modules()``) or modules of ``model`` whose operators are meant,
+            forward and backward; the others run as ever. None: all that runs in the block on this
+            thread, losses and optimizers included.
         nested: whether a named module stands for those within it too.
-        dot_products: whether every product and every sum within matrix products, convolutions and sums is rounded too (docs/numerics.md: the policy
-            ``"format"``), instead of their result alone. Slow.
-        seed: of the rounding's random bits, 0 to 2^63 - 1: each entry of the block begins with it anew. None: drawn from torch's generator at entry.
-            The generator is left alone otherwise, so that dropout and the order of data are what they are without the block.
+        dot_products: whether every product and every sum within matrix products, convolutions and
+            sums is rounded too (docs/numerics.md: the policy ``"format"``), instead of their result
+            alone. Slow.
+        seed: of the rounding's random bits, 0 to 2^63 - 1: each entry of the block begins with it
+            anew. None: drawn from torch's generator at entry. The generator is left alone
+            otherwise, so that dropout and the order of data are what they are without the block.
 
     Returns:
         A :class:`Fuzzy` to enter, or to decorate a function with.
 
-    Not seen: NumPy, TorchScript's fused code, compiled code (call the model itself), CUDA graphs' runs, data loaders' processes; ``Fuzzy.unseen``
-    counts the operators of other libraries, those without a float64 kernel, normalisation beside autocast's narrow inputs among them, and those of
-    sparse, nested, quantized and oneDNN's tensors, which run in stock float32. Attention
-    runs by its mathematical definition, an LSTM by its steps. On a GPU a cell of an LSTM or GRU is one operator, rounded once where the CPU's steps
-    are each; cuDNN is off in a block whose model has recurrent layers (or without a model), for its convolutions too.
+    Not seen: NumPy, TorchScript's fused code, compiled code (call the model itself), CUDA graphs'
+    runs, data loaders' processes; ``Fuzzy.unseen`` counts the operators of other libraries, those
+    without a float64 kernel, normalisation beside autocast's narrow inputs among them, and those of
+    sparse, nested, quantized and oneDNN's tensors, which run in stock float32. Attention runs by
+    its mathematical definition, an LSTM by its steps. On a GPU a cell of an LSTM or GRU is one
+    operator, rounded once where the CPU's steps are each; cuDNN is off in a block whose model has
+    recurrent layers (or without a model), for its convolutions too.
 
     Raises:
         TypeError: not a module, or parameters that are not float32.
         ValueError: an unknown mode, format, module or seed, another device.
         NotImplementedError: in the block, arithmetic on float32 tensors of another device.
 
-    Sources: Parker, "Monte Carlo arithmetic" (1997); Févotte and Lathuilière, "Verrou" (2016); Gonzalez-Pepe, Akhaddar, Glatard, Chatelain, "Fuzzy
-    PyTorch" (arXiv 2605.25991), for up-down rounding.
+    Sources: Parker, "Monte Carlo arithmetic" (1997); Févotte and Lathuilière, "Verrou" (2016);
+    Gonzalez-Pepe, Akhaddar, Glatard, Chatelain, "Fuzzy PyTorch" (arXiv 2605.25991), for up-down
+    rounding.
 
     Example::
 

@@ -1,4 +1,5 @@
-"""What a block of fuzzy arithmetic does with each operator of PyTorch's: which leave values as they are, which are computed anew."""
+"""What a block of fuzzy arithmetic does with each operator of PyTorch's: which leave values as they
+are, which are computed anew."""
 
 from __future__ import annotations
 
@@ -24,23 +25,28 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Plan:
-    """How one operator is run: its way, which of its arguments it writes to (their names; the last ones in training, and unsaid by its schema), and
-    for each result the argument that it is, or None."""
+    """How one operator is run: its way, which of its arguments it writes to (their names; the last
+    ones in training, and unsaid by its schema), and for each result the argument that it is, or
+    None."""
 
     way: Way
     names: tuple[str, ...]
     written: frozenset[str]
     results: tuple[str | None, ...]
-    unless: str  # where it leaves values as they are but with a flag "accumulate", or an operand that is "complex" or "uncoalesced": which
+    # Where it leaves values as they are but with a flag "accumulate", or an operand that is
+    # "complex" or "uncoalesced": which.
+    unless: str
     outs: frozenset[str]  # arguments written to whose old values do not count
     pointwise: bool  # one new tensor, each element of it made of the operands' at the same place
     written_in_training: frozenset[str]
 
 
 _NATIVE = {"add", "sub", "mul", "div", "rsub", "sqrt", "reciprocal", "addcmul", "addcdiv", "lerp"}
-_NATIVE_OVERLOADS = {"Tensor", "Scalar", "default", "out"}  # not those with a rounding mode of their own
+# Not those with a rounding mode of their own.
+_NATIVE_OVERLOADS = {"Tensor", "Scalar", "default", "out"}
 
-# Beside what the table of operators says of moving and selecting values: copies, comparisons, results that are exact, or no numbers at all.
+# Beside what the table of operators says of moving and selecting values: copies, comparisons,
+# results that are exact, or no numbers at all.
 _LEFT = set(
     """_local_scalar_dense _to_copy clone copy detach lift lift_fresh fill zero where type_as to
     contiguous empty empty_like zeros_like ones_like full_like new_empty new_empty_strided
@@ -62,16 +68,25 @@ _LEFT = set(
 _LEFT_IF_REAL = {"abs", "sgn"}
 
 # Add up what a sparse tensor has twice at one place.
-_LEFT_IF_COALESCED = set("_coalesce _to_dense to_dense _to_sparse _to_sparse_csr _to_sparse_csc _to_sparse_bsr _to_sparse_bsc".split())
+_LEFT_IF_COALESCED = set(
+    (
+        "_coalesce _to_dense to_dense _to_sparse _to_sparse_csr _to_sparse_csc _to_sparse_bsr "
+        "_to_sparse_bsc"
+    ).split()
+)
 
 # Arithmetic whose kernels are float32's alone.
 _FLOAT32_ALONE = set("quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel".split())
 
 
-# Operators that write to running statistics, of which their schemas say nothing: those with a flag for training where it is set.
+# Operators that write to running statistics, of which their schemas say nothing: those with a flag
+# for training where it is set.
 _RUNNING = "running_mean", "running_var"
 _UPDATES_RUNNING = set(
-    "native_batch_norm cudnn_batch_norm miopen_batch_norm batch_norm_update_stats batch_norm_gather_stats batch_norm_gather_stats_with_counts".split()
+    (
+        "native_batch_norm cudnn_batch_norm miopen_batch_norm batch_norm_update_stats "
+        "batch_norm_gather_stats batch_norm_gather_stats_with_counts"
+    ).split()
 )
 
 
@@ -88,14 +103,24 @@ def _row(name: str, overload: str) -> tuple[list[str], list[str]]:
 def _way(op: torch._ops.OpOverload, name: str) -> Way:
     overload = op._overloadname
     single = name.removeprefix("_foreach_")
-    if single in _NATIVE and overload.removesuffix("_out").rpartition("_")[2] in _NATIVE_OVERLOADS | {"List", "ScalarList"}:
+    if single in _NATIVE and overload.removesuffix("_out").rpartition("_")[
+        2
+    ] in _NATIVE_OVERLOADS | {"List", "ScalarList"}:
         return Way.NATIVE
     steps, facts = _row(single if name != single else name, overload)
     views = any(r.alias_info is not None and not r.alias_info.is_write for r in op._schema.returns)
-    numbers = not any("Tensor" in str(r.type) for r in op._schema.returns) and not op._schema.is_mutable
+    numbers = (
+        not any("Tensor" in str(r.type) for r in op._schema.returns) and not op._schema.is_mutable
+    )
     if overload.startswith("decimals"):  # of round: a product, and a quotient
         return Way.WIDE
-    if numbers or views or name in _LEFT or {"MovedCodes", "View", "Selects"} & {*steps, *facts} or torch.Tag.nondeterministic_seeded in op.tags:
+    if (
+        numbers
+        or views
+        or name in _LEFT
+        or {"MovedCodes", "View", "Selects"} & {*steps, *facts}
+        or torch.Tag.nondeterministic_seeded in op.tags
+    ):
         return Way.WIDE if _unless(op, single) else Way.LEFT
     return Way.PRODUCTS if "PolicyProducts" in steps else Way.WIDE
 
@@ -110,26 +135,40 @@ def _unless(op: torch._ops.OpOverload, name: str) -> str:
 
 @functools.cache
 def plan_of(op: torch._ops.OpOverload) -> Plan | None:
-    """The plan of an operator of PyTorch's; None for those of other libraries, which nothing is known of."""
+    """The plan of an operator of PyTorch's; None for those of other libraries, which nothing is
+    known of."""
     if op.namespace != "aten":
         return None
     schema = op._schema
     name = op._opname.removesuffix("_") if not op._opname.endswith("__") else op._opname
-    sets = {next(iter(a.alias_info.before_set), a.name): a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write}
+    sets = {
+        next(iter(a.alias_info.before_set), a.name): a.name
+        for a in schema.arguments
+        if a.alias_info is not None and a.alias_info.is_write
+    }
 
     def result(r) -> str | None:
-        return sets.get(next(iter(r.alias_info.before_set), None)) if r.alias_info is not None else None
+        return (
+            sets.get(next(iter(r.alias_info.before_set), None))
+            if r.alias_info is not None
+            else None
+        )
 
     return Plan(
-        _way(op, name), tuple(a.name for a in schema.arguments), frozenset(sets.values()), tuple(map(result, schema.returns)),
-        _unless(op, name.removeprefix("_foreach_")), frozenset(a.name for a in schema.arguments if a.is_out),
+        _way(op, name),
+        tuple(a.name for a in schema.arguments),
+        frozenset(sets.values()),
+        tuple(map(result, schema.returns)),
+        _unless(op, name.removeprefix("_foreach_")),
+        frozenset(a.name for a in schema.arguments if a.is_out),
         torch.Tag.pointwise in op.tags and not sets and len(schema.returns) == 1,
         frozenset(_RUNNING if name in _UPDATES_RUNNING else ()),
-    )  # fmt: skip
+    )
 
 
 def leaves(plan: Plan | None, args: tuple, kwargs: dict, tensors: list[torch.Tensor]) -> bool:
-    """Whether an operator whose plan says ``unless`` leaves the values of these operands as they are."""
+    """Whether an operator whose plan says ``unless`` leaves the values of these operands as they
+    are."""
     if plan is None or not plan.unless:
         return False
     if plan.unless == "accumulate":
@@ -166,12 +205,16 @@ def is_float32(t: torch.Tensor) -> bool:
 
 
 def only_in_float32(op: torch._ops.OpOverload, tensors: list[torch.Tensor]) -> bool:
-    """Whether an operator, or a layout of operands (sparse, nested, of oneDNN), has no float64 form to be rounded."""
-    return op._opname in _FLOAT32_ALONE or any(t.layout is not torch.strided or t.is_nested or t.is_quantized for t in tensors)
+    """Whether an operator, or a layout of operands (sparse, nested, of oneDNN), has no float64 form
+    to be rounded."""
+    return op._opname in _FLOAT32_ALONE or any(
+        t.layout is not torch.strided or t.is_nested or t.is_quantized for t in tensors
+    )
 
 
 def in_float64(tensors: list[torch.Tensor]) -> bool:
-    """Whether operands, float32 ones among them, promote to float64 (or complex128) in stock arithmetic."""
+    """Whether operands, float32 ones among them, promote to float64 (or complex128) in stock
+    arithmetic."""
     wide = [t for t in tensors if t.dtype in (torch.float64, torch.complex128)]
     narrow = [t for t in tensors if t.dtype in FLOAT32]
     return any(t.dim() > 0 for t in wide) or (bool(wide) and all(t.dim() == 0 for t in narrow))
@@ -181,5 +224,6 @@ def mapped(value, function: Callable):
     """A structure of arguments or results with ``function`` of each item."""
     if isinstance(value, (list, tuple)):
         items = [mapped(v, function) for v in value]
-        return type(value)(items) if type(value) in (list, tuple) else type(value)(*items)  # named tuples
+        # Named tuples.
+        return type(value)(items) if type(value) in (list, tuple) else type(value)(*items)
     return function(value)

@@ -37,10 +37,31 @@ from .table import Hook, Kind
 
 # The modules with a list HOOKS, which says what each hooks and when.
 MODULES = (
-    factories, from_data, conversion, interop, promotion, autocast, attention, buffers, printing,
-    functions, composed, linear_cross_entropy, optimizers, gradients, checkpoints, operators,
-    scripts, graphs, wrappers, fsdp, functional_collectives, dtensor, testing, serialization,
-)  # fmt: skip
+    factories,
+    from_data,
+    conversion,
+    interop,
+    promotion,
+    autocast,
+    attention,
+    buffers,
+    printing,
+    functions,
+    composed,
+    linear_cross_entropy,
+    optimizers,
+    gradients,
+    checkpoints,
+    operators,
+    scripts,
+    graphs,
+    wrappers,
+    fsdp,
+    functional_collectives,
+    dtensor,
+    testing,
+    serialization,
+)
 
 
 def list_patches() -> list[Hook]:

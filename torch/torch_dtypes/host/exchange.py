@@ -1,4 +1,5 @@
-"""How other code gets into a Python function of PyTorch or another library: the function stays the same object."""
+"""How other code gets into a Python function of PyTorch or another library: the function stays the
+same object."""
 
 from __future__ import annotations
 
@@ -13,10 +14,17 @@ from typing import Any
 
 @functools.cache
 def copy_stock(function: Callable) -> Callable:
-    """Return a second function object that runs the stock code, also after the first one's code is exchanged."""
+    """Return a second function object that runs the stock code, also after the first one's code is
+    exchanged."""
     if not isinstance(function, types.FunctionType):
         return function
-    copy = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
     for name in ("__kwdefaults__", "__module__", "__qualname__", "__doc__", "__annotations__"):
         setattr(copy, name, getattr(function, name))
     copy.__dict__.update(function.__dict__)
@@ -30,18 +38,29 @@ def call_instead(function: types.FunctionType, replacement: Callable) -> None:
     """
     copy, old, name = copy_stock(function), function.__code__, f"_torch_dtypes_{function.__name__}"
     if name in function.__globals__:
-        raise ImportError(f"expected one function {function.__name__!r} in {function.__module__}, but got a second one to exchange; rename a row")
-    free = ", ".join((*old.co_freevars, ""))  # code can be exchanged for code with as many variables of a closure
-    lines = ["def outer():", f"  {free} = [None] * {len(old.co_freevars)}" if free else "  pass", "  def inner(*args, **kwargs):"]
+        raise ImportError(
+            f"expected one function {function.__name__!r} in {function.__module__}, but got a "
+            "second one to exchange; rename a row"
+        )
+    # Code can be exchanged for code with as many variables of a closure.
+    free = ", ".join((*old.co_freevars, ""))
+    lines = [
+        "def outer():",
+        f"  {free} = [None] * {len(old.co_freevars)}" if free else "  pass",
+        "  def inner(*args, **kwargs):",
+    ]
     lines += [f"    return {name}(*args, **kwargs)", f"    {free}", "  return inner"]
     made: dict[str, Any] = {}
     exec(compile("\n".join(lines), old.co_filename, "exec"), made)
     code = made["outer"]().__code__
     function.__globals__[name] = replacement
-    function.__code__ = code.replace(co_name=old.co_name, co_qualname=old.co_qualname, co_firstlineno=old.co_firstlineno)
+    function.__code__ = code.replace(
+        co_name=old.co_name, co_qualname=old.co_qualname, co_firstlineno=old.co_firstlineno
+    )
     function.__defaults__ = function.__kwdefaults__ = None
     function.__wrapped__ = copy  # says the signature and the source
-    function.__prepare_scriptable__ = lambda: copy  # torch.jit.script compiles this one: it takes no *args
+    # Torch.jit.script compiles this one: it takes no *args.
+    function.__prepare_scriptable__ = lambda: copy
 
 
 def parse_source(function: types.FunctionType) -> ast.Module:
@@ -53,5 +72,9 @@ def compile_as(function: types.FunctionType, tree: ast.Module) -> types.CodeType
     """Compile an edited tree of a function's source, with the function's file, lines and names."""
     ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
     made: dict = {}
-    exec(compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"), function.__globals__, made)
+    exec(
+        compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"),
+        function.__globals__,
+        made,
+    )
     return made[function.__name__].__code__.replace(co_qualname=function.__qualname__)

@@ -1,4 +1,5 @@
-"""Loading once a process: what is installed in PyTorch stays there, and cannot be installed a second time over itself."""
+"""Loading once a process: what is installed in PyTorch stays there, and cannot be installed a
+second time over itself."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _PACKAGE = __package__.partition(".")[0]
 
 @contextlib.contextmanager
 def collection_paused() -> Iterator[None]:
-    """A block without garbage collections: one over all that torch made takes as long as the imports."""
+    """A block without garbage collections: one over all that torch made takes as long as the
+    imports."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -27,11 +29,13 @@ def collection_paused() -> Iterator[None]:
 
 
 def restore() -> bool:
-    """Whether the process has this package loaded, as after importlib.reload or where it was deleted from sys.modules. The modules of the
-    first load, which PyTorch calls, are then the package's again.
+    """Whether the process has this package loaded, as after importlib.reload or where it was
+    deleted from sys.modules. The modules of the first load, which PyTorch calls, are then the
+    package's again.
 
     Raises:
-        ImportError: a load before this one failed after it had begun to install, or another copy of the package is loaded.
+        ImportError: a load before this one failed after it had begun to install, or another copy of
+            the package is loaded.
     """
     first = _C.first_load
     if "modules" in first:
@@ -39,19 +43,28 @@ def restore() -> bool:
         return True
     if "error" in first:
         raise ImportError(
-            f"expected a process in which {_PACKAGE} loads for the first time, but got one in which that failed, with {first['error']}. "
+            f"expected a process in which {_PACKAGE} loads for the first time, but got one in "
+            f"which that failed, with {first['error']}. "
             "PyTorch itself works; mend the cause and start a new process."
         )
     frame = sys._getframe()
     while frame := frame.f_back:
-        if frame.f_code.co_name == "_legacy_load" and frame.f_globals["__name__"] == "torch.serialization":
+        if (
+            frame.f_code.co_name == "_legacy_load"
+            and frame.f_globals["__name__"] == "torch.serialization"
+        ):
             raise ImportError(
-                f"expected {_PACKAGE} to be imported before torch.load reads format tensors from a file of the old layout (not a zip file), "
-                f"but got the first of them in the file; import {_PACKAGE} first"
+                f"expected {_PACKAGE} to be imported before torch.load reads format tensors from "
+                "a file of the old layout (not a zip file), but got the first of them in the "
+                f"file; import {_PACKAGE} first"
             )
     for made in _C.builtin_dtypes():
-        if getattr(torch, name := _C.name_of(made), made) is not made:  # inside PyTorch's own tree it is that one
-            raise ImportError(f"expected a torch without torch.{name}, but got one that has it: is another copy of {_PACKAGE} loaded?")
+        # Inside PyTorch's own tree it is that one.
+        if getattr(torch, name := _C.name_of(made), made) is not made:
+            raise ImportError(
+                f"expected a torch without torch.{name}, but got one that has it: is another copy "
+                f"of {_PACKAGE} loaded?"
+            )
     return False
 
 
@@ -64,4 +77,6 @@ def install(*parts: Callable[[], None]) -> None:
         _C.first_load["error"] = f"{type(error).__name__}: {error}"
         raise
     inside = f"{_PACKAGE}."
-    _C.first_load["modules"] = {name: m for name, m in sys.modules.items() if name == _PACKAGE or name.startswith(inside)}
+    _C.first_load["modules"] = {
+        name: m for name, m in sys.modules.items() if name == _PACKAGE or name.startswith(inside)
+    }

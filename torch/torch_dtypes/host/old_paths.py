@@ -69,7 +69,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         module = importlib.import_module(f"{_PACKAGE}.{new}")
         if inside not in _IN_FILES:
             warnings.warn(
-                f"{name} is {_PACKAGE}.{new} since torch-dtypes 0.2; the old name goes in the next release",
+                f"{name} is {_PACKAGE}.{new} since torch-dtypes 0.2; the old name goes in the "
+                "next release",
                 DeprecationWarning,
                 stacklevel=2,
             )

@@ -241,8 +241,8 @@ def _tell(row: Hook, owner: Any, stock: Any, replacement: Callable) -> None:
     replacement(stock if owner is None else getattr(owner, row.target.rpartition(".")[2]))
 
 
-# By kind, a function of the row, its owner, its target and its replacement. Those of builtins are in
-# host/hooks/trampolines.py: inside PyTorch's own tree no builtin is hooked.
+# By kind, a function of the row, its owner, its target and its replacement. Those of builtins are
+# in host/hooks/trampolines.py: inside PyTorch's own tree no builtin is hooked.
 INSTALLERS: dict[Kind, Callable[[Hook, Any, Any, Any], None]] = {
     Kind.REPLACED: _put,
     Kind.CALLED: _install_called,

@@ -1,5 +1,6 @@
-"""accelerate (seen with 1.15): how many bytes an element takes, which it reads off the end of the dtype's name (0 of ``posit16es2``), and
-weights that lie on a disk, which it writes as arrays of NumPy: codes, with the dtype's name in the index."""
+"""accelerate (seen with 1.15): how many bytes an element takes, which it reads off the end of the
+dtype's name (0 of ``posit16es2``), and weights that lie on a disk, which it writes as arrays of
+NumPy: codes, with the dtype's name in the index."""
 
 from __future__ import annotations
 
@@ -33,4 +34,6 @@ def load_offloaded_weight(stock, weight_file, weight_info):
     if not is_format_dtype(dtype):
         return stock(weight_file, weight_info)
     integer = codes(torch.empty(0, dtype=dtype, device="cpu")).dtype
-    return from_codes(stock(weight_file, {**weight_info, "dtype": str(integer).removeprefix("torch.")}), dtype)
+    return from_codes(
+        stock(weight_file, {**weight_info, "dtype": str(integer).removeprefix("torch.")}), dtype
+    )

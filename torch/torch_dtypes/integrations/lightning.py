@@ -1,6 +1,8 @@
-"""Lightning (2.x; lightning, pytorch_lightning, lightning_fabric): precision="posit16es2" in Trainer and Fabric.
+"""Lightning (2.x; lightning, pytorch_lightning, lightning_fabric): precision="posit16es2" in
+Trainer and Fabric.
 
-It is Lightning's own plugin of half precision in another dtype: the module's parameters, inputs and new tensors have that dtype.
+It is Lightning's own plugin of half precision in another dtype: the module's parameters, inputs and
+new tensors have that dtype.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from ..formats import dtypes
 
 
 def precision_name(stock, precision):
-    """The flag's one name for a precision: a format's own, as Lightning's for those that it knows."""
+    """The flag's one name for a precision: a format's own, as Lightning's for those that it
+    knows."""
     if isinstance(precision, torch.dtype) and _C.format_of(precision) is not None:
         return _C.name_of(precision)
     if not isinstance(precision, str):
@@ -26,7 +29,9 @@ def precision_name(stock, precision):
         try:
             dtypes.format_of(precision)
         except ValueError:
-            raise ValueError(f"{error} Or the name of a number format, such as 'posit16es2'.") from None
+            raise ValueError(
+                f"{error} Or the name of a number format, such as 'posit16es2'."
+            ) from None
         return _C.name_of(dtypes.dtype(precision))
 
 
@@ -40,10 +45,18 @@ def make_plugin(stock):
     @functools.wraps(stock)
     def check_and_init_precision(self):
         name = getattr(self, flag)
-        if not isinstance(name, str) or (dtype := getattr(torch, name, None)) is None or not dtypes.is_format_dtype(dtype):
+        if (
+            not isinstance(name, str)
+            or (dtype := getattr(torch, name, None)) is None
+            or not dtypes.is_format_dtype(dtype)
+        ):
             return stock(self)
         half = importlib.import_module(plugins).HalfPrecision
-        plugin = type("FormatPrecision", (half,), {"__doc__": "Lightning's plugin of half precision, in a number format."})()
+        plugin = type(
+            "FormatPrecision",
+            (half,),
+            {"__doc__": "Lightning's plugin of half precision, in a number format."},
+        )()
         plugin.precision, plugin._desired_input_dtype = name, dtype
         return plugin
 

@@ -1,4 +1,5 @@
-"""torch.distributed.rpc refuses format tensors: C++ would send them as tensors of their storage dtype."""
+"""torch.distributed.rpc refuses format tensors: C++ would send them as tensors of their storage
+dtype."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ def _refuse(values) -> None:
         dtype = x.dtype if isinstance(x, torch.Tensor) else x
         if isinstance(dtype, torch.dtype) and is_format_dtype(dtype):
             raise NotImplementedError(
-                f"torch.distributed.rpc: expected stock tensors and dtypes, but got {dtype}. Send x.float(), or torch_dtypes.codes(x) with "
-                "str(x.dtype), of which torch_dtypes.from_codes makes the tensor."
+                f"torch.distributed.rpc: expected stock tensors and dtypes, but got {dtype}. Send "
+                "x.float(), or torch_dtypes.codes(x) with str(x.dtype), of which "
+                "torch_dtypes.from_codes makes the tensor."
             )
 
 

@@ -1,7 +1,9 @@
-"""safetensors.torch (0.4 to 0.8): its functions write tensors of ours as values with the dtypes' names in the metadata.
+"""safetensors.torch (0.4 to 0.8): its functions write tensors of ours as values with the dtypes'
+names in the metadata.
 
-With them transformers' save_pretrained, the checkpoints of its Trainer, accelerate and PEFT do, which call them. (load_model of 0.6 takes
-files in the model's own dtypes only and says so of ours; before and after, it brings back what save_model wrote.)
+With them transformers' save_pretrained, the checkpoints of its Trainer, accelerate and PEFT do,
+which call them. (load_model of 0.6 takes files in the model's own dtypes only and says so of ours;
+before and after, it brings back what save_model wrote.)
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ def save_file(stock, tensors, filename, metadata=None):
 
 
 class Sizes(dict):
-    """safetensors' sizes of elements by dtype, which it asks for tensors that share memory (save_model, load_model): ours have one too."""
+    """safetensors' sizes of elements by dtype, which it asks for tensors that share memory
+    (save_model, load_model): ours have one too."""
 
     def __missing__(self, dtype):
         if isinstance(dtype, torch.dtype) and _C.format_of(dtype) is not None:

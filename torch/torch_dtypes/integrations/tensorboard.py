@@ -1,7 +1,8 @@
-"""torch.utils.tensorboard: scalars, histograms and images of our dtypes are their exact values, in float32 or float64.
+"""torch.utils.tensorboard: scalars, histograms and images of our dtypes are their exact values, in
+float32 or float64.
 
-Stock makes them NumPy arrays (and casts bfloat16 to float16 first), for which most formats have no type, and histograms of ml_dtypes' types
-round their edges.
+Stock makes them NumPy arrays (and casts bfloat16 to float16 first), for which most formats have no
+type, and histograms of ml_dtypes' types round their edges.
 """
 
 from __future__ import annotations

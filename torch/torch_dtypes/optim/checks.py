@@ -19,9 +19,15 @@ def refuse_optimizer(optimizer: object) -> None:
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"expected a torch.optim.Optimizer, but got {optimizer!r}")
     if isinstance(optimizer, torch.optim.SparseAdam):
-        raise TypeError("expected an optimizer of dense gradients, but got SparseAdam; use Adam, and Embedding(sparse=False)")
+        raise TypeError(
+            "expected an optimizer of dense gradients, but got SparseAdam; use Adam, and "
+            "Embedding(sparse=False)"
+        )
     if any(group.get("differentiable") for group in optimizer.param_groups):
-        raise ValueError("expected differentiable=False, but got True: rounding to a format has no derivative that a step could record")
+        raise ValueError(
+            "expected differentiable=False, but got True: rounding to a format has no derivative "
+            "that a step could record"
+        )
 
 
 def calls_closure(optimizer: Optimizer) -> bool:
@@ -33,10 +39,12 @@ def calls_closure(optimizer: Optimizer) -> bool:
 
 
 def refuse_dynamic(scale, optimizer: Optimizer) -> None:
-    """An error for a scale that leaves steps out, around an optimizer whose steps are of several gradients."""
+    """An error for a scale that leaves steps out, around an optimizer whose steps are of several
+    gradients."""
     if scale.rule and calls_closure(optimizer):
         raise ValueError(
-            f"expected a constant grad_scale or none around {type(optimizer).__name__}, which calls its closure within a step, but got a dynamic one"
+            f"expected a constant grad_scale or none around {type(optimizer).__name__}, which "
+            "calls its closure within a step, but got a dynamic one"
         )
 
 
@@ -44,15 +52,19 @@ def refuse_unscaled(scale, applied: float | None) -> None:
     """An error for gradients of a loss that was not scaled."""
     if scale.is_on and applied is None:
         raise RuntimeError(
-            f"expected gradients of a loss scaled by {scale.factor:g}, but got a step without one; with grad_scale, write "
-            "optimizer.scale(loss).backward() in place of loss.backward() before optimizer.step()"
+            f"expected gradients of a loss scaled by {scale.factor:g}, but got a step without "
+            "one; with grad_scale, write optimizer.scale(loss).backward() in place of "
+            "loss.backward() before optimizer.step()"
         )
 
 
 def refuse_closure(closure: object, needed_by: str | None = None) -> None:
     """An error for what cannot be called without arguments."""
     if closure is None and needed_by is not None:
-        raise TypeError(f"expected a closure, which {needed_by} calls within a step, but got None; it makes the gradients and returns the loss")
+        raise TypeError(
+            f"expected a closure, which {needed_by} calls within a step, but got None; it makes "
+            "the gradients and returns the loss"
+        )
     if callable(closure):
         try:
             inspect.signature(closure).bind()
@@ -62,62 +74,81 @@ def refuse_closure(closure: object, needed_by: str | None = None) -> None:
         except TypeError:
             pass
     raise TypeError(
-        f"expected a closure that makes the gradients and returns the loss, called without arguments, or None, but got {closure!r}; "
+        "expected a closure that makes the gradients and returns the loss, called without "
+        f"arguments, or None, but got {closure!r}; "
         "functools.partial or a lambda gives it what it needs"
     )
 
 
 def refuse_parameter(p, weight, grad, master, scale) -> None:
-    """An error for a parameter that does not go with the formats (each a ``Storage``) and the loss scale."""
+    """An error for a parameter that does not go with the formats (each a ``Storage``) and the loss
+    scale."""
     if not p.is_floating_point():
         raise ValueError(f"expected parameters of floating-point dtypes, but got one of {p.dtype}")
     fmt = _C.format_of(p.dtype)
     if fmt is not None and weight.is_given and not _same_values(fmt, weight.format):
         raise ValueError(
-            f"expected the parameters' dtype as the format of weights, but got weight={weight} beside parameters of {p.dtype}; "
+            f"expected the parameters' dtype as the format of weights, but got weight={weight} "
+            f"beside parameters of {p.dtype}; "
             "leave weight out, or keep the parameters in float32"
         )
     if scale.rule and (overflow_limit(fmt) is None or grad.overflow_limit() is None):
         wraps = p.dtype if overflow_limit(fmt) is None else grad
         raise ValueError(
-            f"expected gradients whose overflow shows, for a dynamic grad_scale, but got {wraps}, which wraps; "
-            "use a format that saturates, or a constant grad_scale"
+            f"expected gradients whose overflow shows, for a dynamic grad_scale, but got {wraps}, "
+            "which wraps; use a format that saturates, or a constant grad_scale"
         )
-    if master is not None and master.dtype is torch.float32 and compute_type(p.dtype) is torch.float64:
-        raise ValueError(f"expected masters of float64, in which {p.dtype} is computed, but got master=torch.float32; use master=torch.float64")
+    if (
+        master is not None
+        and master.dtype is torch.float32
+        and compute_type(p.dtype) is torch.float64
+    ):
+        raise ValueError(
+            f"expected masters of float64, in which {p.dtype} is computed, but got "
+            "master=torch.float32; use master=torch.float64"
+        )
     for storage in (weight, grad, *([] if master is None else [master])):
         storage.check_shape(p.shape)
 
 
 def refuse_rounded_variance(groups: list, by_name: dict, state) -> None:
-    """Raises ValueError for RMSprop's ``centered=True`` beside rounded averages, whose difference has no root where it is below 0."""
+    """Raises ValueError for RMSprop's ``centered=True`` beside rounded averages, whose difference
+    has no root where it is below 0."""
     for name in ("square_avg", "grad_avg"):
         storage = by_name.get(name, state)
         if not storage.is_exact and any(group.get("centered") for group in groups):
             raise ValueError(
-                f"expected {name} in float32 with centered=True, but got state={storage}: the step takes the root of square_avg - grad_avg^2, which "
-                "rounding makes negative; use centered=False, or state={'momentum_buffer': ...}, which leaves both in float32"
+                f"expected {name} in float32 with centered=True, but got state={storage}: the "
+                "step takes the root of square_avg - grad_avg^2, which rounding makes negative; "
+                "use centered=False, or state={'momentum_buffer': ...}, which leaves both in "
+                "float32"
             )
 
 
 def refuse_masters(masters: dict, expected: dict) -> None:
-    """An error for loaded masters that are not of the parameters and dtypes of those that there are; both by the parameters' numbers."""
-    if {i: (m.shape, m.dtype) for i, m in masters.items()} != {i: (m.shape, m.dtype) for i, m in expected.items()}:
+    """An error for loaded masters that are not of the parameters and dtypes of those that there
+    are; both by the parameters' numbers."""
+    if {i: (m.shape, m.dtype) for i, m in masters.items()} != {
+        i: (m.shape, m.dtype) for i, m in expected.items()
+    }:
         raise ValueError(
-            f"expected masters as {_described(expected)}, but got {_described(masters)}; give LowPrecision the formats that it was saved with"
+            f"expected masters as {_described(expected)}, but got {_described(masters)}; give "
+            "LowPrecision the formats that it was saved with"
         )
 
 
 def overflowed(params: list, gradients: list, rounded: float) -> bool:
-    """Whether a gradient reaches the limit of its parameter's dtype, or of the format (``rounded``) that it was rounded to; of shards, whether
-    this rank's part does."""
+    """Whether a gradient reaches the limit of its parameter's dtype, or of the format (``rounded``)
+    that it was rounded to; of shards, whether this rank's part does."""
     found = False
     for p, g in zip(params, gradients, strict=True):
         part = _part(g)  # of every one: where ranks add up for it, all of them have to
         if found or not part.numel():
             continue
         # False for NaN, too
-        found = not torch.linalg.vector_norm(part, math.inf).item() < min(rounded, overflow_limit(_C.format_of(p.grad.dtype)))
+        found = not torch.linalg.vector_norm(part, math.inf).item() < min(
+            rounded, overflow_limit(_C.format_of(p.grad.dtype))
+        )
     return found
 
 
@@ -127,7 +158,9 @@ def _part(g: torch.Tensor) -> torch.Tensor:
         return g
     from torch.distributed.tensor import Replicate
 
-    return g.redistribute(placements=[Replicate() if p.is_partial() else p for p in g.placements]).to_local()
+    return g.redistribute(
+        placements=[Replicate() if p.is_partial() else p for p in g.placements]
+    ).to_local()
 
 
 def _mesh(x: torch.Tensor):
@@ -136,8 +169,8 @@ def _mesh(x: torch.Tensor):
 
 
 def on_any_rank(flag: bool, params: list) -> bool:
-    """Whether the flag is set on a rank that has a part of one of the parameters (DTensors). All those ranks ask, of the same parameters; where there
-    are no DTensors nothing is sent."""
+    """Whether the flag is set on a rank that has a part of one of the parameters (DTensors). All
+    those ranks ask, of the same parameters; where there are no DTensors nothing is sent."""
     groups = {}  # each once, in the order of the parameters, which is the same on all ranks
     for p in params:
         mesh = _mesh(p)
@@ -170,16 +203,21 @@ def _described(masters: dict) -> str:
 
 def warn_of_no_state(storage, optimizer: str) -> None:
     warnings.warn(
-        f"expected an optimizer whose states state={storage} rounds, but got {optimizer} as it was made, which keeps none; leave state= out, or "
-        "say what makes them (SGD's momentum=)",
+        f"expected an optimizer whose states state={storage} rounds, but got {optimizer} as it "
+        "was made, which keeps none; leave state= out, or say what makes them (SGD's momentum=)",
         stacklevel=6,
     )
 
 
 def refuse_state_names(formats: dict, states: list) -> None:
     """Names that no state has, once there are states: their formats would be those of nothing."""
-    known = {name for of_parameter in states if isinstance(of_parameter, dict) for name in of_parameter}
+    known = {
+        name for of_parameter in states if isinstance(of_parameter, dict) for name in of_parameter
+    }
     for name in formats:
         if name not in known:
             there = ", ".join(map(repr, sorted(known))) or "none"
-            raise ValueError(f"expected state= to name states of the optimizer, but got {name!r}; there are {there}")
+            raise ValueError(
+                f"expected state= to name states of the optimizer, but got {name!r}; there are "
+                f"{there}"
+            )

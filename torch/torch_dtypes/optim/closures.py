@@ -1,4 +1,5 @@
-"""Steps that call their closure as often as they like (LBFGS): at each call the model has the weights that the step is at, rounded."""
+"""Steps that call their closure as often as they like (LBFGS): at each call the model has the
+weights that the step is at, rounded."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import torch
 
 
 def step_with(wrapper, closure: Callable[[], torch.Tensor]):
-    """One step of a ``LowPrecision`` around such an optimizer. Where the closure raises, what was reached is kept, as of the optimizer alone."""
+    """One step of a ``LowPrecision`` around such an optimizer. Where the closure raises, what was
+    reached is kept, as of the optimizer alone."""
     with torch.no_grad():
         working = {p: _apart(wrapper, p) for p in wrapper._parameters() if p.requires_grad}
 
@@ -38,7 +40,8 @@ def step_with(wrapper, closure: Callable[[], torch.Tensor]):
 
 
 def _apart(wrapper, p: torch.Tensor) -> torch.Tensor:
-    """What the step updates: not the parameter's memory, into which its rounding is written meanwhile."""
+    """What the step updates: not the parameter's memory, into which its rounding is written
+    meanwhile."""
     w = wrapper._working(p, None)
     if wrapper._weights_of(p).is_exact or w.data_ptr() != p.data_ptr():
         return w

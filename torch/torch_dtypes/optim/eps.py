@@ -1,13 +1,17 @@
-"""An optimizer's eps that is 0 in the parameters' dtype, as Adam's 1e-8 is in ``torch.q52``: the first gradient that is 0 would make NaN.
+"""An optimizer's eps that is 0 in the parameters' dtype, as Adam's 1e-8 is in ``torch.q52``: the
+first gradient that is 0 would make NaN.
 
-A step computes with the dtype's smallest positive number s instead; where eps is added to the root of a mean of squared gradients (Adagrad, Adam,
-AdamW, NAdam, RAdam, RMSprop) with the root of s. Squares of gradients below that root are 0 in the dtype, and a gradient divided by s would make a
-step of up to 1/root(s) times the learning rate: finite, but the loss rises. A step may still be the longer by up to 1/root(1 - beta2), 32 for Adam:
-a new square brings that share of itself to the mean, which is 0 for gradients up to root(s / (1 - beta2)). An eps of that size would bound it, and
+A step computes with the dtype's smallest positive number s instead; where eps is added to the root
+of a mean of squared gradients (Adagrad, Adam, AdamW, NAdam, RAdam, RMSprop) with the root of s.
+Squares of gradients below that root are 0 in the dtype, and a gradient divided by s would make a
+step of up to 1/root(s) times the learning rate: finite, but the loss rises. A step may still be the
+longer by up to 1/root(1 - beta2), 32 for Adam: a new square brings that share of itself to the
+mean, which is 0 for gradients up to root(s / (1 - beta2)). An eps of that size would bound it, and
 stop what learns: LeNet-5 on digits reaches 87 % in e5m7 so, and 98 % with root(s).
 
-An eps that the format holds or rounds to a number above 0 in the rounding mode of the step, that of stock parameters, and 0 itself are never touched.
-Of Adafactor's two it is ``eps[0]``, whose square must not be 0. RAdam's is at least the reciprocal of the largest number, since it divides by eps
+An eps that the format holds or rounds to a number above 0 in the rounding mode of the step, that of
+stock parameters, and 0 itself are never touched. Of Adafactor's two it is ``eps[0]``, whose square
+must not be 0. RAdam's is at least the reciprocal of the largest number, since it divides by eps
 before it multiplies.
 """
 
@@ -22,9 +26,11 @@ from .. import _C
 from ..formats.caches import cached
 from ..policies.rounding import rounding_block
 
-# These divide by the root of a mean of squares and add eps to the root. Squares below the smallest number are 0, of gradients up to its root.
+# These divide by the root of a mean of squares and add eps to the root. Squares below the smallest
+# number are 0, of gradients up to its root.
 _ADD_TO_ROOT = {"adagrad", "adam", "nadam", "radam", "rmsprop"}
-# Modes in which a number above 0 is never rounded to 0, or only where it is nearer: what the format itself says of it. The others may always.
+# Modes in which a number above 0 is never rounded to 0, or only where it is nearer: what the format
+# itself says of it. The others may always.
 _NEAREST = ("nearest_even", "nearest_zero", "nearest_away", "nearest_up", "up", "to_odd")
 
 _told = False  # that an eps was raised, in this process
@@ -40,7 +46,8 @@ def smallest(dtype: torch.dtype) -> float:
 def is_zero(eps: float, dtype: torch.dtype, mode: str) -> bool:
     """Whether the number may be 0 in the dtype, rounded by a mode."""
     if mode not in _NEAREST:
-        return eps < smallest(dtype) * (2 if mode == "up_down" else 1)  # which moves the smallest number to 0, too
+        # Which moves the smallest number to 0, too.
+        return eps < smallest(dtype) * (2 if mode == "up_down" else 1)
     with rounding_block(mode):
         return torch.tensor(eps, dtype=torch.float64, device="cpu").to(dtype).item() == 0
 
@@ -52,7 +59,8 @@ def _mode_of(dtype: torch.dtype) -> str:
 
 
 def with_eps(dtype: torch.dtype, settings: dict, name: str) -> dict:
-    """The settings of a step of the optimizer of that name, with an eps that is not 0 in the dtype."""
+    """The settings of a step of the optimizer of that name, with an eps that is not 0 in the
+    dtype."""
     global _told
     for key in ("eps", "eps1"):
         eps = settings.get(key)
@@ -74,8 +82,11 @@ def with_eps(dtype: torch.dtype, settings: dict, name: str) -> dict:
             if not _told:
                 _told = True
                 warnings.warn(
-                    f"the optimizer's eps of {eps} is 0 in {dtype} and would let it divide 0 by 0: its steps compute with {least:g}. Give an eps "
-                    "that the dtype has, or wrap the optimizer in torch_dtypes.optim.LowPrecision, whose steps compute in float32.",
-                    UserWarning, stacklevel=2,
-                )  # fmt: skip
+                    f"the optimizer's eps of {eps} is 0 in {dtype} and would let it divide 0 by "
+                    f"0: its steps compute with {least:g}. Give an eps "
+                    "that the dtype has, or wrap the optimizer in "
+                    "torch_dtypes.optim.LowPrecision, whose steps compute in float32.",
+                    UserWarning,
+                    stacklevel=2,
+                )
     return settings

@@ -1,6 +1,8 @@
-"""Loss scaling: the factor that lifts gradients into a format's range, constant or found while training.
+"""Loss scaling: the factor that lifts gradients into a format's range, constant or found while
+training.
 
-Source: Micikevicius et al., "Mixed precision training", ICLR 2018, sections 3.2 and 4; the rule of the dynamic factor is torch.amp.GradScaler's.
+Source: Micikevicius et al., "Mixed precision training", ICLR 2018, sections 3.2 and 4; the rule of
+the dynamic factor is torch.amp.GradScaler's.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ def _invertible(name: str, number: float) -> float:
     """A factor that float32 has, and its reciprocal: gradients are multiplied by both."""
     for value in (_float32(number), _float32(1 / number)):
         if not (value and math.isfinite(value)):
-            raise ValueError(f"expected {name} as a number of which float32 has the reciprocal, too, but got {number!r}")
+            raise ValueError(
+                f"expected {name} as a number of which float32 has the reciprocal, too, but got "
+                f"{number!r}"
+            )
     return number
 
 
@@ -39,10 +44,11 @@ def _float32(number: float) -> float:
 
 @dataclass(frozen=True)
 class DynamicScale:
-    """Dynamic loss scaling: what ``LowPrecision(grad_scale=...)`` takes for a factor that is found while training.
+    """Dynamic loss scaling: what ``LowPrecision(grad_scale=...)`` takes for a factor that is found
+    while training.
 
-    A step whose gradients overflowed is left out and multiplies the factor by ``backoff``; ``interval`` steps in a row without one multiply
-    it by ``growth``.
+    A step whose gradients overflowed is left out and multiplies the factor by ``backoff``;
+    ``interval`` steps in a row without one multiply it by ``growth``.
 
     Args:
         init: the first factor, above 0.
@@ -76,13 +82,17 @@ class DynamicScale:
 
 
 class Scale:
-    """The factor of one optimizer: 1, a constant, or one that moves by the rule of a :class:`DynamicScale`."""
+    """The factor of one optimizer: 1, a constant, or one that moves by the rule of a
+    :class:`DynamicScale`."""
 
     def __init__(self, given: object) -> None:
         if isinstance(given, str) and given == "dynamic":
             given = DynamicScale()
         elif isinstance(given, str):
-            raise ValueError(f"expected grad_scale as a number, 'dynamic', a DynamicScale or None, but got {given!r}")
+            raise ValueError(
+                "expected grad_scale as a number, 'dynamic', a DynamicScale or None, but got "
+                f"{given!r}"
+            )
         self.rule = given if isinstance(given, DynamicScale) else None
         self.is_on = given is not None
         if self.rule:
@@ -99,7 +109,8 @@ class Scale:
             smaller = _float32(self.factor * self.rule.backoff)
             if not (smaller and math.isfinite(_float32(1 / smaller))):
                 raise RuntimeError(
-                    f"expected gradients that a smaller loss scale keeps finite, but got overflow at {self.factor:g} too: they are infinite or NaN "
+                    "expected gradients that a smaller loss scale keeps finite, but got overflow "
+                    f"at {self.factor:g} too: they are infinite or NaN "
                     "whatever the scale. torch_dtypes.explain_divergence says where that begins"
                 )
             self.factor, self._good_steps = smaller, 0
@@ -110,9 +121,14 @@ class Scale:
             self.factor, self._good_steps = grown if math.isfinite(grown) else self.factor, 0
 
     def state_dict(self) -> dict:
-        return {"factor": self.factor, "good_steps": self._good_steps, "is_dynamic": self.rule is not None}
+        return {
+            "factor": self.factor,
+            "good_steps": self._good_steps,
+            "is_dynamic": self.rule is not None,
+        }
 
     def load_state_dict(self, state: dict) -> None:
-        """Takes over a factor that was found. One that was given, or none, stays as this one has it."""
+        """Takes over a factor that was found. One that was given, or none, stays as this one has
+        it."""
         if self.rule and state.get("is_dynamic", True):  # which older files do not say
             self.factor, self._good_steps = state["factor"], state["good_steps"]

@@ -1,7 +1,9 @@
-"""LowPrecision: an optimizer's step computed in float32 between weights, gradients and states that are kept in number formats.
+"""LowPrecision: an optimizer's step computed in float32 between weights, gradients and states that
+are kept in number formats.
 
-Sources: Micikevicius et al., "Mixed precision training", ICLR 2018, for masters and loss scaling; Gupta et al., "Deep learning with limited
-numerical precision", ICML 2015, for stochastic updates; Zhang et al., "QPyTorch" (2019), for which numbers of a step have formats.
+Sources: Micikevicius et al., "Mixed precision training", ICLR 2018, for masters and loss scaling;
+Gupta et al., "Deep learning with limited numerical precision", ICML 2015, for stochastic updates;
+Zhang et al., "QPyTorch" (2019), for which numbers of a step have formats.
 """
 
 from __future__ import annotations
@@ -27,11 +29,13 @@ from .storage import Storage, of_dtype, overflow_limit
 __all__ = ["LowPrecision"]
 
 _KEY = "low_precision"  # in the state_dict
-_COUNTS = ("step", "mu_product", "eta", "mu", "H_diag", "ro", "al", "t")  # of a whole tensor, which optimizers keep as tensors too
+# Of a whole tensor, which optimizers keep as tensors too.
+_COUNTS = ("step", "mu_product", "eta", "mu", "H_diag", "ro", "al", "t")
 
 
 class LowPrecision(Optimizer):
-    """An optimizer whose weights, gradients and states are kept in number formats, and whose step computes in float32::
+    """An optimizer whose weights, gradients and states are kept in number formats, and whose step
+    computes in float32::
 
         model.to(torch.q52)
         # Masters in float32.
@@ -44,52 +48,73 @@ class LowPrecision(Optimizer):
         optimizer = torch_dtypes.optim.LowPrecision(
             inner, weight="q52", grad="q52", state="e6m9", master="e6m9", grad_scale=1024)
 
-    A step takes each parameter's gradient g, master w and states s, all decoded exactly, and computes (w, s) = update(w, round_grad(g) /
-    grad_scale, s) as ``optimizer`` does on float32 tensors (float64 ones where a parameter, master or state has values that are not in float32).
-    Then w and s are rounded to their formats and kept, and the parameter becomes round_weight(w). So nothing inside the update is rounded;
-    an optimizer without this wrapper, over parameters of a dtype of ours, rounds after every operator. A parameter without a gradient stays.
+    A step takes each parameter's gradient g, master w and states s, all decoded exactly, and
+    computes (w, s) = update(w, round_grad(g) / grad_scale, s) as ``optimizer`` does on float32
+    tensors (float64 ones where a parameter, master or state has values that are not in float32).
+    Then w and s are rounded to their formats and kept, and the parameter becomes round_weight(w).
+    So nothing inside the update is rounded; an optimizer without this wrapper, over parameters of a
+    dtype of ours, rounds after every operator. A parameter without a gradient stays.
 
-    ``param_groups``, ``state`` and ``defaults`` are those of ``optimizer``, which may go on being used for them: learning-rate schedulers take
-    either. ``optimizer`` is not to be stepped by itself.
+    ``param_groups``, ``state`` and ``defaults`` are those of ``optimizer``, which may go on being
+    used for them: learning-rate schedulers take either. ``optimizer`` is not to be stepped by
+    itself.
 
     Args:
-        optimizer: any dense optimizer of torch or like them; ``foreach`` and ``fused`` ways included. One whose step calls a closure many times
-            (LBFGS) finds the weights that it is at, rounded, in the model at each call; it takes no dynamic scale.
-        weight: the format of the parameters' values: whatever ``torch_dtypes.target`` takes, as a dtype (of this package or a stock one), a name
-            (``"e5m2"``, also with a mode, ``"q52_stochastic"``), blocks or integers (which are scaled by the tensor's largest magnitude). ``None``:
-            what the parameters' own dtype holds, which a format beside parameters of ours must be. float32 parameters hold any format's values.
-        grad: the format in which gradients come to the step, still scaled. ``None``: the parameters' dtype, in which autograd made them.
-        state: the format of the optimizer's states (momentum, second moments; not its counts of steps); or a dictionary of formats by
-            the states' names, ``{"exp_avg": "q52"}``, the others staying float32. In a dtype the tensors kept have that dtype. A state that
-            steps divide by, or by its root, is never rounded to 0: a value above 0 becomes at least the smallest number at its place.
-        master: the format of the weights that the update adds to: ``torch.float32``, another dtype, name or format (an accumulator, as
-            ``"e6m9"``). Parameters are roundings of their masters from the beginning: where a format lacks their values, they change at once.
+        optimizer: any dense optimizer of torch or like them; ``foreach`` and ``fused`` ways
+            included. One whose step calls a closure many times (LBFGS) finds the weights that it is
+            at, rounded, in the model at each call; it takes no dynamic scale.
+        weight: the format of the parameters' values: whatever ``torch_dtypes.target`` takes, as a
+            dtype (of this package or a stock one), a name (``"e5m2"``, also with a mode,
+            ``"q52_stochastic"``), blocks or integers (which are scaled by the tensor's largest
+            magnitude). ``None``: what the parameters' own dtype holds, which a format beside
+            parameters of ours must be. float32 parameters hold any format's values.
+        grad: the format in which gradients come to the step, still scaled. ``None``: the
+            parameters' dtype, in which autograd made them.
+        state: the format of the optimizer's states (momentum, second moments; not its counts of
+            steps); or a dictionary of formats by the states' names, ``{"exp_avg": "q52"}``, the
+            others staying float32. In a dtype the tensors kept have that dtype. A state that steps
+            divide by, or by its root, is never rounded to 0: a value above 0 becomes at least the
+            smallest number at its place.
+        master: the format of the weights that the update adds to: ``torch.float32``, another dtype,
+            name or format (an accumulator, as ``"e6m9"``). Parameters are roundings of their
+            masters from the beginning: where a format lacks their values, they change at once.
             ``None``: there are none, the parameters themselves are updated and rounded.
-        rounding: the mode in which the values that go on from step to step are rounded: states, masters in a format and, without masters,
-            weights. Stochastic rounding keeps updates below half a unit in the last place from being lost, on average. ``None``: each
-            format's own mode. Gradients, and weights that are only copies of masters, always have their formats' own.
-        grad_scale: a constant loss scale (a number above 0), ``"dynamic"`` or a :class:`DynamicScale`. Then ``scale(loss).backward()`` is how
-            gradients are made, and the step divides by the factor after ``grad`` has rounded and before anything else. ``None``: no scaling.
+        rounding: the mode in which the values that go on from step to step are rounded: states,
+            masters in a format and, without masters, weights. Stochastic rounding keeps updates
+            below half a unit in the last place from being lost, on average. ``None``: each format's
+            own mode. Gradients, and weights that are only copies of masters, always have their
+            formats' own.
+        grad_scale: a constant loss scale (a number above 0), ``"dynamic"`` or a
+            :class:`DynamicScale`. Then ``scale(loss).backward()`` is how gradients are made, and
+            the step divides by the factor after ``grad`` has rounded and before anything else.
+            ``None``: no scaling.
 
-    Overflow, with a dynamic scale: a step is left out if any gradient, as autograd made it or as ``grad`` rounded it, is infinite or NaN (NaR too),
-    or reaches the largest number of a format that saturates instead: a posit, fixed point, or a float with ``overflow="saturate"``; so does the
-    factor in the loss's dtype. A format that wraps leaves no trace of overflow and is refused. With a constant scale or none, steps are never left
-    out. Of parameters in shards (``DTensor``, ``fully_shard``) all ranks leave a step out where one's part overflowed. A dynamic factor drives
-    gradients to the end of the range: right for floats, while posits are finest around 1 and do better with a constant one.
+    Overflow, with a dynamic scale: a step is left out if any gradient, as autograd made it or as
+    ``grad`` rounded it, is infinite or NaN (NaR too), or reaches the largest number of a format
+    that saturates instead: a posit, fixed point, or a float with ``overflow="saturate"``; so does
+    the factor in the loss's dtype. A format that wraps leaves no trace of overflow and is refused.
+    With a constant scale or none, steps are never left out. Of parameters in shards (``DTensor``,
+    ``fully_shard``) all ranks leave a step out where one's part overflowed. A dynamic factor drives
+    gradients to the end of the range: right for floats, while posits are finest around 1 and do
+    better with a constant one.
 
-    Random words of stochastic rounding come from torch's generator of the parameter's device, as everywhere in this package: in the order of the
-    parameters, of each first the states by their order, then the master, then the weight; before them the gradients, of all parameters. A run
-    resumes bit for bit by ``state_dict()`` of the model and of this (masters, states, loss scale) and ``torch.get_rng_state()`` (on a GPU
-    ``torch.cuda.get_rng_state()``).
+    Random words of stochastic rounding come from torch's generator of the parameter's device, as
+    everywhere in this package: in the order of the parameters, of each first the states by their
+    order, then the master, then the weight; before them the gradients, of all parameters. A run
+    resumes bit for bit by ``state_dict()`` of the model and of this (masters, states, loss scale)
+    and ``torch.get_rng_state()`` (on a GPU ``torch.cuda.get_rng_state()``).
 
-    Weights that were changed by hand (loading a checkpoint, clipping) are seen at the next step, and elements that are no rounding of
-    their masters become masters. What autograd's version counter does not see (writes to ``p.data``) is not.
+    Weights that were changed by hand (loading a checkpoint, clipping) are seen at the next step,
+    and elements that are no rounding of their masters become masters. What autograd's version
+    counter does not see (writes to ``p.data``) is not.
 
     Raises:
         TypeError: no optimizer, one that needs sparse gradients, or something that is no format.
-        ValueError: an unknown format or mode, a weight format that the parameters' dtype is not, masters of float32 for parameters that are
-            computed in float64, a factor that float32 lacks, or its reciprocal, parameters that are not real floating-point tensors, a dynamic
-            scale around an optimizer that calls closures, rounded states of ``RMSprop(centered=True)``.
+        ValueError: an unknown format or mode, a weight format that the parameters' dtype is not,
+            masters of float32 for parameters that are computed in float64, a factor that float32
+            lacks, or its reciprocal, parameters that are not real floating-point tensors, a dynamic
+            scale around an optimizer that calls closures, rounded states of
+            ``RMSprop(centered=True)``.
 
     Example::
 
@@ -118,14 +143,19 @@ class LowPrecision(Optimizer):
         self._weight = Storage("weight", weight)
         self._grad = Storage("grad", grad)
         self._state = Storage("state", None if isinstance(state, dict) else state)
-        self._state_by_name = {key: Storage(f"state[{key!r}]", value) for key, value in state.items()} if isinstance(state, dict) else {}
+        self._state_by_name = (
+            {key: Storage(f"state[{key!r}]", value) for key, value in state.items()}
+            if isinstance(state, dict)
+            else {}
+        )
         self._master = None if master is None else Storage("master", master)
         self._mode = None if rounding is None else mode_name(rounding)
         self._scale = Scale(grad_scale)
         self._calls_closure = checks.calls_closure(optimizer)
         checks.refuse_dynamic(self._scale, optimizer)
         self._masters: dict[torch.Tensor, torch.Tensor] = {}
-        self._versions: dict[torch.Tensor, tuple] = {}  # of the parameters, when this last wrote them
+        # Of the parameters, when this last wrote them.
+        self._versions: dict[torch.Tensor, tuple] = {}
         self._applied: float | None = None  # the factor, since a loss was scaled by it
         self._factor_saturated = False
         self._begin()
@@ -136,10 +166,12 @@ class LowPrecision(Optimizer):
             for p in self._parameters():
                 self._adopt(p)
 
-    # What every Optimizer has. Its own __init__ would make groups and states; these are the inner optimizer's.
+    # What every Optimizer has. Its own __init__ would make groups and states; these are the inner
+    # optimizer's.
 
     def _begin(self) -> None:
-        super().__setstate__({"defaults": self.optimizer.defaults})  # hooks, and the profiler's name of step
+        # Hooks, and the profiler's name of step.
+        super().__setstate__({"defaults": self.optimizer.defaults})
         self._knows_states = not self._state.is_given  # whether there are any that state= rounds
         self._fit = Fit()
 
@@ -150,11 +182,23 @@ class LowPrecision(Optimizer):
 
     @property
     def state(self):
-        """The inner optimizer's states by parameter, as they are kept between steps, in their formats."""
+        """The inner optimizer's states by parameter, as they are kept between steps, in their
+        formats."""
         return self.optimizer.state
 
     def __getstate__(self):
-        names = ("optimizer", "_calls_closure", "_weight", "_grad", "_state", "_state_by_name", "_master", "_mode", "_scale", "_masters")
+        names = (
+            "optimizer",
+            "_calls_closure",
+            "_weight",
+            "_grad",
+            "_state",
+            "_state_by_name",
+            "_master",
+            "_mode",
+            "_scale",
+            "_masters",
+        )
         return {name: self.__dict__[name] for name in names}
 
     def __setstate__(self, state):
@@ -164,15 +208,25 @@ class LowPrecision(Optimizer):
         self._versions = {p: checks.version(p) for p in self._parameters()}
 
     def __repr__(self):
-        formats = {"weight": self._weight, "grad": self._grad, "state": self._state_by_name or self._state, "master": self._master}
+        formats = {
+            "weight": self._weight,
+            "grad": self._grad,
+            "state": self._state_by_name or self._state,
+            "master": self._master,
+        }
         scale = f", grad_scale={self._scale.factor:g}" if self._scale.is_on else ""
-        return f"LowPrecision({self.optimizer!r}, {', '.join(f'{k}={v!r}' for k, v in formats.items())}, rounding={self._mode!r}{scale})"
+        return (
+            f"LowPrecision({self.optimizer!r}, "
+            f"{', '.join(f'{k}={v!r}' for k, v in formats.items())}, "
+            f"rounding={self._mode!r}{scale})"
+        )
 
     def _parameters(self):
         return [p for group in self.param_groups for p in group["params"]]
 
     def add_param_group(self, param_group):
-        """Adds a group to the inner optimizer, and rounds its parameters to the format of weights."""
+        """Adds a group to the inner optimizer, and rounds its parameters to the format of
+        weights."""
         known = set(self._parameters())
         self.optimizer.add_param_group(param_group)
         new = [p for p in self.param_groups[-1]["params"] if p not in known]
@@ -195,24 +249,33 @@ class LowPrecision(Optimizer):
         return self._scale.factor
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss times the factor as the loss's dtype has it, in float32, whose ``backward()`` makes the gradients for ``step()``. Clip
-        such gradients by a bound times ``loss_scale``. A constant factor that is 0, infinite or NaN in the loss's dtype is a ValueError."""
+        """The loss times the factor as the loss's dtype has it, in float32, whose ``backward()``
+        makes the gradients for ``step()``. Clip such gradients by a bound times ``loss_scale``. A
+        constant factor that is 0, infinite or NaN in the loss's dtype is a ValueError."""
         if not isinstance(loss, torch.Tensor) or not loss.is_floating_point():
             raise TypeError(f"expected the loss as a tensor of real numbers, but got {said(loss)}")
         if not self._scale.is_on:
             return loss
-        # The factor is the first gradient, in the loss's dtype: what it becomes there is what the step divides by.
+        # The factor is the first gradient, in the loss's dtype: what it becomes there is what the
+        # step divides by.
         with rounding_block("nearest_even"):
-            factor = torch.tensor(self._scale.factor, dtype=torch.float32, device="cpu").to(loss.dtype).item()
-        # Every gradient would be that. (A dynamic factor that is infinite leaves the step out, and is a smaller one then.)
+            factor = (
+                torch.tensor(self._scale.factor, dtype=torch.float32, device="cpu")
+                .to(loss.dtype)
+                .item()
+            )
+        # Every gradient would be that. (A dynamic factor that is infinite leaves the step out, and
+        # is a smaller one then.)
         if factor == 0 or not (self._scale.rule or math.isfinite(factor)):
             raise ValueError(
-                f"expected a grad_scale that the loss's dtype holds, but got {self._scale.factor:g} beside a loss of {loss.dtype}, "
-                f"which makes {factor:g} of it; compute the loss in float32, of model(x).float(), or use another factor"
+                "expected a grad_scale that the loss's dtype holds, but got "
+                f"{self._scale.factor:g} beside a loss of {loss.dtype}, which makes {factor:g} of "
+                "it; compute the loss in float32, of model(x).float(), or use another factor"
             )
         if self._applied not in (None, factor):
             raise RuntimeError(
-                f"expected losses of dtypes in which the factor of {self._scale.factor:g} is one number, but got {loss.dtype} beside another"
+                f"expected losses of dtypes in which the factor of {self._scale.factor:g} is one "
+                f"number, but got {loss.dtype} beside another"
             )
         self._applied = factor
         self._factor_saturated |= factor >= (overflow_limit(_C.format_of(loss.dtype)) or math.inf)
@@ -224,14 +287,16 @@ class LowPrecision(Optimizer):
         """One step of the optimizer.
 
         Args:
-            closure: makes the gradients anew and returns the loss; it is called once, before everything else, or by an optimizer that needs one,
-                which calls it as often as it likes. With ``grad_scale`` it calls ``scale(loss).backward()`` and returns ``loss``.
+            closure: makes the gradients anew and returns the loss; it is called once, before
+                everything else, or by an optimizer that needs one, which calls it as often as it
+                likes. With ``grad_scale`` it calls ``scale(loss).backward()`` and returns ``loss``.
 
         Returns:
             What the closure returned, or ``None``.
 
         Raises:
-            RuntimeError: ``grad_scale`` was given and no loss was scaled since the last step; or a gradient is sparse.
+            RuntimeError: ``grad_scale`` was given and no loss was scaled since the last step; or a
+                gradient is sparse.
         """
         loss = None
         if self._calls_closure:
@@ -256,10 +321,15 @@ class LowPrecision(Optimizer):
         factor_saturated, self._factor_saturated = self._factor_saturated, False
         params = [p for p in self._parameters() if p.grad is not None]
         if any(p.grad.layout is not torch.strided for p in params):
-            raise RuntimeError("expected dense gradients, but got a sparse one; use Embedding(sparse=False)")
+            raise RuntimeError(
+                "expected dense gradients, but got a sparse one; use Embedding(sparse=False)"
+            )
         gradients = [self._gradient(p) for p in params]
         if self._scale.rule:
-            overflowed = checks.overflowed(params, gradients, self._grad.overflow_limit()) or factor_saturated
+            overflowed = (
+                checks.overflowed(params, gradients, self._grad.overflow_limit())
+                or factor_saturated
+            )
             overflowed = checks.on_any_rank(overflowed, self._parameters())
             self._scale.update(overflowed)
             if overflowed:
@@ -278,20 +348,24 @@ class LowPrecision(Optimizer):
                 self._keep(p, w)
 
     def _gradient(self, p):
-        """The gradient in the dtype of the step, rounded to the format of gradients, still scaled."""
+        """The gradient in the dtype of the step, rounded to the format of gradients, still
+        scaled."""
         g = p.grad.to(self._computes_in(p))
         return self._grad.values(g)
 
     def _computes_in(self, p) -> torch.dtype:
         state = [s.dtype for s in (self._state, *self._state_by_name.values())]
-        return compute_type(p.dtype, self._weight.dtype, self._master and self._master.dtype, *state)
+        return compute_type(
+            p.dtype, self._weight.dtype, self._master and self._master.dtype, *state
+        )
 
     def _working(self, p, gradient):
         """The tensor that the inner optimizer updates, with its gradient."""
         self._adopt(p)
         dtype = self._computes_in(p)
         kept = self._masters.get(p, p).detach()
-        # Of what is kept as it is, the memory itself; never the parameter's, whose gradient stays its own.
+        # Of what is kept as it is, the memory itself; never the parameter's, whose gradient stays
+        # its own.
         w = kept.to(dtype)
         w.requires_grad_()
         w.grad = gradient
@@ -330,10 +404,14 @@ class LowPrecision(Optimizer):
         """The states of a parameter as the inner optimizer computes with them."""
         if not isinstance(states, dict):
             return states
-        return {name: self._of_state(w, name, value, lambda _, t: t.to(w.dtype)) for name, value in states.items()}
+        return {
+            name: self._of_state(w, name, value, lambda _, t: t.to(w.dtype))
+            for name, value in states.items()
+        }
 
     def _of_state(self, p, name, value, function):
-        """The state, with ``function(storage, tensor)`` of what is kept in a format: the tensor, or those in a list."""
+        """The state, with ``function(storage, tensor)`` of what is kept in a format: the tensor, or
+        those in a list."""
         if isinstance(value, list):
             return [self._of_state(p, name, v, function) for v in value]
         storage = self._rounds_state(p, name, value)
@@ -365,7 +443,11 @@ class LowPrecision(Optimizer):
 
     def _keep_state(self, name, storage, values):
         """Rounds a state; one that a step divides by is never rounded to 0."""
-        kept = storage.kept_positive(values, self._mode) if is_divisor(name, values) else storage.kept(values, self._mode)
+        kept = (
+            storage.kept_positive(values, self._mode)
+            if is_divisor(name, values)
+            else storage.kept(values, self._mode)
+        )
         self._fit.look(name, storage, values, kept)
         return kept
 
@@ -375,48 +457,66 @@ class LowPrecision(Optimizer):
         return self._weight if self._weight.is_given else of_dtype(p.dtype)
 
     def _adopt(self, p) -> None:
-        """Makes the master of a parameter that has none yet, and sees to it that it is still this parameter's."""
+        """Makes the master of a parameter that has none yet, and sees to it that it is still this
+        parameter's."""
         if self._versions.get(p) == checks.version(p):
             return
         storage, dtype = self._weights_of(p), self._computes_in(p)
         if p in self._masters:
             now, w = p.detach().to(dtype), self._masters[p].to(dtype)
-            roundings = [storage.values(w, mode) for mode in ("down", "up")]  # of stochastic modes either
+            # Of stochastic modes either.
+            roundings = [storage.values(w, mode) for mode in ("down", "up")]
             is_same = sum((now == r) | (now.isnan() & r.isnan()) for r in roundings) > 0
             if not is_same.all():
                 self._masters[p] = self._master.kept(torch.where(is_same, w, now), "nearest_even")
         else:
             w = p.detach().to(dtype)
-            if self._master is not None and not (storage.is_exact and self._master.is_exact and p.dtype is dtype):
+            if self._master is not None and not (
+                storage.is_exact and self._master.is_exact and p.dtype is dtype
+            ):
                 self._masters[p] = self._master.kept(w.clone(), "nearest_even")
                 w = self._masters[p].to(dtype)
-            if not storage.holds(w):  # else nothing is to be rounded, nor are random words to be drawn, after resuming for one
+            # Else nothing is to be rounded, nor are random words to be drawn, after resuming for
+            # one.
+            if not storage.holds(w):
                 p.copy_(storage.kept(w, None))
         self._versions[p] = checks.version(p)
 
     # Saving and resuming
 
     def state_dict(self):
-        """The inner optimizer's ``state_dict()`` and, as ``"low_precision"``, the masters by their parameters' numbers and the loss scale."""
-        masters = {i: self._masters[p] for i, p in enumerate(self._parameters()) if p in self._masters}
-        return {**super().state_dict(), _KEY: {"masters": masters, "scale": self._scale.state_dict()}}
+        """The inner optimizer's ``state_dict()`` and, as ``"low_precision"``, the masters by their
+        parameters' numbers and the loss scale."""
+        masters = {
+            i: self._masters[p] for i, p in enumerate(self._parameters()) if p in self._masters
+        }
+        return {
+            **super().state_dict(),
+            _KEY: {"masters": masters, "scale": self._scale.state_dict()},
+        }
 
     def load_state_dict(self, state_dict) -> None:
-        """Takes over what ``state_dict()`` of an optimizer with the same formats gave, rounding nothing anew.
+        """Takes over what ``state_dict()`` of an optimizer with the same formats gave, rounding
+        nothing anew.
 
         Raises:
             ValueError: it is another optimizer's, or its masters are of other parameters or dtypes.
         """
         if not isinstance(state_dict, dict):
-            raise TypeError(f"expected a state_dict of LowPrecision, a dict, but got {state_dict!r}")
+            raise TypeError(
+                f"expected a state_dict of LowPrecision, a dict, but got {state_dict!r}"
+            )
         if _KEY not in state_dict:
             raise ValueError(
-                f"expected a state_dict of LowPrecision, but got one with {', '.join(map(repr, state_dict)) or 'nothing'}; "
+                "expected a state_dict of LowPrecision, but got one with "
+                f"{', '.join(map(repr, state_dict)) or 'nothing'}; "
                 "load that of a plain optimizer before it is wrapped"
             )
         params, own = self._parameters(), state_dict[_KEY]
         masters = own["masters"]
-        checks.refuse_masters(masters, {i: self._masters[p] for i, p in enumerate(params) if p in self._masters})
+        checks.refuse_masters(
+            masters, {i: self._masters[p] for i, p in enumerate(params) if p in self._masters}
+        )
         inner = self.optimizer
         # What stock code casts states to: the dtype of these.
         stand_ins = {p: torch.empty(0, dtype=self._computes_in(p), device=p.device) for p in params}

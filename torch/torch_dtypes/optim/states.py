@@ -1,4 +1,5 @@
-"""An optimizer's states in narrow formats: which of them must not become 0, and a warning where a format does not fit them."""
+"""An optimizer's states in narrow formats: which of them must not become 0, and a warning where a
+format does not fit them."""
 
 from __future__ import annotations
 
@@ -8,18 +9,39 @@ import warnings
 import torch
 
 # The states of torch.optim by which a step divides, or by whose roots.
-_DIVISORS = ("exp_avg_sq", "max_exp_avg_sq", "exp_inf", "sum", "square_avg", "row_var", "col_var", "variance")
+_DIVISORS = (
+    "exp_avg_sq",
+    "max_exp_avg_sq",
+    "exp_inf",
+    "sum",
+    "square_avg",
+    "row_var",
+    "col_var",
+    "variance",
+)
 # Its other states. Other libraries give these names to the same things.
 _OTHERS = (
-    "exp_avg", "momentum_buffer", "grad_avg", "acc_delta", "prev", "step_size", "ax", "d", "prev_flat_grad", "old_dirs", "old_stps",
-)  # fmt: skip
-# Steps of a process after which states are looked at: after the first they are what was computed, and later ones may have overflowed.
+    "exp_avg",
+    "momentum_buffer",
+    "grad_avg",
+    "acc_delta",
+    "prev",
+    "step_size",
+    "ax",
+    "d",
+    "prev_flat_grad",
+    "old_dirs",
+    "old_stps",
+)
+# Steps of a process after which states are looked at: after the first they are what was computed,
+# and later ones may have overflowed.
 _CHECKED = (1, 10, 100, 1000)
 _FAR = 1000  # Adam's second moments grow by as much
 
 
 def is_divisor(name: str, values: torch.Tensor) -> bool:
-    """Whether a step may divide by a state, or by its root: by its name, and for a name that torch.optim has not, if no value is below 0."""
+    """Whether a step may divide by a state, or by its root: by its name, and for a name that
+    torch.optim has not, if no value is below 0."""
     return name in _DIVISORS or (may_divide(name) and bool((values >= 0).all()))
 
 
@@ -29,12 +51,14 @@ def may_divide(name: str) -> bool:
 
 
 class Fit:
-    """Says once, of one optimizer, that a format does not fit a state: looked for after four of its steps in this process."""
+    """Says once, of one optimizer, that a format does not fit a state: looked for after four of its
+    steps in this process."""
 
     def __init__(self) -> None:
         self._steps = 0
         self._looks = self._told = False
-        self._seen: dict[str, list] = {}  # by state: its storage, numbers, those kept too large, infinite ones
+        # By state: its storage, numbers, those kept too large, infinite ones.
+        self._seen: dict[str, list] = {}
 
     @contextlib.contextmanager
     def step(self):
@@ -61,18 +85,23 @@ class Fit:
     def _tell(self) -> None:
         for name, (storage, count, too_large, infinite) in self._seen.items():
             if infinite:
-                what = f"{infinite} of {count} numbers in {name} are infinite, having gone beyond the largest number of state={storage}"
+                what = (
+                    f"{infinite} of {count} numbers in {name} are infinite, having gone beyond "
+                    f"the largest number of state={storage}"
+                )
             elif 2 * too_large > count:
                 what = (
-                    f"{too_large} of {count} numbers in {name} are less than 1/{_FAR} of the smallest number of state={storage}, as which they are "
+                    f"{too_large} of {count} numbers in {name} are less than 1/{_FAR} of the "
+                    f"smallest number of state={storage}, as which they are "
                     "kept, so that steps have another length than in float32"
                 )
             else:
                 continue
             self._told = True
             warnings.warn(
-                f"expected states in the range of their format, but got {what}; use state='mxfp8_e4m3' or another scaled block format, "
-                f"state=torch.bfloat16, or a dictionary without {name!r}",
+                f"expected states in the range of their format, but got {what}; use "
+                "state='mxfp8_e4m3' or another scaled block format, state=torch.bfloat16, or a "
+                f"dictionary without {name!r}",
                 stacklevel=7,
             )
             return

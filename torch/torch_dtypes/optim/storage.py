@@ -1,4 +1,5 @@
-"""How an optimizer keeps values between steps: in tensors of a dtype, as floats rounded to a format, or as they were computed."""
+"""How an optimizer keeps values between steps: in tensors of a dtype, as floats rounded to a
+format, or as they were computed."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ class Storage:
     def __init__(self, name: str, given: object) -> None:
         self.dtype = given if isinstance(given, torch.dtype) else None
         if self.dtype is not None and not self.dtype.is_floating_point:
-            raise ValueError(f"expected {name} in a floating-point dtype or another number format, but got {given}")
+            raise ValueError(
+                f"expected {name} in a floating-point dtype or another number format, but got "
+                f"{given}"
+            )
         self.is_given = given is not None
         self.target = None
         if self.is_given and self.dtype not in _EXACT:
@@ -45,32 +49,43 @@ class Storage:
 
     @property
     def format(self) -> _C.Format | None:
-        """The format of each value by itself; ``None`` where there is none (blocks, integers) or values are exact."""
+        """The format of each value by itself; ``None`` where there is none (blocks, integers) or
+        values are exact."""
         return self.target.format if isinstance(self.target, FormatTarget) else None
 
     def __repr__(self) -> str:
         return str(self.dtype if self.dtype is not None else self.target and self.target.name)
 
     def kept(self, values: torch.Tensor, mode: str | None) -> torch.Tensor:
-        """What is kept of float values: rounded once, by ``mode`` or the format's own. Values that are exact may be given back themselves."""
+        """What is kept of float values: rounded once, by ``mode`` or the format's own. Values that
+        are exact may be given back themselves."""
         return self._rounded(values, mode, self._scale(values))
 
     def kept_positive(self, values: torch.Tensor, mode: str | None) -> torch.Tensor:
-        """Keeps float values as ``kept`` does, but a value above 0 never as 0: it becomes the smallest number at its place.
+        """Keeps float values as ``kept`` does, but a value above 0 never as 0: it becomes the
+        smallest number at its place.
 
-        That is the format's smallest positive number, times the scale of the value's block or tensor where there is one.
+        That is the format's smallest positive number, times the scale of the value's block or
+        tensor where there is one.
         """
         if self.is_exact:
             return self.kept(values, mode)
         scale = self._scale(values)
         kept = self._rounded(values, mode, scale)
         # A GPU would be waited for, and the ranks of a DTensor must go the same way.
-        if values.is_cpu and not hasattr(values, "device_mesh") and kept.numel() and kept.amin() > 0:
+        if (
+            values.is_cpu
+            and not hasattr(values, "device_mesh")
+            and kept.numel()
+            and kept.amin() > 0
+        ):
             return kept
         lost = (kept == 0) & (values > 0)
         return torch.where(lost, self._rounded(values, "up", scale), kept)
 
-    def _rounded(self, values: torch.Tensor, mode: str | None, scale: torch.Tensor | None) -> torch.Tensor:
+    def _rounded(
+        self, values: torch.Tensor, mode: str | None, scale: torch.Tensor | None
+    ) -> torch.Tensor:
         """Rounds and keeps values, by the scale that ``_scale`` gave for them."""
         if self._is_ours:
             if mode is None:
@@ -78,20 +93,28 @@ class Storage:
             with rounding_block(mode):
                 return values.to(self.dtype)
         if self.target is not None:
-            made = self.target.fitting(values.dim()) if isinstance(self.target, BlockFormat) else self.target
+            made = (
+                self.target.fitting(values.dim())
+                if isinstance(self.target, BlockFormat)
+                else self.target
+            )
             values = made.quantize(values, scale=scale, rounding=mode)
         return self.held(values)
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Raises ValueError where the format cuts blocks, does not pad, and a tensor of this shape would end in a shorter one."""
+        """Raises ValueError where the format cuts blocks, does not pad, and a tensor of this shape
+        would end in a shorter one."""
         if isinstance(self.target, BlockFormat):
             self.target.fitting(len(shape)).check_shape(shape)
 
     def _scale(self, values: torch.Tensor) -> torch.Tensor | None:
-        """Returns the scale of the tensor's largest magnitude for integers, ``None`` for other formats."""
+        """Returns the scale of the tensor's largest magnitude for integers, ``None`` for other
+        formats."""
         if self.target is None or not self.target.needs_scale:
             return None
-        largest = torch.linalg.vector_norm(values, math.inf) if values.numel() else values.new_zeros(())
+        largest = (
+            torch.linalg.vector_norm(values, math.inf) if values.numel() else values.new_zeros(())
+        )
         scale = largest / self.target.full_scale
         return torch.where(scale > 0, scale, torch.ones_like(scale))
 
@@ -123,8 +146,9 @@ def of_dtype(dtype: torch.dtype) -> Storage:
 
 @functools.lru_cache(maxsize=256)
 def overflow_limit(fmt: _C.Format | None) -> float | None:
-    """The magnitude from which on a value counts as overflow, beside infinities and NaN: infinity where overflow gives those, the largest
-    number where the format saturates (a posit, a takum, fixed point, a float that does); ``None`` where it wraps and leaves no trace."""
+    """The magnitude from which on a value counts as overflow, beside infinities and NaN: infinity
+    where overflow gives those, the largest number where the format saturates (a posit, a takum,
+    fixed point, a float that does); ``None`` where it wraps and leaves no trace."""
     if fmt is None:
         return math.inf
     if fmt.overflow == _C.Overflow.wrap:

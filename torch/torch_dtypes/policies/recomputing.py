@@ -1,7 +1,9 @@
-"""What holds in the first pass of a checkpointed function, and what it found there, given again where the function is computed again for backward.
+"""What holds in the first pass of a checkpointed function, and what it found there, given again
+where the function is computed again for backward.
 
-A block around the first pass, as of rounding(), may be over then. And a scale of the tensors before would be another one, since the first pass's
-tensor is among them: backward would go by other values than those that were computed.
+A block around the first pass, as of rounding(), may be over then. And a scale of the tensors before
+would be another one, since the first pass's tensor is among them: backward would go by other values
+than those that were computed.
 """
 
 from __future__ import annotations
@@ -50,7 +52,10 @@ def once(owner: object, find: Callable):
         return find()
     found = find() if _here.repeats is None else next(_here.repeats.get(owner, iter(())), None)
     if found is None:
-        raise RuntimeError("expected a checkpointed function that computes again what it computed, but got other calls of its layers")
+        raise RuntimeError(
+            "expected a checkpointed function that computes again what it computed, but got "
+            "other calls of its layers"
+        )
     for record in _here.records:
         record.setdefault(owner, []).append(found)
     return found
@@ -61,8 +66,9 @@ _EXCHANGES = (_C.set_rounding_override, _C.set_few_bits_override, _C.set_accumul
 
 
 def carried(function: Callable) -> tuple[contextlib.AbstractContextManager, Callable]:
-    """A context for the first pass of a function, and the function as it is called later: under the overrides that hold now on this thread, also
-    where there are none, with the scales that the first pass found."""
+    """A context for the first pass of a function, and the function as it is called later: under the
+    overrides that hold now on this thread, also where there are none, with the scales that the
+    first pass found."""
     record: Record = {}
     overrides = (_C.rounding_override(), _C.few_bits_override(), _C.accumulation_override())
 

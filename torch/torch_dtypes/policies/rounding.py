@@ -12,31 +12,37 @@ from .overrides import Override
 __all__ = ["rounding"]
 
 _IDLE = (
-    "expected something to be rounded to a number format in the block of rounding({0!r}), but got none on its thread: stock tensors obey no rounding "
-    "mode. Use model.to(torch_dtypes.dtype('e8m23')), which has float32's numbers, or another format dtype; torch_dtypes.quantize_(model, ...); or "
-    "torch_dtypes.fuzzy(model, {0!r}) around float32 code"
+    "expected something to be rounded to a number format in the block of rounding({0!r}), but "
+    "got none on its thread: stock tensors obey no rounding mode. Use "
+    "model.to(torch_dtypes.dtype('e8m23')), which has float32's numbers, or another format "
+    "dtype; torch_dtypes.quantize_(model, ...); or torch_dtypes.fuzzy(model, {0!r}) around "
+    "float32 code"
 )
 
 
 def rounding(mode: str | int) -> Override:
-    """Rounds every result of a number format by ``mode`` in the block, whatever the dtypes' own modes are::
+    """Rounds every result of a number format by ``mode`` in the block, whatever the dtypes' own
+    modes are::
 
         with torch_dtypes.rounding("toward_zero"):
             y = model(x)
 
-    Holds for the calling thread, for forward and (when ``backward()`` is called in the block) backward; nests, and ends with
-    the block also when an exception leaves it. Can decorate a function, and can be kept and used many times. Casts, operators and
-    factories all obey it; what only moves or selects values rounds nothing.
+    Holds for the calling thread, for forward and (when ``backward()`` is called in the block)
+    backward; nests, and ends with the block also when an exception leaves it. Can decorate a
+    function, and can be kept and used many times. Casts, operators and factories all obey it; what
+    only moves or selects values rounds nothing.
 
     Args:
-        mode: one of ``ROUNDING_MODES``, or Pychop's number from 1 to 9; or ``"stochastic_a4"``, the mode ``stochastic`` with 4 random bits by
-            IEEE P3109's definition a (or b, or c), as names of dtypes have it. (``"stochastic"`` leaves their number to each dtype.)
+        mode: one of ``ROUNDING_MODES``, or Pychop's number from 1 to 9; or ``"stochastic_a4"``, the
+            mode ``stochastic`` with 4 random bits by IEEE P3109's definition a (or b, or c), as
+            names of dtypes have it. (``"stochastic"`` leaves their number to each dtype.)
 
     Raises:
         ValueError: not a mode.
 
     Warns:
-        UserWarning: nothing on this thread was rounded to a format in the block, as around a model of float32.
+        UserWarning: nothing on this thread was rounded to a format in the block, as around a model
+            of float32.
 
     Example::
 

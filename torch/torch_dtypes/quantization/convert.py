@@ -35,7 +35,8 @@ def quantize_(
     *,
     forward: Callable[[nn.Module, Any], Any] | None = None,
 ) -> nn.Module:
-    """Lets the layers of a model round their numbers by rules, in place: quantisation, quantisation-aware and low-precision training in one call.
+    """Lets the layers of a model round their numbers by rules, in place: quantisation,
+    quantisation-aware and low-precision training in one call.
 
     ::
 
@@ -47,45 +48,58 @@ def quantize_(
             "head.*": dict(weight="int8", activation="int8"),
         }, calibrate=loader)
 
-    A layer computes what it computed, of numbers that were rounded before: its inputs (``activation``) and parameters (``weight``, ``bias``) in
-    forward, the gradient of its output (``error``) before backward, the gradients of its parameters (``grad``) after; by choice its ``output``.
-    Rounding has the identity's gradient (straight through). Parameters stay the same float32 objects under the same names, so that optimizers,
-    state dicts and initialisers know nothing of it; while a layer runs, rounded tensors stand in their place. NaN, infinities and what is out
-    of range become what each format makes of them.
+    A layer computes what it computed, of numbers that were rounded before: its inputs
+    (``activation``) and parameters (``weight``, ``bias``) in forward, the gradient of its output
+    (``error``) before backward, the gradients of its parameters (``grad``) after; by choice its
+    ``output``. Rounding has the identity's gradient (straight through). Parameters stay the same
+    float32 objects under the same names, so that optimizers, state dicts and initialisers know
+    nothing of it; while a layer runs, rounded tensors stand in their place. NaN, infinities and
+    what is out of range become what each format makes of them.
 
     Args:
         model: any module.
-        rules: a dict, or the path of a YAML file that has one. Keys: a module type or its name (``"nn.Linear"``); a module's name; a regular
-            expression that a module's whole name matches (of the modules that have parameters of their own); a predicate of
-            ``(module, name)``. A name wins over an expression, that over a predicate, that over a type, and a nearer class over a farther one;
-            the winner says all. Values: None leaves a layer as it is. A dtype (or its name) makes everything in it that dtype. A dict has
-            ``weight``, ``bias``, ``activation``, ``output``, ``error``, ``grad``: each what ``torch_dtypes.target`` takes, or a dict of
-            ``format``, ``rounding`` (a mode), ``clamped`` (``"zero"``: values out of range have no gradient), and what is said of its scale;
-            ``accumulate``: a policy (``torch_dtypes.accumulate``), or a dict of its arguments, for the layer's three products;
-            ``arithmetic="integer"`` and ``accumulator``. docs/mixed-precision.md explains each.
-        calibrate: for scales that come from data, an iterable of batches: tensors, tuples whose first element is the input, or dicts of keyword
-            arguments. It is run through the model once, in evaluation mode and without gradients. Or a state dict of the model as it was
-            quantised by these rules, whose scales are taken (and nothing else: ``load_state_dict`` loads it).
-        forward: what runs a batch in calibration, ``forward(model, batch)``, where a batch is something else.
+        rules: a dict, or the path of a YAML file that has one. Keys: a module type or its name
+            (``"nn.Linear"``); a module's name; a regular expression that a module's whole name
+            matches (of the modules that have parameters of their own); a predicate of
+            ``(module, name)``. A name wins over an expression, that over a predicate, that over a
+            type, and a nearer class over a farther one; the winner says all. Values: None leaves a
+            layer as it is. A dtype (or its name) makes everything in it that dtype. A dict has
+            ``weight``, ``bias``, ``activation``, ``output``, ``error``, ``grad``: each what
+            ``torch_dtypes.target`` takes, or a dict of ``format``, ``rounding`` (a mode),
+            ``clamped`` (``"zero"``: values out of range have no gradient), and what is said of its
+            scale; ``accumulate``: a policy (``torch_dtypes.accumulate``), or a dict of its
+            arguments, for the layer's three products; ``arithmetic="integer"`` and ``accumulator``.
+            docs/mixed-precision.md explains each.
+        calibrate: for scales that come from data, an iterable of batches: tensors, tuples whose
+            first element is the input, or dicts of keyword arguments. It is run through the model
+            once, in evaluation mode and without gradients. Or a state dict of the model as it was
+            quantised by these rules, whose scales are taken (and nothing else: ``load_state_dict``
+            loads it).
+        forward: what runs a batch in calibration, ``forward(model, batch)``, where a batch is
+            something else.
 
-    Where weight, activation, error and grad are one dtype of this package, the layer runs in it natively: it gets and gives tensors of its
-    surroundings' dtype, and between them its own kernels compute in the dtype. Else products are the stock float32 kernels' on rounded values,
-    or, under a policy, those of a dtype of ours that holds all of them.
+    Where weight, activation, error and grad are one dtype of this package, the layer runs in it
+    natively: it gets and gives tensors of its surroundings' dtype, and between them its own kernels
+    compute in the dtype. Else products are the stock float32 kernels' on rounded values, or, under
+    a policy, those of a dtype of ours that holds all of them.
 
     Returns:
-        ``model``. A second call replaces all rules of the first. ``summary`` says what share of the parameters the rules reach, and
-        ``summary(model, batch)`` of the multiply-adds too.
+        ``model``. A second call replaces all rules of the first. ``summary`` says what share of the
+        parameters the rules reach, and ``summary(model, batch)`` of the multiply-adds too.
 
     Warns:
-        UserWarning: a module that is none of ``torch.nn``, which no rule names, holds more than a tenth of the parameters: experts that are
-            3-D parameters, for instance, of which a rule of ``nn.Linear`` knows nothing. A rule, or None, says what is meant.
+        UserWarning: a module that is none of ``torch.nn``, which no rule names, holds more than a
+            tenth of the parameters: experts that are 3-D parameters, for instance, of which a rule
+            of ``nn.Linear`` knows nothing. A rule, or None, says what is meant.
 
     Raises:
-        ValueError, TypeError: a rule that matches nothing or contradicts another, unknown words (the nearest are named), a format that needs a
-            scale without one, a policy that cannot be obeyed, a loader that yields something else; the model is as it was then.
+        ValueError, TypeError: a rule that matches nothing or contradicts another, unknown words
+            (the nearest are named), a format that needs a scale without one, a policy that cannot
+            be obeyed, a loader that yields something else; the model is as it was then.
 
-    Sources: Micikevicius et al., "Mixed precision training" (arXiv 1710.03740), for float32 masters; Bengio, Leonard, Courville (2013), for the
-    estimator; torchao's ``quantize_`` for the idiom.
+    Sources: Micikevicius et al., "Mixed precision training" (arXiv 1710.03740), for float32
+    masters; Bengio, Leonard, Courville (2013), for the estimator; torchao's ``quantize_`` for the
+    idiom.
 
     Example::
 
@@ -99,20 +113,28 @@ def quantize_(
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module to quantise, but got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
-        raise TypeError("expected modules of Python to quantise, but got a script; quantize_ before torch.jit.script")
+        raise TypeError(
+            "expected modules of Python to quantise, but got a script; quantize_ before "
+            "torch.jit.script"
+        )
     check_loader(calibrate, forward)
     found = choose(model, rules)
     with leaving(found.left):
         chosen = _called(model, found)
         _check_effects(model, chosen)
         _check_containers(model, chosen)
-        states = {name: _state(model.get_submodule(name), name, choice) for name, choice in _with_parts(model, chosen).items()}
+        states = {
+            name: _state(model.get_submodule(name), name, choice)
+            for name, choice in _with_parts(model, chosen).items()
+        }
     _check_numbers(model, states)
     needs = [name for name, state in states.items() if needs_calibration(state)]
     if needs and calibrate is None:
         raise ValueError(
-            f"expected calibrate=, a loader of the model's inputs, for the scales of {', '.join(map(repr, needs[:4]))}, but got None. "
-            "Or let the rule say when='call' (a scale of each tensor) or 'delayed' (of those before)"
+            "expected calibrate=, a loader of the model's inputs, for the scales of "
+            f"{', '.join(map(repr, needs[:4]))}, but got None. "
+            "Or let the rule say when='call' (a scale of each tensor) or 'delayed' (of those "
+            "before)"
         )
     before = {module: state_of(module) for module in model.modules() if is_quantized(module)}
     try:
@@ -130,20 +152,28 @@ def quantize_(
 
 
 def _warn_of_unreached(model: nn.Module, chosen: Chosen) -> None:
-    """A rule of types does not see weights that modules of one's own multiply by functions, as the experts of a mixture."""
+    """A rule of types does not see weights that modules of one's own multiply by functions, as the
+    experts of a mixture."""
     named = {model.get_submodule(name) for name in chosen} | chosen.excluded
     reached, total = reached_parameters(model)
     for name, module, count in unreached_modules(model):
-        if count > total / 10 and module not in named and not type(module).__module__.startswith("torch.nn."):
+        if (
+            count > total / 10
+            and module not in named
+            and not type(module).__module__.startswith("torch.nn.")
+        ):
             warnings.warn(
-                f"expected rules to reach most parameters, but they reach {reached / total:.1%} of them, and {name or 'the model'!r}, a "
-                f"{type(module).__name__}, holds {count / total:.1%} and has no rule; name it in a rule, or leave it as it is by {{{name!r}: None}}",
+                f"expected rules to reach most parameters, but they reach {reached / total:.1%} "
+                f"of them, and {name or 'the model'!r}, a {type(module).__name__}, holds "
+                f"{count / total:.1%} and has no rule; name it in a rule, or leave it as it is by "
+                f"{{{name!r}: None}}",
                 stacklevel=3,
             )
 
 
 def dequantize_(model: nn.Module) -> nn.Module:
-    """Lets every layer of a model run as it did before ``quantize_``, in place: the same parameters, bit for bit.
+    """Lets every layer of a model run as it did before ``quantize_``, in place: the same
+    parameters, bit for bit.
 
     Args:
         model: any module.
@@ -170,7 +200,8 @@ def dequantize_(model: nn.Module) -> nn.Module:
 
 
 def _check_numbers(model: nn.Module, states: dict[str, LayerState]) -> None:
-    """Numbers said as scales are float32's, where what comes by will be of at most 32 bits: float64 tensors come to models with such parameters."""
+    """Numbers said as scales are float32's, where what comes by will be of at most 32 bits: float64
+    tensors come to models with such parameters."""
     dtypes = {t.dtype for t in [*model.parameters(), *model.buffers()] if t.is_floating_point()}
     if not dtypes or torch.float64 in dtypes:
         return
@@ -178,10 +209,14 @@ def _check_numbers(model: nn.Module, states: dict[str, LayerState]) -> None:
     for name, state in states.items():
         for role, rounder in state.all_rounders().items():
             kind = None if rounder.scaler is None else rounder.scaler.rule.kind
-            if kind is not None and not isinstance(kind, str) and not limits.tiny <= kind <= limits.max:
+            if (
+                kind is not None
+                and not isinstance(kind, str)
+                and not limits.tiny <= kind <= limits.max
+            ):
                 raise ValueError(
-                    f"expected a scale from {limits.tiny:.3g} to {limits.max:.3g} for {role} of {name or 'the model'!r}, whose numbers are float32, "
-                    f"but got {kind!r}"
+                    f"expected a scale from {limits.tiny:.3g} to {limits.max:.3g} for {role} of "
+                    f"{name or 'the model'!r}, whose numbers are float32, but got {kind!r}"
                 )
 
 
@@ -194,22 +229,29 @@ def _exchange(model: nn.Module, states: dict[nn.Module, LayerState]) -> None:
 
 
 def _called(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice]:
-    """The choices without modules that only keep others and never run (ModuleList), which a rule of many modules passes by."""
-    idle = {name for name in chosen if getattr(type(model.get_submodule(name)), "forward", None) is nn.Module.forward}
+    """The choices without modules that only keep others and never run (ModuleList), which a rule of
+    many modules passes by."""
+    idle = {
+        name
+        for name in chosen
+        if getattr(type(model.get_submodule(name)), "forward", None) is nn.Module.forward
+    }
     heard = {choice.key for name, choice in chosen.items() if name not in idle}
     for name in idle:
         module, key = model.get_submodule(name), chosen[name].key
         if has_weights(module) or key not in heard:
             raise ValueError(
-                f"expected modules that are called, but {name or 'the model'!r} (rule {key}) is a {type(module).__name__}, which only keeps "
-                "others or parameters. A rule rounds parameters of the module whose forward uses them; None leaves this one as it is"
+                f"expected modules that are called, but {name or 'the model'!r} (rule {key}) is a "
+                f"{type(module).__name__}, which only keeps "
+                "others or parameters. A rule rounds parameters of the module whose forward uses "
+                "them; None leaves this one as it is"
             )
     return {name: choice for name, choice in chosen.items() if name not in idle}
 
 
 def _check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
-    """What a rule says must be heard by one of the modules that it is chosen for. Beside something else it may say a bias that layers with
-    parameters lack."""
+    """What a rule says must be heard by one of the modules that it is chosen for. Beside something
+    else it may say a bias that layers with parameters lack."""
     heard: dict[str, set[str]] = {}
     for name, choice in chosen.items():
         module = model.get_submodule(name)
@@ -222,7 +264,10 @@ def _check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
         for place in choice.rule.places():
             if place not in heard[choice.key]:
                 what = type(model.get_submodule(name)).__name__
-                raise ValueError(f"expected a rule {choice.key} that its modules can follow, but got {place}= for {name!r}, a {what}, which has none")
+                raise ValueError(
+                    f"expected a rule {choice.key} that its modules can follow, but got {place}= "
+                    f"for {name!r}, a {what}, which has none"
+                )
 
 
 def _places_of(module: nn.Module) -> set[str]:
@@ -240,7 +285,8 @@ def _places_of(module: nn.Module) -> set[str]:
 
 
 def _with_parts(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice]:
-    """The choices, without those of modules that never run by themselves: an attention multiplies by its output projection's weight itself."""
+    """The choices, without those of modules that never run by themselves: an attention multiplies
+    by its output projection's weight itself."""
     kept = dict(chosen)
     for name, module in model.named_modules():
         if not isinstance(module, nn.MultiheadAttention):
@@ -252,8 +298,10 @@ def _with_parts(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice
         more = [place for place in choice.rule.places() if place not in ("weight", "bias")]
         if more or choice.rule.accumulate is not None or choice.rule.arithmetic != "float":
             warnings.warn(
-                f"{part!r} is a part of a MultiheadAttention, which multiplies by its weight itself: of the rule {choice.key} its weight and bias "
-                f"are rounded, and nothing else. A rule of nn.MultiheadAttention, or None for {part!r}, says what is meant.",
+                f"{part!r} is a part of a MultiheadAttention, which multiplies by its weight "
+                f"itself: of the rule {choice.key} its weight and bias are rounded, and nothing "
+                f"else. A rule of nn.MultiheadAttention, or None for {part!r}, says what is "
+                "meant.",
                 stacklevel=3,
             )
         own = kept.get(name, Choice(LayerRule(), choice.key))
@@ -273,20 +321,25 @@ def _state(module: nn.Module, name: str, choice: Choice) -> LayerState:
         for name in state.names:
             of = choice.part if name.startswith("out_proj.") and choice.part is not None else rule
             if (place := place_of(of, name)) is not None:
-                state.parameters[name] = _rounder(place, "bias" if is_bias(name) else "weight", module, name, where)
+                state.parameters[name] = _rounder(
+                    place, "bias" if is_bias(name) else "weight", module, name, where
+                )
             if rule.grad is not None:
                 state.gradients[name] = _rounder(rule.grad, "grad", module, name, where)
     return state
 
 
 def _rounder(place: Place, role: str, module: nn.Module, name: str, where: str) -> Rounder:
-    """A parameter's rounder. Of a layer's gradients, those of a bias have fewer dimensions than those of which the rule says one."""
+    """A parameter's rounder. Of a layer's gradients, those of a bias have fewer dimensions than
+    those of which the rule says one."""
     shape = max((p.shape for p in masters_of(module, name)), key=len)
     if stores_inputs_first(module) and not is_bias(name):
         place = turned(place)
     channels_of = "bias" if is_bias(name) else "weight"
     made = Rounder(place, role, module, channels_of)
-    missing = missing_dimension(place, None if made.scaler is None else made.scaler.axis, len(shape))
+    missing = missing_dimension(
+        place, None if made.scaler is None else made.scaler.axis, len(shape)
+    )
     if missing is None:
         _check_whole(place, role, shape, where)
         return made
@@ -296,17 +349,19 @@ def _rounder(place: Place, role: str, module: nn.Module, name: str, where: str) 
         return Rounder(place, role, module, channels_of)
     if len(shape) == 1 and made.scaler is not None and missing == made.scaler.axis:
         raise ValueError(
-            f"expected {role} of {where} to have a dimension beside that along which its scales lie, but got {name}, whose shape is {tuple(shape)}: "
+            f"expected {role} of {where} to have a dimension beside that along which its scales "
+            f"lie, but got {name}, whose shape is {tuple(shape)}: "
             "each number would have a scale of its own, which rounds nothing; say per='tensor'"
         )
     raise ValueError(
-        f"expected {role} of {where} to have the dimension along which its blocks or scales lie, but got dimension {missing} of {name}, "
-        f"whose shape is {tuple(shape)}"
+        f"expected {role} of {where} to have the dimension along which its blocks or scales lie, "
+        f"but got dimension {missing} of {name}, whose shape is {tuple(shape)}"
     )
 
 
 def _check_whole(place: Place, role: str, shape: tuple[int, ...], where: str) -> None:
-    """Blocks that are not to be padded divide the parameters; what comes by is looked at when it comes."""
+    """Blocks that are not to be padded divide the parameters; what comes by is looked at when it
+    comes."""
     if isinstance(place.target, BlockFormat):
         try:
             place.target.check_shape(shape)
@@ -315,65 +370,105 @@ def _check_whole(place: Place, role: str, shape: tuple[int, ...], where: str) ->
 
 
 def _check_parametrised(module: nn.Module, state: LayerState, where: str) -> None:
-    """Of products the operands are given apart; in other layers rounded tensors must stand where the parameters are."""
+    """Of products the operands are given apart; in other layers rounded tensors must stand where
+    the parameters are."""
     rule = state.rule
     if state.is_product:
         return
     for name in state.names:
-        if has_parametrisation(module, name) and (rule.native or state.plan or rule.grad or place_of(rule, name)):
+        if has_parametrisation(module, name) and (
+            rule.native or state.plan or rule.grad or place_of(rule, name)
+        ):
             raise ValueError(
-                f"expected plain parameters, but {name} of {where} is parametrised (torch.nn.utils.parametrize), which only linear layers and "
-                "convolutions can be that round them; call parametrize.remove_parametrizations, or say activation, output and error alone"
+                f"expected plain parameters, but {name} of {where} is parametrised "
+                "(torch.nn.utils.parametrize), which only linear layers and convolutions can be "
+                "that round them; call parametrize.remove_parametrizations, or say activation, "
+                "output and error alone"
             )
 
 
 def _check_containers(model: nn.Module, chosen: dict[str, Choice]) -> None:
-    """A module that runs in a dtype hands it to the modules in it, whose products need operands of one dtype: they have to run in one, too."""
-    natively = {name: model.get_submodule(name) for name, choice in chosen.items() if choice.rule.native is not None}
+    """A module that runs in a dtype hands it to the modules in it, whose products need operands of
+    one dtype: they have to run in one, too."""
+    natively = {
+        name: model.get_submodule(name)
+        for name, choice in chosen.items()
+        if choice.rule.native is not None
+    }
     of_attentions = {m.out_proj for m in model.modules() if isinstance(m, nn.MultiheadAttention)}
     for name, module in natively.items():
         for part, inner in module.named_modules():
             multiplies = has_products(inner)
-            if multiplies and not any(inner is m for m in natively.values()) and inner not in of_attentions:
+            if (
+                multiplies
+                and not any(inner is m for m in natively.values())
+                and inner not in of_attentions
+            ):
                 start = f"{name}." if name else ""
                 raise ValueError(
-                    f"expected everything in {name or 'the model'!r} (rule {chosen[name].key}) to be {chosen[name].rule.native}, but got "
-                    f"{start + part!r}, whose parameters stay float32; a rule of the layers in it says it of them: {start + '.*'!r}"
+                    f"expected everything in {name or 'the model'!r} (rule {chosen[name].key}) to "
+                    f"be {chosen[name].rule.native}, but got {start + part!r}, whose parameters "
+                    f"stay float32; a rule of the layers in it says it of them: {start + '.*'!r}"
                 )
 
 
 def _check_module(module: nn.Module, rule: LayerRule, where: str) -> None:
     if isinstance(module, torch.jit.ScriptModule):
-        raise TypeError(f"expected modules of Python to quantise, but {where} is a script; quantize_ it before torch.jit.script")
+        raise TypeError(
+            f"expected modules of Python to quantise, but {where} is a script; quantize_ it "
+            "before torch.jit.script"
+        )
     if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
-        raise ValueError(f"expected initialised parameters, but {where} has none yet; run the model once on a batch before")
+        raise ValueError(
+            f"expected initialised parameters, but {where} has none yet; run the model once on a "
+            "batch before"
+        )
     if rule.grad is not None and rule.native is None and getattr(module, "sparse", False):
-        raise ValueError(f"expected dense gradients to round (grad), but {where} has sparse=True; make the {type(module).__name__} with sparse=False")
+        raise ValueError(
+            f"expected dense gradients to round (grad), but {where} has sparse=True; make the "
+            f"{type(module).__name__} with sparse=False"
+        )
     if "forward" in module.__dict__:
-        raise ValueError(f"expected modules with their class's forward, but {where} has a forward of its own, which would not round")
+        raise ValueError(
+            f"expected modules with their class's forward, but {where} has a forward of its own, "
+            "which would not round"
+        )
     for name, parameter in module._parameters.items():
         if parameter is not None and parameter.is_complex():
-            raise TypeError(f"expected real parameters, since formats have no complex numbers, but {name} of {where} is {parameter.dtype}")
+            raise TypeError(
+                f"expected real parameters, since formats have no complex numbers, but {name} of "
+                f"{where} is {parameter.dtype}"
+            )
     for name in parameter_names(module):
         dtype = masters_of(module, name)[0].dtype
         if _C.format_of(dtype) is not None:
-            raise TypeError(f"expected float32 parameters, to be rounded while the layer runs, but {name} of {where} is {dtype}; use model.float()")
+            raise TypeError(
+                f"expected float32 parameters, to be rounded while the layer runs, but {name} of "
+                f"{where} is {dtype}; use model.float()"
+            )
 
 
 def _check_products(module: nn.Module, rule: LayerRule, where: str) -> None:
     what = "arithmetic='integer'" if rule.arithmetic == "integer" else "accumulate="
     if rule.arithmetic == "integer" and not is_product(module):
-        raise ValueError(f"expected {what} of nn.Linear or a convolution of torch.nn, but got it of {where}, a {type(module).__name__}")
+        raise ValueError(
+            f"expected {what} of nn.Linear or a convolution of torch.nn, but got it of {where}, a "
+            f"{type(module).__name__}"
+        )
     stock = type(module).__module__.startswith("torch.nn.")
     if stock and not has_products(module):
-        raise ValueError(f"expected {what} of a layer with products, but got it of {where}, a {type(module).__name__}, whose sums no policy reaches")
+        raise ValueError(
+            f"expected {what} of a layer with products, but got it of {where}, a "
+            f"{type(module).__name__}, whose sums no policy reaches"
+        )
 
 
 # ---- paths of stock PyTorch that would pass quantised layers by ----
 
 
 def _runs_its_parts(module: nn.Module, args: tuple) -> None:
-    """A hook that does nothing: where there is one, nn.TransformerEncoderLayer calls its parts instead of one fused kernel with their weights."""
+    """A hook that does nothing: where there is one, nn.TransformerEncoderLayer calls its parts
+    instead of one fused kernel with their weights."""
 
 
 def _leave_fast_paths(model: nn.Module) -> None:
@@ -382,7 +477,9 @@ def _leave_fast_paths(model: nn.Module) -> None:
             continue
         if isinstance(module, nn.TransformerEncoderLayer):
             module.register_forward_pre_hook(_runs_its_parts)
-        elif isinstance(module, nn.TransformerEncoder) and getattr(module, "use_nested_tensor", False):
+        elif isinstance(module, nn.TransformerEncoder) and getattr(
+            module, "use_nested_tensor", False
+        ):
             module.use_nested_tensor = False
             module.__dict__["_used_nested_tensor"] = True
 

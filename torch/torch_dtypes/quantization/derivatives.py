@@ -9,17 +9,18 @@ import torch
 from torch.autograd.function import once_differentiable
 
 _TWICE = (
-    "expected first derivatives alone through {}, but a second one was asked for: their backward pass is not recorded. Leave create_graph=True "
-    "out, or {}"
+    "expected first derivatives alone through {}, but a second one was asked for: their backward "
+    "pass is not recorded. Leave create_graph=True out, or {}"
 )
 
 
 def first_only(what: str, instead: str) -> Callable:
-    """Makes a ``backward``, which gives a tuple, one without a second derivative: who asks for it gets an error that says ``what`` has none and what
-    to do ``instead``.
+    """Makes a ``backward``, which gives a tuple, one without a second derivative: who asks for it
+    gets an error that says ``what`` has none and what to do ``instead``.
 
-    PyTorch's own ``once_differentiable`` looks at the incoming gradients alone: where they are constants, as those of
-    ``loss.backward(create_graph=True)``, it gives gradients that have forgotten what they depend on.
+    PyTorch's own ``once_differentiable`` looks at the incoming gradients alone: where they are
+    constants, as those of ``loss.backward(create_graph=True)``, it gives gradients that have
+    forgotten what they depend on.
     """
 
     def decorate(backward: Callable) -> Callable:

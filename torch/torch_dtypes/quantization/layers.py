@@ -1,7 +1,8 @@
-"""A layer that runs by a rule: its class is exchanged for one whose forward rounds, everything else of it stays.
+"""A layer that runs by a rule: its class is exchanged for one whose forward rounds, everything else
+of it stays.
 
-The parameters stay the same objects under the same names, float32: optimizers, state dicts and initialisers know nothing of the rule. While the
-layer runs, rounded tensors stand in their place.
+The parameters stay the same objects under the same names, float32: optimizers, state dicts and
+initialisers know nothing of the rule. While the layer runs, rounded tensors stand in their place.
 """
 
 from __future__ import annotations
@@ -40,37 +41,61 @@ _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
 
 class LayerState:
-    """What a quantised layer knows beside its module: the rule, and a rounder for each place, parameter by parameter."""
+    """What a quantised layer knows beside its module: the rule, and a rounder for each place,
+    parameter by parameter."""
 
     def __init__(self, rule: LayerRule, key: str, module: nn.Module, where: str) -> None:
         self.rule, self.key = rule, key
-        self.rounders = {name: Rounder(place, name, module) for name, place in rule.places().items() if name in ("activation", "output", "error")}
+        self.rounders = {
+            name: Rounder(place, name, module)
+            for name, place in rule.places().items()
+            if name in ("activation", "output", "error")
+        }
         self.names = parameter_names(module)  # of what it computes with
         self.parameters: dict[str, Rounder] = {}  # by these names
         self.gradients: dict[str, Rounder] = {}  # likewise, each with a scale of its own
         self.is_product = is_product(module)
         self.observing = False  # while calibration runs
         self.looks_up = isinstance(module, _TABLES) and rule.weight is not None
-        self.is_fresh = gives_fresh(module) and rule.accumulate is None and rule.arithmetic == "float"
+        self.is_fresh = (
+            gives_fresh(module) and rule.accumulate is None and rule.arithmetic == "float"
+        )
         self.plan: ProductPlan | IntegerPlan | None = plan_of(rule, where)
         if rule.arithmetic == "integer":
             _check_scales(module, self, rule, where)
             self.plan = IntegerPlan(rule.accumulator)
         else:
             expect_one_policy(self.plan, self.is_product, where)
-        self.by_block = rule.accumulate is None and rule.arithmetic == "float" and rule.native is None and has_products(module)
+        self.by_block = (
+            rule.accumulate is None
+            and rule.arithmetic == "float"
+            and rule.native is None
+            and has_products(module)
+        )
 
     def all_rounders(self) -> dict[str, Rounder]:
-        return {**self.rounders, **self.parameters, **{f"{name}.grad": r for name, r in self.gradients.items()}}
+        return {
+            **self.rounders,
+            **self.parameters,
+            **{f"{name}.grad": r for name, r in self.gradients.items()},
+        }
 
 
 def _check_scales(module: nn.Module, state: LayerState, rule: LayerRule, where: str) -> None:
     """Integer sums have one scale for each output channel behind them."""
     if state.rounders["activation"].scaler.axis is not None:
-        raise ValueError(f"expected one scale per tensor for the activation of {where} in integer products, but got {rule.activation}")
+        raise ValueError(
+            f"expected one scale per tensor for the activation of {where} in integer products, "
+            f"but got {rule.activation}"
+        )
     axis = Rounder(rule.weight, "weight", module).scaler.axis
-    if axis not in (None, channel_axis("weight", module)) or (axis is not None and getattr(module, "transposed", False) and module.groups > 1):
-        raise ValueError(f"expected one scale per tensor or per output channel for the weight of {where} in integer products, but got {rule.weight}")
+    if axis not in (None, channel_axis("weight", module)) or (
+        axis is not None and getattr(module, "transposed", False) and module.groups > 1
+    ):
+        raise ValueError(
+            f"expected one scale per tensor or per output channel for the weight of {where} in "
+            f"integer products, but got {rule.weight}"
+        )
 
 
 def is_bias(name: str) -> bool:
@@ -100,12 +125,18 @@ class Quantized:
     def __reduce_ex__(self, protocol):
         made, args, *rest = super().__reduce_ex__(protocol)
         if made is not copyreg.__newobj__:
-            raise TypeError(f"expected a module that is pickled in the ordinary way, but {type(self).__name__} has its own; dequantize_ it first")
+            raise TypeError(
+                "expected a module that is pickled in the ordinary way, but "
+                f"{type(self).__name__} has its own; dequantize_ it first"
+            )
         return _new, (self._quantized_base, *args[1:]), *rest
 
     def __prepare_scriptable__(self):  # which torch.jit.script asks for
         kind = type(self).__name__
-        raise TypeError(f"expected modules without rules to script, but got a {kind} of quantize_; torch.jit.trace takes it, or dequantize_ it first")
+        raise TypeError(
+            f"expected modules without rules to script, but got a {kind} of quantize_; "
+            "torch.jit.trace takes it, or dequantize_ it first"
+        )
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -127,7 +158,12 @@ def described(rule: LayerRule) -> list[str]:
 
 @functools.cache
 def quantized_class(base: type) -> type:
-    names = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__, "_quantized_base": base}
+    names = {
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "__doc__": base.__doc__,
+        "_quantized_base": base,
+    }
     return type(base.__name__, (Quantized, base), names)
 
 
@@ -155,7 +191,8 @@ def detach(module: nn.Module) -> None:
 
 @contextlib.contextmanager
 def detached(model: nn.Module) -> Iterator[dict[nn.Module, LayerState]]:
-    """A block in which a model's layers run as they did before ``quantize_``; gives their states."""
+    """A block in which a model's layers run as they did before ``quantize_``; gives their
+    states."""
     states = {module: state_of(module) for module in model.modules() if is_quantized(module)}
     for module in states:
         detach(module)
@@ -167,12 +204,15 @@ def detached(model: nn.Module) -> Iterator[dict[nn.Module, LayerState]]:
 
 
 def _unquantized(kind: type) -> type:
-    """The class as it would be without ours; one that a parametrisation put over ours keeps its properties."""
+    """The class as it would be without ours; one that a parametrisation put over ours keeps its
+    properties."""
     if "_quantized_base" in vars(kind):
         return kind._quantized_base
     if not issubclass(kind, Quantized):
         return kind
-    own = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    own = {
+        name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")
+    }
     return type(kind.__name__, tuple(map(_unquantized, kind.__bases__)), own)
 
 
@@ -191,30 +231,51 @@ def _run_by_state(module: nn.Module, state: LayerState, forward, args: tuple, kw
 
 @contextlib.contextmanager
 def _renormalised(module: nn.Module, input: torch.Tensor, *others, **more):
-    """The rows that are looked up, as ``max_norm`` has them: in the master, which is then rounded; else the rounded rows would be, and be no values
-    of the format."""
+    """The rows that are looked up, as ``max_norm`` has them: in the master, which is then rounded;
+    else the rounded rows would be, and be no values of the format."""
     bound, module.max_norm = module.max_norm, None
     try:
         with torch.no_grad():
-            torch.embedding_renorm_(parameter_of(module, "weight").detach(), input.contiguous(), bound, module.norm_type)
+            torch.embedding_renorm_(
+                parameter_of(module, "weight").detach(), input.contiguous(), bound, module.norm_type
+            )
         yield
     finally:
         module.max_norm = bound
 
 
-def rounded_parameter(state: LayerState, name: str, parameter: torch.Tensor, training: bool, found: Scale | None = None) -> torch.Tensor:
+def rounded_parameter(
+    state: LayerState,
+    name: str,
+    parameter: torch.Tensor,
+    training: bool,
+    found: Scale | None = None,
+) -> torch.Tensor:
     """A parameter rounded, whose gradient comes back rounded to ``grad``."""
     rounder, grad = state.parameters.get(name), state.gradients.get(name)
-    return parameter if rounder is None and grad is None else rounded_through(parameter, rounder, grad, training, (parameter,), found=found)
+    return (
+        parameter
+        if rounder is None and grad is None
+        else rounded_through(parameter, rounder, grad, training, (parameter,), found=found)
+    )
 
 
-def _rounded_inputs(module: nn.Module, state: LayerState, args: tuple, kwargs: dict) -> tuple[tuple, dict, Scale | None]:
-    """A layer's inputs rounded, and the scale that they share, which is looked for before the first one is rounded."""
+def _rounded_inputs(
+    module: nn.Module, state: LayerState, args: tuple, kwargs: dict
+) -> tuple[tuple, dict, Scale | None]:
+    """A layer's inputs rounded, and the scale that they share, which is looked for before the first
+    one is rounded."""
     rounder = state.rounders.get("activation")
     if rounder is None:
         return args, kwargs, None
     training = module.training
-    if len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():  # as a rule
+    # As a rule.
+    if (
+        len(args) == 1
+        and not kwargs
+        and isinstance(args[0], torch.Tensor)
+        and args[0].is_floating_point()
+    ):
         found = None if rounder.scaler is None else rounder.scale_of(args, training)
         return (rounder(args[0], training, found),), kwargs, found
     found = _shared(rounder, training, lambda note: _mapped_inputs(module, note, args, kwargs))
@@ -284,8 +345,11 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
     return _leaving(module, state, output, inputs, state.is_fresh and plan is None)
 
 
-def _run_in_autocast(kinds: list[str], module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
-    """In an autocast with a dtype of ours, which would cast a layer's rounded operands to it, the rule holds. What comes in the dtype is decoded."""
+def _run_in_autocast(
+    kinds: list[str], module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict
+):
+    """In an autocast with a dtype of ours, which would cast a layer's rounded operands to it, the
+    rule holds. What comes in the dtype is decoded."""
     with out_of_autocast(kinds if state.names else ()):
         if state.rule.native is not None:
             return _run_native(module, state, forward, args, kwargs)
@@ -297,17 +361,23 @@ def _run_in_autocast(kinds: list[str], module: nn.Module, state: LayerState, for
 
 
 def decoded(x: torch.Tensor) -> torch.Tensor:
-    """A tensor of a dtype of ours of at most 16 bits, which is what autocast makes, as float32. What carries operands under a policy is wider."""
+    """A tensor of a dtype of ours of at most 16 bits, which is what autocast makes, as float32.
+    What carries operands under a policy is wider."""
     return x if _C.format_of(x.dtype) is None or x.dtype.itemsize > 2 else x.float()
 
 
 def _leaving(module: nn.Module, state: LayerState, output, inputs: tuple, is_fresh: bool):
-    """A layer's output rounded, its gradient to be rounded to ``error``. is_fresh: whether it may be written to."""
+    """A layer's output rounded, its gradient to be rounded to ``error``. is_fresh: whether it may
+    be written to."""
     rounder, error = state.rounders.get("output"), state.rounders.get("error")
     if rounder is None and error is None:
         return output
 
-    found = None if rounder is None else _shared(rounder, module.training, lambda note: mapped(output, note))
+    found = (
+        None
+        if rounder is None
+        else _shared(rounder, module.training, lambda note: mapped(output, note))
+    )
 
     def leave(y: torch.Tensor) -> torch.Tensor:
         return rounded_through(y, rounder, error, module.training, inputs, is_fresh, found)
@@ -316,7 +386,8 @@ def _leaving(module: nn.Module, state: LayerState, output, inputs: tuple, is_fre
 
 
 def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
-    """Everything in one dtype: operands cast to it, our kernels, the results cast back to the inputs' dtype."""
+    """Everything in one dtype: operands cast to it, our kernels, the results cast back to the
+    inputs' dtype."""
     dtype = state.rule.native
     entered: list[torch.dtype] = []
 
@@ -327,11 +398,18 @@ def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwar
 
     args, kwargs = _mapped_inputs(module, enter, args, kwargs)
     if state.is_product:
-        tensors = {} if state.plan is not None else {n: p.to(dtype) for n in state.names if (p := parameter_of(module, n)) is not None}
+        tensors = (
+            {}
+            if state.plan is not None
+            else {n: p.to(dtype) for n in state.names if (p := parameter_of(module, n)) is not None}
+        )
         output = _product(module, state, state.plan, forward, tensors, args, kwargs)
     else:
-        # Normalisation with running statistics, which stay float32, takes parameters of float32 beside them.
-        keeps = isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None
+        # Normalisation with running statistics, which stay float32, takes parameters of float32
+        # beside them.
+        keeps = (
+            isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None
+        )
         tensors = {}
         for name in state.names:
             parameter = parameter_of(module, name)
@@ -345,20 +423,44 @@ def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwar
     return mapped(output, lambda y: y.to(back) if y.dtype is dtype else y)
 
 
-def _product(module: nn.Module, state: LayerState, plan, forward, tensors: dict[str, torch.Tensor], args: tuple, kwargs: dict) -> torch.Tensor:
+def _product(
+    module: nn.Module,
+    state: LayerState,
+    plan,
+    forward,
+    tensors: dict[str, torch.Tensor],
+    args: tuple,
+    kwargs: dict,
+) -> torch.Tensor:
     """The layer's one product, by the plan of its accumulation, else by the stock operator."""
     names = product_arguments(module)
     given = dict(zip(names, args, strict=False)) | kwargs
-    if not isinstance(given.get("input"), torch.Tensor) or len(args) > len(names) or not set(given) <= set(names):
+    if (
+        not isinstance(given.get("input"), torch.Tensor)
+        or len(args) > len(names)
+        or not set(given) <= set(names)
+    ):
         return forward(*args, **kwargs)  # whose error it is
-    weight, bias = (tensors[name] if name in tensors else parameter_of(module, name) for name in ("weight", "bias"))
+    weight, bias = (
+        tensors[name] if name in tensors else parameter_of(module, name)
+        for name in ("weight", "bias")
+    )
     if plan is None:
         return stock_product(module, given["input"], weight, bias, given.get("output_size"))
     return plan(module, state, given["input"], weight, bias, given.get("output_size"))
 
 
-def _carried(module: nn.Module, state: LayerState, plan: ProductPlan, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):
-    """A layer of several products in the dtype that carries float32's numbers (or in float64), under its policy."""
+def _carried(
+    module: nn.Module,
+    state: LayerState,
+    plan: ProductPlan,
+    forward,
+    args: tuple,
+    kwargs: dict,
+    tensors: dict[str, torch.Tensor],
+):
+    """A layer of several products in the dtype that carries float32's numbers (or in float64),
+    under its policy."""
 
     entered: list[torch.dtype] = []
 
@@ -375,7 +477,19 @@ def _carried(module: nn.Module, state: LayerState, plan: ProductPlan, forward, a
     return mapped(output, lambda y: y if y.is_complex() else y.to(back))
 
 
-def _under_policy(module: nn.Module, plan: ProductPlan, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):
+def _under_policy(
+    module: nn.Module,
+    plan: ProductPlan,
+    forward,
+    args: tuple,
+    kwargs: dict,
+    tensors: dict[str, torch.Tensor],
+):
     in_place = functools.partial(standing_in, module)
-    is_stock, has_fused_path = plan.carrier is torch.float64, isinstance(module, nn.MultiheadAttention)
-    return under_policy(plan.overrides()[0], forward, args, kwargs, tensors, in_place, is_stock, has_fused_path)
+    is_stock, has_fused_path = (
+        plan.carrier is torch.float64,
+        isinstance(module, nn.MultiheadAttention),
+    )
+    return under_policy(
+        plan.overrides()[0], forward, args, kwargs, tensors, in_place, is_stock, has_fused_path
+    )

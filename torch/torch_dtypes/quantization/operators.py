@@ -1,4 +1,5 @@
-"""The operators that graphs record for layers that round: ``torch.ops.torch_dtypes.product`` and others.
+"""The operators that graphs record for layers that round: ``torch.ops.torch_dtypes.product`` and
+others.
 
 They are known as soon as the package is loaded, so that files which name them load. The code
 behind them loads at the first call.
@@ -11,7 +12,10 @@ from collections.abc import Callable
 
 import torch
 
-_GEOMETRY = "int[]? stride, int[]? padding, int[]? dilation, bool transposed, int[]? output_padding, int groups"
+_GEOMETRY = (
+    "int[]? stride, int[]? padding, int[]? dilation, bool transposed, int[]? output_padding, int "
+    "groups"
+)
 
 # For each operator: its schema, and the module that has its functions.
 _SCHEMAS = {
@@ -22,11 +26,13 @@ _SCHEMAS = {
         "product_operator",
     ),
     "product_backward": (
-        f"(Tensor gradient, Tensor x, Tensor weight, bool[3] needs, str plan, {_GEOMETRY}) -> (Tensor, Tensor, Tensor)",
+        f"(Tensor gradient, Tensor x, Tensor weight, bool[3] needs, str plan, {_GEOMETRY}) -> "
+        "(Tensor, Tensor, Tensor)",
         "product_operator",
     ),
     "integer_product": (
-        f"(Tensor x, Tensor weight, Tensor? bias, Tensor scale, Tensor weight_scale, str accumulator, int largest, {_GEOMETRY}) -> Tensor",
+        "(Tensor x, Tensor weight, Tensor? bias, Tensor scale, Tensor weight_scale, str "
+        f"accumulator, int largest, {_GEOMETRY}) -> Tensor",
         "integer_layers",
     ),
 }

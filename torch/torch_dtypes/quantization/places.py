@@ -38,12 +38,19 @@ class Place:
     scale: ScaleRule | None = None
 
     def __str__(self) -> str:
-        return " ".join([self.target.name, *([self.rounding] if self.rounding else []), *([f"({self.scale})"] if self.scale else [])])
+        return " ".join(
+            [
+                self.target.name,
+                *([self.rounding] if self.rounding else []),
+                *([f"({self.scale})"] if self.scale else []),
+            ]
+        )
 
 
 @dataclass(frozen=True)
 class LayerRule:
-    """The value of a rule, checked. ``native`` is the dtype that everything in the layer has, where it is one."""
+    """The value of a rule, checked. ``native`` is the dtype that everything in the layer has, where
+    it is one."""
 
     weight: Place | None = None
     bias: Place | None = None
@@ -65,40 +72,56 @@ class LayerRule:
 
 
 def missing_dimension(place: Place, axis: int | None, dims: int) -> int | None:
-    """Which dimension, of those along which the blocks and the scales (``axis``) lie, a tensor of so many has not; None: it has all. Numbers in a
-    row have none for scales: each would have one of its own, which rounds nothing."""
+    """Which dimension, of those along which the blocks and the scales (``axis``) lie, a tensor of
+    so many has not; None: it has all. Numbers in a row have none for scales: each would have one of
+    its own, which rounds nothing."""
     missing = place.target.shape.missing(dims) if isinstance(place.target, BlockFormat) else None
     lacks = axis is not None and (dims < 2 or not -dims <= axis < dims)
     return axis if missing is None and lacks else missing
 
 
 def turned(place: Place) -> Place:
-    """The place for a weight that is stored as inputs x outputs: blocks along the last dimension come to lie along the one before."""
+    """The place for a weight that is stored as inputs x outputs: blocks along the last dimension
+    come to lie along the one before."""
     made = place.target
     if not isinstance(made, BlockFormat) or made.shape.axis != (-1,):
         return place
-    return dataclasses.replace(place, target=dataclasses.replace(made, shape=dataclasses.replace(made.shape, axis=(-2,))))
+    return dataclasses.replace(
+        place, target=dataclasses.replace(made, shape=dataclasses.replace(made.shape, axis=(-2,)))
+    )
 
 
 def narrowed(place: Place, dims: int) -> Place:
-    """The place for a tensor that lacks such a dimension: blocks lie along its last one, slices and channels are the tensor."""
+    """The place for a tensor that lacks such a dimension: blocks lie along its last one, slices and
+    channels are the tensor."""
     made, scale = place.target, place.scale
     if isinstance(made, BlockFormat):
         made = made.fitting(dims)
-    return dataclasses.replace(place, target=made, scale=None if scale is None else dataclasses.replace(scale, per="tensor"))
+    return dataclasses.replace(
+        place,
+        target=made,
+        scale=None if scale is None else dataclasses.replace(scale, per="tensor"),
+    )
 
 
 def nearest(word: object, words) -> str:
     """A clause that names what may have been meant."""
     words = [str(w) for w in words]
     near = difflib.get_close_matches(str(word), words, n=3, cutoff=0.5)
-    return f"the nearest are {', '.join(map(repr, near))}" if near else f"there are {', '.join(map(repr, words)) or 'none'}"
+    return (
+        f"the nearest are {', '.join(map(repr, near))}"
+        if near
+        else f"there are {', '.join(map(repr, words)) or 'none'}"
+    )
 
 
 def _unknown(keys, known, what: str) -> None:
     for key in keys:
         if key not in known:
-            raise ValueError(f"expected {what} to say {', '.join(map(repr, known))}, but got {key!r}; {nearest(key, known)}")
+            raise ValueError(
+                f"expected {what} to say {', '.join(map(repr, known))}, but got {key!r}; "
+                f"{nearest(key, known)}"
+            )
 
 
 def _place(name: str, value: object, where: str) -> Place | None:
@@ -116,9 +139,13 @@ def _place(name: str, value: object, where: str) -> Place | None:
         rounding, clamped = options.pop("rounding", None), options.pop("clamped", "pass")
         mode = None if rounding is None else mode_name(rounding)
         if clamped not in CLAMPED:
-            raise ValueError(f"expected clamped to be 'pass' (straight through) or 'zero', but got {clamped!r}")
+            raise ValueError(
+                f"expected clamped to be 'pass' (straight through) or 'zero', but got {clamped!r}"
+            )
         if clamped == "zero" and name in (*_GRADIENTS, "output"):
-            raise ValueError(f"expected clamped='zero' of weight, bias or activation, but got it of {name}")
+            raise ValueError(
+                f"expected clamped='zero' of weight, bias or activation, but got it of {name}"
+            )
         scale = scale_rule(made, name, options)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name} of {where}: {error}") from error
@@ -131,7 +158,9 @@ def _accumulation(value: object, where: str) -> Accumulation | None:
     if isinstance(value, Mapping):
         _unknown(value, _POLICY_KEYS, f"accumulate of {where}")
         if "policy" not in value:
-            raise ValueError(f"expected accumulate of {where} to name its policy=, but got {dict(value)!r}")
+            raise ValueError(
+                f"expected accumulate of {where} to name its policy=, but got {dict(value)!r}"
+            )
     try:
         return Accumulation(**value) if isinstance(value, Mapping) else Accumulation(value)
     except (TypeError, ValueError) as error:
@@ -139,23 +168,39 @@ def _accumulation(value: object, where: str) -> Accumulation | None:
 
 
 def layer_rule(value: object, where: str) -> LayerRule | None:
-    """The value of a rule: None leaves a layer as it is, a dtype makes everything in it that dtype, a dict says what is what.
+    """The value of a rule: None leaves a layer as it is, a dtype makes everything in it that dtype,
+    a dict says what is what.
 
     Raises:
-        ValueError, TypeError: what ``where`` (a name of the rule) says is unknown or contradicts itself.
+        ValueError, TypeError: what ``where`` (a name of the rule) says is unknown or contradicts
+            itself.
     """
     if value is None or isinstance(value, LayerRule):
         return value
     if not isinstance(value, Mapping):
         place = _place("everything", value, where)
         if place.target.dtype is None or place.scale is not None:
-            raise ValueError(f"expected a dtype (or its name) for everything of {where}, or a dict of weight=, activation=, ..., but got {value!r}")
+            raise ValueError(
+                f"expected a dtype (or its name) for everything of {where}, or a dict of weight=, "
+                f"activation=, ..., but got {value!r}"
+            )
         return LayerRule(*(place for _ in PLACES), native=place.target.dtype)
     _unknown(value, _KEYS, f"the rule {where}")
-    given = {name: place for name in PLACES if (place := _place(name, value.get(name), where)) is not None}
-    rule = LayerRule(**given, accumulate=_accumulation(value.get("accumulate"), where), **_integers(value, given, where))
+    given = {
+        name: place
+        for name in PLACES
+        if (place := _place(name, value.get(name), where)) is not None
+    }
+    rule = LayerRule(
+        **given,
+        accumulate=_accumulation(value.get("accumulate"), where),
+        **_integers(value, given, where),
+    )
     if rule == LayerRule():
-        raise ValueError(f"expected the rule {where} to say {', '.join(map(repr, _KEYS))}, but got {dict(value)!r}; None leaves a layer as it is")
+        raise ValueError(
+            f"expected the rule {where} to say {', '.join(map(repr, _KEYS))}, but got "
+            f"{dict(value)!r}; None leaves a layer as it is"
+        )
     return dataclasses.replace(rule, native=_one_dtype(rule))
 
 
@@ -169,8 +214,8 @@ def _accumulator_name(value: object, where: str) -> str:
     match = ACCUMULATOR.fullmatch(name) if isinstance(name, str) else None
     if not match or not 2 <= int(match[1]) <= 32:
         raise ValueError(
-            f"expected accumulator of {where} as the name of integers of 2 to 32 bits, 'int32' (it wraps around) or 'int20_saturate', but got "
-            f"{value!r}"
+            f"expected accumulator of {where} as the name of integers of 2 to 32 bits, 'int32' "
+            f"(it wraps around) or 'int20_saturate', but got {value!r}"
         )
     return name.removesuffix("_wrap")
 
@@ -178,24 +223,39 @@ def _accumulator_name(value: object, where: str) -> str:
 def _integers(value: Mapping, given: dict[str, Place], where: str) -> dict:
     arithmetic, accumulator = value.get("arithmetic", "float"), value.get("accumulator")
     if arithmetic not in ARITHMETIC:
-        raise ValueError(f"expected arithmetic of {where} to be 'float' or 'integer', but got {arithmetic!r}")
+        raise ValueError(
+            f"expected arithmetic of {where} to be 'float' or 'integer', but got {arithmetic!r}"
+        )
     if arithmetic == "float":
         if accumulator is not None:
-            raise ValueError(f"expected accumulator of {where} with arithmetic='integer' only, but got {accumulator!r}; other sums have accumulate=")
+            raise ValueError(
+                f"expected accumulator of {where} with arithmetic='integer' only, but got "
+                f"{accumulator!r}; other sums have accumulate="
+            )
         return {}
     if value.get("accumulate") is not None:
-        raise ValueError(f"expected accumulator= with arithmetic='integer' of {where}, but got accumulate={value['accumulate']!r}")
+        raise ValueError(
+            f"expected accumulator= with arithmetic='integer' of {where}, but got "
+            f"accumulate={value['accumulate']!r}"
+        )
     for name in ("weight", "activation"):
         if name not in given or not _is_integer(given[name].target):
             what = given[name].target.name if name in given else "nothing"
-            raise ValueError(f"expected an integer {name} (as 'int8') with arithmetic='integer' of {where}, but got {what}")
+            raise ValueError(
+                f"expected an integer {name} (as 'int8') with arithmetic='integer' of {where}, "
+                f"but got {what}"
+            )
     if "bias" in given:
-        raise ValueError(f"expected no bias= with arithmetic='integer' of {where}, which adds it as an integer, but got {given['bias']}")
+        raise ValueError(
+            f"expected no bias= with arithmetic='integer' of {where}, which adds it as an "
+            f"integer, but got {given['bias']}"
+        )
     return {"arithmetic": "integer", "accumulator": _accumulator_name(accumulator, where)}
 
 
 def _one_dtype(rule: LayerRule) -> torch.dtype | None:
-    """The dtype that weight, activation, error and grad have, if it is one of ours and nothing else is said of a place."""
+    """The dtype that weight, activation, error and grad have, if it is one of ours and nothing else
+    is said of a place."""
     first = rule.weight
     if first is None or first.scale is not None or first.clamped != "pass":
         return None

@@ -1,7 +1,8 @@
-"""A layer's product under an accumulation policy as an operator of stock tensors, which graphs take: torch.ops.torch_dtypes.product.
+"""A layer's product under an accumulation policy as an operator of stock tensors, which graphs
+take: torch.ops.torch_dtypes.product.
 
-A graph knows no tensor of ours; what it records is the operands, in float, and the plan as a text. Eager code takes the shorter way of
-``products.py``, with the same bits.
+A graph knows no tensor of ours; what it records is the operands, in float, and the plan as a text.
+Eager code takes the shorter way of ``products.py``, with the same bits.
 """
 
 from __future__ import annotations
@@ -18,13 +19,18 @@ from . import products
 def _read(text: str):
     carrier, *policies = text.split("; ")
     dtype = getattr(torch, carrier, None)
-    return products.ProductPlan(dtype if isinstance(dtype, torch.dtype) else dtype_of(carrier), tuple(map(Accumulation, policies)))
+    return products.ProductPlan(
+        dtype if isinstance(dtype, torch.dtype) else dtype_of(carrier),
+        tuple(map(Accumulation, policies)),
+    )
 
 
 def geometry_of(stride, padding, dilation, transposed, output_padding, groups):
     if stride is None:
         return None
-    return products.Geometry(tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups)
+    return products.Geometry(
+        tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups
+    )
 
 
 def _product(x, weight, bias, plan, *geometry):
@@ -32,7 +38,9 @@ def _product(x, weight, bias, plan, *geometry):
 
 
 def _product_backward(gradient, x, weight, needs, plan, *geometry):
-    found = products.backward(gradient, x, weight, needs[2], geometry_of(*geometry), tuple(needs), _read(plan))
+    found = products.backward(
+        gradient, x, weight, needs[2], geometry_of(*geometry), tuple(needs), _read(plan)
+    )
     return tuple(x.new_empty(0) if t is None else t.contiguous() for t in found)
 
 
@@ -44,7 +52,9 @@ def _fake_product(x, weight, bias, plan, *geometry):
 def _fake_product_backward(gradient, x, weight, needs, plan, *geometry):
     channels = weight.shape[1] * geometry[-1] if geometry[3] else weight.shape[0]
     like = (x, x.shape), (weight, weight.shape), (weight, (channels,))
-    return tuple(t.new_empty(shape if needed else 0) for needed, (t, shape) in zip(needs, like, strict=True))
+    return tuple(
+        t.new_empty(shape if needed else 0) for needed, (t, shape) in zip(needs, like, strict=True)
+    )
 
 
 def _keep(ctx, inputs, output):
@@ -56,7 +66,9 @@ def _keep(ctx, inputs, output):
 def _differentiate(ctx, gradient):
     x, weight = ctx.saved_tensors
     needs = [*ctx.needs_input_grad[:2], ctx.has_bias and ctx.needs_input_grad[2]]
-    found = torch.ops.torch_dtypes.product_backward(gradient, x, weight, needs, ctx.plan, *ctx.geometry)
+    found = torch.ops.torch_dtypes.product_backward(
+        gradient, x, weight, needs, ctx.plan, *ctx.geometry
+    )
     return *(t if needed else None for needed, t in zip(needs, found, strict=True)), *[None] * 7
 
 

@@ -1,7 +1,9 @@
-"""Gradients in what torch.jit.trace and torch.export record: operators of stock tensors, whose backward passes are those of a layer that rounds.
+"""Gradients in what torch.jit.trace and torch.export record: operators of stock tensors, whose
+backward passes are those of a layer that rounds.
 
-They record operators, not the nodes of autograd's graph and hooks of tensors by which eager code says what a gradient is: without these operators a
-trace would compute the layer's values and other gradients, or none.
+They record operators, not the nodes of autograd's graph and hooks of tensors by which eager code
+says what a gradient is: without these operators a trace would compute the layer's values and other
+gradients, or none.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ def _read(text: str):
     said = json.loads(text)
     if said["scale"] and said["scale"]["when"] == "delayed":
         raise RuntimeError(
-            f"expected gradients of eager code to be scaled by those of the calls before ({said['format']}), but got a trace's or an export's, which "
+            "expected gradients of eager code to be scaled by those of the calls before "
+            f"({said['format']}), but got a trace's or an export's, which "
             "remember none; when='call' scales each by itself"
         )
     scale = None if said["scale"] is None else ScaleRule(**said["scale"])
-    return Rounder(Place(target(said["format"]), said["rounding"], "pass", scale), "error", nn.Identity())
+    return Rounder(
+        Place(target(said["format"]), said["rounding"], "pass", scale), "error", nn.Identity()
+    )
 
 
 def _straight_through(x, values, passes):

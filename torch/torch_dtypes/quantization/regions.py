@@ -1,4 +1,5 @@
-"""A whole layer under an accumulation policy, backward too: a graph within the graph, whose backward pass runs under the policy."""
+"""A whole layer under an accumulation policy, backward too: a graph within the graph, whose
+backward pass runs under the policy."""
 
 from __future__ import annotations
 
@@ -12,8 +13,12 @@ from .rounders import mapped
 class _Region(torch.autograd.Function):
     @staticmethod
     def forward(ctx, run, override, *tensors):
-        # The policy is the thread's, and backward may be called anywhere: so the layer's own graph stays inside, and backward enters it here.
-        leaves = [t.detach().requires_grad_(needs) for t, needs in zip(tensors, ctx.needs_input_grad[2:], strict=True)]
+        # The policy is the thread's, and backward may be called anywhere: so the layer's own graph
+        # stays inside, and backward enters it here.
+        leaves = [
+            t.detach().requires_grad_(needs)
+            for t, needs in zip(tensors, ctx.needs_input_grad[2:], strict=True)
+        ]
         with torch.enable_grad(), override:
             outputs = run(leaves)
         ctx.leaves, ctx.outputs, ctx.override = leaves, outputs, override
@@ -27,7 +32,11 @@ class _Region(torch.autograd.Function):
         found: list = [None] * len(ctx.leaves)
         with ctx.override:
             given = torch.autograd.grad(
-                [y for y, _ in reached], [ctx.leaves[i] for i in wanted], [g for _, g in reached], retain_graph=True, allow_unused=True
+                [y for y, _ in reached],
+                [ctx.leaves[i] for i in wanted],
+                [g for _, g in reached],
+                retain_graph=True,
+                allow_unused=True,
             )
         for i, g in zip(wanted, given, strict=True):
             found[i] = g
@@ -35,21 +44,33 @@ class _Region(torch.autograd.Function):
 
 
 def under_policy(
-    override, forward, args: tuple, kwargs: dict, parameters: dict[str, torch.Tensor], standing_in, is_stock: bool, has_fused_path: bool
+    override,
+    forward,
+    args: tuple,
+    kwargs: dict,
+    parameters: dict[str, torch.Tensor],
+    standing_in,
+    is_stock: bool,
+    has_fused_path: bool,
 ):
-    """``forward(*args, **kwargs)`` with ``parameters`` in place (``standing_in(tensors)`` does that), under the policy in both directions.
+    """``forward(*args, **kwargs)`` with ``parameters`` in place (``standing_in(tensors)`` does
+    that), under the policy in both directions.
 
     Args:
-        is_stock: the policy is what stock kernels do, so that what is recorded of them is all there is to it.
-        has_fused_path: there is a kernel that obeys no policy, and that stock code leaves where gradients are asked for.
+        is_stock: the policy is what stock kernels do, so that what is recorded of them is all there
+            is to it.
+        has_fused_path: there is a kernel that obeys no policy, and that stock code leaves where
+            gradients are asked for.
 
     Raises:
-        NotImplementedError: torch.jit.trace looks on, which would record neither the policy, which is the thread's, nor masks.
+        NotImplementedError: torch.jit.trace looks on, which would record neither the policy, which
+            is the thread's, nor masks.
     """
     if is_recorded() and not is_stock:
         raise NotImplementedError(
-            "expected a layer of several products under a policy (attention, recurrent) to be called outside of torch.jit.trace, which does not "
-            "record the policy; trace it with accumulate=None in its rule, or call it as it is"
+            "expected a layer of several products under a policy (attention, recurrent) to be "
+            "called outside of torch.jit.trace, which does not record the policy; trace it with "
+            "accumulate=None in its rule, or call it as it is"
         )
     inputs: list[torch.Tensor] = []
     place: dict[int, int] = {}
@@ -85,8 +106,9 @@ def under_policy(
             return forward(*args, **kwargs)
     if torch._C._functorch.maybe_current_level() is not None:
         raise RuntimeError(
-            "quantize_: expected a layer of several products under a policy (attention, recurrent) to be called outside of torch.func, which cannot "
-            "differentiate the graph within it; give the rule accumulate=None, or use torch.autograd"
+            "quantize_: expected a layer of several products under a policy (attention, "
+            "recurrent) to be called outside of torch.func, which cannot differentiate the graph "
+            "within it; give the rule accumulate=None, or use torch.autograd"
         )
     results = iter(_Region.apply(run, override, *tensors))
     return mapped(shape[0], lambda _: next(results))

@@ -14,13 +14,15 @@ from torch.nn.utils.parametrize import ParametrizationList
 from .parameters import has_weights, is_list, leaving
 from .places import PLACES, LayerRule, layer_rule, nearest
 
-# Which kind of key wins: a name says more than a pattern, a pattern more than a predicate, a predicate more than a type.
+# Which kind of key wins: a name says more than a pattern, a pattern more than a predicate, a
+# predicate more than a type.
 _NAME, _PATTERN, _PREDICATE, _TYPE = range(4)
 
 
 @dataclass(frozen=True)
 class Key:
-    """A rule's key. ``rank`` says how much it says of a module, (0, 0) the most, None that it does not match."""
+    """A rule's key. ``rank`` says how much it says of a module, (0, 0) the most, None that it does
+    not match."""
 
     text: str
     rank: Callable[[nn.Module, str], tuple[int, int] | None]
@@ -29,7 +31,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Choice:
-    """The rule of one module and the key that it came by; ``part`` is that of an attention's output projection, where it has its own."""
+    """The rule of one module and the key that it came by; ``part`` is that of an attention's output
+    projection, where it has its own."""
 
     rule: LayerRule
     key: str
@@ -41,17 +44,27 @@ def of_file(path: str | os.PathLike) -> dict:
     try:
         import yaml
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("rules from a file need PyYAML: pip install 'torch-dtypes[train]'") from error
+        raise ModuleNotFoundError(
+            "rules from a file need PyYAML: pip install 'torch-dtypes[train]'"
+        ) from error
     try:
         with open(path, encoding="utf-8") as file:
             found = yaml.load(file, _loader(yaml))
     except OSError as error:
-        expected = "expected a YAML file of rules (in Python they are a dict, {nn.Linear: dict(weight=torch.q52)})"
-        raise type(error)(error.errno, f"{expected}, but got: {error.strerror}", os.fspath(path)) from error
+        expected = (
+            "expected a YAML file of rules (in Python they are a dict, {nn.Linear: "
+            "dict(weight=torch.q52)})"
+        )
+        raise type(error)(
+            error.errno, f"{expected}, but got: {error.strerror}", os.fspath(path)
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"expected YAML in {os.fspath(path)!r}, but got: {error}") from error
     if not isinstance(found, dict) or not found:
-        raise ValueError(f"expected a mapping of rules in {os.fspath(path)!r}, as 'nn.Linear: {{weight: q52}}', but got {found!r}")
+        raise ValueError(
+            f"expected a mapping of rules in {os.fspath(path)!r}, as 'nn.Linear: {{weight: "
+            f"q52}}', but got {found!r}"
+        )
     return found
 
 
@@ -68,9 +81,13 @@ def _loader(yaml) -> type:
                     key.tag = "tag:yaml.org,2002:str"  # 0 and 1.10 are names of modules, too
                 name = self.construct_object(key, deep=True)
                 if isinstance(name, (list, dict, set)):
-                    raise yaml.constructor.ConstructorError(None, None, f"a key that is no name, {name!r}", key.start_mark)
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"a key that is no name, {name!r}", key.start_mark
+                    )
                 if name in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"the key {name!r} twice", key.start_mark)
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {name!r} twice", key.start_mark
+                    )
                 seen.add(name)
             return super().construct_mapping(node, deep)
 
@@ -89,12 +106,15 @@ def _type_named(text: str) -> type:
     found = getattr(nn, name, None)
     if not isinstance(found, type) or not issubclass(found, nn.Module):
         kinds = [k for k, v in vars(nn).items() if isinstance(v, type) and issubclass(v, nn.Module)]
-        raise ValueError(f"expected a module type of torch.nn, but got {text!r}; {nearest(name, kinds)}")
+        raise ValueError(
+            f"expected a module type of torch.nn, but got {text!r}; {nearest(name, kinds)}"
+        )
     return found
 
 
 def key_of(key: object, names: set[str]) -> Key:
-    """A key of the rules: a module type (``nn.Linear``, or that name), a module's name, a regular expression over names, a predicate.
+    """A key of the rules: a module type (``nn.Linear``, or that name), a module's name, a regular
+    expression over names, a predicate.
 
     Raises:
         TypeError: none of these.
@@ -102,7 +122,9 @@ def key_of(key: object, names: set[str]) -> Key:
     """
     if isinstance(key, type):
         if not issubclass(key, nn.Module):
-            raise TypeError(f"expected a module type, a name or a predicate as a rule's key, but got {key!r}")
+            raise TypeError(
+                f"expected a module type, a name or a predicate as a rule's key, but got {key!r}"
+            )
         return _by_type(key, key.__name__)
     if isinstance(key, str) and key in names:
         return Key(repr(key), lambda module, name: (_NAME, 0) if name == key else None)
@@ -112,12 +134,22 @@ def key_of(key: object, names: set[str]) -> Key:
         try:
             pattern = re.compile(key)
         except re.error as error:
-            raise ValueError(f"expected a module's name or a regular expression over names as a rule's key, but got {key!r}: {error}") from error
-        return Key(repr(pattern.pattern), lambda module, name: (_PATTERN, 0) if pattern.fullmatch(name) else None, is_pattern=True)
+            raise ValueError(
+                "expected a module's name or a regular expression over names as a rule's key, "
+                f"but got {key!r}: {error}"
+            ) from error
+        return Key(
+            repr(pattern.pattern),
+            lambda module, name: (_PATTERN, 0) if pattern.fullmatch(name) else None,
+            is_pattern=True,
+        )
     if callable(key) and not isinstance(key, nn.Module):
         return _by_predicate(key)
     hint = "; say its name in the model" if isinstance(key, nn.Module) else ""
-    raise TypeError(f"expected a module type, a name, a regular expression or a predicate of (module, name) as a rule's key, but got {key!r}{hint}")
+    raise TypeError(
+        "expected a module type, a name, a regular expression or a predicate of (module, name) "
+        f"as a rule's key, but got {key!r}{hint}"
+    )
 
 
 def takes_two(function: object) -> bool:
@@ -138,14 +170,20 @@ def _by_predicate(key: Callable) -> Key:
     if (code := getattr(key, "__code__", None)) is not None and text.endswith("<lambda>"):
         text = f"the lambda in {os.path.basename(code.co_filename)}, line {code.co_firstlineno}"
     if not takes_two(key):
-        raise TypeError(f"expected a predicate of (module, name) as a rule's key, but got {text}, which does not take these two arguments")
+        raise TypeError(
+            f"expected a predicate of (module, name) as a rule's key, but got {text}, which does "
+            "not take these two arguments"
+        )
 
     def rank(module: nn.Module, name: str) -> tuple[int, int] | None:
         of = f"{name!r}, a {type(module).__name__}"
         try:
             answer = key(module, name)
         except Exception as error:
-            raise ValueError(f"expected True or False of {text}, but for {of}, it raised {type(error).__name__}: {error}") from error
+            raise ValueError(
+                f"expected True or False of {text}, but for {of}, it raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
         if not isinstance(answer, bool):
             raise TypeError(f"expected True or False of {text}, but got {answer!r} for {of}")
         return (_PREDICATE, 0) if answer else None
@@ -154,7 +192,8 @@ def _by_predicate(key: Callable) -> Key:
 
 
 class Chosen(dict[str, Choice]):
-    """Rules by the names of modules. ``left``: the lists of parameters that a rule says are left as they are. ``excluded``: all such modules."""
+    """Rules by the names of modules. ``left``: the lists of parameters that a rule says are left as
+    they are. ``excluded``: all such modules."""
 
     def __init__(self, left: list[nn.Module]) -> None:
         super().__init__()
@@ -165,19 +204,24 @@ class Chosen(dict[str, Choice]):
 def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> Chosen:
     """The rule of each module that has one, by the first of the module's names.
 
-    The key that says most wins: a name, then a regular expression, then a predicate, then the nearest class. A regular expression chooses
-    among the modules that have parameters of their own.
+    The key that says most wins: a name, then a regular expression, then a predicate, then the
+    nearest class. A regular expression chooses among the modules that have parameters of their own.
 
     Raises:
-        ValueError: a rule that matches nothing; two that contradict each other; what a value says is unknown.
+        ValueError: a rule that matches nothing; two that contradict each other; what a value says
+            is unknown.
     """
     if isinstance(rules, (str, os.PathLike)):
         rules = of_file(rules)
     if not isinstance(rules, Mapping) or not rules:
-        raise TypeError(f"expected rules as a dict, {{nn.Linear: dict(weight=torch.q52)}}, or the path of a YAML file, but got {rules!r}")
+        raise TypeError(
+            f"expected rules as a dict, {{nn.Linear: dict(weight=torch.q52)}}, or the path of a "
+            f"YAML file, but got {rules!r}"
+        )
     modules: dict[int, tuple[nn.Module, list[str]]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        if isinstance(module, ParametrizationList):  # what it makes is a layer's weight, of which that layer's rule says what becomes of it
+        # What it makes is a layer's weight, of which that layer's rule says what becomes of it.
+        if isinstance(module, ParametrizationList):
             continue
         modules.setdefault(id(module), (module, []))[1].append(name)
     names = {name for _, all_names in modules.values() for name in all_names}
@@ -217,8 +261,9 @@ def _winner(found: list, name: str) -> tuple[LayerRule | None, Key]:
     for other_rank, other, other_rule in found:
         if other_rank == best and other_rule != rule:
             raise ValueError(
-                f"expected one rule of {name or 'the model'!r}, but got two that say as much of it and contradict each other: "
-                f"{key.text} and {other.text}. Name the module in a rule of its own, or let one of them match less"
+                f"expected one rule of {name or 'the model'!r}, but got two that say as much of "
+                f"it and contradict each other: {key.text} and {other.text}. Name the module in a "
+                "rule of its own, or let one of them match less"
             )
     return rule, key
 

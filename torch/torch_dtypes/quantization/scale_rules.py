@@ -1,4 +1,5 @@
-"""What a rule says of scales, and the state of one: a number, what calibration found, or what recent tensors were."""
+"""What a rule says of scales, and the state of one: a number, what calibration found, or what
+recent tensors were."""
 
 from __future__ import annotations
 
@@ -22,12 +23,14 @@ _BY = name_pattern(r"absmax|mse|percentile\((\d+(?:\.[0-9]+)?)\)")
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
 Scale = tuple[torch.Tensor | float, torch.Tensor | None]  # and the zero point of affine integers
-_SAMPLES = 1 << 20  # numbers that calibration keeps of a place, where more than the largest is asked for
+# Numbers that calibration keeps of a place, where more than the largest is asked for.
+_SAMPLES = 1 << 20
 
 
 @dataclass(frozen=True)
 class ScaleRule:
-    """A place's scale: of what kind (or the number itself), along which dimensions one, by what, and from which tensors."""
+    """A place's scale: of what kind (or the number itself), along which dimensions one, by what,
+    and from which tensors."""
 
     kind: str | float
     per: str | int
@@ -38,14 +41,21 @@ class ScaleRule:
 
     @property
     def may_clip(self) -> bool:
-        """Whether what is rounded may lie beyond the tensors that the scale is of, or is meant to."""
-        return isinstance(self.kind, str) and (self.when != "call" or self.by != "absmax" or self.margin < 0)
+        """Whether what is rounded may lie beyond the tensors that the scale is of, or is meant
+        to."""
+        return isinstance(self.kind, str) and (
+            self.when != "call" or self.by != "absmax" or self.margin < 0
+        )
 
     def __str__(self) -> str:
         if not isinstance(self.kind, str):
             return f"scale {self.kind:g}"
         per = self.per if isinstance(self.per, str) else f"index of dimension {self.per}"
-        when = {"call": "each tensor", "calibration": "calibration", "delayed": f"{self.history} calls before"}[self.when]
+        when = {
+            "call": "each tensor",
+            "calibration": "calibration",
+            "delayed": f"{self.history} calls before",
+        }[self.when]
         return f"{self.kind.replace('_', ' ')} scale per {per}, {self.by} of {when}"
 
 
@@ -59,39 +69,74 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
     kind = options.get("scale", "free" if target.needs_scale or given else None)
     if kind is None:
         if target.needs_scale:
-            raise ValueError(f"expected a scale for {target.name}, but got scale=None; 'free' or 'power_of_two', or a number")
+            raise ValueError(
+                f"expected a scale for {target.name}, but got scale=None; 'free' or "
+                "'power_of_two', or a number"
+            )
         if given:
             raise ValueError(f"expected {', '.join(given)} with a scale only, but got scale=None")
         return None
     is_number = isinstance(kind, (int, float)) and not isinstance(kind, bool)
     if is_number and not sys.float_info.min <= kind <= sys.float_info.max:
-        raise ValueError(f"expected a positive number as scale, from {sys.float_info.min:.3g} to {sys.float_info.max:.3g}, but got {kind!r}")
+        raise ValueError(
+            f"expected a positive number as scale, from {sys.float_info.min:.3g} to "
+            f"{sys.float_info.max:.3g}, but got {kind!r}"
+        )
     if not is_number and kind not in KINDS:
-        raise ValueError(f"expected scale to be 'free', 'power_of_two', a positive number or None, but got {kind!r}")
+        raise ValueError(
+            "expected scale to be 'free', 'power_of_two', a positive number or None, but got "
+            f"{kind!r}"
+        )
     if is_number and given:
-        raise ValueError(f"expected a scale of 'free' or 'power_of_two' with {', '.join(given)}, but got {kind!r}")
+        raise ValueError(
+            f"expected a scale of 'free' or 'power_of_two' with {', '.join(given)}, but got "
+            f"{kind!r}"
+        )
     own_axis = target.axis if isinstance(target, IntegerFormat) else None
     per = options.get("per", "tensor" if own_axis is None else own_axis)
-    known = per in ("tensor", "channel") if isinstance(per, str) else isinstance(per, int) and not isinstance(per, bool) and -64 <= per < 64
+    known = (
+        per in ("tensor", "channel")
+        if isinstance(per, str)
+        else isinstance(per, int) and not isinstance(per, bool) and -64 <= per < 64
+    )
     if not known:
-        raise ValueError(f"expected per to be 'tensor', 'channel' or a dimension, from -64 to 63, but got {per!r}")
+        raise ValueError(
+            "expected per to be 'tensor', 'channel' or a dimension, from -64 to 63, but got "
+            f"{per!r}"
+        )
     _check_blocks(target, per)
     by = options.get("by", "absmax")
-    if not isinstance(by, str) or not (match := _BY.fullmatch(by)) or (match[1] and not 50 <= float(match[1]) <= 100):
-        raise ValueError(f"expected by to be 'absmax', 'mse' or 'percentile(99.9)' (50 to 100), but got {by!r}")
-    when = options.get("when", "calibration" if place in ("activation", "output") and not is_number else "call")
+    if (
+        not isinstance(by, str)
+        or not (match := _BY.fullmatch(by))
+        or (match[1] and not 50 <= float(match[1]) <= 100)
+    ):
+        raise ValueError(
+            f"expected by to be 'absmax', 'mse' or 'percentile(99.9)' (50 to 100), but got {by!r}"
+        )
+    when = options.get(
+        "when", "calibration" if place in ("activation", "output") and not is_number else "call"
+    )
     if when not in WHEN:
         raise ValueError(f"expected when to be {', '.join(map(repr, WHEN))}, but got {when!r}")
     if when == "calibration" and place not in ("activation", "output"):
-        raise ValueError(f"expected when='calibration' of activation or output, but got it of {place}; 'call' or 'delayed'")
+        raise ValueError(
+            f"expected when='calibration' of activation or output, but got it of {place}; 'call' "
+            "or 'delayed'"
+        )
     if when == "delayed" and by != "absmax":
         raise ValueError(f"expected by='absmax' with when='delayed', but got {by!r}")
     if when != "delayed" and options.get("history") is not None:
-        raise ValueError(f"expected history with when='delayed' only, but got history={options['history']!r} with when={when!r}")
+        raise ValueError(
+            f"expected history with when='delayed' only, but got history={options['history']!r} "
+            f"with when={when!r}"
+        )
     history, margin = options.get("history", 16), options.get("margin", 0)
     for name, value, low, high in (("history", history, 1, 4096), ("margin", margin, -64, 64)):
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"expected {name} as an integer from {low} to {high}, but got {value!r}")
+            raise ValueError(
+                f"expected {name} as an integer from {low} to {high}, but got {value!r}"
+            )
     return ScaleRule(kind, per, by, when, history, margin)
 
 
@@ -100,22 +145,34 @@ def _check_blocks(target: Target, per: str | int) -> None:
     if not isinstance(target, BlockFormat):
         return
     if target._scale.micro:
-        raise ValueError(f"expected no scale of {target.name}, whose blocks have their own, but got one; leave out what is said of it")
+        raise ValueError(
+            f"expected no scale of {target.name}, whose blocks have their own, but got one; leave "
+            "out what is said of it"
+        )
     if per != "tensor":
-        raise ValueError(f"expected one scale of a tensor beside those of its blocks ({target.name}), but got per={per!r}; say per='tensor'")
+        raise ValueError(
+            f"expected one scale of a tensor beside those of its blocks ({target.name}), but got "
+            f"per={per!r}; say per='tensor'"
+        )
 
 
-# Layers of other libraries that store weights as inputs x outputs, by where their classes are: known without an import.
-_INPUTS_FIRST = {("transformers.pytorch_utils", "Conv1D"), ("transformers.modeling_utils", "Conv1D")}
+# Layers of other libraries that store weights as inputs x outputs, by where their classes are:
+# known without an import.
+_INPUTS_FIRST = {
+    ("transformers.pytorch_utils", "Conv1D"),
+    ("transformers.modeling_utils", "Conv1D"),
+}
 
 
 def stores_inputs_first(module: nn.Module) -> bool:
-    """Whether a layer's product adds up over the first dimension of its weight, where nn.Linear's does over the last."""
+    """Whether a layer's product adds up over the first dimension of its weight, where nn.Linear's
+    does over the last."""
     return any((kind.__module__, kind.__name__) in _INPUTS_FIRST for kind in type(module).__mro__)
 
 
 def channel_axis(role: str, module: nn.Module) -> int:
-    """Which dimension a layer's channels are: of its weights the outputs, of what passes the features."""
+    """Which dimension a layer's channels are: of its weights the outputs, of what passes the
+    features."""
     if role in ("weight", "grad"):
         return 1 if isinstance(module, _TRANSPOSED) or stores_inputs_first(module) else 0
     if role == "bias":
@@ -139,8 +196,10 @@ class Scaler:
             self.axis = None if rule.per == "tensor" else rule.per
         self.scale: torch.Tensor | None = None
         self.zero_point: torch.Tensor | None = None
-        self.history: list[tuple[torch.Tensor, torch.Tensor]] = []  # lows and highs, the newest first
-        self.own: int | None = None  # under DistributedDataParallel: how many of them, the newest, other ranks do not know
+        # Lows and highs, the newest first.
+        self.history: list[tuple[torch.Tensor, torch.Tensor]] = []
+        # Under DistributedDataParallel: how many of them, the newest, other ranks do not know.
+        self.own: int | None = None
         self.samples: list[torch.Tensor] = []
         self.dims = 0  # of what is rounded
 
@@ -150,7 +209,11 @@ class Scaler:
 
     @property
     def needs_calibration(self) -> bool:
-        return self.rule.when == "calibration" and self.scale is None and isinstance(self.rule.kind, str)
+        return (
+            self.rule.when == "calibration"
+            and self.scale is None
+            and isinstance(self.rule.kind, str)
+        )
 
     def __call__(self, tensors: Sequence[torch.Tensor], training: bool) -> Scale:
         """The scale of a call's tensors, which share it: a layer's inputs, or one tensor."""
@@ -160,17 +223,22 @@ class Scaler:
             self._check_dimension(x)
         if self.rule.when == "calibration":
             if self.scale is None:
-                raise RuntimeError("expected a scale that calibration found, but got none; call quantize_ with calibrate=")
+                raise RuntimeError(
+                    "expected a scale that calibration found, but got none; call quantize_ with "
+                    "calibrate="
+                )
             return self._scale_on(tensors[0].device)
         tensors = [x.detach() for x in tensors]
         if self.rule.when == "call":
             return self._found(tensors)
         if not training and self.history:
             history = self._history_on(tensors[0].device)
-            return self._of_bounds(joined(history[self.own or 0 :] or history))  # what all ranks have, where there are several
+            # What all ranks have, where there are several.
+            return self._of_bounds(joined(history[self.own or 0 :] or history))
         return once(self, lambda: self._delayed(tensors, training))
 
-    # A module's to() leaves the state of its scales where it was, and a state dict's lies where that was saved: it comes to the tensors.
+    # A module's to() leaves the state of its scales where it was, and a state dict's lies where
+    # that was saved: it comes to the tensors.
 
     def _scale_on(self, device: torch.device) -> Scale:
         scale, zero_point = placed((self.scale, self.zero_point), device)
@@ -185,7 +253,8 @@ class Scaler:
         return found
 
     def of(self, found: Scale, x: torch.Tensor) -> Scale:
-        """A scale in the shape that broadcasts to one of the tensors that share it, which may be of several dimensions."""
+        """A scale in the shape that broadcasts to one of the tensors that share it, which may be of
+        several dimensions."""
         scale, zero_point = found
         if self.axis is None or not isinstance(scale, torch.Tensor) or scale.dim() == x.dim():
             return found
@@ -208,7 +277,8 @@ class Scaler:
             self._check_count(lows_and_highs[0].numel())
         history = self._history_on(lows_and_highs[0].device)
         result = self._of_bounds(joined(history or [lows_and_highs]))
-        # An infinity or NaN (a step that loss scaling will skip) would keep the scale out of use for as long as it is remembered.
+        # An infinity or NaN (a step that loss scaling will skip) would keep the scale out of use
+        # for as long as it is remembered.
         if training and not is_empty and all(bool(t.isfinite().all()) for t in lows_and_highs):
             self.history = [lows_and_highs, *history[: self.rule.history - 1]]
             if self.own is not None:
@@ -227,7 +297,10 @@ class Scaler:
         rows = self._rows(x)
         self._check_count(rows.shape[0])
         limit = max(1, _SAMPLES // 16 // rows.shape[0])
-        self.samples = [*placed(self.samples, x.device), rows[:, :: max(1, -(-rows.shape[1] // limit))].float().clone()]
+        self.samples = [
+            *placed(self.samples, x.device),
+            rows[:, :: max(1, -(-rows.shape[1] // limit))].float().clone(),
+        ]
         if len(self.samples) > 64:
             self.samples = [torch.cat(self.samples, 1)[:, ::2]]
 
@@ -247,7 +320,9 @@ class Scaler:
     def settle(self) -> bool:
         """Ends calibration: whether anything was seen."""
         if self.samples:
-            self.scale, self.zero_point = (self._shaped(t, self.dims) for t in self._found_of_rows(torch.cat(self.samples, 1)))
+            self.scale, self.zero_point = (
+                self._shaped(t, self.dims) for t in self._found_of_rows(torch.cat(self.samples, 1))
+            )
         elif self.history:
             self.scale, self.zero_point = self._of_bounds(self.history[0])
         self.samples, self.history = [], []
@@ -255,31 +330,50 @@ class Scaler:
 
     def state(self) -> dict:
         """What a state dict keeps."""
-        kept: dict = {name: t for name in ("scale", "zero_point") if (t := getattr(self, name)) is not None}
+        kept: dict = {
+            name: t for name in ("scale", "zero_point") if (t := getattr(self, name)) is not None
+        }
         if self.rule.when == "delayed":  # empty, too: what is loaded may have none yet
-            pairs = [torch.stack([t.reshape(self.history[0][0].shape) for t in pair]) for pair in self.history]
-            kept["history"] = torch.stack(pairs) if pairs else torch.zeros(0, 2, dtype=torch.float32, device="cpu")
+            pairs = [
+                torch.stack([t.reshape(self.history[0][0].shape) for t in pair])
+                for pair in self.history
+            ]
+            kept["history"] = (
+                torch.stack(pairs)
+                if pairs
+                else torch.zeros(0, 2, dtype=torch.float32, device="cpu")
+            )
         return kept
 
     def of_use(self, state: dict) -> dict:
         """What of a state dict's the rule goes by."""
-        names = {"calibration": ("scale", "zero_point"), "delayed": ("history",)}.get(self.rule.when, ())
+        names = {"calibration": ("scale", "zero_point"), "delayed": ("history",)}.get(
+            self.rule.when, ()
+        )
         return {name: state[name] for name in names if name in state}
 
     def load_state(self, state: dict) -> None:
         of_use = self.of_use(state)
         if "history" in of_use:
-            self.history = [tuple(pair.unbind()) for pair in of_use["history"].unbind()][: self.rule.history]
+            self.history = [tuple(pair.unbind()) for pair in of_use["history"].unbind()][
+                : self.rule.history
+            ]
             self.own = None if self.own is None else len(self.history)
         else:
-            self.scale, self.zero_point = of_use.get("scale", self.scale), of_use.get("zero_point", self.zero_point)
+            self.scale, self.zero_point = (
+                of_use.get("scale", self.scale),
+                of_use.get("zero_point", self.zero_point),
+            )
 
     def _found(self, tensors: Sequence[torch.Tensor]) -> Scale:
         if self.rule.by == "absmax" or not any(x.numel() for x in tensors):
             return self._of_bounds(self._bounds(tensors))
         rows = [self._rows(x) for x in tensors if x.numel()]
         _check_same([r.shape[0] for r in rows], self.axis)
-        scale, zero_point = (self._shaped(t, tensors[0].dim()) for t in self._found_of_rows(torch.cat(rows, 1) if len(rows) > 1 else rows[0]))
+        scale, zero_point = (
+            self._shaped(t, tensors[0].dim())
+            for t in self._found_of_rows(torch.cat(rows, 1) if len(rows) > 1 else rows[0])
+        )
         return scale, zero_point
 
     def _rows(self, x: torch.Tensor) -> torch.Tensor:
@@ -304,17 +398,36 @@ class Scaler:
         share = float(_BY.fullmatch(self.rule.by)[1]) / 100
         high = rows if self.is_affine else rows.abs()
         highs = high.kthvalue(max(1, math.ceil(share * rows.shape[1])), 1, keepdim=True)[0]
-        lows = rows.kthvalue(max(1, math.floor((1 - share) * rows.shape[1])), 1, keepdim=True)[0] if self.is_affine else -highs
+        lows = (
+            rows.kthvalue(max(1, math.floor((1 - share) * rows.shape[1])), 1, keepdim=True)[0]
+            if self.is_affine
+            else -highs
+        )
         return self._of_bounds((lows, highs))
 
     def _least_error(self, rows: torch.Tensor):
-        """The best of bounds that are shares of the outermost numbers: to 1/64 in steps of a 64th, or of powers of two."""
-        shares = [2.0**-k for k in range(7)] if self.rule.kind == "power_of_two" else [k / 64 for k in range(64, 0, -1)]
+        """The best of bounds that are shares of the outermost numbers: to 1/64 in steps of a 64th,
+        or of powers of two."""
+        shares = (
+            [2.0**-k for k in range(7)]
+            if self.rule.kind == "power_of_two"
+            else [k / 64 for k in range(64, 0, -1)]
+        )
         lows, highs = bounds(rows, 0)
         best = best_scale = best_point = None
         for share in shares:
             scale, point = self._of_bounds((lows * share, highs * share))
-            error = (self.target.quantize(rows, scale=scale, zero_point=point, rounding="nearest_even") - rows).double().square().sum(1, keepdim=True)
+            error = (
+                (
+                    self.target.quantize(
+                        rows, scale=scale, zero_point=point, rounding="nearest_even"
+                    )
+                    - rows
+                )
+                .double()
+                .square()
+                .sum(1, keepdim=True)
+            )
             better = error < best if best is not None else torch.ones_like(error, dtype=torch.bool)
             best = error if best is None else torch.where(better, error, best)
             best_scale = scale if best_scale is None else torch.where(better, scale, best_scale)
@@ -322,10 +435,14 @@ class Scaler:
         return best_scale, best_point
 
     def _of_bounds(self, lows_and_highs):
-        return scale_of(self.target, *lows_and_highs, self.rule.kind == "power_of_two", self.rule.margin)
+        return scale_of(
+            self.target, *lows_and_highs, self.rule.kind == "power_of_two", self.rule.margin
+        )
 
 
-def placed(tensors: Sequence[torch.Tensor | None], device: torch.device) -> Sequence[torch.Tensor | None]:
+def placed(
+    tensors: Sequence[torch.Tensor | None], device: torch.device
+) -> Sequence[torch.Tensor | None]:
     """They themselves, or copies of them on a device that has numbers."""
     if device.type == "meta" or all(t is None or t.device == device for t in tensors):
         return tensors
@@ -333,7 +450,8 @@ def placed(tensors: Sequence[torch.Tensor | None], device: torch.device) -> Sequ
 
 
 def bounds(x: torch.Tensor, axis: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """The smallest and the largest number, of all or of each index of a dimension (in a shape that broadcasts)."""
+    """The smallest and the largest number, of all or of each index of a dimension (in a shape that
+    broadcasts)."""
     x = x.detach()
     if x.numel() == 0:
         zero = torch.zeros((), device=x.device)
@@ -352,7 +470,8 @@ def _check_same(counts: list[int], axis: int | None) -> None:
 
 
 def joined(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The bounds of several tensors together, in the first one's shape: tensors may have several dimensions."""
+    """The bounds of several tensors together, in the first one's shape: tensors may have several
+    dimensions."""
     lows, highs = pairs[0]
     for pair in pairs[1:]:
         low, high = pair if pair[0].shape == lows.shape else (t.reshape(lows.shape) for t in pair)
@@ -360,8 +479,11 @@ def joined(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor
     return lows, highs
 
 
-def scale_of(target: Target, lows: torch.Tensor, highs: torch.Tensor, power_of_two: bool, margin: int = 0):
-    """The scale (and the zero point of affine integers) at which the numbers from lows to highs just fit; NaN where one is infinite or NaN."""
+def scale_of(
+    target: Target, lows: torch.Tensor, highs: torch.Tensor, power_of_two: bool, margin: int = 0
+):
+    """The scale (and the zero point of affine integers) at which the numbers from lows to highs
+    just fit; NaN where one is infinite or NaN."""
     lows, highs = (t.double() for t in (lows, highs))
     affine = is_affine(target)
     if affine:
@@ -379,5 +501,9 @@ def scale_of(target: Target, lows: torch.Tensor, highs: torch.Tensor, power_of_t
     scale = (scale + zero_or_nan).float()
     if not affine:
         return scale, None
-    zero_point = (target.lowest - (lows / scale).round()).nan_to_num(0.0).clamp(target.lowest, target.largest)
+    zero_point = (
+        (target.lowest - (lows / scale).round())
+        .nan_to_num(0.0)
+        .clamp(target.lowest, target.largest)
+    )
     return scale, zero_point.to(torch.int32)

@@ -1,4 +1,5 @@
-"""Delayed scales under DistributedDataParallel: of the largest numbers on all ranks, as NVIDIA's Transformer Engine has them by default."""
+"""Delayed scales under DistributedDataParallel: of the largest numbers on all ranks, as NVIDIA's
+Transformer Engine has them by default."""
 
 from __future__ import annotations
 
@@ -12,12 +13,18 @@ from .scale_rules import Scaler
 
 def delayed_scalers(model: nn.Module) -> list[Scaler]:
     """The delayed scales of a model, in the order of its modules and places."""
-    rounders = (r for module in model.modules() if is_quantized(module) for r in state_of(module).all_rounders().values())
+    rounders = (
+        r
+        for module in model.modules()
+        if is_quantized(module)
+        for r in state_of(module).all_rounders().values()
+    )
     return [r.scaler for r in rounders if r.scaler is not None and r.scaler.rule.when == "delayed"]
 
 
 def share_scales(ddp: nn.Module) -> None:
-    """Lets each step of training begin with one history on all ranks, where a model has delayed scales."""
+    """Lets each step of training begin with one history on all ranks, where a model has delayed
+    scales."""
     scalers = delayed_scalers(ddp.module)
     for scaler in scalers:
         scaler.own = len(scaler.history)
@@ -26,31 +33,47 @@ def share_scales(ddp: nn.Module) -> None:
 
 
 def _before_forward(ddp: nn.Module, args: tuple) -> None:
-    if ddp.training and torch.is_grad_enabled() and ddp.require_backward_grad_sync and not ddp._join_config.enable:
-        exchange(delayed_scalers(ddp.module), ddp.process_group, next(ddp.module.parameters()).device)
+    if (
+        ddp.training
+        and torch.is_grad_enabled()
+        and ddp.require_backward_grad_sync
+        and not ddp._join_config.enable
+    ):
+        exchange(
+            delayed_scalers(ddp.module), ddp.process_group, next(ddp.module.parameters()).device
+        )
 
 
 def join_hook(ddp: nn.Module, stock):
-    """Lets all ranks have one history where a block of ``join()`` ends, within which each goes by its own. Stock's configuration outlives the
-    block: it ends with it here, so that later steps exchange again."""
+    """Lets all ranks have one history where a block of ``join()`` ends, within which each goes by
+    its own. Stock's configuration outlives the block: it ends with it here, so that later steps
+    exchange again."""
     run = stock.post_hook
 
     def post_hook(is_last_joiner: bool) -> None:
         run(is_last_joiner)
         ddp._join_config = ddp._join_config._replace(enable=False)
-        exchange(delayed_scalers(ddp.module), ddp.process_group, next(ddp.module.parameters()).device)
+        exchange(
+            delayed_scalers(ddp.module), ddp.process_group, next(ddp.module.parameters()).device
+        )
 
     stock.post_hook = post_hook
     return stock
 
 
 def exchange(scalers: list[Scaler], group: dist.ProcessGroup, device: torch.device) -> None:
-    """Replaces the calls that each rank has noted since the last exchange by the lowest and largest numbers on all ranks.
+    """Replaces the calls that each rank has noted since the last exchange by the lowest and largest
+    numbers on all ranks.
 
-    1. All ranks learn how many calls the longest list of each scale has, and how many channels: a rank passes infinities by.
-    2. They exchange (-low, high) of each call, the newest first, -inf where a rank has none, and take the maximum.
+    1. All ranks learn how many calls the longest list of each scale has, and how many channels: a
+       rank passes infinities by.
+    2. They exchange (-low, high) of each call, the newest first, -inf where a rank has none, and
+       take the maximum.
     """
-    sizes = [[scaler.own or 0, scaler.history[0][0].numel() if scaler.history else 0] for scaler in scalers]
+    sizes = [
+        [scaler.own or 0, scaler.history[0][0].numel() if scaler.history else 0]
+        for scaler in scalers
+    ]
     shape = torch.tensor(sizes, dtype=torch.int64, device=device)
     dist.all_reduce(shape, dist.ReduceOp.MAX, group)
     sent = []
@@ -65,7 +88,11 @@ def exchange(scalers: list[Scaler], group: dist.ProcessGroup, device: torch.devi
     dist.all_reduce(numbers, dist.ReduceOp.MAX, group)
     for scaler, part in zip(scalers, sent, strict=True):
         agreed, numbers = numbers[: part.numel()].reshape(part.shape), numbers[part.numel() :]
-        like = scaler.history[0][0] if scaler.history else torch.empty(part.shape[2] if scaler.axis is not None else (), device=device)
+        like = (
+            scaler.history[0][0]
+            if scaler.history
+            else torch.empty(part.shape[2] if scaler.axis is not None else (), device=device)
+        )
         pairs = [(-lows, highs) for lows, highs in agreed.unbind()]
         pairs = [tuple(t.reshape(like.shape).to(like) for t in pair) for pair in pairs]
         scaler.history = [*pairs, *scaler.history[scaler.own :]][: scaler.rule.history]

@@ -25,7 +25,8 @@ _COLUMNS = ("layer", "type", *PLACES, "sums", "runs", "rule")
 
 @dataclass(frozen=True)
 class Row:
-    """One layer: what each of its places is rounded to ("" where nothing is), how products add up, how it runs, and the key of its rule."""
+    """One layer: what each of its places is rounded to ("" where nothing is), how products add up,
+    how it runs, and the key of its rule."""
 
     layer: str
     type: str
@@ -43,11 +44,14 @@ class Row:
 class Summary:
     """The rows of a model, one for each layer that has parameters or a rule; ``str`` is the table.
 
-    ``reached`` of ``parameters`` numbers in the model's parameters are rounded by a rule. ``reached_multiply_adds`` of ``multiply_adds`` in the
-    forward pass of a batch have an operand that a rule rounds (None without a batch).
+    ``reached`` of ``parameters`` numbers in the model's parameters are rounded by a rule.
+    ``reached_multiply_adds`` of ``multiply_adds`` in the forward pass of a batch have an operand
+    that a rule rounds (None without a batch).
     """
 
-    def __init__(self, rows: list[Row], parameters: tuple[int, int], multiply_adds: tuple[int, int] | None) -> None:
+    def __init__(
+        self, rows: list[Row], parameters: tuple[int, int], multiply_adds: tuple[int, int] | None
+    ) -> None:
         self.rows = rows
         self.reached, self.parameters = parameters
         self.reached_multiply_adds, self.multiply_adds = multiply_adds or (None, None)
@@ -63,10 +67,16 @@ class Summary:
         for row in self.rows:
             if row.layer == layer:
                 return row
-        raise KeyError(f"expected the name of a layer, one of {', '.join(repr(r.layer) for r in self.rows)}, but got {layer!r}")
+        raise KeyError(
+            f"expected the name of a layer, one of {', '.join(repr(r.layer) for r in self.rows)}, "
+            f"but got {layer!r}"
+        )
 
     def __repr__(self) -> str:
-        return f"<Summary: {sum(bool(row.runs) for row in self.rows)} of {len(self.rows)} layers quantised>"
+        return (
+            f"<Summary: {sum(bool(row.runs) for row in self.rows)} of {len(self.rows)} layers "
+            "quantised>"
+        )
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -79,11 +89,27 @@ class Summary:
         """The table as a ``rich.table.Table``, without the columns in which nothing is."""
         from rich.table import Table
 
-        kept = [c for c in _COLUMNS if c in ("layer", "type") or any(getattr(row, c) for row in self.rows)]
-        share = f"rules reach {self.reached / max(self.parameters, 1):.1%} of {self.parameters:,} parameters"
+        kept = [
+            c
+            for c in _COLUMNS
+            if c in ("layer", "type") or any(getattr(row, c) for row in self.rows)
+        ]
+        share = (
+            f"rules reach {self.reached / max(self.parameters, 1):.1%} of {self.parameters:,} "
+            "parameters"
+        )
         if self.multiply_adds is not None:
-            share += f" and {self.reached_multiply_adds / max(self.multiply_adds, 1):.1%} of {self.multiply_adds:,} multiply-adds"
-        table = Table(title="What is rounded to what", caption=share, box=None, header_style="bold", pad_edge=False)
+            share += (
+                f" and {self.reached_multiply_adds / max(self.multiply_adds, 1):.1%} of "
+                f"{self.multiply_adds:,} multiply-adds"
+            )
+        table = Table(
+            title="What is rounded to what",
+            caption=share,
+            box=None,
+            header_style="bold",
+            pad_edge=False,
+        )
         for name in kept:
             table.add_column(name, overflow="fold")  # a format's name that is cut is another's
         for row in self.rows:
@@ -101,7 +127,9 @@ def _reached(model: nn.Module) -> dict[int, int]:
     for module in model.modules():
         if is_quantized(module):
             state = state_of(module)
-            found |= _masters(module, state.parameters if state.rule.native is None else state.names)
+            found |= _masters(
+                module, state.parameters if state.rule.native is None else state.names
+            )
     return found
 
 
@@ -112,11 +140,20 @@ def reached_parameters(model: nn.Module) -> tuple[int, int]:
 
 
 def unreached_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
-    """The modules that compute with parameters which no rule rounds: names, and how many numbers these hold."""
+    """The modules that compute with parameters which no rule rounds: names, and how many numbers
+    these hold."""
     reached = _reached(model)
     for name, module in model.named_modules():
         if has_weights(module):
-            yield name, module, sum(count for key, count in _masters(module, parameter_names(module)).items() if key not in reached)
+            yield (
+                name,
+                module,
+                sum(
+                    count
+                    for key, count in _masters(module, parameter_names(module)).items()
+                    if key not in reached
+                ),
+            )
 
 
 def _count_grouped(a, b, *_, **__) -> int:
@@ -124,16 +161,22 @@ def _count_grouped(a, b, *_, **__) -> int:
     return 2 * a[-2] * a[-1] * b[-1] * (a[0] if len(a) == len(b) == 3 else 1)
 
 
-def _reached_multiply_adds(model: nn.Module, inputs: object, forward: Callable[[nn.Module, Any], Any] | None) -> tuple[int, int]:
-    """How many multiply-adds of a forward pass are in modules whose rule rounds an operand, and how many there are.
+def _reached_multiply_adds(
+    model: nn.Module, inputs: object, forward: Callable[[nn.Module, Any], Any] | None
+) -> tuple[int, int]:
+    """How many multiply-adds of a forward pass are in modules whose rule rounds an operand, and how
+    many there are.
 
-    The model runs as it was before ``quantize_``. A product belongs to the innermost module that runs.
+    The model runs as it was before ``quantize_``. A product belongs to the innermost module that
+    runs.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.modules import module as hooks
     from torch.utils.flop_counter import FlopCounterMode
 
-    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten._grouped_mm: _count_grouped})
+    counter = FlopCounterMode(
+        display=False, custom_mapping={torch.ops.aten._grouped_mm: _count_grouped}
+    )
     running: list[nn.Module] = []
     before = reached = 0
 
@@ -154,15 +197,23 @@ def _reached_multiply_adds(model: nn.Module, inputs: object, forward: Callable[[
     with contextlib.ExitStack() as stack:
         states = stack.enter_context(detached(model))
         rules = {module: state.rule for module, state in states.items()}
-        rounded = {m for m, rule in rules.items() if rule.native is not None or {"weight", "activation"} & rule.places().keys()}
+        rounded = {
+            m
+            for m, rule in rules.items()
+            if rule.native is not None or {"weight", "activation"} & rule.places().keys()
+        }
         stack.enter_context(evaluating(model))
-        # The counter knows no kernel of attention and of recurrent layers on the CPU, nor cuDNN's: their parts run instead.
+        # The counter knows no kernel of attention and of recurrent layers on the CPU, nor cuDNN's:
+        # their parts run instead.
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        stack.enter_context(torch.backends.__allow_nonbracketed_mutation())  # as flags() has it, which sets more than `enabled`
+        # As flags() has it, which sets more than `enabled`.
+        stack.enter_context(torch.backends.__allow_nonbracketed_mutation())
         for backend in (torch.backends.mkldnn, torch.backends.cudnn):
             stack.callback(setattr, backend, "enabled", backend.enabled)
             backend.enabled = False
-        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        stack.callback(
+            torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
+        )
         torch.backends.mha.set_fastpath_enabled(False)
         stack.enter_context(hooks.register_module_forward_pre_hook(enter))
         stack.enter_context(hooks.register_module_forward_hook(leave, always_call=True))
@@ -174,8 +225,13 @@ def _reached_multiply_adds(model: nn.Module, inputs: object, forward: Callable[[
 def _sums(policy: Accumulation) -> str:
     if policy.policy == "block":
         return str(policy)
-    said = {name: getattr(policy, name) for name in ("product", "accumulator", "rounding", "order", "outer")}
-    options = [f"{name}={value}".replace("torch.", "") for name, value in said.items() if value is not None]
+    said = {
+        name: getattr(policy, name)
+        for name in ("product", "accumulator", "rounding", "order", "outer")
+    }
+    options = [
+        f"{name}={value}".replace("torch.", "") for name, value in said.items() if value is not None
+    ]
     options += [name for name in ("fused", "kahan") if getattr(policy, name)]
     kind = f"chunked({policy.chunk})" if policy.policy == "chunked" else policy.policy
     return f"{kind} ({', '.join(options)})" if options else kind
@@ -199,7 +255,9 @@ def _part(module: nn.Module, name: str, owner: nn.Module) -> Row:
     shown = {place: "" if r is None else str(r.place) for place, r in own.items()}
     if state.rule.native is not None:
         shown = dict.fromkeys(shown, str(state.rule.weight))
-    return Row(name, base_class(module).__name__, **shown, runs="within its attention", rule=state.key)
+    return Row(
+        name, base_class(module).__name__, **shown, runs="within its attention", rule=state.key
+    )
 
 
 def _row(module: nn.Module, name: str) -> Row:
@@ -210,7 +268,11 @@ def _row(module: nn.Module, name: str) -> Row:
     rule = state.rule
     shown = {place: str(getattr(rule, place)) for place in rule.places()}
     for place in ("weight", "bias"):
-        own = {str(r.place) for parameter, r in state.parameters.items() if r.role == place and not parameter.startswith("out_proj.")}
+        own = {
+            str(r.place)
+            for parameter, r in state.parameters.items()
+            if r.role == place and not parameter.startswith("out_proj.")
+        }
         shown[place] = " and ".join(sorted(own)) if rule.native is None else shown.get(place, "")
     if rule.native is not None:
         shown = dict.fromkeys(PLACES, str(rule.weight))
@@ -224,22 +286,33 @@ def _row(module: nn.Module, name: str) -> Row:
     return Row(name, kind, **shown, sums=sums, runs=runs, rule=state.key)
 
 
-def summary(model: nn.Module, inputs: object = None, *, forward: Callable[[nn.Module, Any], Any] | None = None, show: bool = True) -> Summary:
-    """What ``quantize_`` made of a model: prints a table of its layers (those with parameters and those with a rule), and gives its rows.
+def summary(
+    model: nn.Module,
+    inputs: object = None,
+    *,
+    forward: Callable[[nn.Module, Any], Any] | None = None,
+    show: bool = True,
+) -> Summary:
+    """What ``quantize_`` made of a model: prints a table of its layers (those with parameters and
+    those with a rule), and gives its rows.
 
     Args:
         model: a module, quantised or not.
-        inputs: a batch, as ``quantize_`` takes several: a tensor, a tuple whose first element is the input, or a dict of keyword arguments. The
-            model runs on it once, as it was before ``quantize_``, in evaluation mode and without gradients. The table then ends with the share of
-            the multiply-adds too: those of layers whose rule rounds ``weight`` or ``activation``, as ``torch.utils.flop_counter`` counts products.
+        inputs: a batch, as ``quantize_`` takes several: a tensor, a tuple whose first element is
+            the input, or a dict of keyword arguments. The model runs on it once, as it was before
+            ``quantize_``, in evaluation mode and without gradients. The table then ends with the
+            share of the multiply-adds too: those of layers whose rule rounds ``weight`` or
+            ``activation``, as ``torch.utils.flop_counter`` counts products.
         forward: what runs the batch, ``forward(model, inputs)``, where it is something else.
         show: whether to print the table (by rich: ``pip install 'torch-dtypes[train]'``).
 
     Returns:
-        A ``Summary``: ``reached`` of ``parameters`` numbers that rules round, ``reached_multiply_adds`` of ``multiply_adds`` (None without
-        ``inputs``), ``rows``, ``summary["layer"]``, ``str`` for the table as text. A row has the texts ``layer``, ``type``, ``weight``, ``bias``,
-        ``activation``, ``output``, ``error``, ``grad``, ``sums``, ``runs`` (``"natively"``, ``"casts"``, ``"integers"``, or ``""`` where the layer is
-        as it was) and ``rule``.
+        A ``Summary``: ``reached`` of ``parameters`` numbers that rules round,
+        ``reached_multiply_adds`` of ``multiply_adds`` (None without ``inputs``), ``rows``,
+        ``summary["layer"]``, ``str`` for the table as text. A row has the texts ``layer``,
+        ``type``, ``weight``, ``bias``, ``activation``, ``output``, ``error``, ``grad``, ``sums``,
+        ``runs`` (``"natively"``, ``"casts"``, ``"integers"``, or ``""`` where the layer is as it
+        was) and ``rule``.
 
     Raises:
         TypeError: not a module, or no batch.
@@ -254,7 +327,10 @@ def summary(model: nn.Module, inputs: object = None, *, forward: Callable[[nn.Mo
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, but got {type(model).__name__}")
     if forward is not None and inputs is None:
-        raise ValueError(f"expected inputs=, the batch that forward= runs, but got None beside forward={forward!r}")
+        raise ValueError(
+            "expected inputs=, the batch that forward= runs, but got None beside "
+            f"forward={forward!r}"
+        )
     counted = None if inputs is None else _reached_multiply_adds(model, inputs, forward)
     found = Summary(list(_rows(model)), reached_parameters(model), counted)
     if show:

@@ -1,8 +1,10 @@
-"""What files of torch.save and pickles call to make tensors, dtypes and formats anew: they name these functions, which therefore stay here.
+"""What files of torch.save and pickles call to make tensors, dtypes and formats anew: they name
+these functions, which therefore stay here.
 
-A tensor of ours is written as its codes (a stock integer tensor, so that storages are shared as ever) beside the canonical name of its
-dtype, which a fresh process turns back into the dtype, run-time formats included; behind the name of a table that is named by its content stand a
-colon and its values. (What writes them: host/hooks/serialization.py.)
+A tensor of ours is written as its codes (a stock integer tensor, so that storages are shared as
+ever) beside the canonical name of its dtype, which a fresh process turns back into the dtype,
+run-time formats included; behind the name of a table that is named by its content stand a colon and
+its values. (What writes them: host/hooks/serialization.py.)
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from ..formats.codes import refuse_beyond
 from ..formats.tables.making import written_name
 from ..targets.block_tensors import rebuild_block_tensor
 
-# The layout of what is written: raise it when rebuild_tensor's arguments change meaning. test/data holds a file of each
-# version, which must load for ever.
+# The layout of what is written: raise it when rebuild_tensor's arguments change meaning. test/data
+# holds a file of each version, which must load for ever.
 FILE_VERSION = 1
 
 
@@ -29,7 +31,8 @@ def rebuild_format(name: str) -> _C.Format:
         return dtypes.format_of(name)
     except ValueError as error:
         raise ValueError(
-            f"the file holds the number format {name.partition(':')[0]!r}, which this version of torch_dtypes does not know: {error}"
+            f"the file holds the number format {name.partition(':')[0]!r}, which this version of "
+            f"torch_dtypes does not know: {error}"
         ) from None
 
 
@@ -51,11 +54,15 @@ def tensor_of_codes(codes: torch.Tensor, name: str) -> torch.Tensor:
     dtype = rebuild_dtype(name)
     if not isinstance(codes, torch.Tensor) or codes.dtype is not bits_dtype(dtype):
         found = codes.dtype if isinstance(codes, torch.Tensor) else type(codes)
-        raise ValueError(f"expected the codes of a tensor of {dtype} as {bits_dtype(dtype)}, but the file holds {found}: it is damaged")
+        raise ValueError(
+            f"expected the codes of a tensor of {dtype} as {bits_dtype(dtype)}, but the file "
+            f"holds {found}: it is damaged"
+        )
     return codes.view(dtype)
 
 
-# Tensors of a file whose memory is read after they are made: files of the old layout (not zip). None where there is no such file.
+# Tensors of a file whose memory is read after they are made: files of the old layout (not zip).
+# None where there is no such file.
 unread = threading.local()
 
 
@@ -64,7 +71,8 @@ def check_codes(codes: torch.Tensor, dtype: torch.dtype) -> None:
     waiting = getattr(unread, "tensors", None)
     if waiting is not None:
         waiting.append((codes, dtype))
-    elif not torch.serialization._serialization_tls.skip_data:  # in torch.serialization.skip_data() nothing is read
+    elif not torch.serialization._serialization_tls.skip_data:
+        # In torch.serialization.skip_data() nothing is read.
         refuse_beyond(codes, dtype)
 
 
@@ -74,10 +82,12 @@ def check_tensor(t: torch.Tensor) -> None:
 
 
 def rebuild_tensor(version: int, *written) -> torch.Tensor:
-    """The tensor of what version 1 writes: codes, the dtype's name, requires_grad and hooks. (A later version may write something else.)"""
+    """The tensor of what version 1 writes: codes, the dtype's name, requires_grad and hooks. (A
+    later version may write something else.)"""
     if version != FILE_VERSION:
         raise ValueError(
-            f"expected a tensor written in version {FILE_VERSION} of torch_dtypes' layout, but got version {version}: update torch-dtypes"
+            f"expected a tensor written in version {FILE_VERSION} of torch_dtypes' layout, but "
+            f"got version {version}: update torch-dtypes"
         )
     codes, name, requires_grad, hooks = written
     tensor = tensor_of_codes(codes, name)
@@ -100,5 +110,7 @@ def allow(add_safe_globals) -> None:
     }
     for old_module, functions in before.items():
         for function in functions:
-            names = [f"{module}.{function.__name__}" for module in (function.__module__, old_module)]
+            names = [
+                f"{module}.{function.__name__}" for module in (function.__module__, old_module)
+            ]
             add_safe_globals([(function, name) for name in names if name not in known])

@@ -1,4 +1,5 @@
-"""Files of safetensors: values that everybody reads, and the names of their dtypes in the metadata, for us to bring back every code."""
+"""Files of safetensors: values that everybody reads, and the names of their dtypes in the metadata,
+for us to bring back every code."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ from .table_values import is_table, table_of_values, values_of_table
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
-# The layout of the metadata in a safetensors file: raise it when its keys change meaning. Version 1 had codes under the tensors' own names.
+# The layout of the metadata in a safetensors file: raise it when its keys change meaning. Version 1
+# had codes under the tensors' own names.
 SAFETENSORS_VERSION = 2
 _KEY = "torch_dtypes"
-_CODES = "torch_dtypes codes of "  # before the name of a tensor whose codes a file holds: no model has such a parameter
+# Before the name of a tensor whose codes a file holds: no model has such a parameter.
+_CODES = "torch_dtypes codes of "
 
 
 def _safetensors():
@@ -30,7 +33,10 @@ def _safetensors():
         import safetensors
         import safetensors.torch
     except ImportError as error:
-        raise ImportError("expected the package safetensors to be installed, but it is not: pip install safetensors") from error
+        raise ImportError(
+            "expected the package safetensors to be installed, but it is not: pip install "
+            "safetensors"
+        ) from error
     return safetensors
 
 
@@ -44,54 +50,85 @@ def _values_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _from_values(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return table_of_values(values, dtype) if is_table(dtype) else stock_values.from_values(values, dtype)
+    return (
+        table_of_values(values, dtype)
+        if is_table(dtype)
+        else stock_values.from_values(values, dtype)
+    )
 
 
 def _contiguous(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.is_contiguous():
-        raise ValueError(f"expected contiguous tensors, but got a non contiguous one for {name!r}: save its .contiguous()")
+        raise ValueError(
+            f"expected contiguous tensors, but got a non contiguous one for {name!r}: save its "
+            ".contiguous()"
+        )
     return tensor
 
 
 def refuse_shared(tensors: Mapping[str, torch.Tensor]) -> None:
-    """What safetensors refuses, asked before tensors of ours become others without the memory that they share."""
+    """What safetensors refuses, asked before tensors of ours become others without the memory that
+    they share."""
     bits = {name: codes_of(t) if _C.is_format_tensor(t) else t for name, t in tensors.items()}
-    if shared := [names for names in _safetensors().torch._find_shared_tensors(bits) if len(names) > 1]:
+    if shared := [
+        names for names in _safetensors().torch._find_shared_tensors(bits) if len(names) > 1
+    ]:
         raise RuntimeError(
-            f"expected tensors that do not share memory, but got some that do: {', '.join(map(str, map(sorted, shared)))}. Save clones, or "
-            f"use safetensors.torch.save_model or torch_dtypes.save_safetensors, which write one tensor of several names once."
+            "expected tensors that do not share memory, but got some that do: "
+            f"{', '.join(map(str, map(sorted, shared)))}. Save clones, or use "
+            "safetensors.torch.save_model or torch_dtypes.save_safetensors, which write one "
+            "tensor of several names once."
         )
 
 
 def metadata_of(
-    dtypes: Mapping[str, str], metadata: Mapping[str, str] | None, same: Mapping[str, str] | None = None, codes: bool = False
+    dtypes: Mapping[str, str],
+    metadata: Mapping[str, str] | None,
+    same: Mapping[str, str] | None = None,
+    codes: bool = False,
 ) -> dict[str, str]:
     """A file's metadata with the names of dtypes in them."""
     if _KEY in (metadata or {}):
-        raise ValueError(f"expected metadata without the key {_KEY!r}, which names the dtypes in the file, but got it")
-    header = {"version": SAFETENSORS_VERSION, "dtypes": dtypes, "same": same or {}, "holds": "codes" if codes else "values"}
+        raise ValueError(
+            f"expected metadata without the key {_KEY!r}, which names the dtypes in the file, but "
+            "got it"
+        )
+    header = {
+        "version": SAFETENSORS_VERSION,
+        "dtypes": dtypes,
+        "same": same or {},
+        "holds": "codes" if codes else "values",
+    }
     return {**(metadata or {}), _KEY: json.dumps(header, sort_keys=True)}
 
 
 def save_safetensors(
-    tensors: Mapping[str, torch.Tensor], filename: str | os.PathLike, metadata: Mapping[str, str] | None = None, *, codes: bool = False
+    tensors: Mapping[str, torch.Tensor],
+    filename: str | os.PathLike,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    codes: bool = False,
 ) -> None:
-    """Writes tensors of any dtype to a safetensors file; ``load_safetensors`` brings each back in its dtype, bit for bit.
+    """Writes tensors of any dtype to a safetensors file; ``load_safetensors`` brings each back in
+    its dtype, bit for bit.
 
-    The format's list of dtypes is closed, so a tensor of ours is written as its values, in the narrowest stock dtype that has them all:
-    every reader of safetensors gets the right numbers. The names of their dtypes are in the file's metadata under ``"torch_dtypes"``. A
-    tensor that is there under several names (tied weights) is written once.
+    The format's list of dtypes is closed, so a tensor of ours is written as its values, in the
+    narrowest stock dtype that has them all: every reader of safetensors gets the right numbers. The
+    names of their dtypes are in the file's metadata under ``"torch_dtypes"``. A tensor that is
+    there under several names (tied weights) is written once.
 
     Args:
         tensors: by name, for example ``model.state_dict()``.
         filename: where to write; a file there is replaced.
         metadata: texts of your own for the file's header.
-        codes: True writes the codes instead, integers as wide as an element: the smallest file, for ``load_safetensors`` alone. They are
-            under names that no model has (``"torch_dtypes codes of <name>"``), so that who takes them for numbers gets an error.
+        codes: True writes the codes instead, integers as wide as an element: the smallest file, for
+            ``load_safetensors`` alone. They are under names that no model has
+            (``"torch_dtypes codes of <name>"``), so that who takes them for numbers gets an error.
 
     Raises:
         ImportError: safetensors is not installed.
-        ValueError: a value that is no tensor, a tensor that is not contiguous, or a key of ``metadata`` that is ours.
+        ValueError: a value that is no tensor, a tensor that is not contiguous, or a key of
+            ``metadata`` that is ours.
         RuntimeError: tensors that overlap without being the same.
 
     Example::
@@ -102,9 +139,14 @@ def save_safetensors(
         {'w': tensor([1., 1.], dtype=torch.q43)}
     """
     if not isinstance(tensors, Mapping):
-        raise TypeError(f"expected a mapping of names to tensors, as model.state_dict(), but got {said(tensors)}")
+        raise TypeError(
+            "expected a mapping of names to tensors, as model.state_dict(), but got "
+            f"{said(tensors)}"
+        )
     if metadata is not None and not isinstance(metadata, Mapping):
-        raise TypeError(f"expected metadata as a mapping of texts to texts, or None, but got {said(metadata)}")
+        raise TypeError(
+            f"expected metadata as a mapping of texts to texts, or None, but got {said(metadata)}"
+        )
     boolean("codes", codes)
     written, dtypes, same, seen = {}, {}, {}, {}
     for name, tensor in tensors.items():
@@ -112,7 +154,8 @@ def save_safetensors(
             raise ValueError(f"expected tensors, but got {type(tensor)} for {name!r}")
         if _C.is_format_tensor(tensor):
             dtypes[name] = written_name(_C.name_of(tensor.dtype))
-        if tensor.layout == torch.strided and tensor.untyped_storage().data_ptr() != 0:  # empty and meta tensors have no memory to share
+        # Empty and meta tensors have no memory to share.
+        if tensor.layout == torch.strided and tensor.untyped_storage().data_ptr() != 0:
             first = seen.setdefault(_place(tensor), name)
             if first != name:
                 same[name] = first
@@ -127,14 +170,31 @@ def save_safetensors(
     library.torch.save_file(written, filename, metadata=made)
 
 
-def values_for(tensors: object, metadata: Mapping[str, str] | None) -> tuple[object, Mapping[str, str] | None]:
-    """What safetensors' own functions get in the place of tensors of ours and metadata: values, and metadata with the dtypes' names."""
-    own = {n: t for n, t in tensors.items() if isinstance(t, torch.Tensor) and _C.is_format_tensor(t)} if isinstance(tensors, dict) else {}
+def values_for(
+    tensors: object, metadata: Mapping[str, str] | None
+) -> tuple[object, Mapping[str, str] | None]:
+    """What safetensors' own functions get in the place of tensors of ours and metadata: values, and
+    metadata with the dtypes' names."""
+    own = (
+        {n: t for n, t in tensors.items() if isinstance(t, torch.Tensor) and _C.is_format_tensor(t)}
+        if isinstance(tensors, dict)
+        else {}
+    )
     if not own:
         return tensors, metadata
-    made = metadata_of({name: written_name(_C.name_of(t.dtype)) for name, t in own.items()}, metadata)
-    refuse_shared({name: t for name, t in tensors.items() if isinstance(t, torch.Tensor) and t.layout == torch.strided})
-    return {name: _values_of(_contiguous(name, t)) if name in own else t for name, t in tensors.items()}, made
+    made = metadata_of(
+        {name: written_name(_C.name_of(t.dtype)) for name, t in own.items()}, metadata
+    )
+    refuse_shared(
+        {
+            name: t
+            for name, t in tensors.items()
+            if isinstance(t, torch.Tensor) and t.layout == torch.strided
+        }
+    )
+    return {
+        name: _values_of(_contiguous(name, t)) if name in own else t for name, t in tensors.items()
+    }, made
 
 
 def _header(text: str, filename) -> dict:
@@ -142,23 +202,38 @@ def _header(text: str, filename) -> dict:
         header = json.loads(text)
         version = header["version"]
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"expected {filename} to name its dtypes in the metadata {_KEY!r} as JSON with a version, but got {text!r}") from error
+        raise ValueError(
+            f"expected {filename} to name its dtypes in the metadata {_KEY!r} as JSON with a "
+            f"version, but got {text!r}"
+        ) from error
     if version not in (1, SAFETENSORS_VERSION):
         raise ValueError(
-            f"expected version 1 to {SAFETENSORS_VERSION} of torch_dtypes' metadata in {filename}, but got version {version!r}: update torch-dtypes"
+            f"expected version 1 to {SAFETENSORS_VERSION} of torch_dtypes' metadata in "
+            f"{filename}, but got version {version!r}: update torch-dtypes"
         )
     for part in ("dtypes", "same"):
-        if not isinstance(header.get(part), dict) or not all(isinstance(v, str) for v in header[part].values()):
-            raise ValueError(f"expected names by names under {part!r} in the metadata {_KEY!r} of {filename}, but got {header.get(part)!r}")
+        if not isinstance(header.get(part), dict) or not all(
+            isinstance(v, str) for v in header[part].values()
+        ):
+            raise ValueError(
+                f"expected names by names under {part!r} in the metadata {_KEY!r} of {filename}, "
+                f"but got {header.get(part)!r}"
+            )
     if version == 1:
         header["holds"] = "codes"
     elif header.get("holds") not in ("values", "codes"):
-        raise ValueError(f"expected 'values' or 'codes' under 'holds' in the metadata {_KEY!r} of {filename}, but got {header.get('holds')!r}")
+        raise ValueError(
+            f"expected 'values' or 'codes' under 'holds' in the metadata {_KEY!r} of {filename}, "
+            f"but got {header.get('holds')!r}"
+        )
     return header
 
 
-def load_safetensors(filename: str | os.PathLike, device: str | int | torch.device = "cpu") -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file by name, those that were of a dtype of ours when they were saved in that dtype.
+def load_safetensors(
+    filename: str | os.PathLike, device: str | int | torch.device = "cpu"
+) -> dict[str, torch.Tensor]:
+    """The tensors of a safetensors file by name, those that were of a dtype of ours when they were
+    saved in that dtype.
 
     A file of stock dtypes is read as ``safetensors.torch.load_file`` reads it.
 
@@ -180,7 +255,9 @@ def load_safetensors(filename: str | os.PathLike, device: str | int | torch.devi
     """
 
     library = _safetensors()
-    with library.safe_open(filename, framework="pt", device=str(device) if isinstance(device, torch.device) else device) as file:
+    with library.safe_open(
+        filename, framework="pt", device=str(device) if isinstance(device, torch.device) else device
+    ) as file:
         metadata = file.metadata() or {}
         loaded = {name: file.get_tensor(name) for name in file.keys()}
     if _KEY not in metadata:
@@ -195,8 +272,13 @@ def load_safetensors(filename: str | os.PathLike, device: str | int | torch.devi
             except (TypeError, ValueError) as error:
                 raise ValueError(f"cannot read {name!r} of {filename}: {error}") from error
         elif name not in header["same"]:
-            raise ValueError(f"expected {filename} to hold {name!r}, whose dtype its metadata name, but it does not")
+            raise ValueError(
+                f"expected {filename} to hold {name!r}, whose dtype its metadata name, but it "
+                "does not"
+            )
     for name, first in header["same"].items():
         if first not in loaded or name in loaded:
-            raise ValueError(f"expected {name!r} to be another name of a tensor in {filename}, but got {first!r}")
+            raise ValueError(
+                f"expected {name!r} to be another name of a tensor in {filename}, but got {first!r}"
+            )
     return loaded | {name: loaded[first] for name, first in header["same"].items()}

@@ -1,4 +1,5 @@
-"""The values of a tensor of ours in a stock dtype that has every one of them, and back, code for code. What files for everybody hold."""
+"""The values of a tensor of ours in a stock dtype that has every one of them, and back, code for
+code. What files for everybody hold."""
 
 from __future__ import annotations
 
@@ -9,42 +10,58 @@ from ..formats.caches import cached
 from ..formats.code_types import bits_dtype, compute_type, values_of_codes
 from ..policies.rounding import rounding_block
 
-# Each with its fraction bits and whether it has infinities; the narrowest first, of two as narrow the one that more readers know.
+# Each with its fraction bits and whether it has infinities; the narrowest first, of two as narrow
+# the one that more readers know.
 _STOCK = {
-    torch.float8_e4m3fn: (3, False), torch.float8_e5m2: (2, True), torch.float16: (10, True), torch.bfloat16: (7, True),
-    torch.float32: (23, True), torch.float64: (52, True),
-}  # fmt: skip
+    torch.float8_e4m3fn: (3, False),
+    torch.float8_e5m2: (2, True),
+    torch.float16: (10, True),
+    torch.bfloat16: (7, True),
+    torch.float32: (23, True),
+    torch.float64: (52, True),
+}
 
 
 def _specials(fmt: _C.Format) -> str:
-    """Which codes are not finite numbers: "ieee", "fn", "none", "fnuz" or "p3109", and "fnuz" for posits and takums, whose NaR is alone too."""
+    """Which codes are not finite numbers: "ieee", "fn", "none", "fnuz" or "p3109", and "fnuz" for
+    posits and takums, whose NaR is alone too."""
     if fmt.is_tapered:
         return "fnuz"
     return "none" if fmt.kind in (_C.Kind.fixed, _C.Kind.table) else fmt.specials.name
 
 
 def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
-    """Whether every value is one of the stock dtype's: its magnitude, the power of two of which all are multiples, its significant bits,
-    its infinities. (Every stock one here has a NaN.)"""
+    """Whether every value is one of the stock dtype's: its magnitude, the power of two of which all
+    are multiples, its significant bits, its infinities. (Every stock one here has a NaN.)"""
     fmt, info, theirs = _C.format_of(dtype), torch.finfo(dtype), torch.finfo(stock)
     fraction, infinity = _STOCK[stock]
     if fmt.kind == _C.Kind.table:
         values = values_of_codes(fmt)
         values = values[~values.isnan()]
-        return (infinity or not values.isinf().any().item()) and torch.equal(values.to(stock).double(), values)
+        return (infinity or not values.isinf().any().item()) and torch.equal(
+            values.to(stock).double(), values
+        )
     reaches = max(info.max, -info.min) <= theirs.max
-    fine = 2.0**fmt.lsb_exponent >= theirs.smallest_normal * theirs.eps  # its smallest subnormal number
-    return reaches and fine and fmt.significand_bits <= fraction + 1 and (infinity or _specials(fmt) not in ("ieee", "p3109"))
+    # Its smallest subnormal number.
+    fine = 2.0**fmt.lsb_exponent >= theirs.smallest_normal * theirs.eps
+    return (
+        reaches
+        and fine
+        and fmt.significand_bits <= fraction + 1
+        and (infinity or _specials(fmt) not in ("ieee", "p3109"))
+    )
 
 
 @cached
 def stock_dtype_of(dtype: torch.dtype) -> torch.dtype:
-    """The narrowest stock dtype that has every value of a dtype of ours; float64 has those of all."""
+    """The narrowest stock dtype that has every value of a dtype of ours; float64 has those of
+    all."""
     return next(stock for stock in _STOCK if _holds(stock, dtype))
 
 
-# Casts keep every value, but of a NaN only that it is one (of a table's NaNs the one that casts give), and a saturating format takes infinities
-# for overflow. The codes of both are translated by their bits: a NaN's sign, and its payload at the fraction's upper end, where conversions of
+# Casts keep every value, but of a NaN only that it is one (of a table's NaNs the one that casts
+# give), and a saturating format takes infinities for overflow. The codes of both are translated by
+# their bits: a NaN's sign, and its payload at the fraction's upper end, where conversions of
 # hardware put it.
 
 
@@ -66,8 +83,11 @@ def _own_nan(bits: torch.Tensor, fmt: _C.Format, stock: torch.dtype) -> torch.Te
     return code | ((bits >> sign) & 1) << (fmt.bits - 1)  # the only NaN of others has this bit
 
 
-def _translate(source: torch.Tensor, target: torch.Tensor, special: torch.Tensor, translation) -> None:
-    """Writes translation(bits of source) to the bits of target where special says so; all are contiguous."""
+def _translate(
+    source: torch.Tensor, target: torch.Tensor, special: torch.Tensor, translation
+) -> None:
+    """Writes translation(bits of source) to the bits of target where special says so; all are
+    contiguous."""
     places = special.flatten().nonzero().flatten()
     if places.numel():
         bits = source.view(bits_dtype(source.dtype)).view(-1)[places].long()
@@ -76,7 +96,8 @@ def _translate(source: torch.Tensor, target: torch.Tensor, special: torch.Tensor
 
 
 def exact_values(x: torch.Tensor) -> torch.Tensor:
-    """The exact values, in float32 where that has every one of the format, else in float64: for who computes on with them."""
+    """The exact values, in float32 where that has every one of the format, else in float64: for who
+    computes on with them."""
     return x.to(compute_type(x.dtype))
 
 
@@ -89,21 +110,26 @@ def values_of(tensor: torch.Tensor) -> torch.Tensor:
     """The values of a contiguous tensor of ours, in stock_dtype_of its dtype: a new tensor."""
     tensor, fmt, stock = tensor.detach(), _C.format_of(tensor.dtype), stock_dtype_of(tensor.dtype)
     values = tensor.to(stock)
-    if tensor.device.type != "meta" and _specials(fmt) in ("ieee", "fn"):  # others have one NaN at most
+    # Others have one NaN at most.
+    if tensor.device.type != "meta" and _specials(fmt) in ("ieee", "fn"):
         _translate(tensor, values, tensor.isnan(), lambda code: _stock_nan(code, fmt, stock))
     return values
 
 
 def from_values(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The tensor of a dtype of ours whose values_of these are. Codes that only say once more what another says (fractions below the
-    smallest number of a format without subnormals, which are 0) become that one.
+    """The tensor of a dtype of ours whose values_of these are. Codes that only say once more what
+    another says (fractions below the smallest number of a format without subnormals, which are 0)
+    become that one.
 
     Raises:
         ValueError: values of another stock dtype, or one that the format does not have.
     """
     fmt, stock = _C.format_of(dtype), stock_dtype_of(dtype)
     if not isinstance(values, torch.Tensor) or values.dtype is not stock:
-        raise ValueError(f"expected the values of a tensor of {dtype} as {stock}, but got {getattr(values, 'dtype', type(values))}")
+        raise ValueError(
+            f"expected the values of a tensor of {dtype} as {stock}, but got "
+            f"{getattr(values, 'dtype', type(values))}"
+        )
     values = values.contiguous()
     with rounding_block("nearest_even"):  # nothing is rounded, but up_down moves what is exact too
         made = values.to(dtype)
@@ -112,13 +138,25 @@ def from_values(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     wide = values.float() if stock.itemsize == 1 else values  # stock's float8 have few operators
     specials, sign = _specials(fmt), 8 * stock.itemsize - 1
     if specials in ("ieee", "p3109"):
-        _translate(values, made, wide.isinf(), lambda bits: (fmt.max_code + 1) | ((bits >> sign) & 1) << (fmt.bits - 1))
+        _translate(
+            values,
+            made,
+            wide.isinf(),
+            lambda bits: (fmt.max_code + 1) | ((bits >> sign) & 1) << (fmt.bits - 1),
+        )
     if specials != "none":
         _translate(values, made, wide.isnan(), lambda bits: _own_nan(bits, fmt, stock))
     if fmt.symmetric:  # the code below the lowest value, which nothing rounds to, is a number too
-        _translate(values, made, wide == -(2.0**fmt.int_bits), lambda bits: torch.full_like(bits, 1 << (fmt.bits - 1)))
+        _translate(
+            values,
+            made,
+            wide == -(2.0**fmt.int_bits),
+            lambda bits: torch.full_like(bits, 1 << (fmt.bits - 1)),
+        )
     back = made.to(wide.dtype)
     wrong = (back != wide) & ~(back.isnan() & wide.isnan())
     if wrong.any():
-        raise ValueError(f"expected values of {dtype}, but got {wide[wrong][0].item()}, which it does not have")
+        raise ValueError(
+            f"expected values of {dtype}, but got {wide[wrong][0].item()}, which it does not have"
+        )
     return made

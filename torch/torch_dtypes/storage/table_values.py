@@ -1,7 +1,9 @@
-"""The values of a table's tensor in a stock dtype, and back, code for code: what files for everybody hold of it.
+"""The values of a table's tensor in a stock dtype, and back, code for code: what files for
+everybody hold of it.
 
-Codes go by lookup, not by casts: a cast gives one NaN of several, and no infinity where the table saturates. A table's second NaN, and a code
-beyond its last value, which is NaN too, have other bits of a stock NaN.
+Codes go by lookup, not by casts: a cast gives one NaN of several, and no infinity where the table
+saturates. A table's second NaN, and a code beyond its last value, which is NaN too, have other bits
+of a stock NaN.
 """
 
 from __future__ import annotations
@@ -14,9 +16,13 @@ from .stock_values import _STOCK, _holds, stock_dtype_of
 
 # The NaN of casts; tables' further ones differ from it in the lowest bits, so that all are quiet.
 _NAN = {
-    torch.float8_e4m3fn: 0x7F, torch.float8_e5m2: 0x7F, torch.float16: 0x7E00, torch.bfloat16: 0x7FC0, torch.float32: 0x7FC00000,
+    torch.float8_e4m3fn: 0x7F,
+    torch.float8_e5m2: 0x7F,
+    torch.float16: 0x7E00,
+    torch.bfloat16: 0x7FC0,
+    torch.float32: 0x7FC00000,
     torch.float64: 0x7FF8000000000000,
-}  # fmt: skip
+}
 
 
 def is_table(dtype: torch.dtype) -> bool:
@@ -33,8 +39,11 @@ def _values(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _stock_of(dtype: torch.dtype, nans: int) -> torch.dtype:
-    """The narrowest stock dtype that has every value, and quiet NaNs enough (the last one is what some casts write for any)."""
-    rooms = {stock: 2**fraction - 1 if infinity else 2 for stock, (fraction, infinity) in _STOCK.items()}
+    """The narrowest stock dtype that has every value, and quiet NaNs enough (the last one is what
+    some casts write for any)."""
+    rooms = {
+        stock: 2**fraction - 1 if infinity else 2 for stock, (fraction, infinity) in _STOCK.items()
+    }
     return next(stock for stock in _STOCK if nans <= rooms[stock] and _holds(stock, dtype))
 
 
@@ -58,7 +67,8 @@ def values_of_table(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def table_of_values(stored: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The tensor of a table whose ``values_of_table`` these are. A NaN of other bits becomes that of casts.
+    """The tensor of a table whose ``values_of_table`` these are. A NaN of other bits becomes that
+    of casts.
 
     Raises:
         ValueError: values of another stock dtype, or one that the table does not have.
@@ -66,7 +76,10 @@ def table_of_values(stored: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     values, nans = _values(dtype)
     stock, before = _stock_of(dtype, len(nans)), stock_dtype_of(dtype)
     if not isinstance(stored, torch.Tensor) or stored.dtype not in (stock, before):
-        raise ValueError(f"expected the values of a tensor of {dtype} as {stock}, but got {getattr(stored, 'dtype', type(stored))}")
+        raise ValueError(
+            f"expected the values of a tensor of {dtype} as {stock}, but got "
+            f"{getattr(stored, 'dtype', type(stored))}"
+        )
     if stored.device.type == "meta":
         return stored.to(dtype)
     if stored.dtype is not stock:  # a file of a version that knew one NaN
@@ -79,9 +92,19 @@ def table_of_values(stored: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     asked = stored.contiguous().view(bits_dtype(stored.dtype)).long()
     places = torch.searchsorted(bits, asked).clamp(max=len(bits) - 1)
     made, missing, numbers = codes[places], bits[places] != asked, stored.double()
-    for others, same in ((nans, numbers.isnan()), ((values == 0).nonzero().flatten(), numbers == 0)):  # NaNs of other bits, the other zero
+    # NaNs of other bits, the other zero.
+    for others, same in (
+        (nans, numbers.isnan()),
+        ((values == 0).nonzero().flatten(), numbers == 0),
+    ):
         if len(others):
-            made, missing = torch.where(missing & same, others[0].to(made.device), made), missing & ~same
+            made, missing = (
+                torch.where(missing & same, others[0].to(made.device), made),
+                missing & ~same,
+            )
     if missing.any():
-        raise ValueError(f"expected values of {dtype}, but got {numbers[missing][0].item()}, which it does not have")
+        raise ValueError(
+            f"expected values of {dtype}, but got {numbers[missing][0].item()}, which it does not "
+            "have"
+        )
     return made.to(bits_dtype(dtype)).view(dtype)

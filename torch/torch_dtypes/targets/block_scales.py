@@ -1,4 +1,5 @@
-"""The scale of a block: a power of two by one of four rules, another format's number, or HiF4's; and a tensor's scale above it."""
+"""The scale of a block: a power of two by one of four rules, another format's number, or HiF4's;
+and a tensor's scale above it."""
 
 from __future__ import annotations
 
@@ -20,15 +21,18 @@ _STOCK = {"float32": "e8m23", "bfloat16": "e8m7", "float16": "e5m10"}
 POWER_RULES = ("floor", "ceil", "even", "rceil")
 FLOAT_RULES = ("nearest", "ceil")
 
-# The least scale of a tensor: times the smallest number of a scale format it is a normal number of float32, so that its reciprocal is finite.
+# The least scale of a tensor: times the smallest number of a scale format it is a normal number of
+# float32, so that its reciprocal is finite.
 _LEAST_TENSOR_SCALE = 2.0**-117
-# To what a tensor's scale brings its largest magnitude at most, so that float32 has that and what rounds up from it.
+# To what a tensor's scale brings its largest magnitude at most, so that float32 has that and what
+# rounds up from it.
 _LARGEST = 2.0**126
 
 
 @dataclass(frozen=True)
 class ScaleFormat:
-    """Powers of two of ``exponents`` bits (E8M0 and its kin: 2^-127 to 2^127, and a NaN), the numbers of a format, or HiF4's."""
+    """Powers of two of ``exponents`` bits (E8M0 and its kin: 2^-127 to 2^127, and a NaN), the
+    numbers of a format, or HiF4's."""
 
     name: str
     bits: int
@@ -52,27 +56,39 @@ def scale_format(value: object) -> ScaleFormat:
     if isinstance(value, str) and (match := _POWERS.fullmatch(value)):
         bits = int(match[1])
         if not 2 <= bits <= 8:
-            raise ValueError(f"expected a scale of 2 to 8 exponent bits ('e8m0'), but got {value!r}")
+            raise ValueError(
+                f"expected a scale of 2 to 8 exponent bits ('e8m0'), but got {value!r}"
+            )
         top = (1 << bits - 1) - 1
         return ScaleFormat(value, bits, math.ldexp(1, -top), math.ldexp(1, top), True)
     if isinstance(value, str) and value == "hif4":
-        return ScaleFormat("hif4", 32, micro_exponents.SMALLEST, micro_exponents.LARGEST, False, micro=True)
+        return ScaleFormat(
+            "hif4", 32, micro_exponents.SMALLEST, micro_exponents.LARGEST, False, micro=True
+        )
     value = _STOCK.get(str(value).removeprefix("torch."), value)
     fmt = _C.Format(value) if isinstance(value, _C.Format) else format_of(value)
     if fmt.kind == _C.Kind.table and _POWERS.fullmatch(fmt.table_name):
         return scale_format(fmt.table_name)
     if not fmt.fits_float:
-        raise ValueError(f"expected a block's scale as 'e8m0' or a format whose values float32 has, but got {naming.name_of_format(fmt)!r}")
+        raise ValueError(
+            "expected a block's scale as 'e8m0' or a format whose values float32 has, but got "
+            f"{naming.name_of_format(fmt)!r}"
+        )
     if math.isnan(fmt.smallest):
-        raise ValueError(f"expected a block's scale of a format with positive values, but got {naming.name_of_format(fmt)!r}")
+        raise ValueError(
+            "expected a block's scale of a format with positive values, but got "
+            f"{naming.name_of_format(fmt)!r}"
+        )
     fmt = saturating(fmt)
     fmt.rounding = _C.Rounding.nearest_even
-    return ScaleFormat(naming.name_of_format(fmt), fmt.bits, max(fmt.smallest, 2.0**-126), fmt.largest, False)
+    return ScaleFormat(
+        naming.name_of_format(fmt), fmt.bits, max(fmt.smallest, 2.0**-126), fmt.largest, False
+    )
 
 
 def mantissa_threshold(rule: str, element: _C.Format) -> tuple[float, bool]:
-    """From which significand (in [1/2, 1), as frexp gives it) of a block's absmax on the scale is twice the floor's, and whether from that
-    significand itself on."""
+    """From which significand (in [1/2, 1), as frexp gives it) of a block's absmax on the scale is
+    twice the floor's, and whether from that significand itself on."""
     if rule == "floor":
         return 1.0, True
     if rule == "ceil":
@@ -82,35 +98,50 @@ def mantissa_threshold(rule: str, element: _C.Format) -> tuple[float, bool]:
     return 1 - math.ldexp(1, -(element.significand_bits + 1)), True
 
 
-def power_scale(absmax: torch.Tensor, exponent: int, threshold: tuple[float, bool], scale: ScaleFormat) -> torch.Tensor:
-    """2^(floor(log2(absmax)) - exponent), or twice that by the threshold, within the scale format's range."""
+def power_scale(
+    absmax: torch.Tensor, exponent: int, threshold: tuple[float, bool], scale: ScaleFormat
+) -> torch.Tensor:
+    """2^(floor(log2(absmax)) - exponent), or twice that by the threshold, within the scale format's
+    range."""
     limits = torch.finfo(absmax.dtype)
     positive = absmax.clamp_min(limits.smallest_normal * limits.eps)
     fraction = torch.frexp(positive).mantissa
-    power = (positive / (fraction * 2)) * math.ldexp(1, -exponent)  # the quotient is a power of two, exactly
+    # The quotient is a power of two, exactly.
+    power = (positive / (fraction * 2)) * math.ldexp(1, -exponent)
     bound, included = threshold
     if bound < 1:
         power = torch.where(fraction >= bound if included else fraction > bound, power * 2, power)
-    power = torch.where(absmax < math.inf, power, scale.largest)  # what a tensor's scale has brought beyond the dtype's numbers
+    # What a tensor's scale has brought beyond the dtype's numbers.
+    power = torch.where(absmax < math.inf, power, scale.largest)
     return power.clamp(scale.smallest, scale.largest)
 
 
-def float_scale(absmax: torch.Tensor, full_scale: float, inverse: torch.Tensor | None, rule: str, scale: ScaleFormat) -> torch.Tensor:
-    """absmax / full_scale (times a tensor scale's reciprocal), rounded to the scale format; at least its smallest positive number."""
+def float_scale(
+    absmax: torch.Tensor,
+    full_scale: float,
+    inverse: torch.Tensor | None,
+    rule: str,
+    scale: ScaleFormat,
+) -> torch.Tensor:
+    """absmax / full_scale (times a tensor scale's reciprocal), rounded to the scale format; at
+    least its smallest positive number."""
     ratio = absmax / full_scale
     if inverse is not None:
         ratio = ratio * inverse
-    return round_to_grid(ratio, scale.name, "up" if rule == "ceil" else "nearest_even").clamp_min(scale.smallest)
+    return round_to_grid(ratio, scale.name, "up" if rule == "ceil" else "nearest_even").clamp_min(
+        scale.smallest
+    )
 
 
 def brought_to(full_scale: float, scale: ScaleFormat) -> float:
-    """To what a tensor's scale brings its largest magnitude, in blocks of elements of this full scale."""
+    """To what a tensor's scale brings its largest magnitude, in blocks of elements of this full
+    scale."""
     return min(full_scale * scale.largest, _LARGEST)
 
 
 def tensor_scale(absmax: torch.Tensor, full_scale: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """What brings a tensor's blocks into the range of their scales: the encoding factor full_scale / max(absmax) and its reciprocal. Blocks
-    with infinities or NaN have no part in it."""
+    """What brings a tensor's blocks into the range of their scales: the encoding factor full_scale
+    / max(absmax) and its reciprocal. Blocks with infinities or NaN have no part in it."""
     top = torch.where(absmax < math.inf, absmax, torch.zeros_like(absmax)).amax()
     encode = (torch.full_like(top, full_scale) / top).clamp_max(1 / _LEAST_TENSOR_SCALE)
     return encode, encode.reciprocal()

@@ -9,12 +9,15 @@ import torch
 from ..formats.arguments import dimension, integer
 from ..formats.patterns import name_pattern
 
-_NAME = name_pattern(r"(?:_axis((?:minus)?\d+(?:x(?:minus)?\d+)*))|(?:_dim((?:minus)?\d+))|(_tensor)")
+_NAME = name_pattern(
+    r"(?:_axis((?:minus)?\d+(?:x(?:minus)?\d+)*))|(?:_dim((?:minus)?\d+))|(_tensor)"
+)
 
 
 @dataclass(frozen=True)
 class BlockShape:
-    """Blocks of ``size`` along ``axis`` (both may have several entries; None: all of it), or one block for each index of ``dim``, or one."""
+    """Blocks of ``size`` along ``axis`` (both may have several entries; None: all of it), or one
+    block for each index of ``dim``, or one."""
 
     size: tuple[int | None, ...]
     axis: tuple[int, ...]
@@ -25,8 +28,16 @@ class BlockShape:
         return self.dim is None and not self.axis
 
     def missing(self, dims: int) -> int | None:
-        """Which of the dimensions along which blocks lie a tensor of so many has not; None: it has all."""
-        return next((a for a in (*self.axis, *(() if self.dim is None else (self.dim,))) if not -dims <= a < dims), None)
+        """Which of the dimensions along which blocks lie a tensor of so many has not; None: it has
+        all."""
+        return next(
+            (
+                a
+                for a in (*self.axis, *(() if self.dim is None else (self.dim,)))
+                if not -dims <= a < dims
+            ),
+            None,
+        )
 
     @property
     def has_size(self) -> bool:
@@ -40,18 +51,22 @@ class BlockShape:
             length = full[self._dimension(full, axis)]
             if size is not None and length % size:
                 raise ValueError(
-                    f"expected whole blocks of {size} along dimension {axis} for {name}, which does not pad, but got {length} numbers there, in "
-                    f"shape {tuple(shape)}: pad the tensor to {-(-length // size) * size}, take another size, or pad=True (a name without '_nopad'), "
-                    "with which a shorter last block rounds as if zeros followed"
+                    f"expected whole blocks of {size} along dimension {axis} for {name}, which "
+                    f"does not pad, but got {length} numbers there, in shape {tuple(shape)}: pad "
+                    f"the tensor to {-(-length // size) * size}, take another size, or pad=True "
+                    "(a name without '_nopad'), with which a shorter last block rounds as if "
+                    "zeros followed"
                 )
 
     def along_last(self) -> BlockShape:
-        """For a tensor that lacks one: blocks along its last dimension; what was a slice is the whole tensor."""
+        """For a tensor that lacks one: blocks along its last dimension; what was a slice is the
+        whole tensor."""
         return BlockShape(self.size[-1:], (-1,) if self.axis else ())
 
     def split(self, x: torch.Tensor) -> tuple[torch.Tensor, list[int], list[tuple[int, int]]]:
-        """x with each dimension that is cut as two, padded with zeros to whole blocks; the dimensions of a block; what is to be joined
-        again, as dimension and length, in that order."""
+        """x with each dimension that is cut as two, padded with zeros to whole blocks; the
+        dimensions of a block; what is to be joined again, as dimension and length, in that
+        order."""
         if self.dim is not None:
             kept = self._dimension(x, self.dim)
             return x, [d for d in range(x.dim()) if d != kept], []
@@ -59,10 +74,16 @@ class BlockShape:
             return x, list(range(x.dim())), []
         dims: list[int] = []
         joins: list[tuple[int, int]] = []
-        cuts = sorted(zip([self._dimension(x, a) for a in self.axis], self.size, strict=True), reverse=True)
+        cuts = sorted(
+            zip([self._dimension(x, a) for a in self.axis], self.size, strict=True), reverse=True
+        )
         if len({a for a, _ in cuts}) < len(cuts):
-            raise ValueError(f"expected axes that are different dimensions of shape {tuple(x.shape)}, but got {self.axis}")
-        for axis, size in cuts:  # from the last, so that what follows moves no dimension that is still to come
+            raise ValueError(
+                f"expected axes that are different dimensions of shape {tuple(x.shape)}, but got "
+                f"{self.axis}"
+            )
+        # From the last, so that what follows moves no dimension that is still to come.
+        for axis, size in cuts:
             length = x.shape[axis]
             if size is None or length <= size:
                 dims.append(axis)
@@ -86,7 +107,8 @@ class BlockShape:
         return x
 
     def grid(self, x: torch.Tensor, joins: list[tuple[int, int]]) -> torch.Tensor:
-        """What has one number a block, as ``split`` cuts them, with one dimension for each of the tensor's."""
+        """What has one number a block, as ``split`` cuts them, with one dimension for each of the
+        tensor's."""
         for count, (axis, _) in enumerate(joins):
             x = x.flatten(axis - count, axis - count + 1)
         return x
@@ -95,11 +117,17 @@ class BlockShape:
         """The shape of ``grid`` for a tensor of this shape."""
         shape = tuple(shape)
         if self.dim is not None:
-            return tuple(n if d == self._dimension(shape, self.dim) else 1 for d, n in enumerate(shape))
+            return tuple(
+                n if d == self._dimension(shape, self.dim) else 1 for d, n in enumerate(shape)
+            )
         if not self.axis:
             return (1,) * len(shape)
-        sizes = {self._dimension(shape or (1,), a): n for a, n in zip(self.axis, self.size, strict=True)}
-        return tuple(-(-n // (sizes[d] or max(n, 1))) if d in sizes else n for d, n in enumerate(shape))
+        sizes = {
+            self._dimension(shape or (1,), a): n for a, n in zip(self.axis, self.size, strict=True)
+        }
+        return tuple(
+            -(-n // (sizes[d] or max(n, 1))) if d in sizes else n for d, n in enumerate(shape)
+        )
 
     def spread(self, grid: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         """Numbers of blocks in a shape that broadcasts to the tensor's."""
@@ -109,18 +137,26 @@ class BlockShape:
         return grid
 
     def moved(self, places: tuple[int, ...]) -> BlockShape:
-        """The shape of the same blocks once dimension ``places[i]`` (from the end, all negative) stands in the place i."""
+        """The shape of the same blocks once dimension ``places[i]`` (from the end, all negative)
+        stands in the place i."""
         where = {old: new - len(places) for new, old in enumerate(places)}
 
         def place(axis: int) -> int:
             return where[axis if axis < 0 else axis - len(places)]
 
-        return BlockShape(self.size, tuple(place(a) for a in self.axis), None if self.dim is None else place(self.dim))
+        return BlockShape(
+            self.size,
+            tuple(place(a) for a in self.axis),
+            None if self.dim is None else place(self.dim),
+        )
 
     def _dimension(self, x: torch.Tensor | tuple[int, ...], axis: int) -> int:
         shape = x.shape if isinstance(x, torch.Tensor) else x
         if not -len(shape) <= axis < len(shape):
-            raise ValueError(f"expected a tensor with dimension {axis} (its blocks' axis), but got one of shape {tuple(shape)}")
+            raise ValueError(
+                f"expected a tensor with dimension {axis} (its blocks' axis), but got one of "
+                f"shape {tuple(shape)}"
+            )
         return axis % len(shape)
 
 
@@ -128,11 +164,17 @@ def make(size: object, axis: object, dim: object) -> BlockShape:
     """A shape of what a user says."""
     if dim is not None:
         if size is not None:
-            raise ValueError(f"expected size=None with dim, for which a slice is a block, but got size={size!r}, dim={dim!r}")
+            raise ValueError(
+                "expected size=None with dim, for which a slice is a block, but got "
+                f"size={size!r}, dim={dim!r}"
+            )
         return BlockShape((), (), dimension("dim", dim))
     if axis is None:
         if size is not None:
-            raise ValueError(f"expected size=None with axis=None, for which the tensor is a block, but got size={size!r}")
+            raise ValueError(
+                "expected size=None with axis=None, for which the tensor is a block, but got "
+                f"size={size!r}"
+            )
         return BlockShape((), ())
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     sizes = size if isinstance(size, (tuple, list)) else (size,) * len(axes)
@@ -141,7 +183,9 @@ def make(size: object, axis: object, dim: object) -> BlockShape:
     if not axes or len(sizes) != len(axes):
         raise ValueError(f"expected as many sizes as axes, but got size={size!r}, axis={axis!r}")
     axes = tuple(dimension("axis", a) for a in axes)
-    return BlockShape(tuple(None if n is None else integer("size", n, 1, 1 << 40) for n in sizes), axes)
+    return BlockShape(
+        tuple(None if n is None else integer("size", n, 1, 1 << 40) for n in sizes), axes
+    )
 
 
 def _last(count: int) -> tuple[int, ...]:
@@ -165,7 +209,9 @@ def place_name(shape: BlockShape) -> str:
         return f"_dim{_number(shape.dim)}"
     if not shape.axis:
         return "_tensor"
-    return "" if shape.axis == _last(len(shape.axis)) else "_axis" + "x".join(map(_number, shape.axis))
+    return (
+        "" if shape.axis == _last(len(shape.axis)) else "_axis" + "x".join(map(_number, shape.axis))
+    )
 
 
 def parse(size: str, place: str) -> BlockShape:

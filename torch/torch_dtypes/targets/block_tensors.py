@@ -21,13 +21,17 @@ __all__ = ["BlockTensor", "quantize"]
 
 
 def _scale_codes(own: torch.Tensor, scale: ScaleFormat) -> torch.Tensor:
-    """Scales as codes: of powers of two the exponent above the lowest one, and all ones for NaN; else the format's codes."""
+    """Scales as codes: of powers of two the exponent above the lowest one, and all ones for NaN;
+    else the format's codes."""
     if scale.powers:
         codes = torch.frexp(own).exponent - 1 - scale.lowest_exponent
         return torch.where(own.isnan(), (1 << scale.bits) - 1, codes).to(torch.uint8)
     made = own.to(dtype_of(scale.name))
     if not own.is_meta and not torch.equal(made.isnan(), own.isnan()):
-        raise ValueError(f"expected finite numbers in every block whose scale is {scale.name}, which has no NaN, but got an infinity or NaN")
+        raise ValueError(
+            f"expected finite numbers in every block whose scale is {scale.name}, which has no "
+            "NaN, but got an infinity or NaN"
+        )
     return codes_of(made)
 
 
@@ -39,23 +43,29 @@ def _scale_values(codes: torch.Tensor, scale: ScaleFormat, dtype: torch.dtype) -
 
 
 class BlockTensor:
-    """A tensor in a block format, as ``torch_dtypes.quantize`` makes it: codes without gaps, and a scale for each block. It does not change.
+    """A tensor in a block format, as ``torch_dtypes.quantize`` makes it: codes without gaps, and a
+    scale for each block. It does not change.
 
-    It is no ``torch.Tensor``, and a block format no dtype: an element means nothing without the scale of its block, so there is no view
-    of some elements, no writing of one, no format for the result of an operator. ``dequantize()`` gives the numbers; ``@``,
-    ``torch.matmul`` and ``torch.nn.functional.linear`` multiply by them, in the accumulation policy that holds.
+    It is no ``torch.Tensor``, and a block format no dtype: an element means nothing without the
+    scale of its block, so there is no view of some elements, no writing of one, no format for the
+    result of an operator. ``dequantize()`` gives the numbers; ``@``, ``torch.matmul`` and
+    ``torch.nn.functional.linear`` multiply by them, in the accumulation policy that holds.
 
     Attributes:
         format: the block format.
         shape: a torch.Size, as that of the tensor that was quantised.
         dtype: that of ``dequantize()``.
-        data: the elements' codes, uint8, in row-major order without gaps: of 4 bits, the first of two lies in the low half of a byte.
-        scale_codes: the codes of the blocks' scales, of the shape that is left when each block is one entry: for a power of two the exponent + 127
-            in uint8 (of ``"e<k>m0"``, + 2^(k-1) - 1), 255 for NaN (all ones); of HiF4 int32: E6M2 in the lowest 8 bits (its exponent + 48, two bits
-            of fraction; 255 for NaN), then 8 bits of E1_8 and 16 of E1_16, the first numbers' lowest; else those of the scale's format.
+        data: the elements' codes, uint8, in row-major order without gaps: of 4 bits, the first of
+            two lies in the low half of a byte.
+        scale_codes: the codes of the blocks' scales, of the shape that is left when each block is
+            one entry: for a power of two the exponent + 127 in uint8 (of ``"e<k>m0"``, + 2^(k-1) -
+            1), 255 for NaN (all ones); of HiF4 int32: E6M2 in the lowest 8 bits (its exponent + 48,
+            two bits of fraction; 255 for NaN), then 8 bits of E1_8 and 16 of E1_16, the first
+            numbers' lowest; else those of the scale's format.
         tensor_scale: the scale above those of the blocks, one number; None where there is none.
 
-    Source: OCP Microscaling Formats 1.0, section 5, for what a block is; it leaves the layout in memory open.
+    Source: OCP Microscaling Formats 1.0, section 5, for what a block is; it leaves the layout in
+    memory open.
 
     Example::
 
@@ -66,21 +76,43 @@ class BlockTensor:
 
     __slots__ = ("__weakref__", "data", "dtype", "format", "scale_codes", "shape", "tensor_scale")
 
-    def __init__(self, fmt: BlockFormat, shape, dtype: torch.dtype, data: torch.Tensor, scale_codes: torch.Tensor, tensor_scale):
+    def __init__(
+        self,
+        fmt: BlockFormat,
+        shape,
+        dtype: torch.dtype,
+        data: torch.Tensor,
+        scale_codes: torch.Tensor,
+        tensor_scale,
+    ):
         for name, value in {
-            "format": fmt, "shape": torch.Size(shape), "dtype": dtype, "data": data, "scale_codes": scale_codes, "tensor_scale": tensor_scale,
-        }.items():  # fmt: skip
+            "format": fmt,
+            "shape": torch.Size(shape),
+            "dtype": dtype,
+            "data": data,
+            "scale_codes": scale_codes,
+            "tensor_scale": tensor_scale,
+        }.items():
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name, value):
-        raise AttributeError(f"expected to read a BlockTensor, but got a new {name}: quantise again")
+        raise AttributeError(
+            f"expected to read a BlockTensor, but got a new {name}: quantise again"
+        )
 
     def __getattr__(self, name: str):  # what it has none of
-        hint = "; its numbers are dequantize()'s, which has it" if hasattr(torch.Tensor, name) and not name.startswith("_") else ""
+        hint = (
+            "; its numbers are dequantize()'s, which has it"
+            if hasattr(torch.Tensor, name) and not name.startswith("_")
+            else ""
+        )
         raise AttributeError(f"expected an attribute of a BlockTensor, but got {name!r}{hint}")
 
     def __getitem__(self, index):
-        raise TypeError("expected a whole BlockTensor, whose numbers share scales, but got an index of some of them: call dequantize()[...]")
+        raise TypeError(
+            "expected a whole BlockTensor, whose numbers share scales, but got an index of some "
+            "of them: call dequantize()[...]"
+        )
 
     @property
     def codes(self) -> torch.Tensor:
@@ -92,12 +124,14 @@ class BlockTensor:
         """The elements without their scales, as a tensor of the element's dtype."""
         fmt, made = format_of(self.format.element), dtype_of(self.format.element)
         width = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[made.itemsize]
-        return from_codes(unpack(self.data, fmt.bits, self.shape.numel(), width), made).view(self.shape)
+        return from_codes(unpack(self.data, fmt.bits, self.shape.numel(), width), made).view(
+            self.shape
+        )
 
     @property
     def scales(self) -> torch.Tensor:
-        """What a 1 in each block stands for, the tensor's scale included: of the shape of ``scale_codes`` (of HiF4 this tensor's), float32 (or
-        float64)."""
+        """What a 1 in each block stands for, the tensor's scale included: of the shape of
+        ``scale_codes`` (of HiF4 this tensor's), float32 (or float64)."""
         if self.format._scale.micro:
             return self._factors()
         own = _scale_values(self.scale_codes, self.format._scale, COMPUTED[self.dtype])
@@ -110,12 +144,18 @@ class BlockTensor:
             return where.spread(self.scales, self.shape)
         full, axis = self.shape or torch.Size((1,)), where.axis[0]
         codes = where.spread(self.scale_codes.view(where.grid_shape(full)), full)
-        return micro_exponents.factors(codes, axis, full[axis], COMPUTED[self.dtype]).view(self.shape)
+        return micro_exponents.factors(codes, axis, full[axis], COMPUTED[self.dtype]).view(
+            self.shape
+        )
 
     @property
     def nbytes(self) -> int:
         """The bytes of codes and scales."""
-        return sum(t.numel() * t.itemsize for t in (self.data, self.scale_codes, self.tensor_scale) if t is not None)
+        return sum(
+            t.numel() * t.itemsize
+            for t in (self.data, self.scale_codes, self.tensor_scale)
+            if t is not None
+        )
 
     @property
     def bits_per_value(self) -> float:
@@ -145,13 +185,18 @@ class BlockTensor:
         return self.shape[0]
 
     def dequantize(self, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """The numbers: element times scale, what ``target(format).quantize(x)`` has, bit for bit (but +0 where integers have no -0).
+        """The numbers: element times scale, what ``target(format).quantize(x)`` has, bit for bit
+        (but +0 where integers have no -0).
 
         Args:
-            dtype: float16, bfloat16, float32 or float64; default: that of the tensor that was quantised. What it lacks is rounded to it.
+            dtype: float16, bfloat16, float32 or float64; default: that of the tensor that was
+                quantised. What it lacks is rounded to it.
         """
         if dtype is not None and dtype not in COMPUTED:
-            raise TypeError(f"expected to dequantise to float16, bfloat16, float32 or float64, but got {dtype}: cast the result")
+            raise TypeError(
+                "expected to dequantise to float16, bfloat16, float32 or float64, but got "
+                f"{dtype}: cast the result"
+            )
         factor = self._factors()
         values = self.elements.to(factor.dtype) * factor
         return values.view(self.shape).to(dtype or self.dtype)
@@ -164,12 +209,22 @@ class BlockTensor:
         fmt = dataclasses.replace(self.format, shape=self.format.shape.moved(tuple(places)))
         elements = codes_of(self.elements.transpose(a, b).contiguous())
         data = pack(elements, fmt.bits)
-        return BlockTensor(fmt, elements.shape, self.dtype, data, self.scale_codes.transpose(a, b).contiguous(), self.tensor_scale)
+        return BlockTensor(
+            fmt,
+            elements.shape,
+            self.dtype,
+            data,
+            self.scale_codes.transpose(a, b).contiguous(),
+            self.tensor_scale,
+        )
 
     def t(self) -> BlockTensor:
         """The transposed matrix."""
         if self.ndim != 2:
-            raise ValueError(f"expected a matrix to transpose, but got shape {tuple(self.shape)}: name the dimensions, as in transpose(-1, -2)")
+            raise ValueError(
+                f"expected a matrix to transpose, but got shape {tuple(self.shape)}: name the "
+                "dimensions, as in transpose(-1, -2)"
+            )
         return self.transpose(0, 1)
 
     T = property(t)
@@ -181,14 +236,24 @@ class BlockTensor:
 
     def _dimension(self, d: int) -> int:
         if isinstance(d, bool) or not isinstance(d, int) or not -self.ndim <= d < self.ndim:
-            raise IndexError(f"expected a dimension from {-self.ndim} to {self.ndim - 1}, but got {d!r}")
+            raise IndexError(
+                f"expected a dimension from {-self.ndim} to {self.ndim - 1}, but got {d!r}"
+            )
         return d % self.ndim
 
     def __matmul__(self, other):
-        return _product(torch.matmul, self, other) if isinstance(other, (BlockTensor, torch.Tensor)) else NotImplemented
+        return (
+            _product(torch.matmul, self, other)
+            if isinstance(other, (BlockTensor, torch.Tensor))
+            else NotImplemented
+        )
 
     def __rmatmul__(self, other):
-        return _product(torch.matmul, other, self) if isinstance(other, torch.Tensor) else NotImplemented
+        return (
+            _product(torch.matmul, other, self)
+            if isinstance(other, torch.Tensor)
+            else NotImplemented
+        )
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -198,14 +263,28 @@ class BlockTensor:
         raise TypeError(_refusal(name))
 
     def __reduce__(self):
-        return rebuild_block_tensor, (self.format.name, tuple(self.shape), self.dtype, self.data, self.scale_codes, self.tensor_scale)
+        return rebuild_block_tensor, (
+            self.format.name,
+            tuple(self.shape),
+            self.dtype,
+            self.data,
+            self.scale_codes,
+            self.tensor_scale,
+        )
 
     def __repr__(self) -> str:
-        return f"BlockTensor({self.format.name!r}, shape={tuple(self.shape)}, bits_per_value={self.bits_per_value:.4g})\n{self.dequantize()}"
+        return (
+            f"BlockTensor({self.format.name!r}, shape={tuple(self.shape)}, "
+            f"bits_per_value={self.bits_per_value:.4g})\n"
+            f"{self.dequantize()}"
+        )
 
 
 def _refusal(name: object) -> str:
-    return f"expected tensors in {name}, but got a BlockTensor, which has products alone: call its dequantize() for the numbers"
+    return (
+        f"expected tensors in {name}, but got a BlockTensor, which has products alone: call its "
+        "dequantize() for the numbers"
+    )
 
 
 def _refused(name: str):
@@ -215,7 +294,8 @@ def _refused(name: str):
     return refuse
 
 
-# Python's own errors would name types alone. (== stays whether two are the same object: lists look for one by it.)
+# Python's own errors would name types alone. (== stays whether two are the same object: lists look
+# for one by it.)
 for _name in "add sub mul truediv floordiv mod pow and or xor".split():
     for _side in ("", "r", "i"):
         setattr(BlockTensor, f"__{_side}{_name}__", _refused(_name))
@@ -224,12 +304,16 @@ for _name in "lt le gt ge neg pos abs invert bool int float complex index setite
 
 
 def _product(function, *operands):
-    """A product of tensors and block tensors, of which every one is float32 (or float64) numbers by now."""
+    """A product of tensors and block tensors, of which every one is float32 (or float64) numbers by
+    now."""
     values = [t.dequantize() if isinstance(t, BlockTensor) else t for t in operands]
     for t in values:
         if t is not None and (not isinstance(t, torch.Tensor) or t.dtype not in COMPUTED):
             hint = getattr(t, "dtype", type(t).__name__)
-            raise TypeError(f"expected block tensors and tensors of stock floating dtypes in a product, but got {hint}: cast it by .float()")
+            raise TypeError(
+                "expected block tensors and tensors of stock floating dtypes in a product, but "
+                f"got {hint}: cast it by .float()"
+            )
     given = [t for t in values if t is not None]
     out = given[0].dtype
     for t in given[1:]:
@@ -239,22 +323,37 @@ def _product(function, *operands):
 
 
 _PRODUCTS = {
-    torch.matmul: torch.matmul, torch.mm: torch.mm, torch.bmm: torch.bmm, torch.nn.functional.linear: torch.nn.functional.linear,
-    torch.Tensor.matmul: torch.matmul, torch.Tensor.__matmul__: torch.matmul, torch.Tensor.__rmatmul__: lambda a, b: torch.matmul(b, a),
-}  # fmt: skip
+    torch.matmul: torch.matmul,
+    torch.mm: torch.mm,
+    torch.bmm: torch.bmm,
+    torch.nn.functional.linear: torch.nn.functional.linear,
+    torch.Tensor.matmul: torch.matmul,
+    torch.Tensor.__matmul__: torch.matmul,
+    torch.Tensor.__rmatmul__: lambda a, b: torch.matmul(b, a),
+}
 
 
-def rebuild_block_tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype, data, scale_codes, tensor_scale) -> BlockTensor:
+def rebuild_block_tensor(
+    name: str, shape: tuple[int, ...], dtype: torch.dtype, data, scale_codes, tensor_scale
+) -> BlockTensor:
     """What a file or pickle calls; it checks what it is given, since files come from elsewhere."""
     fmt = target(name)
     if not isinstance(fmt, BlockFormat) or dtype not in COMPUTED:
-        raise ValueError(f"expected a block format and a stock floating dtype of a BlockTensor, but got {name!r}, {dtype}")
+        raise ValueError(
+            "expected a block format and a stock floating dtype of a BlockTensor, but got "
+            f"{name!r}, {dtype}"
+        )
     fmt.check_shape(shape)
     size = packed_size(torch.Size(shape).numel(), fmt.bits)
-    if data.dtype != torch.uint8 or data.shape != (size,) or tuple(scale_codes.shape) != fmt.shape.grid_shape(shape):
+    if (
+        data.dtype != torch.uint8
+        or data.shape != (size,)
+        or tuple(scale_codes.shape) != fmt.shape.grid_shape(shape)
+    ):
         raise ValueError(
-            f"expected {size} bytes of codes and scales of shape {fmt.shape.grid_shape(shape)} for {name} of shape {tuple(shape)}, "
-            f"but got {tuple(data.shape)} of {data.dtype} and {tuple(scale_codes.shape)}"
+            f"expected {size} bytes of codes and scales of shape {fmt.shape.grid_shape(shape)} "
+            f"for {name} of shape {tuple(shape)}, but got {tuple(data.shape)} of {data.dtype} and "
+            f"{tuple(scale_codes.shape)}"
         )
     if fmt._scale.micro and scale_codes.dtype != torch.int32:
         raise ValueError(f"expected scale codes of int32 for {name}, but got {scale_codes.dtype}")
@@ -271,21 +370,25 @@ def quantize(
     rounding: str | int | None = None,
     generator: torch.Generator | None = None,
 ) -> BlockTensor:
-    """x as packed blocks: each number's code, and each block's scale. ``quantize(x, f).dequantize()`` is ``target(f).quantize(x)``.
+    """x as packed blocks: each number's code, and each block's scale.
+    ``quantize(x, f).dequantize()`` is ``target(f).quantize(x)``.
 
-    A float32 matrix of 4096 x 4096 takes 64 MiB, as ``"mxfp4"`` 8.5 MiB. Values, NaN, infinities and overflow are as ``block_format`` says; what is
-    stored has no gradient. Where a block is NaN its scale says so, and its codes are 0.
+    A float32 matrix of 4096 x 4096 takes 64 MiB, as ``"mxfp4"`` 8.5 MiB. Values, NaN, infinities
+    and overflow are as ``block_format`` says; what is stored has no gradient. Where a block is NaN
+    its scale says so, and its codes are 0.
 
     Args:
         x: a tensor of float16, bfloat16, float32 or float64.
         format: a block format or its name: ``"mxfp8_e4m3"``, ``"nvfp4"``, ``"bfp8_size16"``.
-        scale: one number, what 1 stands for in a format whose tensor has a scale (``"nvfp4"``); default: by the tensor's largest magnitude.
+        scale: one number, what 1 stands for in a format whose tensor has a scale (``"nvfp4"``);
+            default: by the tensor's largest magnitude.
         rounding: a mode, as ``chop`` takes it; default: that of a block, else the format's own.
         generator: of stochastic modes.
 
     Raises:
         TypeError: no tensor of such a dtype, or a format that is none of blocks.
-        ValueError: an unknown name, axes that x lacks, a shape that blocks do not divide (``pad=False``); a NaN in a block whose scale has none.
+        ValueError: an unknown name, axes that x lacks, a shape that blocks do not divide
+            (``pad=False``); a NaN in a block whose scale has none.
 
     Example::
 
@@ -297,8 +400,15 @@ def quantize(
     """
     fmt = target(format)
     if not isinstance(fmt, BlockFormat):
-        hint = f"a tensor of that dtype is x.to({fmt.dtype})" if fmt.dtype is not None else f"target({fmt.name!r}).encode gives integers"
-        raise TypeError(f"expected a block format, as 'mxfp8_e4m3', to pack a tensor, but got {fmt.name!r}; {hint}")
+        hint = (
+            f"a tensor of that dtype is x.to({fmt.dtype})"
+            if fmt.dtype is not None
+            else f"target({fmt.name!r}).encode gives integers"
+        )
+        raise TypeError(
+            f"expected a block format, as 'mxfp8_e4m3', to pack a tensor, but got {fmt.name!r}; "
+            f"{hint}"
+        )
     check_tensor(x, fmt)
     check_dense(x, f"quantise to {fmt.name}")
     fmt.check_shape(x.shape)
@@ -306,8 +416,19 @@ def quantize(
     if x.numel() == 0:
         one = torch.ones((), dtype=COMPUTED[x.dtype], device=x.device)
         ones = one.expand(fmt.shape.grid_shape(x.shape)).contiguous()
-        codes = micro_exponents.codes(ones, None, 0) if fmt._scale.micro else _scale_codes(ones, fmt._scale)
-        return BlockTensor(fmt, x.shape, x.dtype, torch.empty(0, dtype=torch.uint8, device=x.device), codes, one if fmt.tensor_scale else None)
+        codes = (
+            micro_exponents.codes(ones, None, 0)
+            if fmt._scale.micro
+            else _scale_codes(ones, fmt._scale)
+        )
+        return BlockTensor(
+            fmt,
+            x.shape,
+            x.dtype,
+            torch.empty(0, dtype=torch.uint8, device=x.device),
+            codes,
+            one if fmt.tensor_scale else None,
+        )
     cut = fmt._cut(x, scale)
     values, _ = fmt._elements(cut, rounding, generator)
     values = torch.where(cut.own.isnan(), 0.0, values)

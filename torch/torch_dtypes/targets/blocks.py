@@ -1,7 +1,8 @@
 """Blocks of numbers that share a scale: OCP's MX formats, NVFP4, HiF4, block floating point.
 
-Sources: OCP Microscaling Formats (MX) Specification 1.0 (2023), sections 5 and 6; NVIDIA, "Pretraining large language models with NVFP4"
-(arXiv 2509.25149), appendix C; Zhang et al., "QPyTorch" (arXiv 1910.04540), for block floating point.
+Sources: OCP Microscaling Formats (MX) Specification 1.0 (2023), sections 5 and 6; NVIDIA,
+"Pretraining large language models with NVFP4" (arXiv 2509.25149), appendix C; Zhang et al.,
+"QPyTorch" (arXiv 1910.04540), for block floating point.
 """
 
 from __future__ import annotations
@@ -36,7 +37,17 @@ from .base import (
     straight_through,
     times,
 )
-from .block_scales import FLOAT_RULES, POWER_RULES, ScaleFormat, brought_to, float_scale, mantissa_threshold, power_scale, scale_format, tensor_scale
+from .block_scales import (
+    FLOAT_RULES,
+    POWER_RULES,
+    ScaleFormat,
+    brought_to,
+    float_scale,
+    mantissa_threshold,
+    power_scale,
+    scale_format,
+    tensor_scale,
+)
 from .block_shapes import BlockShape
 from .grid import round_to_grid
 
@@ -54,12 +65,14 @@ PRESETS = {
     "hif4": (micro_exponents.ELEMENT, "hif4", micro_exponents.SIZE, False),
 }
 _ALIASES = {"mxfp4_e2m1": "mxfp4"}
-# Microsoft floating point: 8 bits of exponent, of which 16 numbers share one, and sign and significand in the rest (Rouhani et al., NeurIPS 2020).
+# Microsoft floating point: 8 bits of exponent, of which 16 numbers share one, and sign and
+# significand in the rest (Rouhani et al., NeurIPS 2020).
 _MSFP = re.compile(r"msfp(1[1-6])")
 _BLOCK_FLOAT = name_pattern(r"fixed1_(\d+)_symmetric")
 _NAME = name_pattern(
-    r"(?:block<([^,<>]+),([^,<>]+),([^,<>]+)>|bfp(\d+)(?:_size((?:all|\d+)(?:x(?:all|\d+))*))?|([a-z0-9]+(?:_e[0-9]m[0-9])?))"
-    r"(_axis[minusx0-9]+|_dim(?:minus)?\d+|_tensor)?(?:_emax(minus)?(\d+))?(?:_(floor|ceil|even|rceil|nearest))?(_scaled)?(_nopad)?"
+    r"(?:block<([^,<>]+),([^,<>]+),([^,<>]+)>|bfp(\d+)(?:_size((?:all|\d+)(?:x(?:all|\d+))*))?|"
+    r"([a-z0-9]+(?:_e[0-9]m[0-9])?))(_axis[minusx0-9]+|_dim(?:minus)?\d+|_tensor)?(?:_emax(minus)"
+    r"?(\d+))?(?:_(floor|ceil|even|rceil|nearest))?(_scaled)?(_nopad)?"
 )
 
 
@@ -76,12 +89,18 @@ class Cut(NamedTuple):
     @property
     def factor(self) -> torch.Tensor:
         """What a 1 in each block stands for, or at each place of one that has micro-exponents."""
-        return factor_of(self.own, self.above) if self.micro is None else self.own * self.micro.steps
+        return (
+            factor_of(self.own, self.above) if self.micro is None else self.own * self.micro.steps
+        )
 
     @property
     def inverse(self) -> torch.Tensor:
         """By which numbers are multiplied before they are rounded."""
-        return self.factor.reciprocal() if self.micro is None else micro_exponents.reciprocal(self.own) / self.micro.steps
+        return (
+            self.factor.reciprocal()
+            if self.micro is None
+            else micro_exponents.reciprocal(self.own) / self.micro.steps
+        )
 
 
 def factor_of(own: torch.Tensor, above: torch.Tensor | None) -> torch.Tensor:
@@ -91,7 +110,8 @@ def factor_of(own: torch.Tensor, above: torch.Tensor | None) -> torch.Tensor:
 
 @dataclass(frozen=True, repr=False)
 class BlockFormat(Target):
-    """Numbers of an element format times a scale that a block shares. Made by ``block_format``, ``block_float`` and names."""
+    """Numbers of an element format times a scale that a block shares. Made by ``block_format``,
+    ``block_float`` and names."""
 
     element: str
     scale: str
@@ -107,25 +127,39 @@ class BlockFormat(Target):
     rounding: str = field(init=False, compare=False)
     _largest_element: float = field(init=False, compare=False)
     _full_element: float = field(init=False, compare=False)
-    _reaches_far: bool = field(init=False, compare=False)  # has numbers next to 0 that are no multiple of 2^-64, or never rounds to 0
+    # Has numbers next to 0 that are no multiple of 2^-64, or never rounds to 0.
+    _reaches_far: bool = field(init=False, compare=False)
     _scale: ScaleFormat = field(init=False, compare=False)
     _threshold: tuple[float, bool] = field(init=False, compare=False)
     _is_fixed: bool = field(init=False, compare=False)
     name: str = field(init=False, compare=False)
-    _in_one_pass: bool = field(init=False, compare=False)  # whether chop_blocks serves: the same results in one pass over memory
+    # Whether chop_blocks serves: the same results in one pass over memory.
+    _in_one_pass: bool = field(init=False, compare=False)
 
     def __post_init__(self):
         fmt, scale = format_of(self.element), scale_format(self.scale)
         largest, full = fmt.largest, full_scale_of(fmt)
-        above, brought = (scale.largest, brought_to(full, scale)) if self.tensor_scale else (1.0, full)
-        runs = self.shape.axis == (-1,) and self.shape.size[0] is not None and self.shape.size[0] <= 1024
+        above, brought = (
+            (scale.largest, brought_to(full, scale)) if self.tensor_scale else (1.0, full)
+        )
+        runs = (
+            self.shape.axis == (-1,)
+            and self.shape.size[0] is not None
+            and self.shape.size[0] <= 1024
+        )
         for name, value in {
-            "bits": fmt.bits, "rounding": naming.mode_of_format(fmt), "largest": largest * above, "full_scale": brought,
-            "_largest_element": largest, "_full_element": full, "_scale": scale,
+            "bits": fmt.bits,
+            "rounding": naming.mode_of_format(fmt),
+            "largest": largest * above,
+            "full_scale": brought,
+            "_largest_element": largest,
+            "_full_element": full,
+            "_scale": scale,
             "_reaches_far": fmt.keeps_minpos or fmt.min_exponent - fmt.man_bits < -64,
             "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
-            "_is_fixed": fmt.kind == _C.Kind.fixed, "_in_one_pass": runs and scale.powers and not self.tensor_scale,
-        }.items():  # fmt: skip
+            "_is_fixed": fmt.kind == _C.Kind.fixed,
+            "_in_one_pass": runs and scale.powers and not self.tensor_scale,
+        }.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "name", self._name())
 
@@ -156,7 +190,9 @@ class BlockFormat(Target):
     @property
     def bits_per_value(self) -> float:
         sizes = self.shape.size
-        return self.bits + (self._scale.bits / math.prod(sizes) if sizes and None not in sizes else 0.0)
+        return self.bits + (
+            self._scale.bits / math.prod(sizes) if sizes and None not in sizes else 0.0
+        )
 
     def with_rounding(self, mode: str | int) -> BlockFormat:
         fmt = format_of(self.element)
@@ -164,33 +200,54 @@ class BlockFormat(Target):
         return dataclasses.replace(self, element=naming.name_of_format(fmt))
 
     def fitting(self, dims: int) -> BlockFormat:
-        """The format for a tensor of so many dimensions, of which it may lack one: a bias among weights."""
+        """The format for a tensor of so many dimensions, of which it may lack one: a bias among
+        weights."""
         if self.shape.missing(max(dims, 1)) is None:
             return self
         shape = self.shape.along_last()
         return dataclasses.replace(self, shape=shape, pad=self.pad or not shape.has_size)
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Raises ValueError for the shape of a tensor whose last blocks would be shorter, where the format does not pad."""
+        """Raises ValueError for the shape of a tensor whose last blocks would be shorter, where the
+        format does not pad."""
         if not self.pad:
             self.shape.check_whole(shape, self.name)
 
-    def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
+    def quantize(
+        self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"
+    ):
         check_tensor(x, self)
         refuse_zero_point(zero_point, self)
         cut = check_clamped(clamped)
         try:
             self.check_shape(x.shape)
-            one_pass = self._in_one_pass and scale is None and not cut and x.dtype == torch.float32 and x.dim() and x.is_contiguous() and is_eager()
+            one_pass = (
+                self._in_one_pass
+                and scale is None
+                and not cut
+                and x.dtype == torch.float32
+                and x.dim()
+                and x.is_contiguous()
+                and is_eager()
+            )
         except RuntimeError:  # what has no shape or strides
             check_dense(x, f"quantise to {self.name}")
             raise
         if one_pass:
             mode = mode_said(rounding)  # a block's too, as in chop
-            if not (self._is_fixed and (mode or self.rounding) in ("stochastic", "up_down")):  # for which chop has a faster way
+            # For which chop has a faster way.
+            if not (self._is_fixed and (mode or self.rounding) in ("stochastic", "up_down")):
                 own = self._scale
                 return _C.chop_blocks(
-                    x, self.element, mode, self.shape.size[0], self.emax, *self._threshold, own.lowest_exponent, own.highest_exponent, generator
+                    x,
+                    self.element,
+                    mode,
+                    self.shape.size[0],
+                    self.emax,
+                    *self._threshold,
+                    own.lowest_exponent,
+                    own.highest_exponent,
+                    generator,
                 )
         check_dense(x, f"quantise to {self.name}")
         if x.numel() == 0:
@@ -198,13 +255,22 @@ class BlockFormat(Target):
         cut_up = self._cut(x.detach(), scale)
         factor = cut_up.factor
         values, y = self._elements(cut_up, rounding, generator)
-        values = self.shape.join(values.mul_(factor) if is_eager() else values * factor, cut_up.joins).view(x.shape)
-        return straight_through(x, values, self.shape.join(~(y.abs() > self._largest_element), cut_up.joins).view(x.shape) if cut else None)
+        values = self.shape.join(
+            values.mul_(factor) if is_eager() else values * factor, cut_up.joins
+        ).view(x.shape)
+        return straight_through(
+            x,
+            values,
+            self.shape.join(~(y.abs() > self._largest_element), cut_up.joins).view(x.shape)
+            if cut
+            else None,
+        )
 
     def scales(self, x: torch.Tensor, *, scale: float | torch.Tensor | None = None) -> torch.Tensor:
-        """The scale of each block of x, the tensor's scale included: of the shape that x has when each block's dimensions are one entry long
-        (of blocks of 32 in the last dimension: ``(..., ceil(n / 32), 1)``, and ``(..., 1)`` where the one block is the whole dimension, n <= 32); of
-        HiF4, in which 4 numbers share one, of x's shape."""
+        """The scale of each block of x, the tensor's scale included: of the shape that x has when
+        each block's dimensions are one entry long (of blocks of 32 in the last dimension:
+        ``(..., ceil(n / 32), 1)``, and ``(..., 1)`` where the one block is the whole dimension, n
+        <= 32); of HiF4, in which 4 numbers share one, of x's shape."""
         check_tensor(x, self)
         check_dense(x, f"quantise to {self.name}")
         self.check_shape(x.shape)
@@ -212,7 +278,11 @@ class BlockFormat(Target):
             sizes = x.shape if self._scale.micro else self.shape.grid_shape(x.shape)
             return torch.ones(sizes, dtype=COMPUTED[x.dtype], device=x.device)
         made = self._cut(x.detach(), scale)
-        return made.factor if made.micro is None else self.shape.join(made.factor, made.joins).view(x.shape)
+        return (
+            made.factor
+            if made.micro is None
+            else self.shape.join(made.factor, made.joins).view(x.shape)
+        )
 
     def _elements(self, made: Cut, rounding, generator) -> tuple[torch.Tensor, torch.Tensor]:
         """The elements of blocks, as numbers of the compute type; and what was rounded to them."""
@@ -226,17 +296,26 @@ class BlockFormat(Target):
         if x.dim() == 0:
             x = x.view(1)
         blocks, dims, joins = self.shape.split(x)
-        absmax = blocks.abs().amax(dims, keepdim=True) if dims else blocks.abs()  # of no dimensions, amax would take all
+        # Of no dimensions, amax would take all.
+        absmax = blocks.abs().amax(dims, keepdim=True) if dims else blocks.abs()
         inverse = above = None
         if self._scale.micro:
             if outer is not None:
-                raise ValueError(f"expected no scale with {self.name}, whose blocks have their own, but got {outer!r}: multiply the tensor by it")
+                raise ValueError(
+                    f"expected no scale with {self.name}, whose blocks have their own, but got "
+                    f"{outer!r}: multiply the tensor by it"
+                )
             own = torch.where(absmax < math.inf, micro_exponents.shared(absmax), math.nan)
-            return Cut(blocks, own, None, joins, micro_exponents.find(blocks, own, dims[0]), dims[0])
+            return Cut(
+                blocks, own, None, joins, micro_exponents.find(blocks, own, dims[0]), dims[0]
+            )
         if outer is not None:
             above = scale_like(outer, x)
             if above.numel() != 1:
-                raise ValueError(f"expected the scale of a whole tensor beside the blocks' own, one number, but got shape {tuple(above.shape)}")
+                raise ValueError(
+                    "expected the scale of a whole tensor beside the blocks' own, one number, "
+                    f"but got shape {tuple(above.shape)}"
+                )
             above = above.reshape(())
             inverse = above.reciprocal()
         elif self.tensor_scale:
@@ -251,7 +330,8 @@ class BlockFormat(Target):
 
 
 def _exponent(fmt: _C.Format) -> int:
-    """The exponent of the largest power of two that a format has; of posits, of the largest with the shortest regime."""
+    """The exponent of the largest power of two that a format has; of posits, of the largest with
+    the shortest regime."""
     return math.frexp(full_scale_of(fmt))[1] - 1
 
 
@@ -272,57 +352,73 @@ def block_format(
     rounding: str | int | None = None,
     pad: bool = True,
 ) -> BlockFormat:
-    """Numbers of an element format times a scale that each block shares: a target for rules, ``chop`` and ``quantize``.
+    """Numbers of an element format times a scale that each block shares: a target for rules,
+    ``chop`` and ``quantize``.
 
-    A block with largest magnitude a gets the scale d, and each of its numbers x becomes round(x * (1/d)) * d, in float32 (float64 for float64
-    tensors), rounded by any of the ten modes. The elements saturate, whatever their format does alone. Scales that are powers of two make
-    both products exact, so that each number is rounded once; a result below float32's normal numbers rounds to them.
+    A block with largest magnitude a gets the scale d, and each of its numbers x becomes round(x *
+    (1/d)) * d, in float32 (float64 for float64 tensors), rounded by any of the ten modes. The
+    elements saturate, whatever their format does alone. Scales that are powers of two make both
+    products exact, so that each number is rounded once; a result below float32's normal numbers
+    rounds to them.
 
-    - Power-of-two scales (``"e8m0"``: 2^-127 to 2^127), E the exponent of the element's largest power of two (of posits, 2^es - 1, the
-      largest in their finest range; or ``emax``), by ``scale_rule``:
-      ``"floor"`` (OCP, section 6.3; default) 2^(floor(log2 a) - E); ``"ceil"`` 2^(ceil(log2 a) - E); ``"even"`` the floor's after a is
-      rounded to the element's significand; ``"rceil"`` the least power of two with which a does not exceed the element's largest number (of posits
-      ``target(element).full_scale``, as in what follows).
-    - Another format as scale: a / largest element, rounded to it; ``"nearest"`` (even; default) or ``"ceil"`` (up, so that nothing is clamped);
-      at least the format's smallest positive number.
-    - ``"hif4"``, with elements ``"e1m2finite_bias1"`` and size 64 (that is HiF4, S1P2 elements): s = a * bfloat16(1/7), in float32, held within
-      2^-48 and 49152, rounded to bfloat16 and to 3 significant bits; r = bfloat16(1 / s). Each 8 numbers x have a step of 2 where one of |x| r is at
-      least 4, else 1; each 4 another one where one of |x| r / step is at least 2. x becomes round(x r / steps) * steps * s.
-    - ``tensor_scale``, in float32: e = largest scale * largest element (2^126 if that is more) / (largest magnitude of the tensor), t = 1/e;
-      the blocks' scales are (a / largest element) * e rounded to the scale's format, times t. That is NVFP4's. (t is at least 2^-117, for
-      magnitudes below 1e-31.)
-      ``quantize(x, scale=t)`` takes another t.
+    - Power-of-two scales (``"e8m0"``: 2^-127 to 2^127), E the exponent of the element's largest
+      power of two (of posits, 2^es - 1, the largest in their finest range; or ``emax``), by
+      ``scale_rule``: ``"floor"`` (OCP, section 6.3; default) 2^(floor(log2 a) - E); ``"ceil"``
+      2^(ceil(log2 a) - E); ``"even"`` the floor's after a is rounded to the element's significand;
+      ``"rceil"`` the least power of two with which a does not exceed the element's largest number
+      (of posits ``target(element).full_scale``, as in what follows).
+    - Another format as scale: a / largest element, rounded to it; ``"nearest"`` (even; default) or
+      ``"ceil"`` (up, so that nothing is clamped); at least the format's smallest positive number.
+    - ``"hif4"``, with elements ``"e1m2finite_bias1"`` and size 64 (that is HiF4, S1P2 elements):
+      s = a * bfloat16(1/7), in float32, held within 2^-48 and 49152, rounded to bfloat16 and to 3
+      significant bits; r = bfloat16(1 / s). Each 8 numbers x have a step of 2 where one of |x| r is
+      at least 4, else 1; each 4 another one where one of |x| r / step is at least 2. x becomes
+      round(x r / steps) * steps * s.
+    - ``tensor_scale``, in float32: e = largest scale * largest element (2^126 if that is more) /
+      (largest magnitude of the tensor), t = 1/e; the blocks' scales are (a / largest element) * e
+      rounded to the scale's format, times t. That is NVFP4's. (t is at least 2^-117, for magnitudes
+      below 1e-31.) ``quantize(x, scale=t)`` takes another t.
 
-    Zeros keep their sign; a block of zeros has the least scale. A block with an infinity or NaN is NaN throughout (OCP's NaN scale), and has
-    no part in a tensor's scale. A last block may be shorter: it is rounded as if zeros followed (they are counted where stochastic
-    modes draw), as microxcaling has it. With ``pad=False`` it is an error, as in torchao and in hardware that loads whole blocks.
+    Zeros keep their sign; a block of zeros has the least scale. A block with an infinity or NaN is
+    NaN throughout (OCP's NaN scale), and has no part in a tensor's scale. A last block may be
+    shorter: it is rounded as if zeros followed (they are counted where stochastic modes draw), as
+    microxcaling has it. With ``pad=False`` it is an error, as in torchao and in hardware that loads
+    whole blocks.
 
-    Names: ``"mxfp8_e4m3"``, ``"mxfp8_e5m2"``, ``"mxfp6_e3m2"``, ``"mxfp6_e2m3"``, ``"mxfp4"``, ``"mxint8"`` (-127/64 to 127/64; OCP's -2, which
-    may be left out, is in ``block_format("fixed1_6", "e8m0", 32)``), ``"nvfp4"``, ``"hif4"``, ``"msfp12"`` (``"msfp11"`` to
-    ``"msfp16"``), ``"block<e5m2,e8m0,64>"``; behind them ``_axis0``, ``_dim0`` or ``_tensor``, ``_emax0``, the rule, ``_scaled`` (a tensor scale),
-    ``_nopad``, a rounding mode: ``"mxfp4_axis0_rceil_nopad_stochastic"``.
+    Names: ``"mxfp8_e4m3"``, ``"mxfp8_e5m2"``, ``"mxfp6_e3m2"``, ``"mxfp6_e2m3"``, ``"mxfp4"``,
+    ``"mxint8"`` (-127/64 to 127/64; OCP's -2, which may be left out, is in
+    ``block_format("fixed1_6", "e8m0", 32)``), ``"nvfp4"``, ``"hif4"``, ``"msfp12"`` (``"msfp11"``
+    to ``"msfp16"``), ``"block<e5m2,e8m0,64>"``; behind them ``_axis0``, ``_dim0`` or ``_tensor``,
+    ``_emax0``, the rule, ``_scaled`` (a tensor scale), ``_nopad``, a rounding mode:
+    ``"mxfp4_axis0_rceil_nopad_stochastic"``.
 
     Args:
         element: a dtype of this package, a format or its name.
-        scale: ``"e<k>m0"``, powers of two with k from 2 to 8 exponent bits; ``"hif4"``; or any format whose values float32 has, and float32,
-            float16 or bfloat16 themselves.
-        size: how many numbers make a block along ``axis``; None: all that there are. A tuple for blocks of more dimensions, as (16, 16).
-        axis: the dimension that is cut into blocks, or a tuple of them (default: the last, or the last ones of a tuple's sizes); None: the whole
-            tensor is one block.
-        dim: one block for each index of this dimension (QPyTorch's ``dim``), with size=None, instead of axis.
+        scale: ``"e<k>m0"``, powers of two with k from 2 to 8 exponent bits; ``"hif4"``; or any
+            format whose values float32 has, and float32, float16 or bfloat16 themselves.
+        size: how many numbers make a block along ``axis``; None: all that there are. A tuple for
+            blocks of more dimensions, as (16, 16).
+        axis: the dimension that is cut into blocks, or a tuple of them (default: the last, or the
+            last ones of a tuple's sizes); None: the whole tensor is one block.
+        dim: one block for each index of this dimension (QPyTorch's ``dim``), with size=None,
+            instead of axis.
         scale_rule: as above.
-        emax: the exponent to which a block's largest magnitude is brought, by power-of-two scales; default: E.
-        tensor_scale: ``"float32"`` (or True): a scale of the whole tensor lies above those of the blocks; None (or False): there is none.
+        emax: the exponent to which a block's largest magnitude is brought, by power-of-two scales;
+            default: E.
+        tensor_scale: ``"float32"`` (or True): a scale of the whole tensor lies above those of the
+            blocks; None (or False): there is none.
         rounding: of the elements; default: the element's own mode.
-        pad: whether a dimension may be no multiple of ``size``; False: a tensor with such a one is refused before any work.
+        pad: whether a dimension may be no multiple of ``size``; False: a tensor with such a one is
+            refused before any work.
 
     Raises:
         ValueError: a parameter out of range, or some that contradict.
         TypeError: one of another type.
 
-    Source: OCP Microscaling Formats 1.0, sections 5 and 6; NVIDIA, arXiv 2509.25149, appendix C; Luo et al., "HiFloat4 format for language model
-    inference" (arXiv 2602.11287), section II, equation 2 and algorithm 1, whose products are float32's here, as in its authors' library (which rounds
-    elements to nearest, ties away: ``"hif4_nearest_away"``).
+    Source: OCP Microscaling Formats 1.0, sections 5 and 6; NVIDIA, arXiv 2509.25149, appendix C;
+    Luo et al., "HiFloat4 format for language model inference" (arXiv 2602.11287), section II,
+    equation 2 and algorithm 1, whose products are float32's here, as in its authors' library (which
+    rounds elements to nearest, ties away: ``"hif4_nearest_away"``).
 
     Example::
 
@@ -332,7 +428,10 @@ def block_format(
     """
     fmt = saturating(_C.Format(element) if isinstance(element, _C.Format) else format_of(element))
     if not fmt.fits_float:
-        raise ValueError(f"expected elements with float32's exponents and at most 24 significant bits, but got {naming.name_of_format(fmt)!r}")
+        raise ValueError(
+            "expected elements with float32's exponents and at most 24 significant bits, but got "
+            f"{naming.name_of_format(fmt)!r}"
+        )
     if rounding is not None:
         set_rounding(fmt, rounding)
     kind = scale_format(scale)
@@ -340,39 +439,74 @@ def block_format(
     rule = _default_rule(kind) if scale_rule is None else choice("scale_rule", scale_rule, rules)
     if rule == "even" and (fmt.is_tapered or fmt.kind == _C.Kind.table):
         kind_name = "a posit's" if fmt.is_tapered else "a table's"
-        raise ValueError(f"expected scale_rule='even' with float or fixed-point elements: {kind_name} significand has no length of its own")
+        raise ValueError(
+            f"expected scale_rule='even' with float or fixed-point elements: {kind_name} "
+            "significand has no length of its own"
+        )
     if emax is not None and not kind.powers:
-        raise ValueError(f"expected emax with power-of-two scales only, but got emax={emax!r} with scale={kind.name!r}")
+        raise ValueError(
+            f"expected emax with power-of-two scales only, but got emax={emax!r} with "
+            f"scale={kind.name!r}"
+        )
     if emax is not None and rule in ("even", "rceil"):
-        raise ValueError(f"expected scale_rule 'floor' or 'ceil' with emax, but got {rule!r}, which goes by the element's largest number")
+        raise ValueError(
+            f"expected scale_rule 'floor' or 'ceil' with emax, but got {rule!r}, which goes by "
+            "the element's largest number"
+        )
     made = block_shapes.make(size, axis, dim)
     if not boolean("pad", pad) and not made.has_size:
-        raise ValueError(f"expected a size with pad=False, but got size={size!r}: a block of all that there is needs no padding")
-    tensor_scale = tensor_scale in ("float32", torch.float32) or (tensor_scale is not None and boolean("tensor_scale", tensor_scale))
+        raise ValueError(
+            f"expected a size with pad=False, but got size={size!r}: a block of all that there is "
+            "needs no padding"
+        )
+    tensor_scale = tensor_scale in ("float32", torch.float32) or (
+        tensor_scale is not None and boolean("tensor_scale", tensor_scale)
+    )
     if kind.micro:
         element_name = naming.name_of_format(naming.to_nearest(fmt))
-        if element_name != micro_exponents.ELEMENT or made.size != (micro_exponents.SIZE,) or rule != FLOAT_RULES[0] or tensor_scale:
-            what = f"elements {micro_exponents.ELEMENT!r} in blocks of {micro_exponents.SIZE} along one axis, without scale_rule or tensor_scale"
+        if (
+            element_name != micro_exponents.ELEMENT
+            or made.size != (micro_exponents.SIZE,)
+            or rule != FLOAT_RULES[0]
+            or tensor_scale
+        ):
+            what = (
+                f"elements {micro_exponents.ELEMENT!r} in blocks of {micro_exponents.SIZE} along "
+                "one axis, without scale_rule or tensor_scale"
+            )
             raise ValueError(
-                f"expected {what}, for scale='hif4', but got {naming.name_of_format(fmt)!r}, size={size!r}, axis={axis!r}, dim={dim!r}, "
-                f"scale_rule={scale_rule!r}, tensor_scale={tensor_scale!r}"
+                f"expected {what}, for scale='hif4', but got {naming.name_of_format(fmt)!r}, "
+                f"size={size!r}, axis={axis!r}, dim={dim!r}, scale_rule={scale_rule!r}, "
+                f"tensor_scale={tensor_scale!r}"
             )
     exponent = _exponent(fmt) if emax is None else integer("emax", emax, -64, 64)
-    return BlockFormat(naming.name_of_format(fmt), kind.name, made, rule, tensor_scale, exponent, pad)
+    return BlockFormat(
+        naming.name_of_format(fmt), kind.name, made, rule, tensor_scale, exponent, pad
+    )
 
 
 def block_float(
-    bits: int, dim: int | None = None, *, size: int | None = None, axis: int = -1, rounding: str | int = "nearest_even", pad: bool = True
+    bits: int,
+    dim: int | None = None,
+    *,
+    size: int | None = None,
+    axis: int = -1,
+    rounding: str | int = "nearest_even",
+    pad: bool = True,
 ) -> BlockFormat:
-    """Block floating point: integers of ``bits`` bits with a sign, times a power of two that a block shares.
+    """Block floating point: integers of ``bits`` bits with a sign, times a power of two that a
+    block shares.
 
-    With a the block's largest magnitude, the step is 2^(floor(log2 a) - bits + 2) and integers go from -(2^(bits-1) - 1) to 2^(bits-1) - 1.
-    NaN, infinities and the rest as ``block_format`` says; ``block_float(8, size=32)`` is ``target("mxint8")``.
+    With a the block's largest magnitude, the step is 2^(floor(log2 a) - bits + 2) and integers go
+    from -(2^(bits-1) - 1) to 2^(bits-1) - 1. NaN, infinities and the rest as ``block_format`` says;
+    ``block_float(8, size=32)`` is ``target("mxint8")``.
 
     Args:
         bits: 2 to 24.
-        dim: one exponent for each index of this dimension, as QPyTorch's ``dim`` says; None: see size.
-        size: blocks of so many numbers along ``axis``; None (and no dim): one exponent for the whole tensor.
+        dim: one exponent for each index of this dimension, as QPyTorch's ``dim`` says; None: see
+            size.
+        size: blocks of so many numbers along ``axis``; None (and no dim): one exponent for the
+            whole tensor.
         axis: with size, the dimension that is cut into blocks.
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
         pad: with size, whether the last block may be shorter, as in ``block_format``.
@@ -381,7 +515,8 @@ def block_float(
         ValueError: a parameter out of range, or dim and size both.
         TypeError: one of another type.
 
-    Source: Zhang et al., "QPyTorch" (arXiv 1910.04540); Wilkinson, "Rounding Errors in Algebraic Processes" (1963), chapter 1.
+    Source: Zhang et al., "QPyTorch" (arXiv 1910.04540); Wilkinson, "Rounding Errors in Algebraic
+    Processes" (1963), chapter 1.
 
     Example::
 
@@ -392,15 +527,21 @@ def block_float(
     where = None if dim is None and size is None else axis
     if dim is not None and size is not None:
         raise ValueError(f"expected dim or size, but got dim={dim!r} and size={size!r}")
-    return block_format(f"fixed1_{bits - 2}_symmetric", "e8m0", size, where, dim=dim, rounding=rounding, pad=pad)
+    return block_format(
+        f"fixed1_{bits - 2}_symmetric", "e8m0", size, where, dim=dim, rounding=rounding, pad=pad
+    )
 
 
 def parse(name: str, mode: str) -> BlockFormat | None:
     """The block format of a name without rounding mode; None: no such name."""
-    match = _NAME.fullmatch(_MSFP.sub(lambda found: f"bfp{int(found[1]) - 8}_size16", name, count=1))
+    match = _NAME.fullmatch(
+        _MSFP.sub(lambda found: f"bfp{int(found[1]) - 8}_size16", name, count=1)
+    )
     if match is None:
         return None
-    element, scale, size, bits, bfp_size, preset, place, minus, emax, rule, scaled, no_pad = match.groups()
+    element, scale, size, bits, bfp_size, preset, place, minus, emax, rule, scaled, no_pad = (
+        match.groups()
+    )
     if preset is not None and (preset := _ALIASES.get(preset, preset)) not in PRESETS:
         return None
     tensor = bool(scaled)
@@ -415,6 +556,14 @@ def parse(name: str, mode: str) -> BlockFormat | None:
     exponent = None if emax is None else int(emax) * (-1 if minus else 1)
     sizes = shape.size if shape.axis else None
     return block_format(
-        element, scale, sizes, shape.axis or None, dim=shape.dim, scale_rule=rule, emax=exponent, tensor_scale=tensor,
-        rounding=None if mode == "nearest_even" else mode, pad=not no_pad,
-    )  # fmt: skip
+        element,
+        scale,
+        sizes,
+        shape.axis or None,
+        dim=shape.dim,
+        scale_rule=rule,
+        emax=exponent,
+        tensor_scale=tensor,
+        rounding=None if mode == "nearest_even" else mode,
+        pad=not no_pad,
+    )

@@ -38,7 +38,8 @@ def _is_plain(name: str) -> bool:
     """Whether a name is a format's, or nobody's; else it is that of blocks or integers."""
     if (plain := _PLAIN.get(name)) is None:
         plain = target_of_chop(name) is None
-        if plain and not name.isascii():  # nobody's, and the operator takes no text that UTF-8 has not
+        # nobody's, and the operator takes no text that UTF-8 has not
+        if plain and not name.isascii():
             format_of(name)
         if len(_PLAIN) >= MAX_NAMES:
             _PLAIN.clear()
@@ -47,14 +48,18 @@ def _is_plain(name: str) -> bool:
 
 
 def _target_of(D: object, flip_prob: float) -> _C.Format | str | Any:
-    """What is no dtype, format or format's name as a target; of a target that is one format, its name."""
+    """What is no dtype, format or format's name as a target; of a target that is one format, its
+    name."""
     if not isinstance(D, (str, torch.dtype, Target)):
         return D if isinstance(D, _C.Format) else format_of(D)  # for its error
     made = target(D)
     if isinstance(made, FormatTarget):
         return made.format_name
     if flip_prob != 0:
-        raise ValueError(f"expected flip_prob=0 with {made.name}, but got {flip_prob!r}: bits are flipped in formats without scales alone")
+        raise ValueError(
+            f"expected flip_prob=0 with {made.name}, but got {flip_prob!r}: bits are flipped in "
+            "formats without scales alone"
+        )
     return made
 
 
@@ -65,7 +70,9 @@ def _chop_traced(x, D, rounding, generator, flip_prob):
     if not isinstance(x, torch.Tensor) or x.dtype not in FLOATS:
         torch._dynamo.graph_break(msg="chop in a graph takes stock tensors of floating dtypes")
         return chop(x, D, rounding, generator, flip_prob)
-    if (isinstance(D, str) and not _is_plain(D)) or not isinstance(D, (str, torch.dtype, _C.Format)):
+    if (isinstance(D, str) and not _is_plain(D)) or not isinstance(
+        D, (str, torch.dtype, _C.Format)
+    ):
         D = _target_of(D, flip_prob)
         if hasattr(D, "quantize"):
             return D.quantize(x, rounding=rounding, generator=generator)
@@ -84,42 +91,74 @@ def _chop_tensor(
     return name.quantize(floats_of(x) if has_integers(x) else x, rounding=mode, generator=generator)
 
 
-def _chop_numpy(x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None):
+def _chop_numpy(
+    x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None
+):
     import numpy as np
 
     if x.dtype.kind in "iu":
         x = floats_of(x)
     dtype = x.dtype.newbyteorder("=")
     if dtype not in (np.float16, np.float32, np.float64, np.complex64, np.complex128):
-        raise TypeError(f"expected an array of float16, float32, float64, complex64, complex128 or integers to chop, but got {x.dtype}")
+        raise TypeError(
+            "expected an array of float16, float32, float64, complex64, complex128 or integers "
+            f"to chop, but got {x.dtype}"
+        )
     # torch takes native byte order, writeable memory and strides that are not negative.
     native = np.ascontiguousarray(x, dtype=dtype)
     source = native if native.flags.writeable else native.copy()
-    result = _chop_tensor(torch.from_numpy(source), name, mode, flip_prob, generator).numpy().reshape(x.shape)
-    return np.ma.array(result, mask=x.mask, fill_value=x.fill_value) if isinstance(x, np.ma.MaskedArray) else result
+    result = (
+        _chop_tensor(torch.from_numpy(source), name, mode, flip_prob, generator)
+        .numpy()
+        .reshape(x.shape)
+    )
+    return (
+        np.ma.array(result, mask=x.mask, fill_value=x.fill_value)
+        if isinstance(x, np.ma.MaskedArray)
+        else result
+    )
 
 
 def _expect_thread_with_blocks() -> None:
-    """An error in a thread that Python has not begun, where a ``with rounding(...)`` block around the call is not to be seen."""
+    """An error in a thread that Python has not begun, where a ``with rounding(...)`` block around
+    the call is not to be seen."""
     if isinstance(threading.current_thread(), threading._DummyThread):
         raise RuntimeError(
-            "expected a call on the thread of the rounding() block in which it was traced, but got one on a thread of JAX's. "
-            "Give the mode by chop(..., rounding=) there."
+            "expected a call on the thread of the rounding() block in which it was traced, but "
+            "got one on a thread of JAX's. Give the mode by chop(..., rounding=) there."
         )
 
 
-def _chop_jax(x, name: str, mode: str | None, of_block: bool, flip_prob: float, generator: torch.Generator | None):
+def _chop_jax(
+    x,
+    name: str,
+    mode: str | None,
+    of_block: bool,
+    flip_prob: float,
+    generator: torch.Generator | None,
+):
     import jax
     import numpy as np
 
     if not jax.numpy.issubdtype(x.dtype, jax.numpy.inexact):
-        raise TypeError(f"expected a JAX array of floating-point numbers to chop, but got {x.dtype}")
+        raise TypeError(
+            f"expected a JAX array of floating-point numbers to chop, but got {x.dtype}"
+        )
     if jax.numpy.iscomplexobj(x):
-        return jax.lax.complex(*(_chop_jax(part, name, mode, of_block, flip_prob, generator) for part in (x.real, x.imag)))
+        return jax.lax.complex(
+            *(
+                _chop_jax(part, name, mode, of_block, flip_prob, generator)
+                for part in (x.real, x.imag)
+            )
+        )
     if not isinstance(x, jax.core.Tracer):
-        return jax.dlpack.from_dlpack(_chop_tensor(torch.from_dlpack(x).detach(), name, mode, flip_prob, generator))
+        return jax.dlpack.from_dlpack(
+            _chop_tensor(torch.from_dlpack(x).detach(), name, mode, flip_prob, generator)
+        )
 
-    mode = None if of_block else mode  # that of the block in which it runs: JAX keeps what it has traced for calls outside, and in other blocks
+    # That of the block in which it runs: JAX keeps what it has traced for calls outside, and in
+    # other blocks.
+    mode = None if of_block else mode
 
     @jax.custom_jvp
     def chopped(x):
@@ -128,20 +167,30 @@ def _chop_jax(x, name: str, mode: str | None, of_block: bool, flip_prob: float, 
                 _expect_thread_with_blocks()
             return _chop_numpy(np.asarray(values), name, mode, flip_prob, generator)
 
-        method = "expand_dims" if isinstance(name, str) else "sequential"  # blocks are cut along given dimensions
-        return jax.pure_callback(call, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method=method)
+        # Blocks are cut along given dimensions.
+        method = "expand_dims" if isinstance(name, str) else "sequential"
+        return jax.pure_callback(
+            call, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method=method
+        )
 
     chopped.defjvp(lambda primals, tangents: (chopped(*primals), tangents[0]))
     return chopped(x)
 
 
-def _chop_list(x: list, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None) -> list:
+def _chop_list(
+    x: list, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None
+) -> list:
     try:
         made = torch.tensor(x, device="cpu")
         if made.dtype not in (torch.int64, torch.bool):  # of fractions: in which lists have them
-            made = torch.tensor(x, dtype=torch.complex128 if made.is_complex() else torch.float64, device="cpu")
+            made = torch.tensor(
+                x, dtype=torch.complex128 if made.is_complex() else torch.float64, device="cpu"
+            )
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"expected a list of numbers, or of such lists of one length, to chop, but got {said(x)}: {error}") from error
+        raise TypeError(
+            "expected a list of numbers, or of such lists of one length, to chop, but got "
+            f"{said(x)}: {error}"
+        ) from error
     return _chop_tensor(made, name, mode, flip_prob, generator).tolist()
 
 
@@ -150,7 +199,9 @@ def _is_column(x: object) -> bool:
     return pandas is not None and isinstance(x, pandas.Series)
 
 
-def _chop_column(x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None):
+def _chop_column(
+    x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None
+):
     import numpy as np
     import pandas as pd
 
@@ -160,7 +211,9 @@ def _chop_column(x, name: str, mode: str | None, flip_prob: float, generator: to
         expect_within_float64(int(x.min()), int(x.max()))
     missing = {} if isinstance(x.dtype, np.dtype) else {"na_value": np.nan}  # of a nullable column
     values = x.to_numpy(dtype=None if x.dtype.kind == "c" else np.float64, **missing)
-    return pd.Series(_chop_numpy(values, name, mode, flip_prob, generator), index=x.index, name=x.name)
+    return pd.Series(
+        _chop_numpy(values, name, mode, flip_prob, generator), index=x.index, name=x.name
+    )
 
 
 def _is_jax(x: object) -> bool:
@@ -212,44 +265,57 @@ def chop(
     generator: torch.Generator | None = None,
     flip_prob: float = 0.0,
 ) -> Any:
-    """Rounds float values to a number format and gives them back as floats: ``chop(1.3, "q43")`` is 1.25.
+    """Rounds float values to a number format and gives them back as floats: ``chop(1.3, "q43")`` is
+    1.25.
 
-    Each value is rounded once, from its own type (float64 not by way of float32, a Python integer of any size not by way of float64); a complex
-    one is its real and its imaginary part, rounded each. Differentiable by the straight-through estimator: the gradient is the identity's, also
-    where values overflow. NaN stays NaN where the format has one, and becomes what docs/numerics.md says where not; infinities likewise.
+    Each value is rounded once, from its own type (float64 not by way of float32, a Python integer
+    of any size not by way of float64); a complex one is its real and its imaginary part, rounded
+    each. Differentiable by the straight-through estimator: the gradient is the identity's, also
+    where values overflow. NaN stays NaN where the format has one, and becomes what docs/numerics.md
+    says where not; infinities likewise.
 
-    Of a tensor it is the operator ``torch.ops.torch_dtypes.chop``, which torch.compile (whole graphs too), torch.export, make_fx,
-    torch.jit.trace and torch.func record as one call; stochastic modes and flips draw anew at each run of a graph.
+    Of a tensor it is the operator ``torch.ops.torch_dtypes.chop``, which torch.compile (whole
+    graphs too), torch.export, make_fx, torch.jit.trace and torch.func record as one call;
+    stochastic modes and flips draw anew at each run of a graph.
 
     Args:
-        x: a torch tensor of float16, bfloat16, float32 or float64, or of complex numbers (not for blocks and integers with scales); a NumPy array or
-            JAX array of those that they have; or a number (the result is a float, of a complex one complex). The result is of the same kind,
-            type and shape. Tensors and NumPy arrays of integers, lists and pandas columns are taken as float64, which the result has then; an
-            integer beyond 2^53 in one is an error. No memory is copied on the way in or out, but for arrays that torch cannot see (read-only or
-            byte-swapped ones) and for the two half types, which are rounded as float32 and whose result rounds to the half type where that lacks
-            the value. Under ``jax.jit`` a call goes back to the host (``pure_callback``), which JAX may repeat or drop: draw stochastic roundings
-            outside of it. It rounds by the block that is open when it runs, whichever it was traced in; where JAX runs it on a thread of its own,
-            no block is seen, and the mode goes by ``rounding=``.
-        D: a dtype of this package or a stock floating one, or the name of a format (any that ``torch_dtypes.target`` takes), or a
-            format; or blocks with scales of their own, by name (``"mxfp8_e4m3"``) or as a target (``block_format``). Names and formats take
-            none of the process's 64 dtypes, so sweeps over thousands of formats are possible. (A format, or a generator, is not for
-            graphs: torch.compile leaves such a call to eager code.)
-        rounding: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits, as ``with_rounding`` has them) or Pychop's number; default:
-            D's own, or that of a ``with torch_dtypes.rounding(...)`` block.
-        generator: a generator of the CPU, or of x's device, for stochastic modes and flips; default: torch's of x's device. One seed is drawn each
-            call (one more for flips), so the result depends on the generator's state alone, not on threads.
-        flip_prob: 0 to 1: with this probability each, one random significand bit of a result's code is flipped (fault injection), of
-            infinities and NaNs none. float: a fraction bit; posit: one of the fraction bits that the value has; fixed point: any bit but
-            the sign.
+        x: a torch tensor of float16, bfloat16, float32 or float64, or of complex numbers (not for
+            blocks and integers with scales); a NumPy array or JAX array of those that they have; or
+            a number (the result is a float, of a complex one complex). The result is of the same
+            kind, type and shape. Tensors and NumPy arrays of integers, lists and pandas columns are
+            taken as float64, which the result has then; an integer beyond 2^53 in one is an error.
+            No memory is copied on the way in or out, but for arrays that torch cannot see
+            (read-only or byte-swapped ones) and for the two half types, which are rounded as
+            float32 and whose result rounds to the half type where that lacks the value. Under
+            ``jax.jit`` a call goes back to the host (``pure_callback``), which JAX may repeat or
+            drop: draw stochastic roundings outside of it. It rounds by the block that is open when
+            it runs, whichever it was traced in; where JAX runs it on a thread of its own, no block
+            is seen, and the mode goes by ``rounding=``.
+        D: a dtype of this package or a stock floating one, or the name of a format (any that
+            ``torch_dtypes.target`` takes), or a format; or blocks with scales of their own, by name
+            (``"mxfp8_e4m3"``) or as a target (``block_format``). Names and formats take none of the
+            process's 64 dtypes, so sweeps over thousands of formats are possible. (A format, or a
+            generator, is not for graphs: torch.compile leaves such a call to eager code.)
+        rounding: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits, as
+            ``with_rounding`` has them) or Pychop's number; default: D's own, or that of a
+            ``with torch_dtypes.rounding(...)`` block.
+        generator: a generator of the CPU, or of x's device, for stochastic modes and flips;
+            default: torch's of x's device. One seed is drawn each call (one more for flips), so the
+            result depends on the generator's state alone, not on threads.
+        flip_prob: 0 to 1: with this probability each, one random significand bit of a result's code
+            is flipped (fault injection), of infinities and NaNs none. float: a fraction bit; posit:
+            one of the fraction bits that the value has; fixed point: any bit but the sign.
 
     Raises:
         TypeError: x or D is none of the above.
-        ValueError: an unknown name or mode, a flip_prob out of range, or an integer beyond 64 bits that is out of range of a format with more than
-            51 significant bits.
-        NotImplementedError: a tensor on a device other than the CPU, CUDA (where the package was built with kernels for it) and the meta device.
+        ValueError: an unknown name or mode, a flip_prob out of range, or an integer beyond 64 bits
+            that is out of range of a format with more than 51 significant bits.
+        NotImplementedError: a tensor on a device other than the CPU, CUDA (where the package was
+            built with kernels for it) and the meta device.
 
-    Sources: Higham, Pranesh, "Simulating low precision floating-point arithmetic", SISC 41 (2019); Bengio, Leonard, Courville, "Estimating
-    or propagating gradients through stochastic neurons" (2013), for the estimator.
+    Sources: Higham, Pranesh, "Simulating low precision floating-point arithmetic", SISC 41 (2019);
+    Bengio, Leonard, Courville, "Estimating or propagating gradients through stochastic neurons"
+    (2013), for the estimator.
 
     Example::
 
@@ -260,11 +326,21 @@ def chop(
     """
     if torch.compiler.is_dynamo_compiling():
         return _chop_traced(x, D, rounding, generator, flip_prob)
-    if not (_is_plain(D) if isinstance(D, str) else isinstance(D, _C.Format) or (isinstance(D, torch.dtype) and _C.format_of(D) is not None)):
+    if not (
+        _is_plain(D)
+        if isinstance(D, str)
+        else isinstance(D, _C.Format)
+        or (isinstance(D, torch.dtype) and _C.format_of(D) is not None)
+    ):
         D = _target_of(D, flip_prob)
     name = D if hasattr(D, "quantize") else name_of(D)
-    mode = mode_said(rounding)  # a block's too, so that what records this call (make_fx, torch.jit.trace) records it
-    if isinstance(flip_prob, bool) or not isinstance(flip_prob, (int, float)) or not 0 <= flip_prob <= 1:
+    # A block's too, so that what records this call (make_fx, torch.jit.trace) records it.
+    mode = mode_said(rounding)
+    if (
+        isinstance(flip_prob, bool)
+        or not isinstance(flip_prob, (int, float))
+        or not 0 <= flip_prob <= 1
+    ):
         raise ValueError(f"expected flip_prob from 0 to 1, but got {flip_prob!r}")
     check_generator(generator, x)
     if isinstance(x, torch.Tensor):
@@ -281,7 +357,14 @@ def chop(
     if isinstance(x, (int, float)) and not isinstance(x, bool):
         if isinstance(x, int):
             x, mode = python_integers.before_rounding(x, name, mode, generator)
-        return _chop_tensor(torch.tensor(x, dtype=torch.float64, device="cpu"), name, mode, flip_prob, generator).item()
+        return _chop_tensor(
+            torch.tensor(x, dtype=torch.float64, device="cpu"), name, mode, flip_prob, generator
+        ).item()
     if isinstance(x, complex):
-        return _chop_tensor(torch.tensor(x, dtype=torch.complex128, device="cpu"), name, mode, flip_prob, generator).item()
-    raise TypeError(f"expected a torch tensor, a NumPy or JAX array, a list, a pandas column or a number to chop, but got {type(x).__name__}")
+        return _chop_tensor(
+            torch.tensor(x, dtype=torch.complex128, device="cpu"), name, mode, flip_prob, generator
+        ).item()
+    raise TypeError(
+        "expected a torch tensor, a NumPy or JAX array, a list, a pandas column or a number to "
+        f"chop, but got {type(x).__name__}"
+    )

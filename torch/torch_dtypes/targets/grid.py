@@ -1,4 +1,5 @@
-"""The grid of a format: the operator ``chop`` on tensors, for callers whose arguments are checked."""
+"""The grid of a format: the operator ``chop`` on tensors, for callers whose arguments are
+checked."""
 
 from __future__ import annotations
 
@@ -135,12 +136,16 @@ def round_tensor(
     if has_integers(x):
         x = floats_of(x)
     if x.dtype not in FLOATS:
-        raise TypeError(f"expected a tensor of floating-point numbers or integers to chop, but got {x.dtype}")
+        raise TypeError(
+            f"expected a tensor of floating-point numbers or integers to chop, but got {x.dtype}"
+        )
     try:
         return _C.chop(x, name, mode, flip_prob, generator)
     except NotImplementedError:
         if x.is_nested:
-            raise NotImplementedError("expected a dense tensor to chop, but got a nested one; chop each of x.unbind()") from None
+            raise NotImplementedError(
+                "expected a dense tensor to chop, but got a nested one; chop each of x.unbind()"
+            ) from None
         raise
 
 
@@ -160,9 +165,14 @@ def record(
     name = _constant_name(D) if isinstance(D, (str, torch.dtype)) else None
     mode = _constant_mode(rounding)
     if name is None or mode is None:
-        torch._dynamo.graph_break(msg="chop in a graph takes a dtype of a number format or a name, and a name of a rounding mode")
+        torch._dynamo.graph_break(
+            msg="chop in a graph takes a dtype of a number format or a name, and a name of a "
+            "rounding mode"
+        )
         return eager(x, D, rounding, generator, flip_prob)
-    return torch.ops.torch_dtypes.chop.default(x, name, mode or None, flip_prob, generator=generator)
+    return torch.ops.torch_dtypes.chop.default(
+        x, name, mode or None, flip_prob, generator=generator
+    )
 
 
 def round_to_grid(
@@ -199,11 +209,15 @@ def _fake(x, format, rounding=None, flip_prob=0.0, *, generator=None):
     """The operator's result without its values."""
     _parse(format, rounding)  # for its errors
     if x.dtype not in FLOATS:
-        raise TypeError(f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}")
+        raise TypeError(
+            f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}"
+        )
     return torch.empty_like(x)  # whose dimensions are in the kernel's order
 
 
-def _fake_blocks(x, element, rounding, size, emax, threshold, included, lowest, highest, *, generator=None):
+def _fake_blocks(
+    x, element, rounding, size, emax, threshold, included, lowest, highest, *, generator=None
+):
     """The result of chop_blocks without its values."""
     _parse(element, rounding)
     return torch.empty_like(x, memory_format=torch.contiguous_format)

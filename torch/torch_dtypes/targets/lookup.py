@@ -34,15 +34,31 @@ from .grid import round_to_grid
 
 __all__ = ["FormatTarget", "Target", "target"]
 
-# The stock dtypes, and the format of the same numbers to which a cast to them rounds. (A cast of float64 to the half types rounds twice; ours once.)
+# The stock dtypes, and the format of the same numbers to which a cast to them rounds. (A cast of
+# float64 to the half types rounds twice; ours once.)
 _STOCK = {
-    "float64": "e11m52", "float32": "e8m23", "float16": "e5m10", "bfloat16": "e8m7", "float8_e5m2": "e5m2",
-    "float8_e4m3fn": "e4m3fn_saturate" if FLOAT8_CASTS_SATURATE else "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2fnuz": "e5m2fnuz",
-}  # fmt: skip
+    "float64": "e11m52",
+    "float32": "e8m23",
+    "float16": "e5m10",
+    "bfloat16": "e8m7",
+    "float8_e5m2": "e5m2",
+    "float8_e4m3fn": "e4m3fn_saturate" if FLOAT8_CASTS_SATURATE else "e4m3fn",
+    "float8_e4m3fnuz": "e4m3fnuz",
+    "float8_e5m2fnuz": "e5m2fnuz",
+}
 _STOCK_NAMES = {
-    "fp64": "float64", "double": "float64", "binary64": "float64", "fp32": "float32", "float": "float32", "single": "float32",
-    "binary32": "float32", "fp16": "float16", "half": "float16", "binary16": "float16", "bf16": "bfloat16",
-}  # fmt: skip
+    "fp64": "float64",
+    "double": "float64",
+    "binary64": "float64",
+    "fp32": "float32",
+    "float": "float32",
+    "single": "float32",
+    "binary32": "float32",
+    "fp16": "float16",
+    "half": "float16",
+    "binary16": "float16",
+    "bf16": "bfloat16",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,9 +77,12 @@ class FormatTarget(Target):
     def __post_init__(self):
         fmt = self.format
         for name, value in {
-            "bits": fmt.bits, "rounding": naming.mode_of_format(fmt), "tells_ends_apart": fmt.tells_ends_apart,
-            "largest": fmt.largest, "full_scale": full_scale_of(fmt),
-        }.items():  # fmt: skip
+            "bits": fmt.bits,
+            "rounding": naming.mode_of_format(fmt),
+            "tells_ends_apart": fmt.tells_ends_apart,
+            "largest": fmt.largest,
+            "full_scale": full_scale_of(fmt),
+        }.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -84,7 +103,9 @@ class FormatTarget(Target):
         set_rounding(fmt, mode)
         return self if fmt == self.format else FormatTarget(naming.name_of_format(fmt))
 
-    def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
+    def quantize(
+        self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"
+    ):
         check_tensor(x, self)
         refuse_zero_point(zero_point, self)
         cut = check_clamped(clamped)
@@ -97,15 +118,19 @@ class FormatTarget(Target):
         else:
             factor = scale_like(scale, x)
             careful = is_careful(self.tells_ends_apart, self.rounding, rounding)
-            values, y = rounded(detached.to(factor.dtype), self.format_name, factor, careful, rounding, generator)
+            values, y = rounded(
+                detached.to(factor.dtype), self.format_name, factor, careful, rounding, generator
+            )
         return straight_through(x, values, ~(y.abs() > self.largest) if cut else None)
 
 
 @functools.lru_cache(maxsize=1024)
 def clipping(made: Target) -> Target:
-    """The target in which what is beyond the largest number becomes it, of a float that would make infinities or NaN of that.
+    """The target in which what is beyond the largest number becomes it, of a float that would make
+    infinities or NaN of that.
 
-    So a scale that is of other tensors rounds, as float8 training has it (Micikevicius et al., arXiv 2209.05433, section 4).
+    So a scale that is of other tensors rounds, as float8 training has it (Micikevicius et al.,
+    arXiv 2209.05433, section 4).
     """
     if not isinstance(made, FormatTarget):
         return made
@@ -117,12 +142,14 @@ def clipping(made: Target) -> Target:
 
 @cached
 def carrier_of(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of this package with a stock dtype's numbers, in which our kernels add up products of them by a policy."""
+    """The dtype of this package with a stock dtype's numbers, in which our kernels add up products
+    of them by a policy."""
     return dtype_of(_STOCK[str(dtype).removeprefix("torch.")])
 
 
 def shared_scale(name: str) -> Target | None:
-    """The blocks or integers of a name, what ``torch_dtypes.dtype`` has no name for; None: no such name."""
+    """The blocks or integers of a name, what ``torch_dtypes.dtype`` has no name for; None: no such
+    name."""
     parts = naming.split_rounding(name)
     return integers.parse(*parts) or blocks.parse(*parts)
 
@@ -144,8 +171,9 @@ def _of_name(name: str) -> Target:
         what = naming.nearest_names(plain, names) or f"; names are {', '.join(map(repr, names))}"
         meant = hint if hint.endswith("?") else what + "."
         raise ValueError(
-            f"expected the name of something to round to, but got {name!r}{meant} Formats by their parameters are names too: 'posit12es1', 'e5m5', "
-            f"'e4m3fn_saturate', 'fixed8_8', 'q43_stochastic'{hint if meant is not hint else ''}"
+            f"expected the name of something to round to, but got {name!r}{meant} Formats by "
+            "their parameters are names too: 'posit12es1', 'e5m5', 'e4m3fn_saturate', "
+            f"'fixed8_8', 'q43_stochastic'{hint if meant is not hint else ''}"
         ) from error
 
 
@@ -179,7 +207,8 @@ def known_names() -> tuple[str, ...]:
 
 @making.ask_before_naming
 def is_taken(name: str) -> bool:
-    """Whether a name means a format, blocks, integers, a stock object of torch, or several of these."""
+    """Whether a name means a format, blocks, integers, a stock object of torch, or several of
+    these."""
     if hasattr(torch, name) or name in AMBIGUOUS or naming.hint(name):
         return True
     try:
@@ -189,7 +218,8 @@ def is_taken(name: str) -> bool:
 
 
 class _Traced:
-    """Targets as attributes, by names: torch.compile takes names for constants, and no other results of functions."""
+    """Targets as attributes, by names: torch.compile takes names for constants, and no other
+    results of functions."""
 
 
 _TRACED = _Traced()
@@ -211,9 +241,11 @@ def target(value: Target | torch.dtype | _C.Format | str) -> Target:
     """What numbers are rounded to, as a value that says so: ``target("q43").quantize(x)``.
 
     Args:
-        value: a dtype of this package or a stock floating one; a format; a block or integer format; a target, which is given back; or a name:
-            any that ``torch_dtypes.dtype`` takes, ``"posit<12,1>"``, ``"float<5,6>"``, ``"fixed<8,8>"``, stock dtypes' (``"float16"``,
-            ``"bf16"``). fp16, bf16, fp32, fp64, half, single, double and binary16, 32, 64 mean the stock dtypes here.
+        value: a dtype of this package or a stock floating one; a format; a block or integer format;
+            a target, which is given back; or a name: any that ``torch_dtypes.dtype`` takes,
+            ``"posit<12,1>"``, ``"float<5,6>"``, ``"fixed<8,8>"``, stock dtypes' (``"float16"``,
+            ``"bf16"``). fp16, bf16, fp32, fp64, half, single, double and binary16, 32, 64 mean the
+            stock dtypes here.
 
     Raises:
         TypeError: none of the above.
@@ -236,9 +268,18 @@ def target(value: Target | torch.dtype | _C.Format | str) -> Target:
         if (name := str(value).removeprefix("torch.")) in _STOCK:
             return FormatTarget(_STOCK[name], name)
         if (fmt := _C.format_of(value)) is None:
-            hint = "; for integers, use a name such as 'int8'" if not (value.is_floating_point or value.is_complex) else ""
-            raise TypeError(f"expected a dtype of this package or a stock floating one, but got {value}{hint}")
+            hint = (
+                "; for integers, use a name such as 'int8'"
+                if not (value.is_floating_point or value.is_complex)
+                else ""
+            )
+            raise TypeError(
+                f"expected a dtype of this package or a stock floating one, but got {value}{hint}"
+            )
         return FormatTarget(naming.name_of_format(fmt))
     if isinstance(value, _C.Format):
         return FormatTarget(naming.name_of_format(value))
-    raise TypeError(f"expected a dtype, a format, a block or integer format or a name to round to, but got {value!r}")
+    raise TypeError(
+        "expected a dtype, a format, a block or integer format or a name to round to, but got "
+        f"{value!r}"
+    )

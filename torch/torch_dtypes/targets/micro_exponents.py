@@ -1,9 +1,12 @@
-"""HiF4's scale: a number of E6M2 for 64 numbers, an exponent bit for each 8 of them, and another for each 4.
+"""HiF4's scale: a number of E6M2 for 64 numbers, an exponent bit for each 8 of them, and another
+for each 4.
 
-E6M2 is unsigned, with bias 48 and normal numbers alone: 2^-48 to 1.5 * 2^15, and a NaN. A 1 stands for E6M2 * 2^(E1_8 + E1_16).
+E6M2 is unsigned, with bias 48 and normal numbers alone: 2^-48 to 1.5 * 2^15, and a NaN. A 1 stands
+for E6M2 * 2^(E1_8 + E1_16).
 
-Source: Luo et al., "HiFloat4 format for language model inference" (arXiv 2602.11287), section II: equation 2 for what a block means, algorithm 1 for
-how its scales are found; where the algorithm leaves open what is rounded, as the authors' library has it (global-computing-consortium/HiFloat4).
+Source: Luo et al., "HiFloat4 format for language model inference" (arXiv 2602.11287), section II:
+equation 2 for what a block means, algorithm 1 for how its scales are found; where the algorithm
+leaves open what is rounded, as the authors' library has it (global-computing-consortium/HiFloat4).
 """
 
 from __future__ import annotations
@@ -28,14 +31,16 @@ class MicroExponents(NamedTuple):
 
 
 def _rounded(x: torch.Tensor, digits: int) -> torch.Tensor:
-    """Positive numbers to so many significant bits, to nearest even: stock operators, which nobody counts as rounding to a format."""
+    """Positive numbers to so many significant bits, to nearest even: stock operators, which nobody
+    counts as rounding to a format."""
     fraction = torch.frexp(x).mantissa
-    return (fraction * (1 << digits)).round() * (x / fraction) * 2.0**-digits  # the quotient is a power of two
+    # The quotient is a power of two.
+    return (fraction * (1 << digits)).round() * (x / fraction) * 2.0**-digits
 
 
 def shared(absmax: torch.Tensor) -> torch.Tensor:
-    """E6M2 for blocks of these largest magnitudes: a times bfloat16(1/7), held within E6M2's range, rounded to bfloat16 and then to E6M2, to nearest
-    even. 7 is the largest number at scale 1."""
+    """E6M2 for blocks of these largest magnitudes: a times bfloat16(1/7), held within E6M2's range,
+    rounded to bfloat16 and then to E6M2, to nearest even. 7 is the largest number at scale 1."""
     ratio = (absmax * (73 / 512)).clamp(SMALLEST, LARGEST)
     return _rounded(_rounded(ratio, 8), 3)
 
@@ -46,12 +51,14 @@ def reciprocal(own: torch.Tensor) -> torch.Tensor:
 
 
 def find(blocks: torch.Tensor, own: torch.Tensor, dim: int) -> MicroExponents:
-    """The exponents of blocks that lie along a dimension: of 8 numbers 1 where one of them reaches 4 times the block's scale, of 4 of them where one
-    reaches 2 times what is shared so far."""
+    """The exponents of blocks that lie along a dimension: of 8 numbers 1 where one of them reaches
+    4 times the block's scale, of 4 of them where one reaches 2 times what is shared so far."""
     length = blocks.shape[dim]
     magnitudes = blocks.abs()
     if missing := -length % 8:
-        magnitudes = torch.nn.functional.pad(magnitudes, [0, 0] * (blocks.dim() - 1 - dim) + [0, missing])
+        magnitudes = torch.nn.functional.pad(
+            magnitudes, [0, 0] * (blocks.dim() - 1 - dim) + [0, missing]
+        )
     inverse = reciprocal(own).unsqueeze(dim).unsqueeze(dim)
     groups = magnitudes.unflatten(dim, (-1, 2, 4)).amax(dim + 2, keepdim=True)
     one = torch.ones((), dtype=blocks.dtype, device=blocks.device)
@@ -62,22 +69,30 @@ def find(blocks: torch.Tensor, own: torch.Tensor, dim: int) -> MicroExponents:
 
 
 def codes(own: torch.Tensor, micro: MicroExponents | None, dim: int) -> torch.Tensor:
-    """Scales as 32-bit codes, one a block: E6M2 in bits 0 to 7, E1_8 in bits 8 to 15, E1_16 in bits 16 to 31, those of the first numbers lowest."""
+    """Scales as 32-bit codes, one a block: E6M2 in bits 0 to 7, E1_8 in bits 8 to 15, E1_16 in bits
+    16 to 31, those of the first numbers lowest."""
     fraction, exponent = torch.frexp(own.nan_to_num(1.0))
     code = (exponent.long() - 1 + _BIAS << 2) + (fraction.double() * 8).long() - 4
     if micro is not None:
         for bits, first in ((micro.eights, 8), (micro.fours, 16)):
             flat = (bits == 2).flatten(dim, dim + 2).long()
-            place = torch.arange(first, first + flat.shape[dim], device=flat.device).view(-1, *[1] * (flat.dim() - 1 - dim))
+            place = torch.arange(first, first + flat.shape[dim], device=flat.device).view(
+                -1, *[1] * (flat.dim() - 1 - dim)
+            )
             code = code + (flat << place).sum(dim, keepdim=True)
     code = torch.where(own.isnan(), _NAN, code)
     return torch.where(code >= 1 << 31, code - (1 << 32), code).to(torch.int32)
 
 
 def factors(spread: torch.Tensor, axis: int, length: int, dtype: torch.dtype) -> torch.Tensor:
-    """What a 1 stands for at each place along an axis, of codes in a shape that broadcasts to the numbers'."""
+    """What a 1 stands for at each place along an axis, of codes in a shape that broadcasts to the
+    numbers'."""
     code = spread.long() & 0xFFFFFFFF
-    place = (torch.arange(length, device=spread.device) % SIZE).view(-1, *[1] * (spread.dim() - 1 - axis % spread.dim()))
-    exponent = (code >> 2 & 63) - _BIAS + (code >> 8 + place // 8 & 1) + (code >> 16 + place // 4 & 1)
+    place = (torch.arange(length, device=spread.device) % SIZE).view(
+        -1, *[1] * (spread.dim() - 1 - axis % spread.dim())
+    )
+    exponent = (
+        (code >> 2 & 63) - _BIAS + (code >> 8 + place // 8 & 1) + (code >> 16 + place // 4 & 1)
+    )
     values = (1 + (code & 3).double() / 4) * torch.exp2(exponent.double())
     return torch.where(code & 255 == _NAN, torch.nan, values).to(dtype)

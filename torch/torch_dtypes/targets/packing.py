@@ -1,4 +1,5 @@
-"""Codes of any number of bits in bytes, without gaps: code i lies in bits i*n to i*n + n - 1, the lowest bit of a byte first."""
+"""Codes of any number of bits in bytes, without gaps: code i lies in bits i*n to i*n + n - 1, the
+lowest bit of a byte first."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ def packed_size(count: int, bits: int) -> int:
 
 
 def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Integers from 0 to 2^bits - 1 (in any integer dtype) as bytes, one after the other in row-major order."""
+    """Integers from 0 to 2^bits - 1 (in any integer dtype) as bytes, one after the other in
+    row-major order."""
     flat = codes.reshape(-1)
     if bits == 8 * codes.dtype.itemsize:
         return flat.contiguous().view(torch.uint8)
@@ -23,9 +25,13 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
     if bits == 4:
         pairs = torch.nn.functional.pad(flat, (0, flat.numel() % 2)).to(torch.uint8).view(-1, 2)
         return pairs[:, 0] | pairs[:, 1] << 4
-    shifts, weights = torch.arange(bits, dtype=flat.dtype, device=flat.device), 1 << torch.arange(8, device=flat.device)
+    shifts, weights = (
+        torch.arange(bits, dtype=flat.dtype, device=flat.device),
+        1 << torch.arange(8, device=flat.device),
+    )
     parts = []
-    for chunk in flat.split(_CHUNK):  # a multiple of eight codes, so that no byte is shared by two chunks
+    # A multiple of eight codes, so that no byte is shared by two chunks.
+    for chunk in flat.split(_CHUNK):
         single = (chunk.unsqueeze(1) >> shifts & 1).to(torch.uint8).view(-1)
         single = torch.nn.functional.pad(single, (0, -single.numel() % 8)).view(-1, 8)
         parts.append((single * weights).sum(1).to(torch.uint8))
@@ -40,9 +46,14 @@ def unpack(data: torch.Tensor, bits: int, count: int, dtype: torch.dtype) -> tor
         return data.to(dtype)
     if bits == 4:
         return torch.stack((data & 15, data >> 4), 1).view(-1)[:count].to(dtype)
-    shifts, weights = torch.arange(8, dtype=torch.uint8, device=data.device), 1 << torch.arange(bits, device=data.device)
+    shifts, weights = (
+        torch.arange(8, dtype=torch.uint8, device=data.device),
+        1 << torch.arange(bits, device=data.device),
+    )
     parts = []
     for chunk in data.split(_CHUNK // 8 * bits):
         single = (chunk.unsqueeze(1) >> shifts & 1).view(-1)
-        parts.append((single[: single.numel() // bits * bits].view(-1, bits) * weights).sum(1).to(dtype))
+        parts.append(
+            (single[: single.numel() // bits * bits].view(-1, bits) * weights).sum(1).to(dtype)
+        )
     return torch.cat(parts)[:count] if parts else torch.empty(0, dtype=dtype, device=data.device)

@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from .sweeps import sweep
     from .vectors import dump_vectors
 
-__all__ = ["Card", "Comparison", "RoundingCounts", "Statistics", "card", "dump_vectors", "observe", "show", "sweep"]
+__all__ = [
+    "Card",
+    "Comparison",
+    "RoundingCounts",
+    "Statistics",
+    "card",
+    "dump_vectors",
+    "observe",
+    "show",
+    "sweep",
+]
 
 __getattr__, __dir__ = attach(
     __name__,

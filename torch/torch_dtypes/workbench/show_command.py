@@ -8,15 +8,25 @@ from .training.options import check_width, folder, named_formats, width_option, 
 
 @click.command(short_help="Say what number formats are: range, precision, values.")
 @click.argument("formats", nargs=-1, required=True, metavar="FORMAT...", callback=named_formats)
-@click.option("--values", is_flag=True, help="List the value of each code, for formats of at most 8 bits.")
-@click.option("--out", type=click.Path(), metavar="DIR", callback=folder, help="Write formats.html, formats.json and the figures into DIR.")
+@click.option(
+    "--values", is_flag=True, help="List the value of each code, for formats of at most 8 bits."
+)
+@click.option(
+    "--out",
+    type=click.Path(),
+    metavar="DIR",
+    callback=folder,
+    help="Write formats.html, formats.json and the figures into DIR.",
+)
 @width_option
 def show(formats, values, out, width):
-    """Say what number formats are: bits, range, precision, special values and, if asked for, every value.
+    """Say what number formats are: bits, range, precision, special values and, if asked for, every
+    value.
 
-    FORMAT is the name of a dtype of this package (posit16es2, q43), of a stock one (bfloat16, float8_e4m3fn), of a format by its
-    parameters (posit12es1, posit<12,1>, e5m5_saturate, fixed8_8), or another's name for it (bf16, fp16, ocp_e4m3). acme8=acme8.txt
-    gives the values in a file, a value for each code, that name.
+    FORMAT is the name of a dtype of this package (posit16es2, q43), of a stock one (bfloat16,
+    float8_e4m3fn), of a format by its parameters (posit12es1, posit<12,1>, e5m5_saturate,
+    fixed8_8), or another's name for it (bf16, fp16, ocp_e4m3). acme8=acme8.txt gives the values in
+    a file, a value for each code, that name.
     """
     from .cards.comparison import show as compare
 

@@ -1,4 +1,5 @@
-// The codecs of the headers alone, for ctypes: test_codec.py. No build of the package is needed, so that a mutant of a header takes seconds.
+// The codecs of the headers alone, for ctypes: test_codec.py. No build of the package is needed, so
+// that a mutant of a header takes seconds.
 #include <ATen/native/formats/cuda/Tables.cu>
 
 #include <ATen/native/formats/cuda/Codec.h>
@@ -11,23 +12,31 @@ namespace {
 
 template <typename T>
 bool same(T a, T b) {
-  return bits_as<typename Machine<T>::Bits>(a) == bits_as<typename Machine<T>::Bits>(b) || (a != a && b != b);
+  return bits_as<typename Machine<T>::Bits>(a) == bits_as<typename Machine<T>::Bits>(b) ||
+      (a != a && b != b);
 }
 
-// Whether the short encoders and rounders of one mode, where they serve a format, agree with its generic codec.
+// Whether the short encoders and rounders of one mode, where they serve a format, agree with its
+// generic codec.
 template <typename T, Rounding mode>
 bool ordinary_agrees(const Format& f, T x, uint64_t code) {
   if (f.rounding != mode) return true;
-  if (OrdinaryFloatEncoder<T, mode>::serves(f) && OrdinaryFloatEncoder<T, mode>(f)(x) != code) return false;
-  if (OrdinaryPositEncoder<T, mode>::serves(f) && OrdinaryPositEncoder<T, mode>(f)(x) != code) return false;
-  return !OrdinaryFloatRounder<T, mode>::serves(f) || same(OrdinaryFloatRounder<T, mode>(f)(x), T(to_double(decode(f, code))));
+  if (OrdinaryFloatEncoder<T, mode>::serves(f) && OrdinaryFloatEncoder<T, mode>(f)(x) != code)
+    return false;
+  if (OrdinaryPositEncoder<T, mode>::serves(f) && OrdinaryPositEncoder<T, mode>(f)(x) != code)
+    return false;
+  return !OrdinaryFloatRounder<T, mode>::serves(f) ||
+      same(OrdinaryFloatRounder<T, mode>(f)(x), T(to_double(decode(f, code))));
 }
 
 template <typename T>
 bool fast_agrees(const Format& f, const at::formats::cuda::Encoder<T>& fast, T x, uint64_t code) {
-  return fast(x, 0) == code && ordinary_agrees<T, Rounding::NearestEven>(f, x, code) && ordinary_agrees<T, Rounding::NearestZero>(f, x, code) &&
-      ordinary_agrees<T, Rounding::NearestAway>(f, x, code) && ordinary_agrees<T, Rounding::Up>(f, x, code) &&
-      ordinary_agrees<T, Rounding::Down>(f, x, code) && ordinary_agrees<T, Rounding::TowardZero>(f, x, code) &&
+  return fast(x, 0) == code && ordinary_agrees<T, Rounding::NearestEven>(f, x, code) &&
+      ordinary_agrees<T, Rounding::NearestZero>(f, x, code) &&
+      ordinary_agrees<T, Rounding::NearestAway>(f, x, code) &&
+      ordinary_agrees<T, Rounding::Up>(f, x, code) &&
+      ordinary_agrees<T, Rounding::Down>(f, x, code) &&
+      ordinary_agrees<T, Rounding::TowardZero>(f, x, code) &&
       ordinary_agrees<T, Rounding::ToOdd>(f, x, code);
 }
 
@@ -35,8 +44,10 @@ bool fast_agrees(const Format& f, const at::formats::cuda::Encoder<T>& fast, T x
 
 extern "C" {
 
-// Codes by the generic codec, with random words where there are some; without, the number of them that a fast path gives otherwise.
-int64_t encode_all(const int32_t* fields, const double* x, const uint64_t* words, uint64_t* codes, int64_t n) {
+// Codes by the generic codec, with random words where there are some; without, the number of them
+// that a fast path gives otherwise.
+int64_t encode_all(const int32_t* fields, const double* x, const uint64_t* words, uint64_t* codes,
+                   int64_t n) {
   const Format f = format_of(fields);
   const at::formats::cuda::Encoder<double> wide(f, {});
   const at::formats::cuda::Encoder<float> narrow(f, {});
@@ -45,7 +56,8 @@ int64_t encode_all(const int32_t* fields, const double* x, const uint64_t* words
     codes[i] = encode(f, unpack(x[i]), words ? words[i] : 0);
     if (words) continue;
     wrong += !fast_agrees(f, wide, x[i], codes[i]);
-    if (f.fits_float() && same(double(float(x[i])), x[i])) wrong += !fast_agrees(f, narrow, float(x[i]), codes[i]);
+    if (f.fits_float() && same(double(float(x[i])), x[i]))
+      wrong += !fast_agrees(f, narrow, float(x[i]), codes[i]);
   }
   return wrong;
 }

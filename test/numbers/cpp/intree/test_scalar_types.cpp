@@ -1,5 +1,6 @@
-// The formats as types of PyTorch's own list, in a program that is compiled against edited headers and links a libc10. With a wheel's, which
-// nobody edited, it uses what headers say and our own sources; with one that was built from an edited tree (TD_EDITED_LIBC10), all of it.
+// The formats as types of PyTorch's own list, in a program that is compiled against edited headers
+// and links a libc10. With a wheel's, which nobody edited, it uses what headers say and our own
+// sources; with one that was built from an edited tree (TD_EDITED_LIBC10), all of it.
 #include <ATen/AccumulateType.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Dispatch_v2.h>
@@ -46,7 +47,8 @@ std::string error_of(Call&& call) {
 
 #ifndef TD_EDITED_LIBC10 // which has its own
 void caffe2::TypeMeta::addFormat(c10::ScalarType type, size_t itemsize, const char* name) {
-  announced += std::to_string(static_cast<int>(type)) + ":" + std::to_string(itemsize) + ":" + name + " ";
+  announced +=
+      std::to_string(static_cast<int>(type)) + ":" + std::to_string(itemsize) + ":" + name + " ";
 }
 #endif
 
@@ -77,7 +79,9 @@ void test_categories() {
     if (!c10::formats::is_format_type(type)) continue;
     ++formats;
     EXPECT_EQ(c10::isFloatingType(type), true);
-    EXPECT_EQ(c10::isReducedFloatingType(type) || c10::isIntegralType(type, true) || c10::isComplexType(type) || c10::isQIntType(type), false);
+    EXPECT_EQ(c10::isReducedFloatingType(type) || c10::isIntegralType(type, true) ||
+                  c10::isComplexType(type) || c10::isQIntType(type),
+              false);
     EXPECT_EQ(c10::isSignedType(type), true);
     EXPECT_EQ(c10::canCast(type, at::kLong), false);
     EXPECT_EQ(c10::formats::scalar_type(c10::formats::format_entry(type)), type);
@@ -91,7 +95,9 @@ void test_promotion() {
 #ifdef TD_EDITED_LIBC10
   const auto promote_types = c10::promoteTypes;
   EXPECT_EQ(promote_types(at::kPosit16es2, c10::ScalarType::Undefined), c10::ScalarType::Undefined);
-  EXPECT_EQ(error_of([&] { promote_types(at::kQInt8, at::kQ52); }).find("quantized") != std::string::npos, true);
+  EXPECT_EQ(
+      error_of([&] { promote_types(at::kQInt8, at::kQ52); }).find("quantized") != std::string::npos,
+      true);
   EXPECT_EQ(promote_types(at::kHalf, at::kBFloat16), at::kFloat); // as ever
 #else
   const auto promote_types = c10::formats::promote_types;
@@ -104,7 +110,9 @@ void test_promotion() {
   EXPECT_EQ(promote_types(at::kDouble, at::kPosit16es2), at::kDouble);
   EXPECT_EQ(promote_types(at::kComplexFloat, at::kPosit32es2), at::kComplexDouble);
   const std::string error = error_of([&] { promote_types(at::kPosit16es2, at::kQ43); });
-  EXPECT_EQ(error, "expected dtypes that promote to one, but got two number formats, torch.posit16es2 and torch.q43. Convert one tensor first.");
+  EXPECT_EQ(error,
+            "expected dtypes that promote to one, but got two number formats, torch.posit16es2 and "
+            "torch.q43. Convert one tensor first.");
 }
 
 void test_scalars() {
@@ -117,9 +125,11 @@ void test_scalars() {
   EXPECT_EQ(back.isFloatingPoint(), true);
   EXPECT_EQ(std::isnan(static_cast<double>(c10::Scalar(std::nan("")).toPosit16es2())), true); // NaR
   EXPECT_EQ(static_cast<double>(c10::Scalar(HUGE_VAL).toQ52()), HUGE_VAL);
-  // posit32es2 has 12 fraction bits at 2^60. One above the middle of two numbers: by way of a float64 it would be the middle, and become even.
+  // posit32es2 has 12 fraction bits at 2^60. One above the middle of two numbers: by way of a
+  // float64 it would be the middle, and become even.
   const int64_t above = (int64_t{1} << 60) + (int64_t{1} << 47) + 1;
-  EXPECT_EQ(static_cast<double>(static_cast<c10::posit32es2>(above)), std::ldexp(1.0, 60) + std::ldexp(1.0, 48));
+  EXPECT_EQ(static_cast<double>(static_cast<c10::posit32es2>(above)),
+            std::ldexp(1.0, 60) + std::ldexp(1.0, 48));
   const std::string error = error_of([] { static_cast<void>(c10::Scalar(1e6).toQ52()); });
   EXPECT_EQ(error.find("without overflow") != std::string::npos, true); // as for bfloat16
 }
@@ -134,7 +144,8 @@ void test_conversions() {
   EXPECT_EQ(static_cast<float>(c10::convert<c10::complex<c10::Half>>(x).real()), 1.5f);
   EXPECT_EQ(c10::convert<c10::posit16es2>(c10::complex<double>(1.5, 0)).code, x.code);
   EXPECT_EQ(c10::convert<c10::posit16es2>(c10::Half(1.5f)).code, x.code);
-  // 1 + 2^-8 + 2^-27 is a posit32es2 just above the middle of two bfloat16: by way of a float32 to nearest it would become 1.
+  // 1 + 2^-8 + 2^-27 is a posit32es2 just above the middle of two bfloat16: by way of a float32 to
+  // nearest it would become 1.
   const auto near_middle = c10::posit32es2(1 + std::ldexp(1.0, -8) + std::ldexp(1.0, -27));
   EXPECT_EQ(static_cast<float>(c10::convert<c10::BFloat16>(near_middle)), 1.0078125f);
   EXPECT_EQ(c10::fetch_and_cast<float>(at::kPosit16es2, &x), 1.5f);
@@ -145,20 +156,27 @@ void test_conversions() {
 
 void test_dispatch() {
   const auto size = [](c10::ScalarType type) {
-    return AT_DISPATCH_V2(type, "size", AT_WRAP([] { return sizeof(scalar_t); }), at::kFloat, AT_FORMAT_SCALAR_TYPES);
+    return AT_DISPATCH_V2(type, "size", AT_WRAP([] { return sizeof(scalar_t); }), at::kFloat,
+                          AT_FORMAT_SCALAR_TYPES);
   };
   EXPECT_EQ(size(at::kPosit16es2), 2u);
   EXPECT_EQ(size(at::kPosit32es2), 4u);
   const auto value = [](c10::ScalarType type) {
-    return AT_DISPATCH_FLOATING_TYPES_AND2(at::kQ43, at::kPosit8es2, type, "value", [] { return static_cast<double>(scalar_t(0.3)); });
+    return AT_DISPATCH_FLOATING_TYPES_AND2(at::kQ43, at::kPosit8es2, type, "value",
+                                           [] { return static_cast<double>(scalar_t(0.3)); });
   };
   EXPECT_EQ(value(at::kQ43), 0.3125);
   EXPECT_EQ(value(at::kDouble), 0.3);
-  EXPECT_EQ(error_of([&] { value(at::kQ52); }).find("\"value\" not implemented for 'Q52'") != std::string::npos, true);
-  static_assert(std::is_same_v<at::opmath_type<c10::posit16es2>, float> && std::is_same_v<at::opmath_type<c10::posit32es2>, double>);
+  EXPECT_EQ(error_of([&] { value(at::kQ52); }).find("\"value\" not implemented for 'Q52'") !=
+                std::string::npos,
+            true);
+  static_assert(std::is_same_v<at::opmath_type<c10::posit16es2>, float> &&
+                std::is_same_v<at::opmath_type<c10::posit32es2>, double>);
   static_assert(std::is_same_v<at::acc_type<c10::q43, false>, double>);
   EXPECT_EQ(at::toOpMathType(at::kPosit16es2), at::kFloat);
-  EXPECT_EQ(at::_isnan(c10::posit16es2(std::nan(""))) && at::_isinf(c10::q52(HUGE_VAL)) && !at::_isinf(c10::posit8es0(1e9)), true);
+  EXPECT_EQ(at::_isnan(c10::posit16es2(std::nan(""))) && at::_isinf(c10::q52(HUGE_VAL)) &&
+                !at::_isinf(c10::posit8es0(1e9)),
+            true);
 }
 
 void test_limits() {
@@ -175,7 +193,8 @@ void test_limits() {
   EXPECT_EQ(c10::formats::finfo(at::kQ43, "min"), std::ldexp(1.0, -6));
   EXPECT_EQ(c10::formats::finfo(at::kE5m7, "epsilon"), std::ldexp(1.0, -7));
   EXPECT_EQ(c10::formats::finfo(at::kE5m7, "digits10"), 0.01);
-  static_assert(!posit::has_infinity && small::has_infinity && posit::digits == 12 && small::digits == 4);
+  static_assert(!posit::has_infinity && small::has_infinity && posit::digits == 12 &&
+                small::digits == 4);
 }
 
 void test_type_meta_and_options() {
@@ -208,7 +227,8 @@ void test_formats_made_at_run_time() {
   const auto count = scalar_type(register_format(fixed_format(4, 4, false), "ufixed4_4"));
   EXPECT_EQ(std::string(c10::toString(type)), "posit12es1");
   EXPECT_EQ(c10::elementSize(type) * 10 + c10::elementSize(count), 21u);
-  EXPECT_EQ(c10::isFloatingType(type) && c10::isSignedType(type) && !c10::isSignedType(count), true);
+  EXPECT_EQ(c10::isFloatingType(type) && c10::isSignedType(type) && !c10::isSignedType(count),
+            true);
   EXPECT_EQ(promote_types(type, at::kInt), type);
   EXPECT_EQ(c10::scalarTypeToTypeMeta(type).toScalarType(), type);
   EXPECT_EQ(c10::TensorOptions().dtype(type).computeDispatchKey(), c10::DispatchKey::PrivateUse2);
@@ -216,15 +236,21 @@ void test_formats_made_at_run_time() {
   uint16_t memory = 0;
   store_element(&memory, type, -1.5);
   EXPECT_EQ(load_element(&memory, type), -1.5);
-  EXPECT_EQ(&register_format(kBuiltinFormats[4].format, "another name"), &format_entry(at::kPosit16es2));
+  EXPECT_EQ(&register_format(kBuiltinFormats[4].format, "another name"),
+            &format_entry(at::kPosit16es2));
   for (int es = 0; es < 4; ++es) {
     for (int bits = 13; bits < 29; ++bits) {
-      if (format_count() < kMaxFormats) register_format(posit_format(bits, es), "posit" + std::to_string(bits) + "es" + std::to_string(es));
+      if (format_count() < kMaxFormats)
+        register_format(posit_format(bits, es),
+                        "posit" + std::to_string(bits) + "es" + std::to_string(es));
     }
   }
   EXPECT_EQ(format_count(), 76);
   EXPECT_EQ(static_cast<int>(format_entry(75).container), 127);
-  EXPECT_EQ(error_of([] { register_format(posit_format(30, 3), "posit30es3"); }).find("at most 64 number formats") != std::string::npos, true);
+  EXPECT_EQ(error_of([] {
+              register_format(posit_format(30, 3), "posit30es3");
+            }).find("at most 64 number formats") != std::string::npos,
+            true);
 }
 
 } // namespace

@@ -1,5 +1,6 @@
-// Our posits beside the Universal library's: conversion, + - * / and the quire, for codes and for seeded random pairs. Built where CMake is
-// given -DUNIVERSAL_INCLUDE_DIR=<its include/sw>; the library (MIT licence) is not part of this project.
+// Our posits beside the Universal library's: conversion, + - * / and the quire, for codes and for
+// seeded random pairs. Built where CMake is given -DUNIVERSAL_INCLUDE_DIR=<its include/sw>; the
+// library (MIT licence) is not part of this project.
 #include <universal/number/posit/posit.hpp>
 
 #include <c10/formats/arithmetic/OddArithmetic.h>
@@ -26,13 +27,16 @@ struct Check {
     p.setbits(code);
     return p;
   }
-  uint64_t code(const Posit& p) const { return static_cast<uint64_t>(p.bits()) & format.code_mask(); }
+  uint64_t code(const Posit& p) const {
+    return static_cast<uint64_t>(p.bits()) & format.code_mask();
+  }
 
   void see(const char* what, uint64_t ours, uint64_t theirs, uint64_t a, uint64_t b) {
     if (ours == theirs) return;
     if (wrong++ < 20) {
-      std::printf("posit<%u,%u> %s of %llx and %llx: %llx, Universal has %llx\n", bits, es, what, (unsigned long long)a, (unsigned long long)b,
-                  (unsigned long long)ours, (unsigned long long)theirs);
+      std::printf("posit<%u,%u> %s of %llx and %llx: %llx, Universal has %llx\n", bits, es, what,
+                  (unsigned long long)a, (unsigned long long)b, (unsigned long long)ours,
+                  (unsigned long long)theirs);
     }
   }
   uint64_t encode(double x) const { return f::encode(format, f::unpack(x)); }
@@ -63,7 +67,9 @@ struct Check {
 
   void run(bool all, int pairs) {
     for (int i = 0; i < 200000; ++i) { // doubles of all exponents that matter
-      const double x = std::ldexp(1 + (random() >> 12) * 0x1p-52, int(random() % (2 * format.max_exponent() + 8)) - format.max_exponent() - 4);
+      const double x =
+          std::ldexp(1 + (random() >> 12) * 0x1p-52,
+                     int(random() % (2 * format.max_exponent() + 8)) - format.max_exponent() - 4);
       see("conversion", encode(i % 2 ? x : -x), code(Posit(i % 2 ? x : -x)), f::double_bits(x), 0);
     }
     const uint64_t codes = format.code_mask() + 1;
@@ -73,7 +79,9 @@ struct Check {
       }
     }
     for (int i = 0; i < pairs; ++i) {
-      const uint64_t a = random() & format.code_mask(), b = i % 2 ? random() & format.code_mask() : (a ^ (random() & 255)) & format.code_mask();
+      const uint64_t a = random() & format.code_mask(),
+                     b = i % 2 ? random() & format.code_mask()
+                               : (a ^ (random() & 255)) & format.code_mask();
       if (a != format.nan_code() && b != format.nan_code()) pair(a, b);
     }
     dots(300, 50);

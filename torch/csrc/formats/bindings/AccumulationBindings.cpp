@@ -20,15 +20,22 @@ using c10::formats::FormatEntry;
 template <const FormatEntry* Accumulation::* member>
 void bind_dtype(py::class_<Accumulation>& policy, const char* name) {
   policy.def_property(
-      name, [](const Accumulation& a) { return a.*member ? py::reinterpret_borrow<py::object>(dtype_object(*(a.*member))) : py::object(py::none()); },
-      [](Accumulation& a, py::handle dtype) { a.*member = dtype.is_none() ? nullptr : &expect_format(dtype); });
+      name,
+      [](const Accumulation& a) {
+        return a.*member ? py::reinterpret_borrow<py::object>(dtype_object(*(a.*member)))
+                         : py::object(py::none());
+      },
+      [](Accumulation& a, py::handle dtype) {
+        a.*member = dtype.is_none() ? nullptr : &expect_format(dtype);
+      });
 }
 
 py::list presets() {
   py::list all;
   for (const at::formats::BlockPreset& preset : at::formats::block_presets()) {
     py::list rows;
-    for (const auto& row : preset.rows) rows.append(py::make_tuple(row.operands, row.block, row.reg));
+    for (const auto& row : preset.rows)
+      rows.append(py::make_tuple(row.operands, row.block, row.reg));
     all.append(py::make_tuple(preset.name, preset.source, py::tuple(rows)));
   }
   return all;
@@ -84,23 +91,30 @@ void bind_accumulation(py::module_& m) {
   m.def("block_presets", &presets);
   m.def("product_into", [](py::handle a, py::handle b, py::handle dtype, py::handle start) {
     for (const py::handle t : {a, b, start}) {
-      if (!t.is_none() && !format_of_tensor(t.ptr())) throw py::type_error("expected tensors of number formats");
+      if (!t.is_none() && !format_of_tensor(t.ptr()))
+        throw py::type_error("expected tensors of number formats");
     }
     const FormatEntry& entry = expect_format(dtype);
     const Accumulation policy = at::formats::accumulation_of(entry);
     const at::Tensor &x = THPVariable_Unpack(a.ptr()), &y = THPVariable_Unpack(b.ptr());
-    return py::reinterpret_steal<py::object>(THPVariable_Wrap(
-        at::formats::accumulated::product_into({entry, policy}, x, y, start.is_none() ? at::Tensor() : THPVariable_Unpack(start.ptr()))));
+    return py::reinterpret_steal<py::object>(
+        THPVariable_Wrap(at::formats::accumulated::product_into(
+            {entry, policy}, x, y,
+            start.is_none() ? at::Tensor() : THPVariable_Unpack(start.ptr()))));
   });
   m.def("expect_float32_products", [](py::handle dtype, const std::string& op, py::handle tensor) {
     const FormatEntry& entry = expect_format(dtype);
     const c10::DeviceType device = THPVariable_Unpack(tensor.ptr()).device().type();
-    if (!at::formats::float32_keeps(entry.format.significand_bits(), op, device)) at::formats::expect_float32_products(entry, op);
+    if (!at::formats::float32_keeps(entry.format.significand_bits(), op, device))
+      at::formats::expect_float32_products(entry, op);
   });
   m.def("accumulation_override", &at::formats::accumulation_override);
   m.def("set_accumulation_override", &at::formats::set_accumulation_override);
-  m.def("set_accumulation_default", [](py::handle dtype, const Accumulation& a) { at::formats::set_accumulation_default(expect_format(dtype), a); });
-  m.def("accumulation_of", [](py::handle dtype) { return at::formats::accumulation_of(expect_format(dtype)); });
+  m.def("set_accumulation_default", [](py::handle dtype, const Accumulation& a) {
+    at::formats::set_accumulation_default(expect_format(dtype), a);
+  });
+  m.def("accumulation_of",
+        [](py::handle dtype) { return at::formats::accumulation_of(expect_format(dtype)); });
 }
 
 } // namespace torch::formats

@@ -12,13 +12,17 @@ namespace torch::formats {
 // The format of a dtype of ours; a TypeError for anything else.
 inline const c10::formats::FormatEntry& expect_format(pybind11::handle dtype) {
   const c10::formats::FormatEntry* entry = format_of_dtype(dtype.ptr());
-  if (!entry) throw pybind11::type_error("expected a dtype of a number format, but got " + pybind11::repr(dtype).cast<std::string>());
+  if (!entry)
+    throw pybind11::type_error("expected a dtype of a number format, but got " +
+                               pybind11::repr(dtype).cast<std::string>());
   return *entry;
 }
 
 inline const at::Tensor& expect_tensor(pybind11::handle object) {
   if (!THPVariable_Check(object.ptr()))
-    throw pybind11::type_error("expected a tensor, but got " + pybind11::repr(pybind11::type::handle_of(object)).cast<std::string>());
+    throw pybind11::type_error(
+        "expected a tensor, but got " +
+        pybind11::repr(pybind11::type::handle_of(object)).cast<std::string>());
   return THPVariable_Unpack(object.ptr());
 }
 

@@ -1,4 +1,5 @@
-// Formats, dtypes and numerics in Python: what a build beside a stock wheel and one inside PyTorch's own tree have in common.
+// Formats, dtypes and numerics in Python: what a build beside a stock wheel and one inside
+// PyTorch's own tree have in common.
 #pragma once
 #include <pybind11/pybind11.h>
 
@@ -11,7 +12,8 @@ void bind_formats(pybind11::module_& m);
 void bind_numerics(pybind11::module_& m);
 
 template <typename Enum>
-void bind_enum(pybind11::module_& m, const char* name, std::initializer_list<std::pair<const char*, Enum>> values) {
+void bind_enum(pybind11::module_& m, const char* name,
+               std::initializer_list<std::pair<const char*, Enum>> values) {
   pybind11::enum_<Enum> e(m, name);
   for (const auto& [label, value] : values) e.value(label, value);
 }

@@ -20,9 +20,12 @@ using c10::formats::Format;
 using c10::formats::FormatEntry;
 
 py::object define(const Format& format, const std::string& name) {
-  if (!format.fits_double()) throw py::value_error("expected a format whose values all are float64 numbers, but got " + name);
+  if (!format.fits_double())
+    throw py::value_error("expected a format whose values all are float64 numbers, but got " +
+                          name);
   try {
-    return py::reinterpret_borrow<py::object>(dtype_object(c10::formats::register_format(format, name)));
+    return py::reinterpret_borrow<py::object>(
+        dtype_object(c10::formats::register_format(format, name)));
   } catch (const c10::Error& e) {
     throw py::value_error(e.what_without_backtrace());
   }
@@ -34,11 +37,12 @@ py::list builtin_dtypes() {
   return all;
 }
 
-// A table's format from what tables.py makes of its arguments. Values and boundaries: float64 tensors. An end: (saturates, code, infinity's
-// code, next value, limit).
-Format table_of_definition(const std::string& name, int bits, py::handle values, uint32_t nan_code, const std::string& ties, py::handle boundaries,
-                           const py::tuple& high, const py::tuple& low, bool minpos, bool negative_is_nan, const std::string& logarithm,
-                           uint8_t log_bits) {
+// A table's format from what tables.py makes of its arguments. Values and boundaries: float64
+// tensors. An end: (saturates, code, infinity's code, next value, limit).
+Format table_of_definition(const std::string& name, int bits, py::handle values, uint32_t nan_code,
+                           const std::string& ties, py::handle boundaries, const py::tuple& high,
+                           const py::tuple& low, bool minpos, bool negative_is_nan,
+                           const std::string& logarithm, uint8_t log_bits) {
   using namespace c10::formats;
   const auto numbers = [](py::handle tensor) {
     const at::Tensor t = expect_tensor(tensor).cpu().to(at::kDouble).contiguous();
@@ -46,15 +50,19 @@ Format table_of_definition(const std::string& name, int bits, py::handle values,
     return std::vector<double>(first, first + t.numel());
   };
   const auto end = [](const py::tuple& e) {
-    return TableEnd{e[0].cast<bool>(), e[1].cast<uint32_t>(), e[2].cast<uint32_t>(), e[3].cast<double>(), e[4].cast<double>()};
+    return TableEnd{e[0].cast<bool>(), e[1].cast<uint32_t>(), e[2].cast<uint32_t>(),
+                    e[3].cast<double>(), e[4].cast<double>()};
   };
   TableDefinition d;
   d.name = name;
   d.bits = bits;
   d.values = numbers(values);
   d.nan_code = nan_code;
-  constexpr std::pair<const char*, Ties> kTies[] = {
-      {"even", Ties::Even}, {"zero", Ties::Zero}, {"away", Ties::Away}, {"up", Ties::Up}, {"down", Ties::Down}};
+  constexpr std::pair<const char*, Ties> kTies[] = {{"even", Ties::Even},
+                                                    {"zero", Ties::Zero},
+                                                    {"away", Ties::Away},
+                                                    {"up", Ties::Up},
+                                                    {"down", Ties::Down}};
   for (const auto& [text, value] : kTies) {
     if (ties == text) d.ties = value;
   }
@@ -73,18 +81,22 @@ Format table_of_definition(const std::string& name, int bits, py::handle values,
   }
 }
 
-// A float64 or int64 tensor to codes as int64, by the generic codec, on the CPU; random: words for the stochastic modes, int64 of the same size.
+// A float64 or int64 tensor to codes as int64, by the generic codec, on the CPU; random: words for
+// the stochastic modes, int64 of the same size.
 py::object encode_exact(const Format& f, py::handle values, py::handle random) {
   const at::Tensor in = expect_tensor(values).cpu().contiguous();
-  at::Tensor words = random.is_none() ? at::zeros(in.sizes(), at::kLong) : expect_tensor(random).cpu().contiguous();
-  if (words.numel() != in.numel() || words.scalar_type() != at::kLong) throw py::value_error("expected one int64 word for each value");
+  at::Tensor words = random.is_none() ? at::zeros(in.sizes(), at::kLong)
+                                      : expect_tensor(random).cpu().contiguous();
+  if (words.numel() != in.numel() || words.scalar_type() != at::kLong)
+    throw py::value_error("expected one int64 word for each value");
   at::Tensor out = at::empty(in.sizes(), at::kLong);
   int64_t* codes = out.mutable_data_ptr<int64_t>();
   const int64_t* word = words.const_data_ptr<int64_t>();
   const bool integers = in.scalar_type() == at::kLong;
   const void* data = in.const_data_ptr();
   for (int64_t i = 0; i < in.numel(); ++i) {
-    const auto u = integers ? c10::formats::unpack(static_cast<const int64_t*>(data)[i]) : c10::formats::unpack(static_cast<const double*>(data)[i]);
+    const auto u = integers ? c10::formats::unpack(static_cast<const int64_t*>(data)[i])
+                            : c10::formats::unpack(static_cast<const double*>(data)[i]);
     codes[i] = static_cast<int64_t>(c10::formats::encode(f, u, static_cast<uint64_t>(word[i])));
   }
   return wrap(out);
@@ -94,7 +106,8 @@ py::object encode_exact(const Format& f, py::handle values, py::handle random) {
 py::object random_words(uint64_t seed, uint64_t first, int64_t n) {
   at::Tensor out = at::empty({n}, at::kLong);
   int64_t* words = out.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < n; ++i) words[i] = static_cast<int64_t>(c10::formats::random_word(seed, first + i));
+  for (int64_t i = 0; i < n; ++i)
+    words[i] = static_cast<int64_t>(c10::formats::random_word(seed, first + i));
   return wrap(out);
 }
 
@@ -103,7 +116,8 @@ py::object decode_exact(const Format& f, py::handle codes) {
   at::Tensor out = at::empty(in.sizes(), at::kDouble);
   double* values = out.mutable_data_ptr<double>();
   const int64_t* data = in.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < in.numel(); ++i) values[i] = c10::formats::to_double(c10::formats::decode(f, static_cast<uint64_t>(data[i])));
+  for (int64_t i = 0; i < in.numel(); ++i)
+    values[i] = c10::formats::to_double(c10::formats::decode(f, static_cast<uint64_t>(data[i])));
   return wrap(out);
 }
 
@@ -119,20 +133,30 @@ int fraction_bits(const Format& f) {
 
 void bind_formats(py::module_& m) {
   namespace f = c10::formats;
-  bind_enum<f::Kind>(
-      m, "Kind",
-      {{"posit", f::Kind::Posit}, {"float", f::Kind::Float}, {"fixed", f::Kind::Fixed}, {"table", f::Kind::Table}, {"takum", f::Kind::Takum}});
-  bind_enum<f::FewBits>(m, "FewBits", {{"a", f::FewBits::A}, {"b", f::FewBits::B}, {"c", f::FewBits::C}});
+  bind_enum<f::Kind>(m, "Kind",
+                     {{"posit", f::Kind::Posit},
+                      {"float", f::Kind::Float},
+                      {"fixed", f::Kind::Fixed},
+                      {"table", f::Kind::Table},
+                      {"takum", f::Kind::Takum}});
+  bind_enum<f::FewBits>(m, "FewBits",
+                        {{"a", f::FewBits::A}, {"b", f::FewBits::B}, {"c", f::FewBits::C}});
   bind_enum<f::Specials>(m, "Specials",
                          {{"ieee", f::Specials::Ieee},
                           {"fn", f::Specials::Fn},
                           {"none", f::Specials::None},
                           {"fnuz", f::Specials::Fnuz},
                           {"p3109", f::Specials::P3109}});
-  bind_enum<f::Overflow>(m, "Overflow", {{"ieee", f::Overflow::Ieee}, {"saturate", f::Overflow::Saturate}, {"wrap", f::Overflow::Wrap}});
-  bind_enum<f::Underflow>(m, "Underflow", {{"minpos", f::Underflow::Minpos}, {"zero", f::Underflow::Zero}});
-  bind_enum<f::Infinity>(m, "Infinity", {{"nan", f::Infinity::Nan}, {"saturate", f::Infinity::Saturate}});
-  bind_enum<f::Subnormals>(m, "Subnormals", {{"gradual", f::Subnormals::Gradual}, {"flush", f::Subnormals::Flush}});
+  bind_enum<f::Overflow>(m, "Overflow",
+                         {{"ieee", f::Overflow::Ieee},
+                          {"saturate", f::Overflow::Saturate},
+                          {"wrap", f::Overflow::Wrap}});
+  bind_enum<f::Underflow>(m, "Underflow",
+                          {{"minpos", f::Underflow::Minpos}, {"zero", f::Underflow::Zero}});
+  bind_enum<f::Infinity>(m, "Infinity",
+                         {{"nan", f::Infinity::Nan}, {"saturate", f::Infinity::Saturate}});
+  bind_enum<f::Subnormals>(m, "Subnormals",
+                           {{"gradual", f::Subnormals::Gradual}, {"flush", f::Subnormals::Flush}});
   py::enum_<f::Rounding> rounding(m, "Rounding");
   py::list modes; // (name, Pychop's number or 0, whether it draws random words)
   for (const f::RoundingMode& r : f::kRoundingModes) {
@@ -167,9 +191,17 @@ void bind_formats(py::module_& m) {
       .def_readwrite("random_bits", &Format::random_bits)
       .def_readwrite("few_bits", &Format::few_bits)
       .def_property_readonly("table_name",
-                             [](const Format& a) { return a.is_table() ? py::cast(f::table_of(a).definition.name) : py::object(py::none()); })
-      .def_property_readonly("table_address", [](const Format& a) { return reinterpret_cast<uintptr_t>(a.table); })
-      .def_property_readonly("on_logarithms", [](const Format& a) { return f::is_logarithmic(a) ? py::cast(f::on_logarithms(a)) : py::none(); })
+                             [](const Format& a) {
+                               return a.is_table() ? py::cast(f::table_of(a).definition.name)
+                                                   : py::object(py::none());
+                             })
+      .def_property_readonly("table_address",
+                             [](const Format& a) { return reinterpret_cast<uintptr_t>(a.table); })
+      .def_property_readonly("on_logarithms",
+                             [](const Format& a) {
+                               return f::is_logarithmic(a) ? py::cast(f::on_logarithms(a))
+                                                           : py::none();
+                             })
       .def_property_readonly("is_tapered", &Format::is_tapered)
       .def_property_readonly("keeps_minpos", &f::keeps_minpos)
       .def("least_uniform", &f::least_uniform, py::arg("digits"))
@@ -183,7 +215,11 @@ void bind_formats(py::module_& m) {
       .def_property_readonly("largest", &f::largest)
       .def_property_readonly("smallest", &f::smallest)
       .def_property_readonly("nan_code", &Format::nan_code)
-      .def_property_readonly("has_nan", [](const Format& f) { return c10::formats::decode(f, f.nan_code()).cls == c10::formats::Class::NaN; })
+      .def_property_readonly("has_nan",
+                             [](const Format& f) {
+                               return c10::formats::decode(f, f.nan_code()).cls ==
+                                   c10::formats::Class::NaN;
+                             })
       .def_property_readonly("has_infinity", &Format::has_infinity)
       .def_property_readonly("infinity_is_nan", &Format::infinity_is_nan)
       .def_property_readonly("fits_float", &Format::fits_float)
@@ -192,7 +228,8 @@ void bind_formats(py::module_& m) {
       .def(
           "__eq__", [](const Format& a, const Format& b) { return a == b; }, py::is_operator())
       .def("__hash__", [](const Format& a) {
-        return py::hash(py::make_tuple(int(a.kind), a.bits, first_bits(a), a.bias, reinterpret_cast<uintptr_t>(a.table)));
+        return py::hash(py::make_tuple(int(a.kind), a.bits, first_bits(a), a.bias,
+                                       reinterpret_cast<uintptr_t>(a.table)));
       });
 
   m.def("define", &define);
@@ -203,20 +240,25 @@ void bind_formats(py::module_& m) {
     return entry ? py::cast(entry->format) : py::none();
   });
   m.def("has_numbers_of", [](py::handle stock, const Format& format) {
-    TORCH_CHECK_TYPE(THPDtype_Check(stock.ptr()), "has_numbers_of: expected a dtype, but got ", std::string(py::repr(py::type::of(stock))));
-    return f::has_numbers_of(c10::toRealValueType(reinterpret_cast<THPDtype*>(stock.ptr())->scalar_type), format);
+    TORCH_CHECK_TYPE(THPDtype_Check(stock.ptr()), "has_numbers_of: expected a dtype, but got ",
+                     std::string(py::repr(py::type::of(stock))));
+    return f::has_numbers_of(
+        c10::toRealValueType(reinterpret_cast<THPDtype*>(stock.ptr())->scalar_type), format);
   });
   m.def("name_of", [](py::handle dtype) { return expect_format(dtype).name; });
   m.def("format_count", &c10::formats::format_count);
   m.def("builtin_name", [](const Format& format) -> py::object {
     const auto builtin = f::builtin_of(format);
-    return builtin == f::Builtin::kNone ? py::object(py::none()) : py::str(f::kBuiltinFormats[int(builtin)].name);
+    return builtin == f::Builtin::kNone ? py::object(py::none())
+                                        : py::str(f::kBuiltinFormats[int(builtin)].name);
   });
-  m.attr("first_load") = py::dict(); // what __init__.py notes of this process's first load; the extension itself is loaded once
+  // What __init__.py notes of this process's first load; the extension itself is loaded once.
+  m.attr("first_load") = py::dict();
   m.attr("max_formats") = f::kMaxFormats;
   m.def("next_seed", [] { return at::formats::next_seed().number; });
   m.def("random_words", &random_words);
-  m.def("encode_exact", &encode_exact, py::arg("format"), py::arg("values"), py::arg("random") = py::none());
+  m.def("encode_exact", &encode_exact, py::arg("format"), py::arg("values"),
+        py::arg("random") = py::none());
   m.def("decode_exact", &decode_exact);
 }
 

@@ -1,4 +1,5 @@
-// The extension module torch_dtypes._C beside a stock PyTorch: what both builds have, and the hooks. (Inside PyTorch's tree: intree/Module.cpp.)
+// The extension module torch_dtypes._C beside a stock PyTorch: what both builds have, and the
+// hooks. (Inside PyTorch's tree: intree/Module.cpp.)
 #include <torch/csrc/formats/bindings/AccumulationBindings.h>
 #include <torch/csrc/formats/bindings/Arguments.h>
 #include <torch/csrc/formats/bindings/Bindings.h>
@@ -45,15 +46,18 @@ std::vector<std::string> formats_at_run_time() {
   std::vector<std::string> names;
   for (const FormatEntry* entry : c10::formats::numbered_formats()) {
     Format plain = entry->format;
-    if (c10::formats::builtin_of(plain) == c10::formats::Builtin::kNone && !entry->keeps) names.push_back(entry->name);
+    if (c10::formats::builtin_of(plain) == c10::formats::Builtin::kNone && !entry->keeps)
+      names.push_back(entry->name);
   }
   return names;
 }
 
-// None where it has given its number back, else the dtype that somebody has, or that keeps its number.
+// None where it has given its number back, else the dtype that somebody has, or that keeps its
+// number.
 py::object retire(const std::string& name) {
   for (const FormatEntry* entry : c10::formats::numbered_formats()) {
-    if (entry->name == name && !retire_dtype(*entry)) return py::reinterpret_borrow<py::object>(dtype_object(*entry));
+    if (entry->name == name && !retire_dtype(*entry))
+      return py::reinterpret_borrow<py::object>(dtype_object(*entry));
   }
   return py::none();
 }
@@ -61,10 +65,12 @@ py::object retire(const std::string& name) {
 // When, as an enum.IntFlag.
 py::object when_flags() {
   py::list members;
-#define MEMBER(name, python, bit, meaning) members.append(py::make_tuple(#python, static_cast<int>(When::name)));
+#define MEMBER(name, python, bit, meaning) \
+  members.append(py::make_tuple(#python, static_cast<int>(When::name)));
   TORCH_DTYPES_FORALL_WHEN(MEMBER)
 #undef MEMBER
-  py::object flags = py::module_::import("enum").attr("IntFlag")("When", members, py::arg("module") = "torch_dtypes._C");
+  py::object flags = py::module_::import("enum").attr("IntFlag")(
+      "When", members, py::arg("module") = "torch_dtypes._C");
 #define MEANING(name, python, bit, meaning) flags.attr(#python).attr("meaning") = meaning;
   TORCH_DTYPES_FORALL_WHEN(MEANING)
 #undef MEANING
@@ -72,18 +78,30 @@ py::object when_flags() {
 }
 
 PyMethodDef raw_functions[] = {
-    {"format_in", &format_in, METH_O, "The name of a number format somewhere in a value, or None. Runs no code of the value's class."},
-    {"format_in_tensors", &format_in_tensors, METH_O, "The same, for which a dtype alone does not count."},
-    {"set_searched_classes", &set_searched_classes, METH_VARARGS, "set_searched_classes(Module, Optimizer, partial): what format_in looks into."},
+    {"format_in", &format_in, METH_O,
+     "The name of a number format somewhere in a value, or None. Runs no code of the value's "
+     "class."},
+    {"format_in_tensors", &format_in_tensors, METH_O,
+     "The same, for which a dtype alone does not count."},
+    {"set_searched_classes", &set_searched_classes, METH_VARARGS,
+     "set_searched_classes(Module, Optimizer, partial): what format_in looks into."},
     {"exchange_bodies", &exchange_bodies, METH_VARARGS,
-     "exchange_bodies(tensor, other): their data change places; what autograd knows of the first stays with it."},
-    {"without_memory", &without_memory, METH_VARARGS, "without_memory(dtype, sizes, strides, device): the body of a wrapper of tensors of ours."},
-    {"set_wrapper_cast", &set_wrapper_cast, METH_O, "set_wrapper_cast(cast): cast(wrapper, dtype) casts what a wrapper wraps, or gives None."},
-    {"hook", &hook_builtin, METH_VARARGS, "hook(builtin, implementation, when): put an implementation in front of a stock builtin."},
-    {"call_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_operator)), METH_FASTCALL,
-     "call_operator(op, function, args, kwargs): what torch.ops calls; a stock dtype beside a tensor of ours means itself."},
-    {"set_default_format", &set_default_format, METH_O, "Make a dtype of ours the default dtype; None: the stock default holds."},
-    {"get_default_format", &get_default_format, METH_NOARGS, "The default dtype if it is one of ours, else None."},
+     "exchange_bodies(tensor, other): their data change places; what autograd knows of the first "
+     "stays with it."},
+    {"without_memory", &without_memory, METH_VARARGS,
+     "without_memory(dtype, sizes, strides, device): the body of a wrapper of tensors of ours."},
+    {"set_wrapper_cast", &set_wrapper_cast, METH_O,
+     "set_wrapper_cast(cast): cast(wrapper, dtype) casts what a wrapper wraps, or gives None."},
+    {"hook", &hook_builtin, METH_VARARGS,
+     "hook(builtin, implementation, when): put an implementation in front of a stock builtin."},
+    {"call_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_operator)),
+     METH_FASTCALL,
+     "call_operator(op, function, args, kwargs): what torch.ops calls; a stock dtype beside a "
+     "tensor of ours means itself."},
+    {"set_default_format", &set_default_format, METH_O,
+     "Make a dtype of ours the default dtype; None: the stock default holds."},
+    {"get_default_format", &get_default_format, METH_NOARGS,
+     "The default dtype if it is one of ours, else None."},
     {nullptr, nullptr, 0, nullptr}};
 
 } // namespace
@@ -105,7 +123,8 @@ PYBIND11_MODULE(_C, m) {
       [](const std::string& device_type) -> py::object {
         const c10::DeviceType device = c10::Device(device_type).type();
         if (!at::formats::autocast_has_format(device)) return py::none();
-        return py::reinterpret_borrow<py::object>(dtype_object(c10::formats::format_entry(at::autocast::get_autocast_dtype(device))));
+        return py::reinterpret_borrow<py::object>(
+            dtype_object(c10::formats::format_entry(at::autocast::get_autocast_dtype(device))));
       },
       py::arg("device_type"));
   m.def("set_autocast_cache", &at::formats::set_autocast_cache);
@@ -121,15 +140,19 @@ PYBIND11_MODULE(_C, m) {
   m.def("gradient_of_dtype", [](py::handle gradient, py::handle dtype) {
     if (!THPDtype_Check(dtype.ptr())) throw py::type_error("expected a dtype");
     const at::Tensor& given = expect_tensor(gradient);
-    const at::Tensor cast = at::formats::gradient_of_dtype(given, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type);
+    const at::Tensor cast = at::formats::gradient_of_dtype(
+        given, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type);
     return cast.is_same(given) ? py::reinterpret_borrow<py::object>(gradient) : wrap(cast);
   });
   bind_accumulation(m);
   bind_numerics(m);
-  m.def("zero_is_code_zero", [](py::handle dtype) { return at::formats::zero_is_code_zero(expect_format(dtype).format); });
+  m.def("zero_is_code_zero", [](py::handle dtype) {
+    return at::formats::zero_is_code_zero(expect_format(dtype).format);
+  });
   m.def("meant_dtype", [](py::handle asked, py::handle own) {
     if (!THPDtype_Check(asked.ptr())) throw py::type_error("expected a dtype");
-    const auto* format = at::formats::requested_format(reinterpret_cast<THPDtype*>(asked.ptr())->scalar_type, expect_format(own));
+    const auto* format = at::formats::requested_format(
+        reinterpret_cast<THPDtype*>(asked.ptr())->scalar_type, expect_format(own));
     return py::reinterpret_borrow<py::object>(format ? dtype_object(*format) : asked.ptr());
   });
   bind_observing(m);

@@ -1,4 +1,5 @@
-// Numerics in Python: casts of stock tensors, settings of a thread, tensors of ours as their codes, and the table of operators.
+// Numerics in Python: casts of stock tensors, settings of a thread, tensors of ours as their codes,
+// and the table of operators.
 #include <torch/csrc/formats/bindings/Bindings.h>
 
 #include <ATen/FewRandomBits.h>
@@ -44,9 +45,13 @@ py::list operator_facts() {
 // The words of that table: (group, name, sentence) of each step and fact.
 py::list operator_words() {
   py::list words;
-  const auto add = [&](const at::formats::OperatorWord& word) { words.append(py::make_tuple(word.group, word.name, word.sentence)); };
-  for (size_t step = 0; step < at::formats::kSteps; ++step) add(at::formats::word_of(static_cast<at::formats::Step>(step)));
-  for (size_t place = 0; place < at::formats::fact::kCount; ++place) add(at::formats::word_of_fact(place));
+  const auto add = [&](const at::formats::OperatorWord& word) {
+    words.append(py::make_tuple(word.group, word.name, word.sentence));
+  };
+  for (size_t step = 0; step < at::formats::kSteps; ++step)
+    add(at::formats::word_of(static_cast<at::formats::Step>(step)));
+  for (size_t place = 0; place < at::formats::fact::kCount; ++place)
+    add(at::formats::word_of_fact(place));
   return words;
 }
 
@@ -57,14 +62,16 @@ Format parse_format(std::string_view name, std::optional<std::string_view> round
   return py::reinterpret_borrow<py::function>(format_parser)(name, rounding).cast<Format>();
 }
 
-// A float32 tensor as one of a format with float32's codes, or such a tensor as a float32 one: the same memory, no rounding, no autograd.
+// A float32 tensor as one of a format with float32's codes, or such a tensor as a float32 one: the
+// same memory, no rounding, no autograd.
 py::object alias_binary32(py::handle tensor, py::handle dtype) {
   const at::Tensor t = expect_tensor(tensor);
   const FormatEntry* entry = dtype.is_none() ? nullptr : &expect_format(dtype);
   const c10::formats::Format& f = entry ? entry->format : at::formats::entry_of(t).format;
   if (!c10::formats::is_binary32(f) || (entry && t.scalar_type() != at::kFloat))
     throw py::value_error("expected a float32 tensor and float32's codes");
-  return wrap(entry ? at::formats::format_alias(t, *entry) : at::formats::stock_alias(t, at::kFloat));
+  return wrap(entry ? at::formats::format_alias(t, *entry)
+                    : at::formats::stock_alias(t, at::kFloat));
 }
 
 // On the path of stock calls (Tensor.__rdiv__), so without pybind11's argument handling.
@@ -72,7 +79,8 @@ PyObject* is_format_tensor(PyObject*, PyObject* object) {
   return PyBool_FromLong(format_of_tensor(object) != nullptr);
 }
 
-PyMethodDef tensor_functions[] = {{"is_format_tensor", &is_format_tensor, METH_O, "Whether an object is a tensor of a number format."},
+PyMethodDef tensor_functions[] = {{"is_format_tensor", &is_format_tensor, METH_O,
+                                   "Whether an object is a tensor of a number format."},
                                   {nullptr, nullptr, 0, nullptr}};
 
 } // namespace
@@ -82,7 +90,8 @@ void bind_numerics(py::module_& m) {
   m.def("operator_words", &operator_words);
   m.def("functions_with_limits", [] {
     py::list names;
-    for (const std::string_view name : at::formats::functions_with_limits()) names.append(py::str(name.data(), name.size()));
+    for (const std::string_view name : at::formats::functions_with_limits())
+      names.append(py::str(name.data(), name.size()));
     return names;
   });
   m.def("first_infinity", &at::formats::first_infinity);
@@ -96,35 +105,44 @@ void bind_numerics(py::module_& m) {
     at::formats::set_gpu_on_host(on);
     END_HANDLE_TH_ERRORS_PYBIND
   });
-  m.def("chop", [](py::handle values, std::string_view name, std::optional<std::string_view> rounding, double flip_prob, py::handle generator) {
-    std::optional<at::Generator> source;
-    if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
-    const at::Tensor in = expect_tensor(values);
-    at::Tensor out;
-    {
-      const py::gil_scoped_release released;
-      out = at::formats::call_chop(in, name, rounding, flip_prob, source);
-    }
-    return wrap(std::move(out));
-  });
-  m.def("chop_blocks",
-        [](py::handle values, std::string_view name, std::optional<std::string_view> rounding, int64_t size, int64_t emax, double threshold,
-           bool included, int64_t lowest, int64_t highest, py::handle generator) {
+  m.def("chop",
+        [](py::handle values, std::string_view name, std::optional<std::string_view> rounding,
+           double flip_prob, py::handle generator) {
           std::optional<at::Generator> source;
-          if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
+          if (!generator.is_none())
+            source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
           const at::Tensor in = expect_tensor(values);
           at::Tensor out;
           {
             const py::gil_scoped_release released;
-            out = at::formats::call_chop_blocks(in, name, rounding, size, emax, threshold, included, lowest, highest, source);
+            out = at::formats::call_chop(in, name, rounding, flip_prob, source);
+          }
+          return wrap(std::move(out));
+        });
+  m.def("chop_blocks",
+        [](py::handle values, std::string_view name, std::optional<std::string_view> rounding,
+           int64_t size, int64_t emax, double threshold, bool included, int64_t lowest,
+           int64_t highest, py::handle generator) {
+          std::optional<at::Generator> source;
+          if (!generator.is_none())
+            source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
+          const at::Tensor in = expect_tensor(values);
+          at::Tensor out;
+          {
+            const py::gil_scoped_release released;
+            out = at::formats::call_chop_blocks(in, name, rounding, size, emax, threshold, included,
+                                                lowest, highest, source);
           }
           return wrap(std::move(out));
         });
   m.def("round_through",
-        [](py::handle input, std::optional<std::pair<std::string, std::optional<std::string>>> forward,
+        [](py::handle input,
+           std::optional<std::pair<std::string, std::optional<std::string>>> forward,
            std::optional<std::pair<std::string, std::optional<std::string>>> backward, bool fresh) {
           const auto named = [](auto& given) {
-            return given ? std::optional(at::formats::NamedFormat{std::move(given->first), std::move(given->second)}) : std::nullopt;
+            return given ? std::optional(at::formats::NamedFormat{std::move(given->first),
+                                                                  std::move(given->second)})
+                         : std::nullopt;
           };
           const at::Tensor in = expect_tensor(input);
           at::Tensor out;
@@ -135,7 +153,9 @@ void bind_numerics(py::module_& m) {
           return wrap(std::move(out));
         });
   m.def("straight_through", [](py::handle input, py::handle values, py::handle passes) {
-    return wrap(at::formats::straight_through(expect_tensor(input), expect_tensor(values), passes.is_none() ? at::Tensor() : expect_tensor(passes)));
+    return wrap(
+        at::formats::straight_through(expect_tensor(input), expect_tensor(values),
+                                      passes.is_none() ? at::Tensor() : expect_tensor(passes)));
   });
   m.def("set_format_parser", [](py::object parse) {
     format_parser = parse.release().ptr(); // held for ever
@@ -146,22 +166,31 @@ void bind_numerics(py::module_& m) {
         return at::formats::fill_number(value, expect_format(dtype));
     END_HANDLE_TH_ERRORS_PYBIND
   });
-  m.def("expect_permutation", [](py::handle dtype, int64_t n) { at::formats::expect_permutation(expect_format(dtype), n); });
+  m.def("expect_permutation", [](py::handle dtype, int64_t n) {
+    at::formats::expect_permutation(expect_format(dtype), n);
+  });
   m.def("drawn_integers", [](py::handle dtype, int64_t from, int64_t to, const std::string& who) {
     return at::formats::drawn_integers(expect_format(dtype), from, to, who);
   });
   m.def("rounding_override", &at::formats::rounding_override);
   m.def("set_rounding_override", &at::formats::set_rounding_override);
-  m.def("override_uses", [] { return std::pair(at::formats::override_uses().rounding, at::formats::override_uses().accumulation); });
+  m.def("override_uses", [] {
+    return std::pair(at::formats::override_uses().rounding,
+                     at::formats::override_uses().accumulation);
+  });
   m.def("count_rounding_use", [] { ++at::formats::override_uses().rounding; });
   m.def("count_accumulation_use", [] { ++at::formats::override_uses().accumulation; });
   // As (number of bits, kind), (0, a) for none.
   using FewBits = c10::formats::FewBits;
-  const auto pair_of = [](at::formats::FewRandomBits bits) { return std::pair(bits.count, bits.kind); };
+  const auto pair_of = [](at::formats::FewRandomBits bits) {
+    return std::pair(bits.count, bits.kind);
+  };
   m.def("few_bits_override", [pair_of] { return pair_of(at::formats::few_bits_override()); });
-  m.def("set_few_bits_override",
-        [pair_of](std::pair<uint8_t, FewBits> bits) { return pair_of(at::formats::set_few_bits_override({bits.first, bits.second})); });
-  // The generator, or None, that this thread draws rounding's words from; gives back None, or what was set before as a Python object.
+  m.def("set_few_bits_override", [pair_of](std::pair<uint8_t, FewBits> bits) {
+    return pair_of(at::formats::set_few_bits_override({bits.first, bits.second}));
+  });
+  // The generator, or None, that this thread draws rounding's words from; gives back None, or what
+  // was set before as a Python object.
   m.def("set_word_source", [](py::handle generator) {
     std::optional<at::Generator> source;
     if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;

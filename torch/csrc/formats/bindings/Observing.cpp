@@ -41,9 +41,12 @@ py::dict as_dict(const at::formats::Counts& c) {
   d["subnormal"] = c.flags.subnormal;
   d["zeros"] = c.flags.zeros;
   d["inexact"] = c.flags.inexact;
-  py::list bins; // (exponent, elements, sum of squares, sum of squared errors), the sums in units of 2^(2 * exponent - 22)
+  // (exponent, elements, sum of squares, sum of squared errors), the sums in units of 2^(2 *
+  // exponent - 22)
+  py::list bins;
   for (const auto& [field, bin] : c.bins) {
-    const uint64_t count = field == 0 ? bin.count - std::min(bin.count, c.flags.zero_in) : bin.count;
+    const uint64_t count =
+        field == 0 ? bin.count - std::min(bin.count, c.flags.zero_in) : bin.count;
     if (field != 2047) bins.append(py::make_tuple(field - 1023, count, bin.squares, bin.errors));
   }
   d["bins"] = bins;
@@ -57,12 +60,14 @@ py::list entries(const std::shared_ptr<Observer>& observer) {
     all = observer->entries();
   }
   py::list list;
-  for (const Observer::Entry& e : all) list.append(py::make_tuple(e.layer, static_cast<int>(e.pass), e.format, as_dict(e.counts)));
+  for (const Observer::Entry& e : all)
+    list.append(py::make_tuple(e.layer, static_cast<int>(e.pass), e.format, as_dict(e.counts)));
   return list;
 }
 
 // The thread counts into an observer (or none), for layers' passes as given; what held before.
-py::tuple enter(const std::shared_ptr<Observer>& observer, int forward_layer, int pass, bool updating) {
+py::tuple enter(const std::shared_ptr<Observer>& observer, int forward_layer, int pass,
+                bool updating) {
   auto& now = observed_thread();
   const py::tuple before = py::make_tuple(now.observer, now.forward_layer, now.pass, now.updating);
   now.observer = observer;
@@ -78,33 +83,48 @@ void bind_observing(py::module_& m) {
   py::class_<Observer, std::shared_ptr<Observer>>(m, "Observer")
       .def(py::init<>())
       .def("entries", &entries)
-      .def("claim", [](Observer& o, py::handle gradient, int layer) { o.claim(memory_of(gradient), layer); })
+      .def("claim",
+           [](Observer& o, py::handle gradient, int layer) { o.claim(memory_of(gradient), layer); })
       .def("know_parameters",
-           [](Observer& o, const py::list& tensors, const std::vector<int>& layers) { o.know_parameters(memory(tensors, layers)); })
-      .def("know_states", [](Observer& o, const py::list& tensors, const std::vector<int>& layers) { o.know_states(memory(tensors, layers)); })
-      // A stock tensor's values against formats that they are not rounded to: (layer, pass, formats). Draws no random numbers.
+           [](Observer& o, const py::list& tensors, const std::vector<int>& layers) {
+             o.know_parameters(memory(tensors, layers));
+           })
+      .def("know_states",
+           [](Observer& o, const py::list& tensors, const std::vector<int>& layers) {
+             o.know_states(memory(tensors, layers));
+           })
+      // A stock tensor's values against formats that they are not rounded to: (layer, pass,
+      // formats). Draws no random numbers.
       .def("measure",
-           [](const std::shared_ptr<Observer>& o, py::handle t, int layer, int pass, const std::vector<Format>& formats) {
+           [](const std::shared_ptr<Observer>& o, py::handle t, int layer, int pass,
+              const std::vector<Format>& formats) {
              const at::Tensor values = expect_tensor(t);
              const py::gil_scoped_release released;
-             for (const Format& f : formats) at::formats::measure(values, f, at::formats::Recorder(o->record(layer, static_cast<Pass>(pass), f)));
+             for (const Format& f : formats)
+               at::formats::measure(
+                   values, f, at::formats::Recorder(o->record(layer, static_cast<Pass>(pass), f)));
            })
       // A tensor of ours as it is: its numbers, all of them exact.
-      .def("measure_exact", [](const std::shared_ptr<Observer>& o, py::handle t, int layer, int pass) {
-        const at::Tensor own = expect_tensor(t);
-        const py::gil_scoped_release released;
-        const Format& f = at::formats::entry_of(own).format;
-        at::formats::measure(at::formats::decoded(own), f, at::formats::Recorder(o->record(layer, static_cast<Pass>(pass), f)));
-      });
+      .def("measure_exact",
+           [](const std::shared_ptr<Observer>& o, py::handle t, int layer, int pass) {
+             const at::Tensor own = expect_tensor(t);
+             const py::gil_scoped_release released;
+             const Format& f = at::formats::entry_of(own).format;
+             at::formats::measure(
+                 at::formats::decoded(own), f,
+                 at::formats::Recorder(o->record(layer, static_cast<Pass>(pass), f)));
+           });
   m.def("observe_enter", &enter);
   m.def("observe_pass", [](int pass) { return std::exchange(observed_thread().pass, pass); });
-  m.def("observed_layer", [] { return observed_thread().observer ? observed_thread().forward_layer : 0; });
+  m.def("observed_layer",
+        [] { return observed_thread().observer ? observed_thread().forward_layer : 0; });
   m.def("observe_backward_layer", [](const std::shared_ptr<Observer>& observer, int layer) {
     auto& now = observed_thread();
     if (observer) now.observer = observer; // an engine's thread has none yet
     now.backward_layer = layer;
   });
-  m.def("observers_open", [](int more) { return at::formats::observers_open.fetch_add(more) + more; });
+  m.def("observers_open",
+        [](int more) { return at::formats::observers_open.fetch_add(more) + more; });
   m.def("observing", &at::formats::observing);
 }
 

@@ -16,7 +16,8 @@ const FormatEntry* format_of_dtype(PyObject* object) {
 
 bool is_tensor(PyObject* object) {
   static PyTypeObject* const base = reinterpret_cast<PyTypeObject*>(THPVariableClass)->tp_base;
-  return Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(THPVariableClass) || PyType_IsSubtype(Py_TYPE(object), base);
+  return Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(THPVariableClass) ||
+      PyType_IsSubtype(Py_TYPE(object), base);
 }
 
 const FormatEntry* format_of_tensor(PyObject* object) {

@@ -18,12 +18,14 @@ inline PyObject* new_dtype_reference(const c10::formats::FormatEntry& entry) {
     return nullptr;
   }
 }
-// What is called with each new dtype object of a format made at run time: what makes it known to Python.
+// What is called with each new dtype object of a format made at run time: what makes it known to
+// Python.
 void set_announcer(PyObject* callable);
 
 // The format of a dtype object of ours, or nullptr for anything else.
 const c10::formats::FormatEntry* format_of_dtype(PyObject* object);
-// Whether an object is a tensor. (THPVariable_Check asks the metaclass's __instancecheck__, which is slow for everything else.)
+// Whether an object is a tensor. (THPVariable_Check asks the metaclass's __instancecheck__, which
+// is slow for everything else.)
 bool is_tensor(PyObject* object);
 // The format of a tensor of ours, within wrappers of torch.func too, or nullptr for anything else.
 const c10::formats::FormatEntry* format_of_tensor(PyObject* object);

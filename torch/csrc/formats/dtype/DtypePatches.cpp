@@ -22,7 +22,8 @@ getter replace_getter(PyTypeObject* type, const char* name, getter own) {
   auto* def = new PyGetSetDef{stock->name, own, stock->set, stock->doc, stock->closure};
   const getter previous = stock->get;
   THPObjectPtr descriptor(PyDescr_NewGetSet(type, def));
-  if (!descriptor || PyDict_SetItemString(type->tp_dict, name, descriptor.get()) < 0) throw python_error();
+  if (!descriptor || PyDict_SetItemString(type->tp_dict, name, descriptor.get()) < 0)
+    throw python_error();
   PyType_Modified(type);
   return previous;
 }
@@ -31,7 +32,8 @@ namespace {
 
 getter stock_tensor_dtype = nullptr;
 
-// A subclass that has a __torch_function__ is asked by stock's getter, and comes back here with that disabled.
+// A subclass that has a __torch_function__ is asked by stock's getter, and comes back here with
+// that disabled.
 PyObject* tensor_dtype(PyObject* self, void* closure) {
   if (const FormatEntry* entry = format_of_tensor(self)) {
     const int seen = THPVariable_CheckExact(self) ? 0 : seen_by_torch_function(self);
@@ -52,7 +54,10 @@ PyObject* dtype_reduce(PyObject* self, PyObject*) {
 PyObject* dtype_to_complex(PyObject* self, PyObject*) {
   const FormatEntry* entry = format_of_dtype(self);
   if (!entry) return PyObject_CallOneArg(stock_to_complex, self);
-  PyErr_Format(PyExc_TypeError, "expected a dtype with a complex counterpart, but got torch.%s: number formats have none", entry->name.c_str());
+  PyErr_Format(
+      PyExc_TypeError,
+      "expected a dtype with a complex counterpart, but got torch.%s: number formats have none",
+      entry->name.c_str());
   return nullptr;
 }
 
@@ -62,7 +67,8 @@ PyObject* replace_method(const char* name, PyCFunction own) {
   Py_INCREF(stock);
   auto* def = new PyMethodDef{name, own, METH_NOARGS, nullptr};
   THPObjectPtr method(PyDescr_NewMethod(&THPDtypeType, def));
-  if (!method || PyDict_SetItemString(THPDtypeType.tp_dict, name, method.get()) < 0) throw python_error();
+  if (!method || PyDict_SetItemString(THPDtypeType.tp_dict, name, method.get()) < 0)
+    throw python_error();
   PyType_Modified(&THPDtypeType);
   return stock;
 }
@@ -79,7 +85,8 @@ void patch_tensor_dtype() {
   PyTypeObject* tensor_base = reinterpret_cast<PyTypeObject*>(THPVariableClass)->tp_base;
   PyObject* found = PyDict_GetItemString(tensor_base->tp_dict, "dtype");
   TORCH_CHECK(found && Py_TYPE(found) == &PyGetSetDescr_Type,
-              "expected Tensor.dtype to be a property of torch._C.TensorBase, as in the supported releases");
+              "expected Tensor.dtype to be a property of torch._C.TensorBase, as in the supported "
+              "releases");
   PyGetSetDef* def = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
   stock_tensor_dtype = def->get;
   def->get = &tensor_dtype; // in place: Tensor.dtype stays the same object
@@ -87,12 +94,20 @@ void patch_tensor_dtype() {
 
 void patch_dtype(PyObject* reduce) {
   python_reduce = Py_NewRef(reduce);
-  add_property<format_of_dtype>(&THPDtypeType, "is_floating_point", [](const FormatEntry&) { return Py_NewRef(Py_True); });
-  add_property<format_of_dtype>(&THPDtypeType, "is_complex", [](const FormatEntry&) { return Py_NewRef(Py_False); });
-  add_property<format_of_dtype>(&THPDtypeType, "is_signed", [](const FormatEntry& e) { return PyBool_FromLong(e.format.is_signed); });
-  add_property<format_of_dtype>(&THPDtypeType, "itemsize", [](const FormatEntry& e) { return PyLong_FromLong(e.format.itemsize()); });
+  add_property<format_of_dtype>(&THPDtypeType, "is_floating_point",
+                                [](const FormatEntry&) { return Py_NewRef(Py_True); });
+  add_property<format_of_dtype>(&THPDtypeType, "is_complex",
+                                [](const FormatEntry&) { return Py_NewRef(Py_False); });
+  add_property<format_of_dtype>(&THPDtypeType, "is_signed", [](const FormatEntry& e) {
+    return PyBool_FromLong(e.format.is_signed);
+  });
+  add_property<format_of_dtype>(&THPDtypeType, "itemsize", [](const FormatEntry& e) {
+    return PyLong_FromLong(e.format.itemsize());
+  });
   if (at::formats::kDtypesHaveShortNames) {
-    add_property<format_of_dtype>(&THPDtypeType, "abbr", [](const FormatEntry& e) { return PyUnicode_FromString(e.name.c_str()); });
+    add_property<format_of_dtype>(&THPDtypeType, "abbr", [](const FormatEntry& e) {
+      return PyUnicode_FromString(e.name.c_str());
+    });
   }
   stock_reduce = replace_method("__reduce__", &dtype_reduce);
   stock_to_real = replace_method("to_real", &dtype_to_real);

@@ -1,5 +1,5 @@
-// The dtype objects of formats by number, beside a stock PyTorch. Reaches into: THPDtype_New (exported), torch.utils._dtype_abbrs.dtype_abbrs (a
-// dictionary).
+// The dtype objects of formats by number, beside a stock PyTorch. Reaches into: THPDtype_New
+// (exported), torch.utils._dtype_abbrs.dtype_abbrs (a dictionary).
 #include <torch/csrc/formats/dtype/DtypeTable.h>
 
 #include <ATen/autocast_mode.h>
@@ -15,7 +15,8 @@ namespace torch::formats {
 
 using c10::formats::FormatEntry;
 
-// Listings of graphs, of checkpoints and of debug modes look every dtype up in a dictionary of short names.
+// Listings of graphs, of checkpoints and of debug modes look every dtype up in a dictionary of
+// short names.
 static void add_short_name(PyObject* dtype, const std::string& name) {
   THPObjectPtr module(PyImport_ImportModule("torch.utils._dtype_abbrs"));
   THPObjectPtr names(module ? PyObject_GetAttrString(module.get(), "dtype_abbrs") : nullptr);
@@ -32,7 +33,8 @@ PyObject* dtype_object(const FormatEntry& entry) {
   if (!objects[id]) {
     objects[id] = THPDtype_New(c10::formats::scalar_type(entry), entry.name);
     add_short_name(objects[id], entry.name);
-    if (announcer && !THPObjectPtr(PyObject_CallOneArg(announcer, objects[id]))) throw python_error();
+    if (announcer && !THPObjectPtr(PyObject_CallOneArg(announcer, objects[id])))
+      throw python_error();
   }
   return objects[id];
 }
@@ -48,7 +50,8 @@ bool retire_dtype(const FormatEntry& entry) {
     if (at::autocast::get_autocast_dtype(device) == c10::formats::scalar_type(entry)) return false;
   }
   if (objects[id] && Py_REFCNT(objects[id]) != 1) return false;
-  objects[id] = nullptr; // and is not freed: where torch remembers an object by its address, no other comes to lie there
+  // And is not freed: where torch remembers an object by its address, no other comes to lie there.
+  objects[id] = nullptr;
   c10::formats::give_number_back(entry);
   return true;
 }

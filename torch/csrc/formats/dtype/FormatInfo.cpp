@@ -1,4 +1,5 @@
-// torch.finfo of a number format. Reaches into: the slots tp_new, tp_dealloc, tp_repr and tp_str and the dictionary of the static type torch.finfo.
+// torch.finfo of a number format. Reaches into: the slots tp_new, tp_dealloc, tp_repr and tp_str
+// and the dictionary of the static type torch.finfo.
 #include <torch/csrc/formats/dtype/FormatInfo.h>
 
 #include <torch/csrc/formats/dtype/DtypeObject.h>
@@ -41,7 +42,8 @@ PyObject* finfo_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* self = type->tp_alloc(type, 0);
   if (self) {
     reinterpret_cast<THPDTypeInfo*>(self)->type = c10::formats::scalar_type(*entry);
-    Py_INCREF(dtype_object(*entry)); // it knows the format by its number, which is the format's as long as there is the dtype
+    // It knows the format by its number, which is the format's as long as there is the dtype.
+    Py_INCREF(dtype_object(*entry));
   }
   return self;
 }
@@ -56,8 +58,9 @@ PyObject* finfo_repr(PyObject* self) {
   if (!entry) return stock_repr(self);
   const Format& f = entry->format;
   std::ostringstream text;
-  text << "finfo(resolution=" << resolution(f) << ", min=" << lowest(f) << ", max=" << largest(f) << ", eps=" << epsilon(f)
-       << ", smallest_normal=" << smallest_normal(f) << ", tiny=" << smallest_normal(f) << ", dtype=" << entry->name << ")";
+  text << "finfo(resolution=" << resolution(f) << ", min=" << lowest(f) << ", max=" << largest(f)
+       << ", eps=" << epsilon(f) << ", smallest_normal=" << smallest_normal(f)
+       << ", tiny=" << smallest_normal(f) << ", dtype=" << entry->name << ")";
   return PyUnicode_FromString(text.str().c_str());
 }
 
@@ -71,15 +74,30 @@ void patch_finfo() {
   THPFInfoType.tp_dealloc = &finfo_dealloc;
   THPFInfoType.tp_repr = &finfo_repr;
   THPFInfoType.tp_str = &finfo_repr;
-  // As stock documents it, what an element occupies in memory; format_of(D).bits is the width of a code.
-  add_property<entry_of>(&THPFInfoType, "bits", [](const FormatEntry& e) { return PyLong_FromLong(8 * e.format.itemsize()); });
-  add_property<entry_of>(&THPFInfoType, "eps", [](const FormatEntry& e) { return PyFloat_FromDouble(epsilon(e.format)); });
-  add_property<entry_of>(&THPFInfoType, "max", [](const FormatEntry& e) { return PyFloat_FromDouble(largest(e.format)); });
-  add_property<entry_of>(&THPFInfoType, "min", [](const FormatEntry& e) { return PyFloat_FromDouble(lowest(e.format)); });
-  add_property<entry_of>(&THPFInfoType, "smallest_normal", [](const FormatEntry& e) { return PyFloat_FromDouble(smallest_normal(e.format)); });
-  add_property<entry_of>(&THPFInfoType, "tiny", [](const FormatEntry& e) { return PyFloat_FromDouble(smallest_normal(e.format)); });
-  add_property<entry_of>(&THPFInfoType, "resolution", [](const FormatEntry& e) { return PyFloat_FromDouble(resolution(e.format)); });
-  add_property<entry_of>(&THPFInfoType, "dtype", [](const FormatEntry& e) { return PyUnicode_FromString(e.name.c_str()); });
+  // As stock documents it, what an element occupies in memory; format_of(D).bits is the width of a
+  // code.
+  add_property<entry_of>(&THPFInfoType, "bits", [](const FormatEntry& e) {
+    return PyLong_FromLong(8 * e.format.itemsize());
+  });
+  add_property<entry_of>(&THPFInfoType, "eps", [](const FormatEntry& e) {
+    return PyFloat_FromDouble(epsilon(e.format));
+  });
+  add_property<entry_of>(&THPFInfoType, "max", [](const FormatEntry& e) {
+    return PyFloat_FromDouble(largest(e.format));
+  });
+  add_property<entry_of>(&THPFInfoType, "min",
+                         [](const FormatEntry& e) { return PyFloat_FromDouble(lowest(e.format)); });
+  add_property<entry_of>(&THPFInfoType, "smallest_normal", [](const FormatEntry& e) {
+    return PyFloat_FromDouble(smallest_normal(e.format));
+  });
+  add_property<entry_of>(&THPFInfoType, "tiny", [](const FormatEntry& e) {
+    return PyFloat_FromDouble(smallest_normal(e.format));
+  });
+  add_property<entry_of>(&THPFInfoType, "resolution", [](const FormatEntry& e) {
+    return PyFloat_FromDouble(resolution(e.format));
+  });
+  add_property<entry_of>(&THPFInfoType, "dtype",
+                         [](const FormatEntry& e) { return PyUnicode_FromString(e.name.c_str()); });
   PyType_Modified(&THPFInfoType);
 }
 

@@ -1,7 +1,8 @@
-// The engine casts what a node returns to the dtype of the tensor it is the gradient of, which it takes for the container: the float32
-// gradient of a C++ torch::autograd::Function would be rounded to that (8 bits of ours to those of another format), and a leaf would have
-// it. So of a tensor of ours it hears that any dtype will do, and the leaf casts, once.
-// Reaches into: the virtual tables of VariableHooks (grad_dtype, which InputMetadata asks for every tensor that gets a node) and of
+// The engine casts what a node returns to the dtype of the tensor it is the gradient of, which it
+// takes for the container: the float32 gradient of a C++ torch::autograd::Function would be rounded
+// to that (8 bits of ours to those of another format), and a leaf would have it. So of a tensor of
+// ours it hears that any dtype will do, and the leaf casts, once. Reaches into: the virtual tables
+// of VariableHooks (grad_dtype, which InputMetadata asks for every tensor that gets a node) and of
 // AccumulateGrad (apply).
 #include <torch/csrc/formats/gradients/EngineGradients.h>
 
@@ -23,10 +24,12 @@ using c10::ScalarType;
 using torch::autograd::AccumulateGrad;
 using torch::autograd::variable_list;
 
-using GradDtype = std::optional<ScalarType> (*)(const VariableHooksInterface*, const at::TensorBase&);
+using GradDtype = std::optional<ScalarType> (*)(const VariableHooksInterface*,
+                                                const at::TensorBase&);
 GradDtype stock_grad_dtype = nullptr;
 
-std::optional<ScalarType> grad_dtype(const VariableHooksInterface* self, const at::TensorBase& base) {
+std::optional<ScalarType> grad_dtype(const VariableHooksInterface* self,
+                                     const at::TensorBase& base) {
   const auto recorded = stock_grad_dtype(self, base);
   const at::OptionalTensorRef tensor(base);
   const at::formats::FormatEntry* entry = at::formats::entry_beneath(*tensor);
@@ -38,11 +41,15 @@ Accumulate stock_accumulate = nullptr;
 
 variable_list accumulate(AccumulateGrad* self, variable_list&& given) {
   if (given.size() == 1 && given[0].defined() && self->variable.defined()) {
-    const at::formats::FormatEntry *own = at::formats::entry_beneath(self->variable), *other = at::formats::entry_beneath(given[0]);
+    const at::formats::FormatEntry *own = at::formats::entry_beneath(self->variable),
+                                   *other = at::formats::entry_beneath(given[0]);
     if (own != other) {
       const auto asked = recorded_grad_dtype(self->variable);
-      const bool by_default = asked && asked == (own ? own->container : self->variable.scalar_type());
-      if (by_default) given[0] = at::formats::gradient_of_dtype(given[0], at::formats::dtype_number(self->variable));
+      const bool by_default =
+          asked && asked == (own ? own->container : self->variable.scalar_type());
+      if (by_default)
+        given[0] =
+            at::formats::gradient_of_dtype(given[0], at::formats::dtype_number(self->variable));
     }
   }
   return stock_accumulate(self, std::move(given));
@@ -51,15 +58,18 @@ variable_list accumulate(AccumulateGrad* self, variable_list&& given) {
 } // namespace
 
 std::optional<ScalarType> recorded_grad_dtype(const at::Tensor& tensor) {
-  return stock_grad_dtype ? stock_grad_dtype(at::impl::GetVariableHooks(), tensor) : tensor.grad_dtype();
+  return stock_grad_dtype ? stock_grad_dtype(at::impl::GetVariableHooks(), tensor)
+                          : tensor.grad_dtype();
 }
 
 void patch_engine_gradients() {
   const at::Tensor leaf = at::empty({0}).requires_grad_();
   const auto node = torch::autograd::impl::grad_accumulator(leaf);
-  stock_accumulate = replace_virtual(*node, "AccumulateGrad", place_in_table(&AccumulateGrad::apply), &accumulate);
+  stock_accumulate =
+      replace_virtual(*node, "AccumulateGrad", place_in_table(&AccumulateGrad::apply), &accumulate);
   stock_grad_dtype =
-      replace_virtual(*at::impl::GetVariableHooks(), "VariableHooks", place_in_table(&VariableHooksInterface::grad_dtype), &grad_dtype);
+      replace_virtual(*at::impl::GetVariableHooks(), "VariableHooks",
+                      place_in_table(&VariableHooksInterface::grad_dtype), &grad_dtype);
 }
 
 } // namespace torch::formats

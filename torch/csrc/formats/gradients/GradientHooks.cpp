@@ -1,8 +1,10 @@
-// Hooks of Python on tensors and nodes of a graph: the gradient that one returns has the dtype of the one that it was given. Stock compares
-// the two by the container: it lets the container's dtype pass for ours and ours for the container's, and names it where it refuses.
-// Reaches into: the virtual tables of PyFunctionTensorPreHook, PyFunctionPreHook and PyFunctionPostHook, which libtorch_python does not
-// export: they are found in hooks made here, and their entries of operator() exchanged. No hook is wrapped or copied, so that stock's
-// objects stay what they are, and compiled_args (for compiled autograd) is stock's.
+// Hooks of Python on tensors and nodes of a graph: the gradient that one returns has the dtype of
+// the one that it was given. Stock compares the two by the container: it lets the container's dtype
+// pass for ours and ours for the container's, and names it where it refuses. Reaches into: the
+// virtual tables of PyFunctionTensorPreHook, PyFunctionPreHook and PyFunctionPostHook, which
+// libtorch_python does not export: they are found in hooks made here, and their entries of
+// operator() exchanged. No hook is wrapped or copied, so that stock's objects stay what they are,
+// and compiled_args (for compiled autograd) is stock's.
 #include <torch/csrc/formats/gradients/GradientHooks.h>
 
 #include <ATen/FormatTensor.h>
@@ -45,13 +47,16 @@ std::string dtype_name(PyObject* tensor) {
 void expect_gradient_like(PyObject* given, PyObject* returned, PyObject* hook) {
   if (returned == Py_None || returned == given) return;
   TORCH_CHECK(given != Py_None, "can't replace a None gradient with a non-None value");
-  TORCH_CHECK_TYPE(is_tensor(returned), "expected Variable, but hook returned '", Py_TYPE(returned)->tp_name, "'");
-  TORCH_CHECK(format_of_tensor(given) == format_of_tensor(returned), "expected the hook ", name_of(hook), " to return a gradient of ",
-              dtype_name(given), ", but got ", dtype_name(returned), ". Convert it with .to().");
+  TORCH_CHECK_TYPE(is_tensor(returned), "expected Variable, but hook returned '",
+                   Py_TYPE(returned)->tp_name, "'");
+  TORCH_CHECK(format_of_tensor(given) == format_of_tensor(returned), "expected the hook ",
+              name_of(hook), " to return a gradient of ", dtype_name(given), ", but got ",
+              dtype_name(returned), ". Convert it with .to().");
   check_variable_result(THPVariable_Unpack(given), THPVariable_Unpack(returned), name_of(hook));
 }
 
-// Calls the hooks in turn, as stock does: each with what the one before returned, a gradient or a tuple of them, and with `second`, if any.
+// Calls the hooks in turn, as stock does: each with what the one before returned, a gradient or a
+// tuple of them, and with `second`, if any.
 THPObjectPtr call_hooks(PyObject* dict, THPObjectPtr given, PyObject* second = nullptr) {
   THPObjectPtr hooks(PyDict_Values(dict)); // a list of its own: a hook may remove itself
   if (!hooks) throw python_error();
@@ -63,10 +68,16 @@ THPObjectPtr call_hooks(PyObject* dict, THPObjectPtr given, PyObject* second = n
     if (!PyTuple_CheckExact(given.get())) {
       expect_gradient_like(given.get(), returned.get(), hook);
     } else {
-      TORCH_CHECK_TYPE(PyTuple_Check(returned.get()), "expected tuple, but hook returned '", Py_TYPE(returned.get())->tp_name, "'");
-      const Py_ssize_t size = PyTuple_GET_SIZE(given.get()), found = PyTuple_GET_SIZE(returned.get());
-      TORCH_CHECK(size == found, "hook '", name_of(hook), "' has returned an incorrect number of values (got ", found, ", but expected ", size, ")");
-      for (Py_ssize_t k = 0; k < size; ++k) expect_gradient_like(PyTuple_GET_ITEM(given.get(), k), PyTuple_GET_ITEM(returned.get(), k), hook);
+      TORCH_CHECK_TYPE(PyTuple_Check(returned.get()), "expected tuple, but hook returned '",
+                       Py_TYPE(returned.get())->tp_name, "'");
+      const Py_ssize_t size = PyTuple_GET_SIZE(given.get()),
+                       found = PyTuple_GET_SIZE(returned.get());
+      TORCH_CHECK(size == found, "hook '", name_of(hook),
+                  "' has returned an incorrect number of values (got ", found, ", but expected ",
+                  size, ")");
+      for (Py_ssize_t k = 0; k < size; ++k)
+        expect_gradient_like(PyTuple_GET_ITEM(given.get(), k), PyTuple_GET_ITEM(returned.get(), k),
+                             hook);
     }
     given = std::move(returned);
   }
@@ -76,7 +87,8 @@ THPObjectPtr call_hooks(PyObject* dict, THPObjectPtr given, PyObject* second = n
 THPObjectPtr wrapped(const variable_list& list) {
   THPObjectPtr tuple(PyTuple_New(static_cast<Py_ssize_t>(list.size())));
   if (!tuple) throw python_error();
-  for (size_t i = 0; i < list.size(); ++i) PyTuple_SET_ITEM(tuple.get(), i, THPVariable_Wrap(list[i]));
+  for (size_t i = 0; i < list.size(); ++i)
+    PyTuple_SET_ITEM(tuple.get(), i, THPVariable_Wrap(list[i]));
   return tuple;
 }
 
@@ -90,21 +102,29 @@ variable_list unwrapped(PyObject* tuple) {
 }
 
 bool any_of_ours(const variable_list& list) {
-  return std::any_of(list.begin(), list.end(), [](const at::Tensor& t) { return t.defined() && at::formats::entry_beneath(t); });
+  return std::any_of(list.begin(), list.end(), [](const at::Tensor& t) {
+    return t.defined() && at::formats::entry_beneath(t);
+  });
 }
 
-// After stock's own call, given stock gradients: none of them may be ours now. Which hook it was is not known any more. (A tensor's hooks see its
-// gradient alone: those of its node's other results, which may be ours, come back as they were.)
+// After stock's own call, given stock gradients: none of them may be ours now. Which hook it was is
+// not known any more. (A tensor's hooks see its gradient alone: those of its node's other results,
+// which may be ours, come back as they were.)
 void expect_stock(const variable_list& returned, const variable_list& given, PyObject* dict) {
   for (size_t i = 0; i < returned.size(); ++i) {
-    if (!returned[i].defined() || returned[i].is_same(given[i]) || !at::formats::entry_beneath(returned[i])) continue;
+    if (!returned[i].defined() || returned[i].is_same(given[i]) ||
+        !at::formats::entry_beneath(returned[i]))
+      continue;
     const pybind11::gil_scoped_acquire gil;
     std::string names;
     THPObjectPtr hooks(PyDict_Values(dict));
     if (!hooks) throw python_error();
-    for (Py_ssize_t k = 0, n = PyList_GET_SIZE(hooks.get()); k < n; ++k) names += (k ? " or " : "") + name_of(PyList_GET_ITEM(hooks.get(), k));
-    TORCH_CHECK(false, "expected the hook ", names, " to return a gradient of ", dtype_name(THPObjectPtr(THPVariable_Wrap(given[i])).get()),
-                ", but got ", dtype_name(THPObjectPtr(THPVariable_Wrap(returned[i])).get()), ". Convert it with .to().");
+    for (Py_ssize_t k = 0, n = PyList_GET_SIZE(hooks.get()); k < n; ++k)
+      names += (k ? " or " : "") + name_of(PyList_GET_ITEM(hooks.get(), k));
+    TORCH_CHECK(false, "expected the hook ", names, " to return a gradient of ",
+                dtype_name(THPObjectPtr(THPVariable_Wrap(given[i])).get()), ", but got ",
+                dtype_name(THPObjectPtr(THPVariable_Wrap(returned[i])).get()),
+                ". Convert it with .to().");
   }
 }
 
@@ -124,7 +144,8 @@ variable_list tensor_pre_hook(FunctionPreHook* self, const variable_list& given)
   }
   const pybind11::gil_scoped_acquire gil;
   variable_list results(given);
-  results[hook->value_idx] = THPVariable_Unpack(call_hooks(hook->dict, THPObjectPtr(THPVariable_Wrap(gradient))).get());
+  results[hook->value_idx] =
+      THPVariable_Unpack(call_hooks(hook->dict, THPObjectPtr(THPVariable_Wrap(gradient))).get());
   return results;
 }
 
@@ -139,7 +160,8 @@ variable_list pre_hook(FunctionPreHook* self, const variable_list& given) {
   return unwrapped(call_hooks(dict, wrapped(given)).get());
 }
 
-variable_list post_hook(FunctionPostHook* self, const variable_list& outputs, const variable_list& inputs) {
+variable_list post_hook(FunctionPostHook* self, const variable_list& outputs,
+                        const variable_list& inputs) {
   PyObject* dict = static_cast<PyFunctionPostHook*>(self)->dict;
   if (!any_of_ours(outputs)) {
     variable_list results = stock_post_hook(self, outputs, inputs);
@@ -156,19 +178,28 @@ void patch_gradient_hooks() {
   const at::AutoGradMode recorded(true);
   at::Tensor leaf = at::empty({0}).requires_grad_();
   const at::Tensor made = at::neg(leaf);
-  THPObjectPtr tensor(THPVariable_Wrap(leaf)), node(PyObject_GetAttrString(THPObjectPtr(THPVariable_Wrap(made)).get(), "grad_fn"));
-  THPObjectPtr on_tensor(node ? PyObject_CallMethod(tensor.get(), "register_hook", "O", &PyType_Type) : nullptr);
-  THPObjectPtr before(on_tensor ? PyObject_CallMethod(node.get(), "register_prehook", "O", &PyType_Type) : nullptr);
-  THPObjectPtr after(before ? PyObject_CallMethod(node.get(), "register_hook", "O", &PyType_Type) : nullptr);
+  THPObjectPtr tensor(THPVariable_Wrap(leaf)),
+      node(PyObject_GetAttrString(THPObjectPtr(THPVariable_Wrap(made)).get(), "grad_fn"));
+  THPObjectPtr on_tensor(
+      node ? PyObject_CallMethod(tensor.get(), "register_hook", "O", &PyType_Type) : nullptr);
+  THPObjectPtr before(
+      on_tensor ? PyObject_CallMethod(node.get(), "register_prehook", "O", &PyType_Type) : nullptr);
+  THPObjectPtr after(before ? PyObject_CallMethod(node.get(), "register_hook", "O", &PyType_Type)
+                            : nullptr);
   if (!after) throw python_error();
   const auto& grad_fn = made.grad_fn();
   const auto& tensor_hooks = torch::autograd::impl::hooks(leaf);
-  TORCH_CHECK(tensor_hooks.size() == 1 && grad_fn->pre_hooks().size() == 1 && grad_fn->post_hooks().size() == 1,
-              "expected one hook object for each way to register one, as in the supported releases");
+  TORCH_CHECK(
+      tensor_hooks.size() == 1 && grad_fn->pre_hooks().size() == 1 &&
+          grad_fn->post_hooks().size() == 1,
+      "expected one hook object for each way to register one, as in the supported releases");
   stock_tensor_pre_hook =
-      replace_virtual(*tensor_hooks[0], "PyFunctionTensorPreHook", place_in_table(&PyFunctionTensorPreHook::operator()), &tensor_pre_hook);
-  stock_pre_hook = replace_virtual(*grad_fn->pre_hooks()[0], "PyFunctionPreHook", place_in_table(&PyFunctionPreHook::operator()), &pre_hook);
-  stock_post_hook = replace_virtual(*grad_fn->post_hooks()[0], "PyFunctionPostHook", place_in_table(&PyFunctionPostHook::operator()), &post_hook);
+      replace_virtual(*tensor_hooks[0], "PyFunctionTensorPreHook",
+                      place_in_table(&PyFunctionTensorPreHook::operator()), &tensor_pre_hook);
+  stock_pre_hook = replace_virtual(*grad_fn->pre_hooks()[0], "PyFunctionPreHook",
+                                   place_in_table(&PyFunctionPreHook::operator()), &pre_hook);
+  stock_post_hook = replace_virtual(*grad_fn->post_hooks()[0], "PyFunctionPostHook",
+                                    place_in_table(&PyFunctionPostHook::operator()), &post_hook);
 }
 
 } // namespace torch::formats

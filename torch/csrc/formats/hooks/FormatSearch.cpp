@@ -1,7 +1,8 @@
-// Whether a value that torch.compile is about to trace holds a number format: a tensor, a module's or an optimizer's parameters, also in
-// containers; and a dtype, where dtypes are asked for too. Values are users', so none of their code may run: no attribute is looked up on them, no
-// iterator asked for, no instance check made. Python's own structures are read in place, and a bounded number of them. What stays unseen is found
-// when the graph is made (host/hooks/graphs.py).
+// Whether a value that torch.compile is about to trace holds a number format: a tensor, a module's
+// or an optimizer's parameters, also in containers; and a dtype, where dtypes are asked for too.
+// Values are users', so none of their code may run: no attribute is looked up on them, no iterator
+// asked for, no instance check made. Python's own structures are read in place, and a bounded
+// number of them. What stays unseen is found when the graph is made (host/hooks/graphs.py).
 #include <torch/csrc/formats/hooks/FormatSearch.h>
 
 #include <ATen/FormatTensor.h>
@@ -17,7 +18,8 @@ namespace {
 
 using c10::formats::FormatEntry;
 
-constexpr int kMaxDepth = 6;          // of lists in dicts in ...; an optimizer's parameters are four deep
+// Of lists in dicts in ...; an optimizer's parameters are four deep.
+constexpr int kMaxDepth = 6;
 constexpr int kMaxModuleDepth = 64;   // modules in modules
 constexpr Py_ssize_t kMaxItems = 512; // of one container
 constexpr int kMaxValues = 1 << 14;   // of one search, some 0.1 ms
@@ -28,11 +30,14 @@ struct Classes {
 };
 Classes classes;
 
-// An entry of an instance's own dictionary, or nullptr. (The dictionary that is made on the way where there was none is the instance's.)
+// An entry of an instance's own dictionary, or nullptr. (The dictionary that is made on the way
+// where there was none is the instance's.)
 THPObjectPtr own_attribute(PyObject* object, const char* name) {
   THPObjectPtr dict(PyObject_GenericGetDict(object, nullptr));
   if (!dict) PyErr_Clear(); // a class with slots alone
-  return THPObjectPtr(dict && PyDict_Check(dict.get()) ? Py_XNewRef(PyDict_GetItemString(dict.get(), name)) : nullptr);
+  return THPObjectPtr(dict && PyDict_Check(dict.get())
+                          ? Py_XNewRef(PyDict_GetItemString(dict.get(), name))
+                          : nullptr);
 }
 
 class Search {
@@ -44,10 +49,15 @@ class Search {
     if (is_tensor(value)) return format_of_tensor(value);
     PyTypeObject* const type = Py_TYPE(value);
     if (THPDtype_Check(value)) return dtypes_ ? format_of_dtype(value) : nullptr;
-    if (classes.module && PyType_IsSubtype(type, classes.module)) return modules < kMaxModuleDepth ? in_module(value, modules) : nullptr;
+    if (classes.module && PyType_IsSubtype(type, classes.module))
+      return modules < kMaxModuleDepth ? in_module(value, modules) : nullptr;
     if (depth == kMaxDepth) return nullptr;
-    if (PyTuple_Check(value)) return in_array(reinterpret_cast<PyTupleObject*>(value)->ob_item, PyTuple_GET_SIZE(value), depth, modules);
-    if (PyList_Check(value)) return in_array(reinterpret_cast<PyListObject*>(value)->ob_item, PyList_GET_SIZE(value), depth, modules);
+    if (PyTuple_Check(value))
+      return in_array(reinterpret_cast<PyTupleObject*>(value)->ob_item, PyTuple_GET_SIZE(value),
+                      depth, modules);
+    if (PyList_Check(value))
+      return in_array(reinterpret_cast<PyListObject*>(value)->ob_item, PyList_GET_SIZE(value),
+                      depth, modules);
     if (PyDict_Check(value)) return in_dict(value, depth, modules);
     if (PyAnySet_Check(value)) return in_set(value, depth, modules);
     if (PyMethod_Check(value)) return find(PyMethod_GET_SELF(value), depth + 1, modules);
@@ -119,7 +129,9 @@ PyObject* name_of_found(const FormatEntry* found) {
 
 PyObject* set_searched_classes(PyObject*, PyObject* args) {
   PyObject *module = nullptr, *optimizer = nullptr, *partial = nullptr;
-  if (!PyArg_ParseTuple(args, "O!O!O!", &PyType_Type, &module, &PyType_Type, &optimizer, &PyType_Type, &partial)) return nullptr;
+  if (!PyArg_ParseTuple(args, "O!O!O!", &PyType_Type, &module, &PyType_Type, &optimizer,
+                        &PyType_Type, &partial))
+    return nullptr;
   const auto keep = [](PyObject* type) { return reinterpret_cast<PyTypeObject*>(Py_NewRef(type)); };
   classes = {keep(module), keep(optimizer), keep(partial)};
   Py_RETURN_NONE;

@@ -1,5 +1,6 @@
-// torch.ops.aten.sum(x, dtype=torch.bfloat16): a stock dtype in an operator called by hand is the user's, as in torch.sum.
-// Reaches into: the functions OpOverload.__call__ and OpOverloadPacket.__call__ of torch/_ops.py, whose code (torch_dtypes/host/hooks/operators.py)
+// torch.ops.aten.sum(x, dtype=torch.bfloat16): a stock dtype in an operator called by hand is the
+// user's, as in torch.sum. Reaches into: the functions OpOverload.__call__ and
+// OpOverloadPacket.__call__ of torch/_ops.py, whose code (torch_dtypes/host/hooks/operators.py)
 // calls call_operator where it called the operator; and TorchScript's operators aten::backward and
 // aten::grad, which are registered anew.
 #include <torch/csrc/formats/hooks/OperatorCall.h>
@@ -66,12 +67,13 @@ std::string attribute_text(PyObject* object, const char* name) {
   return "";
 }
 
-// Names of operators with a kernel of ours for our tensors: aten::sum.dim_IntList, and aten::sum where one of its overloads that take no out= has
-// one.
+// Names of operators with a kernel of ours for our tensors: aten::sum.dim_IntList, and aten::sum
+// where one of its overloads that take no out= has one.
 bool has_own_kernel(const std::string& name) {
   static const auto* const names = [] {
     auto* all = new std::unordered_set<std::string>;
-    for (const auto& op : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(c10::DispatchKey::PrivateUse2)) {
+    for (const auto& op : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(
+             c10::DispatchKey::PrivateUse2)) {
       all->insert(c10::toString(op));
       if (op.overload_name.find("out") == std::string::npos) all->insert(op.name);
     }
@@ -80,11 +82,13 @@ bool has_own_kernel(const std::string& name) {
   return names->count(name) != 0;
 }
 
-// Whether an operator called by hand knows our numbers as dtypes: what converts does, and our own kernels. The others look them up in a table that
-// ends before them; those written in Python (prims', a user's) get dtypes from that table. (promote_types has an error of its own.)
+// Whether an operator called by hand knows our numbers as dtypes: what converts does, and our own
+// kernels. The others look them up in a table that ends before them; those written in Python
+// (prims', a user's) get dtypes from that table. (promote_types has an error of its own.)
 bool knows_formats(const std::string& name, bool own_tensor) {
-  static const std::unordered_set<std::string> known{"aten::to",     "aten::_to_copy",  "aten::view",     "aten::view_copy",
-                                                     "aten::tensor", "aten::as_tensor", "aten::to_dense", "aten::promote_types"};
+  static const std::unordered_set<std::string> known{
+      "aten::to",     "aten::_to_copy",  "aten::view",     "aten::view_copy",
+      "aten::tensor", "aten::as_tensor", "aten::to_dense", "aten::promote_types"};
   return known.count(name.substr(0, name.find('.'))) != 0 || (own_tensor && has_own_kernel(name));
 }
 
@@ -92,7 +96,8 @@ bool knows_formats(const std::string& name, bool own_tensor) {
 
 PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 4 || !PyTuple_Check(given[2]) || !PyDict_Check(given[3])) {
-    PyErr_SetString(PyExc_TypeError, "expected an operator of torch.ops, what it calls, a tuple and a dictionary");
+    PyErr_SetString(PyExc_TypeError,
+                    "expected an operator of torch.ops, what it calls, a tuple and a dictionary");
     return nullptr;
   }
   PyObject *op = given[1], *args = given[2], *kwargs = given[3];
@@ -107,27 +112,36 @@ PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (name.empty()) name = attribute_text(given[0], "_qualified_op_name");     // of all of them
   const bool aten = name.rfind("aten::", 0) == 0;
   if (aten && knows_formats(name, seen.own_tensor)) return PyObject_Call(op, args, kwargs);
-  PyErr_Format(PyExc_TypeError, "expected a stock dtype for this operator called by hand, but got %S%s", seen.own_dtype,
+  PyErr_Format(PyExc_TypeError,
+               "expected a stock dtype for this operator called by hand, but got %S%s",
+               seen.own_dtype,
                aten ? ". Call the function of torch that it is named for, or convert its result."
-                    : ": operators outside of aten know stock dtypes only. Convert its operands or its result.");
+                    : ": operators outside of aten know stock dtypes only. Convert its operands or "
+                      "its result.");
   return nullptr;
 }
 
-// A given gradient in the dtype of what it is a gradient of: the engine would cast it to the container.
+// A given gradient in the dtype of what it is a gradient of: the engine would cast it to the
+// container.
 static c10::IValue of_same_dtype(const c10::IValue& gradient, const c10::IValue& output) {
   if (!gradient.isTensor() || !output.isTensor()) return gradient;
-  return at::formats::gradient_of_dtype(gradient.toTensor(), at::formats::dtype_number(output.toTensor()));
+  return at::formats::gradient_of_dtype(gradient.toTensor(),
+                                        at::formats::dtype_number(output.toTensor()));
 }
 
 void replace_backward_operators() {
   using torch::jit::Operator, torch::jit::Stack;
-  for (const auto& [name, argument] : {std::pair{"aten::backward", "gradient"}, {"aten::backward", "grad_tensors"}, {"aten::grad", "grad_outputs"}}) {
-    const auto all = torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(name)); // a copy: the list changes
+  for (const auto& [name, argument] : {std::pair{"aten::backward", "gradient"},
+                                       {"aten::backward", "grad_tensors"},
+                                       {"aten::grad", "grad_outputs"}}) {
+    // A copy: the list changes.
+    const auto all = torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(name));
     for (const auto& stock : all) {
       const c10::FunctionSchema schema = stock->schema();
       const std::optional<int> place = schema.argumentIndexWithName(argument);
       if (!place) continue;
-      const int from_end = static_cast<int>(schema.arguments().size()) - *place, first = static_cast<int>(schema.arguments().size());
+      const int from_end = static_cast<int>(schema.arguments().size()) - *place,
+                first = static_cast<int>(schema.arguments().size());
       torch::jit::Operation run = stock->getOperation();
       const c10::AliasAnalysisKind kind = stock->aliasAnalysisKind();
       torch::jit::deregisterOperator(schema);
@@ -139,7 +153,8 @@ void replace_backward_operators() {
             if (gradients.isList() && outputs.isList()) {
               const c10::List<c10::IValue> of = outputs.toList();
               c10::List<c10::IValue> cast = gradients.toList().copy();
-              for (size_t i = 0; i < std::min(cast.size(), of.size()); ++i) cast.set(i, of_same_dtype(cast.get(i), of.get(i)));
+              for (size_t i = 0; i < std::min(cast.size(), of.size()); ++i)
+                cast.set(i, of_same_dtype(cast.get(i), of.get(i)));
               gradients = std::move(cast);
             } else {
               gradients = of_same_dtype(gradients, outputs);

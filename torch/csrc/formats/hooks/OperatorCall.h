@@ -4,7 +4,8 @@
 
 namespace torch::formats {
 
-// call_operator(op, function, args, kwargs), for operators called by hand: op of torch.ops calls the function.
+// call_operator(op, function, args, kwargs), for operators called by hand: op of torch.ops calls
+// the function.
 PyObject* call_operator(PyObject* module, PyObject* const* given, Py_ssize_t count);
 // TorchScript's aten::backward and aten::grad: a given gradient is cast to the dtype of its output.
 void replace_backward_operators();

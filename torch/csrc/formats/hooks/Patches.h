@@ -6,7 +6,8 @@ namespace torch::formats {
 
 // Installs them. `implementations`: the Python functions that rows run, by target.
 void install_patches(PyObject* implementations);
-// The list: (target, how, why, file, "module:function" that it runs or None, first release, last release).
+// The list: (target, how, why, file, "module:function" that it runs or None, first release, last
+// release).
 PyObject* list_patches();
 
 } // namespace torch::formats

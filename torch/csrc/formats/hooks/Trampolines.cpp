@@ -1,6 +1,6 @@
-// Reaches into: the PyMethodDef of methods (ml_meth, writable memory), and the field `vectorcall` of functions. The builtin stays the same
-// object with the same hash, so TorchScript, torch.compile and dictionaries of functions still know it, and a stock call costs one test of
-// kwargs more.
+// Reaches into: the PyMethodDef of methods (ml_meth, writable memory), and the field `vectorcall`
+// of functions. The builtin stays the same object with the same hash, so TorchScript, torch.compile
+// and dictionaries of functions still know it, and a stock call costs one test of kwargs more.
 #include <torch/csrc/formats/hooks/Trampolines.h>
 
 #include <ATen/FormatTensor.h>
@@ -27,7 +27,8 @@ constexpr size_t kMaxHooks = 192;
 
 struct Hook {
   PyCFunction stock = nullptr;
-  PyMethodDef stock_def{};            // a copy with the stock function, from which a callable is made for the implementation
+  // A copy with the stock function, from which a callable is made for the implementation.
+  PyMethodDef stock_def{};
   PyObject* implementation = nullptr;
   int when = 0;
   bool is_method = false;
@@ -39,7 +40,8 @@ size_t hook_count = 0;
 PyObject* default_dtype = nullptr; // one of ours, or nullptr while the stock default holds
 PyObject* dtype_keyword = nullptr;
 
-constexpr int kScans = static_cast<int>(When::DtypeAnywhere) | static_cast<int>(When::OwnArgument) | static_cast<int>(When::GuardAnywhere);
+constexpr int kScans = static_cast<int>(When::DtypeAnywhere) | static_cast<int>(When::OwnArgument) |
+    static_cast<int>(When::GuardAnywhere);
 
 bool has(const Hook& h, When w) {
   return (h.when & static_cast<int>(w)) != 0;
@@ -74,14 +76,16 @@ bool first_is_own_tensor(const Hook& h, PyObject* self, PyObject* args, PyObject
 
 constexpr int kMostDimensions = 128; // of nested lists, as stock has it; interop.py looks as far
 
-// Whether a list or tuple (of lists ...) has a tensor of ours in it. `left`: lists to look into, since one may hold itself, and more than once.
+// Whether a list or tuple (of lists ...) has a tensor of ours in it. `left`: lists to look into,
+// since one may hold itself, and more than once.
 bool holds_own_tensor_within(PyObject* data, int depth, int64_t& left) {
   for (Py_ssize_t i = 0, n = PySequence_Fast_GET_SIZE(data); i < n; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(data, i);
     if (PyFloat_CheckExact(item) || PyLong_CheckExact(item)) continue; // most of them
     if (!PyList_Check(item) && !PyTuple_Check(item)) {
       if (format_of_tensor(item)) return true;
-    } else if (depth < kMostDimensions && --left > 0 && holds_own_tensor_within(item, depth + 1, left)) {
+    } else if (depth < kMostDimensions && --left > 0 &&
+               holds_own_tensor_within(item, depth + 1, left)) {
       return true;
     }
   }
@@ -90,7 +94,9 @@ bool holds_own_tensor_within(PyObject* data, int depth, int64_t& left) {
 
 bool first_holds_own_tensor(PyObject* args) {
   PyObject* first = PyTuple_GET_SIZE(args) > 0 ? PyTuple_GET_ITEM(args, 0) : nullptr;
-  if (!first || (!PyList_Check(first) && !PyTuple_Check(first)) || !at::formats::any_format_tensor()) return false;
+  if (!first || (!PyList_Check(first) && !PyTuple_Check(first)) ||
+      !at::formats::any_format_tensor())
+    return false;
   int64_t left = int64_t{1} << 22;
   return holds_own_tensor_within(first, 0, left);
 }
@@ -117,9 +123,11 @@ THPObjectPtr attribute(PyObject* object, const char* name) {
   return value;
 }
 
-// Whether data (or what a nested list of them begins with) have one of our dtypes or one of ml_dtypes'.
+// Whether data (or what a nested list of them begins with) have one of our dtypes or one of
+// ml_dtypes'.
 bool has_own_elements(PyObject* data) {
-  for (int depth = 0; data && depth < kMostDimensions && (PyList_Check(data) || PyTuple_Check(data)); ++depth) {
+  for (int depth = 0;
+       data && depth < kMostDimensions && (PyList_Check(data) || PyTuple_Check(data)); ++depth) {
     data = PySequence_Fast_GET_SIZE(data) > 0 ? PySequence_Fast_GET_ITEM(data, 0) : nullptr;
   }
   if (!data || is_tensor(data)) return false;
@@ -128,7 +136,8 @@ bool has_own_elements(PyObject* data) {
   if (THPDtype_Check(dtype.get())) return format_of_dtype(dtype.get()) != nullptr;
   THPObjectPtr type = attribute(dtype.get(), "type");
   THPObjectPtr module = type ? attribute(type.get(), "__module__") : THPObjectPtr();
-  return module && PyUnicode_Check(module.get()) && PyUnicode_CompareWithASCIIString(module.get(), "ml_dtypes") == 0;
+  return module && PyUnicode_Check(module.get()) &&
+      PyUnicode_CompareWithASCIIString(module.get(), "ml_dtypes") == 0;
 }
 
 // "torch.posit16es2", as x.type() says of a tensor of ours.
@@ -140,10 +149,12 @@ bool names_own_dtype(PyObject* data) {
   const std::string_view name(text ? text : "", static_cast<size_t>(length)), prefix("torch.");
   if (name.substr(0, prefix.size()) != prefix) return false;
   const auto formats = c10::formats::numbered_formats();
-  return std::any_of(formats.begin(), formats.end(), [&](const auto* entry) { return name.substr(prefix.size()) == entry->name; });
+  return std::any_of(formats.begin(), formats.end(),
+                     [&](const auto* entry) { return name.substr(prefix.size()) == entry->name; });
 }
 
-// After a stock call that raised: whether the implementation shall have the data. The exception is gone then.
+// After a stock call that raised: whether the implementation shall have the data. The exception is
+// gone then.
 bool refused_own_data(const Hook& h, PyObject* data) {
   if (!has(h, When::OwnData) || !data || !PyErr_Occurred()) return false;
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
@@ -165,14 +176,16 @@ PyObject* first_argument(PyObject* args, PyObject* kwargs) {
 }
 
 // first: the stock function, or its result.
-PyObject* call_implementation(const Hook& h, PyObject* first, PyObject* self, PyObject* args, PyObject* kwargs) {
+PyObject* call_implementation(const Hook& h, PyObject* first, PyObject* self, PyObject* args,
+                              PyObject* kwargs) {
   const Py_ssize_t given = args ? PyTuple_GET_SIZE(args) : 0;
   const Py_ssize_t extra = h.is_method ? 2 : 1;
   THPObjectPtr all(PyTuple_New(given + extra));
   if (!all) return nullptr;
   PyTuple_SET_ITEM(all.get(), 0, Py_NewRef(first));
   if (h.is_method) PyTuple_SET_ITEM(all.get(), 1, Py_NewRef(self));
-  for (Py_ssize_t i = 0; i < given; ++i) PyTuple_SET_ITEM(all.get(), i + extra, Py_NewRef(PyTuple_GET_ITEM(args, i)));
+  for (Py_ssize_t i = 0; i < given; ++i)
+    PyTuple_SET_ITEM(all.get(), i + extra, Py_NewRef(PyTuple_GET_ITEM(args, i)));
   return PyObject_Call(h.implementation, all.get(), kwargs);
 }
 
@@ -183,10 +196,12 @@ PyObject* run_implementation(const Hook& h, PyObject* self, PyObject* args, PyOb
 
 PyObject* run_stock(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
   if (!(h.stock_def.ml_flags & METH_KEYWORDS)) return h.stock(self, args);
-  return reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void*>(h.stock))(self, args, kwargs);
+  return reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void*>(h.stock))(self, args,
+                                                                                     kwargs);
 }
 
-// PyTorch's own modes make fake tensors or graphs, for which hiding a call would mean to run it now and to record its result as a constant.
+// PyTorch's own modes make fake tensors or graphs, for which hiding a call would mean to run it now
+// and to record its result as a constant.
 bool refused_by_capture() {
   using Key = c10::impl::TorchDispatchModeKey;
   bool captures = false;
@@ -194,10 +209,11 @@ bool refused_by_capture() {
     captures |= c10::impl::TorchDispatchModeTLS::get_mode(key).has_value();
   }
   if (captures) {
-    PyErr_SetString(
-        PyExc_NotImplementedError,
-        "expected stock dtypes in a captured graph (fake tensors, torch.export, make_fx), but got a format dtype: no graph can hold format tensors. "
-        "Run the eager code, or convert a float32 model by torch_dtypes.quantize_, whose layers are captured as stock ones.");
+    PyErr_SetString(PyExc_NotImplementedError,
+                    "expected stock dtypes in a captured graph (fake tensors, torch.export, "
+                    "make_fx), but got a format dtype: no graph can hold format tensors. "
+                    "Run the eager code, or convert a float32 model by torch_dtypes.quantize_, "
+                    "whose layers are captured as stock ones.");
   }
   return captures;
 }
@@ -205,7 +221,8 @@ bool refused_by_capture() {
 // A script's method: self is among the arguments.
 bool is_script_on_formats(const Hook& h, PyObject* args, PyObject* kwargs) {
   if (!has(h, When::OwnScript)) return false;
-  std::vector<PyObject*> given(PySequence_Fast_ITEMS(args), PySequence_Fast_ITEMS(args) + PyTuple_GET_SIZE(args));
+  std::vector<PyObject*> given(PySequence_Fast_ITEMS(args),
+                               PySequence_Fast_ITEMS(args) + PyTuple_GET_SIZE(args));
   PyObject *key = nullptr, *value = nullptr;
   Py_ssize_t position = 0;
   while (kwargs && PyDict_Next(kwargs, &position, &key, &value)) given.push_back(value);
@@ -215,7 +232,8 @@ bool is_script_on_formats(const Hook& h, PyObject* args, PyObject* kwargs) {
 PyObject* run_stock_first(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
   THPObjectPtr result(run_stock(h, self, args, kwargs));
   if (!result) return nullptr;
-  const bool ours = holds_own_tensor(args) || holds_own_tensor(result.get()) || format_of_tensor(result.get());
+  const bool ours =
+      holds_own_tensor(args) || holds_own_tensor(result.get()) || format_of_tensor(result.get());
   return ours ? call_implementation(h, result.get(), self, args, kwargs) : result.release();
 }
 
@@ -227,19 +245,26 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (has(h, When::RunsBackward)) backward.emplace();
   PyObject* dtype = kwargs ? PyDict_GetItemWithError(kwargs, dtype_keyword) : nullptr;
   if (dtype == Py_None) dtype = nullptr;
-  bool ours = (dtype && has(h, When::DtypeKeyword) && format_of_dtype(dtype)) || (!dtype && default_dtype && has(h, When::DefaultDtype)) ||
-      ((has(h, When::OwnSelf) || (dtype && has(h, When::OwnSelfDtype))) && first_is_own_tensor(h, self, args, kwargs)) ||
-      (has(h, When::OwnNested) && first_holds_own_tensor(args)) || (has(h, When::OwnAutocast) && at::formats::autocast_has_format()) ||
+  bool ours = (dtype && has(h, When::DtypeKeyword) && format_of_dtype(dtype)) ||
+      (!dtype && default_dtype && has(h, When::DefaultDtype)) ||
+      ((has(h, When::OwnSelf) || (dtype && has(h, When::OwnSelfDtype))) &&
+       first_is_own_tensor(h, self, args, kwargs)) ||
+      (has(h, When::OwnNested) && first_holds_own_tensor(args)) ||
+      (has(h, When::OwnAutocast) && at::formats::autocast_has_format()) ||
       (has(h, When::OwnGiven) && later_hold_own_tensors(args)) ||
-      (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out"))) || is_script_on_formats(h, args, kwargs);
-  // A default dtype is an argument of what makes tensors of it, and of no backward pass, whose formulas modes are to see.
-  const bool of_default = !dtype && default_dtype && has(h, When::DefaultDtype) && !has(h, When::RunsBackward);
+      (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out"))) ||
+      is_script_on_formats(h, args, kwargs);
+  // A default dtype is an argument of what makes tensors of it, and of no backward pass, whose
+  // formulas modes are to see.
+  const bool of_default =
+      !dtype && default_dtype && has(h, When::DefaultDtype) && !has(h, When::RunsBackward);
   bool own_dtype = (dtype && format_of_dtype(dtype)) || of_default;
   bool guarded = has(h, When::GuardAlways) || (dtype && has(h, When::GuardKeyword));
   if (h.when & kScans) {
     const Arguments given(args, kwargs);
     own_dtype |= given.own_dtype;
-    ours |= (given.own_dtype && has(h, When::DtypeAnywhere)) || (given.own_tensor && has(h, When::OwnArgument));
+    ours |= (given.own_dtype && has(h, When::DtypeAnywhere)) ||
+        (given.own_tensor && has(h, When::OwnArgument));
     guarded |= (given.stock_dtype || given.stock_tensor) && has(h, When::GuardAnywhere);
   }
   // Nothing to hide where no mode is on: the guard would only cost time.
@@ -251,7 +276,8 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (ours) return run_implementation(h, self, args, kwargs);
   if (!guarded || !first_is_own_tensor(h, self, args, kwargs)) {
     PyObject* result = run_stock(h, self, args, kwargs);
-    if (!result && refused_own_data(h, first_argument(args, kwargs))) return run_implementation(h, self, args, kwargs);
+    if (!result && refused_own_data(h, first_argument(args, kwargs)))
+      return run_implementation(h, self, args, kwargs);
     return result;
   }
   const at::formats::ExplicitDtypeGuard guard;
@@ -269,9 +295,12 @@ template <size_t I>
 PyObject* with_one_argument(PyObject* self, PyObject* argument) {
   const Hook& h = hooks[I];
   THPObjectPtr args;
-  const bool tensor = has(h, When::OwnSelf) && format_of_tensor(h.is_method ? self : argument) != nullptr;
-  const bool dtype = (has(h, When::DtypeAnywhere) && format_of_dtype(argument)) || (has(h, When::DefaultDtype) && default_dtype) ||
-      (has(h, When::OwnAutocast) && (at::formats::autocast_has_format() || at::formats::autocast_has_mixed()));
+  const bool tensor =
+      has(h, When::OwnSelf) && format_of_tensor(h.is_method ? self : argument) != nullptr;
+  const bool dtype = (has(h, When::DtypeAnywhere) && format_of_dtype(argument)) ||
+      (has(h, When::DefaultDtype) && default_dtype) ||
+      (has(h, When::OwnAutocast) &&
+       (at::formats::autocast_has_format() || at::formats::autocast_has_mixed()));
   if (!tensor && !dtype) {
     PyObject* result = h.stock(self, argument);
     if (result || !refused_own_data(h, argument)) return result;
@@ -285,17 +314,20 @@ PyObject* with_one_argument(PyObject* self, PyObject* argument) {
   return args ? run_implementation(h, self, args.get(), nullptr) : nullptr;
 }
 
-// METH_FASTCALL | METH_KEYWORDS, as pybind11's methods are from torch 2.13 on: the values of `names` come after the `count` positional ones.
+// METH_FASTCALL | METH_KEYWORDS, as pybind11's methods are from torch 2.13 on: the values of
+// `names` come after the `count` positional ones.
 using Vectorcall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
 // The tuple and the dictionary that METH_VARARGS | METH_KEYWORDS takes. False after an error.
-bool collect(PyObject* const* given, Py_ssize_t count, PyObject* names, THPObjectPtr& args, THPObjectPtr& kwargs) {
+bool collect(PyObject* const* given, Py_ssize_t count, PyObject* names, THPObjectPtr& args,
+             THPObjectPtr& kwargs) {
   const Py_ssize_t keywords = names ? PyTuple_GET_SIZE(names) : 0;
   args = PyTuple_New(count);
   if (!args || (keywords && !(kwargs = PyDict_New()))) return false;
   for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(given[i]));
   for (Py_ssize_t i = 0; i < keywords; ++i) {
-    if (PyDict_SetItem(kwargs.get(), PyTuple_GET_ITEM(names, i), given[count + i]) < 0) return false;
+    if (PyDict_SetItem(kwargs.get(), PyTuple_GET_ITEM(names, i), given[count + i]) < 0)
+      return false;
   }
   return true;
 }
@@ -305,18 +337,24 @@ PyObject* with_vector(PyObject* self, PyObject* const* given, Py_ssize_t count, 
   const Hook& h = hooks[I];
   const Py_ssize_t keywords = names ? PyTuple_GET_SIZE(names) : 0;
   if (!has(h, When::OwnScript) || !script_works_on_formats(given, count + keywords)) {
-    return reinterpret_cast<Vectorcall>(reinterpret_cast<void*>(h.stock))(self, given, count, names);
+    return reinterpret_cast<Vectorcall>(reinterpret_cast<void*>(h.stock))(self, given, count,
+                                                                          names);
   }
   THPObjectPtr args, kwargs;
-  return collect(given, count, names, args, kwargs) ? run_implementation(h, self, args.get(), kwargs.get()) : nullptr;
+  return collect(given, count, names, args, kwargs)
+      ? run_implementation(h, self, args.get(), kwargs.get())
+      : nullptr;
 }
 
-// A function (not a method) of METH_VARARGS | METH_KEYWORDS: Python would make the tuple and the dictionary, too. Its ml_meth stays, of which
-// its hash is made: dictionaries that have it as a key are older than this.
+// A function (not a method) of METH_VARARGS | METH_KEYWORDS: Python would make the tuple and the
+// dictionary, too. Its ml_meth stays, of which its hash is made: dictionaries that have it as a key
+// are older than this.
 template <size_t I>
 PyObject* call_function(PyObject* function, PyObject* const* given, size_t flags, PyObject* names) {
   THPObjectPtr args, kwargs;
-  if (!collect(given, PyVectorcall_NARGS(flags), names, args, kwargs) || Py_EnterRecursiveCall(" while calling a Python object")) return nullptr;
+  if (!collect(given, PyVectorcall_NARGS(flags), names, args, kwargs) ||
+      Py_EnterRecursiveCall(" while calling a Python object"))
+    return nullptr;
   PyObject* result = with_keywords<I>(PyCFunction_GET_SELF(function), args.get(), kwargs.get());
   Py_LeaveRecursiveCall();
   return result;
@@ -324,8 +362,10 @@ PyObject* call_function(PyObject* function, PyObject* const* given, size_t flags
 
 // The same for METH_NOARGS; arguments are an error of the stock function's.
 template <size_t I>
-PyObject* call_without_arguments(PyObject* function, PyObject* const* given, size_t flags, PyObject* names) {
-  if (PyVectorcall_NARGS(flags) > 0 || names) return hooks[I].vectorcall(function, given, flags, names);
+PyObject* call_without_arguments(PyObject* function, PyObject* const* given, size_t flags,
+                                 PyObject* names) {
+  if (PyVectorcall_NARGS(flags) > 0 || names)
+    return hooks[I].vectorcall(function, given, flags, names);
   return with_one_argument<I>(PyCFunction_GET_SELF(function), nullptr);
 }
 
@@ -335,12 +375,18 @@ constexpr auto trampolines_of(Make make, std::index_sequence<I...>) {
   return std::array{make.template operator()<I>()...};
 }
 constexpr auto kHooks = std::make_index_sequence<kMaxHooks>{};
-constexpr auto keyword_trampolines = trampolines_of([]<size_t I>() -> PyCFunctionWithKeywords { return &with_keywords<I>; }, kHooks);
-constexpr auto function_trampolines = trampolines_of([]<size_t I>() -> vectorcallfunc { return &call_function<I>; }, kHooks);
-constexpr auto no_arguments_trampolines = trampolines_of([]<size_t I>() -> vectorcallfunc { return &call_without_arguments<I>; }, kHooks);
-constexpr auto vector_trampolines = trampolines_of([]<size_t I>() -> Vectorcall { return &with_vector<I>; }, kHooks);
-constexpr auto arguments_trampolines = trampolines_of([]<size_t I>() -> PyCFunction { return &with_arguments<I>; }, kHooks);
-constexpr auto argument_trampolines = trampolines_of([]<size_t I>() -> PyCFunction { return &with_one_argument<I>; }, kHooks);
+constexpr auto keyword_trampolines =
+    trampolines_of([]<size_t I>() -> PyCFunctionWithKeywords { return &with_keywords<I>; }, kHooks);
+constexpr auto function_trampolines =
+    trampolines_of([]<size_t I>() -> vectorcallfunc { return &call_function<I>; }, kHooks);
+constexpr auto no_arguments_trampolines =
+    trampolines_of([]<size_t I>() -> vectorcallfunc { return &call_without_arguments<I>; }, kHooks);
+constexpr auto vector_trampolines =
+    trampolines_of([]<size_t I>() -> Vectorcall { return &with_vector<I>; }, kHooks);
+constexpr auto arguments_trampolines =
+    trampolines_of([]<size_t I>() -> PyCFunction { return &with_arguments<I>; }, kHooks);
+constexpr auto argument_trampolines =
+    trampolines_of([]<size_t I>() -> PyCFunction { return &with_one_argument<I>; }, kHooks);
 
 } // namespace
 
@@ -362,40 +408,53 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
     is_method = true;
   }
   if (!def) {
-    PyErr_Format(PyExc_TypeError, "expected a builtin function or method to hook, as in the supported releases, but got %R", builtin);
+    PyErr_Format(
+        PyExc_TypeError,
+        "expected a builtin function or method to hook, as in the supported releases, but got %R",
+        builtin);
     return nullptr;
   }
   for (size_t i = 0; i < hook_count; ++i) {
     if (hooks[i].stock_def.ml_name == def->ml_name &&
-        ((function && (function->vectorcall == function_trampolines[i] || function->vectorcall == no_arguments_trampolines[i])) ||
-         reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(keyword_trampolines[i]) || def->ml_meth == argument_trampolines[i] ||
-         def->ml_meth == arguments_trampolines[i] || reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(vector_trampolines[i]))) {
+        ((function &&
+          (function->vectorcall == function_trampolines[i] ||
+           function->vectorcall == no_arguments_trampolines[i])) ||
+         reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(keyword_trampolines[i]) ||
+         def->ml_meth == argument_trampolines[i] || def->ml_meth == arguments_trampolines[i] ||
+         reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(vector_trampolines[i]))) {
       PyErr_Format(PyExc_RuntimeError, "%R is hooked already", builtin);
       return nullptr;
     }
   }
   if (hook_count == kMaxHooks) {
-    PyErr_SetString(PyExc_RuntimeError, "no hook is left: raise kMaxHooks in torch/csrc/formats/hooks/Trampolines.cpp");
+    PyErr_SetString(PyExc_RuntimeError,
+                    "no hook is left: raise kMaxHooks in torch/csrc/formats/hooks/Trampolines.cpp");
     return nullptr;
   }
-  const int kind = def->ml_flags & (METH_VARARGS | METH_KEYWORDS | METH_NOARGS | METH_O | METH_FASTCALL);
+  const int kind =
+      def->ml_flags & (METH_VARARGS | METH_KEYWORDS | METH_NOARGS | METH_O | METH_FASTCALL);
   Hook& h = hooks[hook_count];
-  h = Hook{def->ml_meth, *def, Py_NewRef(implementation), when, is_method, function ? function->vectorcall : nullptr};
+  h = Hook{def->ml_meth, *def,      Py_NewRef(implementation),
+           when,         is_method, function ? function->vectorcall : nullptr};
   if (function && kind == (METH_VARARGS | METH_KEYWORDS)) {
     function->vectorcall = function_trampolines[hook_count];
   } else if (function && kind == METH_NOARGS) {
     function->vectorcall = no_arguments_trampolines[hook_count];
   } else if (kind == (METH_VARARGS | METH_KEYWORDS)) {
-    def->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(keyword_trampolines[hook_count]));
+    def->ml_meth =
+        reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(keyword_trampolines[hook_count]));
   } else if (kind == (METH_FASTCALL | METH_KEYWORDS)) {
-    def->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(vector_trampolines[hook_count]));
+    def->ml_meth =
+        reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(vector_trampolines[hook_count]));
   } else if (kind == METH_VARARGS) {
     def->ml_meth = arguments_trampolines[hook_count];
   } else if (kind == METH_NOARGS || kind == METH_O) {
     def->ml_meth = argument_trampolines[hook_count];
   } else {
     Py_CLEAR(h.implementation);
-    PyErr_Format(PyExc_TypeError, "expected %R to take (args, kwargs), one argument or none, as in the supported releases, but its flags are %d",
+    PyErr_Format(PyExc_TypeError,
+                 "expected %R to take (args, kwargs), one argument or none, as in the supported "
+                 "releases, but its flags are %d",
                  builtin, def->ml_flags);
     return nullptr;
   }

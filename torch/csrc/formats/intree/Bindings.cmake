@@ -1,18 +1,24 @@
-# The extension module torch_dtypes._C inside PyTorch's own tree, beside its package: torch/CMakeLists.txt includes this once torch_python is there.
+# The extension module torch_dtypes._C inside PyTorch's own tree, beside its package:
+# torch/CMakeLists.txt includes this once torch_python is there.
 #
-# Sources.cmake, which tools/intree writes beside this, lists the sources. They are C++20, so PyTorch's precompiled header is not theirs.
+# Sources.cmake, which tools/intree writes beside this, lists the sources. They are C++20, so
+# PyTorch's precompiled header is not theirs.
 include("${CMAKE_CURRENT_LIST_DIR}/Sources.cmake")
 list(TRANSFORM BINDING_SOURCES PREPEND "${Torch_SOURCE_DIR}/")
 
 set(_load "${CMAKE_CURRENT_LIST_DIR}/Load.cpp")
-set_source_files_properties("${_load}" PROPERTIES COMPILE_OPTIONS -std=gnu++20 SKIP_PRECOMPILE_HEADERS ON)
+set_source_files_properties("${_load}" PROPERTIES COMPILE_OPTIONS -std=gnu++20
+  SKIP_PRECOMPILE_HEADERS ON)
 target_sources(torch_python PRIVATE "${_load}")
 
 add_library(torch_dtypes_python MODULE ${BINDING_SOURCES})
-target_compile_options(torch_dtypes_python PRIVATE -ffp-contract=off -ftrapping-math -fmath-errno -fno-strict-aliasing)
-target_compile_definitions(torch_dtypes_python PRIVATE TORCH_EXTENSION_NAME=_C TORCH_API_INCLUDE_EXTENSION_H)
+target_compile_options(torch_dtypes_python PRIVATE -ffp-contract=off -ftrapping-math -fmath-errno
+  -fno-strict-aliasing)
+target_compile_definitions(torch_dtypes_python PRIVATE TORCH_EXTENSION_NAME=_C
+  TORCH_API_INCLUDE_EXTENSION_H)
 target_include_directories(torch_dtypes_python PRIVATE ${TORCH_PYTHON_INCLUDE_DIRECTORIES})
-target_link_libraries(torch_dtypes_python PRIVATE torch_python ${TORCH_LIB} c10 Python::Module pybind::pybind11)
+target_link_libraries(torch_dtypes_python PRIVATE torch_python ${TORCH_LIB} c10 Python::Module
+  pybind::pybind11)
 set_target_properties(torch_dtypes_python PROPERTIES
   CXX_STANDARD 20 CXX_VISIBILITY_PRESET hidden
   PREFIX "" OUTPUT_NAME _C SUFFIX ".so" LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/torch_dtypes"

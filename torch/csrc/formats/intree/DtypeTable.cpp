@@ -1,5 +1,6 @@
-// The dtype objects of formats inside PyTorch's own tree, which has them by their numbers (DynamicTypes.cpp): those of the built-in formats from the
-// beginning, that of a format made at run time once it is asked for. Such a number is never given back.
+// The dtype objects of formats inside PyTorch's own tree, which has them by their numbers
+// (DynamicTypes.cpp): those of the built-in formats from the beginning, that of a format made at
+// run time once it is asked for. Such a number is never given back.
 #include <torch/csrc/formats/dtype/DtypeObject.h>
 
 #include <torch/csrc/Dtype.h>
@@ -17,10 +18,12 @@ static std::bitset<c10::formats::kMaxFormats> announced; // by the entry's id; g
 static PyObject* announcer = nullptr;
 
 PyObject* dtype_object(const FormatEntry& entry) {
-  auto* const dtype = reinterpret_cast<PyObject*>(torch::getTHPDtype(c10::formats::scalar_type(entry)));
+  auto* const dtype =
+      reinterpret_cast<PyObject*>(torch::getTHPDtype(c10::formats::scalar_type(entry)));
   if (announcer && entry.id >= c10::formats::kBuiltins && !announced[entry.id]) {
     announced[entry.id] = true;
-    if (!THPObjectPtr(PyObject_CallFunctionObjArgs(announcer, dtype, nullptr))) throw python_error();
+    if (!THPObjectPtr(PyObject_CallFunctionObjArgs(announcer, dtype, nullptr)))
+      throw python_error();
   }
   return dtype;
 }

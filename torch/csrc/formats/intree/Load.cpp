@@ -1,4 +1,5 @@
-// A part of libtorch_python: what operators ask Python, whether or not the package torch_dtypes is there.
+// A part of libtorch_python: what operators ask Python, whether or not the package torch_dtypes is
+// there.
 #include <torch/csrc/formats/hooks/PythonDepth.h>
 
 #include <ATen/native/formats/operators/boxed/StockFormula.h>

@@ -1,4 +1,5 @@
-// Refuses TorchScript calls that work on number formats, inside PyTorch's own tree: an executor has one of these.
+// Refuses TorchScript calls that work on number formats, inside PyTorch's own tree: an executor has
+// one of these.
 #pragma once
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -7,7 +8,8 @@
 
 namespace torch::formats {
 
-// The executor takes derivatives by formulas that round after every step, splits products from sums, and fuses what it takes for float32.
+// The executor takes derivatives by formulas that round after every step, splits products from
+// sums, and fuses what it takes for float32.
 class ScriptCheck {
  public:
   // Raises NotImplementedError where the graph, or an argument on the stack, has a format dtype.

@@ -1,7 +1,8 @@
 // Which calls of TorchScript functions and methods work on number formats.
 //
-// The stock executor goes by storage dtypes: it would read codes as numbers. So a script module does not run such a call, and a script function
-// runs the Python function that it was made of (torch/torch_dtypes/host/hooks/scripts.py).
+// The stock executor goes by storage dtypes: it would read codes as numbers. So a script module
+// does not run such a call, and a script function runs the Python function that it was made of
+// (torch/torch_dtypes/host/hooks/scripts.py).
 #include <torch/csrc/formats/scripts/ScriptCall.h>
 #include <torch/csrc/formats/scripts/ScriptFormats.h>
 
@@ -35,7 +36,8 @@ Known& known(const GraphFunction& function) {
   const std::shared_ptr<Graph> graph = function.graph();
   auto found = all.find(graph.get());
   if (found != all.end() && found->second.graph.lock() == graph) return found->second;
-  for (auto it = all.begin(); it != all.end();) it = it->second.graph.expired() ? all.erase(it) : std::next(it);
+  for (auto it = all.begin(); it != all.end();)
+    it = it->second.graph.expired() ? all.erase(it) : std::next(it);
   return all[graph.get()] = Known{graph, names_format(*graph)};
 }
 
@@ -51,9 +53,11 @@ bool works_on_formats(py::handle object) {
   const bool any = at::formats::any_format_tensor();
   if (py::isinstance<jit::Method>(object)) {
     const auto& method = py::cast<const jit::Method&>(object);
-    return function_names_format(method.function()) || (any && holds_format(method.owner()._ivalue()));
+    return function_names_format(method.function()) ||
+        (any && holds_format(method.owner()._ivalue()));
   }
-  if (py::isinstance<jit::StrongFunctionPtr>(object)) return function_names_format(*py::cast<const jit::StrongFunctionPtr&>(object).function_);
+  if (py::isinstance<jit::StrongFunctionPtr>(object))
+    return function_names_format(*py::cast<const jit::StrongFunctionPtr&>(object).function_);
   if (py::isinstance<Graph>(object)) return names_format(py::cast<const Graph&>(object));
   if (py::isinstance<jit::Module>(object)) {
     const auto& module = py::cast<const jit::Module&>(object);

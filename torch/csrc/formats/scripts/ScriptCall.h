@@ -4,8 +4,8 @@
 
 namespace torch::formats {
 
-// Whether a call works on formats: given[0] is a script function, method, module or graph, which may hold format tensors or name format dtypes; the
-// others are its arguments.
+// Whether a call works on formats: given[0] is a script function, method, module or graph, which
+// may hold format tensors or name format dtypes; the others are its arguments.
 bool script_works_on_formats(PyObject* const* given, Py_ssize_t count);
 
 } // namespace torch::formats

@@ -75,7 +75,8 @@ bool names_format_in(const jit::Block* block, std::set<const Graph*>& seen) {
     } else if (node->kind() == c10::prim::CallMethod) {
       const auto type = node->input(0)->type()->cast<c10::ClassType>();
       if (type && names_format_in(type->findMethod(node->s(c10::attr::name)), seen)) return true;
-    } else if (const int place = place_of_dtype(node); place >= 0 && is_format_number(jit::toIValue(node->input(place)))) {
+    } else if (const int place = place_of_dtype(node);
+               place >= 0 && is_format_number(jit::toIValue(node->input(place)))) {
       return true;
     }
   }
@@ -95,7 +96,8 @@ bool names_format(const Graph& graph) {
 
 bool autocast_to_format() {
   const auto casts = [](c10::DeviceType device) {
-    return at::autocast::is_autocast_enabled(device) && c10::formats::is_format_type(at::autocast::get_autocast_dtype(device));
+    return at::autocast::is_autocast_enabled(device) &&
+        c10::formats::is_format_type(at::autocast::get_autocast_dtype(device));
   };
   return casts(at::kCPU) || casts(at::kCUDA);
 }

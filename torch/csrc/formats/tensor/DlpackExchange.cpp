@@ -1,6 +1,7 @@
-// Tensors of ours are not handed out by DLPack's C exchange API, the function table at torch.Tensor.__dlpack_c_exchange_api__ that
-// other libraries read once and then call without Python: it would describe a tensor of ours by its container. Reaches into: that table
-// (writable memory), in place.
+// Tensors of ours are not handed out by DLPack's C exchange API, the function table at
+// torch.Tensor.__dlpack_c_exchange_api__ that other libraries read once and then call without
+// Python: it would describe a tensor of ours by its container. Reaches into: that table (writable
+// memory), in place.
 #include <torch/csrc/formats/tensor/DlpackExchange.h>
 
 #include <ATen/dlpack.h>
@@ -18,10 +19,10 @@ DLPackDLTensorFromPyObjectNoSync stock_borrowed = nullptr;
 bool refuse(void* object) {
   const auto* entry = format_of_tensor(static_cast<PyObject*>(object));
   if (!entry) return false;
-  PyErr_Format(
-      PyExc_BufferError,
-      "expected a dtype that DLPack has a type for, but got torch.%s. Export torch_dtypes.codes(x) for the codes, or x.float() for the values.",
-      entry->name.c_str());
+  PyErr_Format(PyExc_BufferError,
+               "expected a dtype that DLPack has a type for, but got torch.%s. Export "
+               "torch_dtypes.codes(x) for the codes, or x.float() for the values.",
+               entry->name.c_str());
   return true;
 }
 
@@ -37,10 +38,14 @@ int borrowed_tensor(void* object, DLTensor* out) {
 
 void patch_dlpack_exchange() {
   THPObjectPtr capsule(PyObject_GetAttrString(THPVariableClass, "__dlpack_c_exchange_api__"));
-  auto* api = capsule ? static_cast<DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api")) : nullptr;
+  auto* api = capsule
+      ? static_cast<DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api"))
+      : nullptr;
   if (!api) throw python_error();
-  TORCH_CHECK(api->header.version.major == DLPACK_MAJOR_VERSION && api->managed_tensor_from_py_object_no_sync, "expected version ",
-              DLPACK_MAJOR_VERSION, " of DLPack's exchange API, but got ", api->header.version.major);
+  TORCH_CHECK(api->header.version.major == DLPACK_MAJOR_VERSION &&
+                  api->managed_tensor_from_py_object_no_sync,
+              "expected version ", DLPACK_MAJOR_VERSION, " of DLPack's exchange API, but got ",
+              api->header.version.major);
   stock_managed = api->managed_tensor_from_py_object_no_sync;
   api->managed_tensor_from_py_object_no_sync = &managed_tensor;
   if (!api->dltensor_from_py_object_no_sync) return;

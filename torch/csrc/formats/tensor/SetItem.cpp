@@ -1,5 +1,6 @@
-// x[index] = number, where x is a tensor of ours: stock makes a tensor of the container's type from the number, which rounds it to that.
-// Reaches into: the slot mp_ass_subscript of torch._C.TensorBase and of the classes that have inherited it, and the wrapper behind
+// x[index] = number, where x is a tensor of ours: stock makes a tensor of the container's type from
+// the number, which rounds it to that. Reaches into: the slot mp_ass_subscript of
+// torch._C.TensorBase and of the classes that have inherited it, and the wrapper behind
 // TensorBase.__setitem__.
 #include <torch/csrc/formats/tensor/SetItem.h>
 
@@ -24,10 +25,12 @@ PyObject* number_as_tensor(PyObject* number, const c10::formats::FormatEntry& en
   HANDLE_TH_ERRORS
   // torch.func would wrap what a factory makes.
   const c10::impl::ExcludeDispatchKeyGuard unwrapped(
-      c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
+      c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                           c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
   at::Tensor exact;
   if (PyFloat_Check(number)) {
-    exact = at::scalar_tensor(at::formats::fill_number(PyFloat_AS_DOUBLE(number), entry), at::TensorOptions().dtype(at::kDouble));
+    exact = at::scalar_tensor(at::formats::fill_number(PyFloat_AS_DOUBLE(number), entry),
+                              at::TensorOptions().dtype(at::kDouble));
   } else {
     const long long value = PyLong_AsLongLong(number); // of a bool, too
     if (value == -1 && PyErr_Occurred()) throw python_error();
@@ -39,31 +42,38 @@ PyObject* number_as_tensor(PyObject* number, const c10::formats::FormatEntry& en
 
 // What stock takes for an item: numbers, tensors, and the numbers of a graph.
 bool is_item(PyObject* value) {
-  return PyFloat_Check(value) || PyLong_Check(value) || PyComplex_Check(value) || is_tensor(value) || THPUtils_checkLong(value) ||
-      torch::is_symint(value) || torch::is_symfloat(value) || torch::is_symbool(value);
+  return PyFloat_Check(value) || PyLong_Check(value) || PyComplex_Check(value) ||
+      is_tensor(value) || THPUtils_checkLong(value) || torch::is_symint(value) ||
+      torch::is_symfloat(value) || torch::is_symbool(value);
 }
 
 // Stock's refusal of what is neither a number nor a tensor names the container.
 int refused(PyObject* self, PyObject* value) {
-  const c10::formats::FormatEntry* entry = value && PyErr_ExceptionMatches(PyExc_TypeError) ? format_of_tensor(self) : nullptr;
+  const c10::formats::FormatEntry* entry =
+      value && PyErr_ExceptionMatches(PyExc_TypeError) ? format_of_tensor(self) : nullptr;
   if (!entry || is_item(value)) return -1;
   PyErr_Format(PyExc_TypeError,
-               "expected a number or a tensor for elements of a tensor of torch.%s, but got a %s. Make a tensor of it first, "
+               "expected a number or a tensor for elements of a tensor of torch.%s, but got a %s. "
+               "Make a tensor of it first, "
                "for example with torch.tensor(...).",
                entry->name.c_str(), Py_TYPE(value)->tp_name);
   return -1;
 }
 
 int setitem(PyObject* self, PyObject* index, PyObject* value) {
-  const c10::formats::FormatEntry* entry = value && (PyFloat_Check(value) || PyLong_Check(value)) ? format_of_tensor(self) : nullptr;
-  if (!entry || THPVariable_Unpack(self).device().is_meta()) return stock_setitem(self, index, value) == 0 ? 0 : refused(self, value);
+  const c10::formats::FormatEntry* entry =
+      value && (PyFloat_Check(value) || PyLong_Check(value)) ? format_of_tensor(self) : nullptr;
+  if (!entry || THPVariable_Unpack(self).device().is_meta())
+    return stock_setitem(self, index, value) == 0 ? 0 : refused(self, value);
   THPObjectPtr tensor(number_as_tensor(value, *entry));
   return tensor ? stock_setitem(self, index, tensor.get()) : -1;
 }
 
 void patch_slots(PyTypeObject* type) {
-  if (type->tp_as_mapping && type->tp_as_mapping->mp_ass_subscript == stock_setitem) type->tp_as_mapping->mp_ass_subscript = &setitem;
-  THPObjectPtr subclasses(PyObject_CallMethod(reinterpret_cast<PyObject*>(type), "__subclasses__", nullptr));
+  if (type->tp_as_mapping && type->tp_as_mapping->mp_ass_subscript == stock_setitem)
+    type->tp_as_mapping->mp_ass_subscript = &setitem;
+  THPObjectPtr subclasses(
+      PyObject_CallMethod(reinterpret_cast<PyObject*>(type), "__subclasses__", nullptr));
   if (!subclasses) throw python_error();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(subclasses.get()); ++i) {
     patch_slots(reinterpret_cast<PyTypeObject*>(PyList_GET_ITEM(subclasses.get(), i)));

@@ -1,9 +1,11 @@
-// tensor.data = ... between stock and ours: the Python object gets another body (a TensorImpl of the other class), and with it go its hooks,
-// its gradient and its place in the graph. The old body lives on with its values in the graphs of earlier forward passes; what they
-// accumulate comes to the new one, as it does in stock, where the body changes in place.
+// tensor.data = ... between stock and ours: the Python object gets another body (a TensorImpl of
+// the other class), and with it go its hooks, its gradient and its place in the graph. The old body
+// lives on with its values in the graphs of earlier forward passes; what they accumulate comes to
+// the new one, as it does in stock, where the body changes in place.
 //
-// Reaches into: THPVariable's cdata; c10::TensorImpl's PyObjectSlot, by the rules of "PyObject preservation" (c10/util/intrusive_ptr.h: a
-// body that something else in C++ holds as well owns a reference to its Python object); TensorImpl::autograd_meta_, a protected member, which an
+// Reaches into: THPVariable's cdata; c10::TensorImpl's PyObjectSlot, by the rules of "PyObject
+// preservation" (c10/util/intrusive_ptr.h: a body that something else in C++ holds as well owns a
+// reference to its Python object); TensorImpl::autograd_meta_, a protected member, which an
 // explicit instantiation may name; the variable of an AccumulateGrad node.
 #include <torch/csrc/formats/tensor/TensorBody.h>
 
@@ -38,19 +40,22 @@ using torch::autograd::variable_list;
 using WeakNode = decltype(AutogradMeta::grad_accumulator_);
 using StrongNode = decltype(std::declval<const WeakNode&>().lock());
 
-// What an older graph accumulates has the dtype that the tensor had then, which is what its hooks see, as in stock; then comes this.
+// What an older graph accumulates has the dtype that the tensor had then, which is what its hooks
+// see, as in stock; then comes this.
 struct ToVariable final : torch::autograd::FunctionPreHook {
   const AccumulateGrad* node; // which owns this
   explicit ToVariable(const AccumulateGrad* owner) : node(owner) {}
 
   variable_list operator()(const variable_list& gradients) override {
     variable_list result = gradients;
-    result[0] = at::formats::gradient_of_dtype(result[0], at::formats::dtype_number(node->variable), /*stock_too=*/true);
+    result[0] = at::formats::gradient_of_dtype(result[0], at::formats::dtype_number(node->variable),
+                                               /*stock_too=*/true);
     return result;
   }
 };
 
-// The nodes of older graphs that accumulate into a body; they hold it, so that an entry is stale only where all of its nodes are gone.
+// The nodes of older graphs that accumulate into a body; they hold it, so that an entry is stale
+// only where all of its nodes are gone.
 struct Accumulator {
   WeakNode node;
   bool casts; // by ToVariable
@@ -69,7 +74,8 @@ void forget_finished_graphs() {
 }
 
 // The living ones of a body, its latest graph's among them, which it forgets.
-std::vector<std::pair<StrongNode, bool>> take_accumulators(const c10::TensorImpl* body, const AutogradMeta* meta) {
+std::vector<std::pair<StrongNode, bool>> take_accumulators(const c10::TensorImpl* body,
+                                                           const AutogradMeta* meta) {
   std::vector<std::pair<StrongNode, bool>> nodes;
   const StrongNode latest = meta ? meta->grad_accumulator_.lock() : StrongNode();
   bool listed = false;
@@ -86,20 +92,24 @@ std::vector<std::pair<StrongNode, bool>> take_accumulators(const c10::TensorImpl
   return nodes;
 }
 
-void keep_accumulators(const c10::TensorImpl* body, std::vector<std::pair<StrongNode, bool>>& nodes, bool cast) {
+void keep_accumulators(const c10::TensorImpl* body, std::vector<std::pair<StrongNode, bool>>& nodes,
+                       bool cast) {
   if (nodes.empty()) return;
   forget_finished_graphs();
   std::vector<Accumulator>& kept = older_accumulators[body];
   kept.clear();
   for (auto& [node, casts] : nodes) {
-    if (cast && !casts) node->add_pre_hook(std::make_unique<ToVariable>(static_cast<AccumulateGrad*>(node.get())));
+    if (cast && !casts)
+      node->add_pre_hook(std::make_unique<ToVariable>(static_cast<AccumulateGrad*>(node.get())));
     kept.push_back({WeakNode(node), cast || casts});
   }
 }
 
-// Both objects keep their identity; their bodies change places, and with a body goes the reference that it owns if C++ shares it.
+// Both objects keep their identity; their bodies change places, and with a body goes the reference
+// that it owns if C++ shares it.
 void exchange(PyObject* a, PyObject* b) {
-  at::Tensor &first = reinterpret_cast<THPVariable*>(a)->cdata, &second = reinterpret_cast<THPVariable*>(b)->cdata;
+  at::Tensor &first = reinterpret_cast<THPVariable*>(a)->cdata,
+             &second = reinterpret_cast<THPVariable*>(b)->cdata;
   const bool first_shared = first.use_count() > 1, second_shared = second.use_count() > 1;
   std::swap(first, second);
   first.unsafeGetTensorImpl()->pyobj_slot()->store_pyobj(a);
@@ -115,22 +125,27 @@ void remember_accumulators(PyObject* tensor, PyObject* data) {
   const at::Tensor &given = THPVariable_Unpack(tensor), &other = THPVariable_Unpack(data);
   const auto* meta = torch::autograd::impl::get_autograd_meta(given);
   if (!meta || meta->grad_accumulator_.expired()) return;
-  const c10::ScalarType before = at::formats::dtype_number(given), after = at::formats::dtype_number(other);
+  const c10::ScalarType before = at::formats::dtype_number(given),
+                        after = at::formats::dtype_number(other);
   if (before == after) return;
   auto accumulators = take_accumulators(given.unsafeGetTensorImpl(), meta);
-  keep_accumulators(given.unsafeGetTensorImpl(), accumulators, /*cast=*/c10::formats::is_format_type(after));
+  keep_accumulators(given.unsafeGetTensorImpl(), accumulators,
+                    /*cast=*/c10::formats::is_format_type(after));
 }
 
 PyObject* exchange_bodies(PyObject*, PyObject* args) {
   HANDLE_TH_ERRORS
   PyObject *tensor = nullptr, *other = nullptr;
   if (!PyArg_ParseTuple(args, "OO", &tensor, &other)) return nullptr;
-  TORCH_CHECK_TYPE(THPVariable_Check(tensor) && THPVariable_Check(other) && tensor != other, "expected two tensors");
+  TORCH_CHECK_TYPE(THPVariable_Check(tensor) && THPVariable_Check(other) && tensor != other,
+                   "expected two tensors");
   const at::Tensor &given = THPVariable_Unpack(tensor), &data = THPVariable_Unpack(other);
   c10::TensorImpl &old_body = *given.unsafeGetTensorImpl(), &new_body = *data.unsafeGetTensorImpl();
   const c10::ScalarType before = at::formats::dtype_number(given);
-  if (!given.is_inference() && !data.is_inference()) { // the count goes on, but what the old values' graphs saved is not changed any more
-    new_body.set_version_counter(c10::VariableVersion(old_body.version_counter().current_version()));
+  // The count goes on, but what the old values' graphs saved is not changed any more.
+  if (!given.is_inference() && !data.is_inference()) {
+    new_body.set_version_counter(
+        c10::VariableVersion(old_body.version_counter().current_version()));
   }
   exchange(tensor, other);
   std::swap(meta_of(old_body), meta_of(new_body));
@@ -138,15 +153,19 @@ PyObject* exchange_bodies(PyObject*, PyObject* args) {
   auto* meta = static_cast<AutogradMeta*>(new_body.autograd_meta());
   if (!meta) Py_RETURN_NONE;
   auto accumulators = take_accumulators(&old_body, meta);
-  // The old body stays what it was in its graphs: a leaf that requires a gradient, or the result of a node.
-  auto in_graphs = std::make_unique<AutogradMeta>(&old_body, meta->requires_grad_, torch::autograd::Edge(meta->grad_fn_, meta->output_nr_));
+  // The old body stays what it was in its graphs: a leaf that requires a gradient, or the result of
+  // a node.
+  auto in_graphs = std::make_unique<AutogradMeta>(
+      &old_body, meta->requires_grad_, torch::autograd::Edge(meta->grad_fn_, meta->output_nr_));
   in_graphs->grad_accumulator_ = meta->grad_accumulator_;
   old_body.set_autograd_meta(std::move(in_graphs));
   meta->grad_accumulator_.reset();
   const at::Tensor& now = THPVariable_Unpack(tensor);
   for (auto& [node, casts] : accumulators) static_cast<AccumulateGrad*>(node.get())->variable = now;
   keep_accumulators(&new_body, accumulators, /*cast=*/true);
-  if (meta->grad_fn_) at::formats::record_cast(now, before, old_body.device(), {torch::autograd::Edge(meta->grad_fn_, meta->output_nr_)});
+  if (meta->grad_fn_)
+    at::formats::record_cast(now, before, old_body.device(),
+                             {torch::autograd::Edge(meta->grad_fn_, meta->output_nr_)});
   if (meta->retains_grad_) { // the node's own hook looks for the old body
     meta->retains_grad_ = false;
     now.retain_grad();

@@ -13,7 +13,8 @@ void patch_grad_dtype();
 // Calling torch.Tensor while the default dtype is ours, by legacy_tensor(*args).
 void patch_tensor_new(PyObject* legacy_tensor);
 
-// Whether a mode or a subclass is asked first, by PyTorch's own test, which its library does not export to C++. Below 0: a Python error.
+// Whether a mode or a subclass is asked first, by PyTorch's own test, which its library does not
+// export to C++. Below 0: a Python error.
 int seen_by_torch_function(PyObject* self);
 
 } // namespace torch::formats

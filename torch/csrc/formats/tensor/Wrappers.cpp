@@ -15,16 +15,20 @@ namespace {
 
 PyObject* python_cast = nullptr;
 
-// The caller hides Python from a dtype number of ours; what is within is cast by calls that Python may see, as of collectives under way.
+// The caller hides Python from a dtype number of ours; what is within is cast by calls that Python
+// may see, as of collectives under way.
 at::Tensor cast_by_python(const at::Tensor& wrapper, c10::ScalarType dtype) {
   auto keys = c10::impl::tls_local_dispatch_key_set();
-  keys.excluded_ = keys.excluded_ - c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
+  keys.excluded_ = keys.excluded_ -
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
   const c10::impl::ForceDispatchKeyGuard visible(keys);
   const pybind11::gil_scoped_acquire gil;
   const bool ours = c10::formats::is_format_type(dtype);
-  PyObject* asked = ours ? dtype_object(c10::formats::format_entry(dtype)) : reinterpret_cast<PyObject*>(torch::getTHPDtype(dtype));
+  PyObject* asked = ours ? dtype_object(c10::formats::format_entry(dtype))
+                         : reinterpret_cast<PyObject*>(torch::getTHPDtype(dtype));
   THPObjectPtr object(THPVariable_Wrap(wrapper));
-  THPObjectPtr cast(object ? PyObject_CallFunctionObjArgs(python_cast, object.get(), asked, nullptr) : nullptr);
+  THPObjectPtr cast(object ? PyObject_CallFunctionObjArgs(python_cast, object.get(), asked, nullptr)
+                           : nullptr);
   if (!cast) throw python_error();
   return cast.get() == Py_None ? at::Tensor() : THPVariable_Unpack(cast.get());
 }
@@ -37,9 +41,12 @@ PyObject* without_memory(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OOOO", &dtype, &sizes, &strides, &device)) return nullptr;
   const c10::formats::FormatEntry* entry = format_of_dtype(dtype);
   TORCH_CHECK_TYPE(entry, "expected a dtype of a number format");
-  const auto numbers = [](PyObject* of) { return pybind11::cast<std::vector<int64_t>>(pybind11::handle(of)); };
+  const auto numbers = [](PyObject* of) {
+    return pybind11::cast<std::vector<int64_t>>(pybind11::handle(of));
+  };
   return THPVariable_Wrap(
-      at::formats::format_without_memory(numbers(sizes), numbers(strides), *entry, pybind11::cast<c10::Device>(pybind11::handle(device))));
+      at::formats::format_without_memory(numbers(sizes), numbers(strides), *entry,
+                                         pybind11::cast<c10::Device>(pybind11::handle(device))));
   END_HANDLE_TH_ERRORS
 }
 

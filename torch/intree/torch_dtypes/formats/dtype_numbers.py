@@ -1,4 +1,5 @@
-"""Dtypes of formats made at run time, of which a process of this PyTorch has up to 64: what makes a new one known to Python. None is taken back."""
+"""Dtypes of formats made at run time, of which a process of this PyTorch has up to 64: what makes a
+new one known to Python. None is taken back."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ def define(fmt: _C.Format) -> torch.dtype:
 
 
 def announce(made: torch.dtype) -> None:
-    """torch.<name>, so that repr() can be evaluated, and the tables of PyTorch that list dtypes: what files hold as untyped storages, and what
-    torch.testing knows."""
+    """torch.<name>, so that repr() can be evaluated, and the tables of PyTorch that list dtypes:
+    what files hold as untyped storages, and what torch.testing knows."""
     setattr(torch, _C.name_of(made), made)
     torch.storage._new_dtypes().add(made)
     testing.add(made)

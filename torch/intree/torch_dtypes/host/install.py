@@ -1,4 +1,5 @@
-"""What PyTorch must be told of the dtypes inside its own tree: it knows them, so only what the package adds."""
+"""What PyTorch must be told of the dtypes inside its own tree: it knows them, so only what the
+package adds."""
 
 from __future__ import annotations
 
@@ -6,7 +7,11 @@ import copyreg
 
 import torch
 import torch.utils.checkpoint
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from .. import _C
 from ..formats.tables.making import written_name
@@ -16,7 +21,8 @@ from ..policies import recomputing
 from ..storage import pickling
 from ..targets import grid
 
-_given: dict[int, tuple[list, list]] = {}  # while an optimizer steps: its groups and their eps, by its id
+# While an optimizer steps: its groups and their eps, by its id.
+_given: dict[int, tuple[list, list]] = {}
 
 
 def _name_of(optimizer: Optimizer) -> str:
@@ -35,7 +41,8 @@ def _raised(eps: object, dtype: torch.dtype, name: str) -> object:
 
 
 def _before(optimizer: Optimizer, _args: tuple, _kwargs: dict) -> None:
-    """A group of parameters in several dtypes is one for each of them while the optimizer steps, for the sake of their eps."""
+    """A group of parameters in several dtypes is one for each of them while the optimizer steps,
+    for the sake of their eps."""
     _after(optimizer)  # a step before this one may have raised
     if isinstance(optimizer, LowPrecision):  # computes in float32
         return
@@ -51,8 +58,16 @@ def _before(optimizer: Optimizer, _args: tuple, _kwargs: dict) -> None:
             parted.append(group)
         else:
             for dtype in dtypes:
-                parted.append({**group, "params": [p for p in group["params"] if p.dtype is dtype], "eps": _raised(eps, dtype, name)})
-    if len(parted) > len(groups) or any(group.get("eps") is not eps for group, eps in zip(groups, given, strict=True)):
+                parted.append(
+                    {
+                        **group,
+                        "params": [p for p in group["params"] if p.dtype is dtype],
+                        "eps": _raised(eps, dtype, name),
+                    }
+                )
+    if len(parted) > len(groups) or any(
+        group.get("eps") is not eps for group, eps in zip(groups, given, strict=True)
+    ):
         _given[id(optimizer)] = groups, given
         optimizer.param_groups[:] = parted  # in place: a wrapper of an optimizer has its list
 
@@ -82,5 +97,6 @@ def install() -> None:
     pickling.allow(torch.serialization.add_safe_globals)
     register_optimizer_step_pre_hook(_before)
     register_optimizer_step_post_hook(_after)
-    torch.utils.checkpoint._carried = recomputing.carried  # an edit of PyTorch's leaves it the place
+    # An edit of PyTorch's leaves it the place.
+    torch.utils.checkpoint._carried = recomputing.carried
     grid.install()

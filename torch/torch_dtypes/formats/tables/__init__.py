@@ -1,7 +1,16 @@
-"""Formats that are lists of values: any set of at most 2^16 numbers, and published ones that are neither floats, posits nor fixed point."""
+"""Formats that are lists of values: any set of at most 2^16 numbers, and published ones that are
+neither floats, posits nor fixed point."""
 
 from . import floats, logarithmic, published, tapered  # what they name
 from .constructors import lns_format, takum_format
 from .making import table_format
 
-__all__ = ["floats", "lns_format", "logarithmic", "published", "table_format", "takum_format", "tapered"]
+__all__ = [
+    "floats",
+    "lns_format",
+    "logarithmic",
+    "published",
+    "table_format",
+    "takum_format",
+    "tapered",
+]

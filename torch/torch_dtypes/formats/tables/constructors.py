@@ -1,4 +1,5 @@
-"""Constructors of published tables of values: takums, logarithmic numbers, and floats that are no ordinary ones."""
+"""Constructors of published tables of values: takums, logarithmic numbers, and floats that are no
+ordinary ones."""
 
 from __future__ import annotations
 
@@ -19,24 +20,43 @@ def tabled(name: str, rounding: str | int) -> _C.Format:
     return fmt
 
 
-def tabled_float(fmt: _C.Format, signed: bool, subnormals: bool | str, specials: str, overflow: str, rounding: str | int) -> _C.Format:
+def tabled_float(
+    fmt: _C.Format,
+    signed: bool,
+    subnormals: bool | str,
+    specials: str,
+    overflow: str,
+    rounding: str | int,
+) -> _C.Format:
     exp_bits, man_bits = fmt.exp_bits, fmt.man_bits
     if signed + exp_bits + man_bits > 16:
         raise ValueError(
-            f"expected at most 16 bits with signed=False, subnormals='normal' or overflow='propagate', but got {signed + exp_bits + man_bits}: "
-            f"those floats are tables of values"
+            "expected at most 16 bits with signed=False, subnormals='normal' or "
+            f"overflow='propagate', but got {signed + exp_bits + man_bits}: those floats are "
+            "tables of values"
         )
     if not signed and specials == "fnuz":
-        raise ValueError("expected another specials than 'fnuz' with signed=False, which has no minus zero for it: use 'fn'")
+        raise ValueError(
+            "expected another specials than 'fnuz' with signed=False, which has no minus zero "
+            "for it: use 'fn'"
+        )
     if overflow == "propagate" and specials not in ("ieee", "p3109"):
-        raise ValueError(f"expected specials with infinities for overflow='propagate', but got {specials!r}")
+        raise ValueError(
+            f"expected specials with infinities for overflow='propagate', but got {specials!r}"
+        )
     overflow = "saturate" if specials == "none" else overflow
     made = TabledFloat(exp_bits, man_bits, fmt.bias, signed, subnormals, specials, overflow)
     lowest = fmt.bias + man_bits - (subnormals != "normal")
     if lowest > 1022 or (1 << exp_bits) - fmt.bias > 1023:
-        raise ValueError(f"expected exponents that float64 has (-1022 to 1023), but got exp_bits={exp_bits}, man_bits={man_bits}, bias={fmt.bias}")
+        raise ValueError(
+            f"expected exponents that float64 has (-1022 to 1023), but got exp_bits={exp_bits}, "
+            f"man_bits={man_bits}, bias={fmt.bias}"
+        )
     if made.largest < 2 or (subnormals is False and made.largest <= 1 << man_bits):
-        raise ValueError(f"expected a format with two positive numbers, but got exp_bits={exp_bits}, man_bits={man_bits}, specials={specials!r}")
+        raise ValueError(
+            f"expected a format with two positive numbers, but got exp_bits={exp_bits}, "
+            f"man_bits={man_bits}, specials={specials!r}"
+        )
     shown = {"ieee": "", "none": "finite"}.get(specials, specials)
     name = f"{'' if signed else 'u'}e{exp_bits}m{man_bits}{shown}"
     name += naming.bias_name(None if fmt.bias == naming.standard_bias(fmt) else fmt.bias)
@@ -54,7 +74,10 @@ def takum(nbits: int, *, linear: bool = True, rounding: str | int = "nearest_eve
     if nbits <= tapered.MAX_BITS:
         return tabled(f"takum{nbits}_{kind}", rounding)
     if kind == "log":
-        raise ValueError(f"expected logarithmic takums of at most {tapered.MAX_BITS} bits, but got nbits={nbits}; use linear ones")
+        raise ValueError(
+            f"expected logarithmic takums of at most {tapered.MAX_BITS} bits, but got "
+            f"nbits={nbits}; use linear ones"
+        )
     fmt = _C.Format.takum(nbits)
     set_rounding(fmt, rounding)
     return fmt
@@ -64,23 +87,27 @@ def bounded_posit(nbits: int, es: int, regime_max: int, rounding: str | int) -> 
     """Returns the table of a bounded posit."""
     if nbits > tapered.MAX_BITS:
         raise ValueError(
-            f"expected a bounded posit of at most {tapered.MAX_BITS} bits, but got nbits={nbits} with "
-            f"regime_max={regime_max}; use fewer bits, a posit without regime_max, or takum_format"
+            f"expected a bounded posit of at most {tapered.MAX_BITS} bits, but got nbits={nbits} "
+            f"with regime_max={regime_max}; use fewer bits, a posit without regime_max, or "
+            "takum_format"
         )
     tapered.check_bounded(nbits, es, regime_max)
     return tabled(f"posit{nbits}es{es}_regime{regime_max}", rounding)
 
 
-def takum_format(nbits: int, *, linear: bool = True, rounding: str | int = "nearest_even") -> torch.dtype:
+def takum_format(
+    nbits: int, *, linear: bool = True, rounding: str | int = "nearest_even"
+) -> torch.dtype:
     """The dtype of takums: tapered floats whose exponents go from -255 to 254 at any width.
 
-    A sign, a direction, three bits that say how many bits of characteristic follow, these, and the rest is fraction; shorter ones than 12 bits
-    end in zeros that are not there. Linear ones are (1 + m) 2^c, logarithmic ones e^((c + m) / 2), with a characteristic c and a fraction m;
-    their negatives have the negative codes, and there is one NaN (NaR). They round as posits do, on the bit string: never to 0, never beyond
-    the largest number; infinities become NaR.
+    A sign, a direction, three bits that say how many bits of characteristic follow, these, and the
+    rest is fraction; shorter ones than 12 bits end in zeros that are not there. Linear ones are
+    (1 + m) 2^c, logarithmic ones e^((c + m) / 2), with a characteristic c and a fraction m; their
+    negatives have the negative codes, and there is one NaN (NaR). They round as posits do, on the
+    bit string: never to 0, never beyond the largest number; infinities become NaR.
 
-    Logarithmic ones are irrational: a value stands for the number rounded to 51 significant bits. Products, quotients, roots and powers go by
-    the exact logarithms.
+    Logarithmic ones are irrational: a value stands for the number rounded to 51 significant bits.
+    Products, quotients, roots and powers go by the exact logarithms.
 
     Args:
         nbits: 6 to 32, of logarithmic takums to 16. (Up to 16 bits they are tables of values.)
@@ -91,7 +118,8 @@ def takum_format(nbits: int, *, linear: bool = True, rounding: str | int = "near
         ValueError: a parameter out of range, or 64 dtypes in use.
         TypeError: a parameter of another type.
 
-    Source: Hunhold, "Beating posits at their own game: takum arithmetic", CoNGA 2024 (arXiv 2404.18603), definitions 2 and 6.
+    Source: Hunhold, "Beating posits at their own game: takum arithmetic", CoNGA 2024 (arXiv
+    2404.18603), definitions 2 and 6.
 
     Example::
 
@@ -101,12 +129,17 @@ def takum_format(nbits: int, *, linear: bool = True, rounding: str | int = "near
     return define(takum(nbits, linear=linear, rounding=rounding))
 
 
-def lns_format(int_bits: int, frac_bits: int, *, rounding: str | int = "nearest_even") -> torch.dtype:
-    """The dtype of a logarithmic number system: a sign, and log2 of the magnitude as a fixed-point number with a sign.
+def lns_format(
+    int_bits: int, frac_bits: int, *, rounding: str | int = "nearest_even"
+) -> torch.dtype:
+    """The dtype of a logarithmic number system: a sign, and log2 of the magnitude as a fixed-point
+    number with a sign.
 
-    Values are 0, NaN and (-1)^s 2^l, l from -2^int_bits + 2^-frac_bits to 2^int_bits - 2^-frac_bits in steps of 2^-frac_bits. To nearest rounds
-    the logarithm; below the smallest value, from half of it on, to 0. What is beyond the largest value, infinities too, becomes it. Values that
-    are irrational stand for the numbers rounded to 51 significant bits. Products, quotients, roots and powers go by the exact logarithms.
+    Values are 0, NaN and (-1)^s 2^l, l from -2^int_bits + 2^-frac_bits to 2^int_bits - 2^-frac_bits
+    in steps of 2^-frac_bits. To nearest rounds the logarithm; below the smallest value, from half
+    of it on, to 0. What is beyond the largest value, infinities too, becomes it. Values that are
+    irrational stand for the numbers rounded to 51 significant bits. Products, quotients, roots and
+    powers go by the exact logarithms.
 
     Args:
         int_bits: of the logarithm, before its point: 0 to 9.
@@ -117,13 +150,17 @@ def lns_format(int_bits: int, frac_bits: int, *, rounding: str | int = "nearest_
         ValueError: a parameter out of range, or 64 dtypes in use.
         TypeError: a parameter of another type.
 
-    Source: Swartzlander and Alexopoulos, "The sign/logarithm number system", IEEE Transactions on Computers 24 (1975); codes as the Universal
-    library's ``lns<2 + int_bits + frac_bits, frac_bits>`` has them.
+    Source: Swartzlander and Alexopoulos, "The sign/logarithm number system", IEEE Transactions on
+    Computers 24 (1975); codes as the Universal library's
+    ``lns<2 + int_bits + frac_bits, frac_bits>`` has them.
 
     Example::
 
         >>> torch.tensor([3.0, -0.5]).to(torch_dtypes.lns_format(3, 3))
         tensor([ 3.0844, -0.5000], dtype=torch.lns3_3)
     """
-    int_bits, frac_bits = integer("int_bits", int_bits, 0, 9), integer("frac_bits", frac_bits, 0, 14)
+    int_bits, frac_bits = (
+        integer("int_bits", int_bits, 0, 9),
+        integer("frac_bits", frac_bits, 0, 14),
+    )
     return define(tabled(f"lns{int_bits}_{frac_bits}", rounding))

@@ -1,4 +1,5 @@
-"""What makes a table what it is, as data: for c10/formats/tables/ValueTable.h, for its name by content, and as the text that travels with a file."""
+"""What makes a table what it is, as data: for c10/formats/tables/ValueTable.h, for its name by
+content, and as the text that travels with a file."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ TIES = ("even", "zero", "away", "up", "down")
 class End:
     """What becomes of numbers beyond the outermost value of one side.
 
-    ``code`` None: they become that value. Else they become this code from ``limit`` on (None: halfway to ``next``), as if ``next`` were the next
-    value; ``infinity`` is the code of an infinity, the outermost value's where None.
+    ``code`` None: they become that value. Else they become this code from ``limit`` on (None:
+    halfway to ``next``), as if ``next`` were the next value; ``infinity`` is the code of an
+    infinity, the outermost value's where None.
     """
 
     code: int | None = None
@@ -35,10 +37,12 @@ class End:
 
 @dataclasses.dataclass(frozen=True)
 class Definition:
-    """``values`` by code, NaN where a code is no number. ``boundaries`` between neighbours in ascending order; None: midpoints.
+    """``values`` by code, NaN where a code is no number. ``boundaries`` between neighbours in
+    ascending order; None: midpoints.
 
-    Of logarithmic numbers, ``logarithm`` ("binary" or "natural") says the base, and logarithms of values and boundaries are multiples of
-    2^-log_bits. ``rests`` are what is to be added to the boundaries, which float64 has to 52 bits.
+    Of logarithmic numbers, ``logarithm`` ("binary" or "natural") says the base, and logarithms of
+    values and boundaries are multiples of 2^-log_bits. ``rests`` are what is to be added to the
+    boundaries, which float64 has to 52 bits.
     """
 
     values: tuple[float, ...]
@@ -63,25 +67,60 @@ class Definition:
         def end(given: End, outermost: int) -> tuple:
             infinity = outermost if given.infinity is None else given.infinity
             limit = math.nan if given.limit is None else given.limit
-            return given.code is None, outermost if given.code is None else given.code, infinity, given.next, limit
+            return (
+                given.code is None,
+                outermost if given.code is None else given.code,
+                infinity,
+                given.next,
+                limit,
+            )
 
         with _disable_current_modes():  # a name may be read within one of fake tensors
             values = torch.tensor(self.values, dtype=torch.float64, device="cpu")
             boundaries = None
             if self.boundaries is not None:
-                boundaries = torch.tensor([*self.boundaries, *(self.rests or ())], dtype=torch.float64, device="cpu")
+                boundaries = torch.tensor(
+                    [*self.boundaries, *(self.rests or ())], dtype=torch.float64, device="cpu"
+                )
             return _C.Format.table(
-                name, self.bits, values, self.nan_code, self.ties, boundaries,
-                end(self.high, max(finite)[1]), end(self.low, min(finite)[1]), self.minpos, self.negative_is_nan, self.logarithm, self.log_bits,
-            )  # fmt: skip
+                name,
+                self.bits,
+                values,
+                self.nan_code,
+                self.ties,
+                boundaries,
+                end(self.high, max(finite)[1]),
+                end(self.low, min(finite)[1]),
+                self.minpos,
+                self.negative_is_nan,
+                self.logarithm,
+                self.log_bits,
+            )
 
     def content(self) -> bytes:
-        """All of a user's table, in one way only: a line of JSON, then the values and boundaries as little-endian float64."""
-        fields = {name: getattr(self, name) for name in ("nan_code", "ties", "minpos", "negative_is_nan")}
-        ends = {side: [_text(x) for x in dataclasses.astuple(getattr(self, side))] for side in ("high", "low")}
-        head = {**fields, **ends, "count": len(self.values), "boundaries": None if self.boundaries is None else len(self.boundaries)}
-        numbers = [math.nan if math.isnan(v) else v for v in (*self.values, *(self.boundaries or ()))]
-        return json.dumps(head, sort_keys=True).encode() + b"\n" + struct.pack(f"<{len(numbers)}d", *numbers)
+        """All of a user's table, in one way only: a line of JSON, then the values and boundaries as
+        little-endian float64."""
+        fields = {
+            name: getattr(self, name) for name in ("nan_code", "ties", "minpos", "negative_is_nan")
+        }
+        ends = {
+            side: [_text(x) for x in dataclasses.astuple(getattr(self, side))]
+            for side in ("high", "low")
+        }
+        head = {
+            **fields,
+            **ends,
+            "count": len(self.values),
+            "boundaries": None if self.boundaries is None else len(self.boundaries),
+        }
+        numbers = [
+            math.nan if math.isnan(v) else v for v in (*self.values, *(self.boundaries or ()))
+        ]
+        return (
+            json.dumps(head, sort_keys=True).encode()
+            + b"\n"
+            + struct.pack(f"<{len(numbers)}d", *numbers)
+        )
 
     def name(self) -> str:
         return f"table{self.bits}_{hashlib.sha256(self.content()).hexdigest()[:16]}"
@@ -102,12 +141,29 @@ def of_text(text: str) -> Definition:
     """The definition that ``Definition.text`` wrote. Raises ValueError where it is none."""
     try:
         unpacker = zlib.decompressobj()
-        content = unpacker.decompress(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), 16 * MAX_VALUES + 4096)
+        content = unpacker.decompress(
+            base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), 16 * MAX_VALUES + 4096
+        )
         head, _, numbers = content.partition(b"\n")
         head = json.loads(head)
         count, boundaries = head.pop("count"), head.pop("boundaries")
         doubles = struct.unpack(f"<{count + (boundaries or 0)}d", numbers)
         ends = {side: End(*map(_number, head.pop(side))) for side in ("high", "low")}
-        return Definition(tuple(doubles[:count]), boundaries=None if boundaries is None else tuple(doubles[count:]), **ends, **head)
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error, zlib.error, RecursionError) as error:
-        raise ValueError(f"expected the text of a table of values, but got one that cannot be read: {error}") from None
+        return Definition(
+            tuple(doubles[:count]),
+            boundaries=None if boundaries is None else tuple(doubles[count:]),
+            **ends,
+            **head,
+        )
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        struct.error,
+        zlib.error,
+        RecursionError,
+    ) as error:
+        raise ValueError(
+            f"expected the text of a table of values, but got one that cannot be read: {error}"
+        ) from None

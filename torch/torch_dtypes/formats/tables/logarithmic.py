@@ -1,7 +1,8 @@
-"""Logarithmic number systems of at most 16 bits: a sign and the logarithm to base 2 as a fixed-point number.
+"""Logarithmic number systems of at most 16 bits: a sign and the logarithm to base 2 as a
+fixed-point number.
 
-Source: Swartzlander and Alexopoulos, "The sign/logarithm number system", IEEE Transactions on Computers 24 (1975); the codes of 0 and NaN as the
-Universal library's ``lns`` has them.
+Source: Swartzlander and Alexopoulos, "The sign/logarithm number system", IEEE Transactions on
+Computers 24 (1975); the codes of 0 and NaN as the Universal library's ``lns`` has them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from .tapered import CONTEXT, IRRATIONAL_BITS, rounded, rounded_boundary
 def _roots(count: int) -> tuple[decimal.Decimal, ...]:
     """2^(i / count) for i below count."""
     log = decimal.Decimal(2).ln(CONTEXT)
-    return tuple((CONTEXT.divide(CONTEXT.multiply(log, decimal.Decimal(i)), decimal.Decimal(count))).exp(CONTEXT) for i in range(count))
+    return tuple(
+        (CONTEXT.divide(CONTEXT.multiply(log, decimal.Decimal(i)), decimal.Decimal(count))).exp(
+            CONTEXT
+        )
+        for i in range(count)
+    )
 
 
 def _scaled(roots: Sequence[float], numerator: int) -> float:
@@ -31,8 +37,8 @@ def _scaled(roots: Sequence[float], numerator: int) -> float:
 def check(int_bits: int, frac_bits: int) -> None:
     if not 3 <= 2 + int_bits + frac_bits <= 16 or int_bits > 9:
         raise ValueError(
-            f"expected int_bits from 0 to 9 and 3 to 16 bits in all (a sign, the logarithm's sign, int_bits, frac_bits), but got "
-            f"int_bits={int_bits}, frac_bits={frac_bits}"
+            "expected int_bits from 0 to 9 and 3 to 16 bits in all (a sign, the logarithm's "
+            f"sign, int_bits, frac_bits), but got int_bits={int_bits}, frac_bits={frac_bits}"
         )
 
 
@@ -40,15 +46,23 @@ def check(int_bits: int, frac_bits: int) -> None:
 def logarithmic(int_bits: int, frac_bits: int) -> Definition:
     check(int_bits, frac_bits)
     bits = 2 + int_bits + frac_bits
-    count, half = 1 << frac_bits, 1 << (bits - 2)  # the logarithms go from -half + 1 to half - 1; -half is 0's, or NaN's
+    # The logarithms go from -half + 1 to half - 1; -half is 0's, or NaN's.
+    count, half = 1 << frac_bits, 1 << (bits - 2)
     roots = _roots(2 * count)
-    whole, middles = [rounded(x, IRRATIONAL_BITS) for x in roots[::2]], [rounded_boundary(x) for x in roots]
+    whole, middles = (
+        [rounded(x, IRRATIONAL_BITS) for x in roots[::2]],
+        [rounded_boundary(x) for x in roots],
+    )
     value = {n: _scaled(whole, n) for n in range(1 - half, half)}
-    magnitudes = [0.0 if n == -half else value[n] for n in (*range(half), *range(-half, 0))]  # by code: two's complement
+    # By code: two's complement.
+    magnitudes = [0.0 if n == -half else value[n] for n in (*range(half), *range(-half, 0))]
     values = [*magnitudes, *(-v for v in magnitudes)]
     nan_code = 2 * half + half
     values[nan_code] = math.nan
-    between, rests = ([_scaled(part, 2 * n + 1) for n in range(1 - half, half - 1)] for part in zip(*middles, strict=True))
+    between, rests = (
+        [_scaled(part, 2 * n + 1) for n in range(1 - half, half - 1)]
+        for part in zip(*middles, strict=True)
+    )
     least = value[1 - half] / 2
     return Definition(
         tuple(values),

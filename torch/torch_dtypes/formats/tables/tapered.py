@@ -2,11 +2,13 @@
 
 Longer linear takums have a codec (ExactCodec.h), bounded posits have none.
 
-Both round as posits do, on the bit string: the boundary between two codes is the value of the string that is one bit longer. What is not 0 never
-becomes 0, what is beyond the largest number becomes it, infinities become NaR.
+Both round as posits do, on the bit string: the boundary between two codes is the value of the
+string that is one bit longer. What is not 0 never becomes 0, what is beyond the largest number
+becomes it, infinities become NaR.
 
-Sources: Hunhold, "Beating posits at their own game: takum arithmetic", CoNGA 2024, definitions 2 and 6; Jonnalagadda et al., "Closing the gap
-between float and posit hardware efficiency" (b-posits: regimes of bounded length), 2025.
+Sources: Hunhold, "Beating posits at their own game: takum arithmetic", CoNGA 2024, definitions 2
+and 6; Jonnalagadda et al., "Closing the gap between float and posit hardware efficiency" (b-posits:
+regimes of bounded length), 2025.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from collections.abc import Callable
 from .definition import Definition, End
 from .making import named
 
-# Irrational values have this many significant bits, and their boundaries one more and a rest, which leaves float64 the two bits by which it
-# rounds arithmetic to odd (ValueTable.h).
+# Irrational values have this many significant bits, and their boundaries one more and a rest, which
+# leaves float64 the two bits by which it rounds arithmetic to odd (ValueTable.h).
 IRRATIONAL_BITS = 51
 MAX_BITS = 16
 
@@ -41,8 +43,11 @@ def rounded_boundary(x: decimal.Decimal) -> tuple[float, float]:
     return number, float(CONTEXT.subtract(x, decimal.Decimal(number)))
 
 
-def two_sided(bits: int, magnitude: Callable[[int], float], boundary: Callable[[int], float]) -> Definition:
-    """Codes as two's complement integers: the positive values, 0, NaR, their negatives. boundary(k): between the codes k and k + 1."""
+def two_sided(
+    bits: int, magnitude: Callable[[int], float], boundary: Callable[[int], float]
+) -> Definition:
+    """Codes as two's complement integers: the positive values, 0, NaR, their negatives.
+    boundary(k): between the codes k and k + 1."""
     half = 1 << (bits - 1)
     positive = [magnitude(k) for k in range(1, half)]
     between = [boundary(k) for k in range(1, half - 1)]
@@ -54,7 +59,8 @@ def two_sided(bits: int, magnitude: Callable[[int], float], boundary: Callable[[
 
 
 def characteristic(bits: int, code: int) -> tuple[int, int, int]:
-    """(c, M, p) of a positive takum: its logarithm, or its exponent and fraction, is c + M / 2^p. Shorter ones than 12 bits end in zeros."""
+    """(c, M, p) of a positive takum: its logarithm, or its exponent and fraction, is c + M / 2^p.
+    Shorter ones than 12 bits end in zeros."""
     code, bits = code << max(0, 12 - bits), max(bits, 12)
     direction, regime = code >> (bits - 2) & 1, code >> (bits - 5) & 7
     length = regime if direction else 7 - regime
@@ -83,10 +89,16 @@ def _logarithmic(bits: int, code: int) -> decimal.Decimal:
 def takum(bits: int, kind: str) -> Definition:
     if kind == "linear":
         return two_sided(bits, lambda k: _linear(bits, k), lambda k: _linear(bits + 1, 2 * k + 1))
-    between = [rounded_boundary(_logarithmic(bits + 1, 2 * k + 1)) for k in range(1, (1 << bits - 1) - 1)]
+    between = [
+        rounded_boundary(_logarithmic(bits + 1, 2 * k + 1)) for k in range(1, (1 << bits - 1) - 1)
+    ]
     rests = [rest for _, rest in between]
     return dataclasses.replace(
-        two_sided(bits, lambda k: rounded(_logarithmic(bits, k), IRRATIONAL_BITS), lambda k: between[k - 1][0]),
+        two_sided(
+            bits,
+            lambda k: rounded(_logarithmic(bits, k), IRRATIONAL_BITS),
+            lambda k: between[k - 1][0],
+        ),
         rests=(*(-rest for rest in reversed(rests)), 0.0, 0.0, *rests),
         logarithm="natural",
         log_bits=max(bits + 1, 12) - 4,
@@ -94,24 +106,33 @@ def takum(bits: int, kind: str) -> Definition:
 
 
 def _bounded(bits: int, es: int, regime_max: int, code: int) -> float:
-    """The value of a positive bounded posit: a regime of regime_max equal bits has no bit that ends it."""
+    """The value of a positive bounded posit: a regime of regime_max equal bits has no bit that ends
+    it."""
     body = format(code, f"0{bits - 1}b")
     run = len(body) - len(body.lstrip(body[0]))
     run = min(run, regime_max)
     k = run - 1 if body[0] == "1" else -run
     tail = body[run + (run < regime_max) :]
     exponent, fraction = int(tail[:es].ljust(es, "0") or "0", 2), tail[es:]
-    return math.ldexp((1 << len(fraction)) + int(fraction or "0", 2), (k << es) + exponent - len(fraction))
+    return math.ldexp(
+        (1 << len(fraction)) + int(fraction or "0", 2), (k << es) + exponent - len(fraction)
+    )
 
 
 def check_bounded(bits: int, es: int, regime_max: int) -> None:
     if not 0 <= es <= 5:
         raise ValueError(f"expected es from 0 to 5, but got {es}")
     if not 2 <= regime_max < bits:
-        raise ValueError(f"expected regime_max from 2 to {bits - 1} with nbits={bits}, but got {regime_max}")
+        raise ValueError(
+            f"expected regime_max from 2 to {bits - 1} with nbits={bits}, but got {regime_max}"
+        )
 
 
 @named(r"posit([2-9]|1[0-6])es(\d+)_regime(\d+)")
 def bounded_posit(bits: int, es: int, regime_max: int) -> Definition:
     check_bounded(bits, es, regime_max)
-    return two_sided(bits, lambda k: _bounded(bits, es, regime_max, k), lambda k: _bounded(bits + 1, es, regime_max, 2 * k + 1))
+    return two_sided(
+        bits,
+        lambda k: _bounded(bits, es, regime_max, k),
+        lambda k: _bounded(bits + 1, es, regime_max, 2 * k + 1),
+    )

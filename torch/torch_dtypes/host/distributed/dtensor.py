@@ -1,5 +1,6 @@
-"""torch.distributed.tensor: what a DTensor of a number format is (format_dtensor.py), and how the sharding rules may split what chop rounds: wherever
-they like, for each element is rounded by itself; blocks stay whole."""
+"""torch.distributed.tensor: what a DTensor of a number format is (format_dtensor.py), and how the
+sharding rules may split what chop rounds: wherever they like, for each element is rounded by
+itself; blocks stay whole."""
 
 from __future__ import annotations
 

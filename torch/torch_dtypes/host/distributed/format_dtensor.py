@@ -1,11 +1,14 @@
-"""Distributed tensors (DTensor) whose local tensors have a number format: what ``fully_shard``, clipping, optimizers and checkpoints ask of them.
+"""Distributed tensors (DTensor) whose local tensors have a number format: what ``fully_shard``,
+clipping, optimizers and checkpoints ask of them.
 
-PyTorch makes a DTensor, and runs operators on one, in C++, by the storage dtype of what it wraps. So format DTensors are of a subclass. Its body is
-a format tensor without memory, so that autograd, promotion and ``x.dtype`` go by the format. Operators come to ``__torch_dispatch__`` below.
+PyTorch makes a DTensor, and runs operators on one, in C++, by the storage dtype of what it wraps.
+So format DTensors are of a subclass. Its body is a format tensor without memory, so that autograd,
+promotion and ``x.dtype`` go by the format. Operators come to ``__torch_dispatch__`` below.
 
-Operators on elements run on each rank's part, where all operands lie alike. Norms, and the rest of what Adafactor computes, run on every rank of
-the whole operands, whose codes come together before. All else is one error: PyTorch's sharding rules would round parts of a sum one by one, and
-take means of a rank's own elements."""
+Operators on elements run on each rank's part, where all operands lie alike. Norms, and the rest of
+what Adafactor computes, run on every rank of the whole operands, whose codes come together before.
+All else is one error: PyTorch's sharding rules would round parts of a sum one by one, and take
+means of a rank's own elements."""
 
 from __future__ import annotations
 
@@ -21,12 +24,36 @@ from torch.utils import _pytree as pytree
 from ... import _C
 
 _aten = torch.ops.aten
-_MOVES = {_aten.detach.default, _aten.alias.default, _aten.clone.default}  # a sum that is not added up yet passes as it is
-_CASTS = {_aten._to_copy.default, _aten.to.dtype, _aten.to.device, _aten.to.dtype_layout, _aten.to.other, _aten.type_as.default}
-_FILLS = {_aten.copy_.default, _aten.zero_.default, _aten.fill_.Scalar, _aten.fill_.Tensor, _aten.masked_fill_.Scalar}
-_LIKES = {_aten.zeros_like.default, _aten.ones_like.default, _aten.empty_like.default, _aten.full_like.default}
+# A sum that is not added up yet passes as it is.
+_MOVES = {_aten.detach.default, _aten.alias.default, _aten.clone.default}
+_CASTS = {
+    _aten._to_copy.default,
+    _aten.to.dtype,
+    _aten.to.device,
+    _aten.to.dtype_layout,
+    _aten.to.other,
+    _aten.type_as.default,
+}
+_FILLS = {
+    _aten.copy_.default,
+    _aten.zero_.default,
+    _aten.fill_.Scalar,
+    _aten.fill_.Tensor,
+    _aten.masked_fill_.Scalar,
+}
+_LIKES = {
+    _aten.zeros_like.default,
+    _aten.ones_like.default,
+    _aten.empty_like.default,
+    _aten.full_like.default,
+}
 _ON_ELEMENTS = _MOVES | _CASTS | _FILLS | _LIKES  # and those with PyTorch's tag
-_OF_WHOLES = {_aten.linalg_vector_norm.default, _aten.mm.default, _aten.mean.dim, _aten._local_scalar_dense.default}
+_OF_WHOLES = {
+    _aten.linalg_vector_norm.default,
+    _aten.mm.default,
+    _aten.mean.dim,
+    _aten._local_scalar_dense.default,
+}
 _OF_SIZES = {_aten.new_empty.default, _aten.new_zeros.default}
 
 
@@ -48,7 +75,9 @@ class FormatDTensor(DTensor):
         return _rebuild, (self._local_tensor, self._spec, self.requires_grad)
 
 
-FormatDTensor.__slots__ = DTensor.__slots__  # what torch.distributed.checkpoint copies of a tensor when it stages it: those that the class names
+# What torch.distributed.checkpoint copies of a tensor when it stages it: those that the class
+# names.
+FormatDTensor.__slots__ = DTensor.__slots__
 
 
 def _rebuild(local: torch.Tensor, spec: DTensorSpec, requires_grad: bool) -> DTensor:
@@ -58,7 +87,10 @@ def _rebuild(local: torch.Tensor, spec: DTensorSpec, requires_grad: bool) -> DTe
 def new(cls, local_tensor, spec, requires_grad) -> FormatDTensor:
     """DTensor(local_tensor, spec, requires_grad=...) of a local format tensor."""
     if cls not in (DTensor, FormatDTensor):
-        raise NotImplementedError(f"{cls.__name__}: expected a local tensor of a stock dtype, but got {local_tensor.dtype}. Use DTensor itself.")
+        raise NotImplementedError(
+            f"{cls.__name__}: expected a local tensor of a stock dtype, but got "
+            f"{local_tensor.dtype}. Use DTensor itself."
+        )
     meta = spec.tensor_meta
     body = _C.without_memory(local_tensor.dtype, meta.shape, meta.stride, local_tensor.device)
     made = torch.Tensor._make_subclass(FormatDTensor, body, requires_grad)
@@ -73,18 +105,28 @@ def _wrap(local: torch.Tensor, like: DTensorSpec) -> DTensor:
 
 
 def _replicated(mesh, shape, stride, dtype) -> DTensorSpec:
-    return DTensorSpec(mesh, (Replicate(),) * mesh.ndim, tensor_meta=TensorMeta(shape, stride, dtype))
+    return DTensorSpec(
+        mesh, (Replicate(),) * mesh.ndim, tensor_meta=TensorMeta(shape, stride, dtype)
+    )
 
 
 def _lies_alike(x: DTensor, like: DTensor) -> bool:
-    return x._spec.mesh == like._spec.mesh and x._spec.placements == like._spec.placements and x.shape == like.shape
+    return (
+        x._spec.mesh == like._spec.mesh
+        and x._spec.placements == like._spec.placements
+        and x.shape == like.shape
+    )
 
 
 def _local(x: DTensor, spec: DTensorSpec) -> torch.Tensor:
     """This rank's part of a tensor that is brought to where a spec has it; outside autograd."""
     if x._spec.placements == spec.placements:
         return x._local_tensor.detach()
-    local = redistribute_local_tensor(x._local_tensor.detach(), x._spec, DTensorSpec(spec.mesh, spec.placements, tensor_meta=x._spec.tensor_meta))
+    local = redistribute_local_tensor(
+        x._local_tensor.detach(),
+        x._spec,
+        DTensorSpec(spec.mesh, spec.placements, tensor_meta=x._spec.tensor_meta),
+    )
     return local.wait() if isinstance(local, AsyncCollectiveTensor) else local
 
 
@@ -93,11 +135,14 @@ def _whole(x: DTensor) -> torch.Tensor:
 
 
 def part_of(x, like: FormatDTensor):
-    """What an optimizer's step for a rank's part of a parameter takes of a gradient or state: the rank's own part, or NotImplemented where that
-    lies elsewhere. Tensors of one number are the same on all ranks."""
+    """What an optimizer's step for a rank's part of a parameter takes of a gradient or state: the
+    rank's own part, or NotImplemented where that lies elsewhere. Tensors of one number are the same
+    on all ranks."""
     if not isinstance(x, DTensor):
         return x
-    return x._local_tensor.detach() if _lies_alike(x, like) and not _is_partial(x) else NotImplemented
+    return (
+        x._local_tensor.detach() if _lies_alike(x, like) and not _is_partial(x) else NotImplemented
+    )
 
 
 def _is_partial(x: DTensor) -> bool:
@@ -115,16 +160,23 @@ def cast(x: torch.Tensor, dtype: torch.dtype) -> DTensor | None:
 
 def _refusal(func, tensors) -> NotImplementedError:
     def described(x):
-        return f"{x.dtype} in {x._spec.placements}" if isinstance(x, DTensor) else f"{x.dtype} of this rank's own"
+        return (
+            f"{x.dtype} in {x._spec.placements}"
+            if isinstance(x, DTensor)
+            else f"{x.dtype} of this rank's own"
+        )
 
     return NotImplementedError(
-        f"{func._schema.name}: expected an operator on elements of DTensors that lie alike, or a norm, where one has a number format, but got "
-        f"{', '.join(map(described, tensors))}. Use x.to_local(), x.full_tensor() or x.float(), or a float32 model that quantize_ has converted."
+        f"{func._schema.name}: expected an operator on elements of DTensors that lie alike, or a "
+        f"norm, where one has a number format, but got {', '.join(map(described, tensors))}. Use "
+        "x.to_local(), x.full_tensor() or x.float(), or a float32 model that quantize_ has "
+        "converted."
     )
 
 
 def _with_meant_dtypes(values, own: torch.dtype) -> tuple:
-    """Dtypes among arguments as format tensors understand them: PyTorch's own C++ asks for the storage dtype where it means a tensor's dtype."""
+    """Dtypes among arguments as format tensors understand them: PyTorch's own C++ asks for the
+    storage dtype where it means a tensor's dtype."""
     return tuple(_C.meant_dtype(v, own) if isinstance(v, torch.dtype) else v for v in values)
 
 
@@ -132,13 +184,20 @@ def dispatch(func, args, kwargs):
     """What an operator with a format DTensor among its arguments gives."""
     tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
     own = next(x.dtype for x in tensors if isinstance(x, FormatDTensor))
-    args, kwargs = _with_meant_dtypes(args, own), dict(zip(kwargs, _with_meant_dtypes(kwargs.values(), own), strict=True))
+    args, kwargs = (
+        _with_meant_dtypes(args, own),
+        dict(zip(kwargs, _with_meant_dtypes(kwargs.values(), own), strict=True)),
+    )
     refusal = functools.partial(_refusal, func, tensors)
     if func not in _MOVES and any(isinstance(x, DTensor) and _is_partial(x) for x in tensors):
         raise refusal()
     if func in _OF_WHOLES:
         made = func(*(_whole(x) if isinstance(x, DTensor) else x for x in args), **kwargs)
-        return _wrap(made, _replicated(args[0]._spec.mesh, made.shape, made.stride(), own)) if isinstance(made, torch.Tensor) else made
+        return (
+            _wrap(made, _replicated(args[0]._spec.mesh, made.shape, made.stride(), own))
+            if isinstance(made, torch.Tensor)
+            else made
+        )
     if func in _OF_SIZES:
         made = func(args[0]._local_tensor, *args[1:], **kwargs)
         return _wrap(made, _replicated(args[0]._spec.mesh, made.shape, made.stride(), own))
@@ -146,18 +205,29 @@ def dispatch(func, args, kwargs):
     if not (over_lists or func in _ON_ELEMENTS or torch.Tag.pointwise in func.tags):
         raise refusal()
     in_place = func._schema.is_mutable
-    likes = args[0] if over_lists else [next((x for x in tensors if isinstance(x, DTensor) and x.dim()), args[0])]
+    likes = (
+        args[0]
+        if over_lists
+        else [next((x for x in tensors if isinstance(x, DTensor) and x.dim()), args[0])]
+    )
 
     def part(x, like):
         if not isinstance(x, torch.Tensor):
             return x
         if x.dim() == 0:
             return _whole(x) if isinstance(x, DTensor) else x
-        if not isinstance(x, DTensor) or not isinstance(like, DTensor) or x._spec.mesh != like._spec.mesh:
+        if (
+            not isinstance(x, DTensor)
+            or not isinstance(like, DTensor)
+            or x._spec.mesh != like._spec.mesh
+        ):
             raise refusal()
         if _lies_alike(x, like):
             return x._local_tensor.detach()
-        if in_place and (x.shape == like.shape or not any(p.is_shard() for p in like._spec.placements)):  # as stock has it
+        # As stock has it.
+        if in_place and (
+            x.shape == like.shape or not any(p.is_shard() for p in like._spec.placements)
+        ):
             return _local(x, like._spec)
         raise refusal()
 
@@ -170,7 +240,11 @@ def dispatch(func, args, kwargs):
     if in_place:
         return None if over_lists else kwargs.get("out", args[0])
     results = results if over_lists else [results]
-    if any(getattr(made, "shape", None) != like._local_tensor.shape for made, like in zip(results, likes, strict=True)):  # _foreach_max, equal
+    # _foreach_max, equal
+    if any(
+        getattr(made, "shape", None) != like._local_tensor.shape
+        for made, like in zip(results, likes, strict=True)
+    ):
         raise refusal()
     made = [_wrap(made, like._spec) for made, like in zip(results, likes, strict=True)]
     return made if over_lists else made[0]

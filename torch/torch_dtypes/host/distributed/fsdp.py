@@ -1,5 +1,6 @@
-"""FullyShardedDataParallel (the older of the two) refuses our dtypes when it is made, in parameters and in its policy; without this its first
-backward pass would fail over sizes. fully_shard takes a policy that names them; what it divides gradients by goes by PyTorch's own dtypes."""
+"""FullyShardedDataParallel (the older of the two) refuses our dtypes when it is made, in parameters
+and in its policy; without this its first backward pass would fail over sizes. fully_shard takes a
+policy that names them; what it divides gradients by goes by PyTorch's own dtypes."""
 
 from __future__ import annotations
 
@@ -18,13 +19,16 @@ def refuse_sharded(stock):
 
     @functools.wraps(stock)
     def __init__(self, module, *args, **kwargs):
-        refuse_parallel("FullyShardedDataParallel", module, "fully_shard, which takes such parameters")
+        refuse_parallel(
+            "FullyShardedDataParallel", module, "fully_shard, which takes such parameters"
+        )
         for policy in (*args, *kwargs.values()):
             for name in ("param_dtype", "reduce_dtype", "buffer_dtype"):
                 dtype = getattr(policy, name, None)
                 if isinstance(dtype, torch.dtype) and is_format_dtype(dtype):
                     raise NotImplementedError(
-                        f"FullyShardedDataParallel: expected stock dtypes in mixed_precision, but got {name}={dtype}. Use fully_shard, whose "
+                        "FullyShardedDataParallel: expected stock dtypes in mixed_precision, but "
+                        f"got {name}={dtype}. Use fully_shard, whose "
                         "MixedPrecisionPolicy takes number formats."
                     )
         stock(self, module, *args, **kwargs)
@@ -37,7 +41,11 @@ def refuse_stages(stock):
 
     @functools.wraps(stock)
     def __init__(self, submodule, *args, **kwargs):
-        refuse_parallel("torch.distributed.pipelining", submodule, "fully_shard, or a float32 model that quantize_ has converted")
+        refuse_parallel(
+            "torch.distributed.pipelining",
+            submodule,
+            "fully_shard, or a float32 model that quantize_ has converted",
+        )
         stock(self, submodule, *args, **kwargs)
 
     return __init__
@@ -68,10 +76,26 @@ def divide_once(stock):
     """
 
     @functools.wraps(stock)
-    def _get_gradient_divide_factors(reduce_scatter_group, all_reduce_group, reduce_dtype, device_type="", factor=None, *args, **kwargs):
+    def _get_gradient_divide_factors(
+        reduce_scatter_group,
+        all_reduce_group,
+        reduce_dtype,
+        device_type="",
+        factor=None,
+        *args,
+        **kwargs,
+    ):
         if factor is None and is_format_dtype(reduce_dtype):
             reduce_dtype = torch.float32
-        return stock(reduce_scatter_group, all_reduce_group, reduce_dtype, device_type, factor, *args, **kwargs)
+        return stock(
+            reduce_scatter_group,
+            all_reduce_group,
+            reduce_dtype,
+            device_type,
+            factor,
+            *args,
+            **kwargs,
+        )
 
     return _get_gradient_divide_factors
 

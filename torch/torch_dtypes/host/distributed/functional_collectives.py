@@ -1,5 +1,6 @@
-"""Functional collectives give what is under way as a wrapper subclass, which waits when it is used. Of our dtypes there are none (they would be
-tensors without memory), so that results of ours are waited for at once."""
+"""Functional collectives give what is under way as a wrapper subclass, which waits when it is used.
+Of our dtypes there are none (they would be tensors without memory), so that results of ours are
+waited for at once."""
 
 from __future__ import annotations
 

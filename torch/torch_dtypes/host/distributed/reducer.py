@@ -1,4 +1,5 @@
-"""What averages gradients of our dtypes for DistributedDataParallel, whose own reducer is in C++ and makes its buckets by the container."""
+"""What averages gradients of our dtypes for DistributedDataParallel, whose own reducer is in C++
+and makes its buckets by the container."""
 
 from __future__ import annotations
 
@@ -11,9 +12,12 @@ from torch.autograd import Variable
 
 
 class Bucket:
-    """Gradients of one dtype that travel together; to a communication hook it is what ``torch.distributed.GradBucket`` is."""
+    """Gradients of one dtype that travel together; to a communication hook it is what
+    ``torch.distributed.GradBucket`` is."""
 
-    def __init__(self, index: int, count: int, numbers: list[int], parameters: list[torch.nn.Parameter]) -> None:
+    def __init__(
+        self, index: int, count: int, numbers: list[int], parameters: list[torch.nn.Parameter]
+    ) -> None:
         self._index, self._count, self.numbers, self._parameters = index, count, numbers, parameters
         self._flat: torch.Tensor | None = None
         self.pending = len(numbers)
@@ -40,15 +44,22 @@ class Bucket:
         return list(self._parameters)
 
     def parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        return [part.view(p.shape) for part, p in zip(flat.split([p.numel() for p in self._parameters]), self._parameters, strict=True)]
+        return [
+            part.view(p.shape)
+            for part, p in zip(
+                flat.split([p.numel() for p in self._parameters]), self._parameters, strict=True
+            )
+        ]
 
     def gradients(self) -> list[torch.Tensor]:
         return self.parts(self._flat)
 
 
-def _buckets(parameters: list[torch.nn.Parameter], first_bytes: int, most_bytes: int) -> list[list[int]]:
-    """Numbers of parameters by dtype, the last registered first, for their gradients come first; a first bucket of first_bytes at most, so that
-    something is under way early."""
+def _buckets(
+    parameters: list[torch.nn.Parameter], first_bytes: int, most_bytes: int
+) -> list[list[int]]:
+    """Numbers of parameters by dtype, the last registered first, for their gradients come first; a
+    first bucket of first_bytes at most, so that something is under way early."""
     buckets: list[list[int]] = []
     open_ones: dict[torch.dtype, tuple[list[int], int]] = {}
     limits: dict[torch.dtype, int] = {}
@@ -65,13 +76,14 @@ def _buckets(parameters: list[torch.nn.Parameter], first_bytes: int, most_bytes:
 
 
 class Reducer:
-    """In the place of ``DistributedDataParallel.reducer`` where parameters are ours: averages their gradients, and has those of stock dtypes
-    averaged by stock's reducer, if there are any.
+    """In the place of ``DistributedDataParallel.reducer`` where parameters are ours: averages their
+    gradients, and has those of stock dtypes averaged by stock's reducer, if there are any.
 
-    A gradient that AccumulateGrad has written is ready; a bucket whose gradients are all ready is reduced in the background, in the order of
-    the buckets, so that all ranks call alike. At the end of backward, which the engine tells, the averages are written to the gradients.
-    Beside a stock reducer, and for a static graph, everything is reduced at the end: where on two ranks the gradients came in
-    another order, their calls would not match.
+    A gradient that AccumulateGrad has written is ready; a bucket whose gradients are all ready is
+    reduced in the background, in the order of the buckets, so that all ranks call alike. At the end
+    of backward, which the engine tells, the averages are written to the gradients. Beside a stock
+    reducer, and for a static graph, everything is reduced at the end: where on two ranks the
+    gradients came in another order, their calls would not match.
     """
 
     def __init__(self, ddp, named: dict[str, torch.nn.Parameter], stock) -> None:
@@ -79,7 +91,10 @@ class Reducer:
         self._names, self._parameters = list(named), list(named.values())
         cap = ddp.bucket_bytes_cap
         groups = _buckets(self._parameters, dist._DEFAULT_FIRST_BUCKET_BYTES, cap)
-        self._buckets = [Bucket(i, len(groups), g, [self._parameters[n] for n in g]) for i, g in enumerate(groups)]
+        self._buckets = [
+            Bucket(i, len(groups), g, [self._parameters[n] for n in g])
+            for i, g in enumerate(groups)
+        ]
         self._bucket_of = {n: bucket for bucket in self._buckets for n in bucket.numbers}
         self._find_unused, self._static = ddp.find_unused_parameters, False
         self._hook, self._hook_state = None, None
@@ -89,13 +104,18 @@ class Reducer:
         self._used: set[int] = set()  # since the last reduction
         self._next = 0
         this = weakref.ref(self)
-        self._handles = [p.register_post_accumulate_grad_hook(_hook_of(this, n)) for n, p in enumerate(self._parameters)]
+        self._handles = [
+            p.register_post_accumulate_grad_hook(_hook_of(this, n))
+            for n, p in enumerate(self._parameters)
+        ]
         weakref.finalize(self, _remove, self._handles)
 
     def __getattr__(self, name):
         stock = vars(self).get("_stock")
         if stock is None:
-            raise AttributeError(f"DistributedDataParallel of parameters in number formats has no reducer.{name}")
+            raise AttributeError(
+                f"DistributedDataParallel of parameters in number formats has no reducer.{name}"
+            )
         return getattr(stock, name)
 
     # ---- what DistributedDataParallel calls ----
@@ -111,11 +131,17 @@ class Reducer:
 
     def _check_reducer_finalized(self) -> None:
         if self._armed and self._began:
-            missing = [f"{self._names[n]} ({self._parameters[n].dtype})" for n in range(len(self._names)) if n not in self._ready]
+            missing = [
+                f"{self._names[n]} ({self._parameters[n].dtype})"
+                for n in range(len(self._names))
+                if n not in self._ready
+            ]
             raise RuntimeError(
-                "DistributedDataParallel: expected a gradient for every parameter in the backward pass before, but got none for "
-                f"{', '.join(missing)}. If they are not always used, give find_unused_parameters=True; and the loss must come from what "
-                "the model returned."
+                "DistributedDataParallel: expected a gradient for every parameter in the "
+                "backward pass before, but got none for "
+                f"{', '.join(missing)}. If they are not always used, give "
+                "find_unused_parameters=True; and the loss must come from what the model "
+                "returned."
             )
         if self._stock is not None:
             self._stock._check_reducer_finalized()
@@ -128,10 +154,12 @@ class Reducer:
         for bucket in self._buckets:
             bucket.pending, bucket.work, bucket.future = len(bucket.numbers), None, None
         if self._static:
-            self._ddp()._static_graph_delay_allreduce_enqueued = False  # so that backward begins with _DDPSink, which queues _delay_all_reduce
+            # So that backward begins with _DDPSink, which queues _delay_all_reduce.
+            self._ddp()._static_graph_delay_allreduce_enqueued = False
         elif self._find_unused:
             self._unused = set(range(len(self._parameters))) - self._reached(outputs)
-            for t in outputs:  # where none of ours is used here, others wait for their part all the same
+            # Where none of ours is used here, others wait for their part all the same.
+            for t in outputs:
                 if t.requires_grad and t.grad_fn is not None:
                     t.register_hook(lambda _: self._begin())
 
@@ -166,7 +194,10 @@ class Reducer:
 
     def register_hook(self, state, hook) -> None:
         if self._hook is not None:
-            raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")  # as stock's reducer says it
+            # As stock's reducer says it.
+            raise RuntimeError(
+                "register_comm_hook or register_builtin_comm_hook can only be called once."
+            )
         self._hook, self._hook_state = hook, state
         if self._stock is not None:
             dist._register_comm_hook(self._stock, state, hook)
@@ -187,7 +218,8 @@ class Reducer:
 
     def _got(self, number: int) -> None:
         self._used.add(number)
-        if not self._armed:  # no_sync, or a second backward pass: gradients are kept, and go with the next ones
+        # no_sync, or a second backward pass: gradients are kept, and go with the next ones
+        if not self._armed:
             return
         self._begin()
         if self._static:
@@ -195,8 +227,10 @@ class Reducer:
             return
         if number in self._ready:
             raise RuntimeError(
-                f"DistributedDataParallel: expected one gradient for {self._names[number]} ({self._parameters[number].dtype}) in a backward pass, "
-                "but got another. Where checkpoints run parts of the model again, give static_graph=True."
+                f"DistributedDataParallel: expected one gradient for {self._names[number]} "
+                f"({self._parameters[number].dtype}) in a backward pass, "
+                "but got another. Where checkpoints run parts of the model again, give "
+                "static_graph=True."
             )
         self._mark(number)
 
@@ -207,7 +241,9 @@ class Reducer:
             self._launch()
 
     def _launch(self, everything: bool = False) -> None:
-        while self._next < len(self._buckets) and (everything or self._buckets[self._next].pending == 0):
+        while self._next < len(self._buckets) and (
+            everything or self._buckets[self._next].pending == 0
+        ):
             bucket = self._buckets[self._next]
             self._next += 1
             with torch.no_grad():
@@ -215,7 +251,12 @@ class Reducer:
                 if self._hook is not None:
                     bucket.future = self._hook(self._hook_state, bucket)
                 else:
-                    bucket.work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG, group=self._ddp().process_group, async_op=True)
+                    bucket.work = dist.all_reduce(
+                        bucket.buffer(),
+                        op=dist.ReduceOp.AVG,
+                        group=self._ddp().process_group,
+                        async_op=True,
+                    )
 
     def _end(self) -> None:
         self._queued = False
@@ -232,10 +273,13 @@ class Reducer:
         self._used.clear()
 
     def _used_anywhere(self) -> set[int]:
-        """Parameters that a rank has used: the others keep the gradients that they have, as stock's do."""
+        """Parameters that a rank has used: the others keep the gradients that they have, as stock's
+        do."""
         if not (self._find_unused or self._static):
             return set(range(len(self._parameters)))
-        used = torch.zeros(len(self._parameters), dtype=torch.int32, device=self._parameters[0].device)
+        used = torch.zeros(
+            len(self._parameters), dtype=torch.int32, device=self._parameters[0].device
+        )
         used[list(self._used)] = 1
         dist.all_reduce(used, group=self._ddp().process_group)
         return set(used.nonzero().flatten().tolist())

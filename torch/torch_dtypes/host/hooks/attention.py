@@ -1,5 +1,6 @@
-"""Attention and nn.TransformerEncoderLayer under an autocast with a dtype of ours: masks, and the operator that PyTorch has for the layer. And the
-rows of padding that nn.TransformerEncoder makes 0 in inference."""
+"""Attention and nn.TransformerEncoderLayer under an autocast with a dtype of ours: masks, and the
+operator that PyTorch has for the layer. And the rows of padding that nn.TransformerEncoder makes 0
+in inference."""
 
 from __future__ import annotations
 
@@ -17,13 +18,15 @@ from .trampolines import When
 
 
 def with_mask(stock, query, key, value, attn_mask=None, *rest, **named):
-    """torch.nn.functional.scaled_dot_product_attention, whose stock mask autocast casts: an infinity that the dtype lacks would be NaN there."""
+    """torch.nn.functional.scaled_dot_product_attention, whose stock mask autocast casts: an
+    infinity that the dtype lacks would be NaN there."""
     return stock(query, key, value, autocast_mask(attn_mask), *rest, **named)
 
 
 def encoder_layer(stock, src, embed_dim, num_heads, *rest, **named):
-    """torch._transformer_encoder_layer_fwd, all of a layer in inference, with stock tensors among its operands: by its parts, since of autocast the
-    first layer's result is of our dtype and the second's weights are float32. As stock's kernel has it, the sums of the residual branches are in
+    """torch._transformer_encoder_layer_fwd, all of a layer in inference, with stock tensors among
+    its operands: by its parts, since of autocast the first layer's result is of our dtype and the
+    second's weights are float32. As stock's kernel has it, the sums of the residual branches are in
     autocast's dtype, and the norms' parameters stay."""
     kind = src.device.type
     own = own_autocast_dtype(kind)
@@ -31,20 +34,42 @@ def encoder_layer(stock, src, embed_dim, num_heads, *rest, **named):
         return stock(src, embed_dim, num_heads, *rest, **named)
     if src.is_nested:
         raise NotImplementedError(
-            f"expected a padded tensor in torch.autocast with {own}, but got a nested one, which nn.TransformerEncoder "
-            "makes of src_key_padding_mask; make it with enable_nested_tensor=False"
+            f"expected a padded tensor in torch.autocast with {own}, but got a nested one, which "
+            "nn.TransformerEncoder makes of src_key_padding_mask; make it with "
+            "enable_nested_tensor=False"
         )
     return _by_parts(src, embed_dim, num_heads, *rest, **named)
 
 
 def _has_stock(*operands) -> bool:
-    return any(isinstance(x, torch.Tensor) and x.is_floating_point() and _C.format_of(x.dtype) is None for x in operands)
+    return any(
+        isinstance(x, torch.Tensor) and x.is_floating_point() and _C.format_of(x.dtype) is None
+        for x in operands
+    )
 
 
 def _by_parts(
-    src, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, use_gelu, norm_first, eps, norm_weight_1, norm_bias_1, norm_weight_2,
-    norm_bias_2, ffn_weight_1, ffn_bias_1, ffn_weight_2, ffn_bias_2, mask=None, mask_type=None,
-):  # fmt: skip
+    src,
+    embed_dim,
+    num_heads,
+    qkv_weight,
+    qkv_bias,
+    proj_weight,
+    proj_bias,
+    use_gelu,
+    norm_first,
+    eps,
+    norm_weight_1,
+    norm_bias_1,
+    norm_weight_2,
+    norm_bias_2,
+    ffn_weight_1,
+    ffn_bias_1,
+    ffn_weight_2,
+    ffn_bias_2,
+    mask=None,
+    mask_type=None,
+):
     def norm_1(x):
         return F.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
 
@@ -54,12 +79,30 @@ def _by_parts(
     def attention(x):
         masks = {}
         if mask is not None:  # of pairs, of keys, or of both and each head
-            masks = {"key_padding_mask": mask} if mask_type == 1 else {"attn_mask": mask.flatten(0, 1) if mask.dim() == 4 else mask}
+            masks = (
+                {"key_padding_mask": mask}
+                if mask_type == 1
+                else {"attn_mask": mask.flatten(0, 1) if mask.dim() == 4 else mask}
+            )
         x = x.transpose(0, 1)
         y, _ = F.multi_head_attention_forward(
-            x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, None, None, False, 0.0, proj_weight, proj_bias, training=False,
-            need_weights=False, **masks,
-        )  # fmt: skip
+            x,
+            x,
+            x,
+            embed_dim,
+            num_heads,
+            qkv_weight,
+            qkv_bias,
+            None,
+            None,
+            False,
+            0.0,
+            proj_weight,
+            proj_bias,
+            training=False,
+            need_weights=False,
+            **masks,
+        )
         return y.transpose(0, 1)
 
     def feed_forward(x):
@@ -80,29 +123,52 @@ _ZEROS = "_torch_dtypes_zero_padding"
 
 
 def zero_padding(encoder, src, mask, padding, output):
-    """Rows of padding as zeros, in the cases in which stock tensors become nested ones, of which ours have none: what the layers gave, before the
-    encoder's own norm. ``padding`` is a mask of numbers: 0 where there is none."""
+    """Rows of padding as zeros, in the cases in which stock tensors become nested ones, of which
+    ours have none: what the layers gave, before the encoder's own norm. ``padding`` is a mask of
+    numbers: 0 where there is none."""
     first = encoder.layers[0]
-    if _C.format_of(src.dtype) is None or src.dim() != 3 or padding is None or mask is not None or first.training:
+    if (
+        _C.format_of(src.dtype) is None
+        or src.dim() != 3
+        or padding is None
+        or mask is not None
+        or first.training
+    ):
         return output
-    if not (torch.backends.mha.get_fastpath_enabled() and getattr(encoder, "use_nested_tensor", False)):
+    if not (
+        torch.backends.mha.get_fastpath_enabled() and getattr(encoder, "use_nested_tensor", False)
+    ):
         return output
-    if torch.is_autocast_enabled() or (torch.is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in first.parameters()))):
+    if torch.is_autocast_enabled() or (
+        torch.is_grad_enabled()
+        and (src.requires_grad or any(p.requires_grad for p in first.parameters()))
+    ):
         return output
     padded = padding.ne(0)
-    if getattr(encoder, "mask_check", True) and (padded[:, :-1] & ~padded[:, 1:]).any():  # stock wants padding behind the rest
+    # Stock wants padding behind the rest.
+    if getattr(encoder, "mask_check", True) and (padded[:, :-1] & ~padded[:, 1:]).any():
         return output
     return output.masked_fill(padded.unsqueeze(-1), 0)
 
 
 def with_zeroed_padding(function) -> None:
-    """nn.TransformerEncoder.forward: its own code with one more statement, in front of the encoder's norm, which graphs leave out."""
+    """nn.TransformerEncoder.forward: its own code with one more statement, in front of the
+    encoder's norm, which graphs leave out."""
     tree = parse_source(function)
     body = tree.body[0].body
-    places = [i for i, node in enumerate(body) if isinstance(node, ast.If) and ast.unparse(node.test) == "self.norm is not None"]
+    places = [
+        i
+        for i, node in enumerate(body)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "self.norm is not None"
+    ]
     if len(places) != 1:
-        raise ImportError("expected nn.TransformerEncoder.forward to ask once whether self.norm is not None")
-    text = f"if not torch.compiler.is_compiling():\n    output = {_ZEROS}(self, src, mask, src_key_padding_mask, output)"
+        raise ImportError(
+            "expected nn.TransformerEncoder.forward to ask once whether self.norm is not None"
+        )
+    text = (
+        "if not torch.compiler.is_compiling():\n"
+        f"    output = {_ZEROS}(self, src, mask, src_key_padding_mask, output)"
+    )
     added = ast.parse(text).body[0]
     for node in ast.walk(added):
         ast.copy_location(node, body[places[0]])

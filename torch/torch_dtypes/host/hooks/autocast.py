@@ -1,7 +1,9 @@
-"""torch.autocast("cpu" or "cuda", dtype=<one of ours>): its operators run in the dtype, as they do in bfloat16.
+"""torch.autocast("cpu" or "cuda", dtype=<one of ours>): its operators run in the dtype, as they do
+in bfloat16.
 
-Stock's kernels for autocast take any dtype number; what stands in the way is Python's: the check of the dtype where an autocast is made, and the
-functions that look the number up in PyTorch's table of dtypes, which ends before ours.
+Stock's kernels for autocast take any dtype number; what stands in the way is Python's: the check of
+the dtype where an autocast is made, and the functions that look the number up in PyTorch's table of
+dtypes, which ends before ours.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from ..exchange import compile_as, parse_source
 from ..table import Hook, Kind
 from .trampolines import When
 
-# Where stock asks for a dtype that it does not know, and where it goes by CUDA's own questions and asks none.
+# Where stock asks for a dtype that it does not know, and where it goes by CUDA's own questions and
+# asks none.
 _UNKNOWN, _CUDA = "self.fast_dtype not in device_supported_dtypes", "self.device == 'cuda'"
 _NAME = "_torch_dtypes_takes"
 
@@ -24,33 +27,47 @@ _NAME = "_torch_dtypes_takes"
 def _takes(device_type: str, dtype: torch.dtype) -> bool:
     """Whether a dtype is ours and may be an autocast's.
 
-    Stock disables an autocast of a dtype that it does not take, with a warning, and goes on in float32; one of ours is not left behind so.
+    Stock disables an autocast of a dtype that it does not take, with a warning, and goes on in
+    float32; one of ours is not left behind so.
 
     Raises:
-        ValueError: it is ours and not narrower than float32, as which it is stored; or the device is neither the CPU nor a GPU of CUDA's.
+        ValueError: it is ours and not narrower than float32, as which it is stored; or the device
+            is neither the CPU nor a GPU of CUDA's.
     """
     if not isinstance(dtype, torch.dtype) or (fmt := _C.format_of(dtype)) is None:
         return False
     if device_type not in AUTOCAST_DEVICES:
-        raise ValueError(f"expected device_type 'cpu' or 'cuda' in torch.autocast with {dtype}, but got {device_type!r}: there it takes stock dtypes")
+        raise ValueError(
+            f"expected device_type 'cpu' or 'cuda' in torch.autocast with {dtype}, but got "
+            f"{device_type!r}: there it takes stock dtypes"
+        )
     if fmt.itemsize > 2:
         raise ValueError(
-            f"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {dtype}, stored in {8 * fmt.itemsize}, as float32 is or wider; "
-            f"use model.to({dtype}), or a narrower one (torch.posit16es2, torch.q43) here"
+            f"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {dtype}, stored "
+            f"in {8 * fmt.itemsize}, as float32 is or wider; use model.to({dtype}), or a narrower "
+            "one (torch.posit16es2, torch.q43) here"
         )
     return True
 
 
 def _with_tests(function):
-    """The code of autocast.__init__ with one more test, in the branches that it takes for dtypes that it does not know and for CUDA: others pay
-    nothing."""
+    """The code of autocast.__init__ with one more test, in the branches that it takes for dtypes
+    that it does not know and for CUDA: others pay nothing."""
     tree = parse_source(function)
-    found = {text: node for node in ast.walk(tree) if isinstance(node, ast.If) and (text := ast.unparse(node.test)) in (_UNKNOWN, _CUDA)}
+    found = {
+        text: node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and (text := ast.unparse(node.test)) in (_UNKNOWN, _CUDA)
+    }
     if found.keys() != {_UNKNOWN, _CUDA}:
-        raise ImportError(f"expected torch.autocast.__init__ to ask whether {_UNKNOWN} and whether {_CUDA}")
+        raise ImportError(
+            f"expected torch.autocast.__init__ to ask whether {_UNKNOWN} and whether {_CUDA}"
+        )
     unknown, cuda = found[_UNKNOWN], found[_CUDA]
     ask = ast.parse(f"{_NAME}(self.device, self.fast_dtype)", mode="eval").body
-    unknown.test = ast.copy_location(ast.BoolOp(ast.And(), [unknown.test, ast.UnaryOp(ast.Not(), ask)]), unknown.test)
+    unknown.test = ast.copy_location(
+        ast.BoolOp(ast.And(), [unknown.test, ast.UnaryOp(ast.Not(), ask)]), unknown.test
+    )
     cuda.body.insert(0, ast.copy_location(ast.Expr(ask), cuda.body[0]))
     return compile_as(function, tree)
 
@@ -76,8 +93,8 @@ def _any_own() -> bool:
 
 
 def set_cache_enabled(stock, enabled: bool) -> None:
-    """torch.set_autocast_cache_enabled, by which blocks begin and end: PyTorch's cache of cast weights knows one dtype per tensor, and is off in
-    blocks of ours, which have their own."""
+    """torch.set_autocast_cache_enabled, by which blocks begin and end: PyTorch's cache of cast
+    weights knows one dtype per tensor, and is off in blocks of ours, which have their own."""
     if _any_own():
         _C.set_autocast_cache(bool(enabled))
     else:
@@ -96,7 +113,8 @@ def clear_cache(stock) -> None:
 
 
 def let_ours_pass(function) -> None:
-    """torch.autocast's constructor: its own code with one more test, in the branches that it takes for dtypes that it does not know and for CUDA."""
+    """torch.autocast's constructor: its own code with one more test, in the branches that it takes
+    for dtypes that it does not know and for CUDA."""
     code = _with_tests(function)
     function.__globals__[_NAME] = _takes
     function.__code__ = code

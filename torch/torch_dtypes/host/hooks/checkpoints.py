@@ -1,6 +1,8 @@
-"""Activation checkpointing: the recomputation runs under the overrides of the first pass, as it does under that one's autocast, and with its scales.
+"""Activation checkpointing: the recomputation runs under the overrides of the first pass, as it
+does under that one's autocast, and with its scales.
 
-torch.utils.checkpoint.checkpoint has no place for a third kind of state, but what it calls keeps the function to run again.
+torch.utils.checkpoint.checkpoint has no place for a third kind of state, but what it calls keeps
+the function to run again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Functions that PyTorch composes in Python and that round once: they run on values in the compute dtype, and their results are rounded at the end.
+"""Functions that PyTorch composes in Python and that round once: they run on values in the compute
+dtype, and their results are rounded at the end.
 
-The same of operators in C++ is the step ``Composed`` in ``OperatorFacts.cpp``. ``docs/reference/rounded-once.md`` is made of both lists.
+The same of operators in C++ is the step ``Composed`` in ``OperatorFacts.cpp``.
+``docs/reference/rounded-once.md`` is made of both lists.
 """
 
 from __future__ import annotations
@@ -18,15 +20,36 @@ from ..stock_functions import has_infinity
 from ..table import Hook, Kind
 
 _LOSSES, _MASKED = "torch.nn.functional", "torch.masked._ops"
-# By module, each function's name; behind a colon an argument that must be given, or after a minus sign one that must not be. (By its name
-# ``out`` may: the result is copied to it.)
+# By module, each function's name; behind a colon an argument that must be given, or after a minus
+# sign one that must not be. (By its name ``out`` may: the result is copied to it.)
 FUNCTIONS = {
     _LOSSES: (
-        "gaussian_nll_loss", "huber_loss:weight", "kl_div", "l1_loss:weight", "local_response_norm", "lp_pool1d", "lp_pool2d", "lp_pool3d",
-        "mse_loss:weight", "multilabel_soft_margin_loss", "normalize:-out", "triplet_margin_with_distance_loss:-distance_function",
+        "gaussian_nll_loss",
+        "huber_loss:weight",
+        "kl_div",
+        "l1_loss:weight",
+        "local_response_norm",
+        "lp_pool1d",
+        "lp_pool2d",
+        "lp_pool3d",
+        "mse_loss:weight",
+        "multilabel_soft_margin_loss",
+        "normalize:-out",
+        "triplet_margin_with_distance_loss:-distance_function",
     ),
-    _MASKED: ("log_softmax", "logsumexp", "mean", "median", "norm", "normalize", "softmax", "softmin", "std", "var"),
-}  # fmt: skip
+    _MASKED: (
+        "log_softmax",
+        "logsumexp",
+        "mean",
+        "median",
+        "norm",
+        "normalize",
+        "softmax",
+        "softmin",
+        "std",
+        "var",
+    ),
+}
 
 _KINDS = _C.Accumulate
 _STOCK_SUMS = (_KINDS.machine, _KINDS.float32, _KINDS.float64)
@@ -34,33 +57,49 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _one_format(values: tuple) -> torch.dtype | None:
-    """The dtype of ours that all floating tensors among the arguments have; None where there are others, or stock functions ask a class first."""
+    """The dtype of ours that all floating tensors among the arguments have; None where there are
+    others, or stock functions ask a class first."""
     dtypes = {v.dtype for v in values if isinstance(v, torch.Tensor) and v.is_floating_point()}
-    if len(dtypes) != 1 or any(isinstance(v, torch.Tensor) and type(v) not in _PLAIN for v in values):
+    if len(dtypes) != 1 or any(
+        isinstance(v, torch.Tensor) and type(v) not in _PLAIN for v in values
+    ):
         return None
     dtype = dtypes.pop()
     return None if _C.format_of(dtype) is None else dtype
 
 
 def _finite(result: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Infinities, which stand for masked elements alone, as the outermost numbers of a format without infinities."""
+    """Infinities, which stand for masked elements alone, as the outermost numbers of a format
+    without infinities."""
     if has_infinity(dtype):
         return result
     info = torch.finfo(dtype)
-    return result.masked_fill(result == float("inf"), info.max).masked_fill(result == float("-inf"), info.min)
+    return result.masked_fill(result == float("inf"), info.max).masked_fill(
+        result == float("-inf"), info.min
+    )
 
 
-def rounded_once(stock: Callable, fills: bool, place: int | None, name: str, wanted: bool, *args, **kwargs) -> torch.Tensor | None:
-    """The stock function of the values, in the compute dtype, and its result rounded once. Operands of several dtypes promote or raise as in stock's
-    function, whose operators round one by one then, as they do under accumulation policies that round within a sum."""
+def rounded_once(
+    stock: Callable, fills: bool, place: int | None, name: str, wanted: bool, *args, **kwargs
+) -> torch.Tensor | None:
+    """The stock function of the values, in the compute dtype, and its result rounded once. Operands
+    of several dtypes promote or raise as in stock's function, whose operators round one by one
+    then, as they do under accumulation policies that round within a sum."""
     values = (*args, *kwargs.values())
     dtype = _one_format(values)
     if dtype is None or (kind := _C.accumulation_of(dtype).kind) not in _STOCK_SUMS:
         return None
     asked, out = kwargs.get("dtype"), kwargs.pop("out", None)
-    if out is not None and torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in values):
+    if (
+        out is not None
+        and torch.is_grad_enabled()
+        and any(isinstance(v, torch.Tensor) and v.requires_grad for v in values)
+    ):
         return None  # an error of stock's
-    if place is not None and ((args[place] if len(args) > place else kwargs.get(name)) is not None) != wanted:
+    if (
+        place is not None
+        and ((args[place] if len(args) > place else kwargs.get(name)) is not None) != wanted
+    ):
         return None
     wide = torch.float64 if kind == _KINDS.float64 else compute_type(dtype, asked)
 
@@ -92,7 +131,8 @@ def _rows() -> Iterator[Hook]:
 
 
 def in_compute_dtype(stock: Callable) -> Callable:
-    """torch.nn.utils.clip_grads_with_norm_: a total norm in a format counts with its value, and the factor is not rounded to that format."""
+    """torch.nn.utils.clip_grads_with_norm_: a total norm in a format counts with its value, and the
+    factor is not rounded to that format."""
 
     @functools.wraps(stock)
     def clip(parameters, max_norm, total_norm, foreach=None):
@@ -104,4 +144,7 @@ def in_compute_dtype(stock: Callable) -> Callable:
     return clip
 
 
-HOOKS = [*_rows(), Hook("torch.nn.utils.clip_grads_with_norm_", Kind.REPLACED, in_compute_dtype, within=True)]
+HOOKS = [
+    *_rows(),
+    Hook("torch.nn.utils.clip_grads_with_norm_", Kind.REPLACED, in_compute_dtype, within=True),
+]

@@ -29,7 +29,10 @@ def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
     """Tensor.type of a tensor of ours, or to a dtype of ours by its name."""
     if dtype is None:
         return str(self.dtype)
-    if isinstance(dtype, str) and _C.format_of(named := getattr(torch, dtype.removeprefix("torch."), None)) is not None:
+    if (
+        isinstance(dtype, str)
+        and _C.format_of(named := getattr(torch, dtype.removeprefix("torch."), None)) is not None
+    ):
         dtype = named
     if isinstance(dtype, torch.dtype):
         return self.to(dtype, non_blocking=non_blocking)
@@ -40,7 +43,8 @@ def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
 
 
 def _take_dtype(args, dtype):
-    """(the other arguments, dtype), where dtype may be among the positional ones: softmax(x, 0, dtype)."""
+    """(the other arguments, dtype), where dtype may be among the positional ones: softmax(x, 0,
+    dtype)."""
     if dtype is None:
         dtype = next(v for v in args if isinstance(v, torch.dtype))
         args = [v for v in args if v is not dtype]
@@ -50,18 +54,30 @@ def _take_dtype(args, dtype):
 
 
 def _asked_again(dtype) -> dict:
-    """A stock dtype goes on to the operator: of integers without one, sums and products are int64, and means an error."""
-    return {} if not isinstance(dtype, torch.dtype) or _C.format_of(dtype) is not None else {"dtype": dtype}
+    """A stock dtype goes on to the operator: of integers without one, sums and products are int64,
+    and means an error."""
+    return (
+        {}
+        if not isinstance(dtype, torch.dtype) or _C.format_of(dtype) is not None
+        else {"dtype": dtype}
+    )
 
 
 def _cast_first(name: str, values: torch.Tensor, dtype) -> torch.Tensor:
-    """The operand in the dtype that was asked for. One of integers has no gradient: an error where one is wanted, as of stock tensors."""
-    keeps_nan = isinstance(dtype, torch.dtype) and dtype.is_floating_point and _C.format_of(dtype) is None
-    if name == "nansum" and values.is_floating_point() and not keeps_nan:  # which would make numbers of what does not count
+    """The operand in the dtype that was asked for. One of integers has no gradient: an error where
+    one is wanted, as of stock tensors."""
+    keeps_nan = (
+        isinstance(dtype, torch.dtype) and dtype.is_floating_point and _C.format_of(dtype) is None
+    )
+    # Which would make numbers of what does not count.
+    if name == "nansum" and values.is_floating_point() and not keeps_nan:
         values = values.masked_fill(values.isnan(), 0)
     made = values.to(dtype)
     if values.requires_grad and torch.is_grad_enabled() and not made.requires_grad:
-        raise RuntimeError(f"expected a floating dtype for a tensor that requires grad, but got {made.dtype}. Call detach() first.")
+        raise RuntimeError(
+            f"expected a floating dtype for a tensor that requires grad, but got {made.dtype}. "
+            "Call detach() first."
+        )
     return made
 
 
@@ -71,13 +87,17 @@ def _counts_nan(name: str, dtype) -> bool:
     return fmt is not None and not fmt.has_nan
 
 
-def _mean_of_numbers(values: torch.Tensor, *dims, dtype: torch.dtype, out: torch.Tensor | None = None, **kwargs) -> torch.Tensor:
+def _mean_of_numbers(
+    values: torch.Tensor, *dims, dtype: torch.dtype, out: torch.Tensor | None = None, **kwargs
+) -> torch.Tensor:
     """nanmean by stock's formula."""
     count = values.detach().isnan().logical_not_().sum(*dims, **kwargs)
     return torch.div(torch.nansum(values, *dims, dtype=dtype, **kwargs), count, out=out)
 
 
-def _in_dtype(name: str, run: Callable, values: torch.Tensor, args, dtype, kwargs: dict) -> torch.Tensor:
+def _in_dtype(
+    name: str, run: Callable, values: torch.Tensor, args, dtype, kwargs: dict
+) -> torch.Tensor:
     """An operator of the values in the dtype that was asked for."""
     _expect_kind(name, values, dtype)
     if _counts_nan(name, dtype):
@@ -86,7 +106,8 @@ def _in_dtype(name: str, run: Callable, values: torch.Tensor, args, dtype, kwarg
 
 
 def method_with_dtype(name: str):
-    """Tensor.sum(dtype=...) and its kin: the tensor is cast first, as the documentation of each says."""
+    """Tensor.sum(dtype=...) and its kin: the tensor is cast first, as the documentation of each
+    says."""
 
     def run(made, *args, **kwargs):
         return getattr(made, name)(*args, **kwargs)
@@ -99,7 +120,8 @@ def method_with_dtype(name: str):
 
 
 def function_with_dtype(stock, *args, dtype=None, **kwargs):
-    """torch.sum(..., dtype=...) and its kin: the tensor is cast first, as the documentation of each says."""
+    """torch.sum(..., dtype=...) and its kin: the tensor is cast first, as the documentation of each
+    says."""
     if isinstance(kwargs.get("input", *args[:1]), torch.dtype):
         return stock(*args, **kwargs)  # for its error
     args, dtype = _take_dtype(args, dtype)
@@ -108,28 +130,50 @@ def function_with_dtype(stock, *args, dtype=None, **kwargs):
 
 
 def _expect_kind(name: str, values: torch.Tensor, dtype) -> None:
-    """An error for what stock refuses: integers in means and norms of fractions, and norms in a dtype that promotion would not give."""
+    """An error for what stock refuses: integers in means and norms of fractions, and norms in a
+    dtype that promotion would not give."""
     norm = name.endswith("norm")
     if not norm and name != "nanmean":
         return
     if not (values.is_floating_point() or values.is_complex()):
-        raise RuntimeError(f"{name}: expected a floating or complex tensor, but got {values.dtype}. Convert it first: x.to({dtype}).")
+        raise RuntimeError(
+            f"{name}: expected a floating or complex tensor, but got {values.dtype}. Convert it "
+            f"first: x.to({dtype})."
+        )
     ours = [d for d in (values.dtype, dtype) if _C.format_of(d) is not None]
-    if norm and values.dtype is not dtype and (len(ours) == 2 or promoted(values.dtype, dtype) is not dtype):
-        raise RuntimeError(f"{name}: expected dtype= that the tensor's {values.dtype} promotes to, but got {dtype}. Convert it first: x.to({dtype}).")
+    if (
+        norm
+        and values.dtype is not dtype
+        and (len(ours) == 2 or promoted(values.dtype, dtype) is not dtype)
+    ):
+        raise RuntimeError(
+            f"{name}: expected dtype= that the tensor's {values.dtype} promotes to, but got "
+            f"{dtype}. Convert it first: x.to({dtype})."
+        )
 
 
 def in_place_with_dtype(stock, self, *args, dtype, **kwargs):
-    """Tensor.cumsum_(dtype=...) and its kin: the tensor's own, or an error, since it stays of its dtype."""
+    """Tensor.cumsum_(dtype=...) and its kin: the tensor's own, or an error, since it stays of its
+    dtype."""
     if dtype is not self.dtype:
-        raise RuntimeError(f"{stock.__name__}: expected dtype= of the tensor that is written to, {self.dtype}, but got {dtype}")
+        raise RuntimeError(
+            f"{stock.__name__}: expected dtype= of the tensor that is written to, {self.dtype}, "
+            f"but got {dtype}"
+        )
     return stock(*args, **kwargs)
 
 
 def refuse_dtype(stock, *args, **kwargs):
     """An error: functions that make no sense, or nothing of their own, in a number format."""
-    asked = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.dtype) and _C.format_of(v) is not None)
-    raise NotImplementedError(f"{stock.__name__}: expected a stock dtype, but got {asked}. Call it with a stock one and convert the result.")
+    asked = next(
+        v
+        for v in [*args, *kwargs.values()]
+        if isinstance(v, torch.dtype) and _C.format_of(v) is not None
+    )
+    raise NotImplementedError(
+        f"{stock.__name__}: expected a stock dtype, but got {asked}. Call it with a stock one and "
+        "convert the result."
+    )
 
 
 def foreach_norm(stock, tensors, ord=2, dtype=None):
@@ -142,16 +186,21 @@ def foreach_norm(stock, tensors, ord=2, dtype=None):
 
 
 def found_in(*given) -> torch.dtype:
-    """The first of our dtypes in a call's arguments, for its error; where there is none, it is the default dtype that the result would have."""
+    """The first of our dtypes in a call's arguments, for its error; where there is none, it is the
+    default dtype that the result would have."""
     dtypes = (v.dtype if isinstance(v, torch.Tensor) else v for v in tree_leaves(given))
-    return next((d for d in dtypes if isinstance(d, torch.dtype) and _C.format_of(d) is not None), torch.get_default_dtype())
+    return next(
+        (d for d in dtypes if isinstance(d, torch.dtype) and _C.format_of(d) is not None),
+        torch.get_default_dtype(),
+    )
 
 
 def refuse_sparse(stock, *args, **kwargs):
     """An error: there are no sparse tensors of number formats."""
     raise NotImplementedError(
-        f"{stock.__name__}: expected values of a stock dtype, but got {found_in(args, kwargs)}: there are no sparse tensors of number formats. "
-        f"Convert the values first, for example with values.float()."
+        f"{stock.__name__}: expected values of a stock dtype, but got {found_in(args, kwargs)}: "
+        "there are no sparse tensors of number formats. Convert the values first, for example "
+        "with values.float()."
     )
 
 
@@ -161,10 +210,16 @@ def parse_to(stock, *args, **kwargs):
     if tensors := [v for v in values if isinstance(v, torch.Tensor)]:
         found, device = tensors[0].dtype, tensors[0].device
         rest = [v for v in args if not isinstance(v, torch.Tensor)]
-        _, _, non_blocking, memory_format = stock(device, torch.float32, *rest, **{k: v for k, v in kwargs.items() if k not in ("other", "tensor")})
+        _, _, non_blocking, memory_format = stock(
+            device,
+            torch.float32,
+            *rest,
+            **{k: v for k, v in kwargs.items() if k not in ("other", "tensor")},
+        )
         return device, found, non_blocking, memory_format
     found = next(v for v in values if _C.format_of(v) is not None)
-    # Stock parses everything else: it checks the arguments and their order with a float dtype in our dtype's place.
+    # Stock parses everything else: it checks the arguments and their order with a float dtype in
+    # our dtype's place.
     args = [torch.float32 if v is found else v for v in args]
     kwargs = {k: torch.float32 if v is found else v for k, v in kwargs.items()}
     device, _, non_blocking, memory_format = stock(*args, **kwargs)
@@ -173,11 +228,15 @@ def parse_to(stock, *args, **kwargs):
 
 def _expect_own_memory(x) -> None:
     if is_traceable_wrapper_subclass(x):
-        raise NotImplementedError(f"expected a tensor with its own memory to view in another dtype, but got a {type(x).__name__}; view what it wraps")
+        raise NotImplementedError(
+            "expected a tensor with its own memory to view in another dtype, but got a "
+            f"{type(x).__name__}; view what it wraps"
+        )
 
 
 def view(stock, self, *args, **kwargs):
-    """Tensor.view(dtype) in a dtype of ours: of a wrapper an error, since its dispatch goes by a table of dtypes that ends before ours."""
+    """Tensor.view(dtype) in a dtype of ours: of a wrapper an error, since its dispatch goes by a
+    table of dtypes that ends before ours."""
     _expect_own_memory(self)
     return stock(*args, **kwargs)
 
@@ -194,18 +253,30 @@ def tolist(stock, self):
 
 
 def set_data(self, data):
-    """tensor.data = data, where one of the two is ours and the other stock: the Python object stays and gets a new body. Graphs of earlier
-    forward passes keep the old one with its values; what they accumulate comes to the tensor in its new dtype."""
+    """tensor.data = data, where one of the two is ours and the other stock: the Python object stays
+    and gets a new body. Graphs of earlier forward passes keep the old one with its values; what
+    they accumulate comes to the tensor in its new dtype."""
     if self.requires_grad and not (data.is_floating_point() or data.is_complex()):
-        raise RuntimeError(f"expected data of a floating dtype for a tensor that requires gradients, but got {data.dtype}")
-    if self.layout is not data.layout or data.is_quantized or self.is_quantized or self.is_nested or data.is_nested:
         raise RuntimeError(
-            f"expected two ordinary tensors to exchange {self.dtype} for {data.dtype}, but got layouts {self.layout} and {data.layout}"
+            "expected data of a floating dtype for a tensor that requires gradients, but got "
+            f"{data.dtype}"
+        )
+    if (
+        self.layout is not data.layout
+        or data.is_quantized
+        or self.is_quantized
+        or self.is_nested
+        or data.is_nested
+    ):
+        raise RuntimeError(
+            f"expected two ordinary tensors to exchange {self.dtype} for {data.dtype}, but got "
+            f"layouts {self.layout} and {data.layout}"
         )
     wrapper = next((t for t in (self, data) if is_traceable_wrapper_subclass(t)), None)
     if wrapper is not None:
         raise RuntimeError(
-            f"expected tensors with memory of their own to exchange {self.dtype} for {data.dtype}, but got a {type(wrapper).__name__}. "
+            f"expected tensors with memory of their own to exchange {self.dtype} for "
+            f"{data.dtype}, but got a {type(wrapper).__name__}. "
             "Use torch.utils.swap_tensors, as module.to(dtype) does."
         )
     grad = self.grad if self.is_leaf or self.retains_grad else None
@@ -221,7 +292,8 @@ def rdiv(stock):
     """Tensor.__rdiv__: number / tensor. Stock multiplies by the reciprocal, which rounds twice."""
 
     def __rdiv__(self, other):
-        # Dynamo comes in here where there is a mode of torch functions, and could not trace the second test.
+        # Dynamo comes in here where there is a mode of torch functions, and could not trace the
+        # second test.
         own = not torch.compiler.is_dynamo_compiling() and _C.is_format_tensor(self)
         return torch.div(other, self) if own else self.reciprocal() * other
 
@@ -229,40 +301,57 @@ def rdiv(stock):
 
 
 def set_(stock, self, source=None, *args, **kwargs):
-    """Tensor.set_ of or from a tensor of ours: stock expects a typed storage to be the container's, and names the container in errors."""
+    """Tensor.set_ of or from a tensor of ours: stock expects a typed storage to be the container's,
+    and names the container in errors."""
     if source is None:
         return stock(*args, **kwargs)
     if isinstance(source, torch.Tensor) and source.dtype is not self.dtype:
-        raise TypeError(f"set_: expected two tensors of one dtype, but got {self.dtype} and {source.dtype}")
+        raise TypeError(
+            f"set_: expected two tensors of one dtype, but got {self.dtype} and {source.dtype}"
+        )
     if isinstance(source, torch.TypedStorage):
         if source.dtype is not self.dtype:
-            raise RuntimeError(f"expected a storage of {self.dtype} or an untyped one, but got one of {source.dtype}")
+            raise RuntimeError(
+                f"expected a storage of {self.dtype} or an untyped one, but got one of "
+                f"{source.dtype}"
+            )
         source = source._untyped_storage  # its public name warns
     return stock(source, *args, **kwargs)
 
 
 def floating_dtype(x: torch.Tensor) -> torch.dtype | None:
-    """What torch.svd_lowrank and torch.pca_lowrank compute in: our dtype, where stock knows no more than its own three."""
+    """What torch.svd_lowrank and torch.pca_lowrank compute in: our dtype, where stock knows no more
+    than its own three."""
     return x.dtype if _C.is_format_tensor(x) else None
 
 
 def refuse_lobpcg(x: torch.Tensor, *_args, **_kwargs) -> None:
-    """It knows tolerances and derivatives of float32 and float64 only; stock raises for half types."""
+    """It knows tolerances and derivatives of float32 and float64 only; stock raises for half
+    types."""
     if _C.is_format_tensor(x):
-        raise TypeError(f"lobpcg: expected float32 or float64, but got {x.dtype}. Convert first, for example with x.float().")
+        raise TypeError(
+            f"lobpcg: expected float32 or float64, but got {x.dtype}. Convert first, for example "
+            "with x.float()."
+        )
 
 
 _TENSOR, _FUNCTIONS = "torch._C.TensorBase", "torch._C._VariableFunctions"
-_WITH_DTYPE = "sum nansum mean nanmean prod cumsum cumprod logcumsumexp softmax log_softmax norm".split()
+_WITH_DTYPE = (
+    "sum nansum mean nanmean prod cumsum cumprod logcumsumexp softmax log_softmax norm".split()
+)
 _NAMESPACES_WITH_DTYPE = {
     "torch._C._linalg": "linalg_norm linalg_vector_norm linalg_matrix_norm",
     "torch._C._special": "special_softmax special_log_softmax",
 }
 _STOCK_ONLY = (
-    "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic empty_quantized _empty_affine_quantized "
-    "_empty_per_channel_affine_quantized tril_indices triu_indices _sparse_sum"
+    "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic empty_quantized "
+    "_empty_affine_quantized _empty_per_channel_affine_quantized tril_indices triu_indices "
+    "_sparse_sum"
 ).split()
-_SPARSE = "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor".split()
+_SPARSE = (
+    "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor "
+    "sparse_compressed_tensor"
+).split()
 
 
 def _when_with_dtype(name: str) -> When:
@@ -273,25 +362,56 @@ def _when_with_dtype(name: str) -> When:
 HOOKS = [
     Hook(f"{_TENSOR}.to", Kind.ASKING, to, When.OWN_ARGUMENT | When.GUARD_ANYWHERE),
     Hook(f"{_TENSOR}.type", Kind.ASKING, type_, When.OWN_SELF | When.OWN_DATA),
-    *(Hook(f"{_TENSOR}.{name}", Kind.BUILTIN, None, When.GUARD_ALWAYS) for name in ("float", "double", "half", "bfloat16")),
+    *(
+        Hook(f"{_TENSOR}.{name}", Kind.BUILTIN, None, When.GUARD_ALWAYS)
+        for name in ("float", "double", "half", "bfloat16")
+    ),
     Hook(f"{_TENSOR}.view", Kind.ASKING, view, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
-    Hook(f"{_FUNCTIONS}.view_copy", Kind.ASKING, view_copy, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
+    Hook(
+        f"{_FUNCTIONS}.view_copy", Kind.ASKING, view_copy, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE
+    ),
     Hook(f"{_TENSOR}.to_dense", Kind.BUILTIN, None, When.GUARD_KEYWORD),
     Hook("torch._C._nn._parse_to", Kind.BUILTIN, parse_to, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT),
-    *(Hook(f"{_FUNCTIONS}.{name}", Kind.ASKING, function_with_dtype, _when_with_dtype(name)) for name in _WITH_DTYPE),
-    *(Hook(f"{_TENSOR}.{name}", Kind.ASKING, method_with_dtype(name), _when_with_dtype(name)) for name in _WITH_DTYPE),
-    *(Hook(f"{_TENSOR}.{name}", Kind.ASKING, in_place_with_dtype, When.DTYPE_KEYWORD | When.OWN_SELF_DTYPE) for name in ("cumsum_", "cumprod_")),
+    *(
+        Hook(f"{_FUNCTIONS}.{name}", Kind.ASKING, function_with_dtype, _when_with_dtype(name))
+        for name in _WITH_DTYPE
+    ),
+    *(
+        Hook(f"{_TENSOR}.{name}", Kind.ASKING, method_with_dtype(name), _when_with_dtype(name))
+        for name in _WITH_DTYPE
+    ),
+    *(
+        Hook(
+            f"{_TENSOR}.{name}",
+            Kind.ASKING,
+            in_place_with_dtype,
+            When.DTYPE_KEYWORD | When.OWN_SELF_DTYPE,
+        )
+        for name in ("cumsum_", "cumprod_")
+    ),
     *(
         Hook(f"{namespace}.{name}", Kind.ASKING, function_with_dtype, _when_with_dtype(name))
         for namespace, names in _NAMESPACES_WITH_DTYPE.items()
         for name in names.split()
     ),
-    *(Hook(f"torch.{name}", Kind.BUILTIN, foreach_norm, When.DTYPE_ANYWHERE | When.OWN_NESTED) for name in ("_foreach_norm", "_foreach_powsum")),
+    *(
+        Hook(f"torch.{name}", Kind.BUILTIN, foreach_norm, When.DTYPE_ANYWHERE | When.OWN_NESTED)
+        for name in ("_foreach_norm", "_foreach_powsum")
+    ),
     Hook(f"{_TENSOR}.set_", Kind.BUILTIN, set_, When.OWN_SELF | When.OWN_ARGUMENT),
     Hook(f"{_TENSOR}.tolist", Kind.ASKING, tolist, When.OWN_SELF),
-    *(Hook(f"torch.{name}", Kind.BUILTIN, refuse_dtype, When.DTYPE_ANYWHERE) for name in _STOCK_ONLY),
-    *(Hook(f"torch._C._sparse.{name}", Kind.BUILTIN, refuse_dtype, When.DTYPE_ANYWHERE) for name in ("_sparse_softmax", "_sparse_log_softmax")),
-    *(Hook(f"torch.{name}", Kind.BUILTIN, refuse_sparse, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT) for name in _SPARSE),
+    *(
+        Hook(f"torch.{name}", Kind.BUILTIN, refuse_dtype, When.DTYPE_ANYWHERE)
+        for name in _STOCK_ONLY
+    ),
+    *(
+        Hook(f"torch._C._sparse.{name}", Kind.BUILTIN, refuse_dtype, When.DTYPE_ANYWHERE)
+        for name in ("_sparse_softmax", "_sparse_log_softmax")
+    ),
+    *(
+        Hook(f"torch.{name}", Kind.BUILTIN, refuse_sparse, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT)
+        for name in _SPARSE
+    ),
     Hook("torch.Tensor.__rdiv__", Kind.REPLACED, rdiv, within=True),
     Hook("torch._linalg_utils.get_floating_dtype", Kind.ASKED, floating_dtype),
     Hook("torch._lobpcg._lobpcg", Kind.ASKED, refuse_lobpcg),

@@ -1,4 +1,5 @@
-"""Factories given one of our dtypes. Every value is exact (float64 or integers) until the one rounding to the format."""
+"""Factories given one of our dtypes. Every value is exact (float64 or integers) until the one
+rounding to the format."""
 
 from __future__ import annotations
 
@@ -15,42 +16,64 @@ from .trampolines import When
 
 
 def _blank(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of ours over zero or arbitrary codes. TorchScript has no operator for a view in another dtype, and a wrapper (DTensor) no memory, so
-    they get a cast."""
-    cast = torch._C._get_tracing_state() or (type(codes) is not torch.Tensor and is_traceable_wrapper_subclass(codes))
+    """A tensor of ours over zero or arbitrary codes. TorchScript has no operator for a view in
+    another dtype, and a wrapper (DTensor) no memory, so they get a cast."""
+    cast = torch._C._get_tracing_state() or (
+        type(codes) is not torch.Tensor and is_traceable_wrapper_subclass(codes)
+    )
     return codes.to(dtype) if cast else codes.view(dtype)
 
 
 def _uninitialised(made: torch.Tensor) -> None:
     """Fills it in deterministic mode, where stock has filled the codes with the largest integer."""
-    if torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory:
+    if (
+        torch.are_deterministic_algorithms_enabled()
+        and torch.utils.deterministic.fill_uninitialized_memory
+    ):
         made.fill_(float("nan"))
 
 
 def take(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None]:
-    """Removes what we handle ourselves: (our dtype, requires_grad, out). out= decides where no dtype= is given, else the default dtype; and where
-    the numbers are made, by whose generator, where no device= is given."""
-    dtype, requires_grad, out = kwargs.pop("dtype", None), kwargs.pop("requires_grad", False), kwargs.pop("out", None)
+    """Removes what we handle ourselves: (our dtype, requires_grad, out). out= decides where no
+    dtype= is given, else the default dtype; and where the numbers are made, by whose generator,
+    where no device= is given."""
+    dtype, requires_grad, out = (
+        kwargs.pop("dtype", None),
+        kwargs.pop("requires_grad", False),
+        kwargs.pop("out", None),
+    )
     if dtype is None:
         dtype = out.dtype if out is not None else _C.get_default_format()
     if out is not None and kwargs.get("device") is None:
         kwargs["device"] = out.device
     elif out is not None and torch.device(kwargs["device"]).type != out.device.type:
-        raise RuntimeError(f"expected out= on {kwargs['device']}, but got one on {out.device}: give device= of the same, or none")
+        raise RuntimeError(
+            f"expected out= on {kwargs['device']}, but got one on {out.device}: give device= of "
+            "the same, or none"
+        )
     layout = kwargs.get("layout")
-    if layout not in (None, torch.strided):  # before stock fills integers of a layout that it knows floats in only
+    # Before stock fills integers of a layout that it knows floats in only.
+    if layout not in (None, torch.strided):
         raise NotImplementedError(
-            f"expected the strided layout for a tensor of {dtype}, but got {layout}. Make it in a stock dtype, or without layout=."
+            f"expected the strided layout for a tensor of {dtype}, but got {layout}. Make it in a "
+            "stock dtype, or without layout=."
         )
     return dtype, requires_grad, out
 
 
 def take_all(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None, bool | None]:
-    """The same, and pin_memory, for a factory whose stock one makes numbers of another dtype: (our dtype, and what finish() is given behind it)."""
+    """The same, and pin_memory, for a factory whose stock one makes numbers of another dtype: (our
+    dtype, and what finish() is given behind it)."""
     return *take(kwargs), kwargs.pop("pin_memory", False)
 
 
-def finish(values: torch.Tensor, dtype: torch.dtype, requires_grad: bool, out: torch.Tensor | None, pinned: bool | None = False) -> torch.Tensor:
+def finish(
+    values: torch.Tensor,
+    dtype: torch.dtype,
+    requires_grad: bool,
+    out: torch.Tensor | None,
+    pinned: bool | None = False,
+) -> torch.Tensor:
     result = values if values.dtype is dtype else values.to(dtype)
     if pinned and out is None:
         result = result.pin_memory()
@@ -64,7 +87,8 @@ def finish(values: torch.Tensor, dtype: torch.dtype, requires_grad: bool, out: t
 
 
 def _for_stock(kwargs: dict) -> bool:
-    """A call that comes here for the default dtype or out= but that is not ours: a stock dtype=, or out= of a stock dtype."""
+    """A call that comes here for the default dtype or out= but that is not ours: a stock dtype=, or
+    out= of a stock dtype."""
     dtype, out = kwargs.get("dtype"), kwargs.get("out")
     own_out = out is not None and _C.is_format_tensor(out)
     if dtype is not None and _C.format_of(dtype) is None:
@@ -75,7 +99,8 @@ def _for_stock(kwargs: dict) -> bool:
 
 
 def bits(name: str):
-    """zeros, empty, empty_strided: made as integers of the same width. The code of 0 is 0 in every format but tables of values."""
+    """zeros, empty, empty_strided: made as integers of the same width. The code of 0 is 0 in every
+    format but tables of values."""
 
     def factory(stock, *args, **kwargs):
         if _for_stock(kwargs):
@@ -97,37 +122,62 @@ def ones(stock, *args, **kwargs):
     if _for_stock(kwargs):
         return stock(*args, **kwargs)
     dtype, requires_grad, out = take(kwargs)
-    return finish(_blank(stock(*args, dtype=bits_dtype(dtype), **kwargs), dtype).fill_(1), dtype, requires_grad, out)
+    return finish(
+        _blank(stock(*args, dtype=bits_dtype(dtype), **kwargs), dtype).fill_(1),
+        dtype,
+        requires_grad,
+        out,
+    )
 
 
 def full(stock, *args, **kwargs):
     """Made as integers of the same width and filled with the number, rounded once."""
-    given = dict(zip(("size", "fill_value"), args, strict=False)) | {k: kwargs[k] for k in ("size", "fill_value") if k in kwargs}
+    given = dict(zip(("size", "fill_value"), args, strict=False)) | {
+        k: kwargs[k] for k in ("size", "fill_value") if k in kwargs
+    }
     value = given.get("fill_value")
-    is_float = isinstance(value, float) or (isinstance(value, torch.Tensor) and value.is_floating_point())
-    for_default = kwargs.get("dtype") is None and kwargs.get("out") is None  # the default dtype is for fractions, as stock has it
+    is_float = isinstance(value, float) or (
+        isinstance(value, torch.Tensor) and value.is_floating_point()
+    )
+    # The default dtype is for fractions, as stock has it.
+    for_default = kwargs.get("dtype") is None and kwargs.get("out") is None
     if _for_stock(kwargs) or (for_default and not is_float):
         return stock(*args, **kwargs)
     if len(given) != 2 or isinstance(value, complex):
         return stock(*args, **kwargs | {"dtype": torch.float32})  # for its error
     dtype, requires_grad, out = take(kwargs)
     rest = {k: v for k, v in kwargs.items() if k not in given}
-    return finish(_blank(stock(given["size"], 0, dtype=bits_dtype(dtype), **rest), dtype).fill_(value), dtype, requires_grad, out)
+    return finish(
+        _blank(stock(given["size"], 0, dtype=bits_dtype(dtype), **rest), dtype).fill_(value),
+        dtype,
+        requires_grad,
+        out,
+    )
 
 
 def _through(stock, args: tuple, kwargs: dict, wide: torch.dtype) -> torch.Tensor:
-    """The stock result in another dtype, rounded once. Of out= the stock function says what becomes of its shape: whether one with as many elements
-    keeps its own, what is resized, and with which warning."""
+    """The stock result in another dtype, rounded once. Of out= the stock function says what becomes
+    of its shape: whether one with as many elements keeps its own, what is resized, and with which
+    warning."""
     dtype, requires_grad, out, pinned = take_all(kwargs)
-    there = {"dtype": wide} if out is None else {"out": torch.empty(out.shape, dtype=wide, device=out.device)}
+    there = (
+        {"dtype": wide}
+        if out is None
+        else {"out": torch.empty(out.shape, dtype=wide, device=out.device)}
+    )
     return finish(stock(*args, **there, **kwargs), dtype, requires_grad, out, pinned)
 
 
 def arange(stock, *args, **kwargs):
     """The stock result in float64, or int64 where all numbers are integers, rounded once."""
     numbers = [*args, *(kwargs[k] for k in ("start", "end", "step") if k in kwargs)]
-    floats = any(isinstance(n, float) or (isinstance(n, torch.Tensor) and n.is_floating_point()) for n in numbers)
-    if _for_stock(kwargs) or (kwargs.get("dtype") is None and kwargs.get("out") is None and not floats):
+    floats = any(
+        isinstance(n, float) or (isinstance(n, torch.Tensor) and n.is_floating_point())
+        for n in numbers
+    )
+    if _for_stock(kwargs) or (
+        kwargs.get("dtype") is None and kwargs.get("out") is None and not floats
+    ):
         return stock(*args, **kwargs)
     return _through(stock, args, kwargs, torch.float64 if floats else torch.int64)
 
@@ -145,8 +195,8 @@ def through_float64(name: str):
 
 
 def between(factory):
-    """linspace and logspace: ends that are tensors say nothing of the result's dtype, which is the one asked for or the default; but that complex
-    ones make it complex, as in stock."""
+    """linspace and logspace: ends that are tensors say nothing of the result's dtype, which is the
+    one asked for or the default; but that complex ones make it complex, as in stock."""
 
     def number(x):
         return x.double() if isinstance(x, torch.Tensor) and _C.is_format_tensor(x) else x
@@ -158,12 +208,16 @@ def between(factory):
         args = [number(x) for x in args]
         kwargs = {k: x if k == "out" else number(x) for k, x in kwargs.items()}
         dtype, out = kwargs.get("dtype"), kwargs.get("out")
-        asked = [d for d in (dtype, None if out is None else out.dtype) if d is not None] or [torch.get_default_dtype()]
+        asked = [d for d in (dtype, None if out is None else out.dtype) if d is not None] or [
+            torch.get_default_dtype()
+        ]
         ours = [d for d in asked if _C.format_of(d) is not None]
         ends = [*args[:2], *(kwargs[k] for k in ("start", "end") if k in kwargs)]
         if ours and any(map(is_complex, ends)):
             if dtype is not None or out is not None:
-                raise RuntimeError(f"expected real ends for a result of {ours[0]}, but got {ends[0]} and {ends[1]}")
+                raise RuntimeError(
+                    f"expected real ends for a result of {ours[0]}, but got {ends[0]} and {ends[1]}"
+                )
             ours = []
         return factory(stock, *args, **kwargs) if ours else stock(*args, **kwargs)
 
@@ -171,7 +225,8 @@ def between(factory):
 
 
 def drawn(name: str):
-    """rand, randn, randint, ...: what stock draws from the same seed in the type that _drawing_type says, rounded once."""
+    """rand, randn, randint, ...: what stock draws from the same seed in the type that _drawing_type
+    says, rounded once."""
 
     def factory(stock, *args, **kwargs):
         if _for_stock(kwargs):
@@ -200,19 +255,24 @@ def _words_of(generator: torch.Generator | None):
 
 
 def _drawing_type(dtype: torch.dtype) -> torch.dtype:
-    """float32, so that a run in a narrow format and one in float32 draw the same numbers; float64 for formats with more digits."""
+    """float32, so that a run in a narrow format and one in float32 draw the same numbers; float64
+    for formats with more digits."""
     return torch.float32 if _C.format_of(dtype).significand_bits <= 24 else torch.float64
 
 
 def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Uniform on [0, 1), rounded toward zero, so that 1 never comes; below a posit's smallest number that is 0, against posits' own rule."""
+    """Uniform on [0, 1), rounded toward zero, so that 1 never comes; below a posit's smallest
+    number that is 0, against posits' own rule."""
     values = _zero_below_least(values, dtype)
     with rounding_block("toward_zero"):
         return values.to(dtype)
 
 
-def _within(values: torch.Tensor, dtype: torch.dtype, who: str, args: tuple, kwargs: dict) -> torch.Tensor:
-    """Integers drawn from [low, high), the arguments before a size, held to where rounding leaves them in it."""
+def _within(
+    values: torch.Tensor, dtype: torch.dtype, who: str, args: tuple, kwargs: dict
+) -> torch.Tensor:
+    """Integers drawn from [low, high), the arguments before a size, held to where rounding leaves
+    them in it."""
     ends = [x for x in args if not isinstance(x, (tuple, list))]
     high = kwargs["high"] if "high" in kwargs else ends.pop()
     low = kwargs["low"] if "low" in kwargs else (ends or [0]).pop()
@@ -235,42 +295,67 @@ def _zero_below_least(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def refuse_sobol(engine, n=1, out=None, dtype=None):
     """An error of SobolEngine.draw, whose points would be rounded to 1, which they never are."""
     asked = dtype or _C.get_default_format()
-    if (found := next((d for d in (asked, engine._first_point.dtype) if d is not None and _C.format_of(d) is not None), None)) is not None:
+    if (
+        found := next(
+            (
+                d
+                for d in (asked, engine._first_point.dtype)
+                if d is not None and _C.format_of(d) is not None
+            ),
+            None,
+        )
+    ) is not None:
         raise NotImplementedError(
-            f"SobolEngine.draw: expected a stock dtype, and an engine made under one, but got {found}. Draw in float64, and round toward zero by "
-            f"torch_dtypes.chop(points, {str(found)!r}, rounding='toward_zero').to({found})."
+            "SobolEngine.draw: expected a stock dtype, and an engine made under one, but got "
+            f"{found}. Draw in float64, and round toward zero by torch_dtypes.chop(points, "
+            f"{str(found)!r}, rounding='toward_zero').to({found})."
         )
 
 
 def normal(stock, *args, **kwargs):
-    """Given tensors it is an operator like any other, which takes no dtype=; given numbers and a size it is a factory."""
+    """Given tensors it is an operator like any other, which takes no dtype=; given numbers and a
+    size it is a factory."""
     if any(isinstance(x, torch.Tensor) for x in (*args[:2], kwargs.get("mean"), kwargs.get("std"))):
         return stock(*args, **kwargs)
     return drawn("normal")(stock, *args, **kwargs)
 
 
 def linspace(stock, start, end, steps, **kwargs):
-    """Interpolated with whole-number weights, so that what is exact in the middle (0 of -1 to 1) stays exact."""
+    """Interpolated with whole-number weights, so that what is exact in the middle (0 of -1 to 1)
+    stays exact."""
     if _for_stock(kwargs):
         return stock(start, end, steps, **kwargs)
     dtype, requires_grad, out, pinned = take_all(kwargs)
     i = torch.arange(int(steps), dtype=torch.float64, **kwargs)
     on_meta = i.is_meta  # where nobody knows the ends
-    start, end = (0.0 if on_meta and isinstance(x, torch.Tensor) and x.is_meta else float(x) for x in (start, end))
+    start, end = (
+        0.0 if on_meta and isinstance(x, torch.Tensor) and x.is_meta else float(x)
+        for x in (start, end)
+    )
     last = max(int(steps) - 1, 1)
-    return finish(_shaped_as((start * (last - i) + end * i) / last, out), dtype, requires_grad, out, pinned)
+    return finish(
+        _shaped_as((start * (last - i) + end * i) / last, out), dtype, requires_grad, out, pinned
+    )
 
 
 def frequencies(stock, *args, **kwargs):
-    """fftfreq and rfftfreq. Into an out= of several dimensions stock writes others, some of them beside it: here it has as many as there are."""
+    """fftfreq and rfftfreq. Into an out= of several dimensions stock writes others, some of them
+    beside it: here it has as many as there are."""
     if _for_stock(kwargs):
         return stock(*args, **kwargs)
     dtype, requires_grad, out, pinned = take_all(kwargs)
-    return finish(_shaped_as(stock(*args, dtype=torch.float64, **kwargs), out), dtype, requires_grad, out, pinned)
+    return finish(
+        _shaped_as(stock(*args, dtype=torch.float64, **kwargs), out),
+        dtype,
+        requires_grad,
+        out,
+        pinned,
+    )
 
 
 def _shaped_as(values: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-    """Numbers in a row in the shape of an out= with as many elements, which keeps it, as stock has it."""
+    """Numbers in a row in the shape of an out= with as many elements, which keeps it, as stock has
+    it."""
     return values if out is None or out.numel() != values.numel() else values.view(out.shape)
 
 
@@ -290,7 +375,13 @@ def like(name: str):
             values = stock(shaped, *args, dtype=drawing, **kwargs)
             if kind == "randint":
                 values = _within(values, dtype, name, args, kwargs)
-            return finish(_below_one(values, dtype) if kind == "rand" else values, dtype, requires_grad, None, pinned)
+            return finish(
+                _below_one(values, dtype) if kind == "rand" else values,
+                dtype,
+                requires_grad,
+                None,
+                pinned,
+            )
         value = args[0] if args else kwargs.pop("fill_value", None)
         result = _blank(torch.empty_like(self, dtype=bits_dtype(dtype), **kwargs), dtype)
         if kind == "empty":
@@ -311,7 +402,9 @@ def new(name: str):
         kind = name.removeprefix("new_")
         if kind == "full":
             size, value = (*args, *(kwargs.pop(k) for k in ("size", "fill_value") if k in kwargs))
-            result = _blank(self.new_empty(size, dtype=bits_dtype(dtype), **kwargs), dtype).fill_(value)
+            result = _blank(self.new_empty(size, dtype=bits_dtype(dtype), **kwargs), dtype).fill_(
+                value
+            )
             return result.requires_grad_() if requires_grad else result
         make = self.new_empty_strided if kind == "empty_strided" else self.new_empty
         result = _blank(make(*args, dtype=bits_dtype(dtype), **kwargs), dtype)
@@ -328,13 +421,18 @@ def new(name: str):
 _FROM_NOTHING = When.DTYPE_KEYWORD | When.DEFAULT_DTYPE | When.OWN_OUT
 _FROM_TENSOR = When.DTYPE_KEYWORD | When.GUARD_KEYWORD
 _ENDS = _FROM_NOTHING | When.OWN_SELF | When.OWN_ARGUMENT
-_ASKING_NOBODY = "range bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted".split()
+_ASKING_NOBODY = (
+    "range bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
+).split()
 _LIKE = "zeros_like ones_like empty_like full_like rand_like randn_like randint_like".split()
 _NEW = "new_zeros new_ones new_empty new_full new_empty_strided".split()
 
 HOOKS = [
     *(Hook(f"torch.{name}", Kind.ASKING, bits(name), _FROM_NOTHING) for name in ("zeros", "empty")),
-    *(Hook(f"torch.{name}", Kind.BUILTIN, bits(name), _FROM_NOTHING) for name in ("empty_strided", "from_file")),
+    *(
+        Hook(f"torch.{name}", Kind.BUILTIN, bits(name), _FROM_NOTHING)
+        for name in ("empty_strided", "from_file")
+    ),
     Hook("torch.ones", Kind.ASKING, ones, _FROM_NOTHING),
     Hook("torch.full", Kind.ASKING, full, _FROM_NOTHING),
     Hook("torch.normal", Kind.ASKING, normal, _FROM_NOTHING),
@@ -346,8 +444,14 @@ HOOKS = [
     Hook("torch.linspace", Kind.ASKING, between(linspace), _ENDS),
     Hook("torch.logspace", Kind.ASKING, between(through_float64("logspace")), _ENDS),
     Hook("torch.eye", Kind.ASKING, through_float64("eye"), _FROM_NOTHING),
-    *(Hook(f"torch.{name}", Kind.BUILTIN, through_float64(name), _FROM_NOTHING) for name in _ASKING_NOBODY),
-    *(Hook(f"torch._C._fft.{name}", Kind.ASKING, frequencies, _FROM_NOTHING) for name in ("fft_fftfreq", "fft_rfftfreq")),
+    *(
+        Hook(f"torch.{name}", Kind.BUILTIN, through_float64(name), _FROM_NOTHING)
+        for name in _ASKING_NOBODY
+    ),
+    *(
+        Hook(f"torch._C._fft.{name}", Kind.ASKING, frequencies, _FROM_NOTHING)
+        for name in ("fft_fftfreq", "fft_rfftfreq")
+    ),
     *(Hook(f"torch.{name}", Kind.ASKING, like(name), _FROM_TENSOR) for name in _LIKE),
     *(Hook(f"torch._C.TensorBase.{name}", Kind.ASKING, new(name), _FROM_TENSOR) for name in _NEW),
 ]

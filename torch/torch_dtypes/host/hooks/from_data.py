@@ -1,5 +1,5 @@
-"""Factories of data: numbers, lists, arrays, tensors and storages, given one of our dtypes or holding some. What is converted is exact until the
-one rounding to the format."""
+"""Factories of data: numbers, lists, arrays, tensors and storages, given one of our dtypes or
+holding some. What is converted is exact until the one rounding to the format."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .trampolines import When
 
 
 def _exact(make, data: object, *args, real: bool = False, **kwargs) -> torch.Tensor:
-    """A stock tensor of data without loss: float64 for Python floats, int64 for integers, arrays and tensors as they are. Where they must be
-    real, complex numbers are stock's error."""
+    """A stock tensor of data without loss: float64 for Python floats, int64 for integers, arrays
+    and tensors as they are. Where they must be real, complex numbers are stock's error."""
     try:
         values = make(data, *args, **kwargs)
     except (RuntimeError, ValueError, OverflowError):  # integers beyond int64
@@ -28,11 +28,18 @@ def _exact(make, data: object, *args, real: bool = False, **kwargs) -> torch.Ten
 
 
 def _filled(values: torch.Tensor, data: object, dtype: torch.dtype) -> torch.Tensor:
-    """Values of Python numbers for a tensor of ours: infinities as other numbers that are put into a tensor (see infinities.py)."""
-    if not _from_python(data) or not values.is_floating_point() or values.is_meta or not _C.format_of(dtype).infinity_is_nan:
+    """Values of Python numbers for a tensor of ours: infinities as other numbers that are put into
+    a tensor (see infinities.py)."""
+    if (
+        not _from_python(data)
+        or not values.is_floating_point()
+        or values.is_meta
+        or not _C.format_of(dtype).infinity_is_nan
+    ):
         return values
     for infinity in (float("inf"), float("-inf")):
-        with torch._C._DisableTorchDispatch():  # a question that no graph of what is made here depends on
+        # A question that no graph of what is made here depends on.
+        with torch._C._DisableTorchDispatch():
             found = bool((values == infinity).any())
         if found:
             values = torch.where(values == infinity, _C.fill_number(infinity, dtype), values)
@@ -40,13 +47,20 @@ def _filled(values: torch.Tensor, data: object, dtype: torch.dtype) -> torch.Ten
 
 
 def _from_python(data: object) -> bool:
-    """Whether data are numbers (NumPy's float64, which is Python's, too), or lists of them, and no tensor or array."""
+    """Whether data are numbers (NumPy's float64, which is Python's, too), or lists of them, and no
+    tensor or array."""
     return isinstance(data, float) or not _brings_dtype(data)
 
 
 def _brings_dtype(data: object) -> bool:
-    """Whether data are elements of a dtype of their own: a tensor, an array or number of NumPy, what DLPack reads (a capsule only once)."""
-    return isinstance(data, torch.Tensor) or hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__") or type(data).__name__ == "PyCapsule"
+    """Whether data are elements of a dtype of their own: a tensor, an array or number of NumPy,
+    what DLPack reads (a capsule only once)."""
+    return (
+        isinstance(data, torch.Tensor)
+        or hasattr(data, "__array_interface__")
+        or hasattr(data, "__dlpack__")
+        or type(data).__name__ == "PyCapsule"
+    )
 
 
 def _wants_default(values: torch.Tensor, data: object) -> bool:
@@ -55,15 +69,21 @@ def _wants_default(values: torch.Tensor, data: object) -> bool:
 
 
 def _given_tensor(data: object, asked: torch.dtype | None) -> object:
-    """Data that stock refuses, arrays of ml_dtypes and typed storages of ours, as a tensor on their memory, and untyped storages given one of our
-    dtypes, which are codes; others as they are."""
+    """Data that stock refuses, arrays of ml_dtypes and typed storages of ours, as a tensor on their
+    memory, and untyped storages given one of our dtypes, which are codes; others as they are."""
     if isinstance(data, torch.TypedStorage):
         if _C.format_of(data.dtype) is not None:
             return interop.of_storage(data._untyped_storage, data.dtype)  # its public name warns
         if asked is not None and _C.format_of(asked) is not None:
-            raise RuntimeError(f"expected a storage of {asked} or an untyped one, but got one of {data.dtype}")
+            raise RuntimeError(
+                f"expected a storage of {asked} or an untyped one, but got one of {data.dtype}"
+            )
         return data
-    if isinstance(data, torch.UntypedStorage) and asked is not None and _C.format_of(asked) is not None:
+    if (
+        isinstance(data, torch.UntypedStorage)
+        and asked is not None
+        and _C.format_of(asked) is not None
+    ):
         return interop.of_storage(data, asked)
     return data if isinstance(data, torch.Tensor) else interop.adopt(data, asked)
 
@@ -90,18 +110,24 @@ def _from_data(stock, data, args, kwargs, *, copies: bool):
 
 
 def _dtype_of_number(number: object) -> torch.dtype | None:
-    """The dtype that an element of a list brings along: a tensor, a number or an array of NumPy, a complex number."""
+    """The dtype that an element of a list brings along: a tensor, a number or an array of NumPy, a
+    complex number."""
     if isinstance(number, torch.Tensor):
         return number.dtype
     if isinstance(number, complex) and not hasattr(number, "__array_interface__"):
         return torch.complex64
-    type_ = getattr(getattr(number, "dtype", None), "type", None) if hasattr(number, "__array_interface__") else None
+    type_ = (
+        getattr(getattr(number, "dtype", None), "type", None)
+        if hasattr(number, "__array_interface__")
+        else None
+    )
     return torch.as_tensor(type_(0)).dtype if type_ is not None else None
 
 
 def _dtype_of_elements(data: object) -> torch.dtype | None:
-    """What tensors and NumPy's numbers in a nested list promote to; None where there are fractions of neither. Stock would infer the container of
-    tensors of ours. Beside them Python's numbers count for nothing, beside others for the default dtype, as in stock."""
+    """What tensors and NumPy's numbers in a nested list promote to; None where there are fractions
+    of neither. Stock would infer the container of tensors of ours. Beside them Python's numbers
+    count for nothing, beside others for the default dtype, as in stock."""
     if not isinstance(data, (list, tuple)) or isinstance(interop.first_of(data), (list, tuple)):
         return None
     found: dict[torch.dtype, None] = {}
@@ -115,7 +141,11 @@ def _dtype_of_elements(data: object) -> torch.dtype | None:
                     lists.append(element)
             elif type(element) is float:
                 fractions = True
-            elif type(element) is not int and (dtype := _dtype_of_number(element)) and (dtype.is_floating_point or dtype.is_complex):
+            elif (
+                type(element) is not int
+                and (dtype := _dtype_of_number(element))
+                and (dtype.is_floating_point or dtype.is_complex)
+            ):
                 found[dtype] = None
     default = _C.get_default_format()
     if found and fractions and default is not None and not any(map(_C.format_of, found)):
@@ -127,7 +157,11 @@ def tensor(stock, data, *args, **kwargs):
     """A new tensor of data: their exact values, rounded once."""
     if (given := _given_tensor(data, kwargs.get("dtype"))) is not data:
         return _from_tensor(given, kwargs, copy=True)
-    if kwargs.get("dtype") is None and isinstance(data, (list, tuple)) and (found := _dtype_of_elements(data)):
+    if (
+        kwargs.get("dtype") is None
+        and isinstance(data, (list, tuple))
+        and (found := _dtype_of_elements(data))
+    ):
         kwargs["dtype"] = found
     if kwargs.get("dtype") is not None and _C.format_of(kwargs["dtype"]) is None:
         return stock(data, *args, **kwargs)  # a stock dtype, for tensors of ours in a list
@@ -148,7 +182,8 @@ def as_tensor(stock, data, *args, **kwargs):
 
 
 def asarray(stock, data, *args, **kwargs):
-    """A tensor on the memory of data where they are codes (tensors, arrays of ml_dtypes, buffers), else their exact values, rounded once."""
+    """A tensor on the memory of data where they are codes (tensors, arrays of ml_dtypes, buffers),
+    else their exact values, rounded once."""
     copy = kwargs.pop("copy", None)
     asked = kwargs.get("dtype")
     data = _given_tensor(data, asked)
@@ -156,7 +191,10 @@ def asarray(stock, data, *args, **kwargs):
         wanted = kwargs.pop("dtype", None) or data.dtype
         if wanted is not data.dtype:
             if copy is False:
-                raise ValueError(f"expected data that can become {wanted} without a copy (copy=False), but got {data.dtype}")
+                raise ValueError(
+                    f"expected data that can become {wanted} without a copy (copy=False), but got "
+                    f"{data.dtype}"
+                )
             data, copy = data.to(wanted), None
         return stock(data, *args, copy=copy, **kwargs)  # which knows what becomes of its graph
     if asked is None and isinstance(data, (list, tuple)):
@@ -165,12 +203,23 @@ def asarray(stock, data, *args, **kwargs):
         return stock(data, *args, copy=copy, **kwargs)
     dtype, requires_grad, _ = take(kwargs)
     if interop.is_buffer(data):
-        return finish(stock(data, *args, dtype=bits_dtype(dtype), copy=copy, **kwargs).view(dtype), dtype, requires_grad, None)
+        return finish(
+            stock(data, *args, dtype=bits_dtype(dtype), copy=copy, **kwargs).view(dtype),
+            dtype,
+            requires_grad,
+            None,
+        )
     if copy is False and asked is None:
-        raise ValueError(f"expected a tensor, an array or a buffer to share memory with (copy=False), but got {type(data).__name__}")
+        raise ValueError(
+            "expected a tensor, an array or a buffer to share memory with (copy=False), but got "
+            f"{type(data).__name__}"
+        )
     values = _exact(stock, data, *args, real=asked is not None, **kwargs)
     if copy is False:
-        raise ValueError(f"expected data that can become {dtype} without a copy (copy=False), but got {values.dtype}")
+        raise ValueError(
+            f"expected data that can become {dtype} without a copy (copy=False), but got "
+            f"{values.dtype}"
+        )
     if asked is None and not _wants_default(values, data):
         return values.requires_grad_() if requires_grad else values
     return finish(_filled(values, data, dtype), dtype, requires_grad, None)
@@ -198,14 +247,22 @@ def legacy_tensor(*args, **kwargs):
 
 
 def legacy_new(stock, self, *args, **kwargs):
-    """Tensor.new: the old constructor, which stock utilities (the DataLoader's collate) still use."""
+    """Tensor.new: the old constructor, which stock utilities (the DataLoader's collate) still
+    use."""
     if stock is not None and torch.overrides.has_torch_function_unary(self):
         return stock(*args, **kwargs)  # which asks the subclass, and comes back here
     device = kwargs.pop("device", None) or self.device
-    if not args and len(kwargs) == 1 and (name := next(iter(kwargs))) in ("size", "other", "storage", "data"):
+    if (
+        not args
+        and len(kwargs) == 1
+        and (name := next(iter(kwargs))) in ("size", "other", "storage", "data")
+    ):
         args = (torch.Size(kwargs.pop(name)) if name == "size" else kwargs.pop(name),)
     if kwargs:
-        raise TypeError(f"new: expected one of size, other, storage and data, and device, but got {sorted(kwargs)} and {len(args)} without a name")
+        raise TypeError(
+            "new: expected one of size, other, storage and data, and device, but got "
+            f"{sorted(kwargs)} and {len(args)} without a name"
+        )
     if not args:
         return torch.empty(0, dtype=self.dtype, device=device)
     first = args[0]
@@ -214,20 +271,35 @@ def legacy_new(stock, self, *args, **kwargs):
         return torch.empty(0, dtype=self.dtype, device=device).set_(storage)
     if isinstance(first, torch.Tensor):
         if stock is not None and first.dtype is not self.dtype:
-            raise TypeError(f"new: expected a tensor of {self.dtype}, but got one of {first.dtype}. Convert it first, with x.to({self.dtype}).")
+            raise TypeError(
+                f"new: expected a tensor of {self.dtype}, but got one of {first.dtype}. Convert "
+                f"it first, with x.to({self.dtype})."
+            )
         return torch.Tensor(first)  # an alias, which has a gradient
     if all(isinstance(n, int) for n in args) or isinstance(first, torch.Size):
         return torch.empty(*args, dtype=self.dtype, device=device)
     return torch.tensor(first, dtype=self.dtype, device=device)
 
 
-_FROM_DATA = When.DTYPE_KEYWORD | When.DEFAULT_DTYPE | When.OWN_NESTED | When.GUARD_KEYWORD | When.OWN_DATA
+_FROM_DATA = (
+    When.DTYPE_KEYWORD | When.DEFAULT_DTYPE | When.OWN_NESTED | When.GUARD_KEYWORD | When.OWN_DATA
+)
 
 HOOKS = [
     Hook("torch.tensor", Kind.BUILTIN, tensor, _FROM_DATA),
     Hook("torch.scalar_tensor", Kind.BUILTIN, scalar_tensor, _FROM_DATA),
     Hook("torch.asarray", Kind.BUILTIN, asarray, _FROM_DATA | When.OWN_SELF),
-    Hook("torch.as_tensor", Kind.BUILTIN, as_tensor, _FROM_DATA | When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
-    Hook("torch._C.TensorBase.new_tensor", Kind.BUILTIN, new_tensor, When.DTYPE_KEYWORD | When.OWN_SELF | When.OWN_ARGUMENT),
+    Hook(
+        "torch.as_tensor",
+        Kind.BUILTIN,
+        as_tensor,
+        _FROM_DATA | When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE,
+    ),
+    Hook(
+        "torch._C.TensorBase.new_tensor",
+        Kind.BUILTIN,
+        new_tensor,
+        When.DTYPE_KEYWORD | When.OWN_SELF | When.OWN_ARGUMENT,
+    ),
     Hook("torch._C.TensorBase.new", Kind.BUILTIN, legacy_new, When.OWN_SELF),
 ]

@@ -1,4 +1,5 @@
-"""Stock Python functions that make numbers no format need have (infinities, in masks for instance), and what they do in ours instead."""
+"""Stock Python functions that make numbers no format need have (infinities, in masks for instance),
+and what they do in ours instead."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from .trampolines import When
 
 
 def masked_identity(op_name: str, x: torch.Tensor, *args) -> torch.Tensor | None:
-    """What stands for masked elements in torch.masked's functions. Where stock has an infinity and the format has none, its outermost number
-    does the same."""
+    """What stands for masked elements in torch.masked's functions. Where stock has an infinity and
+    the format has none, its outermost number does the same."""
     if not _C.is_format_tensor(x):
         return None
     smallest = op_name in ("amax", "argmax", "logaddexp", "logsumexp")
-    largest = op_name in ("amin", "argmin") or (op_name == "norm" and bool(args) and args[0] == float("-inf"))
+    largest = op_name in ("amin", "argmin") or (
+        op_name == "norm" and bool(args) and args[0] == float("-inf")
+    )
     if not (smallest or largest) or has_infinity(x.dtype):
         return None
     info = torch.finfo(x.dtype)
@@ -28,11 +31,14 @@ def masked_identity(op_name: str, x: torch.Tensor, *args) -> torch.Tensor | None
 
 
 def _relative_tolerance(a: torch.Tensor) -> float:
-    """sqrt(min(m, n)) * eps of our dtype, at most 1/2: what the rounding of entries can move a singular value by, twice over.
+    """sqrt(min(m, n)) * eps of our dtype, at most 1/2: what the rounding of entries can move a
+    singular value by, twice over.
 
-    Each entry is off by eps/2 of itself, the matrix by E with |E|_2 <= |E|_F <= eps/2 |A|_F <= eps/2 sqrt(min(m, n)) |A|_2, and no singular
-    value by more than |E|_2 (Weyl; Golub and Van Loan, "Matrix Computations", section 2.4). PyTorch's default, max(m, n) * eps, allows for
-    computing in eps, which we do not: of the type that we compute in it is the least that is asked for. In narrow formats it is above 1.
+    Each entry is off by eps/2 of itself, the matrix by E with |E|_2 <= |E|_F <= eps/2 |A|_F <=
+    eps/2 sqrt(min(m, n)) |A|_2, and no singular value by more than |E|_2 (Weyl; Golub and Van Loan,
+    "Matrix Computations", section 2.4). PyTorch's default, max(m, n) * eps, allows for computing in
+    eps, which we do not: of the type that we compute in it is the least that is asked for. In
+    narrow formats it is above 1.
     """
     rows, columns = a.shape[-2:]
     least = max(rows, columns) * torch.finfo(compute_type(a.dtype)).eps
@@ -66,10 +72,12 @@ def pinverse_method(stock, self, *args, **kwargs):
 
 
 def lstsq(stock, *args, **kwargs):
-    """torch.linalg.lstsq(A, B, rcond=None, *, driver=None); the driver gels takes A to be of full rank.
+    """torch.linalg.lstsq(A, B, rcond=None, *, driver=None); the driver gels takes A to be of full
+    rank.
 
-    Stock's default, gelsy, gets the order of its first pivots from uninitialised memory. That decides where a format's large tolerance cuts,
-    so that two calls differ by more than the last place; the default here is gelsd, which goes by singular values. Without a right-hand side
+    Stock's default, gelsy, gets the order of its first pivots from uninitialised memory. That
+    decides where a format's large tolerance cuts, so that two calls differ by more than the last
+    place; the default here is gelsd, which goes by singular values. Without a right-hand side
     LAPACK's gelsd is an error (gelsy is not).
     """
     a = args[0] if args else kwargs["input"]
@@ -88,13 +96,16 @@ def lstsq(stock, *args, **kwargs):
 def group_tensors(tensorlistlist, with_indices=False):
     """Groups for foreach and fused functions, by the first list's devices and dtypes.
 
-    Stock's are by container, and where one list is float32, another of an 8-bit container is an error.
+    Stock's are by container, and where one list is float32, another of an 8-bit container is an
+    error.
     """
     if not tensorlistlist or _C.format_in(tensorlistlist) is None:
         return None
     groups = {}
     for index, tensor in enumerate(tensorlistlist[0]):
-        parted, kept = groups.setdefault((tensor.device, tensor.dtype), ([[] for _ in tensorlistlist], []))
+        parted, kept = groups.setdefault(
+            (tensor.device, tensor.dtype), ([[] for _ in tensorlistlist], [])
+        )
         for part, tensors in zip(parted, tensorlistlist, strict=True):
             part.extend(tensors[index : index + 1])  # a list may be empty
         if with_indices:
@@ -107,11 +118,18 @@ def group_tensors(tensorlistlist, with_indices=False):
 
 def chosen(pred, true_fn, false_fn, operands=()):
     """torch.cond with operands of ours: one of the functions is called."""
-    if not isinstance(pred, torch.Tensor) or pred.numel() != 1 or _C.format_in((pred, operands)) is None:
+    if (
+        not isinstance(pred, torch.Tensor)
+        or pred.numel() != 1
+        or _C.format_in((pred, operands)) is None
+    ):
         return None
     made = (true_fn if pred else false_fn)(*operands)
     if made is None:
-        raise NotImplementedError("expected the functions of torch.cond to return tensors where operands are of a number format, but got None")
+        raise NotImplementedError(
+            "expected the functions of torch.cond to return tensors where operands are of a "
+            "number format, but got None"
+        )
     return made
 
 
@@ -130,16 +148,19 @@ def refuse_captured(*args, **kwargs) -> None:
     """An error: what scan and map capture of a function knows no dtype of ours."""
     if (name := _C.format_in((args, kwargs))) is not None:
         raise NotImplementedError(
-            f"expected operands of stock dtypes for a function that is captured as a graph, but got torch.{name}: write a loop in Python, or use "
+            "expected operands of stock dtypes for a function that is captured as a graph, but "
+            f"got torch.{name}: write a loop in Python, or use "
             "torch.vmap, instead of torch's scan and map."
         )
 
 
 def refuse_jitted(*args, **kwargs) -> None:
-    """An error: a user's CUDA code for each element, compiled at the call, would take codes for the container's numbers."""
+    """An error: a user's CUDA code for each element, compiled at the call, would take codes for the
+    container's numbers."""
     if (name := _C.format_in((args[1:], kwargs))) is not None:
         raise NotImplementedError(
-            f"expected operands of stock dtypes for a function of torch.cuda.jiterator, but got torch.{name}: cast them to float32, and the result "
+            "expected operands of stock dtypes for a function of torch.cuda.jiterator, but got "
+            f"torch.{name}: cast them to float32, and the result "
             "back."
         )
 
@@ -152,21 +173,40 @@ def refuse_scaled_product(stock, *args, **kwargs):
     """torch._scaled_mm, whose errors speak of PyTorch's float8 dtypes alone."""
     a = args[0] if args else kwargs["input"]
     raise NotImplementedError(
-        f"torch._scaled_mm: expected operands of PyTorch's float8 dtypes, but got {a.dtype}; use (a @ b) * (scale_a * scale_b), under "
-        "torch_dtypes.accumulate('nvidia-h100') with the sums of a tensor core, or quantize_ for a layer with scales"
+        f"torch._scaled_mm: expected operands of PyTorch's float8 dtypes, but got {a.dtype}; use "
+        "(a @ b) * (scale_a * scale_b), under torch_dtypes.accumulate('nvidia-h100') with the "
+        "sums of a tensor core, or quantize_ for a layer with scales"
     )
 
 
 HOOKS = [
     Hook("torch.masked._ops._reduction_identity", Kind.ASKED, masked_identity),
     Hook("torch.nn.functional._canonical_mask", Kind.ASKED, canonical_mask),
-    Hook("torch.nn.modules.transformer._generate_square_subsequent_mask", Kind.ASKED, subsequent_mask),
-    *(Hook(f"{_LINALG}.{name}", Kind.ASKING, rank_tolerance, When.OWN_SELF) for name in ("linalg_matrix_rank", "linalg_pinv")),
+    Hook(
+        "torch.nn.modules.transformer._generate_square_subsequent_mask", Kind.ASKED, subsequent_mask
+    ),
+    *(
+        Hook(f"{_LINALG}.{name}", Kind.ASKING, rank_tolerance, When.OWN_SELF)
+        for name in ("linalg_matrix_rank", "linalg_pinv")
+    ),
     Hook(f"{_LINALG}.linalg_lstsq", Kind.ASKING, lstsq, When.OWN_SELF),
     Hook("torch._C._VariableFunctions.pinverse", Kind.ASKING, pinverse, When.OWN_SELF),
     Hook("torch._C.TensorBase.pinverse", Kind.ASKING, pinverse_method, When.OWN_SELF),
-    *(Hook(f"torch._C._VariableFunctions.{name}", Kind.BUILTIN, refuse_scaled_product, When.OWN_SELF) for name in ("_scaled_mm", "_scaled_mm_v2")),
-    Hook("torch.utils._foreach_utils._group_tensors_by_device_and_dtype", Kind.ASKED, group_tensors, within=True),
+    *(
+        Hook(
+            f"torch._C._VariableFunctions.{name}",
+            Kind.BUILTIN,
+            refuse_scaled_product,
+            When.OWN_SELF,
+        )
+        for name in ("_scaled_mm", "_scaled_mm_v2")
+    ),
+    Hook(
+        "torch.utils._foreach_utils._group_tensors_by_device_and_dtype",
+        Kind.ASKED,
+        group_tensors,
+        within=True,
+    ),
     Hook("torch.nn.utils.get_total_norm", Kind.ASKED, total_norm, within=True),
     Hook("torch.cuda.jiterator._JittedFunction.__call__", Kind.ASKED, refuse_jitted),
     Hook("torch.cond", Kind.ASKED, chosen),

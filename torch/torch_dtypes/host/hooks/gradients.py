@@ -1,4 +1,5 @@
-"""Gradients on their way through Python: each comes in the dtype of what it belongs to, where the engine tells dtypes by the container."""
+"""Gradients on their way through Python: each comes in the dtype of what it belongs to, where the
+engine tells dtypes by the container."""
 
 from __future__ import annotations
 
@@ -18,8 +19,13 @@ from .trampolines import When
 
 
 def _of_dtype(gradient, dtype):
-    """The gradient, cast to a dtype if it has another and one of the two is ours; the engine casts between stock ones."""
-    return _C.gradient_of_dtype(gradient, dtype) if dtype is not None and isinstance(gradient, torch.Tensor) else gradient
+    """The gradient, cast to a dtype if it has another and one of the two is ours; the engine casts
+    between stock ones."""
+    return (
+        _C.gradient_of_dtype(gradient, dtype)
+        if dtype is not None and isinstance(gradient, torch.Tensor)
+        else gradient
+    )
 
 
 class _Engine(threading.local):
@@ -37,8 +43,9 @@ def _gradient_dtype(t):
 
 
 def _captured(found, create_graph=False, inputs=(), *_):
-    """What autograd.grad() found for its inputs, each in its input's dtype: the engine hands on what a C++ function returned in another one. (For
-    the leaves of backward(), EngineGradients.cpp.)"""
+    """What autograd.grad() found for its inputs, each in its input's dtype: the engine hands on
+    what a C++ function returned in another one. (For the leaves of backward(),
+    EngineGradients.cpp.)"""
     if not found:  # of backward()
         return found
     asked = [_gradient_dtype(t) for t in inputs]
@@ -47,9 +54,13 @@ def _captured(found, create_graph=False, inputs=(), *_):
 
 
 def run_backward(stock, self, outputs, gradients, *args, **kwargs):
-    """The engine, behind backward() and autograd.grad(): a given gradient has the output's dtype. Within an autocast with a dtype of ours, formulas
-    run in the dtypes of their forward pass, as behind it: autocast would cast those of what ran in float32."""
-    given = tuple(_of_dtype(g, o.dtype) if isinstance(o, torch.Tensor) else g for o, g in zip(outputs, gradients, strict=True))
+    """The engine, behind backward() and autograd.grad(): a given gradient has the output's dtype.
+    Within an autocast with a dtype of ours, formulas run in the dtypes of their forward pass, as
+    behind it: autocast would cast those of what ran in float32."""
+    given = tuple(
+        _of_dtype(g, o.dtype) if isinstance(o, torch.Tensor) else g
+        for o, g in zip(outputs, gradients, strict=True)
+    )
     kinds = in_autocast_of_ours()
     if not kinds:
         with fractions_of_integers():
@@ -63,12 +74,14 @@ def run_backward(stock, self, outputs, gradients, *args, **kwargs):
 
 
 def make_dual(stock, tensor, tangent, level):
-    """torch.autograd.forward_ad.make_dual, behind torch.func.jvp too: a tangent has its tensor's dtype; stock casts by the container."""
+    """torch.autograd.forward_ad.make_dual, behind torch.func.jvp too: a tangent has its tensor's
+    dtype; stock casts by the container."""
     return stock(tensor, _of_dtype(tangent, tensor.dtype), level)
 
 
-# A user's torch.autograd.Function. Its node is an object of Python, which remembers what the engine does not know: the dtypes of the
-# operands, in which gradients leave it, and those of the results, in which they come. (For a result without a gradient, zeros come.)
+# A user's torch.autograd.Function. Its node is an object of Python, which remembers what the engine
+# does not know: the dtypes of the operands, in which gradients leave it, and those of the results,
+# in which they come. (For a result without a gradient, zeros come.)
 
 
 def _dtypes(values) -> list:
@@ -76,9 +89,12 @@ def _dtypes(values) -> list:
 
 
 def note_dtypes(result, *args, **_kwargs):
-    """After a call of an autograd.Function that has a tensor of ours among its operands or results: its node learns their dtypes."""
+    """After a call of an autograd.Function that has a tensor of ours among its operands or results:
+    its node learns their dtypes."""
     outputs = result if isinstance(result, tuple) else (result,)
-    node = next((t.grad_fn for t in outputs if isinstance(t, torch.Tensor) and t.grad_fn is not None), None)
+    node = next(
+        (t.grad_fn for t in outputs if isinstance(t, torch.Tensor) and t.grad_fn is not None), None
+    )
     if isinstance(node, BackwardCFunction):
         node._dtypes_of_gradients = _dtypes(args), _dtypes(outputs)
     return result
@@ -91,14 +107,19 @@ def _operand_dtypes(node) -> list:
 
 
 def in_their_dtypes(stock):
-    """A Function's backward: gradients come to it in the results' dtypes and leave it in the operands'."""
+    """A Function's backward: gradients come to it in the results' dtypes and leave it in the
+    operands'."""
 
     @functools.wraps(stock)
     def backward(self, *gradients):
         operands, results = getattr(self, "_dtypes_of_gradients", (None, ()))
         if results:
-            boxed = len(gradients) == 1 and isinstance(gradients[0], list)  # the list is the user's to empty
-            own = [_of_dtype(g, d) for g, d in zip(gradients[0] if boxed else gradients, results, strict=True)]
+            # The list is the user's to empty.
+            boxed = len(gradients) == 1 and isinstance(gradients[0], list)
+            own = [
+                _of_dtype(g, d)
+                for g, d in zip(gradients[0] if boxed else gradients, results, strict=True)
+            ]
             if boxed:
                 gradients[0][:] = own
             else:
@@ -111,8 +132,12 @@ def in_their_dtypes(stock):
         if operands is None:
             if not any(map(_C.is_format_tensor, several)):
                 return found
-            operands = [edge and edge[0]._input_metadata[edge[1]].dtype for edge in _operand_dtypes(self)]
-        cast = tuple(itertools.starmap(_of_dtype, itertools.zip_longest(several, operands[: len(several)])))
+            operands = [
+                edge and edge[0]._input_metadata[edge[1]].dtype for edge in _operand_dtypes(self)
+            ]
+        cast = tuple(
+            itertools.starmap(_of_dtype, itertools.zip_longest(several, operands[: len(several)]))
+        )
         return cast if isinstance(found, tuple) else cast[0]
 
     return backward
@@ -120,12 +145,19 @@ def in_their_dtypes(stock):
 
 _NODE = "torch.autograd.function.BackwardCFunction"  # whose two methods the engine calls
 
-_RUN = When.OWN_NESTED | When.OWN_GIVEN | When.OWN_AUTOCAST | When.DEFAULT_DTYPE | When.RUNS_BACKWARD
+_RUN = (
+    When.OWN_NESTED | When.OWN_GIVEN | When.OWN_AUTOCAST | When.DEFAULT_DTYPE | When.RUNS_BACKWARD
+)
 
 HOOKS = [
     Hook("torch._C._ImperativeEngine.run_backward", Kind.BUILTIN, run_backward, _RUN),
     Hook("torch._C._FunctionBase.apply", Kind.BUILTIN, note_dtypes, When.OWN_RESULT),
-    Hook("torch._C._VariableFunctions._make_dual", Kind.BUILTIN, make_dual, When.OWN_SELF | When.OWN_ARGUMENT),
+    Hook(
+        "torch._C._VariableFunctions._make_dual",
+        Kind.BUILTIN,
+        make_dual,
+        When.OWN_SELF | When.OWN_ARGUMENT,
+    ),
     Hook(f"{_NODE}.apply", Kind.REPLACED, in_their_dtypes),
     Hook(f"{_NODE}.apply_boxed", Kind.REPLACED, in_their_dtypes, first="2.13"),
 ]

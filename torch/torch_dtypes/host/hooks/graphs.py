@@ -1,8 +1,9 @@
 """torch.compile, torch.export, make_fx and TorchScript's traces beside number formats.
 
-Their graphs name dtypes by numbers that end before those of formats, so no format tensor enters one. ``torch.compile`` runs code that works on
-format tensors as it is written, and says so once. Whoever asks for a graph (``fullgraph=True``, ``torch.export``, ``make_fx``,
-``torch.jit.trace``) gets an error.
+Their graphs name dtypes by numbers that end before those of formats, so no format tensor enters
+one. ``torch.compile`` runs code that works on format tensors as it is written, and says so once.
+Whoever asks for a graph (``fullgraph=True``, ``torch.export``, ``make_fx``, ``torch.jit.trace``)
+gets an error.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from ..table import Hook, Kind, wait_for
 from . import optimizers
 
 NOTICE = (
-    "torch.compile runs what works on format tensors (torch.{name} here) as it is written, uncompiled. The results are those of the same code "
-    "without torch.compile; code in stock dtypes is compiled as ever. This is said once."
+    "torch.compile runs what works on format tensors (torch.{name} here) as it is written, "
+    "uncompiled. The results are those of the same code without torch.compile; code in stock "
+    "dtypes is compiled as ever. This is said once."
 )
 _noticed = False
 
@@ -41,14 +43,16 @@ def _notice(name: str) -> None:
 def refusal(what: str, name: str) -> str:
     """The message of an error where somebody asks for a graph."""
     return (
-        f"expected stock dtypes in {what}, but got torch.{name}: no graph can hold format tensors. Run the eager code, or convert a float32 model by "
-        "torch_dtypes.quantize_, whose layers are captured as stock ones."
+        f"expected stock dtypes in {what}, but got torch.{name}: no graph can hold format "
+        "tensors. Run the eager code, or convert a float32 model by torch_dtypes.quantize_, "
+        "whose layers are captured as stock ones."
     )
 
 
 # ---- does a frame work on format tensors? ----
 
-format_in = _C.format_in  # what it looks into, and that it runs no code of users': torch/csrc/formats/hooks/FormatSearch.cpp
+# What it looks into, and that it runs no code of users': torch/csrc/formats/hooks/FormatSearch.cpp.
+format_in = _C.format_in
 
 
 @functools.lru_cache(maxsize=1024)
@@ -57,22 +61,27 @@ def _globals_read(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _format_of_frame(frame: types.FrameType) -> str | None:
-    """Returns the format that a frame works on, as far as its arguments, cells, globals and the settings tell before it runs.
+    """Returns the format that a frame works on, as far as its arguments, cells, globals and the
+    settings tell before it runs.
 
-    A dtype among them does not count: it may be there for chop, which graphs can hold. Where it makes a tensor, the graph ends.
+    A dtype among them does not count: it may be there for chop, which graphs can hold. Where it
+    makes a tensor, the graph ends.
     """
     for setting in (_C.get_default_format(), *map(own_autocast_dtype, AUTOCAST_DEVICES)):
         if setting is not None:
             return _C.name_of(setting)
     read = _globals_read(frame.f_code)
-    return _C.format_in_tensors((tuple(frame.f_locals.values()), tuple(dict.get(frame.f_globals, name) for name in read)))
+    return _C.format_in_tensors(
+        (tuple(frame.f_locals.values()), tuple(dict.get(frame.f_globals, name) for name in read))
+    )
 
 
 # ---- torch.compile ----
 
 
 def skipping(stock):
-    """What dynamo calls for each frame without valid compiled code: frames that work on format tensors run as they are written."""
+    """What dynamo calls for each frame without valid compiled code: frames that work on format
+    tensors run as they are written."""
     from torch._dynamo import convert_frame, exc, trace_rules
     from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 
@@ -86,9 +95,14 @@ def skipping(stock):
         name = _format_of_frame(frame)
         if name is None:
             return stock(self, frame, cache_entry, frame_state)
-        whole = isinstance(self._torchdynamo_orig_backend, convert_frame.ConvertFrameAssert)  # fullgraph=True, strict export
-        if whole or not _noticed:  # the rules take longer than all else here, and frames that they leave alone are skipped in any case
-            if trace_rules.check(frame.f_code, **({"frame": frame} if SKIP_RULES_KNOW_FRAMES else {})):
+        # fullgraph=True, strict export
+        whole = isinstance(self._torchdynamo_orig_backend, convert_frame.ConvertFrameAssert)
+        # The rules take longer than all else here, and frames that they leave alone are skipped in
+        # any case.
+        if whole or not _noticed:
+            if trace_rules.check(
+                frame.f_code, **({"frame": frame} if SKIP_RULES_KNOW_FRAMES else {})
+            ):
                 return stock(self, frame, cache_entry, frame_state)
             if whole:
                 raise exc.Unsupported(refusal("a whole graph", name), "number format")
@@ -100,9 +114,11 @@ def skipping(stock):
 
 
 def passing(stock):
-    """The call-back that a compiled callable sets for its call: none, where it has met format tensors before and is given some now.
+    """The call-back that a compiled callable sets for its call: none, where it has met format
+    tensors before and is given some now.
 
-    Dynamo would ask ``skipping`` for frame after frame, which takes ten times as long as the rest of the wrapper around such a call.
+    Dynamo would ask ``skipping`` for frame after frame, which takes ten times as long as the rest
+    of the wrapper around such a call.
     """
 
     @functools.wraps(stock)
@@ -110,7 +126,10 @@ def passing(stock):
         chosen = stock(callback)  # another one, or none, where torch.compiler.set_stance says so
         if chosen is callback and getattr(callback, "_met_formats", False):
             caller = sys._getframe(2).f_locals  # behind the exchanged code (_exchange.call_instead)
-            if _C.format_in_tensors([caller.get(name) for name in ("args", "kwargs", "fn")]) is not None:
+            if (
+                _C.format_in_tensors([caller.get(name) for name in ("args", "kwargs", "fn")])
+                is not None
+            ):
                 return None
         return chosen
 
@@ -118,14 +137,17 @@ def passing(stock):
 
 
 def passing_module(stock):
-    """A compiled module's call: the module's own, where ``passing`` would choose no call-back, and the compiled one has no hooks that run."""
+    """A compiled module's call: the module's own, where ``passing`` would choose no call-back, and
+    the compiled one has no hooks that run."""
     from torch._dynamo import eval_frame
     from torch.nn.modules.module import _has_any_global_hook
 
     @functools.wraps(stock)
     def call(self, *args, **kwargs):
         callback = self.dynamo_ctx.callback
-        if getattr(callback, "_met_formats", False) and not (_has_any_global_hook() or any(map(self.__dict__.get, _HOOKS_OF_MODULES))):
+        if getattr(callback, "_met_formats", False) and not (
+            _has_any_global_hook() or any(map(self.__dict__.get, _HOOKS_OF_MODULES))
+        ):
             fn = self._orig_mod  # where ``choose`` looks for it
             if eval_frame._callback_from_stance(callback) is None:
                 return fn(*args, **kwargs)
@@ -134,11 +156,17 @@ def passing_module(stock):
     return call
 
 
-_HOOKS_OF_MODULES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_HOOKS_OF_MODULES = (
+    "_forward_pre_hooks",
+    "_forward_hooks",
+    "_backward_pre_hooks",
+    "_backward_hooks",
+)
 
 
 def breaking(find):
-    """Functions of dynamo's that make graph inputs or nodes: where one would have a format dtype, the graph ends before it."""
+    """Functions of dynamo's that make graph inputs or nodes: where one would have a format dtype,
+    the graph ends before it."""
 
     def made(stock):
         from torch._dynamo import exc
@@ -147,7 +175,12 @@ def breaking(find):
         def make(*args, **kwargs):
             if (name := find(*args)) is not None:
                 _notice(name)
-                exc.unimplemented(gb_type="Number format", context=f"torch.{name}", explanation=refusal("a graph", name), hints=[])
+                exc.unimplemented(
+                    gb_type="Number format",
+                    context=f"torch.{name}",
+                    explanation=refusal("a graph", name),
+                    hints=[],
+                )
             return stock(*args, **kwargs)
 
         return make
@@ -156,13 +189,15 @@ def breaking(find):
 
 
 def never_compiled(add) -> None:
-    """Frames in the package's files are never compiled by themselves, as those in PyTorch's files are not: what stands in front of a stock function
-    would be compiled where the stock one is left alone, and a hook registered there be lost with the graph's break."""
+    """Frames in the package's files are never compiled by themselves, as those in PyTorch's files
+    are not: what stands in front of a stock function would be compiled where the stock one is left
+    alone, and a hook registered there be lost with the graph's break."""
     add("torch_dtypes")
 
 
 def traced_through(stock):
-    """The list of files whose functions are traced through where a traced one calls them, with the package's that stand in front of stock ones."""
+    """The list of files whose functions are traced through where a traced one calls them, with the
+    package's that stand in front of stock ones."""
     from torch._dynamo.trace_rules import _as_posix_path
 
     inside = ("composed", "conversion", "functions", "linear_cross_entropy", "printing", "testing")
@@ -187,11 +222,18 @@ def traced_through(stock):
 
 def _format_of_autocast(_, args, kwargs) -> str | None:
     """The format dtype that a traced torch.autocast(...) is given."""
-    return format_in([v.as_python_constant() for v in (*args, *kwargs.values()) if hasattr(v, "is_python_constant") and v.is_python_constant()])
+    return format_in(
+        [
+            v.as_python_constant()
+            for v in (*args, *kwargs.values())
+            if hasattr(v, "is_python_constant") and v.is_python_constant()
+        ]
+    )
 
 
 def draws(listed: list) -> None:
-    """The list of random operators whose calls are not joined, which goes by no tag: chop's, and products under a policy."""
+    """The list of random operators whose calls are not joined, which goes by no tag: chop's, and
+    products under a policy."""
     own = torch.ops.torch_dtypes
     listed += [own.chop, own.chop_blocks, own.product, own.product_backward]
 
@@ -203,7 +245,8 @@ def refuse_compiled_backward(stock):
     def begin_capture(self, inputs, *args, **kwargs):
         if (dtype := optimizers.dtype_of(inputs)) is not None:
             raise NotImplementedError(
-                f"expected stock dtypes in compiled autograd, but got {dtype}; leave torch._dynamo.config.compiled_autograd False"
+                f"expected stock dtypes in compiled autograd, but got {dtype}; leave "
+                "torch._dynamo.config.compiled_autograd False"
             )
         return stock(self, inputs, *args, **kwargs)
 
@@ -219,7 +262,9 @@ def refuse_fake(stock):
     @functools.wraps(stock)
     def from_real_tensor(self, fake_mode, t, *args, **kwargs):
         if _C.is_format_tensor(t):
-            raise UnsupportedFakeTensorException(refusal("a graph of fake tensors (torch.export, make_fx)", _C.name_of(t.dtype)))
+            raise UnsupportedFakeTensorException(
+                refusal("a graph of fake tensors (torch.export, make_fx)", _C.name_of(t.dtype))
+            )
         return stock(self, fake_mode, t, *args, **kwargs)
 
     return from_real_tensor
@@ -244,9 +289,13 @@ def refuse_export(mod, args=(), kwargs=None, *_, **__) -> None:
 
 
 def refuse_package(self, *args, **kwargs) -> None:
-    """An error where compiled code of AOTInductor would take codes for numbers of the storage dtype."""
+    """An error where compiled code of AOTInductor would take codes for numbers of the storage
+    dtype."""
     if (name := format_in((args, kwargs))) is not None:
-        raise TypeError(f"expected tensors of stock dtypes for a package of AOTInductor, but got torch.{name}; cast them")
+        raise TypeError(
+            "expected tensors of stock dtypes for a package of AOTInductor, but got "
+            f"torch.{name}; cast them"
+        )
 
 
 _DYNAMO = "torch._dynamo"

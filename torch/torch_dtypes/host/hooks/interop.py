@@ -20,15 +20,24 @@ from .trampolines import When
 
 # ml_dtypes' types by the canonical names of the formats that have the same value for every code.
 _ML_DTYPES = {
-    "q43": "float8_e4m3", "q52": "float8_e5m2", "e3m4": "float8_e3m4", "e4m3fn": "float8_e4m3fn", "e4m3fnuz": "float8_e4m3fnuz",
-    "e5m2fnuz": "float8_e5m2fnuz", "e4m3fnuz_bias11": "float8_e4m3b11fnuz", "e2m3finite": "float6_e2m3fn",
-    "e3m2finite": "float6_e3m2fn", "e2m1finite": "float4_e2m1fn", "e8m7": "bfloat16",
-}  # fmt: skip
+    "q43": "float8_e4m3",
+    "q52": "float8_e5m2",
+    "e3m4": "float8_e3m4",
+    "e4m3fn": "float8_e4m3fn",
+    "e4m3fnuz": "float8_e4m3fnuz",
+    "e5m2fnuz": "float8_e5m2fnuz",
+    "e4m3fnuz_bias11": "float8_e4m3b11fnuz",
+    "e2m3finite": "float6_e2m3fn",
+    "e3m2finite": "float6_e3m2fn",
+    "e2m1finite": "float4_e2m1fn",
+    "e8m7": "bfloat16",
+}
 _FORMATS = {ml_name: name for name, ml_name in _ML_DTYPES.items()}
 
 
 def _numpy_dtype(dtype: torch.dtype):
-    """NumPy's type for a format, by ml_dtypes where it is installed, else None. How a format rounds and overflows changes no value."""
+    """NumPy's type for a format, by ml_dtypes where it is installed, else None. How a format rounds
+    and overflows changes no value."""
     try:
         import ml_dtypes
     except ImportError:
@@ -42,28 +51,38 @@ def numpy(stock, self, *, force=False):
     if force:
         self = self.detach().cpu()
     elif self.requires_grad:
-        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-    # np.asarray, and with it matplotlib, pandas, SciPy and scikit-learn, asks for numbers to compute with, not for this memory. Tensor.__array__
-    # passes nothing on that would say so. NumPy can compute little with ml_dtypes' types: no histogram, no group of pandas, no image.
-    if sys._getframe(2).f_code is torch.Tensor.__array__.__code__:  # the frame between looks at classes (table.Asking)
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+    # np.asarray, and with it matplotlib, pandas, SciPy and scikit-learn, asks for numbers to
+    # compute with, not for this memory. Tensor.__array__ passes nothing on that would say so. NumPy
+    # can compute little with ml_dtypes' types: no histogram, no group of pandas, no image. The
+    # frame between looks at classes (table.Asking).
+    if sys._getframe(2).f_code is torch.Tensor.__array__.__code__:
         return values_in_numpy(self)
     found = _numpy_dtype(self.dtype)
     if found is None:
         raise TypeError(
-            f"expected a dtype that NumPy has a type for, but got {self.dtype}. "
-            f"Use x.double().numpy() for the values, or torch_dtypes.codes(x).numpy() for the codes ({bits_dtype(self.dtype)})."
+            f"expected a dtype that NumPy has a type for, but got {self.dtype}. Use "
+            "x.double().numpy() for the values, or torch_dtypes.codes(x).numpy() for the codes "
+            f"({bits_dtype(self.dtype)})."
         )
     return self.view(bits_dtype(self.dtype)).numpy().view(found)
 
 
 # What Python's operators call.
-_OPERATORS = frozenset("add subtract multiply divide floor_divide remainder divmod power matmul".split())
+_OPERATORS = frozenset(
+    "add subtract multiply divide floor_divide remainder divmod power matmul".split()
+)
 
 
 def array_wrap(stock):
-    """Tensor.__array_wrap__, which NumPy's functions give what they have made of a tensor's exact values: an array. Stock makes a tensor of it, of
-    another dtype than the operand's, and of ``x * array``, which Python hands to NumPy, silently: that is an error, as it is of bfloat16."""
-    refused = threading.local()  # NumPy takes a TypeError for one about arguments, and asks again with fewer, at last without the operands
+    """Tensor.__array_wrap__, which NumPy's functions give what they have made of a tensor's exact
+    values: an array. Stock makes a tensor of it, of another dtype than the operand's, and of
+    ``x * array``, which Python hands to NumPy, silently: that is an error, as it is of bfloat16."""
+    # NumPy takes a TypeError for one about arguments, and asks again with fewer, at last without
+    # the operands.
+    refused = threading.local()
 
     @functools.wraps(stock)
     def wrapped(self, array, *context):
@@ -73,12 +92,15 @@ def array_wrap(stock):
 
         call, returns_scalar = (*context, None, False)[:2]
         if call is not None:
-            of_operator = call[0].__name__ in _OPERATORS and any(isinstance(v, numpy.ndarray) for v in call[1])
+            of_operator = call[0].__name__ in _OPERATORS and any(
+                isinstance(v, numpy.ndarray) for v in call[1]
+            )
             refused.array = id(array) if of_operator else None
         if getattr(refused, "array", None) == id(array):
             raise TypeError(
-                f"expected tensors and numbers beside a tensor of {self.dtype}, but got a NumPy array: make it one, as by "
-                "torch.as_tensor(array).to(x), or compute in NumPy by np.asarray(x)"
+                f"expected tensors and numbers beside a tensor of {self.dtype}, but got a NumPy "
+                "array: make it one, as by torch.as_tensor(array).to(x), or compute in NumPy by "
+                "np.asarray(x)"
             )
         return array[()] if returns_scalar else array
 
@@ -95,15 +117,20 @@ def _format_of_array(array, asked: torch.dtype | None) -> torch.dtype:
     name = array.dtype.type.__name__
     if name not in _FORMATS:
         raise TypeError(
-            f"expected an array of a type with a number format of the same codes, but got {array.dtype}. Convert it first, for example with "
-            f"array.astype(numpy.float32)."
+            "expected an array of a type with a number format of the same codes, but got "
+            f"{array.dtype}. Convert it first, for example with array.astype(numpy.float32)."
         )
-    if asked is not None and _C.format_of(asked) is not None and _numpy_dtype(asked) is array.dtype.type:
+    if (
+        asked is not None
+        and _C.format_of(asked) is not None
+        and _numpy_dtype(asked) is array.dtype.type
+    ):
         return asked
     if name == "bfloat16" and asked is None:
         raise TypeError(
-            "expected an array of a type that is one dtype, but got bfloat16, which torch.bfloat16 and the number format e8m7 both are: "
-            "say which, for example with torch.as_tensor(array, dtype=torch.bfloat16), which shares memory"
+            "expected an array of a type that is one dtype, but got bfloat16, which "
+            "torch.bfloat16 and the number format e8m7 both are: say which, for example with "
+            "torch.as_tensor(array, dtype=torch.bfloat16), which shares memory"
         )
     return dtype_of(_FORMATS[name])
 
@@ -112,7 +139,8 @@ _MOST_DIMENSIONS = 128  # of nested lists, as stock has it
 
 
 def first_of(data: object) -> object:
-    """What a nested list begins with; a list at the depth at which stock gives up, so that one that holds itself gets stock's error."""
+    """What a nested list begins with; a list at the depth at which stock gives up, so that one that
+    holds itself gets stock's error."""
     for _ in range(_MOST_DIMENSIONS):
         if not isinstance(data, (list, tuple)) or not data:
             break
@@ -121,8 +149,9 @@ def first_of(data: object) -> object:
 
 
 def adopt(data: object, asked: torch.dtype | None = None) -> object:
-    """An array of ml_dtypes as a tensor on its memory, of the asked dtype where that has the same codes. Nested lists of arrays and numbers
-    of ml_dtypes become one array first. Anything else as it is."""
+    """An array of ml_dtypes as a tensor on its memory, of the asked dtype where that has the same
+    codes. Nested lists of arrays and numbers of ml_dtypes become one array first. Anything else as
+    it is."""
     if not is_foreign(first_of(data)):
         return data
     import numpy
@@ -147,8 +176,8 @@ def to_dlpack(stock, *args, **kwargs):
     """An error: DLPack has no types for number formats, and would describe the container."""
     tensor = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.Tensor))
     raise BufferError(
-        f"expected a dtype that DLPack has a type for, but got {tensor.dtype}. Export torch_dtypes.codes(x) for the codes, or x.float() for "
-        f"the values."
+        f"expected a dtype that DLPack has a type for, but got {tensor.dtype}. Export "
+        "torch_dtypes.codes(x) for the codes, or x.float() for the values."
     )
 
 
@@ -161,14 +190,22 @@ def frombuffer(stock, *args, dtype, requires_grad=False, **kwargs):
 
 
 def from_buffer_of_storage(stock, *args, **kwargs):
-    """UntypedStorage.from_buffer, which asks the dtype for the width of an element only (to swap its bytes)."""
+    """UntypedStorage.from_buffer, which asks the dtype for the width of an element only (to swap
+    its bytes)."""
     args = [bits_dtype(v) if _C.format_of(v) is not None else v for v in args]
-    return stock(*args, **{k: bits_dtype(v) if _C.format_of(v) is not None else v for k, v in kwargs.items()})
+    return stock(
+        *args, **{k: bits_dtype(v) if _C.format_of(v) is not None else v for k, v in kwargs.items()}
+    )
 
 
 def is_buffer(data: object) -> bool:
-    """Whether torch.asarray reads data as a buffer of elements, as stock decides it: no array, no DLPack, but the buffer protocol."""
-    if isinstance(data, torch.Tensor) or hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__"):
+    """Whether torch.asarray reads data as a buffer of elements, as stock decides it: no array, no
+    DLPack, but the buffer protocol."""
+    if (
+        isinstance(data, torch.Tensor)
+        or hasattr(data, "__array_interface__")
+        or hasattr(data, "__dlpack__")
+    ):
         return False
     try:
         memoryview(data)
@@ -191,7 +228,8 @@ def of_storage(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.Tenso
 def refuse_python_function(stock, *args, **kwargs):
     """An error: stock reads and writes elements by the container."""
     raise NotImplementedError(
-        f"{stock.__name__}: expected tensors of a stock dtype, but got {found_in(args, kwargs)}. Use x.copy_(x.double().{stock.__name__}(...))."
+        f"{stock.__name__}: expected tensors of a stock dtype, but got {found_in(args, kwargs)}. "
+        f"Use x.copy_(x.double().{stock.__name__}(...))."
     )
 
 
@@ -201,15 +239,21 @@ def refuse_python_function(stock, *args, **kwargs):
 def refuse_nested(stock, *args, **kwargs):
     """An error: there are no nested tensors of number formats."""
     raise NotImplementedError(
-        f"{stock.__name__}: expected tensors of a stock dtype, but got {found_in(args, kwargs)}: there are no nested tensors of number formats. "
-        f"Convert them first, for example with x.float(), or pad them (torch.nn.utils.rnn.pad_sequence)."
+        f"{stock.__name__}: expected tensors of a stock dtype, but got {found_in(args, kwargs)}: "
+        "there are no nested tensors of number formats. Convert them first, for example with "
+        "x.float(), or pad them (torch.nn.utils.rnn.pad_sequence)."
     )
 
 
 def nested_tensor(stock, data, *args, **kwargs):
-    """An error where the tensor would be a number format's: by dtype=, by its parts or, of lists of numbers, by the default dtype."""
+    """An error where the tensor would be a number format's: by dtype=, by its parts or, of lists of
+    numbers, by the default dtype."""
     asked, given = kwargs.get("dtype"), tree_leaves(data)
-    ours = _C.format_of(asked) is not None if asked is not None else any(isinstance(v, torch.Tensor) and _C.is_format_tensor(v) for v in given)
+    ours = (
+        _C.format_of(asked) is not None
+        if asked is not None
+        else any(isinstance(v, torch.Tensor) and _C.is_format_tensor(v) for v in given)
+    )
     by_default = asked is None and _C.get_default_format() is not None
     if ours or (by_default and any(type(v) is float for v in given)):
         refuse_nested(stock, data, *args, **kwargs)
@@ -223,8 +267,9 @@ def refuse_wrapper(stock, *args, **kwargs):
     """An error: a tensor without memory of its own has no codes."""
     asked = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.dtype))
     raise NotImplementedError(
-        f"{stock.__name__}: expected a stock dtype, but got {asked}: a tensor without memory of its own (a nested tensor, a wrapper subclass such as "
-        f"quantising libraries make) cannot have a number format. Convert first, for example with x.float()."
+        f"{stock.__name__}: expected a stock dtype, but got {asked}: a tensor without memory of "
+        "its own (a nested tensor, a wrapper subclass such as quantising libraries make) cannot "
+        "have a number format. Convert first, for example with x.float()."
     )
 
 
@@ -236,10 +281,28 @@ HOOKS = [
     Hook("torch.Tensor.__array_wrap__", Kind.REPLACED, array_wrap),
     Hook("torch.from_numpy", Kind.BUILTIN, from_numpy, When.OWN_DATA),
     Hook("torch.frombuffer", Kind.BUILTIN, frombuffer, When.DTYPE_KEYWORD),
-    Hook("torch._C.StorageBase.from_buffer", Kind.BUILTIN, from_buffer_of_storage, When.DTYPE_ANYWHERE),
-    *(Hook(f"{_TENSOR}.{name}", Kind.BUILTIN, refuse_python_function, When.OWN_SELF | When.OWN_ARGUMENT) for name in ("apply_", "map_", "map2_")),
-    *(Hook(f"torch._C.{name}", Kind.BUILTIN, to_dlpack, When.OWN_SELF) for name in ("_to_dlpack", "_to_dlpack_versioned")),
-    Hook("torch._C._nested.nested_tensor", Kind.BUILTIN, nested_tensor, _NESTED | When.DEFAULT_DTYPE),
+    Hook(
+        "torch._C.StorageBase.from_buffer",
+        Kind.BUILTIN,
+        from_buffer_of_storage,
+        When.DTYPE_ANYWHERE,
+    ),
+    *(
+        Hook(
+            f"{_TENSOR}.{name}",
+            Kind.BUILTIN,
+            refuse_python_function,
+            When.OWN_SELF | When.OWN_ARGUMENT,
+        )
+        for name in ("apply_", "map_", "map2_")
+    ),
+    *(
+        Hook(f"torch._C.{name}", Kind.BUILTIN, to_dlpack, When.OWN_SELF)
+        for name in ("_to_dlpack", "_to_dlpack_versioned")
+    ),
+    Hook(
+        "torch._C._nested.nested_tensor", Kind.BUILTIN, nested_tensor, _NESTED | When.DEFAULT_DTYPE
+    ),
     *(
         Hook(f"torch.{name}", Kind.BUILTIN, refuse_nested, _NESTED | When.OWN_SELF)
         for name in ("_nested_tensor_from_tensor_list", "_nested_view_from_buffer")

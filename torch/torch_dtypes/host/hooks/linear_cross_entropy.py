@@ -1,4 +1,5 @@
-"""torch.nn.functional.linear_cross_entropy(options=...), which evaluates its logits chunk by chunk in memory of a stock dtype."""
+"""torch.nn.functional.linear_cross_entropy(options=...), which evaluates its logits chunk by chunk
+in memory of a stock dtype."""
 
 from __future__ import annotations
 
@@ -10,36 +11,49 @@ from ..table import Hook, Kind, wait_for
 
 
 def in_acc_dtype(stock):
-    """The chunked operator with operands and sums in acc_dtype, which holds our numbers exactly, and results rounded once."""
+    """The chunked operator with operands and sums in acc_dtype, which holds our numbers exactly,
+    and results rounded once."""
 
     def chunked(*args):
         ours = {a.dtype for a in args if isinstance(a, torch.Tensor) and _C.is_format_tensor(a)}
         if not ours:
             return stock(*args)
-        dtypes = {a.dtype for a in args if isinstance(a, torch.Tensor) and a.dtype.is_floating_point}
+        dtypes = {
+            a.dtype for a in args if isinstance(a, torch.Tensor) and a.dtype.is_floating_point
+        }
         if len(dtypes) > 1:
             names = " and ".join(sorted(map(str, dtypes)))
             raise RuntimeError(
-                f"linear_cross_entropy: expected input, linear_weight, linear_bias and weight of one dtype, but got {names}. Convert "
-                f"them with .to({ours.pop()})."
+                "linear_cross_entropy: expected input, linear_weight, linear_bias and weight of "
+                f"one dtype, but got {names}. Convert them with .to({ours.pop()})."
             )
         dtype, acc_dtype = ours.pop(), next(a for a in args if isinstance(a, torch.dtype))
-        results = stock(*(a.to(acc_dtype) if isinstance(a, torch.Tensor) and a.dtype is dtype else a for a in args))
-        return results.to(dtype) if isinstance(results, torch.Tensor) else (results[0].to(dtype), *results[1:])
+        results = stock(
+            *(
+                a.to(acc_dtype) if isinstance(a, torch.Tensor) and a.dtype is dtype else a
+                for a in args
+            )
+        )
+        return (
+            results.to(dtype)
+            if isinstance(results, torch.Tensor)
+            else (results[0].to(dtype), *results[1:])
+        )
 
     return chunked
 
 
 def adjust(options, num_batches, in_features, num_classes, dtype, *others, **named):
-    """LinearCrossEntropyOptions._adjust, by which torch chooses acc_dtype at each call: for ours float32, or float64 where that is needed. What
-    comes behind the dtype differs by release."""
+    """LinearCrossEntropyOptions._adjust, by which torch chooses acc_dtype at each call: for ours
+    float32, or float64 where that is needed. What comes behind the dtype differs by release."""
     if _C.format_of(dtype) is None:
         return None
     wanted = compute_type(dtype)
     acc_dtype = options.acc_dtype or wanted
     if acc_dtype not in (wanted, torch.float64):
         raise ValueError(
-            f"linear_cross_entropy: expected an acc_dtype that holds the numbers of {dtype}, {wanted} or None, but got {acc_dtype}. Leave "
+            f"linear_cross_entropy: expected an acc_dtype that holds the numbers of {dtype}, "
+            f"{wanted} or None, but got {acc_dtype}. Leave "
             "acc_dtype out, or pass options=None."
         )
     return options._adjust(num_batches, in_features, num_classes, acc_dtype, *others, **named)

@@ -1,4 +1,5 @@
-"""Operators called by hand, torch.ops.aten.sum(x, dtype=torch.float32): a stock dtype is the user's there, too."""
+"""Operators called by hand, torch.ops.aten.sum(x, dtype=torch.float32): a stock dtype is the user's
+there, too."""
 
 from ... import _C
 from ..table import Hook, Kind
@@ -7,12 +8,14 @@ _torch_dtypes_call_operator = _C.call_operator  # what the exchanged code calls
 
 
 def _overload_up_to_2_13(self, /, *args, **kwargs):
-    """torch.ops.aten.sum.default(x, dtype=torch.float64): beside a tensor of ours, a stock dtype means itself (OperatorCall.cpp)."""
+    """torch.ops.aten.sum.default(x, dtype=torch.float64): beside a tensor of ours, a stock dtype
+    means itself (OperatorCall.cpp)."""
     return _torch_dtypes_call_operator(self, self._op, args, kwargs)
 
 
 def _overload(self, /, *args, **kwargs):
-    """torch.ops.aten.sum.default(x, dtype=torch.float64): beside a tensor of ours, a stock dtype means itself (OperatorCall.cpp)."""
+    """torch.ops.aten.sum.default(x, dtype=torch.float64): beside a tensor of ours, a stock dtype
+    means itself (OperatorCall.cpp)."""
     if self._pyobj_dispatcher is not None and torch._C._peek_should_skip_torch_function():  # noqa: F821
         return _torch_dtypes_call_operator(self, self._cpp_dispatch_handle, args, kwargs)
     return _torch_dtypes_call_operator(self, self._op, args, kwargs)

@@ -1,7 +1,8 @@
 """The private functions behind torch.optim's steps, for lists of parameters of ours.
 
-Stock PyTorch has up to three functions for a step: a loop of single operators, one over lists (foreach=True) and a fused one. Their formulas
-differ a little, so that bfloat16's bits depend on the way; ours do not: whichever is asked for, a step has the bits of the loop.
+Stock PyTorch has up to three functions for a step: a loop of single operators, one over lists
+(foreach=True) and a fused one. Their formulas differ a little, so that bfloat16's bits depend on
+the way; ours do not: whichever is asked for, a step has the bits of the loop.
 """
 
 from __future__ import annotations
@@ -17,19 +18,30 @@ from ..exchange import copy_stock
 from ..table import Hook, Kind
 
 _FUNCTIONS = {
-    "adadelta": "adadelta", "_adafactor": "adafactor", "adagrad": "adagrad", "adam": "adam", "adamax": "adamax", "asgd": "asgd", "nadam": "nadam",
-    "radam": "radam", "rmsprop": "rmsprop", "rprop": "rprop", "sgd": "sgd",
-}  # fmt: skip
-# Over lists, stock computes these by other formulas; RAdam's divides by 0 in the first steps and relies on 1 / inf being 0, and a format may
-# have no infinity.
+    "adadelta": "adadelta",
+    "_adafactor": "adafactor",
+    "adagrad": "adagrad",
+    "adam": "adam",
+    "adamax": "adamax",
+    "asgd": "asgd",
+    "nadam": "nadam",
+    "radam": "radam",
+    "rmsprop": "rmsprop",
+    "rprop": "rprop",
+    "sgd": "sgd",
+}
+# Over lists, stock computes these by other formulas; RAdam's divides by 0 in the first steps and
+# relies on 1 / inf being 0, and a format may have no infinity.
 _OTHER_OVER_LISTS = {"_adafactor", "adagrad", "asgd", "nadam", "radam"}
 _FUSED = {"adagrad", "adam", "sgd"}
 
 
 def step(stock, own, name, params, *lists, **settings):
-    """One call of such a function: lists are parted by dtype, ours for the parameters of each dtype of ours, stock's for the others. An eps that is
-    0 in ours is raised (optim/eps.py); SGD, Adam and AdamW run in one pass over memory, whichever way is asked for (OptimizerSteps.cpp); over
-    lists, Adafactor, Adagrad, ASGD, NAdam and RAdam take the for-loop's function, and Adam and AdamW where they are capturable."""
+    """One call of such a function: lists are parted by dtype, ours for the parameters of each dtype
+    of ours, stock's for the others. An eps that is 0 in ours is raised (optim/eps.py); SGD, Adam
+    and AdamW run in one pass over memory, whichever way is asked for (OptimizerSteps.cpp); over
+    lists, Adafactor, Adagrad, ASGD, NAdam and RAdam take the for-loop's function, and Adam and
+    AdamW where they are capturable."""
     if not any(map(_C.is_format_tensor, params)):
         return None
     places = {}
@@ -43,9 +55,13 @@ def step(stock, own, name, params, *lists, **settings):
         if len(places) == 1:
             run(params, *lists, **of_dtype)
             continue
-        parts = [[x[i] for i in indices] if isinstance(x, list) and len(x) == len(params) else x for x in (params, *lists)]
+        parts = [
+            [x[i] for i in indices] if isinstance(x, list) and len(x) == len(params) else x
+            for x in (params, *lists)
+        ]
         run(*parts, **of_dtype)
-        for whole, part in zip(lists, parts[1:], strict=True):  # the first step of SGD puts its buffers into the list
+        # The first step of SGD puts its buffers into the list.
+        for whole, part in zip(lists, parts[1:], strict=True):
             if part is not whole:
                 for i, x in zip(indices, part, strict=True):
                     whole[i] = x
@@ -58,10 +74,19 @@ def _by_loop(over_lists, loop, params, *lists, **settings):
 
 
 def _capturable_by_loop(other, loop, params, *lists, **settings):
-    """Adam's step by the loop where it is capturable: stock's formula over lists is another one then, and one pass takes the number of steps out
-    of the GPU's memory, which a capture refuses. What scales gradients is for the fused way alone."""
-    scaled = any(x is not None for x in (*lists[5:], settings.get("grad_scale"), settings.get("found_inf")))
-    kept = scaled or settings.get("differentiable") or not settings.get("capturable") or params[0].is_cpu  # stock refuses the CPU in the loop
+    """Adam's step by the loop where it is capturable: stock's formula over lists is another one
+    then, and one pass takes the number of steps out of the GPU's memory, which a capture refuses.
+    What scales gradients is for the fused way alone."""
+    scaled = any(
+        x is not None for x in (*lists[5:], settings.get("grad_scale"), settings.get("found_inf"))
+    )
+    # Stock refuses the CPU in the loop.
+    kept = (
+        scaled
+        or settings.get("differentiable")
+        or not settings.get("capturable")
+        or params[0].is_cpu
+    )
     return (other if kept else loop)(params, *lists, **settings)
 
 
@@ -70,33 +95,69 @@ def _are_numbers(*settings) -> bool:
 
 
 def _plain(params, grads) -> bool:
-    """Whether a step can be one pass: nothing that autograd would record, no sparse gradients, no subclasses of Tensor with ways of their own."""
+    """Whether a step can be one pass: nothing that autograd would record, no sparse gradients, no
+    subclasses of Tensor with ways of their own."""
     kinds = (torch.Tensor, torch.nn.Parameter)
-    return not torch.is_grad_enabled() and all(type(t) in kinds and t.layout is torch.strided for t in (*params, *grads))
+    return not torch.is_grad_enabled() and all(
+        type(t) in kinds and t.layout is torch.strided for t in (*params, *grads)
+    )
 
 
 def _are_counts(steps, params) -> bool:
-    """Whether steps are plain tensors with numbers. Before PyTorch 2.13 they lie on the default device, on meta without a number: stock's loop
-    raises."""
-    return all(type(t) is torch.Tensor and (not t.is_meta or p.is_meta) for t, p in zip(steps, params, strict=True))
+    """Whether steps are plain tensors with numbers. Before PyTorch 2.13 they lie on the default
+    device, on meta without a number: stock's loop raises."""
+    return all(
+        type(t) is torch.Tensor and (not t.is_meta or p.is_meta)
+        for t, p in zip(steps, params, strict=True)
+    )
 
 
-def _adam(stock, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *scaling, **settings):
-    """Adam's and AdamW's step in one pass (aten/src/ATen/native/formats/optimizers/OptimizerSteps.cpp), or by stock's loop."""
+def _adam(
+    stock, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *scaling, **settings
+):
+    """Adam's and AdamW's step in one pass
+    (aten/src/ATen/native/formats/optimizers/OptimizerSteps.cpp), or by stock's loop."""
     s = settings
     scaling = (*scaling, s.get("grad_scale"), s.get("found_inf"))
-    plain = _are_numbers(s["lr"], s["beta1"], s["beta2"], s["weight_decay"], s["eps"]) and not (s["capturable"] or s["differentiable"])
-    if not plain or any(x is not None for x in scaling) or not _plain(params, grads) or not _are_counts(state_steps, params):
-        return stock(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *scaling[:-2], **settings)
+    plain = _are_numbers(s["lr"], s["beta1"], s["beta2"], s["weight_decay"], s["eps"]) and not (
+        s["capturable"] or s["differentiable"]
+    )
+    if (
+        not plain
+        or any(x is not None for x in scaling)
+        or not _plain(params, grads)
+        or not _are_counts(state_steps, params)
+    ):
+        return stock(
+            params,
+            grads,
+            exp_avgs,
+            exp_avg_sqs,
+            max_exp_avg_sqs,
+            state_steps,
+            *scaling[:-2],
+            **settings,
+        )
     if state_steps[0].is_cpu:  # a tensor of its own is quicker there, as in stock code
         torch._foreach_add_(state_steps, torch.tensor(1.0, device="cpu"), alpha=1.0)
     else:
         torch._foreach_add_(state_steps, 1)
     step = torch._fused_adamw_ if s["decoupled_weight_decay"] else torch._fused_adam_
     step(
-        params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs if s["amsgrad"] else [], state_steps, lr=s["lr"], beta1=s["beta1"], beta2=s["beta2"],
-        weight_decay=s["weight_decay"], eps=s["eps"], amsgrad=s["amsgrad"], maximize=s["maximize"],
-    )  # fmt: skip
+        params,
+        grads,
+        exp_avgs,
+        exp_avg_sqs,
+        max_exp_avg_sqs if s["amsgrad"] else [],
+        state_steps,
+        lr=s["lr"],
+        beta1=s["beta1"],
+        beta2=s["beta2"],
+        weight_decay=s["weight_decay"],
+        eps=s["eps"],
+        amsgrad=s["amsgrad"],
+        maximize=s["maximize"],
+    )
     return None
 
 
@@ -105,7 +166,10 @@ def _sgd(stock, params, grads, momentum_buffers, *scaling, **settings):
     s = settings
     scaling = (*scaling, s.get("grad_scale"), s.get("found_inf"))
     first = [b is None for b in momentum_buffers] if s["momentum"] != 0 else []
-    plain = _are_numbers(s["lr"], s["momentum"], s["dampening"], s["weight_decay"]) and not s["has_sparse_grad"]
+    plain = (
+        _are_numbers(s["lr"], s["momentum"], s["dampening"], s["weight_decay"])
+        and not s["has_sparse_grad"]
+    )
     if not plain or any(x is not None for x in scaling) or not _plain(params, grads):
         return stock(params, grads, momentum_buffers, *scaling[:-2], **settings)
     for i, begins in enumerate(first):
@@ -115,18 +179,32 @@ def _sgd(stock, params, grads, momentum_buffers, *scaling, **settings):
     parts = [slice(None)] if len(set(first)) < 2 else [slice(i, i + 1) for i in range(len(params))]
     for part in parts:
         torch._fused_sgd_(
-            params[part], grads[part], momentum_buffers[part] if first else [], weight_decay=s["weight_decay"], momentum=s["momentum"], lr=s["lr"],
-            dampening=s["dampening"], nesterov=s["nesterov"], maximize=s["maximize"], is_first_step=any(first[part]),
-        )  # fmt: skip
+            params[part],
+            grads[part],
+            momentum_buffers[part] if first else [],
+            weight_decay=s["weight_decay"],
+            momentum=s["momentum"],
+            lr=s["lr"],
+            dampening=s["dampening"],
+            nesterov=s["nesterov"],
+            maximize=s["maximize"],
+            is_first_step=any(first[part]),
+        )
     return None
 
 
 def _on_shards(step, params, *lists, **settings):
-    """The step of each element needs that element alone: of distributed tensors in the same places each rank steps for its own part."""
+    """The step of each element needs that element alone: of distributed tensors in the same places
+    each rank steps for its own part."""
     module = sys.modules.get("torch_dtypes.host.distributed.format_dtensor")
     if module is None or not all(isinstance(p, module.FormatDTensor) for p in params):
         return step(params, *lists, **settings)
-    parts = [[module.part_of(t, p) for t, p in zip(x, params, strict=True)] if isinstance(x, list) and x else x for x in lists]
+    parts = [
+        [module.part_of(t, p) for t, p in zip(x, params, strict=True)]
+        if isinstance(x, list) and x
+        else x
+        for x in lists
+    ]
     if any(isinstance(x, list) and any(t is NotImplemented for t in x) for x in parts):
         return step(params, *lists, **settings)
     step([module.part_of(p, p) for p in params], *parts, **settings)
@@ -142,21 +220,40 @@ _ONE_PASS = {"adam": _adam, "sgd": _sgd}
 
 def dtype_of(params, *_lists, **_settings) -> torch.dtype | None:
     """The dtype of ours among a step's parameters."""
-    return next((p.dtype for p in params or () if isinstance(p, torch.Tensor) and _C.format_of(p.dtype) is not None), None)
+    return next(
+        (
+            p.dtype
+            for p in params or ()
+            if isinstance(p, torch.Tensor) and _C.format_of(p.dtype) is not None
+        ),
+        None,
+    )
 
 
 def _rows():
     """For each of its functions: the loop, the one over lists, the fused one."""
     for module_name, name in _FUNCTIONS.items():
         module = "torch.optim." + module_name
-        ways = ("_single_tensor_", "_multi_tensor_", *(("_fused_",) if module_name in _FUSED else ()))
-        stock = {way: copy_stock(Hook(f"{module}.{way + name}", Kind.ASKED, None).find()[1]) for way in ways}
+        ways = (
+            "_single_tensor_",
+            "_multi_tensor_",
+            *(("_fused_",) if module_name in _FUSED else ()),
+        )
+        stock = {
+            way: copy_stock(Hook(f"{module}.{way + name}", Kind.ASKED, None).find()[1])
+            for way in ways
+        }
         own = dict(stock)
         if module_name in _OTHER_OVER_LISTS:
-            own["_multi_tensor_"] = functools.partial(_by_loop, stock["_multi_tensor_"], stock["_single_tensor_"])
+            own["_multi_tensor_"] = functools.partial(
+                _by_loop, stock["_multi_tensor_"], stock["_single_tensor_"]
+            )
         if one_pass := _ONE_PASS.get(module_name):
             if module_name == "adam":
-                own = {way: functools.partial(_capturable_by_loop, function, stock["_single_tensor_"]) for way, function in stock.items()}
+                own = {
+                    way: functools.partial(_capturable_by_loop, function, stock["_single_tensor_"])
+                    for way, function in stock.items()
+                }
             own = {way: functools.partial(one_pass, function) for way, function in own.items()}
         for way in ways:
             run = functools.partial(step, stock[way], own[way], module_name)

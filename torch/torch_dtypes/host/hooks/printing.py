@@ -1,4 +1,5 @@
-"""How a tensor and a module are printed: exact values by PyTorch's own formatter, and the formats of a module's parameters."""
+"""How a tensor and a module are printed: exact values by PyTorch's own formatter, and the formats
+of a module's parameters."""
 
 from __future__ import annotations
 
@@ -12,14 +13,18 @@ from ..table import Hook, Kind
 
 
 def tensor_str(self: torch.Tensor, indent: int) -> str | None:
-    """The numbers of a tensor of ours. Stock chooses how to write them by operators in the tensor's dtype, which round: so the text would
-    depend on the rounding mode, and printing would draw from the generator in a stochastic one."""
+    """The numbers of a tensor of ours. Stock chooses how to write them by operators in the tensor's
+    dtype, which round: so the text would depend on the rounding mode, and printing would draw from
+    the generator in a stochastic one."""
     if not _C.is_format_tensor(self) or self.numel() == 0:
         return None
     values = self.detach().resolve_neg()
     summarize = values.numel() > _tensor_str.PRINT_OPTS.threshold
-    shown = _tensor_str.get_summarized_data(values) if summarize else values  # the formatter's copies are of what is shown only
-    return _tensor_str._tensor_str_with_formatter(values, indent, summarize, _tensor_str._Formatter(shown.double()))
+    # The formatter's copies are of what is shown only.
+    shown = _tensor_str.get_summarized_data(values) if summarize else values
+    return _tensor_str._tensor_str_with_formatter(
+        values, indent, summarize, _tensor_str._Formatter(shown.double())
+    )
 
 
 class _WithFormats:
@@ -33,15 +38,23 @@ class _WithFormats:
 
     def extra_repr(self) -> str:
         own = self._module.extra_repr()
-        return f"{own}{chr(10) if chr(10) in own else ', '}{self._formats}" if own else self._formats
+        return (
+            f"{own}{chr(10) if chr(10) in own else ', '}{self._formats}" if own else self._formats
+        )
 
 
 def _formats_of(module: torch.nn.Module) -> str | None:
-    """``dtype=q43`` where all of a module's own numbers are in it, ``dtype=(weight: q43, bias: float32)`` where they differ; None: no format."""
-    if isinstance(module, (torch.nn.ParameterList, torch.nn.ParameterDict)):  # stock names the dtype of each
+    """``dtype=q43`` where all of a module's own numbers are in it,
+    ``dtype=(weight: q43, bias: float32)`` where they differ; None: no format."""
+    # Stock names the dtype of each.
+    if isinstance(module, (torch.nn.ParameterList, torch.nn.ParameterDict)):
         return None
     own = {**vars(module).get("_parameters", {}), **vars(module).get("_buffers", {})}
-    dtypes = {name: t.dtype for name, t in own.items() if isinstance(t, torch.Tensor) and t.is_floating_point()}
+    dtypes = {
+        name: t.dtype
+        for name, t in own.items()
+        if isinstance(t, torch.Tensor) and t.is_floating_point()
+    }
     if not any(_C.format_of(d) is not None for d in dtypes.values()):
         return None
     names = {name: str(d).removeprefix("torch.") for name, d in dtypes.items()}
@@ -51,8 +64,8 @@ def _formats_of(module: torch.nn.Module) -> str | None:
 
 
 def module_repr(stock):
-    """A module whose own parameters or buffers have a number format names it: print(model) tells one in posits from one in float32. Stock
-    modules say no dtypes."""
+    """A module whose own parameters or buffers have a number format names it: print(model) tells
+    one in posits from one in float32. Stock modules say no dtypes."""
 
     @functools.wraps(stock)
     def extended(self):

@@ -1,4 +1,5 @@
-"""Pickling, torch.save and sending tensors between processes: what writes codes and names. (What reads them: torch_dtypes/storage/pickling.py.)"""
+"""Pickling, torch.save and sending tensors between processes: what writes codes and names. (What
+reads them: torch_dtypes/storage/pickling.py.)"""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def reduce_dtype(dtype: torch.dtype):
 
 
 def reduce_tensor(stock):
-    """What Tensor.__reduce_ex__ calls for the tensor itself; it adds the class and the Python attributes of a tensor that has some."""
+    """What Tensor.__reduce_ex__ calls for the tensor itself; it adds the class and the Python
+    attributes of a tensor that has some."""
 
     @functools.wraps(stock)
     def reduce(self, proto):
@@ -30,7 +32,13 @@ def reduce_tensor(stock):
             return stock(self, proto)
         codes = self.detach().as_subclass(torch.Tensor).view(bits_dtype(self.dtype))
         torch.utils.hooks.warn_if_has_hooks(self)
-        return rebuild_tensor, (pickling.FILE_VERSION, codes, written_name(_C.name_of(self.dtype)), self.requires_grad, OrderedDict())
+        return rebuild_tensor, (
+            pickling.FILE_VERSION,
+            codes,
+            written_name(_C.name_of(self.dtype)),
+            self.requires_grad,
+            OrderedDict(),
+        )
 
     return reduce
 
@@ -39,13 +47,15 @@ def refuse_storage(storage: torch.TypedStorage) -> None:
     """An error: what a file knows a typed storage by is one of torch's classes for them."""
     if _C.format_of(storage.dtype) is not None:
         raise NotImplementedError(
-            f"expected a typed storage of a stock dtype to save, but got one of {storage.dtype}: files name those by PyTorch's own table. Save "
-            f"the tensor, or its untyped_storage() and str(x.dtype)."
+            f"expected a typed storage of a stock dtype to save, but got one of {storage.dtype}: "
+            "files name those by PyTorch's own table. Save the tensor, or its untyped_storage() "
+            "and str(x.dtype)."
         )
 
 
 def check_after_reading(stock):
-    """Files of the old layout, whose storages are read after the tensors on them are made: their codes are checked then."""
+    """Files of the old layout, whose storages are read after the tensors on them are made: their
+    codes are checked then."""
 
     @functools.wraps(stock)
     def load(*args, **kwargs):
@@ -65,9 +75,16 @@ def _send_tensor(tensor: torch.Tensor):
     if not _C.is_format_tensor(tensor):
         return reductions.reduce_tensor(tensor)
     if tensor.requires_grad and not tensor.is_leaf:
-        raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad; detach it first")
+        raise RuntimeError(
+            "Cowardly refusing to serialize non-leaf tensor which requires_grad; detach it first"
+        )
     codes = tensor.detach().view(bits_dtype(tensor.dtype))
-    return _receive_tensor, (type(tensor), codes, written_name(_C.name_of(tensor.dtype)), tensor.requires_grad)
+    return _receive_tensor, (
+        type(tensor),
+        codes,
+        written_name(_C.name_of(tensor.dtype)),
+        tensor.requires_grad,
+    )
 
 
 def _receive_tensor(cls: type, codes: torch.Tensor, name: str, requires_grad: bool) -> torch.Tensor:

@@ -1,4 +1,5 @@
-"""torch.testing with the built-in dtypes (formats/testing.py makes others known), and the comparison of assert_close."""
+"""torch.testing with the built-in dtypes (formats/testing.py makes others known), and the
+comparison of assert_close."""
 
 from __future__ import annotations
 
@@ -22,14 +23,17 @@ def known_types(types: list) -> None:
 
 
 def by_value(stock):
-    """assert_close compares ours in float64, exactly: stock's comparison would round in them, refuses tolerances for types of one byte, and
-    finds no common type of two formats (check_dtype=False)."""
+    """assert_close compares ours in float64, exactly: stock's comparison would round in them,
+    refuses tolerances for types of one byte, and finds no common type of two formats
+    (check_dtype=False)."""
 
     @functools.wraps(stock)
     def equalize(self, actual, expected):
         if torch.compiler.is_dynamo_compiling():  # no tensor of ours is in a graph of Dynamo's
             return stock(self, actual, expected)
-        return stock(self, *(t.double() if _C.is_format_tensor(t) else t for t in (actual, expected)))
+        return stock(
+            self, *(t.double() if _C.is_format_tensor(t) else t for t in (actual, expected))
+        )
 
     return equalize
 

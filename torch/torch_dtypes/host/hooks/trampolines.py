@@ -1,4 +1,5 @@
-"""Installs hooks of builtins, in front of which torch/csrc/formats/hooks/Trampolines.cpp puts C functions."""
+"""Installs hooks of builtins, in front of which torch/csrc/formats/hooks/Trampolines.cpp puts C
+functions."""
 
 from __future__ import annotations
 
@@ -16,10 +17,20 @@ When = _C.When  # the reasons for which a builtin calls the replacement of its r
 # Classes of most calls' arguments, which do not say what a call means.
 _SAY_NOTHING = frozenset(
     (
-        torch.Tensor, torch.nn.Parameter, torch.dtype, torch.device, torch.Size,
-        tuple, list, int, float, bool, str, type(None),
+        torch.Tensor,
+        torch.nn.Parameter,
+        torch.dtype,
+        torch.device,
+        torch.Size,
+        tuple,
+        list,
+        int,
+        float,
+        bool,
+        str,
+        type(None),
     )
-)  # fmt: skip
+)
 
 
 def _says_what_calls_mean(kind: type) -> bool:

@@ -10,24 +10,39 @@ from ..report.drawing import DASHES, MARKERS, new_figure
 from .scaling import BASELINE
 
 ELEMENTS, MATMUL = "scaling_elements.png", "scaling_matmul.png"
-CAPTIONS = {ELEMENTS: "Elements in a nanosecond against their number", MATMUL: "Multiply-adds in a nanosecond against the side of the matrices"}
+CAPTIONS = {
+    ELEMENTS: "Elements in a nanosecond against their number",
+    MATMUL: "Multiply-adds in a nanosecond against the side of the matrices",
+}
 _OPERATIONS = {"encode": "encode float32", "decode": "decode to float32", "add": "a + b"}
 
 
 def figures(results: dict) -> dict:
     """The charts by their files' names."""
     rows = [row for row in results["rows"] if row["suite"] == "scaling"]
-    chosen = {draw: [row for row in rows if row["work"].startswith("matmul") == (draw is _matmul)] for draw in (_elements, _matmul)}
+    chosen = {
+        draw: [row for row in rows if row["work"].startswith("matmul") == (draw is _matmul)]
+        for draw in (_elements, _matmul)
+    }
     names = {_elements: ELEMENTS, _matmul: MATMUL}
-    return {names[draw]: draw(some, results["machine"]["threads"]) for draw, some in chosen.items() if some}
+    return {
+        names[draw]: draw(some, results["machine"]["threads"])
+        for draw, some in chosen.items()
+        if some
+    }
 
 
 def _curves(rows: list[dict]) -> dict[str, list[tuple[int, float]]]:
-    """(operations, operations in a nanosecond) by case; the case compared against has its figures in each row."""
+    """(operations, operations in a nanosecond) by case; the case compared against has its figures
+    in each row."""
     curves: dict[str, dict[int, float]] = {}
     for row in rows:
-        curves.setdefault(row["dtype"], {})[row["operations"]] = row["operations"] / row["ours"] * 1e-9
-        curves.setdefault(row["against"], {})[row["operations"]] = row["operations"] / row["theirs"] * 1e-9
+        curves.setdefault(row["dtype"], {})[row["operations"]] = (
+            row["operations"] / row["ours"] * 1e-9
+        )
+        curves.setdefault(row["against"], {})[row["operations"]] = (
+            row["operations"] / row["theirs"] * 1e-9
+        )
     return {name: sorted(points.items()) for name, points in curves.items()}
 
 
@@ -43,25 +58,64 @@ def _grid(columns: int, lines: int, title: str) -> Iterator:
         yield figure, grid
 
 
-def _plot(axes, curves: dict[str, list[tuple[int, float]]], ours: list[str], limits: list[str], side=lambda operations: operations) -> None:
+def _plot(
+    axes,
+    curves: dict[str, list[tuple[int, float]]],
+    ours: list[str],
+    limits: list[str],
+    side=lambda operations: operations,
+) -> None:
     for i, name in enumerate(limits):
         sizes, rates = zip(*curves[name], strict=True)
-        axes.plot([side(s) for s in sizes], rates, color=GREY, linewidth=1.6, linestyle=DASHES[1 + i % 2], label=name, zorder=2)
+        axes.plot(
+            [side(s) for s in sizes],
+            rates,
+            color=GREY,
+            linewidth=1.6,
+            linestyle=DASHES[1 + i % 2],
+            label=name,
+            zorder=2,
+        )
     colour = {BASELINE: "#000000"} | colours(ours)
     for i, name in enumerate((BASELINE, *ours)):
         sizes, rates = zip(*curves[name], strict=True)
         marker = {"marker": MARKERS[i % len(MARKERS)], "markersize": 4.5}
-        axes.plot([side(s) for s in sizes], rates, color=colour[name], linewidth=1.8, label=name, zorder=3, **marker)
+        axes.plot(
+            [side(s) for s in sizes],
+            rates,
+            color=colour[name],
+            linewidth=1.8,
+            label=name,
+            zorder=3,
+            **marker,
+        )
 
 
 def _elements(rows: list[dict], threads: list[int]):
-    title = "Casts and addition: elements in a nanosecond, beside copy_ of the bytes read and written"
+    title = (
+        "Casts and addition: elements in a nanosecond, beside copy_ of the bytes read and written"
+    )
     with _grid(len(_OPERATIONS), len(threads), title) as (figure, grid):
         for line, count in zip(grid, threads, strict=True):
             for axes, (operation, title) in zip(line, _OPERATIONS.items(), strict=True):
-                curves = _curves([row for row in rows if row["threads"] == count and row["work"].startswith(operation + ",")])
-                limits = sorted((name for name in curves if name.startswith("copy_")), key=lambda name: int(name.split()[1]), reverse=True)
-                _plot(axes, curves, [name for name in curves if name != BASELINE and name not in limits], limits)
+                curves = _curves(
+                    [
+                        row
+                        for row in rows
+                        if row["threads"] == count and row["work"].startswith(operation + ",")
+                    ]
+                )
+                limits = sorted(
+                    (name for name in curves if name.startswith("copy_")),
+                    key=lambda name: int(name.split()[1]),
+                    reverse=True,
+                )
+                _plot(
+                    axes,
+                    curves,
+                    [name for name in curves if name != BASELINE and name not in limits],
+                    limits,
+                )
                 _entitle(axes, f"{title}, {count} thread{'s' * (count > 1)}", "elements")
             line[0].set_ylabel("elements / ns")
     return figure
@@ -70,11 +124,22 @@ def _elements(rows: list[dict], threads: list[int]):
 def _matmul(rows: list[dict], threads: list[int]):
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
-    with _grid(len(threads), 1, "Products of matrices: multiply-adds in a nanosecond") as (figure, (line,)):
+    with _grid(len(threads), 1, "Products of matrices: multiply-adds in a nanosecond") as (
+        figure,
+        (line,),
+    ):
         for axes, count in zip(line, threads, strict=True):
             curves = _curves([row for row in rows if row["threads"] == count])
-            _plot(axes, curves, [name for name in curves if name not in (BASELINE, "float32")], ["float32"], lambda macs: round(macs ** (1 / 3)))
-            axes.xaxis.set_major_locator(FixedLocator(sorted({round(row["operations"] ** (1 / 3)) for row in rows})))
+            _plot(
+                axes,
+                curves,
+                [name for name in curves if name not in (BASELINE, "float32")],
+                ["float32"],
+                lambda macs: round(macs ** (1 / 3)),
+            )
+            axes.xaxis.set_major_locator(
+                FixedLocator(sorted({round(row["operations"] ** (1 / 3)) for row in rows}))
+            )
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_major_formatter(ScalarFormatter())
             _entitle(axes, f"n x n matrices, {count} thread{'s' * (count > 1)}", "n")

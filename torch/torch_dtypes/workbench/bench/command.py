@@ -10,8 +10,19 @@ from .suites import DEFAULT_SUITES, SUITES
 
 
 @click.command(short_help="Compare speed and memory with stock PyTorch's.")
-@click.option("--suite", "suites", multiple=True, type=click.Choice([*SUITES, ALL]), help="Repeat for several. Default: all but peers, scaling.")
-@click.option("--threads", multiple=True, type=click.IntRange(1), help="CPU threads; repeat for several. Default: 1, and torch's own choice.")
+@click.option(
+    "--suite",
+    "suites",
+    multiple=True,
+    type=click.Choice([*SUITES, ALL]),
+    help="Repeat for several. Default: all but peers, scaling.",
+)
+@click.option(
+    "--threads",
+    multiple=True,
+    type=click.IntRange(1),
+    help="CPU threads; repeat for several. Default: 1, and torch's own choice.",
+)
 @click.option(
     "--dtype",
     "dtypes",
@@ -20,14 +31,23 @@ from .suites import DEFAULT_SUITES, SUITES
     callback=check.named_formats,
     help="In place of a suite's own dtypes (peers keeps its own); repeat for several.",
 )
-@click.option("--rounds", type=click.IntRange(1), help="Timings of each case. Default: set by the suite.")
-@click.option("--quick", is_flag=True, help="Fewer timings; rough figures.")
-@click.option("--out", type=click.Path(), metavar="DIR", help="Folder for bench.html, bench.json and charts.")
 @click.option(
-    "--markdown", type=click.Path(dir_okay=False), metavar="FILE", callback=check.markdown,
+    "--rounds", type=click.IntRange(1), help="Timings of each case. Default: set by the suite."
+)
+@click.option("--quick", is_flag=True, help="Fewer timings; rough figures.")
+@click.option(
+    "--out", type=click.Path(), metavar="DIR", help="Folder for bench.html, bench.json and charts."
+)
+@click.option(
+    "--markdown",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    callback=check.markdown,
     help="Put the tables into a file, as docs/results.md has them.",
-)  # fmt: skip
-@click.option("--list", "only_list", is_flag=True, help="Say what would be compared, with the targets.")
+)
+@click.option(
+    "--list", "only_list", is_flag=True, help="Say what would be compared, with the targets."
+)
 def bench(only_list, **options):
     """Compare the dtypes with stock PyTorch, or other libraries, on the same work.
 
@@ -37,7 +57,10 @@ def bench(only_list, **options):
     given = {name: value for name, value in options.items() if value not in (None, (), False)}
     charts = (options["out"] or options["markdown"]) and {"scaling", ALL} & set(options["suites"])
     if charts and importlib.util.find_spec("matplotlib") is None:
-        raise click.BadParameter("the charts need matplotlib, which is not installed: pip install 'torch-dtypes[train]'", param_hint="--suite")
+        raise click.BadParameter(
+            "the charts need matplotlib, which is not installed: pip install 'torch-dtypes[train]'",
+            param_hint="--suite",
+        )
     try:
         if only_list:
             click.echo("\n".join(listing(options["suites"] or DEFAULT_SUITES, options["dtypes"])))

@@ -1,5 +1,6 @@
-"""``python -m torch_dtypes.workbench.bench.memory_process MODEL BATCH_SIZE DTYPE THREADS``: one process of the suite ``memory``; memory.py says what
-is measured. Nothing imports this file: a module that is imported already is not run as a program without a warning.
+"""``python -m torch_dtypes.workbench.bench.memory_process MODEL BATCH_SIZE DTYPE THREADS``: one
+process of the suite ``memory``; memory.py says what is measured. Nothing imports this file: a
+module that is imported already is not run as a program without a warning.
 """
 
 import ctypes
@@ -16,7 +17,14 @@ from .training import STEP, namespace
 
 
 def _status(field: str) -> int:
-    return int(re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)[1]) * 1024
+    return (
+        int(
+            re.search(
+                rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE
+            )[1]
+        )
+        * 1024
+    )
 
 
 def main(model: str, batch_size: str, dtype: str, threads: str) -> None:
@@ -34,8 +42,15 @@ def main(model: str, batch_size: str, dtype: str, threads: str) -> None:
         exec(step, space)
     peak = _status("VmHWM") - before
     network, optimizer = space["model"], space["optimizer"]
-    state = [value for values in optimizer.state.values() for value in values.values() if isinstance(value, torch.Tensor)]
-    held = sum(t.untyped_storage().nbytes() for t in (*network.parameters(), *network.buffers(), *state))
+    state = [
+        value
+        for values in optimizer.state.values()
+        for value in values.values()
+        if isinstance(value, torch.Tensor)
+    ]
+    held = sum(
+        t.untyped_storage().nbytes() for t in (*network.parameters(), *network.buffers(), *state)
+    )
     print(json.dumps({"held": held, "peak": peak}))
 
 

@@ -11,8 +11,8 @@ import torch_dtypes
 from .measuring import Group, Row, Sizes, named_dtypes
 
 SUMMARY = (
-    "An optimizer's step, by default one pass over weights, gradients and states, over stock float32's with fused=True; "
-    "LowPrecision around Adam over Adam by itself."
+    "An optimizer's step, by default one pass over weights, gradients and states, over stock "
+    "float32's with fused=True; LowPrecision around Adam over Adam by itself."
 )
 _DTYPES = ("posit16es2", "q52")
 _SETTINGS = {"SGD": {"lr": 1e-3, "momentum": 0.9}, "Adam": {}, "AdamW": {}}
@@ -35,18 +35,37 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
                 for t in p:
                     t.grad = (torch.randn(t.shape) / 100).to(d)
                 eps = {} if optimizer == "SGD" else {"eps": 1e-4}  # that all formats have
-                made[name] = {"optimizer": getattr(torch.optim, optimizer)(p, **_SETTINGS[optimizer], **eps, fused=name == "float32")}
+                made[name] = {
+                    "optimizer": getattr(torch.optim, optimizer)(
+                        p, **_SETTINGS[optimizer], **eps, fused=name == "float32"
+                    )
+                }
             return made
 
-        rows = [Row(f"{optimizer} step, {elements:,} parameters", n, "float32", _TARGET if n in _DTYPES else None) for n in named]
-        return Group(dict.fromkeys(("float32", *named), "optimizer.step()"), spaces, rows, rounds=20 if elements < 1e7 else 5, quick_rounds=3)
+        rows = [
+            Row(
+                f"{optimizer} step, {elements:,} parameters",
+                n,
+                "float32",
+                _TARGET if n in _DTYPES else None,
+            )
+            for n in named
+        ]
+        return Group(
+            dict.fromkeys(("float32", *named), "optimizer.step()"),
+            spaces,
+            rows,
+            rounds=20 if elements < 1e7 else 5,
+            quick_rounds=3,
+        )
 
     steps = [group(optimizer, elements) for elements in sizes.parameters for optimizer in _SETTINGS]
     return [*steps, *(_low_precision(elements) for elements in sizes.parameters)]
 
 
 def _low_precision(elements: int) -> Group:
-    """LowPrecision around Adam over parameters of q52, over the same Adam (the stock default, operator by operator) of float32."""
+    """LowPrecision around Adam over parameters of q52, over the same Adam (the stock default,
+    operator by operator) of float32."""
 
     def spaces():
         made = {}
@@ -56,9 +75,22 @@ def _low_precision(elements: int) -> Group:
             for t in p:
                 t.grad = (torch.randn(t.shape) / 100).to(dtype)
             inner = torch.optim.Adam(p)
-            made[name] = {"optimizer": inner if options is None else torch_dtypes.optim.LowPrecision(inner, **options)}
+            made[name] = {
+                "optimizer": inner
+                if options is None
+                else torch_dtypes.optim.LowPrecision(inner, **options)
+            }
         return made
 
     work = f"LowPrecision(Adam) step, {elements:,} parameters"
-    rows = [Row(work, name, "float32", limit) for name, limit in zip(_WRAPPED, (2, None, None), strict=True)]
-    return Group(dict.fromkeys(("float32", *_WRAPPED), "optimizer.step()"), spaces, rows, rounds=20 if elements < 1e7 else 5, quick_rounds=3)
+    rows = [
+        Row(work, name, "float32", limit)
+        for name, limit in zip(_WRAPPED, (2, None, None), strict=True)
+    ]
+    return Group(
+        dict.fromkeys(("float32", *_WRAPPED), "optimizer.step()"),
+        spaces,
+        rows,
+        rounds=20 if elements < 1e7 else 5,
+        quick_rounds=3,
+    )

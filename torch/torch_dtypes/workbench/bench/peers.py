@@ -1,6 +1,8 @@
-"""The suite ``peers``: the same work in other libraries that simulate number formats, each only where it is installed.
+"""The suite ``peers``: the same work in other libraries that simulate number formats, each only
+where it is installed.
 
-Rounded float arrays are compared with ``chop`` and with casts, arrays of codes with casts, and scalars (per element) with tensors.
+Rounded float arrays are compared with ``chop`` and with casts, arrays of codes with casts, and
+scalars (per element) with tensors.
 """
 
 from __future__ import annotations
@@ -22,18 +24,31 @@ from ..training.records import Config
 from .measuring import SPEED_UP, Group, NotMeasuredError, Row, Sizes, name_of
 from .training import STEP, namespace
 
-SUMMARY = "The same work in other libraries: how many times as fast ours is. Scalar libraries are compared per element."
+SUMMARY = (
+    "The same work in other libraries: how many times as fast ours is. Scalar libraries are "
+    "compared per element."
+)
 
 
 def module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except (ImportError, RuntimeError, OSError, AttributeError) as error:  # qtorch compiles C++ when it is imported
+    except (ImportError, RuntimeError, OSError, AttributeError) as error:
+        # Qtorch compiles C++ when it is imported.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise NotMeasuredError(f"{name}: installed, but it cannot be imported: {reason}") from error
 
 
-def _pair(work: str, ours: str, code: str, peer: str, peer_code: str, space: Callable[[], dict], limit: float | None, **options) -> Group:
+def _pair(
+    work: str,
+    ours: str,
+    code: str,
+    peer: str,
+    peer_code: str,
+    space: Callable[[], dict],
+    limit: float | None,
+    **options,
+) -> Group:
     """One line of ours and one of the other library over the same names."""
 
     def spaces():
@@ -41,16 +56,52 @@ def _pair(work: str, ours: str, code: str, peer: str, peer_code: str, space: Cal
         return {ours: shared, peer: shared}
 
     rows = [Row(work, ours, peer, limit, SPEED_UP)]
-    return Group({ours: code, peer: peer_code}, spaces, rows, rounds=options.pop("rounds", 10), quick_rounds=2, **options)
+    return Group(
+        {ours: code, peer: peer_code},
+        spaces,
+        rows,
+        rounds=options.pop("rounds", 10),
+        quick_rounds=2,
+        **options,
+    )
 
 
-def _roundings(what: str, format_name: str, mode: str, peer: str, peer_code: str, space: Callable[[], dict], limit: float | None) -> list[Group]:
-    """Floats rounded to floats, as the other library does it, and rounded to the codes of a dtype, as one would do it here."""
+def _roundings(
+    what: str,
+    format_name: str,
+    mode: str,
+    peer: str,
+    peer_code: str,
+    space: Callable[[], dict],
+    limit: float | None,
+) -> list[Group]:
+    """Floats rounded to floats, as the other library does it, and rounded to the codes of a dtype,
+    as one would do it here."""
     dtype = name_of(torch_dtypes.with_rounding(format_name, mode))
-    ours = f"torch_dtypes.chop(x, '{format_name}'" + ("" if mode == "nearest_even" else f", '{mode}'") + ")"
+    ours = (
+        f"torch_dtypes.chop(x, '{format_name}'"
+        + ("" if mode == "nearest_even" else f", '{mode}'")
+        + ")"
+    )
     return [
-        _pair(f"round floats to {what}, {mode}", f"chop to {format_name}", ours, peer, peer_code, space, limit),
-        _pair(f"round floats to {what}, {mode}", dtype, f"x.to(torch.{dtype})", peer, peer_code, space, limit),
+        _pair(
+            f"round floats to {what}, {mode}",
+            f"chop to {format_name}",
+            ours,
+            peer,
+            peer_code,
+            space,
+            limit,
+        ),
+        _pair(
+            f"round floats to {what}, {mode}",
+            dtype,
+            f"x.to(torch.{dtype})",
+            peer,
+            peer_code,
+            space,
+            limit,
+        ),
     ]
 
 
@@ -59,21 +110,40 @@ def _qtorch(sizes: Sizes) -> list[Group]:
         return {"x": torch.randn(sizes.peer_elements), **vars(module("qtorch.quant"))}
 
     groups = []
-    for mode, theirs, limit in (("nearest_even", "nearest", 20), ("stochastic", "stochastic", None)):
-        groups += _roundings("e5m2", "q52", mode, "qtorch", f"float_quantize(x, exp=5, man=2, rounding='{theirs}')", values, limit)
+    for mode, theirs, limit in (
+        ("nearest_even", "nearest", 20),
+        ("stochastic", "stochastic", None),
+    ):
+        groups += _roundings(
+            "e5m2",
+            "q52",
+            mode,
+            "qtorch",
+            f"float_quantize(x, exp=5, man=2, rounding='{theirs}')",
+            values,
+            limit,
+        )
     peer = "fixed_point_quantize(x, wl=16, fl=8, rounding='nearest')"
     groups += _roundings("fixed7_8", "fixed7_8", "nearest_even", "qtorch", peer, values, 20)
 
     def networks():
-        return {"q52": namespace("lenet5", sizes.peer_batch, torch.q52), "qtorch": _low_precision_lenet(sizes.peer_batch)}
+        return {
+            "q52": namespace("lenet5", sizes.peer_batch, torch.q52),
+            "qtorch": _low_precision_lenet(sizes.peer_batch),
+        }
 
     rows = [Row(f"LeNet-5 step, Adam, batch {sizes.peer_batch}", "q52", "qtorch", 2, SPEED_UP)]
     return [*groups, Group({"q52": STEP, "qtorch": STEP}, networks, rows, rounds=20)]
 
 
 def _low_precision_lenet(batch_size: int) -> dict:
-    """A step as qtorch's documentation writes it: a quantizer behind each layer, and its optimizer around Adam; e5m2 everywhere."""
-    quant, optim, number = module("qtorch.quant"), module("qtorch.optim"), module("qtorch").FloatingPoint(exp=5, man=2)
+    """A step as qtorch's documentation writes it: a quantizer behind each layer, and its optimizer
+    around Adam; e5m2 everywhere."""
+    quant, optim, number = (
+        module("qtorch.quant"),
+        module("qtorch.optim"),
+        module("qtorch").FloatingPoint(exp=5, man=2),
+    )
 
     def quantizer():
         return quant.Quantizer(number, number, "nearest", "nearest")
@@ -87,7 +157,9 @@ def _low_precision_lenet(batch_size: int) -> dict:
         return quant.float_quantize(x, exp=5, man=2, rounding="nearest")
 
     inner = build_optimizer(Config(), model.parameters())
-    outer = optim.OptimLP(inner, weight_quant=rounded, grad_quant=rounded, momentum_quant=rounded, acc_quant=rounded)
+    outer = optim.OptimLP(
+        inner, weight_quant=rounded, grad_quant=rounded, momentum_quant=rounded, acc_quant=rounded
+    )
     return space | {"model": model, "optimizer": outer}
 
 
@@ -113,11 +185,39 @@ def _ml_dtypes(sizes: Sizes) -> list[Group]:
             x = torch.randn(sizes.peer_elements)
             codes = x.to(getattr(torch, dtype))
             array = x.numpy()
-            return {"x": x, "codes": codes, "array": array, theirs: scalar, "narrow": array.astype(scalar)}
+            return {
+                "x": x,
+                "codes": codes,
+                "array": array,
+                theirs: scalar,
+                "narrow": array.astype(scalar),
+            }
 
-        groups.append(_pair("encode float32", dtype, f"x.to(torch.{dtype})", "ml_dtypes", f"array.astype({theirs})", values, None))
-        groups.append(_pair("decode to float32", dtype, "codes.to(torch.float32)", "ml_dtypes", "narrow.astype('float32')", values, None))
-        groups.append(_pair("add", dtype, "codes + codes", "ml_dtypes", "narrow + narrow", values, None))
+        groups.append(
+            _pair(
+                "encode float32",
+                dtype,
+                f"x.to(torch.{dtype})",
+                "ml_dtypes",
+                f"array.astype({theirs})",
+                values,
+                None,
+            )
+        )
+        groups.append(
+            _pair(
+                "decode to float32",
+                dtype,
+                "codes.to(torch.float32)",
+                "ml_dtypes",
+                "narrow.astype('float32')",
+                values,
+                None,
+            )
+        )
+        groups.append(
+            _pair("add", dtype, "codes + codes", "ml_dtypes", "narrow + narrow", values, None)
+        )
     return groups
 
 
@@ -128,9 +228,16 @@ def _gfloat(sizes: Sizes) -> list[Group]:
         def values(name=name):
             info = getattr(module("gfloat.formats"), f"format_info_{name}")
             x = torch.randn(sizes.peer_elements)
-            return {"x": x, "array": x.numpy(), "info": info, "round_ndarray": module("gfloat").round_ndarray}
+            return {
+                "x": x,
+                "array": x.numpy(),
+                "info": info,
+                "round_ndarray": module("gfloat").round_ndarray,
+            }
 
-        groups += _roundings(name, name, "nearest_even", "gfloat", "round_ndarray(info, array)", values, None)
+        groups += _roundings(
+            name, name, "nearest_even", "gfloat", "round_ndarray(info, array)", values, None
+        )
     return groups
 
 
@@ -143,34 +250,83 @@ def _softposit(sizes: Sizes) -> list[Group]:
             x = torch.randn(sizes.peer_elements)
             numbers = x[: sizes.scalars].tolist()
             posits = [make(number) for number in numbers]
-            return {"x": x, "codes": x.to(getattr(torch, dtype)), theirs: make, "numbers": numbers, "posits": posits}
+            return {
+                "x": x,
+                "codes": x.to(getattr(torch, dtype)),
+                theirs: make,
+                "numbers": numbers,
+                "posits": posits,
+            }
 
-        elements = {dtype: sizes.peer_elements, "softposit": min(sizes.scalars, sizes.peer_elements)}
+        elements = {
+            dtype: sizes.peer_elements,
+            "softposit": min(sizes.scalars, sizes.peer_elements),
+        }
         encode = f"[{theirs}(number) for number in numbers]"
-        groups.append(_pair("encode, per element", dtype, f"x.to(torch.{dtype})", "softposit", encode, values, 1000, elements=elements))
+        groups.append(
+            _pair(
+                "encode, per element",
+                dtype,
+                f"x.to(torch.{dtype})",
+                "softposit",
+                encode,
+                values,
+                1000,
+                elements=elements,
+            )
+        )
         add = "[posit + posit for posit in posits]"
-        groups.append(_pair("add, per element", dtype, "codes + codes", "softposit", add, values, 1000, elements=elements))
+        groups.append(
+            _pair(
+                "add, per element",
+                dtype,
+                "codes + codes",
+                "softposit",
+                add,
+                values,
+                1000,
+                elements=elements,
+            )
+        )
     return groups
 
 
 def _mptorch(sizes: Sizes) -> list[Group]:
-    """Its matrix product rounds each product and each sum, as the policy ``format`` does here; the results are the same, bit for bit."""
+    """Its matrix product rounds each product and each sum, as the policy ``format`` does here; the
+    results are the same, bit for bit."""
     n = sizes.peer_matmul
 
     def values():
         a, b = torch.randn(n, n), torch.randn(n, n)
         rounded = {"f": a.to(torch.q52).float(), "g": b.to(torch.q52).float()}
-        return {"a": a.to(torch.q52), "b": b.to(torch.q52), "float_mm": module("mptorch.quant").float_mm, **rounded}
+        return {
+            "a": a.to(torch.q52),
+            "b": b.to(torch.q52),
+            "float_mm": module("mptorch.quant").float_mm,
+            **rounded,
+        }
 
     ours = "with torch_dtypes.accumulate('format'): a @ b"
     theirs = "float_mm(f, g, exp_add=5, man_add=2, exp_mul=5, man_mul=2, fma=False, saturate=False)"
-    return [_pair(f"matmul {n}^3, every step rounded", "q52", ours, "mptorch", theirs, values, None)]
+    return [
+        _pair(f"matmul {n}^3, every step rounded", "q52", ours, "mptorch", theirs, values, None)
+    ]
 
 
 PEERS: dict[str, Callable[[Sizes], list[Group]]] = {
-    "qtorch": _qtorch, "pychop": _pychop, "ml_dtypes": _ml_dtypes, "gfloat": _gfloat, "softposit": _softposit, "mptorch": _mptorch,
-}  # fmt: skip
-_FROM = {"mptorch": "clone the repository mptorch/mptorch and put it on PYTHONPATH; it needs unfoldNd and ninja"}  # on no registry
+    "qtorch": _qtorch,
+    "pychop": _pychop,
+    "ml_dtypes": _ml_dtypes,
+    "gfloat": _gfloat,
+    "softposit": _softposit,
+    "mptorch": _mptorch,
+}
+# on no registry
+_FROM = {
+    "mptorch": (
+        "clone the repository mptorch/mptorch and put it on PYTHONPATH; it needs unfoldNd and ninja"
+    )
+}
 
 
 def installed(name: str) -> bool:
@@ -184,4 +340,8 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
 
 def notes(sizes: Sizes) -> list[str]:
-    return [f"{name}: not installed: {_FROM.get(name, f'pip install {name}')}" for name in PEERS if not installed(name)]
+    return [
+        f"{name}: not installed: {_FROM.get(name, f'pip install {name}')}"
+        for name in PEERS
+        if not installed(name)
+    ]

@@ -1,4 +1,5 @@
-"""Running suites and leaving their results: a table, ``bench.json``, charts, the tables of docs/results.md."""
+"""Running suites and leaving their results: a table, ``bench.json``, charts, the tables of
+docs/results.md."""
 
 from __future__ import annotations
 
@@ -33,19 +34,30 @@ class InterruptedRunError(KeyboardInterrupt):
 def machine(threads: Sequence[int]) -> dict:
     """What the figures depend on."""
     return {
-        "cpu": cpu_name(), "cores": os.cpu_count(), "load": os.getloadavg()[0], "vector_unit": _C.cpu_capability(), "threads": list(threads),
-        "torch": str(torch.__version__), "torch_dtypes": torch_dtypes.__version__, "python": platform.python_version(),
-    }  # fmt: skip
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "vector_unit": _C.cpu_capability(),
+        "threads": list(threads),
+        "torch": str(torch.__version__),
+        "torch_dtypes": torch_dtypes.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def _our_dtype(name: str) -> torch.dtype:
     dtype = resolve_dtype(name)
     if not torch_dtypes.is_format_dtype(dtype):
-        raise ValueError(f"expected the name of a number format to compare with stock PyTorch, but got {name}, a stock dtype")
+        raise ValueError(
+            f"expected the name of a number format to compare with stock PyTorch, but got {name}, "
+            "a stock dtype"
+        )
     return dtype
 
 
-def chosen(suites: Iterable[str], sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> dict[str, list[Group]]:
+def chosen(
+    suites: Iterable[str], sizes: Sizes, dtypes: Sequence[torch.dtype] | None
+) -> dict[str, list[Group]]:
     """The groups of each suite, in the suites' own order.
 
     Raises ValueError for an unknown name.
@@ -66,7 +78,8 @@ def measure(
     quick: bool = False,
     on_round: Callable[[str], None] = lambda work: None,
 ) -> tuple[list[dict], list[str]]:
-    """The rows of all groups with each number of threads, and a line for each group that could not be measured.
+    """The rows of all groups with each number of threads, and a line for each group that could not
+    be measured.
 
     Raises InterruptedRunError, which has the rows until then, for Ctrl-C.
     """
@@ -79,11 +92,17 @@ def measure(
                     torch.set_num_threads(count)
                     work = group.rows[0].work
                     try:
-                        figures = group.measure(rounds_of(group, rounds, quick), lambda suite=suite, work=work: on_round(f"{suite}: {work}"))
+                        figures = group.measure(
+                            rounds_of(group, rounds, quick),
+                            lambda suite=suite, work=work: on_round(f"{suite}: {work}"),
+                        )
                     except NotMeasuredError as reason:
                         notes.append(str(reason))
                         continue
-                    rows += [{"suite": suite, **compare(row, group, figures, count)} for row in group.rows]
+                    rows += [
+                        {"suite": suite, **compare(row, group, figures, count)}
+                        for row in group.rows
+                    ]
     except KeyboardInterrupt:
         notes.append("Interrupted: what came after these was not measured.")
         raise InterruptedRunError(rows, list(dict.fromkeys(notes))) from None
@@ -106,17 +125,21 @@ def run(
 
     Args:
         suites: names out of SUITES, or "all".
-        threads: numbers of PyTorch's threads, each measured; default: one, and as many as PyTorch has now.
+        threads: numbers of PyTorch's threads, each measured; default: one, and as many as PyTorch
+            has now.
         rounds: for every case, at least 1; default: each group's own. quick: few rounds.
         dtypes: names of number formats in place of the suites' own.
-        out: a folder for ``bench.json``, ``bench.html`` and, with the suite scaling, its charts as PNG, SVG and PDF; made if missing.
-        markdown: a file whose marked parts become the tables of the suites; charts go into the folder ``images`` beside it.
+        out: a folder for ``bench.json``, ``bench.html`` and, with the suite scaling, its charts as
+            PNG, SVG and PDF; made if missing.
+        markdown: a file whose marked parts become the tables of the suites; charts go into the
+            folder ``images`` beside it.
         sizes: of the work.
 
     Returns what ``bench.json`` holds: ``machine``, ``command``, ``rows``, ``notes``.
 
-    Raises ValueError for unknown names, OSError for what cannot be written; and, after the tables and ``bench.json`` of what was
-    measured until then, KeyboardInterrupt for Ctrl-C. Charts and markdown are those of whole runs.
+    Raises ValueError for unknown names, OSError for what cannot be written; and, after the tables
+    and ``bench.json`` of what was measured until then, KeyboardInterrupt for Ctrl-C. Charts and
+    markdown are those of whole runs.
     """
     from rich.console import Console
 
@@ -130,14 +153,28 @@ def run(
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
     if markdown:
-        Path(markdown).open("a").close()  # hours of work are not to end in a file that cannot be written
-    results = {"machine": machine(counts), "command": _command(groups, counts, rounds, quick, names)}
+        # Hours of work are not to end in a file that cannot be written.
+        Path(markdown).open("a").close()
+    results = {
+        "machine": machine(counts),
+        "command": _command(groups, counts, rounds, quick, names),
+    }
     console = Console()
-    total = sum((rounds_of(g, rounds, quick) + 1) * (1 if g.once else len(counts)) for members in groups.values() for g in members)
+    total = sum(
+        (rounds_of(g, rounds, quick) + 1) * (1 if g.once else len(counts))
+        for members in groups.values()
+        for g in members
+    )
     with bar_on(console) as progress:
         task, interrupted = progress.add_task("", total=total), None
         try:
-            results["rows"], notes = measure(groups, counts, rounds, quick, lambda work: progress.update(task, advance=1, description=work))
+            results["rows"], notes = measure(
+                groups,
+                counts,
+                rounds,
+                quick,
+                lambda work: progress.update(task, advance=1, description=work),
+            )
         except InterruptedRunError as error:
             interrupted, results["rows"], notes = error, error.rows, error.notes
     # The greater of before and after, without what the run itself adds to it.
@@ -146,9 +183,10 @@ def run(
     found = report.report_of(results)
     where = results["machine"]
     console.print(
-        f"{where['cpu']}, {where['cores']} cores (load {where['load']:.1f}), {where['vector_unit']}, torch {where['torch']}, "
-        f"torch_dtypes {where['torch_dtypes']}.", highlight=False,
-    )  # fmt: skip
+        f"{where['cpu']}, {where['cores']} cores (load {where['load']:.1f}), "
+        f"{where['vector_unit']}, torch {where['torch']}, torch_dtypes {where['torch_dtypes']}.",
+        highlight=False,
+    )
     found.print(console)
     if folder:
         if interrupted:
@@ -166,19 +204,32 @@ def run(
     return results
 
 
-def _command(groups: dict[str, list[Group]], threads: Sequence[int], rounds: int | None, quick: bool, dtypes: Sequence[str]) -> dict[str, str]:
+def _command(
+    groups: dict[str, list[Group]],
+    threads: Sequence[int],
+    rounds: int | None,
+    quick: bool,
+    dtypes: Sequence[str],
+) -> dict[str, str]:
     """For each suite the command that repeats it."""
     options = [f"--threads {count}" for count in threads] + [f"--dtype {name}" for name in dtypes]
     options += [f"--rounds {rounds}"] * bool(rounds) + ["--quick"] * quick
-    return {suite: " ".join(["torch-dtypes bench", f"--suite {suite}", *options]) for suite in groups}
+    return {
+        suite: " ".join(["torch-dtypes bench", f"--suite {suite}", *options]) for suite in groups
+    }
 
 
 def listing(suites: Iterable[str], dtypes: Iterable[str] = ()) -> list[str]:
     """Lines that say what the suites compare, and their targets."""
     lines = []
-    for name, members in chosen(suites, Sizes(), [_our_dtype(each) for each in dtypes] or None).items():
+    for name, members in chosen(
+        suites, Sizes(), [_our_dtype(each) for each in dtypes] or None
+    ).items():
         lines += ["", f"{name}: {SUITES[name].summary}"]
         for row in (row for group in members for row in group.rows):
-            lines.append(f"  {row.work}: {row.ours} over {row.against}" + (f", {row.target}" if row.target else ""))
+            lines.append(
+                f"  {row.work}: {row.ours} over {row.against}"
+                + (f", {row.target}" if row.target else "")
+            )
         lines += [f"  {note}" for note in SUITES[name].notes(Sizes())]
     return lines[1:]

@@ -1,4 +1,5 @@
-"""The suites by name, and the ones that time operators: casts, arithmetic, functions, products, what a small operator costs."""
+"""The suites by name, and the ones that time operators: casts, arithmetic, functions, products,
+what a small operator costs."""
 
 from __future__ import annotations
 
@@ -12,8 +13,18 @@ import torch_dtypes
 from . import fuzzing, memory, observation, optimizers, peers, quantization, scaling, training
 from .measuring import OVER, RATE, RATIO, Group, Row, Sizes, name_of, named_dtypes
 
-_ENCODE = {"q43": 1.2, "q52": 1.2, "e5m5": 1.2, "e5m6": 1.2, "posit16es2": 1.5, "posit8es0": 1.5, "posit8es1": 1.5, "posit8es2": 1.5}
-_TABLES = {"nf4": 1.2, "hif8": 1.2, "e8m0": 1.2, "takum16_linear": 4.0, "e6m9fn_normal": 4.0}  # e6m9fn_normal: DLFloat16
+_ENCODE = {
+    "q43": 1.2,
+    "q52": 1.2,
+    "e5m5": 1.2,
+    "e5m6": 1.2,
+    "posit16es2": 1.5,
+    "posit8es0": 1.5,
+    "posit8es1": 1.5,
+    "posit8es2": 1.5,
+}
+# e6m9fn_normal: DLFloat16
+_TABLES = {"nf4": 1.2, "hif8": 1.2, "e8m0": 1.2, "takum16_linear": 4.0, "e6m9fn_normal": 4.0}
 _DECODE = dict.fromkeys(_ENCODE, 1.1) | _TABLES
 _ARITHMETIC = {"q43": 4.0, "posit16es2": 6.0}
 _TWO = ("q43", "posit16es2")
@@ -22,16 +33,25 @@ _WITHOUT_TABLES = ("posit32es2", "posit16es2_stochastic")
 
 def casts(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
     if dtypes is None:
-        return _casts(sizes, list(_ENCODE), _TWO) + _casts(sizes, list(_TABLES), ("nf4", "takum16_linear"))
-    # Tables apart: what large results a group's other cases free decides where a case finds its memory.
-    apart = [[name_of(d) for d in dtypes if (torch_dtypes.format_of(d).table_name is None) is plain] for plain in (True, False)]
+        return _casts(sizes, list(_ENCODE), _TWO) + _casts(
+            sizes, list(_TABLES), ("nf4", "takum16_linear")
+        )
+    # Tables apart: what large results a group's other cases free decides where a case finds its
+    # memory.
+    apart = [
+        [name_of(d) for d in dtypes if (torch_dtypes.format_of(d).table_name is None) is plain]
+        for plain in (True, False)
+    ]
     return [group for names in apart if names for group in _casts(sizes, names, names)]
 
 
 def _casts(sizes: Sizes, names: list[str], drawn_too: Sequence[str]) -> list[Group]:
-    """Casts to dtypes that are all tables or none, over bfloat16's, and to tables over a copy; of some dtypes with stochastic rounding too."""
+    """Casts to dtypes that are all tables or none, over bfloat16's, and to tables over a copy; of
+    some dtypes with stochastic rounding too."""
     named = {name: torch_dtypes.dtype(name) for name in names}
-    drawing = {}  # held, as those are: a dtype that nobody refers to may give its number back, and torch forgets its name
+    # Held, as those are: a dtype that nobody refers to may give its number back, and torch forgets
+    # its name.
+    drawing = {}
     limits, size = _ENCODE | _TABLES, f"{sizes.elements:,} elements"
 
     def values():
@@ -40,19 +60,31 @@ def _casts(sizes: Sizes, names: list[str], drawn_too: Sequence[str]) -> list[Gro
 
     def codes():
         x = torch.randn(sizes.elements)
-        return {"bfloat16": {"x": x.bfloat16()}} | {name: {"x": x.to(d)} for name, d in named.items()}
+        return {"bfloat16": {"x": x.bfloat16()}} | {
+            name: {"x": x.to(d)} for name, d in named.items()
+        }
 
     encode = {"bfloat16": "x.to(torch.bfloat16)"} | {name: f"x.to(torch.{name})" for name in named}
     rows = [Row(f"encode from float32, {size}", n, "bfloat16", limits.get(n)) for n in named]
     if torch_dtypes.format_of(next(iter(named.values()))).table_name is not None:
         encode["float32"] = "x.clone()"
-        rows += [Row(f"encode from float32 over a copy, {size}", n, "float32", limits.get(n)) for n in named]
+        rows += [
+            Row(f"encode from float32 over a copy, {size}", n, "float32", limits.get(n))
+            for n in named
+        ]
     for name in drawn_too:
         if torch_dtypes.format_of(named[name]).rounding.name != "stochastic":
             dtype = torch_dtypes.with_rounding(named[name], "stochastic")
             drawing[drawn := name_of(dtype)] = dtype
             encode[drawn] = f"x.to(torch.{drawn})"
-            rows.append(Row(f"encode, stochastic rounding over nearest, {size}", drawn, name, 3 if name in _TWO else None))
+            rows.append(
+                Row(
+                    f"encode, stochastic rounding over nearest, {size}",
+                    drawn,
+                    name,
+                    3 if name in _TWO else None,
+                )
+            )
     decode = {name: "x.to(torch.float32)" for name in ("bfloat16", *named)}
     back = [Row(f"decode to float32, {size}", n, "bfloat16", _DECODE.get(n)) for n in named]
     timing = {"rounds": 20, "least_seconds": sizes.cast_seconds}
@@ -64,28 +96,53 @@ def arithmetic(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group
 
     def operands():
         a, b = torch.randn(sizes.elements), torch.randn(sizes.elements)
-        return {name: {"a": a.to(d), "b": b.to(d)} for name, d in {"bfloat16": torch.bfloat16, **named}.items()}
+        return {
+            name: {"a": a.to(d), "b": b.to(d)}
+            for name, d in {"bfloat16": torch.bfloat16, **named}.items()
+        }
 
     return [
         Group(
-            dict.fromkeys(("bfloat16", *named), f"a {sign} b"), operands,
-            [Row(f"a {sign} b, {sizes.elements:,} elements", n, "bfloat16", _ARITHMETIC.get(n)) for n in named], rounds=20,
+            dict.fromkeys(("bfloat16", *named), f"a {sign} b"),
+            operands,
+            [
+                Row(f"a {sign} b, {sizes.elements:,} elements", n, "bfloat16", _ARITHMETIC.get(n))
+                for n in named
+            ],
+            rounds=20,
         )
         for sign in "+-*"
-    ]  # fmt: skip
+    ]
 
 
 def functions(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
     # Apart: what takes turns with calls that free large tensors pays for fresh memory.
-    together = [dtypes] if dtypes else [list(map(torch_dtypes.dtype, names)) for names in (_TWO, _WITHOUT_TABLES)]
-    calls = {"tanh": "torch.tanh(x)", "exp": "torch.exp(x)", "sigmoid": "torch.sigmoid(x)", "gelu": "torch.nn.functional.gelu(x)"}
+    together = (
+        [dtypes]
+        if dtypes
+        else [list(map(torch_dtypes.dtype, names)) for names in (_TWO, _WITHOUT_TABLES)]
+    )
+    calls = {
+        "tanh": "torch.tanh(x)",
+        "exp": "torch.exp(x)",
+        "sigmoid": "torch.sigmoid(x)",
+        "gelu": "torch.nn.functional.gelu(x)",
+    }
 
     def group(named: dict[str, torch.dtype], what: str) -> Group:
         def operands():
             x = torch.randn(sizes.function_elements)
             return {name: {"x": x.to(d)} for name, d in {"float32": torch.float32, **named}.items()}
 
-        rows = [Row(f"{what}, {sizes.function_elements:,} elements", n, "float32", 1 if n in _TWO else None) for n in named]
+        rows = [
+            Row(
+                f"{what}, {sizes.function_elements:,} elements",
+                n,
+                "float32",
+                1 if n in _TWO else None,
+            )
+            for n in named
+        ]
         return Group(dict.fromkeys(("float32", *named), calls[what]), operands, rows)
 
     return [group({name_of(d): d for d in some}, what) for some in together for what in calls]
@@ -97,17 +154,43 @@ def matmul(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
     def group(n: int, policy: str, what: str, measure: str, limit: float, rounds: int) -> Group:
         def operands():
             a, b = torch.randn(n, n), torch.randn(n, n)
-            return {name: {"a": a.to(d), "b": b.to(d)} for name, d in {"float32": torch.float32, **named}.items()}
+            return {
+                name: {"a": a.to(d), "b": b.to(d)}
+                for name, d in {"float32": torch.float32, **named}.items()
+            }
 
         ours = f"with torch_dtypes.accumulate('{policy}'): a @ b"
-        rows = [Row(f"matmul {n}^3, {what}", name, "float32", limit if name in _TWO else None, measure, n**3) for name in named]
-        return Group({"float32": "a @ b"} | dict.fromkeys(named, ours), operands, rows, rounds=rounds, quick_rounds=min(rounds, 3))
+        rows = [
+            Row(
+                f"matmul {n}^3, {what}",
+                name,
+                "float32",
+                limit if name in _TWO else None,
+                measure,
+                n**3,
+            )
+            for name in named
+        ]
+        return Group(
+            {"float32": "a @ b"} | dict.fromkeys(named, ours),
+            operands,
+            rows,
+            rounds=rounds,
+            quick_rounds=min(rounds, 3),
+        )
 
     return [
         group(sizes.matmul, "float32", "sums in float32", RATIO, 1.25, 10),
         group(sizes.rounded_matmul, "format", "every step rounded", RATE, 400, 5),
         group(sizes.rounded_matmul, "exact", "exact sums", RATE, 100, 5),
-        group(sizes.rounded_matmul, "block(terms=16, extra_bits=2)", "blocks of 16 into float32", RATE, 200, 5),
+        group(
+            sizes.rounded_matmul,
+            "block(terms=16, extra_bits=2)",
+            "blocks of 16 into float32",
+            RATE,
+            200,
+            5,
+        ),
     ]
 
 
@@ -115,20 +198,41 @@ def overhead(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
     named = named_dtypes(dtypes, _TWO)
 
     def operands():
-        for d in named.values():  # whose tables of functions are made by a call of many elements, or in the course of many small calls
+        # Whose tables of functions are made by a call of many elements, or in the course of many
+        # small calls.
+        for d in named.values():
             many = torch.zeros(1 << 17, dtype=d)
             torch.tanh(many), torch.relu(many)
         x, m = torch.linspace(-1, 1, 8), torch.tensor([[1.0, 0.5], [0.25, -1.0]])
-        return {name: {"x": x.to(d), "m": m.to(d), "f": x} for name, d in {"float32": torch.float32, **named}.items()}
+        return {
+            name: {"x": x.to(d), "m": m.to(d), "f": x}
+            for name, d in {"float32": torch.float32, **named}.items()
+        }
 
     calls = {
-        "x + x": "x + x", "x * 2": "x * 2", "tanh": "torch.tanh(x)", "mm of 2 x 2": "torch.mm(m, m)", "x.sum()": "x.sum()",
+        "x + x": "x + x",
+        "x * 2": "x * 2",
+        "tanh": "torch.tanh(x)",
+        "mm of 2 x 2": "torch.mm(m, m)",
+        "x.sum()": "x.sum()",
         "relu": "torch.relu(x)",
-    }  # fmt: skip
+    }
     groups = []
     for what, code in calls.items():
-        rows = [Row(f"{what}, {4 if 'mm' in what else 8} elements", n, "float32", 2, OVER) for n in named]
-        groups.append(Group(dict.fromkeys(("float32", *named), code), operands, rows, rounds=30, quick_rounds=5, calls=sizes.calls))
+        rows = [
+            Row(f"{what}, {4 if 'mm' in what else 8} elements", n, "float32", 2, OVER)
+            for n in named
+        ]
+        groups.append(
+            Group(
+                dict.fromkeys(("float32", *named), code),
+                operands,
+                rows,
+                rounds=30,
+                quick_rounds=5,
+                calls=sizes.calls,
+            )
+        )
     casting = {"bfloat16": "f.to(torch.bfloat16)"} | {n: f"f.to(torch.{n})" for n in named}
 
     def cast_operands():
@@ -142,7 +246,8 @@ def overhead(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite: one sentence on it, and what makes its groups and its notes (lines on what could not be measured)."""
+    """A suite: one sentence on it, and what makes its groups and its notes (lines on what could not
+    be measured)."""
 
     summary: str
     groups: Callable[[Sizes, Sequence[torch.dtype] | None], list[Group]]
@@ -153,8 +258,16 @@ SUITES: dict[str, Suite] = {
     "casts": Suite("Casts, over the stock cast between float32 and bfloat16.", casts),
     "arithmetic": Suite("Correctly rounded + - *, over stock bfloat16's.", arithmetic),
     "functions": Suite("Elementary functions, over stock float32's.", functions),
-    "matmul": Suite("Products of square matrices, over stock float32's: sums in float32, rounded at every step, exact, or in blocks.", matmul),
-    "training": Suite("A training step with Adam (gradients to zero, forward, backward, step), over stock float32's.", training.groups),
+    "matmul": Suite(
+        "Products of square matrices, over stock float32's: sums in float32, rounded at every "
+        "step, exact, or in blocks.",
+        matmul,
+    ),
+    "training": Suite(
+        "A training step with Adam (gradients to zero, forward, backward, step), over stock "
+        "float32's.",
+        training.groups,
+    ),
     "quantization": Suite(quantization.SUMMARY, quantization.groups, quantization.notes),
     "optimizers": Suite(optimizers.SUMMARY, optimizers.groups),
     "observation": Suite(observation.SUMMARY, observation.groups),

@@ -24,10 +24,19 @@ def namespace(model: str, batch_size: int, dtype: torch.dtype) -> dict:
     with forked_generators():
         torch.manual_seed(0)
         network = build_model(model, channels).to(dtype)
-        images, labels = torch.rand(batch_size, channels, 32, 32).to(dtype), torch.randint(10, (batch_size,))
+        images, labels = (
+            torch.rand(batch_size, channels, 32, 32).to(dtype),
+            torch.randint(10, (batch_size,)),
+        )
     optimizer = build_optimizer(Config(model), network.parameters())
     cross_entropy = torch.nn.functional.cross_entropy
-    return {"model": network, "optimizer": optimizer, "images": images, "labels": labels, "cross_entropy": cross_entropy}
+    return {
+        "model": network,
+        "optimizer": optimizer,
+        "images": images,
+        "labels": labels,
+        "cross_entropy": cross_entropy,
+    }
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
@@ -35,11 +44,20 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
     def group(model: str, batch_size: int) -> Group:
         def spaces():
-            return {name: namespace(model, batch_size, d) for name, d in {"float32": torch.float32, **named}.items()}
+            return {
+                name: namespace(model, batch_size, d)
+                for name, d in {"float32": torch.float32, **named}.items()
+            }
 
         work = f"{TITLES[model]} step, batch {batch_size}"
         rows = [Row(work, n, "float32", _TARGETS[model] if n in _DTYPES else None) for n in named]
         slow = model != "lenet5"
-        return Group(dict.fromkeys(("float32", *named), STEP), spaces, rows, rounds=3 if slow else 40, quick_rounds=1 if slow else 5)
+        return Group(
+            dict.fromkeys(("float32", *named), STEP),
+            spaces,
+            rows,
+            rounds=3 if slow else 40,
+            quick_rounds=1 if slow else 5,
+        )
 
     return [group(model, batch_size) for model, batch_size in sizes.networks]

@@ -25,11 +25,16 @@ class Card:
         name: as it was asked for (``bf16``).
         canonical: the package's own name, which says every parameter (``e8m7``).
         format: the format; its ``rounding`` is a cast's.
-        largest, smallest: the largest finite number and the smallest positive one, or None: a table may have none.
-        smallest_normal: the smallest positive number of full precision, or None: posits and fixed point have no such border.
-        epsilon: the distance from 1 to the next larger number; None where 1 is not a number of the format, or its largest.
-        significant_bits: at most, the leading one counted; of a table, by the distance of its positive numbers (0 where it has none).
-        finite: how many different numbers a cast can give. infinities, nans: how many codes of these.
+        largest, smallest: the largest finite number and the smallest positive one, or None: a table
+            may have none.
+        smallest_normal: the smallest positive number of full precision, or None: posits and fixed
+            point have no such border.
+        epsilon: the distance from 1 to the next larger number; None where 1 is not a number of the
+            format, or its largest.
+        significant_bits: at most, the leading one counted; of a table, by the distance of its
+            positive numbers (0 where it has none).
+        finite: how many different numbers a cast can give. infinities, nans: how many codes of
+            these.
         zeros: how many of 0 and -0 there are.
         parameters: what its constructor takes, by name.
 
@@ -67,7 +72,9 @@ class Card:
     @property
     def decades(self) -> float | None:
         """The dynamic range: log10(largest / smallest); None without positive numbers."""
-        return None if self.smallest is None else math.log10(self.largest) - math.log10(self.smallest)
+        return (
+            None if self.smallest is None else math.log10(self.largest) - math.log10(self.smallest)
+        )
 
     def values(self) -> torch.Tensor:
         """The value of each code, in the order of codes: float64 of 2**bits elements.
@@ -76,14 +83,18 @@ class Card:
             ValueError: a format of more than 16 bits.
         """
         if self.bits > 16:
-            raise ValueError(f"expected a format of at most 16 bits to list its values, but got {self.name} of {self.bits}")
+            raise ValueError(
+                f"expected a format of at most 16 bits to list its values, but got {self.name} of "
+                f"{self.bits}"
+            )
         return values_of_codes(self.format)
 
     def precision(self, exponents: torch.Tensor) -> torch.Tensor:
-        """How many significant bits, the leading one counted, numbers from 2**e up to 2**(e+1) have: float64, one for each exponent.
+        """How many significant bits, the leading one counted, numbers from 2**e up to 2**(e+1)
+        have: float64, one for each exponent.
 
-        It is 1 + e - log2(the distance of two neighbours there), measured on the format; 0 outside of its range, and where less than one
-        number lies in the binade.
+        It is 1 + e - log2(the distance of two neighbours there), measured on the format; 0 outside
+        of its range, and where less than one number lies in the binade.
         """
         exponents = exponents.to(torch.float64)
         if self.smallest is None:
@@ -96,14 +107,16 @@ class Card:
         exact = (exponents + 1075).clamp(max=53)  # where every float64 is a number of the format
         bits = torch.where(gap == 0, exact, 1 + exponents - torch.log2(gap))
         bits = torch.where((x > self.largest) | (x < self.smallest) | ~gap.isfinite(), 0.0, bits)
-        # Within the last binade the next number may be beyond the range: the distance is that to the one before.
+        # Within the last binade the next number may be beyond the range: the distance is that to
+        # the one before.
         last = (x < self.largest) & ~above.isfinite()
         before = chop(torch.nextafter(below, -x), plain, rounding="down")
         bits = torch.where(last, 1 + exponents - torch.log2(below - before), bits)
         return torch.where(bits < 1, 0.0, bits)
 
     def exponents(self) -> torch.Tensor:
-        """The exponents of the binades in which the format has numbers: from that of the smallest to that of the largest.
+        """The exponents of the binades in which the format has numbers: from that of the smallest
+        to that of the largest.
 
         Empty without positive numbers.
         """
@@ -113,7 +126,8 @@ class Card:
 
 
 def elements(made: Target) -> str:
-    """The format of a block's elements, in words; of integers, which are none, formats as they may be."""
+    """The format of a block's elements, in words; of integers, which are none, formats as they may
+    be."""
     element = getattr(made, "element", None)
     return repr(element) if isinstance(element, str) else "such as 'e4m3fn' or 'fixed7_0'"
 
@@ -127,8 +141,8 @@ def _parsed(value: object) -> tuple[str, _C.Format]:
     made = target(value)
     if not isinstance(made, FormatTarget):
         raise ValueError(
-            f"expected {what}, but got {made.name}, whose numbers are multiples of a scale that differs from tensor to tensor: "
-            f"show the format of its elements, {elements(made)}"
+            f"expected {what}, but got {made.name}, whose numbers are multiples of a scale that "
+            f"differs from tensor to tensor: show the format of its elements, {elements(made)}"
         )
     if isinstance(value, (str, torch.dtype)):
         return str(value).removeprefix("torch."), made.format
@@ -136,7 +150,8 @@ def _parsed(value: object) -> tuple[str, _C.Format]:
 
 
 def card(value: torch.dtype | str | _C.Format | Target) -> Card:
-    """The :class:`Card` of a dtype of ours, a stock floating one, a format, or any name of one that :func:`torch_dtypes.target` takes.
+    """The :class:`Card` of a dtype of ours, a stock floating one, a format, or any name of one that
+    :func:`torch_dtypes.target` takes.
 
     Stock dtypes' cards are those of a stock cast: ``float8_e4m3fn`` saturates (in PyTorch 2.11 it
     overflows to NaN). Nothing is registered: of the process's 64 dtypes it takes none.
@@ -145,7 +160,8 @@ def card(value: torch.dtype | str | _C.Format | Target) -> Card:
         value: a dtype, a format, or a name.
 
     Raises:
-        ValueError: an unknown name (the nearest ones are listed), or one of blocks or integers, which have scales.
+        ValueError: an unknown name (the nearest ones are listed), or one of blocks or integers,
+            which have scales.
         TypeError: anything else.
 
     Example::
@@ -190,13 +206,28 @@ def _card(name: str, fmt: _C.Format) -> Card:
     normal = math.ldexp(1.0, fmt.min_exponent) if kind == "float" and fmt.exp_bits > 0 else None
     if normal is not None and fmt.subnormals == _C.Subnormals.gradual:
         normal = decoded(1 << fmt.man_bits)
-    parameters = [(named, getattr(fmt, field)) for named, field in (*_PARAMETERS[kind], ("rounding", "rounding"))]
+    parameters = [
+        (named, getattr(fmt, field))
+        for named, field in (*_PARAMETERS[kind], ("rounding", "rounding"))
+    ]
     made = Card(
-        name, naming.name_of_format(fmt), fmt, fmt.largest, first, normal, above_one - 1 if has_one else None, fmt.significand_bits,
-        finite, zeros, infinities, nans, tuple((named, str(getattr(v, "name", v))) for named, v in parameters),
-    )  # fmt: skip
+        name,
+        naming.name_of_format(fmt),
+        fmt,
+        fmt.largest,
+        first,
+        normal,
+        above_one - 1 if has_one else None,
+        fmt.significand_bits,
+        finite,
+        zeros,
+        infinities,
+        nans,
+        tuple((named, str(getattr(v, "name", v))) for named, v in parameters),
+    )
     if kind != "table":
         return made
     if first is None:
         return replace(made, significant_bits=0)
-    return replace(made, significant_bits=int(made.precision(made.exponents()).max()))  # not the digits that write its numbers down
+    # Not the digits that write its numbers down.
+    return replace(made, significant_bits=int(made.precision(made.exponents()).max()))

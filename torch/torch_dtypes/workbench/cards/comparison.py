@@ -16,7 +16,19 @@ from ..report.page import Report, Reported, print_rows
 from .card import Card, card
 from .figures import number_line_figure, precision_figure
 
-_ROWS = ("format", "kind", "bits", "largest", "smallest", "smallest normal", "epsilon", "significant bits", "decades", "numbers", "specials")
+_ROWS = (
+    "format",
+    "kind",
+    "bits",
+    "largest",
+    "smallest",
+    "smallest normal",
+    "epsilon",
+    "significant bits",
+    "decades",
+    "numbers",
+    "specials",
+)
 
 
 def _number(x: float | None) -> str:
@@ -46,13 +58,23 @@ def _specials(c: Card) -> str:
 def _row(c: Card) -> tuple[str, ...]:
     name = c.name if c.name == c.canonical else f"{c.name} ({c.canonical})"
     return (
-        name, c.kind, str(c.bits), _number(c.largest), _number(c.smallest), _number(c.smallest_normal), _number(c.epsilon),
-        str(c.significant_bits), "" if c.decades is None else f"{c.decades:.1f}", f"{c.finite:,}", _specials(c),
-    )  # fmt: skip
+        name,
+        c.kind,
+        str(c.bits),
+        _number(c.largest),
+        _number(c.smallest),
+        _number(c.smallest_normal),
+        _number(c.epsilon),
+        str(c.significant_bits),
+        "" if c.decades is None else f"{c.decades:.1f}",
+        f"{c.finite:,}",
+        _specials(c),
+    )
 
 
 class Comparison(Reported):
-    """What :func:`show` returns: the cards, and ways to look at them. A notebook shows it as a table with its figures."""
+    """What :func:`show` returns: the cards, and ways to look at them. A notebook shows it as a
+    table with its figures."""
 
     def __init__(self, cards: Sequence[Card], values: bool = False, width: str = "page"):
         self.cards = tuple(cards)
@@ -64,30 +86,62 @@ class Comparison(Reported):
         return [dict(zip(_ROWS, _row(c), strict=True)) for c in self.cards]
 
     def print(self, console=None) -> None:
-        """Prints the table, each format's definition and, where asked for, its values (formats of at most 8 bits)."""
+        """Prints the table, each format's definition and, where asked for, its values (formats of
+        at most 8 bits)."""
         from rich.console import Console
 
         console = console or Console()
         rows = [_row(c) for c in self.cards]
-        for some in _fitting(rows, console.width - max(map(len, _ROWS))):  # a format a column, as many as there is room for
-            print_rows(console, [_ROWS[0], *(row[0] for row in some)], list(zip(_ROWS, *some, strict=True))[1:])
+        # A format a column, as many as there is room for.
+        for some in _fitting(rows, console.width - max(map(len, _ROWS))):
+            print_rows(
+                console,
+                [_ROWS[0], *(row[0] for row in some)],
+                list(zip(_ROWS, *some, strict=True))[1:],
+            )
         for c in self.cards:
             console.print(f"\n[bold]{c.name}[/bold]: {_definition(c)}", highlight=False)
             if self.with_values and c.bits <= 8:
                 widest = max(len(_value(c, x)) for x in c.values().tolist())
-                print_rows(console, *_grid(c, next(n for n in (16, 8, 4, 2, 1) if n == 1 or 6 + n * (widest + 2) <= console.width)))
+                print_rows(
+                    console,
+                    *_grid(
+                        c,
+                        next(
+                            n
+                            for n in (16, 8, 4, 2, 1)
+                            if n == 1 or 6 + n * (widest + 2) <= console.width
+                        ),
+                    ),
+                )
             elif self.with_values:
-                console.print(f"{2**c.bits:,} codes are too many to print: of at most 8 bits they are.", highlight=False)
+                console.print(
+                    f"{2**c.bits:,} codes are too many to print: of at most 8 bits they are.",
+                    highlight=False,
+                )
 
     def as_json(self) -> dict:
-        """Plain data: every figure of every card, and the values of formats of at most 8 bits, as ``code -> value``."""
+        """Plain data: every figure of every card, and the values of formats of at most 8 bits, as
+        ``code -> value``."""
 
         def plain(c: Card) -> dict:
             data = {
-                "name": c.name, "canonical": c.canonical, "kind": c.kind, "bits": c.bits, "largest": c.largest, "smallest": c.smallest,
-                "smallest_normal": c.smallest_normal, "epsilon": c.epsilon, "significant_bits": c.significant_bits, "decades": c.decades,
-                "finite": c.finite, "zeros": c.zeros, "infinities": c.infinities, "nans": c.nans, "parameters": dict(c.parameters),
-            }  # fmt: skip
+                "name": c.name,
+                "canonical": c.canonical,
+                "kind": c.kind,
+                "bits": c.bits,
+                "largest": c.largest,
+                "smallest": c.smallest,
+                "smallest_normal": c.smallest_normal,
+                "epsilon": c.epsilon,
+                "significant_bits": c.significant_bits,
+                "decades": c.decades,
+                "finite": c.finite,
+                "zeros": c.zeros,
+                "infinities": c.infinities,
+                "nans": c.nans,
+                "parameters": dict(c.parameters),
+            }
             if c.bits <= 8:
                 data["values"] = [v if math.isfinite(v) else str(v) for v in c.values().tolist()]
             return data
@@ -95,10 +149,12 @@ class Comparison(Reported):
         return {"formats": [plain(c) for c in self.cards]}
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
-        """Writes ``formats.html`` (one file, without network), ``formats.json`` and the figures as PNG, SVG and PDF, and returns the paths.
+        """Writes ``formats.html`` (one file, without network), ``formats.json`` and the figures as
+        PNG, SVG and PDF, and returns the paths.
 
         Args:
-            folder: made where it does not exist. command: the line that the page names as its origin.
+            folder: made where it does not exist. command: the line that the page names as its
+                origin.
 
         Raises:
             OSError: when it cannot be written.
@@ -106,15 +162,21 @@ class Comparison(Reported):
         return self.report(command).save(folder, "formats", self.width)
 
     def report(self, command: str | None = None) -> Report:
-        """The :class:`Report`: table, figures (``precision``, and ``number_line`` of formats of at most 8 bits), definitions and values."""
-        made = Report(f"Number formats: {', '.join(c.name for c in self.cards)}", command=command, data=self.as_json)
+        """The :class:`Report`: table, figures (``precision``, and ``number_line`` of formats of at
+        most 8 bits), definitions and values."""
+        made = Report(
+            f"Number formats: {', '.join(c.name for c in self.cards)}",
+            command=command,
+            data=self.as_json,
+        )
         rows = [_row(c) for c in self.cards]
         names = dict(zip((row[0] for row in rows), (c.name for c in self.cards), strict=True))
         own = colours(names.values())
         made.table(_ROWS, rows, colours={shown: own[name] for shown, name in names.items()})
         made.footnote(
-            "Largest and smallest are the largest finite and the smallest positive number; epsilon is the distance from 1 to the next number; "
-            "decades are log10(largest / smallest); numbers counts the different finite values."
+            "Largest and smallest are the largest finite and the smallest positive number; "
+            "epsilon is the distance from 1 to the next number; decades are log10(largest / "
+            "smallest); numbers counts the different finite values."
         )
         made.section("Precision against magnitude")
         caption = "Significant bits of numbers by their magnitude, a step for each binade."
@@ -122,7 +184,9 @@ class Comparison(Reported):
         is_small = any(c.bits <= 8 for c in self.cards)
         if is_small:
             caption = "The positive numbers of formats of at most 8 bits, a tick for each."
-            made.section("The number line").figure(lambda width: number_line_figure(self.cards, width), caption, "number_line")
+            made.section("The number line").figure(
+                lambda width: number_line_figure(self.cards, width), caption, "number_line"
+            )
         made.section("Definitions" + " and values" * is_small)
         for c in self.cards:
             made.section(c.name, level=3).text(_definition(c))
@@ -139,7 +203,8 @@ class Comparison(Reported):
 
 
 def _fitting(rows: list[tuple[str, ...]], room: int) -> list[list[tuple[str, ...]]]:
-    """The rows in groups that are at most so many characters wide as columns, two between them; at least one in each."""
+    """The rows in groups that are at most so many characters wide as columns, two between them; at
+    least one in each."""
     groups: list[list[tuple[str, ...]]] = []
     left = 0
     for row in rows:
@@ -157,35 +222,51 @@ def _value(c: Card, x: float) -> str:
 
 
 def _grid(c: Card, columns: int) -> tuple[list[str], list[list[str]]]:
-    """Values by code, so many in a row (fewer where there are no more): headings, and rows of the first code and their texts."""
+    """Values by code, so many in a row (fewer where there are no more): headings, and rows of the
+    first code and their texts."""
     values = [_value(c, x) for x in c.values().tolist()]
     digits = -(-c.bits // 4)
-    rows = [[f"0x{first:0{digits}X}", *values[first : first + columns]] for first in range(0, len(values), columns)]
-    return ["code", *(f"+{i:X}" for i in range(len(rows[0]) - 1))], [row + [""] * (len(rows[0]) - len(row)) for row in rows]
+    rows = [
+        [f"0x{first:0{digits}X}", *values[first : first + columns]]
+        for first in range(0, len(values), columns)
+    ]
+    return ["code", *(f"+{i:X}" for i in range(len(rows[0]) - 1))], [
+        row + [""] * (len(rows[0]) - len(row)) for row in rows
+    ]
 
 
 def _definition(c: Card) -> str:
     return f"{c.kind}: " + ", ".join(f"{name}={value}" for name, value in c.parameters)
 
 
-def show(*formats: torch.dtype | str | _C.Format, out: str | os.PathLike | None = None, values: bool = False, width: str = "page") -> Comparison:
-    """Says what formats are: bits, range, precision, special values, in a table, in figures and on a page::
+def show(
+    *formats: torch.dtype | str | _C.Format,
+    out: str | os.PathLike | None = None,
+    values: bool = False,
+    width: str = "page",
+) -> Comparison:
+    """Says what formats are: bits, range, precision, special values, in a table, in figures and on
+    a page::
 
         torch_dtypes.show("posit16es2", torch.bfloat16, "e5m5").print()
         torch_dtypes.show("q43", "posit8es1", out="formats")
 
     Args:
-        formats: dtypes of this package, stock floating ones, formats, or names of any of them (``"bf16"``, ``"float8_e4m3fn"``,
-            ``"posit12es1"``, ``"posit<12,1>"``); at least one. None of them takes one of the process's 64 dtypes.
-        out: a folder for ``formats.html``, ``formats.json`` and the figures; made where it does not exist.
-        values: whether ``print`` lists the value of each code (of formats of at most 8 bits; the page and the JSON always do).
+        formats: dtypes of this package, stock floating ones, formats, or names of any of them
+            (``"bf16"``, ``"float8_e4m3fn"``, ``"posit12es1"``, ``"posit<12,1>"``); at least one.
+            None of them takes one of the process's 64 dtypes.
+        out: a folder for ``formats.html``, ``formats.json`` and the figures; made where it does not
+            exist.
+        values: whether ``print`` lists the value of each code (of formats of at most 8 bits; the
+            page and the JSON always do).
         width: of the figures' files, ``"page"`` or ``"column"`` (one column of a paper).
 
     Returns:
         A :class:`Comparison`, which a notebook shows.
 
     Raises:
-        ValueError: no format, an unknown name (the nearest are listed), or one of blocks or integers.
+        ValueError: no format, an unknown name (the nearest are listed), or one of blocks or
+            integers.
         TypeError: what is no format.
         OSError: ``out`` cannot be written.
 
@@ -196,7 +277,10 @@ def show(*formats: torch.dtype | str | _C.Format, out: str | os.PathLike | None 
         ('240', '-0, infinities, 14 NaNs')
     """
     if not formats:
-        raise ValueError("expected at least one format to show, but got none: say torch_dtypes.show('posit16es2', 'bf16')")
+        raise ValueError(
+            "expected at least one format to show, but got none: say "
+            "torch_dtypes.show('posit16es2', 'bf16')"
+        )
     if width not in WIDTHS:
         raise ValueError(f"expected a width of {', '.join(WIDTHS)}, but got {width!r}")
     made = Comparison([card(f) for f in formats], values, width)

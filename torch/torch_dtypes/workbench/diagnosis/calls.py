@@ -19,7 +19,8 @@ class Calls(Generic[Found]):
         self._running.append((module, found))
 
     def end(self, module: torch.nn.Module) -> Found:
-        """What was found as the call began that returns now. Calls within it that are left over have raised, which their caller caught."""
+        """What was found as the call began that returns now. Calls within it that are left over
+        have raised, which their caller caught."""
         while (call := self._running.pop())[0] is not module:
             pass
         return call[1]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MASTERS = "float32 masters (torch_dtypes.optim.LowPrecision around the optimizer; torch-dtypes train --recipe master)"
+MASTERS = (
+    "float32 masters (torch_dtypes.optim.LowPrecision around the optimizer; torch-dtypes train "
+    "--recipe master)"
+)
 
 
 @dataclass(frozen=True)
@@ -12,9 +15,11 @@ class Divergence:
     """The first tensor that was not finite, or the reason why a finite run does not learn.
 
     Attributes:
-        tensor: its name: a parameter's, with ``.grad`` for its gradient, or that of a module's output.
+        tensor: its name: a parameter's, with ``.grad`` for its gradient, or that of a module's
+            output.
         layer: the module's qualified name, ``""`` for the model itself.
-        where: the pass that made it: ``"forward"``, ``"backward"``, ``"update"`` or ``"evaluation"``.
+        where: the pass that made it: ``"forward"``, ``"backward"``, ``"update"`` or
+            ``"evaluation"``.
         cause: what likely happened.
         advice: what to try.
         fault: what is wrong with it, in words.

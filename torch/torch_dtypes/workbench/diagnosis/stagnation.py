@@ -1,4 +1,5 @@
-"""Why a run whose numbers are all finite does not learn, or evaluates badly: what explain_divergence says of it."""
+"""Why a run whose numbers are all finite does not learn, or evaluates badly: what
+explain_divergence says of it."""
 
 from __future__ import annotations
 
@@ -16,23 +17,37 @@ from ...optim.states import is_divisor
 from ...optim.storage import of_dtype
 from .reasons import MASTERS, Divergence, layer_of
 
-_MOST = 0.5  # the share of a model's updates, or of a state's numbers, from which on they are the explanation
+# The share of a model's updates, or of a state's numbers, from which on they are the explanation.
+_MOST = 0.5
 
 
-def explain_stagnation(model: torch.nn.Module, optimizer, forward: Callable[[], object] | None) -> Divergence | None:
-    """The reason, where one is found: by the gradients and states of the last step, one trial step on copies, and one pass in evaluation mode."""
+def explain_stagnation(
+    model: torch.nn.Module, optimizer, forward: Callable[[], object] | None
+) -> Divergence | None:
+    """The reason, where one is found: by the gradients and states of the last step, one trial step
+    on copies, and one pass in evaluation mode."""
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     found = None
-    if optimizer is not None and not calls_closure(optimizer) and not any(hasattr(p, "device_mesh") for p in named.values()):
+    if (
+        optimizer is not None
+        and not calls_closure(optimizer)
+        and not any(hasattr(p, "device_mesh") for p in named.values())
+    ):
         fresh = _gradients(model, named, forward, optimizer)
         kept = {name: p.grad for name, p in named.items() if p.grad is not None}
         found = (
             _of_clipping(kept, fresh)
             or _of_factors(named, fresh or kept)
             or _of_states(named, optimizer)
-            or _of_updates(named, optimizer, fresh or {name: _unscaled(g, optimizer) for name, g in kept.items()})
+            or _of_updates(
+                named,
+                optimizer,
+                fresh or {name: _unscaled(g, optimizer) for name, g in kept.items()},
+            )
         )
-    return found or (_of_evaluation(model, forward) if forward is not None and model.training else None)
+    return found or (
+        _of_evaluation(model, forward) if forward is not None and model.training else None
+    )
 
 
 # Runs of the model
@@ -56,32 +71,47 @@ def _unchanged(model: torch.nn.Module):
 
 
 def _unscaled(gradient: torch.Tensor, optimizer) -> torch.Tensor:
-    return gradient.detach().to(compute_type(gradient.dtype)) / getattr(optimizer, "loss_scale", 1.0)
+    return gradient.detach().to(compute_type(gradient.dtype)) / getattr(
+        optimizer, "loss_scale", 1.0
+    )
 
 
 def _gradients(model, named: dict, forward, optimizer) -> dict[str, torch.Tensor]:
-    """The gradients of one more pass, in float32; none where ``forward`` gives no loss that has gradients."""
+    """The gradients of one more pass, in float32; none where ``forward`` gives no loss that has
+    gradients."""
     if forward is None:
         return {}
     with _unchanged(model), torch.enable_grad():
         loss = forward()
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
             return {}
-        made = torch.autograd.grad(loss * getattr(optimizer, "loss_scale", 1.0), [*named.values()], allow_unused=True)
-    return {name: _unscaled(g, optimizer) for name, g in zip(named, made, strict=True) if g is not None}
+        made = torch.autograd.grad(
+            loss * getattr(optimizer, "loss_scale", 1.0), [*named.values()], allow_unused=True
+        )
+    return {
+        name: _unscaled(g, optimizer) for name, g in zip(named, made, strict=True) if g is not None
+    }
 
 
 # What may be the reason
 
 
 def _of_clipping(kept: dict, fresh: dict) -> Divergence | None:
-    if not kept or any(g.any() for g in kept.values()) or not any(fresh[name].any() for name in kept if name in fresh):
+    if (
+        not kept
+        or any(g.any() for g in kept.values())
+        or not any(fresh[name].any() for name in kept if name in fresh)
+    ):
         return None
     name = next(name for name in kept if name in fresh and fresh[name].any())
     cause = (
-        f"backward makes gradients above 0, and all that came to the step are 0: a factor by which they were multiplied is 0 in {kept[name].dtype}"
+        "backward makes gradients above 0, and all that came to the step are 0: a factor by "
+        f"which they were multiplied is 0 in {kept[name].dtype}"
     )
-    advice = "clipping and scaling in float32 (gradients of torch_dtypes.optim.LowPrecision(..., grad_scale=)), or a larger bound"
+    advice = (
+        "clipping and scaling in float32 (gradients of torch_dtypes.optim.LowPrecision(..., "
+        "grad_scale=)), or a larger bound"
+    )
     return Divergence(name + ".grad", layer_of(name), "update", cause, advice, "became 0")
 
 
@@ -89,34 +119,70 @@ def _of_factors(named: dict, gradients: dict) -> Divergence | None:
     """A factor of a layer (LayerScale) that is 0, with layers to which no gradient comes."""
     dead = [name for name, g in gradients.items() if named[name].dim() > 1 and not g.any()]
     for name, p in named.items():
-        if not dead or p.dim() > 1 or "bias" in name.rpartition(".")[2] or _C.format_of(p.dtype) is None or p.detach().any():
+        if (
+            not dead
+            or p.dim() > 1
+            or "bias" in name.rpartition(".")[2]
+            or _C.format_of(p.dtype) is None
+            or p.detach().any()
+        ):
             continue
         smallest = _C.format_of(p.dtype).smallest
-        cause = f"a factor is 0 in all its {p.numel()} places, as which {p.dtype} has numbers below {smallest:g}, and no gradient comes to {dead[0]}"
-        return Divergence(name, layer_of(name), "forward", cause, "a larger initial value, or this parameter in float32", "is 0")
+        cause = (
+            f"a factor is 0 in all its {p.numel()} places, as which {p.dtype} has numbers below "
+            f"{smallest:g}, and no gradient comes to {dead[0]}"
+        )
+        return Divergence(
+            name,
+            layer_of(name),
+            "forward",
+            cause,
+            "a larger initial value, or this parameter in float32",
+            "is 0",
+        )
     return None
 
 
 def _of_states(named: dict, optimizer) -> Divergence | None:
-    """States of a plain optimizer, most of which are the smallest number of a format without underflow, or 0 where the step divides by them."""
+    """States of a plain optimizer, most of which are the smallest number of a format without
+    underflow, or 0 where the step divides by them."""
     if isinstance(optimizer, LowPrecision):
         return None
     kind = type(optimizer).__name__
     for name, p in named.items():
         fmt, states = _C.format_of(p.dtype), optimizer.state.get(p, {})
         for key, state in states.items() if fmt is not None and isinstance(states, dict) else ():
-            if not isinstance(state, torch.Tensor) or state.dtype is not p.dtype or state.shape != p.shape or not p.numel():
+            if (
+                not isinstance(state, torch.Tensor)
+                or state.dtype is not p.dtype
+                or state.shape != p.shape
+                or not p.numel()
+            ):
                 continue
             values = state.detach().to(compute_type(p.dtype)).abs()
             if fmt.keeps_minpos:
-                count, what = int((values == fmt.smallest).sum()), f"the smallest number of {p.dtype}, {fmt.smallest:g}, as which it has all below"
+                count, what = (
+                    int((values == fmt.smallest).sum()),
+                    f"the smallest number of {p.dtype}, {fmt.smallest:g}, as which it has all "
+                    "below",
+                )
             else:
                 moves = p.grad is not None and p.grad.detach() != 0
-                count, what = int(((values == 0) & moves).sum()) if is_divisor(key, state) else 0, f"0 in {p.dtype}, and steps divide by them"
+                count, what = (
+                    int(((values == 0) & moves).sum()) if is_divisor(key, state) else 0,
+                    f"0 in {p.dtype}, and steps divide by them",
+                )
             if count > _MOST * p.numel():
-                cause = f"{kind} rounds after each operator, and {count} of {p.numel()} numbers of its {key} are {what}"
-                advice = f"torch_dtypes.optim.LowPrecision({kind}(...)), whose steps compute in float32"
-                return Divergence(name, layer_of(name), "update", cause, advice, "does not move as in float32")
+                cause = (
+                    f"{kind} rounds after each operator, and {count} of {p.numel()} numbers of "
+                    f"its {key} are {what}"
+                )
+                advice = (
+                    f"torch_dtypes.optim.LowPrecision({kind}(...)), whose steps compute in float32"
+                )
+                return Divergence(
+                    name, layer_of(name), "update", cause, advice, "does not move as in float32"
+                )
     return None
 
 
@@ -127,7 +193,9 @@ def _of_updates(named: dict, optimizer, gradients: dict) -> Divergence | None:
         rounds = _rounding_of(optimizer, named[name])
         if rounds is not None and (changes := moved != start).any():
             lost[name] = (int((changes & (rounds(moved) == start)).sum()), int(changes.sum()))
-    lost_in_all, in_all = (sum(column) for column in zip(*lost.values(), strict=True)) if lost else (0, 0)
+    lost_in_all, in_all = (
+        (sum(column) for column in zip(*lost.values(), strict=True)) if lost else (0, 0)
+    )
     if lost_in_all <= _MOST * in_all or not in_all:
         return None
     worst = max(lost, key=lambda name: lost[name][0])
@@ -136,8 +204,13 @@ def _of_updates(named: dict, optimizer, gradients: dict) -> Divergence | None:
         layer = layers.setdefault(layer_of(name) or "the model", [0, 0])
         layer[0], layer[1] = layer[0] + few, layer[1] + of
     shares = ", ".join(f"{layer} {100 * few / of:.0f} %" for layer, (few, of) in layers.items())
-    cause = f"{100 * lost_in_all / in_all:.0f} % of a step's updates are below half a unit in the last place and are lost ({shares})"
-    advice = f"{MASTERS}, stochastic rounding (torch_dtypes.with_rounding), or a larger learning rate"
+    cause = (
+        f"{100 * lost_in_all / in_all:.0f} % of a step's updates are below half a unit in the "
+        f"last place and are lost ({shares})"
+    )
+    advice = (
+        f"{MASTERS}, stochastic rounding (torch_dtypes.with_rounding), or a larger learning rate"
+    )
     return Divergence(worst, layer_of(worst), "update", cause, advice, "stands still")
 
 
@@ -158,7 +231,8 @@ def _rounding_of(optimizer, p: torch.Tensor) -> Callable | None:
 
 
 def _trial(named: dict, optimizer, gradients: dict) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """For each parameter with a gradient: itself (or its master), and where one step in float32 brings it."""
+    """For each parameter with a gradient: itself (or its master), and where one step in float32
+    brings it."""
     inner = optimizer.optimizer if isinstance(optimizer, LowPrecision) else optimizer
     copies, memo = {}, {}
     for name, p in named.items():
@@ -179,20 +253,29 @@ def _trial(named: dict, optimizer, gradients: dict) -> dict[str, tuple[torch.Ten
 
 
 def _of_evaluation(model: torch.nn.Module, forward: Callable[[], object]) -> Divergence | None:
-    """The same input once more in evaluation mode, where its loss is higher by half and running statistics are far from the input's."""
+    """The same input once more in evaluation mode, where its loss is higher by half and running
+    statistics are far from the input's."""
     far: dict[str, float] = {}
 
     def look(name):
         def hook(module, inputs):
             x = inputs[0].detach().to(compute_type(inputs[0].dtype))
             var, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
-            kept_mean, kept_var = (t.detach().to(x.dtype) for t in (module.running_mean, module.running_var))
+            kept_mean, kept_var = (
+                t.detach().to(x.dtype) for t in (module.running_mean, module.running_var)
+            )
             scale = torch.maximum(var, kept_var).sqrt().clamp_min(module.eps)
-            far[name] = ((mean - kept_mean).abs() / scale).max().item() + ((var / scale**2) - (kept_var / scale**2)).abs().max().item()
+            far[name] = ((mean - kept_mean).abs() / scale).max().item() + (
+                (var / scale**2) - (kept_var / scale**2)
+            ).abs().max().item()
 
         return hook
 
-    layers = {name: m for name, m in model.named_modules() if isinstance(getattr(m, "running_var", None), torch.Tensor)}
+    layers = {
+        name: m
+        for name, m in model.named_modules()
+        if isinstance(getattr(m, "running_var", None), torch.Tensor)
+    }
     if not layers:
         return None
     handles = [m.register_forward_pre_hook(look(name)) for name, m in layers.items()]
@@ -204,7 +287,9 @@ def _of_evaluation(model: torch.nn.Module, forward: Callable[[], object]) -> Div
     finally:
         for handle in handles:
             handle.remove()
-    if not far or not all(isinstance(loss, torch.Tensor) and loss.numel() == 1 for loss in (trained, evaluated)):
+    if not far or not all(
+        isinstance(loss, torch.Tensor) and loss.numel() == 1 for loss in (trained, evaluated)
+    ):
         return None
     before, after = trained.item(), evaluated.item()
     name = max(far, key=far.get)
@@ -212,8 +297,19 @@ def _of_evaluation(model: torch.nn.Module, forward: Callable[[], object]) -> Div
         return None
     dtype = layers[name].running_var.dtype
     cause = (
-        f"the loss of this input is {after:.3g} in evaluation mode and {before:.3g} in training mode, and the running statistics in {dtype} are far "
+        f"the loss of this input is {after:.3g} in evaluation mode and {before:.3g} in training "
+        f"mode, and the running statistics in {dtype} are far "
         "from the input's: updates of a tenth of the difference may be lost"
     )
-    advice = "this layer in float32, beside which others may be of any dtype (module.float() after model.to(dtype)), or quantize_, which leaves it so"
-    return Divergence(f"the running statistics of {type(layers[name]).__name__}", name, "evaluation", cause, advice, "stand far off")
+    advice = (
+        "this layer in float32, beside which others may be of any dtype (module.float() after "
+        "model.to(dtype)), or quantize_, which leaves it so"
+    )
+    return Divergence(
+        f"the running statistics of {type(layers[name]).__name__}",
+        name,
+        "evaluation",
+        cause,
+        advice,
+        "stand far off",
+    )

@@ -14,11 +14,16 @@ _DRAWN = ("forward", "backward", "gradients", "updates")
 _LOST = "#B2182B"  # what left the range
 
 
-def _selected(rows: Sequence[RoundingCounts], name: str, passes: Sequence[str] | None, limit: int | None):
-    """Counts by layer and pass, the layers of most trouble in the model's order; and the passes that there are."""
+def _selected(
+    rows: Sequence[RoundingCounts], name: str, passes: Sequence[str] | None, limit: int | None
+):
+    """Counts by layer and pass, the layers of most trouble in the model's order; and the passes
+    that there are."""
     of_format = [c for c in rows if c.format == name and c.exponents]
     if passes is None:
-        wanted = [p for p in _DRAWN if any(c.where == p for c in of_format)] or [p for p in PASSES if any(c.where == p for c in of_format)]
+        wanted = [p for p in _DRAWN if any(c.where == p for c in of_format)] or [
+            p for p in PASSES if any(c.where == p for c in of_format)
+        ]
     else:
         unknown = [p for p in passes if p not in PASSES]
         if unknown:
@@ -26,19 +31,25 @@ def _selected(rows: Sequence[RoundingCounts], name: str, passes: Sequence[str] |
         wanted = [p for p in passes if any(c.where == p for c in of_format)]
     if not wanted:
         asked = "any pass" if passes is None else " or ".join(passes)
-        raise ValueError(f"expected numbers other than 0 that were rounded to {name} in {asked} to plot, but got none")
+        raise ValueError(
+            f"expected numbers other than 0 that were rounded to {name} in {asked} to plot, but "
+            "got none"
+        )
     by_layer: dict[str, dict[str, RoundingCounts]] = {}
     for c in of_format:
         if c.where in wanted:
             by_layer.setdefault(c.layer, {})[c.where] = c
     if limit is not None and len(by_layer) > limit:
-        worst = sorted(by_layer, key=lambda layer: -max(c.trouble for c in by_layer[layer].values()))[:limit]
+        worst = sorted(
+            by_layer, key=lambda layer: -max(c.trouble for c in by_layer[layer].values())
+        )[:limit]
         by_layer = {layer: found for layer, found in by_layer.items() if layer in worst}
     return by_layer, wanted
 
 
 def _range(c: Card) -> tuple[int, int]:
-    """The exponents of the smallest and the largest number: by magnitude, where a table has negative ones alone."""
+    """The exponents of the smallest and the largest number: by magnitude, where a table has
+    negative ones alone."""
     ends = [c.smallest, c.largest]
     if c.smallest is None:
         sizes = c.values().abs()
@@ -51,7 +62,11 @@ def _regions(axes, c: Card, low: int, high: int) -> None:
     """What the format makes of each exponent: nothing, subnormal numbers, normal ones, overflow."""
     smallest, largest = _range(c)
     normal = smallest if c.smallest_normal is None else math.frexp(c.smallest_normal)[1] - 1
-    for begin, end, colour, alpha in ((low, smallest, _LOST, 0.10), (smallest, normal, "#E69F00", 0.16), (largest, high, _LOST, 0.10)):
+    for begin, end, colour, alpha in (
+        (low, smallest, _LOST, 0.10),
+        (smallest, normal, "#E69F00", 0.16),
+        (largest, high, _LOST, 0.10),
+    ):
         if begin < end:
             axes.axvspan(begin, end, color=colour, alpha=alpha, linewidth=0)
     for edge in {smallest, normal, largest}:
@@ -65,7 +80,11 @@ def _label(layer: str, room: int = 22) -> str:
 
 
 def _trouble(c: RoundingCounts) -> str:
-    parts = [f"{_percent(share)} {word}" for word, share in (("under", c.share("underflow")), ("over", c.share("overflow"))) if share >= 5e-4]
+    parts = [
+        f"{_percent(share)} {word}"
+        for word, share in (("under", c.share("underflow")), ("over", c.share("overflow")))
+        if share >= 5e-4
+    ]
     return ", ".join(parts)
 
 
@@ -86,13 +105,23 @@ def _least(by_layer: dict[str, dict[str, RoundingCounts]]) -> int:
     return min(least)
 
 
-def exponent_figure(rows: Sequence[RoundingCounts], name: str, passes: Sequence[str] | None = None, limit: int | None = 12, width: str = "page"):
-    """A histogram of exponents for each layer (row) and pass (column), each as high as its commonest exponent; see ``Statistics.plot``."""
+def exponent_figure(
+    rows: Sequence[RoundingCounts],
+    name: str,
+    passes: Sequence[str] | None = None,
+    limit: int | None = 12,
+    width: str = "page",
+):
+    """A histogram of exponents for each layer (row) and pass (column), each as high as its
+    commonest exponent; see ``Statistics.plot``."""
     by_layer, wanted = _selected(rows, name, passes, limit)
     c, colour = card(name), colours([name])[name]
-    every = [e for found in by_layer.values() for counts in found.values() for e in counts.exponents]
+    every = [
+        e for found in by_layer.values() for counts in found.values() for e in counts.exponents
+    ]
     smallest, largest = _range(c)
-    low = max(_least(by_layer), min(smallest, -120)) - 1  # a few numbers near 0 would press all others together
+    # A few numbers near 0 would press all others together.
+    low = max(_least(by_layer), min(smallest, -120)) - 1
     low = min(low, max(smallest, min(every) - 10)) - 2
     high = min(max(max(every), largest), max(every) + 12) + 3
     small = width == "column"
@@ -114,10 +143,17 @@ def exponent_figure(rows: Sequence[RoundingCounts], name: str, passes: Sequence[
                 edges = range(min(shown), max(shown) + 2)
                 most = max(shown.values())
                 for drawn, lost in ((colour, False), (_LOST, True)):
-                    heights = [base + 0.82 * shown.get(e, 0) / most * (lost == (not smallest <= e < largest)) for e in edges[:-1]]
+                    heights = [
+                        base
+                        + 0.82 * shown.get(e, 0) / most * (lost == (not smallest <= e < largest))
+                        for e in edges[:-1]
+                    ]
                     axes.stairs(heights, edges, baseline=base, fill=True, color=drawn, alpha=0.85)
                 if text := _trouble(counts):
-                    size, on_left = "xx-small" if small else "x-small", 2 * max(shown, key=shown.__getitem__) > low + high
+                    size, on_left = (
+                        "xx-small" if small else "x-small",
+                        2 * max(shown, key=shown.__getitem__) > low + high,
+                    )
                     at, side = (low + 0.5, "left") if on_left else (high - 0.5, "right")
                     axes.text(at, base + 0.9, text, ha=side, va="top", fontsize=size, color=_LOST)
             axes.set_title(where, **({"fontsize": "small"} if small else {}))
@@ -126,11 +162,18 @@ def exponent_figure(rows: Sequence[RoundingCounts], name: str, passes: Sequence[
             axes.spines["left"].set_visible(False)
             axes.tick_params(axis="y", length=0)
         grid[0].set_ylim(-0.02, len(layers))
-        grid[0].set_yticks([len(layers) - 1 - i + 0.4 for i in range(len(layers))], [_label(layer, 14 if small else 22) for layer in layers])
+        grid[0].set_yticks(
+            [len(layers) - 1 - i + 0.4 for i in range(len(layers))],
+            [_label(layer, 14 if small else 22) for layer in layers],
+        )
         figure.supxlabel(_legend(c), fontsize="x-small" if small else "small", color=GREY)
     return figure
 
 
 def _legend(c: Card) -> str:
-    subnormal = "" if c.smallest_normal is None or c.smallest_normal == c.smallest else "; yellow: subnormal"
+    subnormal = (
+        ""
+        if c.smallest_normal is None or c.smallest_normal == c.smallest
+        else "; yellow: subnormal"
+    )
     return f"magnitude before rounding to {c.name}; red: out of its range{subnormal}"

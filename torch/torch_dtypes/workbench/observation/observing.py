@@ -1,4 +1,5 @@
-"""``observe``: hooks that say to which layer and pass roundings belong, around counters in C++ (aten/src/ATen/Observation.h)."""
+"""``observe``: hooks that say to which layer and pass roundings belong, around counters in C++
+(aten/src/ATen/Observation.h)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from ... import _C
 from ...formats import naming
@@ -26,7 +30,8 @@ _one_at_a_time = threading.Lock()
 
 
 class _Thread(threading.local):
-    """What the hooks on one thread remember: the calls that are under way, and whose output a tensor is."""
+    """What the hooks on one thread remember: the calls that are under way, and whose output a
+    tensor is."""
 
     def __init__(self):
         self.calls: list[tuple[int, tuple]] = []
@@ -52,7 +57,8 @@ class Hooks:
         self.observer = _C.Observer()
         self.model = model
         self.formats = list(formats)
-        # A random mode's results would be another draw's: which parameters stay is asked of nearest rounding.
+        # A random mode's results would be another draw's: which parameters stay is asked of nearest
+        # rounding.
         self.steady = [_nearest(f) for f in formats]
         modules = list(model.named_modules())
         self.layers = [OUTSIDE, *(name for name, _ in modules)]
@@ -73,8 +79,14 @@ class Hooks:
         self._open = True
         try:
             for module, layer in self._number.items():
-                self._handles.append(module.register_forward_pre_hook(self._enters(layer), prepend=True, with_kwargs=True))
-                self._handles.append(module.register_forward_hook(self._leaves(layer), always_call=True))
+                self._handles.append(
+                    module.register_forward_pre_hook(
+                        self._enters(layer), prepend=True, with_kwargs=True
+                    )
+                )
+                self._handles.append(
+                    module.register_forward_hook(self._leaves(layer), always_call=True)
+                )
             for p in self.model.parameters():
                 if p.requires_grad and p.is_leaf:
                     self._handles.append(p.register_post_accumulate_grad_hook(self._accumulated))
@@ -88,7 +100,8 @@ class Hooks:
             raise
 
     def try_formats(self) -> None:
-        """An error for formats with which a GPU of the model's does not compute, before the model runs."""
+        """An error for formats with which a GPU of the model's does not compute, before the model
+        runs."""
         for device in {p.device for p in self.model.parameters() if p.is_cuda}:
             for f in self.formats:
                 try:
@@ -96,8 +109,9 @@ class Hooks:
                 except NotImplementedError as error:
                     name = naming.name_of_format(f)
                     raise NotImplementedError(
-                        f"observe: expected formats with which a GPU computes, for a model on {device}, but got {name}: leave it out, or observe a "
-                        f"copy of the model on the CPU ({error})"
+                        "observe: expected formats with which a GPU computes, for a model on "
+                        f"{device}, but got {name}: leave it out, or observe a copy of the model "
+                        f"on the CPU ({error})"
                     ) from error
 
     def detach(self) -> None:
@@ -111,7 +125,8 @@ class Hooks:
         self._thread = _Thread()
 
     def finish(self) -> None:
-        """What is measured once, at the end: weights that no step came to, and those of our dtypes."""
+        """What is measured once, at the end: weights that no step came to, and those of our
+        dtypes."""
         for p, layer in self._layers_of_parameters().items():
             if is_format_dtype(p.dtype):
                 self.observer.measure_exact(p, layer, _WEIGHTS)
@@ -131,7 +146,13 @@ class Hooks:
         self.observer.know_parameters(list(self.parameters), list(self.parameters.values()))
 
     def _measure(self, t: torch.Tensor, layer: int, where: int) -> None:
-        if self.formats and t.is_floating_point() and t.layout is torch.strided and not t.is_meta and not is_format_dtype(t.dtype):
+        if (
+            self.formats
+            and t.is_floating_point()
+            and t.layout is torch.strided
+            and not t.is_meta
+            and not is_format_dtype(t.dtype)
+        ):
             self.observer.measure(t.detach(), layer, where, self.formats)
 
     # ---- forward and backward ----
@@ -156,9 +177,15 @@ class Hooks:
             now.calls.append((layer, before))
             outer = before[1] if before[0] is not None else 0
             for t in tensors_in((args, kwargs)):
-                # Behind this call's backward pass comes what is around it, or the layer whose output this is.
+                # Behind this call's backward pass comes what is around it, or the layer whose
+                # output this is.
                 if t.requires_grad and not t.is_leaf and not now.is_output(t):
-                    self._on(t, lambda gradient, outer=outer: _C.observe_backward_layer(self.observer, outer))
+                    self._on(
+                        t,
+                        lambda gradient, outer=outer: _C.observe_backward_layer(
+                            self.observer, outer
+                        ),
+                    )
 
         return hook
 
@@ -201,7 +228,9 @@ class Hooks:
 
     def _before_step(self, optimizer, args, kwargs) -> None:
         now = self._thread
-        own = [p for group in optimizer.param_groups for p in group["params"] if p in self.parameters]
+        own = [
+            p for group in optimizer.param_groups for p in group["params"] if p in self.parameters
+        ]
         nested = bool(now.steps)
         if not nested and own:
             self._know_parameters()
@@ -241,7 +270,9 @@ class Hooks:
             self._measure(update, layer, _UPDATES)
             for f, steady in zip(self.formats, self.steady, strict=True):
                 with _unobserved():
-                    old = torch.ops.torch_dtypes.chop(before.double(), naming.name_of_format(steady))
+                    old = torch.ops.torch_dtypes.chop(
+                        before.double(), naming.name_of_format(steady)
+                    )
                     new = torch.ops.torch_dtypes.chop(old + update, naming.name_of_format(steady))
                 self._stayed(layer, naming.name_of_format(f), int((old == new).sum()), p.numel())
         self._before = {}
@@ -288,32 +319,49 @@ def _checked_formats(model: nn.Module, formats) -> list[_C.Format]:
     if isinstance(formats, (str, torch.dtype, _C.Format)):
         formats = [formats]
     if not isinstance(formats, Iterable) or isinstance(formats, torch.Tensor):
-        raise TypeError(f"expected formats as a list of dtypes or names, one of them, or None, but got {said(formats)}")
+        raise TypeError(
+            "expected formats as a list of dtypes or names, one of them, or None, but got "
+            f"{said(formats)}"
+        )
     cards = {c.canonical: c for c in map(card, formats)}
     if not cards:
-        raise ValueError("expected at least one format in formats=, but got none: leave it out to count the model's own roundings")
+        raise ValueError(
+            "expected at least one format in formats=, but got none: leave it out to count the "
+            "model's own roundings"
+        )
     ours = next((name for name, p in model.named_parameters() if is_format_dtype(p.dtype)), None)
     if ours is not None:
         dtype = model.get_parameter(ours).dtype
         raise ValueError(
-            f"expected a model of stock floating parameters beside formats=, but got {ours} of {dtype}: leave formats= out to count the "
-            f"roundings to {dtype}, or observe the float32 model"
+            f"expected a model of stock floating parameters beside formats=, but got {ours} of "
+            f"{dtype}: leave formats= out to count the roundings to {dtype}, or observe the "
+            "float32 model"
         )
     return [c.format for c in cards.values()]
 
 
 def _checked_model(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
-        raise TypeError(f"expected a torch.nn.Module to observe, but got {type(model).__name__}: pass the model, before it is called")
+        raise TypeError(
+            f"expected a torch.nn.Module to observe, but got {type(model).__name__}: pass the "
+            "model, before it is called"
+        )
     if isinstance(model, torch.jit.ScriptModule) or hasattr(model, "_orig_mod"):
         what = "a compiled module" if hasattr(model, "_orig_mod") else "a ScriptModule"
-        raise TypeError(f"expected an eager torch.nn.Module to observe, but got {what}, which runs no hooks: observe the module it was made of")
+        raise TypeError(
+            f"expected an eager torch.nn.Module to observe, but got {what}, which runs no hooks: "
+            "observe the module it was made of"
+        )
     if not any(True for _ in model.children()) and not any(True for _ in model.parameters()):
-        raise ValueError(f"expected a model with layers or parameters to observe, but got {type(model).__name__}, which has neither")
+        raise ValueError(
+            "expected a model with layers or parameters to observe, but got "
+            f"{type(model).__name__}, which has neither"
+        )
 
 
 class observe(contextlib.AbstractContextManager):
-    """Counts what rounding does to a model's numbers, by layer, pass and format, while the block runs::
+    """Counts what rounding does to a model's numbers, by layer, pass and format, while the block
+    runs::
 
         with torch_dtypes.observe(model) as stats:
             criterion(model(images), labels).backward()
@@ -321,23 +369,28 @@ class observe(contextlib.AbstractContextManager):
         stats.table()                                     # the worst first
         stats["conv2", "backward", "q43"].share("to_zero")  # 0.87: most of its gradients are lost
 
-    Every number that is rounded to a number format is counted: results of operators on tensors of our dtypes, casts, ``chop`` and what is built on it
-    (``Cast``, ``quantize_``). With ``formats`` the float tensors of a model are measured against each of them instead. Nothing of the run changes in
-    either case: same bits, same random numbers. :class:`RoundingCounts` and docs/workbench.md say what counts where, and what each count means.
+    Every number that is rounded to a number format is counted: results of operators on tensors of
+    our dtypes, casts, ``chop`` and what is built on it (``Cast``, ``quantize_``). With ``formats``
+    the float tensors of a model are measured against each of them instead. Nothing of the run
+    changes in either case: same bits, same random numbers. :class:`RoundingCounts` and
+    docs/workbench.md say what counts where, and what each count means.
 
     Args:
         model: its modules give the layers. Not compiled and no ScriptModule.
-        formats: dtypes of this package, stock ones, formats or names (as :func:`card` takes them), one or several; for models of stock
-            floating parameters. They take none of the process's 64 dtypes.
+        formats: dtypes of this package, stock ones, formats or names (as :func:`card` takes them),
+            one or several; for models of stock floating parameters. They take none of the process's
+            64 dtypes.
 
     Yields:
         A :class:`Statistics`, which may be read within the block and after it.
 
     Raises:
         TypeError: no module, or one whose layers run no hooks.
-        ValueError: a model without layers, an unknown format, no format, or ``formats`` for a model whose parameters are of our dtypes.
+        ValueError: a model without layers, an unknown format, no format, or ``formats`` for a model
+            whose parameters are of our dtypes.
         RuntimeError: another observation is going on in this process.
-        NotImplementedError: ``formats`` with which a GPU does not compute, for a model there; a CUDA graph that is captured in the block.
+        NotImplementedError: ``formats`` with which a GPU does not compute, for a model there; a
+            CUDA graph that is captured in the block.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2, bias=False))
@@ -350,7 +403,11 @@ class observe(contextlib.AbstractContextManager):
         1.0
     """
 
-    def __init__(self, model: nn.Module, formats: Sequence[torch.dtype | str | _C.Format] | torch.dtype | str | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        formats: Sequence[torch.dtype | str | _C.Format] | torch.dtype | str | None = None,
+    ) -> None:
         _checked_model(model)
         self._model = model
         self._formats = _checked_formats(model, formats)
@@ -358,7 +415,10 @@ class observe(contextlib.AbstractContextManager):
 
     def __enter__(self) -> Statistics:
         if not _one_at_a_time.acquire(blocking=False):
-            raise RuntimeError("expected one observation at a time, but got another observe() within one or beside it: leave that block first")
+            raise RuntimeError(
+                "expected one observation at a time, but got another observe() within one or "
+                "beside it: leave that block first"
+            )
         try:
             self._hooks = Hooks(self._model, self._formats)
             self._hooks.try_formats()
@@ -375,15 +435,21 @@ class observe(contextlib.AbstractContextManager):
             hooks.detach()
             hooks.finish()
             self._stats.close()
-            if not hooks.called and error[0] is None and any(layer == OUTSIDE for layer, *_ in hooks.read()):
+            if (
+                not hooks.called
+                and error[0] is None
+                and any(layer == OUTSIDE for layer, *_ in hooks.read())
+            ):
                 warnings.warn(
-                    f"observe: no module of the {type(self._model).__name__} ran in the block, and numbers that were rounded there count as "
-                    f"{OUTSIDE}: expected the model that runs there, not a copy of it",
+                    f"observe: no module of the {type(self._model).__name__} ran in the block, "
+                    f"and numbers that were rounded there count as {OUTSIDE}: expected the model "
+                    "that runs there, not a copy of it",
                     stacklevel=2,
                 )
         except Exception:
             if error[0] is None:
                 raise
-            # Else what went wrong in the block says why: memory that is spent, a graph that is being captured.
+            # Else what went wrong in the block says why: memory that is spent, a graph that is
+            # being captured.
         finally:
             _one_at_a_time.release()

@@ -1,4 +1,5 @@
-"""What ``observe`` gives: counts by layer, pass and format, as a mapping, a table, a figure, files and plain data."""
+"""What ``observe`` gives: counts by layer, pass and format, as a mapping, a table, a figure, files
+and plain data."""
 
 from __future__ import annotations
 
@@ -21,8 +22,26 @@ from ..report.page import Report, print_rows
 from .counts import PASSES, RoundingCounts, counted
 from .figures import exponent_figure
 
-_SHARES = ("overflow", "saturated", "underflow", "to_zero", "subnormal", "zeros", "nan_made", "unchanged")
-_COLUMNS = ("layer", "pass", "format", "numbers", "nonzero", *(name.replace("_", " ") for name in _SHARES), "SNR dB", "exponents")
+_SHARES = (
+    "overflow",
+    "saturated",
+    "underflow",
+    "to_zero",
+    "subnormal",
+    "zeros",
+    "nan_made",
+    "unchanged",
+)
+_COLUMNS = (
+    "layer",
+    "pass",
+    "format",
+    "numbers",
+    "nonzero",
+    *(name.replace("_", " ") for name in _SHARES),
+    "SNR dB",
+    "exponents",
+)
 _ORDERS = ("trouble", "layer")
 
 
@@ -32,11 +51,13 @@ class Statistics(Mapping):
         stats["conv2", "backward", "q43"].share("underflow")
         max(stats.values(), key=lambda c: c.trouble)
 
-    Layers are qualified names of modules, in the model's order, ``""`` the model itself (``"(model)"`` finds it, too), ``"(outside)"`` what none of
-    them rounded; passes those of ``RoundingCounts.where``; formats the package's names, and a dtype or any other name of one finds it. What counted
-    nothing is not there, such as the backward pass of a dtype's first layer, for no gradient is computed for the data. It is made by
-    :func:`observe`; within the block it is what was counted so far, and afterwards plain data, which copies and pickles. A notebook shows it as its
-    table.
+    Layers are qualified names of modules, in the model's order, ``""`` the model itself
+    (``"(model)"`` finds it, too), ``"(outside)"`` what none of them rounded; passes those of
+    ``RoundingCounts.where``; formats the package's names, and a dtype or any other name of one
+    finds it. What counted nothing is not there, such as the backward pass of a dtype's first layer,
+    for no gradient is computed for the data. It is made by :func:`observe`; within the block it is
+    what was counted so far, and afterwards plain data, which copies and pickles. A notebook shows
+    it as its table.
     """
 
     def __init__(self, hooks: Any) -> None:
@@ -59,7 +80,11 @@ class Statistics(Mapping):
             return found[key]
         if isinstance(key, tuple) and len(key) == 3:
             layer, where, name = key
-            same = ("" if layer == _name("") else layer), where, name if name in self.formats() else _canonical(name)
+            same = (
+                ("" if layer == _name("") else layer),
+                where,
+                name if name in self.formats() else _canonical(name),
+            )
             if same in found:
                 return found[same]
         raise KeyError(_missing(key, found))
@@ -91,7 +116,8 @@ class Statistics(Mapping):
     # ---- looking at them ----
 
     def sorted(self, by: str = "trouble") -> list[RoundingCounts]:
-        """The counts, those of most trouble first (of equal ones the lowest signal-to-noise ratio), or in the model's order.
+        """The counts, those of most trouble first (of equal ones the lowest signal-to-noise ratio),
+        or in the model's order.
 
         Args:
             by: ``"trouble"`` or ``"layer"``.
@@ -108,16 +134,20 @@ class Statistics(Mapping):
 
     def rows(self, limit: int | None = None, by: str = "trouble") -> list[dict[str, str]]:
         """The rows of the printed table as texts, by column."""
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        if limit is not None and (
+            isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
+        ):
             raise ValueError(f"expected a limit of at least 1 row, or None, but got {limit!r}")
         return [dict(zip(_COLUMNS, _row(c), strict=True)) for c in self.sorted(by)[:limit]]
 
     def table(self, limit: int | None = 20, by: str = "trouble", console: Any = None) -> None:
-        """Prints a row for each layer, pass and format: shares as of :meth:`RoundingCounts.share`, the signal-to-noise ratio, and the exponents that
-        came, as many columns as the console is wide for.
+        """Prints a row for each layer, pass and format: shares as of :meth:`RoundingCounts.share`,
+        the signal-to-noise ratio, and the exponents that came, as many columns as the console is
+        wide for.
 
         Args:
-            limit: how many rows at most; None: all. by: ``"trouble"``, the worst first, or ``"layer"``. console: rich's; default: a new one.
+            limit: how many rows at most; None: all. by: ``"trouble"``, the worst first, or
+                ``"layer"``. console: rich's; default: a new one.
         """
         from rich.console import Console
 
@@ -130,20 +160,34 @@ class Statistics(Mapping):
         print_rows(console, used, [[row[name] for name in used] for row in rows], fold=True)
         if (left := len(self) - len(rows)) > 0:
             console.print(f"and {left} more: table(limit=None)", highlight=False)
-        if dropped := [name for name in _COLUMNS if name not in used and any(row[name] for row in rows)]:
-            console.print(f"no room for: {', '.join(dropped)} (a wider console, or rows())", highlight=False)
+        if dropped := [
+            name for name in _COLUMNS if name not in used and any(row[name] for row in rows)
+        ]:
+            console.print(
+                f"no room for: {', '.join(dropped)} (a wider console, or rows())", highlight=False
+            )
 
-    def plot(self, format: str | None = None, passes: Sequence[str] | None = None, limit: int | None = 12, width: str = "page"):
-        """A matplotlib figure: for each layer and pass the exponents of the numbers before rounding, against the format's range.
+    def plot(
+        self,
+        format: str | None = None,
+        passes: Sequence[str] | None = None,
+        limit: int | None = 12,
+        width: str = "page",
+    ):
+        """A matplotlib figure: for each layer and pass the exponents of the numbers before
+        rounding, against the format's range.
 
         Args:
-            format: one of the formats counted, by any of its names; may be left out where there is one.
-            passes: those to draw, a column each; default: forward, backward, gradients and updates, as far as there are counts.
+            format: one of the formats counted, by any of its names; may be left out where there is
+                one.
+            passes: those to draw, a column each; default: forward, backward, gradients and updates,
+                as far as there are counts.
             limit: so many layers at most, those of most trouble; None: all.
             width: ``"page"`` or ``"column"`` (one column of a paper).
 
         Raises:
-            ValueError: nothing was counted, or not of that format or pass; several formats and none chosen.
+            ValueError: nothing was counted, or not of that format or pass; several formats and none
+                chosen.
         """
         rows = self.sorted("layer")
         if not rows:
@@ -151,20 +195,30 @@ class Statistics(Mapping):
         return exponent_figure(rows, self._chosen(format), passes, limit, width)
 
     def worst(self) -> str:
-        """One line on the counts of most trouble: ``conv2, backward: 87% of 1,204 nonzero numbers underflow in q43``; empty where nothing was
-        counted."""
+        """One line on the counts of most trouble: ``conv2, backward: 87% of 1,204 nonzero numbers
+        underflow in q43``; empty where nothing was counted."""
         rows = self.sorted()
         if not rows:
             return ""
         c = rows[0]
         where = f"{_name(c.layer)}, {c.where}"
         if c.trouble == 0:
-            return f"{where}: no number left the range of {c.format}, and the signal-to-noise ratio is {_decibels(c.snr)} dB"
+            return (
+                f"{where}: no number left the range of {c.format}, and the signal-to-noise ratio "
+                f"is {_decibels(c.snr)} dB"
+            )
         shares = {"overflow": "overflow", "underflow": "underflow", "nan_made": "become NaN"}
         of = f"of {c.nonzero:,} nonzero numbers"
-        what = [f"{_percent(c.share(name))} {of} {verb} in {c.format}" for name, verb in shares.items() if c.share(name) > 0]
+        what = [
+            f"{_percent(c.share(name))} {of} {verb} in {c.format}"
+            for name, verb in shares.items()
+            if c.share(name) > 0
+        ]
         if c.compared and c.unchanged:
-            what.append(f"{_percent(c.share('unchanged'))} of the parameters stay as they were in {c.format}")
+            what.append(
+                f"{_percent(c.share('unchanged'))} of the parameters stay as they were in "
+                f"{c.format}"
+            )
         return f"{where}: {', '.join(what)}"
 
     def formats(self) -> list[str]:
@@ -175,17 +229,23 @@ class Statistics(Mapping):
         there = self.formats()
         if name is None:
             if len(there) > 1:
-                raise ValueError(f"expected one of the formats {', '.join(there)} to plot, but got none chosen: say plot({there[0]!r})")
+                raise ValueError(
+                    f"expected one of the formats {', '.join(there)} to plot, but got none "
+                    f"chosen: say plot({there[0]!r})"
+                )
             return there[0]
         wanted = name if name in there else card(name).canonical
         if wanted not in there:
-            raise ValueError(f"expected a format that was counted, {', '.join(there)}, but got {name!r}")
+            raise ValueError(
+                f"expected a format that was counted, {', '.join(there)}, but got {name!r}"
+            )
         return wanted
 
     # ---- writing them ----
 
     def as_json(self) -> dict:
-        """Plain data: ``{"counts": [...]}``, each :meth:`RoundingCounts.as_json` with its share of trouble."""
+        """Plain data: ``{"counts": [...]}``, each :meth:`RoundingCounts.as_json` with its share of
+        trouble."""
         return {"counts": [c.as_json() | {"trouble": c.trouble} for c in self.sorted("layer")]}
 
     @classmethod
@@ -193,7 +253,8 @@ class Statistics(Mapping):
         """What :meth:`as_json` gave, or a file of :meth:`to_json`: its path, or it itself, open.
 
         Raises:
-            KeyError, TypeError: it is something else. ValueError: a file without JSON. OSError: it cannot be read.
+            KeyError, TypeError: it is something else. ValueError: a file without JSON. OSError: it
+                cannot be read.
         """
         if isinstance(data, (str, os.PathLike)):
             with open(data, encoding="utf-8") as file:
@@ -201,12 +262,20 @@ class Statistics(Mapping):
         elif hasattr(data, "read"):
             data = json.load(data)
         if not isinstance(data, Mapping):
-            raise TypeError(f"expected what as_json() gave, or a file of to_json() by its path, but got {said(data)}")
+            raise TypeError(
+                "expected what as_json() gave, or a file of to_json() by its path, but got "
+                f"{said(data)}"
+            )
         if "counts" not in data:
-            raise KeyError(f"expected what as_json() gave, with 'counts', but got only {', '.join(map(repr, data)) or 'an empty mapping'}")
+            raise KeyError(
+                "expected what as_json() gave, with 'counts', but got only "
+                f"{', '.join(map(repr, data)) or 'an empty mapping'}"
+            )
         made = cls(None)
         for row in data["counts"]:
-            own = {k: v for k, v in row.items() if k not in _DERIVED} | {"exponents": {int(e): n for e, n in row["exponents"].items()}}
+            own = {k: v for k, v in row.items() if k not in _DERIVED} | {
+                "exponents": {int(e): n for e, n in row["exponents"].items()}
+            }
             counts = RoundingCounts(**{k: math.inf if v is None else v for k, v in own.items()})
             made._counts[counts.layer, counts.where, counts.format] = counts
         return made
@@ -221,8 +290,9 @@ class Statistics(Mapping):
             file.write(json_text(self.as_json()))
 
     def to_csv(self, path: str | os.PathLike | IO[str]) -> None:
-        """Writes a row for each layer, pass and format to a file, a path or an open text file: the counts, signal, noise, ``snr`` and ``nonzero``;
-        exponents as ``exponent:count`` with spaces between; the model itself as ``(model)``.
+        """Writes a row for each layer, pass and format to a file, a path or an open text file: the
+        counts, signal, noise, ``snr`` and ``nonzero``; exponents as ``exponent:count`` with spaces
+        between; the model itself as ``(model)``.
 
         Raises:
             OSError: it cannot be written.
@@ -250,16 +320,25 @@ def together(first: Mapping, second: Mapping) -> Statistics:
     made = Statistics(None)
     for key in {**second, **first}:
         found = [counts[key] for counts in (first, second) if key in counts]
-        sums = {f.name: sum(getattr(c, f.name) for c in found) for f in fields(RoundingCounts) if f.name not in (*_KEYS, "exponents")}
+        sums = {
+            f.name: sum(getattr(c, f.name) for c in found)
+            for f in fields(RoundingCounts)
+            if f.name not in (*_KEYS, "exponents")
+        }
         exponents = sorted({e for c in found for e in c.exponents})
-        made._counts[key] = RoundingCounts(*key, **sums, exponents={e: sum(c.exponents.get(e, 0) for c in found) for e in exponents})
+        made._counts[key] = RoundingCounts(
+            *key,
+            **sums,
+            exponents={e: sum(c.exponents.get(e, 0) for c in found) for e in exponents},
+        )
     return made
 
 
 _KEYS = ("layer", "where", "format")
 _DERIVED = ("snr", "nonzero", "trouble")  # in plain data, and no fields of RoundingCounts
 _NOTHING = (
-    "nothing was rounded to a number format in this block. Of a float model say observe(model, formats=['q43']); else call the model in the block."
+    "nothing was rounded to a number format in this block. Of a float model say observe(model, "
+    "formats=['q43']); else call the model in the block."
 )
 
 
@@ -289,8 +368,15 @@ def _missing(key: object, found: Mapping) -> str:
         layers = list(dict.fromkeys(_name(name) for name, _, _ in found))
         more = f" and {len(layers) - 20} more" if len(layers) > 20 else ""
         return f"{text}; layers: {', '.join(layers[:20])}{more}; {formats}"
-    none = "" if key[1] != "backward" or "backward" in there else "; without a gradient for what comes in, as at a dtype's first layer, none is there"
-    return f"{text}; passes of {_name(layer)}: {', '.join(where for where in PASSES if where in there)}{none}; {formats}"
+    none = (
+        ""
+        if key[1] != "backward" or "backward" in there
+        else "; without a gradient for what comes in, as at a dtype's first layer, none is there"
+    )
+    return (
+        f"{text}; passes of {_name(layer)}: "
+        f"{', '.join(where for where in PASSES if where in there)}{none}; {formats}"
+    )
 
 
 @contextlib.contextmanager
@@ -325,7 +411,10 @@ def _fitting(rows: list[dict[str, str]], room: int) -> list[str]:
     """The columns that have something to say, as many as there is room for."""
     used = [name for name in _COLUMNS if name in _COLUMNS[:5] or any(row[name] for row in rows)]
     for name in ("saturated", "exponents", "zeros", "subnormal", "numbers", "to zero", "nonzero"):
-        if sum(max(len(column), *(len(row[column]) for row in rows)) + 2 for column in used) <= room:
+        if (
+            sum(max(len(column), *(len(row[column]) for row in rows)) + 2 for column in used)
+            <= room
+        ):
             break
         if name in used:
             used.remove(name)
@@ -335,4 +424,13 @@ def _fitting(rows: list[dict[str, str]], room: int) -> list[str]:
 def _row(c: RoundingCounts) -> tuple[str, ...]:
     shares = [_percent(c.share(name)) for name in _SHARES]
     exponents = f"{min(c.exponents)} to {max(c.exponents)}" if c.exponents else ""
-    return _name(c.layer), c.where, c.format, f"{c.elements:,}", f"{c.nonzero:,}", *shares, _decibels(c.snr), exponents
+    return (
+        _name(c.layer),
+        c.where,
+        c.format,
+        f"{c.elements:,}",
+        f"{c.nonzero:,}",
+        *shares,
+        _decibels(c.snr),
+        exponents,
+    )

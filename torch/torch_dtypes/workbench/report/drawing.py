@@ -16,7 +16,8 @@ _TYPE = {"page": 10.0, "column": 7.5}
 ENDINGS = ("png", "svg", "pdf")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (5, 2)), (0, (1.2, 1.4)), (0, (5, 1.5, 1.2, 1.5)))
-# No dates and no drawn numbers: the same figure is the same file. Type 42: publishers refuse matplotlib's own Type 3 fonts.
+# No dates and no drawn numbers: the same figure is the same file. Type 42: publishers refuse
+# matplotlib's own Type 3 fonts.
 _SAVED = {"svg.hashsalt": "torch_dtypes", "pdf.fonttype": 42}
 _METADATA = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
@@ -28,10 +29,12 @@ def new_figure(width: str = "page", height: float = 4.2) -> Iterator:
         with new_figure("column", 2.4) as figure:
             axes = figure.add_subplot()
 
-    It knows neither pyplot (no window system, no global state) nor the user's style, which would turn a report dark.
+    It knows neither pyplot (no window system, no global state) nor the user's style, which would
+    turn a report dark.
 
     Args:
-        width: ``"page"`` or ``"column"``, one column of a paper, with type of its size. height: in inches.
+        width: ``"page"`` or ``"column"``, one column of a paper, with type of its size. height: in
+            inches.
     """
     import matplotlib.style
     from matplotlib.figure import Figure
@@ -40,12 +43,27 @@ def new_figure(width: str = "page", height: float = 4.2) -> Iterator:
         raise ValueError(f"expected a width of {', '.join(WIDTHS)}, but got {width!r}")
     thin = 0.6 if width == "column" else 0.8
     own = {
-        "font.size": _TYPE[width], "axes.linewidth": thin, "axes.edgecolor": GREY, "xtick.color": GREY, "ytick.color": GREY, "grid.color": RULE,
-        "grid.linewidth": thin, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
-        "axes.titleweight": "bold", "axes.titlesize": _TYPE[width] * 1.1, "legend.frameon": False,
-    }  # fmt: skip
+        "font.size": _TYPE[width],
+        "axes.linewidth": thin,
+        "axes.edgecolor": GREY,
+        "xtick.color": GREY,
+        "ytick.color": GREY,
+        "grid.color": RULE,
+        "grid.linewidth": thin,
+        "axes.axisbelow": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlelocation": "left",
+        "axes.titleweight": "bold",
+        "axes.titlesize": _TYPE[width] * 1.1,
+        "legend.frameon": False,
+    }
     with matplotlib.style.context(["default", own]):
-        figure = Figure(figsize=(WIDTHS[width], height), dpi=150 if width == "page" else 300, layout="constrained")
+        figure = Figure(
+            figsize=(WIDTHS[width], height),
+            dpi=150 if width == "page" else 300,
+            layout="constrained",
+        )
         yield figure
         figure.draw_without_rendering()  # ticks are made here, and take their type from the style
 
@@ -72,12 +90,18 @@ def save(figure, folder: Path, name: str) -> list[Path]:
 
 
 def is_mapped(figure) -> bool:
-    """Whether colours stand for numbers in a figure, as in a heat map: these keep their light ground, on which they were chosen."""
-    return any(artist.get_array() is not None for axes in figure.axes for artist in (*axes.images, *axes.collections))
+    """Whether colours stand for numbers in a figure, as in a heat map: these keep their light
+    ground, on which they were chosen."""
+    return any(
+        artist.get_array() is not None
+        for axes in figure.axes
+        for artist in (*axes.images, *axes.collections)
+    )
 
 
 def inline_svg(figure, place: int) -> str:
-    """A figure as an ``<svg>`` element for a page that has several: names of its own, nothing of elsewhere, colours by the page's variables."""
+    """A figure as an ``<svg>`` element for a page that has several: names of its own, nothing of
+    elsewhere, colours by the page's variables."""
     import matplotlib
 
     text = io.StringIO()
@@ -85,17 +109,26 @@ def inline_svg(figure, place: int) -> str:
         figure.savefig(text, format="svg", metadata=_METADATA["svg"], facecolor="none")
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
+    svg = re.sub(
+        r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>",
+        "",
+        svg,
+        flags=re.DOTALL,
+    )
     svg = re.sub(r'\s(xmlns(:\w+)?|version)="[^"]*"', "", svg)  # HTML knows them
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>f{place}-", svg)
     if is_mapped(figure):
         return svg
-    return re.sub(r'style="[^"]*"', lambda style: re.sub(r"#[0-9a-f]{6}\b", _variable, style[0]), svg)
+    return re.sub(
+        r'style="[^"]*"', lambda style: re.sub(r"#[0-9a-f]{6}\b", _variable, style[0]), svg
+    )
 
 
 def _variable(match: re.Match) -> str:
     colour = match[0].upper()
-    name = {"#000000": "ink", "#FFFFFF": "paper"}.get(colour) or (f"c{colour[1:]}" if colour in ON_DARK else None)
+    name = {"#000000": "ink", "#FFFFFF": "paper"}.get(colour) or (
+        f"c{colour[1:]}" if colour in ON_DARK else None
+    )
     return f"var(--{name}, {match[0]})" if name else match[0]
 
 

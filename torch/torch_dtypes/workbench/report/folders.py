@@ -16,10 +16,11 @@ import torch
 
 @contextlib.contextmanager
 def occupied(folder: str | os.PathLike) -> Iterator[None]:
-    """The folder is this block's alone: a second command would remove or replace what the first one counts on.
+    """The folder is this block's alone: a second command would remove or replace what the first one
+    counts on.
 
-    The lock is the folder's own and leaves no file. It ends with the process, however that ends. Where a file system has none (some over a
-    network), nothing is locked.
+    The lock is the folder's own and leaves no file. It ends with the process, however that ends.
+    Where a file system has none (some over a network), nothing is locked.
 
     Raises:
         BlockingIOError: another command is at work there.
@@ -30,7 +31,8 @@ def occupied(folder: str | os.PathLike) -> Iterator[None]:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BlockingIOError(
-                f"expected a folder of its own, but another command is at work in {folder}: wait for it, or give another --out"
+                f"expected a folder of its own, but another command is at work in {folder}: wait "
+                "for it, or give another --out"
             ) from None
         except OSError:  # no locks there
             pass
@@ -40,14 +42,18 @@ def occupied(folder: str | os.PathLike) -> Iterator[None]:
 
 
 def is_special(path: str | os.PathLike) -> bool:
-    """Whether it is there and no regular file, such as a pipe or device, in whose place no file may come."""
+    """Whether it is there and no regular file, such as a pipe or device, in whose place no file may
+    come."""
     return os.path.exists(path) and not os.path.isfile(path)
 
 
 @contextlib.contextmanager
-def whole_file(path: str | os.PathLike, mode: str = "w", newline: str | None = None) -> Iterator[IO]:
-    """An open file, text in UTF-8 or bytes, that has its name, or is where a link leads, when the block has ended: whoever is killed leaves the
-    old one, or none. Pipes and devices take what comes as it comes.
+def whole_file(
+    path: str | os.PathLike, mode: str = "w", newline: str | None = None
+) -> Iterator[IO]:
+    """An open file, text in UTF-8 or bytes, that has its name, or is where a link leads, when the
+    block has ended: whoever is killed leaves the old one, or none. Pipes and devices take what
+    comes as it comes.
 
     Raises:
         OSError: it cannot be written; nothing is left of it.
@@ -74,7 +80,8 @@ def whole_file(path: str | os.PathLike, mode: str = "w", newline: str | None = N
 
 
 def save_tensors(state: object, path: Path) -> None:
-    """``torch.save`` in one step; the file is Python's: of a full disk torch's own writer says ``unexpected pos`` alone. Raises: OSError."""
+    """``torch.save`` in one step; the file is Python's: of a full disk torch's own writer says
+    ``unexpected pos`` alone. Raises: OSError."""
     try:
         with whole_file(path, "wb") as file:
             torch.save(state, file)
@@ -103,5 +110,13 @@ def write_json(path: str | os.PathLike, data: object) -> None:
 def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Path:
     """A table as it is shown, its numbers (of the third column on) without commas; the path."""
     with whole_file(path, newline="") as file:
-        csv.writer(file).writerows([columns, *([cell.replace(",", "") if i > 1 else cell for i, cell in enumerate(row)] for row in rows)])
+        csv.writer(file).writerows(
+            [
+                columns,
+                *(
+                    [cell.replace(",", "") if i > 1 else cell for i, cell in enumerate(row)]
+                    for row in rows
+                ),
+            ]
+        )
     return path

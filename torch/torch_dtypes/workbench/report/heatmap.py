@@ -16,13 +16,21 @@ def _colours(steps: Sequence[float]):
 
 
 def draw_map(
-    axes, values: Sequence[Sequence[float]], texts: Sequence[Sequence[str]], columns: Sequence[str], rows: Sequence[str], steps: Sequence[float],
-    size: float, hatched: Collection[tuple[int, int]] = (), framed: Collection[tuple[int, int]] = (),
-) -> None:  # fmt: skip
+    axes,
+    values: Sequence[Sequence[float]],
+    texts: Sequence[Sequence[str]],
+    columns: Sequence[str],
+    rows: Sequence[str],
+    steps: Sequence[float],
+    size: float,
+    hatched: Collection[tuple[int, int]] = (),
+    framed: Collection[tuple[int, int]] = (),
+) -> None:
     """Draws a table of cells.
 
     Args:
-        values: by row and column, brought into the steps; NaN: the cell has no colour. texts: what is written there.
+        values: by row and column, brought into the steps; NaN: the cell has no colour. texts: what
+            is written there.
         columns, rows: their names.
         steps: where colours change. size: of type, in points.
         hatched: cells, by row and column, that failed. framed: those with a dashed frame.
@@ -35,14 +43,45 @@ def draw_map(
     for i, row in enumerate(texts):
         for j, text in enumerate(row):
             shade = None if math.isnan(clipped[i, j]) else shades(norm(clipped[i, j]))
-            is_dark = shade is not None and 0.299 * shade[0] + 0.587 * shade[1] + 0.114 * shade[2] < 0.45
+            is_dark = (
+                shade is not None and 0.299 * shade[0] + 0.587 * shade[1] + 0.114 * shade[2] < 0.45
+            )
             box = None
             if (i, j) in hatched:
-                corner, box = (j - 0.5, i - 0.5), {"facecolor": _PLAIN, "edgecolor": "none", "pad": 1.2}
-                axes.add_patch(Rectangle(corner, 1, 1, facecolor=shade or _PLAIN, hatch="////", edgecolor="#A0A0A0", linewidth=0, zorder=2))
-            axes.text(j, i, text, ha="center", va="center", fontsize=size, color="white" if is_dark and not box else "black", bbox=box, zorder=4)
+                corner, box = (
+                    (j - 0.5, i - 0.5),
+                    {"facecolor": _PLAIN, "edgecolor": "none", "pad": 1.2},
+                )
+                axes.add_patch(
+                    Rectangle(
+                        corner,
+                        1,
+                        1,
+                        facecolor=shade or _PLAIN,
+                        hatch="////",
+                        edgecolor="#A0A0A0",
+                        linewidth=0,
+                        zorder=2,
+                    )
+                )
+            axes.text(
+                j,
+                i,
+                text,
+                ha="center",
+                va="center",
+                fontsize=size,
+                color="white" if is_dark and not box else "black",
+                bbox=box,
+                zorder=4,
+            )
             if (i, j) in framed:
-                line = {"edgecolor": "white" if is_dark else "black", "linewidth": 0.9, "linestyle": (0, (2, 1.5)), "zorder": 3}
+                line = {
+                    "edgecolor": "white" if is_dark else "black",
+                    "linewidth": 0.9,
+                    "linestyle": (0, (2, 1.5)),
+                    "zorder": 3,
+                }
                 axes.add_patch(Rectangle((j - 0.44, i - 0.4), 0.88, 0.8, fill=False, **line))
     axes.imshow(np.ma.masked_invalid(clipped), cmap=shades, norm=norm, aspect="auto", zorder=1)
     axes.set_xticks(range(len(columns)), columns, fontsize=size)
@@ -57,12 +96,20 @@ def draw_map(
     axes.tick_params(which="minor", length=0)
 
 
-def draw_scale(figure, axes, steps: Sequence[float], label: str, size: float, unit: float = 1.0) -> None:
+def draw_scale(
+    figure, axes, steps: Sequence[float], label: str, size: float, unit: float = 1.0
+) -> None:
     """Draws the scale of colours below the axes; its numbers are multiples of ``unit``."""
     from matplotlib.cm import ScalarMappable
 
     shades, norm = _colours(steps)
-    place = {"orientation": "horizontal", "fraction": 0.035, "aspect": 60, "pad": 0.03, "spacing": "uniform"}
+    place = {
+        "orientation": "horizontal",
+        "fraction": 0.035,
+        "aspect": 60,
+        "pad": 0.03,
+        "spacing": "uniform",
+    }
     bar = figure.colorbar(ScalarMappable(norm, shades), ax=axes, **place)
     bar.set_ticks(steps, labels=[f"{step / unit:g}" for step in steps], fontsize=size)
     bar.set_label(label, fontsize=size)

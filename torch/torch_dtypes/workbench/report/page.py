@@ -1,4 +1,5 @@
-"""Reports: sentences, tables and figures of one result, on a terminal, as a page that needs no network, and as files."""
+"""Reports: sentences, tables and figures of one result, on a terminal, as a page that needs no
+network, and as files."""
 
 from __future__ import annotations
 
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"[-+−<>~]?\s*[\d.]")
 _LONG = 20  # characters; longer cells of several words may break
-_TEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-        "\\": r"\textbackslash{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$"}  # fmt: skip
+_TEX = {
+    "&": r"\&",                 "%": r"\%",                 "#": r"\#",
+    "_": r"\_",                 "$": r"\$",                 "{": r"\{",
+    "}": r"\}",                 "~": r"\textasciitilde{}",  "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",  "±": r"$\pm$",              "<": r"$<$",
+    ">": r"$>$",
+}  # fmt: skip
 
 
 class Report:
@@ -32,17 +38,26 @@ class Report:
         report.footnote("One epoch is 45 steps.")
         report.write("out/report.html")
 
-    Its page opens without a network (its own policy forbids the browser to load anything), follows the reader's choice of light or dark, fits a
-    narrow window, and prints. At its end stand the command, seeds, versions, machine and date. A notebook shows it without these.
+    Its page opens without a network (its own policy forbids the browser to load anything), follows
+    the reader's choice of light or dark, fits a narrow window, and prints. At its end stand the
+    command, seeds, versions, machine and date. A notebook shows it without these.
 
     Args:
         title: of the page and its window.
-        command: the line that made it (``provenance.command_line()`` inside a command); None: no command did.
+        command: the line that made it (``provenance.command_line()`` inside a command); None: no
+            command did.
         seeds: of random numbers; empty: none were drawn.
         data: returns the plain data that ``save`` writes as JSON.
     """
 
-    def __init__(self, title: str, *, command: str | None = None, seeds: Iterable[int] = (), data: Callable[[], object] | None = None):
+    def __init__(
+        self,
+        title: str,
+        *,
+        command: str | None = None,
+        seeds: Iterable[int] = (),
+        data: Callable[[], object] | None = None,
+    ):
         self.title = title
         self._origin, self._data = origin(command, seeds), data
         self._parts: list[dict[str, Any]] = []
@@ -59,21 +74,33 @@ class Report:
         return self
 
     def strip(self, entries: Mapping[str, str], heading: str) -> Report:
-        """What has no figures, with the reason for each: formats that failed. Nothing where there are none."""
+        """What has no figures, with the reason for each: formats that failed. Nothing where there
+        are none."""
         return self._add(kind="strip", entries=dict(entries), heading=heading) if entries else self
 
     def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", *, name: str | None = None, note: str = "",
-        colours: Mapping[str, str] | None = None, dense: bool = False, fold: bool = False,
-    ) -> Report:  # fmt: skip
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        caption: str = "",
+        *,
+        name: str | None = None,
+        note: str = "",
+        colours: Mapping[str, str] | None = None,
+        dense: bool = False,
+        fold: bool = False,
+    ) -> Report:
         """A table, its columns of numbers to the right; a wide one scrolls by itself.
 
         Args:
-            columns: their headings. rows: a cell for each column: text, a number (six significant digits) or None (empty).
+            columns: their headings. rows: a cell for each column: text, a number (six significant
+                digits) or None (empty).
             caption: a sentence above it. note: one below it, in Markdown and LaTeX.
             name: of its file of CSV; None: it has none.
-            colours: a colour for texts of the first column: a mark before them, as in the figures (``colours.colours(names)``).
-            dense: smaller type, for long tables of values. fold: its words break on a narrow terminal.
+            colours: a colour for texts of the first column: a mark before them, as in the figures
+                (``colours.colours(names)``).
+            dense: smaller type, for long tables of values. fold: its words break on a narrow
+                terminal.
 
         Raises:
             ValueError: a row of another length.
@@ -81,9 +108,25 @@ class Report:
         texts = [[_cell(cell) for cell in row] for row in rows]
         for row in texts:
             if len(row) != len(columns):
-                raise ValueError(f"expected {len(columns)} cells in a row, {', '.join(columns)}, but got {len(row)}: {row}")
-        looks = {"kinds": kinds_of(columns, texts), "colours": dict(colours or {}), "dense": dense, "fold": fold}
-        return self._add(kind="table", columns=list(columns), rows=texts, caption=caption, name=name, note=note, **looks)
+                raise ValueError(
+                    f"expected {len(columns)} cells in a row, {', '.join(columns)}, but got "
+                    f"{len(row)}: {row}"
+                )
+        looks = {
+            "kinds": kinds_of(columns, texts),
+            "colours": dict(colours or {}),
+            "dense": dense,
+            "fold": fold,
+        }
+        return self._add(
+            kind="table",
+            columns=list(columns),
+            rows=texts,
+            caption=caption,
+            name=name,
+            note=note,
+            **looks,
+        )
 
     def figure(self, figure: object, caption: str | None = "", name: str | None = None) -> Report:
         """A matplotlib figure, or a function that draws it by its width, as SVG.
@@ -112,7 +155,8 @@ class Report:
         from rich.console import Console
 
         console = console or Console()
-        plain = {"highlight": False, "markup": False, "soft_wrap": not console.is_terminal}  # in a file nothing has to fit
+        # In a file nothing has to fit.
+        plain = {"highlight": False, "markup": False, "soft_wrap": not console.is_terminal}
         for part in self._parts:
             if part["kind"] == "heading":
                 console.print(f"\n{part['text']}", style="bold", **plain)
@@ -133,7 +177,8 @@ class Report:
         return self._render("page.html")
 
     def fragment(self) -> str:
-        """What a notebook shows (``_repr_html_``): the page without its title and origin, its style kept to itself."""
+        """What a notebook shows (``_repr_html_``): the page without its title and origin, its style
+        kept to itself."""
         return self._render("fragment.html")
 
     _repr_html_ = fragment
@@ -148,7 +193,11 @@ class Report:
                 blocks.append(marked(part["text"]))
             elif part["kind"] == "table":
                 cells = [[marked(cell) for cell in row] for row in part["rows"]]
-                blocks += [marked(part["caption"]), markdown_table(part["columns"], cells), marked(part["note"])]
+                blocks += [
+                    marked(part["caption"]),
+                    markdown_table(part["columns"], cells),
+                    marked(part["note"]),
+                ]
         return "\n\n".join(filter(None, blocks)) + "\n"
 
     def latex(self) -> str:
@@ -158,20 +207,37 @@ class Report:
             if part["kind"] == "heading":
                 heading = part["text"]
             elif part["kind"] == "table":
-                head, *rows = (" & ".join(map(_tex, row)) + r" \\" for row in (part["columns"], *part["rows"]))
+                head, *rows = (
+                    " & ".join(map(_tex, row)) + r" \\" for row in (part["columns"], *part["rows"])
+                )
                 caption = _tex(f"{heading}. {part['caption']}")
                 lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
-                lines += [rf"\begin{{tabular}}{{l{'r' * (len(part['columns']) - 1)}}}", r"\toprule", head, r"\midrule", *rows]
-                lines += [r"\bottomrule", r"\end{tabular}", *([rf"\par\footnotesize {_tex(part['note'])}"] if part["note"] else [])]
+                lines += [
+                    rf"\begin{{tabular}}{{l{'r' * (len(part['columns']) - 1)}}}",
+                    r"\toprule",
+                    head,
+                    r"\midrule",
+                    *rows,
+                ]
+                lines += [
+                    r"\bottomrule",
+                    r"\end{tabular}",
+                    *([rf"\par\footnotesize {_tex(part['note'])}"] if part["note"] else []),
+                ]
                 parts.append("\n".join([*lines, r"\end{table}"]) + "\n")
         return "\n".join(parts)
 
     def figures(self, width: str = "page") -> dict[str, Any]:
         """matplotlib figures by name; ``width``: ``"page"``, or ``"column"`` of a paper."""
-        return {part["name"]: part["draw"](width) for part in self._parts if part["kind"] == "figure" and part["name"]}
+        return {
+            part["name"]: part["draw"](width)
+            for part in self._parts
+            if part["kind"] == "figure" and part["name"]
+        }
 
     def write(self, path: str | os.PathLike) -> Path:
-        """Writes the page in one step, so that a reader never finds half of it; its folder is made where it is missing.
+        """Writes the page in one step, so that a reader never finds half of it; its folder is made
+        where it is missing.
 
         Raises:
             OSError: it cannot be written.
@@ -181,9 +247,16 @@ class Report:
         write_text(path, self.html())
         return path
 
-    def save(self, folder: str | os.PathLike, stem: str = "report", width: str = "page", data: str | None = None) -> list[Path]:
-        """Writes all files into a folder, made where it is missing: named figures as PNG, SVG and PDF, named tables as CSV, the page ``STEM.html``
-        and, where there are data, ``STEM.json``, or ``DATA.json``.
+    def save(
+        self,
+        folder: str | os.PathLike,
+        stem: str = "report",
+        width: str = "page",
+        data: str | None = None,
+    ) -> list[Path]:
+        """Writes all files into a folder, made where it is missing: named figures as PNG, SVG and
+        PDF, named tables as CSV, the page ``STEM.html`` and, where there are data, ``STEM.json``,
+        or ``DATA.json``.
 
         Returns:
             The paths, page and data last.
@@ -193,9 +266,16 @@ class Report:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        written = [path for name, figure in self.figures(width).items() for path in save(figure, folder, name)]
+        written = [
+            path
+            for name, figure in self.figures(width).items()
+            for path in save(figure, folder, name)
+        ]
         tables = (part for part in self._parts if part["kind"] == "table" and part["name"])
-        written += [write_csv(folder / f"{part['name']}.csv", part["columns"], part["rows"]) for part in tables]
+        written += [
+            write_csv(folder / f"{part['name']}.csv", part["columns"], part["rows"])
+            for part in tables
+        ]
         written.append(self.write(folder / f"{stem}.html"))
         if self._data is not None:
             written.append(folder / f"{data or stem}.json")
@@ -211,15 +291,25 @@ class Report:
                 figure = part["draw"]("page")
                 part = {**part, "svg": inline_svg(figure, len(drawn)), "light": is_mapped(figure)}
             drawn.append(part)
-        loader, layout = jinja2.PackageLoader("torch_dtypes.workbench.report"), {"trim_blocks": True, "lstrip_blocks": True}
-        environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, **layout)
+        loader, layout = (
+            jinja2.PackageLoader("torch_dtypes.workbench.report"),
+            {"trim_blocks": True, "lstrip_blocks": True},
+        )
+        environment = jinja2.Environment(
+            loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, **layout
+        )
         return environment.get_template(template).render(
-            title=self.title, origin=self._origin, parts=drawn, footnotes=self._footnotes, dark=dark_variables()
+            title=self.title,
+            origin=self._origin,
+            parts=drawn,
+            footnotes=self._footnotes,
+            dark=dark_variables(),
         )
 
 
 class Reported:
-    """A result that has a ``report``, and the ways to look at it that all of them share. A notebook shows it as its report."""
+    """A result that has a ``report``, and the ways to look at it that all of them share. A notebook
+    shows it as its report."""
 
     _stem = "report"
 
@@ -236,7 +326,8 @@ class Reported:
         return self.report().figures(width)
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
-        """Writes the page, which opens without a network, the data as JSON, the tables as CSV, the figures as PNG, SVG and PDF.
+        """Writes the page, which opens without a network, the data as JSON, the tables as CSV, the
+        figures as PNG, SVG and PDF.
 
         Returns:
             The paths.
@@ -250,18 +341,43 @@ class Reported:
         return self.report().fragment()
 
 
-def print_rows(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None, fold: bool = False) -> None:
-    """Prints a table. However narrow the terminal, its cells are whole; with ``fold``, numbers and the words of headings."""
+def print_rows(
+    console: Console,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str | None = None,
+    fold: bool = False,
+) -> None:
+    """Prints a table. However narrow the terminal, its cells are whole; with ``fold``, numbers and
+    the words of headings."""
     from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="bold", pad_edge=False)
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+    )
     for i, name in enumerate(columns):
         cells = [row[i] for row in rows]
         of_numbers = i > 0 and any(map(_NUMBER.match, cells))
-        widest = max(map(len, (*(name.split() if fold else [name]), *(cells if of_numbers or not fold else ()))))
-        table.add_column(name, justify="right" if of_numbers else "left", overflow="fold", no_wrap=not fold, min_width=widest)
+        widest = max(
+            map(
+                len,
+                (*(name.split() if fold else [name]), *(cells if of_numbers or not fold else ())),
+            )
+        )
+        table.add_column(
+            name,
+            justify="right" if of_numbers else "left",
+            overflow="fold",
+            no_wrap=not fold,
+            min_width=widest,
+        )
     for row in rows:
         table.add_row(*map(Text, row))
     least = Measurement.get(console, console.options.update(width=10_000), table).minimum
@@ -273,7 +389,10 @@ def print_rows(console: Console, columns: Sequence[str], rows: Sequence[Sequence
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown; its cells are Markdown already."""
     lines = (columns, ["---"] * len(columns), *rows)
-    return "\n".join(f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|" for cells in lines)
+    return "\n".join(
+        f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|"
+        for cells in lines
+    )
 
 
 def marked(text: str) -> str:
@@ -294,7 +413,8 @@ def _cell(cell: object) -> str:
 
 
 def kinds_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """For each column ``number``, which stands to the right, ``long``, of sentences, or ``word``."""
+    """For each column ``number``, which stands to the right, ``long``, of sentences, or
+    ``word``."""
     return [_kind([row[i] for row in rows], is_first=i == 0) for i in range(len(columns))]
 
 
@@ -302,4 +422,8 @@ def _kind(cells: list[str], is_first: bool) -> str:
     if not is_first and any(len(cell) > _LONG and " " in cell for cell in cells):
         return "long"
     filled = [cell for cell in cells if cell not in ("", "-")]
-    return "number" if filled and 2 * sum(bool(_NUMBER.match(cell)) for cell in filled) > len(filled) else "word"
+    return (
+        "number"
+        if filled and 2 * sum(bool(_NUMBER.match(cell)) for cell in filled) > len(filled)
+        else "word"
+    )

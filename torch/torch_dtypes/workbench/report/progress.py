@@ -1,4 +1,5 @@
-"""How long work is shown: a bar on a terminal or in a notebook, with the time that is left, and nothing where the output goes elsewhere."""
+"""How long work is shown: a bar on a terminal or in a notebook, with the time that is left, and
+nothing where the output goes elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ OnRun = Callable[[str, int | None], None]
 
 
 class Stages:
-    """A bar for each stage of a study, which says the stage's name and how many runs it has (None: not known) before each of them."""
+    """A bar for each stage of a study, which says the stage's name and how many runs it has (None:
+    not known) before each of them."""
 
     def __init__(self, bar) -> None:
         self._bar, self._name, self._task = bar, None, None
@@ -40,7 +42,9 @@ class Lines:
     def __call__(self, name: str, total: int | None) -> None:
         if name != self._name:
             self._name = name
-            self._console.print(name if total is None else f"{name}: {total} run{'s' * (total != 1)}")
+            self._console.print(
+                name if total is None else f"{name}: {total} run{'s' * (total != 1)}"
+            )
 
 
 @contextlib.contextmanager
@@ -52,9 +56,20 @@ def stages(console: Console) -> Iterator[Stages]:
 
 def bar_on(console: Console) -> Progress:
     """A bar with the time that is left, which moves where somebody sees it."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     return Progress(*columns, console=console, transient=True, disable=not is_seen(console))
 
 
@@ -71,10 +86,12 @@ def is_seen(console: Console) -> bool:
 
 
 def console_of(progress: bool | None, otherwise: bool = True) -> Console | None:
-    """Standard error as a console on which a call from Python shows how far it is, or None where it shows nothing.
+    """Standard error as a console on which a call from Python shows how far it is, or None where it
+    shows nothing.
 
     Args:
-        progress: the call's argument. None: where somebody sees it, unless ``otherwise`` is False, or rich is not there, with which bars are drawn.
+        progress: the call's argument. None: where somebody sees it, unless ``otherwise`` is False,
+            or rich is not there, with which bars are drawn.
 
     Raises:
         TypeError: it is none of the three.
@@ -86,13 +103,16 @@ def console_of(progress: bool | None, otherwise: bool = True) -> Console | None:
     if importlib.util.find_spec("rich") is None:
         if progress is None:
             return None
-        raise ModuleNotFoundError("progress=True needs rich, which is not installed: pip install 'torch-dtypes[train]'")
+        raise ModuleNotFoundError(
+            "progress=True needs rich, which is not installed: pip install 'torch-dtypes[train]'"
+        )
     console = plain_console(stderr=True)
     return console if progress or is_seen(console) else None
 
 
 class Shown:
-    """Who hears of a study's runs: the caller's ``on_run``, and a bar (or a line for each stage) while a block of ``going`` is open.
+    """Who hears of a study's runs: the caller's ``on_run``, and a bar (or a line for each stage)
+    while a block of ``going`` is open.
 
     Args:
         progress: as ``console_of`` takes it; None: a bar, unless ``on_run`` says it in another way.
@@ -114,7 +134,11 @@ class Shown:
         if self._console is None or self._stages is not None:
             yield
             return
-        with stages(self._console) if is_seen(self._console) else contextlib.nullcontext(Lines(self._console)) as self._stages:
+        with (
+            stages(self._console)
+            if is_seen(self._console)
+            else contextlib.nullcontext(Lines(self._console)) as self._stages
+        ):
             try:
                 yield
             finally:

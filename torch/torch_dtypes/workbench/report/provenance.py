@@ -1,4 +1,5 @@
-"""Where figures come from: the command, the versions, the seed and the machine, in the same words in every report."""
+"""Where figures come from: the command, the versions, the seed and the machine, in the same words
+in every report."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def versions() -> dict[str, str]:
 def cpu_name() -> str:
     """The processor's model, as the system has it."""
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        found = re.search(
+            r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
+        )
     except OSError:
         found = None
     return found[1] if found else platform.processor() or platform.machine()
@@ -44,13 +47,17 @@ def cpu_name() -> str:
 def machine() -> dict[str, str | int]:
     """What speed and the order of sums depend on: no name of a host, no paths."""
     return {
-        "cpu": cpu_name(), "cores": os.cpu_count() or 0, "threads": torch.get_num_threads(), "vector_unit": _C.cpu_capability(),
+        "cpu": cpu_name(),
+        "cores": os.cpu_count() or 0,
+        "threads": torch.get_num_threads(),
+        "vector_unit": _C.cpu_capability(),
         "system": f"{platform.system()} {platform.machine()}",
-    }  # fmt: skip
+    }
 
 
 def command_line() -> str:
-    """The command that runs, with what was said of it: anybody can repeat it. A file goes by its own name, without its folder.
+    """The command that runs, with what was said of it: anybody can repeat it. A file goes by its
+    own name, without its folder.
 
     Raises:
         RuntimeError: no click command runs.
@@ -60,7 +67,9 @@ def command_line() -> str:
     context = click.get_current_context()
     words = ["torch-dtypes", context.command.name or ""]
     for parameter in context.command.params:
-        said = context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
+        said = (
+            context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
+        )
         if not said or parameter.name in _LEFT_OUT:
             continue
         value = context.params[parameter.name]
@@ -68,18 +77,27 @@ def command_line() -> str:
             if isinstance(parameter.type, click.Path):
                 one = "DATA" if parameter.name == "data_dir" else Path(one).name
             name = [parameter.opts[0]] if isinstance(parameter, click.Option) else []
-            words += name if one is True else [*name, f"{one:g}" if isinstance(one, float) else str(one)]
+            words += (
+                name if one is True else [*name, f"{one:g}" if isinstance(one, float) else str(one)]
+            )
     return " ".join(words)
 
 
 def origin(command: str | None = None, seeds: Iterable[int] = ()) -> dict[str, str]:
-    """What a page says of its making, as words by subject: command, seed, versions, machine, date."""
+    """What a page says of its making, as words by subject: command, seed, versions, machine,
+    date."""
     seeds, where, of = list(seeds), machine(), versions()
     threads = f"{where['threads']} thread{'s' * (where['threads'] != 1)}"
     return {
         **({"command": command} if command else {}),
         **({"seed" + "s" * (len(seeds) > 1): ", ".join(map(str, seeds))} if seeds else {}),
-        "versions": f"torch_dtypes {of['torch_dtypes']}, torch {of['torch']}, numpy {of['numpy']}, Python {of['python']}",
-        "machine": f"{where['cpu']}, {threads} on {where['cores']} cores, {where['vector_unit']} kernels, {where['system']}",
+        "versions": (
+            f"torch_dtypes {of['torch_dtypes']}, torch {of['torch']}, numpy {of['numpy']}, Python "
+            f"{of['python']}"
+        ),
+        "machine": (
+            f"{where['cpu']}, {threads} on {where['cores']} cores, {where['vector_unit']} "
+            f"kernels, {where['system']}"
+        ),
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
     }

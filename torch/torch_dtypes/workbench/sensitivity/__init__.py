@@ -1,7 +1,8 @@
 """Which formats each layer of a network bears, and which mixture of them fits a budget of bits.
 
-``layers`` says which modules are rounded, how, and what their weights take; ``study`` measures; ``results`` has what was found, and ``choosing``
-the assignment of formats; ``figures`` and ``report`` show it.
+``layers`` says which modules are rounded, how, and what their weights take; ``study`` measures;
+``results`` has what was found, and ``choosing`` the assignment of formats; ``figures`` and
+``report`` show it.
 """
 
 from .choosing import Mixture

@@ -1,7 +1,9 @@
-"""The assignment of formats to layers: the least sum of rises within a budget of bits, or the fewest bits within a rise.
+"""The assignment of formats to layers: the least sum of rises within a budget of bits, or the
+fewest bits within a rise.
 
-One of several columns is chosen in each row, which is a multiple-choice knapsack, solved exactly as an integer linear programme (HiGHS, by
-``scipy.optimize.milp``), as HAWQ-V3 does (Yao et al., arXiv 2011.10680).
+One of several columns is chosen in each row, which is a multiple-choice knapsack, solved exactly as
+an integer linear programme (HiGHS, by ``scipy.optimize.milp``), as HAWQ-V3 does (Yao et al., arXiv
+2011.10680).
 """
 
 from __future__ import annotations
@@ -20,11 +22,15 @@ class Mixture:
     """A format for each layer.
 
     Attributes:
-        formats: by the layers' names, as formats were said; layers that share a weight have one, by the name of the first.
+        formats: by the layers' names, as formats were said; layers that share a weight have one, by
+            the name of the first.
         rules: the same as ``quantize_`` takes it, a rule for each layer, tied ones too.
-        bits, stored: a weight, on average: by the formats' own figure (a block's scale included), and as ``torch_dtypes.quantize`` packs them.
-        predicted: the metric if rises added up. measured: the metric of the network in this mixture; infinite where it is not finite.
-        scales: what ``quantize_`` takes as ``calibrate=`` for these rules, in place of batches: a state dict with scales alone.
+        bits, stored: a weight, on average: by the formats' own figure (a block's scale included),
+            and as ``torch_dtypes.quantize`` packs them.
+        predicted: the metric if rises added up. measured: the metric of the network in this
+            mixture; infinite where it is not finite.
+        scales: what ``quantize_`` takes as ``calibrate=`` for these rules, in place of batches: a
+            state dict with scales alone.
         budget: what was asked for: ``("bits", 6.0)``, ``("metric", 0.1)``; None of uniform formats.
     """
 
@@ -55,15 +61,22 @@ def solver():
     try:
         import scipy.optimize
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("choosing a mixture needs scipy, which is not installed: pip install 'torch-dtypes[train]'") from error
+        raise ModuleNotFoundError(
+            "choosing a mixture needs scipy, which is not installed: pip install "
+            "'torch-dtypes[train]'"
+        ) from error
     return scipy.optimize
 
 
-def assign(values: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], limit: float) -> list[int] | None:
-    """A column for each row, with the least sum of values among those whose costs add up to at most ``limit``; None: there are none.
+def assign(
+    values: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], limit: float
+) -> list[int] | None:
+    """A column for each row, with the least sum of values among those whose costs add up to at most
+    ``limit``; None: there are none.
 
-    The sum is the least within 1e-9 of its distance from the sum of the rows' least values. Of a row's columns those with an infinite value or cost
-    are never chosen, and of two that are alike the first.
+    The sum is the least within 1e-9 of its distance from the sum of the rows' least values. Of a
+    row's columns those with an infinite value or cost are never chosen, and of two that are alike
+    the first.
 
     Args:
         values, costs: of the same shape, without NaN.
@@ -73,7 +86,10 @@ def assign(values: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], 
     """
     optimize = solver()
     rows = [_undominated(v, c) for v, c in zip(values, costs, strict=True)]
-    if not all(rows) or math.fsum(min(c[j] for j in row) for row, c in zip(rows, costs, strict=True)) > limit:
+    if (
+        not all(rows)
+        or math.fsum(min(c[j] for j in row) for row, c in zip(rows, costs, strict=True)) > limit
+    ):
         return None
     least = [min(v[j] for j in row) for row, v in zip(rows, values, strict=True)]
     excess = [{j: v[j] - low for j in row} for row, v, low in zip(rows, values, least, strict=True)]
@@ -81,7 +97,8 @@ def assign(values: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], 
     while True:
         chosen = _solved(optimize, excess, costs, limit)
         reached = math.fsum(row[j] for row, j in zip(excess, chosen, strict=True))
-        # No better choice has a column that alone exceeds what was reached: without these, what is left has a finer scale.
+        # No better choice has a column that alone exceeds what was reached: without these, what is
+        # left has a finer scale.
         excess = [{j: x for j, x in row.items() if x <= reached} for row in excess]
         before, top = top, max(max(row.values()) for row in excess)
         if reached == 0 or top > before / 2:
@@ -91,13 +108,18 @@ def assign(values: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], 
 def _undominated(values: Sequence[float], costs: Sequence[float]) -> list[int]:
     """The columns of a row that no other one is as good as in both, of equal ones the first."""
     kept = []
-    for j in sorted((j for j in range(len(values)) if math.isfinite(values[j]) and math.isfinite(costs[j])), key=lambda j: (costs[j], values[j], j)):
+    for j in sorted(
+        (j for j in range(len(values)) if math.isfinite(values[j]) and math.isfinite(costs[j])),
+        key=lambda j: (costs[j], values[j], j),
+    ):
         if not kept or values[j] < values[kept[-1]]:
             kept.append(j)
     return kept
 
 
-def _solved(optimize, excess: list[dict[int, float]], costs: Sequence[Sequence[float]], limit: float) -> list[int]:
+def _solved(
+    optimize, excess: list[dict[int, float]], costs: Sequence[Sequence[float]], limit: float
+) -> list[int]:
     """The best choice of these columns; there is one."""
     import numpy as np
 
@@ -117,14 +139,23 @@ def _solved(optimize, excess: list[dict[int, float]], costs: Sequence[Sequence[f
     while True:
         limits = optimize.LinearConstraint(np.array(rows), -np.inf, uppers)
         found = optimize.milp(
-            objective, integrality=np.ones(len(places)), bounds=optimize.Bounds(0, 1), constraints=[optimize.LinearConstraint(one, 1, 1), limits],
+            objective,
+            integrality=np.ones(len(places)),
+            bounds=optimize.Bounds(0, 1),
+            constraints=[optimize.LinearConstraint(one, 1, 1), limits],
             options={"mip_rel_gap": 0.0},
-        )  # fmt: skip
+        )
         if found.x is None:
-            raise RuntimeError(f"expected scipy.optimize.milp to solve the assignment of formats, but it says: {found.message}")
-        chosen = [max(row, key=lambda j, i=i: found.x[number[i, j]]) for i, row in enumerate(excess)]
+            raise RuntimeError(
+                "expected scipy.optimize.milp to solve the assignment of formats, but it says: "
+                f"{found.message}"
+            )
+        chosen = [
+            max(row, key=lambda j, i=i: found.x[number[i, j]]) for i, row in enumerate(excess)
+        ]
         if math.fsum(costs[i][j] for i, j in enumerate(chosen)) <= limit:
             return chosen
-        # Beyond the limit by less than the solver's tolerance: neither this choice, nor one that costs as much in every row.
+        # Beyond the limit by less than the solver's tolerance: neither this choice, nor one that
+        # costs as much in every row.
         rows.append(np.array([float(costs[i][j] >= costs[i][chosen[i]]) for i, j in places]))
         uppers.append(len(excess) - 1)

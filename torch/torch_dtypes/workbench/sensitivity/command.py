@@ -27,32 +27,78 @@ def _formats(values):
     return names
 
 
-@click.command(short_help="Round a network layer by layer: which formats each bears, and which mixture fits a budget of bits.")
+@click.command(
+    short_help="Round a network layer by layer: which formats each bears, and which mixture fits a "
+    "budget of bits."
+)
 @check.source_options()
 @check.epochs_option
 @check.optimizer_options
-@click.option("--format", "formats", multiple=True, required=True, metavar="NAME", callback=_formats,
-              help="What layers are rounded to: q43, 'posit<12,1>', bf16, mxfp4, int8, ...; repeat for a choice.")  # fmt: skip
-@click.option("--bits", type=float, multiple=True, callback=check.positive, metavar="NUMBER",
-              help="Find the best mixture of at most so many bits a weight, on average; repeat for several.")  # fmt: skip
-@click.option("--recipe", type=click.Choice(RECIPES), default="ptq", show_default=True,
-              help="ptq: weights and the activations that come in, with scales from training images; weights: weights alone.")  # fmt: skip
-@click.option("--metric", type=click.Choice(METRICS), default="loss", show_default=True,
-              help="What rises; accuracy: the error rate; distance: of the outputs from float32's, relative.")  # fmt: skip
-@click.option("--layers", multiple=True, metavar="PATTERN",
-              help="Of these alone: a name, a regular expression over names, or a type as nn.Conv2d; repeat for several. Default: all.")  # fmt: skip
-@click.option("--calibrate", type=click.IntRange(1), default=CALIBRATION_IMAGES, show_default=True, metavar="N",
-              help="Training images for the scales of integers.")  # fmt: skip
+@click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    callback=_formats,
+    help="What layers are rounded to: q43, 'posit<12,1>', bf16, mxfp4, int8, ...; repeat for a "
+    "choice.",
+)
+@click.option(
+    "--bits",
+    type=float,
+    multiple=True,
+    callback=check.positive,
+    metavar="NUMBER",
+    help="Find the best mixture of at most so many bits a weight, on average; repeat for several.",
+)
+@click.option(
+    "--recipe",
+    type=click.Choice(RECIPES),
+    default="ptq",
+    show_default=True,
+    help="ptq: weights and the activations that come in, with scales from training images; "
+    "weights: weights alone.",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(METRICS),
+    default="loss",
+    show_default=True,
+    help="What rises; accuracy: the error rate; distance: of the outputs from float32's, relative.",
+)
+@click.option(
+    "--layers",
+    multiple=True,
+    metavar="PATTERN",
+    help="Of these alone: a name, a regular expression over names, or a type as nn.Conv2d; repeat "
+    "for several. Default: all.",
+)
+@click.option(
+    "--calibrate",
+    type=click.IntRange(1),
+    default=CALIBRATION_IMAGES,
+    show_default=True,
+    metavar="N",
+    help="Training images for the scales of integers.",
+)
 @check.seed_option
 @check.device_option
 @check.threads_option
-@click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write page, tables (CSV, JSON), figures and rules into DIR.")
+@click.option(
+    "--out",
+    type=click.Path(),
+    metavar="DIR",
+    callback=check.folder,
+    help="Write page, tables (CSV, JSON), figures and rules into DIR.",
+)
 def sensitivity(**options):
     """Round one layer of a network at a time, and say which formats each bears.
 
-    The network, with the weights of --weights or trained in float32 first, answers the test data with one layer rounded to one format,
-    then with all layers: what the metric rises by is the layer's sensitivity. For each --bits the mixture of formats with the least sum
-    of rises is found, measured, and written as rules of torch_dtypes.quantize_.
+    The network, with the weights of --weights or trained in float32 first, answers the test data
+    with one layer rounded to one format, then with all layers: what the metric rises by is the
+    layer's sensitivity. For each --bits the mixture of formats with the least sum of rises is
+    found, measured, and written as rules of torch_dtypes.quantize_.
     """
     layers, config, data = _prepare(options)
     with check.threads(options["threads"]):
@@ -70,14 +116,22 @@ def _prepare(options):
                 yaml_of_rules()
         except ModuleNotFoundError as error:
             raise click.ClickException(str(error)) from error
-    if check.is_given("calibrate") and (options["recipe"] == "weights" or not any(made.needs_scale for made in targets.values())):
-        raise click.UsageError("expected --calibrate with --recipe ptq and integers (--format int8), but got it with what has no scales from data")
+    if check.is_given("calibrate") and (
+        options["recipe"] == "weights" or not any(made.needs_scale for made in targets.values())
+    ):
+        raise click.UsageError(
+            "expected --calibrate with --recipe ptq and integers (--format int8), but got it "
+            "with what has no scales from data"
+        )
     data = check.data_of(options)
     try:
         check_network(config, data)
         with forked_generators(config.device == "cuda"):
-            layers = _tried_out(build_network(config, data).to(config.device), config, data, targets, options)
-    except (ValueError, TypeError, OSError, RuntimeError) as error:  # the last: a device's kernels, which are not there
+            layers = _tried_out(
+                build_network(config, data).to(config.device), config, data, targets, options
+            )
+    except (ValueError, TypeError, OSError, RuntimeError) as error:
+        # The last: a device's kernels, which are not there.
         raise click.ClickException(str(error)) from error
     least = min(made.bits_per_value for made in targets.values())
     for bits in options["bits"]:
@@ -89,13 +143,18 @@ def _prepare(options):
 
 @torch.no_grad()
 def _tried_out(network, config, data, targets, options):
-    """The layers of a network. Two inputs run through it in every format: what a layer cannot be rounded to is an error before any long work."""
+    """The layers of a network. Two inputs run through it in every format: what a layer cannot be
+    rounded to is an error before any long work."""
     check_model(network)
     layers = layers_of(network, options["layers"] or None)
     inputs, _ = data.train.batch(torch.arange(min(2, len(data.train))))
     inputs = inputs.to(config.device)
     for made in targets.values():
-        rules = {name: rule for x in layers for name, rule in rules_in(x, made, options["recipe"]).items()}
+        rules = {
+            name: rule
+            for x in layers
+            for name, rule in rules_in(x, made, options["recipe"]).items()
+        }
         quantize_(network, rules, [inputs]).eval()(inputs)
     return layers
 
@@ -107,8 +166,19 @@ def _run(options, layers, config, data):
     def study(stage):
         network = trained_network(config, data, options["seed"], stage)
         images, _ = data.train.batch(torch.arange(min(options["calibrate"], len(data.train))))
-        calibrate, batches = images.to(config.device).split(config.batch_size), test_batches(data.test, config)
-        found = Study(network, batches, settings, targets, layers, calibrate=calibrate, shown=Shown(False, stage)).go()
+        calibrate, batches = (
+            images.to(config.device).split(config.batch_size),
+            test_batches(data.test, config),
+        )
+        found = Study(
+            network,
+            batches,
+            settings,
+            targets,
+            layers,
+            calibrate=calibrate,
+            shown=Shown(False, stage),
+        ).go()
         found.title = f"Sensitivity of {config.model} on {data.name} to formats"
         for bits in dict.fromkeys(options["bits"]):
             found.choose(bits=bits)

@@ -1,4 +1,5 @@
-"""The figures of a study: rises as a heat map, layers by formats, and bits a weight against the metric."""
+"""The figures of a study: rises as a heat map, layers by formats, and bits a weight against the
+metric."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
 
 _DISTANCE = "distance of outputs, relative"
 METRIC_NAMES = {"loss": "loss", "accuracy": "error rate in percent", "distance": _DISTANCE}
-RISE_NAMES = {"loss": "rise of the loss", "accuracy": "rise of the error rate, points", "distance": _DISTANCE}
+RISE_NAMES = {
+    "loss": "rise of the loss",
+    "accuracy": "rise of the error rate, points",
+    "distance": _DISTANCE,
+}
 NOT_FINITE = "not finite"
 
 _STEPS = 7  # of colour: three and a half decades below the largest rise
@@ -26,7 +31,8 @@ def rise_text(x: float) -> str:
 
 
 def steps_of(rises) -> list[float]:
-    """Where colours change: 0, and seven of 1, 3, 10, 30, ... times a power of ten up to what bounds the largest rise."""
+    """Where colours change: 0, and seven of 1, 3, 10, 30, ... times a power of ten up to what
+    bounds the largest rise."""
     largest = max((x for x in rises if math.isfinite(x)), default=0.0)
     if largest <= 0:
         return [0.0, 1.0]
@@ -55,9 +61,11 @@ def _step(k: int) -> float:
 
 
 def heatmap_figure(found: Sensitivity, width: str = "page"):
-    """A matplotlib figure: a row for each layer, a column for each format, the rise as colour and number; below them, all layers at once.
+    """A matplotlib figure: a row for each layer, a column for each format, the rise as colour and
+    number; below them, all layers at once.
 
-    Darker is worse, in grey, too. What is not finite is hatched, and has no place on the scale; a rise below 0 has the lightest colour.
+    Darker is worse, in grey, too. What is not finite is hatched, and has no place on the scale; a
+    rise below 0 has the lightest colour.
 
     Args:
         width: ``"page"`` or ``"column"``, one column of a paper.
@@ -72,25 +80,45 @@ def heatmap_figure(found: Sensitivity, width: str = "page"):
     texts = [[_short(x, unit, narrow) for x in row] for row in rises]
     broken = {(i, j) for i, row in enumerate(values) for j, x in enumerate(row) if math.isnan(x)}
     label = RISE_NAMES[found.settings.metric]
-    with new_figure(width, 1.25 + (0.25 if width == "page" else 0.17) * (len(rises) + 0.4)) as figure:
+    with new_figure(
+        width, 1.25 + (0.25 if width == "page" else 0.17) * (len(rises) + 0.4)
+    ) as figure:
         axes = figure.add_subplot()
-        draw_map(axes, values, texts, formats, [*(x.label for x in found.layers), "all layers"], steps, size, broken)
+        draw_map(
+            axes,
+            values,
+            texts,
+            formats,
+            [*(x.label for x in found.layers), "all layers"],
+            steps,
+            size,
+            broken,
+        )
         axes.axhline(len(found.layers) - 0.5, color="white", linewidth=4)
         if max(map(len, formats)) * len(formats) > (85 if width == "page" else 36):
             axes.tick_params(axis="x", labelrotation=45)
             for tick in axes.get_xticklabels():
                 tick.set(ha="left", rotation_mode="anchor")
-        draw_scale(figure, axes, steps, label if unit == 1 else rf"{label}, in $10^{{{round(math.log10(unit))}}}$", size, unit)
+        draw_scale(
+            figure,
+            axes,
+            steps,
+            label if unit == 1 else rf"{label}, in $10^{{{round(math.log10(unit))}}}$",
+            size,
+            unit,
+        )
     return figure
 
 
 def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = True):
-    """A matplotlib figure: the metric against mean bits a weight. Formats in all layers are points, mixtures a line of measured points beside
-    what the sum of rises predicts, float32 a dotted line. What is not finite lies at the upper edge, as a cross.
+    """A matplotlib figure: the metric against mean bits a weight. Formats in all layers are points,
+    mixtures a line of measured points beside what the sum of rises predicts, float32 a dotted line.
+    What is not finite lies at the upper edge, as a cross.
 
     Args:
         width: ``"page"`` or ``"column"``, one column of a paper.
-        measure: whether to choose and measure mixtures of the line; else it has those that are there.
+        measure: whether to choose and measure mixtures of the line; else it has those that are
+            there.
 
     Raises:
         ModuleNotFoundError: without scipy, for mixtures that are still to be chosen.
@@ -100,30 +128,91 @@ def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = Tru
     tone = colours(found.uniform)
     across = 4 if width == "page" else 2
     lines = -(-(4 + len(found.uniform)) // across)  # of the legend
-    with new_figure(width, 3.6 + 0.19 * lines if width == "page" else 2.3 + 0.145 * lines) as figure:
+    with new_figure(
+        width, 3.6 + 0.19 * lines if width == "page" else 2.3 + 0.145 * lines
+    ) as figure:
         axes = figure.add_subplot()
         scale = 1.0 if width == "page" else 0.7
-        axes.axhline(found.float32, color=GREY, linestyle=":", linewidth=1.4 * scale, label="float32", zorder=1)
+        axes.axhline(
+            found.float32,
+            color=GREY,
+            linestyle=":",
+            linewidth=1.4 * scale,
+            label="float32",
+            zorder=1,
+        )
         line = {"color": "black", "linewidth": 1.4 * scale}  # which is no format's
         predicted = {**line, "linewidth": scale, "linestyle": "--"}
-        axes.plot([m.bits for m in mixtures], [m.predicted for m in mixtures], **predicted, label="mixtures, predicted")
+        axes.plot(
+            [m.bits for m in mixtures],
+            [m.predicted for m in mixtures],
+            **predicted,
+            label="mixtures, predicted",
+        )
         finite = [m for m in mixtures if math.isfinite(m.measured)]
-        axes.plot([m.bits for m in finite], [m.measured for m in finite], "o-", **line, markersize=4 * scale, label="mixtures, measured")
+        axes.plot(
+            [m.bits for m in finite],
+            [m.measured for m in finite],
+            "o-",
+            **line,
+            markersize=4 * scale,
+            label="mixtures, measured",
+        )
         asked = [m for m in finite if m.budget is not None]
         if asked:
-            ring = {"markersize": 9 * scale, "markerfacecolor": "none", "markeredgecolor": "black", "linestyle": ""}
-            axes.plot([m.bits for m in asked], [m.measured for m in asked], "o", **ring, label="asked for", zorder=4)
+            ring = {
+                "markersize": 9 * scale,
+                "markerfacecolor": "none",
+                "markeredgecolor": "black",
+                "linestyle": "",
+            }
+            axes.plot(
+                [m.bits for m in asked],
+                [m.measured for m in asked],
+                "o",
+                **ring,
+                label="asked for",
+                zorder=4,
+            )
         for i, (name, made) in enumerate(found.uniform.items()):
-            style = {"color": tone[name], "linestyle": "", "markersize": 7 * scale, "markeredgewidth": 1.5 * scale, "zorder": 3}
+            style = {
+                "color": tone[name],
+                "linestyle": "",
+                "markersize": 7 * scale,
+                "markeredgewidth": 1.5 * scale,
+                "zorder": 3,
+            }
             style["markerfacecolor"] = "none"  # several formats may lie at one place
             if math.isfinite(made.measured):
-                axes.plot([made.bits], [made.measured], MARKERS[(i + 1) % len(MARKERS)], **style, label=f"{name} everywhere")
+                axes.plot(
+                    [made.bits],
+                    [made.measured],
+                    MARKERS[(i + 1) % len(MARKERS)],
+                    **style,
+                    label=f"{name} everywhere",
+                )
             else:
                 edge = axes.get_xaxis_transform()
-                axes.plot([made.bits], [1.0], "x", **style, transform=edge, clip_on=False, label=f"{name}, {NOT_FINITE}")
-        values = [x for x in (found.float32, *(m.measured for m in (*mixtures, *found.uniform.values()))) if math.isfinite(x)]
+                axes.plot(
+                    [made.bits],
+                    [1.0],
+                    "x",
+                    **style,
+                    transform=edge,
+                    clip_on=False,
+                    label=f"{name}, {NOT_FINITE}",
+                )
+        values = [
+            x
+            for x in (found.float32, *(m.measured for m in (*mixtures, *found.uniform.values())))
+            if math.isfinite(x)
+        ]
         positive = [x for x in values if x > 0]
-        if positive and (found.settings.metric == "distance" or len(positive) == len(values)) and max(positive) > _LOG_FROM * min(positive):
+        if (
+            positive
+            and (found.settings.metric == "distance" or len(positive) == len(values))
+            and max(positive) > _LOG_FROM * min(positive)
+        ):
             axes.set_yscale("log")
         _plain_numbers(axes)
         axes.set(xlabel="bits a weight, on average", ylabel=METRIC_NAMES[found.settings.metric])
@@ -138,6 +227,8 @@ def _plain_numbers(axes) -> None:
 
     low, high = axes.get_ylim()
     if axes.get_yscale() == "log":
-        axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 3.0) if high < 1e4 * low else (1.0,)))
+        axes.yaxis.set_major_locator(
+            LogLocator(10, subs=(1.0, 3.0) if high < 1e4 * low else (1.0,))
+        )
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.6g}"))

@@ -24,19 +24,29 @@ from ..training.records import Config
 RECIPES = ("ptq", "weights")
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)  # no numbers come in
-_WITH_WEIGHTS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, *_TABLES)
+_WITH_WEIGHTS = (
+    nn.Linear,
+    nn.Bilinear,
+    nn.modules.conv._ConvNd,
+    nn.RNNBase,
+    nn.RNNCellBase,
+    nn.MultiheadAttention,
+    *_TABLES,
+)
 _SCALE_BITS = 32  # of a tensor's scale, float32
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer that is rounded. Layers that share a weight are one, since a tensor has one format: the first, with the others as ``tied``.
+    """A layer that is rounded. Layers that share a weight are one, since a tensor has one format:
+    the first, with the others as ``tied``.
 
     Attributes:
         name, kind: in the model, and its type's.
         shapes: of its own weights, without biases.
         takes_numbers: whether what comes in can be rounded; an embedding takes indices.
-        tied: the layers behind it that share a weight with it, or with one another of these; they are rounded where it is, to its format.
+        tied: the layers behind it that share a weight with it, or with one another of these; they
+            are rounded where it is, to its format.
         repeated: the shapes of weights that occur again among all of them.
     """
 
@@ -82,13 +92,21 @@ def check_model(model: object) -> None:
         raise TypeError(f"expected a torch.nn.Module of Python, but got {type(model).__name__}")
     for name, module in model.named_modules():
         if is_quantized(module):
-            raise ValueError(f"expected a model in float32, but {name or 'the model'!r} rounds by a rule: call torch_dtypes.dequantize_(model)")
+            raise ValueError(
+                f"expected a model in float32, but {name or 'the model'!r} rounds by a rule: call "
+                "torch_dtypes.dequantize_(model)"
+            )
     for name, parameter in model.named_parameters():
         if nn.parameter.is_lazy(parameter):
-            raise ValueError(f"expected initialised parameters, but {name} is not: run the model once on a batch")
+            raise ValueError(
+                f"expected initialised parameters, but {name} is not: run the model once on a batch"
+            )
         if parameter.is_floating_point() and parameter.dtype != torch.float32:
             ours = " of this package" if _C.format_of(parameter.dtype) is not None else ""
-            raise TypeError(f"expected a model in float32, but {name} is {parameter.dtype}{ours}: call model.float()")
+            raise TypeError(
+                f"expected a model in float32, but {name} is {parameter.dtype}{ours}: call "
+                "model.float()"
+            )
 
 
 def targets_of(formats: object) -> dict[str, Target]:
@@ -100,7 +118,9 @@ def targets_of(formats: object) -> dict[str, Target]:
     if isinstance(formats, (str, Target, torch.dtype, _C.Format)):
         formats = [formats]
     if not isinstance(formats, Iterable):
-        raise TypeError(f"expected formats= as a list of names, dtypes or targets, but got {said(formats)}")
+        raise TypeError(
+            f"expected formats= as a list of names, dtypes or targets, but got {said(formats)}"
+        )
     found: dict[str, Target] = {}
     for value in formats:
         made = target(value)
@@ -113,38 +133,54 @@ def targets_of(formats: object) -> dict[str, Target]:
 
 
 def layers_of(model: nn.Module, keys: object = None) -> list[Layer]:
-    """The layers of a model that are rounded, in its order: those with weights of products and tables, or those that ``keys`` match.
+    """The layers of a model that are rounded, in its order: those with weights of products and
+    tables, or those that ``keys`` match.
 
-    An attention's output projection is a part of its attention. Those that share a weight are one layer.
+    An attention's output projection is a part of its attention. Those that share a weight are one
+    layer.
 
     Raises:
         TypeError, ValueError: a key that matches nothing, or no layer at all.
     """
     found, weights = [], []
-    parts = {module.out_proj for module in model.modules() if isinstance(module, nn.MultiheadAttention)}
+    parts = {
+        module.out_proj for module in model.modules() if isinstance(module, nn.MultiheadAttention)
+    }
     matched = None if keys is None else _matched(model, keys)
     for name, module in model.named_modules():
-        if module in parts or (name not in matched if matched is not None else not isinstance(module, _WITH_WEIGHTS)):
+        if module in parts or (
+            name not in matched if matched is not None else not isinstance(module, _WITH_WEIGHTS)
+        ):
             continue
         names = [p for p in parameter_names(module) if not is_bias(p)]
         shapes = tuple(tuple(parameter_of(module, p).shape) for p in names)
         if shapes and type(module).forward is not nn.Module.forward:  # a ParameterList only keeps
-            found.append(Layer(name, type(module).__name__, shapes, not isinstance(module, _TABLES)))
+            found.append(
+                Layer(name, type(module).__name__, shapes, not isinstance(module, _TABLES))
+            )
             weights.append([tuple(map(id, masters_of(module, p))) for p in names])
     if not found:
         of = "" if keys is None else f", but none that layers={said(keys)} matches has any"
-        what = "expected a model with layers that have weights to round (linear ones, convolutions, ...)"
+        what = (
+            "expected a model with layers that have weights to round (linear ones, convolutions, "
+            "...)"
+        )
         raise ValueError(f"{what}{of or f', but {type(model).__name__} has none'}")
     return _tied(found, weights)
 
 
 def _tied(layers: list[Layer], weights: list[list[tuple[int, ...]]]) -> list[Layer]:
-    """Layers that share a weight as one. ``weights``: for each weight of each layer, the parameters that it is, or is made of, by identity."""
+    """Layers that share a weight as one. ``weights``: for each weight of each layer, the parameters
+    that it is, or is made of, by identity."""
     groups: list[list[int]] = []
     for i, own in enumerate(weights):
         ids = {one for of in own for one in of}
-        sharing = [group for group in groups if any(ids & set(of) for j in group for of in weights[j])]
-        groups = [group for group in groups if group not in sharing] + [sorted([*(j for group in sharing for j in group), i])]
+        sharing = [
+            group for group in groups if any(ids & set(of) for j in group for of in weights[j])
+        ]
+        groups = [group for group in groups if group not in sharing] + [
+            sorted([*(j for group in sharing for j in group), i])
+        ]
     made = []
     for first, *others in sorted(groups):
         seen, repeated = set(), []
@@ -152,7 +188,9 @@ def _tied(layers: list[Layer], weights: list[list[tuple[int, ...]]]) -> list[Lay
             for of, shape in zip(weights[j], layers[j].shapes, strict=True):
                 repeated += [shape] if of in seen else []
                 seen.add(of)
-        made.append(replace(layers[first], tied=tuple(layers[j] for j in others), repeated=tuple(repeated)))
+        made.append(
+            replace(layers[first], tied=tuple(layers[j] for j in others), repeated=tuple(repeated))
+        )
     return made
 
 
@@ -160,7 +198,10 @@ def _matched(model: nn.Module, keys: object) -> set[str]:
     """The names of the modules that keys of rules match."""
     keys = [keys] if isinstance(keys, (str, type, re.Pattern)) or callable(keys) else keys
     if not isinstance(keys, Iterable) or isinstance(keys, nn.Module) or not (keys := list(keys)):
-        raise TypeError(f"expected layers= as types, names, regular expressions or predicates, as quantize_'s rules have, but got {said(keys)}")
+        raise TypeError(
+            "expected layers= as types, names, regular expressions or predicates, as quantize_'s "
+            f"rules have, but got {said(keys)}"
+        )
     anything = LayerRule(weight=Place(target("float32")))
     return set(choose(model, dict.fromkeys(keys, anything)))
 
@@ -171,17 +212,20 @@ def rules_in(layer: Layer, made: Target, recipe: str) -> dict[str, dict]:
 
 
 def _rule_of(layer: Layer, made: Target, recipe: str) -> dict:
-    """The rule of a layer in a format, as ``quantize_`` and its YAML files take it: that of the recipe ``ptq``, or of its weights alone."""
+    """The rule of a layer in a format, as ``quantize_`` and its YAML files take it: that of the
+    recipe ``ptq``, or of its weights alone."""
     rule = dict(rules_of(Config(), made.name, "ptq")[nn.Linear])
     if recipe == "weights" or not layer.takes_numbers:
         del rule["activation"]
-    if isinstance(rule["weight"], dict) and max(map(len, layer.shapes)) < 2:  # a scale of its own would round no number
+    # A scale of its own would round no number.
+    if isinstance(rule["weight"], dict) and max(map(len, layer.shapes)) < 2:
         rule["weight"] = {**rule["weight"], "per": "tensor"}
     return rule
 
 
 def stored_bits(made: Target, shape: tuple[int, ...]) -> int:
-    """Bits of a tensor packed as ``quantize`` packs it, each block's scale counted, a shorter block's too; integers without their scales."""
+    """Bits of a tensor packed as ``quantize`` packs it, each block's scale counted, a shorter
+    block's too; integers without their scales."""
     bits = math.prod(shape) * made.bits
     if isinstance(made, BlockFormat):
         blocks = math.prod(made.fitting(len(shape)).shape.grid_shape(shape))
@@ -189,12 +233,19 @@ def stored_bits(made: Target, shape: tuple[int, ...]) -> int:
     return bits
 
 
-def bits_a_weight(layers: list[Layer], formats: dict[str, str], targets: dict[str, Target]) -> float:
-    """The mean over all weights of the bits that their layers' formats take, by the formats' own figure."""
-    return math.fsum(x.elements * targets[formats[x.name]].bits_per_value for x in layers) / sum(x.elements for x in layers)
+def bits_a_weight(
+    layers: list[Layer], formats: dict[str, str], targets: dict[str, Target]
+) -> float:
+    """The mean over all weights of the bits that their layers' formats take, by the formats' own
+    figure."""
+    return math.fsum(x.elements * targets[formats[x.name]].bits_per_value for x in layers) / sum(
+        x.elements for x in layers
+    )
 
 
-def stored_bits_a_weight(layers: list[Layer], formats: dict[str, str], targets: dict[str, Target]) -> float:
+def stored_bits_a_weight(
+    layers: list[Layer], formats: dict[str, str], targets: dict[str, Target]
+) -> float:
     """The same of the weights as they are packed."""
     bits = sum(stored_bits(targets[formats[x.name]], shape) for x in layers for shape in x.weights)
     return bits / sum(x.elements for x in layers)

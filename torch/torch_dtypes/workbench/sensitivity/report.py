@@ -33,7 +33,12 @@ def layer_columns(found: Sensitivity) -> list[str]:
 def layer_rows(found: Sensitivity) -> list[list[str]]:
     names = found.settings.formats
     rows = [
-        [x.label, " = ".join(part.kind for part in x.parts[:2]), f"{x.elements:,}", *(rise_text(found.rises[x.name][name]) for name in names)]
+        [
+            x.label,
+            " = ".join(part.kind for part in x.parts[:2]),
+            f"{x.elements:,}",
+            *(rise_text(found.rises[x.name][name]) for name in names),
+        ]
         for x in found.layers
     ]
     everywhere = [rise_text(found.uniform[name].measured - found.float32) for name in names]
@@ -44,7 +49,13 @@ def mixture_rows(found: Sensitivity) -> list[list[str]]:
     """float32, each format in all layers, and what was chosen."""
     rows = [["float32", "32", "32", "", _value(found.float32), ""]]
     for m in (*found.uniform.values(), *found.mixtures):
-        numbers = (f"{m.bits:.4g}", f"{m.stored:.4g}", _value(m.predicted), _value(m.measured), rise_text(m.measured - found.float32))
+        numbers = (
+            f"{m.bits:.4g}",
+            f"{m.stored:.4g}",
+            _value(m.predicted),
+            _value(m.measured),
+            rise_text(m.measured - found.float32),
+        )
         rows.append([m.label if m.budget else f"{m.label} in all layers", *numbers])
     return rows
 
@@ -52,24 +63,38 @@ def mixture_rows(found: Sensitivity) -> list[list[str]]:
 def sentences(found: Sensitivity) -> list[str]:
     """What the study says, in words."""
     s, what = found.settings, _OF[found.settings.metric]
-    which = f"Each of {len(found.layers)} layers is rounded alone" if len(found.layers) != 1 else f"One layer, {found.layers[0].label}, is rounded"
+    which = (
+        f"Each of {len(found.layers)} layers is rounded alone"
+        if len(found.layers) != 1
+        else f"One layer, {found.layers[0].label}, is rounded"
+    )
     parts = "weights and the activations that come in" if s.recipe == "ptq" else "weights"
     sums = f", sums of rounded layers by {s.accumulate}" if s.accumulate else ""
     said = [
-        f"{which} to {_listed(s.formats)} ({parts}), all else is float32{sums}; the network answers {found.samples:,} inputs. "
-        f"A number is what {what} rises by{'' if s.metric == 'distance' else f' from {_value(found.float32)}'}.",
+        f"{which} to {_listed(s.formats)} ({parts}), all else is float32{sums}; the network "
+        f"answers {found.samples:,} inputs. A number is what {what} rises "
+        f"by{'' if s.metric == 'distance' else f' from {_value(found.float32)}'}.",
         *_tied(found),
         *_drawn(found),
         *_most_sensitive(found),
     ]
     said += [_chosen(found, m) for m in found.mixtures]
     if found.mixtures:
-        said.append("Predicted is what rises of layers add up to, which they need not; measured is the network in the mixture.")
+        said.append(
+            "Predicted is what rises of layers add up to, which they need not; measured is the "
+            "network in the mixture."
+        )
     short = [m for m in (*found.uniform.values(), *found.mixtures) if m.stored > 1.01 * m.bits]
     if short:
         more = "; ".join(f"{m.label}: {m.stored:.3g} in place of {m.bits:.3g}" for m in short)
-        why = f"Rows of some weights are no multiple of a block's size: packed, scales of shorter blocks take more bits a weight ({more})"
-        said.append(f"{why}. Another axis may have longer rows: _axis1 behind a name is a convolution's channels.")
+        why = (
+            "Rows of some weights are no multiple of a block's size: packed, scales of shorter "
+            f"blocks take more bits a weight ({more})"
+        )
+        said.append(
+            f"{why}. Another axis may have longer rows: _axis1 behind a name is a convolution's "
+            "channels."
+        )
     return said
 
 
@@ -81,16 +106,30 @@ def _tied(found: Sensitivity) -> list[str]:
     """Which layers share a weight."""
     groups = [_layers([part.name for part in x.parts]) for x in found.layers if x.tied]
     what = "are one layer each" if len(groups) > 1 else "are one layer"
-    return [f"{'; '.join(groups)} {what}, since they share a weight: rounded together, and counted once."] if groups else []
+    return (
+        [
+            f"{'; '.join(groups)} {what}, since they share a weight: rounded together, and "
+            "counted once."
+        ]
+        if groups
+        else []
+    )
 
 
 def _drawn(found: Sensitivity) -> list[str]:
     """Which formats draw at random."""
-    names = [name for name in found.settings.formats if mode_and_bits(target(name).rounding)[0].name in DRAWING_MODES]
+    names = [
+        name
+        for name in found.settings.formats
+        if mode_and_bits(target(name).rounding)[0].name in DRAWING_MODES
+    ]
     if not names:
         return []
     which = f"{_listed(names)} {'draw' if len(names) > 1 else 'draws'} at random"
-    return [f"{which}: each number is of one draw, that of seed {found.settings.seed}, and other seeds show its spread."]
+    return [
+        f"{which}: each number is of one draw, that of seed {found.settings.seed}, and other "
+        "seeds show its spread."
+    ]
 
 
 def _most_sensitive(found: Sensitivity) -> list[str]:
@@ -109,7 +148,11 @@ def _most_sensitive(found: Sensitivity) -> list[str]:
             broken.append(f"{name} in {_layers(infinite)}")
     said = []
     if worst:
-        said.append("The most sensitive layer is " + "; ".join(f"{label[layer]} in {_listed(of)}" for layer, of in worst.items()) + ".")
+        said.append(
+            "The most sensitive layer is "
+            + "; ".join(f"{label[layer]} in {_listed(of)}" for layer, of in worst.items())
+            + "."
+        )
     if calm:
         said.append(f"No layer raises {what} in {_listed(calm)}.")
     if broken:
@@ -126,13 +169,25 @@ def _chosen(found: Sensitivity, m: Mixture) -> str:
     what, of = _OF[found.settings.metric].removeprefix("the "), {}
     for x in found.layers:
         of.setdefault(m.formats[x.name], []).append(x.label)
-    parts = "; ".join(f"{name} in {_layers(layers) if len(of) > 1 else 'all layers'}" for name, layers in of.items())
-    others = "; ".join(f"{u.label} {_value(u.measured)} at {u.bits:.4g} bits" for u in found.uniform.values())
+    parts = "; ".join(
+        f"{name} in {_layers(layers) if len(of) > 1 else 'all layers'}"
+        for name, layers in of.items()
+    )
+    others = "; ".join(
+        f"{u.label} {_value(u.measured)} at {u.bits:.4g} bits" for u in found.uniform.values()
+    )
     said = (
         f"{m.label.capitalize()} a weight" if m.budget[0] == "bits" else f"{m.label.capitalize()}"
-    ) + f": {parts}. {m.bits:.4g} bits a weight, {what} {_value(m.measured)} measured, {_value(m.predicted)} predicted; in all layers {others}."
-    better = [u.label for u in found.uniform.values() if u.bits <= m.bits and u.measured < m.measured]
-    return f"{said} {_listed(better)} in all layers does better with no more bits." if better else said
+    ) + (
+        f": {parts}. {m.bits:.4g} bits a weight, {what} {_value(m.measured)} measured, "
+        f"{_value(m.predicted)} predicted; in all layers {others}."
+    )
+    better = [
+        u.label for u in found.uniform.values() if u.bits <= m.bits and u.measured < m.measured
+    ]
+    return (
+        f"{said} {_listed(better)} in all layers does better with no more bits." if better else said
+    )
 
 
 def _plain(x: float) -> float | str:
@@ -140,19 +195,40 @@ def _plain(x: float) -> float | str:
 
 
 def _mixture(m: Mixture) -> dict:
-    numbers = {"bits": m.bits, "stored": m.stored, "predicted": _plain(m.predicted), "measured": _plain(m.measured)}
-    return {"budget": list(m.budget) if m.budget else None, **numbers, "formats": m.formats, "rules": m.rules}
+    numbers = {
+        "bits": m.bits,
+        "stored": m.stored,
+        "predicted": _plain(m.predicted),
+        "measured": _plain(m.measured),
+    }
+    return {
+        "budget": list(m.budget) if m.budget else None,
+        **numbers,
+        "formats": m.formats,
+        "rules": m.rules,
+    }
 
 
 def as_json(found: Sensitivity) -> dict:
     """Plain data; numbers that are not finite as strings."""
     s = found.settings
     return {
-        "settings": {"formats": list(s.formats), "recipe": s.recipe, "metric": s.metric, "seed": s.seed, "accumulate": s.accumulate},
-        "samples": found.samples, "float32": found.float32, "runs": found.runs,
+        "settings": {
+            "formats": list(s.formats),
+            "recipe": s.recipe,
+            "metric": s.metric,
+            "seed": s.seed,
+            "accumulate": s.accumulate,
+        },
+        "samples": found.samples,
+        "float32": found.float32,
+        "runs": found.runs,
         "layers": [
             {
-                "name": x.name, "kind": x.kind, "elements": x.elements, "tied": [part.name for part in x.tied],
+                "name": x.name,
+                "kind": x.kind,
+                "elements": x.elements,
+                "tied": [part.name for part in x.tied],
                 "rises": {name: _plain(y) for name, y in found.rises[x.name].items()},
             }
             for x in found.layers
@@ -160,25 +236,42 @@ def as_json(found: Sensitivity) -> dict:
         "uniform": {name: _mixture(m) for name, m in found.uniform.items()},
         "mixtures": [_mixture(m) for m in found.mixtures],
         "trade_off": [_mixture(m) for m in found._trade_off or []],
-    }  # fmt: skip
+    }
 
 
 def report_of(found: Sensitivity, command: str | None = None, measure: bool = True) -> Report:
-    """The report; without ``measure``, or from a pickle, its trade-off has those mixtures alone that are measured already."""
+    """The report; without ``measure``, or from a pickle, its trade-off has those mixtures alone
+    that are measured already."""
     made = Report(found.title, command=command, seeds=[found.settings.seed], data=found.as_json)
     made.text(*sentences(found))
     made.section("Sensitivity of each layer")
-    caption = "Rise by layer and format, one layer rounded at a time; darker is worse, what is not finite is hatched."
+    caption = (
+        "Rise by layer and format, one layer rounded at a time; darker is worse, what is not "
+        "finite is hatched."
+    )
     made.figure(lambda width: heatmap_figure(found, width), caption, "heatmap")
     made.table(layer_columns(found), layer_rows(found), name="layers")
     made.section("Bits and what they buy")
-    caption = "Formats in all layers, and mixtures of them for budgets of bits; the dotted line is float32."
-    made.figure(lambda width: tradeoff_figure(found, width, measure and found._study is not None), caption, "tradeoff")
+    caption = (
+        "Formats in all layers, and mixtures of them for budgets of bits; the dotted line is "
+        "float32."
+    )
+    made.figure(
+        lambda width: tradeoff_figure(found, width, measure and found._study is not None),
+        caption,
+        "tradeoff",
+    )
     made.table(_MIXTURES, mixture_rows(found), name="mixtures", colours=colours(found.uniform))
     if found.mixtures:
-        columns, rows = ["layer", *(m.label for m in found.mixtures)], [[x.label, *(m.formats[x.name] for m in found.mixtures)] for x in found.layers]
+        columns, rows = (
+            ["layer", *(m.label for m in found.mixtures)],
+            [[x.label, *(m.formats[x.name] for m in found.mixtures)] for x in found.layers],
+        )
         made.section("Mixtures").table(columns, rows, name="assignment")
-    return made.footnote(f"{found.runs} runs in all. Bits are of weights alone, by the formats' own figure; as packed, by the shapes of the weights.")
+    return made.footnote(
+        f"{found.runs} runs in all. Bits are of weights alone, by the formats' own figure; as "
+        "packed, by the shapes of the weights."
+    )
 
 
 def yaml_of_rules():
@@ -186,16 +279,24 @@ def yaml_of_rules():
     try:
         import yaml
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("rules as a file need PyYAML, which is not installed: pip install 'torch-dtypes[train]'") from error
+        raise ModuleNotFoundError(
+            "rules as a file need PyYAML, which is not installed: pip install 'torch-dtypes[train]'"
+        ) from error
     return yaml
 
 
 def rules_text(found: Sensitivity, m: Mixture) -> str:
     """The rules of a mixture as YAML, which ``quantize_`` reads."""
-    asks = any(isinstance(place, dict) and place.get("when") == "calibration" for rule in m.rules.values() for place in rule.values())
+    asks = any(
+        isinstance(place, dict) and place.get("when") == "calibration"
+        for rule in m.rules.values()
+        for place in rule.values()
+    )
     call = f"torch_dtypes.quantize_(model, {file_name(m)!r}{', calibrate=batches' if asks else ''})"
     head = f"# {found.title}: {m.label}, {m.bits:.4g} bits a weight.\n# {call}\n"
-    return head + yaml_of_rules().safe_dump(m.rules, sort_keys=False, default_flow_style=None, width=150)
+    return head + yaml_of_rules().safe_dump(
+        m.rules, sort_keys=False, default_flow_style=None, width=150
+    )
 
 
 def file_name(m: Mixture) -> str:

@@ -23,7 +23,8 @@ _TRADE_OFF_BUDGETS = 12  # the closer, the fewer bits there are: the first ones 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is rounded and how it is judged: the arguments of ``sensitivity``, and the policy of a block of ``accumulate`` around it."""
+    """What is rounded and how it is judged: the arguments of ``sensitivity``, and the policy of a
+    block of ``accumulate`` around it."""
 
     formats: tuple[str, ...]
     recipe: str = "ptq"
@@ -37,12 +38,17 @@ class Sensitivity(Reported):
     """What a study found. A notebook shows it as its report.
 
     Attributes:
-        settings: ``formats`` (as they were said), ``recipe``, ``metric``, ``seed``, ``accumulate`` (the policy of a block around it, or None).
+        settings: ``formats`` (as they were said), ``recipe``, ``metric``, ``seed``, ``accumulate``
+            (the policy of a block around it, or None).
         samples: inputs of the data. runs: how often the network was evaluated.
-        layers: those that are rounded, in the model's order: ``name``, ``kind``, ``elements`` (weights), ``tied`` (which share a weight with it).
-        float32: the metric of the model as it is; of ``accuracy`` the error rate in percent, of ``distance`` 0.
-        rises: by layer and format, what the metric rises by where this layer alone is rounded; infinite where it is not finite then.
-        uniform: a ``Mixture`` for each format, which is that of all layers. mixtures: those that were chosen, in order.
+        layers: those that are rounded, in the model's order: ``name``, ``kind``, ``elements``
+            (weights), ``tied`` (which share a weight with it).
+        float32: the metric of the model as it is; of ``accuracy`` the error rate in percent, of
+            ``distance`` 0.
+        rises: by layer and format, what the metric rises by where this layer alone is rounded;
+            infinite where it is not finite then.
+        uniform: a ``Mixture`` for each format, which is that of all layers. mixtures: those that
+            were chosen, in order.
     """
 
     settings: Settings
@@ -55,14 +61,23 @@ class Sensitivity(Reported):
     runs: int = 0
     title: str = "Sensitivity of layers to formats"
     _stem = "sensitivity"
-    _study: Study | None = field(default=None, repr=False, compare=False)  # None of one that comes from a pickle
+    # None of one that comes from a pickle.
+    _study: Study | None = field(default=None, repr=False, compare=False)
     _trade_off: list[Mixture] | None = field(default=None, repr=False)
 
     def rows(self) -> list[dict]:
-        """A row for each layer and format: layer, kind, elements, format, bits (a weight, by the format's own figure), rise."""
+        """A row for each layer and format: layer, kind, elements, format, bits (a weight, by the
+        format's own figure), rise."""
         bits = {name: mixture.bits for name, mixture in self.uniform.items()}
         return [
-            {"layer": x.name, "kind": x.kind, "elements": x.elements, "format": name, "bits": bits[name], "rise": self.rises[x.name][name]}
+            {
+                "layer": x.name,
+                "kind": x.kind,
+                "elements": x.elements,
+                "format": name,
+                "bits": bits[name],
+                "rise": self.rises[x.name][name],
+            }
             for x in self.layers
             for name in self.settings.formats
         ]
@@ -71,18 +86,26 @@ class Sensitivity(Reported):
         """The mixture of formats with the least sum of rises within a budget, measured.
 
         Args:
-            bits: of a weight, on average over all weights, by the formats' own figure: the mixture has the least sum of rises with at most these.
+            bits: of a weight, on average over all weights, by the formats' own figure: the mixture
+                has the least sum of rises with at most these.
             metric: the largest sum of rises: the mixture has the fewest bits with at most it.
 
         Raises:
-            ValueError: both or none of them, a number that is not finite, a budget that no mixture fits, a layer that no format leaves finite; a
-                result that comes from a pickle.
+            ValueError: both or none of them, a number that is not finite, a budget that no mixture
+                fits, a layer that no format leaves finite; a result that comes from a pickle.
             ModuleNotFoundError: without scipy.
         """
         if (bits is None) == (metric is None):
-            raise ValueError(f"expected one of bits= and metric=, but got {'none' if bits is None else f'bits={bits!r} and metric={metric!r}'}")
+            raise ValueError(
+                "expected one of bits= and metric=, but got "
+                f"{'none' if bits is None else f'bits={bits!r} and metric={metric!r}'}"
+            )
         kind, limit = ("bits", bits) if metric is None else ("metric", metric)
-        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not math.isfinite(limit):
+        if (
+            isinstance(limit, bool)
+            or not isinstance(limit, (int, float))
+            or not math.isfinite(limit)
+        ):
             raise ValueError(f"expected a finite number for {kind}=, but got {limit!r}")
         formats = self._assigned(kind, float(limit))
         study = self._measuring()
@@ -92,7 +115,8 @@ class Sensitivity(Reported):
         return found
 
     def trade_off(self) -> list[Mixture]:
-        """Mixtures for budgets from the fewest bits to the most, each measured once; none where a layer is finite in no format.
+        """Mixtures for budgets from the fewest bits to the most, each measured once; none where a
+        layer is finite in no format.
 
         Raises:
             ModuleNotFoundError: without scipy.
@@ -102,22 +126,31 @@ class Sensitivity(Reported):
             different = {}
             if all(any(map(math.isfinite, rises.values())) for rises in self.rises.values()):
                 first, last = least_bits(self), max(m.bits for m in self.uniform.values())
-                budgets = [first + (last - first) * (k / (_TRADE_OFF_BUDGETS - 1)) ** 2 for k in range(_TRADE_OFF_BUDGETS)]
-                different = {tuple(formats.values()): formats for formats in (self._assigned("bits", budget) for budget in budgets)}
+                budgets = [
+                    first + (last - first) * (k / (_TRADE_OFF_BUDGETS - 1)) ** 2
+                    for k in range(_TRADE_OFF_BUDGETS)
+                ]
+                different = {
+                    tuple(formats.values()): formats
+                    for formats in (self._assigned("bits", budget) for budget in budgets)
+                }
             self._trade_off = self._measured(list(different.values())) if different else []
         return self._trade_off
 
     def _measured(self, mixtures: list[dict[str, str]]) -> list[Mixture]:
         study = self._measuring()
         with study.shown.going():
-            return [study.mixture(formats, "trade-off", None, len(mixtures)) for formats in mixtures]
+            return [
+                study.mixture(formats, "trade-off", None, len(mixtures)) for formats in mixtures
+            ]
 
     def _measuring(self) -> Study:
         """What measures mixtures."""
         if self._study is None:
             raise ValueError(
-                "expected a result that has its network and data, to measure a mixture, but got one from a pickle, which has what was measured "
-                "alone: choose, or ask for trade_off(), before it is pickled, or call sensitivity again"
+                "expected a result that has its network and data, to measure a mixture, but got "
+                "one from a pickle, which has what was measured alone: choose, or ask for "
+                "trade_off(), before it is pickled, or call sensitivity again"
             )
         return self._study
 
@@ -126,7 +159,10 @@ class Sensitivity(Reported):
         names = self.settings.formats
         for layer in self.layers:
             if not any(map(math.isfinite, self.rises[layer.name].values())):
-                raise ValueError(f"expected a format that {layer.name!r} bears, but it has no finite {self.settings.metric} in {', '.join(names)}")
+                raise ValueError(
+                    f"expected a format that {layer.name!r} bears, but it has no finite "
+                    f"{self.settings.metric} in {', '.join(names)}"
+                )
         elements = sum(x.elements for x in self.layers)
         rises = [[self.rises[x.name][name] for name in names] for x in self.layers]
         costs = [[x.elements * self.uniform[name].bits for name in names] for x in self.layers]
@@ -137,12 +173,17 @@ class Sensitivity(Reported):
             columns = assign(costs, rises, limit + slack)
         if columns is None:
             least = least_bits(self) if kind == "bits" else math.fsum(map(min, rises))
-            what = "bits a weight, the fewest that these formats take" if kind == "bits" else f"of the {self.settings.metric}, the least sum of rises"
+            what = (
+                "bits a weight, the fewest that these formats take"
+                if kind == "bits"
+                else f"of the {self.settings.metric}, the least sum of rises"
+            )
             raise ValueError(f"expected a budget of at least {least:.6g} {what}, but got {limit:g}")
         return {layer.name: names[j] for layer, j in zip(self.layers, columns, strict=True)}
 
     def heatmap(self, width: str = "page"):
-        """A matplotlib figure: layers by formats, coloured by the rise; darker is worse. ``width``: ``"page"``, or ``"column"`` of a paper."""
+        """A matplotlib figure: layers by formats, coloured by the rise; darker is worse. ``width``:
+        ``"page"``, or ``"column"`` of a paper."""
         return heatmap_figure(self, width)
 
     def as_json(self) -> dict:
@@ -150,12 +191,15 @@ class Sensitivity(Reported):
         return report.as_json(self)
 
     def report(self, command: str | None = None) -> Report:
-        """The :class:`Report`, for whose trade-off mixtures are measured once, but of a result from a pickle."""
+        """The :class:`Report`, for whose trade-off mixtures are measured once, but of a result from
+        a pickle."""
         return report.report_of(self, command)
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
-        """Writes ``sensitivity.html`` (one file, without network), ``sensitivity.json``, tables as CSV, figures as PNG, SVG and PDF, and for each
-        chosen mixture ``rules-<budget>.yaml``, which ``quantize_`` reads. A result from a pickle has those mixtures alone that were measured before.
+        """Writes ``sensitivity.html`` (one file, without network), ``sensitivity.json``, tables as
+        CSV, figures as PNG, SVG and PDF, and for each chosen mixture ``rules-<budget>.yaml``, which
+        ``quantize_`` reads. A result from a pickle has those mixtures alone that were measured
+        before.
 
         Raises:
             OSError: they cannot be written.
@@ -179,5 +223,17 @@ class Sensitivity(Reported):
 def least_bits(found: Sensitivity) -> float:
     """The fewest bits a weight of a mixture in which each layer alone is finite."""
     total = sum(x.elements for x in found.layers)
-    finite = ([found.uniform[name].bits for name, x in found.rises[layer.name].items() if math.isfinite(x)] for layer in found.layers)
-    return math.fsum(layer.elements * min(bits) for layer, bits in zip(found.layers, finite, strict=True)) / total
+    finite = (
+        [
+            found.uniform[name].bits
+            for name, x in found.rises[layer.name].items()
+            if math.isfinite(x)
+        ]
+        for layer in found.layers
+    )
+    return (
+        math.fsum(
+            layer.elements * min(bits) for layer, bits in zip(found.layers, finite, strict=True)
+        )
+        / total
+    )

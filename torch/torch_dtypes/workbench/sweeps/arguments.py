@@ -1,4 +1,5 @@
-"""What ``torch_dtypes.sweep`` is called with, held against the options of the command line: they mean the same."""
+"""What ``torch_dtypes.sweep`` is called with, held against the options of the command line: they
+mean the same."""
 
 from __future__ import annotations
 
@@ -14,14 +15,20 @@ from ...targets.lookup import FormatTarget, target
 from .cells import LATER, Settings
 from .command import sweep as command
 
-_OPTIONS = {option.name: option for option in command.params} | {"seed": next(o for o in command.params if o.name == "seeds")}
+_OPTIONS = {option.name: option for option in command.params} | {
+    "seed": next(o for o in command.params if o.name == "seeds")
+}
 _NOT_HERE = {"weights", "weights_digest", "data_dir", *LATER}
 _SETTINGS = {field.name for field in fields(Settings)} - _NOT_HERE | {"seed", "jobs", "time_limit"}
 
 
 def several(value: object) -> tuple:
     """One value, or some, as a tuple."""
-    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else (value,)
+    return (
+        tuple(value)
+        if isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+        else (value,)
+    )
 
 
 def check_settings(settings: dict[str, object]) -> None:
@@ -51,29 +58,40 @@ def _check(name: str, value: object) -> None:
 
 
 def names_of(formats: tuple) -> tuple[str, ...]:
-    """Formats by the names that tables and cells have for them: as they were spelt, or a dtype's, a format's or a target's own.
+    """Formats by the names that tables and cells have for them: as they were spelt, or a dtype's, a
+    format's or a target's own.
 
     Raises:
-        TypeError, ValueError: an unknown format, or one that its name does not say in another process, where its cells are.
+        TypeError, ValueError: an unknown format, or one that its name does not say in another
+            process, where its cells are.
     """
     names = []
     for value in formats:
         made = target(value)
         is_table = isinstance(made, FormatTarget) and made.format.kind.name == "table"
         if is_table or (not isinstance(value, str) and target(made.name) != made):
-            what = "whose values are known in this process alone" if is_table else f"of which the name {made.name} says less"
-            raise ValueError(f"expected formats that a name says, since cells are processes of their own, but got {said(value)}, {what}")
+            what = (
+                "whose values are known in this process alone"
+                if is_table
+                else f"of which the name {made.name} says less"
+            )
+            raise ValueError(
+                "expected formats that a name says, since cells are processes of their own, but "
+                f"got {said(value)}, {what}"
+            )
         names.append(value if isinstance(value, str) else made.name)
     return tuple(names)
 
 
 def check_blocks() -> None:
-    """Raises ValueError within a block of ``rounding`` or ``accumulate``, which cells, in processes of their own, would not heed."""
+    """Raises ValueError within a block of ``rounding`` or ``accumulate``, which cells, in processes
+    of their own, would not heed."""
     for block, given in (("rounding", mode_said(None)), ("accumulate", policy_of_block())):
         if given is not None:
             raise ValueError(
-                f"expected sweep outside of blocks of {block}(), which its cells, in processes of their own, do not heed, but got it in one of "
-                f"{given}: say sweep(..., {block}={given!r})"
+                f"expected sweep outside of blocks of {block}(), which its cells, in processes of "
+                f"their own, do not heed, but got it in one of {given}: say sweep(..., "
+                f"{block}={given!r})"
             )
 
 
@@ -81,4 +99,7 @@ def check_names(what: str, names: tuple) -> None:
     """Raises TypeError where one is no text: a module, a data set."""
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"expected {what} by name, as 'package.module:function' where it is your own, but got {said(name)}")
+            raise TypeError(
+                f"expected {what} by name, as 'package.module:function' where it is your own, but "
+                f"got {said(name)}"
+            )

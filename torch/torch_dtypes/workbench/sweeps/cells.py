@@ -26,9 +26,11 @@ class Settings(records.Settings):
 
     Attributes:
         weights_digest, rules_digest: SHA-256 of these files: another file is another cell.
-        data_dir: the folder of the data sets' files as an absolute path, None where no set is read from files.
+        data_dir: the folder of the data sets' files as an absolute path, None where no set is read
+            from files.
         threads: of each cell.
-        observe: formats, as ``Observed`` takes them, where rounding is counted in the last epoch, or None.
+        observe: formats, as ``Observed`` takes them, where rounding is counted in the last epoch,
+            or None.
     """
 
     weights_digest: str | None = None
@@ -40,12 +42,14 @@ class Settings(records.Settings):
     observe: tuple[str, ...] | None = None
 
 
-LATER = {"rules": None, "rules_digest": None, "loss_dtype": "network", "observe": None}  # what train alone has
+# What train alone has.
+LATER = {"rules": None, "rules_digest": None, "loss_dtype": "network", "observe": None}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One training, or one rounding after a training: everything that its result depends on but the versions of what runs it.
+    """One training, or one rounding after a training: everything that its result depends on but the
+    versions of what runs it.
 
     Attributes:
         model: as ``train --model`` takes it.
@@ -83,14 +87,21 @@ class Cell:
         Raises:
             TypeError, KeyError: it is another thing's.
         """
-        settings = Settings(**{name: value for name, value in definition["settings"].items() if name != "image_size"})
+        settings = Settings(
+            **{
+                name: value
+                for name, value in definition["settings"].items()
+                if name != "image_size"
+            }
+        )
         if settings.observe is not None:
             settings = replace(settings, observe=tuple(settings.observe))
         return cls(**{**definition, "settings": settings})
 
     @functools.cached_property
     def key(self) -> str:
-        """16 hexadecimal digits that its definition alone decides: the name of its file. Another definition has another."""
+        """16 hexadecimal digits that its definition alone decides: the name of its file. Another
+        definition has another."""
         definition = self.definition()
         settings = definition["settings"]
         settings["weights"] = None  # wherever it lies: the digest says what is in it
@@ -98,7 +109,8 @@ class Cell:
         if settings["device"] == "cpu":
             del settings["device"]
         if self._is_carried:
-            definition["carried"] = True  # a folder may have an outcome in the stock dtype, whose sums heeded no policy
+            # A folder may have an outcome in the stock dtype, whose sums heeded no policy.
+            definition["carried"] = True
         if table := content_of(self.format):
             definition["table"] = table  # what a user's name means
         text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
@@ -113,9 +125,25 @@ class Cell:
 
     @property
     def base(self) -> Cell:
-        """The training in float32 that it is compared with, and that rounding after training begins with."""
-        settings = replace(self.settings, loss_scale=None, master="float32", state=None, rules=None, rules_digest=None, loss_dtype="network")
-        return replace(self, format="float32", rounding="nearest_even", accumulate="machine", recipe="all", settings=settings)
+        """The training in float32 that it is compared with, and that rounding after training begins
+        with."""
+        settings = replace(
+            self.settings,
+            loss_scale=None,
+            master="float32",
+            state=None,
+            rules=None,
+            rules_digest=None,
+            loss_dtype="network",
+        )
+        return replace(
+            self,
+            format="float32",
+            rounding="nearest_even",
+            accumulate="machine",
+            recipe="all",
+            settings=settings,
+        )
 
     @property
     def is_base(self) -> bool:
@@ -138,10 +166,14 @@ class Cell:
             return made
         if made.needs_scale:
             raise ValueError(
-                f"expected a format without scales for --recipe {self.recipe}, but got {self.format}: that is for {', '.join(QUANTIZING)}"
+                f"expected a format without scales for --recipe {self.recipe}, but got "
+                f"{self.format}: that is for {', '.join(QUANTIZING)}"
             )
         if not self.is_after_training and not isinstance(made, FormatTarget):
-            raise ValueError(f"expected a dtype for --recipe {self.recipe}, whose network has it throughout, but got {self.format}")
+            raise ValueError(
+                f"expected a dtype for --recipe {self.recipe}, whose network has it throughout, "
+                f"but got {self.format}"
+            )
         return made
 
     @property
@@ -151,18 +183,26 @@ class Cell:
 
     @property
     def _is_carried(self) -> bool:
-        """Whether a dtype of ours takes a stock one's place in the whole network, since a policy would not hold there: its sums are PyTorch's own."""
-        return self.accumulate != "machine" and self.recipe in THROUGHOUT and self.target().stock is not None
+        """Whether a dtype of ours takes a stock one's place in the whole network, since a policy
+        would not hold there: its sums are PyTorch's own."""
+        return (
+            self.accumulate != "machine"
+            and self.recipe in THROUGHOUT
+            and self.target().stock is not None
+        )
 
     def needs_kernels(self) -> bool:
-        """Whether anything in it is computed by kernels of this package. Raises: ValueError, as ``target``."""
+        """Whether anything in it is computed by kernels of this package. Raises: ValueError, as
+        ``target``."""
         made = self.target()
         return self._is_carried or not isinstance(made, FormatTarget) or made.stock is None
 
     def number(self) -> torch.dtype | Target | RulesFile:
-        """The dtype of ``target()`` where the network has it throughout, else the target, or what stands for a file of rules.
+        """The dtype of ``target()`` where the network has it throughout, else the target, or what
+        stands for a file of rules.
 
-        bf16 is ``torch.bfloat16``, and the dtype of this package with its numbers, e8m7, under a policy.
+        bf16 is ``torch.bfloat16``, and the dtype of this package with its numbers, e8m7, under a
+        policy.
         """
         if self.has_rules:
             return RulesFile(self.format)
@@ -190,4 +230,10 @@ def load(dataset: str, settings: Settings, download: bool = False) -> Dataset:
     """A data set by the name that a cell has for it."""
     if ":" in dataset:
         return own_data(dataset).first(settings.train_samples, settings.test_samples)
-    return load_dataset(dataset, settings.data_dir or "data", settings.train_samples, settings.test_samples, download)
+    return load_dataset(
+        dataset,
+        settings.data_dir or "data",
+        settings.train_samples,
+        settings.test_samples,
+        download,
+    )

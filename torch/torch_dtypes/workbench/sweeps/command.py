@@ -33,7 +33,8 @@ def _formats(values):
     metavar="FILE",
     is_eager=True,
     callback=read_config,
-    help="YAML with these options as keys, lists for those that repeat; the command line goes before it.",
+    help="YAML with these options as keys, lists for those that repeat; the command line goes "
+    "before it.",
 )
 @check.source_options(several=True)
 @click.option(
@@ -42,7 +43,8 @@ def _formats(values):
     multiple=True,
     metavar="NAME",
     callback=_formats,
-    help="posit16es2, 'posit<12,1>', e5m7, bf16, half, float8_e4m3fn, ...; for mixed, qat and ptq also blocks and integers: mxfp4, int8.",
+    help="posit16es2, 'posit<12,1>', e5m7, bf16, half, float8_e4m3fn, ...; for mixed, qat and ptq "
+    "also blocks and integers: mxfp4, int8.",
 )
 @click.option(
     "--rounding",
@@ -50,7 +52,8 @@ def _formats(values):
     multiple=True,
     metavar="MODE",
     callback=check.mode,
-    help="nearest_even, up, down, toward_zero, stochastic, ..., or Pychop's number; default: each format's own.",
+    help="nearest_even, up, down, toward_zero, stochastic, ..., or Pychop's number; default: each "
+    "format's own.",
 )
 @click.option(
     "--accumulate",
@@ -60,8 +63,9 @@ def _formats(values):
     show_default=True,
     metavar="POLICY",
     callback=check.policy,
-    help="How dot products add up: machine, float32, float64, exact, format, chunked(K), block(TERMS) or a chip such as nvidia-h100; "
-    "with options too: format(accumulator=e5m7).",
+    help="How dot products add up: machine, float32, float64, exact, format, chunked(K), "
+    "block(TERMS) or a chip such as nvidia-h100; with options too: "
+    "format(accumulator=e5m7).",
 )
 @click.option(
     "--recipe",
@@ -81,25 +85,57 @@ def _formats(values):
     show_default=True,
     help="For initial weights, image order, and rounding at random.",
 )
-@click.option("--epochs", type=click.IntRange(0), default=7, show_default=True, help="Passes over the training images; 0: --weights as they are.")
+@click.option(
+    "--epochs",
+    type=click.IntRange(0),
+    default=7,
+    show_default=True,
+    help="Passes over the training images; 0: --weights as they are.",
+)
 @check.optimizer_options
 @check.training_options
 @check.device_option
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of a cell.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Cells side by side; of several GPUs each takes its turn.")
-@click.option("--time-limit", type=click.IntRange(1), metavar="SECONDS", help="A cell that takes longer has failed.")
-@click.option("--engine", type=click.Choice(["joblib", "dask"]), default="joblib", show_default=True, help="dask: over the machines of --scheduler.")
+@click.option(
+    "--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of a cell."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Cells side by side; of several GPUs each takes its turn.",
+)
+@click.option(
+    "--time-limit",
+    type=click.IntRange(1),
+    metavar="SECONDS",
+    help="A cell that takes longer has failed.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["joblib", "dask"]),
+    default="joblib",
+    show_default=True,
+    help="dask: over the machines of --scheduler.",
+)
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler's, tcp://host:8786.")
 @click.option("--retry", is_flag=True, help="Do the cells again that failed.")
 @click.option("--list", "list_only", is_flag=True, help="Say which cells there are, and do none.")
-@click.option("--out", type=click.Path(file_okay=False), metavar="DIR",
-              help="Outcomes, tables, heat map and report go there; the same command goes on with what is missing.")  # fmt: skip
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Outcomes, tables, heat map and report go there; the same command goes on with what is "
+    "missing.",
+)
 def sweep(**options):
-    """Try a network in every combination of formats, rounding modes, accumulators, recipes and seeds.
+    """Try a network in every combination of formats, rounding modes, accumulators, recipes and
+    seeds.
 
-    Each combination is a cell, in a process of its own: one that crashes, raises or diverges loses itself alone, and the tables say why. Each
-    network, data set and seed is trained in float32 as well, for comparison. After an interruption the same command goes on; a cell that is
-    defined otherwise is another one.
+    Each combination is a cell, in a process of its own: one that crashes, raises or diverges loses
+    itself alone, and the tables say why. Each network, data set and seed is trained in float32 as
+    well, for comparison. After an interruption the same command goes on; a cell that is defined
+    otherwise is another one.
     """
     console = plain_console()
     cells = _cells(options)
@@ -111,10 +147,19 @@ def sweep(**options):
         raise click.UsageError("expected --engine dask and --scheduler ADDRESS together")
     check.folder(None, None, options["out"])
     try:
-        guesses = {dataset: data.guess.accuracy for (_, dataset), data in grid.check(cells, options["download"]).items()}
-    except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last: torchvision's downloads
+        guesses = {
+            dataset: data.guess.accuracy
+            for (_, dataset), data in grid.check(cells, options["download"]).items()
+        }
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
+        # The last: torchvision's downloads.
         raise click.ClickException(str(error)) from error
-    limits = {"jobs": options["jobs"], "time_limit": options["time_limit"], "scheduler": options["scheduler"], "retry": options["retry"]}
+    limits = {
+        "jobs": options["jobs"],
+        "time_limit": options["time_limit"],
+        "scheduler": options["scheduler"],
+        "retry": options["retry"],
+    }
     interrupted = False
     try:
         with Display(console) as shown:
@@ -122,20 +167,28 @@ def sweep(**options):
     except KeyboardInterrupt:
         interrupted = True
     except (OSError, ValueError, ImportError) as error:
-        full = isinstance(error, OSError) and error.strerror and error.filename is None  # the disk, which knows no names
-        raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}" if full else str(error)) from error
+        # The disk, which knows no names.
+        full = isinstance(error, OSError) and error.strerror and error.filename is None
+        raise click.ClickException(
+            f"cannot write into {options['out']}: {error.strerror}" if full else str(error)
+        ) from error
     found = _report(console, cells, guesses, options["out"])
     if interrupted:
         console.print("Interrupted: the same command goes on with what is missing.")
         sys.exit(130)  # as a shell has it of a command that was interrupted
     states = {found.outcomes[cell.key]["state"] for cell in cells if cell.key in found.outcomes}
     if states == {"failed"}:
-        raise click.ClickException("every cell has failed; the reasons are above. With --retry the same command does them again")
+        raise click.ClickException(
+            "every cell has failed; the reasons are above. With --retry the same command does "
+            "them again"
+        )
 
 
 def _cells(options):
     if not options["formats"]:
-        raise click.UsageError("expected at least one cell, but got no format: say --format posit16es2")
+        raise click.UsageError(
+            "expected at least one cell, but got no format: say --format posit16es2"
+        )
     ctx = click.get_current_context()
     if options["data"] and check.is_given("dataset"):
         raise click.UsageError(f"{place(ctx, 'data')}expected --dataset or --data, but got both")
@@ -146,7 +199,13 @@ def _cells(options):
     try:
         settings = grid.settings_of(datasets=datasets, **shared)
         axes = grid.Axes(
-            options["formats"], options["model"], datasets, options["roundings"], options["accumulates"], options["recipes"], options["seeds"]
+            options["formats"],
+            options["model"],
+            datasets,
+            options["roundings"],
+            options["accumulates"],
+            options["recipes"],
+            options["seeds"],
         )
         return grid.cells_of(axes, settings)
     except (OSError, ValueError) as error:
@@ -156,14 +215,29 @@ def _cells(options):
 
 def _list(console, cells):
     names = ("model", "dataset", "format", "rounding", "accumulate", "recipe", "seed")
-    print_rows(console, [*names, "file"], [[*(str(getattr(cell, name)) for name in names), f"{cell.key}.json"] for cell in cells])
+    print_rows(
+        console,
+        [*names, "file"],
+        [[*(str(getattr(cell, name)) for name in names), f"{cell.key}.json"] for cell in cells],
+    )
     bases = len(grid.with_bases(cells)) - len(cells)
-    console.print(f"{len(cells)} cell{'s' * (len(cells) != 1)}, and {bases} training{'s' * (bases != 1)} in float32 beside them.")
+    console.print(
+        f"{len(cells)} cell{'s' * (len(cells) != 1)}, and {bases} training{'s' * (bases != 1)} in "
+        "float32 beside them."
+    )
 
 
 def _report(console, cells, guesses, out):
     store = Store(out)
-    found = Sweep(cells, {cell.key: result for cell in grid.with_bases(cells) if (result := store.read(cell)) is not None}, guesses)
+    found = Sweep(
+        cells,
+        {
+            cell.key: result
+            for cell in grid.with_bases(cells)
+            if (result := store.read(cell)) is not None
+        },
+        guesses,
+    )
     found.print(console)
     with check.writing_into(out):
         written = found.write(out, command_line())

@@ -33,7 +33,8 @@ class Watcher(contextlib.AbstractContextManager):
 
 
 class Display(Watcher):
-    """A bar with the time that is left, where somebody sees the console, and a line for each cell."""
+    """A bar with the time that is left, where somebody sees the console, and a line for each
+    cell."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._bar = console, bar_on(console)
@@ -48,13 +49,18 @@ class Display(Watcher):
 
     def start(self, done: int, of: int) -> None:
         self._done, self._of = done, of
-        self._task = self._bar.add_task("cells", total=of - done)  # those of before say nothing of the time
+        # Those of before say nothing of the time.
+        self._task = self._bar.add_task("cells", total=of - done)
         if done:
             self._said(f"{done} of {of} cells were done before.")
 
     def told(self, cell: Cell, message: dict) -> None:
         if "step" in message:
-            self._bar.update(self._task, description=f"{self.name(cell)}: step {message['step']}, loss {message['loss']:.4f}")
+            self._bar.update(
+                self._task,
+                description=f"{self.name(cell)}: step {message['step']}, "
+                f"loss {message['loss']:.4f}",
+            )
 
     def cell(self, cell: Cell, result: dict) -> None:
         self._done += 1
@@ -64,7 +70,11 @@ class Display(Watcher):
 
     def said(self, cell: Cell, result: dict) -> Iterator[str]:
         """The lines on a cell that has ended."""
-        said = f"accuracy {result['accuracy']:.2f} %" if result["state"] == "done" else f"{result['state']}: {result['reason']}"
+        said = (
+            f"accuracy {result['accuracy']:.2f} %"
+            if result["state"] == "done"
+            else f"{result['state']}: {result['reason']}"
+        )
         yield f"[{self._done}/{self._of}] {self.name(cell)}: {said}"
 
     def name(self, cell: Cell) -> str:

@@ -1,4 +1,5 @@
-"""How cells run: side by side here through joblib, over machines through Dask, or one after the other on all ranks of a launcher together."""
+"""How cells run: side by side here through joblib, over machines through Dask, or one after the
+other on all ranks of a launcher together."""
 
 from __future__ import annotations
 
@@ -23,21 +24,33 @@ _local = threading.local()
 
 
 class Joblib:
-    """Cells side by side on this machine: a thread of joblib's for each, which waits for the cell's process."""
+    """Cells side by side on this machine: a thread of joblib's for each, which waits for the cell's
+    process."""
 
-    def __init__(self, store: Store, jobs: int, limit: int | None, told: Callable[[Cell, dict], None] = lambda cell, message: None):
+    def __init__(
+        self,
+        store: Store,
+        jobs: int,
+        limit: int | None,
+        told: Callable[[Cell, dict], None] = lambda cell, message: None,
+    ):
         if importlib.util.find_spec("joblib") is None:
-            raise ModuleNotFoundError("a sweep needs joblib, which is not installed: pip install 'torch-dtypes[train]'")
+            raise ModuleNotFoundError(
+                "a sweep needs joblib, which is not installed: pip install 'torch-dtypes[train]'"
+            )
         self.store, self.jobs, self.limit, self._told = store, jobs, limit, told
         self._servers: list[Server] = []
         self._lock = threading.Lock()
         self._closed = False
 
     def run(self, cells: Iterable[Cell]) -> Iterator[Done]:
-        """Does cells, and gives each with its outcome, which is kept, in the order in which they end."""
+        """Does cells, and gives each with its outcome, which is kept, in the order in which they
+        end."""
         from joblib import Parallel, delayed
 
-        yield from Parallel(n_jobs=self.jobs, backend="threading", return_as="generator_unordered")(delayed(self._one)(cell) for cell in cells)
+        yield from Parallel(n_jobs=self.jobs, backend="threading", return_as="generator_unordered")(
+            delayed(self._one)(cell) for cell in cells
+        )
 
     def _one(self, cell: Cell) -> Done:
         if self._closed:  # joblib goes on with what it had handed to its threads
@@ -45,7 +58,10 @@ class Joblib:
         if (why := self.store.why_untrained(cell)) is not None:
             return _kept(self.store, cell, why)
         folder = self.store.running(cell)
-        base, told = self.store.trained(cell) if cell.is_after_training else None, functools.partial(self._told, cell)
+        base, told = (
+            self.store.trained(cell) if cell.is_after_training else None,
+            functools.partial(self._told, cell),
+        )
         result = self._server().run(cell, folder, base, self.limit, told)
         if not self._closed:  # of a cell that was interrupted nothing is known
             trained = folder / TRAINED
@@ -69,7 +85,8 @@ class Joblib:
 
 
 def elsewhere(definition: dict, base: bytes | None, limit: int | None) -> tuple[dict, bytes | None]:
-    """Does a cell on whatever machine calls this, in a process of its own: its outcome, and the weights that it leaves for others."""
+    """Does a cell on whatever machine calls this, in a process of its own: its outcome, and the
+    weights that it leaves for others."""
     cell = Cell.of(definition)
     if getattr(_local, "worker", None) is None:
         _local.worker = Server()
@@ -84,20 +101,26 @@ def elsewhere(definition: dict, base: bytes | None, limit: int | None) -> tuple[
 
 
 class Dask:
-    """Cells over the machines of a Dask cluster. Each must have this package, the user's modules and the data at the same places; weights of
-    trainings and outcomes travel, so that no folder need be shared.
+    """Cells over the machines of a Dask cluster. Each must have this package, the user's modules
+    and the data at the same places; weights of trainings and outcomes travel, so that no folder
+    need be shared.
     """
 
     def __init__(self, store: Store, scheduler: str, limit: int | None):
         try:
             from distributed import Client
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("--engine dask needs distributed, which is not installed: pip install 'torch-dtypes[dask]'") from error
+            raise ModuleNotFoundError(
+                "--engine dask needs distributed, which is not installed: pip install "
+                "'torch-dtypes[dask]'"
+            ) from error
         self.store, self.limit = store, limit
         try:
             self._client = Client(scheduler, timeout="10s", set_as_default=False)
         except (OSError, ValueError) as error:
-            raise ConnectionError(f"expected a Dask scheduler at {scheduler}, but could not reach it: {error}") from error
+            raise ConnectionError(
+                f"expected a Dask scheduler at {scheduler}, but could not reach it: {error}"
+            ) from error
 
     def run(self, cells: Iterable[Cell]) -> Iterator[Done]:
         """As ``Joblib.run``."""
@@ -113,14 +136,18 @@ class Dask:
             if cell.is_after_training and path not in bases:
                 bases[path] = self._client.scatter(path.read_bytes())
             base = bases[path] if cell.is_after_training else None
-            futures[self._client.submit(elsewhere, cell.definition(), base, self.limit, pure=False)] = cell
+            futures[
+                self._client.submit(elsewhere, cell.definition(), base, self.limit, pure=False)
+            ] = cell
         for future in as_completed(list(futures), loop=self._client.loop):
             cell, trained = futures.pop(future), None
             error = future.exception()
             if error is None:
                 result, trained = future.result()
             else:  # the worker itself was lost
-                result = outcome(cell, "failed", f"lost by Dask: {type(error).__name__}: {error}".splitlines()[0])
+                result = outcome(
+                    cell, "failed", f"lost by Dask: {type(error).__name__}: {error}".splitlines()[0]
+                )
             self.store.write(cell, result, trained)
             future.release()
             yield cell, result
@@ -131,23 +158,38 @@ class Dask:
 
 
 class Together:
-    """Cells one after the other, each by all ranks of a launcher like ``torchrun``, of which the first one has the store."""
+    """Cells one after the other, each by all ranks of a launcher like ``torchrun``, of which the
+    first one has the store."""
 
-    def __init__(self, store: Store, ranks: Ranks, told: Callable[[Cell, dict], None], find_unused: bool = False):
+    def __init__(
+        self,
+        store: Store,
+        ranks: Ranks,
+        told: Callable[[Cell, dict], None],
+        find_unused: bool = False,
+    ):
         self.store, self._ranks, self._told, self._find_unused = store, ranks, told, find_unused
 
     def run(self, cells: Iterable[Cell]) -> Iterator[Done]:
-        """As ``Joblib.run``. Raises: KeyboardInterrupt, after the step in which it was pressed on one of them."""
+        """As ``Joblib.run``. Raises: KeyboardInterrupt, after the step in which it was pressed on
+        one of them."""
         ranks, store = self._ranks, self.store
         with _Pressed() as stop:
             for cell in cells:
                 folder = store.running(cell) if ranks.is_first else store.folder
-                options = {"told": functools.partial(self._told, cell), "should_stop": stop, "ranks": ranks, "find_unused": self._find_unused}
+                options = {
+                    "told": functools.partial(self._told, cell),
+                    "should_stop": stop,
+                    "ranks": ranks,
+                    "find_unused": self._find_unused,
+                }
                 result = work(cell, folder, store.trained(cell), **options)
                 if result is None:
                     raise KeyboardInterrupt
                 if ranks.is_first:
-                    store.write(cell, result, folder / TRAINED if (folder / TRAINED).exists() else None)
+                    store.write(
+                        cell, result, folder / TRAINED if (folder / TRAINED).exists() else None
+                    )
                 yield cell, result
 
     def close(self) -> None:
@@ -182,16 +224,26 @@ def _kept(store: Store, cell: Cell, reason: str) -> Done:
     return cell, result
 
 
-def run_all(engine: Joblib | Dask | Together, cells: Iterable[Cell], on_cell: Callable[[Cell, dict], None], on_interrupt: Callable[[], None]) -> None:
-    """Does the cells: first the trainings in float32 that are among them, then what may begin with these; where one runs at a time, seed by seed.
-    ``on_interrupt`` is called at Ctrl-C, before what runs is ended.
+def run_all(
+    engine: Joblib | Dask | Together,
+    cells: Iterable[Cell],
+    on_cell: Callable[[Cell, dict], None],
+    on_interrupt: Callable[[], None],
+) -> None:
+    """Does the cells: first the trainings in float32 that are among them, then what may begin with
+    these; where one runs at a time, seed by seed. ``on_interrupt`` is called at Ctrl-C, before what
+    runs is ended.
     """
     cells = list(cells)
     seeds = dict.fromkeys(cell.seed for cell in cells)
     alone = isinstance(engine, Together) or (isinstance(engine, Joblib) and engine.jobs == 1)
     rounds = [{seed} for seed in seeds] if alone else [set(seeds)]
     with contextlib.closing(engine), _told(on_interrupt):
-        for of_round in ([c for c in cells if c.seed in some and c.is_base is base] for some in rounds for base in (True, False)):
+        for of_round in (
+            [c for c in cells if c.seed in some and c.is_base is base]
+            for some in rounds
+            for base in (True, False)
+        ):
             for cell, result in engine.run(of_round):
                 on_cell(cell, result)
 

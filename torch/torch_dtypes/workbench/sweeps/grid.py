@@ -23,7 +23,8 @@ from .cells import Cell, Settings, load
 
 @dataclass(frozen=True)
 class Axes:
-    """What a sweep goes over, in the order of its tables. Without rounding modes each format has its own."""
+    """What a sweep goes over, in the order of its tables. Without rounding modes each format has
+    its own."""
 
     formats: tuple[str, ...]
     models: tuple[str, ...] = ("lenet5",)
@@ -43,13 +44,20 @@ def one_of(name: str, names: Sequence[str], what: str) -> str:
     if name in names:
         return name
     near = difflib.get_close_matches(str(name), names, 3)
-    raise ValueError(f"expected {what} out of {', '.join(names)}, but got {name!r}" + (f"; near to it: {', '.join(near)}" if near else ""))
+    raise ValueError(
+        f"expected {what} out of {', '.join(names)}, but got {name!r}"
+        + (f"; near to it: {', '.join(near)}" if near else "")
+    )
 
 
 def settings_of(
-    *, weights: str | os.PathLike | None = None, rules: str | os.PathLike | None = None, data_dir: str | os.PathLike = "data",
-    datasets: Iterable[str] = (), **options,
-) -> Settings:  # fmt: skip
+    *,
+    weights: str | os.PathLike | None = None,
+    rules: str | os.PathLike | None = None,
+    data_dir: str | os.PathLike = "data",
+    datasets: Iterable[str] = (),
+    **options,
+) -> Settings:
     """``Settings`` with what is in the files.
 
     Raises:
@@ -57,7 +65,10 @@ def settings_of(
     """
     for name, path in (("weights", weights), ("rules", rules)):
         if path is not None:
-            options |= {name: os.path.abspath(path), f"{name}_digest": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
+            options |= {
+                name: os.path.abspath(path),
+                f"{name}_digest": hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+            }
     reads = any(name in DATASETS and name != "digits" for name in datasets)
     return Settings(data_dir=os.path.abspath(data_dir) if reads else None, **options)
 
@@ -66,18 +77,30 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
     """Every combination, each once; formats and recipes are what they should be.
 
     Raises:
-        ValueError: there is none, or one of them means nothing. A ``Misfit`` says which option it is about.
+        ValueError: there is none, or one of them means nothing. A ``Misfit`` says which option it
+            is about.
     """
     for words, values in (
-        ("format", axes.formats), ("model", axes.models), ("dataset", axes.datasets), ("accumulate", axes.accumulates), ("recipe", axes.recipes),
+        ("format", axes.formats),
+        ("model", axes.models),
+        ("dataset", axes.datasets),
+        ("accumulate", axes.accumulates),
+        ("recipe", axes.recipes),
         ("seed", axes.seeds),
-    ):  # fmt: skip
+    ):
         if not values:
             raise Misfit(f"expected at least one cell, but got no {words}", words)
     if settings.epochs == 0 and (settings.weights is None or set(axes.recipes) - set(AFTER)):
-        raise Misfit(f"expected epochs of at least 1, but got 0: that is for weights from a file and the recipes {', '.join(AFTER)}", "epochs")
+        raise Misfit(
+            "expected epochs of at least 1, but got 0: that is for weights from a file and the "
+            f"recipes {', '.join(AFTER)}",
+            "epochs",
+        )
     if settings.weights is not None and len(axes.models) > 1:
-        raise Misfit(f"expected one model, whose weights they are, but got {', '.join(axes.models)}", "weights")
+        raise Misfit(
+            f"expected one model, whose weights they are, but got {', '.join(axes.models)}",
+            "weights",
+        )
     for recipe in axes.recipes:
         one_of(recipe, tuple(RECIPES), "a recipe")
     check_settings(axes.recipes, **vars(settings))
@@ -101,10 +124,12 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
 
 
 def _check_target(cell: Cell) -> None:
-    """Sees that there is a target, and that it can be computed in, before hours of training in float32."""
+    """Sees that there is a target, and that it can be computed in, before hours of training in
+    float32."""
     if cell.needs_kernels() and cell.settings.device == "cuda" and not _C.has_gpu_kernels():
         raise ValueError(
-            f"expected stock dtypes on a GPU, but got {cell.format}: this build has no kernels of its own for one; see docs/limits.md, or use the CPU"
+            f"expected stock dtypes on a GPU, but got {cell.format}: this build has no kernels of "
+            "its own for one; see docs/limits.md, or use the CPU"
         )
 
 
@@ -113,12 +138,22 @@ def _modes(name: str, roundings: tuple[str, ...]) -> list[tuple[str]]:
     if not roundings:
         return [(own,)]
     if own != "nearest_even":
-        raise Misfit(f"expected the rounding mode of {name} in its name or as an axis, but got both: leave {own} out of the name", "format", name)
+        raise Misfit(
+            f"expected the rounding mode of {name} in its name or as an axis, but got both: leave "
+            f"{own} out of the name",
+            "format",
+            name,
+        )
     return [(mode_written(m),) for m in roundings]
 
 
-def check(cells: Sequence[Cell], download: bool = False, progress: Callable[[str], None] = lambda text: None) -> dict[tuple[str, str], Dataset]:
-    """Loads each data set and runs two of its inputs through each network: what is wrong with them is said before any cell runs.
+def check(
+    cells: Sequence[Cell],
+    download: bool = False,
+    progress: Callable[[str], None] = lambda text: None,
+) -> dict[tuple[str, str], Dataset]:
+    """Loads each data set and runs two of its inputs through each network: what is wrong with them
+    is said before any cell runs.
 
     Returns:
         The data by model and data set.
@@ -141,6 +176,7 @@ def check(cells: Sequence[Cell], download: bool = False, progress: Callable[[str
 
 
 def with_bases(cells: Sequence[Cell], compared: bool = True) -> list[Cell]:
-    """The cells, and before them the trainings in float32 that they begin with, or are ``compared`` with, and that are not among them."""
+    """The cells, and before them the trainings in float32 that they begin with, or are ``compared``
+    with, and that are not among them."""
     bases = {cell.base.key: cell.base for cell in cells if compared or cell.is_after_training}
     return [*bases.values(), *(cell for cell in cells if cell.key not in bases)]

@@ -18,41 +18,64 @@ _SERVER = __name__.rpartition(".")[0] + ".server"
 
 
 class Server:
-    """One such process, for one cell after the other; made anew where it was lost. ``number``: of those side by side, from 0."""
+    """One such process, for one cell after the other; made anew where it was lost. ``number``: of
+    those side by side, from 0."""
 
     def __init__(self, number: int = 0) -> None:
         self._number = number
         self._process: subprocess.Popen | None = None
 
-    def run(self, cell: Cell, folder: Path, base: Path | None, limit: int | None, told: Told = lambda message: None) -> dict:
+    def run(
+        self,
+        cell: Cell,
+        folder: Path,
+        base: Path | None,
+        limit: int | None,
+        told: Told = lambda message: None,
+    ) -> dict:
         """Does a cell in a process of its own.
 
         Args:
             folder: for its files, which is there.
-            base: the file of its training in float32. limit: seconds, or None. told: as ``work`` takes it.
+            base: the file of its training in float32. limit: seconds, or None. told: as ``work``
+                takes it.
 
         Returns:
-            Its outcome; of a process that was killed, with the reason and the last lines that it wrote.
+            Its outcome; of a process that was killed, with the reason and the last lines that it
+            wrote.
         """
         (folder / OUTCOME).unlink(missing_ok=True)
         where = {"folder": str(folder), "base": None if base is None else str(base)}
-        request = {"cell": cell.definition(), "format": written_name(cell.format), **where, "limit": limit, "number": self._number}
+        request = {
+            "cell": cell.definition(),
+            "format": written_name(cell.format),
+            **where,
+            "limit": limit,
+            "number": self._number,
+        }
         status = self._asked(json.dumps(request) + "\n", told)
         if (folder / OUTCOME).exists():
             return json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
         try:
-            lines = (folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-_LINES:]
+            lines = (
+                (folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-_LINES:]
+            )
         except OSError:
             lines = []
         return outcome(cell, "failed", _reason(status, limit), lines)
 
     def _asked(self, request: str, told: Told) -> int | None:
         if self._process is None or self._process.poll() is not None:
-            path = os.pathsep.join(p or os.getcwd() for p in sys.path)  # a user's own networks are found as here
+            # A user's own networks are found as here.
+            path = os.pathsep.join(p or os.getcwd() for p in sys.path)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+                [sys.executable, "-m", _SERVER],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
                 env={**os.environ, "PYTHONPATH": path},
-            )  # fmt: skip
+            )
         try:
             self._process.stdin.write(request)
             self._process.stdin.flush()

@@ -1,7 +1,9 @@
-"""A process that has torch loaded and forks another for each cell: a cell that crashes takes nothing with it, and none waits for imports.
+"""A process that has torch loaded and forks another for each cell: a cell that crashes takes
+nothing with it, and none waits for imports.
 
-Requests come as lines of JSON on standard input. Lines go back on standard output: how far the child is, then its wait status. When the input
-ends, so does the process, and with it the cell that runs, after its step: whoever asked is gone.
+Requests come as lines of JSON on standard input. Lines go back on standard output: how far the
+child is, then its wait status. When the input ends, so does the process, and with it the cell that
+runs, after its step: whoever asked is gone.
 """
 
 from __future__ import annotations
@@ -84,7 +86,14 @@ def _child(request: dict, answers: int) -> int:
 
     learn(request["format"])
     base = None if request["base"] is None else Path(request["base"])
-    done = work(Cell.of(request["cell"]), folder, base, request["number"], told=told, should_stop=lambda: bool(stopped))
+    done = work(
+        Cell.of(request["cell"]),
+        folder,
+        base,
+        request["number"],
+        told=told,
+        should_stop=lambda: bool(stopped),
+    )
     sys.stdout.flush()
     sys.stderr.flush()
     return 0 if done else 128 + signal.SIGTERM  # as a shell has it
@@ -92,4 +101,6 @@ def _child(request: dict, answers: int) -> int:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # nothing is left to write, and whoever asked waits: Python takes seconds to take all of torch apart
+    # Nothing is left to write, and whoever asked waits: Python takes seconds to take all of torch
+    # apart.
+    os._exit(0)

@@ -13,7 +13,8 @@ from .cells import Cell
 
 
 class Store:
-    """``cells/KEY.json``: outcomes. ``trained/KEY.pt``: trainings in float32 that others begin with. ``running/KEY``: what is under way."""
+    """``cells/KEY.json``: outcomes. ``trained/KEY.pt``: trainings in float32 that others begin
+    with. ``running/KEY``: what is under way."""
 
     def __init__(self, folder: str | os.PathLike):
         self.folder = Path(folder)
@@ -56,7 +57,10 @@ class Store:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"expected the outcome of a cell, but could not read {path}: {error!r}; remove the file to do the cell again") from error
+            raise ValueError(
+                f"expected the outcome of a cell, but could not read {path}: {error!r}; remove "
+                "the file to do the cell again"
+            ) from error
 
     def why_untrained(self, cell: Cell) -> str | None:
         """Why a cell has no training in float32 to begin with; None: it has one, or needs none."""
@@ -68,7 +72,8 @@ class Store:
         return f"its training in float32 has failed: {found['reason']}"
 
     def is_ready(self, cell: Cell) -> bool:
-        """Whether a training in float32 that others begin with is there, with its weights, or has failed for good."""
+        """Whether a training in float32 that others begin with is there, with its weights, or has
+        failed for good."""
         found = self.read(cell)
         return found is not None and (found["state"] != "done" or self.trained(cell).exists())
 

@@ -23,16 +23,23 @@ class Sweep(Reported):
 
     Attributes:
         cells: what was asked for, in order.
-        outcomes: what came out, by ``cell.key``, the trainings in float32 too; cells that were not reached have none.
+        outcomes: what came out, by ``cell.key``, the trainings in float32 too; cells that were not
+            reached have none.
         guesses: the percentage of a guess, by data set.
     """
 
-    def __init__(self, cells: Sequence[Cell], outcomes: dict[str, dict], guesses: dict[str, float] | None = None):
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        outcomes: dict[str, dict],
+        guesses: dict[str, float] | None = None,
+    ):
         self.cells, self.outcomes, self.guesses = tuple(cells), dict(outcomes), dict(guesses or {})
 
     def rows(self) -> list[dict]:
-        """A row for each cell: model, dataset, recipe, accumulate, format, rounding, seed, epochs, state, accuracy (percent), gap (points to float32
-        with the same seed), loss, seconds, reason; None where there is none.
+        """A row for each cell: model, dataset, recipe, accumulate, format, rounding, seed, epochs,
+        state, accuracy (percent), gap (points to float32 with the same seed), loss, seconds,
+        reason; None where there is none.
         """
         return tables.flat(self.cells, self.outcomes)
 
@@ -41,10 +48,12 @@ class Sweep(Reported):
         return tables.groups(self.cells, self.outcomes, self.guesses)
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each format of each group: a text for each rounding mode, ``mean ± deviation (gap)``."""
+        """A row for each format of each group: a text for each rounding mode,
+        ``mean ± deviation (gap)``."""
         names = ("model", "dataset", "recipe", "accumulate")
         return [
-            {name: getattr(group, name) for name in names} | dict(zip(("format", *group.roundings), row, strict=True))
+            {name: getattr(group, name) for name in names}
+            | dict(zip(("format", *group.roundings), row, strict=True))
             for group in self.groups()
             for row in group.rows()
         ]
@@ -53,7 +62,11 @@ class Sweep(Reported):
     def failures(self) -> dict[str, str]:
         """Why cells failed or diverged, by what they are."""
         every = {cell.key: cell for cell in with_bases(self.cells)}
-        return {cell.label: r["reason"] for key, cell in every.items() if (r := self.outcomes.get(key)) and r["state"] != "done"}
+        return {
+            cell.label: r["reason"]
+            for key, cell in every.items()
+            if (r := self.outcomes.get(key)) and r["state"] != "done"
+        }
 
     @property
     def is_complete(self) -> bool:
@@ -69,41 +82,77 @@ class Sweep(Reported):
         return _written(self.report().markdown(), path)
 
     def to_latex(self, path: str | os.PathLike | None = None) -> str:
-        """The tables in LaTeX (booktabs); written into a file, too, where one is named. Raises: OSError."""
+        """The tables in LaTeX (booktabs); written into a file, too, where one is named. Raises:
+        OSError."""
         return _written(self.report().latex(), path)
 
     def to_json(self, path: str | os.PathLike | None = None) -> dict:
-        """All of it as plain data: the rows, and the outcomes with their epochs; written into a file, too, where one is named. Raises: OSError."""
-        data = {"rows": self.rows(), "guesses": self.guesses, "outcomes": list(self.outcomes.values())}
+        """All of it as plain data: the rows, and the outcomes with their epochs; written into a
+        file, too, where one is named. Raises: OSError."""
+        data = {
+            "rows": self.rows(),
+            "guesses": self.guesses,
+            "outcomes": list(self.outcomes.values()),
+        }
         if path is not None:
             write_json(path, data)
         return data
 
     def heatmap(self, width: str = "page"):
-        """A matplotlib figure: formats by rounding modes, coloured by the gap to float32. ``width``: ``"page"``, or ``"column"`` of a paper."""
+        """A matplotlib figure: formats by rounding modes, coloured by the gap to float32.
+        ``width``: ``"page"``, or ``"column"`` of a paper."""
         return heatmap_figure(self.groups(), width)
 
     def report(self, command: str | None = None) -> Report:
         """The :class:`Report`."""
-        title = "Sweep: " + ", ".join(dict.fromkeys(f"{c.model} on {c.dataset}" for c in self.cells))
-        made = Report(title, command=command, seeds=dict.fromkeys(cell.seed for cell in self.cells), data=self.to_json)
+        title = "Sweep: " + ", ".join(
+            dict.fromkeys(f"{c.model} on {c.dataset}" for c in self.cells)
+        )
+        made = Report(
+            title,
+            command=command,
+            seeds=dict.fromkeys(cell.seed for cell in self.cells),
+            data=self.to_json,
+        )
         done = sum(r["state"] == "done" for c in self.cells if (r := self.outcomes.get(c.key)))
-        made.text(f"{done} of {_counted(len(self.cells), 'cell')} {'is' if done == 1 else 'are'} done; {_settings(self.cells[0])}.")
-        made.figure(self.heatmap, "Gap to float32 in points, by format and rounding mode; darker is worse, what failed is hatched.", "heatmap")
+        made.text(
+            f"{done} of {_counted(len(self.cells), 'cell')} {'is' if done == 1 else 'are'} done; "
+            f"{_settings(self.cells[0])}."
+        )
+        made.figure(
+            self.heatmap,
+            "Gap to float32 in points, by format and rounding mode; darker is worse, what failed "
+            "is hatched.",
+            "heatmap",
+        )
         for group in self.groups():
-            made.section(group.title).table(["format", *group.roundings], group.rows(), group.caption(), note=group.note())
+            made.section(group.title).table(
+                ["format", *group.roundings], group.rows(), group.caption(), note=group.note()
+            )
         return made.strip(self.failures, "Failed or diverged")
 
     def __repr__(self) -> str:
         own = {cell.key: cell for cell in self.cells}
         states = [r["state"] for key in own if (r := self.outcomes.get(key))]
-        beside = [r["state"] for c in with_bases(self.cells) if c.key not in own and (r := self.outcomes.get(c.key))]
-        counted = f"{_counted(len(own), 'cell')}, {len(states)} with an outcome, {_lost(states)} failed or diverged"
-        trainings = f"; of {_counted(len(beside), 'training')} in float32 beside them, {_lost(beside)}" if _lost(beside) else ""
+        beside = [
+            r["state"]
+            for c in with_bases(self.cells)
+            if c.key not in own and (r := self.outcomes.get(c.key))
+        ]
+        counted = (
+            f"{_counted(len(own), 'cell')}, {len(states)} with an outcome, {_lost(states)} failed "
+            "or diverged"
+        )
+        trainings = (
+            f"; of {_counted(len(beside), 'training')} in float32 beside them, {_lost(beside)}"
+            if _lost(beside)
+            else ""
+        )
         return f"<Sweep of {counted}{trainings}>"
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
-        """Writes results.csv, .json, .md and .tex, heatmap.png, .svg and .pdf, and report.html; returns the paths. Raises: OSError."""
+        """Writes results.csv, .json, .md and .tex, heatmap.png, .svg and .pdf, and report.html;
+        returns the paths. Raises: OSError."""
         written = self.report(command).save(folder, data="results")
         for ending, to in (("csv", self.to_csv), ("md", self.to_markdown), ("tex", self.to_latex)):
             written.append(Path(folder) / f"results.{ending}")
@@ -121,7 +170,11 @@ def _lost(states: Sequence[str]) -> int:
 
 def _settings(cell: Cell) -> str:
     s = cell.settings
-    parts = [f"{s.epochs} epoch{'s' * (s.epochs != 1)}", f"batch {s.batch_size}", s.optimizer + (f" at {s.lr:g}" if s.lr else "")]
+    parts = [
+        f"{s.epochs} epoch{'s' * (s.epochs != 1)}",
+        f"batch {s.batch_size}",
+        s.optimizer + (f" at {s.lr:g}" if s.lr else ""),
+    ]
     parts += [f"{s.train_samples:,} training images"] if s.train_samples else []
     parts += [f"{s.test_samples:,} test images"] if s.test_samples else []
     parts += ["on a GPU"] if s.device == "cuda" else []
@@ -135,7 +188,8 @@ def _written(text: str, path: str | os.PathLike | None) -> str:
 
 
 def go(cells: Sequence[Cell], out: str | os.PathLike, **options) -> dict[str, dict]:
-    """Does what is not done yet in a folder, which it makes. Returns, and takes, what ``go_through`` does.
+    """Does what is not done yet in a folder, which it makes. Returns, and takes, what
+    ``go_through`` does.
 
     Raises:
         BlockingIOError: another command is at work in the folder. OSError: it cannot be written.
@@ -147,27 +201,52 @@ def go(cells: Sequence[Cell], out: str | os.PathLike, **options) -> dict[str, di
 
 
 def go_through(
-    store: Store, cells: Sequence[Cell], *, jobs: int = 1, time_limit: int | None = None, scheduler: str | None = None, retry: bool = False,
-    watcher: Watcher | None = None, compared: bool = True, ranks: Ranks = ALONE, find_unused: bool = False,
-) -> dict[str, dict]:  # fmt: skip
-    """Does what is not done yet, and returns all outcomes by key, also of what an interruption left; it goes on raising after it has tidied up."""
+    store: Store,
+    cells: Sequence[Cell],
+    *,
+    jobs: int = 1,
+    time_limit: int | None = None,
+    scheduler: str | None = None,
+    retry: bool = False,
+    watcher: Watcher | None = None,
+    compared: bool = True,
+    ranks: Ranks = ALONE,
+    find_unused: bool = False,
+) -> dict[str, dict]:
+    """Does what is not done yet, and returns all outcomes by key, also of what an interruption
+    left; it goes on raising after it has tidied up."""
     every, watcher = with_bases(cells, compared), watcher or Watcher()
     if ranks.is_first:
         store.open()
-    outcomes = ranks.from_first({cell.key: result for cell in every if (result := store.read(cell)) is not None} if ranks.is_first else None)
+    outcomes = ranks.from_first(
+        {cell.key: result for cell in every if (result := store.read(cell)) is not None}
+        if ranks.is_first
+        else None
+    )
     if retry:
         outcomes = {key: result for key, result in outcomes.items() if result["state"] != "failed"}
     waiting = [cell for cell in every if cell.key not in outcomes]
     # What begins with a training whose weights are gone needs that training again.
     needed = {cell.base.key for cell in waiting if cell.is_after_training}
-    gone = [cell for cell in every if cell.key in needed and cell.key in outcomes and ranks.is_first and not store.is_ready(cell)]
+    gone = [
+        cell
+        for cell in every
+        if cell.key in needed
+        and cell.key in outcomes
+        and ranks.is_first
+        and not store.is_ready(cell)
+    ]
     waiting += ranks.from_first(gone)
     watcher.start(len(every) - len(waiting), len(every))
     if waiting:
         if ranks.size > 1:
             engine = Together(store, ranks, watcher.told, find_unused)
         else:
-            engine = Dask(store, scheduler, time_limit) if scheduler else Joblib(store, jobs, time_limit, watcher.told)
+            engine = (
+                Dask(store, scheduler, time_limit)
+                if scheduler
+                else Joblib(store, jobs, time_limit, watcher.told)
+            )
 
         def keep(cell: Cell, result: dict) -> None:
             outcomes[cell.key] = result

@@ -1,4 +1,5 @@
-"""The results of a sweep as plain rows, and as tables of formats by rounding modes in CSV, Markdown, LaTeX and JSON."""
+"""The results of a sweep as plain rows, and as tables of formats by rounding modes in CSV,
+Markdown, LaTeX and JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from ..training.report import Stat
 from .cells import Cell
 
 COLUMNS = (
-    "model", "dataset", "recipe", "accumulate", "format", "rounding", "seed", "epochs", "state", "accuracy", "gap", "loss", "seconds", "reason",
+    "model",      "dataset",    "recipe",     "accumulate", "format",     "rounding",
+    "seed",       "epochs",     "state",      "accuracy",   "gap",        "loss",
+    "seconds",    "reason",
 )  # fmt: skip
 
 
@@ -21,7 +24,8 @@ class Entry:
     """What the seeds of one format and rounding mode gave.
 
     Attributes:
-        accuracies: in percent, of the cells that are done. gaps: to float32 with the same seed, in points.
+        accuracies: in percent, of the cells that are done. gaps: to float32 with the same seed, in
+            points.
         reasons: of the cells that are not, by seed. waiting: how many have no outcome yet.
     """
 
@@ -40,13 +44,20 @@ class Entry:
         return statistics.fmean(self.gaps) if self.gaps else None
 
     def text(self) -> str:
-        """``89.17 ± 0.42 (-0.04)``: mean, deviation over seeds, gap; ``failed`` or ``diverged``, of how many seeds where not of all."""
+        """``89.17 ± 0.42 (-0.04)``: mean, deviation over seeds, gap; ``failed`` or ``diverged``, of
+        how many seeds where not of all."""
         of = len(self.accuracies) + len(self.reasons) + self.waiting
         parts = []
         if self.accuracies:
-            parts.append(Stat.of(self.accuracies).text(2) + (f" ({signed(self.gap, 2)})" if self.gaps else ""))
+            parts.append(
+                Stat.of(self.accuracies).text(2)
+                + (f" ({signed(self.gap, 2)})" if self.gaps else "")
+            )
         if self.reasons:
-            parts.append(" and ".join(sorted(self.states)) + (f" {len(self.reasons)} of {of}" if len(self.reasons) < of else ""))
+            parts.append(
+                " and ".join(sorted(self.states))
+                + (f" {len(self.reasons)} of {of}" if len(self.reasons) < of else "")
+            )
         if self.waiting:
             parts.append("not done" if self.waiting == of else f"{self.waiting} not done")
         return ", ".join(parts)
@@ -54,7 +65,8 @@ class Entry:
 
 @dataclass
 class Group:
-    """One table: what a model, data set, recipe and accumulation policy have, by format and rounding mode.
+    """One table: what a model, data set, recipe and accumulation policy have, by format and
+    rounding mode.
 
     Attributes:
         baseline: float32's entry. guess: the percentage of a guess, if it is known.
@@ -77,18 +89,34 @@ class Group:
 
     def caption(self) -> str:
         """What the numbers are, in a sentence."""
-        said = f"Test accuracy in percent; in parentheses its gap in points to float32's {self.baseline.text() or 'missing'}"
+        said = (
+            "Test accuracy in percent; in parentheses its gap in points to float32's "
+            f"{self.baseline.text() or 'missing'}"
+        )
         return said + (f"; a guess has {self.guess:.1f}." if self.guess is not None else ".")
 
     def note(self) -> str:
         """Why cells failed or diverged."""
-        reasons = [f"{name} {rounding}: {why}" for (name, rounding), e in self.entries.items() for why in dict.fromkeys(e.reasons.values())]
+        reasons = [
+            f"{name} {rounding}: {why}"
+            for (name, rounding), e in self.entries.items()
+            for why in dict.fromkeys(e.reasons.values())
+        ]
         return f"Failed or diverged: {'; '.join(reasons)}." if reasons else ""
 
     def rows(self) -> list[list[str]]:
         """A row for each format: its name, then a text for each rounding mode."""
         nothing = Entry()
-        return [[name, *(self.entries.get((name, rounding), nothing).text() for rounding in self.roundings)] for name in self.formats]
+        return [
+            [
+                name,
+                *(
+                    self.entries.get((name, rounding), nothing).text()
+                    for rounding in self.roundings
+                ),
+            ]
+            for name in self.formats
+        ]
 
 
 def signed(value: float, digits: int) -> str:
@@ -103,17 +131,30 @@ def flat(cells: Sequence[Cell], outcomes: dict[str, dict]) -> list[dict]:
         result, base = outcomes.get(cell.key), outcomes.get(cell.base.key)
         accuracy = None if result is None else result["accuracy"]
         reference = None if base is None else base["accuracy"]
-        rows.append({
-            "model": cell.model, "dataset": cell.dataset, "recipe": cell.recipe, "accumulate": cell.accumulate, "format": cell.format,
-            "rounding": cell.rounding, "seed": cell.seed, "epochs": cell.settings.epochs, "state": "not done" if result is None else result["state"],
-            "accuracy": accuracy, "gap": None if accuracy is None or reference is None else accuracy - reference,
-            "loss": None if result is None else result["loss"], "seconds": None if result is None else result["seconds"],
-            "reason": None if result is None else result["reason"],
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": cell.model,
+                "dataset": cell.dataset,
+                "recipe": cell.recipe,
+                "accumulate": cell.accumulate,
+                "format": cell.format,
+                "rounding": cell.rounding,
+                "seed": cell.seed,
+                "epochs": cell.settings.epochs,
+                "state": "not done" if result is None else result["state"],
+                "accuracy": accuracy,
+                "gap": None if accuracy is None or reference is None else accuracy - reference,
+                "loss": None if result is None else result["loss"],
+                "seconds": None if result is None else result["seconds"],
+                "reason": None if result is None else result["reason"],
+            }
+        )
     return rows
 
 
-def groups(cells: Sequence[Cell], outcomes: dict[str, dict], guesses: dict[str, float] | None = None) -> list[Group]:
+def groups(
+    cells: Sequence[Cell], outcomes: dict[str, dict], guesses: dict[str, float] | None = None
+) -> list[Group]:
     """The tables, in the order of the cells."""
     made: dict[tuple, Group] = {}
     for cell, row in zip(cells, flat(cells, outcomes), strict=True):
@@ -126,7 +167,9 @@ def groups(cells: Sequence[Cell], outcomes: dict[str, dict], guesses: dict[str, 
                 names.append(name)
         _add(group.entries.setdefault((cell.format, cell.rounding), Entry()), row)
     for key, group in made.items():
-        bases = {c.base.key: c.base for c in cells if (c.model, c.dataset, c.recipe, c.accumulate) == key}
+        bases = {
+            c.base.key: c.base for c in cells if (c.model, c.dataset, c.recipe, c.accumulate) == key
+        }
         for row in flat(list(bases.values()), outcomes):
             _add(group.baseline, {**row, "gap": None})
     return list(made.values())

@@ -34,11 +34,28 @@ from .sweeping import go_through
 
 @click.command(cls=Command, short_help="Train a network in several dtypes and compare them.")
 @check.source_options()
-@click.option("--epochs", type=click.IntRange(1), default=7, show_default=True, help="Passes over the training images.")
-@check.optimizer_options
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For initial weights, image order and dropout.")
 @click.option(
-    "--repeats", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Train with the seeds seed to seed+N-1 and report the mean."
+    "--epochs",
+    type=click.IntRange(1),
+    default=7,
+    show_default=True,
+    help="Passes over the training images.",
+)
+@check.optimizer_options
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="For initial weights, image order and dropout.",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Train with the seeds seed to seed+N-1 and report the mean.",
 )
 @check.device_option
 @click.option(
@@ -49,8 +66,9 @@ from .sweeping import go_through
     show_default=True,
     metavar="NAME",
     callback=check.named_formats,
-    help="Dtype to train in: posit16es2, e5m7, posit12es1, fixed8_8, acme8=acme8.txt (a file of values), ...; repeat for several. For mixed, qat and "
-    "ptq also blocks and integers: mxfp8_e4m3, int8.",
+    help="Dtype to train in: posit16es2, e5m7, posit12es1, fixed8_8, acme8=acme8.txt (a file of "
+    "values), ...; repeat for several. For mixed, qat and ptq also blocks and integers: "
+    "mxfp8_e4m3, int8.",
 )
 @check.recipe_options
 @click.option(
@@ -58,27 +76,40 @@ from .sweeping import go_through
     "policy",
     metavar="POLICY",
     callback=check.policy,
-    help="How dot products in the dtypes add up: machine (default), float32, float64, exact, format, chunked(K), block(TERMS) or a chip such as "
-    "nvidia-h100; with options too: format(accumulator=e5m7, fused=True).",
+    help="How dot products in the dtypes add up: machine (default), float32, float64, exact, "
+    "format, chunked(K), block(TERMS) or a chip such as nvidia-h100; with options too: "
+    "format(accumulator=e5m7, fused=True).",
 )
 @click.option(
     "--loss-dtype",
     type=click.Choice(["network", "float32"]),
     default="network",
     show_default=True,
-    help="Of the recipes all and master: the loss is computed from the logits in the network's dtype or in float32.",
+    help="Of the recipes all and master: the loss is computed from the logits in the network's "
+    "dtype or in float32.",
 )
 @click.option(
     "--observe",
     is_flag=True,
-    help="Count what rounding did in each run's last epoch (overflow, underflow, noise, by layer and pass), into --out and its report; "
-    "of float32 what the dtypes would do. That epoch takes about twice the time.",
+    help="Count what rounding did in each run's last epoch (overflow, underflow, noise, by layer "
+    "and pass), into --out and its report; of float32 what the dtypes would do. That epoch "
+    "takes about twice the time.",
 )
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
 @check.threads_option
-@click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write report.html, results.json and the figure into DIR.")
+@click.option(
+    "--out",
+    type=click.Path(),
+    metavar="DIR",
+    callback=check.folder,
+    help="Write report.html, results.json and the figure into DIR.",
+)
 @check.width_option
-@click.option("--resume", is_flag=True, help="As without it: the same command goes on with what is missing in --out.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="As without it: the same command goes on with what is missing in --out.",
+)
 @click.option(
     "--markdown",
     type=click.Path(dir_okay=False),
@@ -100,7 +131,11 @@ def train(**options):
     with joined() as ranks, contextlib.ExitStack() as held:
         with agreed(ranks):
             config, trials = _prepare(options, ranks)
-            folder = options["out"] or (held.enter_context(tempfile.TemporaryDirectory(prefix="torch-dtypes-train-")) if ranks.is_first else ".")
+            folder = options["out"] or (
+                held.enter_context(tempfile.TemporaryDirectory(prefix="torch-dtypes-train-"))
+                if ranks.is_first
+                else "."
+            )
             if ranks.is_first:
                 _or_click_error(held.enter_context, occupied(folder))
         data = _data(options, ranks)
@@ -108,7 +143,12 @@ def train(**options):
             with agreed(ranks):
                 described = _describe(options, config, data, trials, ranks)
                 cells = _cells(options, config, trials, described)
-            with accumulation_block(options["policy"]) if options["policy"] else contextlib.nullcontext(), agreed(ranks):
+            with (
+                accumulation_block(options["policy"])
+                if options["policy"]
+                else contextlib.nullcontext(),
+                agreed(ranks),
+            ):
                 find_unused = _try_out(config, data, trials)
             _compare(options, config, data, described, cells, Store(folder), ranks, find_unused)
 
@@ -140,14 +180,20 @@ def _prepare(options, ranks):
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if options["loss_dtype"] != "network" and not set(recipes) & set(THROUGHOUT):
-        raise click.UsageError("--loss-dtype is for --recipe all or master: networks of the others have float32 logits")
+        raise click.UsageError(
+            "--loss-dtype is for --recipe all or master: networks of the others have float32 logits"
+        )
     if options["rules"] and not set(recipes) & set(QUANTIZING):
         raise click.UsageError("--rules is for --recipe mixed, qat or ptq")
     if options["rules"] and not set(recipes) - set(QUANTIZING) and check.is_given("dtypes"):
-        raise click.UsageError("expected --dtype or --rules, but got both: a file's rules say their formats themselves")
+        raise click.UsageError(
+            "expected --dtype or --rules, but got both: a file's rules say their formats themselves"
+        )
     check.check_width(options["out"])
     if options["resume"] and not options["out"]:
-        raise click.UsageError("--resume needs --out, the folder of the comparison that was interrupted")
+        raise click.UsageError(
+            "--resume needs --out, the folder of the comparison that was interrupted"
+        )
     config = Config(options["model"], options["policy"], **check.settings_in(options))
     return config, _trials(options, recipes)
 
@@ -167,7 +213,11 @@ def _trials(options, recipes):
             except (TypeError, ValueError) as error:
                 raise click.BadParameter(str(error), param_hint="'--dtype'") from error
     if options["rules"]:
-        trials += [Trial(recipe, RulesFile(Path(options["rules"]).stem)) for recipe in recipes if recipe in QUANTIZING]
+        trials += [
+            Trial(recipe, RulesFile(Path(options["rules"]).stem))
+            for recipe in recipes
+            if recipe in QUANTIZING
+        ]
     in_float32 = [t for t in trials if t.number is torch.float32]
     if not options["no_baseline"] and len(in_float32) > 1 and in_float32[1].recipe == "all":
         trials.remove(in_float32[0])  # it runs where it was asked for
@@ -175,13 +225,16 @@ def _trials(options, recipes):
 
 
 def _each_once(trials):
-    """The trials without those that were said again; said by another name, one would be lost that somebody looks for."""
+    """The trials without those that were said again; said by another name, one would be lost that
+    somebody looks for."""
     first = {}
     for trial in trials:
         before = first.setdefault(trial, trial)
         if before.said and before.said != trial.said:
             raise click.BadParameter(
-                f"expected different dtypes, but got {before.said} and {trial.said}, which are the same; leave one out", param_hint="'--dtype'"
+                f"expected different dtypes, but got {before.said} and {trial.said}, which are "
+                "the same; leave one out",
+                param_hint="'--dtype'",
             )
     return first
 
@@ -192,8 +245,11 @@ def _try_out(config, data, trials):
     for trial in trials:
         try:
             unused.append(try_out(config, data, trial))
-        except (RuntimeError, TypeError, ValueError, OSError, ImportError) as error:  # an operator that the dtype lacks, rules, no memory
-            raise click.ClickException(f"training in {trial.label} failed: {first_line(error)}") from error
+        except (RuntimeError, TypeError, ValueError, OSError, ImportError) as error:
+            # An operator that the dtype lacks, rules, no memory.
+            raise click.ClickException(
+                f"training in {trial.label} failed: {first_line(error)}"
+            ) from error
     return any(unused)
 
 
@@ -232,7 +288,15 @@ def _describe(options, config, data, trials, ranks):
 
 def _cells(options, config, trials, described):
     """A cell for each trial with each seed, with the trial."""
-    observe = tuple(t.name for t in trials if isinstance(t.number, torch.dtype) and is_format_dtype(t.number)) if options["observe"] else None
+    observe = (
+        tuple(
+            t.name
+            for t in trials
+            if isinstance(t.number, torch.dtype) and is_format_dtype(t.number)
+        )
+        if options["observe"]
+        else None
+    )
     dataset = options["data"] or options["dataset"]
     common = {name: value for name, value in check.settings_in(options).items() if name != "rules"}
     common |= {name: options[name] for name in ("data_dir", "train_samples", "test_samples")}
@@ -266,42 +330,80 @@ def _compare(options, config, data, described, cells, store, ranks, find_unused)
             outcomes = go_through(store, list(cells), watcher=shown, **limits)
     except KeyboardInterrupt:
         interrupted = True
-        outcomes = {cell.key: found for cell in every if (found := store.read(cell)) is not None} if ranks.is_first else {}
+        outcomes = (
+            {cell.key: found for cell in every if (found := store.read(cell)) is not None}
+            if ranks.is_first
+            else {}
+        )
     except OSError as error:
         if not options["out"]:
             raise  # of standard output
-        raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}") from error
-    except (RuntimeError, ValueError) as error:  # no memory; a file of an outcome that holds something else
+        raise click.ClickException(
+            f"cannot write into {options['out']}: {error.strerror}"
+        ) from error
+    except (RuntimeError, ValueError) as error:
+        # No memory; a file of an outcome that holds something else.
         if ranks.size > 1 and is_lost(error):
             raise
         raise click.ClickException(f"training failed: {first_line(error)}") from error
-    runs = {cell.key: run_of(trial, cell.seed, outcomes[cell.key]) for cell, trial in cells.items() if cell.key in outcomes}
+    runs = {
+        cell.key: run_of(trial, cell.seed, outcomes[cell.key])
+        for cell, trial in cells.items()
+        if cell.key in outcomes
+    }
     if ranks.is_first and runs:
         _report(console, runs, outcomes, described, options, interrupted)
     if interrupted:
         cell = next((cell for cell in every if cell.key not in outcomes), every[-1])
-        kept = f"the same command goes on in epoch {shown.reached.get(cell.key, 0) + 1}" if options["out"] else "without --out it was not kept"
+        kept = (
+            f"the same command goes on in epoch {shown.reached.get(cell.key, 0) + 1}"
+            if options["out"]
+            else "without --out it was not kept"
+        )
         console.print(f"Interrupted: {shown.name(cell)}; {kept}.")
         end(ranks, 130)  # as a shell has it of a command that was interrupted
     if runs and all(run.failure for run in runs.values()):
-        raise click.ClickException("every run has failed; the reasons are above. The same command does them again")
+        raise click.ClickException(
+            "every run has failed; the reasons are above. The same command does them again"
+        )
 
 
 def run_of(trial, seed, result):
     """The :class:`Run` that an outcome is."""
     reason = result["reason"]
-    why = {"divergence": reason if result["state"] == "diverged" else None, "failure": reason if result["state"] == "failed" else None}
-    said = {"dtype": trial.name, "name": trial.said, "recipe": trial.recipe, "seed": seed, "epochs": result["epochs"]}
+    why = {
+        "divergence": reason if result["state"] == "diverged" else None,
+        "failure": reason if result["state"] == "failed" else None,
+    }
+    said = {
+        "dtype": trial.name,
+        "name": trial.said,
+        "recipe": trial.recipe,
+        "seed": seed,
+        "epochs": result["epochs"],
+    }
     return Run.from_json(said | why)
 
 
 def _report(console, runs, outcomes, described, options, interrupted):
     """Prints and writes what there is; ``runs`` and ``outcomes`` by cell."""
     summaries = report.summarize(runs.values())
-    report.print_table(console, summaries, report.title_of(described) + report.over_seeds(summaries), report.guess_of(described))
-    observed = [(run, found) for key, run in runs.items() if (found := outcomes[key].get("observed"))]
+    report.print_table(
+        console,
+        summaries,
+        report.title_of(described) + report.over_seeds(summaries),
+        report.guess_of(described),
+    )
+    observed = [
+        (run, found) for key, run in runs.items() if (found := outcomes[key].get("observed"))
+    ]
     if options["out"]:
-        made = report.report_of(described, summaries, command_line(), lambda: report.results_of(described, runs.values()))
+        made = report.report_of(
+            described,
+            summaries,
+            command_line(),
+            lambda: report.results_of(described, runs.values()),
+        )
         for run, found in observed:
             observing.add_section(made, run, found)
             _write(observing.write_counts, Path(options["out"]), run, found)
@@ -342,7 +444,10 @@ class _Display(Display):
             if epoch.diverged:
                 text += f"diverged, loss {epoch.train_loss:.4g}"
             else:
-                text += f"loss {epoch.train_loss:.4f}, accuracy {epoch.accuracy:.2f} %, {epoch.seconds:.1f} s"
+                text += (
+                    f"loss {epoch.train_loss:.4f}, accuracy {epoch.accuracy:.2f} %, "
+                    f"{epoch.seconds:.1f} s"
+                )
             self._said(text)
 
     def said(self, cell, result):
@@ -353,4 +458,6 @@ class _Display(Display):
         elif result["state"] == "diverged":
             yield result["reason"]
         if "observed" in result and cell.key in self._trials:
-            yield observing.sentence(run_of(self._trials[cell.key], cell.seed, result), result["observed"])
+            yield observing.sentence(
+                run_of(self._trials[cell.key], cell.seed, result), result["observed"]
+            )

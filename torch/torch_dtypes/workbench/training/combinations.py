@@ -11,7 +11,8 @@ from .recipes import AFTER, THROUGHOUT
 
 
 class Misfit(ValueError):
-    """A setting that another rules out. ``option`` is its name and ``value``, where it has several, the one that does not fit."""
+    """A setting that another rules out. ``option`` is its name and ``value``, where it has several,
+    the one that does not fit."""
 
     def __init__(self, message: str, option: str, value: str | None = None):
         super().__init__(message)
@@ -19,10 +20,19 @@ class Misfit(ValueError):
 
 
 def check_settings(
-    recipes: Collection[str], /, *, optimizer: str = "adam", momentum: float = 0.0, eps: float | None = None, loss_scale: float | str | None = None,
-    master: str = "float32", state: str | None = None, **_
-) -> None:  # fmt: skip
-    """Sees that every setting has something to act on, in one of the recipes at least; others' settings are passed over.
+    recipes: Collection[str],
+    /,
+    *,
+    optimizer: str = "adam",
+    momentum: float = 0.0,
+    eps: float | None = None,
+    loss_scale: float | str | None = None,
+    master: str = "float32",
+    state: str | None = None,
+    **_,
+) -> None:
+    """Sees that every setting has something to act on, in one of the recipes at least; others'
+    settings are passed over.
 
     Raises:
         Misfit: one has nothing.
@@ -33,17 +43,18 @@ def check_settings(
         raise Misfit("--eps is for --optimizer adam", "eps")
     if loss_scale is not None and not set(recipes) - {"all", *AFTER}:
         raise Misfit(
-            "--loss-scale is for --recipe master, mixed or qat: with all, gradients would be unscaled in the dtype, too; ptq and weights train in "
-            "float32",
+            "--loss-scale is for --recipe master, mixed or qat: with all, gradients would be "
+            "unscaled in the dtype, too; ptq and weights train in float32",
             "loss_scale",
-        )  # fmt: skip
+        )
     for name, given in (("master", master != "float32"), ("state", state is not None)):
         if given and "master" not in recipes:
             raise Misfit(f"--{name} is for --recipe master", name)
 
 
 def check_policy(policy: str | None, recipe: str, number: object = None) -> None:
-    """Sees that an accumulation policy holds for the sums of a recipe, and of a number's where one is given.
+    """Sees that an accumulation policy holds for the sums of a recipe, and of a number's where one
+    is given.
 
     Raises:
         Misfit: those sums are PyTorch's own.
@@ -51,8 +62,14 @@ def check_policy(policy: str | None, recipe: str, number: object = None) -> None
     if policy in (None, "machine"):
         return
     if recipe == "weights":
-        message = f"expected --accumulate machine for --recipe weights, whose products are float32's, but got {policy}; leave one of them out"
+        message = (
+            "expected --accumulate machine for --recipe weights, whose products are float32's, "
+            f"but got {policy}; leave one of them out"
+        )
         raise Misfit(message, "accumulate", policy)
     if recipe in THROUGHOUT and isinstance(number, torch.dtype) and (made := target(number)).stock:
-        message = f"expected a dtype of this package for --accumulate {policy}, but got {number}, whose sums are PyTorch's own"
+        message = (
+            f"expected a dtype of this package for --accumulate {policy}, but got {number}, whose "
+            "sums are PyTorch's own"
+        )
         raise Misfit(f"{message}; say {made.format_name}", "dtype", str(number))

@@ -23,11 +23,17 @@ DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10")
 SIDE = 32  # every data set comes as SIDE x SIDE images
 CLASSES = 10
 
-_FOLDERS = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw", "cifar10": "cifar-10-batches-py"}
+_FOLDERS = {
+    "mnist": "MNIST/raw",
+    "fashion-mnist": "FashionMNIST/raw",
+    "cifar10": "cifar-10-batches-py",
+}
 _IDX_FILES = (
-    "train-images-idx3-ubyte", "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
-)  # fmt: skip
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 _CIFAR_FILES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 _TORCHVISION_CLASSES = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifar10": "CIFAR10"}
 
@@ -70,7 +76,8 @@ class Split(Examples):
 
 @dataclass(frozen=True)
 class Guess:
-    """What a network has that does not look at its input: the loss of equal odds, and the share of the most frequent class in percent."""
+    """What a network has that does not look at its input: the loss of equal odds, and the share of
+    the most frequent class in percent."""
 
     classes: int
     accuracy: float
@@ -83,7 +90,8 @@ class Guess:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named pair of training and test :class:`Split` or :class:`Examples`, with labels below ``classes``."""
+    """A named pair of training and test :class:`Split` or :class:`Examples`, with labels below
+    ``classes``."""
 
     name: str
     train: Examples
@@ -112,25 +120,32 @@ class Dataset:
         Raises:
             ValueError: for more samples than there are.
         """
-        train, test = _first(self.train, train_samples, "training"), _first(self.test, test_samples, "test")
+        train, test = (
+            _first(self.train, train_samples, "training"),
+            _first(self.test, test_samples, "test"),
+        )
         return Dataset(self.name, train, test, self.classes)
 
 
 def load_dataset(name, data_dir="data", train_samples=None, test_samples=None, download=False):
-    """Load a data set, one of ``DATASETS``, as 32x32 images; the same call always gives the same tensors.
+    """Load a data set, one of ``DATASETS``, as 32x32 images; the same call always gives the same
+    tensors.
 
-    ``digits`` comes with scikit-learn: 1,797 grey 8x8 images, enlarged bilinearly, 1,437 of them for training and always the same 360 for testing.
-    The others are files in ``data_dir`` as torchvision lays them out; grey 28x28 images get a border of two zeros on each side.
+    ``digits`` comes with scikit-learn: 1,797 grey 8x8 images, enlarged bilinearly, 1,437 of them
+    for training and always the same 360 for testing. The others are files in ``data_dir`` as
+    torchvision lays them out; grey 28x28 images get a border of two zeros on each side.
 
     Args:
-        data_dir: folder that holds ``MNIST/raw``, ``FashionMNIST/raw`` (IDX files, plain or ``.gz``) or ``cifar-10-batches-py``.
+        data_dir: folder that holds ``MNIST/raw``, ``FashionMNIST/raw`` (IDX files, plain or
+            ``.gz``) or ``cifar-10-batches-py``.
         train_samples, test_samples: keep only the first so many images; ``None`` keeps all.
         download: when files are missing, let torchvision fetch them into ``data_dir``.
 
     Raises:
         ValueError: for an unknown name, more samples than there are, or a damaged file.
         FileNotFoundError: when files are missing.
-        ModuleNotFoundError: when scikit-learn (``digits``) or torchvision (``download``) is needed and missing.
+        ModuleNotFoundError: when scikit-learn (``digits``) or torchvision (``download``) is needed
+            and missing.
     """
     if name not in DATASETS:
         raise ValueError(f"expected a dataset out of {', '.join(DATASETS)}, but got {name!r}")
@@ -162,9 +177,13 @@ def _load_digits():
     try:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("the digits data set comes with scikit-learn, which is not installed: pip install 'torch-dtypes[train]'") from error
+        raise ModuleNotFoundError(
+            "the digits data set comes with scikit-learn, which is not installed: pip install "
+            "'torch-dtypes[train]'"
+        ) from error
     digits = load_digits()
-    images = torch.from_numpy(digits.images).to(torch.float32).unsqueeze(1) / 16  # 0..16 in the source
+    # 0..16 in the source
+    images = torch.from_numpy(digits.images).to(torch.float32).unsqueeze(1) / 16
     images = F.interpolate(images, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
     pixels = (images * 255).round().to(torch.uint8)
     labels = torch.from_numpy(digits.target).to(torch.int64)
@@ -196,10 +215,12 @@ def _missing_message(name, folder, names, paths):
 def _download(name, data_dir):
     try:
         from torchvision import datasets
-    except (ImportError, RuntimeError) as error:  # the latter: one that was built for another PyTorch
+    except (ImportError, RuntimeError) as error:
+        # The latter: one that was built for another PyTorch.
         folder = os.path.abspath(Path(data_dir) / _FOLDERS[name])
         raise ModuleNotFoundError(
-            f"--download needs torchvision, which cannot be imported ({error}): pip install torchvision, or put the {name} files into {folder}"
+            f"--download needs torchvision, which cannot be imported ({error}): pip install "
+            f"torchvision, or put the {name} files into {folder}"
         ) from error
     getattr(datasets, _TORCHVISION_CLASSES[name])(str(data_dir), download=True)
 
@@ -207,8 +228,8 @@ def _download(name, data_dir):
 def read_idx(path):
     """Read an IDX file of unsigned bytes as a tensor, gzipped where the name ends in ``.gz``.
 
-    The file is two zero bytes, a type code (8: unsigned byte), the number of dimensions, each dimension as a big-endian 32-bit integer, then the
-    bytes, last index fastest.
+    The file is two zero bytes, a type code (8: unsigned byte), the number of dimensions, each
+    dimension as a big-endian 32-bit integer, then the bytes, last index fastest.
 
     Raises:
         ValueError: when the file is damaged or holds another type.
@@ -220,14 +241,20 @@ def read_idx(path):
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"expected a complete gzip file, but got {path}: {error}") from error
     if len(raw) < 4 or raw[:3] != b"\0\0\x08":
-        raise ValueError(f"expected an IDX file of bytes, which starts with 00 00 08, but {path} starts with {raw[:3].hex(' ') or 'nothing'}")
+        raise ValueError(
+            f"expected an IDX file of bytes, which starts with 00 00 08, but {path} starts with "
+            f"{raw[:3].hex(' ') or 'nothing'}"
+        )
     header = 4 + 4 * raw[3]
     if len(raw) < header:
         raise ValueError(f"expected a header of {header} bytes, but {path} ends after {len(raw)}")
     shape = struct.unpack(f">{raw[3]}I", raw[4:header])
     size = math.prod(shape)
     if len(raw) - header != size:
-        raise ValueError(f"expected {size} bytes of data for shape {shape}, but {path} has {len(raw) - header}; fetch the file again")
+        raise ValueError(
+            f"expected {size} bytes of data for shape {shape}, but {path} has "
+            f"{len(raw) - header}; fetch the file again"
+        )
     return torch.frombuffer(bytearray(raw), dtype=torch.uint8)[header:].reshape(shape)
 
 
@@ -236,11 +263,17 @@ def _load_idx_pairs(paths):
     for images_path, labels_path in (paths[:2], paths[2:]):
         images, labels = read_idx(images_path), read_idx(labels_path)
         if images.ndim != 3 or images.shape[1:] != (28, 28) or len(images) == 0:
-            raise ValueError(f"expected images of shape (N, 28, 28), but {images_path} has {tuple(images.shape)}")
+            raise ValueError(
+                f"expected images of shape (N, 28, 28), but {images_path} has {tuple(images.shape)}"
+            )
         if labels.shape != (len(images),):
-            raise ValueError(f"expected {len(images)} labels, but {labels_path} has shape {tuple(labels.shape)}")
+            raise ValueError(
+                f"expected {len(images)} labels, but {labels_path} has shape {tuple(labels.shape)}"
+            )
         if labels.max() >= CLASSES:
-            raise ValueError(f"expected labels 0 to {CLASSES - 1}, but {labels_path} has {int(labels.max())}")
+            raise ValueError(
+                f"expected labels 0 to {CLASSES - 1}, but {labels_path} has {int(labels.max())}"
+            )
         splits.append(Split(F.pad(images.unsqueeze(1), (2, 2, 2, 2)), labels.to(torch.int64)))
     return splits
 
@@ -287,7 +320,8 @@ _PICKLED_NAMES = {
 
 
 class _BatchUnpickler(pickle.Unpickler):
-    """Unpickles a CIFAR batch without calling what the file names: only a numpy array's names are known, and they lead to inert stand-ins."""
+    """Unpickles a CIFAR batch without calling what the file names: only a numpy array's names are
+    known, and they lead to inert stand-ins."""
 
     def find_class(self, module, name):
         try:
@@ -297,8 +331,8 @@ class _BatchUnpickler(pickle.Unpickler):
 
 
 def read_cifar_batch(path):
-    """Read one batch file of the "python version" of CIFAR-10 as a :class:`Split`, safely: a file that names any other object than byte
-    arrays is refused before anything of it runs.
+    """Read one batch file of the "python version" of CIFAR-10 as a :class:`Split`, safely: a file
+    that names any other object than byte arrays is refused before anything of it runs.
 
     Raises:
         ValueError: when the file is damaged, or is something else.
@@ -308,15 +342,29 @@ def read_cifar_batch(path):
         try:
             batch = _BatchUnpickler(file, encoding="bytes").load()
         except Exception as error:  # a damaged pickle can raise nearly anything
-            raise ValueError(f"expected a CIFAR-10 batch, but could not read {path}: {error}") from error
+            raise ValueError(
+                f"expected a CIFAR-10 batch, but could not read {path}: {error}"
+            ) from error
     if not isinstance(batch, dict):
         raise ValueError(f"expected a dictionary, but {path} holds a {type(batch).__name__}")
     data, labels = (batch.get(key.encode(), batch.get(key)) for key in ("data", "labels"))
-    if not isinstance(labels, list) or not labels or not all(label in range(CLASSES) for label in labels):
-        raise ValueError(f"expected a list of labels 0 to {CLASSES - 1}, but {path} has {str(labels)[:40]}")
+    if (
+        not isinstance(labels, list)
+        or not labels
+        or not all(label in range(CLASSES) for label in labels)
+    ):
+        raise ValueError(
+            f"expected a list of labels 0 to {CLASSES - 1}, but {path} has {str(labels)[:40]}"
+        )
     expected = (len(labels), 3 * SIDE * SIDE)
-    if not isinstance(data, _PickledArray) or data.shape != expected or len(data.data) != math.prod(expected):
-        raise ValueError(f"expected data of shape {expected}, but {path} has {getattr(data, 'shape', None)}")
+    if (
+        not isinstance(data, _PickledArray)
+        or data.shape != expected
+        or len(data.data) != math.prod(expected)
+    ):
+        raise ValueError(
+            f"expected data of shape {expected}, but {path} has {getattr(data, 'shape', None)}"
+        )
     return Split(data.tensor().reshape(-1, 3, SIDE, SIDE), torch.tensor(labels))
 
 

@@ -1,4 +1,5 @@
-"""The figure of a comparison: accuracy against epoch, the paired gap to float32 beside it, and what failed in a strip below."""
+"""The figure of a comparison: accuracy against epoch, the paired gap to float32 beside it, and what
+failed in a strip below."""
 
 from __future__ import annotations
 
@@ -31,14 +32,22 @@ class Curve:
 
 
 def curves_of(summaries):
-    """Those that came to an end, each with a colour that is its format's, and a marker and dash that no other of this colour has."""
+    """Those that came to an end, each with a colour that is its format's, and a marker and dash
+    that no other of this colour has."""
     own, found, seen = colours(s.dtype for s in summaries), [], {}
     for summary in summaries:
         colour = own[summary.dtype]
         place = seen.setdefault(colour, 0)
         seen[colour] += 1
         if summary.accuracy:
-            found.append(Curve(summary, colour, MARKERS[(place + len(seen) - 1) % len(MARKERS)], DASHES[place % len(DASHES)]))
+            found.append(
+                Curve(
+                    summary,
+                    colour,
+                    MARKERS[(place + len(seen) - 1) % len(MARKERS)],
+                    DASHES[place % len(DASHES)],
+                )
+            )
     return found
 
 
@@ -50,9 +59,11 @@ def draw(summaries, title, setting="", guess=None, left_out=(), strip=None, widt
         title: the network and the data.
         setting: what else the figures depend on: a sentence below the title.
         guess: its accuracy, in percent.
-        left_out: labels of those that have no part in the panels, where their curves would stretch the axes.
+        left_out: labels of those that have no part in the panels, where their curves would stretch
+            the axes.
         strip: what is to be said below, by label: why some failed.
-        width: ``"page"`` or ``"column"``, one column of a paper; there the panels stand one above the other.
+        width: ``"page"`` or ``"column"``, one column of a paper; there the panels stand one above
+            the other.
 
     Returns:
         A matplotlib ``Figure``.
@@ -61,11 +72,17 @@ def draw(summaries, title, setting="", guess=None, left_out=(), strip=None, widt
     rows = len(curves)
     line, signs = _LINE[width], int(WIDTHS[width] / _SIGN[width]) - 4
     names = [_in_lines(curve.summary.label, _LABEL[width]) for curve in curves]
-    row = (0.09 if width == "page" else 0.07) + 0.9 * line * max((name.count("\n") + 1 for name in names), default=1)
+    row = (0.09 if width == "page" else 0.07) + 0.9 * line * max(
+        (name.count("\n") + 1 for name in names), default=1
+    )
     titles, words = textwrap.wrap(title, int(0.58 * signs)), textwrap.wrap(setting, signs)
     below = _strip(strip or {}, signs)
     is_page = width == "page"
-    heights = [line * (0.4 + 1.3 * len(titles) + len(words)), 0.0, line * (len(below) + 1) if below else 0.0]
+    heights = [
+        line * (0.4 + 1.3 * len(titles) + len(words)),
+        0.0,
+        line * (len(below) + 1) if below else 0.0,
+    ]
     if is_page:
         heights[1] = max(3.4, 0.9 + row * rows) if rows else 0.1
     else:
@@ -74,16 +91,39 @@ def draw(summaries, title, setting="", guess=None, left_out=(), strip=None, widt
     with new_figure(width, sum(heights)) as figure:
         head, body, foot = figure.subfigures(3, 1, height_ratios=[max(h, 1e-3) for h in heights])
         left = 0.1 / WIDTHS[width]
-        head.text(left, 1 - 0.4 * line / heights[0], "\n".join(titles), weight="bold", va="top", size="large")
-        head.text(left, 1 - line * (0.5 + 1.3 * len(titles)) / heights[0], "\n".join(words), va="top", color=GREY, size="small", linespacing=1.35)
+        head.text(
+            left,
+            1 - 0.4 * line / heights[0],
+            "\n".join(titles),
+            weight="bold",
+            va="top",
+            size="large",
+        )
+        head.text(
+            left,
+            1 - line * (0.5 + 1.3 * len(titles)) / heights[0],
+            "\n".join(words),
+            va="top",
+            color=GREY,
+            size="small",
+            linespacing=1.35,
+        )
         if rows:
-            grid = {"width_ratios": [1.15, 1]} if is_page else {"height_ratios": [curve_height, gap_height]}
-            against_epoch, beside = body.subplots(*((1, 2) if is_page else (2, 1)), gridspec_kw=grid)
+            grid = (
+                {"width_ratios": [1.15, 1]}
+                if is_page
+                else {"height_ratios": [curve_height, gap_height]}
+            )
+            against_epoch, beside = body.subplots(
+                *((1, 2) if is_page else (2, 1)), gridspec_kw=grid
+            )
             _accuracy(against_epoch, curves, guess, 5 if is_page else 3.5)
             _gaps(beside, curves, names, width)
         if below:
             own = colours(s.dtype for s in summaries)
-            _write_strip(foot, below, line / heights[2], left, {s.label: own[s.dtype] for s in summaries})
+            _write_strip(
+                foot, below, line / heights[2], left, {s.label: own[s.dtype] for s in summaries}
+            )
     return figure
 
 
@@ -99,12 +139,21 @@ def _accuracy(axes, curves, guess, size):
         if curve.is_baseline:
             style = {"linewidth": size, "alpha": 0.45, "zorder": 2}
         axes.plot(
-            epochs, [stat.mean for stat in stats], color=curve.colour, marker=curve.marker, markersize=size, markevery=-(-most // 12),
-            clip_on=False, solid_capstyle="round", **style,
-        )  # fmt: skip
+            epochs,
+            [stat.mean for stat in stats],
+            color=curve.colour,
+            marker=curve.marker,
+            markersize=size,
+            markevery=-(-most // 12),
+            clip_on=False,
+            solid_capstyle="round",
+            **style,
+        )
         if stats[0].std is not None:
             low, high = [s.mean - s.std for s in stats], [min(100, s.mean + s.std) for s in stats]
-            axes.fill_between(epochs, low, high, color=curve.colour, alpha=0.1, linewidth=0, zorder=1)
+            axes.fill_between(
+                epochs, low, high, color=curve.colour, alpha=0.1, linewidth=0, zorder=1
+            )
     low, high = axes.get_ylim()
     if high - low < 1:
         low, high = low - 0.5, high + 0.5
@@ -112,14 +161,30 @@ def _accuracy(axes, curves, guess, size):
         high = max(high, guess + 0.04 * (guess - low))  # all may be worse
         low = min(low, guess - 0.04 * (high - guess))
         axes.axhline(guess, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
-        axes.annotate("guess", (1, guess), xycoords=("axes fraction", "data"), xytext=(0, 2), textcoords="offset points", ha="right", color=GREY)
-    axes.set(xlabel="epoch", ylabel="test accuracy (%)", ylim=(low, high), xlim=(0.6, 1.4) if most == 1 else (1, most))
-    axes.xaxis.set_major_locator(FixedLocator([1]) if most == 1 else MaxNLocator(nbins=8, integer=True))
+        axes.annotate(
+            "guess",
+            (1, guess),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="right",
+            color=GREY,
+        )
+    axes.set(
+        xlabel="epoch",
+        ylabel="test accuracy (%)",
+        ylim=(low, high),
+        xlim=(0.6, 1.4) if most == 1 else (1, most),
+    )
+    axes.xaxis.set_major_locator(
+        FixedLocator([1]) if most == 1 else MaxNLocator(nbins=8, integer=True)
+    )
     axes.grid(axis="y")
 
 
 def _gaps(axes, curves, names, width):
-    """A row for each: the gap (the final accuracy, where there is nothing to compare with) as a point with its interval, and in figures."""
+    """A row for each: the gap (the final accuracy, where there is nothing to compare with) as a
+    point with its interval, and in figures."""
     has_gaps = any(curve.summary.gap is not None for curve in curves)
     shown, texts = [], []
     size = 6 if width == "page" else 4.5
@@ -129,16 +194,34 @@ def _gaps(axes, curves, names, width):
         texts.append(f"{final.mean:.2f} %")
         if stat is None:
             if curve.is_baseline:
-                axes.plot(0, row, marker=curve.marker, color=curve.colour, alpha=0.45, markersize=size + 1, zorder=2)
+                axes.plot(
+                    0,
+                    row,
+                    marker=curve.marker,
+                    color=curve.colour,
+                    alpha=0.45,
+                    markersize=size + 1,
+                    zorder=2,
+                )
             continue
         half = stat.interval
         if has_gaps:
-            texts[-1] += f"  {stat.mean:+.2f}".replace("-", "−") + ("" if half is None else f" ± {half:.2f}")
+            texts[-1] += f"  {stat.mean:+.2f}".replace("-", "−") + (
+                "" if half is None else f" ± {half:.2f}"
+            )
         elif half is not None:
             texts[-1] += f" ± {half:.2f}"
         if half is not None:
-            axes.plot([stat.mean - half, stat.mean + half], [row, row], color=curve.colour, linewidth=size / 3, zorder=3)
-        axes.plot(stat.mean, row, marker=curve.marker, color=curve.colour, markersize=size, zorder=4)
+            axes.plot(
+                [stat.mean - half, stat.mean + half],
+                [row, row],
+                color=curve.colour,
+                linewidth=size / 3,
+                zorder=3,
+            )
+        axes.plot(
+            stat.mean, row, marker=curve.marker, color=curve.colour, markersize=size, zorder=4
+        )
         shown.append((stat.mean, half or 0.0))
     _limits(axes, shown, has_gaps)
     if has_gaps:
@@ -149,7 +232,15 @@ def _gaps(axes, curves, names, width):
         tick.set_color(curve.colour)
     axes.set_ylim(max(len(curves), 3 if width == "page" else 1) - 0.4, -0.6)
     for row, text in enumerate(texts):
-        axes.annotate(text, (1, row), xycoords=("axes fraction", "data"), xytext=(6, 0), textcoords="offset points", va="center", size="small")
+        axes.annotate(
+            text,
+            (1, row),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            size="small",
+        )
     axes.set_xlabel("gap to float32 (points)" if has_gaps else "final accuracy (%)")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -157,7 +248,8 @@ def _gaps(axes, curves, names, width):
 
 
 def _in_lines(label, signs):
-    """A name in lines of at most so many signs where it has places to break: before its options and its recipe."""
+    """A name in lines of at most so many signs where it has places to break: before its options and
+    its recipe."""
     lines = [""]
     for part in re.findall(r"[ _]?[^ _]+", label):
         if lines[-1] and len(lines[-1] + part) > signs:
@@ -167,7 +259,8 @@ def _in_lines(label, signs):
 
 
 def _limits(axes, shown, has_gaps):
-    """Around all points and, as far as that leaves them apart, their intervals: those of two seeds are as long as they are uncertain."""
+    """Around all points and, as far as that leaves them apart, their intervals: those of two seeds
+    are as long as they are uncertain."""
     from matplotlib.ticker import MaxNLocator
 
     means = [mean for mean, _ in shown] + [0.0] * has_gaps
@@ -183,9 +276,13 @@ def _limits(axes, shown, has_gaps):
 def _strip(failed, signs):
     """The strip's lines: a label, or None where one goes on, and words."""
     lines = []
-    shown = list(failed.items())[: _MOST_FAILED if len(failed) <= _MOST_FAILED else _MOST_FAILED - 1]
+    shown = list(failed.items())[
+        : _MOST_FAILED if len(failed) <= _MOST_FAILED else _MOST_FAILED - 1
+    ]
     for label, reason in shown:
-        words = textwrap.wrap(f"{label}: {reason}", signs - 3, max_lines=_REASON_LINES, placeholder=" …")
+        words = textwrap.wrap(
+            f"{label}: {reason}", signs - 3, max_lines=_REASON_LINES, placeholder=" …"
+        )
         lines += [(label if i == 0 else None, text) for i, text in enumerate(words)]
     if len(shown) < len(failed):
         lines.append((None, f"and {len(failed) - len(shown)} more"))

@@ -23,11 +23,23 @@ from .recipes import (
     resolve_dtype,
     round_weights,
     set_up,
-)  # fmt: skip
+)
 from .records import Config, Epoch, Run
 from .repeatable import repeatable
 
-__all__ = ["OPTIMIZERS", "SCHEDULES", "Config", "Epoch", "Run", "Training", "build_optimizer", "dtype_name", "evaluate", "resolve_dtype", "train"]
+__all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "Config",
+    "Epoch",
+    "Run",
+    "Training",
+    "build_optimizer",
+    "dtype_name",
+    "evaluate",
+    "resolve_dtype",
+    "train",
+]
 
 # The learning rate after a share t of all steps, as a factor.
 SCHEDULES = {
@@ -41,22 +53,30 @@ _EVALUATION_BATCH = 256  # accuracy does not depend on it; memory does
 
 
 def cross_entropy(logits, labels, loss_dtype="network"):
-    """The mean cross-entropy, with every operator of it in the logits' dtype, or in float32 for ``loss_dtype="float32"``."""
-    return nn.functional.cross_entropy(logits.float() if loss_dtype == "float32" else logits, labels)
+    """The mean cross-entropy, with every operator of it in the logits' dtype, or in float32 for
+    ``loss_dtype="float32"``."""
+    return nn.functional.cross_entropy(
+        logits.float() if loss_dtype == "float32" else logits, labels
+    )
 
 
 class Training:
     """One run: a network, its optimizer, and how far it has come.
 
-    The weights are initialised in float32 from ``seed`` and then set up by the recipe; a generator of its own, seeded so too, shuffles the images
-    for each epoch. So all runs start alike and see the same order. The same arguments on the same machine with the same number of threads give the
-    same figures, also if the run is stopped and goes on from its ``state_dict()``. torch's default generators are left as they were.
+    The weights are initialised in float32 from ``seed`` and then set up by the recipe; a generator
+    of its own, seeded so too, shuffles the images for each epoch. So all runs start alike and see
+    the same order. The same arguments on the same machine with the same number of threads give the
+    same figures, also if the run is stopped and goes on from its ``state_dict()``. torch's default
+    generators are left as they were.
 
     Args:
         config: a :class:`Config`. data: a ``data.Dataset``. seed: at least 0.
-        number: what numbers are rounded to: a floating-point ``torch.dtype`` or, of some recipes, a target.
-        recipe: one of ``recipes.RECIPES`` but those of ``recipes.AFTER``, which begin after a training in float32.
-        ranks: the processes that train this together, a ``ranks.Ranks``: all make it, call its methods in the same order and get the same figures.
+        number: what numbers are rounded to: a floating-point ``torch.dtype`` or, of some recipes, a
+            target.
+        recipe: one of ``recipes.RECIPES`` but those of ``recipes.AFTER``, which begin after a
+            training in float32.
+        ranks: the processes that train this together, a ``ranks.Ranks``: all make it, call its
+            methods in the same order and get the same figures.
         find_unused: whether parameters may have no gradient; asked where there are several ranks.
     """
 
@@ -76,7 +96,9 @@ class Training:
         self._epoch_began = self._shuffle.get_state()
         steps = max(1, config.epochs * math.ceil(len(data.train) / config.batch_size))
         factor = SCHEDULES[config.schedule]
-        self._schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: factor(min(1, step / steps)))
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: factor(min(1, step / steps))
+        )
 
     def _random(self):
         return forked_generators(self._cuda)
@@ -87,7 +109,10 @@ class Training:
     @property
     def steps_done(self):
         """Steps since the beginning."""
-        return len(self.run.epochs) * math.ceil(len(self.data.train) / self.config.batch_size) + self._batch
+        return (
+            len(self.run.epochs) * math.ceil(len(self.data.train) / self.config.batch_size)
+            + self._batch
+        )
 
     def go(self, on_step=None, on_epoch=None, should_stop=None):
         """Trains to the end.
@@ -95,7 +120,8 @@ class Training:
         Args:
             on_step: called after each step with the mean loss of that batch.
             on_epoch: called after each epoch with its :class:`Epoch`.
-            should_stop: asked after each step; if it answers True the run stops there, ``interrupted``.
+            should_stop: asked after each step; if it answers True the run stops there,
+                ``interrupted``.
 
         Returns:
             The :class:`Run`. A loss that is not finite ends it early and is recorded in its
@@ -132,18 +158,25 @@ class Training:
         if math.isfinite(train_loss):
             self.ranks.share_statistics(self.model)
             config = self.config
-            test_loss, accuracy = evaluate(self.model, self.data.test, self.dtype, config.device, self.ranks, config.loss_dtype)
+            test_loss, accuracy = evaluate(
+                self.model, self.data.test, self.dtype, config.device, self.ranks, config.loss_dtype
+            )
         diverged = not math.isfinite(test_loss)
         if diverged and self.run.divergence is None:
-            self.run.divergence = _explanation(self.model, self.optimizer, None) or explanation_of_test(
-                self.model, self.data.test, self.dtype, self.config
+            self.run.divergence = _explanation(
+                self.model, self.optimizer, None
+            ) or explanation_of_test(self.model, self.data.test, self.dtype, self.config)
+        self.run.epochs.append(
+            Epoch(
+                len(self.run.epochs) + 1, train_loss, test_loss, accuracy, self._seconds, diverged
             )
-        self.run.epochs.append(Epoch(len(self.run.epochs) + 1, train_loss, test_loss, accuracy, self._seconds, diverged))
+        )
         self._batch, self._total, self._seconds = 0, 0.0, 0.0
         self._epoch_began = self._shuffle.get_state()
 
     def _train_epoch(self, on_step, should_stop):
-        """The rest of a pass over the images; returns the mean loss, or the first that is not finite and why it is not, or None if stopped."""
+        """The rest of a pass over the images; returns the mean loss, or the first that is not
+        finite and why it is not, or None if stopped."""
         config, split = self.config, self.data.train
         self._shuffle.set_state(self._epoch_began)
         order = torch.randperm(len(split), generator=self._shuffle)
@@ -159,8 +192,14 @@ class Training:
             value = self.ranks.mean(own, weight)
             if not math.isfinite(value):  # while the gradients of the step before are there
                 self._seconds = before + time.perf_counter() - start
-                forward = None if math.isfinite(own) else lambda x=images, t=labels: criterion(self.model(x), t)
-                why = self.ranks.gather(forward and _explanation(self.model, self.optimizer, forward))
+                forward = (
+                    None
+                    if math.isfinite(own)
+                    else lambda x=images, t=labels: criterion(self.model(x), t)
+                )
+                why = self.ranks.gather(
+                    forward and _explanation(self.model, self.optimizer, forward)
+                )
                 return value, next(filter(None, why), None)
             self.optimizer.zero_grad()
             scaled(loss if weight == 1 else loss * weight).backward()
@@ -177,7 +216,8 @@ class Training:
         return self._total / len(order), None
 
     def state_dict(self):
-        """All that the rest of the run depends on, as plain data and tensors; all ranks give the same, but for what is random."""
+        """All that the rest of the run depends on, as plain data and tensors; all ranks give the
+        same, but for what is random."""
         return {
             "key": list(self.run.key),
             "epochs": [asdict(epoch) for epoch in self.run.epochs],
@@ -199,21 +239,26 @@ class Training:
             ValueError: that was another run's.
         """
         if tuple(state["key"]) != self.run.key:
-            raise ValueError(f"expected the state of {self.run.key}, but got that of {tuple(state['key'])}")
+            raise ValueError(
+                f"expected the state of {self.run.key}, but got that of {tuple(state['key'])}"
+            )
         self.run.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
         self._batch, self._total, self._seconds = state["batch"], state["total"], state["seconds"]
         self._epoch_began = state["shuffle"]
         states = state.get("random_of_ranks", [state["random"]])
         if self.ranks.rank < len(states):  # a rank that was not there goes on with words of its own
-            found = states[self.ranks.rank]  # of the GPUs that there were; what is drawn on others is what the seed says
+            # Of the GPUs that there were; what is drawn on others is what the seed says.
+            found = states[self.ranks.rank]
             self._states = [*found[: len(self._states)], *self._states[len(found) :]]
         self.model.load_state_dict(state["model"])
         self._schedule.load_state_dict(state["schedule"])
-        self.optimizer.load_state_dict(state["optimizer"])  # after the schedule's, for the learning rates
+        # After the schedule's, for the learning rates.
+        self.optimizer.load_state_dict(state["optimizer"])
 
 
 def train(config, data, number, seed, on_step=None, on_epoch=None, recipe="all"):
-    """Trains a network from scratch; see :class:`Training` for the arguments and :meth:`Training.go` for the result."""
+    """Trains a network from scratch; see :class:`Training` for the arguments and
+    :meth:`Training.go` for the result."""
     return Training(config, data, number, seed, recipe).go(on_step, on_epoch)
 
 
@@ -233,7 +278,8 @@ def _explanation(model, optimizer, forward):
 
 
 def explanation_of_test(model, split, dtype, config):
-    """Why the test of a network whose parameters are finite is not: of the first batch that is not, the first tensor; None: all are finite."""
+    """Why the test of a network whose parameters are finite is not: of the first batch that is not,
+    the first tensor; None: all are finite."""
     criterion = functools.partial(cross_entropy, loss_dtype=config.loss_dtype)
     for index in _indices(torch.arange(len(split)), _EVALUATION_BATCH):
         images, labels = _batch(split, index, dtype, config.device)
@@ -247,12 +293,15 @@ def evaluate(model, split, dtype, device="cpu", ranks=ALONE, loss_dtype="network
     """Test a network in evaluation mode, in which it is left.
 
     Args:
-        model, dtype, device: maps inputs in ``dtype`` on ``device`` to logits. split: a ``data.Split``.
-        ranks: the processes that share the batches among them, each with the same model; the figures are those of one process.
+        model, dtype, device: maps inputs in ``dtype`` on ``device`` to logits. split: a
+            ``data.Split``.
+        ranks: the processes that share the batches among them, each with the same model; the
+            figures are those of one process.
         loss_dtype: as :class:`Config` has it.
 
     Returns:
-        ``(loss, accuracy)``: mean cross-entropy, not finite where any batch's is, and the percentage of labels whose logit is the largest of theirs.
+        ``(loss, accuracy)``: mean cross-entropy, not finite where any batch's is, and the
+        percentage of labels whose logit is the largest of theirs.
     """
     model.eval()
     found = {}  # by batch: they are added up in the order in which one process has them
@@ -260,17 +309,21 @@ def evaluate(model, split, dtype, device="cpu", ranks=ALONE, loss_dtype="network
         if number % ranks.size == ranks.rank:
             images, labels = _batch(split, index, dtype, device)
             logits = model(images)
-            found[number] = cross_entropy(logits, labels, loss_dtype).item() * len(labels), (logits.argmax(1) == labels).sum().item()
+            found[number] = (
+                cross_entropy(logits, labels, loss_dtype).item() * len(labels),
+                (logits.argmax(1) == labels).sum().item(),
+            )
     found = {number: figures for each in ranks.gather(found) for number, figures in each.items()}
     total, right = (sum(found[number][i] for number in sorted(found)) for i in range(2))
     return total / len(split), 100 * right / split.labels.numel()
 
 
 def after_training(trained, number, recipe="ptq", config=None, ranks=ALONE):
-    """The run of a recipe that begins after a training: ``trained``, a :class:`Training` in float32 that has come to its end, tested after rounding.
+    """The run of a recipe that begins after a training: ``trained``, a :class:`Training` in float32
+    that has come to its end, tested after rounding.
 
-    Its epochs are those of the training, the last with the rounded network's test. ``config`` says what holds for the rounding, by default
-    what held for the training. ``ranks`` share the test.
+    Its epochs are those of the training, the last with the rounded network's test. ``config`` says
+    what holds for the rounding, by default what held for the training. ``ranks`` share the test.
     """
     data, before = trained.data, trained.run
     config = config or trained.config
@@ -288,19 +341,24 @@ def after_training(trained, number, recipe="ptq", config=None, ranks=ALONE):
         diverged = not loss < float("inf")
         if diverged:
             run.divergence = explanation_of_test(model, data.test, torch.float32, config)
-        run.epochs[-1] = replace(run.epochs[-1], test_loss=loss, accuracy=accuracy, diverged=diverged)
+        run.epochs[-1] = replace(
+            run.epochs[-1], test_loss=loss, accuracy=accuracy, diverged=diverged
+        )
     return run
 
 
 def try_out(config, data, trial):
-    """One step of a trial with two images, so that what it lacks is an error before hours of training.
+    """One step of a trial with two images, so that what it lacks is an error before hours of
+    training.
 
     Returns:
         Whether a parameter was left without a gradient.
     """
     few = replace(data, train=data.train.first(2), test=data.test.first(2))
     small = replace(config, epochs=1, batch_size=2)
-    recipe, number = ("all", torch.float32) if trial.recipe in AFTER else (trial.recipe, trial.number)
+    recipe, number = (
+        ("all", torch.float32) if trial.recipe in AFTER else (trial.recipe, trial.number)
+    )
     training = Training(small, few, number, 0, recipe)
     training.go()
     if trial.recipe in AFTER:

@@ -1,4 +1,5 @@
-"""``train --observe``: what rounding did in the last epoch of each run, as files and as sections of the report."""
+"""``train --observe``: what rounding did in the last epoch of each run, as files and as sections of
+the report."""
 
 from __future__ import annotations
 
@@ -19,15 +20,18 @@ _ROWS = 12  # of a table in the report
 
 
 class Observed:
-    """The counts of the last epoch that a training came to, whole or not; of one that diverged, that epoch's.
+    """The counts of the last epoch that a training came to, whole or not; of one that diverged,
+    that epoch's.
 
-    A training that rounds is counted as it rounds; one in a stock dtype is measured against the formats, which changes nothing in it.
+    A training that rounds is counted as it rounds; one in a stock dtype is measured against the
+    formats, which changes nothing in it.
     """
 
     def __init__(self, formats: Sequence[str]):
         self._formats = list(formats)
         self._now: tuple[int, Statistics] | None = None
-        self._before: tuple[int, Statistics] | None = None  # what was counted of an epoch before an interruption within it
+        # What was counted of an epoch before an interruption within it.
+        self._before: tuple[int, Statistics] | None = None
 
     @contextlib.contextmanager
     def epoch(self, training, recipe: str) -> Iterator[None]:
@@ -41,8 +45,11 @@ class Observed:
         epoch = len(training.run.epochs) + 1
         if self._before is not None and self._before[0] == epoch:
             before = self._before[1]
-            if is_format_dtype(training.dtype):  # whose weights are counted once, as an epoch leaves them
-                before = {where: counts for where, counts in before.items() if where[1] != "weights"}
+            # Whose weights are counted once, as an epoch leaves them.
+            if is_format_dtype(training.dtype):
+                before = {
+                    where: counts for where, counts in before.items() if where[1] != "weights"
+                }
             stats = together(before, stats)
         self._before, self._now = None, (epoch, stats)
 
@@ -60,7 +67,11 @@ def sentence(run: Run, observed: dict) -> str:
     """One line on what was counted: ``observed`` is what ``Observed.state`` gave of a run."""
     stats = Statistics.from_json(observed)
     worst = next(iter(stats.sorted()), None)
-    said = "no number left the range of its format" if worst is None or worst.trouble == 0 else stats.worst()
+    said = (
+        "no number left the range of its format"
+        if worst is None or worst.trouble == 0
+        else stats.worst()
+    )
     return f"{_name(run)}, epoch {observed['epoch']}: {said}"
 
 
@@ -76,13 +87,19 @@ def add_section(report: Report, run: Run, observed: dict) -> None:
     if not (rows := stats.rows(_ROWS)):
         return
     report.section(f"What rounding did: {_name(run)}, epoch {observed['epoch']}")
-    report.text("Of the numbers that were rounded and not 0; the worst first. docs/workbench.md says what each count means.")
+    report.text(
+        "Of the numbers that were rounded and not 0; the worst first. docs/workbench.md says "
+        "what each count means."
+    )
     used = [name for name in rows[0] if any(row[name] for row in rows)]
     report.table(used, [[row[name] for name in used] for row in rows], dense=True)
     for name in colours(stats.formats()):
         with contextlib.suppress(ValueError):  # zeros alone have no exponents to draw
             figure = stats.plot(name)
-            caption = f"Exponents of the numbers before they were rounded to {name}, by layer and pass, against its range."
+            caption = (
+                f"Exponents of the numbers before they were rounded to {name}, by layer and pass, "
+                "against its range."
+            )
             report.figure(figure, caption, f"{_file(run)}_{name}")
 
 
@@ -91,4 +108,8 @@ def _name(run: Run) -> str:
 
 
 def _file(run: Run) -> str:
-    return "rounding_" + "_".join(word for word in (run.dtype, "" if run.recipe == "all" else run.recipe, f"seed{run.seed}") if word)
+    return "rounding_" + "_".join(
+        word
+        for word in (run.dtype, "" if run.recipe == "all" else run.recipe, f"seed{run.seed}")
+        if word
+    )

@@ -27,7 +27,10 @@ from .sources import check_model, own_data
 
 def is_given(name):
     """Whether an option was said, on the command line or in a file."""
-    return click.get_current_context().get_parameter_source(name) not in (None, click.core.ParameterSource.DEFAULT)
+    return click.get_current_context().get_parameter_source(name) not in (
+        None,
+        click.core.ParameterSource.DEFAULT,
+    )
 
 
 def callback(check):
@@ -82,7 +85,10 @@ def data(value):
 @callback
 def image_size(value):
     if value not in (None, "32"):
-        raise ValueError(f"expected images of 32 x 32, but got {value}: give images of other sizes by --data, and a --model for them")
+        raise ValueError(
+            f"expected images of 32 x 32, but got {value}: give images of other sizes by --data, "
+            "and a --model for them"
+        )
 
 
 @callback
@@ -105,7 +111,8 @@ def loss_scale(value):
 
 
 def named(value):
-    """A format's name; of ``acme8=acme8.txt``, a proposal's and the file of its values, the name, which means these from now on.
+    """A format's name; of ``acme8=acme8.txt``, a proposal's and the file of its values, the name,
+    which means these from now on.
 
     Raises:
         ValueError: a file that has no such values, or a name that exists.
@@ -135,7 +142,11 @@ def number_format(value):
 @callback
 def mode(value):
     """The names of rounding modes, or of one."""
-    return tuple(map(mode_written, value)) if isinstance(value, tuple) else value and mode_written(value)
+    return (
+        tuple(map(mode_written, value))
+        if isinstance(value, tuple)
+        else value and mode_written(value)
+    )
 
 
 @callback
@@ -157,7 +168,9 @@ def folder(path):
     except OSError as error:
         raise ValueError(f"cannot write into {path}: {error.strerror}") from error
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("the figure needs matplotlib, which is not installed: pip install 'torch-dtypes[train]'")
+        raise ValueError(
+            "the figure needs matplotlib, which is not installed: pip install 'torch-dtypes[train]'"
+        )
     return path
 
 
@@ -171,14 +184,21 @@ def writing_into(path):
 
 
 width_option = click.option(
-    "--width", type=click.Choice(list(WIDTHS)), default="page", show_default=True, help="Of the figures' files: column is one column of a paper."
+    "--width",
+    type=click.Choice(list(WIDTHS)),
+    default="page",
+    show_default=True,
+    help="Of the figures' files: column is one column of a paper.",
 )
 
 
 def check_width(out):
     """An error where --width is for no file."""
     if is_given("width") and not out:
-        raise click.UsageError("expected --width with --out, the folder of the figures' files, but got it alone: add --out, or leave --width out")
+        raise click.UsageError(
+            "expected --width with --out, the folder of the figures' files, but got it alone: "
+            "add --out, or leave --width out"
+        )
 
 
 @callback
@@ -207,64 +227,139 @@ def taking(options):
     return add
 
 
-optimizer_options = taking((
-    click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Inputs in a training step."),
-    click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True,
-                 help="With its defaults, but for --lr and --momentum."),
-    click.option("--lr", type=float, callback=positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd)."),
-    click.option("--momentum", type=float, callback=momentum, default=0.0, show_default=True, help="For sgd."),
-))  # fmt: skip
+optimizer_options = taking(
+    (
+        click.option(
+            "--batch-size",
+            type=click.IntRange(1),
+            default=32,
+            show_default=True,
+            help="Inputs in a training step.",
+        ),
+        click.option(
+            "--optimizer",
+            type=click.Choice(OPTIMIZERS),
+            default="adam",
+            show_default=True,
+            help="With its defaults, but for --lr and --momentum.",
+        ),
+        click.option(
+            "--lr",
+            type=float,
+            callback=positive,
+            help="Learning rate; default 0.001 (adam), 0.01 (sgd).",
+        ),
+        click.option(
+            "--momentum",
+            type=float,
+            callback=momentum,
+            default=0.0,
+            show_default=True,
+            help="For sgd.",
+        ),
+    )
+)
 
 epochs_option = click.option(
-    "--epochs", type=click.IntRange(1), default=1, show_default=True,
+    "--epochs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
     help="Passes over the training data, where the network is trained.",
-)  # fmt: skip
+)
 seed_option = click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
     help="Of weights, order of data and rounding.",
-)  # fmt: skip
-threads_option = click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
+)
+threads_option = click.option(
+    "--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice."
+)
 device_option = click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, callback=device,
-    help="cuda: a GPU; dtypes other than stock ones where this package was built with kernels for it.",
-)  # fmt: skip
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    callback=device,
+    help="cuda: a GPU; dtypes other than stock ones where this package was built with kernels for "
+    "it.",
+)
 
 
 def source_options(several=False):
-    """The options that say which network and which data, for the commands that need both; ``several``: --model and --dataset repeat.
+    """The options that say which network and which data, for the commands that need both;
+    ``several``: --model and --dataset repeat.
 
     The data are then what ``data_of`` loads.
     """
     each = {"multiple": True} if several else {}
     options = (
         click.option(
-            "--model", default=("lenet5",) if several else "lenet5", show_default=True, metavar="NAME", callback=model, **each,
-            help=f"The network: {', '.join(MODELS)}, torchvision's by name, or your own as package.module:factory, called without arguments.",
+            "--model",
+            default=("lenet5",) if several else "lenet5",
+            show_default=True,
+            metavar="NAME",
+            callback=model,
+            **each,
+            help=f"The network: {', '.join(MODELS)}, torchvision's by name, or your own as "
+            "package.module:factory, called without arguments.",
         ),
-        click.option("--weights", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
-                     help="Weights that the network starts from: a state dict by torch.save, or safetensors."),
         click.option(
-            "--dataset", type=click.Choice(DATASETS), default=("digits",) if several else "digits", show_default=True, **each,
+            "--weights",
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Weights that the network starts from: a state dict by torch.save, or "
+            "safetensors.",
+        ),
+        click.option(
+            "--dataset",
+            type=click.Choice(DATASETS),
+            default=("digits",) if several else "digits",
+            show_default=True,
+            **each,
             help="digits comes with scikit-learn; the others are files in --data-dir.",
         ),
         click.option(
-            "--data", metavar="MODULE:LOADER", callback=data,
-            help="Your own data in place of --dataset: package.module:loader, called without arguments, returns (train, test), each a pair of "
-            "tensors (inputs, labels), a data set of such pairs, or batches of them.",
+            "--data",
+            metavar="MODULE:LOADER",
+            callback=data,
+            help="Your own data in place of --dataset: package.module:loader, called without "
+            "arguments, returns (train, test), each a pair of tensors (inputs, labels), a "
+            "data set of such pairs, or batches of them.",
         ),
-        click.option("--data-dir", type=click.Path(), default="data", show_default=True, metavar="DIR",
-                     help="Folder laid out as torchvision does (MNIST/raw, FashionMNIST/raw, cifar-10-batches-py)."),
+        click.option(
+            "--data-dir",
+            type=click.Path(),
+            default="data",
+            show_default=True,
+            metavar="DIR",
+            help="Folder laid out as torchvision does (MNIST/raw, FashionMNIST/raw, "
+            "cifar-10-batches-py).",
+        ),
         click.option("--download", is_flag=True, help="Fetch missing files (needs torchvision)."),
-        click.option("--train-samples", type=click.IntRange(1), metavar="N", help="Use the first N training images."),
-        click.option("--test-samples", type=click.IntRange(1), metavar="N", help="Use the first N test images."),
+        click.option(
+            "--train-samples",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Use the first N training images.",
+        ),
+        click.option(
+            "--test-samples",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Use the first N test images.",
+        ),
         click.option("--image-size", hidden=True, callback=image_size, expose_value=False),
-    )  # fmt: skip
+    )
 
     return taking(options)
 
 
 def config_of(options):
-    """The ``Config`` of a training by the options of ``source_options`` and of one optimizer, for the commands that may train a network first."""
+    """The ``Config`` of a training by the options of ``source_options`` and of one optimizer, for
+    the commands that may train a network first."""
     if options["momentum"] and options["optimizer"] != "sgd":
         raise click.UsageError("--momentum is for --optimizer sgd")
     return Config(options["model"], **settings_in(options))
@@ -294,8 +389,15 @@ def check_files(options):
     for name in ("data_dir", "download"):
         if is_given(name):
             what = f"--{name.replace('_', '-')}"
-            which = "--data, your own loader" if options["data"] else "digits, which come with scikit-learn"
-            raise click.UsageError(f"expected {what} with a --dataset of files, but got it with {which}: leave it out, or say another --dataset")
+            which = (
+                "--data, your own loader"
+                if options["data"]
+                else "digits, which come with scikit-learn"
+            )
+            raise click.UsageError(
+                f"expected {what} with a --dataset of files, but got it with {which}: leave it "
+                "out, or say another --dataset"
+            )
 
 
 def data_of(options, dataset=None):
@@ -309,35 +411,74 @@ def data_of(options, dataset=None):
     check_files(options)
     try:
         if options["data"]:
-            return own_data(options["data"]).first(options["train_samples"], options["test_samples"])
+            return own_data(options["data"]).first(
+                options["train_samples"], options["test_samples"]
+            )
         return load_dataset(
-            dataset or options["dataset"], options["data_dir"], options["train_samples"], options["test_samples"], options["download"]
+            dataset or options["dataset"],
+            options["data_dir"],
+            options["train_samples"],
+            options["test_samples"],
+            options["download"],
         )
-    except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last: torchvision's downloads
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
+        # The last: torchvision's downloads.
         raise click.ClickException(str(error)) from error
 
 
-_RECIPE_HELP = "all (default): everything in the dtype. " + " ".join(f"{name}: {what}." for name, what in RECIPES.items() if name != "all")
+_RECIPE_HELP = "all (default): everything in the dtype. " + " ".join(
+    f"{name}: {what}." for name, what in RECIPES.items() if name != "all"
+)
 
 _WHICH_RECIPE = (
     click.option(
-        "--recipe", "recipes", type=click.Choice(list(RECIPES)), multiple=True, default=("all",), help=_RECIPE_HELP + " Repeat to compare."
+        "--recipe",
+        "recipes",
+        type=click.Choice(list(RECIPES)),
+        multiple=True,
+        default=("all",),
+        help=_RECIPE_HELP + " Repeat to compare.",
     ),
     click.option(
-        "--rules", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
-        help="YAML rules of torch_dtypes.quantize_ for mixed, qat and ptq, in place of --dtype for every layer.",
+        "--rules",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="YAML rules of torch_dtypes.quantize_ for mixed, qat and ptq, in place of --dtype "
+        "for every layer.",
     ),
-)  # fmt: skip
+)
 _HOW_TO_TRAIN = (
     click.option("--eps", type=float, callback=positive, help="Adam's; default 1e-8."),
-    click.option("--schedule", type=click.Choice(list(SCHEDULES)), default="constant", show_default=True,
-                 help="Of the learning rate: linear and cosine fall to 0, step to a tenth after half of the steps and again after three quarters."),
-    click.option("--loss-scale", metavar="NUMBER", callback=loss_scale, help="Or dynamic; for the recipes master, mixed and qat."),
-    click.option("--master", metavar="FORMAT", default="float32", show_default=True, callback=number_format,
-                 help="Masters of the recipe master, rounded stochastically; none: the weights themselves are updated."),
-    click.option("--state", metavar="FORMAT", callback=number_format,
-                 help="Optimizer state of the recipe master, rounded stochastically; default: float32."),
-)  # fmt: skip
+    click.option(
+        "--schedule",
+        type=click.Choice(list(SCHEDULES)),
+        default="constant",
+        show_default=True,
+        help="Of the learning rate: linear and cosine fall to 0, step to a tenth after half of "
+        "the steps and again after three quarters.",
+    ),
+    click.option(
+        "--loss-scale",
+        metavar="NUMBER",
+        callback=loss_scale,
+        help="Or dynamic; for the recipes master, mixed and qat.",
+    ),
+    click.option(
+        "--master",
+        metavar="FORMAT",
+        default="float32",
+        show_default=True,
+        callback=number_format,
+        help="Masters of the recipe master, rounded stochastically; none: the weights themselves "
+        "are updated.",
+    ),
+    click.option(
+        "--state",
+        metavar="FORMAT",
+        callback=number_format,
+        help="Optimizer state of the recipe master, rounded stochastically; default: float32.",
+    ),
+)
 
 
 training_options = taking(_HOW_TO_TRAIN)

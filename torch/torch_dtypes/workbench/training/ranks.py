@@ -14,11 +14,13 @@ _LOST = re.compile(r"gloo|connection (closed|reset|refused)|timed out|broken pip
 
 
 class Ranks:
-    """This process among those that train together over the default process group; by default it is alone, and nothing is sent.
+    """This process among those that train together over the default process group; by default it is
+    alone, and nothing is sent.
 
-    A step takes ``batch_size`` images on any number of ranks: rank r of n has every n-th of them from the r-th on, as
-    ``torch.utils.data.DistributedSampler`` deals them out, but repeats none where they do not come out even. Methods whose description says
-    *all ranks* are called by all, in the same order.
+    A step takes ``batch_size`` images on any number of ranks: rank r of n has every n-th of them
+    from the r-th on, as ``torch.utils.data.DistributedSampler`` deals them out, but repeats none
+    where they do not come out even. Methods whose description says *all ranks* are called by all,
+    in the same order.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
@@ -30,13 +32,15 @@ class Ranks:
         return self.rank == 0
 
     def take_gpu(self) -> None:
-        """Makes ``cuda`` this rank's own GPU among its machine's, where there are several ranks: an error where it has none."""
+        """Makes ``cuda`` this rank's own GPU among its machine's, where there are several ranks: an
+        error where it has none."""
         if self.size == 1:
             return
         number, count = int(os.environ.get("LOCAL_RANK", self.rank)), torch.cuda.device_count()
         if number >= count:
             raise ValueError(
-                f"expected a GPU for each process of a machine, but got process {number} (from 0) and {count} GPUs; start fewer processes"
+                f"expected a GPU for each process of a machine, but got process {number} (from 0) "
+                f"and {count} GPUs; start fewer processes"
             )
         torch.cuda.set_device(number)
 
@@ -46,20 +50,23 @@ class Ranks:
         """What this rank has of a step.
 
         Returns:
-            Its indices, and by how much its mean counts in the average of all ranks: 1 where all have as many, 0 where there was nothing left
-            and it takes the first image, so that it can join in.
+            Its indices, and by how much its mean counts in the average of all ranks: 1 where all
+            have as many, 0 where there was nothing left and it takes the first image, so that it
+            can join in.
         """
         own = index[self.rank :: self.size]
         return (own, len(own) * self.size / len(index)) if len(own) else (index[:1], 0.0)
 
     def joined(self, model: nn.Module, find_unused: bool = False) -> nn.Module:
-        """All ranks: the model as a training step calls it, whose gradients become the averages of all ranks; rank 0's weights go to all."""
+        """All ranks: the model as a training step calls it, whose gradients become the averages of
+        all ranks; rank 0's weights go to all."""
         if self.size == 1:
             return model
         return nn.parallel.DistributedDataParallel(model, find_unused_parameters=find_unused)
 
     def mean(self, loss: float, weight: float) -> float:
-        """All ranks: the mean loss of a step, the same on all; not finite where one rank's is not."""
+        """All ranks: the mean loss of a step, the same on all; not finite where one rank's is
+        not."""
         if self.size == 1:
             return loss
         everyone = [torch.empty((), dtype=torch.float64) for _ in range(self.size)]
@@ -93,7 +100,8 @@ class Ranks:
         return told[0]
 
     def share_statistics(self, model: nn.Module) -> None:
-        """All ranks: what a model keeps beside its parameters (running means, scales of recent steps) becomes rank 0's, as it is to be tested."""
+        """All ranks: what a model keeps beside its parameters (running means, scales of recent
+        steps) becomes rank 0's, as it is to be tested."""
         if self.size == 1:
             return
         parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
@@ -105,9 +113,12 @@ class Ranks:
             model.load_state_dict(kept, strict=False)
 
     def seed(self) -> None:
-        """Gives each rank's default generator, the same on all, random words of its own (dropout, stochastic rounding); rank 0 keeps its."""
+        """Gives each rank's default generator, the same on all, random words of its own (dropout,
+        stochastic rounding); rank 0 keeps its."""
         if self.size > 1:
-            seeds = torch.randint(2**32, (self.size,), generator=torch.Generator().manual_seed(torch.initial_seed()))
+            seeds = torch.randint(
+                2**32, (self.size,), generator=torch.Generator().manual_seed(torch.initial_seed())
+            )
             if not self.is_first:
                 torch.manual_seed(int(seeds[self.rank]))
 
@@ -116,7 +127,8 @@ ALONE = Ranks()
 
 
 def launched() -> tuple[int, int]:
-    """Which process of how many a launcher like ``torchrun`` has made this one: ``(0, 1)`` without one."""
+    """Which process of how many a launcher like ``torchrun`` has made this one: ``(0, 1)`` without
+    one."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if not all(os.environ.get(name) for name in names):
         return 0, 1

@@ -1,7 +1,8 @@
 """Recipes: which numbers of a training are in a format, and which stay float32.
 
-A network is built in float32 and an ordinary ``nn.Module`` in all of them; what a format means is decided below PyTorch's operators, in
-``torch_dtypes.optim.LowPrecision`` and in ``torch_dtypes.quantize_``.
+A network is built in float32 and an ordinary ``nn.Module`` in all of them; what a format means is
+decided below PyTorch's operators, in ``torch_dtypes.optim.LowPrecision`` and in
+``torch_dtypes.quantize_``.
 """
 
 from __future__ import annotations
@@ -17,13 +18,20 @@ from .sources import build_network
 
 RECIPES = {
     "all": "weights, activations, gradients and the optimizer's state in the dtype",
-    "master": "the network and its gradients in the dtype, float32 masters: the weights are their rounding after each step",
+    "master": (
+        "the network and its gradients in the dtype, float32 masters: the weights are their "
+        "rounding after each step"
+    ),
     "mixed": "a float32 network whose layers round weights, activations, errors and gradients",
     "qat": "quantisation-aware: layers round weights and activations, gradients stay float32",
-    "ptq": "trained in float32, then weights and activations rounded, integers with scales from training images",
+    "ptq": (
+        "trained in float32, then weights and activations rounded, integers with scales from "
+        "training images"
+    ),
     "weights": "trained in float32, then weights and biases rounded, once",
 }
-QUANTIZING = ("mixed", "qat", "ptq")  # whose layers round: they take whatever torch_dtypes.target takes
+# Whose layers round: they take whatever torch_dtypes.target takes.
+QUANTIZING = ("mixed", "qat", "ptq")
 AFTER = ("ptq", "weights")  # which begin after a training in float32
 THROUGHOUT = ("all", "master")  # whose network is in the dtype
 
@@ -33,7 +41,8 @@ CALIBRATION_IMAGES = 256
 
 
 def resolve_dtype(name):
-    """The floating-point ``torch.dtype`` called ``name``: ``torch.<name>`` where that is a dtype, otherwise ``torch_dtypes.dtype(name)``.
+    """The floating-point ``torch.dtype`` called ``name``: ``torch.<name>`` where that is a dtype,
+    otherwise ``torch_dtypes.dtype(name)``.
 
     Raises:
         ValueError: for an unknown name, or a dtype in which nothing can be trained.
@@ -60,22 +69,28 @@ def build_optimizer(config, parameters):
     """
     if config.optimizer == "adam":
         settings = {"lr": config.lr, "eps": config.eps}
-        return torch.optim.Adam(parameters, **{name: value for name, value in settings.items() if value is not None})
+        return torch.optim.Adam(
+            parameters, **{name: value for name, value in settings.items() if value is not None}
+        )
     if config.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=config.lr or 0.01, momentum=config.momentum)
-    raise ValueError(f"expected an optimizer out of {', '.join(OPTIMIZERS)}, but got {config.optimizer!r}")
+    raise ValueError(
+        f"expected an optimizer out of {', '.join(OPTIMIZERS)}, but got {config.optimizer!r}"
+    )
 
 
 @dataclass(frozen=True)
 class RulesFile:
-    """What stands for a format where the rules of a file say it: ``name`` is the file's, for the tables."""
+    """What stands for a format where the rules of a file say it: ``name`` is the file's, for the
+    tables."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A row of the comparison: a recipe, and a dtype, a target or a file of rules for it, with the user's name for that."""
+    """A row of the comparison: a recipe, and a dtype, a target or a file of rules for it, with the
+    user's name for that."""
 
     recipe: str
     number: object
@@ -92,7 +107,8 @@ class Trial:
 
 
 def resolve(name, recipe):
-    """What ``name`` means for a recipe: a floating-point dtype or, where layers round, anything that ``torch_dtypes.target`` takes.
+    """What ``name`` means for a recipe: a floating-point dtype or, where layers round, anything
+    that ``torch_dtypes.target`` takes.
 
     Raises:
         ValueError: it means nothing, or only something that the recipe cannot train in.
@@ -100,7 +116,10 @@ def resolve(name, recipe):
     if recipe == "weights":
         made = torch_dtypes.target(name)
         if made.needs_scale:
-            raise ValueError(f"expected a format without scales for --recipe weights, but got {name}: that is for {', '.join(QUANTIZING)}")
+            raise ValueError(
+                f"expected a format without scales for --recipe weights, but got {name}: that is "
+                f"for {', '.join(QUANTIZING)}"
+            )
         return made
     try:
         return resolve_dtype(name)
@@ -111,11 +130,12 @@ def resolve(name, recipe):
             raise (other if recipe in QUANTIZING else error) from None
         if recipe in QUANTIZING:
             return made
-        if isinstance(made, torch_dtypes.quantization.FormatTarget) and made.stock is None:  # "posit<12,1>"
+        # "posit<12,1>"
+        if isinstance(made, torch_dtypes.quantization.FormatTarget) and made.stock is None:
             return made.dtype
         raise ValueError(
-            f"expected a dtype for --recipe {recipe}, whose network has it throughout, but got {name}: "
-            f"blocks and integers are for --recipe {', '.join(QUANTIZING)}"
+            f"expected a dtype for --recipe {recipe}, whose network has it throughout, but got "
+            f"{name}: blocks and integers are for --recipe {', '.join(QUANTIZING)}"
         ) from None
 
 
@@ -134,7 +154,12 @@ def set_up(config, data, number, recipe):
         quantize(model, config, data, number, recipe)
     optimizer = build_optimizer(config, model.parameters())
     if recipe == "master":
-        optimizer = torch_dtypes.optim.LowPrecision(optimizer, master=master_of(config, number), state=config.state, grad_scale=config.loss_scale)
+        optimizer = torch_dtypes.optim.LowPrecision(
+            optimizer,
+            master=master_of(config, number),
+            state=config.state,
+            grad_scale=config.loss_scale,
+        )
     elif config.loss_scale is not None and recipe != "all":
         optimizer = torch_dtypes.optim.LowPrecision(optimizer, grad_scale=config.loss_scale)
     return model, optimizer, dtype
@@ -145,23 +170,36 @@ def master_of(config, number):
     if config.master == "none":
         return None
     if config.master == "float32":
-        return torch.float64 if torch.finfo(number).eps < torch.finfo(torch.float32).eps else torch.float32
+        return (
+            torch.float64
+            if torch.finfo(number).eps < torch.finfo(torch.float32).eps
+            else torch.float32
+        )
     return config.master
 
 
 def rules_of(config, number, recipe):
-    """The rules of ``torch_dtypes.quantize_``: of a file, or the same for every convolution and linear layer.
+    """The rules of ``torch_dtypes.quantize_``: of a file, or the same for every convolution and
+    linear layer.
 
-    Formats round weights and activations as they are, and gradients, which are far below the range of most, times a power of two, found for
-    each tensor, that brings its largest magnitude to the end of the range (of posits, of the range in which they are finest). Integers have
-    a scale of each output channel's weights; of activations from training images in ``ptq``, from the steps before in ``qat``, and in ``mixed``
-    of each tensor, as of gradients. Blocks have scales of their own, and round gradients stochastically: with four bits networks learn only
-    so (NVIDIA, "Pretraining large language models with NVFP4", arXiv 2509.25149, section 4).
+    Formats round weights and activations as they are, and gradients, which are far below the range
+    of most, times a power of two, found for each tensor, that brings its largest magnitude to the
+    end of the range (of posits, of the range in which they are finest). Integers have a scale of
+    each output channel's weights; of activations from training images in ``ptq``, from the steps
+    before in ``qat``, and in ``mixed`` of each tensor, as of gradients. Blocks have scales of their
+    own, and round gradients stochastically: with four bits networks learn only so (NVIDIA,
+    "Pretraining large language models with NVFP4", arXiv 2509.25149, section 4).
     """
     if config.rules is not None:
         return config.rules
-    rule = _integer_rule(number, recipe) if torch_dtypes.target(number).needs_scale else _format_rule(number)
-    places = ("weight", "activation", "error", "grad") if recipe == "mixed" else ("weight", "activation")
+    rule = (
+        _integer_rule(number, recipe)
+        if torch_dtypes.target(number).needs_scale
+        else _format_rule(number)
+    )
+    places = (
+        ("weight", "activation", "error", "grad") if recipe == "mixed" else ("weight", "activation")
+    )
     sums = {} if config.accumulate is None else {"accumulate": config.accumulate}
     return {layer: {place: rule[place] for place in places} | sums for layer in _LAYERS}
 
@@ -169,7 +207,11 @@ def rules_of(config, number, recipe):
 def _format_rule(number):
     target = torch_dtypes.target(number)
     is_format = isinstance(target, torch_dtypes.quantization.FormatTarget)
-    gradient = {"format": number, "scale": "power_of_two"} if is_format else {"format": number, "rounding": "stochastic"}
+    gradient = (
+        {"format": number, "scale": "power_of_two"}
+        if is_format
+        else {"format": number, "rounding": "stochastic"}
+    )
     return {"weight": number, "activation": number, "error": gradient, "grad": gradient}
 
 
@@ -184,21 +226,30 @@ def _integer_rule(number, recipe):
 
 
 def quantize(model, config, data, number, recipe):
-    """Makes the network's layers round, with scales from the first training images where the rules ask for them."""
+    """Makes the network's layers round, with scales from the first training images where the rules
+    ask for them."""
     images, _ = data.train.batch(torch.arange(min(CALIBRATION_IMAGES, len(data.train))))
     batches = [batch.to(config.device) for batch in images.split(config.batch_size)]
     rules = rules_of(config, number, recipe)
     if config.rules is None:  # a network of one's own may have one kind alone
-        rules = {layer: rule for layer, rule in rules.items() if any(isinstance(module, layer) for module in model.modules())}
+        rules = {
+            layer: rule
+            for layer, rule in rules.items()
+            if any(isinstance(module, layer) for module in model.modules())
+        }
         if not rules:
             names = " or ".join(layer.__name__ for layer in _LAYERS)
-            raise ValueError(f"expected a network with {names} layers for --recipe {recipe}, but {config.model} has none")
+            raise ValueError(
+                f"expected a network with {names} layers for --recipe {recipe}, but "
+                f"{config.model} has none"
+            )
     torch_dtypes.quantize_(model, rules, calibrate=batches)
 
 
 @torch.no_grad()
 def round_weights(model, number):
-    """Rounds every parameter of a network, in place and once; buffers (batch normalisation's statistics) stay."""
+    """Rounds every parameter of a network, in place and once; buffers (batch normalisation's
+    statistics) stay."""
     made = torch_dtypes.target(number)
     for parameter in model.parameters():
         parameter.copy_(made.quantize(parameter))

@@ -11,10 +11,11 @@ class Settings:
     """What all trainings of one command have in common, as its options say it.
 
     Attributes:
-        lr: ``None`` is the optimizer's default (adam) or 0.01 (sgd). eps: ``None`` is adam's default.
+        lr: ``None`` is the optimizer's default (adam) or 0.01 (sgd). eps: ``None`` is adam's
+            default.
         loss_scale: ``None``, a number above 0 or ``"dynamic"``; not for the recipe ``all``.
-        master, state: of the recipe ``master``: the masters' format, or ``"none"``, and the states',
-            or ``None`` for float32.
+        master, state: of the recipe ``master``: the masters' format, or ``"none"``, and the
+            states', or ``None`` for float32.
         rules: of the recipes that quantise layers: a YAML file of rules, or ``None``.
         weights: a file of weights that the network starts from, or ``None``.
         loss_dtype: of the recipes whose network is in a dtype: ``"network"`` computes the loss in
@@ -56,8 +57,10 @@ class Epoch:
 
     Attributes:
         epoch: counted from 1.
-        train_loss: mean over the training images, each at the step that used it; not finite in an epoch that diverged, which is broken off there.
-        test_loss, accuracy: after the epoch, over the test images: the mean, and percent classified right.
+        train_loss: mean over the training images, each at the step that used it; not finite in an
+            epoch that diverged, which is broken off there.
+        test_loss, accuracy: after the epoch, over the test images: the mean, and percent classified
+            right.
         seconds: time of the training part, without the test.
         diverged: whether a loss was not finite; the figures then mean nothing.
     """
@@ -71,7 +74,8 @@ class Epoch:
 
 
 class Named:
-    """What has a ``dtype``, a ``recipe``, and in ``said`` the dtype as the user spelt it, or ``None``."""
+    """What has a ``dtype``, a ``recipe``, and in ``said`` the dtype as the user spelt it, or
+    ``None``."""
 
     @property
     def name(self):
@@ -131,7 +135,9 @@ class Run(Named):
         def finite(value):
             return None if isinstance(value, float) and not math.isfinite(value) else value
 
-        epochs = [{key: finite(value) for key, value in asdict(epoch).items()} for epoch in self.epochs]
+        epochs = [
+            {key: finite(value) for key, value in asdict(epoch).items()} for epoch in self.epochs
+        ]
         return {
             "dtype": self.dtype,
             "name": self.name,
@@ -151,5 +157,16 @@ class Run(Named):
             KeyError, TypeError: it is something else.
         """
         names = [f.name for f in fields(Epoch)]
-        epochs = [Epoch(*(math.nan if epoch[name] is None else epoch[name] for name in names)) for epoch in data["epochs"]]
-        return cls(data["dtype"], data["seed"], epochs, data["divergence"], data["recipe"], said=data["name"], failure=data["failure"])
+        epochs = [
+            Epoch(*(math.nan if epoch[name] is None else epoch[name] for name in names))
+            for epoch in data["epochs"]
+        ]
+        return cls(
+            data["dtype"],
+            data["seed"],
+            epochs,
+            data["divergence"],
+            data["recipe"],
+            said=data["name"],
+            failure=data["failure"],
+        )

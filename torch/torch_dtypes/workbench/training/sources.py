@@ -1,4 +1,5 @@
-"""Networks and data that are not this package's: a user's own by ``package.module:name``, torchvision's networks by name, weights from a file.
+"""Networks and data that are not this package's: a user's own by ``package.module:name``,
+torchvision's networks by name, weights from a file.
 
 Torchvision is no dependency: it is asked for where a name is not one of ours.
 """
@@ -22,7 +23,10 @@ from .models import MODELS, build_model
 from .ranks import first_line
 
 _SPELLING = "package.module:name"
-_TRAIN_AND_TEST = "(train, test), each a pair of tensors (inputs, labels), a data set of such pairs, or an iterable of batches of them"
+_TRAIN_AND_TEST = (
+    "(train, test), each a pair of tensors (inputs, labels), a data set of such pairs, or an "
+    "iterable of batches of them"
+)
 
 
 def find(spec: str, what: str) -> Callable:
@@ -33,10 +37,15 @@ def find(spec: str, what: str) -> Callable:
         what: what it is for, as errors say it.
 
     Raises:
-        ValueError: it is spelt otherwise, there is none, its module does not import, or it cannot be called.
+        ValueError: it is spelt otherwise, there is none, its module does not import, or it cannot
+            be called.
     """
     module_name, _, name = spec.partition(":")
-    if not (module_name and name and all(map(str.isidentifier, (*module_name.split("."), *name.split("."))))):
+    if not (
+        module_name
+        and name
+        and all(map(str.isidentifier, (*module_name.split("."), *name.split("."))))
+    ):
         raise ValueError(f"expected {what} as {_SPELLING}, but got {spec!r}")
     found = _imported(module_name, what)
     for part in name.split("."):
@@ -54,17 +63,26 @@ def find(spec: str, what: str) -> Callable:
 def _imported(name, what):
     here = os.getcwd()
     package = name.partition(".")[0]
-    if package not in sys.modules and importlib.util.find_spec(package) is None and here not in sys.path:
+    if (
+        package not in sys.modules
+        and importlib.util.find_spec(package) is None
+        and here not in sys.path
+    ):
         # A console script's path does not begin with the current folder, as python -m's does.
         sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name + ".").startswith(error.name + "."):
-            raise ValueError(f"expected {what}, but there is no module {error.name} (looked in {here} and in Python's path)") from error
+            raise ValueError(
+                f"expected {what}, but there is no module {error.name} (looked in {here} and in "
+                "Python's path)"
+            ) from error
         raise ValueError(f"expected {what}, but {name} does not import: {error}") from error
     except Exception as error:  # a user's module may raise anything
-        raise ValueError(f"expected {what}, but {name} does not import: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"expected {what}, but {name} does not import: {type(error).__name__}: {error}"
+        ) from error
 
 
 def check_model(name: str) -> None:
@@ -78,21 +96,29 @@ def check_model(name: str) -> None:
     if ":" in name:
         find(name, "a factory of a network")
         return
-    known = f"expected a model out of {', '.join(MODELS)}, torchvision's by name, or your own as {_SPELLING}, but got {name!r}"
+    known = (
+        f"expected a model out of {', '.join(MODELS)}, torchvision's by name, or your own as "
+        f"{_SPELLING}, but got {name!r}"
+    )
     names = []
     try:
         from torchvision.models import list_models
 
         names = list_models()
-    except (ImportError, RuntimeError) as error:  # the latter: one that was built for another PyTorch
-        known += f"; torchvision, which might have it, cannot be imported ({error}): pip install torchvision"
+    except (ImportError, RuntimeError) as error:
+        # The latter: one that was built for another PyTorch.
+        known += (
+            f"; torchvision, which might have it, cannot be imported ({error}): pip install "
+            "torchvision"
+        )
     if name not in names:
         near = difflib.get_close_matches(name, [*MODELS, *names], 3)
         raise ValueError(known + (f"; near to it: {', '.join(near)}" if near else ""))
 
 
 def build_network(config, data) -> nn.Module:
-    """The network of ``config``, a ``records.Config``, for a data set: fresh from torch's default generator, with its weights if it names a file.
+    """The network of ``config``, a ``records.Config``, for a data set: fresh from torch's default
+    generator, with its weights if it names a file.
 
     Raises:
         ValueError: it cannot be made for those data, or the weights are another network's.
@@ -101,7 +127,10 @@ def build_network(config, data) -> nn.Module:
     name = config.model
     if name in MODELS:
         if data.shape[1:] != (32, 32):
-            raise ValueError(f"expected images of shape (C, 32, 32) for {name}, but {data.name} has {data.shape}; give a --model for them")
+            raise ValueError(
+                f"expected images of shape (C, 32, 32) for {name}, but {data.name} has "
+                f"{data.shape}; give a --model for them"
+            )
         model = build_model(name, data.channels, data.classes)
     elif ":" in name:
         model = _called(find(name, "a factory of a network"), name)
@@ -112,7 +141,10 @@ def build_network(config, data) -> nn.Module:
         from torchvision.models import get_model
 
         if data.shape[0] != 3:
-            raise ValueError(f"expected images of 3 channels for torchvision's {name}, but {data.name} has {data.shape}")
+            raise ValueError(
+                f"expected images of 3 channels for torchvision's {name}, but {data.name} has "
+                f"{data.shape}"
+            )
         model = get_model(name, weights=None, num_classes=data.classes)
     if config.weights is not None:
         load_weights(model, config.weights)
@@ -123,11 +155,15 @@ def _called(function, spec):
     try:
         return function()
     except Exception as error:  # a user's function may raise anything
-        raise ValueError(f"expected {spec} to run without arguments, but it raised {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"expected {spec} to run without arguments, but it raised {type(error).__name__}: "
+            f"{error}"
+        ) from error
 
 
 def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
-    """Loads a state dict, from ``torch.save`` (nothing in it is run) or a .safetensors file, into a network.
+    """Loads a state dict, from ``torch.save`` (nothing in it is run) or a .safetensors file, into a
+    network.
 
     Raises:
         ValueError: the file has no state dict, or another network's.
@@ -143,28 +179,43 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, ImportError, MemoryError):
         raise
-    except Exception as error:  # safetensors has errors of its own; what is no pickle raises what its bytes happen to mean, which is not passed on
+    except Exception as error:
+        # Safetensors has errors of its own; what is no pickle raises what its bytes happen to mean,
+        # which is not passed on.
         says = isinstance(error, RuntimeError) or type(error).__module__.startswith("safetensors")
         reason = f" ({first_line(error)})" if says else ""
-        message = f"expected a file of weights that torch.save or safetensors wrote, but {path} holds something else{reason}"
+        message = (
+            f"expected a file of weights that torch.save or safetensors wrote, but {path} holds "
+            f"something else{reason}"
+        )
         raise ValueError(f"{message}; save model.state_dict()") from error
-    if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):  # as checkpoints of trainers have it
+    # As checkpoints of trainers have it.
+    if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
         state = state["state_dict"]
-    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise ValueError(f"expected a state dict of tensors, but {path} holds a {type(state).__name__}")
+    if not isinstance(state, dict) or not all(
+        isinstance(value, torch.Tensor) for value in state.values()
+    ):
+        raise ValueError(
+            f"expected a state dict of tensors, but {path} holds a {type(state).__name__}"
+        )
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
         reasons = " ".join(line.strip() for line in str(error).splitlines()[1:3])
-        raise ValueError(f"expected the weights of {type(model).__name__}, but {path} has others: {reasons}") from error
+        raise ValueError(
+            f"expected the weights of {type(model).__name__}, but {path} has others: {reasons}"
+        ) from error
 
 
 def own_data(spec: str) -> Dataset:
-    """The data of one's own that ``package.module:loader`` returns when it is called without arguments, all in memory.
+    """The data of one's own that ``package.module:loader`` returns when it is called without
+    arguments, all in memory.
 
-    It returns ``(train, test)``, each a pair of tensors ``(inputs, labels)``, a ``torch.utils.data.Dataset`` of such pairs, or an
-    iterable of batches of them, a ``DataLoader`` for instance, which is read once. Inputs are floating (they become float32) or integers, of shape
-    ``(N, ...)``; labels are integers from 0, of shape ``(N,)``, or ``(N, ...)`` for maps of labels.
+    It returns ``(train, test)``, each a pair of tensors ``(inputs, labels)``, a
+    ``torch.utils.data.Dataset`` of such pairs, or an iterable of batches of them, a ``DataLoader``
+    for instance, which is read once. Inputs are floating (they become float32) or integers, of
+    shape ``(N, ...)``; labels are integers from 0, of shape ``(N,)``, or ``(N, ...)`` for maps of
+    labels.
 
     Raises:
         ValueError: it returns something else.
@@ -172,9 +223,15 @@ def own_data(spec: str) -> Dataset:
     made = _called(find(spec, "a loader of data"), spec)
     if not isinstance(made, (tuple, list)) or len(made) != 2:
         raise ValueError(f"expected {spec} to return {_TRAIN_AND_TEST}, but got {_described(made)}")
-    train, test = (_examples(part, f"{name} data of {spec}") for part, name in zip(made, ("training", "test"), strict=True))
+    train, test = (
+        _examples(part, f"{name} data of {spec}")
+        for part, name in zip(made, ("training", "test"), strict=True)
+    )
     if train.inputs.shape[1:] != test.inputs.shape[1:]:
-        raise ValueError(f"expected test inputs of shape {tuple(train.inputs.shape[1:])} as in training, but got {tuple(test.inputs.shape[1:])}")
+        raise ValueError(
+            f"expected test inputs of shape {tuple(train.inputs.shape[1:])} as in training, but "
+            f"got {tuple(test.inputs.shape[1:])}"
+        )
     classes = int(max(train.labels.max(), test.labels.max())) + 1
     return Dataset(spec, train, test, classes)
 
@@ -188,23 +245,43 @@ def _described(value):
 def _examples(part, what):
     if isinstance(part, torch.utils.data.Dataset):
         part = torch.utils.data.DataLoader(part, batch_size=256)
-    if isinstance(part, (tuple, list)) and len(part) == 2 and all(isinstance(t, torch.Tensor) for t in part):
+    if (
+        isinstance(part, (tuple, list))
+        and len(part) == 2
+        and all(isinstance(t, torch.Tensor) for t in part)
+    ):
         batches = [part]
     elif hasattr(part, "__iter__") and not isinstance(part, torch.Tensor):
         try:
             batches = list(part)
         except Exception as error:  # a user's data set may raise anything
-            raise ValueError(f"expected {what} to be read, but it raised {type(error).__name__}: {error}") from error
+            raise ValueError(
+                f"expected {what} to be read, but it raised {type(error).__name__}: {error}"
+            ) from error
     else:
-        raise ValueError(f"expected {what} as a pair of tensors, a data set or an iterable of batches, but got {_described(part)}")
+        raise ValueError(
+            f"expected {what} as a pair of tensors, a data set or an iterable of batches, but got "
+            f"{_described(part)}"
+        )
     for batch in itertools.islice(batches, 1) if batches else [None]:
-        pair = isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(t, torch.Tensor) for t in batch)
+        pair = (
+            isinstance(batch, (tuple, list))
+            and len(batch) == 2
+            and all(isinstance(t, torch.Tensor) for t in batch)
+        )
         if not pair:
-            raise ValueError(f"expected {what} in pairs of tensors (inputs, labels), but got {'nothing' if batch is None else _described(batch)}")
+            raise ValueError(
+                f"expected {what} in pairs of tensors (inputs, labels), but got "
+                f"{'nothing' if batch is None else _described(batch)}"
+            )
     try:
-        inputs, labels = (torch.cat([batch[i] for batch in batches]).detach().clone() for i in (0, 1))
+        inputs, labels = (
+            torch.cat([batch[i] for batch in batches]).detach().clone() for i in (0, 1)
+        )
     except (RuntimeError, TypeError, IndexError) as error:
-        raise ValueError(f"expected {what} in batches of one shape, but got {first_line(error)}") from error
+        raise ValueError(
+            f"expected {what} in batches of one shape, but got {first_line(error)}"
+        ) from error
     return _checked(inputs, labels, what)
 
 
@@ -212,22 +289,32 @@ def _checked(inputs, labels, what):
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"expected {what} with integers as labels, but got {labels.dtype}")
     if labels.numel() == 0 or inputs.numel() == 0:
-        raise ValueError(f"expected {what} of at least one input, but got inputs of {tuple(inputs.shape)} and labels of {tuple(labels.shape)}")
+        raise ValueError(
+            f"expected {what} of at least one input, but got inputs of {tuple(inputs.shape)} and "
+            f"labels of {tuple(labels.shape)}"
+        )
     if labels.dim() < 1 or inputs.dim() < 1 or len(inputs) != len(labels):
-        raise ValueError(f"expected {what} with a label for each input, but got inputs of {tuple(inputs.shape)} and labels of {tuple(labels.shape)}")
+        raise ValueError(
+            f"expected {what} with a label for each input, but got inputs of "
+            f"{tuple(inputs.shape)} and labels of {tuple(labels.shape)}"
+        )
     if labels.min() < 0:
         raise ValueError(f"expected {what} with labels from 0, but got {int(labels.min())}")
     if inputs.is_floating_point():
         inputs = inputs.to(torch.float32)
         if not inputs.isfinite().all():
-            raise ValueError(f"expected {what} with finite inputs, but got {int((~inputs.isfinite()).sum())} that are not")
+            raise ValueError(
+                f"expected {what} with finite inputs, but got {int((~inputs.isfinite()).sum())} "
+                "that are not"
+            )
     elif inputs.is_complex():
         raise ValueError(f"expected {what} with real inputs, but got {inputs.dtype}")
     return Examples(inputs, labels.to(torch.int64))
 
 
 def check_network(config, data) -> int:
-    """Runs two inputs through the network in float32: what it cannot do is an error before any long work.
+    """Runs two inputs through the network in float32: what it cannot do is an error before any long
+    work.
 
     Returns:
         How many parameters it has.
@@ -243,11 +330,21 @@ def check_network(config, data) -> int:
             with torch.no_grad():
                 logits = model(inputs)
         except Exception as error:  # a user's network may raise anything
-            raise ValueError(f"expected {config.model} to take inputs of shape {tuple(inputs.shape)}, but it raised: {first_line(error)}") from error
+            raise ValueError(
+                f"expected {config.model} to take inputs of shape {tuple(inputs.shape)}, but it "
+                f"raised: {first_line(error)}"
+            ) from error
     if not isinstance(logits, torch.Tensor):
-        raise ValueError(f"expected {config.model} to return logits as a tensor, but got {_described(logits)}")
+        raise ValueError(
+            f"expected {config.model} to return logits as a tensor, but got {_described(logits)}"
+        )
     shape = tuple(logits.shape)
     if logits.dim() < 2 or (shape[0], *shape[2:]) != tuple(labels.shape) or shape[1] < data.classes:
-        expected = f"(N, classes{', ...' if labels.dim() > 1 else ''}) for {data.classes} classes and labels of {tuple(labels.shape)}"
-        raise ValueError(f"expected {config.model} to return logits of shape {expected}, but got {shape}")
+        expected = (
+            f"(N, classes{', ...' if labels.dim() > 1 else ''}) for {data.classes} classes and "
+            f"labels of {tuple(labels.shape)}"
+        )
+        raise ValueError(
+            f"expected {config.model} to return logits of shape {expected}, but got {shape}"
+        )
     return sum(p.numel() for p in model.parameters())

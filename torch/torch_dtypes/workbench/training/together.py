@@ -1,4 +1,5 @@
-"""Commands under ``torchrun``: ranks that report as one, and errors that end them all in plain words."""
+"""Commands under ``torchrun``: ranks that report as one, and errors that end them all in plain
+words."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _LOST = "lost another rank, which has ended or cannot be reached; what it said i
 
 
 class Command(click.Command):
-    """A command that several processes may run together, each from its own command line: an option that is wrong on one of them ends all."""
+    """A command that several processes may run together, each from its own command line: an option
+    that is wrong on one of them ends all."""
 
     def make_context(self, *args, **kwargs):
         try:
@@ -35,21 +37,31 @@ class Alone(click.Group):
         name, command, rest = super().resolve_command(ctx, args)
         size = launched()[1]
         if size > 1 and command is not None and not isinstance(command, Command):
-            raise click.UsageError(f"expected one process for {name}, but got {size}: only train runs under torchrun")
+            raise click.UsageError(
+                f"expected one process for {name}, but got {size}: only train runs under torchrun"
+            )
         return name, command, rest
 
 
 @contextlib.contextmanager
 def joined():
-    """The ranks that a launcher has started, in a process group over gloo for the block; tensors on GPUs, if they come, go over NCCL."""
+    """The ranks that a launcher has started, in a process group over gloo for the block; tensors on
+    GPUs, if they come, go over NCCL."""
     rank, size = launched()
     if size == 1:
         yield ALONE
         return
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo")
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl"
+            if torch.cuda.is_available() and dist.is_nccl_available()
+            else "gloo"
+        )
     except (RuntimeError, ValueError) as error:
-        raise click.ClickException(f"rank {rank}: expected {size} processes that reach each other, but: {first_line(error)}") from error
+        raise click.ClickException(
+            f"rank {rank}: expected {size} processes that reach each other, but: "
+            f"{first_line(error)}"
+        ) from error
     ranks = Ranks(rank, size)
     try:
         yield ranks
@@ -61,30 +73,37 @@ def joined():
         raise click.ClickException(f"{_who(ranks)}: {_LOST}") from error
     finally:
         dist.destroy_process_group()
-        # PyTorch keeps the threads of a group that DistributedDataParallel had. One that still holds tensors of the last exchange lets go of their
-        # Python objects under Python's lock, and would end the process if Python ended meanwhile; nothing tells when it has.
+        # PyTorch keeps the threads of a group that DistributedDataParallel had. One that still
+        # holds tensors of the last exchange lets go of their Python objects under Python's lock,
+        # and would end the process if Python ended meanwhile; nothing tells when it has.
         time.sleep(0.1)
 
 
 def agree(ranks, error=None):
-    """All ranks: goes on where none has a ``click.ClickException``; else rank 0 shows what all or some have, and all end."""
+    """All ranks: goes on where none has a ``click.ClickException``; else rank 0 shows what all or
+    some have, and all end."""
     if ranks.size == 1:
         if error is not None:
             raise error
         return
-    everyone = ranks.gather(None if error is None else (error.format_message(), error.exit_code, socket.gethostname()))
+    everyone = ranks.gather(
+        None if error is None else (error.format_message(), error.exit_code, socket.gethostname())
+    )
     told = [(rank, *each) for rank, each in enumerate(everyone) if each is not None]
     if not told:
         return
     if ranks.is_first:
         if len(told) < ranks.size or len({text for _, text, *_ in told}) > 1:
-            error = click.ClickException("\n".join(f"rank {rank} on {host}: {text}" for rank, text, _, host in told))
+            error = click.ClickException(
+                "\n".join(f"rank {rank} on {host}: {text}" for rank, text, _, host in told)
+            )
         error.show()
     end(ranks, told[0][2])
 
 
 def end(ranks, code):
-    """All ranks: the end of the processes, together, since a launcher ends the others as soon as one has failed."""
+    """All ranks: the end of the processes, together, since a launcher ends the others as soon as
+    one has failed."""
     ranks.gather(None)
     raise SystemExit(code)
 

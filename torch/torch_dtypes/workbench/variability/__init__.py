@@ -1,4 +1,5 @@
-"""Where a float32 program's digits go: repeated runs under random rounding, what they say, and which modules are responsible."""
+"""Where a float32 program's digits go: repeated runs under random rounding, what they say, and
+which modules are responsible."""
 
 from .digits import Digits, significant_digits
 from .study import Variability, variability

@@ -1,4 +1,5 @@
-"""What a study takes of data, network and criterion: batches, the tensors of an output, and the number that a criterion makes of it."""
+"""What a study takes of data, network and criterion: batches, the tensors of an output, and the
+number that a criterion makes of it."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from torch.utils.data import Dataset, IterableDataset
 from ...formats.arguments import said
 from ...quantization.calibrate import described
 
-Batch = tuple  # (inputs, targets), (first, second, ..., targets), or (a dict of keyword arguments, targets)
+# (inputs, targets), (first, second, ..., targets), or (a dict of keyword arguments, targets)
+Batch = tuple
 
 _BATCHES = (
-    "expected batches of inputs and targets, a DataLoader or a list of (inputs, targets), where inputs are a tensor, several, or a dict of keyword "
-    "arguments"
+    "expected batches of inputs and targets, a DataLoader or a list of (inputs, targets), where "
+    "inputs are a tensor, several, or a dict of keyword arguments"
 )
 
 
@@ -31,18 +33,36 @@ def batches_of(data: Iterable) -> list[Batch]:
         ValueError: none, a batch that is something else, or one without a dimension of inputs.
     """
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
-        raise TypeError(f"{_BATCHES}, but got {described(data)}, which has single examples: DataLoader(dataset, batch_size=...) makes batches")
-    is_sequence = hasattr(data, "__iter__") or hasattr(data, "__getitem__")  # which some loaders have alone
+        raise TypeError(
+            f"{_BATCHES}, but got {described(data)}, which has single examples: "
+            "DataLoader(dataset, batch_size=...) makes batches"
+        )
+    # Which some loaders have alone.
+    is_sequence = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
     if isinstance(data, (torch.Tensor, Mapping, str, nn.Module)) or not is_sequence:
         raise TypeError(f"{_BATCHES}, but got {described(data)}")
     found = []
     for batch in data:
-        *inputs, targets = batch if isinstance(batch, (tuple, list)) and len(batch) > 1 else (None, None)
-        by_keyword = len(inputs) == 1 and isinstance(inputs[0], Mapping) and any(isinstance(x, torch.Tensor) for x in inputs[0].values())
-        if not isinstance(targets, torch.Tensor) or not (by_keyword or all(isinstance(x, torch.Tensor) for x in inputs)):
-            raise ValueError(f"{_BATCHES}, but got {described(batch)} as a batch; a single one is [(inputs, targets)]")
+        *inputs, targets = (
+            batch if isinstance(batch, (tuple, list)) and len(batch) > 1 else (None, None)
+        )
+        by_keyword = (
+            len(inputs) == 1
+            and isinstance(inputs[0], Mapping)
+            and any(isinstance(x, torch.Tensor) for x in inputs[0].values())
+        )
+        if not isinstance(targets, torch.Tensor) or not (
+            by_keyword or all(isinstance(x, torch.Tensor) for x in inputs)
+        ):
+            raise ValueError(
+                f"{_BATCHES}, but got {described(batch)} as a batch; a single one is [(inputs, "
+                "targets)]"
+            )
         if not targets.dim():
-            single = f"the {type(data).__name__} seems to have single examples, of which DataLoader(dataset, batch_size=...) makes batches"
+            single = (
+                f"the {type(data).__name__} seems to have single examples, of which "
+                "DataLoader(dataset, batch_size=...) makes batches"
+            )
             raise ValueError(f"{_BATCHES}, but got targets that are one 0-d tensor: {single}")
         found.append(tuple(batch))
     if not found:
@@ -74,7 +94,8 @@ def tensors_in(value: object) -> Iterator[torch.Tensor]:
 
 
 def numbers_in(output: object) -> torch.Tensor:
-    """An output as one tensor: itself, or all floating-point numbers of its tensors, one behind the other in one dimension, as float32.
+    """An output as one tensor: itself, or all floating-point numbers of its tensors, one behind the
+    other in one dimension, as float32.
 
     Raises:
         TypeError: it has none.
@@ -83,12 +104,16 @@ def numbers_in(output: object) -> torch.Tensor:
         return output
     found = [t.to(torch.float32).flatten() for t in tensors_in(output) if t.is_floating_point()]
     if not found:
-        raise TypeError(f"expected a model that returns a tensor, or floating-point ones in a dict, list or tuple, but got {described(output)}")
+        raise TypeError(
+            "expected a model that returns a tensor, or floating-point ones in a dict, list or "
+            f"tuple, but got {described(output)}"
+        )
     return torch.cat(found)
 
 
 def joined(outputs: list[torch.Tensor]) -> torch.Tensor:
-    """Outputs of all batches as one tensor: along the first dimension, or of different shapes all numbers in one dimension."""
+    """Outputs of all batches as one tensor: along the first dimension, or of different shapes all
+    numbers in one dimension."""
     alike = outputs[0].dim() > 0 and len({output.shape[1:] for output in outputs}) == 1
     return torch.cat(outputs if alike else [output.flatten() for output in outputs])
 
@@ -102,43 +127,77 @@ def distance(output: torch.Tensor, exact: torch.Tensor) -> float:
 
 def check_criterion(criterion: object) -> None:
     if criterion is not None and not callable(criterion):
-        raise TypeError(f"expected criterion= as a function of an output and its targets, but got {said(criterion)}")
+        raise TypeError(
+            "expected criterion= as a function of an output and its targets, but got "
+            f"{said(criterion)}"
+        )
 
 
 def loss_of(output: object, targets: torch.Tensor, criterion: Callable | None) -> float:
-    """The criterion's number; without one, cross-entropy for labels, which are integers, else the mean squared error.
+    """The criterion's number; without one, cross-entropy for labels, which are integers, else the
+    mean squared error.
 
     Raises:
-        TypeError: an output that is no tensor, without a criterion; a criterion that returns no number.
-        ValueError: one that returns several; labels that are no integers, targets of another shape than the output's.
+        TypeError: an output that is no tensor, without a criterion; a criterion that returns no
+            number.
+        ValueError: one that returns several; labels that are no integers, targets of another shape
+            than the output's.
     """
     if criterion is None and not isinstance(output, torch.Tensor):
         raise TypeError(
-            f"expected a model that returns one tensor where no criterion= is given, but got {described(output)}: give a function of it and the "
-            "targets, such as criterion=lambda output, targets: F.cross_entropy(output['logits'], targets)"
+            "expected a model that returns one tensor where no criterion= is given, but got "
+            f"{described(output)}: give a function of it and the "
+            "targets, such as criterion=lambda output, targets: "
+            "F.cross_entropy(output['logits'], targets)"
         )
-    seem_labels = isinstance(output, torch.Tensor) and targets.is_floating_point() and targets.dim() == output.dim() - 1
-    labels = f"{targets.dtype} of shape {tuple(targets.shape)} for an output of shape {tuple(getattr(output, 'shape', ()))}"
+    seem_labels = (
+        isinstance(output, torch.Tensor)
+        and targets.is_floating_point()
+        and targets.dim() == output.dim() - 1
+    )
+    labels = (
+        f"{targets.dtype} of shape {tuple(targets.shape)} for an output of shape "
+        f"{tuple(getattr(output, 'shape', ()))}"
+    )
     if criterion is None and targets.is_floating_point():
         if targets.shape != output.shape:
-            hint = "labels of classes are integers: targets.long()" if seem_labels else "another loss is given as criterion="
-            raise ValueError(f"expected targets of the output's shape for the mean squared error, but got {labels}; {hint}")
+            hint = (
+                "labels of classes are integers: targets.long()"
+                if seem_labels
+                else "another loss is given as criterion="
+            )
+            raise ValueError(
+                "expected targets of the output's shape for the mean squared error, but got "
+                f"{labels}; {hint}"
+            )
         criterion = F.mse_loss
     try:
         value = (criterion or F.cross_entropy)(output, targets)
     except RuntimeError as error:
         if not seem_labels:
             raise
-        raise ValueError(f"expected targets that criterion= takes, but got {labels}; labels of classes are integers: targets.long()") from error
+        raise ValueError(
+            f"expected targets that criterion= takes, but got {labels}; labels of classes are "
+            "integers: targets.long()"
+        ) from error
     if isinstance(value, torch.Tensor) and value.numel() != 1:
-        raise ValueError(f"expected one number (a 0-d tensor) of criterion=, but got shape {tuple(value.shape)}; use reduction='mean'")
+        raise ValueError(
+            "expected one number (a 0-d tensor) of criterion=, but got shape "
+            f"{tuple(value.shape)}; use reduction='mean'"
+        )
     value = value.item() if isinstance(value, torch.Tensor) else value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"expected one number (a 0-d tensor or a float) of criterion=, but got {described(value)}")
+        raise TypeError(
+            "expected one number (a 0-d tensor or a float) of criterion=, but got "
+            f"{described(value)}"
+        )
     return float(value)
 
 
 def check_metric(metric: object) -> None:
     """An error for a function in the place of a metric's name."""
     if callable(metric):
-        raise TypeError(f"expected metric= as a name, but got {said(metric)}: a function of an output and its targets is criterion=, metric='loss'")
+        raise TypeError(
+            f"expected metric= as a name, but got {said(metric)}: a function of an output and its "
+            "targets is criterion=, metric='loss'"
+        )

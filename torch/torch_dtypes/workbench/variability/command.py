@@ -34,12 +34,25 @@ def _share(value):
     return value
 
 
-@click.command(short_help="Repeat a network in random rounding: how many digits of it hold, and where they go.")
+@click.command(
+    short_help="Repeat a network in random rounding: how many digits of it hold, and where they go."
+)
 @check.source_options()
 @check.epochs_option
 @check.optimizer_options
-@click.option("--repeats", type=click.IntRange(2), default=10, show_default=True, metavar="N", help="Runs under random rounding.")
-@click.option("--training", is_flag=True, help="Repeat the training too; without it a trained network's answers are repeated.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(2),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Runs under random rounding.",
+)
+@click.option(
+    "--training",
+    is_flag=True,
+    help="Repeat the training too; without it a trained network's answers are repeated.",
+)
 @click.option(
     "--mode",
     callback=check.mode,
@@ -48,13 +61,49 @@ def _share(value):
     metavar="NAME",
     help="The rounding of every operation; stochastic_a4 has 4 random bits.",
 )
-@click.option("--format", default="e8m23", show_default=True, metavar="NAME", callback=check.named_formats,
-              help="What results are rounded to; e8m23 is float32.")  # fmt: skip
-@click.option("--dot-products", is_flag=True, help="Round every product and sum within dot products too. Slow.")
-@click.option("--probability", type=float, default=0.95, show_default=True, callback=_share, help="Of digits that a further run confirms.")
-@click.option("--confidence", type=float, default=0.95, show_default=True, callback=_share, help="Of that statement.")
-@click.option("--where/--no-where", default=True, show_default=True, help="Look for the modules that the digits are lost in.")
-@click.option("--where-repeats", type=click.IntRange(1), default=3, show_default=True, metavar="N", help="Runs of each set of modules there.")
+@click.option(
+    "--format",
+    default="e8m23",
+    show_default=True,
+    metavar="NAME",
+    callback=check.named_formats,
+    help="What results are rounded to; e8m23 is float32.",
+)
+@click.option(
+    "--dot-products",
+    is_flag=True,
+    help="Round every product and sum within dot products too. Slow.",
+)
+@click.option(
+    "--probability",
+    type=float,
+    default=0.95,
+    show_default=True,
+    callback=_share,
+    help="Of digits that a further run confirms.",
+)
+@click.option(
+    "--confidence",
+    type=float,
+    default=0.95,
+    show_default=True,
+    callback=_share,
+    help="Of that statement.",
+)
+@click.option(
+    "--where/--no-where",
+    default=True,
+    show_default=True,
+    help="Look for the modules that the digits are lost in.",
+)
+@click.option(
+    "--where-repeats",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Runs of each set of modules there.",
+)
 @click.option(
     "--metric",
     type=click.Choice(METRICS),
@@ -66,12 +115,19 @@ def _share(value):
     "--tolerance",
     type=float,
     callback=_tolerance,
-    help="Of the metric: modules are responsible beyond it. Default: half of what rounding every operation does.",
+    help="Of the metric: modules are responsible beyond it. Default: half of what rounding every "
+    "operation does.",
 )
 @check.seed_option
 @check.device_option
 @check.threads_option
-@click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write page, tables (CSV, JSON) and figures into DIR.")
+@click.option(
+    "--out",
+    type=click.Path(),
+    metavar="DIR",
+    callback=check.folder,
+    help="Write page, tables (CSV, JSON) and figures into DIR.",
+)
 def variability(**options):
     """Run a network again and again in random rounding, and say how many digits hold.
 
@@ -92,7 +148,9 @@ def _prepare(options):
     if not options["where"]:
         for name in ("where_repeats", "metric", "tolerance"):
             if check.is_given(name):
-                raise click.UsageError(f"--{name.replace('_', '-')} is for the search that --no-where leaves out")
+                raise click.UsageError(
+                    f"--{name.replace('_', '-')} is for the search that --no-where leaves out"
+                )
     settings = checked(Settings(**{f.name: options[f.name] for f in fields(Settings)}))
     try:
         fuzzy(mode=settings.mode, format=settings.format)
@@ -112,7 +170,10 @@ def _run(options, settings, config, data):
         if options["training"]:
             program = Training(config, data, options["seed"])
         else:
-            program = Inference(trained_network(config, data, options["seed"], stage), test_batches(data.test, config))
+            program = Inference(
+                trained_network(config, data, options["seed"], stage),
+                test_batches(data.test, config),
+            )
         found = Study(program, settings, stage).go()
         found.title = f"Numerical variability of {config.model} on {data.name}"
         return found
@@ -121,12 +182,15 @@ def _run(options, settings, config, data):
 
 
 def run_study(model, out, study):
-    """Runs a study, which is called with the stages that it comes to, prints what it found and writes it into ``out``."""
+    """Runs a study, which is called with the stages that it comes to, prints what it found and
+    writes it into ``out``."""
     console = plain_console()
     with stages(console) as stage:
         try:
             found = study(stage)
-        except (RuntimeError, ValueError) as error:  # no memory, an operator that the network calls, a format that a layer cannot be rounded to
+        except (RuntimeError, ValueError) as error:
+            # No memory, an operator that the network calls, a format that a layer cannot be rounded
+            # to.
             raise click.ClickException(f"{model} failed: {first_line(error)}") from error
     console.print(f"{found.title}\n")
     found.print(Console(markup=False, emoji=False))
@@ -134,7 +198,9 @@ def run_study(model, out, study):
         with check.writing_into(out):
             written = found.write(out, command_line())
         named = [str(path) for path in written if path.suffix in (".html", ".json", ".yaml")]
-        console.print(f"\nwritten: {', '.join(named)} and {len(written) - len(named)} tables and figures")
+        console.print(
+            f"\nwritten: {', '.join(named)} and {len(written) - len(named)} tables and figures"
+        )
 
 
 def trained_network(config, data, seed, stage):
@@ -147,5 +213,8 @@ def trained_network(config, data, seed, stage):
     steps = config.epochs * -(-len(data.train) // config.batch_size)
     run = training.go(on_step=lambda loss: stage("training in float32", steps))
     if run.divergence or run.diverged_at is not None:
-        raise ValueError(f"training in float32 diverged: {run.divergence or 'its loss is not finite'}; try a smaller --lr")
+        raise ValueError(
+            f"training in float32 diverged: {run.divergence or 'its loss is not finite'}; try a "
+            "smaller --lr"
+        )
     return training.model

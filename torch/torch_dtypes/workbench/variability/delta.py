@@ -31,16 +31,25 @@ class Search:
     def minimal(self, items: Sequence[Hashable]) -> list[Hashable]:
         """A subset that fails, and does not without any one of its items.
 
-        Parts of the items, then all but one part, in ever smaller parts: about n runs where one item is responsible, n^2 at worst.
+        Parts of the items, then all but one part, in ever smaller parts: about n runs where one
+        item is responsible, n^2 at worst.
         """
         left, parts = list(items), 2
         while len(left) >= 2:
-            pieces = [piece for i in range(parts) if (piece := left[i * len(left) // parts : (i + 1) * len(left) // parts])]
+            pieces = [
+                piece
+                for i in range(parts)
+                if (piece := left[i * len(left) // parts : (i + 1) * len(left) // parts])
+            ]
             smaller = next((p for p in pieces if self.fails(p)), None)
             if smaller is not None:
                 left, parts = smaller, 2
                 continue
-            rests = [[item for item in left if item not in piece] for piece in pieces] if len(pieces) > 2 else []
+            rests = (
+                [[item for item in left if item not in piece] for piece in pieces]
+                if len(pieces) > 2
+                else []
+            )
             rest = next((r for r in rests if self.fails(r)), None)
             if rest is not None:
                 left, parts = rest, max(parts - 1, 2)
@@ -52,13 +61,15 @@ class Search:
 
 
 def responsible(items: Sequence[Hashable], search: Search) -> list[list[Hashable]]:
-    """Sets of items each of which fails by itself, and no longer without any one of its items; without them the rest does not fail.
+    """Sets of items each of which fails by itself, and no longer without any one of its items;
+    without them the rest does not fail.
 
     Returns:
         The sets in the order in which they were found; none where all items together do not fail.
 
-    Sources: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 28 (2002), algorithm ddmin; Févotte and Lathuilière,
-    "Debugging and optimization of HPC programs with the Verrou tool" (2019), for going on with what is left.
+    Sources: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 28
+    (2002), algorithm ddmin; Févotte and Lathuilière, "Debugging and optimization of HPC programs
+    with the Verrou tool" (2019), for going on with what is left.
     """
     found, left = [], list(items)
     while left and search.fails(left):

@@ -27,10 +27,14 @@ class Outcome:
 
     Attributes:
         metrics: numbers by name.
-        output: of the network for all inputs, float32, ``(N, ...)``; of one that returns several tensors, all their numbers in one dimension.
-        labels: the class of the largest output; None where the targets are no labels, or the output is not one tensor.
-        activations: outputs of the modules that have none within them, by name, for the first inputs.
-        operations: how many operators the run computed under the block's arithmetic. unseen: those left to stock float32, by name.
+        output: of the network for all inputs, float32, ``(N, ...)``; of one that returns several
+            tensors, all their numbers in one dimension.
+        labels: the class of the largest output; None where the targets are no labels, or the output
+            is not one tensor.
+        activations: outputs of the modules that have none within them, by name, for the first
+            inputs.
+        operations: how many operators the run computed under the block's arithmetic. unseen: those
+            left to stock float32, by name.
     """
 
     metrics: dict[str, float]
@@ -46,14 +50,18 @@ class Inference:
 
     Args:
         model: float32, on one device.
-        batches: ``(inputs, targets)`` in order, on the model's device, kept in memory. Inputs are a tensor or a dict of keyword arguments; several
-            are ``(first, second, ..., targets)``. Integer targets are labels of classes.
-        criterion: of an output and its targets, a mean over them; cross-entropy for labels, the mean squared error else, where None.
+        batches: ``(inputs, targets)`` in order, on the model's device, kept in memory. Inputs are a
+            tensor or a dict of keyword arguments; several are ``(first, second, ..., targets)``.
+            Integer targets are labels of classes.
+        criterion: of an output and its targets, a mean over them; cross-entropy for labels, the
+            mean squared error else, where None.
     """
 
     what = "inference"
 
-    def __init__(self, model: nn.Module, batches: Iterable, criterion: Callable | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, batches: Iterable, criterion: Callable | None = None
+    ) -> None:
         check_criterion(criterion)
         self.model, self._criterion = model, criterion
         self.batches = batches_of(batches)
@@ -94,14 +102,20 @@ class Inference:
         metrics, labels = {"loss": total / count}, None
         if self._of_labels and is_one and output.dim() > 1:
             found, targets = output.argmax(1), joined([targets for *_, targets in self.batches])
-            if found.shape == targets.shape:  # a criterion of one's own may have the classes elsewhere
+            # A criterion of one's own may have the classes elsewhere.
+            if found.shape == targets.shape:
                 labels, metrics["accuracy"] = found, 100 * (found == targets).double().mean().item()
-        used, unseen = (sum(block.operations.values()), dict(block.unseen)) if isinstance(block, Fuzzy) else (0, {})
+        used, unseen = (
+            (sum(block.operations.values()), dict(block.unseen))
+            if isinstance(block, Fuzzy)
+            else (0, {})
+        )
         return Outcome(metrics, output, labels, activations, used, unseen)
 
 
 class Training:
-    """A network trained anew each time from the same weights on data in the same order, and its answers then.
+    """A network trained anew each time from the same weights on data in the same order, and its
+    answers then.
 
     Args:
         config, data, seed: as ``training.loop.Training`` has them.
@@ -125,17 +139,25 @@ class Training:
         arithmetic = block(training.model)
         with arithmetic:
             training.go()
-        used, unseen = (sum(arithmetic.operations.values()), dict(arithmetic.unseen)) if isinstance(arithmetic, Fuzzy) else (0, {})
+        used, unseen = (
+            (sum(arithmetic.operations.values()), dict(arithmetic.unseen))
+            if isinstance(arithmetic, Fuzzy)
+            else (0, {})
+        )
         outcome = Inference(training.model, self.batches).run(block, watched)
         epochs = training.run.epochs
         outcome.metrics["training loss"] = epochs[-1].train_loss if epochs else math.nan
         outcome.operations += used
-        outcome.unseen = {name: outcome.unseen.get(name, 0) + unseen.get(name, 0) for name in {**outcome.unseen, **unseen}}
+        outcome.unseen = {
+            name: outcome.unseen.get(name, 0) + unseen.get(name, 0)
+            for name in {**outcome.unseen, **unseen}
+        }
         return outcome
 
 
 def test_batches(split, config, size: int = 256) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """A data set's test examples as batches, as large and where ``config``, a ``training.records.Config``, says."""
+    """A data set's test examples as batches, as large and where ``config``, a
+    ``training.records.Config``, says."""
     batches = (split.batch(index) for index in torch.arange(len(split)).split(size))
     return [(inputs.to(config.device), targets.to(config.device)) for inputs, targets in batches]
 
@@ -149,5 +171,7 @@ def _hooks(model: nn.Module, into: dict[str, torch.Tensor]) -> list:
 
         return hook
 
-    leaves = [(name, module) for name, module in model.named_modules() if not any(module.children())]
+    leaves = [
+        (name, module) for name, module in model.named_modules() if not any(module.children())
+    ]
     return [module.register_forward_hook(keep(name)) for name, module in leaves]

@@ -16,9 +16,33 @@ from ..report.page import Report
 if TYPE_CHECKING:
     from .study import Variability
 
-_METRICS = ("metric", "IEEE", "mean", "deviation", "digits", "bits", "classic digits", "classic bits")
-_LAYERS = ("module", "kind", "elements", "median digits", "5 % have at most", "least", "classic median")
-_PARTS = ("module perturbed alone", "kind", "operations", "deviation", "digits of the output", "responsible by itself")
+_METRICS = (
+    "metric",
+    "IEEE",
+    "mean",
+    "deviation",
+    "digits",
+    "bits",
+    "classic digits",
+    "classic bits",
+)
+_LAYERS = (
+    "module",
+    "kind",
+    "elements",
+    "median digits",
+    "5 % have at most",
+    "least",
+    "classic median",
+)
+_PARTS = (
+    "module perturbed alone",
+    "kind",
+    "operations",
+    "deviation",
+    "digits of the output",
+    "responsible by itself",
+)
 
 
 def place(name: str) -> str:
@@ -39,18 +63,44 @@ def metric_rows(found: Variability) -> list[tuple[str, ...]]:
     for m in found.metrics:
         a, b = m.nonparametric, m.classic
         estimates = (x.item() for x in (a.decimal, a.bits, b.decimal, b.bits))
-        rows.append((m.name, _value(m.exact), _value(a.mean.item()), f"{a.deviation.item():.3g}", *map(_figures, estimates)))
+        rows.append(
+            (
+                m.name,
+                _value(m.exact),
+                _value(a.mean.item()),
+                f"{a.deviation.item():.3g}",
+                *map(_figures, estimates),
+            )
+        )
     return rows
 
 
 def layer_rows(found: Variability) -> list[tuple[str, ...]]:
     layers = [*found.layers, *([found.output] if found.output else [])]
-    return [(place(x.name), x.kind, f"{x.elements:,}", *map(_figures, (x.median, x.low, x.least, x.classic))) for x in layers]
+    return [
+        (
+            place(x.name),
+            x.kind,
+            f"{x.elements:,}",
+            *map(_figures, (x.median, x.low, x.least, x.classic)),
+        )
+        for x in layers
+    ]
 
 
 def part_rows(found: Variability) -> list[tuple[str, ...]]:
     parts = sorted(found.parts, key=lambda p: -p.deviation)
-    return [(place(p.name), p.kind, f"{p.operations:,}", f"{p.deviation:.3g}", _figures(p.digits), "yes" if p.fails else "no") for p in parts]
+    return [
+        (
+            place(p.name),
+            p.kind,
+            f"{p.operations:,}",
+            f"{p.deviation:.3g}",
+            _figures(p.digits),
+            "yes" if p.fails else "no",
+        )
+        for p in parts
+    ]
 
 
 def sentences(found: Variability) -> list[str]:
@@ -60,48 +110,80 @@ def sentences(found: Variability) -> list[str]:
     draws = mode_and_bits(s.mode)[0].name in DRAWING_MODES
     steps = ", products and sums within dot products too" if s.dot_products else ""
     said = [
-        f"{found.what.capitalize()} repeated {s.repeats} times on {found.samples:,} inputs, every operation rounded to {s.format} in the "
-        f"mode {s.mode}{steps}.",
-        "Two runs in IEEE arithmetic are " + ("the same to the last bit." if found.deterministic else "NOT the same: digits are lost there, too."),
+        f"{found.what.capitalize()} repeated {s.repeats} times on {found.samples:,} inputs, every "
+        f"operation rounded to {s.format} in the mode {s.mode}{steps}.",
+        "Two runs in IEEE arithmetic are "
+        + (
+            "the same to the last bit."
+            if found.deterministic
+            else "NOT the same: digits are lost there, too."
+        ),
     ]
     if draws:
         said.append(
-            f"Digits are of the non-parametric estimator: a further run agrees with the mean to so many with probability {of.probability:.3g}, at a "
-            f"confidence of {of.confidence:.3g}; layers, with IEEE's value. The classic estimate is -log10(deviation / mean)."
+            "Digits are of the non-parametric estimator: a further run agrees with the mean to "
+            f"so many with probability {of.probability:.3g}, at a confidence of "
+            f"{of.confidence:.3g}; layers, with IEEE's value. The classic estimate is "
+            "-log10(deviation / mean)."
         )
     else:
         said.append(
-            "This mode draws nothing, so that every run rounds alike: digits of metrics, by which runs are compared, say nothing of rounding; those "
-            "of layers are how far they agree with IEEE's value. Give a mode that draws, such as stochastic or up_down."
+            "This mode draws nothing, so that every run rounds alike: digits of metrics, by "
+            "which runs are compared, say nothing of rounding; those of layers are how far they "
+            "agree with IEEE's value. Give a mode that draws, such as stochastic or up_down."
         )
     if found.dice is not None:
-        said.append(f"The smallest Dice score of the predicted labels of two runs is {found.dice:.6g}.")
+        said.append(
+            f"The smallest Dice score of the predicted labels of two runs is {found.dice:.6g}."
+        )
     if found.unseen:
-        said.append("Left in stock float32: " + ", ".join(f"{name} ({n} times)" for name, n in sorted(found.unseen.items())) + ".")
+        said.append(
+            "Left in stock float32: "
+            + ", ".join(f"{name} ({n} times)" for name, n in sorted(found.unseen.items()))
+            + "."
+        )
     if s.where:
         limit = "given" if s.tolerance is not None else "half of that"
-        moved = f"With every operation rounded so, the {s.metric} moves by up to {found.deviation:.3g}"
+        moved = (
+            f"With every operation rounded so, the {s.metric} moves by up to {found.deviation:.3g}"
+        )
         said.append(f"{moved}; the tolerance is {found.tolerance:.3g} ({limit}).")
         if found.responsible:
             sets = "; ".join(" with ".join(place(n) for n in names) for names in found.responsible)
             said.append(f"Responsible: {sets}.")
         else:
             runs = f"in {s.where_repeats} run{'s' * (s.where_repeats != 1)}"
-            said.append(f"No set of modules is responsible: all together stay within the tolerance {runs}.")
-            if found.deviation > found.tolerance:  # of the loss, say, whose own rounding is no module's
-                said.append("What goes beyond it is rounded outside of modules, in the loss for instance, or takes more runs to show.")
+            said.append(
+                f"No set of modules is responsible: all together stay within the tolerance {runs}."
+            )
+            # Of the loss, say, whose own rounding is no module's.
+            if found.deviation > found.tolerance:
+                said.append(
+                    "What goes beyond it is rounded outside of modules, in the loss for "
+                    "instance, or takes more runs to show."
+                )
     return said
 
 
 def layers_figure(found: Variability, width: str = "page"):
-    """Digits of each module's activations: the median, and the range from the element in twenty with the fewest."""
+    """Digits of each module's activations: the median, and the range from the element in twenty
+    with the fewest."""
     layers = [*found.layers, *([found.output] if found.output else [])]
     with new_figure(width, 1.2 + 0.28 * len(layers)) as figure:
         axes = figure.add_subplot()
         at = range(len(layers), 0, -1)
-        axes.hlines(at, [x.low for x in layers], [x.median for x in layers], color=PALETTE[0], linewidth=2)
+        axes.hlines(
+            at, [x.low for x in layers], [x.median for x in layers], color=PALETTE[0], linewidth=2
+        )
         axes.plot([x.median for x in layers], at, "o", color=PALETTE[0], label="median")
-        axes.plot([x.low for x in layers], at, "|", color=PALETTE[0], markersize=9, label="5 % of the elements have no more")
+        axes.plot(
+            [x.low for x in layers],
+            at,
+            "|",
+            color=PALETTE[0],
+            markersize=9,
+            label="5 % of the elements have no more",
+        )
         axes.set_yticks(at, [place(x.name) for x in layers])
         axes.set(xlabel="significant decimal digits", xlim=(0, _most(found) * 1.03))
         axes.axvline(_most(found), color=GREY, linewidth=0.8, linestyle=":")
@@ -111,7 +193,8 @@ def layers_figure(found: Variability, width: str = "page"):
 
 
 def parts_figure(found: Variability, width: str = "page"):
-    """How far each module moves the chosen metric when it alone is perturbed, beside all of them and the tolerance."""
+    """How far each module moves the chosen metric when it alone is perturbed, beside all of them
+    and the tolerance."""
     parts = sorted(found.parts, key=lambda p: -p.deviation)
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -125,17 +208,35 @@ def parts_figure(found: Variability, width: str = "page"):
         colours = [GREY, *(PALETTE[1] if p.name in culprits else PALETTE[0] for p in parts)]
         for at, value, colour in zip(range(len(names), 0, -1), values, colours, strict=True):
             axes.hlines(at, floor, min(max(value, floor), ceiling), color=colour, linewidth=2)
-            axes.plot([min(max(value, floor), ceiling)], [at], "o" if math.isfinite(value) else ">", color=colour)
+            axes.plot(
+                [min(max(value, floor), ceiling)],
+                [at],
+                "o" if math.isfinite(value) else ">",
+                color=colour,
+            )
         axes.set_yticks(range(len(names), 0, -1), names)
         axes.set_xscale("log")
         metric = found.settings.metric
-        what = "distance of the outputs from IEEE's, relative" if metric == "distance" else f"{metric}: deviation from IEEE's"
+        what = (
+            "distance of the outputs from IEEE's, relative"
+            if metric == "distance"
+            else f"{metric}: deviation from IEEE's"
+        )
         axes.set(xlabel=f"{what} (the largest of the runs)", xlim=(floor, ceiling))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0) if ceiling / floor < 100 else (1.0,)))
+        axes.xaxis.set_major_locator(
+            LogLocator(10, subs=(1.0, 2.0, 5.0) if ceiling / floor < 100 else (1.0,))
+        )
         if floor < found.tolerance < ceiling:
             axes.axvline(found.tolerance, color=GREY, linewidth=0.9, linestyle="--")
-            axes.text(found.tolerance, len(names) + 0.55, "tolerance", color=GREY, ha="center", va="bottom")
+            axes.text(
+                found.tolerance,
+                len(names) + 0.55,
+                "tolerance",
+                color=GREY,
+                ha="center",
+                va="bottom",
+            )
         axes.set_ylim(0.4, len(names) + 0.5)
         axes.grid(axis="x")
     return figure
@@ -156,20 +257,36 @@ def as_json(found: Variability) -> dict:
         return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
     data = {
-        "settings": asdict(found.settings), "what": found.what, "samples": found.samples, "deterministic": found.deterministic, "runs": found.runs,
-        "dice": found.dice, "deviation": found.deviation, "tolerance": found.tolerance, "unseen": found.unseen, "responsible": found.responsible,
+        "settings": asdict(found.settings),
+        "what": found.what,
+        "samples": found.samples,
+        "deterministic": found.deterministic,
+        "runs": found.runs,
+        "dice": found.dice,
+        "deviation": found.deviation,
+        "tolerance": found.tolerance,
+        "unseen": found.unseen,
+        "responsible": found.responsible,
         "metrics": [
             {
-                "name": m.name, "exact": m.exact, "values": m.values,
-                "mean": m.nonparametric.mean.item(), "deviation": m.nonparametric.deviation.item(),
-                "digits": m.nonparametric.decimal.item(), "bits": m.nonparametric.bits.item(), "probability": m.nonparametric.probability,
-                "confidence": m.nonparametric.confidence, "classic_digits": m.classic.decimal.item(), "classic_bits": m.classic.bits.item(),
+                "name": m.name,
+                "exact": m.exact,
+                "values": m.values,
+                "mean": m.nonparametric.mean.item(),
+                "deviation": m.nonparametric.deviation.item(),
+                "digits": m.nonparametric.decimal.item(),
+                "bits": m.nonparametric.bits.item(),
+                "probability": m.nonparametric.probability,
+                "confidence": m.nonparametric.confidence,
+                "classic_digits": m.classic.decimal.item(),
+                "classic_bits": m.classic.bits.item(),
             }
             for m in found.metrics
         ],
-        "layers": [asdict(x) for x in found.layers], "output": asdict(found.output) if found.output else None,
+        "layers": [asdict(x) for x in found.layers],
+        "output": asdict(found.output) if found.output else None,
         "parts": [asdict(p) for p in found.parts],
-    }  # fmt: skip
+    }
     return plain(data)
 
 
@@ -178,12 +295,21 @@ def report_of(found: Variability, command: str | None = None) -> Report:
     made.text(*sentences(found))
     made.section("Results").table(_METRICS, metric_rows(found), name="metrics")
     made.section("Digits of activations")
-    caption = "Significant decimal digits of each module's activations; the dotted line is all that the format has."
+    caption = (
+        "Significant decimal digits of each module's activations; the dotted line is all that "
+        "the format has."
+    )
     made.figure(lambda width: layers_figure(found, width), caption, "layers")
     made.table(_LAYERS, layer_rows(found), name="layers", fold=True)
     if found.parts:
         made.section("Where the digits go")
-        caption = "Deviation with one module perturbed at a time; in another colour, those that the search found responsible."
+        caption = (
+            "Deviation with one module perturbed at a time; in another colour, those that the "
+            "search found responsible."
+        )
         made.figure(lambda width: parts_figure(found, width), caption, "modules")
         made.table(_PARTS, part_rows(found), name="modules", fold=True)
-    return made.footnote(f"{found.runs} runs in all. Elements that are 0 in every run are not counted among a module's.")
+    return made.footnote(
+        f"{found.runs} runs in all. Elements that are 0 in every run are not counted among a "
+        "module's."
+    )

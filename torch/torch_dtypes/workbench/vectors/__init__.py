@@ -1,4 +1,5 @@
-"""Golden vectors: operands, results and flags of an operation as codes, for who builds hardware; and the codes of a model's run."""
+"""Golden vectors: operands, results and flags of an operation as codes, for who builds hardware;
+and the codes of a model's run."""
 
 from .layers import dump_vectors
 

@@ -31,28 +31,66 @@ def _file(ctx, param, path):
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise click.BadParameter(f"cannot write {path}: {error.strerror}; name a file in a folder that exists") from error
+        raise click.BadParameter(
+            f"cannot write {path}: {error.strerror}; name a file in a folder that exists"
+        ) from error
     return path
 
 
 @click.command(short_help="Write golden vectors: operands, results and flags as codes.")
 @click.argument("format", metavar="FORMAT", callback=named_formats)
-@click.option("--op", "operation", type=click.Choice(OPERATIONS), required=True, help="The operation.")
-@click.option("--mode", metavar="MODE", help="A deterministic rounding mode, or Pychop's number; default: the format's own.")
-@click.option("--to", metavar="FORMAT", callback=named_formats, help="Of cast: the format of the results.")
+@click.option(
+    "--op", "operation", type=click.Choice(OPERATIONS), required=True, help="The operation."
+)
+@click.option(
+    "--mode",
+    metavar="MODE",
+    help="A deterministic rounding mode, or Pychop's number; default: the format's own.",
+)
+@click.option(
+    "--to", metavar="FORMAT", callback=named_formats, help="Of cast: the format of the results."
+)
 @click.option("--terms", type=int, metavar="N", help="Of dot: how many products are added.")
-@click.option("--accumulate", default="machine", show_default=True, metavar="POLICY",
-              help="Of dot: machine, exact, chunked(32), format(accumulator=e5m7), ...")  # fmt: skip
-@click.option("--count", type=int, metavar="N", help="How many vectors, directed-random.  [default: 10000]")
+@click.option(
+    "--accumulate",
+    default="machine",
+    show_default=True,
+    metavar="POLICY",
+    help="Of dot: machine, exact, chunked(32), format(accumulator=e5m7), ...",
+)
+@click.option(
+    "--count", type=int, metavar="N", help="How many vectors, directed-random.  [default: 10000]"
+)
 @click.option("--all", "everything", is_flag=True, help="All operands instead, of small formats.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of the random ones.")
-@click.option("--out", required=True, metavar="FILE", callback=_file, help="The file to write; - for standard output.")
-@click.option("--as", "kind", type=click.Choice(KINDS), default="hex", show_default=True, help="Lines of codes, JSON, or words for $readmemh.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="Of the random ones.",
+)
+@click.option(
+    "--out",
+    required=True,
+    metavar="FILE",
+    callback=_file,
+    help="The file to write; - for standard output.",
+)
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(KINDS),
+    default="hex",
+    show_default=True,
+    help="Lines of codes, JSON, or words for $readmemh.",
+)
 def vectors(format, operation, mode, to, terms, accumulate, count, everything, seed, out, kind):
-    """Write golden vectors of an operation: operands, correctly rounded results and flags, as codes.
+    """Write golden vectors of an operation: operands, correctly rounded results and flags, as
+    codes.
 
-    FORMAT is any name that show takes: posit16es2, q43, bf16, posit12es1, e4m3fn_saturate, fixed8_8. The flags are those of IEEE 754-2019,
-    section 7. Vectors are directed-random (ties, cancellation, both ends of the range, subnormal numbers and specials are drawn more often) or
+    FORMAT is any name that show takes: posit16es2, q43, bf16, posit12es1, e4m3fn_saturate,
+    fixed8_8. The flags are those of IEEE 754-2019, section 7. Vectors are directed-random (ties,
+    cancellation, both ends of the range, subnormal numbers and specials are drawn more often) or
     all that there are. The same options write the same file.
     """
     from rich.console import Console
@@ -60,12 +98,16 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
     if everything and count is not None:
         raise click.UsageError("expected --count or --all, but got both")
     if everything and is_given("seed"):
-        raise click.UsageError("expected --seed or --all, but got both: of all operands none is drawn")
+        raise click.UsageError(
+            "expected --seed or --all, but got both: of all operands none is drawn"
+        )
     try:
         mode = None if mode is None else mode_written(mode)
         if count is None:
             count = 10_000
-        job = Job(format, operation, mode, to, terms, accumulate, None if everything else count, seed)
+        job = Job(
+            format, operation, mode, to, terms, accumulate, None if everything else count, seed
+        )
     except (TypeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     with bar_on(Console(stderr=True)) as bar:
@@ -78,5 +120,8 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
             if out == "-":
                 raise  # cli.main's, as of every command
             raise click.ClickException(f"cannot write {out}: {error.strerror}") from error
-    written = f"written: {out}, {job.total:,} vectors of {operation} in {format}, {job.result.rounding.name}"
+    written = (
+        f"written: {out}, {job.total:,} vectors of {operation} in {format}, "
+        f"{job.result.rounding.name}"
+    )
     click.echo(written, err=out == "-")

@@ -1,4 +1,5 @@
-"""Operands that make hard cases: drawn at random, but towards ties, cancellation, the ends of the range, subnormals and specials."""
+"""Operands that make hard cases: drawn at random, but towards ties, cancellation, the ends of the
+range, subnormals and specials."""
 
 from __future__ import annotations
 
@@ -8,11 +9,19 @@ from ... import _C
 from .flags import finite_values
 
 # Of 16 vectors: so many of each class.
-_CLASSES = ("any",) * 4 + ("special",) * 2 + ("tie",) * 4 + ("cancellation",) * 2 + ("small",) * 2 + ("large",) * 2
+_CLASSES = (
+    ("any",) * 4
+    + ("special",) * 2
+    + ("tie",) * 4
+    + ("cancellation",) * 2
+    + ("small",) * 2
+    + ("large",) * 2
+)
 
 
 def _longer(fmt: _C.Format) -> _C.Format | None:
-    """A format of strings of bits with one bit more; None: other formats, and values that float64 lacks."""
+    """A format of strings of bits with one bit more; None: other formats, and values that float64
+    lacks."""
     if not fmt.is_tapered:
         return None
     if fmt.kind == _C.Kind.takum:
@@ -28,10 +37,12 @@ class Directed:
         operation: its name. operand, result: the formats.
         seed: the same seed draws the same operands.
 
-    A vector of the classes *tie*, *small* and *large* aims at a result: a number half way between two of the result's format (of posits, the
-    posit of one more bit), or near an end of its range. All operands but the last are drawn, and the last is the number, or a neighbour of
-    the number, that brings the exact result nearest to it. *cancellation* aims at results that are small beside the operands (sums), or
-    near 1. *special* operands are zeros, NaN, infinities, the first and the last numbers, those around 1 and around the smallest normal one.
+    A vector of the classes *tie*, *small* and *large* aims at a result: a number half way between
+    two of the result's format (of posits, the posit of one more bit), or near an end of its range.
+    All operands but the last are drawn, and the last is the number, or a neighbour of the number,
+    that brings the exact result nearest to it. *cancellation* aims at results that are small beside
+    the operands (sums), or near 1. *special* operands are zeros, NaN, infinities, the first and the
+    last numbers, those around 1 and around the smallest normal one.
     """
 
     def __init__(self, operation: str, operand: _C.Format, result: _C.Format, seed: int):
@@ -64,11 +75,27 @@ class Directed:
         if fmt.kind == _C.Kind.table:
             values = _C.decode_exact(fmt, torch.arange(self.codes))
             order = values.abs().sort().indices  # by magnitude, NaN last
-            chosen = torch.cat([order[:6], order[-6:], torch.tensor([one, _C.encode_exact(fmt, -torch.ones(1, dtype=torch.float64)).item()])])
+            chosen = torch.cat(
+                [
+                    order[:6],
+                    order[-6:],
+                    torch.tensor(
+                        [one, _C.encode_exact(fmt, -torch.ones(1, dtype=torch.float64)).item()]
+                    ),
+                ]
+            )
             return chosen.unique()
         around = [0, one, fmt.max_code, 1 << max(fmt.man_bits, 0), sign, self.codes]
-        found = {(code + step + negative) % self.codes for code in around for step in (-2, -1, 0, 1, 2) for negative in (0, sign)}
-        found |= {_C.encode_exact(fmt, torch.tensor([x], dtype=torch.float64)).item() for x in (torch.nan, torch.inf, -torch.inf)}
+        found = {
+            (code + step + negative) % self.codes
+            for code in around
+            for step in (-2, -1, 0, 1, 2)
+            for negative in (0, sign)
+        }
+        found |= {
+            _C.encode_exact(fmt, torch.tensor([x], dtype=torch.float64)).item()
+            for x in (torch.nan, torch.inf, -torch.inf)
+        }
         return torch.tensor(sorted(found))
 
     # ---- vectors ----
@@ -80,7 +107,8 @@ class Directed:
         return [torch.cat([columns[j] for columns in made])[order] for j in range(len(made[0]))]
 
     def draw_dots(self, n: int, terms: int) -> list[torch.Tensor]:
-        """Those of n dot products: normal numbers, any codes, sums that cancel, now and then a special one."""
+        """Those of n dot products: normal numbers, any codes, sums that cancel, now and then a
+        special one."""
         normal = torch.randn(n, 2 * terms, generator=self.generator, dtype=torch.float64)
         codes = self._encoded(normal)
         kind = self._integers(0, 8, n, 1)
@@ -92,7 +120,9 @@ class Directed:
             a, b = values[:, :half], -values[:, terms : terms + half]
             opposed = codes.clone()
             opposed[:, half : 2 * half] = self._encoded(a)
-            opposed[:, terms + half : terms + 2 * half] = (self._encoded(b) + self._integers(0, 2, n, half)) % self.codes
+            opposed[:, terms + half : terms + 2 * half] = (
+                self._encoded(b) + self._integers(0, 2, n, half)
+            ) % self.codes
             codes = torch.where((kind == 1) | (kind == 2), opposed, codes)
         places = torch.nn.functional.one_hot(self._integers(0, 2 * terms, n), 2 * terms).bool()
         codes = torch.where((kind == 3) & places, self._special(n, 1), codes)
@@ -104,37 +134,60 @@ class Directed:
     def _special_vectors(self, n: int) -> list[torch.Tensor]:
         chosen = self._integers(0, self._arity, n)  # at least this one
         coin = [self._integers(0, 2, n) for _ in range(self._arity)]
-        return [torch.where((chosen == i) | (coin[i] == 1), self._special(n), self._any(n)) for i in range(self._arity)]
+        return [
+            torch.where((chosen == i) | (coin[i] == 1), self._special(n), self._any(n))
+            for i in range(self._arity)
+        ]
 
     def _tie_vectors(self, n: int) -> list[torch.Tensor]:
-        fraction = min(max(self.operand.man_bits, self.operand.significand_bits - 1), self.operand.bits)
+        fraction = min(
+            max(self.operand.man_bits, self.operand.significand_bits - 1), self.operand.bits
+        )
         cleared = self._integers(0, fraction + 1, n)
         first = self._short(cleared)
         if self.operation in ("mul", "fma"):
-            second = self._short(fraction - cleared)  # a product of one bit more than fits, or of that many
+            # A product of one bit more than fits, or of that many.
+            second = self._short(fraction - cleared)
             if self.operation == "mul":
                 return [first, second]
             product = _C.decode_exact(self.operand, first) * _C.decode_exact(self.operand, second)
             return self._aimed([first, second], self._boundary(self._code_of_result(product)))
         if self.operation in ("add", "sub"):
             first = self._any(n)  # half a unit in its last place more or less
-            return self._aimed([first], self._boundary(self._code_of_result(_C.decode_exact(self.operand, first))))
-        return self._aimed([self._any(n) for _ in range(self._arity - 1)], self._boundary(self._any_result(n)), wander=4)
+            return self._aimed(
+                [first], self._boundary(self._code_of_result(_C.decode_exact(self.operand, first)))
+            )
+        return self._aimed(
+            [self._any(n) for _ in range(self._arity - 1)],
+            self._boundary(self._any_result(n)),
+            wander=4,
+        )
 
     def _cancellation_vectors(self, n: int) -> list[torch.Tensor]:
         drawn = [self._any(n) for _ in range(self._arity - 1)]
-        target = torch.zeros(n, dtype=torch.float64) if self.operation in ("add", "sub", "fma") else self._signed(torch.ones(n, dtype=torch.float64))
+        target = (
+            torch.zeros(n, dtype=torch.float64)
+            if self.operation in ("add", "sub", "fma")
+            else self._signed(torch.ones(n, dtype=torch.float64))
+        )
         return self._aimed(drawn, target, wander=1)
 
     def _small_vectors(self, n: int) -> list[torch.Tensor]:
         first = 2 ** max(min(self.result.man_bits + 1, self.result.bits - 2, 6), 0)
         codes = self._integers(0, first, n)
-        if self.result.kind == _C.Kind.float:  # among the subnormal numbers, and around the smallest normal one
-            codes = torch.where(self._integers(0, 2, n) == 0, codes, (1 << self.result.man_bits) - 4 + self._integers(0, 8, n)).clamp(min=0)
-        codes = torch.where(self._integers(0, 2, n) == 0, codes, self._integers(0, 2, n))  # below the smallest number of all
+        # Among the subnormal numbers, and around the smallest normal one.
+        if self.result.kind == _C.Kind.float:
+            codes = torch.where(
+                self._integers(0, 2, n) == 0,
+                codes,
+                (1 << self.result.man_bits) - 4 + self._integers(0, 8, n),
+            ).clamp(min=0)
+        # Below the smallest number of all.
+        codes = torch.where(self._integers(0, 2, n) == 0, codes, self._integers(0, 2, n))
         target = self._signed(self._boundary(codes))
         drawn = [self._any(n) for _ in range(self._arity - 1)]
-        if self.operation == "fma":  # a sum of two small numbers: what is taken from a large product is seldom small
+        # A sum of two small numbers: what is taken from a large product is seldom small.
+        if self.operation == "fma":
             product = self._encoded(target / _C.decode_exact(self.operand, drawn[0]))
             return [drawn[0], product, self._encoded(target * self._integers(-2, 3, n))]
         return self._aimed(drawn, target, wander=2)
@@ -160,7 +213,8 @@ class Directed:
 
     @property
     def _last(self) -> int:
-        """The code of the largest magnitude; of tables its place, as everything here that is called a result's code."""
+        """The code of the largest magnitude; of tables its place, as everything here that is called
+        a result's code."""
         return self.result.max_code if self.ladder is None else len(self.ladder[0]) - 1
 
     def _any_result(self, n: int) -> torch.Tensor:
@@ -169,13 +223,16 @@ class Directed:
     def _code_of_result(self, x: torch.Tensor) -> torch.Tensor:
         """The codes of the magnitudes at or below some numbers."""
         if self.ladder is not None:
-            return (torch.searchsorted(self.ladder[0], x.abs().nan_to_num(1.0), right=True) - 1).clamp(0, self._last)
+            return (
+                torch.searchsorted(self.ladder[0], x.abs().nan_to_num(1.0), right=True) - 1
+            ).clamp(0, self._last)
         cut = _C.Format(self.result)
         cut.rounding = _C.Rounding.toward_zero
         return _C.encode_exact(cut, x.abs().nan_to_num(1.0)).clamp(max=self.result.max_code)
 
     def _boundary(self, code: torch.Tensor) -> torch.Tensor:
-        """The magnitude half way between the numbers of a code and the next one; of posits and takums, that of one more bit; of tables, theirs."""
+        """The magnitude half way between the numbers of a code and the next one; of posits and
+        takums, that of one more bit; of tables, theirs."""
         if self.ladder is not None:
             return self.ladder[1][code.clamp(max=self._last)]
         if longer := _longer(self.result):
@@ -185,8 +242,11 @@ class Directed:
         below = _C.decode_exact(self.result, (code - 1).clamp(min=0))
         return values + torch.where(above > values, above - values, values - below) / 2
 
-    def _aimed(self, drawn: list[torch.Tensor], target: torch.Tensor, wander: int = 0) -> list[torch.Tensor]:
-        """The drawn operands and the last one: what comes nearest to the target, up to so many codes off."""
+    def _aimed(
+        self, drawn: list[torch.Tensor], target: torch.Tensor, wander: int = 0
+    ) -> list[torch.Tensor]:
+        """The drawn operands and the last one: what comes nearest to the target, up to so many
+        codes off."""
         values = [_C.decode_exact(self.operand, c) for c in drawn]
         a = values[0] if values else target
         last = {
@@ -199,7 +259,8 @@ class Directed:
             "cast": lambda: target,
         }[self.operation]()
         if self.operation in ("add", "sub") and not wander:
-            last = torch.where(self._integers(0, 2, len(last)) == 0, last, -last)  # the tie on the other side
+            # The tie on the other side.
+            last = torch.where(self._integers(0, 2, len(last)) == 0, last, -last)
         codes = self._encoded(last)
         if wander:
             codes = (codes + self._integers(-wander, wander + 1, len(codes))) % self.codes
@@ -207,17 +268,22 @@ class Directed:
 
 
 def _ladder(fmt: _C.Format) -> tuple[torch.Tensor, torch.Tensor]:
-    """The numbers of a table from 0 on (negated, where there are none above it), and behind each the last float64 number that rounds to nearest
-    back to it or before it: its boundary to the next. Behind the last, as far as to the one before."""
+    """The numbers of a table from 0 on (negated, where there are none above it), and behind each
+    the last float64 number that rounds to nearest back to it or before it: its boundary to the
+    next. Behind the last, as far as to the one before."""
     values = finite_values(fmt)
     sign = 1.0 if (values > 0).any() else -1.0
-    steps = torch.cat([torch.zeros(1, dtype=torch.float64), (values * sign)[values * sign > 0]]).unique()
+    steps = torch.cat(
+        [torch.zeros(1, dtype=torch.float64), (values * sign)[values * sign > 0]]
+    ).unique()
     nearest = _C.Format(fmt)
     nearest.rounding = _C.Rounding.nearest_even
     low, high = steps[:-1].clone(), steps[1:].clone()
     for _ in range(120):  # from 0 on, exponents are halved too
         middle = low + (high - low) / 2
-        below = _C.decode_exact(nearest, _C.encode_exact(nearest, middle * sign)) * sign <= steps[:-1]
+        below = (
+            _C.decode_exact(nearest, _C.encode_exact(nearest, middle * sign)) * sign <= steps[:-1]
+        )
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
     last = steps[-1:] + (steps[-1:] - steps[-2:-1]) / 2
     return steps, torch.cat([low, last.clamp(max=torch.finfo(torch.float64).max)])

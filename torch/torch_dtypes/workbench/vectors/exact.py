@@ -1,11 +1,13 @@
 """Exact results of operations, as float64 numbers rounded to odd.
 
-A result that is no float64 number becomes the odd one of its two neighbours. A second rounding, to a format of at least two bits less, then
-has the result of one rounding in every mode, and the format's number equals the odd one only where the result is exact (Boldo and
-Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+A result that is no float64 number becomes the odd one of its two neighbours. A second rounding, to
+a format of at least two bits less, then has the result of one rounding in every mode, and the
+format's number equals the odd one only where the result is exact (Boldo and Melquiond, "Emulation
+of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
 
-There are two ways. With rational numbers, one vector at a time, for every format; and with tensors, where the significands of operands have
-at most 26 bits: then products are exact in float64, and a sum's error is one. They agree bit for bit.
+There are two ways. With rational numbers, one vector at a time, for every format; and with tensors,
+where the significands of operands have at most 26 bits: then products are exact in float64, and a
+sum's error is one. They agree bit for bit.
 """
 
 from __future__ import annotations
@@ -22,9 +24,14 @@ _FAST_EXPONENT = 400
 
 
 def is_fast(significand_bits: int, magnitudes: tuple[float, float]) -> bool:
-    """Whether operands of so many bits, from the smallest to the largest of two magnitudes, are served by tensors."""
+    """Whether operands of so many bits, from the smallest to the largest of two magnitudes, are
+    served by tensors."""
     low, high = magnitudes
-    return significand_bits <= FAST_BITS and low >= 2.0**-_FAST_EXPONENT and high <= 2.0**_FAST_EXPONENT
+    return (
+        significand_bits <= FAST_BITS
+        and low >= 2.0**-_FAST_EXPONENT
+        and high <= 2.0**_FAST_EXPONENT
+    )
 
 
 # ---- rational numbers ----
@@ -47,7 +54,8 @@ def odd_float(x: Fraction) -> float:
 
 
 def odd_root(x: Fraction) -> float:
-    """The square root of a rational number of at least 0 whose denominator is a power of two, rounded to odd."""
+    """The square root of a rational number of at least 0 whose denominator is a power of two,
+    rounded to odd."""
     n, bits = x.numerator, x.denominator.bit_length() - 1
     shift = max(0, 128 - n.bit_length())
     shift += (bits + shift) % 2
@@ -76,7 +84,10 @@ def by_rationals(operation: str, operands: Sequence[torch.Tensor]) -> torch.Tens
 def odd_dots(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The exact dot products of the rows of two tensors of finite numbers, rounded to odd."""
     rows = zip(a.tolist(), b.tolist(), strict=True)
-    sums = (sum((Fraction(x) * Fraction(y) for x, y in zip(*row, strict=True)), Fraction(0)) for row in rows)
+    sums = (
+        sum((Fraction(x) * Fraction(y) for x, y in zip(*row, strict=True)), Fraction(0))
+        for row in rows
+    )
     return torch.tensor([odd_float(s) for s in sums], dtype=torch.float64)
 
 
@@ -84,18 +95,25 @@ def odd_dots(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _odd_sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a + b: the nearest number and its error (Knuth's TwoSum), by which an even one moves to its odd neighbour."""
+    """a + b: the nearest number and its error (Knuth's TwoSum), by which an even one moves to its
+    odd neighbour."""
     total = a + b
     part = total - a
     error = (a - (total - part)) + (b - part)
     even = total.view(torch.int64) & 1 == 0
-    return torch.where((error != 0) & even, torch.nextafter(total, torch.copysign(torch.full_like(error, math.inf), error)), total)
+    return torch.where(
+        (error != 0) & even,
+        torch.nextafter(total, torch.copysign(torch.full_like(error, math.inf), error)),
+        total,
+    )
 
 
 def _integers(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Magnitudes as integers n of FAST_BITS bits and exponents e: n * 2^e."""
     fraction, exponent = torch.frexp(x.abs())
-    return torch.ldexp(fraction, torch.tensor(FAST_BITS)).to(torch.int64), exponent.to(torch.int64) - FAST_BITS
+    return torch.ldexp(fraction, torch.tensor(FAST_BITS)).to(torch.int64), exponent.to(
+        torch.int64
+    ) - FAST_BITS
 
 
 def _odd_quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

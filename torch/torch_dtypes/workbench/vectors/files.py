@@ -26,13 +26,18 @@ def put(job: Job, file: TextIO, kind: str, progress: Callable[[int], None] | Non
             progress(count)
 
 
-def write(job: Job, path: str | os.PathLike, kind: str, progress: Callable[[int], None] | None = None) -> Path:
-    """Writes the vectors of a job; the file appears when it is whole, where a link leads. Pipes and devices take it as it comes.
+def write(
+    job: Job, path: str | os.PathLike, kind: str, progress: Callable[[int], None] | None = None
+) -> Path:
+    """Writes the vectors of a job; the file appears when it is whole, where a link leads. Pipes and
+    devices take it as it comes.
 
     Args:
-        kind: one of ``KINDS``. ``"hex"``: a vector a line, codes with spaces between them, behind lines that begin with ``#``. ``"readmemh"``: a
-            vector a line as one word, the first column in its highest bits, underscores between them, behind lines that begin with ``//``;
-            each column fills whole digits. ``"json"``: an object with ``header`` and ``vectors``, a list of lists of integers.
+        kind: one of ``KINDS``. ``"hex"``: a vector a line, codes with spaces between them, behind
+            lines that begin with ``#``. ``"readmemh"``: a vector a line as one word, the first
+            column in its highest bits, underscores between them, behind lines that begin with
+            ``//``; each column fills whole digits. ``"json"``: an object with ``header`` and
+            ``vectors``, a list of lists of integers.
         progress: called with the number of vectors written after each batch.
 
     Raises:
@@ -77,7 +82,10 @@ def _json_head(job: Job) -> str:
 
 
 def _head(job: Job, mark: str, kind: str) -> str:
-    lines = ["golden vectors of torch-dtypes", *(f"{name}: {value}" for name, value in job.header().items())]
+    lines = [
+        "golden vectors of torch-dtypes",
+        *(f"{name}: {value}" for name, value in job.header().items()),
+    ]
     columns = job.columns()
     lines.append("columns: " + " ".join(f"{name}:{bits}" for name, bits in columns))
     if kind == "readmemh":

@@ -2,18 +2,22 @@
 
 What the standard says of binary floats, from the exact result v and the mode:
 
-- *invalid* (7.2): no result is defined: inf - inf, 0 * inf, 0 / 0, inf / inf, the root of a number below 0; a cast of NaN or an infinity to
-  a format that has none. The NaNs of number formats are quiet: a NaN among the operands raises nothing.
+- *invalid* (7.2): no result is defined: inf - inf, 0 * inf, 0 / 0, inf / inf, the root of a number
+  below 0; a cast of NaN or an infinity to a format that has none. The NaNs of number formats are
+  quiet: a NaN among the operands raises nothing.
 - *divide by zero* (7.3): a finite number other than 0 is divided by 0.
-- *overflow* (7.4): v, rounded as if the exponents went on, exceeds the largest finite number; whatever is delivered then.
-- *underflow* (7.5): v, rounded to the format's precision as if the exponents went on, lies strictly between the smallest normal numbers of
-  both signs, and the result is inexact. So tininess is detected after rounding, as x86 and RISC-V do. Formats without subnormals too.
+- *overflow* (7.4): v, rounded as if the exponents went on, exceeds the largest finite number;
+  whatever is delivered then.
+- *underflow* (7.5): v, rounded to the format's precision as if the exponents went on, lies strictly
+  between the smallest normal numbers of both signs, and the result is inexact. So tininess is
+  detected after rounding, as x86 and RISC-V do. Formats without subnormals too.
 - *inexact* (7.6): the result is not v.
 
-Posits have no flags in their standard. Here overflow says that v lies beyond maxpos, underflow that it lies between 0 and minpos, and what
-becomes NaR is invalid, or a division by 0. Of fixed point, overflow says that the rounded integer is out of range; there is no underflow.
-Of tables of values, overflow says that v lies beyond the outermost number of its sign, or that there is none of its sign; underflow that it lies
-between 0 and the smallest one.
+Posits have no flags in their standard. Here overflow says that v lies beyond maxpos, underflow that
+it lies between 0 and minpos, and what becomes NaR is invalid, or a division by 0. Of fixed point,
+overflow says that the rounded integer is out of range; there is no underflow. Of tables of values,
+overflow says that v lies beyond the outermost number of its sign, or that there is none of its
+sign; underflow that it lies between 0 and the smallest one.
 """
 
 from __future__ import annotations
@@ -27,20 +31,30 @@ from ... import _C
 from ...formats.code_types import values_of_codes
 
 INEXACT, UNDERFLOW, OVERFLOW, DIVIDE_BY_ZERO, INVALID = 1, 2, 4, 8, 16
-NAMES = {"inexact": INEXACT, "underflow": UNDERFLOW, "overflow": OVERFLOW, "divide_by_zero": DIVIDE_BY_ZERO, "invalid": INVALID}
+NAMES = {
+    "inexact": INEXACT,
+    "underflow": UNDERFLOW,
+    "overflow": OVERFLOW,
+    "divide_by_zero": DIVIDE_BY_ZERO,
+    "invalid": INVALID,
+}
 BITS = 5
 
 
 @dataclass(frozen=True)
 class _Step:
-    """Two neighbouring magnitudes of a grid: the lower one, the distance, and whether the lower one is odd."""
+    """Two neighbouring magnitudes of a grid: the lower one, the distance, and whether the lower one
+    is odd."""
 
     lower: float
     distance: float
     odd: bool
-    one_digit: bool = False  # every number of the grid is odd, and ties go away from 0 (IEEE 754-2019, section 4.3.1)
+    # Every number of the grid is odd, and ties go away from 0 (IEEE 754-2019, section 4.3.1).
+    one_digit: bool = False
 
-    def reaches_next(self, magnitude: torch.Tensor, negative: torch.Tensor, mode: str) -> torch.Tensor:
+    def reaches_next(
+        self, magnitude: torch.Tensor, negative: torch.Tensor, mode: str
+    ) -> torch.Tensor:
         """Where a magnitude, rounded on the grid, is at least the upper of the two."""
         middle = self.lower + self.distance / 2
         if mode == "nearest_even":
@@ -83,11 +97,24 @@ class Range:
         if fmt.is_tapered:
             return magnitude > largest
         if fmt.kind == _C.Kind.fixed:
-            lowest = 0.0 if not fmt.is_signed else largest + (0.0 if fmt.symmetric else math.ldexp(1.0, -fmt.frac_bits))
-            top, bottom = (_Step(m, 2.0**-fmt.frac_bits, int(m * 2**fmt.frac_bits) % 2 == 1) for m in (largest, lowest))
-            return torch.where(negative, bottom.reaches_next(magnitude, negative, mode), top.reaches_next(magnitude, negative, mode))
+            lowest = (
+                0.0
+                if not fmt.is_signed
+                else largest + (0.0 if fmt.symmetric else math.ldexp(1.0, -fmt.frac_bits))
+            )
+            top, bottom = (
+                _Step(m, 2.0**-fmt.frac_bits, int(m * 2**fmt.frac_bits) % 2 == 1)
+                for m in (largest, lowest)
+            )
+            return torch.where(
+                negative,
+                bottom.reaches_next(magnitude, negative, mode),
+                top.reaches_next(magnitude, negative, mode),
+            )
         distance = math.ldexp(1.0, max(math.frexp(largest)[1] - 1, fmt.min_exponent) - fmt.man_bits)
-        return _Step(largest, distance, fmt.max_code % 2 == 1, self._one_digit).reaches_next(magnitude, negative, mode)
+        return _Step(largest, distance, fmt.max_code % 2 == 1, self._one_digit).reaches_next(
+            magnitude, negative, mode
+        )
 
     def is_tiny(self, exact: torch.Tensor, mode: str) -> torch.Tensor:
         fmt, magnitude, negative = self.fmt, exact.abs(), exact < 0
@@ -95,8 +122,12 @@ class Range:
             return (magnitude > 0) & (magnitude < self._value(1))
         if fmt.kind == _C.Kind.table:
             values = finite_values(fmt)
-            smallest = [min((sign * values)[sign * values > 0].tolist(), default=0.0) for sign in (1, -1)]
-            return (magnitude > 0) & torch.where(negative, magnitude < smallest[1], magnitude < smallest[0])
+            smallest = [
+                min((sign * values)[sign * values > 0].tolist(), default=0.0) for sign in (1, -1)
+            ]
+            return (magnitude > 0) & torch.where(
+                negative, magnitude < smallest[1], magnitude < smallest[0]
+            )
         if fmt.kind == _C.Kind.fixed:
             return torch.zeros_like(negative)
         normal = math.ldexp(1.0, fmt.min_exponent)
@@ -106,4 +137,7 @@ class Range:
 
     @property
     def _one_digit(self) -> bool:
-        return self.fmt.man_bits == 0 and self.fmt.specials not in (_C.Specials.fnuz, _C.Specials.p3109)
+        return self.fmt.man_bits == 0 and self.fmt.specials not in (
+            _C.Specials.fnuz,
+            _C.Specials.p3109,
+        )

@@ -20,24 +20,31 @@ from .lines import KINDS, digits
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def dump_vectors(module: torch.nn.Module, inputs: Any, folder: str | os.PathLike, *, as_: str = "hex") -> dict[str, Any]:
-    """Writes each layer's inputs, parameters and outputs of one run as codes: golden vectors of a network.
+def dump_vectors(
+    module: torch.nn.Module, inputs: Any, folder: str | os.PathLike, *, as_: str = "hex"
+) -> dict[str, Any]:
+    """Writes each layer's inputs, parameters and outputs of one run as codes: golden vectors of a
+    network.
 
-    A layer is a module without children. The module runs once, without gradients, in the mode (training or evaluation) that it is in. Inputs,
-    parameters and buffers are as the layer finds them, whatever it then writes into them. Tensors of a number format are written as their
-    codes; stock floating ones as their IEEE bits, integers and bools as two's complement.
+    A layer is a module without children. The module runs once, without gradients, in the mode
+    (training or evaluation) that it is in. Inputs, parameters and buffers are as the layer finds
+    them, whatever it then writes into them. Tensors of a number format are written as their codes;
+    stock floating ones as their IEEE bits, integers and bools as two's complement.
 
     Args:
         module: any module.
-        inputs: what it is called with: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
-        folder: made where it does not exist. It gets ``manifest.json`` and a file for each tensor, ``000_conv1.input0.hex``: one element a line,
-            in the order of a contiguous tensor, the last dimension fastest.
-        as_: ``"hex"`` (lines of comments begin with ``#``), ``"readmemh"`` (with ``//``, for Verilog's ``$readmemh``) or ``"json"`` (an object with
-            ``header`` and ``codes``).
+        inputs: what it is called with: a tensor, a tuple of positional arguments, or a dict of
+            keyword arguments.
+        folder: made where it does not exist. It gets ``manifest.json`` and a file for each tensor,
+            ``000_conv1.input0.hex``: one element a line, in the order of a contiguous tensor, the
+            last dimension fastest.
+        as_: ``"hex"`` (lines of comments begin with ``#``), ``"readmemh"`` (with ``//``, for
+            Verilog's ``$readmemh``) or ``"json"`` (an object with ``header`` and ``codes``).
 
     Returns:
-        The manifest: ``"layers"``, in the order of calls, each with ``name``, ``type``, ``call`` (0 for a module's first) and ``tensors``, of which
-        each has ``role`` (``"input0"``, ``"weight"``, ``"output0"``), ``file``, ``shape``, ``dtype`` and ``bits``.
+        The manifest: ``"layers"``, in the order of calls, each with ``name``, ``type``, ``call`` (0
+        for a module's first) and ``tensors``, of which each has ``role`` (``"input0"``,
+        ``"weight"``, ``"output0"``), ``file``, ``shape``, ``dtype`` and ``bits``.
 
     Raises:
         TypeError: not a module, or inputs that are none of these.
@@ -58,16 +65,28 @@ def dump_vectors(module: torch.nn.Module, inputs: Any, folder: str | os.PathLike
     if as_ not in KINDS:
         raise ValueError(f"expected one of {', '.join(KINDS)}, but got {as_!r}")
     if not isinstance(inputs, (torch.Tensor, tuple, dict)):
-        raise TypeError(f"expected inputs as a tensor, a tuple of arguments or a dict of keyword arguments, but got {type(inputs).__name__}")
+        raise TypeError(
+            "expected inputs as a tensor, a tuple of arguments or a dict of keyword arguments, "
+            f"but got {type(inputs).__name__}"
+        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     positional = () if isinstance(inputs, dict) else (inputs,)
     if isinstance(inputs, tuple):
         positional = inputs
     written = _Writer(folder, as_)
-    layers = [(name, layer) for name, layer in module.named_modules() if not any(True for _ in layer.children())]
-    hooks = [layer.register_forward_pre_hook(written.before, with_kwargs=True) for _, layer in layers]
-    hooks += [layer.register_forward_hook(written.after(name or type(layer).__name__)) for name, layer in layers]
+    layers = [
+        (name, layer)
+        for name, layer in module.named_modules()
+        if not any(True for _ in layer.children())
+    ]
+    hooks = [
+        layer.register_forward_pre_hook(written.before, with_kwargs=True) for _, layer in layers
+    ]
+    hooks += [
+        layer.register_forward_hook(written.after(name or type(layer).__name__))
+        for name, layer in layers
+    ]
     try:
         with torch.no_grad():
             module(*positional, **(inputs if isinstance(inputs, dict) else {}))
@@ -75,8 +94,16 @@ def dump_vectors(module: torch.nn.Module, inputs: Any, folder: str | os.PathLike
         for hook in hooks:
             hook.remove()
     if not written.layers:
-        raise ValueError("expected a run that calls at least one module without children, but got none: nothing is written of functions")
-    manifest = {"module": type(module).__name__, "as": as_, "version": f"torch_dtypes {_version()}", "layers": written.layers}
+        raise ValueError(
+            "expected a run that calls at least one module without children, but got none: "
+            "nothing is written of functions"
+        )
+    manifest = {
+        "module": type(module).__name__,
+        "as": as_,
+        "version": f"torch_dtypes {_version()}",
+        "layers": written.layers,
+    }
     write_json(folder / "manifest.json", manifest)
     return manifest
 
@@ -104,22 +131,33 @@ class _Writer:
     def before(self, layer, args, kwargs):
         named = [(f"input{i}", t) for i, t in enumerate([*_tensors(args), *_tensors(kwargs)])]
         named += [*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)]
-        self.running.begin(layer, [(role, t.detach().clone()) for role, t in named])  # ReLU(inplace=True) and BatchNorm write into them
+        # ReLU(inplace=True) and BatchNorm write into them.
+        self.running.begin(layer, [(role, t.detach().clone()) for role, t in named])
 
     def after(self, name: str):
         def write(layer, args, output):
-            named = self.running.end(layer) + [(f"output{i}", t) for i, t in enumerate(_tensors(output))]
+            named = self.running.end(layer) + [
+                (f"output{i}", t) for i, t in enumerate(_tensors(output))
+            ]
             self.calls[name] = call = self.calls.get(name, -1) + 1
             stem = f"{len(self.layers):03d}_{name}"
             tensors = [self.write(stem, role, tensor) for role, tensor in named]
-            self.layers.append({"name": name, "type": type(layer).__name__, "call": call, "tensors": tensors})
+            self.layers.append(
+                {"name": name, "type": type(layer).__name__, "call": call, "tensors": tensors}
+            )
 
         return write
 
     def write(self, stem: str, role: str, tensor: torch.Tensor) -> dict[str, Any]:
         bits, codes = _codes(tensor)
         file = f"{stem}.{role}.{'mem' if self.kind == 'readmemh' else self.kind}"
-        said = {"role": role, "file": file, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch."), "bits": bits}
+        said = {
+            "role": role,
+            "file": file,
+            "shape": list(tensor.shape),
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "bits": bits,
+        }
         if self.kind == "json":
             text = json.dumps({"header": said, "codes": codes}) + "\n"
         else:

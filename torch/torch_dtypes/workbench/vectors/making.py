@@ -43,7 +43,8 @@ class Job:
         seed: of the random ones.
 
     Raises:
-        ValueError: an unknown name, a combination that has no meaning, or a format that float64 carries no exact results of.
+        ValueError: an unknown name, a combination that has no meaning, or a format that float64
+            carries no exact results of.
         TypeError: what is no format.
     """
 
@@ -58,14 +59,25 @@ class Job:
 
     def __post_init__(self):
         if self.operation not in OPERATIONS:
-            raise ValueError(f"expected an operation, one of {', '.join(OPERATIONS)}, but got {self.operation!r}")
+            raise ValueError(
+                f"expected an operation, one of {', '.join(OPERATIONS)}, but got {self.operation!r}"
+            )
         if (self.operation == "cast") != (self.to is not None):
-            raise ValueError(f"expected the format of the results (--to) with cast and only there, but got {self.to or 'none'} with {self.operation}")
+            raise ValueError(
+                "expected the format of the results (--to) with cast and only there, but got "
+                f"{self.to or 'none'} with {self.operation}"
+            )
         terms = "none" if self.terms is None else self.terms
         if (self.operation == "dot") != (self.terms is not None):
-            raise ValueError(f"expected the number of terms (--terms) with dot and only there, but got {terms} with {self.operation}")
+            raise ValueError(
+                f"expected the number of terms (--terms) with dot and only there, but got {terms} "
+                f"with {self.operation}"
+            )
         if self.operation != "dot" and self.accumulate != "machine":
-            raise ValueError(f"expected an accumulation policy with dot only, but got {self.accumulate!r} with {self.operation}")
+            raise ValueError(
+                f"expected an accumulation policy with dot only, but got {self.accumulate!r} with "
+                f"{self.operation}"
+            )
         if self.terms is not None and not 1 <= self.terms <= 65_536:
             raise ValueError(f"expected 1 to 65536 terms, but got {self.terms}")
         if self.operation == "dot":
@@ -75,8 +87,8 @@ class Job:
         total = 2 ** (self.operand.bits * self.operands)
         if self.count is None and total > _MOST:
             raise ValueError(
-                f"expected at most {_MOST:,} vectors, but all of {self.operation} in {self.format} are 2^{self.operand.bits * self.operands}: "
-                f"ask for a count"
+                f"expected at most {_MOST:,} vectors, but all of {self.operation} in "
+                f"{self.format} are 2^{self.operand.bits * self.operands}: ask for a count"
             )
         if self.count is not None and self.count < 1:
             raise ValueError(f"expected a count of at least 1, but got {self.count}")
@@ -86,7 +98,8 @@ class Job:
             drawing = sorted(modes_of(self._dtype()).intersection(naming.DRAWING_MODES))
             if drawing:
                 raise ValueError(
-                    f"expected an accumulation policy of deterministic rounding modes, but {self.accumulate} has {drawing[0]}: what it gives depends "
+                    "expected an accumulation policy of deterministic rounding modes, but "
+                    f"{self.accumulate} has {drawing[0]}: what it gives depends "
                     "on random words; name another mode"
                 )
             one = torch.zeros(1, 1, 1, dtype=self._dtype())
@@ -106,8 +119,8 @@ class Job:
             set_rounding(fmt, self.mode)
         if fmt.rounding.name in naming.DRAWING_MODES:
             raise ValueError(
-                f"expected a deterministic rounding mode, but got {naming.mode_of_format(fmt)}: what it gives depends on random words; name another "
-                "mode"
+                f"expected a deterministic rounding mode, but got {naming.mode_of_format(fmt)}: "
+                "what it gives depends on random words; name another mode"
             )
         return fmt
 
@@ -124,22 +137,33 @@ class Job:
         names = list("abc"[: self.operands])
         if self.terms is not None:
             names = [f"{name}{i}" for name in "ab" for i in range(self.terms)]
-        return [*((name, self.operand.bits) for name in names), ("result", self.result.bits), ("flags", BITS)]
+        return [
+            *((name, self.operand.bits) for name in names),
+            ("result", self.result.bits),
+            ("flags", BITS),
+        ]
 
     def header(self) -> dict[str, object]:
         """What a file says of itself."""
-        said: dict[str, object] = {"format": _both_names(self.format, self.operand), "operation": self.operation}
+        said: dict[str, object] = {
+            "format": _both_names(self.format, self.operand),
+            "operation": self.operation,
+        }
         if self.to is not None:
             said["to"] = _both_names(self.to, _format_of(self.to))
         if self.terms is not None:
             said |= {"terms": self.terms, "accumulate": self.accumulate}
         inputs = "all" if self.count is None else f"directed random, seed {self.seed}"
         return said | {
-            "rounding": self.result.rounding.name, "inputs": inputs, "vectors": self.total, "version": f"torch_dtypes {torch_dtypes.__version__}",
-        }  # fmt: skip
+            "rounding": self.result.rounding.name,
+            "inputs": inputs,
+            "vectors": self.total,
+            "version": f"torch_dtypes {torch_dtypes.__version__}",
+        }
 
     def batches(self) -> Iterator[list[torch.Tensor]]:
-        """The vectors, some thousands at a time: for each column a tensor of int64. A smaller count has the first of a larger one's."""
+        """The vectors, some thousands at a time: for each column a tensor of int64. A smaller count
+        has the first of a larger one's."""
         directed = Directed(self.operation, self.operand, self.result, self.seed)
         size = _BATCH if self.terms is None else max(64, _BATCH // self.terms)
         for first in range(0, self.total, size):
@@ -147,7 +171,11 @@ class Job:
             if self.count is None:
                 columns = _all_codes(first, most, self.operand.bits, self.operands)
             else:
-                drawn = directed.draw(size) if self.terms is None else directed.draw_dots(size, self.terms)
+                drawn = (
+                    directed.draw(size)
+                    if self.terms is None
+                    else directed.draw_dots(size, self.terms)
+                )
                 columns = [c[:most] for c in drawn]
             yield [*columns, *self._results(columns)]
 
@@ -158,13 +186,19 @@ class Job:
         return self._dots(columns, torch.stack(values, 1))
 
     def _dtype(self) -> torch.dtype:
-        """Of dot: what rounds as the results do. (A mode for all dtypes would be the accumulator's, too.)"""
+        """Of dot: what rounds as the results do. (A mode for all dtypes would be the accumulator's,
+        too.)"""
         return define(self.result)
 
-    def _dots(self, columns: list[torch.Tensor], values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Dot products by the package's own operators; the flags compare them with the exact sum of exact products."""
+    def _dots(
+        self, columns: list[torch.Tensor], values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Dot products by the package's own operators; the flags compare them with the exact sum of
+        exact products."""
         dtype = self._dtype()
-        stored = torch.stack(columns, 1).to({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize])
+        stored = torch.stack(columns, 1).to(
+            {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+        )
         a, b = from_codes(stored, dtype).chunk(2, dim=1)
         with accumulation_block(self.accumulate):
             made = torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).flatten()
@@ -182,14 +216,19 @@ class Job:
         lost = finite & ~delivered.isfinite() & ~found.isinf()
         flags = torch.where(lost, flags | 5, flags)
         products = x * y
-        undefined = products.isnan().any(1) | ((products == torch.inf).any(1) & (products == -torch.inf).any(1))
+        undefined = products.isnan().any(1) | (
+            (products == torch.inf).any(1) & (products == -torch.inf).any(1)
+        )
         return codes, flags | (~finite & ~values.isnan().any(1) & undefined) * INVALID
 
 
 def _format_of(name: str) -> _C.Format:
     made = target(name)
     if not isinstance(made, FormatTarget):
-        raise ValueError(f"expected a format without scales, but got {made.name}: name that of its elements, {elements(made)}")
+        raise ValueError(
+            f"expected a format without scales, but got {made.name}: name that of its elements, "
+            f"{elements(made)}"
+        )
     return made.format
 
 
@@ -202,8 +241,9 @@ def _checked(fmt: _C.Format) -> None:
     limits = card(fmt)
     if fmt.significand_bits > 51 or (limits.smallest is not None and limits.smallest < 2.0**-1071):
         raise ValueError(
-            f"expected a format of at most 51 significant bits and numbers of at least 2^-1071, whose exact results float64 carries, but got "
-            f"{limits.canonical} of {fmt.significand_bits} bits, with {limits.smallest:.3g}"
+            "expected a format of at most 51 significant bits and numbers of at least 2^-1071, "
+            f"whose exact results float64 carries, but got {limits.canonical} of "
+            f"{fmt.significand_bits} bits, with {limits.smallest:.3g}"
         )
 
 

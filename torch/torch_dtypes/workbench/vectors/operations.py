@@ -17,7 +17,8 @@ _LARGEST = torch.finfo(torch.float64).max
 
 
 def _in_float64(operation: str, values: Sequence[torch.Tensor]) -> torch.Tensor:
-    """What float64 makes of the operands: right where one is infinite or NaN, and where a zero decides."""
+    """What float64 makes of the operands: right where one is infinite or NaN, and where a zero
+    decides."""
     a = values[0]
     if operation == "sqrt":
         return a.sqrt()
@@ -26,12 +27,16 @@ def _in_float64(operation: str, values: Sequence[torch.Tensor]) -> torch.Tensor:
     b = values[1]
     if operation == "fma":
         product = a * b  # which may leave float64's range without being infinite
-        product = torch.where(a.isfinite() & b.isfinite(), product.clamp(-_LARGEST, _LARGEST), product)
+        product = torch.where(
+            a.isfinite() & b.isfinite(), product.clamp(-_LARGEST, _LARGEST), product
+        )
         return product + values[2]
     return {"add": a.add, "sub": a.sub, "mul": a.mul, "div": a.div}[operation](b)
 
 
-def _sum_terms(operation: str, values: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor] | None:
+def _sum_terms(
+    operation: str, values: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor] | None:
     """The signs of the two numbers that the operation adds, as numbers of 1."""
     one = torch.ones((), dtype=torch.float64)
     signs = [torch.copysign(one, v) for v in values]
@@ -42,24 +47,34 @@ def _sum_terms(operation: str, values: Sequence[torch.Tensor]) -> tuple[torch.Te
     return (signs[0] * signs[1], signs[2]) if operation == "fma" else None
 
 
-def evaluate(operation: str, values: Sequence[torch.Tensor], operand: _C.Format, result: _C.Format) -> tuple[torch.Tensor, torch.Tensor]:
+def evaluate(
+    operation: str, values: Sequence[torch.Tensor], operand: _C.Format, result: _C.Format
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The codes of correctly rounded results, and their flags.
 
     Args:
         operation: a key of ``ARITY``.
         values: the operands' values, decoded exactly: float64 of one shape (n,).
-        operand, result: the formats of the operands, whose significands say which arithmetic serves them, and of the result, with its mode.
+        operand, result: the formats of the operands, whose significands say which arithmetic serves
+            them, and of the result, with its mode.
 
     Returns:
         Codes and flags, int64 of shape (n,).
     """
     mode = result.rounding.name
     stock = _in_float64(operation, values)
-    finite, is_nan = torch.ones_like(stock, dtype=torch.bool), torch.zeros_like(stock, dtype=torch.bool)
+    finite, is_nan = (
+        torch.ones_like(stock, dtype=torch.bool),
+        torch.zeros_like(stock, dtype=torch.bool),
+    )
     for v in values:
         finite &= v.isfinite()
         is_nan |= v.isnan()
-    by_zero = finite & (values[0] != 0) & (values[1] == 0) if operation == "div" else torch.zeros_like(finite)
+    by_zero = (
+        finite & (values[0] != 0) & (values[1] == 0)
+        if operation == "div"
+        else torch.zeros_like(finite)
+    )
     invalid = stock.isnan() & ~is_nan
     ordinary = finite & ~by_zero & ~invalid
     if operation == "div":
@@ -76,24 +91,42 @@ def evaluate(operation: str, values: Sequence[torch.Tensor], operand: _C.Format,
         if operand.kind == _C.Kind.table:  # whose negative numbers are others
             sizes = finite_values(operand).abs()
             magnitudes = (sizes[sizes > 0].min().item(), sizes.max().item())
-        way = exact.by_tensors if exact.is_fast(operand.significand_bits, magnitudes) else exact.by_rationals
+        way = (
+            exact.by_tensors
+            if exact.is_fast(operand.significand_bits, magnitudes)
+            else exact.by_rationals
+        )
         found[chosen] = way(operation, operands)
     found = _with_signs_of_zeros(operation, found, ordinary, values, stock, mode)
 
     if operation != "cast":
-        found = torch.where(found.isnan(), math.nan, found)  # one NaN, whatever sign the processor gave it
-    logarithms = operation in ("mul", "div", "sqrt") and result.table_address == operand.table_address and result.on_logarithms
-    codes = _C.encode_exact(logarithms or result, torch.where(ordinary, found.clamp(-_LARGEST, _LARGEST), found))
+        # One NaN, whatever sign the processor gave it.
+        found = torch.where(found.isnan(), math.nan, found)
+    logarithms = (
+        operation in ("mul", "div", "sqrt")
+        and result.table_address == operand.table_address
+        and result.on_logarithms
+    )
+    codes = _C.encode_exact(
+        logarithms or result, torch.where(ordinary, found.clamp(-_LARGEST, _LARGEST), found)
+    )
     delivered = _C.decode_exact(result, codes)
     if logarithms:  # a number that has no other logarithm than the code's
-        found = torch.where((found - delivered).abs() < delivered.abs() * 2.0**-47, delivered, found)
+        found = torch.where(
+            (found - delivered).abs() < delivered.abs() * 2.0**-47, delivered, found
+        )
     if operation == "cast":
         invalid |= (is_nan & ~delivered.isnan()) | (stock.isinf() & ~delivered.isinf())
-    return codes, flags_of(found, delivered, ordinary, result) | invalid * INVALID | by_zero * DIVIDE_BY_ZERO
+    return codes, flags_of(
+        found, delivered, ordinary, result
+    ) | invalid * INVALID | by_zero * DIVIDE_BY_ZERO
 
 
-def flags_of(found: torch.Tensor, delivered: torch.Tensor, ordinary: torch.Tensor, result: _C.Format) -> torch.Tensor:
-    """Overflow, underflow and inexact of what was delivered for exact results; only where these are finite."""
+def flags_of(
+    found: torch.Tensor, delivered: torch.Tensor, ordinary: torch.Tensor, result: _C.Format
+) -> torch.Tensor:
+    """Overflow, underflow and inexact of what was delivered for exact results; only where these are
+    finite."""
     limits, mode = Range(result), result.rounding.name
     overflow = ordinary & limits.overflows(found, mode)
     inexact = ordinary & ((delivered != found) | overflow)
@@ -107,5 +140,7 @@ def _with_signs_of_zeros(operation, found, ordinary, values, stock, mode):
     if (terms := _sum_terms(operation, values)) is None:
         return torch.where(zero, torch.copysign(torch.zeros_like(stock), stock), found)
     opposite = -0.0 if mode == "down" else 0.0
-    signed = torch.where(terms[0] == terms[1], torch.copysign(torch.zeros_like(found), terms[0]), opposite)
+    signed = torch.where(
+        terms[0] == terms[1], torch.copysign(torch.zeros_like(found), terms[0]), opposite
+    )
     return torch.where(zero, signed, found)

@@ -1,5 +1,6 @@
-// torch.ops.torch_dtypes.chop_blocks: rounding to an element format times a power of two that a block of the last dimension shares, in one
-// pass over memory. torch_dtypes/targets/blocks.py does the same for every shape and scale by stock operators; results agree bit for bit.
+// torch.ops.torch_dtypes.chop_blocks: rounding to an element format times a power of two that a
+// block of the last dimension shares, in one pass over memory. torch_dtypes/targets/blocks.py does
+// the same for every shape and scale by stock operators; results agree bit for bit.
 #include <ATen/native/formats/chop/BlockChop.h>
 
 #include <ATen/AutogradNode.h>
@@ -40,7 +41,8 @@ using std::optional;
 constexpr int64_t kBuffer = 1024;
 constexpr uint32_t kInfinity = 0x7f80'0000;
 
-// By bits, in which magnitudes are in order and NaN is the greatest: loops over floats would have to mind NaN, and are not vectorised.
+// By bits, in which magnitudes are in order and NaN is the greatest: loops over floats would have
+// to mind NaN, and are not vectorised.
 uint32_t absmax_bits(const float* x, int64_t n) {
   int32_t most = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -55,7 +57,8 @@ void multiply(const float* x, float factor, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] * factor;
 }
 
-// What is not 0 stays so, for rounding that tells a tiny magnitude from 0. (Nothing gets infinite here: the scale is the block's own.)
+// What is not 0 stays so, for rounding that tells a tiny magnitude from 0. (Nothing gets infinite
+// here: the scale is the block's own.)
 void keep_from_zero(const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     if (y[i] == 0 && x[i] != 0) y[i] = std::copysign(std::numeric_limits<float>::min(), x[i]);
@@ -79,7 +82,8 @@ struct Blocks {
     if (seen) seen.values(values, results, n);
   }
 
-  // Blocks [begin, end) of the tensor, counted row by row. Random words are counted as if the last block of each row were whole.
+  // Blocks [begin, end) of the tensor, counted row by row. Random words are counted as if the last
+  // block of each row were whole.
   void operator()(const float* values, float* results, int64_t begin, int64_t end) const {
     const int64_t blocks_of_row = (length + size - 1) / size;
     alignas(64) float scaled[kBuffer];
@@ -99,7 +103,8 @@ struct Blocks {
         float absmax = 0;
         std::memcpy(&absmax, &most, sizeof absmax);
         exponents[b] = most < kInfinity ? scale_of(absmax) : std::numeric_limits<int>::max();
-        const float inverse = most < kInfinity ? static_cast<float>(std::ldexp(1.0, -exponents[b])) : std::numeric_limits<float>::quiet_NaN();
+        const float inverse = most < kInfinity ? static_cast<float>(std::ldexp(1.0, -exponents[b]))
+                                               : std::numeric_limits<float>::quiet_NaN();
         multiply(x, inverse, scaled + n, wide);
         if (careful) keep_from_zero(x, scaled + n, wide);
         n += wide;
@@ -108,7 +113,8 @@ struct Blocks {
       for (int64_t b = 0, i = 0; b < count; ++b) {
         const int64_t wide = std::min(size, n - i);
         const bool finite = exponents[b] != std::numeric_limits<int>::max();
-        const float scale = finite ? static_cast<float>(std::ldexp(1.0, exponents[b])) : std::numeric_limits<float>::quiet_NaN();
+        const float scale = finite ? static_cast<float>(std::ldexp(1.0, exponents[b]))
+                                   : std::numeric_limits<float>::quiet_NaN();
         multiply(rounded + i, scale, results + offset + i, wide);
         i += wide;
       }
@@ -117,21 +123,31 @@ struct Blocks {
   }
 };
 
-at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<std::string_view> rounding, int64_t size, int64_t emax,
-                       double threshold, bool included, int64_t lowest, int64_t highest, optional<at::Generator> generator) {
+at::Tensor chop_blocks(const at::Tensor& input, std::string_view name,
+                       optional<std::string_view> rounding, int64_t size, int64_t emax,
+                       double threshold, bool included, int64_t lowest, int64_t highest,
+                       optional<at::Generator> generator) {
   expect_kernels(input.device(), "chop_blocks"); // an error before any work
-  TORCH_CHECK_TYPE(input.scalar_type() == c10::ScalarType::Float, "expected a tensor of float32 to chop_blocks, but got ", input.scalar_type());
-  TORCH_CHECK_VALUE(input.dim() > 0 && input.is_contiguous(), "expected a contiguous tensor with a dimension to chop_blocks, but got sizes ",
+  TORCH_CHECK_TYPE(input.scalar_type() == c10::ScalarType::Float,
+                   "expected a tensor of float32 to chop_blocks, but got ", input.scalar_type());
+  TORCH_CHECK_VALUE(input.dim() > 0 && input.is_contiguous(),
+                    "expected a contiguous tensor with a dimension to chop_blocks, but got sizes ",
                     input.sizes(), " and strides ", input.strides());
-  TORCH_CHECK_VALUE(size >= 1 && size <= kBuffer, "expected blocks of 1 to ", kBuffer, " to chop_blocks, but got ", size);
+  TORCH_CHECK_VALUE(size >= 1 && size <= kBuffer, "expected blocks of 1 to ", kBuffer,
+                    " to chop_blocks, but got ", size);
   TORCH_CHECK_VALUE(std::abs(emax) <= 256 && -127 <= lowest && lowest <= highest && highest <= 127,
-                    "expected exponents of scales from -127 to 127 to chop_blocks, but got ", lowest, " to ", highest, ", emax=", emax);
+                    "expected exponents of scales from -127 to 127 to chop_blocks, but got ",
+                    lowest, " to ", highest, ", emax=", emax);
   const Format format = format_of_call(name, rounding);
-  TORCH_CHECK_VALUE(format.fits_float(), "expected an element format of at most float32's range to chop_blocks, but got ", name);
-  const bool to_nearest = !c10::formats::is_stochastic(format.rounding) && !c10::formats::sees_inexact(format.rounding);
+  TORCH_CHECK_VALUE(
+      format.fits_float(),
+      "expected an element format of at most float32's range to chop_blocks, but got ", name);
+  const bool to_nearest =
+      !c10::formats::is_stochastic(format.rounding) && !c10::formats::sees_inexact(format.rounding);
   at::Tensor out = at::_ops::empty_like::call(input, {}, {}, {}, {}, at::MemoryFormat::Contiguous);
   if (input.numel() == 0) return out;
-  const BlockScale scale_of{static_cast<int>(emax), static_cast<int>(lowest), static_cast<int>(highest), threshold, included};
+  const BlockScale scale_of{static_cast<int>(emax), static_cast<int>(lowest),
+                            static_cast<int>(highest), threshold, included};
   const int64_t length = input.size(-1);
   size = std::min(size, length);
   const bool careful = !to_nearest || c10::formats::keeps_minpos(format);
@@ -141,11 +157,16 @@ at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<
     gpu.expect(format);
     const cuda::Blocks blocks{scale_of, size, length, careful};
     const Recorder seen = recorder(format, out.const_data_ptr(), input.const_data_ptr());
-    const auto for_counts = [&] { return seen ? at::empty(input.sizes(), input.options()) : at::Tensor(); };
-    const auto data = [](const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; };
+    const auto for_counts = [&] {
+      return seen ? at::empty(input.sizes(), input.options()) : at::Tensor();
+    };
+    const auto data = [](const at::Tensor& t) {
+      return t.defined() ? t.mutable_data_ptr<float>() : nullptr;
+    };
     const at::Tensor scaled = for_counts(), rounded = for_counts();
-    gpu.check(gpu->chop_blocks(format, blocks, input.const_data_ptr<float>(), out.mutable_data_ptr<float>(), input.numel(), words.seed, data(scaled),
-                               data(rounded), gpu.stream()));
+    gpu.check(gpu->chop_blocks(format, blocks, input.const_data_ptr<float>(),
+                               out.mutable_data_ptr<float>(), input.numel(), words.seed,
+                               data(scaled), data(rounded), gpu.stream()));
     if (seen) count_values_on_gpu(seen, scaled, rounded);
     return out;
   }
@@ -155,14 +176,17 @@ at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<
   const int64_t count = input.numel() / length * ((length + size - 1) / size);
   const float* values = input.const_data_ptr<float>();
   float* results = out.mutable_data_ptr<float>();
-  at::parallel_for(0, count, std::max<int64_t>(1, 32768 / size), [&](int64_t begin, int64_t end) { blocks(values, results, begin, end); });
+  at::parallel_for(0, count, std::max<int64_t>(1, 32768 / size),
+                   [&](int64_t begin, int64_t end) { blocks(values, results, begin, end); });
   return out;
 }
 
-at::Tensor refuse_blocks_of_own(const at::Tensor& input, std::string_view, optional<std::string_view>, int64_t, int64_t, double, bool, int64_t,
+at::Tensor refuse_blocks_of_own(const at::Tensor& input, std::string_view,
+                                optional<std::string_view>, int64_t, int64_t, double, bool, int64_t,
                                 int64_t, optional<at::Generator>) {
-  TORCH_CHECK_TYPE(false, "expected a tensor of float32 to chop_blocks, but got torch.", entry_of(input).name,
-                   ": a tensor of a number format is rounded already. Cast it, for example by x.to(...).");
+  TORCH_CHECK_TYPE(
+      false, "expected a tensor of float32 to chop_blocks, but got torch.", entry_of(input).name,
+      ": a tensor of a number format is rounded already. Cast it, for example by x.to(...).");
 }
 
 // The identity's gradient, where the mask is true.
@@ -182,20 +206,25 @@ struct RoundingBackward final : torch::autograd::generated::AliasBackward0 {
   std::string name() const override { return "RoundingBackward"; }
 };
 
-at::Tensor chop_blocks_autograd(const at::Tensor& input, std::string_view name, optional<std::string_view> rounding, int64_t size, int64_t emax,
-                                double threshold, bool included, int64_t lowest, int64_t highest, optional<at::Generator> generator) {
+at::Tensor chop_blocks_autograd(const at::Tensor& input, std::string_view name,
+                                optional<std::string_view> rounding, int64_t size, int64_t emax,
+                                double threshold, bool included, int64_t lowest, int64_t highest,
+                                optional<at::Generator> generator) {
   at::Tensor result;
   {
     const at::AutoDispatchBelowADInplaceOrView below;
-    result = call_chop_blocks(input, name, rounding, size, emax, threshold, included, lowest, highest, generator);
+    result = call_chop_blocks(input, name, rounding, size, emax, threshold, included, lowest,
+                              highest, generator);
   }
   return straight_through(input, result, {});
 }
 
 } // namespace
 
-at::Tensor straight_through(const at::Tensor& input, at::Tensor values, const optional<at::Tensor>& passes) {
-  if (values.is_view()) { // a history of its own, and writes in place, are for what autograd knows as no view
+at::Tensor straight_through(const at::Tensor& input, at::Tensor values,
+                            const optional<at::Tensor>& passes) {
+  // A history of its own, and writes in place, are for what autograd knows as no view.
+  if (values.is_view()) {
     const at::AutoDispatchBelowADInplaceOrView below;
     values = at::_ops::alias::call(values);
   }
@@ -214,23 +243,30 @@ at::Tensor straight_through(const at::Tensor& input, at::Tensor values, const op
   }
   if (torch::autograd::isFwGradDefined(input)) {
     const at::Tensor tangent = input._fw_grad(/*level=*/0);
-    values._set_fw_grad(masked ? at::_ops::where_ScalarOther::call(*passes, tangent, 0) : at::_ops::clone::call(tangent, {}), /*level=*/0,
+    values._set_fw_grad(masked ? at::_ops::where_ScalarOther::call(*passes, tangent, 0)
+                               : at::_ops::clone::call(tangent, {}),
+                        /*level=*/0,
                         /*is_inplace_op=*/false);
   }
   return values;
 }
 
-at::Tensor call_chop_blocks(const at::Tensor& input, std::string_view format, optional<std::string_view> rounding, int64_t size, int64_t emax,
-                            double threshold, bool included, int64_t lowest, int64_t highest, const optional<at::Generator>& generator) {
-  using Call = at::Tensor(const at::Tensor&, std::string_view, optional<std::string_view>, int64_t, int64_t, double, bool, int64_t, int64_t,
-                          optional<at::Generator>);
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("torch_dtypes::chop_blocks", "").typed<Call>();
-  return op.call(input, format, rounding, size, emax, threshold, included, lowest, highest, generator);
+at::Tensor call_chop_blocks(const at::Tensor& input, std::string_view format,
+                            optional<std::string_view> rounding, int64_t size, int64_t emax,
+                            double threshold, bool included, int64_t lowest, int64_t highest,
+                            const optional<at::Generator>& generator) {
+  using Call = at::Tensor(const at::Tensor&, std::string_view, optional<std::string_view>, int64_t,
+                          int64_t, double, bool, int64_t, int64_t, optional<at::Generator>);
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("torch_dtypes::chop_blocks", "").typed<Call>();
+  return op.call(input, format, rounding, size, emax, threshold, included, lowest, highest,
+                 generator);
 }
 
 TORCH_LIBRARY_FRAGMENT(torch_dtypes, m) {
   m.def(
-      "chop_blocks(Tensor input, str element, str? rounding, int size, int emax, float threshold, bool included, int lowest, int highest, *, "
+      "chop_blocks(Tensor input, str element, str? rounding, int size, int emax, float threshold, "
+      "bool included, int lowest, int highest, *, "
       "Generator? generator=None) -> Tensor",
       {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
 }

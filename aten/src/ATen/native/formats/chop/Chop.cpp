@@ -21,11 +21,13 @@
 namespace at::formats {
 namespace {
 
-void flip_bits(const Format& f, char* codes, int64_t n, double probability, const RandomWords& words) {
+void flip_bits(const Format& f, char* codes, int64_t n, double probability,
+               const RandomWords& words) {
   const int width = f.itemsize();
   const auto limit = static_cast<uint64_t>(std::ldexp(probability, 32));
   for (int64_t i = 0; i < n; ++i) {
-    const uint64_t word = c10::formats::random_word(words.seed.number, words.first + static_cast<uint64_t>(i));
+    const uint64_t word =
+        c10::formats::random_word(words.seed.number, words.first + static_cast<uint64_t>(i));
     if (word >> 32 >= limit) continue;
     uint64_t code = 0;
     std::memcpy(&code, codes + i * width, width); // little-endian: its low bytes come first
@@ -43,11 +45,14 @@ void decode_block(const CpuKernels& k, const Format& f, const void* codes, T* va
   std::transform(wide, wide + n, values, [](double v) { return static_cast<T>(v); });
 }
 
-// Fixed point in a random mode: its magnitudes are the subnormals and the first binade of a float format, whose encoder is ten times as
-// fast and takes the same random bits. `fit` then does what differs: saturation, NaN, minus zero.
+// Fixed point in a random mode: its magnitudes are the subnormals and the first binade of a float
+// format, whose encoder is ten times as fast and takes the same random bits. `fit` then does what
+// differs: saturation, NaN, minus zero.
 bool is_quick_as_float(const Format& f, double flip_prob) {
-  const bool random = (f.rounding == c10::formats::Rounding::Stochastic && f.random_bits == 0) || f.rounding == c10::formats::Rounding::UpDown;
-  return f.is_fixed() && random && f.overflow == c10::formats::Overflow::Saturate && f.significand_bits() <= 20 && flip_prob == 0;
+  const bool random = (f.rounding == c10::formats::Rounding::Stochastic && f.random_bits == 0) ||
+      f.rounding == c10::formats::Rounding::UpDown;
+  return f.is_fixed() && random && f.overflow == c10::formats::Overflow::Saturate &&
+      f.significand_bits() <= 20 && flip_prob == 0;
 }
 
 Format same_as_float(const Format& f) {
@@ -62,11 +67,13 @@ void fit(const Format& fixed, T* x, int64_t n) {
   const T unit = std::ldexp(T{1}, -int{fixed.frac_bits});
   const T highest = static_cast<T>(fixed.max_code()) * unit;
   const T lowest = -static_cast<T>(fixed.lowest_magnitude()) * unit;
-  for (int64_t i = 0; i < n; ++i) x[i] = std::isnan(x[i]) ? T{0} : std::min(std::max(x[i], lowest), highest) + T{0};
+  for (int64_t i = 0; i < n; ++i)
+    x[i] = std::isnan(x[i]) ? T{0} : std::min(std::max(x[i], lowest), highest) + T{0};
 }
 
 template <typename T>
-void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, double flip_prob, const RandomWords& words, const Seed& flip_seed) {
+void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, double flip_prob,
+              const RandomWords& words, const Seed& flip_seed) {
   const CpuKernels& k = kernels(in.device(), "chop");
   const T* values = in.const_data_ptr<T>();
   T* results = out.mutable_data_ptr<T>();
@@ -92,7 +99,8 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
 }
 
 // Element by element, so that `out` may be `in`.
-void round_into(const at::Tensor& out, const at::Tensor& in, const Format& format, double flip_prob, const std::optional<at::Generator>& generator) {
+void round_into(const at::Tensor& out, const at::Tensor& in, const Format& format, double flip_prob,
+                const std::optional<at::Generator>& generator) {
   const RandomWords words = next_words(format, generator, in.device());
   const Seed flip_seed = flip_prob > 0 ? next_seed(generator, in.device()) : Seed();
   if (on_gpu(in.device())) {
@@ -102,22 +110,26 @@ void round_into(const at::Tensor& out, const at::Tensor& in, const Format& forma
     if (seen) count_values_on_gpu(seen, exact, out);
     return;
   }
-  in.scalar_type() == c10::ScalarType::Float ? chop_all<float>(format, in, out, flip_prob, words, flip_seed)
-                                             : chop_all<double>(format, in, out, flip_prob, words, flip_seed);
+  in.scalar_type() == c10::ScalarType::Float
+      ? chop_all<float>(format, in, out, flip_prob, words, flip_seed)
+      : chop_all<double>(format, in, out, flip_prob, words, flip_seed);
 }
 
 } // namespace
 
-at::Tensor chop(const at::Tensor& values, const Format& format, double flip_prob, const std::optional<at::Generator>& generator) {
+at::Tensor chop(const at::Tensor& values, const Format& format, double flip_prob,
+                const std::optional<at::Generator>& generator) {
   expect_kernels(values.device(), "chop"); // an error before any work
   const at::Tensor in = dense(values);
-  at::Tensor out = in.device().is_cpu() ? at::Tensor(at::detail::empty_strided_cpu(in.sizes(), in.strides(), in.scalar_type()))
-                                        : at::empty_strided(in.sizes(), in.strides(), in.options());
+  at::Tensor out = in.device().is_cpu()
+      ? at::Tensor(at::detail::empty_strided_cpu(in.sizes(), in.strides(), in.scalar_type()))
+      : at::empty_strided(in.sizes(), in.strides(), in.options());
   round_into(out, in, format, flip_prob, generator);
   return out;
 }
 
-void chop_in_place(const at::Tensor& values, const Format& format, const std::optional<at::Generator>& generator) {
+void chop_in_place(const at::Tensor& values, const Format& format,
+                   const std::optional<at::Generator>& generator) {
   round_into(values, values, format, /*flip_prob=*/0, generator);
 }
 

@@ -1,5 +1,6 @@
-// torch.ops.torch_dtypes.chop: rounding to a format as an operator of the dispatcher, so that graphs record the call and not its result.
-// The format is its name, which says every parameter: a graph needs no dtype of the process that made it.
+// torch.ops.torch_dtypes.chop: rounding to a format as an operator of the dispatcher, so that
+// graphs record the call and not its result. The format is its name, which says every parameter: a
+// graph needs no dtype of the process that made it.
 #include <ATen/native/formats/chop/Chop.h>
 
 #include <ATen/AutogradNode.h>
@@ -40,30 +41,39 @@ std::map<std::string, Format, std::less<>> known_formats;
 c10::formats::ForkSafeMutex formats_mutex;
 constexpr size_t kMaxKnown = 4096; // a sweep over formats goes on
 
-at::Tensor chop_values(const at::Tensor& input, Name name, OptionalName rounding, double flip_prob, optional<at::Generator> generator) {
+at::Tensor chop_values(const at::Tensor& input, Name name, OptionalName rounding, double flip_prob,
+                       optional<at::Generator> generator) {
   const Format format = format_of_call(name, rounding);
   const ScalarType type = input.scalar_type();
   const bool narrow = type == ScalarType::Half || type == ScalarType::BFloat16;
   TORCH_CHECK_TYPE(narrow || type == ScalarType::Float || type == ScalarType::Double,
-                   "expected a tensor of float16, bfloat16, float32 or float64 to chop, but got ", type);
-  TORCH_CHECK_TYPE(input.layout() == at::kStrided, "expected a strided tensor to chop, but got one of layout ", input.layout());
-  TORCH_CHECK_VALUE(flip_prob >= 0 && flip_prob <= 1, "expected flip_prob from 0 to 1, but got ", flip_prob);
+                   "expected a tensor of float16, bfloat16, float32 or float64 to chop, but got ",
+                   type);
+  TORCH_CHECK_TYPE(input.layout() == at::kStrided,
+                   "expected a strided tensor to chop, but got one of layout ", input.layout());
+  TORCH_CHECK_VALUE(flip_prob >= 0 && flip_prob <= 1, "expected flip_prob from 0 to 1, but got ",
+                    flip_prob);
   if (!narrow) return chop(input, format, flip_prob, generator);
   const at::Tensor wide = at::_ops::to_dtype::call(input, ScalarType::Float, false, false, {});
   return at::_ops::to_dtype::call(chop(wide, format, flip_prob, generator), type, false, false, {});
 }
 
-at::Tensor refuse_own(const at::Tensor& input, Name, OptionalName, double, optional<at::Generator>) {
-  TORCH_CHECK_TYPE(false, "expected a tensor of float16, bfloat16, float32 or float64 to chop, but got torch.", entry_of(input).name,
-                   ": a tensor of a number format is rounded already. Cast it, for example by x.to(...).");
+at::Tensor refuse_own(const at::Tensor& input, Name, OptionalName, double,
+                      optional<at::Generator>) {
+  TORCH_CHECK_TYPE(
+      false, "expected a tensor of float16, bfloat16, float32 or float64 to chop, but got torch.",
+      entry_of(input).name,
+      ": a tensor of a number format is rounded already. Cast it, for example by x.to(...).");
 }
 
-// The straight-through estimator: the gradient of the identity. That of alias is it too, and compiled autograd knows its node.
+// The straight-through estimator: the gradient of the identity. That of alias is it too, and
+// compiled autograd knows its node.
 struct ChopBackward final : torch::autograd::generated::AliasBackward0 {
   std::string name() const override { return "ChopBackward"; }
 };
 
-at::Tensor chop_autograd(const at::Tensor& input, Name name, OptionalName rounding, double flip_prob, optional<at::Generator> generator) {
+at::Tensor chop_autograd(const at::Tensor& input, Name name, OptionalName rounding,
+                         double flip_prob, optional<at::Generator> generator) {
   at::Tensor result;
   {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -75,26 +85,33 @@ at::Tensor chop_autograd(const at::Tensor& input, Name name, OptionalName roundi
     torch::autograd::set_history(result, node);
   }
   if (torch::autograd::isFwGradDefined(input)) {
-    result._set_fw_grad(at::_ops::clone::call(input._fw_grad(/*level=*/0), {}), /*level=*/0, /*is_inplace_op=*/false);
+    result._set_fw_grad(at::_ops::clone::call(input._fw_grad(/*level=*/0), {}), /*level=*/0,
+                        /*is_inplace_op=*/false);
   }
   return result;
 }
 
-// vmap: the whole batch in one call, with one seed. By the level that the operand itself names: of the only operand it is always the right one
-// (and the header that names the innermost transformation's includes a library that wheels lack).
-at::Tensor chop_batched(const at::Tensor& input, Name name, OptionalName rounding, double flip_prob, optional<at::Generator> generator) {
+// vmap: the whole batch in one call, with one seed. By the level that the operand itself names: of
+// the only operand it is always the right one (and the header that names the innermost
+// transformation's includes a library that wheels lack).
+at::Tensor chop_batched(const at::Tensor& input, Name name, OptionalName rounding, double flip_prob,
+                        optional<at::Generator> generator) {
   const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
   const auto* batched = at::functorch::maybeGetBatchedImpl(input);
   if (!batched) return call_chop(input, name, rounding, flip_prob, generator);
-  return at::functorch::makeBatched(call_chop(batched->value(), name, rounding, flip_prob, generator), batched->bdim(), batched->level());
+  return at::functorch::makeBatched(
+      call_chop(batched->value(), name, rounding, flip_prob, generator), batched->bdim(),
+      batched->level());
 }
 
-// Whether nobody else holds the tensor or looks at its memory: then it may be written, of which autograd need not know.
+// Whether nobody else holds the tensor or looks at its memory: then it may be written, of which
+// autograd need not know.
 bool is_alone(const at::Tensor& t, size_t holders) {
   const ScalarType type = t.scalar_type();
-  return t.use_count() == holders && !at::isTensorSubclassLike(t) && (t.device().is_cpu() || on_gpu(t.device())) && t.layout() == at::kStrided &&
-      (type == ScalarType::Float || type == ScalarType::Double) && t.is_non_overlapping_and_dense() && t.storage().use_count() == 1 &&
-      !entry_beneath(t);
+  return t.use_count() == holders && !at::isTensorSubclassLike(t) &&
+      (t.device().is_cpu() || on_gpu(t.device())) && t.layout() == at::kStrided &&
+      (type == ScalarType::Float || type == ScalarType::Double) &&
+      t.is_non_overlapping_and_dense() && t.storage().use_count() == 1 && !entry_beneath(t);
 }
 
 at::Tensor chop_named(const at::Tensor& t, const NamedFormat& format) {
@@ -105,14 +122,15 @@ void chop_named_in_place(const at::Tensor& t, const NamedFormat& format) {
   chop_in_place(t, format_of_call(format.name, format.rounding), {});
 }
 
-// A tensor's hook that rounds the gradient, without Python; others that the tensor has come after it, as it is made with the tensor. The mode is
-// that of the block in which backward runs.
+// A tensor's hook that rounds the gradient, without Python; others that the tensor has come after
+// it, as it is made with the tensor. The mode is that of the block in which backward runs.
 struct RoundHook final : torch::autograd::FunctionPreHook {
   NamedFormat format;
 
   explicit RoundHook(NamedFormat f) : format(std::move(f)) {}
 
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
     const at::Tensor& g = gradients[0];
     if (!g.defined()) return gradients;
     if (at::GradMode::is_enabled() || !is_alone(g, 1)) return {chop_named(g, format)};
@@ -120,16 +138,22 @@ struct RoundHook final : torch::autograd::FunctionPreHook {
     return gradients;
   }
 
-#if TORCH_DTYPES_SINCE(2, 11) // PyTorch 2.6's compiled autograd takes no hooks of C++, which the base class says
+// PyTorch 2.6's compiled autograd takes no hooks of C++, which the base class says.
+#if TORCH_DTYPES_SINCE(2, 11)
   void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
-    args.add_cpp_single_tensor_pre_hook([f = format](const at::TensorBase& g) -> at::TensorBase { return chop_named(at::Tensor(g), f); }, /*idx=*/0);
+    args.add_cpp_single_tensor_pre_hook(
+        [f = format](const at::TensorBase& g) -> at::TensorBase {
+          return chop_named(at::Tensor(g), f);
+        },
+        /*idx=*/0);
   }
 #endif
 };
 
 } // namespace
 
-at::Tensor round_through(const at::Tensor& input, const optional<NamedFormat>& forward, const optional<NamedFormat>& backward, bool fresh) {
+at::Tensor round_through(const at::Tensor& input, const optional<NamedFormat>& forward,
+                         const optional<NamedFormat>& backward, bool fresh) {
   TORCH_INTERNAL_ASSERT(forward || fresh);
   at::Tensor result;
   {
@@ -137,7 +161,8 @@ at::Tensor round_through(const at::Tensor& input, const optional<NamedFormat>& f
     const bool overwrites = forward && fresh && is_alone(input, input.use_count());
     if (overwrites) {
       chop_named_in_place(input, *forward);
-      if (!input.is_inference()) input.unsafeGetTensorImpl()->bump_version(); // should anything have saved it after all, backward says so
+      // Should anything have saved it after all, backward says so.
+      if (!input.is_inference()) input.unsafeGetTensorImpl()->bump_version();
     }
     result = forward && !overwrites ? chop_named(input, *forward) : at::_ops::alias::call(input);
   }
@@ -148,7 +173,8 @@ at::Tensor round_through(const at::Tensor& input, const optional<NamedFormat>& f
     if (backward) node->add_tensor_pre_hook(std::make_unique<RoundHook>(*backward));
   }
   if (torch::autograd::isFwGradDefined(input)) {
-    result._set_fw_grad(at::_ops::clone::call(input._fw_grad(/*level=*/0), {}), /*level=*/0, /*is_inplace_op=*/false);
+    result._set_fw_grad(at::_ops::clone::call(input._fw_grad(/*level=*/0), {}), /*level=*/0,
+                        /*is_inplace_op=*/false);
   }
   return result;
 }
@@ -158,7 +184,9 @@ static Format read(Name name, OptionalName rounding) {
   if (rounding) both.append(name).append(1, ' ').append(*rounding);
   {
     const std::lock_guard<std::mutex> lock(formats_mutex);
-    if (const auto found = known_formats.find(rounding ? Name(both) : name); found != known_formats.end()) return found->second;
+    if (const auto found = known_formats.find(rounding ? Name(both) : name);
+        found != known_formats.end())
+      return found->second;
   }
   TORCH_CHECK(parser, "expected torch_dtypes to be loaded");
   const Format format = parser(name, rounding); // Python, which raises; not under the mutex
@@ -178,17 +206,21 @@ void set_format_parser(FormatParser parse) {
   parser = parse;
 }
 
-at::Tensor call_chop(const at::Tensor& input, Name name, OptionalName rounding, double flip_prob, const optional<at::Generator>& generator) {
+at::Tensor call_chop(const at::Tensor& input, Name name, OptionalName rounding, double flip_prob,
+                     const optional<at::Generator>& generator) {
   using Call = at::Tensor(const at::Tensor&, Name, OptionalName, double, optional<at::Generator>);
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("torch_dtypes::chop", "").typed<Call>();
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("torch_dtypes::chop", "").typed<Call>();
   return op.call(input, name, rounding, flip_prob, generator);
 }
 
-// Its results may be random (a stochastic mode, flips), which the tag says of every call: a graph's calls are neither joined, nor
-// computed again in backward, nor left out.
+// Its results may be random (a stochastic mode, flips), which the tag says of every call: a graph's
+// calls are neither joined, nor computed again in backward, nor left out.
 TORCH_LIBRARY(torch_dtypes, m) {
-  m.def("chop(Tensor input, str format, str? rounding=None, float flip_prob=0., *, Generator? generator=None) -> Tensor",
-        {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
+  m.def(
+      "chop(Tensor input, str format, str? rounding=None, float flip_prob=0., *, Generator? "
+      "generator=None) -> Tensor",
+      {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
 }
 TORCH_LIBRARY_IMPL(torch_dtypes, CompositeExplicitAutograd, m) {
   m.impl("chop", &chop_values);

@@ -40,8 +40,10 @@ void measure_as(const at::Tensor& in, const c10::formats::Format& f, const Recor
 
 } // namespace
 
-static void measure_on_gpu(const at::Tensor& in, const c10::formats::Format& f, const Recorder& seen) {
-  const at::Tensor values = f.fits_float() ? in : at::_ops::to_dtype::call(in, c10::ScalarType::Double, false, false, {});
+static void measure_on_gpu(const at::Tensor& in, const c10::formats::Format& f,
+                           const Recorder& seen) {
+  const at::Tensor values =
+      f.fits_float() ? in : at::_ops::to_dtype::call(in, c10::ScalarType::Double, false, false, {});
   const at::Tensor rounded = at::_ops::empty_like::call(values, {}, {}, {}, {}, {});
   chop_on_gpu(f, values, rounded, {kSeed}, 0, {});
   count_values_on_gpu(seen, values, rounded);

@@ -1,5 +1,5 @@
-// + - * / of float32 numbers with random rounding to float32: one pass from operands to results, with the bits that decoding, arithmetic
-// rounded to odd and encoding give one after the other.
+// + - * / of float32 numbers with random rounding to float32: one pass from operands to results,
+// with the bits that decoding, arithmetic rounded to odd and encoding give one after the other.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/Loops.h>
@@ -24,9 +24,11 @@ struct Number {
   Number from(int64_t) const { return *this; }
 };
 
-// In lanes of 32 bits, where the operation has its result's parts; gives back whether anything is undecided.
+// In lanes of 32 bits, where the operation has its result's parts; gives back whether anything is
+// undecided.
 template <typename Op, typename A, typename B>
-__attribute__((noinline)) bool round_parts(A a, B b, const uint32_t* __restrict random, uint32_t* __restrict out, int64_t n, Op op) {
+__attribute__((noinline)) bool round_parts(A a, B b, const uint32_t* __restrict random,
+                                           uint32_t* __restrict out, int64_t n, Op op) {
   uint32_t undecided = 0;
   for (int64_t i = 0; i < n; ++i) {
     const MaybeCode<float> r = rounded_binary32(op.parts(a[i], b[i]), random[i]);
@@ -38,7 +40,8 @@ __attribute__((noinline)) bool round_parts(A a, B b, const uint32_t* __restrict 
 
 // By way of float64.
 template <typename Op, typename A, typename B>
-__attribute__((noinline)) bool round_stochastically(A a, B b, const uint32_t* __restrict random, uint32_t* __restrict out, int64_t n, Op op) {
+__attribute__((noinline)) bool round_stochastically(A a, B b, const uint32_t* __restrict random,
+                                                    uint32_t* __restrict out, int64_t n, Op op) {
   uint64_t undecided = 0;
   for (int64_t i = 0; i < n; ++i) {
     const MaybeCode<double> r = Binary32StochasticEncoder()(op.odd(a[i], b[i]), random[i]);
@@ -49,12 +52,14 @@ __attribute__((noinline)) bool round_stochastically(A a, B b, const uint32_t* __
 }
 
 template <typename Op, typename A, typename B>
-__attribute__((noinline)) void move_results(A a, B b, const uint32_t* __restrict random, uint32_t* __restrict out, int64_t n, Op op) {
+__attribute__((noinline)) void move_results(A a, B b, const uint32_t* __restrict random,
+                                            uint32_t* __restrict out, int64_t n, Op op) {
   for (int64_t i = 0; i < n; ++i) out[i] = moved_binary32(op.nearest(a[i], b[i]), random[i]);
 }
 
 template <typename Op, typename A, typename B>
-void perturb(const Format& f, A a, B b, uint32_t* codes, int64_t n, const RandomWords& words, Op op) {
+void perturb(const Format& f, A a, B b, uint32_t* codes, int64_t n, const RandomWords& words,
+             Op op) {
   RandomBlock high;
   uint32_t results[kRandomBlock]; // codes may be an operand, and the undecided want that once more
   for (int64_t done = 0; done < n; done += kRandomBlock) {
@@ -85,8 +90,8 @@ void perturb(const Format& f, A a, B b, uint32_t* codes, int64_t n, const Random
   }
 }
 
-void binary_binary32(const Format& f, BinaryOp op, const float* a, const float* b, float number, uint32_t* codes, int64_t n,
-                     const RandomWords& words) {
+void binary_binary32(const Format& f, BinaryOp op, const float* a, const float* b, float number,
+                     uint32_t* codes, int64_t n, const RandomWords& words) {
   const auto with = [&](auto operation) {
     if (!a) return perturb(f, Number{number}, Elements{b}, codes, n, words, operation);
     if (!b) return perturb(f, Elements{a}, Number{number}, codes, n, words, operation);

@@ -1,5 +1,6 @@
-// A row of block sums in lanes. Products of two values are exact in T; scaled by a power of two so that what is kept lies before the point, their
-// conversion to integers is the cut, and integers add up exactly.
+// A row of block sums in lanes. Products of two values are exact in T; scaled by a power of two so
+// that what is kept lies before the point, their conversion to integers is the cut, and integers
+// add up exactly.
 #include <ATen/native/formats/cpu/BlockKernel.h>
 
 #include <algorithm>
@@ -22,9 +23,11 @@ __attribute__((always_inline)) inline int32_t exponent_of(double x) {
   return static_cast<int32_t>((std::bit_cast<uint64_t>(x) >> 52) & 0x7ff) - 1023;
 }
 
-TD_LOOP start_exponents(const double* __restrict sums, int16_t* __restrict largest, int least, int low, int64_t n) {
+TD_LOOP start_exponents(const double* __restrict sums, int16_t* __restrict largest, int least,
+                        int low, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    const int32_t e = std::max(exponent_of(sums[i]), low); // of 0 as of the smallest numbers: `least` is no smaller, and nothing is cut off there
+    // Of 0 as of the smallest numbers: `least` is no smaller, and nothing is cut off there.
+    const int32_t e = std::max(exponent_of(sums[i]), low);
     largest[i] = static_cast<int16_t>(sums[i] == 0 ? least : std::max(e, least));
   }
 }
@@ -48,20 +51,22 @@ TD_LOOP scales(const int16_t* __restrict largest, T* __restrict scale, int bits,
 }
 
 template <typename T>
-TD_LOOP add_term(const T* __restrict b, T a, const T* __restrict scale, int32_t* __restrict sum, int64_t n) {
+TD_LOOP add_term(const T* __restrict b, T a, const T* __restrict scale, int32_t* __restrict sum,
+                 int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] += static_cast<int32_t>(a * scale[i] * b[i]);
 }
 
-// Four at a time, so that the sums go through memory less often. step: from one term of a to the next.
+// Four at a time, so that the sums go through memory less often. step: from one term of a to the
+// next.
 template <typename T>
-TD_LOOP add_terms(const T* __restrict b, int64_t stride, const T* __restrict a, int64_t step, const T* __restrict scale, int32_t* __restrict sum,
-                  int64_t n) {
+TD_LOOP add_terms(const T* __restrict b, int64_t stride, const T* __restrict a, int64_t step,
+                  const T* __restrict scale, int32_t* __restrict sum, int64_t n) {
   const T *b1 = b + stride, *b2 = b1 + stride, *b3 = b2 + stride;
   const T a0 = a[0], a1 = a[step], a2 = a[2 * step], a3 = a[3 * step];
   for (int64_t i = 0; i < n; ++i) {
     const T s = scale[i];
-    sum[i] += static_cast<int32_t>(a0 * s * b[i]) + static_cast<int32_t>(a1 * s * b1[i]) + static_cast<int32_t>(a2 * s * b2[i]) +
-        static_cast<int32_t>(a3 * s * b3[i]);
+    sum[i] += static_cast<int32_t>(a0 * s * b[i]) + static_cast<int32_t>(a1 * s * b1[i]) +
+        static_cast<int32_t>(a2 * s * b2[i]) + static_cast<int32_t>(a3 * s * b3[i]);
   }
 }
 
@@ -82,35 +87,48 @@ __attribute__((always_inline)) inline double held_in(const BlockSettings& s, dou
 
 // What the registers hold is aligned as the products are, and added to them.
 template <bool nearest>
-TD_LOOP finish(const BlockSettings s, const int16_t* __restrict largest, const double* __restrict total, double* __restrict sums,
+TD_LOOP finish(const BlockSettings s, const int16_t* __restrict largest,
+               const double* __restrict total, double* __restrict sums,
                uint8_t* __restrict overflowed, int64_t n) {
   const double beyond = power(s.high) * 2;
   for (int64_t i = 0; i < n; ++i) {
-    const auto held = static_cast<double>(static_cast<int32_t>(sums[i] * power(s.bits - largest[i])));
-    const double rounded = held_in<nearest>(s, (total[i] + held) * power(largest[i] - s.bits)) + 0.0; // no negative zero
+    const auto held =
+        static_cast<double>(static_cast<int32_t>(sums[i] * power(s.bits - largest[i])));
+    // No negative zero.
+    const double rounded =
+        held_in<nearest>(s, (total[i] + held) * power(largest[i] - s.bits)) + 0.0;
     const bool over = std::fabs(rounded) >= beyond;
     overflowed[i] |= over;
     sums[i] = over ? 0 : rounded;
   }
 }
 
-// Two groups' sums (the second may be of no terms), cut downwards to the larger of their exponents; then that sum and the register, likewise.
+// Two groups' sums (the second may be of no terms), cut downwards to the larger of their exponents;
+// then that sum and the register, likewise.
 template <bool nearest>
-TD_LOOP finish_late(const BlockSettings s, const int16_t* __restrict first, const int16_t* __restrict second, const double* __restrict sum_first,
-                    const double* __restrict sum_second, double* __restrict sums, uint8_t* __restrict overflowed, int64_t n) {
+TD_LOOP finish_late(const BlockSettings s, const int16_t* __restrict first,
+                    const int16_t* __restrict second, const double* __restrict sum_first,
+                    const double* __restrict sum_second, double* __restrict sums,
+                    uint8_t* __restrict overflowed, int64_t n) {
   constexpr int32_t kNowhere = -500; // no exponent is so small
   const double beyond = power(s.high) * 2;
   for (int64_t i = 0; i < n; ++i) {
-    const int32_t e0 = first[i] == s.none ? kNowhere : first[i], e1 = second[i] == s.none ? kNowhere : second[i], e = std::max(e0, e1);
-    const double together = std::floor(sum_first[i] * power(e0 - e)) + std::floor(sum_second[i] * power(e1 - e));
-    const int32_t own = sums[i] == 0 ? kNowhere : std::max(exponent_of(sums[i]), s.low), all = std::max(std::max(e, own), s.least);
+    const int32_t e0 = first[i] == s.none ? kNowhere : first[i],
+                  e1 = second[i] == s.none ? kNowhere : second[i], e = std::max(e0, e1);
+    const double together =
+        std::floor(sum_first[i] * power(e0 - e)) + std::floor(sum_second[i] * power(e1 - e));
+    const int32_t own = sums[i] == 0 ? kNowhere : std::max(exponent_of(sums[i]), s.low),
+                  all = std::max(std::max(e, own), s.least);
     const double kept = std::floor(together * power(e - all + s.late_bits - s.bits));
     const bool left_out = s.interleave > 1 && own < all - s.bits - 1;
-    const double held = left_out ? 0 : std::floor(sums[i] * power(s.bits - all)) * power(s.late_bits - s.bits);
+    const double held =
+        left_out ? 0 : std::floor(sums[i] * power(s.bits - all)) * power(s.late_bits - s.bits);
     const double sum = (kept + held) * power(all - s.late_bits);
-    const int32_t last = std::max(std::max(exponent_of(sum), s.low), all) - s.late_bits; // of the bits behind its own leading digit
+    // Of the bits behind its own leading digit.
+    const int32_t last = std::max(std::max(exponent_of(sum), s.low), all) - s.late_bits;
     const double rounded = held_in<nearest>(s, std::floor(sum * power(-last)) * power(last));
-    const bool over = std::fabs(rounded) >= beyond || e >= s.high; // a product may lie beyond the register's range
+    // A product may lie beyond the register's range.
+    const bool over = std::fabs(rounded) >= beyond || e >= s.high;
     overflowed[i] |= over;
     sums[i] = over ? 0 : rounded;
   }
@@ -123,8 +141,10 @@ struct Lanes {
   alignas(64) int32_t sum[kBlockLanes];
   alignas(64) double total[kBlockLanes];
 
-  // The terms begin, begin + step, ... of a row, aligned to the largest of their exponents and of what `largest` holds, into total.
-  void align(const BlockSettings& s, const BlockRow<T>& r, int64_t begin, int64_t end, int64_t step) {
+  // The terms begin, begin + step, ... of a row, aligned to the largest of their exponents and of
+  // what `largest` holds, into total.
+  void align(const BlockSettings& s, const BlockRow<T>& r, int64_t begin, int64_t end,
+             int64_t step) {
     for (int64_t i = begin; i < end; i += step) {
       if (r.a[i] != 0) raise(r.b_exponents + i * r.stride, r.a_exponents[i], largest, r.n);
     }
@@ -133,7 +153,8 @@ struct Lanes {
     for (int64_t from = begin; from < end; from += s.group * step) {
       const int64_t to = std::min(end, from + s.group * step);
       int64_t i = from;
-      for (; i + 3 * step < to; i += 4 * step) add_terms(r.b + i * r.stride, r.stride * step, r.a + i, step, scale, sum, r.n);
+      for (; i + 3 * step < to; i += 4 * step)
+        add_terms(r.b + i * r.stride, r.stride * step, r.a + i, step, scale, sum, r.n);
       for (; i < to; i += step) add_term(r.b + i * r.stride, r.a[i], scale, sum, r.n);
       collect(sum, total, r.n);
     }
@@ -155,7 +176,8 @@ void late_row(const BlockSettings& s, const BlockRow<T>& r) {
       std::fill_n(groups[g].largest, r.n, static_cast<int16_t>(s.none));
       groups[g].align(s, r, std::min(begin + g, end), end, s.interleave);
     }
-    finish_row(s, groups[0].largest, groups[1].largest, groups[0].total, groups[1].total, r.sums, r.overflowed, r.n);
+    finish_row(s, groups[0].largest, groups[1].largest, groups[0].total, groups[1].total, r.sums,
+               r.overflowed, r.n);
   }
 }
 

@@ -1,4 +1,5 @@
-// Block sums of many dot products side by side, in machine arithmetic that is exact: agrees bit for bit with BlockSums.h where it may be used.
+// Block sums of many dot products side by side, in machine arithmetic that is exact: agrees bit for
+// bit with BlockSums.h where it may be used.
 //
 // A table of its own beside Kernels.h, chosen with that one.
 #pragma once
@@ -11,20 +12,22 @@ inline constexpr int16_t kZeroExponent = -16384; // of 0, which has no part in a
 
 struct BlockSettings {
   int64_t terms;
-  int bits;        // behind the point of what is aligned, at most 29
-  int man_bits;    // of the register
-  int low, high;   // the register's exponents
-  int least;       // the smallest exponent that is aligned to
-  bool nearest;    // the register is rounded to nearest even; else cut
-  int64_t group;   // products whose sum fits 32 bits
-  bool late;       // the register meets the finished sum, of which late_bits are kept
+  int bits; // behind the point of what is aligned, at most 29
+  int man_bits; // of the register
+  int low, high; // the register's exponents
+  int least; // the smallest exponent that is aligned to
+  bool nearest; // the register is rounded to nearest even; else cut
+  int64_t group; // products whose sum fits 32 bits
+  bool late; // the register meets the finished sum, of which late_bits are kept
   int late_bits;
-  int interleave;  // 1 or 2, with late
-  int none;        // an exponent below that of every product, with late; `least` counts for the register alone then
+  int interleave; // 1 or 2, with late
+  // An exponent below that of every product, with late; `least` counts for the register alone then.
+  int none;
 };
 
-// One row's k values with their exponents, against n columns of as many, n at most kBlockLanes and `stride` apart. All finite, and products of two
-// exact in T. sums: in, what the registers hold first; out, what they hold at the end. overflowed: set where one went beyond `high`.
+// One row's k values with their exponents, against n columns of as many, n at most kBlockLanes and
+// `stride` apart. All finite, and products of two exact in T. sums: in, what the registers hold
+// first; out, what they hold at the end. overflowed: set where one went beyond `high`.
 template <typename T>
 struct BlockRow {
   int64_t k, n, stride;

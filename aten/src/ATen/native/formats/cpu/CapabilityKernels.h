@@ -14,5 +14,6 @@ void fill_count(CpuKernels& kernels);
 void fill_ends(CpuKernels& kernels);
 
 // Of CodecKernel.cpp, for loops that end with it.
-void encode_doubles(const Format&, const double* values, void* codes, int64_t n, const RandomWords&);
+void encode_doubles(const Format&, const double* values, void* codes, int64_t n,
+                    const RandomWords&);
 } // namespace at::formats::CPU_CAPABILITY

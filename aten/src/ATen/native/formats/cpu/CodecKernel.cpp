@@ -1,4 +1,5 @@
-// Loops over the codecs: the fast path that a rounding mode's row names, where its encoders serve the format. The generic codec does the rest.
+// Loops over the codecs: the fast path that a rounding mode's row names, where its encoders serve
+// the format. The generic codec does the rest.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/FormatDispatch.h>
@@ -46,20 +47,30 @@ void decode_variable(const Format& f, const void* codes, T* values, int64_t n) {
     if constexpr (sizeof(T) >= sizeof(Code)) {
       switch (f.kind) {
         case Kind::Posit:
-          if (PositDecoder<T>::serves(f)) return transform(in, values, n, [d = PositDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+          if (PositDecoder<T>::serves(f))
+            return transform(in, values, n,
+                             [d = PositDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
           if constexpr (sizeof(Code) == 8) {
             using Wide = PositDecoder<T, int64_t>;
-            if (Wide::serves(f)) return transform(in, values, n, [d = Wide(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+            if (Wide::serves(f))
+              return transform(in, values, n,
+                               [d = Wide(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
           }
           for (int64_t i = 0; i < n; ++i) values[i] = static_cast<T>(to_double(decode(f, in[i])));
           return;
-        case Kind::Fixed: return transform(in, values, n, [d = FixedDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+        case Kind::Fixed:
+          return transform(in, values, n,
+                           [d = FixedDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
         case Kind::Float:
           if (OrdinaryFloatDecoder<T>::serves(f))
-            return transform(in, values, n, [d = OrdinaryFloatDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
-          return transform(in, values, n, [d = FloatDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+            return transform(in, values, n,
+                             [d = OrdinaryFloatDecoder<T>(f)](Code c)
+                                 TD_INLINE_LAMBDA { return d(c); });
+          return transform(in, values, n,
+                           [d = FloatDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
         case Kind::Takum:
-          for (int64_t i = 0; i < n; ++i) values[i] = static_cast<T>(to_double(decode_takum(f, in[i])));
+          for (int64_t i = 0; i < n; ++i)
+            values[i] = static_cast<T>(to_double(decode_takum(f, in[i])));
           return;
         case Kind::Table: return; // above
       }
@@ -74,15 +85,18 @@ void decode_all(const Format& f, const void* codes, T* values, int64_t n) {
   if (type == Builtin::kNone) return decode_variable(plain, codes, values, n);
   const auto decode_with = [=]<typename scalar_t>(auto decoder) TD_INLINE_LAMBDA {
     using Code = typename scalar_t::code_t;
-    transform(static_cast<const Code*>(codes), values, n, [decoder](Code c) TD_INLINE_LAMBDA { return decoder(c); });
+    transform(static_cast<const Code*>(codes), values, n,
+              [decoder](Code c) TD_INLINE_LAMBDA { return decoder(c); });
   };
   if (plain.is_posit()) {
-    return AT_DISPATCH_POSIT_TYPES(type, "decode",
-                                   [&]<typename scalar_t>() { decode_with.template operator()<scalar_t>(PositDecoder<T>(scalar_t::format)); });
+    return AT_DISPATCH_POSIT_TYPES(type, "decode", [&]<typename scalar_t>() {
+      decode_with.template operator()<scalar_t>(PositDecoder<T>(scalar_t::format));
+    });
   }
   AT_DISPATCH_CUSTOM_FLOAT_TYPES(type, "decode", [&]<typename scalar_t>() {
     using Ordinary = OrdinaryFloatDecoder<T>;
-    using Decoder = std::conditional_t<Ordinary::serves(scalar_t::format), Ordinary, FloatDecoder<T>>;
+    using Decoder =
+        std::conditional_t<Ordinary::serves(scalar_t::format), Ordinary, FloatDecoder<T>>;
     decode_with.template operator()<scalar_t>(Decoder(scalar_t::format));
   });
 }
@@ -92,9 +106,15 @@ void decode_all(const Format& f, const void* codes, T* values, int64_t n) {
 template <typename T, template <typename> class Mode, typename Code>
 void encode_with_mode(const Format& f, const T* values, Code* codes, int64_t n) {
   switch (f.kind) {
-    case Kind::Posit: return transform(values, codes, n, [e = PositEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
-    case Kind::Float: return transform(values, codes, n, [e = FloatEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
-    case Kind::Fixed: return transform(values, codes, n, [e = FixedEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
+    case Kind::Posit:
+      return transform(values, codes, n,
+                       [e = PositEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
+    case Kind::Float:
+      return transform(values, codes, n,
+                       [e = FloatEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
+    case Kind::Fixed:
+      return transform(values, codes, n,
+                       [e = FixedEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
     case Kind::Table: // encode_table_all
     case Kind::Takum: return; // encode_generic
   }
@@ -116,15 +136,20 @@ bool encode_ordinary(const Format& f, const T* values, Code* codes, int64_t n) {
   return false;
 }
 
-// A format made at run time, or a mode other than nearest even: the format as a variable, its mode as a constant where that helps.
+// A format made at run time, or a mode other than nearest even: the format as a variable, its mode
+// as a constant where that helps.
 template <typename T>
 void encode_variable(const Format& f, const T* values, void* codes, int64_t n) {
   with_code_type(f, [=, &f](auto code) {
     using Code = decltype(code);
     if constexpr (sizeof(T) >= sizeof(Code)) {
       Code* out = static_cast<Code*>(codes);
-      if (with_constant_mode(f.rounding, [=, &f](auto mode) { return encode_ordinary<T, mode.value>(f, values, out, n); })) return;
-      if (f.rounding == Rounding::NearestEven) encode_with_mode<T, NearestEvenMode>(f, values, out, n);
+      if (with_constant_mode(f.rounding, [=, &f](auto mode) {
+            return encode_ordinary<T, mode.value>(f, values, out, n);
+          }))
+        return;
+      if (f.rounding == Rounding::NearestEven)
+        encode_with_mode<T, NearestEvenMode>(f, values, out, n);
       else encode_with_mode<T, DirectedMode>(f, values, out, n);
     }
   });
@@ -135,18 +160,21 @@ void encode_nearest(const Format& f, const T* values, void* codes, int64_t n) {
   const Builtin type = builtin_of(f);
   if (type == Builtin::kNone) return encode_variable(f, values, codes, n);
   const auto encode_with = [=]<typename scalar_t>(auto encoder) TD_INLINE_LAMBDA {
-    transform(values, static_cast<typename scalar_t::code_t*>(codes), n, [encoder](T x) TD_INLINE_LAMBDA { return encoder(x); });
+    transform(values, static_cast<typename scalar_t::code_t*>(codes), n,
+              [encoder](T x) TD_INLINE_LAMBDA { return encoder(x); });
   };
   if (f.is_posit()) {
     return AT_DISPATCH_POSIT_TYPES(type, "encode", [&]<typename scalar_t>() {
       using Ordinary = OrdinaryPositEncoder<T, Rounding::NearestEven>;
-      using Encoder = std::conditional_t<Ordinary::serves(scalar_t::format), Ordinary, PositEncoder<T, NearestEvenMode<T>>>;
+      using Encoder = std::conditional_t<Ordinary::serves(scalar_t::format), Ordinary,
+                                         PositEncoder<T, NearestEvenMode<T>>>;
       encode_with.template operator()<scalar_t>(Encoder(scalar_t::format));
     });
   }
   AT_DISPATCH_CUSTOM_FLOAT_TYPES(type, "encode", [&]<typename scalar_t>() {
     using Ordinary = OrdinaryFloatEncoder<T, Rounding::NearestEven>;
-    using Encoder = std::conditional_t<Ordinary::serves(scalar_t::format), Ordinary, FloatEncoder<T, NearestEvenMode<T>>>;
+    using Encoder = std::conditional_t<Ordinary::serves(scalar_t::format), Ordinary,
+                                       FloatEncoder<T, NearestEvenMode<T>>>;
     encode_with.template operator()<scalar_t>(Encoder(scalar_t::format));
   });
 }
@@ -155,7 +183,9 @@ void encode_nearest(const Format& f, const T* values, void* codes, int64_t n) {
 
 // Vectorised where `each` decides; gives back whether it left anything undecided.
 template <typename T, typename Random, typename Code, typename Each>
-__attribute__((noinline)) bool transform_random(const T* __restrict in, const Random* __restrict random, Code* __restrict out, int64_t n, Each each) {
+__attribute__((noinline)) bool transform_random(const T* __restrict in,
+                                                const Random* __restrict random,
+                                                Code* __restrict out, int64_t n, Each each) {
   uint64_t undecided = 0;
   for (int64_t i = 0; i < n; ++i) {
     const auto r = each(in[i], random[i]);
@@ -166,16 +196,19 @@ __attribute__((noinline)) bool transform_random(const T* __restrict in, const Ra
 }
 
 template <typename Code, typename Mover>
-__attribute__((noinline)) void move_codes(Code* __restrict codes, const uint32_t* __restrict coins, int64_t n, Mover mover) {
+__attribute__((noinline)) void move_codes(Code* __restrict codes, const uint32_t* __restrict coins,
+                                          int64_t n, Mover mover) {
   using Lane = std::conditional_t<sizeof(Code) == 8, uint64_t, uint32_t>;
   for (int64_t i = 0; i < n; ++i) {
-    const Lane up = static_cast<Lane>(static_cast<std::make_signed_t<Lane>>(static_cast<int32_t>(coins[i]) >> 31));
+    const Lane up = static_cast<Lane>(
+        static_cast<std::make_signed_t<Lane>>(static_cast<int32_t>(coins[i]) >> 31));
     codes[i] = static_cast<Code>(mover(static_cast<Lane>(codes[i]), up));
   }
 }
 
 template <typename T, typename Encoder, typename Code>
-void encode_proportional(const Format& f, const T* values, Code* codes, int64_t n, const RandomWords& words) {
+void encode_proportional(const Format& f, const T* values, Code* codes, int64_t n,
+                         const RandomWords& words) {
   using Bits = typename Machine<T>::Bits;
   const Encoder encoder(f);
   const auto each = [encoder](T x, Bits random) TD_INLINE_LAMBDA { return encoder(x, random); };
@@ -195,14 +228,18 @@ void encode_proportional(const Format& f, const T* values, Code* codes, int64_t 
     for (int64_t i = 0; i < m; ++i) {
       if (each(values[done + i], random[i]).undecided == 0) continue;
       const uint64_t word = random_word(words.seed.number, words.first + (done + i) * words.step);
-      codes[done + i] = static_cast<Code>(encode(f, unpack(static_cast<double>(values[done + i])), word));
+      codes[done + i] =
+          static_cast<Code>(encode(f, unpack(static_cast<double>(values[done + i])), word));
     }
   }
 }
 
-// float32's own codes: half of each word is enough, and the codec decides the few that lie among the subnormals.
-void encode_binary32(const Format& f, const double* values, uint32_t* codes, int64_t n, const RandomWords& words) {
-  const auto each = [](double x, uint32_t high) TD_INLINE_LAMBDA { return Binary32StochasticEncoder()(x, high); };
+// float32's own codes: half of each word is enough, and the codec decides the few that lie among
+// the subnormals.
+void encode_binary32(const Format& f, const double* values, uint32_t* codes, int64_t n,
+                     const RandomWords& words) {
+  const auto each = [](double x, uint32_t high)
+                        TD_INLINE_LAMBDA { return Binary32StochasticEncoder()(x, high); };
   RandomBlock high;
   for (int64_t done = 0; done < n; done += kRandomBlock) {
     const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
@@ -217,8 +254,11 @@ void encode_binary32(const Format& f, const double* values, uint32_t* codes, int
 }
 
 // The same in the mode up_down, by float64's own cast.
-void encode_moved_binary32(const double* values, uint32_t* codes, int64_t n, const RandomWords& words) {
-  const auto each = [](double x, uint32_t coin) TD_INLINE_LAMBDA { return MaybeCode<float>{moved_binary32(static_cast<float>(x), coin), 0}; };
+void encode_moved_binary32(const double* values, uint32_t* codes, int64_t n,
+                           const RandomWords& words) {
+  const auto each = [](double x, uint32_t coin) TD_INLINE_LAMBDA {
+    return MaybeCode<float>{moved_binary32(static_cast<float>(x), coin), 0};
+  };
   RandomBlock high;
   for (int64_t done = 0; done < n; done += kRandomBlock) {
     const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
@@ -228,13 +268,17 @@ void encode_moved_binary32(const double* values, uint32_t* codes, int64_t n, con
 
 // The modes that toss a coin, the top bit of the element's word: FastPath::Coin and Moved.
 template <typename T, typename Encoder, typename Code>
-void encode_with_coin(const Format& f, const T* values, Code* codes, int64_t n, const RandomWords& words) {
+void encode_with_coin(const Format& f, const T* values, Code* codes, int64_t n,
+                      const RandomWords& words) {
   using Bits = typename Machine<T>::Bits;
   using CodeLane = std::conditional_t<sizeof(Code) == 8, uint64_t, uint32_t>;
   const Encoder encoder(f);
   const CodeMover<CodeLane> mover(f);
   const auto equal = [encoder](T x, uint32_t h) TD_INLINE_LAMBDA {
-    return MaybeCode<T>{encoder(x, static_cast<Bits>(static_cast<typename Machine<T>::Signed>(static_cast<int32_t>(h) >> 31))), 0};
+    return MaybeCode<T>{encoder(x,
+                                static_cast<Bits>(static_cast<typename Machine<T>::Signed>(
+                                    static_cast<int32_t>(h) >> 31))),
+                        0};
   };
   RandomBlock high;
   for (int64_t done = 0; done < n; done += kRandomBlock) {
@@ -256,8 +300,11 @@ auto unpacked(T x) {
 
 // One element after the other by the generic codec.
 template <typename T, typename Code>
-void encode_generic(const Format& f, const T* values, Code* codes, int64_t n, const RandomWords& words) {
-  const auto put = [&](int64_t i, uint64_t random) { codes[i] = static_cast<Code>(encode(f, unpacked(values[i]), random)); };
+void encode_generic(const Format& f, const T* values, Code* codes, int64_t n,
+                    const RandomWords& words) {
+  const auto put = [&](int64_t i, uint64_t random) {
+    codes[i] = static_cast<Code>(encode(f, unpacked(values[i]), random));
+  };
   if (is_stochastic(f.rounding)) return with_random_words(words, n, put);
   for (int64_t i = 0; i < n; ++i) put(i, 0);
 }
@@ -273,20 +320,26 @@ void copy_binary64(const double* values, uint64_t* codes, int64_t n) {
 // ---- the kernels ----
 
 template <typename T>
-void encode_all(const Format& f, const T* values, void* codes, int64_t n, const RandomWords& words) {
+void encode_all(const Format& f, const T* values, void* codes, int64_t n,
+                const RandomWords& words) {
   if (f.is_table()) {
-    if (f.itemsize() == 1) return encode_table_all(f, values, static_cast<uint8_t*>(codes), n, words);
+    if (f.itemsize() == 1)
+      return encode_table_all(f, values, static_cast<uint8_t*>(codes), n, words);
     return encode_table_all(f, values, static_cast<uint16_t*>(codes), n, words);
   }
   if constexpr (std::is_same_v<T, double>) {
-    if (is_binary64(f) && f.rounding != Rounding::UpDown) return copy_binary64(values, static_cast<uint64_t*>(codes), n);
+    if (is_binary64(f) && f.rounding != Rounding::UpDown)
+      return copy_binary64(values, static_cast<uint64_t*>(codes), n);
   }
-  // Wrapping needs all digits of a rounded integer, however large it is, and few random bits are a matter of theirs: only the generic codec
-  // has them. So it is with takums.
-  const bool generic = f.overflow == Overflow::Wrap || f.is_takum() || (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
+  // Wrapping needs all digits of a rounded integer, however large it is, and few random bits are a
+  // matter of theirs: only the generic codec has them. So it is with takums.
+  const bool generic = f.overflow == Overflow::Wrap || f.is_takum() ||
+      (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
   const FastPath path = generic ? FastPath::None : fast_path(f.rounding);
-  if (f.rounding == Rounding::NearestEven && path == FastPath::Constant) return encode_nearest(f, values, codes, n);
-  if (path == FastPath::Constant || path == FastPath::Masks) return encode_variable(f, values, codes, n);
+  if (f.rounding == Rounding::NearestEven && path == FastPath::Constant)
+    return encode_nearest(f, values, codes, n);
+  if (path == FastPath::Constant || path == FastPath::Masks)
+    return encode_variable(f, values, codes, n);
   with_code_type(f, [&](auto code) {
     using Code = decltype(code);
     Code* out = static_cast<Code*>(codes);
@@ -297,8 +350,10 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
         }
       }
       if constexpr (std::is_same_v<T, double> && sizeof(Code) == 4) {
-        if (path == FastPath::Proportional && is_binary32(f)) return encode_binary32(f, values, out, n, words);
-        if (path == FastPath::Moved && is_binary32(f)) return encode_moved_binary32(values, out, n, words);
+        if (path == FastPath::Proportional && is_binary32(f))
+          return encode_binary32(f, values, out, n, words);
+        if (path == FastPath::Moved && is_binary32(f))
+          return encode_moved_binary32(values, out, n, words);
       }
       if (path == FastPath::Proportional && StochasticFloatEncoder<T>::serves(f)) {
         return encode_proportional<T, StochasticFloatEncoder<T>>(f, values, out, n, words);
@@ -306,14 +361,18 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
       if (path == FastPath::Proportional && StochasticPositEncoder<T>::serves(f)) {
         return encode_proportional<T, StochasticPositEncoder<T>>(f, values, out, n, words);
       }
-      const bool coin = path == FastPath::Coin && f.subnormals == Subnormals::Gradual && f.underflow == Underflow::Minpos;
+      const bool coin = path == FastPath::Coin && f.subnormals == Subnormals::Gradual &&
+          f.underflow == Underflow::Minpos;
       const bool moved = path == FastPath::Moved && CodeMover<uint32_t>::serves(f);
       if (coin || moved) {
         if (moved) encode_nearest(meaning(f), values, codes, n);
         switch (f.kind) {
-          case Kind::Posit: return encode_with_coin<T, PositEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
-          case Kind::Float: return encode_with_coin<T, FloatEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
-          case Kind::Fixed: return encode_with_coin<T, FixedEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
+          case Kind::Posit:
+            return encode_with_coin<T, PositEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
+          case Kind::Float:
+            return encode_with_coin<T, FloatEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
+          case Kind::Fixed:
+            return encode_with_coin<T, FixedEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
           case Kind::Table:
           case Kind::Takum: break;
         }
@@ -324,11 +383,15 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
 }
 
 template <typename T>
-void encode_integers(const Format& f, const T* values, void* codes, int64_t n, const RandomWords& words) {
-  with_code_type(f, [&](auto code) { encode_generic(f, values, static_cast<decltype(code)*>(codes), n, words); });
+void encode_integers(const Format& f, const T* values, void* codes, int64_t n,
+                     const RandomWords& words) {
+  with_code_type(f, [&](auto code) {
+    encode_generic(f, values, static_cast<decltype(code)*>(codes), n, words);
+  });
 }
 
-void encode_floats(const Format& f, const float* values, void* codes, int64_t n, const RandomWords& words) {
+void encode_floats(const Format& f, const float* values, void* codes, int64_t n,
+                   const RandomWords& words) {
   if (f.is_table() || f.fits_float()) return encode_all<float>(f, values, codes, n, words);
   // Its exponents or fraction are wider than float32's: by way of double, in blocks.
   double wide[kRandomBlock];
@@ -342,7 +405,8 @@ void encode_floats(const Format& f, const float* values, void* codes, int64_t n,
 
 } // namespace
 
-void encode_doubles(const Format& f, const double* values, void* codes, int64_t n, const RandomWords& words) {
+void encode_doubles(const Format& f, const double* values, void* codes, int64_t n,
+                    const RandomWords& words) {
   encode_all(f, values, codes, n, words);
 }
 

@@ -1,7 +1,8 @@
 // What rounding did to numbers, counted: exact values beside rounded ones.
 //
-// A bin per exponent adds up squares (c10/formats/RoundingCounts.h). One addition to a bin does both, the number of elements above bit 44 and the
-// squares below it: good for kMaxCounted elements, then the bins are to be emptied.
+// A bin per exponent adds up squares (c10/formats/RoundingCounts.h). One addition to a bin does
+// both, the number of elements above bit 44 and the squares below it: good for kMaxCounted
+// elements, then the bins are to be emptied.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/Loops.h>
@@ -16,8 +17,9 @@ namespace {
 constexpr int64_t kBlock = 256;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-__attribute__((noinline)) CountFlags flags_of(const CountLimits& limits, const double* __restrict exact, const double* __restrict rounded,
-                                              int64_t n) {
+__attribute__((noinline)) CountFlags flags_of(const CountLimits& limits,
+                                              const double* __restrict exact,
+                                              const double* __restrict rounded, int64_t n) {
   CountFlags f;
   const CountLimits l = limits;
   for (int64_t i = 0; i < n; ++i) f.count(l, exact[i], rounded[i]);
@@ -25,15 +27,18 @@ __attribute__((noinline)) CountFlags flags_of(const CountLimits& limits, const d
 }
 
 // The bin of each number and what is added there.
-__attribute__((noinline)) void bins_of(const double* __restrict numbers, const uint64_t* __restrict counted, uint64_t* __restrict bins,
-                                       uint64_t* __restrict addends, int64_t n) {
+__attribute__((noinline)) void bins_of(const double* __restrict numbers,
+                                       const uint64_t* __restrict counted,
+                                       uint64_t* __restrict bins, uint64_t* __restrict addends,
+                                       int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     bins[i] = c10::formats::count_bin(numbers[i]);
     addends[i] = uint64_t{1} << kCountShift | (c10::formats::count_square(numbers[i]) & counted[i]);
   }
 }
 
-void scatter(const uint64_t* bins, const uint64_t* addends, uint64_t (&table)[2][kCountBins], uint8_t* touched, int64_t n) {
+void scatter(const uint64_t* bins, const uint64_t* addends, uint64_t (&table)[2][kCountBins],
+             uint8_t* touched, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     table[i & 1][bins[i]] += addends[i];
     touched[bins[i] / kTouchedBins] = 1;
@@ -45,8 +50,9 @@ __attribute__((noinline)) void widen(const T* __restrict in, double* __restrict 
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<double>(in[i]);
 }
 
-__attribute__((noinline)) void errors_of(const double* __restrict x, const double* __restrict r, double* __restrict error,
-                                         uint64_t* __restrict both_finite, int64_t n) {
+__attribute__((noinline)) void errors_of(const double* __restrict x, const double* __restrict r,
+                                         double* __restrict error, uint64_t* __restrict both_finite,
+                                         int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     error[i] = x[i] - r[i];
     both_finite[i] = 0 - uint64_t{std::abs(r[i]) < kInfinity};
@@ -59,7 +65,8 @@ void add(const CountFlags& f, CountWork& work) {
 
 // A block of any numbers, in float64.
 template <typename T>
-void count_block(const CountLimits& limits, const T* exact, const T* rounded, int64_t n, CountWork& work) {
+void count_block(const CountLimits& limits, const T* exact, const T* rounded, int64_t n,
+                 CountWork& work) {
   alignas(64) double x[kBlock], r[kBlock], error[kBlock];
   alignas(64) uint64_t finite[kBlock], bins[kBlock], addends[kBlock];
   widen(exact, x, n);
@@ -74,9 +81,11 @@ void count_block(const CountLimits& limits, const T* exact, const T* rounded, in
   scatter(bins, addends, work.error, work.touched, n);
 }
 
-void count_doubles(const CountLimits& limits, const double* exact, const double* rounded, int64_t n, CountWork& work) {
+void count_doubles(const CountLimits& limits, const double* exact, const double* rounded, int64_t n,
+                   CountWork& work) {
   for (int64_t first = 0; first < n; first += kBlock) {
-    count_block(limits, exact + first, rounded + first, n - first < kBlock ? n - first : kBlock, work);
+    count_block(limits, exact + first, rounded + first, n - first < kBlock ? n - first : kBlock,
+                work);
   }
 }
 
@@ -92,13 +101,17 @@ struct FloatFlags {
   uint32_t zero_in{0}, to_zero{0}, zeros{0}, inexact{0}, underflow{0}, subnormal{0}, unusual{0};
 };
 
-// Of a block in which nothing is unusual: all numbers are within the range, and their results finite.
-__attribute__((noinline)) FloatFlags float_flags(FloatLimits l, const float* __restrict exact, const float* __restrict rounded, int64_t n) {
+// Of a block in which nothing is unusual: all numbers are within the range, and their results
+// finite.
+__attribute__((noinline)) FloatFlags float_flags(FloatLimits l, const float* __restrict exact,
+                                                 const float* __restrict rounded, int64_t n) {
   FloatFlags f;
   for (int64_t i = 0; i < n; ++i) {
     const float x = exact[i], r = rounded[i], magnitude = std::abs(x);
-    const uint32_t zero = x == 0, zero_result = r == 0, small = magnitude < l.smallest, below_normal = magnitude < l.normal;
-    const uint32_t within = magnitude <= l.bound, finite_result = std::abs(r) <= std::numeric_limits<float>::max();
+    const uint32_t zero = x == 0, zero_result = r == 0, small = magnitude < l.smallest,
+                   below_normal = magnitude < l.normal;
+    const uint32_t within = magnitude <= l.bound,
+                   finite_result = std::abs(r) <= std::numeric_limits<float>::max();
     f.zero_in += zero;
     f.to_zero += (zero ^ 1) & zero_result;
     f.zeros += zero_result;
@@ -110,17 +123,22 @@ __attribute__((noinline)) FloatFlags float_flags(FloatLimits l, const float* __r
   return f;
 }
 
-// The field of each number, and its square: of 24 bits, the last of them rounded down from a product to nearest.
+// The field of each number, and its square: of 24 bits, the last of them rounded down from a
+// product to nearest.
 struct FloatSquares {
   alignas(64) uint32_t fields[kBlock];
   alignas(64) uint32_t squares[kBlock];
   uint32_t lowest, highest; // fields, without those of zeros
 
   // false: one is subnormal, and the fields say nothing of it.
-  bool of(const float* numbers, int64_t n) { return of(numbers, fields, squares, n, lowest, highest) == 0; }
+  bool of(const float* numbers, int64_t n) {
+    return of(numbers, fields, squares, n, lowest, highest) == 0;
+  }
 
  private:
-  static __attribute__((noinline)) uint32_t of(const float* __restrict numbers, uint32_t* __restrict fields, uint32_t* __restrict squares, int64_t n,
+  static __attribute__((noinline)) uint32_t of(const float* __restrict numbers,
+                                               uint32_t* __restrict fields,
+                                               uint32_t* __restrict squares, int64_t n,
                                                uint32_t& lowest, uint32_t& highest) {
     uint32_t low = 255, high = 0, subnormal = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -141,13 +159,15 @@ struct FloatSquares {
   }
 };
 
-__attribute__((noinline)) void subtract(const float* __restrict x, const float* __restrict r, float* __restrict error, int64_t n) {
+__attribute__((noinline)) void subtract(const float* __restrict x, const float* __restrict r,
+                                        float* __restrict error, int64_t n) {
   for (int64_t i = 0; i < n; ++i) error[i] = x[i] - r[i];
 }
 
 void touch(const FloatSquares& s, CountWork& work) {
   work.touched[0] = 1;
-  for (uint32_t stretch = (s.lowest + kFieldsApart) / kTouchedBins; stretch <= (s.highest + kFieldsApart) / kTouchedBins; ++stretch) {
+  for (uint32_t stretch = (s.lowest + kFieldsApart) / kTouchedBins;
+       stretch <= (s.highest + kFieldsApart) / kTouchedBins; ++stretch) {
     work.touched[stretch] = 1;
   }
 }
@@ -155,10 +175,12 @@ void touch(const FloatSquares& s, CountWork& work) {
 // Zeros go to bin 0 as float64's do, without a branch: their field is 0, and so is their mask.
 inline void add_square(const FloatSquares& s, int64_t i, uint64_t (&table)[2][kCountBins]) {
   const uint32_t field = s.fields[i];
-  table[i & 1][field + (field != 0 ? kFieldsApart : 0)] += (uint64_t{1} << kCountShift) | s.squares[i];
+  table[i & 1][field + (field != 0 ? kFieldsApart : 0)] +=
+      (uint64_t{1} << kCountShift) | s.squares[i];
 }
 
-bool count_float_block(const FloatLimits& limits, const float* x, const float* r, int64_t n, CountWork& work) {
+bool count_float_block(const FloatLimits& limits, const float* x, const float* r, int64_t n,
+                       CountWork& work) {
   const FloatFlags f = float_flags(limits, x, r, n);
   if (f.unusual != 0) return false;
   FloatSquares exact, errors;
@@ -189,10 +211,13 @@ bool count_float_block(const FloatLimits& limits, const float* x, const float* r
   return true;
 }
 
-void count_floats(const CountLimits& limits, const float* exact, const float* rounded, int64_t n, CountWork& work) {
+void count_floats(const CountLimits& limits, const float* exact, const float* rounded, int64_t n,
+                  CountWork& work) {
   const double bound = limits.highest < -limits.lowest ? limits.highest : -limits.lowest;
-  const FloatLimits narrow{static_cast<float>(bound), static_cast<float>(limits.smallest), static_cast<float>(limits.normal)};
-  const bool fits = double{narrow.bound} == bound && double{narrow.smallest} == limits.smallest && double{narrow.normal} == limits.normal;
+  const FloatLimits narrow{static_cast<float>(bound), static_cast<float>(limits.smallest),
+                           static_cast<float>(limits.normal)};
+  const bool fits = double{narrow.bound} == bound && double{narrow.smallest} == limits.smallest &&
+      double{narrow.normal} == limits.normal;
   for (int64_t first = 0; first < n; first += kBlock) {
     const float *x = exact + first, *r = rounded + first;
     const int64_t m = n - first < kBlock ? n - first : kBlock;

@@ -1,5 +1,6 @@
-// Results of functions in float64 that stand for what float64 has not (FunctionEnds.h), put right in one pass, in place. Elementary.cpp has the
-// same by stock operators, for other tensors than this loop takes.
+// Results of functions in float64 that stand for what float64 has not (FunctionEnds.h), put right
+// in one pass, in place. Elementary.cpp has the same by stock operators, for other tensors than
+// this loop takes.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/Loops.h>
@@ -62,10 +63,13 @@ inline double beside(double place, double operand) {
 
 // `results`: as the function left them; `values`: as the limits before have.
 template <Near near, Side side>
-__attribute__((noinline)) void put_beside(const double* __restrict operands, const double* __restrict results, double* __restrict values, int64_t n) {
+__attribute__((noinline)) void put_beside(const double* __restrict operands,
+                                          const double* __restrict results,
+                                          double* __restrict values, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const double x = operands[i], v = values[i], place = place_of<near>(results[i], x);
-    // Joined by & for the sake of vector code; of named values, since clang takes a call beside & for a mistyped &&.
+    // Joined by & for the sake of vector code; of named values, since clang takes a call beside &
+    // for a mistyped &&.
     const bool near_place = std::abs(v - place) <= std::abs(place) * FunctionEnds::kNearness;
     const bool counted = counts(x), finite = std::abs(place) < kInfinity;
     values[i] = near_place & counted & finite ? beside<side>(place, x) : v;
@@ -73,22 +77,27 @@ __attribute__((noinline)) void put_beside(const double* __restrict operands, con
 }
 
 template <Near near>
-void put_beside(Side side, const double* operands, const double* results, double* values, int64_t n) {
+void put_beside(Side side, const double* operands, const double* results, double* values,
+                int64_t n) {
   switch (side) {
     case Side::Above: return put_beside<near, Side::Above>(operands, results, values, n);
     case Side::Below: return put_beside<near, Side::Below>(operands, results, values, n);
     case Side::Inwards: return put_beside<near, Side::Inwards>(operands, results, values, n);
     case Side::Outwards: return put_beside<near, Side::Outwards>(operands, results, values, n);
     case Side::AsOperand: return put_beside<near, Side::AsOperand>(operands, results, values, n);
-    case Side::AgainstOperand: return put_beside<near, Side::AgainstOperand>(operands, results, values, n);
+    case Side::AgainstOperand:
+      return put_beside<near, Side::AgainstOperand>(operands, results, values, n);
   }
 }
 
-void put_beside(const Approach& limit, const double* operands, const double* results, double* values, int64_t n) {
+void put_beside(const Approach& limit, const double* operands, const double* results,
+                double* values, int64_t n) {
   switch (limit.near) {
     case Near::Operand: return put_beside<Near::Operand>(limit.side, operands, results, values, n);
-    case Near::HalfOperand: return put_beside<Near::HalfOperand>(limit.side, operands, results, values, n);
-    case Near::ThreeFifths: return put_beside<Near::ThreeFifths>(limit.side, operands, results, values, n);
+    case Near::HalfOperand:
+      return put_beside<Near::HalfOperand>(limit.side, operands, results, values, n);
+    case Near::ThreeFifths:
+      return put_beside<Near::ThreeFifths>(limit.side, operands, results, values, n);
     case Near::One: return put_beside<Near::One>(limit.side, operands, results, values, n);
     case Near::Half: return put_beside<Near::Half>(limit.side, operands, results, values, n);
     case Near::Two: return put_beside<Near::Two>(limit.side, operands, results, values, n);
@@ -96,8 +105,10 @@ void put_beside(const Approach& limit, const double* operands, const double* res
 }
 
 template <Tail tail>
-__attribute__((noinline)) void put_within(const double* __restrict operands, double* __restrict values, int64_t n) {
-  constexpr double kSmallest = std::numeric_limits<double>::denorm_min(), kLargest = std::numeric_limits<double>::max();
+__attribute__((noinline)) void put_within(const double* __restrict operands,
+                                          double* __restrict values, int64_t n) {
+  constexpr double kSmallest = std::numeric_limits<double>::denorm_min(),
+                   kLargest = std::numeric_limits<double>::max();
   for (int64_t i = 0; i < n; ++i) {
     const double x = operands[i], v = values[i];
     if constexpr (tail == Tail::ZerosAlone) {

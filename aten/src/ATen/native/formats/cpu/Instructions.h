@@ -1,14 +1,27 @@
-// Short sequences of elementwise operators over a few registers, as data: what BlockProgram.h runs on the CPU, and cuda/ProgramKernel.cu on a GPU. No
-// header of PyTorch.
+// Short sequences of elementwise operators over a few registers, as data: what BlockProgram.h runs
+// on the CPU, and cuda/ProgramKernel.cu on a GPU. No header of PyTorch.
 #pragma once
 #include <cstdint>
 
 namespace at::formats {
 
 // What an instruction computes, each rounded once but for the first three, which round nothing.
-//   Negate: -a. Copy: a. Maximum: max(a, b). AddNumber, MultiplyNumber, DivideNumber: a op number. AddScaled: a + number * b.
-//   Lerp: a + number * (b - a). Addcmul: a + number * b * c. Addcdiv: a + number * b / c. Sqrt: sqrt(a).
-enum class Do : uint8_t { Negate, Copy, Maximum, AddNumber, MultiplyNumber, DivideNumber, AddScaled, Lerp, Addcmul, Addcdiv, Sqrt };
+//   Negate: -a. Copy: a. Maximum: max(a, b). AddNumber, MultiplyNumber, DivideNumber: a op number.
+//   AddScaled: a + number * b. Lerp: a + number * (b - a). Addcmul: a + number * b * c. Addcdiv: a
+//   + number * b / c. Sqrt: sqrt(a).
+enum class Do : uint8_t {
+  Negate,
+  Copy,
+  Maximum,
+  AddNumber,
+  MultiplyNumber,
+  DivideNumber,
+  AddScaled,
+  Lerp,
+  Addcmul,
+  Addcdiv,
+  Sqrt
+};
 
 struct Instruction {
   Do what;
@@ -20,7 +33,8 @@ inline constexpr int kRegisters = 8;
 // The first ones hold tensors, the others what lies between two instructions.
 inline constexpr int kTensors = 5;
 
-// How many registers an instruction reads; whether its results are values of the format as they are.
+// How many registers an instruction reads; whether its results are values of the format as they
+// are.
 constexpr int operands_of(Do what) {
   switch (what) {
     case Do::Maximum:

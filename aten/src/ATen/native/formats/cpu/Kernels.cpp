@@ -1,5 +1,6 @@
-// Chooses the table of the widest vector unit that the processor has. TORCH_DTYPES_CPU_CAPABILITY=default|avx2|avx512 narrows the
-// choice (for tests and measurements), as ATEN_CPU_CAPABILITY does for PyTorch's own kernels.
+// Chooses the table of the widest vector unit that the processor has.
+// TORCH_DTYPES_CPU_CAPABILITY=default|avx2|avx512 narrows the choice (for tests and measurements),
+// as ATEN_CPU_CAPABILITY does for PyTorch's own kernels.
 #include <ATen/native/formats/cpu/BlockKernel.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 
@@ -57,11 +58,13 @@ CpuKernels choose() {
   const char* wish = std::getenv("TORCH_DTYPES_CPU_CAPABILITY");
   const std::string limit = wish ? wish : "avx512";
   if (limit != "default" && limit != "avx2" && limit != "avx512") {
-    throw std::invalid_argument("TORCH_DTYPES_CPU_CAPABILITY: expected default, avx2 or avx512, but got " + limit);
+    throw std::invalid_argument(
+        "TORCH_DTYPES_CPU_CAPABILITY: expected default, avx2 or avx512, but got " + limit);
   }
 #ifdef TORCH_DTYPES_HAVE_AVX512
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("fma");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("fma");
   if (avx512 && limit == "avx512") return TD_TABLE(AVX512, "avx512");
 #endif
 #ifdef TORCH_DTYPES_HAVE_AVX2
@@ -71,9 +74,11 @@ CpuKernels choose() {
   return TD_TABLE(DEFAULT, "default");
 }
 
-// A table beside that, for the capability that was chosen: what its vector unit has of its own over the baseline's.
+// A table beside that, for the capability that was chosen: what its vector unit has of its own over
+// the baseline's.
 template <typename Table>
-Table filled_table(const std::string& capability, void (&baseline)(Table&), void (&avx2)(Table&), void (&avx512)(Table&)) {
+Table filled_table(const std::string& capability, void (&baseline)(Table&), void (&avx2)(Table&),
+                   void (&avx512)(Table&)) {
   Table k{};
   baseline(k);
   if (capability == "avx2") avx2(k);
@@ -89,7 +94,8 @@ const CpuKernels& cpu_kernels() {
 }
 
 const BlockKernels& block_kernels(const char* capability) {
-  static const BlockKernels kernels = filled_table<BlockKernels>(capability, DEFAULT::fill_block, AVX2::fill_block, AVX512::fill_block);
+  static const BlockKernels kernels = filled_table<BlockKernels>(
+      capability, DEFAULT::fill_block, AVX2::fill_block, AVX512::fill_block);
   return kernels;
 }
 

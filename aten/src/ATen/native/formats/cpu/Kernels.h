@@ -1,7 +1,8 @@
-// The CPU's loops over codes and machine numbers: raw pointers, contiguous memory, one thread. Nothing here knows a tensor or includes a
-// header of PyTorch.
+// The CPU's loops over codes and machine numbers: raw pointers, contiguous memory, one thread.
+// Nothing here knows a tensor or includes a header of PyTorch.
 //
-// Each kernel file is compiled once per vector unit (CPU_CAPABILITY), and cpu_kernels() chooses the widest that the processor has.
+// Each kernel file is compiled once per vector unit (CPU_CAPABILITY), and cpu_kernels() chooses the
+// widest that the processor has.
 #pragma once
 #include <c10/formats/RoundingCounts.h>
 #include <c10/formats/arithmetic/FunctionEnds.h>
@@ -22,27 +23,33 @@ using c10::formats::RandomWords;
 using c10::formats::Seed;
 
 enum class BinaryOp : uint8_t { Add, Sub, Mul, Div };
-// Fma: a * b + c. Addcdiv: c + s * (a / b). Addcmul: c + s * a * b, one rounding for s = 1. Lerp: a + c * (b - a).
+// Fma: a * b + c. Addcdiv: c + s * (a / b). Addcmul: c + s * a * b, one rounding for s = 1. Lerp: a
+// + c * (b - a).
 enum class TernaryOp : uint8_t { Fma, Addcdiv, Addcmul, Lerp };
 
-// Whether both terms of the sum that such an operator ends in are positive, which says what sign a sum of 0 has (c10/formats/sums/ZeroSums.h).
+// Whether both terms of the sum that such an operator ends in are positive, which says what sign a
+// sum of 0 has (c10/formats/sums/ZeroSums.h).
 template <typename T>
 TD_HOST_DEVICE inline bool terms_are_positive(TernaryOp op, T a, T b, T c, T s) {
   using c10::formats::is_positive;
   if (op == TernaryOp::Lerp) return is_positive(a) && is_positive(c) == is_positive(b - a);
-  return is_positive(c) && (is_positive(a) == is_positive(b)) == (op == TernaryOp::Fma || is_positive(s));
+  return is_positive(c) &&
+      (is_positive(a) == is_positive(b)) == (op == TernaryOp::Fma || is_positive(s));
 }
 
 inline constexpr int kPairPadding = 3; // bytes that a gather of 4 may read behind the last one
 
-// What is counted beside each other where numbers are rounded (c10/formats/RoundingCounts.h), in CountKernel.cpp.
+// What is counted beside each other where numbers are rounded (c10/formats/RoundingCounts.h), in
+// CountKernel.cpp.
 inline constexpr int kTouchedBins = 64;
-inline constexpr int kCountShift = 44;                   // of a bin: the number of elements above it, squares of 24 bits below
+// Of a bin: the number of elements above it, squares of 24 bits below.
+inline constexpr int kCountShift = 44;
 inline constexpr int64_t kMaxCounted = int64_t{1} << 19; // between two times that bins are emptied
 struct CountWork {
   CountFlags flags;
-  uint64_t exact[2][kCountBins], error[2][kCountBins]; // two tables, so that neighbours of one exponent do not wait for each other
-  uint8_t touched[kCountBins / kTouchedBins];          // which stretches of bins are not all 0
+  // Two tables, so that neighbours of one exponent do not wait for each other.
+  uint64_t exact[2][kCountBins], error[2][kCountBins];
+  uint8_t touched[kCountBins / kTouchedBins]; // which stretches of bins are not all 0
 };
 
 // Loops over machine numbers of one type, float or double.
@@ -57,8 +64,8 @@ struct NumberKernels {
   // Machine numbers to values of the format, elsewhere. false where only codes lead there, and then
   // the results are of no use.
   bool (*round)(const Format&, const T* values, T* results, int64_t n);
-  // Results rounded to odd (c10/formats/arithmetic/OddArithmetic.h): encode them and they are correctly
-  // rounded. out may be an input.
+  // Results rounded to odd (c10/formats/arithmetic/OddArithmetic.h): encode them and they are
+  // correctly rounded. out may be an input.
   void (*binary)(BinaryOp, const T* a, const T* b, T* out, int64_t n);
   void (*ternary)(TernaryOp, const T* a, const T* b, const T* c, T s, T* out, int64_t n);
   void (*sqrt)(const T* a, T* out, int64_t n);
@@ -72,27 +79,38 @@ struct CpuKernels {
   NumberKernels<double> on_double;
 
   // Integers to codes, as `encode` above.
-  void (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n, const RandomWords&);
-  void (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n, const RandomWords&);
-
-  // float32 values with one number of up to kLargestMixed, also rounded to odd. The number stands for the operand that is nullptr; in
-  // addcmul and addcdiv it is s, of the other three it is fma's a and lerp's c. false: undecided, and then out is of no use.
-  bool (*binary_mixed)(BinaryOp, const float* a, const float* b, double number, float* out, int64_t n);
-  bool (*ternary_mixed)(TernaryOp, const float* a, const float* b, const float* c, double number, float* out, int64_t n);
-  // The same straight to codes, for formats without arithmetic_in_double().
-  void (*binary_wide)(const Format&, BinaryOp, const double* a, const double* b, void* codes, int64_t n, const RandomWords&);
-  void (*ternary_wide)(const Format&, TernaryOp, const double* a, const double* b, const double* c, double s, void* codes, int64_t n,
+  void (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n,
                        const RandomWords&);
+  void (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n,
+                        const RandomWords&);
+
+  // float32 values with one number of up to kLargestMixed, also rounded to odd. The number stands
+  // for the operand that is nullptr; in addcmul and addcdiv it is s, of the other three it is fma's
+  // a and lerp's c. false: undecided, and then out is of no use.
+  bool (*binary_mixed)(BinaryOp, const float* a, const float* b, double number, float* out,
+                       int64_t n);
+  bool (*ternary_mixed)(TernaryOp, const float* a, const float* b, const float* c, double number,
+                        float* out, int64_t n);
+  // The same straight to codes, for formats without arithmetic_in_double().
+  void (*binary_wide)(const Format&, BinaryOp, const double* a, const double* b, void* codes,
+                      int64_t n, const RandomWords&);
+  void (*ternary_wide)(const Format&, TernaryOp, const double* a, const double* b, const double* c,
+                       double s, void* codes, int64_t n, const RandomWords&);
   void (*sqrt_wide)(const Format&, const double* a, void* codes, int64_t n, const RandomWords&);
-  // For formats with float32's codes, in the modes stochastic and up_down: from operands to results. The number, a float32 one, stands for
-  // the operand that is nullptr; codes may be an operand.
-  void (*binary_binary32)(const Format&, BinaryOp, const float* a, const float* b, float number, uint32_t* codes, int64_t n, const RandomWords&);
+  // For formats with float32's codes, in the modes stochastic and up_down: from operands to
+  // results. The number, a float32 one, stands for the operand that is nullptr; codes may be an
+  // operand.
+  void (*binary_binary32)(const Format&, BinaryOp, const float* a, const float* b, float number,
+                          uint32_t* codes, int64_t n, const RandomWords&);
   // table[code] for codes of 1 or 2 bytes.
   void (*look_up)(const float* table, const void* codes, int itemsize, float* values, int64_t n);
-  // Out of tables of 256 * 256 entries, by two codes of 1 byte: codes, of a table that is kPairPadding longer (out may be an operand); and
-  // a + table[...], rounded to odd, where float32 has the result.
-  void (*look_up_pair)(const uint8_t* table, const uint8_t* high, const uint8_t* low, uint8_t* out, int64_t n);
-  void (*add_pair)(const float* a, const double* table, const uint8_t* high, const uint8_t* low, float* out, int64_t n);
+  // Out of tables of 256 * 256 entries, by two codes of 1 byte: codes, of a table that is
+  // kPairPadding longer (out may be an operand); and a + table[...], rounded to odd, where float32
+  // has the result.
+  void (*look_up_pair)(const uint8_t* table, const uint8_t* high, const uint8_t* low, uint8_t* out,
+                       int64_t n);
+  void (*add_pair)(const float* a, const double* table, const uint8_t* high, const uint8_t* low,
+                   float* out, int64_t n);
   // Results of a function of the operands, in place: those that stand for what float64 has not.
   void (*put_ends)(const FunctionEnds&, const double* operands, double* results, int64_t n);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
@@ -110,7 +128,8 @@ struct CpuKernels {
     of<T>().decode(f, codes, values, n);
   }
   template <typename T>
-  void encode(const Format& f, const T* values, void* codes, int64_t n, const RandomWords& w) const {
+  void encode(const Format& f, const T* values, void* codes, int64_t n,
+              const RandomWords& w) const {
     of<T>().encode(f, values, codes, n, w);
   }
   template <typename T>
@@ -130,12 +149,14 @@ struct CpuKernels {
     of<T>().sqrt(a, out, n);
   }
   template <typename T>
-  void count(const CountLimits& l, const T* exact, const T* rounded, int64_t n, CountWork& w) const {
+  void count(const CountLimits& l, const T* exact, const T* rounded, int64_t n,
+             CountWork& w) const {
     of<T>().count(l, exact, rounded, n, w);
   }
 };
 
-// Of the CPU, for code that knows no tensor; ATen/native/formats/gpu/DeviceKernels.h has them by device.
+// Of the CPU, for code that knows no tensor; ATen/native/formats/gpu/DeviceKernels.h has them by
+// device.
 const CpuKernels& cpu_kernels();
 
 } // namespace at::formats

@@ -1,4 +1,5 @@
-// How a kernel file runs over an array so that the compiler vectorises it, and rounding modes as constants.
+// How a kernel file runs over an array so that the compiler vectorises it, and rounding modes as
+// constants.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
@@ -11,10 +12,12 @@ using c10::formats::Rounding;
 
 #define TD_INLINE_LAMBDA __attribute__((always_inline))
 
-// The loop itself, with its bounds and pointers as plain locals: codes are bytes to the compiler, which may alias anything it sees
-// through a reference. Not inlined: one loop a function, with parameters that are known not to overlap, is what compilers vectorise.
+// The loop itself, with its bounds and pointers as plain locals: codes are bytes to the compiler,
+// which may alias anything it sees through a reference. Not inlined: one loop a function, with
+// parameters that are known not to overlap, is what compilers vectorise.
 template <typename In, typename Out, typename Each>
-__attribute__((noinline)) void transform(const In* __restrict in, Out* __restrict out, int64_t n, Each each) {
+__attribute__((noinline)) void transform(const In* __restrict in, Out* __restrict out, int64_t n,
+                                         Each each) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<Out>(each(in[i]));
 }
 
@@ -22,7 +25,8 @@ __attribute__((noinline)) void transform(const In* __restrict in, Out* __restric
 template <typename Body>
 bool with_constant_mode(Rounding mode, Body&& body) {
   const auto known = [&](auto constant) {
-    if constexpr (c10::formats::fast_path(constant.value) == c10::formats::FastPath::Constant) return body(constant);
+    if constexpr (c10::formats::fast_path(constant.value) == c10::formats::FastPath::Constant)
+      return body(constant);
     else return false;
   };
   switch (mode) {

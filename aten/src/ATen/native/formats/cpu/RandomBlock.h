@@ -15,7 +15,8 @@ using c10::formats::RandomWords;
 inline constexpr int64_t kRandomBlock = 512; // elements whose random words are made at once
 
 // Halves of the words of 64 indices in a row, from index 64 * group on.
-__attribute__((noinline)) void random_group(uint64_t seed, uint64_t group, uint32_t stream, uint32_t* __restrict out) {
+__attribute__((noinline)) void random_group(uint64_t seed, uint64_t group, uint32_t stream,
+                                            uint32_t* __restrict out) {
   const uint64_t first = group * kPhiloxLanes;
   for (int c = 0; c < kPhiloxLanes; ++c) {
     const PhiloxBlock p = philox(seed, first + c, stream);
@@ -33,11 +34,13 @@ struct RandomBlock {
   const uint32_t* fill(const RandomWords& r, uint64_t done, int64_t n, uint32_t stream) {
     const uint64_t first = r.first + done * r.step;
     if (r.step != 1) {
-      for (int64_t i = 0; i < n; ++i) halves[i] = random_half(r.seed.number, first + i * r.step, stream);
+      for (int64_t i = 0; i < n; ++i)
+        halves[i] = random_half(r.seed.number, first + i * r.step, stream);
       return halves;
     }
     const uint64_t group = first / kPhiloxGroup, offset = first % kPhiloxGroup;
-    for (uint64_t g = 0; g * kPhiloxGroup < offset + n; ++g) random_group(r.seed.number, group + g, stream, halves + g * kPhiloxGroup);
+    for (uint64_t g = 0; g * kPhiloxGroup < offset + n; ++g)
+      random_group(r.seed.number, group + g, stream, halves + g * kPhiloxGroup);
     return halves + offset;
   }
 };

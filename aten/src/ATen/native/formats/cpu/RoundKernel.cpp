@@ -10,7 +10,8 @@ namespace {
 using namespace c10::formats;
 
 template <typename T>
-__attribute__((noinline)) bool round_posits(const T* __restrict values, T* __restrict results, int64_t n, OrdinaryPositRounder<T> rounder) {
+__attribute__((noinline)) bool round_posits(const T* __restrict values, T* __restrict results,
+                                            int64_t n, OrdinaryPositRounder<T> rounder) {
   typename Machine<T>::Bits undecided = 0;
   for (int64_t i = 0; i < n; ++i) results[i] = rounder(values[i], undecided);
   return undecided >> (Machine<T>::width - 1) == 0;
@@ -18,7 +19,8 @@ __attribute__((noinline)) bool round_posits(const T* __restrict values, T* __res
 
 template <typename T>
 bool round_all(const Format& f, const T* values, T* results, int64_t n) {
-  if (OrdinaryPositRounder<T>::serves(f)) return round_posits(values, results, n, OrdinaryPositRounder<T>(f));
+  if (OrdinaryPositRounder<T>::serves(f))
+    return round_posits(values, results, n, OrdinaryPositRounder<T>(f));
   const auto with = [=](auto mode) {
     using Rounder = OrdinaryFloatRounder<T, mode.value>;
     if (!Rounder::serves(f)) return false;

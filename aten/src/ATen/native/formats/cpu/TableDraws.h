@@ -1,4 +1,5 @@
-// Loops over tables of values in the modes that draw: two searches and a coin, or a search for the gap that a number lies in and arithmetic there.
+// Loops over tables of values in the modes that draw: two searches and a coin, or a search for the
+// gap that a number lies in and arithmetic there.
 #pragma once
 #include <ATen/native/formats/cpu/RandomBlock.h>
 #include <ATen/native/formats/cpu/TableSearch.h>
@@ -9,7 +10,8 @@ namespace {
 
 // The modes stochastic_equal and up_down look at the top bit of an element's word alone.
 template <typename T, typename Code>
-void encode_table_by_coin(const Format& f, const T* values, Code* codes, int64_t n, const RandomWords& words) {
+void encode_table_by_coin(const Format& f, const T* values, Code* codes, int64_t n,
+                          const RandomWords& words) {
   const auto &tails = steps_of<T>(f, false), &heads = steps_of<T>(f, true);
   RandomBlock high;
   Code other[kRandomBlock];
@@ -22,8 +24,9 @@ void encode_table_by_coin(const Format& f, const T* values, Code* codes, int64_t
   }
 }
 
-// What a number's part of its gap is compared with, in units of 2^-32: it goes out where part >= 2^32 - (what is taken of the random word).
-// Undecided where the part may be off by more than what lies between the two, or bits of the word that are not looked at decide.
+// What a number's part of its gap is compared with, in units of 2^-32: it goes out where part >=
+// 2^32 - (what is taken of the random word). Undecided where the part may be off by more than what
+// lies between the two, or bits of the word that are not looked at decide.
 struct GapDraw {
   uint32_t mask{~uint32_t{0}}; // of the word's upper half
   uint32_t last{0};            // its last bit, where ties of the part go to even
@@ -47,7 +50,8 @@ struct GapDraw {
   }
   // 0 or 1: a branch on what is random costs more than all the rest.
   TD_INLINE uint32_t goes_out(double beyond, uint32_t random) const {
-    return static_cast<uint32_t>(beyond > 0) | (static_cast<uint32_t>(beyond == 0) & static_cast<uint32_t>((random & last) == 0));
+    return static_cast<uint32_t>(beyond > 0) |
+        (static_cast<uint32_t>(beyond == 0) & static_cast<uint32_t>((random & last) == 0));
   }
   TD_INLINE bool is_undecided(const TableGap& gap, double beyond) const {
     return std::fabs(beyond - centre) < reach + static_cast<double>(gap.margin);
@@ -55,8 +59,11 @@ struct GapDraw {
 };
 
 template <typename T, typename Code>
-__attribute__((noinline)) bool draw_in_gaps(const TableGap* __restrict gaps, const uint32_t* __restrict places, const uint32_t* __restrict random,
-                                            const T* __restrict values, Code* __restrict codes, int64_t n, GapDraw draw) {
+__attribute__((noinline)) bool draw_in_gaps(const TableGap* __restrict gaps,
+                                            const uint32_t* __restrict places,
+                                            const uint32_t* __restrict random,
+                                            const T* __restrict values, Code* __restrict codes,
+                                            int64_t n, GapDraw draw) {
   uint32_t undecided = 0;
   for (int64_t i = 0; i < n; ++i) {
     const TableGap& gap = gaps[places[i]];
@@ -70,7 +77,8 @@ __attribute__((noinline)) bool draw_in_gaps(const TableGap* __restrict gaps, con
 
 // The mode stochastic. The generic codec decides the few that are left undecided.
 template <typename T, typename Code>
-void encode_table_by_gaps(const Format& f, const T* values, Code* codes, int64_t n, const RandomWords& words) {
+void encode_table_by_gaps(const Format& f, const T* values, Code* codes, int64_t n,
+                          const RandomWords& words) {
   const TableGaps<T>& g = gaps_of<T>(f);
   const GapDraw draw(f);
   RandomBlock high;
@@ -84,13 +92,15 @@ void encode_table_by_gaps(const Format& f, const T* values, Code* codes, int64_t
       const auto x = static_cast<double>(values[done + i]);
       const TableGap& gap = g.gaps[places[i]];
       if (!draw.is_undecided(gap, draw.beyond(gap, x, h[i]))) continue;
-      codes[done + i] = static_cast<Code>(encode(f, unpack(x), random_word(words.seed.number, words.first + (done + i) * words.step)));
+      codes[done + i] = static_cast<Code>(encode(
+          f, unpack(x), random_word(words.seed.number, words.first + (done + i) * words.step)));
     }
   }
 }
 
 template <typename T, typename Code>
-void encode_table_all(const Format& f, const T* values, Code* codes, int64_t n, const RandomWords& words) {
+void encode_table_all(const Format& f, const T* values, Code* codes, int64_t n,
+                      const RandomWords& words) {
   if (!is_stochastic(f.rounding)) return search(steps_of<T>(f), values, codes, n);
   if (f.rounding == Rounding::Stochastic) return encode_table_by_gaps(f, values, codes, n, words);
   encode_table_by_coin(f, values, codes, n, words);

@@ -9,7 +9,9 @@ namespace at::formats::CPU_CAPABILITY {
 namespace {
 
 template <typename Code>
-__attribute__((noinline)) void look_up_as(const float* __restrict table, const Code* __restrict codes, float* __restrict values, int64_t n) {
+__attribute__((noinline)) void look_up_as(const float* __restrict table,
+                                          const Code* __restrict codes, float* __restrict values,
+                                          int64_t n) {
   for (int64_t i = 0; i < n; ++i) values[i] = table[static_cast<int32_t>(codes[i])];
 }
 
@@ -19,23 +21,28 @@ void look_up(const float* table, const void* codes, int itemsize, float* values,
 }
 
 // Indices first, which vectorises, then one load a result.
-void look_up_pair(const uint8_t* table, const uint8_t* high, const uint8_t* low, uint8_t* out, int64_t n) {
+void look_up_pair(const uint8_t* table, const uint8_t* high, const uint8_t* low, uint8_t* out,
+                  int64_t n) {
   int64_t done = 0;
 #ifdef CPU_CAPABILITY_AVX512
   constexpr __mmask16 all = 0xFFFF;
   for (; done + 16 <= n; done += 16) {
-    const __m512i h = _mm512_maskz_cvtepu8_epi32(all, _mm_loadu_si128(reinterpret_cast<const __m128i*>(high + done)));
-    const __m512i l = _mm512_maskz_cvtepu8_epi32(all, _mm_loadu_si128(reinterpret_cast<const __m128i*>(low + done)));
+    const __m512i h = _mm512_maskz_cvtepu8_epi32(
+        all, _mm_loadu_si128(reinterpret_cast<const __m128i*>(high + done)));
+    const __m512i l = _mm512_maskz_cvtepu8_epi32(
+        all, _mm_loadu_si128(reinterpret_cast<const __m128i*>(low + done)));
     const __m512i index = _mm512_or_si512(_mm512_maskz_slli_epi32(all, h, 8), l);
     const __m512i found = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), all, index, table, 1);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + done), _mm512_maskz_cvtepi32_epi8(all, found));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + done),
+                     _mm512_maskz_cvtepi32_epi8(all, found));
   }
 #endif
   constexpr int64_t kBlock = 256;
   alignas(64) uint16_t index[kBlock];
   for (; done < n; done += kBlock) {
     const int64_t m = n - done < kBlock ? n - done : kBlock;
-    for (int64_t i = 0; i < m; ++i) index[i] = static_cast<uint16_t>(high[done + i] << 8 | low[done + i]);
+    for (int64_t i = 0; i < m; ++i)
+      index[i] = static_cast<uint16_t>(high[done + i] << 8 | low[done + i]);
     for (int64_t i = 0; i < m; ++i) out[done + i] = table[index[i]];
   }
 }

@@ -1,5 +1,6 @@
-// Loops over the arithmetic for formats that float64 arithmetic rounded to odd does not serve in all of its range, straight to codes: by float64's
-// own operations where these have the result, else by WideArithmetic.h.
+// Loops over the arithmetic for formats that float64 arithmetic rounded to odd does not serve in
+// all of its range, straight to codes: by float64's own operations where these have the result,
+// else by WideArithmetic.h.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/RandomBlock.h>
@@ -25,7 +26,8 @@ void one_by_one(const Format& f, void* codes, int64_t n, const RandomWords& word
   const auto put = [&](int64_t i, uint64_t random) {
     Unpacked u = each(i);
     if (u.cls == Class::NaN) u.negative = false; // x86 gives the one of an invalid operation a sign
-    const uint64_t code = f.kind == Kind::Float ? encode_float(f, u, random) : encode(f, u, random); // little-endian: its low bytes come first
+    // little-endian: its low bytes come first
+    const uint64_t code = f.kind == Kind::Float ? encode_float(f, u, random) : encode(f, u, random);
     std::memcpy(out + i * f.itemsize(), &code, f.itemsize());
   };
   if (is_stochastic(f.rounding)) return with_random_words(words, n, put);
@@ -43,17 +45,19 @@ void own_results(void* codes, int64_t n, Each each) {
   auto* __restrict out = static_cast<uint64_t*>(codes);
   for (int64_t i = 0; i < n; ++i) {
     const double result = each(i);
-    out[i] = select(mask_less<double>(infinity_bits<double>(), magnitude_bits(result)), kNanOfBinary64, bits_as<uint64_t>(result));
+    out[i] = select(mask_less<double>(infinity_bits<double>(), magnitude_bits(result)),
+                    kNanOfBinary64, bits_as<uint64_t>(result));
   }
 }
 
-// Whether results rounded to odd have all that the format asks of them, as long as they and what they miss are far within float64's range.
-// Wrapping and random rounding ask for more digits.
+// Whether results rounded to odd have all that the format asks of them, as long as they and what
+// they miss are far within float64's range. Wrapping and random rounding ask for more digits.
 bool takes_odd(const Format& f) {
   return f.significand_bits() <= 51 && f.overflow != Overflow::Wrap && !is_stochastic(f.rounding);
 }
 
-// Whether each of these is 0, infinite, NaN or from 2^-480 to 2^480: products and quotients, and what they miss, are normal then.
+// Whether each of these is 0, infinite, NaN or from 2^-480 to 2^480: products and quotients, and
+// what they miss, are normal then.
 bool far_within(const double* x, int64_t n) {
   constexpr uint64_t least = uint64_t{1023 - 480} << 52, most = uint64_t{1023 + 480} << 52;
   uint64_t beyond = 0;
@@ -67,8 +71,9 @@ bool far_within(const double* x, int64_t n) {
 
 // ---- operators ----
 //
-// Each has its exact result. One that is a single operation of float64's has that, rounded to nearest and to odd; a sum says whether both of its
-// terms are positive, which decides about the sign of a sum that is 0.
+// Each has its exact result. One that is a single operation of float64's has that, rounded to
+// nearest and to odd; a sum says whether both of its terms are positive, which decides about the
+// sign of a sum that is 0.
 
 struct Add {
   Unpacked exact(double a, double b) const { return add_wide(a, b); }
@@ -102,7 +107,9 @@ struct FusedMultiplyAdd {
   Unpacked exact(double a, double b, double c) const { return fma_wide(a, b, c); }
   double nearest(double a, double b, double c) const { return fused(a, b, c); }
   double odd(double a, double b, double c) const { return fma_odd(a, b, c); }
-  bool is_positive(double a, double b, double c) const { return terms_are_positive(op, a, b, c, 1.0); }
+  bool is_positive(double a, double b, double c) const {
+    return terms_are_positive(op, a, b, c, 1.0);
+  }
 };
 // s * (a / b) + c, s * (a * b) + c, a + c * (b - a)
 struct Formula {
@@ -115,7 +122,9 @@ struct Formula {
       default: return addcmul_wide(a, b, c, s);
     }
   }
-  bool is_positive(double a, double b, double c) const { return terms_are_positive(op, a, b, c, s); }
+  bool is_positive(double a, double b, double c) const {
+    return terms_are_positive(op, a, b, c, s);
+  }
 };
 
 // ---- the loops ----
@@ -132,27 +141,34 @@ Unpacked signed_exact(const Format& f, Op op, Operands... x) {
 }
 
 template <typename Op, typename... Operands>
-void by_odd_results(const Format& f, void* codes, int64_t n, const RandomWords& words, Op op, const Operands*... x) {
+void by_odd_results(const Format& f, void* codes, int64_t n, const RandomWords& words, Op op,
+                    const Operands*... x) {
   alignas(64) double results[kPiece];
   for (int64_t i = 0; i < n; ++i) results[i] = op.odd(x[i]...);
   if constexpr (requires { op.is_positive(x[0]...); }) {
     sign_zero_sums(f.rounding, results, n, [=](int64_t i) { return op.is_positive(x[i]...); });
   }
-  for (int64_t i = 0; i < n; ++i) results[i] = results[i] != results[i] ? std::numeric_limits<double>::quiet_NaN() : results[i]; // as one by one
+  // As one by one.
+  for (int64_t i = 0; i < n; ++i)
+    results[i] = results[i] != results[i] ? std::numeric_limits<double>::quiet_NaN() : results[i];
   encode_doubles(f, results, codes, n, words);
 }
 
 template <typename Op, typename... Operands>
-void each(const Format& f, void* codes, int64_t n, const RandomWords& words, Op op, const Operands*... x) {
+void each(const Format& f, void* codes, int64_t n, const RandomWords& words, Op op,
+          const Operands*... x) {
   if constexpr (requires { op.odd(x[0]...); }) {
-    if (is_machines_own(f)) return own_results(codes, n, [=](int64_t i) { return op.nearest(x[i]...); });
+    if (is_machines_own(f))
+      return own_results(codes, n, [=](int64_t i) { return op.nearest(x[i]...); });
     if (takes_odd(f)) {
       for (int64_t first = 0; first < n; first += kPiece) {
         const int64_t m = n - first < kPiece ? n - first : kPiece;
         char* const to = static_cast<char*>(codes) + first * f.itemsize();
         const RandomWords rest{words.seed, words.first + first * words.step, words.step};
         if ((far_within(x + first, m) && ...)) by_odd_results(f, to, m, rest, op, x + first...);
-        else one_by_one(f, to, m, rest, [=, &f](int64_t i) { return signed_exact(f, op, x[first + i]...); });
+        else
+          one_by_one(f, to, m, rest,
+                     [=, &f](int64_t i) { return signed_exact(f, op, x[first + i]...); });
       }
       return;
     }
@@ -162,7 +178,8 @@ void each(const Format& f, void* codes, int64_t n, const RandomWords& words, Op 
 
 // ---- the kernels ----
 
-void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b, void* codes, int64_t n, const RandomWords& words) {
+void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b, void* codes,
+                 int64_t n, const RandomWords& words) {
   switch (op) {
     case BinaryOp::Add: return each(f, codes, n, words, Add(), a, b);
     case BinaryOp::Sub: return each(f, codes, n, words, Subtract(), a, b);
@@ -171,13 +188,15 @@ void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b,
   }
 }
 
-void ternary_wide(const Format& f, TernaryOp op, const double* a, const double* b, const double* c, double s, void* codes, int64_t n,
-                  const RandomWords& words) {
-  if (op == TernaryOp::Fma || (op == TernaryOp::Addcmul && s == 1)) return each(f, codes, n, words, FusedMultiplyAdd{op}, a, b, c);
+void ternary_wide(const Format& f, TernaryOp op, const double* a, const double* b, const double* c,
+                  double s, void* codes, int64_t n, const RandomWords& words) {
+  if (op == TernaryOp::Fma || (op == TernaryOp::Addcmul && s == 1))
+    return each(f, codes, n, words, FusedMultiplyAdd{op}, a, b, c);
   each(f, codes, n, words, Formula{op, s}, a, b, c);
 }
 
-void square_root_wide(const Format& f, const double* a, void* codes, int64_t n, const RandomWords& words) {
+void square_root_wide(const Format& f, const double* a, void* codes, int64_t n,
+                      const RandomWords& words) {
   each(f, codes, n, words, SquareRoot(), a);
 }
 

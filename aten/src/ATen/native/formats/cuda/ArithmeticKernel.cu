@@ -1,4 +1,5 @@
-// + - * / sqrt and fused multiply-add: decoded, computed to odd in float32 or float64, rounded once.
+// + - * / sqrt and fused multiply-add: decoded, computed to odd in float32 or float64, rounded
+// once.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Elementwise.h>
 
@@ -16,7 +17,9 @@ struct Direct {
   Op op;
   Encoder<T> encode;
   Direct(const Elementwise& e, const Op& op) : op(op), encode(e.result, {e.seed}) {}
-  TD_HOST_DEVICE uint64_t operator()(const T* x, uint64_t word) const { return encode.at_word(with_plain_nan(op(x)), word); }
+  TD_HOST_DEVICE uint64_t operator()(const T* x, uint64_t word) const {
+    return encode.at_word(with_plain_nan(op(x)), word);
+  }
 };
 
 template <typename Op>
@@ -27,7 +30,10 @@ struct Mixed {
   Encoder<double> encode_wide;
   double numbers[Op::kInputs];
   bool is_number[Op::kInputs];
-  Mixed(const Elementwise& e, const Op& op) : op(op), encode(e.result, {e.seed}), encode_wide(e.result, {e.seed}) {
+  Mixed(const Elementwise& e, const Op& op)
+      : op(op),
+        encode(e.result, {e.seed}),
+        encode_wide(e.result, {e.seed}) {
     for (int j = 0; j < Op::kInputs; ++j) {
       is_number[j] = !e.inputs[j].data;
       numbers[j] = e.inputs[j].number;
@@ -37,7 +43,8 @@ struct Mixed {
     const c10::formats::MixedResult r = op.mixed(x);
     if (!r.undecided) return encode.at_word(with_plain_nan(r.value), word);
     double wide[Op::kInputs];
-    for (int j = 0; j < Op::kInputs; ++j) wide[j] = is_number[j] ? numbers[j] : static_cast<double>(x[j]);
+    for (int j = 0; j < Op::kInputs; ++j)
+      wide[j] = is_number[j] ? numbers[j] : static_cast<double>(x[j]);
     return encode_wide.at_word(with_plain_nan(op(wide)), word);
   }
 };
@@ -58,7 +65,8 @@ struct Source {
         width(input.format ? input.format->itemsize() : static_cast<int>(sizeof(double))),
         is_code(input.format),
         number(static_cast<T>(input.number)),
-        decode(input.format ? *input.format : c10::formats::float_format(11, 52)) {} // any but none, where it decodes nothing
+        // Any but none, where it decodes nothing.
+        decode(input.format ? *input.format : c10::formats::float_format(11, 52)) {}
 
   TD_HOST_DEVICE T at(int64_t offset) const {
     if (!data) return number;
@@ -75,7 +83,8 @@ struct Strided {
   Source<T> in[N];
   char* out;
   int width;
-  int width_bits; // width is 1 << width_bits: of an offset in bytes the element's place, without a division
+  // Width is 1 << width_bits: of an offset in bytes the element's place, without a division.
+  int width_bits;
   Each each;
 
   TD_HOST_DEVICE void operator()(int64_t i) const {
@@ -88,7 +97,8 @@ struct Strided {
 };
 
 template <typename Each, size_t... j>
-Status run_strided(const Elementwise& e, const Each& each, Stream stream, std::index_sequence<j...>) {
+Status run_strided(const Elementwise& e, const Each& each, Stream stream,
+                   std::index_sequence<j...>) {
   constexpr int N = sizeof...(j);
   using T = typename Each::Number;
   const int width = e.result.itemsize();

@@ -1,5 +1,6 @@
-// The GPU's kernels bound to PyTorch's CUDA: streams, errors and generators. (Devices, memory and synchronisation are c10's own, by the tensors'
-// device.) Compiled where PyTorch is a CUDA build alone; nothing else of this package includes a header of PyTorch's CUDA.
+// The GPU's kernels bound to PyTorch's CUDA: streams, errors and generators. (Devices, memory and
+// synchronisation are c10's own, by the tensors' device.) Compiled where PyTorch is a CUDA build
+// alone; nothing else of this package includes a header of PyTorch's CUDA.
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <c10/cuda/CUDAException.h>
@@ -17,12 +18,15 @@ cuda::Stream current_stream(c10::Device device) {
   return c10::cuda::getCurrentCUDAStream(device.index()).stream();
 }
 
-// What PyTorch's own launches raise: torch.AcceleratorError with the runtime's words, where the launch itself was refused.
+// What PyTorch's own launches raise: torch.AcceleratorError with the runtime's words, where the
+// launch itself was refused.
 void check(cuda::Status status, const char* what) {
   const auto error = static_cast<cudaError_t>(status);
   if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, what, ": expected a GPU of an architecture that torch_dtypes was built for, but got another (",
-                                cudaGetErrorString(error), "). Build it anew with TORCH_CUDA_ARCH_LIST set to this GPU's.");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, what,
+        ": expected a GPU of an architecture that torch_dtypes was built for, but got another (",
+        cudaGetErrorString(error), "). Build it anew with TORCH_CUDA_ARCH_LIST set to this GPU's.");
   }
   C10_CUDA_CHECK(error);
 }
@@ -38,11 +42,14 @@ bool multiplies_bfloat16(c10::Device device) {
   return major >= 8;
 }
 
-// A word of Philox for the place at which the generator stands, which moves on; while a graph is captured, the place where its runs find what the
-// word is made from. (A generator that the graph does not know raises.)
+// A word of Philox for the place at which the generator stands, which moves on; while a graph is
+// captured, the place where its runs find what the word is made from. (A generator that the graph
+// does not know raises.)
 Seed draw(const std::optional<at::Generator>& generator, c10::Device device) {
-  auto* source = at::get_generator_or_default<at::CUDAGeneratorImpl>(generator, at::cuda::detail::getDefaultCUDAGenerator(device.index()));
-  TORCH_CHECK(!source->device().has_index() || source->device() == device, "expected a generator of ", device, ", but got one of ",
+  auto* source = at::get_generator_or_default<at::CUDAGeneratorImpl>(
+      generator, at::cuda::detail::getDefaultCUDAGenerator(device.index()));
+  TORCH_CHECK(!source->device().has_index() || source->device() == device,
+              "expected a generator of ", device, ", but got one of ",
               source->device()); // torch.Generator("cuda") has no index, and is any GPU's
   const c10::cuda::CUDAGuard guard(device); // whose stream says whether a graph is captured
   const std::lock_guard<std::mutex> lock(source->mutex_);

@@ -1,4 +1,5 @@
-// Rounding to an element format times a power of two that a block shares: as native/formats/chop/BlockChop.cpp does, a thread a block.
+// Rounding to an element format times a power of two that a block shares: as
+// native/formats/chop/BlockChop.cpp does, a thread a block.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <c10/formats/BlockScale.h>
@@ -19,8 +20,10 @@ struct ChopBlocks {
   // Blocks are counted row by row, and random words as if the last block of each row were whole.
   TD_HOST_DEVICE void operator()(int64_t block) const {
     using c10::formats::bits_as;
-    const int64_t in_row = (blocks.length + blocks.size - 1) / blocks.size, row = block / in_row, column = block % in_row * blocks.size;
-    const int64_t left = blocks.length - column, n = left < blocks.size ? left : blocks.size, first = row * blocks.length + column;
+    const int64_t in_row = (blocks.length + blocks.size - 1) / blocks.size, row = block / in_row,
+                  column = block % in_row * blocks.size;
+    const int64_t left = blocks.length - column, n = left < blocks.size ? left : blocks.size,
+                  first = row * blocks.length + column;
     uint32_t most = 0; // by bits, in which magnitudes are in order and NaN is the greatest
     for (int64_t i = 0; i < n; ++i) {
       const uint32_t magnitude = bits_as<uint32_t>(values[first + i]) & 0x7fff'ffff;
@@ -29,7 +32,8 @@ struct ChopBlocks {
     const bool finite = most < kInfinity;
     const int exponent = finite ? blocks.scale(bits_as<float>(most)) : 0;
     const float nan = bits_as<float>(c10::formats::nan_bits<float>());
-    const float inverse = finite ? c10::formats::power_of_two(-exponent) : nan, scale = finite ? c10::formats::power_of_two(exponent) : nan;
+    const float inverse = finite ? c10::formats::power_of_two(-exponent) : nan,
+                scale = finite ? c10::formats::power_of_two(exponent) : nan;
     for (int64_t i = 0; i < n; ++i) {
       const float x = values[first + i];
       float scaled = x * inverse;
@@ -46,11 +50,12 @@ struct ChopBlocks {
   }
 };
 
-Status chop_blocks(const Format& f, const Blocks& blocks, const float* values, float* results, int64_t n, const Seed& seed, float* scaled,
-                   float* rounded, Stream stream) {
+Status chop_blocks(const Format& f, const Blocks& blocks, const float* values, float* results,
+                   int64_t n, const Seed& seed, float* scaled, float* rounded, Stream stream) {
   const int64_t in_row = (blocks.length + blocks.size - 1) / blocks.size;
   return for_each(n / blocks.length * in_row, stream,
-                  ChopBlocks{blocks, values, results, scaled, rounded, Encoder<float>(f, {seed}), Decoder<float>(f)});
+                  ChopBlocks{blocks, values, results, scaled, rounded, Encoder<float>(f, {seed}),
+                             Decoder<float>(f)});
 }
 
 } // namespace

@@ -1,4 +1,5 @@
-// Sums of blocks of products, as tensor cores make them (c10/formats/sums/BlockRegister.h). A thread has a result to itself.
+// Sums of blocks of products, as tensor cores make them (c10/formats/sums/BlockRegister.h). A
+// thread has a result to itself.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/CountTable.h>
 #include <ATen/native/formats/cuda/Places.h>
@@ -36,20 +37,25 @@ struct Block {
   int64_t i, from;
 
   TD_HOST_DEVICE static BlockTerm term(double x, bool there, int low_exponent) {
-    return there && c10::formats::finite(x) ? c10::formats::block_term(x, low_exponent) : BlockTerm{};
+    return there && c10::formats::finite(x) ? c10::formats::block_term(x, low_exponent)
+                                            : BlockTerm{};
   }
   TD_HOST_DEVICE BlockTerm x(int64_t j) const {
     if (!a) return {int64_t{1} << 52, 0};
     return term(a[places.left(i, from + j)], places.has_row(i, from + j), low_left);
   }
-  TD_HOST_DEVICE BlockTerm y(int64_t j) const { return term(b[places.right(i, from + j)], places.has(i, from + j), low_right); }
+  TD_HOST_DEVICE BlockTerm y(int64_t j) const {
+    return term(b[places.right(i, from + j)], places.has(i, from + j), low_right);
+  }
 
-  // What is not finite in the first n products, as IEEE arithmetic adds it up; 0 where all are finite.
+  // What is not finite in the first n products, as IEEE arithmetic adds it up; 0 where all are
+  // finite.
   TD_HOST_DEVICE double special(int64_t n) const {
     double sum = 0;
     for (int64_t term = from; term < from + n; ++term) {
       if (!places.has_row(i, term) || !places.has(i, term)) continue;
-      sum += c10::formats::special_product(a ? a[places.left(i, term)] : 1, b[places.right(i, term)]);
+      sum +=
+          c10::formats::special_product(a ? a[places.left(i, term)] : 1, b[places.right(i, term)]);
     }
     return sum;
   }
@@ -66,7 +72,8 @@ struct BlockOutput {
       : encoder(policy.result, {policy.seed}),
         codes{out, policy.result.itemsize()},
         divisor(policy.divisor),
-        words(static_cast<uint64_t>((k + policy.adder.sum.terms - 1) / policy.adder.sum.terms + 1) * static_cast<uint64_t>(all)) {}
+        words(static_cast<uint64_t>((k + policy.adder.sum.terms - 1) / policy.adder.sum.terms + 1) *
+              static_cast<uint64_t>(all)) {}
 
   TD_HOST_DEVICE void put(int64_t at, double sum) const {
     if (divisor != 1) sum = c10::formats::divide_odd(sum, static_cast<double>(divisor));
@@ -86,7 +93,8 @@ struct BlockDots {
 
   TD_HOST_DEVICE void operator()(int64_t i) const {
     BlockRegister<By> reg(adder, seed.drawn(), seen_by(By(), seen, i));
-    reg.begin(start ? start[i] : 0, static_cast<uint64_t>(i), static_cast<uint64_t>(all), /*counts=*/start != nullptr);
+    reg.begin(start ? start[i] : 0, static_cast<uint64_t>(i), static_cast<uint64_t>(all),
+              /*counts=*/start != nullptr);
     const int64_t k = places.shape.k, terms = adder.sum.terms;
     for (int64_t from = 0; from < k; from += terms) {
       const Block block{places, a, b, adder.low_left, adder.low_right, i, from};
@@ -101,9 +109,16 @@ Status block_dots(const BlockPolicy& policy, const Dots<double>& dots, void* out
   const int64_t n = dots.shape.batches * dots.shape.m * dots.shape.n;
   const Places places{dots.shape, dots.present, dots.present_rows};
   const auto run = [&](auto by) {
-    return for_each(
-        n, stream,
-        BlockDots<decltype(by)>{places, dots.a, dots.b, dots.start, policy.adder, policy.seed, policy.seen, n, {policy, out, dots.shape.k, n}});
+    return for_each(n, stream,
+                    BlockDots<decltype(by)>{places,
+                                            dots.a,
+                                            dots.b,
+                                            dots.start,
+                                            policy.adder,
+                                            policy.seed,
+                                            policy.seen,
+                                            n,
+                                            {policy, out, dots.shape.k, n}});
   };
   return policy.seen.tables ? run(Seen()) : run(Unseen());
 }
@@ -120,7 +135,8 @@ struct RunningBlocks {
   BlockOutput out;
 
   TD_HOST_DEVICE void operator()(int64_t column) const {
-    const int64_t k = places.shape.k, n = places.shape.n, first = column / n * k * n + column % n, terms = adder.sum.terms;
+    const int64_t k = places.shape.k, n = places.shape.n, first = column / n * k * n + column % n,
+                  terms = adder.sum.terms;
     BlockRegister<By> full(adder, seed.drawn(), seen_by(By(), seen, column)), part = full;
     full.begin(0, static_cast<uint64_t>(first), static_cast<uint64_t>(all), /*counts=*/false);
     for (int64_t i = 0; i < k; ++i) {
@@ -135,12 +151,18 @@ struct RunningBlocks {
   }
 };
 
-Status running_blocks(const BlockPolicy& policy, const DotShape& shape, const double* values, void* out, Stream stream) {
+Status running_blocks(const BlockPolicy& policy, const DotShape& shape, const double* values,
+                      void* out, Stream stream) {
   const int64_t columns = shape.batches * shape.n, all = columns * shape.k;
   const auto run = [&](auto by) {
-    return for_each(
-        columns, stream,
-        RunningBlocks<decltype(by)>{{shape, nullptr, nullptr}, values, policy.adder, policy.seed, policy.seen, all, {policy, out, shape.k, all}});
+    return for_each(columns, stream,
+                    RunningBlocks<decltype(by)>{{shape, nullptr, nullptr},
+                                                values,
+                                                policy.adder,
+                                                policy.seed,
+                                                policy.seen,
+                                                all,
+                                                {policy, out, shape.k, all}});
   };
   return policy.seen.tables ? run(Seen()) : run(Unseen());
 }

@@ -1,5 +1,5 @@
-// A format's codec for one element on the device: the fast path that serves it is chosen when the codec is made, on the host, and is the same
-// for all threads, so that none waits for another's.
+// A format's codec for one element on the device: the fast path that serves it is chosen when the
+// codec is made, on the host, and is the same for all threads, so that none waits for another's.
 #pragma once
 #include <ATen/native/formats/cuda/Launch.h>
 #include <ATen/native/formats/cuda/Tables.h>
@@ -29,17 +29,21 @@ using c10::formats::Rounding;
 using c10::formats::Seed;
 
 // The generic codec, compiled once a file: it is long, and the commonest formats do not come here.
-TD_HOST_DEVICE TD_NOINLINE static uint64_t encode_any(const Format& f, const c10::formats::Unpacked& exact, uint64_t random) {
+TD_HOST_DEVICE TD_NOINLINE static uint64_t encode_any(const Format& f,
+                                                      const c10::formats::Unpacked& exact,
+                                                      uint64_t random) {
   return c10::formats::encode(f, exact, random);
 }
-[[maybe_unused]] TD_HOST_DEVICE TD_NOINLINE static double decode_any(const Format& f, uint64_t code) {
+[[maybe_unused]] TD_HOST_DEVICE TD_NOINLINE static double decode_any(const Format& f,
+                                                                     uint64_t code) {
   if (f.is_table()) return c10::formats::view_of(f).by_code[code & f.code_mask()];
   return c10::formats::to_double(c10::formats::decode(f, code));
 }
 
 // The word of an element's rounding, where its mode draws one.
 TD_HOST_DEVICE inline uint64_t drawn_word(const Format& f, const Seed& seed, uint64_t word) {
-  return c10::formats::is_stochastic(f.rounding) ? c10::formats::random_word(seed.drawn(), word) : 0;
+  return c10::formats::is_stochastic(f.rounding) ? c10::formats::random_word(seed.drawn(), word)
+                                                 : 0;
 }
 
 // Codes to numbers of T, which has them all.
@@ -85,18 +89,23 @@ class Decoder {
   };
 };
 
-// Numbers of T to codes, rounded once in the format's mode. Element i takes its random bits from word first + i * step, as on the CPU.
+// Numbers of T to codes, rounded once in the format's mode. Element i takes its random bits from
+// word first + i * step, as on the CPU.
 template <typename T>
 class Encoder {
   using Bits = typename Machine<T>::Bits;
 
  public:
-  Encoder(const Format& format, const RandomWords& words) : format_(on_device(format)), words_(words), path_(path_of(format)) {
+  Encoder(const Format& format, const RandomWords& words)
+      : format_(on_device(format)),
+        words_(words),
+        path_(path_of(format)) {
     Format f = format;
     if (path_ == FastPath::Moved) f.rounding = Rounding::NearestEven;
     const bool proportional = path_ == FastPath::Proportional;
     if (path_ == FastPath::None) return;
-    if (proportional && f.is_posit()) new (&drawn_posit_) c10::formats::StochasticPositEncoder<T>(f);
+    if (proportional && f.is_posit())
+      new (&drawn_posit_) c10::formats::StochasticPositEncoder<T>(f);
     else if (proportional) new (&drawn_float_) c10::formats::StochasticFloatEncoder<T>(f);
     else if (f.is_posit()) new (&posit_) PositEncoder<T, DirectedMode<T>>(f);
     else if (f.is_fixed()) new (&fixed_) FixedEncoder<T, DirectedMode<T>>(f);
@@ -120,28 +129,39 @@ class Encoder {
       default: return directed(x, 0);
     }
   }
-  TD_HOST_DEVICE uint64_t operator()(T x, int64_t i) const { return at_word(x, words_.first + static_cast<uint64_t>(i) * words_.step); }
+  TD_HOST_DEVICE uint64_t operator()(T x, int64_t i) const {
+    return at_word(x, words_.first + static_cast<uint64_t>(i) * words_.step);
+  }
 
  private:
-  // The fast paths agree with the generic codec for the formats that they serve; where T lacks digits that a code has, none does.
+  // The fast paths agree with the generic codec for the formats that they serve; where T lacks
+  // digits that a code has, none does.
   static FastPath path_of(const Format& f) {
     if (f.is_table() || f.is_takum()) return FastPath::None;
     const FastPath path = c10::formats::fast_path(f.rounding);
     if (f.random_bits != 0 && f.rounding == Rounding::Stochastic) return FastPath::None;
-    if (f.overflow == c10::formats::Overflow::Wrap || sizeof(T) < static_cast<size_t>(f.itemsize())) return FastPath::None;
-    const bool plain = f.subnormals == c10::formats::Subnormals::Gradual && f.underflow == c10::formats::Underflow::Minpos;
+    if (f.overflow == c10::formats::Overflow::Wrap || sizeof(T) < static_cast<size_t>(f.itemsize()))
+      return FastPath::None;
+    const bool plain = f.subnormals == c10::formats::Subnormals::Gradual &&
+        f.underflow == c10::formats::Underflow::Minpos;
     switch (path) {
       case FastPath::Masks:
       case FastPath::Constant: return path;
       case FastPath::Proportional:
-        return c10::formats::StochasticPositEncoder<T>::serves(f) || c10::formats::StochasticFloatEncoder<T>::serves(f) ? path : FastPath::None;
+        return c10::formats::StochasticPositEncoder<T>::serves(f) ||
+                c10::formats::StochasticFloatEncoder<T>::serves(f)
+            ? path
+            : FastPath::None;
       case FastPath::Coin: return plain ? path : FastPath::None;
-      case FastPath::Moved: return c10::formats::CodeMover<uint64_t>::serves(f) ? path : FastPath::None;
+      case FastPath::Moved:
+        return c10::formats::CodeMover<uint64_t>::serves(f) ? path : FastPath::None;
       default: return FastPath::None;
     }
   }
 
-  TD_HOST_DEVICE uint64_t coin(uint64_t word) const { return c10::formats::random_half(words_.seed.drawn(), word, 0) >> 31; }
+  TD_HOST_DEVICE uint64_t coin(uint64_t word) const {
+    return c10::formats::random_half(words_.seed.drawn(), word, 0) >> 31;
+  }
   TD_HOST_DEVICE Bits bits(uint64_t word) const {
     if constexpr (sizeof(Bits) == 4) return c10::formats::random_half(words_.seed.drawn(), word, 0);
     else return c10::formats::random_word(words_.seed.drawn(), word);
@@ -151,7 +171,8 @@ class Encoder {
     return format_.is_fixed() ? fixed_(x, coins) : float_(x, coins);
   }
   TD_HOST_DEVICE uint64_t generic(T x, uint64_t word) const {
-    return encode_any(format_, c10::formats::unpack(static_cast<double>(x)), drawn_word(format_, words_.seed, word));
+    return encode_any(format_, c10::formats::unpack(static_cast<double>(x)),
+                      drawn_word(format_, words_.seed, word));
   }
 
   Format format_;
@@ -187,15 +208,20 @@ TD_HOST_DEVICE inline void put_code(char* at, int width, uint64_t code) {
 struct CodesIn {
   const void* codes;
   int width;
-  TD_HOST_DEVICE uint64_t at(int64_t i) const { return code_at(static_cast<const char*>(codes) + i * width, width); }
+  TD_HOST_DEVICE uint64_t at(int64_t i) const {
+    return code_at(static_cast<const char*>(codes) + i * width, width);
+  }
 };
 struct CodesOut {
   void* codes;
   int width;
-  TD_HOST_DEVICE void put(int64_t i, uint64_t code) const { put_code(static_cast<char*>(codes) + i * width, width, code); }
+  TD_HOST_DEVICE void put(int64_t i, uint64_t code) const {
+    put_code(static_cast<char*>(codes) + i * width, width, code);
+  }
 };
 
-// NaN as it comes out of every operation: processors, and the types of one GPU, give it different signs.
+// NaN as it comes out of every operation: processors, and the types of one GPU, give it different
+// signs.
 template <typename T>
 TD_HOST_DEVICE T with_plain_nan(T x) {
   return x != x ? c10::formats::bits_as<T>(c10::formats::nan_bits<T>()) : x;

@@ -93,7 +93,9 @@ struct Decode {
   CodesIn codes;
   T* values;
   Decoder<T> decode;
-  TD_HOST_DEVICE void operator()(int64_t i) const { values[i] = decode(static_cast<typename Machine<T>::Bits>(codes.at(i))); }
+  TD_HOST_DEVICE void operator()(int64_t i) const {
+    values[i] = decode(static_cast<typename Machine<T>::Bits>(codes.at(i)));
+  }
 };
 
 template <typename T, typename Value>
@@ -101,7 +103,9 @@ struct Encode {
   const Value* values;
   CodesOut codes;
   Encoder<T> encode;
-  TD_HOST_DEVICE void operator()(int64_t i) const { codes.put(i, encode(static_cast<T>(values[i]), i)); }
+  TD_HOST_DEVICE void operator()(int64_t i) const {
+    codes.put(i, encode(static_cast<T>(values[i]), i));
+  }
 };
 
 // Integers have digits that no machine number has: by the generic codec.
@@ -113,7 +117,9 @@ struct EncodeInteger {
   RandomWords words;
   TD_HOST_DEVICE void operator()(int64_t i) const {
     const uint64_t word = words.first + static_cast<uint64_t>(i) * words.step;
-    codes.put(i, encode_any(format, c10::formats::unpack(values[i]), drawn_word(format, words.seed, word)));
+    codes.put(
+        i,
+        encode_any(format, c10::formats::unpack(values[i]), drawn_word(format, words.seed, word)));
   }
 };
 
@@ -124,7 +130,8 @@ struct Chop {
   Encoder<T> encode;
   Decoder<T> decode;
   TD_HOST_DEVICE void operator()(int64_t i) const {
-    results[i] = static_cast<Value>(decode(static_cast<typename Machine<T>::Bits>(encode(static_cast<T>(values[i]), i))));
+    results[i] = static_cast<Value>(
+        decode(static_cast<typename Machine<T>::Bits>(encode(static_cast<T>(values[i]), i))));
   }
 };
 
@@ -180,7 +187,8 @@ Status decode_all(const Format& f, const void* codes, T* values, int64_t n, Stre
     if (const Format nearest = to_nearest(f); has_codec(nearest)) {
       return with_codec(nearest, [&](const auto& codec, auto code) {
         const auto* from = static_cast<const decltype(code)*>(codes);
-        const FlatDecode<std::decay_t<decltype(codec)>, decltype(code)> body{from, values, codec.decode};
+        const FlatDecode<std::decay_t<decltype(codec)>, decltype(code)> body{from, values,
+                                                                             codec.decode};
         return for_each_packed(n, four_at(from, values), stream, body);
       });
     }
@@ -189,17 +197,21 @@ Status decode_all(const Format& f, const void* codes, T* values, int64_t n, Stre
 }
 
 template <typename T, typename Value>
-Status encode_as(const Format& f, const Value* values, void* codes, int64_t n, const RandomWords& words, Stream stream) {
+Status encode_as(const Format& f, const Value* values, void* codes, int64_t n,
+                 const RandomWords& words, Stream stream) {
   return for_each(n, stream, Encode<T, Value>{values, {codes, f.itemsize()}, Encoder<T>(f, words)});
 }
 
 // A format with numbers that float32 lacks is reached by way of double, exactly.
-Status encode_float(const Format& f, const float* values, void* codes, int64_t n, const RandomWords& words, Stream stream) {
+Status encode_float(const Format& f, const float* values, void* codes, int64_t n,
+                    const RandomWords& words, Stream stream) {
   if (!f.fits_float()) return encode_as<double>(f, values, codes, n, words, stream);
   if (has_drawn_codec(f) && draws_by_blocks(words)) {
     return with_drawn_codec(f, [&](const auto& codec, auto code) {
       using Code = decltype(code);
-      return for_each_drawn(n, words, stream, DrawnEncode<std::decay_t<decltype(codec)>, Code>{values, static_cast<Code*>(codes), codec});
+      return for_each_drawn(n, words, stream,
+                            DrawnEncode<std::decay_t<decltype(codec)>, Code>{
+                                values, static_cast<Code*>(codes), codec});
     });
   }
   if (!has_codec(f)) return encode_as<float>(f, values, codes, n, words, stream);
@@ -217,12 +229,15 @@ template <typename Body, int width, typename Codec>
 Status launch_packs(const Cast* casts, int count, Stream stream, const Codec& codec) {
   const auto one = [&](int k) {
     const Cast& cast = casts[k < count ? k : count - 1];
-    return Packed<Body, width>{{static_cast<const typename Body::From*>(cast.from), static_cast<typename Body::To*>(cast.to), codec}, cast.n};
+    return Packed<Body, width>{{static_cast<const typename Body::From*>(cast.from),
+                                static_cast<typename Body::To*>(cast.to), codec},
+                               cast.n};
   };
   static_assert(kMostCasts == 4);
   Several<Packed<Body, width>, kMostCasts> all{{one(0), one(1), one(2), one(3)}, {}};
   int64_t packs = 0;
-  for (int k = 0; k < kMostCasts; ++k) all.end[k] = packs += k < count ? (casts[k].n + width - 1) / width : 0;
+  for (int k = 0; k < kMostCasts; ++k)
+    all.end[k] = packs += k < count ? (casts[k].n + width - 1) / width : 0;
   return for_each(packs, stream, all);
 }
 
@@ -230,62 +245,79 @@ template <typename Body, typename Codec>
 Status launch_casts(const Cast* casts, int count, Stream stream, const Codec& codec) {
   bool aligned = true;
   for (int k = 0; k < count; ++k) {
-    aligned = aligned && four_at(static_cast<const typename Body::From*>(casts[k].from), static_cast<typename Body::To*>(casts[k].to));
+    aligned = aligned &&
+        four_at(static_cast<const typename Body::From*>(casts[k].from),
+                static_cast<typename Body::To*>(casts[k].to));
   }
-  return aligned ? launch_packs<Body, 4>(casts, count, stream, codec) : launch_packs<Body, 1>(casts, count, stream, codec);
+  return aligned ? launch_packs<Body, 4>(casts, count, stream, codec)
+                 : launch_packs<Body, 1>(casts, count, stream, codec);
 }
 
 Status decode_floats(const Format& f, const Cast* casts, int count, Stream stream) {
   const Format nearest = to_nearest(f);
   if (count > 1 && has_codec(nearest)) {
     return with_codec(nearest, [&](const auto& codec, auto code) {
-      return launch_casts<FlatDecode<std::decay_t<decltype(codec)>, decltype(code)>>(casts, count, stream, codec.decode);
+      return launch_casts<FlatDecode<std::decay_t<decltype(codec)>, decltype(code)>>(
+          casts, count, stream, codec.decode);
     });
   }
   Status status = 0;
-  for (int k = 0; k < count && status == 0; ++k) status = decode_all(f, casts[k].from, static_cast<float*>(casts[k].to), casts[k].n, stream);
+  for (int k = 0; k < count && status == 0; ++k)
+    status = decode_all(f, casts[k].from, static_cast<float*>(casts[k].to), casts[k].n, stream);
   return status;
 }
 
 Status encode_floats(const Format& f, const Cast* casts, int count, Stream stream) {
   if (count > 1 && f.fits_float() && has_codec(f)) {
     return with_codec(f, [&](const auto& codec, auto code) {
-      return launch_casts<FlatEncode<std::decay_t<decltype(codec)>, decltype(code)>>(casts, count, stream, codec.encode);
+      return launch_casts<FlatEncode<std::decay_t<decltype(codec)>, decltype(code)>>(
+          casts, count, stream, codec.encode);
     });
   }
   Status status = 0;
   for (int k = 0; k < count && status == 0; ++k) {
-    status = encode_float(f, static_cast<const float*>(casts[k].from), casts[k].to, casts[k].n, {}, stream);
+    status = encode_float(f, static_cast<const float*>(casts[k].from), casts[k].to, casts[k].n, {},
+                          stream);
   }
   return status;
 }
 
 template <typename Integer>
-Status encode_integers(const Format& f, const Integer* values, void* codes, int64_t n, const RandomWords& words, Stream stream) {
-  return for_each(n, stream, EncodeInteger<Integer>{values, {codes, f.itemsize()}, on_device(f), words});
+Status encode_integers(const Format& f, const Integer* values, void* codes, int64_t n,
+                       const RandomWords& words, Stream stream) {
+  return for_each(n, stream,
+                  EncodeInteger<Integer>{values, {codes, f.itemsize()}, on_device(f), words});
 }
 
 template <typename T, typename Value>
-Status chop_as(const Format& f, const Value* values, Value* results, int64_t n, const RandomWords& words, double flip_prob, const Seed& flip_seed,
-               Stream stream) {
+Status chop_as(const Format& f, const Value* values, Value* results, int64_t n,
+               const RandomWords& words, double flip_prob, const Seed& flip_seed, Stream stream) {
   const Encoder<T> encode(f, words);
   const Decoder<T> decode(f);
   if (flip_prob <= 0) return for_each(n, stream, Chop<T, Value>{values, results, encode, decode});
   const auto limit = static_cast<uint64_t>(std::ldexp(flip_prob, 32));
-  return for_each(n, stream, ChopAndFlip<T, Value>{values, results, encode, decode, on_device(f), limit, flip_seed});
+  return for_each(
+      n, stream,
+      ChopAndFlip<T, Value>{values, results, encode, decode, on_device(f), limit, flip_seed});
 }
 
-Status chop_float(const Format& f, const float* values, float* results, int64_t n, const RandomWords& words, double flip_prob, const Seed& flip_seed,
+Status chop_float(const Format& f, const float* values, float* results, int64_t n,
+                  const RandomWords& words, double flip_prob, const Seed& flip_seed,
                   Stream stream) {
-  if (!f.fits_float()) return chop_as<double>(f, values, results, n, words, flip_prob, flip_seed, stream);
+  if (!f.fits_float())
+    return chop_as<double>(f, values, results, n, words, flip_prob, flip_seed, stream);
   if (flip_prob <= 0 && has_drawn_codec(f) && draws_by_blocks(words)) {
     return with_drawn_codec(f, [&](const auto& codec, auto code) {
-      return for_each_drawn(n, words, stream, DrawnChop<std::decay_t<decltype(codec)>, decltype(code)>{values, results, codec});
+      return for_each_drawn(
+          n, words, stream,
+          DrawnChop<std::decay_t<decltype(codec)>, decltype(code)>{values, results, codec});
     });
   }
-  if (flip_prob > 0 || !has_codec(f)) return chop_as<float>(f, values, results, n, words, flip_prob, flip_seed, stream);
+  if (flip_prob > 0 || !has_codec(f))
+    return chop_as<float>(f, values, results, n, words, flip_prob, flip_seed, stream);
   return with_codec(f, [&](const auto& codec, auto) {
-    return for_each_packed(n, four_at(values, results), stream, FlatChop<std::decay_t<decltype(codec)>>{values, results, codec});
+    return for_each_packed(n, four_at(values, results), stream,
+                           FlatChop<std::decay_t<decltype(codec)>>{values, results, codec});
   });
 }
 
@@ -297,11 +329,14 @@ template <typename Code>
 Status look_up_as(const void* table, const void* codes, void* out, int64_t n, Stream stream) {
   const auto* from = static_cast<const Code*>(codes);
   auto* to = static_cast<Code*>(out);
-  return for_each_packed(n, four_at(from, to), stream, LookUp<Code>{static_cast<const Code*>(table), from, to});
+  return for_each_packed(n, four_at(from, to), stream,
+                         LookUp<Code>{static_cast<const Code*>(table), from, to});
 }
 
-Status look_up(const void* table, const void* codes, int itemsize, void* out, int64_t n, Stream stream) {
-  return (itemsize == 1 ? &look_up_as<uint8_t> : &look_up_as<uint16_t>)(table, codes, out, n, stream);
+Status look_up(const void* table, const void* codes, int itemsize, void* out, int64_t n,
+               Stream stream) {
+  return (itemsize == 1 ? &look_up_as<uint8_t> : &look_up_as<uint16_t>)(table, codes, out, n,
+                                                                        stream);
 }
 
 struct NextCodes {
@@ -309,11 +344,15 @@ struct NextCodes {
   CodesIn codes;
   const double *from, *towards;
   CodesOut out;
-  TD_HOST_DEVICE void operator()(int64_t i) const { out.put(i, c10::formats::next_code(format, codes.at(i), from[i], towards[i])); }
+  TD_HOST_DEVICE void operator()(int64_t i) const {
+    out.put(i, c10::formats::next_code(format, codes.at(i), from[i], towards[i]));
+  }
 };
 
-Status next_codes(const Format& f, const void* codes, const double* from, const double* towards, void* out, int64_t n, Stream stream) {
-  return for_each(n, stream, NextCodes{f, {codes, f.itemsize()}, from, towards, {out, f.itemsize()}});
+Status next_codes(const Format& f, const void* codes, const double* from, const double* towards,
+                  void* out, int64_t n, Stream stream) {
+  return for_each(n, stream,
+                  NextCodes{f, {codes, f.itemsize()}, from, towards, {out, f.itemsize()}});
 }
 
 } // namespace

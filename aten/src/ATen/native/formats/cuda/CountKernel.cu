@@ -1,11 +1,13 @@
-// What rounding did to numbers, counted in device memory: c10/formats/RoundingCounts.h, a bin an exponent.
+// What rounding did to numbers, counted in device memory: c10/formats/RoundingCounts.h, a bin an
+// exponent.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/CountTable.h>
 
 namespace at::formats::cuda {
 namespace {
 
-// A thread counts its elements' flags in registers; numbers meet in the bins of all threads, which have copies lest they wait for each other.
+// A thread counts its elements' flags in registers; numbers meet in the bins of all threads, which
+// have copies lest they wait for each other.
 constexpr int64_t kMostThreads = int64_t{1} << 17;
 
 struct Count {
@@ -19,7 +21,8 @@ struct Count {
   CountTable* tables;
 
   TD_HOST_DEVICE double number(const void* numbers, int64_t i) const {
-    return wide ? static_cast<const double*>(numbers)[i] : static_cast<double>(static_cast<const float*>(numbers)[i]);
+    return wide ? static_cast<const double*>(numbers)[i]
+                : static_cast<double>(static_cast<const float*>(numbers)[i]);
   }
   TD_HOST_DEVICE double result(int64_t i) const {
     if (!coded) return number(rounded, i);
@@ -47,9 +50,17 @@ struct Count {
 Status count(const Counting& c, Stream stream) {
   const Format any = c10::formats::float_format(11, 52); // where nothing is decoded
   const int64_t threads = c.n < kMostThreads ? c.n : kMostThreads;
-  const Count body{
-      c.limits, c.exact, c.rounded, c.wide,  c.format != nullptr, c.format ? c.format->itemsize() : 0, Decoder<double>(c.format ? *c.format : any),
-      c.layout, c.n,     threads,   c.tables};
+  const Count body{c.limits,
+                   c.exact,
+                   c.rounded,
+                   c.wide,
+                   c.format != nullptr,
+                   c.format ? c.format->itemsize() : 0,
+                   Decoder<double>(c.format ? *c.format : any),
+                   c.layout,
+                   c.n,
+                   threads,
+                   c.tables};
   return for_each(threads, stream, body);
 }
 

@@ -28,7 +28,8 @@ TD_HOST_DEVICE inline void count_exponents(CountTable& table, double x, double r
 }
 
 // One rounding of a sum's; place: of the sum among all of them.
-[[maybe_unused]] TD_HOST_DEVICE TD_NOINLINE static void count_step(const StepCounts& seen, double x, double r, int64_t place) {
+[[maybe_unused]] TD_HOST_DEVICE TD_NOINLINE static void count_step(const StepCounts& seen, double x,
+                                                                   double r, int64_t place) {
   CountTable& table = seen.tables[place % kCountCopies];
   CountFlags flags;
   flags.count(seen.limits, x, r);

@@ -1,5 +1,6 @@
-// Random words for what a thread makes: of the four elements whose words are one block of random bits (c10/formats/codec/Philox.h), which lie kApart
-// from each other, so that the bits are made once. Threads that follow each other have elements that do.
+// Random words for what a thread makes: of the four elements whose words are one block of random
+// bits (c10/formats/codec/Philox.h), which lie kApart from each other, so that the bits are made
+// once. Threads that follow each other have elements that do.
 #pragma once
 #include <ATen/native/formats/cuda/Launch.h>
 #include <c10/formats/codec/Philox.h>
@@ -8,13 +9,15 @@ namespace at::formats::cuda {
 
 using c10::formats::RandomWords;
 
-inline constexpr int kApart = c10::formats::kPhiloxLanes, kOfBlock = c10::formats::kPhiloxGroup / kApart;
+inline constexpr int kApart = c10::formats::kPhiloxLanes,
+                     kOfBlock = c10::formats::kPhiloxGroup / kApart;
 
 // The words of a thread's elements: their high halves, and where the whole ones are found.
 struct Draw {
   uint32_t half[kOfBlock];
   uint64_t seed, word; // of the first; of each other kApart further
-  int64_t left;        // elements from the first on, of all there are: behind them nothing is read or written
+  // Elements from the first on, of all there are: behind them nothing is read or written.
+  int64_t left;
 };
 
 // A thread's elements, of which the first is at p.
@@ -43,8 +46,8 @@ TD_HOST_DEVICE TD_NOINLINE static uint64_t recorded_seed(const c10::formats::See
   return seed.drawn();
 }
 
-// A body that takes the kOfBlock elements from index i on, kApart from each other: by run(i, draw), or run(shared, i, draw) where it has a type
-// Shared.
+// A body that takes the kOfBlock elements from index i on, kApart from each other: by run(i, draw),
+// or run(shared, i, draw) where it has a type Shared.
 template <typename Body>
 struct DrawnBy {
   Body body;
@@ -54,10 +57,13 @@ struct DrawnBy {
   // Of all blocks the one with this number.
   TD_INLINE Draw draw(int64_t first, int64_t block) const {
     const uint64_t seed = words.seed.offset_at ? recorded_seed(words.seed) : words.seed.number;
-    const c10::formats::PhiloxBlock p = c10::formats::philox(seed, words.first / kOfBlock + static_cast<uint64_t>(block), 0);
+    const c10::formats::PhiloxBlock p =
+        c10::formats::philox(seed, words.first / kOfBlock + static_cast<uint64_t>(block), 0);
     return {{p.x0, p.x1, p.x2, p.x3}, seed, words.first + static_cast<uint64_t>(first), n - first};
   }
-  TD_INLINE static int64_t first_of(int64_t block) { return block / kApart * c10::formats::kPhiloxGroup + block % kApart; }
+  TD_INLINE static int64_t first_of(int64_t block) {
+    return block / kApart * c10::formats::kPhiloxGroup + block % kApart;
+  }
 };
 template <typename Body>
 struct Drawn : DrawnBy<Body> {
@@ -69,7 +75,9 @@ struct Drawn : DrawnBy<Body> {
 template <shares Body>
 struct Drawn<Body> : DrawnBy<Body> {
   using Shared = typename Body::Shared;
-  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { this->body.prepare(shared, thread, threads); }
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    this->body.prepare(shared, thread, threads);
+  }
   TD_HOST_DEVICE void operator()(const Shared& shared, int64_t block) const {
     const int64_t first = this->first_of(block);
     this->body.run(shared, first, this->draw(first, block));

@@ -1,4 +1,5 @@
-// Elementwise operators as kernels have them: what one element is computed from, and where elements lie.
+// Elementwise operators as kernels have them: what one element is computed from, and where elements
+// lie.
 #pragma once
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/Odd.h>
@@ -42,11 +43,16 @@ struct Ternary {
     return op == TernaryOp::Lerp ? e.inputs[2].number : s;
   }
 
-  Ternary(const Elementwise& e, TernaryOp op, double s) : op(op), s(s), number(number_of(e, op, s)), signs(e.result.rounding) {}
+  Ternary(const Elementwise& e, TernaryOp op, double s)
+      : op(op),
+        s(s),
+        number(number_of(e, op, s)),
+        signs(e.result.rounding) {}
 
   template <typename T>
   TD_HOST_DEVICE T operator()(const T* x) const {
-    return signs.of(op, x[0], x[1], x[2], static_cast<T>(s), ternary_odd(op, x[0], x[1], x[2], static_cast<T>(s)));
+    return signs.of(op, x[0], x[1], x[2], static_cast<T>(s),
+                    ternary_odd(op, x[0], x[1], x[2], static_cast<T>(s)));
   }
   TD_HOST_DEVICE c10::formats::MixedResult mixed(const float* x) const {
     auto r = ternary_mixed(op, x[0], x[1], x[2], number);
@@ -67,7 +73,8 @@ struct Root {
 
 // ---- where elements lie ----
 
-// The layout with a row of strides for each operand, numbers' being 0; where all is contiguous, as one dimension.
+// The layout with a row of strides for each operand, numbers' being 0; where all is contiguous, as
+// one dimension.
 inline Layout with_rows(const Elementwise& e, int inputs) {
   Layout all = e.layout;
   const bool contiguous = all.dims == 0;
@@ -79,7 +86,8 @@ inline Layout with_rows(const Elementwise& e, int inputs) {
   for (int j = 0, row = 1; j < inputs; ++j) {
     const Input& input = e.inputs[j];
     for (int d = 0; d < all.dims; ++d) {
-      const int64_t width = input.format ? input.format->itemsize() : static_cast<int64_t>(sizeof(double));
+      const int64_t width =
+          input.format ? input.format->itemsize() : static_cast<int64_t>(sizeof(double));
       if (!input.data) all.strides[j + 1][d] = 0;
       else all.strides[j + 1][d] = contiguous ? width : e.layout.strides[row][d];
     }
@@ -94,7 +102,9 @@ struct Offsets {
   Layout layout;
   bool short_indices;
 
-  Offsets(const Layout& layout, int64_t n) : layout(layout), short_indices(n < (int64_t{1} << 31)) {}
+  Offsets(const Layout& layout, int64_t n)
+      : layout(layout),
+        short_indices(n < (int64_t{1} << 31)) {}
 
   TD_INLINE void of(int64_t i, int64_t (&offsets)[operands]) const {
     if (short_indices) by_index(static_cast<uint32_t>(i), offsets);
@@ -106,13 +116,15 @@ struct Offsets {
   TD_HOST_DEVICE void by_index(Index i, int64_t (&offsets)[operands]) const {
     for (int j = 0; j < operands; ++j) offsets[j] = 0;
     if (layout.dims == 1) { // no division
-      for (int j = 0; j < operands; ++j) offsets[j] = static_cast<int64_t>(i) * layout.strides[j][0];
+      for (int j = 0; j < operands; ++j)
+        offsets[j] = static_cast<int64_t>(i) * layout.strides[j][0];
       return;
     }
     for (int d = 0; d < layout.dims; ++d) {
       const auto size = static_cast<Index>(layout.sizes[d]);
       const Index next = i / size, rest = i - next * size;
-      for (int j = 0; j < operands; ++j) offsets[j] += static_cast<int64_t>(rest) * layout.strides[j][d];
+      for (int j = 0; j < operands; ++j)
+        offsets[j] += static_cast<int64_t>(rest) * layout.strides[j][d];
       i = next;
     }
   }

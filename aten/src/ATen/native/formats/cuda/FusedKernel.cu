@@ -1,4 +1,5 @@
-// Casts together with what stands beside them: a row of numbers that is added, and codes of which others' numbers decide.
+// Casts together with what stands beside them: a row of numbers that is added, and codes of which
+// others' numbers decide.
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/QuickCodec.h>
 
@@ -20,7 +21,8 @@ struct FlatEncodeWithRow {
     Pack<Code, width> out;
     int64_t column = i % columns;
     for (int j = 0; j < width; ++j) {
-      out.at[j] = static_cast<Code>(codec.encode(with_plain_nan(in.at[j] + codec.decode(row[column]))));
+      out.at[j] =
+          static_cast<Code>(codec.encode(with_plain_nan(in.at[j] + codec.decode(row[column]))));
       if (++column == columns) column = 0;
     }
     store(codes + i, out);
@@ -56,33 +58,45 @@ struct EncodeWithRow {
   Encoder<float> encode;
   Decoder<float> decode;
   TD_HOST_DEVICE void operator()(int64_t i) const {
-    codes.put(i, encode(with_plain_nan(values[i] + decode(static_cast<uint32_t>(row.at(i % columns)))), i));
+    codes.put(
+        i,
+        encode(with_plain_nan(values[i] + decode(static_cast<uint32_t>(row.at(i % columns)))), i));
   }
 };
 
-Status encode_with_row(const Format& f, const float* values, const void* row, int64_t columns, void* codes, int64_t n, const RandomWords& words,
-                       Stream stream) {
+Status encode_with_row(const Format& f, const float* values, const void* row, int64_t columns,
+                       void* codes, int64_t n, const RandomWords& words, Stream stream) {
   if (has_drawn_codec(f) && draws_by_blocks(words)) {
     return with_drawn_codec(f, [&](const auto& codec, auto code) {
       using Code = decltype(code);
       using Body = DrawnEncodeWithRow<std::decay_t<decltype(codec)>, Code>;
-      return for_each_drawn(n, words, stream, Body{values, static_cast<const Code*>(row), columns, static_cast<Code*>(codes), codec});
+      return for_each_drawn(
+          n, words, stream,
+          Body{values, static_cast<const Code*>(row), columns, static_cast<Code*>(codes), codec});
     });
   }
   if (!has_codec(f)) {
     const int width = f.itemsize();
-    return for_each(n, stream, EncodeWithRow{values, {row, width}, columns, {codes, width}, Encoder<float>(f, words), Decoder<float>(f)});
+    return for_each(n, stream,
+                    EncodeWithRow{values,
+                                  {row, width},
+                                  columns,
+                                  {codes, width},
+                                  Encoder<float>(f, words),
+                                  Decoder<float>(f)});
   }
   return with_codec(f, [&](const auto& codec, auto code) {
     using Code = decltype(code);
     auto* to = static_cast<Code*>(codes);
     const bool aligned = is_aligned(values, 4 * sizeof(float)) && is_aligned(to, 4 * sizeof(Code));
     return for_each_packed(n, aligned, stream,
-                           FlatEncodeWithRow<std::decay_t<decltype(codec)>, Code>{values, static_cast<const Code*>(row), columns, to, codec});
+                           FlatEncodeWithRow<std::decay_t<decltype(codec)>, Code>{
+                               values, static_cast<const Code*>(row), columns, to, codec});
   });
 }
 
-// ---- codes where numbers of the same format exceed one, or are NaN; elsewhere zero's, which is 0 ----
+// ---- codes where numbers of the same format exceed one, or are NaN; elsewhere zero's, which is 0
+// ----
 
 template <typename Decode, typename Code>
 struct FlatGate {
@@ -106,22 +120,30 @@ struct Gate {
   double threshold;
   CodesOut out;
   Decoder<double> decode;
-  TD_HOST_DEVICE void operator()(int64_t i) const { out.put(i, decode(numbers.at(i)) <= threshold ? 0 : codes.at(i)); }
+  TD_HOST_DEVICE void operator()(int64_t i) const {
+    out.put(i, decode(numbers.at(i)) <= threshold ? 0 : codes.at(i));
+  }
 };
 
-Status gate(const Format& f, const void* codes, const void* numbers, double threshold, void* out, int64_t n, Stream stream) {
+Status gate(const Format& f, const void* codes, const void* numbers, double threshold, void* out,
+            int64_t n, Stream stream) {
   const Format nearest = to_nearest(f);
   if (!has_codec(nearest)) {
     const int width = f.itemsize();
-    return for_each(n, stream, Gate{{codes, width}, {numbers, width}, threshold, {out, width}, Decoder<double>(f)});
+    return for_each(
+        n, stream,
+        Gate{{codes, width}, {numbers, width}, threshold, {out, width}, Decoder<double>(f)});
   }
   return with_codec(nearest, [&](const auto& codec, auto code) {
     using Code = decltype(code);
     const auto *from = static_cast<const Code*>(codes), *x = static_cast<const Code*>(numbers);
     auto* to = static_cast<Code*>(out);
-    const bool aligned = is_aligned(from, 4 * sizeof(Code)) && is_aligned(x, 4 * sizeof(Code)) && is_aligned(to, 4 * sizeof(Code));
+    const bool aligned = is_aligned(from, 4 * sizeof(Code)) && is_aligned(x, 4 * sizeof(Code)) &&
+        is_aligned(to, 4 * sizeof(Code));
     using Decode = std::decay_t<decltype(codec.decode)>;
-    return for_each_packed(n, aligned, stream, FlatGate<Decode, Code>{from, x, static_cast<float>(threshold), to, codec.decode});
+    return for_each_packed(
+        n, aligned, stream,
+        FlatGate<Decode, Code>{from, x, static_cast<float>(threshold), to, codec.decode});
   });
 }
 

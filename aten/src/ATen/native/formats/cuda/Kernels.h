@@ -1,7 +1,9 @@
-// The GPU's kernels over codes and machine numbers: raw pointers to device memory and a stream. Nothing here knows a tensor or includes a header
-// of PyTorch; each gives back 0 or the CUDA runtime's error of its launch, and does not wait for its end.
+// The GPU's kernels over codes and machine numbers: raw pointers to device memory and a stream.
+// Nothing here knows a tensor or includes a header of PyTorch; each gives back 0 or the CUDA
+// runtime's error of its launch, and does not wait for its end.
 //
-// Results have the CPU's bits: element i takes word first + i * step of the seed, whatever the grid. Memory is contiguous where nothing else is said.
+// Results have the CPU's bits: element i takes word first + i * step of the seed, whatever the
+// grid. Memory is contiguous where nothing else is said.
 #pragma once
 #include <ATen/native/formats/cpu/Instructions.h>
 #include <ATen/native/formats/cpu/Kernels.h>
@@ -23,8 +25,8 @@ struct Input {
   double number{0};
 };
 
-// Where elements lie: of the output and then of the inputs, in the order in which those with data come. Sizes from the fastest dimension on,
-// strides in bytes. No dimensions: all are contiguous.
+// Where elements lie: of the output and then of the inputs, in the order in which those with data
+// come. Sizes from the fastest dimension on, strides in bytes. No dimensions: all are contiguous.
 inline constexpr int kMaxDims = 16;
 struct Layout {
   int dims{0};
@@ -32,12 +34,13 @@ struct Layout {
   int64_t strides[4][kMaxDims]{};
 };
 
-// Float, Double: in that type, rounded to odd. Mixed: float32 values with one float64 number (c10/formats/arithmetic/MixedArithmetic.h), in float64
-// where that leaves a result undecided.
+// Float, Double: in that type, rounded to odd. Mixed: float32 values with one float64 number
+// (c10/formats/arithmetic/MixedArithmetic.h), in float64 where that leaves a result undecided.
 enum class Arithmetic : uint8_t { Float, Mixed, Double };
 
-// Correctly rounded where arithmetic that is rounded to odd serves the result's format. An element's random word has the number of its place in
-// the output's memory; the output may be an input.
+// Correctly rounded where arithmetic that is rounded to odd serves the result's format. An
+// element's random word has the number of its place in the output's memory; the output may be an
+// input.
 struct Elementwise {
   Format result;
   Arithmetic in{Arithmetic::Double};
@@ -48,7 +51,8 @@ struct Elementwise {
   Seed seed{};
 };
 
-// One program over the tensors of several runs, each dense and of one format, which rounds nothing at random.
+// One program over the tensors of several runs, each dense and of one format, which rounds nothing
+// at random.
 struct Programs {
   static constexpr int kMostRuns = 56, kMostSteps = 12;
 
@@ -63,12 +67,14 @@ struct Programs {
 
 // ---- what is observed ----
 
-// Of the numbers of each exponent, how many there are, their squares and those of the errors of that exponent; all zero at first.
+// Of the numbers of each exponent, how many there are, their squares and those of the errors of
+// that exponent; all zero at first.
 struct CountTable {
   CountFlags flags;
   uint64_t counts[kCountBins], squares[kCountBins], errors[kCountBins];
 };
-inline constexpr int kCountCopies = 8; // that belong together and are added up by whoever reads them
+// That belong together and are added up by whoever reads them.
+inline constexpr int kCountCopies = 8;
 
 // Counts what is rounded within sums, where there are tables.
 struct StepCounts {
@@ -76,8 +82,8 @@ struct StepCounts {
   CountTable* tables{nullptr};
 };
 
-// Exact values beside what they became: codes of a format, which lie as the layout's first row says, or numbers of the same type (no format). All but
-// such codes are contiguous.
+// Exact values beside what they became: codes of a format, which lie as the layout's first row
+// says, or numbers of the same type (no format). All but such codes are contiguous.
 struct Counting {
   CountLimits limits{};
   const void *exact, *rounded;
@@ -95,7 +101,8 @@ using c10::formats::SumOrder;
 
 // What the steps of a sum are rounded to (docs/numerics.md, "Accumulation").
 struct StepPolicy {
-  Format product{}, sum{}, outer{}, result{}; // outer: of the sums of chunks, where they are rounded
+  // outer: of the sums of chunks, where they are rounded
+  Format product{}, sum{}, outer{}, result{};
   bool fused{false}, kahan{false}, exact_product{false}, rounds_chunks{false};
   int64_t chunk{0}; // terms; 0: all in one
   bool chunks_in_float{false}; // chunks are added in float32
@@ -127,8 +134,9 @@ struct DotShape {
   int64_t batches, m, k, n;
 };
 
-// Sums of products a[batch, m, k] * b[batch, k, n], or of b alone where a is nullptr and m is 1; start: what the accumulators hold first
-// [batch, m, n], or nullptr. Where a byte of present[batch, k, n] or present_rows[batch, m, k] is 0, the term is not there.
+// Sums of products a[batch, m, k] * b[batch, k, n], or of b alone where a is nullptr and m is 1;
+// start: what the accumulators hold first [batch, m, n], or nullptr. Where a byte of present[batch,
+// k, n] or present_rows[batch, m, k] is 0, the term is not there.
 template <typename T>
 struct Dots {
   DotShape shape;
@@ -136,8 +144,8 @@ struct Dots {
   const uint8_t *present, *present_rows;
 };
 
-// Blocks of the last dimension that share a power of two as scale: their size, and the dimension's length; careful: what is not 0 stays so
-// however small the block makes it.
+// Blocks of the last dimension that share a power of two as scale: their size, and the dimension's
+// length; careful: what is not 0 stays so however small the block makes it.
 struct Blocks {
   c10::formats::BlockScale scale;
   int64_t size, length;
@@ -163,35 +171,48 @@ struct CudaKernels {
   Status (*decode_float)(const Format&, const void* codes, float* values, int64_t n, Stream);
   Status (*decode_double)(const Format&, const void* codes, double* values, int64_t n, Stream);
   // Codes to the parts that find_half_parts() has found of the format, of two tensors.
-  Status (*decode_parts)(const Format&, const HalfParts&, const PartsCast&, const PartsCast&, Stream);
-  Status (*encode_float)(const Format&, const float* values, void* codes, int64_t n, const RandomWords&, Stream);
-  Status (*encode_double)(const Format&, const double* values, void* codes, int64_t n, const RandomWords&, Stream);
-  // Codes to float32 and back, several tensors in one launch where the format has a codec for it; nothing that draws random words.
+  Status (*decode_parts)(const Format&, const HalfParts&, const PartsCast&, const PartsCast&,
+                         Stream);
+  Status (*encode_float)(const Format&, const float* values, void* codes, int64_t n,
+                         const RandomWords&, Stream);
+  Status (*encode_double)(const Format&, const double* values, void* codes, int64_t n,
+                          const RandomWords&, Stream);
+  // Codes to float32 and back, several tensors in one launch where the format has a codec for it;
+  // nothing that draws random words.
   Status (*decode_floats)(const Format&, const Cast*, int count, Stream);
   Status (*encode_floats)(const Format&, const Cast*, int count, Stream);
-  Status (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n, const RandomWords&, Stream);
-  Status (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n, const RandomWords&, Stream);
-  // Numbers to the format's numbers, rounded once, without codes in memory; results may be the values. Of a finite one's code then, with
-  // probability flip_prob, one bit is flipped, by the word of flip_seed.
-  Status (*chop_float)(const Format&, const float* values, float* results, int64_t n, const RandomWords&, double flip_prob, const Seed& flip_seed,
-                       Stream);
-  Status (*chop_double)(const Format&, const double* values, double* results, int64_t n, const RandomWords&, double flip_prob, const Seed& flip_seed,
-                        Stream);
-  // The sums of float32 numbers, of a matrix of n in rows of so many columns, and the numbers of one row of codes; of formats with fits_float().
-  Status (*encode_with_row)(const Format&, const float* values, const void* row, int64_t columns, void* codes, int64_t n, const RandomWords&, Stream);
-  // Codes where numbers of the same format exceed the threshold or are NaN, elsewhere 0; out may be either.
-  Status (*gate)(const Format&, const void* codes, const void* numbers, double threshold, void* out, int64_t n, Stream);
+  Status (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n,
+                         const RandomWords&, Stream);
+  Status (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n,
+                          const RandomWords&, Stream);
+  // Numbers to the format's numbers, rounded once, without codes in memory; results may be the
+  // values. Of a finite one's code then, with probability flip_prob, one bit is flipped, by the
+  // word of flip_seed.
+  Status (*chop_float)(const Format&, const float* values, float* results, int64_t n,
+                       const RandomWords&, double flip_prob, const Seed& flip_seed, Stream);
+  Status (*chop_double)(const Format&, const double* values, double* results, int64_t n,
+                        const RandomWords&, double flip_prob, const Seed& flip_seed, Stream);
+  // The sums of float32 numbers, of a matrix of n in rows of so many columns, and the numbers of
+  // one row of codes; of formats with fits_float().
+  Status (*encode_with_row)(const Format&, const float* values, const void* row, int64_t columns,
+                            void* codes, int64_t n, const RandomWords&, Stream);
+  // Codes where numbers of the same format exceed the threshold or are NaN, elsewhere 0; out may be
+  // either.
+  Status (*gate)(const Format&, const void* codes, const void* numbers, double threshold, void* out,
+                 int64_t n, Stream);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
   Status (*narrow_to_odd)(const double* values, float* results, int64_t n, Stream);
-  // Numbers, divided by their block's scale, to the element format's numbers, and times the scale again.
-  // The former are left in `scaled` and the latter in `rounded`, where there are such.
-  Status (*chop_blocks)(const Format&, const Blocks&, const float* values, float* results, int64_t n, const Seed& seed, float* scaled, float* rounded,
-                        Stream);
+  // Numbers, divided by their block's scale, to the element format's numbers, and times the scale
+  // again. The former are left in `scaled` and the latter in `rounded`, where there are such.
+  Status (*chop_blocks)(const Format&, const Blocks&, const float* values, float* results,
+                        int64_t n, const Seed& seed, float* scaled, float* rounded, Stream);
   // table[code] for codes of 1 or 2 bytes; out may be the codes.
-  Status (*look_up)(const void* table, const void* codes, int itemsize, void* out, int64_t n, Stream);
+  Status (*look_up)(const void* table, const void* codes, int itemsize, void* out, int64_t n,
+                    Stream);
 
   // The codes after these, from their values towards other numbers; of formats that are no tables.
-  Status (*next_codes)(const Format&, const void* codes, const double* from, const double* towards, void* out, int64_t n, Stream);
+  Status (*next_codes)(const Format&, const void* codes, const double* from, const double* towards,
+                       void* out, int64_t n, Stream);
 
   Status (*binary)(const Elementwise&, BinaryOp, Stream);
   Status (*ternary)(const Elementwise&, TernaryOp, double s, Stream);
@@ -200,35 +221,53 @@ struct CudaKernels {
 
   Status (*count)(const Counting&, Stream);
 
-  // Values of a format to codes, every step rounded. As float where all formats have arithmetic_in_float(), but that of the sums where these are
-  // float32's (one running sum, not fused, no compensation).
+  // Values of a format to codes, every step rounded. As float where all formats have
+  // arithmetic_in_float(), but that of the sums where these are float32's (one running sum, not
+  // fused, no compensation).
   Status (*steps_float)(const StepPolicy&, const Dots<float>&, void* out, Stream);
   Status (*steps_double)(const StepPolicy&, const Dots<double>&, void* out, Stream);
   // The same, block by block.
   Status (*blocks)(const BlockPolicy&, const Dots<double>&, void* out, Stream);
   // The same with one rounding of the exact sum of values of `operands`, divided by `divisor`.
-  Status (*exact)(const Format& operands, const Format& result, const Dots<double>&, int64_t divisor, void* out, const RandomWords&, Stream);
+  Status (*exact)(const Format& operands, const Format& result, const Dots<double>&,
+                  int64_t divisor, void* out, const RandomWords&, Stream);
   // The sums of the first 1, 2, ... k rows of values [batch, k, n] (m is 1).
-  Status (*running_steps_float)(const StepPolicy&, const DotShape&, const float* values, void* out, Stream);
-  Status (*running_steps_double)(const StepPolicy&, const DotShape&, const double* values, void* out, Stream);
-  Status (*running_blocks)(const BlockPolicy&, const DotShape&, const double* values, void* out, Stream);
-  Status (*running_exact)(const Format& operands, const Format& result, const DotShape&, const double* values, void* out, const RandomWords&, Stream);
+  Status (*running_steps_float)(const StepPolicy&, const DotShape&, const float* values, void* out,
+                                Stream);
+  Status (*running_steps_double)(const StepPolicy&, const DotShape&, const double* values,
+                                 void* out, Stream);
+  Status (*running_blocks)(const BlockPolicy&, const DotShape&, const double* values, void* out,
+                           Stream);
+  Status (*running_exact)(const Format& operands, const Format& result, const DotShape&,
+                          const double* values, void* out, const RandomWords&, Stream);
 
   // The same by the type of their arguments, for templates.
-  Status decode(const Format& f, const void* codes, float* values, int64_t n, Stream s) const { return decode_float(f, codes, values, n, s); }
-  Status decode(const Format& f, const void* codes, double* values, int64_t n, Stream s) const { return decode_double(f, codes, values, n, s); }
-  Status chop(const Format& f, const float* x, float* y, int64_t n, const RandomWords& w, double flip_prob, const Seed& flip_seed, Stream s) const {
+  Status decode(const Format& f, const void* codes, float* values, int64_t n, Stream s) const {
+    return decode_float(f, codes, values, n, s);
+  }
+  Status decode(const Format& f, const void* codes, double* values, int64_t n, Stream s) const {
+    return decode_double(f, codes, values, n, s);
+  }
+  Status chop(const Format& f, const float* x, float* y, int64_t n, const RandomWords& w,
+              double flip_prob, const Seed& flip_seed, Stream s) const {
     return chop_float(f, x, y, n, w, flip_prob, flip_seed, s);
   }
-  Status chop(const Format& f, const double* x, double* y, int64_t n, const RandomWords& w, double flip_prob, const Seed& flip_seed, Stream s) const {
+  Status chop(const Format& f, const double* x, double* y, int64_t n, const RandomWords& w,
+              double flip_prob, const Seed& flip_seed, Stream s) const {
     return chop_double(f, x, y, n, w, flip_prob, flip_seed, s);
   }
-  Status steps(const StepPolicy& p, const Dots<float>& dots, void* out, Stream s) const { return steps_float(p, dots, out, s); }
-  Status steps(const StepPolicy& p, const Dots<double>& dots, void* out, Stream s) const { return steps_double(p, dots, out, s); }
-  Status running_steps(const StepPolicy& p, const DotShape& shape, const float* values, void* out, Stream s) const {
+  Status steps(const StepPolicy& p, const Dots<float>& dots, void* out, Stream s) const {
+    return steps_float(p, dots, out, s);
+  }
+  Status steps(const StepPolicy& p, const Dots<double>& dots, void* out, Stream s) const {
+    return steps_double(p, dots, out, s);
+  }
+  Status running_steps(const StepPolicy& p, const DotShape& shape, const float* values, void* out,
+                       Stream s) const {
     return running_steps_float(p, shape, values, out, s);
   }
-  Status running_steps(const StepPolicy& p, const DotShape& shape, const double* values, void* out, Stream s) const {
+  Status running_steps(const StepPolicy& p, const DotShape& shape, const double* values, void* out,
+                       Stream s) const {
     return running_steps_double(p, shape, values, out, s);
   }
 };

@@ -1,8 +1,10 @@
-// One body for each index, on the device; or, where the compiler is the host's, in a loop, so that kernels are tested without a GPU.
+// One body for each index, on the device; or, where the compiler is the host's, in a loop, so that
+// kernels are tested without a GPU.
 //
-// A body is a struct of raw pointers, numbers and codecs with `TD_HOST_DEVICE void operator()(int64_t i) const`: nvcc takes no device lambda
-// within a generic one. One with a type Shared has that much memory for each block of threads, which `prepare(shared, thread, threads)` fills, and
-// is called with it: `operator()(const Shared&, int64_t i)`.
+// A body is a struct of raw pointers, numbers and codecs with `TD_HOST_DEVICE void
+// operator()(int64_t i) const`: nvcc takes no device lambda within a generic one. One with a type
+// Shared has that much memory for each block of threads, which `prepare(shared, thread, threads)`
+// fills, and is called with it: `operator()(const Shared&, int64_t i)`.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
@@ -47,26 +49,32 @@ Status take_refused();
 #ifdef __CUDACC__
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostBlocks = 1 << 16; // each thread takes further indices in steps of the whole grid
+// Each thread takes further indices in steps of the whole grid.
+constexpr int64_t kMostBlocks = 1 << 16;
 
-// How many blocks a multiprocessor has at the least: a body's kLeastBlocks, by which the compiler gives each thread fewer registers.
+// How many blocks a multiprocessor has at the least: a body's kLeastBlocks, by which the compiler
+// gives each thread fewer registers.
 template <typename Body>
 constexpr int least_blocks() {
   if constexpr (requires { Body::kLeastBlocks; }) return Body::kLeastBlocks;
   else return 1;
 }
-// Of bodies that prepare something: as many blocks as the device holds at once, or the rest would prepare it again.
+// Of bodies that prepare something: as many blocks as the device holds at once, or the rest would
+// prepare it again.
 inline int64_t most_prepared_blocks() {
   int device = 0, count = 0;
-  if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
     return kMostBlocks;
   constexpr int most_threads = 2048; // of a multiprocessor
   return static_cast<int64_t>(count) * (most_threads / kThreads);
 }
 
 template <typename Body>
-__global__ void __launch_bounds__(kThreads, least_blocks<Body>()) run_each(const __grid_constant__ Body body, int64_t n) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x, first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+__global__ void __launch_bounds__(kThreads, least_blocks<Body>())
+    run_each(const __grid_constant__ Body body, int64_t n) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x,
+                first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if constexpr (shares<Body>) {
     __shared__ typename Body::Shared shared;
     body.prepare(shared, static_cast<int>(threadIdx.x), kThreads);
@@ -83,7 +91,8 @@ Status for_each(int64_t n, Stream stream, const Body& body) {
   if (n <= 0) return 0;
   const int64_t most = shares<Body> ? most_prepared_blocks() : kMostBlocks;
   const int64_t blocks = (n + kThreads - 1) / kThreads;
-  run_each<<<static_cast<unsigned>(blocks < most ? blocks : most), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(body, n);
+  run_each<<<static_cast<unsigned>(blocks < most ? blocks : most), kThreads, 0,
+             static_cast<cudaStream_t>(stream)>>>(body, n);
   return static_cast<Status>(cudaGetLastError());
 }
 
@@ -105,7 +114,8 @@ Status for_each(int64_t n, [[maybe_unused]] Stream stream, const Body& body) {
 #ifdef TORCH_DTYPES_SIMULATED_GPU
   if (const Status refused = take_refused()) return refused;
   if (n <= 0) return 0;
-  return static_cast<Status>(simulated_gpu::launch(static_cast<cudaStream_t>(stream), typeid(Body).name(), [n, body] { run_each(n, body); }));
+  return static_cast<Status>(simulated_gpu::launch(
+      static_cast<cudaStream_t>(stream), typeid(Body).name(), [n, body] { run_each(n, body); }));
 #else
   run_each(n, body);
   return 0;
@@ -129,7 +139,8 @@ TD_INLINE void store(T* p, const Pack<T, width>& values) {
   *reinterpret_cast<Pack<T, width>*>(p) = values;
 }
 
-// A body that takes `width` elements of contiguous memory at index i, by run<width>(i), or run<width>(shared, i) where it has a type Shared.
+// A body that takes `width` elements of contiguous memory at index i, by run<width>(i), or
+// run<width>(shared, i) where it has a type Shared.
 template <typename Body, int width>
 struct Packed {
   Body body;
@@ -148,7 +159,9 @@ struct Packed<Body, width> {
   using Shared = typename Body::Shared;
   Body body;
   int64_t n;
-  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { body.prepare(shared, thread, threads); }
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    body.prepare(shared, thread, threads);
+  }
   TD_HOST_DEVICE void operator()(const Shared& shared, int64_t i) const {
     if ((i + 1) * width <= n) {
       body.template run<width>(shared, i * width);
@@ -184,7 +197,9 @@ struct Several<Body, n> {
   using Shared = typename Body::Shared;
   Body bodies[n];
   int64_t end[n];
-  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { bodies[0].prepare(shared, thread, threads); }
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    bodies[0].prepare(shared, thread, threads);
+  }
   TD_HOST_DEVICE void operator()(const Shared& shared, int64_t i) const {
     const int k = body_of(end, i);
     bodies[k](shared, i);

@@ -1,5 +1,5 @@
-// Arithmetic of one element, rounded to odd, and the sign of a sum that is 0. Compiled with -fmad=false: a product and a sum fused by the
-// compiler would leave no error to find.
+// Arithmetic of one element, rounded to odd, and the sign of a sum that is 0. Compiled with
+// -fmad=false: a product and a sum fused by the compiler would leave no error to find.
 #pragma once
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <c10/formats/arithmetic/MixedArithmetic.h>
@@ -54,15 +54,18 @@ TD_HOST_DEVICE T ternary_odd(TernaryOp op, T x, T y, T z, T s) {
   switch (op) {
     case TernaryOp::Fma: return fma_odd(x, y, z);
     case TernaryOp::Addcdiv: return fma_odd(s, x / y, z);
-    case TernaryOp::Addcmul: return s == 1 ? fma_odd(x, y, z) : fma_odd(s, c10::formats::multiply_odd(x, y), z);
+    case TernaryOp::Addcmul:
+      return s == 1 ? fma_odd(x, y, z) : fma_odd(s, c10::formats::multiply_odd(x, y), z);
     case TernaryOp::Lerp: break;
   }
   return fma_odd(z, y - x, x);
 }
 
-// ---- float32 values beside one float64 number, which stands in the place of an operand or is s ----
+// ---- float32 values beside one float64 number, which stands in the place of an operand or is s
+// ----
 
-TD_HOST_DEVICE inline c10::formats::MixedResult binary_mixed(BinaryOp op, bool number_first, float x, double number) {
+TD_HOST_DEVICE inline c10::formats::MixedResult binary_mixed(BinaryOp op, bool number_first,
+                                                             float x, double number) {
   using namespace c10::formats;
   switch (op) {
     case BinaryOp::Add: return add_mixed(x, number);
@@ -73,7 +76,8 @@ TD_HOST_DEVICE inline c10::formats::MixedResult binary_mixed(BinaryOp op, bool n
   return number_first ? divide_number_mixed(number, x) : divide_mixed(x, number, 1 / number);
 }
 
-TD_HOST_DEVICE inline c10::formats::MixedResult ternary_mixed(TernaryOp op, float x, float y, float z, double number) {
+TD_HOST_DEVICE inline c10::formats::MixedResult ternary_mixed(TernaryOp op, float x, float y,
+                                                              float z, double number) {
   using namespace c10::formats;
   switch (op) {
     case TernaryOp::Fma: return fma_mixed(number, y, z);

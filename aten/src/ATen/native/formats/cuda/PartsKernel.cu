@@ -71,49 +71,64 @@ struct PartsOfShorts {
 
 // Bodies of both tensors in packs of so many.
 template <int width, typename Body>
-Status launch_packs(const Body& a, int64_t a_elements, const Body& b, int64_t b_elements, Stream stream) {
+Status launch_packs(const Body& a, int64_t a_elements, const Body& b, int64_t b_elements,
+                    Stream stream) {
   using Pair = Several<Packed<Body, width>, 2>;
   const int64_t ends[] = {(a_elements + width - 1) / width, (b_elements + width - 1) / width};
-  return for_each(ends[0] + ends[1], stream, Pair{{{a, a_elements}, {b, b_elements}}, {ends[0], ends[0] + ends[1]}});
+  return for_each(ends[0] + ends[1], stream,
+                  Pair{{{a, a_elements}, {b, b_elements}}, {ends[0], ends[0] + ends[1]}});
 }
 
 template <typename Make>
-Status launch_both(const Format& f, const PartsCast& a, const PartsCast& b, Stream stream, const Make& body) {
+Status launch_both(const Format& f, const PartsCast& a, const PartsCast& b, Stream stream,
+                   const Make& body) {
   const auto allows_packs = [&](const PartsCast& cast) {
-    return is_aligned(cast.codes, static_cast<uint64_t>(4 * f.itemsize())) && is_aligned(cast.first, 8) && is_aligned(cast.second, 8);
+    return is_aligned(cast.codes, static_cast<uint64_t>(4 * f.itemsize())) &&
+        is_aligned(cast.first, 8) && is_aligned(cast.second, 8);
   };
   return allows_packs(a) && allows_packs(b) ? launch_packs<4>(body(a), a.n, body(b), b.n, stream)
                                             : launch_packs<1>(body(a), a.n, body(b), b.n, stream);
 }
 
 template <typename QuickDecode, int parts>
-Status launch_shorts(const Format& f, HalfType type, const PartsCast& a, const PartsCast& b, Stream stream) {
+Status launch_shorts(const Format& f, HalfType type, const PartsCast& a, const PartsCast& b,
+                     Stream stream) {
   return launch_both(f, a, b, stream, [&](const PartsCast& cast) {
-    return PartsOfShorts<QuickDecode, parts>{static_cast<const uint16_t*>(cast.codes), cast.first, cast.second, type, QuickDecode(f)};
+    return PartsOfShorts<QuickDecode, parts>{static_cast<const uint16_t*>(cast.codes), cast.first,
+                                             cast.second, type, QuickDecode(f)};
   });
 }
 
 template <int parts>
-Status launch_parts(const Format& f, HalfType type, const PartsCast& a, const PartsCast& b, Stream stream) {
+Status launch_parts(const Format& f, HalfType type, const PartsCast& a, const PartsCast& b,
+                    Stream stream) {
   const Decoder<float> decode(f);
-  const auto body = [&](const PartsCast& cast) { return DecodeParts<parts>{{cast.codes, f.itemsize()}, cast.first, cast.second, type, decode}; };
-  return for_each(a.n + b.n, stream, Several<DecodeParts<parts>, 2>{{body(a), body(b)}, {a.n, a.n + b.n}});
+  const auto body = [&](const PartsCast& cast) {
+    return DecodeParts<parts>{{cast.codes, f.itemsize()}, cast.first, cast.second, type, decode};
+  };
+  return for_each(a.n + b.n, stream,
+                  Several<DecodeParts<parts>, 2>{{body(a), body(b)}, {a.n, a.n + b.n}});
 }
 
-Status decode_parts(const Format& f, const HalfParts& parts, const PartsCast& a, const PartsCast& b, Stream stream) {
+Status decode_parts(const Format& f, const HalfParts& parts, const PartsCast& a, const PartsCast& b,
+                    Stream stream) {
   const HalfType type = parts.type;
   if (f.itemsize() == 1 && parts.count == 1) {
     return launch_both(f, a, b, stream, [&](const PartsCast& cast) {
-      return PartsOfBytes{static_cast<const uint8_t*>(cast.codes), cast.first, type, Decoder<float>(f)};
+      return PartsOfBytes{static_cast<const uint8_t*>(cast.codes), cast.first, type,
+                          Decoder<float>(f)};
     });
   }
   const Format nearest = to_nearest(f);
   const auto with_parts = [&](auto count) {
-    if (f.itemsize() == 2 && QuickFloatDecoder::serves(nearest)) return launch_shorts<QuickFloatDecoder, count>(nearest, type, a, b, stream);
-    if (f.itemsize() == 2 && QuickPositDecoder::serves(nearest)) return launch_shorts<QuickPositDecoder, count>(nearest, type, a, b, stream);
+    if (f.itemsize() == 2 && QuickFloatDecoder::serves(nearest))
+      return launch_shorts<QuickFloatDecoder, count>(nearest, type, a, b, stream);
+    if (f.itemsize() == 2 && QuickPositDecoder::serves(nearest))
+      return launch_shorts<QuickPositDecoder, count>(nearest, type, a, b, stream);
     return launch_parts<count>(f, type, a, b, stream);
   };
-  return parts.count == 1 ? with_parts(std::integral_constant<int, 1>{}) : with_parts(std::integral_constant<int, 2>{});
+  return parts.count == 1 ? with_parts(std::integral_constant<int, 1>{})
+                          : with_parts(std::integral_constant<int, 2>{});
 }
 
 } // namespace

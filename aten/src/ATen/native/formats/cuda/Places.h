@@ -11,9 +11,15 @@ struct Places {
 
   TD_HOST_DEVICE int64_t row(int64_t i) const { return i / shape.n; } // batch * m + line
   TD_HOST_DEVICE int64_t left(int64_t i, int64_t term) const { return row(i) * shape.k + term; }
-  TD_HOST_DEVICE int64_t right(int64_t i, int64_t term) const { return (row(i) / shape.m * shape.k + term) * shape.n + i % shape.n; }
-  TD_HOST_DEVICE bool has_row(int64_t i, int64_t term) const { return !present_rows || present_rows[left(i, term)]; }
-  TD_HOST_DEVICE bool has(int64_t i, int64_t term) const { return !present || present[right(i, term)]; }
+  TD_HOST_DEVICE int64_t right(int64_t i, int64_t term) const {
+    return (row(i) / shape.m * shape.k + term) * shape.n + i % shape.n;
+  }
+  TD_HOST_DEVICE bool has_row(int64_t i, int64_t term) const {
+    return !present_rows || present_rows[left(i, term)];
+  }
+  TD_HOST_DEVICE bool has(int64_t i, int64_t term) const {
+    return !present || present[right(i, term)];
+  }
 };
 
 } // namespace at::formats::cuda

@@ -1,5 +1,6 @@
-// Optimizers' steps over many small tensors in one launch: an element's whole program by one thread, in float64 rounded to odd, each result rounded
-// once. (Large tensors go operator by operator, whose kernels read and write less than these compute.)
+// Optimizers' steps over many small tensors in one launch: an element's whole program by one
+// thread, in float64 rounded to odd, each result rounded once. (Large tensors go operator by
+// operator, whose kernels read and write less than these compute.)
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/Odd.h>
@@ -21,7 +22,9 @@ struct RunPrograms {
         encode(p.format, {}),
         signs(p.format.rounding) {}
 
-  TD_HOST_DEVICE double binary(BinaryOp op, double x, double y) const { return signs.of(op, x, y, binary_odd(op, x, y)); }
+  TD_HOST_DEVICE double binary(BinaryOp op, double x, double y) const {
+    return signs.of(op, x, y, binary_odd(op, x, y));
+  }
   TD_HOST_DEVICE double ternary(TernaryOp op, double x, double y, double z, double s) const {
     return signs.of(op, x, y, z, s, ternary_odd(op, x, y, z, s));
   }
@@ -31,12 +34,15 @@ struct RunPrograms {
       case Do::Negate: return -a;
       case Do::Copy: return a;
       case Do::Maximum:
-        if (a != a || b != b) return c10::formats::bits_as<double>(c10::formats::nan_bits<double>());
+        if (a != a || b != b)
+          return c10::formats::bits_as<double>(c10::formats::nan_bits<double>());
         return a > b ? a : b;
       case Do::AddNumber: return binary(BinaryOp::Add, a, i.number);
       case Do::MultiplyNumber: return binary(BinaryOp::Mul, a, i.number);
       case Do::DivideNumber: return binary(BinaryOp::Div, a, i.number);
-      case Do::AddScaled: return i.number == 1 ? binary(BinaryOp::Add, a, b) : ternary(TernaryOp::Fma, i.number, b, a, 1);
+      case Do::AddScaled:
+        return i.number == 1 ? binary(BinaryOp::Add, a, b)
+                             : ternary(TernaryOp::Fma, i.number, b, a, 1);
       case Do::Lerp: return ternary(TernaryOp::Lerp, a, b, i.number, 1);
       case Do::Addcmul: return ternary(TernaryOp::Addcmul, b, c, a, i.number);
       case Do::Addcdiv: return ternary(TernaryOp::Addcdiv, b, c, a, i.number);
@@ -61,11 +67,13 @@ struct RunPrograms {
     char* const* at = programs.at[run];
     double x[kRegisters] = {};
     for (int r = 0; r < kTensors; ++r) {
-      if (programs.reads >> r & 1) x[r] = decode(static_cast<Machine<double>::Bits>(code_at(at[r] + place, width)));
+      if (programs.reads >> r & 1)
+        x[r] = decode(static_cast<Machine<double>::Bits>(code_at(at[r] + place, width)));
     }
     for (int k = 0; k < programs.count; ++k) {
       const Instruction& step = programs.steps[k];
-      const uint64_t code = encode.at_word(with_plain_nan(compute(step, x[step.a], x[step.b], x[step.c])), 0);
+      const uint64_t code =
+          encode.at_word(with_plain_nan(compute(step, x[step.a], x[step.b], x[step.c])), 0);
       x[step.to] = decode(static_cast<Machine<double>::Bits>(code));
       if (step.to < kTensors) put_code(at[step.to] + place, width, code);
     }

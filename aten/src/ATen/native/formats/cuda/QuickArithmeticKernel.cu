@@ -1,4 +1,5 @@
-// The arithmetic of the commonest formats (QuickCodec.h), computed to odd in float32: several elements a thread, a codec of the format's own.
+// The arithmetic of the commonest formats (QuickCodec.h), computed to odd in float32: several
+// elements a thread, a codec of the format's own.
 #include <ATen/native/formats/cuda/Elementwise.h>
 #include <ATen/native/formats/cuda/QuickCodec.h>
 
@@ -24,7 +25,9 @@ struct AnyTernary {
   static constexpr int kInputs = 3;
   TernaryOp op;
   float s;
-  TD_HOST_DEVICE float operator()(const float* x) const { return ternary_odd(op, x[0], x[1], x[2], s); }
+  TD_HOST_DEVICE float operator()(const float* x) const {
+    return ternary_odd(op, x[0], x[1], x[2], s);
+  }
 };
 
 // ---- operands and results ----
@@ -38,7 +41,10 @@ struct Operands {
   Quick codec;
   Op op;
 
-  Operands(const Elementwise& e, const Quick& codec, const Op& op) : out(static_cast<Code*>(e.out)), codec(codec), op(op) {
+  Operands(const Elementwise& e, const Quick& codec, const Op& op)
+      : out(static_cast<Code*>(e.out)),
+        codec(codec),
+        op(op) {
     for (int j = 0; j < N; ++j) {
       in[j] = static_cast<const Code*>(e.inputs[j].data);
       numbers[j] = static_cast<float>(e.inputs[j].number);
@@ -47,7 +53,8 @@ struct Operands {
 
   // What operands are of so many elements; load_from(j): the codes of operand j.
   template <int width, typename Load>
-  TD_INLINE void decode(const typename Quick::Shared& shared, const Load& load_from, float (&x)[width][N]) const {
+  TD_INLINE void decode(const typename Quick::Shared& shared, const Load& load_from,
+                        float (&x)[width][N]) const {
     for (int j = 0; j < N; ++j) {
       if (in[j]) {
         const Pack<Code, width> codes = load_from(j);
@@ -58,7 +65,8 @@ struct Operands {
     }
   }
   template <int width, typename Load>
-  TD_INLINE void compute(const typename Quick::Shared& shared, const Load& load_from, float (&exact)[width]) const {
+  TD_INLINE void compute(const typename Quick::Shared& shared, const Load& load_from,
+                         float (&exact)[width]) const {
     float x[width][N];
     decode(shared, load_from, x);
     for (int l = 0; l < width; ++l) exact[l] = op(x[l]);
@@ -71,7 +79,9 @@ struct Flat {
   using Shared = typename Quick::Shared;
   Operands<Op, Quick, Code> operands;
 
-  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { operands.codec.prepare(shared, thread, threads); }
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    operands.codec.prepare(shared, thread, threads);
+  }
 
   template <int width>
   TD_HOST_DEVICE void run(const Shared& shared, int64_t i) const {
@@ -83,7 +93,8 @@ struct Flat {
   }
   TD_HOST_DEVICE void run(const Shared& shared, int64_t i, const Draw& draw) const {
     float exact[kOfBlock];
-    operands.compute(shared, [this, i, &draw](int j) { return load_apart(operands.in[j] + i, draw); }, exact);
+    operands.compute(
+        shared, [this, i, &draw](int j) { return load_apart(operands.in[j] + i, draw); }, exact);
     Pack<Code, kOfBlock> results;
     operands.codec.encode(exact, draw, results.at);
     store_apart(operands.out + i, results, draw);
@@ -99,11 +110,15 @@ struct FlatMixed {
   Format format;
   double numbers[N];
 
-  FlatMixed(const Elementwise& e, const Quick& codec, const Op& op) : operands(e, codec, op), format(e.result) {
+  FlatMixed(const Elementwise& e, const Quick& codec, const Op& op)
+      : operands(e, codec, op),
+        format(e.result) {
     for (int j = 0; j < N; ++j) numbers[j] = e.inputs[j].number;
   }
 
-  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { operands.codec.prepare(shared, thread, threads); }
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    operands.codec.prepare(shared, thread, threads);
+  }
 
   template <int width>
   TD_HOST_DEVICE void run(const Shared& shared, int64_t i) const {
@@ -121,7 +136,8 @@ struct FlatMixed {
     if (undecided != 0) {
       TD_UNROLL
       for (int l = 0; l < width; ++l) {
-        if (undecided >> l & 1) results.at[l] = in_float64(x[l][0], N > 1 ? x[l][1 % N] : 0, N > 2 ? x[l][2 % N] : 0);
+        if (undecided >> l & 1)
+          results.at[l] = in_float64(x[l][0], N > 1 ? x[l][1 % N] : 0, N > 2 ? x[l][2 % N] : 0);
       }
     }
     store(operands.out + i, results);
@@ -132,11 +148,13 @@ struct FlatMixed {
     const float x[] = {x0, x1, x2};
     double wide[N];
     for (int j = 0; j < N; ++j) wide[j] = operands.in[j] ? static_cast<double>(x[j]) : numbers[j];
-    return static_cast<Code>(encode_any(format, c10::formats::unpack(with_plain_nan(operands.op(wide))), 0));
+    return static_cast<Code>(
+        encode_any(format, c10::formats::unpack(with_plain_nan(operands.op(wide))), 0));
   }
 };
 
-// Any strides. Of several elements those of the fastest dimension lie together, or are one that all of them have.
+// Any strides. Of several elements those of the fastest dimension lie together, or are one that all
+// of them have.
 template <typename Op, typename Quick, typename Code, int width>
 struct Rows {
   using Shared = typename Quick::Shared;
@@ -145,7 +163,9 @@ struct Rows {
   Offsets<N + 1> places; // of packs
   bool repeats[N];
 
-  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { operands.codec.prepare(shared, thread, threads); }
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    operands.codec.prepare(shared, thread, threads);
+  }
 
   TD_HOST_DEVICE void operator()(const Shared& shared, int64_t i) const {
     int64_t offsets[N + 1];
@@ -182,14 +202,16 @@ bool in_packs(const Elementwise& e, const Layout& layout, int inputs) {
   for (int j = 0; j <= inputs; ++j) {
     const void* data = j == 0 ? e.out : e.inputs[j - 1].data;
     if (layout.strides[j][0] == 0) continue; // a number, or one element for all
-    packs = packs && layout.strides[j][0] == width && is_aligned(data, static_cast<uint64_t>(4 * width));
+    packs = packs && layout.strides[j][0] == width &&
+        is_aligned(data, static_cast<uint64_t>(4 * width));
     for (int d = 1; d < layout.dims; ++d) packs = packs && layout.strides[j][d] % (4 * width) == 0;
   }
   return packs;
 }
 
 template <int width, typename Op, typename Quick, typename Code>
-Status launch_rows(const Elementwise& e, Layout layout, const Operands<Op, Quick, Code>& operands, Stream stream) {
+Status launch_rows(const Elementwise& e, Layout layout, const Operands<Op, Quick, Code>& operands,
+                   Stream stream) {
   constexpr int N = Op::kInputs;
   layout.sizes[0] /= width;
   for (int j = 0; j <= N; ++j) layout.strides[j][0] *= width;
@@ -198,23 +220,29 @@ Status launch_rows(const Elementwise& e, Layout layout, const Operands<Op, Quick
   return for_each(e.n / width, stream, body);
 }
 
-// Calls body with the codec of a result to nearest, and with an unsigned number of the codes' width.
+// Calls body with the codec of a result to nearest, and with an unsigned number of the codes'
+// width.
 template <typename Body>
 Status with_quick_codec(const Format& f, const Body& body) {
-  return with_codec(f, [&](const auto& codec, auto code) { return body(QuickCodec<std::decay_t<decltype(codec)>, decltype(code)>(f, codec), code); });
+  return with_codec(f, [&](const auto& codec, auto code) {
+    return body(QuickCodec<std::decay_t<decltype(codec)>, decltype(code)>(f, codec), code);
+  });
 }
 
 template <typename Op>
 Status run_flat(const Elementwise& e, const Op& op, Stream stream) {
   return with_quick_codec(e.result, [&](const auto& quick, auto code) {
-    return for_each_packed(e.n, in_packs(e, Op::kInputs), stream, Flat<Op, std::decay_t<decltype(quick)>, decltype(code)>{{e, quick, op}});
+    return for_each_packed(e.n, in_packs(e, Op::kInputs), stream,
+                           Flat<Op, std::decay_t<decltype(quick)>, decltype(code)>{{e, quick, op}});
   });
 }
 
 template <typename Op>
 Status run_mixed(const Elementwise& e, const Op& op, Stream stream) {
   return with_quick_codec(e.result, [&](const auto& quick, auto code) {
-    return for_each_packed(e.n, in_packs(e, Op::kInputs), stream, FlatMixed<Op, std::decay_t<decltype(quick)>, decltype(code)>(e, quick, op));
+    return for_each_packed(
+        e.n, in_packs(e, Op::kInputs), stream,
+        FlatMixed<Op, std::decay_t<decltype(quick)>, decltype(code)>(e, quick, op));
   });
 }
 
@@ -223,7 +251,8 @@ Status run_rows(const Elementwise& e, const Op& op, Stream stream) {
   return with_quick_codec(e.result, [&](const auto& quick, auto code) {
     const Operands<Op, std::decay_t<decltype(quick)>, decltype(code)> operands(e, quick, op);
     const Layout layout = with_rows(e, Op::kInputs);
-    return in_packs(e, layout, Op::kInputs) ? launch_rows<4>(e, layout, operands, stream) : launch_rows<1>(e, layout, operands, stream);
+    return in_packs(e, layout, Op::kInputs) ? launch_rows<4>(e, layout, operands, stream)
+                                            : launch_rows<1>(e, layout, operands, stream);
   });
 }
 
@@ -231,20 +260,24 @@ template <typename Op>
 Status run_drawn(const Elementwise& e, const Op& op, Stream stream) {
   return with_drawn_codec(e.result, [&](const auto& codec, auto code) {
     using Quick = QuickDrawnCodec<std::decay_t<decltype(codec)>, decltype(code)>;
-    return for_each_drawn(e.n, {e.seed}, stream, Flat<Op, Quick, decltype(code)>{{e, Quick(e.result, codec), op}});
+    return for_each_drawn(e.n, {e.seed}, stream,
+                          Flat<Op, Quick, decltype(code)>{{e, Quick(e.result, codec), op}});
   });
 }
 
 } // namespace
 
-// What is no number has the numbers of the results' format, for which there is a codec; at random and beside a float64 number all is contiguous.
+// What is no number has the numbers of the results' format, for which there is a codec; at random
+// and beside a float64 number all is contiguous.
 bool serves_quickly(const Elementwise& e, int inputs) {
   const Format nearest = to_nearest(e.result);
   const bool flat = e.layout.dims == 0, drawn = has_drawn_codec(e.result);
-  if (!has_quick_numbers(nearest) || !(drawn || e.result == nearest) || (drawn && !flat)) return false;
+  if (!has_quick_numbers(nearest) || !(drawn || e.result == nearest) || (drawn && !flat))
+    return false;
   if (e.in == Arithmetic::Double || (e.in == Arithmetic::Mixed && (drawn || !flat))) return false;
   for (int j = 0; j < inputs; ++j) {
-    if (e.inputs[j].data && !(e.inputs[j].format && to_nearest(*e.inputs[j].format) == nearest)) return false;
+    if (e.inputs[j].data && !(e.inputs[j].format && to_nearest(*e.inputs[j].format) == nearest))
+      return false;
   }
   return true;
 }

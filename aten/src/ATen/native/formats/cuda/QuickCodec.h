@@ -1,5 +1,6 @@
-// Codecs of the commonest formats in the commonest modes, from float32: to nearest even, and at random with a fraction's probability. A kernel has
-// one of them, in a third of the instructions of Codec.h's, and a thread several elements.
+// Codecs of the commonest formats in the commonest modes, from float32: to nearest even, and at
+// random with a fraction's probability. A kernel has one of them, in a third of the instructions of
+// Codec.h's, and a thread several elements.
 #pragma once
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Draws.h>
@@ -30,17 +31,21 @@ struct Codec {
   Encode encode;
   Decode decode;
   explicit Codec(const Format& f) : encode(f), decode(f) {}
-  static bool serves(const Format& f) { return f.rounding == Rounding::NearestEven && Encode::serves(f) && Decode::serves(f); }
+  static bool serves(const Format& f) {
+    return f.rounding == Rounding::NearestEven && Encode::serves(f) && Decode::serves(f);
+  }
 };
-using NearestFloats =
-    Codec<c10::formats::OrdinaryFloatEncoder<float, Rounding::NearestEven>, c10::formats::OrdinaryFloatDecoder<float>, QuickFloatDecoder>;
-using NearestPosits = Codec<c10::formats::OrdinaryPositEncoder<float, Rounding::NearestEven>, PositDecoder<float>, QuickPositDecoder>;
+using NearestFloats = Codec<c10::formats::OrdinaryFloatEncoder<float, Rounding::NearestEven>,
+                            c10::formats::OrdinaryFloatDecoder<float>, QuickFloatDecoder>;
+using NearestPosits = Codec<c10::formats::OrdinaryPositEncoder<float, Rounding::NearestEven>,
+                            PositDecoder<float>, QuickPositDecoder>;
 
 inline bool has_codec(const Format& f) {
   return f.itemsize() <= 4 && (NearestFloats::serves(f) || NearestPosits::serves(f));
 }
 
-// Calls body with the codec of a format that has one, and with an unsigned number of the codes' width.
+// Calls body with the codec of a format that has one, and with an unsigned number of the codes'
+// width.
 template <typename Body>
 Status with_codec(const Format& f, const Body& body) {
   const auto with_width = [&](const auto& codec) {
@@ -62,10 +67,13 @@ struct DrawnCodec {
   Format format;
   typename Nearest::Decode decode;
   explicit DrawnCodec(const Format& f) : fast(f), format(on_device(f)), decode(to_nearest(f)) {}
-  static bool serves(const Format& f) { return EncodeFast::serves(f) && Nearest::serves(to_nearest(f)); }
+  static bool serves(const Format& f) {
+    return EncodeFast::serves(f) && Nearest::serves(to_nearest(f));
+  }
 
   template <typename Code>
-  TD_INLINE void encode(const float (&x)[kOfBlock], const Draw& draw, Code (&codes)[kOfBlock]) const {
+  TD_INLINE void encode(const float (&x)[kOfBlock], const Draw& draw,
+                        Code (&codes)[kOfBlock]) const {
     uint32_t undecided = 0; // by bits
     TD_UNROLL
     for (int j = 0; j < kOfBlock; ++j) {
@@ -76,26 +84,34 @@ struct DrawnCodec {
     if (undecided == 0) return;
     TD_UNROLL
     for (int j = 0; j < kOfBlock; ++j) {
-      if (undecided >> j & 1) codes[j] = static_cast<Code>(exactly(format, x[j], draw.seed, draw.word + static_cast<uint64_t>(j) * kApart));
+      if (undecided >> j & 1)
+        codes[j] = static_cast<Code>(
+            exactly(format, x[j], draw.seed, draw.word + static_cast<uint64_t>(j) * kApart));
     }
   }
 
  private:
-  TD_HOST_DEVICE TD_NOINLINE static uint64_t exactly(const Format& f, float x, uint64_t seed, uint64_t word) {
-    return encode_any(f, c10::formats::unpack(static_cast<double>(x)), c10::formats::random_word(seed, word));
+  TD_HOST_DEVICE TD_NOINLINE static uint64_t exactly(const Format& f, float x, uint64_t seed,
+                                                     uint64_t word) {
+    return encode_any(f, c10::formats::unpack(static_cast<double>(x)),
+                      c10::formats::random_word(seed, word));
   }
 };
 using DrawnFloats = DrawnCodec<c10::formats::OrdinaryStochasticEncoder, NearestFloats>;
 using DrawnPosits = DrawnCodec<c10::formats::StochasticPositEncoder<float>, NearestPosits>;
 
 inline bool has_drawn_codec(const Format& f) {
-  if (f.rounding != Rounding::Stochastic || f.random_bits != 0 || f.overflow == c10::formats::Overflow::Wrap || f.itemsize() > 2) return false;
+  if (f.rounding != Rounding::Stochastic || f.random_bits != 0 ||
+      f.overflow == c10::formats::Overflow::Wrap || f.itemsize() > 2)
+    return false;
   return DrawnFloats::serves(f) || DrawnPosits::serves(f);
 }
 
 template <typename Body>
 Status with_drawn_codec(const Format& f, const Body& body) {
-  const auto with_width = [&](const auto& codec) { return f.itemsize() == 1 ? body(codec, uint8_t{}) : body(codec, uint16_t{}); };
+  const auto with_width = [&](const auto& codec) {
+    return f.itemsize() == 1 ? body(codec, uint8_t{}) : body(codec, uint16_t{});
+  };
   return DrawnFloats::serves(f) ? with_width(DrawnFloats(f)) : with_width(DrawnPosits(f));
 }
 
@@ -111,10 +127,13 @@ struct QuickNumbers {
   typename Codec::Decode by_codec;
   typename Codec::QuickDecode value_of;
 
-  QuickNumbers(const Format& f, const typename Codec::Decode& by_codec) : by_codec(by_codec), value_of(to_nearest(f)) {}
+  QuickNumbers(const Format& f, const typename Codec::Decode& by_codec)
+      : by_codec(by_codec),
+        value_of(to_nearest(f)) {}
 
   TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
-    for (int code = thread; has_values && code < 256; code += threads) shared.values[code] = by_codec(static_cast<uint32_t>(code));
+    for (int code = thread; has_values && code < 256; code += threads)
+      shared.values[code] = by_codec(static_cast<uint32_t>(code));
   }
   template <int width>
   TD_INLINE float decode(const Pack<Code, width>& codes, int i, const Shared& shared) const {
@@ -126,7 +145,9 @@ struct QuickNumbers {
 // Formats whose codes QuickNumbers decodes, in whatever mode they round.
 inline bool has_quick_numbers(const Format& f) {
   const Format nearest = to_nearest(f);
-  return has_codec(nearest) && (f.itemsize() != 2 || QuickFloatDecoder::serves(nearest) || QuickPositDecoder::serves(nearest));
+  return has_codec(nearest) &&
+      (f.itemsize() != 2 || QuickFloatDecoder::serves(nearest) ||
+       QuickPositDecoder::serves(nearest));
 }
 
 // To nearest even by magic numbers, which ask the codec what they do not know.
@@ -141,7 +162,10 @@ struct QuickCodec {
   MagicCodes magic;
   Numbers numbers;
 
-  QuickCodec(const Format& f, const Codec& codec) : codec(codec), magic(f), numbers(f, codec.decode) {}
+  QuickCodec(const Format& f, const Codec& codec)
+      : codec(codec),
+        magic(f),
+        numbers(f, codec.decode) {}
 
   TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
     magic.fill(shared.codes, thread, threads);
@@ -202,12 +226,15 @@ struct QuickDrawnCodec {
 
   QuickDrawnCodec(const Format& f, const Codec& codec) : codec(codec), numbers(f, codec.decode) {}
 
-  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { numbers.prepare(shared, thread, threads); }
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    numbers.prepare(shared, thread, threads);
+  }
   template <int width>
   TD_INLINE float decode(const Pack<Code, width>& codes, int i, const Shared& shared) const {
     return numbers.decode(codes, i, shared);
   }
-  TD_INLINE void encode(const float (&x)[kOfBlock], const Draw& draw, Code (&codes)[kOfBlock]) const {
+  TD_INLINE void encode(const float (&x)[kOfBlock], const Draw& draw,
+                        Code (&codes)[kOfBlock]) const {
     float plain[kOfBlock];
     TD_UNROLL
     for (int i = 0; i < kOfBlock; ++i) plain[i] = with_plain_nan(x[i]);

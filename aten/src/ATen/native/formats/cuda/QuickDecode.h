@@ -1,6 +1,7 @@
-// Codes of 16 bits as float32 numbers, in what a GPU has one instruction for: conversions, products, comparisons that choose. The numbers of
-// c10/formats/ FastDecode.h's decoders, whose arithmetic by masks is for the CPU's vector units, but for the NaN's digits, which operations on a GPU
-// drop.
+// Codes of 16 bits as float32 numbers, in what a GPU has one instruction for: conversions,
+// products, comparisons that choose. The numbers of c10/formats/ FastDecode.h's decoders, whose
+// arithmetic by masks is for the CPU's vector units, but for the NaN's digits, which operations on
+// a GPU drop.
 #pragma once
 #include <ATen/native/formats/cuda/Launch.h>
 #include <c10/formats/codec/FastDecode.h>
@@ -10,7 +11,8 @@ namespace at::formats::cuda {
 using c10::formats::bits_as;
 using c10::formats::Format;
 
-// A code of the pack at the top of 32 bits, without a mask where its neighbours are shifted out. unused: bits above a code in 32.
+// A code of the pack at the top of 32 bits, without a mask where its neighbours are shifted out.
+// unused: bits above a code in 32.
 template <int width>
 TD_INLINE uint32_t at_top(const Pack<uint16_t, width>& codes, int i, int unused) {
   if constexpr (width == 1) return static_cast<uint32_t>(codes.at[i]) << unused;
@@ -19,7 +21,8 @@ TD_INLINE uint32_t at_top(const Pack<uint16_t, width>& codes, int i, int unused)
   return i & 1 ? (pair & 0xffff0000) << (unused - 16) : pair << unused;
 }
 
-// Floats: their digits are a float32 number's but for the exponent's bias, which a product puts right, of subnormal numbers too.
+// Floats: their digits are a float32 number's but for the exponent's bias, which a product puts
+// right, of subnormal numbers too.
 struct QuickFloatDecoder {
   int unused, right;
   uint32_t digits; // and the sign
@@ -36,27 +39,39 @@ struct QuickFloatDecoder {
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
     const uint64_t next = f.max_code() + 1;
     const bool next_is_whole = (next & ((uint64_t{1} << f.man_bits) - 1)) == 0;
-    return f.bits <= 16 && f.bias >= 0 && (next == f.sign_code() || next_is_whole == f.has_infinity()) &&
+    return f.bits <= 16 && f.bias >= 0 &&
+        (next == f.sign_code() || next_is_whole == f.has_infinity()) &&
         c10::formats::OrdinaryFloatDecoder<float>::serves(f);
   }
 
   TD_INLINE float operator()(uint32_t top) const {
-    const float moved = bits_as<float>(static_cast<uint32_t>(static_cast<int32_t>(top) >> right) & digits), value = moved * scale;
-    return __builtin_fabsf(moved) > largest ? bits_as<float>(bits_as<uint32_t>(value) | 0x7f800000) : value;
+    const float moved = bits_as<float>(static_cast<uint32_t>(static_cast<int32_t>(top) >> right) &
+                                       digits),
+                value = moved * scale;
+    return __builtin_fabsf(moved) > largest ? bits_as<float>(bits_as<uint32_t>(value) | 0x7f800000)
+                                            : value;
   }
 };
 
 // Posits, as PositDecoder has them.
 struct QuickPositDecoder {
   int unused;
-  uint32_t scale, least, most; // 2^es; of numbers below 1 and from there on, what the distance's digits are counted from
+  // 2^es; of numbers below 1 and from there on, what the distance's digits are counted from
+  uint32_t scale, least, most;
 
-  explicit QuickPositDecoder(const Format& f) : unused(32 - f.bits), scale(1U << f.es), least(kOne - (kTop << f.es)), most(kOne + (kTop << f.es)) {}
+  explicit QuickPositDecoder(const Format& f)
+      : unused(32 - f.bits),
+        scale(1U << f.es),
+        least(kOne - (kTop << f.es)),
+        most(kOne + (kTop << f.es)) {}
 
-  TD_HOST_DEVICE static constexpr bool serves(const Format& f) { return f.is_posit() && f.bits <= 16; }
+  TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
+    return f.is_posit() && f.bits <= 16;
+  }
 
   TD_INLINE float operator()(uint32_t top) const {
-    const float number = static_cast<float>(static_cast<int32_t>(top)), above = __builtin_fabsf(number) - 0x1p30F;
+    const float number = static_cast<float>(static_cast<int32_t>(top)),
+                above = __builtin_fabsf(number) - 0x1p30F;
     const uint32_t distance = bits_as<uint32_t>(0x1p30F - __builtin_fabsf(above));
     const bool below = above < 0;
     const uint32_t value = distance * (below ? scale : 0 - scale) + (below ? least : most);

@@ -12,10 +12,11 @@ TD_HOST_DEVICE T as_float32(T x) {
   return static_cast<T>(static_cast<float>(x));
 }
 
-// A number rounded to a format's. Compiled once: a step rounds in several places, and all of a codec's ways in each make a kernel of 60,000
-// instructions.
+// A number rounded to a format's. Compiled once: a step rounds in several places, and all of a
+// codec's ways in each make a kernel of 60,000 instructions.
 template <typename T>
-TD_HOST_DEVICE TD_NOINLINE static T rounded_by(const Encoder<T>& encoder, const Decoder<T>& decoder, T x, uint64_t word) {
+TD_HOST_DEVICE TD_NOINLINE static T rounded_by(const Encoder<T>& encoder, const Decoder<T>& decoder,
+                                               T x, uint64_t word) {
   return decoder(static_cast<typename Machine<T>::Bits>(encoder.at_word(x, word)));
 }
 template <typename T>
@@ -59,7 +60,8 @@ struct Steps {
         lanes(p.lanes) {}
 };
 
-// One result on its way. Every rounding takes a word of its own, by its number and the result's place, whether the mode needs one or not.
+// One result on its way. Every rounding takes a word of its own, by its number and the result's
+// place, whether the mode needs one or not.
 template <typename T>
 class Sum {
  public:
@@ -71,7 +73,9 @@ class Sum {
 
   TD_HOST_DEVICE void add_product(T a, T b) {
     if (steps_.fused) {
-      acc_ = rounded(steps_.signs.signed_sum(c10::formats::fma_odd(a, b, acc_), is_positive(a) == is_positive(b) && is_positive(acc_)));
+      acc_ =
+          rounded(steps_.signs.signed_sum(c10::formats::fma_odd(a, b, acc_),
+                                          is_positive(a) == is_positive(b) && is_positive(acc_)));
     } else {
       add_term(product(a, b));
     }
@@ -89,7 +93,8 @@ class Sum {
 
   TD_HOST_DEVICE uint64_t finished() {
     if (!steps_.chunk) return result(acc_);
-    // A chunk without terms is no chunk: its 0 would make +0 of a start of -0. (Its sum is rounded all the same, and takes a word.)
+    // A chunk without terms is no chunk: its 0 would make +0 of a start of -0. (Its sum is rounded
+    // all the same, and takes a word.)
     const T chunks = joined();
     return result(taken_ > 0 ? chunks : wide_);
   }
@@ -99,12 +104,13 @@ class Sum {
     return code_by(steps_.result_encoder, sum, next_word());
   }
 
-  // For other orders than one running sum: a product by itself; two sums as one; a number as the accumulator would hold it; the running sum so far,
-  // and another one begun.
+  // For other orders than one running sum: a product by itself; two sums as one; a number as the
+  // accumulator would hold it; the running sum so far, and another one begun.
   TD_HOST_DEVICE T product(T a, T b) {
     const T exact = c10::formats::multiply_odd(a, b);
     if (steps_.exact_product) return exact;
-    return counted(steps_.seen_products, exact, rounded_by(steps_.product_encoder, steps_.product_decoder, exact, next_word()));
+    return counted(steps_.seen_products, exact,
+                   rounded_by(steps_.product_encoder, steps_.product_decoder, exact, next_word()));
   }
   TD_HOST_DEVICE T join(T a, T b) { return sum_of(BinaryOp::Add, a, b); }
   TD_HOST_DEVICE T hold(T x) { return rounded(x); }
@@ -116,18 +122,28 @@ class Sum {
   }
 
  private:
-  TD_HOST_DEVICE uint64_t next_word() { return static_cast<uint64_t>(step_++ * steps_.all + place_); }
+  TD_HOST_DEVICE uint64_t next_word() {
+    return static_cast<uint64_t>(step_++ * steps_.all + place_);
+  }
   TD_HOST_DEVICE T counted(const StepCounts& seen, T x, T r) const {
     if (seen.tables) count_step(seen, static_cast<double>(x), static_cast<double>(r), place_);
     return r;
   }
-  TD_HOST_DEVICE T rounded(T x) { return counted(steps_.seen_sums, x, rounded_by(steps_.sum_encoder, steps_.sum_decoder, x, next_word())); }
-  TD_HOST_DEVICE T sum_of(BinaryOp op, T a, T b) { return rounded(steps_.signs.of(op, a, b, binary_odd(op, a, b))); }
+  TD_HOST_DEVICE T rounded(T x) {
+    return counted(steps_.seen_sums, x,
+                   rounded_by(steps_.sum_encoder, steps_.sum_decoder, x, next_word()));
+  }
+  TD_HOST_DEVICE T sum_of(BinaryOp op, T a, T b) {
+    return rounded(steps_.signs.of(op, a, b, binary_odd(op, a, b)));
+  }
   TD_HOST_DEVICE T outer_rounded(T x) {
-    return counted(steps_.seen_outer, x, rounded_by(steps_.outer_encoder, steps_.outer_decoder, x, next_word()));
+    return counted(steps_.seen_outer, x,
+                   rounded_by(steps_.outer_encoder, steps_.outer_decoder, x, next_word()));
   }
   TD_HOST_DEVICE T joined() {
-    if (steps_.rounds_chunks) return outer_rounded(steps_.outer_signs.of(BinaryOp::Add, wide_, acc_, c10::formats::add_odd(wide_, acc_)));
+    if (steps_.rounds_chunks)
+      return outer_rounded(
+          steps_.outer_signs.of(BinaryOp::Add, wide_, acc_, c10::formats::add_odd(wide_, acc_)));
     return steps_.chunks_in_float ? as_float32(wide_ + acc_) : wide_ + acc_;
   }
 

@@ -1,5 +1,6 @@
-// Dot products and sums of a format's values under the policies that stock kernels cannot do: every step rounded, and one rounding of the exact
-// sum. A thread has a result to itself, and adds its terms up in their order.
+// Dot products and sums of a format's values under the policies that stock kernels cannot do: every
+// step rounded, and one rounding of the exact sum. A thread has a result to itself, and adds its
+// terms up in their order.
 #include <ATen/native/formats/cuda/StepSum.h>
 #include <c10/formats/sums/ExactSum.h>
 #include <c10/formats/sums/SpecialTerms.h>
@@ -30,7 +31,8 @@ Status step_sums(const StepPolicy& policy, const Dots<double>& dots, void* out, 
 Status step_sums(const StepPolicy& policy, const Dots<float>& dots, void* out, Stream stream) {
   if (policy.order != SumOrder::Sequential) return ordered_sums(policy, dots, out, stream);
   if (!policy.is_seen() && serves_tiles(policy, dots)) return tile_sums(policy, dots, out, stream);
-  return sums_in_binary32(policy) ? one_by_one<double>(policy, dots, out, stream) : one_by_one<float>(policy, dots, out, stream);
+  return sums_in_binary32(policy) ? one_by_one<double>(policy, dots, out, stream)
+                                  : one_by_one<float>(policy, dots, out, stream);
 }
 
 // A column's running sums: a thread goes down the column.
@@ -53,13 +55,18 @@ struct RunningSums {
 };
 
 template <typename T, typename Value>
-Status down_columns(const StepPolicy& policy, const DotShape& shape, const Value* values, void* out, Stream stream) {
+Status down_columns(const StepPolicy& policy, const DotShape& shape, const Value* values, void* out,
+                    Stream stream) {
   const int64_t n = shape.batches * shape.n;
-  return for_each(n, stream, RunningSums<T, Value>{shape, values, {out, policy.result.itemsize()}, Steps<T>(policy, n * shape.k)});
+  return for_each(
+      n, stream,
+      RunningSums<T, Value>{
+          shape, values, {out, policy.result.itemsize()}, Steps<T>(policy, n * shape.k)});
 }
 
 template <typename Value>
-Status running_sums(const StepPolicy& policy, const DotShape& shape, const Value* values, void* out, Stream stream) {
+Status running_sums(const StepPolicy& policy, const DotShape& shape, const Value* values, void* out,
+                    Stream stream) {
   if constexpr (std::is_same_v<Value, float>) {
     if (!sums_in_binary32(policy)) return down_columns<float>(policy, shape, values, out, stream);
   }
@@ -74,14 +81,20 @@ struct ExactOutput {
   Format format;
   RandomWords words;
 
-  ExactOutput(void* out, const Format& result, const RandomWords& words) : codes{out, result.itemsize()}, format(on_device(result)), words(words) {}
+  ExactOutput(void* out, const Format& result, const RandomWords& words)
+      : codes{out, result.itemsize()},
+        format(on_device(result)),
+        words(words) {}
 
   TD_HOST_DEVICE void put(int64_t at, const Unpacked& value) const {
-    codes.put(at, encode_any(format, value, drawn_word(format, words.seed, words.first + at * words.step)));
+    codes.put(
+        at,
+        encode_any(format, value, drawn_word(format, words.seed, words.first + at * words.step)));
   }
 };
 
-// Calls body with how many digits a format's exact sums take, or a few more: a GPU sets them aside for all threads that it can run at once.
+// Calls body with how many digits a format's exact sums take, or a few more: a GPU sets them aside
+// for all threads that it can run at once.
 template <typename Body>
 Status with_digits(const Format& f, const Body& body) {
   const int digits = ExactSumOf<c10::formats::kMostDigits>::digits_of(f);
@@ -113,15 +126,19 @@ struct Exact {
         special += c10::formats::special_product(x, y);
         continue;
       }
-      const Term p = a ? c10::formats::term_of(format, x) : Term{1, 0}, q = c10::formats::term_of(format, y);
+      const Term p = a ? c10::formats::term_of(format, x) : Term{1, 0},
+                 q = c10::formats::term_of(format, y);
       if (narrow && a) sum.add_narrow(p, q);
       else sum.add(p, q);
     }
-    out.put(i, finite(special) ? divided(sum.taken(), static_cast<uint64_t>(divisor)) : c10::formats::unpack(special));
+    out.put(i,
+            finite(special) ? divided(sum.taken(), static_cast<uint64_t>(divisor))
+                            : c10::formats::unpack(special));
   }
 };
 
-Status exact(const Format& f, const Format& result, const Dots<double>& dots, int64_t divisor, void* out, const RandomWords& words, Stream stream) {
+Status exact(const Format& f, const Format& result, const Dots<double>& dots, int64_t divisor,
+             void* out, const RandomWords& words, Stream stream) {
   return with_digits(f, [&](auto digits) {
     const Exact<digits.value> body{{dots.shape, dots.present, dots.present_rows},
                                    dots.a,
@@ -155,10 +172,11 @@ struct RunningExact {
   }
 };
 
-Status running_exact(const Format& f, const Format& result, const DotShape& shape, const double* values, void* out, const RandomWords& words,
-                     Stream stream) {
+Status running_exact(const Format& f, const Format& result, const DotShape& shape,
+                     const double* values, void* out, const RandomWords& words, Stream stream) {
   return with_digits(f, [&](auto digits) {
-    return for_each(shape.batches * shape.n, stream, RunningExact<digits.value>{shape, values, on_device(f), {out, result, words}});
+    return for_each(shape.batches * shape.n, stream,
+                    RunningExact<digits.value>{shape, values, on_device(f), {out, result, words}});
   });
 }
 

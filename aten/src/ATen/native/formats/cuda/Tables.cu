@@ -20,8 +20,9 @@ using c10::formats::ViewedTable;
 
 thread_local Status refused = 0;
 
-// Copies n objects to new memory of the current device; nullptr where the runtime refuses. They are there when this returns, whatever stream asks
-// next: PyTorch's streams do not wait for the default one, where cudaMemcpy may still be under way. On a stream of its own, in a mode of its own, it
+// Copies n objects to new memory of the current device; nullptr where the runtime refuses. They are
+// there when this returns, whatever stream asks next: PyTorch's streams do not wait for the default
+// one, where cudaMemcpy may still be under way. On a stream of its own, in a mode of its own, it
 // may happen while a graph is captured.
 template <typename T>
 const T* copied(const T* from, size_t n) {
@@ -31,7 +32,8 @@ const T* copied(const T* from, size_t n) {
   cudaThreadExchangeStreamCaptureMode(&mode);
   Status status = cudaMalloc(&to, n * sizeof(T));
   if (status == 0) status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  if (status == 0) status = cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, stream);
+  if (status == 0)
+    status = cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, stream);
   if (status == 0) status = cudaStreamSynchronize(stream);
   if (stream) cudaStreamDestroy(stream);
   cudaThreadExchangeStreamCaptureMode(&mode);
@@ -58,11 +60,13 @@ const TableFacts* copied(const ValueTable& t) {
 Format on_device(const Format& format) {
   if (!format.is_table()) return format;
   static std::mutex mutex;
-  static auto& copies = *new std::map<std::pair<int, const TableFacts*>, const TableFacts*>; // tables are never freed, nor are these
+  // Tables are never freed, nor are these.
+  static auto& copies = *new std::map<std::pair<int, const TableFacts*>, const TableFacts*>;
   Format there = format;
   there.table = nullptr;
   int device = 0;
-  if (const Status status = cudaGetDevice(&device)) refused = status; // what was refused before it stays so until the launch
+  // What was refused before it stays so until the launch.
+  if (const Status status = cudaGetDevice(&device)) refused = status;
   if (refused != 0) return there;
   const std::lock_guard<std::mutex> lock(mutex);
   const TableFacts*& copy = copies[{device, format.table}];

@@ -1,6 +1,8 @@
-// Products of matrices of which every product is rounded to nearest even and every sum, too, or is float32's: the common cases of StepSum.h in as
-// few instructions as they take. A thread has some rows and columns of results, so that what it loads serves several, and rounds by magic numbers
-// (c10/formats/codec/MagicRound.h). What comes out as NaN it does not know, and computes again step by step.
+// Products of matrices of which every product is rounded to nearest even and every sum, too, or is
+// float32's: the common cases of StepSum.h in as few instructions as they take. A thread has some
+// rows and columns of results, so that what it loads serves several, and rounds by magic numbers
+// (c10/formats/codec/MagicRound.h). What comes out as NaN it does not know, and computes again step
+// by step.
 #include <ATen/native/formats/cuda/StepSum.h>
 #include <c10/formats/codec/MagicRound.h>
 
@@ -12,17 +14,21 @@ using c10::formats::PositMagic;
 using c10::formats::PositMagicToEnds;
 
 constexpr int64_t kThreadsForLargeTiles = 1 << 15; // 128 blocks; fewer would leave a large GPU idle
-constexpr int kWarp = 32; // threads side by side: of neighbouring columns, so that they load neighbouring numbers
+// Threads side by side: of neighbouring columns, so that they load neighbouring numbers.
+constexpr int kWarp = 32;
 
 // ---- how a product joins an accumulator ----
 //
-// columns: of a large tile, the more, the less there is to compute. in_chunks: whether sums of chunks are made of such sums. Wide: the type of the
-// step by step computation. Shared: tables. left(), right(): factors as next() takes them; begun(): what an accumulator holds first; accumulators are
-// numbers times 1 / unscale. An accumulator is never -0 where nothing below tells -0 from 0: begun() does not know that one, and no sum of others is
-// -0.
+// columns: of a large tile, the more, the less there is to compute. in_chunks: whether sums of
+// chunks are made of such sums. Wide: the type of the step by step computation. Shared: tables.
+// left(), right(): factors as next() takes them; begun(): what an accumulator holds first;
+// accumulators are numbers times 1 / unscale. An accumulator is never -0 where nothing below tells
+// -0 from 0: begun() does not know that one, and no sum of others is -0.
 
 TD_INLINE float unknown_if_negative_zero(float held, float start) {
-  return held == 0 && !is_positive(start) ? c10::formats::bits_as<float>(c10::formats::nan_bits<float>()) : held;
+  return held == 0 && !is_positive(start)
+      ? c10::formats::bits_as<float>(c10::formats::nan_bits<float>())
+      : held;
 }
 
 // Products and sums of one format, of which float32's sums round as exact ones do.
@@ -41,14 +47,17 @@ struct OneFormat {
         scale(c10::formats::power_of_two<float>(magic.scale)),
         unscale(c10::formats::power_of_two<float>(-magic.scale)) {}
 
-  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { magic.fill(shared, thread, threads); }
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    magic.fill(shared, thread, threads);
+  }
   TD_INLINE float left(float x) const { return magic.left(x); }
   TD_INLINE Right right(float y) const { return magic.right(y); }
   TD_INLINE float begun(float start, const Shared& shared) const {
     return unknown_if_negative_zero(magic.unsigned_rounded(start * scale, shared), start);
   }
   TD_INLINE float next(const Shared& shared, float acc, float x, const Right& y) const {
-    return magic.unsigned_rounded_multiple(acc + magic.unsigned_rounded_product(x, y, shared), shared);
+    return magic.unsigned_rounded_multiple(acc + magic.unsigned_rounded_product(x, y, shared),
+                                           shared);
   }
 };
 
@@ -84,7 +93,9 @@ struct TwoFormats {
     if constexpr (exact_product) return y;
     else return product.right(y);
   }
-  TD_INLINE float begun(float start, const Shared& shared) const { return sum.rounded(Magic::is_scaled ? start * scale : start, shared.sum); }
+  TD_INLINE float begun(float start, const Shared& shared) const {
+    return sum.rounded(Magic::is_scaled ? start * scale : start, shared.sum);
+  }
   TD_INLINE float next(const Shared& shared, float acc, float x, const Right& y) const {
     return sum.rounded(c10::formats::add_odd(acc, term(shared, x, y)), shared.sum);
   }
@@ -92,7 +103,8 @@ struct TwoFormats {
  private:
   TD_INLINE float term(const Shared& shared, float x, const Right& y) const {
     if constexpr (exact_product) return c10::formats::multiply_odd(x, y);
-    else if constexpr (Magic::is_scaled) return product.rounded_product(x, y, shared.product) * from_product;
+    else if constexpr (Magic::is_scaled)
+      return product.rounded_product(x, y, shared.product) * from_product;
     else return product.rounded_product(x, y, shared.product);
   }
 };
@@ -100,7 +112,8 @@ struct TwoFormats {
 // Rounded products, added up in float32.
 template <typename Magic>
 struct Float32Sums {
-  static constexpr int columns = Magic::is_scaled ? 8 : 4; // a posit's look-up waits: two blocks are worth more than fewer loads
+  // A posit's look-up waits: two blocks are worth more than fewer loads.
+  static constexpr int columns = Magic::is_scaled ? 8 : 4;
   static constexpr bool in_chunks = false;
   using Wide = double;
   using Right = typename Magic::Right;
@@ -109,12 +122,18 @@ struct Float32Sums {
   Magic magic;
   float from_product;
 
-  explicit Float32Sums(const StepPolicy& policy) : magic(policy.product), from_product(c10::formats::power_of_two<float>(-magic.scale)) {}
+  explicit Float32Sums(const StepPolicy& policy)
+      : magic(policy.product),
+        from_product(c10::formats::power_of_two<float>(-magic.scale)) {}
 
-  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { magic.fill(shared, thread, threads); }
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    magic.fill(shared, thread, threads);
+  }
   TD_INLINE float left(float x) const { return magic.left(x); }
   TD_INLINE Right right(float y) const { return magic.right(y); }
-  TD_INLINE float begun(float start, const Shared&) const { return unknown_if_negative_zero(start, start); }
+  TD_INLINE float begun(float start, const Shared&) const {
+    return unknown_if_negative_zero(start, start);
+  }
   TD_INLINE float next(const Shared& shared, float acc, float x, const Right& y) const {
     const float term = magic.unsigned_rounded_product(x, y, shared);
     return Magic::is_scaled ? c10::formats::fused(term, from_product, acc) : acc + term;
@@ -136,7 +155,9 @@ struct Float32 {
   TD_INLINE float left(float x) const { return x; }
   TD_INLINE Right right(float y) const { return y; }
   TD_INLINE float begun(float start, const Shared&) const { return start; }
-  TD_INLINE float next(const Shared&, float acc, float x, Right y) const { return c10::formats::fused(x, y, acc); }
+  TD_INLINE float next(const Shared&, float acc, float x, Right y) const {
+    return c10::formats::fused(x, y, acc);
+  }
 };
 
 // ---- tiles ----
@@ -153,25 +174,36 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
 
   Step step;
 
-  Tiles(const StepPolicy& policy, const Dots<float>& dots, void* out) : Operands(policy, dots, out), step(policy) {}
+  Tiles(const StepPolicy& policy, const Dots<float>& dots, void* out)
+      : Operands(policy, dots, out),
+        step(policy) {}
 
   TD_HOST_DEVICE int64_t tiles_down() const { return (places.shape.m + rows - 1) / rows; }
-  TD_HOST_DEVICE int64_t tiles_across() const { return (places.shape.n + kWarp * columns - 1) / (kWarp * columns); }
+  TD_HOST_DEVICE int64_t tiles_across() const {
+    return (places.shape.n + kWarp * columns - 1) / (kWarp * columns);
+  }
   int64_t threads() const { return places.shape.batches * tiles_down() * tiles_across() * kWarp; }
 
-  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int of) const { step.prepare(shared, thread, of); }
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int of) const {
+    step.prepare(shared, thread, of);
+  }
 
   // Neighbours in a block of threads have the same columns, which come from the cache then.
   TD_HOST_DEVICE void operator()(const Shared& shared, int64_t thread) const {
     const DotShape& s = places.shape;
     const int64_t tile = thread / kWarp, band = tile / tiles_down(), batch = band / tiles_across();
-    // Beyond the last row it is computed once more and not written. The last columns' tile ends with the matrix: what it shares with the one before
-    // is computed by both, so that each thread's columns are at constant distances.
-    const int64_t row = tile % tiles_down() * rows, begin = band % tiles_across() * (kWarp * columns);
-    const int64_t last = s.n > kWarp * columns ? s.n - kWarp * columns : 0, column = (begin < last ? begin : last) + thread % kWarp;
+    // Beyond the last row it is computed once more and not written. The last columns' tile ends
+    // with the matrix: what it shares with the one before is computed by both, so that each
+    // thread's columns are at constant distances.
+    const int64_t row = tile % tiles_down() * rows,
+                  begin = band % tiles_across() * (kWarp * columns);
+    const int64_t last = s.n > kWarp * columns ? s.n - kWarp * columns : 0,
+                  column = (begin < last ? begin : last) + thread % kWarp;
     const float* left[rows];
-    for (int r = 0; r < rows; ++r) left[r] = this->a + (batch * s.m + (row + r < s.m ? row + r : s.m - 1)) * s.k;
-    const float* right = this->b + batch * s.k * s.n + (columns > 1 || column < s.n ? column : s.n - 1);
+    for (int r = 0; r < rows; ++r)
+      left[r] = this->a + (batch * s.m + (row + r < s.m ? row + r : s.m - 1)) * s.k;
+    const float* right =
+        this->b + batch * s.k * s.n + (columns > 1 || column < s.n ? column : s.n - 1);
 
     float acc[rows][columns], chunks[rows][columns]; // chunks: the sum of those that are done
     TD_UNROLL
@@ -185,7 +217,8 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
       }
     }
     for (int64_t first = 0; first < s.k; first += this->steps.chunk) {
-      const int64_t end = chunked && this->steps.chunk < s.k - first ? first + this->steps.chunk : s.k;
+      const int64_t end =
+          chunked && this->steps.chunk < s.k - first ? first + this->steps.chunk : s.k;
       TD_UNROLL_BY(4)
       for (int64_t term = first; term < end; ++term) {
         float x[rows];
@@ -214,7 +247,8 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
     for (int r = 0; r < rows; ++r) {
       TD_UNROLL
       for (int c = 0; c < columns; ++c) {
-        if (const int64_t i = place(batch, row + r, column + c * kWarp); i >= 0) finish(*this, i, chunked ? chunks[r][c] : acc[r][c] * step.unscale);
+        if (const int64_t i = place(batch, row + r, column + c * kWarp); i >= 0)
+          finish(*this, i, chunked ? chunks[r][c] : acc[r][c] * step.unscale);
       }
     }
   }
@@ -235,9 +269,11 @@ template <typename Step, int columns, bool chunked>
 Status launch_sized(const StepPolicy& policy, const Dots<float>& dots, void* out, Stream stream) {
   constexpr int rows = 8;
   const Tiles<Step, rows, columns, chunked> large(policy, dots, out);
-  const int64_t computed = large.tiles_down() * rows; // rows; a small tile's results take up to twice as long
+  // rows; a small tile's results take up to twice as long
+  const int64_t computed = large.tiles_down() * rows;
   const bool fits = dots.shape.n >= kWarp * columns && 5 * computed <= 9 * dots.shape.m;
-  if (fits && large.threads() >= kThreadsForLargeTiles) return for_each(large.threads(), stream, large);
+  if (fits && large.threads() >= kThreadsForLargeTiles)
+    return for_each(large.threads(), stream, large);
   const Tiles<Step, 1, 1, chunked> small(policy, dots, out);
   return for_each(small.threads(), stream, small);
 }
@@ -255,7 +291,8 @@ Status launch_by(const StepPolicy& p, const Dots<float>& dots, void* out, Stream
   if (sums_in_binary32(p)) return launch<Float32Sums<Magic>>(p, dots, out, stream);
   if (p.exact_product) return launch<TwoFormats<Magic, true>>(p, dots, out, stream);
   const bool one = p.product == p.sum && Magic::sums_in_float(p.sum);
-  return one ? launch<OneFormat<Magic>>(p, dots, out, stream) : launch<TwoFormats<Magic, false>>(p, dots, out, stream);
+  return one ? launch<OneFormat<Magic>>(p, dots, out, stream)
+             : launch<TwoFormats<Magic, false>>(p, dots, out, stream);
 }
 
 template <typename Magic>
@@ -266,16 +303,20 @@ bool serves(const StepPolicy& p) {
 } // namespace
 
 bool serves_tiles(const StepPolicy& p, const Dots<float>& dots) {
-  if (!dots.a || dots.present || dots.present_rows || p.fused || p.kahan || p.order != SumOrder::Sequential) return false;
+  if (!dots.a || dots.present || dots.present_rows || p.fused || p.kahan ||
+      p.order != SumOrder::Sequential)
+    return false;
   if (p.chunk && (p.rounds_chunks || !p.chunks_in_float || sums_in_binary32(p))) return false;
   if (p.result.rounding != Rounding::NearestEven) return false; // it may draw
-  return (sums_in_binary32(p) && p.exact_product) || serves<FloatMagic>(p) || serves<PositMagic>(p); // and where that, the one to the ends
+  // And where that, the one to the ends.
+  return (sums_in_binary32(p) && p.exact_product) || serves<FloatMagic>(p) || serves<PositMagic>(p);
 }
 
 Status tile_sums(const StepPolicy& p, const Dots<float>& dots, void* out, Stream stream) {
   if (sums_in_binary32(p) && p.exact_product) return launch<Float32>(p, dots, out, stream);
   if (serves<PositMagicToEnds>(p)) return launch_by<PositMagicToEnds>(p, dots, out, stream);
-  return p.product.is_posit() ? launch_by<PositMagic>(p, dots, out, stream) : launch_by<FloatMagic>(p, dots, out, stream);
+  return p.product.is_posit() ? launch_by<PositMagic>(p, dots, out, stream)
+                              : launch_by<FloatMagic>(p, dots, out, stream);
 }
 
 } // namespace at::formats::cuda

@@ -1,5 +1,6 @@
-// add, sub, rsub, mul, div, reciprocal, sqrt, addcmul, addcdiv, lerp: results correctly rounded from the exact operands (addcmul with
-// value=1 and + - * / sqrt; addcdiv and lerp within one rounding of float64 before the one to the format).
+// add, sub, rsub, mul, div, reciprocal, sqrt, addcmul, addcdiv, lerp: results correctly rounded
+// from the exact operands (addcmul with value=1 and + - * / sqrt; addcdiv and lerp within one
+// rounding of float64 before the one to the format).
 #include <ATen/native/formats/elementwise/Elementwise.h>
 #include <ATen/native/formats/elementwise/ResultType.h>
 
@@ -39,7 +40,8 @@ Tensor stock_binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar&
   return at::_ops::div_Tensor::call(a, b);
 }
 
-// A tensor for a stock kernel whose result is of the given stock type: ours decoded, a stock one as it is.
+// A tensor for a stock kernel whose result is of the given stock type: ours decoded, a stock one as
+// it is.
 Tensor stock_operand(const Tensor& t, c10::ScalarType type) {
   return is_format_tensor(t) ? to_stock(t, c10::toRealValueType(type)) : t;
 }
@@ -47,34 +49,43 @@ Tensor stock_operand(const Tensor& t, c10::ScalarType type) {
 // As stock: who subtracts a mask mostly wants to invert it.
 void expect_numbers(BinaryOp op, bool mask, const Scalar& alpha) {
   TORCH_CHECK(!mask || op != BinaryOp::Sub,
-              "sub: expected numbers, but got a bool. Invert a mask with ~mask or mask.logical_not(), or convert it first, with mask.to(...).");
-  TORCH_CHECK(!alpha.isBoolean(), name_of(op), ": expected a number as alpha, but got a bool. Use 1 or 0.");
+              "sub: expected numbers, but got a bool. Invert a mask with ~mask or "
+              "mask.logical_not(), or convert it first, with mask.to(...).");
+  TORCH_CHECK(!alpha.isBoolean(), name_of(op),
+              ": expected a number as alpha, but got a bool. Use 1 or 0.");
 }
 void expect_numbers(BinaryOp op, const Scalar& other, const Scalar& alpha) {
   expect_numbers(op, other.isBoolean(), alpha);
 }
 void expect_numbers(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha) {
-  expect_numbers(op, a.scalar_type() == c10::ScalarType::Bool || b.scalar_type() == c10::ScalarType::Bool, alpha);
+  expect_numbers(
+      op, a.scalar_type() == c10::ScalarType::Bool || b.scalar_type() == c10::ScalarType::Bool,
+      alpha);
 }
 
-// a + alpha * b for sums, op(a, b) else, into a new tensor (whose dtype type promotion decides) or into one of ours.
-Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha, const Tensor& existing = {}) {
+// a + alpha * b for sums, op(a, b) else, into a new tensor (whose dtype type promotion decides) or
+// into one of ours.
+Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha,
+              const Tensor& existing = {}) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   expect_numbers(op, a, b, alpha);
   ResultType type;
   type.see(a, name_of(op));
   type.see(b, name_of(op));
   if (type.stock_wins() && !existing.defined()) {
-    return stock_binary(op, stock_operand(a, *type.stock()), stock_operand(b, *type.stock()), alpha);
+    return stock_binary(op, stock_operand(a, *type.stock()), stock_operand(b, *type.stock()),
+                        alpha);
   }
-  TORCH_CHECK(!type.is_complex(), name_of(op), ": expected real operands for a result of a number format, but got a complex one");
+  TORCH_CHECK(!type.is_complex(), name_of(op),
+              ": expected real operands for a result of a number format, but got a complex one");
   const Target target{existing.defined() ? entry_of(existing) : *type.format, existing};
-  TORCH_CHECK(a.device() == b.device() || a.dim() == 0 || b.dim() == 0, name_of(op), ": expected tensors on one device, but got ", a.device(),
-              " and ", b.device());
+  TORCH_CHECK(a.device() == b.device() || a.dim() == 0 || b.dim() == 0, name_of(op),
+              ": expected tensors on one device, but got ", a.device(), " and ", b.device());
   const double factor = alpha.toDouble();
   if (factor == 1) return elementwise(op, Operand::of(a), Operand::of(b), target);
   const double signed_factor = op == BinaryOp::Sub ? -factor : factor;
-  return elementwise(TernaryOp::Fma, Operand::of(Scalar(signed_factor)), Operand::of(b), Operand::of(a), 1, target);
+  return elementwise(TernaryOp::Fma, Operand::of(Scalar(signed_factor)), Operand::of(b),
+                     Operand::of(a), 1, target);
 }
 
 template <BinaryOp op>
@@ -86,14 +97,17 @@ Tensor without_alpha(const Tensor& a, const Tensor& b) {
   return binary(op, a, b, 1);
 }
 
-// In place: into ours with one rounding; into a stock tensor by the stock operator on the values of ours.
+// In place: into ours with one rounding; into a stock tensor by the stock operator on the values of
+// ours.
 Tensor& binary_in_place(BinaryOp op, Tensor& self, const Tensor& other, const Scalar& alpha) {
   if (is_format_tensor(self)) {
     binary(op, self, other, alpha, self);
     return self;
   }
-  TORCH_CHECK(c10::isFloatingType(self.scalar_type()) || self.is_complex(), "result type ", entry_of(other).name,
-              " can't be cast to the desired output type ", self.scalar_type()); // stock's words, of the dtype that the caller knows
+  TORCH_CHECK(c10::isFloatingType(self.scalar_type()) || self.is_complex(), "result type ",
+              entry_of(other).name,
+              // stock's words, of the dtype that the caller knows
+              " can't be cast to the desired output type ", self.scalar_type());
   const at::AutoDispatchBelowADInplaceOrView guard;
   const Tensor values = decoded(other);
   switch (op) {
@@ -115,7 +129,8 @@ Tensor& without_alpha_(Tensor& self, const Tensor& other) {
 
 template <BinaryOp op>
 Tensor& with_alpha_out(const Tensor& a, const Tensor& b, const Scalar& alpha, Tensor& out) {
-  if (!is_format_tensor(a) && !is_format_tensor(b)) return store(stock_binary(op, a, b, alpha), out, {a, b});
+  if (!is_format_tensor(a) && !is_format_tensor(b))
+    return store(stock_binary(op, a, b, alpha), out, {a, b});
   return store(binary(op, a, b, alpha), out, {a, b});
 }
 template <BinaryOp op>
@@ -124,11 +139,13 @@ Tensor& without_alpha_out(const Tensor& a, const Tensor& b, Tensor& out) {
 }
 
 void expect_real(const char* op, const Scalar& number, const Tensor& self) {
-  TORCH_CHECK(!number.isComplex(), op, ": expected a real number beside a tensor of ", entry_of(self).name, ", but got a complex one");
+  TORCH_CHECK(!number.isComplex(), op, ": expected a real number beside a tensor of ",
+              entry_of(self).name, ", but got a complex one");
 }
 
 // Beside a complex number: the stock operator on the exact values, for a complex result.
-Tensor with_complex_number(BinaryOp op, const Tensor& self, const Scalar& number, const Scalar& alpha = 1) {
+Tensor with_complex_number(BinaryOp op, const Tensor& self, const Scalar& number,
+                           const Scalar& alpha = 1) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const Tensor values = decoded(self);
   switch (op) {
@@ -140,8 +157,10 @@ Tensor with_complex_number(BinaryOp op, const Tensor& self, const Scalar& number
   return at::_ops::div_Scalar::call(values, number);
 }
 
-// With a number as second operand. (Python's x + 2 comes as a tensor without dimensions; stock formulas call these.)
-Tensor with_number(BinaryOp op, const Tensor& self, const Scalar& number, const Tensor& existing = {}) {
+// With a number as second operand. (Python's x + 2 comes as a tensor without dimensions; stock
+// formulas call these.)
+Tensor with_number(BinaryOp op, const Tensor& self, const Scalar& number,
+                   const Tensor& existing = {}) {
   expect_real(name_of(op), number, self);
   return elementwise(op, Operand::of(self), Operand::of(number), {entry_of(self), existing});
 }
@@ -182,11 +201,14 @@ Tensor rsub_scalar(const Tensor& self, const Scalar& other, const Scalar& alpha)
     return at::_ops::rsub_Scalar::call(decoded(self), other, alpha);
   }
   const Target target{entry_of(self), {}};
-  if (alpha.toDouble() == 1) return elementwise(BinaryOp::Sub, Operand::of(other), Operand::of(self), target);
-  return elementwise(TernaryOp::Fma, Operand::of(Scalar(-alpha.toDouble())), Operand::of(self), Operand::of(other), 1, target);
+  if (alpha.toDouble() == 1)
+    return elementwise(BinaryOp::Sub, Operand::of(other), Operand::of(self), target);
+  return elementwise(TernaryOp::Fma, Operand::of(Scalar(-alpha.toDouble())), Operand::of(self),
+                     Operand::of(other), 1, target);
 }
 Tensor reciprocal_kernel(const Tensor& self) {
-  return elementwise(BinaryOp::Div, Operand::of(Scalar(1.0)), Operand::of(self), {entry_of(self), {}});
+  return elementwise(BinaryOp::Div, Operand::of(Scalar(1.0)), Operand::of(self),
+                     {entry_of(self), {}});
 }
 Tensor& reciprocal_(Tensor& self) {
   elementwise(BinaryOp::Div, Operand::of(Scalar(1.0)), Operand::of(self), {entry_of(self), self});
@@ -209,7 +231,8 @@ Tensor& sqrt_out(const Tensor& self, Tensor& out) {
 
 // ---- three operands: into self where self is ours and in place ----
 
-ResultType common_type(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
+ResultType common_type(const char* op,
+                       std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
   ResultType type;
   for (const Tensor& t : tensors) type.see(t, op);
   return type;
@@ -217,17 +240,19 @@ ResultType common_type(const char* op, std::initializer_list<std::reference_wrap
 
 // Where a stock type wins, the operator runs on stock tensors.
 template <typename Stock>
-Tensor ternary(const char* name, TernaryOp op, const Tensor& a, const Tensor& b, const Tensor& c, double s, bool in_place, const Tensor& self,
-               Stock stock) {
+Tensor ternary(const char* name, TernaryOp op, const Tensor& a, const Tensor& b, const Tensor& c,
+               double s, bool in_place, const Tensor& self, Stock stock) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const ResultType type = common_type(name, {a, b, c});
   TORCH_CHECK(!(in_place && is_format_tensor(self) && type.is_complex()), name,
               ": expected real operands for a result of a number format, but got a complex one");
   const FormatEntry* format = type.result();
   if (in_place && is_format_tensor(self)) {
-    return elementwise(op, Operand::of(a), Operand::of(b), Operand::of(c), s, {entry_of(self), self});
+    return elementwise(op, Operand::of(a), Operand::of(b), Operand::of(c), s,
+                       {entry_of(self), self});
   }
-  if (format && !in_place) return elementwise(op, Operand::of(a), Operand::of(b), Operand::of(c), s, {*format, {}});
+  if (format && !in_place)
+    return elementwise(op, Operand::of(a), Operand::of(b), Operand::of(c), s, {*format, {}});
   const auto plain = [&](const Tensor& t) {
     if (!format && type.stock()) return stock_operand(t, *type.stock());
     return is_format_tensor(t) ? decoded(t) : t;
@@ -254,14 +279,17 @@ Tensor& addcdiv_(Tensor& self, const Tensor& x, const Tensor& y, const Scalar& v
   return self;
 }
 
-Tensor& addcmul_out(const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value, Tensor& out) {
+Tensor& addcmul_out(const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value,
+                    Tensor& out) {
   return store(addcmul_kernel(self, x, y, value), out, {self, x, y});
 }
-Tensor& addcdiv_out(const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value, Tensor& out) {
+Tensor& addcdiv_out(const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value,
+                    Tensor& out) {
   return store(addcdiv_kernel(self, x, y, value), out, {self, x, y});
 }
 
-// Operands of two dtypes are the way of the overload with a tensor as weight, which refuses them or, where it is asked to, promotes.
+// Operands of two dtypes are the way of the overload with a tensor as weight, which refuses them
+// or, where it is asked to, promotes.
 bool are_ours(const Tensor& self, const Tensor& end) {
   return is_format_tensor(self) && is_format_tensor(end);
 }
@@ -269,12 +297,15 @@ Tensor number_tensor(const Scalar& weight) {
   return at::scalar_tensor(weight, at::TensorOptions().dtype(at::kDouble));
 }
 
-Tensor lerp_number(const Tensor& self, const Tensor& end, const Scalar& weight, const Tensor& existing) {
+Tensor lerp_number(const Tensor& self, const Tensor& end, const Scalar& weight,
+                   const Tensor& existing) {
   const FormatEntry* format = common_type("lerp", {self, end}).result();
-  return elementwise(TernaryOp::Lerp, Operand::of(self), Operand::of(end), Operand::of(weight), 1, {*format, existing});
+  return elementwise(TernaryOp::Lerp, Operand::of(self), Operand::of(end), Operand::of(weight), 1,
+                     {*format, existing});
 }
 Tensor lerp_scalar(const Tensor& self, const Tensor& end, const Scalar& weight) {
-  return are_ours(self, end) ? lerp_number(self, end, weight, {}) : at::_ops::lerp_Tensor::call(self, end, number_tensor(weight));
+  return are_ours(self, end) ? lerp_number(self, end, weight, {})
+                             : at::_ops::lerp_Tensor::call(self, end, number_tensor(weight));
 }
 Tensor& lerp_scalar_(Tensor& self, const Tensor& end, const Scalar& weight) {
   if (!are_ours(self, end)) return at::_ops::lerp__Tensor::call(self, end, number_tensor(weight));

@@ -27,7 +27,8 @@ static bool is_sum(Do what) {
 }
 
 template <typename T>
-ProgramBlocks<T>::ProgramBlocks(const CompiledProgram& program, const Format& format, const Recorder* recorders)
+ProgramBlocks<T>::ProgramBlocks(const CompiledProgram& program, const Format& format,
+                                const Recorder* recorders)
     : program_(program),
       recorders_(recorders),
       format_(format),
@@ -53,7 +54,8 @@ bool ProgramBlocks<T>::in_float(const Instruction& i) const {
     case Do::Lerp:
     case Do::Addcdiv: return false;
     case Do::Addcmul: return addcmul_fits_float(format_, i.number);
-    case Do::AddScaled: return i.number == 1 || (number_fits_float(i.number) && format_.significand_bits() <= 12);
+    case Do::AddScaled:
+      return i.number == 1 || (number_fits_float(i.number) && format_.significand_bits() <= 12);
     default: return number_fits_float(i.number);
   }
 }
@@ -61,7 +63,8 @@ bool ProgramBlocks<T>::in_float(const Instruction& i) const {
 template <typename T>
 bool ProgramBlocks<T>::compute_mixed(const Instruction& i, T* out, int64_t n) {
   if constexpr (std::is_same_v<T, float>) {
-    if (!format_.arithmetic_in_float() || i.what == Do::Sqrt || !number_is_mixed(i.number)) return false;
+    if (!format_.arithmetic_in_float() || i.what == Do::Sqrt || !number_is_mixed(i.number))
+      return false;
     if (wants_double() && operands_of(i.what) == 1) return false;
     const float *a = registers_[i.a], *b = registers_[i.b], *c = registers_[i.c];
     switch (i.what) {
@@ -80,14 +83,18 @@ bool ProgramBlocks<T>::compute_mixed(const Instruction& i, T* out, int64_t n) {
 
 template <typename T>
 template <typename U>
-void ProgramBlocks<T>::compute(const Instruction& i, const U* a, const U* b, const U* c, U* out, int64_t n) {
+void ProgramBlocks<T>::compute(const Instruction& i, const U* a, const U* b, const U* c, U* out,
+                               int64_t n) {
   U* number = reinterpret_cast<U*>(wide_[3]);
   const bool adds_tensors = i.what == Do::AddScaled && i.number == 1;
-  const bool takes_block = i.what == Do::AddNumber || i.what == Do::MultiplyNumber || i.what == Do::DivideNumber || i.what == Do::Lerp ||
+  const bool takes_block = i.what == Do::AddNumber || i.what == Do::MultiplyNumber ||
+      i.what == Do::DivideNumber || i.what == Do::Lerp ||
       (i.what == Do::AddScaled && !adds_tensors);
   if (takes_block) std::fill_n(number, n, static_cast<U>(i.number));
   const auto binary = [&](BinaryOp op, const U* y) { k_.binary(op, a, y, out, n); };
-  const auto ternary = [&](TernaryOp op, const U* x, const U* y, const U* z, double s) { k_.ternary(op, x, y, z, static_cast<U>(s), out, n); };
+  const auto ternary = [&](TernaryOp op, const U* x, const U* y, const U* z, double s) {
+    k_.ternary(op, x, y, z, static_cast<U>(s), out, n);
+  };
   switch (i.what) {
     case Do::AddNumber: return binary(BinaryOp::Add, number);
     case Do::MultiplyNumber: return binary(BinaryOp::Mul, number);
@@ -103,7 +110,8 @@ void ProgramBlocks<T>::compute(const Instruction& i, const U* a, const U* b, con
 }
 
 template <typename T>
-void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::ArrayRef<uint64_t> seeds) {
+void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first,
+                           c10::ArrayRef<uint64_t> seeds) {
   char* memory[kRegisters];
   std::copy_n(at, kTensors, memory);
   for (int r = kTensors; r < kRegisters; ++r) memory[r] = between_[r - kTensors];
@@ -116,7 +124,8 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
       continue;
     }
     if (!step.table.empty()) {
-      if constexpr (std::is_same_v<T, float>) k_.look_up(step.table.data(), memory[i.a], format_.itemsize(), to, n);
+      if constexpr (std::is_same_v<T, float>)
+        k_.look_up(step.table.data(), memory[i.a], format_.itemsize(), to, n);
       continue;
     }
     const uint8_t operands[] = {i.a, i.b, i.c};
@@ -144,8 +153,9 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
       if (!step.addends.empty()) {
         const uint8_t *high = bytes(i.b), *low = bytes(i.c);
         k_.add_pair(a, step.addends.data(), high, low, result_, n);
-        sign_zero_sums(format_.rounding, result_, n,
-                       [&](int64_t e) { return is_positive(a[e]) && is_positive(step.addends[size_t{high[e]} << 8 | low[e]]); });
+        sign_zero_sums(format_.rounding, result_, n, [&](int64_t e) {
+          return is_positive(a[e]) && is_positive(step.addends[size_t{high[e]} << 8 | low[e]]);
+        });
         round(step, codes, n, words);
         continue;
       }
@@ -159,21 +169,25 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
     }
     double* wide = wide_[0];
     if (!in_t) {
-      for (int j = 0; j < operands_of(i.what); ++j) std::copy_n(registers_[operands[j]], n, wide_[j]);
+      for (int j = 0; j < operands_of(i.what); ++j)
+        std::copy_n(registers_[operands[j]], n, wide_[j]);
       compute<double>(i, wide_[0], wide_[1], wide_[2], wide, n);
     }
     if (is_sum(i.what)) {
-      // Of the operands' registers: where the sum was made in float64, it may lie where their copies were.
+      // Of the operands' registers: where the sum was made in float64, it may lie where their
+      // copies were.
       const T *c = registers_[i.c], number = static_cast<T>(i.number);
       const auto both_positive = [&](int64_t e) {
         switch (i.what) {
           case Do::AddNumber: return is_positive(a[e]) && is_positive(number);
           case Do::AddScaled: return terms_are_positive(TernaryOp::Fma, number, b[e], a[e], T{1});
           case Do::Lerp: return terms_are_positive(TernaryOp::Lerp, a[e], b[e], number, T{1});
-          default: return terms_are_positive(TernaryOp::Addcmul, b[e], c[e], a[e], number); // or of a quotient
+          // Or of a quotient.
+          default: return terms_are_positive(TernaryOp::Addcmul, b[e], c[e], a[e], number);
         }
       };
-      in_t ? sign_zero_sums(format_.rounding, result_, n, both_positive) : sign_zero_sums(format_.rounding, wide, n, both_positive);
+      in_t ? sign_zero_sums(format_.rounding, result_, n, both_positive)
+           : sign_zero_sums(format_.rounding, wide, n, both_positive);
     }
     if (in_t) {
       round(step, codes, n, words);
@@ -186,10 +200,12 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
 
 // The result to the format: into memory where it is stored, into its register where it is read.
 template <typename T>
-void ProgramBlocks<T>::round(const CompiledProgram::Step& step, char* codes, int64_t n, const RandomWords& words) {
+void ProgramBlocks<T>::round(const CompiledProgram::Step& step, char* codes, int64_t n,
+                             const RandomWords& words) {
   T* to = registers_[step.instruction.to];
   // A posit is rounded in fewer instructions than decoded.
-  const bool rounds = !seen_ && !is_stochastic(format_.rounding) && (!step.stored || (step.read && format_.is_posit()));
+  const bool rounds = !seen_ && !is_stochastic(format_.rounding) &&
+      (!step.stored || (step.read && format_.is_posit()));
   const bool rounded = rounds && k_.round(format_, result_, to, n);
   if (rounded && !step.stored) return;
   encode(result_, codes, n, words);

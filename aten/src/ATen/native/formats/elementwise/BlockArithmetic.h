@@ -8,19 +8,23 @@ namespace at::formats {
 
 inline constexpr int64_t kProgramBlock = 1024;
 
-// A program for one format: where each result goes, and tables for what depends on one code alone, or on two of 8 bits.
+// A program for one format: where each result goes, and tables for what depends on one code alone,
+// or on two of 8 bits.
 class CompiledProgram {
  public:
   // elements: how many there are in all, since tables must pay for themselves.
-  CompiledProgram(const CpuKernels& kernels, const Program& program, const Format& format, int64_t elements);
+  CompiledProgram(const CpuKernels& kernels, const Program& program, const Format& format,
+                  int64_t elements);
 
   struct Step {
     Instruction instruction;
     bool stored;             // into the tensor's memory: nothing writes it again
     bool read;               // from its register, later
     bool loads[3]{};         // its operands out of memory, here for the first time
-    std::vector<float> table; // of results by the operand's code, for this instruction and those that were merged into it
-    // By the codes of two registers in memory: of the results, into memory, by a's and b's; and, for Addcdiv, number * b / c by b's and c's.
+    // Of results by the operand's code, for this instruction and those that were merged into it.
+    std::vector<float> table;
+    // By the codes of two registers in memory: of the results, into memory, by a's and b's; and,
+    // for Addcdiv, number * b / c by b's and c's.
     std::vector<uint8_t> pairs;
     std::vector<double> addends;
     size_t place; // of the instruction in the program
@@ -33,7 +37,8 @@ class CompiledProgram {
  private:
   struct Origin;
   std::vector<float> results_of_codes(const std::vector<Instruction>& chain) const;
-  std::vector<uint8_t> results_of_pairs(const Instruction& last, const Origin* origins, const std::vector<int>& roots) const;
+  std::vector<uint8_t> results_of_pairs(const Instruction& last, const Origin* origins,
+                                        const std::vector<int>& roots) const;
   std::vector<double> addends_of_pairs(const Instruction& addcdiv, const Origin* origins) const;
   void merge_into_pairs();
   void remove_unread();
@@ -47,9 +52,11 @@ template <typename T>
 class ProgramBlocks {
  public:
   // recorders: for what is rounded into each register, or nullptr.
-  ProgramBlocks(const CompiledProgram& program, const Format& format, const Recorder* recorders = nullptr);
+  ProgramBlocks(const CompiledProgram& program, const Format& format,
+                const Recorder* recorders = nullptr);
 
-  // The program over n elements: `at` is where they lie in each tensor, `first` the number of the first one, for random words.
+  // The program over n elements: `at` is where they lie in each tensor, `first` the number of the
+  // first one, for random words.
   void run(char* const* at, int64_t n, int64_t first, c10::ArrayRef<uint64_t> seeds);
   const T* value(int r) const { return registers_[r]; }
 
@@ -58,7 +65,8 @@ class ProgramBlocks {
   void compute(const Instruction& i, const U* a, const U* b, const U* c, U* out, int64_t n);
   bool compute_mixed(const Instruction& i, T* out, int64_t n);
   bool in_float(const Instruction& i) const;
-  bool wants_double() const { return seen_ && format_.significand_bits() > 12; } // as elementwise() does where it is observed
+  // As elementwise() does where it is observed.
+  bool wants_double() const { return seen_ && format_.significand_bits() > 12; }
   void round(const CompiledProgram::Step& step, char* codes, int64_t n, const RandomWords& words);
   template <typename U>
   void encode(U* values, char* codes, int64_t n, const RandomWords& words);
@@ -72,7 +80,8 @@ class ProgramBlocks {
   alignas(64) T result_[kProgramBlock];
   alignas(64) double wide_[4][kProgramBlock];
   alignas(64) char codes_[kProgramBlock * 8];
-  alignas(64) char between_[kRegisters - kTensors][kProgramBlock]; // codes of registers without a tensor, where pairs have given them
+  // Codes of registers without a tensor, where pairs have given them.
+  alignas(64) char between_[kRegisters - kTensors][kProgramBlock];
 };
 
 } // namespace at::formats

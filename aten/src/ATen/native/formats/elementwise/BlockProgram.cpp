@@ -23,11 +23,13 @@
 namespace at::formats {
 
 bool Program::writes(int r) const {
-  return std::any_of(instructions.begin(), instructions.end(), [r](const Instruction& i) { return i.to == r; });
+  return std::any_of(instructions.begin(), instructions.end(),
+                     [r](const Instruction& i) { return i.to == r; });
 }
 bool Program::uses(int r) const {
   return std::any_of(instructions.begin(), instructions.end(), [r](const Instruction& i) {
-    return i.to == r || i.a == r || (operands_of(i.what) > 1 && i.b == r) || (operands_of(i.what) > 2 && i.c == r);
+    return i.to == r || i.a == r || (operands_of(i.what) > 1 && i.b == r) ||
+        (operands_of(i.what) > 2 && i.c == r);
   });
 }
 
@@ -68,12 +70,14 @@ void in_place(const Instruction& i, Tensor& a, const Tensor& b, const Tensor& c)
   }
 }
 
-// What an instruction's operator rounds counts as what a pass over all of them writes: into the instruction's register.
+// What an instruction's operator rounds counts as what a pass over all of them writes: into the
+// instruction's register.
 class SeenInstruction {
  public:
   explicit SeenInstruction(const Run& run, const Instruction& i) : now_(observed_thread()) {
     const auto memory = [&](int r) -> const void* {
-      return r < kTensors && run.tensors[r].defined() ? run.tensors[r].unsafeGetTensorImpl()->data() : nullptr;
+      return r < kTensors && run.tensors[r].defined() ? run.tensors[r].unsafeGetTensorImpl()->data()
+                                                      : nullptr;
     };
     now_.destination = memory(i.to);
     now_.updated = memory(0);
@@ -120,28 +124,34 @@ struct PassJob {
   std::vector<Recorder> recorders; // by register, where the thread is observed
 };
 
-// Whether the run's tensors are of one format, dense and alike in the device's memory, and what they occupy there.
+// Whether the run's tensors are of one format, dense and alike in the device's memory, and what
+// they occupy there.
 bool fits_one_pass(const Run& run, PassJob& job, std::vector<Region>& regions) {
   const Tensor* first = nullptr;
   for (int r = 0; r < kTensors; ++r) {
     const Tensor& t = run.tensors[r];
     if (!t.defined()) continue;
-    if (!is_format_tensor(t) || !computes(t.device()) || !t.is_non_overlapping_and_dense()) return false;
+    if (!is_format_tensor(t) || !computes(t.device()) || !t.is_non_overlapping_and_dense())
+      return false;
     if (!first) first = &t;
-    const bool alike = t.device() == first->device() && t.sizes() == first->sizes() && t.strides() == first->strides();
+    const bool alike = t.device() == first->device() && t.sizes() == first->sizes() &&
+        t.strides() == first->strides();
     if (!alike || &entry_of(t) != &entry_of(*first)) return false;
   }
   job.run = &run;
   job.entry = &entry_of(*first);
   job.n = first->numel();
   job.device = first->device();
-  if (!rounding_format(*job.entry).arithmetic_in_double() || c10::formats::is_logarithmic(job.entry->format)) return false;
+  if (!rounding_format(*job.entry).arithmetic_in_double() ||
+      c10::formats::is_logarithmic(job.entry->format))
+    return false;
   const int64_t bytes = job.n * job.entry->format.itemsize();
   for (int r = 0; r < kTensors; ++r) {
     const Tensor& t = run.tensors[r];
     if (!t.defined() || job.n == 0) continue;
     // What is only read may be memory that copies share until one of them is written.
-    void* data = run.program->writes(r) ? t.unsafeGetTensorImpl()->mutable_data() : const_cast<void*>(t.unsafeGetTensorImpl()->data());
+    void* data = run.program->writes(r) ? t.unsafeGetTensorImpl()->mutable_data()
+                                        : const_cast<void*>(t.unsafeGetTensorImpl()->data());
     job.data[r] = static_cast<char*>(data);
     regions.push_back({job.data[r], job.data[r] + bytes});
   }
@@ -149,7 +159,8 @@ bool fits_one_pass(const Run& run, PassJob& job, std::vector<Region>& regions) {
 }
 
 bool overlap(std::vector<Region>& regions) {
-  std::sort(regions.begin(), regions.end(), [](const Region& x, const Region& y) { return x.begin < y.begin; });
+  std::sort(regions.begin(), regions.end(),
+            [](const Region& x, const Region& y) { return x.begin < y.begin; });
   for (size_t i = 1; i < regions.size(); ++i) {
     if (regions[i].begin < regions[i - 1].end) return true;
   }
@@ -159,7 +170,8 @@ bool overlap(std::vector<Region>& regions) {
 constexpr int64_t kChunk = 16 * kProgramBlock; // of one job, for one thread
 
 template <typename T>
-void run_chunk(const CompiledProgram& compiled, const Format& f, const PassJob& job, int64_t begin, int64_t end) {
+void run_chunk(const CompiledProgram& compiled, const Format& f, const PassJob& job, int64_t begin,
+               int64_t end) {
   ProgramBlocks<T> blocks(compiled, f, job.recorders.empty() ? nullptr : job.recorders.data());
   const int width = f.itemsize();
   for (int64_t first = begin; first < end; first += kProgramBlock) {
@@ -188,21 +200,24 @@ void run_in_one_pass(std::vector<PassJob>& jobs) {
   }
   const CpuKernels& cpu = kernels(c10::kCPU, "a block program"); // what is on a GPU has gone before
   std::vector<CompiledProgram> compiled;
-  for (size_t k = 0; k < keys.size(); ++k) compiled.emplace_back(cpu, *keys[k].first, rounding_format(*keys[k].second), elements[k]);
+  for (size_t k = 0; k < keys.size(); ++k)
+    compiled.emplace_back(cpu, *keys[k].first, rounding_format(*keys[k].second), elements[k]);
   struct Chunk {
     size_t job;
     int64_t begin, end;
   };
   std::vector<Chunk> chunks;
   for (size_t j = 0; j < jobs.size(); ++j) {
-    for (int64_t begin = 0; begin < jobs[j].n; begin += kChunk) chunks.push_back({j, begin, std::min(begin + kChunk, jobs[j].n)});
+    for (int64_t begin = 0; begin < jobs[j].n; begin += kChunk)
+      chunks.push_back({j, begin, std::min(begin + kChunk, jobs[j].n)});
   }
   at::parallel_for(0, static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Chunk& chunk = chunks[i];
       const PassJob& job = jobs[chunk.job];
       const CompiledProgram& program = compiled[of_job[chunk.job]];
-      if (program.format.fits_float()) run_chunk<float>(program, program.format, job, chunk.begin, chunk.end);
+      if (program.format.fits_float())
+        run_chunk<float>(program, program.format, job, chunk.begin, chunk.end);
       else run_chunk<double>(program, program.format, job, chunk.begin, chunk.end);
     }
   });
@@ -214,7 +229,8 @@ void run_programs(const std::vector<Run>& runs) {
   std::vector<PassJob> jobs(runs.size());
   std::vector<Region> regions;
   bool one_pass = true;
-  for (size_t i = 0; i < runs.size() && one_pass; ++i) one_pass = fits_one_pass(runs[i], jobs[i], regions);
+  for (size_t i = 0; i < runs.size() && one_pass; ++i)
+    one_pass = fits_one_pass(runs[i], jobs[i], regions);
   if (!one_pass || overlap(regions)) {
     if (runs.size() == 1) return run_by_operators(runs[0]);
     for (const Run& run : runs) run_programs({run});
@@ -223,7 +239,8 @@ void run_programs(const std::vector<Run>& runs) {
   GpuPrograms on_device;
   std::erase_if(jobs, [&](const PassJob& job) {
     if (!on_gpu(job.device)) return false;
-    if (!on_device.take(*job.run->program, *job.entry, job.device, job.data, job.n)) run_by_operators(*job.run);
+    if (!on_device.take(*job.run->program, *job.entry, job.device, job.data, job.n))
+      run_by_operators(*job.run);
     return true;
   });
   on_device.launch();
@@ -232,7 +249,8 @@ void run_programs(const std::vector<Run>& runs) {
     const Format f = rounding_format(*job.entry);
     for (int r = 0; observing() && observed_thread().observer && r < kRegisters; ++r) {
       const bool in_memory = r < kTensors && job.run->tensors[r].defined();
-      job.recorders.push_back(recorder(job.entry->format, in_memory ? job.data[r] : nullptr, job.data[0]));
+      job.recorders.push_back(
+          recorder(job.entry->format, in_memory ? job.data[r] : nullptr, job.data[0]));
     }
     for (const Instruction& i : job.run->program->instructions) {
       job.seeds.push_back(rounds_nothing(i.what) ? 0 : next_words(f).seed.number);

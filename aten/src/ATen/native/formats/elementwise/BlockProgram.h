@@ -1,5 +1,6 @@
-// Sequences of elementwise operators over the same few tensors, run in one pass over memory: block by block in cache, each result rounded as
-// the single operator rounds it. An optimizer's step is one.
+// Sequences of elementwise operators over the same few tensors, run in one pass over memory: block
+// by block in cache, each result rounded as the single operator rounds it. An optimizer's step is
+// one.
 #pragma once
 #include <ATen/FormatTensor.h>
 #include <ATen/native/formats/cpu/Instructions.h>
@@ -25,8 +26,9 @@ struct Run {
   at::Tensor tensors[kTensors];
 };
 
-// Runs them all, one after the other, with the bits of a loop over single operators (and its random words). In one pass each where its
-// tensors are of one format, lie in memory alike and share nothing with others; else by those operators.
+// Runs them all, one after the other, with the bits of a loop over single operators (and its random
+// words). In one pass each where its tensors are of one format, lie in memory alike and share
+// nothing with others; else by those operators.
 void run_programs(const std::vector<Run>& runs);
 
 } // namespace at::formats

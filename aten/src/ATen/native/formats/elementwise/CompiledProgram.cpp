@@ -1,5 +1,5 @@
-// What a block program does with one format, worked out before it runs: where results go, and tables of results by codes, which the same
-// arithmetic makes of all codes first.
+// What a block program does with one format, worked out before it runs: where results go, and
+// tables of results by codes, which the same arithmetic makes of all codes first.
 #include <ATen/native/formats/elementwise/BlockArithmetic.h>
 
 #include <ATen/Parallel.h>
@@ -19,10 +19,12 @@ static bool is_unary(Do what) {
 
 constexpr int64_t kBytes = 256, kPairs = kBytes * kBytes;
 
-CompiledProgram::CompiledProgram(const CpuKernels& kernels, const Program& program, const Format& format, int64_t elements)
+CompiledProgram::CompiledProgram(const CpuKernels& kernels, const Program& program,
+                                 const Format& format, int64_t elements)
     : kernels(kernels),
       format(format) {
-  for (size_t i = 0; i < program.instructions.size(); ++i) steps.push_back({program.instructions[i], false, false, {}, {}, {}, {}, i});
+  for (size_t i = 0; i < program.instructions.size(); ++i)
+    steps.push_back({program.instructions[i], false, false, {}, {}, {}, {}, i});
   const bool narrow = format.bits <= 16 && format.fits_float() && !is_stochastic(format.rounding);
   if (narrow && format.bits <= 8 && elements >= 4 * kPairs) merge_into_pairs();
   if (narrow && elements >= int64_t{4} << format.bits) merge_into_tables();
@@ -31,7 +33,8 @@ CompiledProgram::CompiledProgram(const CpuKernels& kernels, const Program& progr
 
 bool CompiledProgram::is_last(size_t step) const {
   const int to = steps[step].instruction.to;
-  return std::none_of(steps.begin() + step + 1, steps.end(), [to](const Step& s) { return s.instruction.to == to; });
+  return std::none_of(steps.begin() + step + 1, steps.end(),
+                      [to](const Step& s) { return s.instruction.to == to; });
 }
 
 // Whether a step reads a register's value; tables take codes from memory.
@@ -51,7 +54,9 @@ struct CompiledProgram::Origin {
 };
 
 // The codes of an instruction's results by the codes of one or two roots.
-std::vector<uint8_t> CompiledProgram::results_of_pairs(const Instruction& last, const Origin* origins, const std::vector<int>& roots) const {
+std::vector<uint8_t> CompiledProgram::results_of_pairs(const Instruction& last,
+                                                       const Origin* origins,
+                                                       const std::vector<int>& roots) const {
   Program program;
   const uint8_t operands[] = {last.a, last.b, last.c};
   int from[3] = {};
@@ -69,23 +74,28 @@ std::vector<uint8_t> CompiledProgram::results_of_pairs(const Instruction& last, 
   at::parallel_for(0, kPairs / kProgramBlock, 4, [&](int64_t begin, int64_t end) {
     ProgramBlocks<float> blocks(plain, format);
     alignas(64) uint8_t high[kProgramBlock], low[kProgramBlock];
-    for (int64_t first = begin * kProgramBlock; first < end * kProgramBlock; first += kProgramBlock) {
+    for (int64_t first = begin * kProgramBlock; first < end * kProgramBlock;
+         first += kProgramBlock) {
       for (int64_t c = 0; c < kProgramBlock; ++c) {
         high[c] = static_cast<uint8_t>((first + c) >> 8);
         low[c] = static_cast<uint8_t>(c);
       }
-      char* at[kTensors] = {reinterpret_cast<char*>(high), reinterpret_cast<char*>(low), reinterpret_cast<char*>(table.data() + first)};
+      char* at[kTensors] = {reinterpret_cast<char*>(high), reinterpret_cast<char*>(low),
+                            reinterpret_cast<char*>(table.data() + first)};
       blocks.run(at, kProgramBlock, 0, {});
     }
   });
   return table;
 }
 
-// number * b / c by the codes of b's and c's roots, the quotient rounded to float64 and the product to odd there. A sum of it and a value of
-// the format is then on the exact sum's side of all that the format rounds at, as long as those are multiples of the product's last place
-// but one: the table is empty where one is too large.
-std::vector<double> CompiledProgram::addends_of_pairs(const Instruction& addcdiv, const Origin* origins) const {
-  const std::vector<float> b = results_of_codes(origins[addcdiv.b].chain), c = results_of_codes(origins[addcdiv.c].chain);
+// number * b / c by the codes of b's and c's roots, the quotient rounded to float64 and the product
+// to odd there. A sum of it and a value of the format is then on the exact sum's side of all that
+// the format rounds at, as long as those are multiples of the product's last place but one: the
+// table is empty where one is too large.
+std::vector<double> CompiledProgram::addends_of_pairs(const Instruction& addcdiv,
+                                                      const Origin* origins) const {
+  const std::vector<float> b = results_of_codes(origins[addcdiv.b].chain),
+                           c = results_of_codes(origins[addcdiv.c].chain);
   const double most = std::ldexp(1.0, format.lsb_exponent() + 40);
   std::vector<double> table(kPairs);
   double x[kBytes], y[kBytes], minus_zero[kBytes]; // which changes no product's sign
@@ -93,14 +103,17 @@ std::vector<double> CompiledProgram::addends_of_pairs(const Instruction& addcdiv
   std::fill_n(minus_zero, kBytes, -0.0);
   for (int64_t code = 0; code < kBytes; ++code) {
     std::fill_n(x, kBytes, static_cast<double>(b[code]));
-    kernels.ternary(TernaryOp::Addcdiv, x, y, minus_zero, addcdiv.number, table.data() + code * kBytes, kBytes);
+    kernels.ternary(TernaryOp::Addcdiv, x, y, minus_zero, addcdiv.number,
+                    table.data() + code * kBytes, kBytes);
   }
-  if (std::any_of(table.begin(), table.end(), [most](double p) { return std::isfinite(p) && std::abs(p) > most; })) table.clear();
+  if (std::any_of(table.begin(), table.end(),
+                  [most](double p) { return std::isfinite(p) && std::abs(p) > most; }))
+    table.clear();
   return table;
 }
 
-// Instructions whose operands come from two codes: an average and a gradient, a parameter and its velocity. Those with one operand go into
-// the tables of the instructions that read them.
+// Instructions whose operands come from two codes: an average and a gradient, a parameter and its
+// velocity. Those with one operand go into the tables of the instructions that read them.
 void CompiledProgram::merge_into_pairs() {
   Origin origins[kRegisters];
   for (int r = 0; r < kRegisters; ++r) origins[r] = {r < kTensors ? r : -1, {}};
@@ -120,13 +133,14 @@ void CompiledProgram::merge_into_pairs() {
       origins[i.to] = std::move(origin);
       continue;
     }
-    const bool merges = known && operands_of(i.what) > 1 && roots.size() <= 2 && (stored || i.to >= kTensors);
+    const bool merges =
+        known && operands_of(i.what) > 1 && roots.size() <= 2 && (stored || i.to >= kTensors);
     if (merges) {
       steps[s].pairs = results_of_pairs(i, origins, roots);
       i.a = static_cast<uint8_t>(roots.front());
       i.b = static_cast<uint8_t>(roots.back());
-    } else if (i.what == Do::Addcdiv && origins[i.b].root >= 0 && origins[i.c].root >= 0 && format.arithmetic_in_float() &&
-               number_is_mixed(i.number)) {
+    } else if (i.what == Do::Addcdiv && origins[i.b].root >= 0 && origins[i.c].root >= 0 &&
+               format.arithmetic_in_float() && number_is_mixed(i.number)) {
       steps[s].addends = addends_of_pairs(i, origins);
       if (!steps[s].addends.empty()) {
         i.b = static_cast<uint8_t>(origins[i.b].root);
@@ -171,26 +185,28 @@ std::vector<float> CompiledProgram::results_of_codes(const std::vector<Instructi
   const int64_t codes = int64_t{1} << format.bits;
   // Memory may hold any code of the container's width.
   std::vector<float> table(size_t{1} << (8 * format.itemsize()), 0.0f);
-  at::parallel_for(0, (codes + kProgramBlock - 1) / kProgramBlock, 4, [&](int64_t begin, int64_t last) {
-    ProgramBlocks<float> blocks(plain, format);
-    alignas(64) uint16_t wide[kProgramBlock];
-    alignas(64) uint8_t narrow[kProgramBlock];
-    for (int64_t block = begin; block < last; ++block) {
-      const int64_t first = block * kProgramBlock, n = std::min(kProgramBlock, codes - first);
-      for (int64_t c = 0; c < n; ++c) {
-        wide[c] = static_cast<uint16_t>(first + c);
-        narrow[c] = static_cast<uint8_t>(first + c);
-      }
-      char* at[kTensors] = {format.itemsize() == 1 ? reinterpret_cast<char*>(narrow) : reinterpret_cast<char*>(wide)};
-      blocks.run(at, n, 0, {});
-      std::copy_n(blocks.value(kept), n, table.data() + first);
-    }
-  });
+  at::parallel_for(
+      0, (codes + kProgramBlock - 1) / kProgramBlock, 4, [&](int64_t begin, int64_t last) {
+        ProgramBlocks<float> blocks(plain, format);
+        alignas(64) uint16_t wide[kProgramBlock];
+        alignas(64) uint8_t narrow[kProgramBlock];
+        for (int64_t block = begin; block < last; ++block) {
+          const int64_t first = block * kProgramBlock, n = std::min(kProgramBlock, codes - first);
+          for (int64_t c = 0; c < n; ++c) {
+            wide[c] = static_cast<uint16_t>(first + c);
+            narrow[c] = static_cast<uint8_t>(first + c);
+          }
+          char* at[kTensors] = {format.itemsize() == 1 ? reinterpret_cast<char*>(narrow)
+                                                       : reinterpret_cast<char*>(wide)};
+          blocks.run(at, n, 0, {});
+          std::copy_n(blocks.value(kept), n, table.data() + first);
+        }
+      });
   return table;
 }
 
-// A chain of instructions on one value, which is read out of a tensor's memory: of an average that decays before it is used, of a
-// denominator. Its results by code.
+// A chain of instructions on one value, which is read out of a tensor's memory: of an average that
+// decays before it is used, of a denominator. Its results by code.
 void CompiledProgram::merge_into_tables() {
   std::vector<Step> merged;
   bool in_memory[kRegisters]; // whether a register's value is its memory's
@@ -199,12 +215,14 @@ void CompiledProgram::merge_into_tables() {
     const Instruction& head = steps[i].instruction;
     size_t end = i;
     if (is_unary(head.what) && head.a < kTensors && in_memory[head.a]) {
-      while (end < steps.size() && is_unary(steps[end].instruction.what) && steps[end].instruction.to == head.to &&
+      while (end < steps.size() && is_unary(steps[end].instruction.what) &&
+             steps[end].instruction.to == head.to &&
              (end == i || steps[end].instruction.a == head.to)) {
         ++end;
       }
     }
-    const bool again = std::any_of(steps.begin() + end, steps.end(), [&](const Step& s) { return s.instruction.to == head.to; });
+    const bool again = std::any_of(steps.begin() + end, steps.end(),
+                                   [&](const Step& s) { return s.instruction.to == head.to; });
     if (end == i || (head.to < kTensors && !again)) { // a tensor's last value is encoded
       in_memory[head.to] = true;
       merged.push_back(std::move(steps[i++]));

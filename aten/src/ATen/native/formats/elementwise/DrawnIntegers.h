@@ -1,4 +1,5 @@
-// The integers that are drawn in a format: those of a range (randint, random_) and those of a permutation.
+// The integers that are drawn in a format: those of a range (randint, random_) and those of a
+// permutation.
 #pragma once
 #include <c10/formats/FormatLimits.h>
 #include <c10/formats/FormatRegistry.h>
@@ -11,37 +12,46 @@
 namespace at::formats {
 
 inline bool has_integer(const c10::formats::Format& f, int64_t n) {
-  return c10::formats::value_of(f, c10::formats::encode(f, c10::formats::unpack(n), 0)) == static_cast<double>(n);
+  return c10::formats::value_of(f, c10::formats::encode(f, c10::formats::unpack(n), 0)) ==
+      static_cast<double>(n);
 }
 
-// The largest power of two up to which a format has every integer; 2^53 at most, as float64 has. 0: it lacks 1.
+// The largest power of two up to which a format has every integer; 2^53 at most, as float64 has. 0:
+// it lacks 1.
 inline int64_t counts_to(const c10::formats::Format& f) {
   if (!has_integer(f, 1)) return 0;
   int64_t most = 1;
-  while (most < int64_t{1} << 53 && has_integer(f, 2 * most) && has_integer(f, 2 * most - 1)) most *= 2;
+  while (most < int64_t{1} << 53 && has_integer(f, 2 * most) && has_integer(f, 2 * most - 1))
+    most *= 2;
   return most;
 }
 
-// The least and the largest of a format's numbers in [from, to), to which what is drawn there is rounded. As of stock dtypes, an end beyond the
-// format's numbers is an error, and so is a range without any.
-inline std::pair<double, double> drawn_integers(const c10::formats::FormatEntry& entry, int64_t from, int64_t to, const std::string& who) {
+// The least and the largest of a format's numbers in [from, to), to which what is drawn there is
+// rounded. As of stock dtypes, an end beyond the format's numbers is an error, and so is a range
+// without any.
+inline std::pair<double, double> drawn_integers(const c10::formats::FormatEntry& entry,
+                                                int64_t from, int64_t to, const std::string& who) {
   using namespace c10::formats;
   const double lowest_number = lowest(entry.format), largest_number = largest(entry.format);
   const auto from_number = static_cast<double>(from), to_number = static_cast<double>(to);
-  TORCH_CHECK(from_number >= lowest_number && static_cast<double>(to - 1) <= largest_number, who, ": expected a range within the numbers of torch.",
-              entry.name, ", ", lowest_number, " to ", largest_number, ", but got [", from, ", ", to, ")");
-  const double least = number_from(entry.format, from_number), most = number_below(entry.format, to_number);
-  TORCH_CHECK(least <= most, who, ": expected a range that holds numbers of torch.", entry.name, ", but got [", from, ", ", to, "), beside ",
-              number_below(entry.format, from_number), " and ", number_from(entry.format, to_number));
+  TORCH_CHECK(from_number >= lowest_number && static_cast<double>(to - 1) <= largest_number, who,
+              ": expected a range within the numbers of torch.", entry.name, ", ", lowest_number,
+              " to ", largest_number, ", but got [", from, ", ", to, ")");
+  const double least = number_from(entry.format, from_number),
+               most = number_below(entry.format, to_number);
+  TORCH_CHECK(least <= most, who, ": expected a range that holds numbers of torch.", entry.name,
+              ", but got [", from, ", ", to, "), beside ", number_below(entry.format, from_number),
+              " and ", number_from(entry.format, to_number));
   return {least, most};
 }
 
 // A permutation of so many integers from 0 on has each of them once.
 inline void expect_permutation(const c10::formats::FormatEntry& entry, int64_t n) {
   int64_t most = counts_to(entry.format);
-  while (most + 1 < n && has_integer(entry.format, most + 1)) ++most; // of fixed point; floats and posits miss the next one
-  TORCH_CHECK(n <= most + 1, "randperm: expected n of at most ", most + 1, ", since torch.", entry.name, " has every integer up to ", most,
-              ", but got ", n);
+  // Of fixed point; floats and posits miss the next one.
+  while (most + 1 < n && has_integer(entry.format, most + 1)) ++most;
+  TORCH_CHECK(n <= most + 1, "randperm: expected n of at most ", most + 1, ", since torch.",
+              entry.name, " has every integer up to ", most, ", but got ", n);
 }
 
 } // namespace at::formats

@@ -27,12 +27,13 @@ using c10::formats::Side;
 
 namespace {
 
-// The tables in the order of their last use, so that those of a loop over ever new arguments do not stay. A table, once made, is only read,
-// and whoever looks something up in it holds it: one that is dropped meanwhile stays until then.
+// The tables in the order of their last use, so that those of a loop over ever new arguments do not
+// stay. A table, once made, is only read, and whoever looks something up in it holds it: one that
+// is dropped meanwhile stays until then.
 class Tables {
  public:
-  // The table of a function, or an undefined tensor where there is none; and whether it is time to make it: as many elements as it has
-  // entries have come by.
+  // The table of a function, or an undefined tensor where there is none; and whether it is time to
+  // make it: as many elements as it has entries have come by.
   std::pair<at::Tensor, bool> find(const FunctionKey& key, int64_t elements, int64_t entries) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Table& t = used(key);
@@ -43,7 +44,8 @@ class Tables {
   void keep(const FunctionKey& key, const at::Tensor& codes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Table& t = used(key);
-    bytes_ += static_cast<int64_t>(codes.nbytes()) - (t.codes.defined() ? static_cast<int64_t>(t.codes.nbytes()) : 0);
+    bytes_ += static_cast<int64_t>(codes.nbytes()) -
+        (t.codes.defined() ? static_cast<int64_t>(t.codes.nbytes()) : 0);
     t.codes = codes;
     while (bytes_ > kMaxBytes) drop_oldest();
   }
@@ -52,7 +54,8 @@ class Tables {
   struct Table {
     FunctionKey key;
     int64_t elements{0}; // seen so far
-    at::Tensor codes;    // the result's code for every code: uint8 or int16; undefined: not made yet
+    // The result's code for every code: uint8 or int16; undefined: not made yet.
+    at::Tensor codes;
   };
   static constexpr int64_t kMaxBytes = int64_t{1} << 25; // 256 tables of 16-bit formats
   static constexpr size_t kMaxKeys = 1024;               // most of which have no table
@@ -85,8 +88,8 @@ class Tables {
 Tables& tables = *new Tables; // never freed: threads may outlive the library's objects
 Tables& exact_tables = *new Tables;
 
-// in may be out. Eight codes at a time, which compilers put together in a register: 0.7 to 0.8 of the time of eight bytes joined by shifts, and
-// single stores are slower still.
+// in may be out. Eight codes at a time, which compilers put together in a register: 0.7 to 0.8 of
+// the time of eight bytes joined by shifts, and single stores are slower still.
 template <typename Code>
 void look_up_block(const Code* __restrict results, const Code* in, Code* out, int64_t n) {
   constexpr int64_t kCodes = 8;
@@ -100,7 +103,8 @@ void look_up_block(const Code* __restrict results, const Code* in, Code* out, in
 }
 
 template <typename Code, typename T>
-void count_as(const at::Tensor& exact, const at::Tensor& table, const at::Tensor& in, const Recorder& seen) {
+void count_as(const at::Tensor& exact, const at::Tensor& table, const at::Tensor& in,
+              const Recorder& seen) {
   const auto* codes = static_cast<const Code*>(in.const_data_ptr());
   const auto* results = static_cast<const Code*>(table.const_data_ptr());
   const T* values = exact.const_data_ptr<T>();
@@ -123,12 +127,15 @@ void look_up_as(const at::Tensor& table, const at::Tensor& in, const at::Tensor&
   const auto* results = static_cast<const Code*>(table.const_data_ptr());
   const auto* from = static_cast<const Code*>(in.const_data_ptr());
   auto* to = static_cast<Code*>(out.mutable_data_ptr());
-  at::parallel_for(0, in.numel(), 32768, [=](int64_t begin, int64_t end) { look_up_block(results, from + begin, to + begin, end - begin); });
+  at::parallel_for(0, in.numel(), 32768, [=](int64_t begin, int64_t end) {
+    look_up_block(results, from + begin, to + begin, end - begin);
+  });
 }
 
 // In pieces that are in the cache when they are looked through.
 template <typename Code>
-bool watch_as(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out, Code first, Code second) {
+bool watch_as(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out, Code first,
+              Code second) {
   constexpr int64_t kPiece = 4096;
   const auto* results = static_cast<const Code*>(table.const_data_ptr());
   const auto* from = static_cast<const Code*>(in.const_data_ptr());
@@ -140,7 +147,8 @@ bool watch_as(const at::Tensor& table, const at::Tensor& in, const at::Tensor& o
       const int64_t n = std::min(kPiece, end - i);
       look_up_block(results, from + i, to + i, n);
       const Code* made = to + i;
-      for (int64_t k = 0; k < n; ++k) any |= static_cast<Code>((made[k] == first) | (made[k] == second));
+      for (int64_t k = 0; k < n; ++k)
+        any |= static_cast<Code>((made[k] == first) | (made[k] == second));
     }
     if (any) found.store(true, std::memory_order_relaxed);
   });
@@ -149,9 +157,13 @@ bool watch_as(const at::Tensor& table, const at::Tensor& in, const at::Tensor& o
 
 } // namespace
 
-bool look_up_watching(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out, uint64_t first, uint64_t second) {
-  if (in.itemsize() == 1) return watch_as<uint8_t>(table, in, out, static_cast<uint8_t>(first), static_cast<uint8_t>(second));
-  return watch_as<uint16_t>(table, in, out, static_cast<uint16_t>(first), static_cast<uint16_t>(second));
+bool look_up_watching(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out,
+                      uint64_t first, uint64_t second) {
+  if (in.itemsize() == 1)
+    return watch_as<uint8_t>(table, in, out, static_cast<uint8_t>(first),
+                             static_cast<uint8_t>(second));
+  return watch_as<uint16_t>(table, in, out, static_cast<uint16_t>(first),
+                            static_cast<uint16_t>(second));
 }
 
 std::pair<at::Tensor, bool> find_table(const FunctionKey& key, int64_t elements, int64_t entries) {
@@ -170,10 +182,15 @@ void keep_exact_table(const FunctionKey& key, const at::Tensor& values) {
   exact_tables.keep(key, values);
 }
 
-void count_look_up(const at::Tensor& exact, const at::Tensor& table, const at::Tensor& in, const Recorder& seen) {
+void count_look_up(const at::Tensor& exact, const at::Tensor& table, const at::Tensor& in,
+                   const Recorder& seen) {
   const bool narrow = exact.scalar_type() == c10::ScalarType::Float;
-  if (in.itemsize() == 1) narrow ? count_as<uint8_t, float>(exact, table, in, seen) : count_as<uint8_t, double>(exact, table, in, seen);
-  else narrow ? count_as<uint16_t, float>(exact, table, in, seen) : count_as<uint16_t, double>(exact, table, in, seen);
+  if (in.itemsize() == 1)
+    narrow ? count_as<uint8_t, float>(exact, table, in, seen)
+           : count_as<uint8_t, double>(exact, table, in, seen);
+  else
+    narrow ? count_as<uint16_t, float>(exact, table, in, seen)
+           : count_as<uint16_t, double>(exact, table, in, seen);
 }
 
 static thread_local LastEncoded* last_encoded = nullptr;
@@ -269,7 +286,8 @@ at::Tensor place_of(Near near, const at::Tensor& result, const at::Tensor& opera
 }
 
 at::Tensor far_away(Side side, const at::Tensor& place, const at::Tensor& operand) {
-  const at::Tensor infinity = at::full({}, std::numeric_limits<double>::infinity(), operand.options());
+  const at::Tensor infinity =
+      at::full({}, std::numeric_limits<double>::infinity(), operand.options());
   switch (side) {
     case Side::Above: return infinity;
     case Side::Below: return infinity.neg();
@@ -291,8 +309,10 @@ std::vector<std::string_view> functions_with_limits() {
 }
 
 bool comes_near_ties(std::string_view name) {
-  return std::any_of(std::begin(kLimits), std::end(kLimits),
-                     [=](const NamedLimit& l) { return l.name == name && (l.limit.near == Near::HalfOperand || l.limit.near == Near::ThreeFifths); });
+  return std::any_of(std::begin(kLimits), std::end(kLimits), [=](const NamedLimit& l) {
+    return l.name == name &&
+        (l.limit.near == Near::HalfOperand || l.limit.near == Near::ThreeFifths);
+  });
 }
 
 FunctionEnds ends_of(std::string_view name, bool near, bool ranged, Tail tail) {
@@ -305,39 +325,51 @@ FunctionEnds ends_of(std::string_view name, bool near, bool ranged, Tail tail) {
 
 namespace {
 
-at::Tensor beside_limits(const at::Tensor& result, const at::Tensor& operand, const FunctionEnds& ends) {
+at::Tensor beside_limits(const at::Tensor& result, const at::Tensor& operand,
+                         const FunctionEnds& ends) {
   at::Tensor values = result;
   const at::Tensor counts = operand.isfinite().logical_and(operand.ne(0));
   for (int i = 0; i < ends.count; ++i) {
     const at::Tensor place = place_of(ends.limits[i].near, result, operand);
-    const at::Tensor is_near = values.sub(place).abs().le(place.abs().mul(FunctionEnds::kNearness)).logical_and(counts).logical_and(place.isfinite());
-    values = at::where(is_near, at::nextafter(place, far_away(ends.limits[i].side, place, operand)), values);
+    const at::Tensor is_near = values.sub(place)
+                                   .abs()
+                                   .le(place.abs().mul(FunctionEnds::kNearness))
+                                   .logical_and(counts)
+                                   .logical_and(place.isfinite());
+    values = at::where(is_near, at::nextafter(place, far_away(ends.limits[i].side, place, operand)),
+                       values);
   }
   return values;
 }
 
 at::Tensor within_range(const at::Tensor& result, const at::Tensor& operand, Tail tail) {
-  const at::Tensor smallest = at::full({}, std::numeric_limits<double>::denorm_min(), result.options());
-  if (tail == Tail::ZerosAlone) return at::where(operand.eq(0).logical_and(result.eq(0)), smallest, result);
+  const at::Tensor smallest =
+      at::full({}, std::numeric_limits<double>::denorm_min(), result.options());
+  if (tail == Tail::ZerosAlone)
+    return at::where(operand.eq(0).logical_and(result.eq(0)), smallest, result);
   const at::Tensor counts = operand.isfinite().logical_and(operand.ne(0));
-  const at::Tensor largest = at::full({}, std::numeric_limits<double>::max(), result.options()).copysign(result);
+  const at::Tensor largest =
+      at::full({}, std::numeric_limits<double>::max(), result.options()).copysign(result);
   const at::Tensor least = tail == Tail::NegativeZeros ? smallest.neg() : smallest.copysign(result);
-  return at::where(counts.logical_and(result.isinf()), largest, at::where(counts.logical_and(result.eq(0)), least, result));
+  return at::where(counts.logical_and(result.isinf()), largest,
+                   at::where(counts.logical_and(result.eq(0)), least, result));
 }
 
 // Whether the CPU's loop takes them: plain memory, element by element in the same order.
 bool are_side_by_side(const at::Tensor& result, const at::Tensor& operand) {
   const auto is_plain = [](const at::Tensor& t) {
-    return on_host(t.device()) && t.scalar_type() == c10::ScalarType::Double && t.layout() == c10::kStrided &&
-        t.unsafeGetTensorImpl()->has_storage() && !t.unsafeGetTensorImpl()->is_python_dispatch() && t.is_non_overlapping_and_dense();
+    return on_host(t.device()) && t.scalar_type() == c10::ScalarType::Double &&
+        t.layout() == c10::kStrided && t.unsafeGetTensorImpl()->has_storage() &&
+        !t.unsafeGetTensorImpl()->is_python_dispatch() && t.is_non_overlapping_and_dense();
   };
-  return is_plain(result) && is_plain(operand) && result.sizes() == operand.sizes() && result.strides() == operand.strides() &&
-      !result.is_alias_of(operand);
+  return is_plain(result) && is_plain(operand) && result.sizes() == operand.sizes() &&
+      result.strides() == operand.strides() && !result.is_alias_of(operand);
 }
 
 } // namespace
 
-at::Tensor with_ends(const at::Tensor& result, const at::Tensor& operand, const FunctionEnds& ends) {
+at::Tensor with_ends(const at::Tensor& result, const at::Tensor& operand,
+                     const FunctionEnds& ends) {
   const at::Tensor values = ends.count > 0 ? beside_limits(result, operand, ends) : result;
   return ends.ranged ? within_range(values, operand, ends.tail) : values;
 }
@@ -347,7 +379,9 @@ at::Tensor put_ends(const at::Tensor& result, const at::Tensor& operand, const F
   const CpuKernels& k = kernels(result.device(), "functions");
   const double* operands = operand.const_data_ptr<double>();
   double* values = result.mutable_data_ptr<double>();
-  at::parallel_for(0, result.numel(), 32768, [&](int64_t begin, int64_t end) { k.put_ends(ends, operands + begin, values + begin, end - begin); });
+  at::parallel_for(0, result.numel(), 32768, [&](int64_t begin, int64_t end) {
+    k.put_ends(ends, operands + begin, values + begin, end - begin);
+  });
   return result;
 }
 

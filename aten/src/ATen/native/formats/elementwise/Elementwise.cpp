@@ -35,7 +35,8 @@
 namespace at::formats {
 
 Operand Operand::of(const at::Tensor& t) {
-  // A stock tensor without dimensions is a number like any other, on meta one that nobody knows. Integers of 2^53 and more round to float64 first.
+  // A stock tensor without dimensions is a number like any other, on meta one that nobody knows.
+  // Integers of 2^53 and more round to float64 first.
   if (!is_format_tensor(t)) {
     if (t.dim() == 0) return {at::Tensor(), t.is_meta() ? 0 : t.item().toDouble()};
     return {at::_ops::_to_copy::call(t, c10::ScalarType::Double, {}, {}, {}, false, {}), 0};
@@ -44,16 +45,20 @@ Operand Operand::of(const at::Tensor& t) {
 }
 
 bool number_fits_float(double x) {
-  return x == 0 || (static_cast<double>(static_cast<float>(x)) == x && std::abs(x) >= 0x1p-16 && std::abs(x) <= 0x1p16);
+  return x == 0 ||
+      (static_cast<double>(static_cast<float>(x)) == x && std::abs(x) >= 0x1p-16 &&
+       std::abs(x) <= 0x1p16);
 }
 
 bool addcmul_fits_float(const Format& format, double s) {
   if (format.significand_bits() > 12) return false;
-  return s == 1 || (number_fits_float(s) && std::abs(s) <= std::ldexp(1.0, 125 - 2 * format.max_exponent()));
+  return s == 1 ||
+      (number_fits_float(s) && std::abs(s) <= std::ldexp(1.0, 125 - 2 * format.max_exponent()));
 }
 
 bool number_is_mixed(double x) {
-  return std::abs(x) >= 1 / c10::formats::kLargestMixed && std::abs(x) <= c10::formats::kLargestMixed;
+  return std::abs(x) >= 1 / c10::formats::kLargestMixed &&
+      std::abs(x) <= c10::formats::kLargestMixed;
 }
 
 namespace {
@@ -67,8 +72,13 @@ bool runs_as_binary32(const Operator&, const Format&) {
 }
 bool runs_as_binary32(const BinaryBlocks& op, const Format& f) {
   const bool number = op.number_first || op.number_second;
-  if (number && (op.number_first == op.number_second || static_cast<double>(static_cast<float>(op.number)) != op.number)) return false;
-  return ((f.rounding == Rounding::Stochastic && f.random_bits == 0) || f.rounding == Rounding::UpDown) && c10::formats::is_binary32(f);
+  if (number &&
+      (op.number_first == op.number_second ||
+       static_cast<double>(static_cast<float>(op.number)) != op.number))
+    return false;
+  return ((f.rounding == Rounding::Stochastic && f.random_bits == 0) ||
+          f.rounding == Rounding::UpDown) &&
+      c10::formats::is_binary32(f);
 }
 
 template <typename Operator>
@@ -82,7 +92,8 @@ const char* name_of_division(const TernaryBlocks& op) {
   return op.op == TernaryOp::Addcdiv ? "addcdiv" : nullptr;
 }
 
-// The processor's own note of a finite number divided by 0, which is not 0 / 0: it costs no pass over operands. (fenv.h's functions take longer.)
+// The processor's own note of a finite number divided by 0, which is not 0 / 0: it costs no pass
+// over operands. (fenv.h's functions take longer.)
 class DivisionByZero {
  public:
 #if defined(__SSE2__)
@@ -111,23 +122,31 @@ class DivisionByZero {
 
 bool has_number(Format f, double x) {
   f.rounding = Rounding::NearestEven;
-  return c10::formats::to_double(c10::formats::decode(f, c10::formats::encode(f, c10::formats::unpack(x)))) == x;
+  return c10::formats::to_double(
+             c10::formats::decode(f, c10::formats::encode(f, c10::formats::unpack(x)))) == x;
 }
 
 // Whether all operands are numbers of one logarithmic table, whatever their modes.
 template <size_t N>
 bool are_logarithms(const std::array<const Operand*, N>& operands, const Format& f) {
-  return c10::formats::is_logarithmic(f) && std::all_of(operands.begin(), operands.end(), [&](const Operand* o) {
+  return c10::formats::is_logarithmic(f) &&
+      std::all_of(operands.begin(), operands.end(), [&](const Operand* o) {
            if (!o->tensor.defined()) return has_number(f, o->number);
            return is_format_tensor(o->tensor) && entry_of(o->tensor).format.table == f.table;
          });
 }
 
-// What a GPU's results are before they are rounded: float32's or float64's own format takes them as they are, one behind the other.
+// What a GPU's results are before they are rounded: float32's or float64's own format takes them as
+// they are, one behind the other.
 template <typename Operator>
-at::Tensor exact_results(const Gpu& gpu, const Operator& op, cuda::Elementwise e, c10::Device device) {
+at::Tensor exact_results(const Gpu& gpu, const Operator& op, cuda::Elementwise e,
+                         c10::Device device) {
   const bool narrow = e.in == cuda::Arithmetic::Float;
-  const at::Tensor exact = at::empty({e.n}, at::TensorOptions().dtype(narrow ? c10::ScalarType::Float : c10::ScalarType::Double).device(device));
+  const at::Tensor exact =
+      at::empty({e.n},
+                at::TensorOptions()
+                    .dtype(narrow ? c10::ScalarType::Float : c10::ScalarType::Double)
+                    .device(device));
   if (!narrow) e.in = cuda::Arithmetic::Double;
   e.result = narrow ? c10::formats::float_format(8, 23) : c10::formats::float_format(11, 52);
   e.out = exact.mutable_data_ptr();
@@ -142,11 +161,14 @@ at::Tensor exact_results(const Gpu& gpu, const Operator& op, cuda::Elementwise e
 
 // Broadcasts, allocates, splits over threads: TensorIterator's work, on the codes as integers.
 template <size_t N, typename Operator>
-at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, const Operator& op) {
+at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target,
+               const Operator& op) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   Format out_format = rounding_format(target.entry);
-  if (op.on_logarithms && are_logarithms(operands, out_format)) out_format = c10::formats::on_logarithms(out_format);
-  // Float32's results, rounded to odd, have bits to spare over narrow formats alone: errors are measured on float64's of others.
+  if (op.on_logarithms && are_logarithms(operands, out_format))
+    out_format = c10::formats::on_logarithms(out_format);
+  // Float32's results, rounded to odd, have bits to spare over narrow formats alone: errors are
+  // measured on float64's of others.
   const bool short_of_bits = observing() && out_format.significand_bits() > 12;
   bool in_float = op.in_float && out_format.arithmetic_in_float() && !short_of_bits;
   bool mixed = op.mixed && out_format.arithmetic_in_float() && !short_of_bits;
@@ -183,11 +205,16 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   else if (mixed) way = Way::Mixed;
   else if (out_format.arithmetic_in_double()) way = Way::InDouble;
   at::TensorIterator iterator = config.build();
-  const auto result = [&] { return target.existing.defined() ? target.existing : format_alias(iterator.output(), target.entry); };
+  const auto result = [&] {
+    return target.existing.defined() ? target.existing
+                                     : format_alias(iterator.output(), target.entry);
+  };
   if (device.is_meta()) return result();
-  if (c10::formats::is_stochastic(out_format.rounding) && target.existing.defined() && !target.existing.is_non_overlapping_and_dense()) {
-    // Random words go by places in memory: where there is other memory between a result's elements, as they would in a new tensor, of which they are
-    // copied. So a graph that has an operator of new tensors in this one's place, as torch.compile's have, draws the same.
+  if (c10::formats::is_stochastic(out_format.rounding) && target.existing.defined() &&
+      !target.existing.is_non_overlapping_and_dense()) {
+    // Random words go by places in memory: where there is other memory between a result's elements,
+    // as they would in a new tensor, of which they are copied. So a graph that has an operator of
+    // new tensors in this one's place, as torch.compile's have, draws the same.
     bits_alias(target.existing).copy_(bits_alias(run(operands, Target{target.entry, {}}, op)));
     return target.existing;
   }
@@ -201,13 +228,16 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     const Gpu gpu(device, "arithmetic");
     gpu.expect(out_format);
     for (const Operand* o : operands) {
-      if (o->tensor.defined() && is_format_tensor(o->tensor)) gpu.expect(entry_of(o->tensor).format);
+      if (o->tensor.defined() && is_format_tensor(o->tensor))
+        gpu.expect(entry_of(o->tensor).format);
     }
-    const auto not_in_float = way == Way::Mixed ? cuda::Arithmetic::Mixed : cuda::Arithmetic::Double;
+    const auto not_in_float =
+        way == Way::Mixed ? cuda::Arithmetic::Mixed : cuda::Arithmetic::Double;
     const auto computing = way == Way::InFloat ? cuda::Arithmetic::Float : not_in_float;
     expect_narrow(way != Way::Wide, target.entry);
     const cuda::Elementwise e = gpu_elementwise(iterator, operands, out_format, computing, seed);
-    const at::Tensor exact = seen ? exact_results(gpu, op, e, device) : at::Tensor(); // first: results may come in operands' place
+    // First: results may come in operands' place.
+    const at::Tensor exact = seen ? exact_results(gpu, op, e, device) : at::Tensor();
     gpu.check(op.launch(gpu, e));
     if (seen) count_codes_on_gpu(seen, exact, e.out, e.layout);
     return result();
@@ -223,7 +253,8 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
       if (!o.tensor.defined()) {
         sources[j] = {nullptr, nullptr, 0, o.number};
       } else {
-        sources[j] = {is_format_tensor(o.tensor) ? &entry_of(o.tensor).format : nullptr, data[argument], strides[argument], 0};
+        sources[j] = {is_format_tensor(o.tensor) ? &entry_of(o.tensor).format : nullptr,
+                      data[argument], strides[argument], 0};
         ++argument;
       }
     }
@@ -247,17 +278,22 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   return result();
 }
 
-// The memory of a new sum with a product: it has its dimensions in the addend's order where the operands differ in theirs, as in stock PyTorch, whose
-// operators take the addend first and these kernels last.
-at::Tensor memory_of_sum(std::initializer_list<const Operand*> addend_first, const FormatEntry& entry) {
+// The memory of a new sum with a product: it has its dimensions in the addend's order where the
+// operands differ in theirs, as in stock PyTorch, whose operators take the addend first and these
+// kernels last.
+at::Tensor memory_of_sum(std::initializer_list<const Operand*> addend_first,
+                         const FormatEntry& entry) {
   at::TensorIteratorConfig config;
   c10::Device device = c10::kCPU;
   for (const Operand* o : addend_first) {
     if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
   }
-  config.check_all_same_dtype(false).declare_static_dtype_and_device(entry.bits, device).add_owned_output(at::Tensor());
+  config.check_all_same_dtype(false)
+      .declare_static_dtype_and_device(entry.bits, device)
+      .add_owned_output(at::Tensor());
   for (const Operand* o : addend_first) {
-    if (o->tensor.defined()) config.add_owned_const_input(is_format_tensor(o->tensor) ? bits_alias(o->tensor) : o->tensor);
+    if (o->tensor.defined())
+      config.add_owned_const_input(is_format_tensor(o->tensor) ? bits_alias(o->tensor) : o->tensor);
   }
   return format_alias(config.build().output(), entry);
 }
@@ -271,35 +307,46 @@ bool of_one_layout(std::initializer_list<const Operand*> operands) {
   });
 }
 
-// The operands with numbers in the place of tensors without dimensions that lie on the CPU, beside tensors of another device; nothing where there are
-// none.
+// The operands with numbers in the place of tensors without dimensions that lie on the CPU, beside
+// tensors of another device; nothing where there are none.
 std::optional<std::vector<Operand>> beside_device(at::ArrayRef<const Operand*> operands) {
-  const auto elsewhere = [](const Operand* o) { return o->tensor.defined() && !o->tensor.device().is_cpu(); };
+  const auto elsewhere = [](const Operand* o) {
+    return o->tensor.defined() && !o->tensor.device().is_cpu();
+  };
   if (std::none_of(operands.begin(), operands.end(), elsewhere)) return {};
-  const auto number = [](const Operand* o) { return is_format_tensor(o->tensor) && o->tensor.device().is_cpu() && o->tensor.dim() == 0; };
+  const auto number = [](const Operand* o) {
+    return is_format_tensor(o->tensor) && o->tensor.device().is_cpu() && o->tensor.dim() == 0;
+  };
   if (std::none_of(operands.begin(), operands.end(), number)) return {};
   std::vector<Operand> moved;
-  for (const Operand* o : operands) moved.push_back(number(o) ? Operand{at::Tensor(), o->tensor.item().toDouble()} : *o);
+  for (const Operand* o : operands)
+    moved.push_back(number(o) ? Operand{at::Tensor(), o->tensor.item().toDouble()} : *o);
   return moved;
 }
 
 } // namespace
 
 at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
-  if (const auto moved = beside_device({&a, &b})) return elementwise(op, (*moved)[0], (*moved)[1], target);
+  if (const auto moved = beside_device({&a, &b}))
+    return elementwise(op, (*moved)[0], (*moved)[1], target);
   return run<2>({&a, &b}, target, BinaryBlocks{op, a, b});
 }
 
-at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target) {
-  if (const auto moved = beside_device({&a, &b, &c})) return elementwise(op, (*moved)[0], (*moved)[1], (*moved)[2], s, target);
+at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s,
+                       const Target& target) {
+  if (const auto moved = beside_device({&a, &b, &c}))
+    return elementwise(op, (*moved)[0], (*moved)[1], (*moved)[2], s, target);
   if (op != TernaryOp::Lerp && !target.existing.defined() && !of_one_layout({&a, &b, &c})) {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    return elementwise(op, a, b, c, s, Target{target.entry, memory_of_sum({&c, &a, &b}, target.entry)});
+    return elementwise(op, a, b, c, s,
+                       Target{target.entry, memory_of_sum({&c, &a, &b}, target.entry)});
   }
-  // Two roundings in a row are as good as one only if the first loses nothing: a product of short values, no quotient and no difference.
+  // Two roundings in a row are as good as one only if the first loses nothing: a product of short
+  // values, no quotient and no difference.
   const bool product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
   const bool by_s = op == TernaryOp::Addcmul || op == TernaryOp::Addcdiv;
-  const bool short_factors = a.tensor.defined() && b.tensor.defined(); // a number has more digits, which s == 1 leaves to the one fused operation
+  // a number has more digits, which s == 1 leaves to the one fused operation
+  const bool short_factors = a.tensor.defined() && b.tensor.defined();
   const Operand* scalar = nullptr;
   if (op == TernaryOp::Fma) scalar = &a;
   else if (op == TernaryOp::Lerp) scalar = &c;
@@ -310,7 +357,8 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
                 TernaryBlocks{
                     .op = op,
                     .s = s,
-                    .in_float = product && (s == 1 || short_factors) && addcmul_fits_float(target.entry.format, s),
+                    .in_float = product && (s == 1 || short_factors) &&
+                        addcmul_fits_float(target.entry.format, s),
                     .mixed = mixed,
                     .number = number,
                 });
@@ -322,19 +370,26 @@ at::Tensor elementwise_sqrt(const Operand& a, const Target& target) {
 
 at::Tensor& store(const at::Tensor& result, at::Tensor& out, at::ArrayRef<at::Tensor> operands) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  TORCH_CHECK(c10::canCast(is_format_tensor(result) ? c10::kFloat : result.scalar_type(), is_format_tensor(out) ? c10::kFloat : out.scalar_type()),
-              "result type ", is_format_tensor(result) ? entry_of(result).name : c10::toString(result.scalar_type()),
-              " can't be cast to the desired output type ", is_format_tensor(out) ? entry_of(out).name : c10::toString(out.scalar_type()));
-  TORCH_CHECK(out.device() == result.device(), "expected out= on the same device as the operands, ", result.device(), ", but got one on ",
-              out.device());
+  TORCH_CHECK(
+      c10::canCast(is_format_tensor(result) ? c10::kFloat : result.scalar_type(),
+                   is_format_tensor(out) ? c10::kFloat : out.scalar_type()),
+      "result type ",
+      is_format_tensor(result) ? entry_of(result).name : c10::toString(result.scalar_type()),
+      " can't be cast to the desired output type ",
+      is_format_tensor(out) ? entry_of(out).name : c10::toString(out.scalar_type()));
+  TORCH_CHECK(out.device() == result.device(), "expected out= on the same device as the operands, ",
+              result.device(), ", but got one on ", out.device());
   const auto expect_apart = [&] {
     at::assert_no_internal_overlap(out);
     for (const at::Tensor& t : operands) at::assert_no_partial_overlap(out, t);
   };
   if (out.sizes() != result.sizes()) {
-    if (std::any_of(operands.begin(), operands.end(), [&](const at::Tensor& t) { return out.is_same(t); })) {
+    if (std::any_of(operands.begin(), operands.end(),
+                    [&](const at::Tensor& t) { return out.is_same(t); })) {
       expect_apart();
-      TORCH_CHECK(false, "output with shape ", out.sizes(), " doesn't match the broadcast shape ", result.sizes()); // as stock
+      // As stock.
+      TORCH_CHECK(false, "output with shape ", out.sizes(), " doesn't match the broadcast shape ",
+                  result.sizes());
     }
     if (out.numel() != 0) at::native::resize_output_check(out, result.sizes());
     resize_to_result(out, result);

@@ -1,4 +1,5 @@
-// The elementwise engine: blocks of codes are decoded into cache, operated on, and encoded, each element's result rounded once.
+// The elementwise engine: blocks of codes are decoded into cache, operated on, and encoded, each
+// element's result rounded once.
 #pragma once
 #include <ATen/FormatTensor.h>
 #include <ATen/native/formats/cpu/Kernels.h>
@@ -21,20 +22,25 @@ struct Target {
   at::Tensor existing;
 };
 
-// Whether float32 arithmetic with this number keeps OddArithmetic.h's conditions for formats with arithmetic_in_float().
+// Whether float32 arithmetic with this number keeps OddArithmetic.h's conditions for formats with
+// arithmetic_in_float().
 bool number_fits_float(double x);
-// Whether float32 computes c + s * (a * b) of the format's values: it has their product whole, and s times that does not leave its range at the top.
-// (At the bottom it is never 0, and beside a number of the format its sign alone counts.)
+// Whether float32 computes c + s * (a * b) of the format's values: it has their product whole, and
+// s times that does not leave its range at the top. (At the bottom it is never 0, and beside a
+// number of the format its sign alone counts.)
 bool addcmul_fits_float(const Format& format, double s);
 // Whether float32 values with this number keep MixedArithmetic.h's conditions.
 bool number_is_mixed(double x);
 
-// out = op(a, b) and out = op(a, b, c; s), correctly rounded where the kernels' results are rounded to odd.
+// out = op(a, b) and out = op(a, b, c; s), correctly rounded where the kernels' results are rounded
+// to odd.
 at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target);
-at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target);
+at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s,
+                       const Target& target);
 at::Tensor elementwise_sqrt(const Operand& a, const Target& target);
 
-// out=: the result, in out's dtype if its category allows, in out's memory, which may be an operand's but not a part of one.
+// out=: the result, in out's dtype if its category allows, in out's memory, which may be an
+// operand's but not a part of one.
 at::Tensor& store(const at::Tensor& result, at::Tensor& out, at::ArrayRef<at::Tensor> operands);
 
 } // namespace at::formats

@@ -1,4 +1,5 @@
-// The CPU's loops of elementwise operators: blocks of their operands' values, computed and rounded to codes. Of Elementwise.cpp alone.
+// The CPU's loops of elementwise operators: blocks of their operands' values, computed and rounded
+// to codes. Of Elementwise.cpp alone.
 #pragma once
 #include <ATen/Observation.h>
 #include <ATen/native/formats/elementwise/Elementwise.h>
@@ -67,14 +68,15 @@ struct Source {
       k.decode(*format, from, values, distinct);
     } else {
       const auto* doubles = reinterpret_cast<const double*>(from);
-      std::transform(doubles, doubles + distinct, values, [](double x) { return static_cast<T>(x); });
+      std::transform(doubles, doubles + distinct, values,
+                     [](double x) { return static_cast<T>(x); });
     }
     if (distinct != n) std::fill_n(values, n, values[0]);
   }
 };
 
-// Where the results of one loop go. An element's random word is numbered by its place in the output's memory, so that neither threads
-// nor the order of loops change it.
+// Where the results of one loop go. An element's random word is numbered by its place in the
+// output's memory, so that neither threads nor the order of loops change it.
 struct Sink {
   const Format& format;
   char* data;
@@ -85,14 +87,15 @@ struct Sink {
 
   RandomWords words(const char* at) const {
     const int64_t width = format.itemsize();
-    return {seed, static_cast<uint64_t>((at - origin) / width), static_cast<uint64_t>(stride / width)};
+    return {seed, static_cast<uint64_t>((at - origin) / width),
+            static_cast<uint64_t>(stride / width)};
   }
 };
 
 // ---- operators, on blocks of their operands' values in the machine type T ----
 //
-// Each says when float32 is enough for it, and when float32 values with one float64 number are, and whether it adds logarithms or halves them; and
-// has
+// Each says when float32 is enough for it, and when float32 values with one float64 number are, and
+// whether it adds logarithms or halves them; and has
 //   compute(k, x, out, n)               results rounded to odd
 //   compute_mixed(k, x, out, n)         the same of float32 values and the number; false: undecided
 //   compute_wide(k, f, x, codes, n, w)  codes, for formats whose results float64 does not decide
@@ -117,16 +120,22 @@ struct BinaryBlocks {
     k.binary(op, x[0], x[1], out, n);
   }
   bool compute_mixed(const CpuKernels& k, Blocks<float> x, float* out, int64_t n) const {
-    return k.binary_mixed(op, number_first ? nullptr : x[0], number_first ? x[1] : nullptr, number, out, n);
+    return k.binary_mixed(op, number_first ? nullptr : x[0], number_first ? x[1] : nullptr, number,
+                          out, n);
   }
-  void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n, const RandomWords& words) const {
+  void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n,
+                    const RandomWords& words) const {
     k.binary_wide(f, op, x[0], x[1], codes, n, words);
   }
-  cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const { return gpu->binary(e, op, gpu.stream()); }
+  cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const {
+    return gpu->binary(e, op, gpu.stream());
+  }
   template <typename T>
   void sign_zeros(Rounding mode, Blocks<T> x, T* sums, int64_t n) const {
     if (op != BinaryOp::Add && op != BinaryOp::Sub) return;
-    c10::formats::sign_zero_sums(mode, sums, n, [&](int64_t i) { return !std::signbit(x[0][i]) && std::signbit(x[1][i]) == (op == BinaryOp::Sub); });
+    c10::formats::sign_zero_sums(mode, sums, n, [&](int64_t i) {
+      return !std::signbit(x[0][i]) && std::signbit(x[1][i]) == (op == BinaryOp::Sub);
+    });
   }
 };
 
@@ -144,13 +153,18 @@ struct TernaryBlocks {
   bool compute_mixed(const CpuKernels& k, Blocks<float> x, float* out, int64_t n) const {
     return k.ternary_mixed(op, x[0], x[1], x[2], number, out, n);
   }
-  void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n, const RandomWords& words) const {
+  void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n,
+                    const RandomWords& words) const {
     k.ternary_wide(f, op, x[0], x[1], x[2], s, codes, n, words);
   }
-  cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const { return gpu->ternary(e, op, s, gpu.stream()); }
+  cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const {
+    return gpu->ternary(e, op, s, gpu.stream());
+  }
   template <typename T>
   void sign_zeros(Rounding mode, Blocks<T> x, T* sums, int64_t n) const {
-    c10::formats::sign_zero_sums(mode, sums, n, [&](int64_t i) { return terms_are_positive(op, x[0][i], x[1][i], x[2][i], static_cast<T>(s)); });
+    c10::formats::sign_zero_sums(mode, sums, n, [&](int64_t i) {
+      return terms_are_positive(op, x[0][i], x[1][i], x[2][i], static_cast<T>(s));
+    });
   }
 };
 
@@ -164,23 +178,27 @@ struct RootBlocks {
     k.sqrt(x[0], out, n);
   }
   bool compute_mixed(const CpuKernels&, Blocks<float>, float*, int64_t) const { return false; }
-  void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n, const RandomWords& words) const {
+  void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n,
+                    const RandomWords& words) const {
     k.sqrt_wide(f, x[0], codes, n, words);
   }
-  cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const { return gpu->sqrt(e, gpu.stream()); }
+  cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const {
+    return gpu->sqrt(e, gpu.stream());
+  }
   template <typename T>
   void sign_zeros(Rounding, Blocks<T>, T*, int64_t) const {}
 };
 
 // ---- the loop ----
 
-// What one call computes with. Mixed: float32 values and one float64 number, and blocks that it leaves undecided in float64. Binary32: two
-// operands of float32's own codes, rounded randomly, in one pass.
+// What one call computes with. Mixed: float32 values and one float64 number, and blocks that it
+// leaves undecided in float64. Binary32: two operands of float32's own codes, rounded randomly, in
+// one pass.
 enum class Way : uint8_t { InFloat, Mixed, InDouble, Wide, Binary32 };
 
 template <typename T, typename Operator>
-void encode_results(const CpuKernels& k, const Sink& sink, const Operator& op, Blocks<T> blocks, T* results, char* codes, int64_t n,
-                    const RandomWords& words) {
+void encode_results(const CpuKernels& k, const Sink& sink, const Operator& op, Blocks<T> blocks,
+                    T* results, char* codes, int64_t n, const RandomWords& words) {
   const Format& f = sink.format;
   op.sign_zeros(f.rounding, blocks, results, n);
   c10::formats::drop_nan_signs(f, results, n);
@@ -189,17 +207,20 @@ void encode_results(const CpuKernels& k, const Sink& sink, const Operator& op, B
 }
 
 template <typename T, typename Operator>
-void compute_block(const CpuKernels& k, const Sink& sink, const Operator& op, Blocks<T> blocks, char* codes, int64_t n, const RandomWords& words) {
+void compute_block(const CpuKernels& k, const Sink& sink, const Operator& op, Blocks<T> blocks,
+                   char* codes, int64_t n, const RandomWords& words) {
   alignas(64) T results[kTile];
   op.compute(k, blocks, results, n);
   encode_results(k, sink, op, blocks, results, codes, n, words);
 }
 
 template <size_t N, typename Operator>
-void compute_mixed_block(const CpuKernels& k, const Sink& sink, const Operator& op, const std::array<Source, N>& sources, Blocks<float> blocks,
-                         char* codes, int64_t n, const RandomWords& words) {
+void compute_mixed_block(const CpuKernels& k, const Sink& sink, const Operator& op,
+                         const std::array<Source, N>& sources, Blocks<float> blocks, char* codes,
+                         int64_t n, const RandomWords& words) {
   alignas(64) float results[kTile];
-  if (op.compute_mixed(k, blocks, results, n)) return encode_results(k, sink, op, blocks, results, codes, n, words);
+  if (op.compute_mixed(k, blocks, results, n))
+    return encode_results(k, sink, op, blocks, results, codes, n, words);
   alignas(64) double wide[N][kTile];
   for (size_t j = 0; j < N; ++j) {
     if (sources[j].data) std::copy_n(blocks[j], n, wide[j]);
@@ -210,19 +231,22 @@ void compute_mixed_block(const CpuKernels& k, const Sink& sink, const Operator& 
 
 // The results themselves are nowhere: float64's stand for them.
 template <typename Operator>
-void count_wide(const CpuKernels& k, const Sink& sink, const Operator& op, Blocks<double> blocks, const char* codes, int64_t n) {
+void count_wide(const CpuKernels& k, const Sink& sink, const Operator& op, Blocks<double> blocks,
+                const char* codes, int64_t n) {
   alignas(64) double results[kTile];
   op.compute(k, blocks, results, n);
   sink.seen.codes(results, codes, n);
 }
 
 template <typename T, Way way, size_t N, typename Operator>
-void run_blocks(const CpuKernels& k, const std::array<Source, N>& sources, const Sink& sink, int64_t n, const Operator& op) {
+void run_blocks(const CpuKernels& k, const std::array<Source, N>& sources, const Sink& sink,
+                int64_t n, const Operator& op) {
   alignas(64) T blocks[N][kTile];
   alignas(64) char packed[kTile * 8];
   const int width = sink.format.itemsize();
   for (size_t j = 0; j < N; ++j) {
-    if (!sources[j].data) sources[j].load(k, 0, std::min(n, kTile), blocks[j]); // numbers: once for all blocks
+    // Numbers: once for all blocks.
+    if (!sources[j].data) sources[j].load(k, 0, std::min(n, kTile), blocks[j]);
   }
   for (int64_t first = 0; first < n; first += kTile) {
     const int64_t m = std::min(kTile, n - first);
@@ -243,9 +267,11 @@ void run_blocks(const CpuKernels& k, const std::array<Source, N>& sources, const
   }
 }
 
-// The same where values are codes: nothing is decoded, and what lies at other strides than its width is gathered first.
+// The same where values are codes: nothing is decoded, and what lies at other strides than its
+// width is gathered first.
 template <size_t N, typename Operator>
-void run_binary32(const CpuKernels& k, const std::array<Source, N>& sources, const Sink& sink, int64_t n, const Operator& op) {
+void run_binary32(const CpuKernels& k, const std::array<Source, N>& sources, const Sink& sink,
+                  int64_t n, const Operator& op) {
   if constexpr (N == 2) {
     constexpr int width = sizeof(float);
     alignas(64) float blocks[N][kTile];
@@ -259,12 +285,15 @@ void run_binary32(const CpuKernels& k, const std::array<Source, N>& sources, con
         x[j] = reinterpret_cast<const float*>(sources[j].data + first * sources[j].stride);
         if (sources[j].stride == width) continue;
         if (sources[j].stride == 0) std::fill_n(blocks[j], m, *x[j]);
-        else gather(width, sources[j].data + first * sources[j].stride, sources[j].stride, reinterpret_cast<char*>(blocks[j]), m);
+        else
+          gather(width, sources[j].data + first * sources[j].stride, sources[j].stride,
+                 reinterpret_cast<char*>(blocks[j]), m);
         x[j] = blocks[j];
       }
       char* to = sink.data + first * sink.stride;
       uint32_t* codes = direct ? reinterpret_cast<uint32_t*>(to) : packed;
-      k.binary_binary32(sink.format, op.op, x[0], x[1], static_cast<float>(op.number), codes, m, sink.words(to));
+      k.binary_binary32(sink.format, op.op, x[0], x[1], static_cast<float>(op.number), codes, m,
+                        sink.words(to));
       if (!direct) scatter(width, reinterpret_cast<const char*>(packed), to, sink.stride, m);
     }
   }

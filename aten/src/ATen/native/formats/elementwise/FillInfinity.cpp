@@ -19,14 +19,16 @@ static double filled(bool negative, const Format& f) {
   using namespace c10::formats;
   const double infinity = negative ? -HUGE_VAL : HUGE_VAL;
   if (!f.infinity_is_nan()) return to_double(decode(f, encode(f, unpack(infinity))));
-  if (f.is_table()) return to_double(decode(f, negative ? f.table->lowest_code : f.table->max_code));
+  if (f.is_table())
+    return to_double(decode(f, negative ? f.table->lowest_code : f.table->max_code));
   return std::copysign(to_double(decode(f, f.max_code())), infinity);
 }
 
 static void notice(double given, double taken, const FormatEntry& entry) {
   static std::atomic<bool> said{false};
   if (said.exchange(true)) return;
-  TORCH_WARN("torch.", entry.name, " has no infinity: ", given, " put into a tensor of it is taken as the outermost number of its sign, ", taken,
+  TORCH_WARN("torch.", entry.name, " has no infinity: ", given,
+             " put into a tensor of it is taken as the outermost number of its sign, ", taken,
              ". Casts of tensors make it NaN. (Said once in a process, for all dtypes.)");
 }
 
@@ -80,7 +82,8 @@ bool holds_code(const at::Tensor& t, uint64_t code) {
   const void* codes = bits.const_data_ptr();
   const int64_t n = bits.numel();
   switch (bits.itemsize()) {
-    case 1: return n > 0 && std::memchr(codes, static_cast<int>(code & 0xff), static_cast<size_t>(n));
+    case 1:
+      return n > 0 && std::memchr(codes, static_cast<int>(code & 0xff), static_cast<size_t>(n));
     case 2: return holds(static_cast<const uint16_t*>(codes), n, static_cast<uint16_t>(code));
     case 4: return holds(static_cast<const uint32_t*>(codes), n, static_cast<uint32_t>(code));
     default: return holds(static_cast<const uint64_t*>(codes), n, code);
@@ -89,7 +92,8 @@ bool holds_code(const at::Tensor& t, uint64_t code) {
 
 std::pair<uint64_t, uint64_t> nan_codes(const Format& format) {
   const uint64_t nan = format.nan_code();
-  const bool signed_nan = format.kind == c10::formats::Kind::Float && format.is_signed && !format.unsigned_zero();
+  const bool signed_nan =
+      format.kind == c10::formats::Kind::Float && format.is_signed && !format.unsigned_zero();
   return {nan, signed_nan ? nan | format.sign_code() : nan};
 }
 
@@ -100,8 +104,10 @@ bool holds_nan(const at::Tensor& t) {
 
 static std::string remedy(const FormatEntry& entry) {
   switch (entry.format.kind) {
-    case c10::formats::Kind::Posit: return "posit_format(..., infinity=\"saturate\") makes the dtype in which it";
-    case c10::formats::Kind::Float: return "float_format(..., overflow=\"saturate\") makes the dtype in which it";
+    case c10::formats::Kind::Posit:
+      return "posit_format(..., infinity=\"saturate\") makes the dtype in which it";
+    case c10::formats::Kind::Float:
+      return "float_format(..., overflow=\"saturate\") makes the dtype in which it";
     default: return "in torch_dtypes.dtype(\"posit16es2_saturate\"), for one, it";
   }
 }
@@ -119,14 +125,17 @@ void tell_of_infinity(const std::string& op, const FormatEntry& entry) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!said.emplace(op, entry.name).second) return;
   }
-  TORCH_WARN("torch.", entry.name, " has no infinity: ", op, " made one of finite operands (as log of 0 and 1/0 do), and it is ",
-             entry.format.is_posit() ? "NaR" : "NaN", ". Make masks as bool, or by masked_fill; ", remedy(entry),
+  TORCH_WARN("torch.", entry.name, " has no infinity: ", op,
+             " made one of finite operands (as log of 0 and 1/0 do), and it is ",
+             entry.format.is_posit() ? "NaR" : "NaN", ". Make masks as bool, or by masked_fill; ",
+             remedy(entry),
              " is the outermost number of its sign. (Said once for an operator and a dtype.)");
 }
 
 // Whether a result may be an infinity that its format lacks.
 static bool may_tell(const at::Tensor& made) {
-  return is_format_tensor(made) && !is_wrapper(made) && entry_of(made).format.infinity_is_nan() && made.device().is_cpu() && holds_nan(made);
+  return is_format_tensor(made) && !is_wrapper(made) && entry_of(made).format.infinity_is_nan() &&
+      made.device().is_cpu() && holds_nan(made);
 }
 
 void tell_of_infinities(const std::string& op, const at::Tensor& made, const at::Tensor& values) {

@@ -1,5 +1,6 @@
-// nextafter: the next number of the format itself, found by stepping its codes. (The stock kernel steps numbers of the machine type that
-// carries the format, and those round back to where they came from.)
+// nextafter: the next number of the format itself, found by stepping its codes. (The stock kernel
+// steps numbers of the machine type that carries the format, and those round back to where they
+// came from.)
 #include <ATen/FormatLibrary.h>
 #include <ATen/native/formats/elementwise/Elementwise.h>
 #include <ATen/native/formats/elementwise/ResultType.h>
@@ -29,11 +30,13 @@ using at::Tensor;
 uint64_t next_of_table(const Format& f, uint64_t code, double from, double towards) {
   if (std::isnan(from) || std::isnan(towards)) return f.nan_code();
   if (from != towards) return c10::formats::next_code_of_table(f, code, towards > from);
-  return from != 0 ? code : c10::formats::encode(f, c10::formats::unpack(towards)); // 0, of that sign
+  // 0, of that sign
+  return from != 0 ? code : c10::formats::encode(f, c10::formats::unpack(towards));
 }
 
 template <typename Code>
-void step_all(const Format& f, const Tensor& codes, const Tensor& from, const Tensor& towards, const Tensor& result) {
+void step_all(const Format& f, const Tensor& codes, const Tensor& from, const Tensor& towards,
+              const Tensor& result) {
   const auto* in = static_cast<const Code*>(codes.const_data_ptr());
   auto* out = static_cast<Code*>(result.mutable_data_ptr());
   const double *a = from.const_data_ptr<double>(), *b = towards.const_data_ptr<double>();
@@ -50,23 +53,30 @@ Tensor nextafter_kernel(const Tensor& given, const Tensor& given_other) {
   type.see(given_other, "nextafter");
   TORCH_CHECK_TYPE(!type.is_complex(), "nextafter: expected real operands, but got a complex one");
   if (!type.result()) {
-    const auto stock = [&](const Tensor& t) { return is_format_tensor(t) ? to_stock(t, *type.stock()) : t; };
+    const auto stock = [&](const Tensor& t) {
+      return is_format_tensor(t) ? to_stock(t, *type.stock()) : t;
+    };
     return at::_ops::nextafter::call(stock(given), stock(given_other));
   }
   // A number on the CPU comes along, as in any elementwise operator.
-  const auto beside = [](const Tensor& t, const Tensor& o) { return t.dim() == 0 && o.dim() != 0 && t.device().is_cpu() ? t.to(o.device()) : t; };
+  const auto beside = [](const Tensor& t, const Tensor& o) {
+    return t.dim() == 0 && o.dim() != 0 && t.device().is_cpu() ? t.to(o.device()) : t;
+  };
   const Tensor self = beside(given, given_other), other = beside(given_other, given);
   expect_one_device(self.device(), other.device());
   const FormatEntry& entry = *type.result();
   const Format& f = entry.format;
   const auto sizes = at::infer_size_dimvector(self.sizes(), other.sizes());
   const auto whole = [&](const Tensor& t) { return t.expand(sizes).contiguous(); };
-  const auto values = [](const Tensor& t) { return is_format_tensor(t) ? to_stock(t, at::kDouble) : t.to(at::kDouble); };
+  const auto values = [](const Tensor& t) {
+    return is_format_tensor(t) ? to_stock(t, at::kDouble) : t.to(at::kDouble);
+  };
   const Tensor start = is_format_tensor(self) ? self : encoded(self, entry);
   Tensor result = empty_format(sizes, entry, self.device());
   if (self.device().is_meta()) return result;
   expect_kernels(self.device(), "nextafter");
-  const Tensor codes = whole(bits_alias(start)), from = whole(values(start)), towards = whole(values(other));
+  const Tensor codes = whole(bits_alias(start)), from = whole(values(start)),
+               towards = whole(values(other));
   if (on_gpu(self.device())) {
     next_codes_on_gpu(f, codes, from, towards, result);
     return result;
@@ -80,9 +90,12 @@ Tensor nextafter_kernel(const Tensor& given, const Tensor& given_other) {
   return result;
 }
 
-// The neighbour moves as the number does, and not at all with what it is sought towards; two equal operands: as stock, no gradient.
+// The neighbour moves as the number does, and not at all with what it is sought towards; two equal
+// operands: as stock, no gradient.
 struct NextAfterBackward final : torch::autograd::Node {
-  Tensor moves, self, other; // where the operands differ; empty tensors of their dtypes, for nextafter_ writes over the operands
+  // Where the operands differ; empty tensors of their dtypes, for nextafter_ writes over the
+  // operands.
+  Tensor moves, self, other;
   c10::DimVector sizes, other_sizes;
 
   NextAfterBackward(const Tensor& a, const Tensor& b)
@@ -96,7 +109,8 @@ struct NextAfterBackward final : torch::autograd::Node {
     Tensor grad, none;
     if (!grads[0].defined()) return {grad, none};
     if (task_should_compute_output(0)) {
-      grad = at::_ops::to_other::call(at::sum_to(at::_ops::mul_Tensor::call(grads[0], moves), sizes), self, false, false, {});
+      grad = at::_ops::to_other::call(
+          at::sum_to(at::_ops::mul_Tensor::call(grads[0], moves), sizes), self, false, false, {});
     }
     if (task_should_compute_output(1)) none = other.new_zeros(other_sizes);
     return {grad, none};
@@ -119,14 +133,17 @@ Tensor nextafter_autograd(const Tensor& self, const Tensor& other) {
       torch::autograd::set_history(result, node);
     }
     if (torch::autograd::isFwGradDefined(self)) {
-      result._set_fw_grad(at::_ops::mul_Tensor::call(self._fw_grad(/*level=*/0), self.ne(other)), /*level=*/0, /*is_inplace_op=*/false);
+      result._set_fw_grad(at::_ops::mul_Tensor::call(self._fw_grad(/*level=*/0), self.ne(other)),
+                          /*level=*/0, /*is_inplace_op=*/false);
     }
     return result;
   }
   // A stock result: by casts that autograd sees.
   const ExplicitDtypeGuard explicit_dtype;
   const auto stock = [&](const Tensor& t) {
-    return entry_beneath(t) ? at::_ops::to_dtype::call(t, c10::toRealValueType(*type.stock()), false, false, {}) : t;
+    return entry_beneath(t)
+        ? at::_ops::to_dtype::call(t, c10::toRealValueType(*type.stock()), false, false, {})
+        : t;
   };
   return at::_ops::nextafter::call(stock(self), stock(other));
 }
@@ -134,12 +151,14 @@ Tensor nextafter_autograd(const Tensor& self, const Tensor& other) {
 Tensor& nextafter_out_kernel(const Tensor& self, const Tensor& other, Tensor& out) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const bool ours = is_format_tensor(self) || is_format_tensor(other);
-  return store(ours ? nextafter_kernel(self, other) : at::_ops::nextafter::call(self, other), out, {self, other});
+  return store(ours ? nextafter_kernel(self, other) : at::_ops::nextafter::call(self, other), out,
+               {self, other});
 }
 
 Tensor& nextafter_in_place(Tensor& self, const Tensor& other) {
   const auto sizes = at::infer_size_dimvector(self.sizes(), other.sizes());
-  TORCH_CHECK(self.sizes() == sizes, "nextafter_: expected operands that broadcast to the sizes ", self.sizes(), ", but got ", other.sizes());
+  TORCH_CHECK(self.sizes() == sizes, "nextafter_: expected operands that broadcast to the sizes ",
+              self.sizes(), ", but got ", other.sizes());
   return nextafter_out_kernel(self, other, self);
 }
 

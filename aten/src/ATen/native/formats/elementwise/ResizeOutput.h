@@ -6,12 +6,15 @@
 
 namespace at::formats {
 
-// out= of other sizes than the result's: gets them, and its order in memory, as TensorIterator gives a tensor of stock dtypes. (Who may not be
-// resized has been asked before.)
+// out= of other sizes than the result's: gets them, and its order in memory, as TensorIterator
+// gives a tensor of stock dtypes. (Who may not be resized has been asked before.)
 inline void resize_to_result(const at::Tensor& out, const at::Tensor& result) {
   at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
-  const bool other_order = out.strides() != result.strides() && result.is_non_overlapping_and_dense();
-  if (other_order) at::_ops::as_strided_::call(out, result.sym_sizes(), result.sym_strides(), out.sym_storage_offset());
+  const bool other_order =
+      out.strides() != result.strides() && result.is_non_overlapping_and_dense();
+  if (other_order)
+    at::_ops::as_strided_::call(out, result.sym_sizes(), result.sym_strides(),
+                                out.sym_storage_offset());
 }
 
 } // namespace at::formats

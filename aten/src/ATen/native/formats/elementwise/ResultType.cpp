@@ -26,8 +26,10 @@ static bool is_product(std::string_view op) {
 }
 
 std::optional<ScalarType> ResultType::stock() const {
-  const bool alone = kept_ || (stock_has_dims_ && !format_has_dims_); // what outranks the format is not widened for it
-  return !stock_ || !format || alone ? stock_ : c10::formats::promoted_stock(*stock_, format->format);
+  // What outranks the format is not widened for it.
+  const bool alone = kept_ || (stock_has_dims_ && !format_has_dims_);
+  return !stock_ || !format || alone ? stock_
+                                     : c10::formats::promoted_stock(*stock_, format->format);
 }
 
 void ResultType::see(const at::Tensor& t, const char* op) {
@@ -36,8 +38,9 @@ void ResultType::see(const at::Tensor& t, const char* op) {
   const FormatEntry* entry = entry_beneath(t);
   if (entry) {
     TORCH_CHECK( // no TypeError: Python's operators would hide its message
-        !format || format == entry, op, ": expected tensors of one number format, but got ", format->name, " and ", entry->name,
-        ". Convert one of them first, with x.to(torch.", format->name, ") or x.to(torch.", entry->name,
+        !format || format == entry, op, ": expected tensors of one number format, but got ",
+        format->name, " and ", entry->name, ". Convert one of them first, with x.to(torch.",
+        format->name, ") or x.to(torch.", entry->name,
         is_product(op) ? "), or say the result's dtype: torch_dtypes.matmul(a, b, out=...)" : ")");
     format = entry;
     format_has_dims_ |= has_dims;
@@ -49,15 +52,18 @@ void ResultType::see(const at::Tensor& t, const char* op) {
     stock_has_dims_ |= has_dims;
   } else if (is_complex()) {
     return;
-  } else if (c10::isFloatingType(t.scalar_type()) && !t.unsafeGetTensorImpl()->is_wrapped_number()) {
+  } else if (c10::isFloatingType(t.scalar_type()) &&
+             !t.unsafeGetTensorImpl()->is_wrapped_number()) {
     if (has_dims && !stock_has_dims_) stock_.reset(); // dimensions outrank none
-    if (has_dims || !stock_has_dims_) stock_ = stock_.has_value() ? c10::promoteTypes(*stock_, t.scalar_type()) : t.scalar_type();
+    if (has_dims || !stock_has_dims_)
+      stock_ = stock_.has_value() ? c10::promoteTypes(*stock_, t.scalar_type()) : t.scalar_type();
     stock_has_dims_ |= has_dims;
     doubles |= t.scalar_type() == ScalarType::Double;
   } else if (!t.unsafeGetTensorImpl()->is_wrapped_number()) {
     integers = true;
   }
-  if (complex_number_ && format) stock_ = c10::promoteTypes(*stock_, c10::toComplexType(format->compute));
+  if (complex_number_ && format)
+    stock_ = c10::promoteTypes(*stock_, c10::toComplexType(format->compute));
 }
 
 void ResultType::keep(const at::Tensor& first) {

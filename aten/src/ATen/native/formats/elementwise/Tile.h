@@ -4,6 +4,7 @@
 
 namespace at::formats {
 
-inline constexpr int64_t kTile = 1024; // some arrays of float64 lie on the stack and in the first cache
+// Some arrays of float64 lie on the stack and in the first cache.
+inline constexpr int64_t kTile = 1024;
 
 } // namespace at::formats

@@ -12,8 +12,9 @@ const CpuKernels& kernels(c10::Device device, const char* what) {
     TORCH_CHECK_NOT_IMPLEMENTED(false, what, ": expected a CPU tensor, but got one on ", device,
                                 ": there is no kernel for it. Move it with .cpu() first.");
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(false, what, ": expected a tensor on the CPU or a CUDA device, but got one on ", device,
-                              ": number formats have kernels for those alone. Move it with .cpu() first.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, what, ": expected a tensor on the CPU or a CUDA device, but got one on ", device,
+      ": number formats have kernels for those alone. Move it with .cpu() first.");
 }
 
 const CpuKernels& host_kernels() {
@@ -26,7 +27,9 @@ void expect_kernels(c10::Device device, const char* what) {
 }
 
 void expect_one_device(c10::Device a, c10::Device b) {
-  TORCH_CHECK(a == b, "Expected all tensors to be on the same device, but found at least two devices, ", a, " and ", b, "!");
+  TORCH_CHECK(a == b,
+              "Expected all tensors to be on the same device, but found at least two devices, ", a,
+              " and ", b, "!");
 }
 
 } // namespace at::formats

@@ -4,7 +4,8 @@
 
 namespace at::formats {
 
-cuda::Elementwise gpu_elementwise(const at::TensorIterator& iterator, at::ArrayRef<const Operand*> operands, const Format& result,
+cuda::Elementwise gpu_elementwise(const at::TensorIterator& iterator,
+                                  at::ArrayRef<const Operand*> operands, const Format& result,
                                   cuda::Arithmetic computing, const Seed& seed) {
   cuda::Elementwise e;
   e.result = result;
@@ -21,8 +22,10 @@ cuda::Elementwise gpu_elementwise(const at::TensorIterator& iterator, at::ArrayR
     e.inputs[j].format = is_format_tensor(t) ? &entry_of(t).format : nullptr;
   }
   if (iterator.is_contiguous()) return e;
-  TORCH_CHECK_NOT_IMPLEMENTED(iterator.ndim() <= cuda::kMaxDims, "arithmetic: expected at most ", cuda::kMaxDims,
-                              " dimensions in which operands on a GPU are not contiguous, but got ", iterator.ndim(), ". Use .contiguous() first.");
+  TORCH_CHECK_NOT_IMPLEMENTED(iterator.ndim() <= cuda::kMaxDims, "arithmetic: expected at most ",
+                              cuda::kMaxDims,
+                              " dimensions in which operands on a GPU are not contiguous, but got ",
+                              iterator.ndim(), ". Use .contiguous() first.");
   e.layout.dims = iterator.ndim();
   for (int d = 0; d < iterator.ndim(); ++d) {
     e.layout.sizes[d] = iterator.shape()[d];
@@ -33,7 +36,8 @@ cuda::Elementwise gpu_elementwise(const at::TensorIterator& iterator, at::ArrayR
 
 void expect_narrow(bool narrow, const FormatEntry& entry) {
   TORCH_CHECK_NOT_IMPLEMENTED(narrow,
-                              "arithmetic: expected a format whose arithmetic float64 can do (at most 51 significant bits, products within its "
+                              "arithmetic: expected a format whose arithmetic float64 can do (at "
+                              "most 51 significant bits, products within its "
                               "exponents) on a GPU, but got ",
                               entry.name, ". Move it with .cpu() first.");
 }

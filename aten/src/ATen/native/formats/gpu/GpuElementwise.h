@@ -1,4 +1,5 @@
-// Elementwise operators' launches: what TensorIterator found about their operands, as a GPU's kernels take it.
+// Elementwise operators' launches: what TensorIterator found about their operands, as a GPU's
+// kernels take it.
 #pragma once
 #include <ATen/TensorIterator.h>
 #include <ATen/native/formats/elementwise/Elementwise.h>
@@ -7,7 +8,8 @@
 namespace at::formats {
 
 // The call of one of cuda::CudaKernels' elementwise kernels.
-cuda::Elementwise gpu_elementwise(const at::TensorIterator& iterator, at::ArrayRef<const Operand*> operands, const Format& result,
+cuda::Elementwise gpu_elementwise(const at::TensorIterator& iterator,
+                                  at::ArrayRef<const Operand*> operands, const Format& result,
                                   cuda::Arithmetic computing, const Seed& seed);
 
 // A NotImplementedError for a format whose arithmetic float64 cannot do.

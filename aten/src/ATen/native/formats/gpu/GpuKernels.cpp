@@ -50,20 +50,24 @@ bool gpu_on_host() {
 }
 
 void set_gpu_on_host(bool on) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!on || built_for_host(), "expected a build with TORCH_DTYPES_GPU_ON_HOST=ON, but got one without: see CONTRIBUTING.md");
+  TORCH_CHECK_NOT_IMPLEMENTED(!on || built_for_host(),
+                              "expected a build with TORCH_DTYPES_GPU_ON_HOST=ON, but got one "
+                              "without: see CONTRIBUTING.md");
   gpu_type = on ? c10::DeviceType::CPU : c10::DeviceType::CUDA;
 }
 
 static const GpuBinding& binding_for(c10::Device device, const char* what) {
   const GpuBinding* binding = device.is_cpu() ? host_binding() : bound;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      binding, what, ": expected a CPU tensor, but got one on ", device,
-      ": this build of torch_dtypes has CPU kernels only. Move it with .cpu(); or, where nvcc of the major version in torch.version.cuda "
-      "is found, build kernels for it, which have run on no GPU yet: "
-      "pip install --force-reinstall --no-deps --no-build-isolation -C cmake.define.TORCH_DTYPES_CUDA=ON torch-dtypes");
+  TORCH_CHECK_NOT_IMPLEMENTED(binding, what, ": expected a CPU tensor, but got one on ", device,
+                              ": this build of torch_dtypes has CPU kernels only. Move it with "
+                              ".cpu(); or, where nvcc of the major version in torch.version.cuda "
+                              "is found, build kernels for it, which have run on no GPU yet: "
+                              "pip install --force-reinstall --no-deps --no-build-isolation -C "
+                              "cmake.define.TORCH_DTYPES_CUDA=ON torch-dtypes");
   const bool observed = observing() && observed_thread().observer;
   TORCH_CHECK_NOT_IMPLEMENTED(!observed || !binding->capturing(device), what,
-                              ": expected no CUDA graph to be captured in a block that is observed, but got one: its runs would not be counted. ",
+                              ": expected no CUDA graph to be captured in a block that is "
+                              "observed, but got one: its runs would not be counted. ",
                               "Capture it before or after, or observe eager calls.");
   return *binding;
 }
@@ -85,8 +89,10 @@ void Gpu::check(cuda::Status status) const {
 }
 
 void Gpu::expect(const Format& format) const {
-  const bool served = !format.is_posit() || c10::formats::PositDecoder<double, int64_t>::serves(format);
-  TORCH_CHECK_NOT_IMPLEMENTED(served, what_, ": expected any format but posits of more than 53 bits on a GPU, ",
+  const bool served =
+      !format.is_posit() || c10::formats::PositDecoder<double, int64_t>::serves(format);
+  TORCH_CHECK_NOT_IMPLEMENTED(served, what_,
+                              ": expected any format but posits of more than 53 bits on a GPU, ",
                               "but got a tensor of such a posit. Move it with .cpu() first.");
 }
 
@@ -112,10 +118,11 @@ bool is_captured(c10::Device device) {
 }
 
 void expect_no_graph(c10::Device device) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !binding_for(device, "random words").capturing(device),
-      "random words: expected a generator of the GPU's while a CUDA graph is captured, but got one of the CPU's (as a block of ",
-      "torch_dtypes.fuzzy has, too), whose words would be the same in each of the graph's runs. Capture without it.");
+  TORCH_CHECK_NOT_IMPLEMENTED(!binding_for(device, "random words").capturing(device),
+                              "random words: expected a generator of the GPU's while a CUDA graph "
+                              "is captured, but got one of the CPU's (as a block of ",
+                              "torch_dtypes.fuzzy has, too), whose words would be the same in each "
+                              "of the graph's runs. Capture without it.");
 }
 
 bool multiplies_bfloat16(c10::Device device) {

@@ -31,14 +31,14 @@ Counts counts_of(const cuda::CountTable& table) {
 
 // Also at the end of an observation, when nobody observes any more.
 void expect_no_capture(c10::Device device) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !is_captured(device),
-      "observe: expected no CUDA graph to be captured in a block that is observed, but got one: its runs would not be counted. ",
-      "Capture it before or after, or observe eager calls.");
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_captured(device),
+                              "observe: expected no CUDA graph to be captured in a block that is "
+                              "observed, but got one: its runs would not be counted. ",
+                              "Capture it before or after, or observe eager calls.");
 }
 
-// One device's tables, of as many records as it has room for: a further one waits for the device and takes what is counted from it, so that a
-// rounding in general waits for nothing.
+// One device's tables, of as many records as it has room for: a further one waits for the device
+// and takes what is counted from it, so that a rounding in general waits for nothing.
 class DeviceCounts {
  public:
   explicit DeviceCounts(c10::Device device) : device_(device) {}
@@ -48,18 +48,21 @@ class DeviceCounts {
     expect_no_capture(device_);
     std::vector<std::shared_ptr<Record>> more;
     for (const Recorder* r : recorders) {
-      if (*r && !knows(records_, r->record()) && !knows(more, r->record())) more.push_back(r->record());
+      if (*r && !knows(records_, r->record()) && !knows(more, r->record()))
+        more.push_back(r->record());
     }
     if (records_.size() + more.size() > kRecords) {
       hand_over();
       return make_room(recorders);
     }
     if (!tables_.defined()) {
-      at::Tensor made = at::empty({kRecords, cuda::kCountCopies, kWords}, at::TensorOptions().dtype(c10::ScalarType::Long).device(device_));
+      at::Tensor made = at::empty({kRecords, cuda::kCountCopies, kWords},
+                                  at::TensorOptions().dtype(c10::ScalarType::Long).device(device_));
       clear(made, Gpu(device_, "observe"));
       tables_ = std::move(made);
     }
-    records_.insert(records_.end(), more.begin(), more.end()); // last: what raises leaves nothing that is to be handed over
+    // Last: what raises leaves nothing that is to be handed over.
+    records_.insert(records_.end(), more.begin(), more.end());
   }
 
   cuda::CountTable* tables(const std::shared_ptr<Record>& record) const {
@@ -74,7 +77,8 @@ class DeviceCounts {
     gpu.synchronize(); // streams
     const at::Tensor used = tables_.narrow(0, 0, static_cast<int64_t>(records_.size()));
     const at::Tensor sums = at::_ops::sum_dim_IntList::call(used, at::IntArrayRef{1}, false, {});
-    const at::Tensor found = at::_ops::_to_copy::call(sums, {}, {}, c10::Device(c10::kCPU), {}, false, {});
+    const at::Tensor found =
+        at::_ops::_to_copy::call(sums, {}, {}, c10::Device(c10::kCPU), {}, false, {});
     const auto* tables = static_cast<const cuda::CountTable*>(found.const_data_ptr());
     for (size_t i = 0; i < records_.size(); ++i) add_counts(records_[i], counts_of(tables[i]));
     records_.clear();
@@ -84,7 +88,8 @@ class DeviceCounts {
  private:
   static constexpr size_t kRecords = 64;
 
-  static bool knows(const std::vector<std::shared_ptr<Record>>& records, const std::shared_ptr<Record>& record) {
+  static bool knows(const std::vector<std::shared_ptr<Record>>& records,
+                    const std::shared_ptr<Record>& record) {
     return std::find(records.begin(), records.end(), record) != records.end();
   }
 
@@ -99,7 +104,8 @@ class DeviceCounts {
 };
 
 std::mutex& observers_mutex = *new std::mutex;
-auto& devices = *new std::map<c10::DeviceIndex, DeviceCounts>; // for good: the runtime may end before us
+// For good: the runtime may end before us.
+auto& devices = *new std::map<c10::DeviceIndex, DeviceCounts>;
 
 void count(const Recorder& seen, cuda::Counting counting, c10::Device device) {
   const GpuCounters counters(device, {&seen});
@@ -116,8 +122,11 @@ bool is_wide(const at::Tensor& exact) {
 
 } // namespace
 
-GpuCounters::GpuCounters(c10::Device device, std::initializer_list<const Recorder*> recorders) : device_(device) {
-  if (std::none_of(recorders.begin(), recorders.end(), [](const Recorder* r) { return static_cast<bool>(*r); })) return;
+GpuCounters::GpuCounters(c10::Device device, std::initializer_list<const Recorder*> recorders)
+    : device_(device) {
+  if (std::none_of(recorders.begin(), recorders.end(),
+                   [](const Recorder* r) { return static_cast<bool>(*r); }))
+    return;
   const at::AutoDispatchBelowADInplaceOrView guard;
   const HiddenFromModes hidden;
   lock_ = std::unique_lock<std::mutex>(observers_mutex);
@@ -129,20 +138,33 @@ cuda::StepCounts GpuCounters::of(const Recorder& seen) const {
   return {seen.record()->limits, devices.at(device_.index()).tables(seen.record())};
 }
 
-void count_codes_on_gpu(const Recorder& seen, const at::Tensor& exact, const void* codes, const cuda::Layout& layout) {
+void count_codes_on_gpu(const Recorder& seen, const at::Tensor& exact, const void* codes,
+                        const cuda::Layout& layout) {
   if (exact.numel() == 0) return;
   const HiddenFromModes hidden;
   // Integers of 2^53 and more are counted as the float64 next to them.
-  const at::Tensor values =
-      c10::isFloatingType(exact.scalar_type()) ? exact : at::_ops::_to_copy::call(exact, c10::ScalarType::Double, {}, {}, {}, false, {});
+  const at::Tensor values = c10::isFloatingType(exact.scalar_type())
+      ? exact
+      : at::_ops::_to_copy::call(exact, c10::ScalarType::Double, {}, {}, {}, false, {});
   const Format& format = seen.record()->format;
-  count(seen, {.exact = values.const_data_ptr(), .rounded = codes, .wide = is_wide(values), .format = &format, .n = values.numel(), .layout = layout},
+  count(seen,
+        {.exact = values.const_data_ptr(),
+         .rounded = codes,
+         .wide = is_wide(values),
+         .format = &format,
+         .n = values.numel(),
+         .layout = layout},
         values.device());
 }
 
 void count_values_on_gpu(const Recorder& seen, const at::Tensor& exact, const at::Tensor& rounded) {
   if (exact.numel() == 0) return;
-  count(seen, {.exact = exact.const_data_ptr(), .rounded = rounded.const_data_ptr(), .wide = is_wide(exact), .n = exact.numel()}, exact.device());
+  count(seen,
+        {.exact = exact.const_data_ptr(),
+         .rounded = rounded.const_data_ptr(),
+         .wide = is_wide(exact),
+         .n = exact.numel()},
+        exact.device());
 }
 
 void hand_over_gpu_counts() {

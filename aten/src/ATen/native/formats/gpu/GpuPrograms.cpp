@@ -10,12 +10,17 @@ namespace at::formats {
 // Of more elements an operator's launch costs less than the program's arithmetic in float64.
 static constexpr int64_t kSmall = int64_t{1} << 16;
 
-bool GpuPrograms::take(const Program& program, const FormatEntry& entry, c10::Device device, char* const* data, int64_t n) {
+bool GpuPrograms::take(const Program& program, const FormatEntry& entry, c10::Device device,
+                       char* const* data, int64_t n) {
   const Format format = rounding_format(entry);
   const bool drawn = c10::formats::is_stochastic(format.rounding);
-  if (n > kSmall || drawn || observing() || program.instructions.size() > cuda::Programs::kMostSteps) return false;
-  if (n == 0) return true; // it has no memory, by which the others' registers would be taken for unused
-  if (&program != program_ || &entry != entry_ || device != device_ || waiting_.runs == cuda::Programs::kMostRuns) {
+  if (n > kSmall || drawn || observing() ||
+      program.instructions.size() > cuda::Programs::kMostSteps)
+    return false;
+  // It has no memory, by which the others' registers would be taken for unused.
+  if (n == 0) return true;
+  if (&program != program_ || &entry != entry_ || device != device_ ||
+      waiting_.runs == cuda::Programs::kMostRuns) {
     launch();
     program_ = &program;
     entry_ = &entry;

@@ -15,7 +15,8 @@ namespace {
 template <typename T>
 cuda::Dots<T> device_operands(const DotProducts& dots) {
   return {
-      .shape = {dots.b.size(0), dots.a.defined() ? dots.a.size(1) : 1, dots.b.size(1), dots.b.size(2)},
+      .shape = {dots.b.size(0), dots.a.defined() ? dots.a.size(1) : 1, dots.b.size(1),
+                dots.b.size(2)},
       .a = data_or_null<T>(dots.a),
       .b = dots.b.const_data_ptr<T>(),
       .start = data_or_null<T>(dots.start),
@@ -24,8 +25,8 @@ cuda::Dots<T> device_operands(const DotProducts& dots) {
   };
 }
 
-cuda::StepPolicy step_policy(const StepFormats& formats, const Accumulation& policy, const Format& result, int64_t divisor,
-                             const GpuCounters& counters) {
+cuda::StepPolicy step_policy(const StepFormats& formats, const Accumulation& policy,
+                             const Format& result, int64_t divisor, const GpuCounters& counters) {
   return {
       .product = formats.product,
       .sum = formats.sum,
@@ -71,12 +72,15 @@ cuda::BlockPolicy in_float64(cuda::BlockPolicy blocks) {
   return blocks;
 }
 
-// Fills out by launch(how, memory), and counts what its results were before they were rounded, which another launch says.
+// Fills out by launch(how, memory), and counts what its results were before they were rounded,
+// which another launch says.
 template <typename How, typename Launch>
-void fill_on_gpu(const at::Tensor& out, const Recorder& seen, const How& how, const Launch& launch) {
+void fill_on_gpu(const at::Tensor& out, const Recorder& seen, const How& how,
+                 const Launch& launch) {
   launch(how, out.mutable_data_ptr());
   if (!seen) return;
-  const at::Tensor sums = at::empty(out.sizes(), at::TensorOptions().dtype(c10::ScalarType::Double).device(out.device()));
+  const at::Tensor sums = at::empty(
+      out.sizes(), at::TensorOptions().dtype(c10::ScalarType::Double).device(out.device()));
   launch(in_float64(how), sums.mutable_data_ptr());
   count_codes_on_gpu(seen, sums, out.const_data_ptr());
 }
@@ -89,7 +93,8 @@ void with_type(const at::Tensor& values, const Body& body) {
 
 } // namespace
 
-void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const Format& result, const Recorder& seen,
+void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry,
+                         const Accumulation& policy, const Format& result, const Recorder& seen,
                          const at::Tensor& out) {
   const Gpu gpu(out.device(), "dot products");
   gpu.expect(entry.format);
@@ -97,19 +102,28 @@ void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, cons
     const RandomWords words = next_words(result, {}, out.device());
     const ExactParts parts = exact_parts(dots, entry);
     const at::Tensor terms = parts.sums.empty() ? at::Tensor() : at::stack(parts.sums);
-    const Format format = terms.defined() ? c10::formats::float_format(11, 52) : format_of_terms(dots, entry);
+    const Format format =
+        terms.defined() ? c10::formats::float_format(11, 52) : format_of_terms(dots, entry);
     const cuda::Dots<double> sums = terms.defined()
-        ? cuda::Dots<double>{{1, 1, terms.size(0), out.numel()}, nullptr, terms.const_data_ptr<double>(), nullptr, nullptr, nullptr}
+        ? cuda::Dots<double>{{1, 1, terms.size(0), out.numel()},
+                             nullptr,
+                             terms.const_data_ptr<double>(),
+                             nullptr,
+                             nullptr,
+                             nullptr}
         : device_operands<double>(dots);
-    return fill_on_gpu(out, seen, result,
-                       [&](const Format& to, void* results) { gpu.check(gpu->exact(format, to, sums, dots.divisor, results, words, gpu.stream())); });
+    return fill_on_gpu(out, seen, result, [&](const Format& to, void* results) {
+      gpu.check(gpu->exact(format, to, sums, dots.divisor, results, words, gpu.stream()));
+    });
   }
   const StepFormats formats(entry, policy, out.device());
   std::optional<GpuCounters> counters(counters_of(formats, out.device()));
   const cuda::StepPolicy steps = step_policy(formats, policy, result, dots.divisor, *counters);
   expect_formats(gpu, steps);
   fill_on_gpu(out, seen, steps, [&](const cuda::StepPolicy& how, void* results) {
-    with_type(dots.b, [&](auto number) { gpu.check(gpu->steps(how, device_operands<decltype(number)>(dots), results, gpu.stream())); });
+    with_type(dots.b, [&](auto number) {
+      gpu.check(gpu->steps(how, device_operands<decltype(number)>(dots), results, gpu.stream()));
+    });
     counters.reset();
   });
 }
@@ -118,28 +132,37 @@ void block_sums_on_gpu(const DotProducts& dots, const BlockJob& job, const at::T
   const Gpu gpu(out.device(), "sums by blocks of products");
   for (const Format& f : {job.left, job.right, job.result.format}) gpu.expect(f);
   const Recorder seen = step_recorder(job.adder.reg);
-  std::optional<GpuCounters> counters(std::in_place, out.device(), std::initializer_list<const Recorder*>{&seen});
-  const cuda::BlockPolicy policy{job.adder, job.result.format, dots.divisor, job.result.seed, counters->of(seen)};
+  std::optional<GpuCounters> counters(std::in_place, out.device(),
+                                      std::initializer_list<const Recorder*>{&seen});
+  const cuda::BlockPolicy policy{job.adder, job.result.format, dots.divisor, job.result.seed,
+                                 counters->of(seen)};
   fill_on_gpu(out, job.result.seen, policy, [&](const cuda::BlockPolicy& how, void* results) {
     gpu.check(gpu->blocks(how, device_operands<double>(dots), results, gpu.stream()));
     counters.reset();
   });
 }
 
-void running_block_sums_on_gpu(const at::Tensor& values, const BlockJob& job, const at::Tensor& out) {
+void running_block_sums_on_gpu(const at::Tensor& values, const BlockJob& job,
+                               const at::Tensor& out) {
   const Gpu gpu(out.device(), "sums by blocks of products");
   for (const Format& f : {job.left, job.result.format}) gpu.expect(f);
   const Recorder seen = step_recorder(job.adder.reg);
-  std::optional<GpuCounters> counters(std::in_place, out.device(), std::initializer_list<const Recorder*>{&seen});
-  const cuda::BlockPolicy policy{.adder = job.adder, .result = job.result.format, .seed = job.result.seed, .seen = counters->of(seen)};
+  std::optional<GpuCounters> counters(std::in_place, out.device(),
+                                      std::initializer_list<const Recorder*>{&seen});
+  const cuda::BlockPolicy policy{.adder = job.adder,
+                                 .result = job.result.format,
+                                 .seed = job.result.seed,
+                                 .seen = counters->of(seen)};
   const cuda::DotShape shape{values.size(0), 1, values.size(1), values.size(2)};
   fill_on_gpu(out, job.result.seen, policy, [&](const cuda::BlockPolicy& how, void* results) {
-    gpu.check(gpu->running_blocks(how, shape, values.const_data_ptr<double>(), results, gpu.stream()));
+    gpu.check(
+        gpu->running_blocks(how, shape, values.const_data_ptr<double>(), results, gpu.stream()));
     counters.reset();
   });
 }
 
-void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
+void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry,
+                         const Accumulation& policy, const at::Tensor& out) {
   const Gpu gpu(out.device(), "running sums");
   gpu.expect(entry.format);
   const Recorder seen = recorder(entry.format, out.const_data_ptr());
@@ -148,7 +171,8 @@ void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, con
   if (policy.kind == Accumulation::Kind::Exact) {
     const RandomWords words = next_words(result, {}, out.device());
     return fill_on_gpu(out, seen, result, [&](const Format& to, void* results) {
-      gpu.check(gpu->running_exact(entry.format, to, shape, values.const_data_ptr<double>(), results, words, gpu.stream()));
+      gpu.check(gpu->running_exact(entry.format, to, shape, values.const_data_ptr<double>(),
+                                   results, words, gpu.stream()));
     });
   }
   const StepFormats formats(entry, policy, out.device());
@@ -156,8 +180,10 @@ void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, con
   const cuda::StepPolicy steps = step_policy(formats, policy, result, 1, *counters);
   expect_formats(gpu, steps);
   fill_on_gpu(out, seen, steps, [&](const cuda::StepPolicy& how, void* results) {
-    with_type(values,
-              [&](auto number) { gpu.check(gpu->running_steps(how, shape, values.const_data_ptr<decltype(number)>(), results, gpu.stream())); });
+    with_type(values, [&](auto number) {
+      gpu.check(gpu->running_steps(how, shape, values.const_data_ptr<decltype(number)>(), results,
+                                   gpu.stream()));
+    });
     counters.reset();
   });
 }

@@ -7,11 +7,14 @@
 namespace at::formats {
 
 // As dot_products() and running_sums(), into out; result: what finished sums are rounded to.
-void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const Format& result, const Recorder& seen,
+void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry,
+                         const Accumulation& policy, const Format& result, const Recorder& seen,
                          const at::Tensor& out);
-void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out);
+void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry,
+                         const Accumulation& policy, const at::Tensor& out);
 // The same under the policy `block`.
 void block_sums_on_gpu(const DotProducts& dots, const BlockJob& job, const at::Tensor& out);
-void running_block_sums_on_gpu(const at::Tensor& values, const BlockJob& job, const at::Tensor& out);
+void running_block_sums_on_gpu(const at::Tensor& values, const BlockJob& job,
+                               const at::Tensor& out);
 
 } // namespace at::formats

@@ -7,9 +7,11 @@
 namespace at::formats {
 namespace {
 
-at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& weights, int64_t minlength) {
-  TORCH_CHECK(!is_format_tensor(self), "bincount: expected integers to count, but got a tensor of torch.", entry_of(self).name,
-              ". Convert it with .long().");
+at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& weights,
+                    int64_t minlength) {
+  TORCH_CHECK(!is_format_tensor(self),
+              "bincount: expected integers to count, but got a tensor of torch.",
+              entry_of(self).name, ". Convert it with .long().");
   return at::_ops::bincount::call(self, decoded(*weights, c10::ScalarType::Double), minlength);
 }
 

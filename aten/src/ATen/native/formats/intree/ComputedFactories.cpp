@@ -1,6 +1,8 @@
-// Factories that compute: ranges, windows, random numbers. Stock computes in float64 (integers: int64; draws: float32 where it has the format's
-// digits, so that seeds mean what they mean there), and the result is rounded once. PyTorch's BackendSelect kernels send them here by their dtype;
-// beside a stock wheel, hooks in front of Python's functions do the same (torch/torch_dtypes/host/hooks/factories.py).
+// Factories that compute: ranges, windows, random numbers. Stock computes in float64 (integers:
+// int64; draws: float32 where it has the format's digits, so that seeds mean what they mean there),
+// and the result is rounded once. PyTorch's BackendSelect kernels send them here by their dtype;
+// beside a stock wheel, hooks in front of Python's functions do the same
+// (torch/torch_dtypes/host/hooks/factories.py).
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 
@@ -27,17 +29,21 @@ enum class Computes { Range, Exactly, Draws, DrawsBelowOne };
 // Ends of a range that are tensors say nothing of its dtype.
 void decode_ends(Stack& stack, size_t base) {
   for (size_t i = base; i < stack.size(); ++i) {
-    if (stack[i].isTensor() && entry_beneath(stack[i].toTensor())) stack[i] = decoded(stack[i].toTensor()).to(ScalarType::Double);
+    if (stack[i].isTensor() && entry_beneath(stack[i].toTensor()))
+      stack[i] = decoded(stack[i].toTensor()).to(ScalarType::Double);
   }
 }
 
 bool has_fractions(const Stack& stack, size_t base) {
-  return std::any_of(stack.begin() + base, stack.end(), [](const c10::IValue& v) { return v.isDouble(); });
+  return std::any_of(stack.begin() + base, stack.end(),
+                     [](const c10::IValue& v) { return v.isDouble(); });
 }
 
 at::Tensor below_one(const at::Tensor& values, const FormatEntry& entry, int digits) {
   const double least = c10::formats::least_uniform(entry.format, digits);
-  const at::Tensor kept = least > 0 ? at::_ops::masked_fill_Scalar::call(values, at::_ops::lt_Scalar::call(values, least), 0) : values;
+  const at::Tensor kept = least > 0
+      ? at::_ops::masked_fill_Scalar::call(values, at::_ops::lt_Scalar::call(values, least), 0)
+      : values;
   const RoundingGuard toward_zero(c10::formats::Rounding::TowardZero);
   return encoded(kept, entry);
 }
@@ -46,9 +52,12 @@ template <Computes how>
 void computed(const c10::OperatorHandle& op, Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const size_t base = stack->size() - arguments.size();
-  const auto argument = [&](const char* name) -> c10::IValue& { return (*stack)[base + *op.schema().argumentIndexWithName(name)]; };
+  const auto argument = [&](const char* name) -> c10::IValue& {
+    return (*stack)[base + *op.schema().argumentIndexWithName(name)];
+  };
   TORCH_CHECK_NOT_IMPLEMENTED(argument("pin_memory").isNone() || !argument("pin_memory").toBool(),
-                              "expected pin_memory=False for a new tensor of a number format, but got True; make it, then call its pin_memory()");
+                              "expected pin_memory=False for a new tensor of a number format, but "
+                              "got True; make it, then call its pin_memory()");
   c10::IValue& dtype = argument("dtype");
   const bool by_default = dtype.isNone();
   decode_ends(*stack, base);
@@ -67,25 +76,30 @@ void computed(const c10::OperatorHandle& op, Stack* stack) {
   op.callBoxed(stack);
   if (type == ScalarType::Long && by_default) return; // a range of integers, as stock makes it
   const at::Tensor values = stack->back().toTensor();
-  stack->back() = how == Computes::DrawsBelowOne ? below_one(values, entry, narrow ? 24 : 53) : encoded(values, entry);
+  stack->back() = how == Computes::DrawsBelowOne ? below_one(values, entry, narrow ? 24 : 53)
+                                                 : encoded(values, entry);
 }
 
 } // namespace
 
-// Uniform numbers in the place of what a new tensor of ours has: rand_like's (declared in TensorFactories.cpp, by an edit).
+// Uniform numbers in the place of what a new tensor of ours has: rand_like's (declared in
+// TensorFactories.cpp, by an edit).
 at::Tensor draw_below_one(const at::Tensor& result);
 at::Tensor draw_below_one(const at::Tensor& result) {
   const FormatEntry& entry = *entry_beneath(result);
   const bool narrow = entry.format.significand_bits() <= 24;
-  const at::Tensor drawn = at::_ops::empty_like::call(result, narrow ? ScalarType::Float : ScalarType::Double, {}, {}, {}, {});
-  return at::_ops::copy_::call(const_cast<at::Tensor&>(result), below_one(drawn.uniform_(0, 1), entry, narrow ? 24 : 53), false);
+  const at::Tensor drawn = at::_ops::empty_like::call(
+      result, narrow ? ScalarType::Float : ScalarType::Double, {}, {}, {}, {});
+  return at::_ops::copy_::call(const_cast<at::Tensor&>(result),
+                               below_one(drawn.uniform_(0, 1), entry, narrow ? 24 : 53), false);
 }
 
 namespace {
 
 template <Computes how>
 void give(torch::Library& m, std::initializer_list<const char*> names) {
-  for (const char* name : names) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&computed<how>>());
+  for (const char* name : names)
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&computed<how>>());
 }
 
 } // namespace

@@ -1,5 +1,6 @@
-// Exponential linear units for PyTorch 2.6, whose kernel takes 1 from a power: next to 0 nothing is left of the result, which a format's own numbers
-// there would show. Computed as newer releases do it, in float64, and rounded once.
+// Exponential linear units for PyTorch 2.6, whose kernel takes 1 from a power: next to 0 nothing is
+// left of the result, which a format's own numbers there would show. Computed as newer releases do
+// it, in float64, and rounded once.
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 
@@ -15,19 +16,23 @@ namespace {
 
 using at::Scalar;
 
-at::Tensor elu_kernel(const at::Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale) {
+at::Tensor elu_kernel(const at::Tensor& self, const Scalar& alpha, const Scalar& scale,
+                      const Scalar& input_scale) {
   const at::Tensor x = decoded(self, c10::ScalarType::Double);
   const at::Tensor power = at::_ops::expm1::call(at::_ops::mul_Scalar::call(x, input_scale));
   const at::Tensor below = at::_ops::mul_Scalar::call(power, alpha.toDouble() * scale.toDouble());
   const at::Tensor above = at::_ops::mul_Scalar::call(x, scale);
-  return encoded(at::_ops::where_self::call(at::_ops::gt_Scalar::call(x, 0), above, below), entry_of(self));
+  return encoded(at::_ops::where_self::call(at::_ops::gt_Scalar::call(x, 0), above, below),
+                 entry_of(self));
 }
 
-at::Tensor& elu_kernel_(at::Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale) {
+at::Tensor& elu_kernel_(at::Tensor& self, const Scalar& alpha, const Scalar& scale,
+                        const Scalar& input_scale) {
   return self.copy_(elu_kernel(self, alpha, scale, input_scale));
 }
 
-at::Tensor& elu_out_kernel(const at::Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale, at::Tensor& out) {
+at::Tensor& elu_out_kernel(const at::Tensor& self, const Scalar& alpha, const Scalar& scale,
+                           const Scalar& input_scale, at::Tensor& out) {
   const at::Tensor result = elu_kernel(self, alpha, scale, input_scale);
   at::_ops::resize_::call(out, self.sym_sizes(), {});
   return out.copy_(result);

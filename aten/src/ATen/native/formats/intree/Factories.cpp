@@ -1,5 +1,7 @@
-// Factories that start from nothing. PyTorch's BackendSelect kernels send them here by their dtype; beside a stock wheel, hooks in front of Python's
-// functions do (torch/torch_dtypes/host/hooks/factories.py). All others (zeros, full, arange, ...) are PyTorch's own, made from these.
+// Factories that start from nothing. PyTorch's BackendSelect kernels send them here by their dtype;
+// beside a stock wheel, hooks in front of Python's functions do
+// (torch/torch_dtypes/host/hooks/factories.py). All others (zeros, full, arange, ...) are PyTorch's
+// own, made from these.
 #include <ATen/FormatTensor.h>
 
 #include <ATen/native/formats/elementwise/FillInfinity.h>
@@ -22,46 +24,56 @@ using c10::ScalarType;
 using c10::SymIntArrayRef;
 using std::optional;
 
-const FormatEntry& asked_for(optional<ScalarType> dtype, optional<Layout> layout, optional<bool> pin) {
+const FormatEntry& asked_for(optional<ScalarType> dtype, optional<Layout> layout,
+                             optional<bool> pin) {
   expect_strided(layout);
-  TORCH_CHECK_NOT_IMPLEMENTED(!pin.value_or(false), "expected pin_memory=False for a new tensor of a number format, but got True; ",
-                              "make it, then call its pin_memory()");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !pin.value_or(false),
+      "expected pin_memory=False for a new tensor of a number format, but got True; ",
+      "make it, then call its pin_memory()");
   return c10::formats::format_entry(c10::dtype_or_default(dtype));
 }
 
-at::Tensor empty(SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
-                 optional<MemoryFormat> mf) {
-  const FormatEntry& entry = asked_for(dtype, layout, pin);
-  return uninitialised(empty_format(C10_AS_INTARRAYREF_SLOW(size), entry, device.value_or(Device(c10::kCPU)), mf));
-}
-
-at::Tensor empty_strided(SymIntArrayRef size, SymIntArrayRef stride, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                         optional<bool> pin) {
+at::Tensor empty(SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout,
+                 optional<Device> device, optional<bool> pin, optional<MemoryFormat> mf) {
   const FormatEntry& entry = asked_for(dtype, layout, pin);
   return uninitialised(
-      empty_strided_format(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), entry, device.value_or(Device(c10::kCPU))));
+      empty_format(C10_AS_INTARRAYREF_SLOW(size), entry, device.value_or(Device(c10::kCPU)), mf));
+}
+
+at::Tensor empty_strided(SymIntArrayRef size, SymIntArrayRef stride, optional<ScalarType> dtype,
+                         optional<Layout> layout, optional<Device> device, optional<bool> pin) {
+  const FormatEntry& entry = asked_for(dtype, layout, pin);
+  return uninitialised(empty_strided_format(C10_AS_INTARRAYREF_SLOW(size),
+                                            C10_AS_INTARRAYREF_SLOW(stride), entry,
+                                            device.value_or(Device(c10::kCPU))));
 }
 
 // The zeros of forward mode, which stock has without memory: of ours they have some.
-at::Tensor efficient_zeros(SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin) {
+at::Tensor efficient_zeros(SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout,
+                           optional<Device> device, optional<bool> pin) {
   return empty(size, dtype, layout, device, pin, {}).zero_();
 }
 
-at::Tensor from_file(c10::string_view name, optional<bool> shared, optional<int64_t> size, optional<ScalarType> dtype, optional<Layout> layout,
-                     optional<Device> device, optional<bool> pin) {
+at::Tensor from_file(c10::string_view name, optional<bool> shared, optional<int64_t> size,
+                     optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
+                     optional<bool> pin) {
   const FormatEntry& entry = asked_for(dtype, layout, pin);
-  return format_alias(at::_ops::from_file::call(name, shared, size, entry.bits, layout, device, pin), entry);
+  return format_alias(
+      at::_ops::from_file::call(name, shared, size, entry.bits, layout, device, pin), entry);
 }
 
 } // namespace
 
-// What PyTorch's scalar_tensor_static gives for a dtype of ours (declared in ScalarOps.cpp, by an edit): a tensor without dimensions on the CPU.
+// What PyTorch's scalar_tensor_static gives for a dtype of ours (declared in ScalarOps.cpp, by an
+// edit): a tensor without dimensions on the CPU.
 at::Tensor number_of_format(const c10::Scalar& value, ScalarType type);
 at::Tensor number_of_format(const c10::Scalar& value, ScalarType type) {
   return encoded_number(value, c10::formats::format_entry(type));
 }
 
-// What becomes of a number that Python puts into memory, as the block and the dtype round now (declared in python_scalars.h, by an edit).
+// What becomes of a number that Python puts into memory, as the block and the dtype round now
+// (declared in python_scalars.h, by an edit).
 double rounded_number(double value, ScalarType type);
 double rounded_number(double value, ScalarType type) {
   return encoded_number(value, c10::formats::format_entry(type)).item().toDouble();
@@ -79,8 +91,10 @@ at::Tensor of_numbers(const at::Tensor& numbers, ScalarType type) {
 }
 
 // What stock's kernels write a result into, on the CPU (declared in EmptyTensor.cpp, by an edit).
-at::TensorBase result_of_format(at::IntArrayRef size, ScalarType type, optional<MemoryFormat> memory_format);
-at::TensorBase result_of_format(at::IntArrayRef size, ScalarType type, optional<MemoryFormat> memory_format) {
+at::TensorBase result_of_format(at::IntArrayRef size, ScalarType type,
+                                optional<MemoryFormat> memory_format);
+at::TensorBase result_of_format(at::IntArrayRef size, ScalarType type,
+                                optional<MemoryFormat> memory_format) {
   return empty_format(size, c10::formats::format_entry(type), Device(c10::kCPU), memory_format);
 }
 at::TensorBase result_of_format(at::IntArrayRef size, at::IntArrayRef stride, ScalarType type);
@@ -88,10 +102,12 @@ at::TensorBase result_of_format(at::IntArrayRef size, at::IntArrayRef stride, Sc
   return empty_strided_format(size, stride, c10::formats::format_entry(type), Device(c10::kCPU));
 }
 
-// What holds every value of the dtype (declared in AccumulateType.cpp, TypeProperties.cpp and autocast_mode.cpp, by edits).
+// What holds every value of the dtype (declared in AccumulateType.cpp, TypeProperties.cpp and
+// autocast_mode.cpp, by edits).
 ScalarType compute_type(ScalarType type);
 ScalarType compute_type(ScalarType type) {
-  return c10::formats::format_entry(type).format.fits_float() ? ScalarType::Float : ScalarType::Double;
+  return c10::formats::format_entry(type).format.fits_float() ? ScalarType::Float
+                                                              : ScalarType::Double;
 }
 
 // Of a tangent and its tensor, which may be of two dtypes: sizes and strides alone count.

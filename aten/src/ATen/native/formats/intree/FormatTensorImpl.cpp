@@ -1,5 +1,5 @@
-// The tensor of a number format inside PyTorch's own tree: a plain TensorImpl, whose dtype says which format it is. tools/intree lays this into a
-// tree in the place of overlay/.
+// The tensor of a number format inside PyTorch's own tree: a plain TensorImpl, whose dtype says
+// which format it is. tools/intree lays this into a tree in the place of overlay/.
 #include <ATen/FormatTensor.h>
 
 #include <ATen/native/formats/operators/boxed/MetaDevice.h>
@@ -14,16 +14,21 @@ bool any_format_tensor() {
   return made_any.load(std::memory_order_relaxed);
 }
 
-// Stock's kernels for autocast look for their key, wherever a tensor was made; those of another dtype they leave alone (edits of autocast_mode).
+// Stock's kernels for autocast look for their key, wherever a tensor was made; those of another
+// dtype they leave alone (edits of autocast_mode).
 static c10::DispatchKeySet autocast_keys(c10::Device device) {
-  return device.is_cpu() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
+  return device.is_cpu() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU)
+                         : c10::DispatchKeySet();
 }
 
-c10::intrusive_ptr<c10::TensorImpl> make_format_impl(c10::Storage storage, const FormatEntry& entry) {
+c10::intrusive_ptr<c10::TensorImpl> make_format_impl(c10::Storage storage,
+                                                     const FormatEntry& entry) {
   if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);
   const c10::Device device = storage.device();
-  const auto keys = c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) | autocast_keys(device) | meta_keys(device);
-  return c10::make_intrusive<c10::TensorImpl>(std::move(storage), keys, c10::scalarTypeToTypeMeta(c10::formats::scalar_type(entry)));
+  const auto keys = c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) |
+      autocast_keys(device) | meta_keys(device);
+  return c10::make_intrusive<c10::TensorImpl>(
+      std::move(storage), keys, c10::scalarTypeToTypeMeta(c10::formats::scalar_type(entry)));
 }
 
 const FormatEntry& entry_of(const at::TensorBase& t) {

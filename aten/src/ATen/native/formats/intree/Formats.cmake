@@ -1,14 +1,19 @@
-# Makes the number formats part of PyTorch's own build: caffe2/CMakeLists.txt includes this once its targets are there.
+# Makes the number formats part of PyTorch's own build: caffe2/CMakeLists.txt includes this once its
+# targets are there.
 #
-# Sources.cmake, which tools/intree writes beside this, lists the sources. They are C++20, which PyTorch 2.6 is not, so its precompiled headers are
-# not theirs. A product and a sum must not fuse, and of PyTorch's options for floating point they take none. Their names are exported, for
-# torch/csrc calls them. Kernels are compiled once per vector unit as PyTorch's own are (cmake/Codegen.cmake finds them).
+# Sources.cmake, which tools/intree writes beside this, lists the sources. They are C++20, which
+# PyTorch 2.6 is not, so its precompiled headers are not theirs. A product and a sum must not fuse,
+# and of PyTorch's options for floating point they take none. Their names are exported, for
+# torch/csrc calls them. Kernels are compiled once per vector unit as PyTorch's own are
+# (cmake/Codegen.cmake finds them).
 include("${CMAKE_CURRENT_LIST_DIR}/Sources.cmake")
 
 function(format_source_options)
   cmake_parse_arguments(_ "" "" "FILES;OPTIONS" ${ARGN})
-  set(options -std=gnu++20 -ffp-contract=off -ftrapping-math -fmath-errno -fvisibility=default ${__OPTIONS})
-  set_source_files_properties(${__FILES} PROPERTIES COMPILE_OPTIONS "${options}" SKIP_PRECOMPILE_HEADERS ON)
+  set(options -std=gnu++20 -ffp-contract=off -ftrapping-math -fmath-errno -fvisibility=default
+    ${__OPTIONS})
+  set_source_files_properties(${__FILES} PROPERTIES COMPILE_OPTIONS "${options}"
+    SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 if(NOT USE_DISTRIBUTED)
@@ -33,4 +38,5 @@ foreach(_unit IN ITEMS DEFAULT AVX2 AVX512)
     list(APPEND _units TORCH_DTYPES_HAVE_${_unit})
   endif()
 endforeach()
-set_source_files_properties("${Torch_SOURCE_DIR}/aten/src/ATen/native/formats/cpu/Kernels.cpp" PROPERTIES COMPILE_DEFINITIONS "${_units}")
+set_source_files_properties("${Torch_SOURCE_DIR}/aten/src/ATen/native/formats/cpu/Kernels.cpp"
+  PROPERTIES COMPILE_DEFINITIONS "${_units}")

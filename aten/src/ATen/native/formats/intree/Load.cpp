@@ -1,4 +1,5 @@
-// Gives every operator of PyTorch its way for number formats, once all of them are there: when libtorch is loaded, which is after libtorch_cpu.
+// Gives every operator of PyTorch its way for number formats, once all of them are there: when
+// libtorch is loaded, which is after libtorch_cpu.
 #include <ATen/native/formats/operators/boxed/Boxed.h>
 
 namespace at::formats {

@@ -1,5 +1,6 @@
-// Ranks, pseudoinverses and least squares without a tolerance: that of the dtype, not that of what they are computed in. Beside a stock wheel hooks
-// in front of Python's functions give it (torch/torch_dtypes/host/hooks/functions.py, which says why it is this one).
+// Ranks, pseudoinverses and least squares without a tolerance: that of the dtype, not that of what
+// they are computed in. Beside a stock wheel hooks in front of Python's functions give it
+// (torch/torch_dtypes/host/hooks/functions.py, which says why it is this one).
 #include <ATen/FormatLibrary.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/operators/boxed/BoxedCall.h>
@@ -18,7 +19,8 @@ using torch::jit::Stack;
 double relative_tolerance(const at::Tensor& a, const FormatEntry& entry) {
   const double rows = static_cast<double>(a.size(-2)), columns = static_cast<double>(a.size(-1));
   const double computed_in = entry.format.fits_float() ? 0x1p-23 : 0x1p-52;
-  const double own = std::sqrt(std::min(rows, columns)) * c10::formats::finfo(c10::formats::scalar_type(entry), "epsilon");
+  const double own = std::sqrt(std::min(rows, columns)) *
+      c10::formats::finfo(c10::formats::scalar_type(entry), "epsilon");
   return std::min(std::max(own, std::max(rows, columns) * computed_in), 0.5);
 }
 
@@ -35,20 +37,25 @@ void give_tolerance(const Plan& plan, bool in_tensors, Stack* stack) {
     }
     return nullptr;
   };
-  c10::IValue *absolute = argument("atol"), *relative = argument("rtol"), *condition = argument("rcond"), *driver = argument("driver");
+  c10::IValue *absolute = argument("atol"), *relative = argument("rtol"),
+              *condition = argument("rcond"), *driver = argument("driver");
   if (relative && relative->isNone()) {
     if (absolute->isTensor()) {
       *relative = at::where(at::gt(absolute->toTensor(), 0), 0.0, tolerance);
     } else if (absolute->isNone() || absolute->toDouble() <= 0) {
       const auto options = at::TensorOptions().dtype(at::kDouble).device(a.device());
-      *relative = in_tensors ? c10::IValue(at::scalar_tensor(tolerance, options)) : c10::IValue(tolerance);
+      *relative =
+          in_tensors ? c10::IValue(at::scalar_tensor(tolerance, options)) : c10::IValue(tolerance);
     }
   }
   if (driver) {
     const bool right_hand_sides = (*stack)[base + 1].toTensor().numel() != 0;
-    if (driver->isNone() && right_hand_sides) *driver = std::string("gelsd"); // gelsy goes by uninitialised memory
-    if (condition->isNone() && (driver->isNone() || driver->toStringRef() != "gels")) *condition = tolerance;
-  } else if (condition && condition->isDouble() && condition->toDouble() == 1e-15) { // pinverse's default
+    // Gelsy goes by uninitialised memory.
+    if (driver->isNone() && right_hand_sides) *driver = std::string("gelsd");
+    if (condition->isNone() && (driver->isNone() || driver->toStringRef() != "gels"))
+      *condition = tolerance;
+  } else if (condition && condition->isDouble() && condition->toDouble() == 1e-15) {
+    // pinverse's default
     *condition = tolerance;
   }
 }
@@ -83,10 +90,15 @@ int register_tolerances() {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const bool rank = name.name == "aten::linalg_matrix_rank";
-    if (!rank && name.name != "aten::linalg_pinv" && name.name != "aten::linalg_lstsq" && name.name != "aten::pinverse") continue;
+    if (!rank && name.name != "aten::linalg_pinv" && name.name != "aten::linalg_lstsq" &&
+        name.name != "aten::pinverse")
+      continue;
     const auto op = dispatcher.findSchemaOrThrow(name.name.c_str(), name.overload_name.c_str());
     const auto kernel = [&](Casts casts) {
-      return [&op, casts] { return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<TolerantKernel>(op.schema(), casts)); };
+      return [&op, casts] {
+        return torch::CppFunction::makeFromBoxedFunctor(
+            std::make_unique<TolerantKernel>(op.schema(), casts));
+      };
     };
     const bool writes = op.schema().is_mutable();
     register_below_autograd(name, kernel(Casts::Plain));

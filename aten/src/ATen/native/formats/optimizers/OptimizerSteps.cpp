@@ -1,5 +1,6 @@
-// The steps of SGD, Adam and AdamW over lists of parameters: _fused_sgd_, _fused_adam_, _fused_adamw_, with the bits of the loops of single
-// operators in torch/optim (_single_tensor_sgd, _single_tensor_adam), whose order of operators the programs below are.
+// The steps of SGD, Adam and AdamW over lists of parameters: _fused_sgd_, _fused_adam_,
+// _fused_adamw_, with the bits of the loops of single operators in torch/optim (_single_tensor_sgd,
+// _single_tensor_adam), whose order of operators the programs below are.
 #include <ATen/native/formats/elementwise/BlockProgram.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -18,10 +19,12 @@ using at::Tensor;
 using at::TensorList;
 using OptionalTensor = std::optional<Tensor>;
 
-// Registers: parameter, gradient, and the states; then what the gradient becomes, and Adam's denominator.
+// Registers: parameter, gradient, and the states; then what the gradient becomes, and Adam's
+// denominator.
 enum : int { W, G, M, V, VMax, Gradient, Denominator };
 
-// GradScaler's: whether to leave everything as it is, and gradients divided by the scale, in their memory too, as the stock kernel has it.
+// GradScaler's: whether to leave everything as it is, and gradients divided by the scale, in their
+// memory too, as the stock kernel has it.
 bool unscale(TensorList grads, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   if (found_inf && found_inf->defined() && found_inf->item().toDouble() == 1) return false;
   if (grad_scale && grad_scale->defined()) {
@@ -79,7 +82,8 @@ struct Adam {
       p.add(Do::Negate, Gradient, G);
       g = Gradient;
     }
-    if (weight_decay != 0 && decoupled) p.add(Do::MultiplyNumber, W, W, 0, 0, 1 - lr * weight_decay);
+    if (weight_decay != 0 && decoupled)
+      p.add(Do::MultiplyNumber, W, W, 0, 0, 1 - lr * weight_decay);
     if (weight_decay != 0 && !decoupled) {
       p.add(Do::AddScaled, Gradient, g, W, 0, weight_decay);
       g = Gradient;
@@ -98,31 +102,41 @@ struct Adam {
   }
 };
 
-void sgd_(TensorList params, TensorList grads, TensorList buffers, double weight_decay, double momentum, double lr, double dampening, bool nesterov,
-          bool maximize, bool is_first_step, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
+void sgd_(TensorList params, TensorList grads, TensorList buffers, double weight_decay,
+          double momentum, double lr, double dampening, bool nesterov, bool maximize,
+          bool is_first_step, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  TORCH_CHECK(grads.size() == params.size() && (momentum == 0 || buffers.size() == params.size()), "_fused_sgd_: expected lists of ", params.size(),
-              " tensors, but got ", grads.size(), " gradients and ", buffers.size(), " momentum buffers");
+  TORCH_CHECK(grads.size() == params.size() && (momentum == 0 || buffers.size() == params.size()),
+              "_fused_sgd_: expected lists of ", params.size(), " tensors, but got ", grads.size(),
+              " gradients and ", buffers.size(), " momentum buffers");
   if (!unscale(grads, grad_scale, found_inf)) return;
-  const Program program = Sgd{weight_decay, momentum, lr, dampening, nesterov, maximize, is_first_step}.program();
+  const Program program =
+      Sgd{weight_decay, momentum, lr, dampening, nesterov, maximize, is_first_step}.program();
   std::vector<Run> runs;
-  for (size_t i = 0; i < params.size(); ++i) runs.push_back({&program, {params[i], grads[i], momentum == 0 ? Tensor() : buffers[i]}});
+  for (size_t i = 0; i < params.size(); ++i)
+    runs.push_back({&program, {params[i], grads[i], momentum == 0 ? Tensor() : buffers[i]}});
   run_programs(runs);
   have_changed(params);
   have_changed(buffers);
 }
-void sgd_tensor_lr_(TensorList params, TensorList grads, TensorList buffers, double weight_decay, double momentum, const Tensor& lr, double dampening,
-                    bool nesterov, bool maximize, bool is_first_step, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
-  sgd_(params, grads, buffers, weight_decay, momentum, lr.item().toDouble(), dampening, nesterov, maximize, is_first_step, grad_scale, found_inf);
+void sgd_tensor_lr_(TensorList params, TensorList grads, TensorList buffers, double weight_decay,
+                    double momentum, const Tensor& lr, double dampening, bool nesterov,
+                    bool maximize, bool is_first_step, const OptionalTensor& grad_scale,
+                    const OptionalTensor& found_inf) {
+  sgd_(params, grads, buffers, weight_decay, momentum, lr.item().toDouble(), dampening, nesterov,
+       maximize, is_first_step, grad_scale, found_inf);
 }
 
 // Of tensors without dimensions, from a GPU in one copy.
 std::vector<double> numbers_of(TensorList counts) {
   std::vector<double> numbers;
-  const bool together = counts.size() > 1 && std::all_of(counts.begin(), counts.end(), [](const Tensor& t) { return t.is_cuda() && t.dim() == 0; });
+  const bool together = counts.size() > 1 &&
+      std::all_of(counts.begin(), counts.end(),
+                  [](const Tensor& t) { return t.is_cuda() && t.dim() == 0; });
   if (together) {
     const Tensor copied = at::stack(counts).to(c10::kCPU, ScalarType::Double);
-    numbers.assign(copied.const_data_ptr<double>(), copied.const_data_ptr<double>() + counts.size());
+    numbers.assign(copied.const_data_ptr<double>(),
+                   copied.const_data_ptr<double>() + counts.size());
   } else {
     for (const Tensor& t : counts) numbers.push_back(t.item().toDouble());
   }
@@ -130,35 +144,43 @@ std::vector<double> numbers_of(TensorList counts) {
 }
 
 template <bool decoupled>
-void adam_(TensorList params, TensorList grads, TensorList averages, TensorList squares, TensorList largest, TensorList steps, double lr,
-           double beta1, double beta2, double weight_decay, double eps, bool amsgrad, bool maximize, const OptionalTensor& grad_scale,
-           const OptionalTensor& found_inf) {
+void adam_(TensorList params, TensorList grads, TensorList averages, TensorList squares,
+           TensorList largest, TensorList steps, double lr, double beta1, double beta2,
+           double weight_decay, double eps, bool amsgrad, bool maximize,
+           const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const size_t n = params.size();
-  const bool alike = grads.size() == n && averages.size() == n && squares.size() == n && steps.size() == n && (!amsgrad || largest.size() == n);
-  TORCH_CHECK(alike, "_fused_adam_: expected lists of ", n, " tensors, but got ", grads.size(), ", ", averages.size(), ", ", squares.size(), ", ",
-              largest.size(), " and ", steps.size());
+  const bool alike = grads.size() == n && averages.size() == n && squares.size() == n &&
+      steps.size() == n && (!amsgrad || largest.size() == n);
+  TORCH_CHECK(alike, "_fused_adam_: expected lists of ", n, " tensors, but got ", grads.size(),
+              ", ", averages.size(), ", ", squares.size(), ", ", largest.size(), " and ",
+              steps.size());
   if (!unscale(grads, grad_scale, found_inf)) return;
   const Adam adam{lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, decoupled};
-  std::deque<std::pair<double, Program>> programs; // by step: all but parameters that were frozen for a while share one
+  // By step: all but parameters that were frozen for a while share one.
+  std::deque<std::pair<double, Program>> programs;
   std::vector<Run> runs;
   const std::vector<double> counted = numbers_of(steps);
   for (size_t i = 0; i < n; ++i) {
     const double step = counted[i];
-    auto known = std::find_if(programs.begin(), programs.end(), [step](const auto& p) { return p.first == step; });
+    auto known = std::find_if(programs.begin(), programs.end(),
+                              [step](const auto& p) { return p.first == step; });
     if (known == programs.end()) known = programs.insert(known, {step, adam.program(step)});
-    runs.push_back({&known->second, {params[i], grads[i], averages[i], squares[i], amsgrad ? largest[i] : Tensor()}});
+    runs.push_back(
+        {&known->second,
+         {params[i], grads[i], averages[i], squares[i], amsgrad ? largest[i] : Tensor()}});
   }
   run_programs(runs);
   for (const TensorList& written : {params, averages, squares, largest}) have_changed(written);
 }
 template <bool decoupled>
-void adam_tensor_lr_(TensorList params, TensorList grads, TensorList averages, TensorList squares, TensorList largest, TensorList steps,
-                     const Tensor& lr, double beta1, double beta2, double weight_decay, double eps, bool amsgrad, bool maximize,
+void adam_tensor_lr_(TensorList params, TensorList grads, TensorList averages, TensorList squares,
+                     TensorList largest, TensorList steps, const Tensor& lr, double beta1,
+                     double beta2, double weight_decay, double eps, bool amsgrad, bool maximize,
                      const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   const double number = lr.item().toDouble();
-  adam_<decoupled>(params, grads, averages, squares, largest, steps, number, beta1, beta2, weight_decay, eps, amsgrad, maximize, grad_scale,
-                   found_inf);
+  adam_<decoupled>(params, grads, averages, squares, largest, steps, number, beta1, beta2,
+                   weight_decay, eps, amsgrad, maximize, grad_scale, found_inf);
 }
 
 } // namespace

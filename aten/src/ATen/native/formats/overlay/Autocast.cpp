@@ -1,7 +1,8 @@
-// torch.autocast with a dtype of ours: stock's kernels for autocast cast to it as to any dtype number (the casts are Copy.cpp's). What remains are
-// the operators that take the widest dtype of their operands, which stock finds by the container; those that it gives float32 as the dtype of their
-// result, tensors of ours too where they are to be left alone; and cuDNN's recurrent layers, which its kernel casts to float16 whatever the block's
-// dtype.
+// torch.autocast with a dtype of ours: stock's kernels for autocast cast to it as to any dtype
+// number (the casts are Copy.cpp's). What remains are the operators that take the widest dtype of
+// their operands, which stock finds by the container; those that it gives float32 as the dtype of
+// their result, tensors of ours too where they are to be left alone; and cuDNN's recurrent layers,
+// which its kernel casts to float16 whatever the block's dtype.
 #include <ATen/native/formats/overlay/Autocast.h>
 
 #include <ATen/FormatTensor.h>
@@ -25,7 +26,8 @@ bool autocast_has_format(DeviceType device) {
 }
 
 bool autocast_has_format() {
-  return std::any_of(kAutocastDevices.begin(), kAutocastDevices.end(), [](DeviceType device) { return autocast_has_format(device); });
+  return std::any_of(kAutocastDevices.begin(), kAutocastDevices.end(),
+                     [](DeviceType device) { return autocast_has_format(device); });
 }
 
 namespace {
@@ -86,18 +88,22 @@ constexpr c10::DispatchKey key_of(DeviceType device) {
 
 // ---- operators of which stock asks for the widest dtype ----
 
-// Among operands with one of ours: where autocast's dtype is ours and float32 is among them, they meet in float32, but for what is wider; else they
-// are left alone. float32 and bfloat16 code pays for a question, and in a process without a tensor of ours not for that.
+// Among operands with one of ours: where autocast's dtype is ours and float32 is among them, they
+// meet in float32, but for what is wider; else they are left alone. float32 and bfloat16 code pays
+// for a question, and in a process without a tensor of ours not for that.
 template <DeviceType Device, typename Signature, Signature* F>
 struct Promoted;
 
 template <DeviceType Device, typename Result, typename... Args, Result (*F)(Args...)>
 struct Promoted<Device, Result(Args...), F> {
   static Result call(Args... args) {
-    using Stock = typename at::autocast::WrapFunction<CastPolicy::promote, Device, Result(Args...), Result(Args...), F>::type;
+    using Stock = typename at::autocast::WrapFunction<CastPolicy::promote, Device, Result(Args...),
+                                                      Result(Args...), F>::type;
     if (!any_format_tensor() || !(holds(args, is_own) || ...)) return Stock::call(args...);
     const c10::impl::ExcludeDispatchKeyGuard beneath(key_of(Device));
-    const auto is_float = [](const at::Tensor& t) { return !is_own(t) && t.scalar_type() == ScalarType::Float; };
+    const auto is_float = [](const at::Tensor& t) {
+      return !is_own(t) && t.scalar_type() == ScalarType::Float;
+    };
     if (!autocast_has_format(Device) || !(holds(args, is_float) || ...)) return F(args...);
     return F(widened(args)...);
   }
@@ -105,20 +111,25 @@ struct Promoted<Device, Result(Args...), F> {
 
 // ---- operators whose result stock wants in float32 ----
 
-// Autocast leaves a tensor of ours alone in a block with a stock dtype, and in each block what is wider than float32 (as in Copy.cpp).
+// Autocast leaves a tensor of ours alone in a block with a stock dtype, and in each block what is
+// wider than float32 (as in Copy.cpp).
 template <DeviceType Device>
 bool is_left_alone(const at::Tensor& t) {
   return is_own(t) && !(autocast_has_format(Device) && entry_of(t).format.fits_float());
 }
 
-template <DeviceType Device, CastPolicy Policy, typename Signature, Signature* F, typename Redispatch, Redispatch* G>
+template <DeviceType Device, CastPolicy Policy, typename Signature, Signature* F,
+          typename Redispatch, Redispatch* G>
 struct InFloat;
 
-template <DeviceType Device, CastPolicy Policy, typename Result, typename... Args, Result (*F)(Args...), typename Redispatch, Redispatch* G>
+template <DeviceType Device, CastPolicy Policy, typename Result, typename... Args,
+          Result (*F)(Args...), typename Redispatch, Redispatch* G>
 struct InFloat<Device, Policy, Result(Args...), F, Redispatch, G> {
   static Result call(Args... args) {
-    using Stock = typename at::autocast::WrapFunction<Policy, Device, Result(Args...), Redispatch, G>::type;
-    if (!any_format_tensor() || !(holds(args, is_left_alone<Device>) || ...)) return Stock::call(args...);
+    using Stock =
+        typename at::autocast::WrapFunction<Policy, Device, Result(Args...), Redispatch, G>::type;
+    if (!any_format_tensor() || !(holds(args, is_left_alone<Device>) || ...))
+      return Stock::call(args...);
     const c10::impl::ExcludeDispatchKeyGuard beneath(key_of(Device));
     return F(args...);
   }
@@ -132,33 +143,46 @@ at::Tensor in_block_dtype(const at::Tensor& t) {
 
 enum CudnnMode : int64_t { kRelu, kTanh, kLstm, kGru };
 
-// _cudnn_rnn under an autocast with a dtype of ours: at::lstm, at::gru, ... again, of operands in it. They go by our operators, which round each
-// step.
+// _cudnn_rnn under an autocast with a dtype of ours: at::lstm, at::gru, ... again, of operands in
+// it. They go by our operators, which round each step.
 void rnn_in_block_dtype(torch::jit::Stack& stack) {
-  const auto at_place = [&](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, 16); }; // as in the schema
-  const at::Tensor x = in_block_dtype(at_place(0).toTensor()), h = in_block_dtype(at_place(4).toTensor());
+  // As in the schema.
+  const auto at_place = [&](size_t i) -> const c10::IValue& {
+    return torch::jit::peek(stack, i, 16);
+  };
+  const at::Tensor x = in_block_dtype(at_place(0).toTensor()),
+                   h = in_block_dtype(at_place(4).toTensor());
   std::vector<at::Tensor> weights;
   for (const at::Tensor& w : at_place(1).toTensorVector()) weights.push_back(in_block_dtype(w));
-  const bool biases = at_place(2).toInt() >= 4; // each layer's weights of input and state, their biases; an LSTM may have a projection, too
+  // Each layer's weights of input and state, their biases; an LSTM may have a projection, too.
+  const bool biases = at_place(2).toInt() >= 4;
   const int64_t mode = at_place(6).toInt(), layers = at_place(9).toInt();
-  const bool batch_first = at_place(10).toBool(), train = at_place(12).toBool(), both_ways = at_place(13).toBool();
+  const bool batch_first = at_place(10).toBool(), train = at_place(12).toBool(),
+             both_ways = at_place(13).toBool();
   const double dropout = at_place(11).toDouble();
-  const std::vector<int64_t> of_steps = at_place(14).toIntVector(); // sequences that have one, where they are packed
-  const at::Tensor packed = of_steps.empty() ? at::Tensor() : at::tensor(of_steps, at::TensorOptions().dtype(at::kLong));
+  // Sequences that have one, where they are packed.
+  const std::vector<int64_t> of_steps = at_place(14).toIntVector();
+  const at::Tensor packed =
+      of_steps.empty() ? at::Tensor() : at::tensor(of_steps, at::TensorOptions().dtype(at::kLong));
   at::Tensor out, hy, cy;
   if (mode == kLstm) {
     const std::vector<at::Tensor> states{h, in_block_dtype(at_place(5).toTensor())};
     const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCUDA);
-    std::tie(out, hy, cy) = packed.defined() ? ATEN_FN2(lstm, data)(x, packed, states, weights, biases, layers, dropout, train, both_ways)
-                                             : ATEN_FN2(lstm, input)(x, states, weights, biases, layers, dropout, train, both_ways, batch_first);
+    std::tie(out, hy, cy) = packed.defined()
+        ? ATEN_FN2(lstm, data)(x, packed, states, weights, biases, layers, dropout, train,
+                               both_ways)
+        : ATEN_FN2(lstm, input)(x, states, weights, biases, layers, dropout, train, both_ways,
+                                batch_first);
   } else {
     const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCUDA);
     const auto run = [&](auto layer, auto layer_of_packed) {
-      return packed.defined() ? layer_of_packed(x, packed, h, weights, biases, layers, dropout, train, both_ways)
-                              : layer(x, h, weights, biases, layers, dropout, train, both_ways, batch_first);
+      return packed.defined()
+          ? layer_of_packed(x, packed, h, weights, biases, layers, dropout, train, both_ways)
+          : layer(x, h, weights, biases, layers, dropout, train, both_ways, batch_first);
     };
     if (mode == kGru) std::tie(out, hy) = run(ATEN_FN2(gru, input), ATEN_FN2(gru, data));
-    else if (mode == kTanh) std::tie(out, hy) = run(ATEN_FN2(rnn_tanh, input), ATEN_FN2(rnn_tanh, data));
+    else if (mode == kTanh)
+      std::tie(out, hy) = run(ATEN_FN2(rnn_tanh, input), ATEN_FN2(rnn_tanh, data));
     else std::tie(out, hy) = run(ATEN_FN2(rnn_relu, input), ATEN_FN2(rnn_relu, data));
   }
   torch::jit::drop(stack, 16);
@@ -176,23 +200,31 @@ struct Silent final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// In place of stock's kernels, of which the dispatcher warns; for stock tensors they do what stock's do, by the same templates.
+// In place of stock's kernels, of which the dispatcher warns; for stock tensors they do what
+// stock's do, by the same templates.
 [[maybe_unused]] const bool conversions_registered = [] {
   Silent silent;
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);
-  auto& cpu = *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCPU, __FILE__, __LINE__); // outlives exit
-  auto& gpu = *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCUDA, __FILE__, __LINE__);
+  // Outlives exit.
+  auto& cpu = *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCPU,
+                                  __FILE__, __LINE__);
+  auto& gpu = *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCUDA,
+                                  __FILE__, __LINE__);
 #define OVERLOADS(_1, _2, NAME, ...) NAME
-#define PROMOTED(LIBRARY, DEVICE, NAME) LIBRARY.impl(#NAME, TORCH_FN((Promoted<DEVICE, decltype(ATEN_FN(NAME)), ATEN_FN(NAME)>::call)));
+#define PROMOTED(LIBRARY, DEVICE, NAME) \
+  LIBRARY.impl(#NAME, TORCH_FN((Promoted<DEVICE, decltype(ATEN_FN(NAME)), ATEN_FN(NAME)>::call)));
 #define PROMOTED_ON_GPU(NAME) PROMOTED(gpu, DeviceType::CUDA, NAME)
-#define IN_FLOAT(NAME, FUNCTION) \
-  gpu.impl(NAME,                 \
-           TORCH_FN((InFloat<DeviceType::CUDA, CastPolicy::fp32_set_opt_dtype, decltype(FUNCTION), FUNCTION, decltype(FUNCTION), FUNCTION>::call)));
+#define IN_FLOAT(NAME, FUNCTION)                                                                   \
+  gpu.impl(NAME,                                                                                   \
+           TORCH_FN((InFloat<DeviceType::CUDA, CastPolicy::fp32_set_opt_dtype, decltype(FUNCTION), \
+                             FUNCTION, decltype(FUNCTION), FUNCTION>::call)));
 #define IN_FLOAT_1(NAME) IN_FLOAT(#NAME, ATEN_FN(NAME))
 #define IN_FLOAT_2(NAME, OVERLOAD) IN_FLOAT(#NAME "." #OVERLOAD, ATEN_FN2(NAME, OVERLOAD))
 #define IN_FLOAT_ON_GPU(...) OVERLOADS(__VA_ARGS__, IN_FLOAT_2, IN_FLOAT_1)(__VA_ARGS__)
-#define IN_FLOAT_BY_OTHER(FUNCTION, NAME, SIGNATURE, OTHER, POLICY) \
-  gpu.impl(NAME, TORCH_FN((InFloat<DeviceType::CUDA, CastPolicy::POLICY, SIGNATURE, &FUNCTION, OTHER, &FUNCTION>::call)));
+#define IN_FLOAT_BY_OTHER(FUNCTION, NAME, SIGNATURE, OTHER, POLICY)                             \
+  gpu.impl(NAME,                                                                                \
+           TORCH_FN((InFloat<DeviceType::CUDA, CastPolicy::POLICY, SIGNATURE, &FUNCTION, OTHER, \
+                             &FUNCTION>::call)));
   PROMOTED(cpu, DeviceType::CPU, cat)
   PROMOTED(cpu, DeviceType::CPU, stack)
   PROMOTED(cpu, DeviceType::CPU, index_copy)

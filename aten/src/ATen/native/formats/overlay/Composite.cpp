@@ -1,5 +1,5 @@
-// Composite operators whose stock code reads or allocates by the container's type: written anew from operators that keep the format,
-// and differentiable through them.
+// Composite operators whose stock code reads or allocates by the container's type: written anew
+// from operators that keep the format, and differentiable through them.
 #include <ATen/FormatLibrary.h>
 #include <ATen/native/formats/elementwise/Elementwise.h>
 #include <ATen/native/formats/elementwise/FillInfinity.h>
@@ -46,7 +46,8 @@ using c10::Scalar;
 
 // ---- where with a number: stock makes a tensor of it in the container's type ----
 
-// A complex number makes the result complex: then the tensor is cast to that first, so that its gradient comes back real.
+// A complex number makes the result complex: then the tensor is cast to that first, so that its
+// gradient comes back real.
 std::pair<Tensor, Tensor> alike(const Tensor& self, const Scalar& number) {
   const FormatEntry& entry = *entry_beneath(self);
   if (!number.isComplex()) return {self, encoded_number(number, entry)};
@@ -79,26 +80,32 @@ Tensor where_scalar_other(const Tensor& condition, const Tensor& self, const Sca
 template <Tensor (*stock)(const Tensor&, double, bool)>
 Tensor dropping(const Tensor& input, double p, bool train) {
   const bool all = train && p == 1 && input.numel() != 0 && entry_beneath(input);
-  return all ? at::_ops::mul_Tensor::call(input, encoded_number(0, *entry_beneath(input))) : stock(input, p, train);
+  return all ? at::_ops::mul_Tensor::call(input, encoded_number(0, *entry_beneath(input)))
+             : stock(input, p, train);
 }
 template <Tensor& (*stock)(Tensor&, double, bool)>
 Tensor& dropping_(Tensor& self, double p, bool train) {
   const bool all = train && p == 1 && self.numel() != 0 && entry_beneath(self);
-  return all ? at::_ops::mul__Tensor::call(self, encoded_number(0, *entry_beneath(self))) : stock(self, p, train);
+  return all ? at::_ops::mul__Tensor::call(self, encoded_number(0, *entry_beneath(self)))
+             : stock(self, p, train);
 }
 
-// ---- batch normalisation without elements: stock asks for the type that sums of the container's numbers have ----
+// ---- batch normalisation without elements: stock asks for the type that sums of the container's
+// numbers have ----
 
 using BatchNorm = std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t>;
 
-BatchNorm batch_norm_impl_index(const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
-                                const std::optional<Tensor>& mean, const std::optional<Tensor>& var, bool training, double momentum, double eps,
-                                bool cudnn) {
+BatchNorm batch_norm_impl_index(const Tensor& input, const std::optional<Tensor>& weight,
+                                const std::optional<Tensor>& bias,
+                                const std::optional<Tensor>& mean, const std::optional<Tensor>& var,
+                                bool training, double momentum, double eps, bool cudnn) {
   const FormatEntry* entry = entry_beneath(input);
   if (!entry || input.numel() != 0) {
-    return at::compositeimplicitautograd::_batch_norm_impl_index(input, weight, bias, mean, var, training, momentum, eps, cudnn);
+    return at::compositeimplicitautograd::_batch_norm_impl_index(input, weight, bias, mean, var,
+                                                                 training, momentum, eps, cudnn);
   }
-  // Not the input itself: its place in the graph is an operator's. The parameters get a gradient of zeros through it.
+  // Not the input itself: its place in the graph is an operator's. The parameters get a gradient of
+  // zeros through it.
   Tensor out = input.clone();
   if (weight && weight->defined()) out = at::_ops::mul_Tensor::call(out, weight->select(0, 0));
   if (bias && bias->defined()) out = at::_ops::add_Tensor::call(out, bias->select(0, 0), 1);
@@ -107,13 +114,15 @@ BatchNorm batch_norm_impl_index(const Tensor& input, const std::optional<Tensor>
   return {out, none, none.clone(), at::empty({0}, statistics.dtype(at::kByte)), 0};
 }
 
-// ---- out= of composites that allocate by the operand's options: the functional variant's result ----
+// ---- out= of composites that allocate by the operand's options: the functional variant's result
+// ----
 
 void refuse_derivative(const char* op, at::ArrayRef<Tensor> tensors) {
   if (!at::GradMode::is_enabled()) return;
   for (const Tensor& t : tensors) {
     TORCH_CHECK(!t.requires_grad(), op,
-                "(): functions with out=... arguments don't support automatic differentiation, but one of the "
+                "(): functions with out=... arguments don't support automatic differentiation, but "
+                "one of the "
                 "arguments requires grad.");
   }
 }
@@ -136,7 +145,8 @@ std::tuple<Tensor&, Tensor&> slogdet_out(const Tensor& self, Tensor& sign, Tenso
   return {store(s, sign, {}), store(l, logabsdet, {})};
 }
 
-// ---- float_power: in float64, which is also the container of wide formats, so that stock would stay in the format ----
+// ---- float_power: in float64, which is also the container of wide formats, so that stock would
+// stay in the format ----
 
 Tensor exact(const Tensor& t) {
   const ExplicitDtypeGuard guard;
@@ -155,7 +165,8 @@ Tensor float_power_of_number(const Scalar& self, const Tensor& exponent) {
 
 [[noreturn]] void refuse_float_power_in_place(const Tensor& self) {
   const FormatEntry* entry = entry_beneath(self);
-  TORCH_CHECK(false, "float_power_: expected a base of float64, but got ", entry ? entry->name : self.dtype().name(),
+  TORCH_CHECK(false, "float_power_: expected a base of float64, but got ",
+              entry ? entry->name : self.dtype().name(),
               ". Use torch.float_power, whose result is float64.");
 }
 Tensor& float_power_(Tensor& self, const Tensor& exponent) {
@@ -169,7 +180,8 @@ Tensor& float_power_number_(Tensor& self, const Scalar&) {
 // out=, whose error would name the container.
 Tensor& float64_of(Tensor& out) {
   const FormatEntry* entry = entry_beneath(out);
-  TORCH_CHECK(!entry, "float_power: expected out of float64, but got torch.", entry->name, ". Leave out= out and convert the result.");
+  TORCH_CHECK(!entry, "float_power: expected out of float64, but got torch.", entry->name,
+              ". Leave out= out and convert the result.");
   return out;
 }
 Tensor& float_power_out(const Tensor& self, const Tensor& exponent, Tensor& out) {
@@ -186,7 +198,8 @@ Tensor& float_power_of_number_out(const Scalar& self, const Tensor& exponent, Te
 
 std::vector<Tensor> tensor_split(const Tensor& self, const Tensor& indices, int64_t dim) {
   const FormatEntry* entry = entry_beneath(indices);
-  TORCH_CHECK(!entry, "tensor_split: expected tensor_indices_or_sections of int64, but got torch.", entry->name, ". Convert it with .long().");
+  TORCH_CHECK(!entry, "tensor_split: expected tensor_indices_or_sections of int64, but got torch.",
+              entry->name, ". Convert it with .long().");
   return at::compositeimplicitautograd::tensor_split(self, indices, dim);
 }
 
@@ -219,25 +232,31 @@ Tensor by_values(const Tensor& self, Stock&& stock) {
 
 template <auto stock, typename Norm>
 Tensor condition(const Tensor& self, Norm p) {
-  return !entry_beneath(self) ? stock(self, p) : by_values(self, [&](const Tensor& values) { return stock(values, p); });
+  return !entry_beneath(self)
+      ? stock(self, p)
+      : by_values(self, [&](const Tensor& values) { return stock(values, p); });
 }
 
 // ---- bincount: stock adds up weights in float64, but those of float32 ----
 
 Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, c10::SymInt minlength) {
   const bool ours = weights && weights->defined() && entry_beneath(*weights);
-  TORCH_CHECK(!is_format_tensor(self), "bincount: expected integers to count, but got a tensor of torch.", entry_of(self).name,
-              ". Convert it with .long().");
-  return at::_ops::bincount::call(self, ours ? exact(*weights) : weights, minlength); // a recorded cast: backward says that it has no derivative
+  TORCH_CHECK(!is_format_tensor(self),
+              "bincount: expected integers to count, but got a tensor of torch.",
+              entry_of(self).name, ". Convert it with .long().");
+  // A recorded cast: backward says that it has no derivative.
+  return at::_ops::bincount::call(self, ours ? exact(*weights) : weights, minlength);
 }
 
-// ---- torch.sparse.mm of two dense tensors, to which stock adds a zero made from their options ----
+// ---- torch.sparse.mm of two dense tensors, to which stock adds a zero made from their options
+// ----
 
 Tensor sparse_mm(const Tensor& a, const Tensor& b) {
   return at::_ops::mm::call(a, b);
 }
 
-// ---- native_channel_shuffle: stock's composite code has a size of -1, which no elements leave open; its CPU kernel has none ----
+// ---- native_channel_shuffle: stock's composite code has a size of -1, which no elements leave
+// open; its CPU kernel has none ----
 
 Tensor native_channel_shuffle(const Tensor& self, c10::SymInt groups) {
   return at::_ops::channel_shuffle::call(self, std::move(groups));
@@ -245,7 +264,8 @@ Tensor native_channel_shuffle(const Tensor& self, c10::SymInt groups) {
 
 // ---- max, min, sort, topk, ...: the gradient goes to the elements that were selected ----
 
-Tensor value_selecting_reduction_backward(const Tensor& grad, int64_t dim, const Tensor& indices, c10::SymIntArrayRef sizes, bool keepdim) {
+Tensor value_selecting_reduction_backward(const Tensor& grad, int64_t dim, const Tensor& indices,
+                                          c10::SymIntArrayRef sizes, bool keepdim) {
   const bool unsqueeze = !keepdim && !sizes.empty();
   const Tensor source = unsqueeze ? grad.unsqueeze(dim) : grad;
   const Tensor index = unsqueeze ? indices.unsqueeze(dim) : indices;
@@ -259,21 +279,25 @@ Tensor pad_circular(const Tensor& self, c10::SymIntArrayRef pad) {
   return at::compositeimplicitautograd::_pad_circular_symint(self, pad);
 }
 
-// ---- Tensor::backward of C++ and of scripts: the engine takes a gradient of the container for one of ours ----
+// ---- Tensor::backward of C++ and of scripts: the engine takes a gradient of the container for one
+// of ours ----
 
-void backward(const Tensor& self, at::TensorList inputs, const std::optional<Tensor>& gradient, std::optional<bool> retain_graph, bool create_graph) {
+void backward(const Tensor& self, at::TensorList inputs, const std::optional<Tensor>& gradient,
+              std::optional<bool> retain_graph, bool create_graph) {
   std::optional<Tensor> own = gradient;
   if (own) own = gradient_of_dtype(*own, dtype_number(self));
   const BackwardGuard guard;
   at::impl::GetVariableHooks()->_backward(self, inputs, own, retain_graph, create_graph);
 }
 
-// The operator called by hand; torch.promote_types does not come here. Stock looks both numbers up in a table that ends before ours.
+// The operator called by hand; torch.promote_types does not come here. Stock looks both numbers up
+// in a table that ends before ours.
 c10::ScalarType promote_types(c10::ScalarType a, c10::ScalarType b) {
   for (const c10::ScalarType type : {a, b}) {
     const auto number = static_cast<int>(type);
     TORCH_CHECK_TYPE(number >= 0 && number < static_cast<int>(c10::ScalarType::Undefined),
-                     "promote_types: expected two stock dtypes, but got number ", number, ". Use torch.promote_types.");
+                     "promote_types: expected two stock dtypes, but got number ", number,
+                     ". Use torch.promote_types.");
   }
   return c10::promoteTypes(a, b);
 }
@@ -308,8 +332,11 @@ void register_composites(torch::Library& m) {
   m.impl("combinations", &combinations);
   m.impl("unflatten_dense_tensors", &unflatten_dense_tensors);
   using Order = const std::optional<Scalar>&;
-  m.impl("linalg_cond", &condition<static_cast<Tensor (*)(const Tensor&, Order)>(&stock::linalg_cond), Order>);
-  m.impl("linalg_cond.p_str", &condition<static_cast<Tensor (*)(const Tensor&, c10::string_view)>(&stock::linalg_cond), c10::string_view>);
+  m.impl("linalg_cond",
+         &condition<static_cast<Tensor (*)(const Tensor&, Order)>(&stock::linalg_cond), Order>);
+  m.impl("linalg_cond.p_str",
+         &condition<static_cast<Tensor (*)(const Tensor&, c10::string_view)>(&stock::linalg_cond),
+                    c10::string_view>);
   m.impl("where.ScalarSelf", &where_scalar_self);
   m.impl("where.ScalarOther", &where_scalar_other);
   m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);

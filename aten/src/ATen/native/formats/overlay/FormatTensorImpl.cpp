@@ -1,5 +1,6 @@
-// The tensor of a number format beside a stock wheel: a TensorImpl that points at its format and has its container's TypeMeta, since the list of
-// types that a wheel was built with has no row for ours.
+// The tensor of a number format beside a stock wheel: a TensorImpl that points at its format and
+// has its container's TypeMeta, since the list of types that a wheel was built with has no row for
+// ours.
 #include <ATen/FormatTensor.h>
 
 #include <ATen/native/formats/operators/boxed/MetaDevice.h>
@@ -13,37 +14,43 @@ namespace {
 
 std::atomic<bool> made_any{false};
 
-// An autocast whose dtype is ours casts all that is in its block, wherever it was made. One with a stock dtype asks, too, and gets tensors of ours
-// back as they are (Copy.cpp).
+// An autocast whose dtype is ours casts all that is in its block, wherever it was made. One with a
+// stock dtype asks, too, and gets tensors of ours back as they are (Copy.cpp).
 c10::DispatchKeySet autocast_keys(c10::Device device) {
   if (device.is_cpu()) return c10::DispatchKeySet(c10::DispatchKey::AutocastCPU);
-  return device.is_cuda() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA) : c10::DispatchKeySet();
+  return device.is_cuda() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA)
+                          : c10::DispatchKeySet();
 }
 
 c10::DispatchKeySet keys_on(c10::Device device) {
-  return c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) | autocast_keys(device) | meta_keys(device);
+  return c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) |
+      autocast_keys(device) | meta_keys(device);
 }
 
 class FormatTensorImpl final : public c10::TensorImpl {
  public:
   FormatTensorImpl(c10::Storage storage, const FormatEntry& entry)
-      : TensorImpl(std::move(storage), keys_on(storage.device()), c10::scalarTypeToTypeMeta(entry.container)),
+      : TensorImpl(std::move(storage), keys_on(storage.device()),
+                   c10::scalarTypeToTypeMeta(entry.container)),
         entry_(&entry) {
     if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);
   }
 
   const FormatEntry& entry() const { return *entry_; }
 
-  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version, bool allow) const override {
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
+                                                         bool allow) const override {
     return copy_with(version, allow);
   }
-  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version, bool allow) const override {
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version,
+                                                         bool allow) const override {
     return copy_with(std::move(version), allow);
   }
 
   void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& source) override {
     const auto* other = dynamic_cast<const FormatTensorImpl*>(source.get());
-    TORCH_CHECK(other, "expected a tensor of a number format as new data of a ", entry_->name, " tensor, but got ", source->dtype());
+    TORCH_CHECK(other, "expected a tensor of a number format as new data of a ", entry_->name,
+                " tensor, but got ", source->dtype());
     copy_tensor_metadata(source.get(), this, version_counter(), allow_tensor_metadata_change());
     entry_ = other->entry_;
     refresh_numel();
@@ -54,7 +61,8 @@ class FormatTensorImpl final : public c10::TensorImpl {
   template <typename Version>
   c10::intrusive_ptr<TensorImpl> copy_with(Version&& version, bool allow_change) const {
     // A wrapper is copied by its class, which copies what it wraps.
-    if (is_python_dispatch() && !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) {
+    if (is_python_dispatch() &&
+        !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) {
       c10::intrusive_ptr<TensorImpl> copy = (*c10::impl::getGlobalPyInterpreter())->detach(this);
       if (copy && !copy->is_inference()) {
         copy->set_version_counter(std::forward<Version>(version));
@@ -78,14 +86,16 @@ bool any_format_tensor() {
   return made_any.load(std::memory_order_relaxed);
 }
 
-c10::intrusive_ptr<c10::TensorImpl> make_format_impl(c10::Storage storage, const FormatEntry& entry) {
+c10::intrusive_ptr<c10::TensorImpl> make_format_impl(c10::Storage storage,
+                                                     const FormatEntry& entry) {
   return c10::make_intrusive<FormatTensorImpl>(std::move(storage), entry);
 }
 
 const FormatEntry& entry_of(const at::TensorBase& t) {
   TORCH_INTERNAL_ASSERT(is_format_tensor(t), "expected a tensor of a number format");
   const c10::TensorImpl* impl = t.unsafeGetTensorImpl();
-  TORCH_INTERNAL_ASSERT(typeid(*impl) == typeid(FormatTensorImpl), "an operator made a tensor of our key without its format");
+  TORCH_INTERNAL_ASSERT(typeid(*impl) == typeid(FormatTensorImpl),
+                        "an operator made a tensor of our key without its format");
   return static_cast<const FormatTensorImpl*>(impl)->entry();
 }
 

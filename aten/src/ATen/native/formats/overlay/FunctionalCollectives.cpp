@@ -1,5 +1,6 @@
-// Functional collectives (_c10d_functional::) whose results stock PyTorch makes of the container's dtype. The others make theirs by operators,
-// and go on to c10d:: as these do. And one that has to be refused before it begins.
+// Functional collectives (_c10d_functional::) whose results stock PyTorch makes of the container's
+// dtype. The others make theirs by operators, and go on to c10d:: as these do. And one that has to
+// be refused before it begins.
 #include <ATen/FormatTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -28,18 +29,21 @@ at::Tensor gathered(const Stack& arguments) {
   } else {
     sizes[0] *= ranks;
   }
-  return into("_c10d_functional::all_gather_into_tensor_out", arguments, empty_format(sizes, entry_of(input), input.device()));
+  return into("_c10d_functional::all_gather_into_tensor_out", arguments,
+              empty_format(sizes, entry_of(input), input.device()));
 }
 
 // (input, reduce_op, group_size, group)
 at::Tensor scattered(const Stack& arguments) {
   const at::Tensor input = arguments[0].toTensor();
   const int64_t ranks = arguments[2].toInt();
-  TORCH_CHECK(input.dim() > 0 && input.size(0) % ranks == 0, "_c10d_functional::reduce_scatter_tensor: expected a first dimension that ", ranks,
+  TORCH_CHECK(input.dim() > 0 && input.size(0) % ranks == 0,
+              "_c10d_functional::reduce_scatter_tensor: expected a first dimension that ", ranks,
               " ranks divide, but got sizes ", input.sizes(), ".");
   std::vector<int64_t> sizes = input.sizes().vec();
   sizes[0] /= ranks;
-  return into("_c10d_functional::reduce_scatter_tensor_out", arguments, empty_format(sizes, entry_of(input), input.device()));
+  return into("_c10d_functional::reduce_scatter_tensor_out", arguments,
+              empty_format(sizes, entry_of(input), input.device()));
 }
 
 template <at::Tensor (*One)(const Stack&)>
@@ -59,25 +63,34 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   stack->emplace_back(std::move(results));
 }
 
-// Sends and receives in a group of NCCL's calls, which is open by the time that they come to c10d:: and would stay so behind an error there.
+// Sends and receives in a group of NCCL's calls, which is open by the time that they come to c10d::
+// and would stay so behind an error there.
 void batched(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const size_t place = *op.schema().argumentIndexWithName("tensors");
-  for (const at::Tensor& t : torch::jit::peek(*stack, place, op.schema().arguments().size()).toTensorVector()) {
-    TORCH_CHECK_NOT_IMPLEMENTED(!is_format_tensor(t) || !t.is_cuda(), op.schema().name(), ": expected stock tensors on a GPU, but got one of torch.",
-                                entry_of(t).name, ": NCCL does not say when one of several calls is done. Send and receive torch_dtypes.codes(x), ",
+  for (const at::Tensor& t :
+       torch::jit::peek(*stack, place, op.schema().arguments().size()).toTensorVector()) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!is_format_tensor(t) || !t.is_cuda(), op.schema().name(),
+                                ": expected stock tensors on a GPU, but got one of torch.",
+                                entry_of(t).name,
+                                ": NCCL does not say when one of several calls is done. Send and "
+                                "receive torch_dtypes.codes(x), ",
                                 "or use torch.distributed.batch_isend_irecv.");
   }
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack); // stock's own, one for all devices
+  // stock's own, one for all devices
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
 
 } // namespace
 
 TORCH_LIBRARY_IMPL(_c10d_functional, PrivateUse2, m) {
   m.impl("all_gather_into_tensor", torch::CppFunction::makeFromBoxedFunction<&run<&gathered>>());
-  m.impl("all_gather_into_tensor_coalesced", torch::CppFunction::makeFromBoxedFunction<&run<&gathered>>());
+  m.impl("all_gather_into_tensor_coalesced",
+         torch::CppFunction::makeFromBoxedFunction<&run<&gathered>>());
   m.impl("reduce_scatter_tensor", torch::CppFunction::makeFromBoxedFunction<&run<&scattered>>());
-  m.impl("reduce_scatter_tensor_coalesced", torch::CppFunction::makeFromBoxedFunction<&run<&scattered>>());
-  m.impl("batch_p2p_ops", torch::CppFunction::makeFromBoxedFunction<&batched>()); // since PyTorch 2.13
+  m.impl("reduce_scatter_tensor_coalesced",
+         torch::CppFunction::makeFromBoxedFunction<&run<&scattered>>());
+  // Since PyTorch 2.13.
+  m.impl("batch_p2p_ops", torch::CppFunction::makeFromBoxedFunction<&batched>());
 }
 
 } // namespace at::formats

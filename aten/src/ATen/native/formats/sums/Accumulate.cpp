@@ -23,9 +23,13 @@ Tensor values(const Sums& sums, const Tensor& t) {
   return decoded(t, dot_type(sums.entry, sums.policy)).contiguous();
 }
 
-void expect_dims(const char* op, std::initializer_list<std::pair<std::reference_wrapper<const Tensor>, int64_t>> operands, int place = 1) {
+void expect_dims(
+    const char* op,
+    std::initializer_list<std::pair<std::reference_wrapper<const Tensor>, int64_t>> operands,
+    int place = 1) {
   for (const auto& [t, dims] : operands) {
-    TORCH_CHECK(t.get().dim() == dims, op, ": expected argument ", place, " with ", dims, " dimensions, but got ", t.get().dim());
+    TORCH_CHECK(t.get().dim() == dims, op, ": expected argument ", place, " with ", dims,
+                " dimensions, but got ", t.get().dim());
     ++place;
   }
 }
@@ -35,25 +39,29 @@ Tensor shaped(const Tensor& t, c10::IntArrayRef sizes, const FormatEntry& entry)
 }
 
 void expect_factors(const char* op, const Tensor& a, const Tensor& b) {
-  TORCH_CHECK(a.size(0) == b.size(0), op, ": expected batches of one size, but got ", a.size(0), " and ", b.size(0));
-  TORCH_CHECK(a.size(2) == b.size(1), op, ": mat1 and mat2 shapes cannot be multiplied (", a.size(1), "x", a.size(2), " and ", b.size(1), "x",
-              b.size(2), ")");
+  TORCH_CHECK(a.size(0) == b.size(0), op, ": expected batches of one size, but got ", a.size(0),
+              " and ", b.size(0));
+  TORCH_CHECK(a.size(2) == b.size(1), op, ": mat1 and mat2 shapes cannot be multiplied (",
+              a.size(1), "x", a.size(2), " and ", b.size(1), "x", b.size(2), ")");
 }
 
 // a [b, m, k] times b [b, k, n], both of the format.
-Tensor product(const Sums& sums, const char* op, const Tensor& a, const Tensor& b, const Tensor& start = {}) {
+Tensor product(const Sums& sums, const char* op, const Tensor& a, const Tensor& b,
+               const Tensor& start = {}) {
   expect_factors(op, a, b);
   DotProducts dots{values(sums, a), values(sums, b)};
   if (start.defined()) dots.start = values(sums, start.expand({a.size(0), a.size(1), b.size(2)}));
   return dot_products(dots, sums.entry, sums.policy);
 }
 
-// The leading bits of a number, `width` of them, then the next ones: numbers of that width with its sum. 0 is one piece.
+// The leading bits of a number, `width` of them, then the next ones: numbers of that width with its
+// sum. 0 is one piece.
 c10::SmallVector<double, 4> pieces_of(double number, int width) {
   c10::SmallVector<double, 4> pieces;
   do {
     int exponent = 0;
-    const double fraction = std::frexp(number, &exponent), piece = std::ldexp(std::trunc(std::ldexp(fraction, width)), exponent - width);
+    const double fraction = std::frexp(number, &exponent),
+                 piece = std::ldexp(std::trunc(std::ldexp(fraction, width)), exponent - width);
     pieces.push_back(piece);
     number -= piece;
   } while (number != 0);
@@ -65,29 +73,39 @@ bool power_of_two(double number) {
   return std::isfinite(number) && std::abs(std::frexp(number, &exponent)) == 0.5;
 }
 
-// Exact multiples of a tensor's values that make number * t together. Each but the first is 0 where values are not finite.
-std::vector<Tensor> multiples(const char* op, const char* name, const Tensor& t, const Scalar& number, const FormatEntry& entry) {
+// Exact multiples of a tensor's values that make number * t together. Each but the first is 0 where
+// values are not finite.
+std::vector<Tensor> multiples(const char* op, const char* name, const Tensor& t,
+                              const Scalar& number, const FormatEntry& entry) {
   const double factor = number.toDouble();
   const int width = 53 - entry.format.significand_bits();
   const bool power = power_of_two(factor);
-  TORCH_CHECK(std::isfinite(factor) && (width > 0 || power || factor == 0), "accumulate: ", op, " under \"exact\": expected finite ", name,
-              width > 0 ? "" : " that is a power of two", ", but got ", factor, ". Multiply a tensor by it first.");
+  TORCH_CHECK(std::isfinite(factor) && (width > 0 || power || factor == 0), "accumulate: ", op,
+              " under \"exact\": expected finite ", name,
+              width > 0 ? "" : " that is a power of two", ", but got ", factor,
+              ". Multiply a tensor by it first.");
   const Tensor finite = t.isfinite();
   std::vector<Tensor> made;
-  for (const double piece : power ? c10::SmallVector<double, 4>{factor} : pieces_of(factor, width)) {
-    const Tensor product = made.empty() ? t.mul(piece) : t.mul(piece).masked_fill(finite.logical_not(), 0);
+  for (const double piece :
+       power ? c10::SmallVector<double, 4>{factor} : pieces_of(factor, width)) {
+    const Tensor product =
+        made.empty() ? t.mul(piece) : t.mul(piece).masked_fill(finite.logical_not(), 0);
     // Below 2^-1022 a product would lose digits; beyond 2^1023 it is no number.
-    const Tensor lost = finite.logical_and(t.ne(0)).logical_and(product.abs().lt(0x1p-1022).logical_or(product.isfinite().logical_not()));
-    TORCH_CHECK(t.is_meta() || piece == 0 || !lost.any().item<bool>(), "accumulate: ", op, " under \"exact\": expected ", name,
-                " whose products with the operand float64 holds exactly, but got ", factor, ". Multiply a tensor by it first.");
+    const Tensor lost = finite.logical_and(t.ne(0)).logical_and(
+        product.abs().lt(0x1p-1022).logical_or(product.isfinite().logical_not()));
+    TORCH_CHECK(t.is_meta() || piece == 0 || !lost.any().item<bool>(), "accumulate: ", op,
+                " under \"exact\": expected ", name,
+                " whose products with the operand float64 holds exactly, but got ", factor,
+                ". Multiply a tensor by it first.");
     made.push_back(product);
   }
   return made;
 }
 
-// The exact sum of beta * self and alpha * product, rounded once: what of the two float64 does not hold at once are more terms.
-Tensor added_exactly(const Sums& sums, const char* op, const Tensor& start, const Tensor& a, const Tensor& b, const Scalar& beta,
-                     const Scalar& alpha) {
+// The exact sum of beta * self and alpha * product, rounded once: what of the two float64 does not
+// hold at once are more terms.
+Tensor added_exactly(const Sums& sums, const char* op, const Tensor& start, const Tensor& a,
+                     const Tensor& b, const Scalar& beta, const Scalar& alpha) {
   const auto wide = [](const Tensor& t) { return decoded(t, c10::ScalarType::Double); };
   std::vector<Tensor> left = multiples(op, "alpha", wide(a), alpha, sums.entry), right{wide(b)};
   const Tensor finite_right = right[0].masked_fill(right[0].isfinite().logical_not(), 0);
@@ -104,7 +122,8 @@ Tensor added_exactly(const Sums& sums, const char* op, const Tensor& start, cons
     for (const Tensor& t : right) some.push_back(t.narrow(2, first, columns));
     for (size_t i = 1; i < starts.size(); ++i) {
       rows.push_back(starts[i].narrow(2, first, columns));
-      some.push_back(ones.narrow(0, 0, columns).narrow(1, 0, columns).expand({b.size(0), columns, columns}));
+      some.push_back(
+          ones.narrow(0, 0, columns).narrow(1, 0, columns).expand({b.size(0), columns, columns}));
     }
     DotProducts dots{at::cat(rows, 2).contiguous(), at::cat(some, 1).contiguous()};
     if (!starts.empty()) dots.start = starts[0].narrow(2, first, columns).contiguous();
@@ -114,19 +133,24 @@ Tensor added_exactly(const Sums& sums, const char* op, const Tensor& start, cons
   return format_alias(at::cat(made, 2), sums.entry);
 }
 
-// beta * self + alpha * product. With both 1, self is what the accumulator starts with. Else exact sums are of the whole; others are the
-// accumulator's number, to which the machine's type does the rest, and which is rounded once.
-Tensor added(const Sums& sums, const char* op, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha,
-             c10::IntArrayRef sizes) {
+// beta * self + alpha * product. With both 1, self is what the accumulator starts with. Else exact
+// sums are of the whole; others are the accumulator's number, to which the machine's type does the
+// rest, and which is rounded once.
+Tensor added(const Sums& sums, const char* op, const Tensor& self, const Tensor& a, const Tensor& b,
+             const Scalar& beta, const Scalar& alpha, c10::IntArrayRef sizes) {
   c10::DimVector batched(sizes.begin(), sizes.end());
   if (batched.size() == 1) batched.push_back(1);
   if (batched.size() == 2) batched.insert(batched.begin(), 1);
   const bool starts = beta.toDouble() != 0;
   const Tensor start = starts ? self.expand(sizes).reshape(batched) : Tensor();
-  if (alpha.toDouble() == 1 && (!starts || beta.toDouble() == 1)) return shaped(product(sums, op, a, b, start), sizes, sums.entry);
+  if (alpha.toDouble() == 1 && (!starts || beta.toDouble() == 1))
+    return shaped(product(sums, op, a, b, start), sizes, sums.entry);
   expect_factors(op, a, b);
-  if (sums.policy.kind == Accumulation::Kind::Exact) return shaped(added_exactly(sums, op, start, a, b, beta, alpha), sizes, sums.entry);
-  Tensor result = unrounded_dot_products({values(sums, a), values(sums, b)}, sums.entry, sums.policy).mul(alpha.toDouble());
+  if (sums.policy.kind == Accumulation::Kind::Exact)
+    return shaped(added_exactly(sums, op, start, a, b, beta, alpha), sizes, sums.entry);
+  Tensor result =
+      unrounded_dot_products({values(sums, a), values(sums, b)}, sums.entry, sums.policy)
+          .mul(alpha.toDouble());
   if (starts) result = result.add(decoded(start, c10::ScalarType::Double).mul(beta.toDouble()));
   return shaped(encoded(result, sums.entry), sizes, sums.entry);
 }
@@ -149,34 +173,46 @@ Tensor dot(const Sums& sums, const Tensor& x, const Tensor& y) {
   expect_dims("dot", {{x, 1}, {y, 1}});
   return product(sums, "dot", x.view({1, 1, -1}), y.reshape({1, -1, 1})).squeeze();
 }
-Tensor addmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+Tensor addmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b,
+             const Scalar& beta, const Scalar& alpha) {
   expect_dims("addmm", {{a, 2}, {b, 2}}, 2);
-  return added(sums, "addmm", self, a.unsqueeze(0), b.unsqueeze(0), beta, alpha, {a.size(0), b.size(1)});
+  return added(sums, "addmm", self, a.unsqueeze(0), b.unsqueeze(0), beta, alpha,
+               {a.size(0), b.size(1)});
 }
-Tensor addr(const Sums& sums, const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha) {
+Tensor addr(const Sums& sums, const Tensor& self, const Tensor& x, const Tensor& y,
+            const Scalar& beta, const Scalar& alpha) {
   expect_dims("addr", {{x, 1}, {y, 1}}, 2);
-  return added(sums, "addr", self, x.view({1, -1, 1}), y.view({1, 1, -1}), beta, alpha, {x.size(0), y.size(0)});
+  return added(sums, "addr", self, x.view({1, -1, 1}), y.view({1, 1, -1}), beta, alpha,
+               {x.size(0), y.size(0)});
 }
-Tensor addmv(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& x, const Scalar& beta, const Scalar& alpha) {
+Tensor addmv(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& x,
+             const Scalar& beta, const Scalar& alpha) {
   expect_dims("addmv", {{a, 2}, {x, 1}}, 2);
-  return added(sums, "addmv", self, a.unsqueeze(0), x.unsqueeze(0).unsqueeze(2), beta, alpha, {a.size(0)});
+  return added(sums, "addmv", self, a.unsqueeze(0), x.unsqueeze(0).unsqueeze(2), beta, alpha,
+               {a.size(0)});
 }
-Tensor baddbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+Tensor baddbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b,
+               const Scalar& beta, const Scalar& alpha) {
   expect_dims("baddbmm", {{a, 3}, {b, 3}}, 2);
   return added(sums, "baddbmm", self, a, b, beta, alpha, {a.size(0), a.size(1), b.size(2)});
 }
 // The batches' products are one sum: batch after batch.
-Tensor addbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+Tensor addbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b,
+              const Scalar& beta, const Scalar& alpha) {
   expect_dims("addbmm", {{a, 3}, {b, 3}}, 2);
-  const Tensor rows = a.transpose(0, 1).reshape({1, a.size(1), -1}), columns = b.reshape({1, -1, b.size(2)});
+  const Tensor rows = a.transpose(0, 1).reshape({1, a.size(1), -1}),
+               columns = b.reshape({1, -1, b.size(2)});
   return added(sums, "addbmm", self, rows, columns, beta, alpha, {a.size(1), b.size(2)});
 }
 
 Tensor product_into(const Sums& sums, const Tensor& a, const Tensor& b, const Tensor& start) {
   expect_dims("matmul", {{a, 3}, {b, 3}});
-  TORCH_CHECK(a.size(0) == b.size(0) && a.size(2) == b.size(1), "matmul: expected factors of sizes [b, m, k] and [b, k, n], but got ", a.sizes(),
+  TORCH_CHECK(a.size(0) == b.size(0) && a.size(2) == b.size(1),
+              "matmul: expected factors of sizes [b, m, k] and [b, k, n], but got ", a.sizes(),
               " and ", b.sizes());
-  const auto exact_values = [](const Tensor& t) { return decoded(t, c10::ScalarType::Double).contiguous(); };
+  const auto exact_values = [](const Tensor& t) {
+    return decoded(t, c10::ScalarType::Double).contiguous();
+  };
   DotProducts dots{exact_values(a), exact_values(b)};
   dots.left = &entry_of(a);
   dots.right = &entry_of(b);
@@ -195,7 +231,8 @@ Tensor summand(const Sums& sums, const Tensor& self, std::optional<c10::ScalarTy
   return wanted == &sums.entry ? self : to_format(self, *wanted);
 }
 
-Tensor reduced(const Sums& sums, const Tensor& self, c10::OptionalArrayRef<int64_t> dims, bool keep, Divided divided) {
+Tensor reduced(const Sums& sums, const Tensor& self, c10::OptionalArrayRef<int64_t> dims, bool keep,
+               Divided divided) {
   const auto over = at::dim_list_to_bitset(dims.value_or(c10::IntArrayRef{}), self.dim());
   const bool all = !dims || dims->empty();
   c10::DimVector order, kept, sizes;
@@ -213,7 +250,10 @@ Tensor reduced(const Sums& sums, const Tensor& self, c10::OptionalArrayRef<int64
   }
   order.append(kept.begin(), kept.end());
   const FormatEntry& entry = entry_of(self);
-  const Tensor b = decoded(self, dot_type(entry, sums.policy)).permute(order).reshape({1, count, results}).contiguous();
+  const Tensor b = decoded(self, dot_type(entry, sums.policy))
+                       .permute(order)
+                       .reshape({1, count, results})
+                       .contiguous();
   DotProducts dots;
   dots.b = b;
   dots.divisor = divided == Divided::ByCount ? count : 1;
@@ -222,15 +262,17 @@ Tensor reduced(const Sums& sums, const Tensor& self, c10::OptionalArrayRef<int64
 
 } // namespace
 
-Tensor reduce_all(const Sums& sums, const Tensor& self, std::optional<c10::ScalarType> dtype, Divided divided) {
+Tensor reduce_all(const Sums& sums, const Tensor& self, std::optional<c10::ScalarType> dtype,
+                  Divided divided) {
   return reduced(sums, summand(sums, self, dtype), {}, false, divided);
 }
-Tensor reduce_dims(const Sums& sums, const Tensor& self, c10::OptionalArrayRef<int64_t> dims, bool keep, std::optional<c10::ScalarType> dtype,
-                   Divided divided) {
+Tensor reduce_dims(const Sums& sums, const Tensor& self, c10::OptionalArrayRef<int64_t> dims,
+                   bool keep, std::optional<c10::ScalarType> dtype, Divided divided) {
   return reduced(sums, summand(sums, self, dtype), dims, keep, divided);
 }
 
-Tensor cumsum(const Sums& sums, const Tensor& tensor, int64_t along, std::optional<c10::ScalarType> dtype) {
+Tensor cumsum(const Sums& sums, const Tensor& tensor, int64_t along,
+              std::optional<c10::ScalarType> dtype) {
   const Tensor self = summand(sums, tensor, dtype);
   const FormatEntry& entry = entry_of(self);
   const int64_t dim = at::maybe_wrap_dim(along, self.dim());
@@ -239,7 +281,8 @@ Tensor cumsum(const Sums& sums, const Tensor& tensor, int64_t along, std::option
   int64_t outer = 1, inner = 1;
   for (int64_t d = 0; d < self.dim(); ++d)
     if (d != dim) (d < dim ? outer : inner) *= self.size(d);
-  const Tensor rows = decoded(self, dot_type(entry, sums.policy)).contiguous().view({outer, k, inner});
+  const Tensor rows =
+      decoded(self, dot_type(entry, sums.policy)).contiguous().view({outer, k, inner});
   return shaped(running_sums(rows, entry, sums.policy), self.sizes(), entry);
 }
 
@@ -251,37 +294,52 @@ namespace {
 Convolution spread(Convolution conv, int64_t dims) {
   for (auto* list : {&conv.stride, &conv.padding, &conv.dilation, &conv.output_padding}) {
     if (list->size() == 1) list->resize(dims, (*list)[0]);
-    TORCH_CHECK(static_cast<int64_t>(list->size()) == dims, "convolution: expected ", dims, " numbers in a parameter, but got ", list->size());
+    TORCH_CHECK(static_cast<int64_t>(list->size()) == dims, "convolution: expected ", dims,
+                " numbers in a parameter, but got ", list->size());
   }
   return conv;
 }
 
 } // namespace
 
-Tensor convolution(const Sums& sums, const Tensor& x, const Tensor& w, const Tensor& bias, const Convolution& parameters) {
-  TORCH_CHECK(x.dim() >= 3 && x.dim() == w.dim(), "convolution: expected input and weight of the same number of dimensions, but got ", x.sizes(),
-              " and ", w.sizes());
-  TORCH_CHECK(w.size(0) > 0 && w.size(1) > 0, "convolution: expected a weight with channels, but got one of size ", w.sizes());
+Tensor convolution(const Sums& sums, const Tensor& x, const Tensor& w, const Tensor& bias,
+                   const Convolution& parameters) {
+  TORCH_CHECK(x.dim() >= 3 && x.dim() == w.dim(),
+              "convolution: expected input and weight of the same number of dimensions, but got ",
+              x.sizes(), " and ", w.sizes());
+  TORCH_CHECK(w.size(0) > 0 && w.size(1) > 0,
+              "convolution: expected a weight with channels, but got one of size ", w.sizes());
   const Convolution conv = spread(parameters, x.dim() - 2);
   const int64_t channels = conv.transposed ? w.size(0) : w.size(1) * conv.groups;
-  TORCH_CHECK(conv.groups > 0 && w.size(0) % conv.groups == 0 && x.size(1) == channels, "Given groups=", conv.groups, ", weight of size ", w.sizes(),
-              ", expected input", x.sizes(), " to have ", channels, " channels, but got ", x.size(1), " channels instead");
+  TORCH_CHECK(conv.groups > 0 && w.size(0) % conv.groups == 0 && x.size(1) == channels,
+              "Given groups=", conv.groups, ", weight of size ", w.sizes(), ", expected input",
+              x.sizes(), " to have ", channels, " channels, but got ", x.size(1),
+              " channels instead");
   for (int64_t d = 2; d < x.dim(); ++d) {
     const int64_t stride = conv.stride[d - 2], dilation = conv.dilation[d - 2];
-    TORCH_CHECK(stride > 0 && dilation > 0, "convolution: expected a stride and a dilation of at least 1, but got ", stride, " and ", dilation);
+    TORCH_CHECK(stride > 0 && dilation > 0,
+                "convolution: expected a stride and a dilation of at least 1, but got ", stride,
+                " and ", dilation);
     TORCH_CHECK(conv.padding[d - 2] >= 0, "negative padding is not supported");
-    TORCH_CHECK(!conv.transposed || (conv.output_padding[d - 2] >= 0 && conv.output_padding[d - 2] < std::max(stride, dilation)),
-                "output padding must be smaller than either stride or dilation, but got ", conv.output_padding[d - 2]);
-    TORCH_CHECK(conv.transposed || x.size(d) + 2 * conv.padding[d - 2] >= conv.dilation[d - 2] * (w.size(d) - 1) + 1,
-                "Calculated padded input size is smaller than the kernel: input ", x.sizes(), ", weight ", w.sizes());
+    TORCH_CHECK(!conv.transposed ||
+                    (conv.output_padding[d - 2] >= 0 &&
+                     conv.output_padding[d - 2] < std::max(stride, dilation)),
+                "output padding must be smaller than either stride or dilation, but got ",
+                conv.output_padding[d - 2]);
+    TORCH_CHECK(
+        conv.transposed ||
+            x.size(d) + 2 * conv.padding[d - 2] >= conv.dilation[d - 2] * (w.size(d) - 1) + 1,
+        "Calculated padded input size is smaller than the kernel: input ", x.sizes(), ", weight ",
+        w.sizes());
   }
   const int64_t outputs = conv.transposed ? w.size(1) * conv.groups : w.size(0);
-  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == outputs), "convolution: expected a bias of ", outputs, " elements, but got ",
-              bias.sizes());
+  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == outputs),
+              "convolution: expected a bias of ", outputs, " elements, but got ", bias.sizes());
   return convolution_dots(x, w, bias, conv, sums.policy);
 }
 
-std::array<Tensor, 3> convolution_backward(const Sums& sums, const Tensor& grad, const Tensor& x, const Tensor& w, const Convolution& parameters,
+std::array<Tensor, 3> convolution_backward(const Sums& sums, const Tensor& grad, const Tensor& x,
+                                           const Tensor& w, const Convolution& parameters,
                                            const std::array<bool, 3>& wanted) {
   const Convolution conv = spread(parameters, x.dim() - 2);
   std::array<Tensor, 3> grads;
@@ -297,16 +355,19 @@ std::array<Tensor, 3> convolution_backward(const Sums& sums, const Tensor& grad,
 
 // ---- attention ----
 
-// In the compute type itself, also where that is the container; a block without autocast would take the cast for autocast's own.
+// In the compute type itself, also where that is the container; a block without autocast would take
+// the cast for autocast's own.
 static Tensor in_compute_type(const Tensor& t, const FormatEntry& entry) {
   const ExplicitDtypeGuard explicit_dtype;
   return at::_ops::to_dtype::call(t, entry.compute, false, false, {});
 }
 
-// softmax(scale * q k' + mask) v, each product by the policy; the scores are masked and normalised in the machine's type, which has the
-// infinities that masks need. (The stock composite returns to the container's type.)
-Tensor attention(const Sums& sums, const Tensor& q, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask, double dropout,
-                 bool causal, std::optional<double> scaling, bool grouped) {
+// softmax(scale * q k' + mask) v, each product by the policy; the scores are masked and normalised
+// in the machine's type, which has the infinities that masks need. (The stock composite returns to
+// the container's type.)
+Tensor attention(const Sums& sums, const Tensor& q, const Tensor& key, const Tensor& value,
+                 const std::optional<Tensor>& mask, double dropout, bool causal,
+                 std::optional<double> scaling, bool grouped) {
   Tensor k = key, v = value;
   if (grouped && q.size(-3) != key.size(-3)) { // grouped queries
     k = key.repeat_interleave(q.size(-3) / key.size(-3), -3);
@@ -316,13 +377,18 @@ Tensor attention(const Sums& sums, const Tensor& q, const Tensor& key, const Ten
   Tensor scores = in_compute_type(q.matmul(k.transpose(-2, -1)), sums.entry).mul(scale);
   if (causal) {
     TORCH_CHECK(!mask, "scaled_dot_product_attention: expected no attn_mask when is_causal=True");
-    scores = scores.masked_fill(at::ones({q.size(-2), k.size(-2)}, scores.options().dtype(at::kBool)).tril().logical_not(), -INFINITY);
+    scores = scores.masked_fill(
+        at::ones({q.size(-2), k.size(-2)}, scores.options().dtype(at::kBool)).tril().logical_not(),
+        -INFINITY);
   } else if (mask) {
-    scores = mask->scalar_type() == at::kBool ? scores.masked_fill(mask->logical_not(), -INFINITY) : scores.add(in_compute_type(*mask, sums.entry));
+    scores = mask->scalar_type() == at::kBool ? scores.masked_fill(mask->logical_not(), -INFINITY)
+                                              : scores.add(in_compute_type(*mask, sums.entry));
   }
-  Tensor weights = at::_safe_softmax(scores, -1, std::nullopt); // zeros for a row that is masked throughout
+  // Zeros for a row that is masked throughout.
+  Tensor weights = at::_safe_softmax(scores, -1, std::nullopt);
   if (dropout > 0) weights = at::dropout(weights, dropout, true);
-  return at::_ops::to_dtype::call(weights, c10::formats::scalar_type(sums.entry), false, false, {}).matmul(v);
+  return at::_ops::to_dtype::call(weights, c10::formats::scalar_type(sums.entry), false, false, {})
+      .matmul(v);
 }
 
 } // namespace at::formats::accumulated

@@ -10,10 +10,12 @@
 namespace at::formats {
 namespace {
 
-// One factor of each product of a sum: terms for exact arithmetic, and the numbers that they stand for where some are not finite.
+// One factor of each product of a sum: terms for exact arithmetic, and the numbers that they stand
+// for where some are not finite.
 class Factors {
  public:
-  void gather(const double* values, const uint8_t* present, int64_t k, int64_t stride, int low_exponent) {
+  void gather(const double* values, const uint8_t* present, int64_t k, int64_t stride,
+              int low_exponent) {
     terms_.assign(k, {});
     values_.assign(k, 0);
     there_.assign(k, 1);
@@ -43,14 +45,16 @@ double special_terms(const Factors* x, const Factors& y, int64_t from, int64_t t
   if ((!x || x->finite()) && y.finite()) return 0;
   double sum = 0;
   for (int64_t i = from; i < to; ++i) {
-    if ((!x || x->there(i)) && y.there(i)) sum += c10::formats::special_product(x ? x->value(i) : 1, y.value(i));
+    if ((!x || x->there(i)) && y.there(i))
+      sum += c10::formats::special_product(x ? x->value(i) : 1, y.value(i));
   }
   return sum;
 }
 
 // Adds the products from, ... to - 1, no more than a block, to a register.
 void add_block(BlockRegister& reg, const Factors* x, const Factors& y, int64_t from, int64_t to) {
-  reg.add(TermPairs{x ? x->terms() + from : nullptr, y.terms() + from}, to - from, special_terms(x, y, from, to));
+  reg.add(TermPairs{x ? x->terms() + from : nullptr, y.terms() + from}, to - from,
+          special_terms(x, y, from, to));
 }
 
 // The way of machine arithmetic, for the formats, registers and modes that BlockKernel.cpp serves.
@@ -63,16 +67,25 @@ Lanes lanes_for(const BlockJob& job, const Recorder& seen) {
   const BlockSum& s = adder.sum;
   const Format& r = adder.reg;
   const bool mode = r.rounding == Rounding::TowardZero || r.rounding == Rounding::NearestEven;
-  const bool plain = r.specials == c10::formats::Specials::Ieee && r.overflow == c10::formats::Overflow::Ieee &&
-      r.subnormals == c10::formats::Subnormals::Gradual && r.man_bits <= 50 && r.min_exponent() >= -900 && r.max_exponent() <= 900;
-  if (s.interleave > (s.late ? 2 : 1) || s.align != Rounding::TowardZero || !mode || !plain || adder.bits > 29) return Lanes::None;
-  if ((s.product_limit && !s.late) || s.min_exponent.value_or(0) > 60 || s.min_exponent.value_or(0) < -490) return Lanes::None;
-  if (s.late && (r.max_exponent() > 200 || adder.late_bits() > 51)) return Lanes::None; // two of so many bits float64 adds up
+  const bool plain = r.specials == c10::formats::Specials::Ieee &&
+      r.overflow == c10::formats::Overflow::Ieee &&
+      r.subnormals == c10::formats::Subnormals::Gradual && r.man_bits <= 50 &&
+      r.min_exponent() >= -900 && r.max_exponent() <= 900;
+  if (s.interleave > (s.late ? 2 : 1) || s.align != Rounding::TowardZero || !mode || !plain ||
+      adder.bits > 29)
+    return Lanes::None;
+  if ((s.product_limit && !s.late) || s.min_exponent.value_or(0) > 60 ||
+      s.min_exponent.value_or(0) < -490)
+    return Lanes::None;
+  // Two of so many bits float64 adds up.
+  if (s.late && (r.max_exponent() > 200 || adder.late_bits() > 51)) return Lanes::None;
   Lanes lanes = job.wide_start ? Lanes::Double : Lanes::Float;
   for (const Format* f : {&job.left, &job.right}) {
-    // A sum cannot have a smaller exponent than the smallest product, and nothing is cut off below that.
+    // A sum cannot have a smaller exponent than the smallest product, and nothing is cut off below
+    // that.
     const int digits = f->significand_bits(), high = f->max_exponent(), low = f->min_exponent();
-    if ((f->kind != Kind::Float && f->kind != Kind::Posit) || low > 0 || adder.bits < digits - 1) return Lanes::None;
+    if ((f->kind != Kind::Float && f->kind != Kind::Posit) || low > 0 || adder.bits < digits - 1)
+      return Lanes::None;
     if (digits <= 12 && high <= 30 && low >= -31) continue;
     if (digits > 26 || high > 200 || low < -200) return Lanes::None;
     lanes = Lanes::Double;
@@ -90,7 +103,8 @@ BlockSettings settings_of(const BlockJob& job) {
       .man_bits = adder.reg.man_bits,
       .low = adder.reg.min_exponent(),
       .high = adder.reg.max_exponent(),
-      .least = adder.sum.late ? adder.sum.min_exponent.value_or(-490) : std::max(adder.sum.min_exponent.value_or(smallest), smallest),
+      .least = adder.sum.late ? adder.sum.min_exponent.value_or(-490)
+                              : std::max(adder.sum.min_exponent.value_or(smallest), smallest),
       .nearest = adder.reg.rounding == Rounding::NearestEven,
       .group = int64_t{1} << (29 - adder.bits),
       .late = adder.sum.late.has_value(),
@@ -106,7 +120,9 @@ struct Prepared {
   std::vector<T> values;
   std::vector<int16_t> exponents;
 
-  Prepared(const double* x, const uint8_t* present, int64_t n, int low_exponent) : values(n), exponents(n, kZeroExponent) {
+  Prepared(const double* x, const uint8_t* present, int64_t n, int low_exponent)
+      : values(n),
+        exponents(n, kZeroExponent) {
     at::parallel_for(0, n, 1 << 15, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         if (x[i] == 0 || !std::isfinite(x[i]) || (present && !present[i])) continue;
@@ -120,11 +136,13 @@ struct Prepared {
 
 std::vector<uint8_t> not_finite(const double* x, const uint8_t* present, int64_t n, int64_t inner) {
   std::vector<uint8_t> found(inner ? (n + inner - 1) / inner : 0);
-  for (int64_t i = 0; i < n; ++i) found[i / inner] |= !std::isfinite(x[i]) && (!present || present[i]);
+  for (int64_t i = 0; i < n; ++i)
+    found[i / inner] |= !std::isfinite(x[i]) && (!present || present[i]);
   return found;
 }
 
-void put(const CpuKernels& kernels, const BlockResult& result, double* sums, int64_t divisor, char* codes, int64_t place, int64_t n, uint64_t words) {
+void put(const CpuKernels& kernels, const BlockResult& result, double* sums, int64_t divisor,
+         char* codes, int64_t place, int64_t n, uint64_t words) {
   if (divisor != 1) {
     const std::vector<double> divisors(n, static_cast<double>(divisor));
     kernels.binary(BinaryOp::Div, sums, divisors.data(), sums, n);
@@ -137,16 +155,21 @@ void put(const CpuKernels& kernels, const BlockResult& result, double* sums, int
 // One element of the result, the generic way.
 class Elements {
  public:
-  Elements(const DotOperands<double>& dots, const BlockAdder& adder, uint64_t seed) : dots_(dots), adder_(adder), register_(adder, seed) {}
+  Elements(const DotOperands<double>& dots, const BlockAdder& adder, uint64_t seed)
+      : dots_(dots),
+        adder_(adder),
+        register_(adder, seed) {}
 
   double at(int64_t row, int64_t column) {
     const int64_t k = dots_.k, n = dots_.n, batch = row / dots_.m;
     if (dots_.a && row != row_) {
-      x_.gather(dots_.a + row * k, dots_.present_rows ? dots_.present_rows + row * k : nullptr, k, 1, adder_.low_left);
+      x_.gather(dots_.a + row * k, dots_.present_rows ? dots_.present_rows + row * k : nullptr, k,
+                1, adder_.low_left);
       row_ = row;
     }
     const int64_t first = batch * k * n + column;
-    y_.gather(dots_.b + first, dots_.present ? dots_.present + first : nullptr, k, n, adder_.low_right);
+    y_.gather(dots_.b + first, dots_.present ? dots_.present + first : nullptr, k, n,
+              adder_.low_right);
     const int64_t place = row * n + column;
     register_.begin(dots_.start ? dots_.start[place] : 0, place, dots_.batches * dots_.m * n);
     for (int64_t from = 0; from < k; from += adder_.sum.terms) {
@@ -165,11 +188,13 @@ class Elements {
 
 // Where a sum's words for its last rounding begin: behind those of its registers.
 uint64_t last_words(const BlockAdder& adder, int64_t k, int64_t all) {
-  return static_cast<uint64_t>((k + adder.sum.terms - 1) / adder.sum.terms + 1) * static_cast<uint64_t>(all);
+  return static_cast<uint64_t>((k + adder.sum.terms - 1) / adder.sum.terms + 1) *
+      static_cast<uint64_t>(all);
 }
 
 template <typename T>
-void dots_in_lanes(const CpuKernels& kernels, const DotOperands<double>& dots, const BlockJob& job, char* codes) {
+void dots_in_lanes(const CpuKernels& kernels, const DotOperands<double>& dots, const BlockJob& job,
+                   char* codes) {
   const BlockAdder& adder = job.adder;
   const BlockResult& result = job.result;
   const int64_t m = dots.m, k = dots.k, n = dots.n, blocks = (n + kBlockLanes - 1) / kBlockLanes;
@@ -177,13 +202,15 @@ void dots_in_lanes(const CpuKernels& kernels, const DotOperands<double>& dots, c
   const std::vector<double> ones(dots.a ? 0 : dots.batches * k, 1.0);
   const double* left = dots.a ? dots.a : ones.data();
   const Prepared<T> a(left, dots.present_rows, dots.batches * m * k, adder.low_left);
-  const std::vector<uint8_t> odd_rows = not_finite(left, dots.present_rows, dots.batches * m * k, k),
+  const std::vector<uint8_t> odd_rows =
+                                 not_finite(left, dots.present_rows, dots.batches * m * k, k),
                              odd_lines = not_finite(dots.b, dots.present, dots.batches * k * n, n);
   std::vector<uint8_t> odd_columns(dots.batches * n);
   for (int64_t line = 0; line < dots.batches * k; ++line) {
     for (int64_t j = 0; odd_lines[line] && j < n; ++j) {
       const int64_t at = line * n + j;
-      odd_columns[line / k * n + j] |= !std::isfinite(dots.b[at]) && (!dots.present || dots.present[at]);
+      odd_columns[line / k * n + j] |=
+          !std::isfinite(dots.b[at]) && (!dots.present || dots.present[at]);
     }
   }
   const BlockSettings settings = settings_of(job);
@@ -194,28 +221,33 @@ void dots_in_lanes(const CpuKernels& kernels, const DotOperands<double>& dots, c
     double sums[kBlockLanes];
     uint8_t redo[kBlockLanes];
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t batch = task / (m * blocks), row = batch * m + task % m, lane = task / m % blocks * kBlockLanes;
-      const int64_t count = std::min(kBlockLanes, n - lane), place = row * n + lane, column = batch * k * n + lane;
+      const int64_t batch = task / (m * blocks), row = batch * m + task % m,
+                    lane = task / m % blocks * kBlockLanes;
+      const int64_t count = std::min(kBlockLanes, n - lane), place = row * n + lane,
+                    column = batch * k * n + lane;
       for (int64_t j = 0; j < count; ++j) {
         BlockRegister reg(adder, 0);
         reg.begin(dots.start ? dots.start[place + j] : 0, 0, 0);
-        redo[j] = !std::isfinite(reg.value()) || odd_columns[batch * n + lane + j] || (k && odd_rows[row]);
+        redo[j] = !std::isfinite(reg.value()) || odd_columns[batch * n + lane + j] ||
+            (k && odd_rows[row]);
         sums[j] = redo[j] ? 0 : reg.value();
       }
       lanes.row(settings,
-                BlockRow<T>{k, count, n, a.values.data() + row * k, a.exponents.data() + row * k, b.values.data() + column,
-                            b.exponents.data() + column, sums, redo});
+                BlockRow<T>{k, count, n, a.values.data() + row * k, a.exponents.data() + row * k,
+                            b.values.data() + column, b.exponents.data() + column, sums, redo});
       for (int64_t j = 0; j < count; ++j) {
         if (redo[j]) sums[j] = elements.at(row, lane + j);
       }
-      put(kernels, result, sums, dots.divisor, codes, place, count, last_words(adder, k, dots.batches * m * n));
+      put(kernels, result, sums, dots.divisor, codes, place, count,
+          last_words(adder, k, dots.batches * m * n));
     }
   });
 }
 
 } // namespace
 
-void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, const BlockJob& job, char* codes) {
+void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, const BlockJob& job,
+                char* codes) {
   const BlockAdder& adder = job.adder;
   const BlockResult& result = job.result;
   const Recorder seen = step_recorder(adder.reg);
@@ -228,7 +260,8 @@ void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, cons
   const int64_t m = dots.m, k = dots.k, n = dots.n, rows = dots.batches * m;
   std::vector<Factors> left(dots.a ? rows : 0);
   for (int64_t row = 0; dots.a && row < rows; ++row) {
-    left[row].gather(dots.a + row * k, dots.present_rows ? dots.present_rows + row * k : nullptr, k, 1, adder.low_left);
+    left[row].gather(dots.a + row * k, dots.present_rows ? dots.present_rows + row * k : nullptr, k,
+                     1, adder.low_left);
   }
   std::vector<double> sums(rows * n);
   at::parallel_for(0, dots.batches * n, 1, [&](int64_t begin, int64_t end) {
@@ -236,12 +269,14 @@ void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, cons
     Factors y;
     for (int64_t column = begin; column < end; ++column) {
       const int64_t batch = column / n, first = batch * k * n + column % n;
-      y.gather(dots.b + first, dots.present ? dots.present + first : nullptr, k, n, adder.low_right);
+      y.gather(dots.b + first, dots.present ? dots.present + first : nullptr, k, n,
+               adder.low_right);
       for (int64_t row = batch * m; row < (batch + 1) * m; ++row) {
         const int64_t place = row * n + column % n;
         reg.begin(dots.start ? dots.start[place] : 0, place, rows * n, dots.start != nullptr);
         for (int64_t from = 0; from < k; from += adder.sum.terms) {
-          add_block(reg, dots.a ? &left[row] : nullptr, y, from, std::min(k, from + adder.sum.terms));
+          add_block(reg, dots.a ? &left[row] : nullptr, y, from,
+                    std::min(k, from + adder.sum.terms));
         }
         sums[place] = reg.value();
       }
@@ -249,12 +284,14 @@ void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, cons
   });
   at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      put(kernels, result, sums.data() + row * n, dots.divisor, codes, row * n, n, last_words(adder, k, rows * n));
+      put(kernels, result, sums.data() + row * n, dots.divisor, codes, row * n, n,
+          last_words(adder, k, rows * n));
     }
   });
 }
 
-void running_block_sums(const CpuKernels& kernels, const double* values, int64_t batches, int64_t k, int64_t n, const BlockJob& job, char* codes) {
+void running_block_sums(const CpuKernels& kernels, const double* values, int64_t batches, int64_t k,
+                        int64_t n, const BlockJob& job, char* codes) {
   const BlockAdder& adder = job.adder;
   const BlockResult& result = job.result;
   const Recorder seen = step_recorder(adder.reg);
@@ -271,7 +308,8 @@ void running_block_sums(const CpuKernels& kernels, const double* values, int64_t
         part.assign(full);
         add_block(part, nullptr, y, from, i + 1);
         double sum = part.value();
-        put(kernels, result, &sum, 1, codes, first + i * n, 1, last_words(adder, k, batches * k * n));
+        put(kernels, result, &sum, 1, codes, first + i * n, 1,
+            last_words(adder, k, batches * k * n));
         if (i + 1 - from == adder.sum.terms) full.assign(part);
       }
     }

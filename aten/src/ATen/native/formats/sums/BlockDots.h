@@ -1,4 +1,5 @@
-// Dot products under the policy `block` on memory: the loops of DotProducts.cpp that add several products at once.
+// Dot products under the policy `block` on memory: the loops of DotProducts.cpp that add several
+// products at once.
 #pragma once
 #include <ATen/native/formats/sums/BlockSums.h>
 #include <ATen/native/formats/sums/DotLoops.h>
@@ -21,8 +22,10 @@ struct BlockJob {
 };
 
 // Fills codes, [batches, m, n]. A term that is not there counts as 0, in its place of its block.
-void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, const BlockJob& job, char* codes);
+void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, const BlockJob& job,
+                char* codes);
 // The sums of the first 1, 2, ... k rows of values, [batches, k, n].
-void running_block_sums(const CpuKernels& kernels, const double* values, int64_t batches, int64_t k, int64_t n, const BlockJob& job, char* codes);
+void running_block_sums(const CpuKernels& kernels, const double* values, int64_t batches, int64_t k,
+                        int64_t n, const BlockJob& job, char* codes);
 
 } // namespace at::formats

@@ -1,4 +1,5 @@
-// The chips whose adders are known bit for bit, and what a policy's numbers mean for a format. The numbers are facts of the sources that each names.
+// The chips whose adders are known bit for bit, and what a policy's numbers mean for a format. The
+// numbers are facts of the sources that each names.
 #include <ATen/native/formats/sums/BlockSums.h>
 
 #include <c10/util/Exception.h>
@@ -15,7 +16,8 @@ using c10::formats::Specials;
 
 constexpr int kExponentsOfHardware = 1 << 16; // no limit on a posit's
 
-BlockPreset::Row nvidia(const Format& operands, int terms, int extra_bits, std::optional<int> min_exponent, int man_bits = 23) {
+BlockPreset::Row nvidia(const Format& operands, int terms, int extra_bits,
+                        std::optional<int> min_exponent, int man_bits = 23) {
   Format reg = float_format(8, man_bits);
   reg.rounding = Rounding::TowardZero;
   BlockSum sum;
@@ -25,7 +27,8 @@ BlockPreset::Row nvidia(const Format& operands, int terms, int extra_bits, std::
   return {operands, sum, reg};
 }
 
-// Products are aligned among themselves, for float8 those of even and of odd places, and the register comes behind.
+// Products are aligned among themselves, for float8 those of even and of odd places, and the
+// register comes behind.
 BlockPreset::Row cdna3(const Format& operands, int terms, int interleave) {
   BlockSum sum;
   sum.terms = terms;
@@ -38,24 +41,30 @@ BlockPreset::Row cdna3(const Format& operands, int terms, int interleave) {
 }
 
 std::vector<BlockPreset> make_presets() {
-  const Format half = float_format(5, 10), bfloat = float_format(8, 7), tf32 = float_format(8, 10), e4m3 = float_format(4, 3),
-               e5m2 = float_format(5, 2);
-  const std::string nvidia_source = "Khattak and Mikaitis, Accurate models of NVIDIA tensor cores, ACM TACO (2026)";
+  const Format half = float_format(5, 10), bfloat = float_format(8, 7), tf32 = float_format(8, 10),
+               e4m3 = float_format(4, 3), e5m2 = float_format(5, 2);
+  const std::string nvidia_source =
+      "Khattak and Mikaitis, Accurate models of NVIDIA tensor cores, ACM TACO (2026)";
   const std::optional<int> none;
   return {
       {"nvidia-v100", nvidia_source, {nvidia(half, 4, 0, none)}},
-      {"nvidia-a100", nvidia_source, {nvidia(half, 8, 1, -132), nvidia(bfloat, 8, 1, -132), nvidia(tf32, 4, 1, -132)}},
+      {"nvidia-a100",
+       nvidia_source,
+       {nvidia(half, 8, 1, -132), nvidia(bfloat, 8, 1, -132), nvidia(tf32, 4, 1, -132)}},
       // float8: a register of 13 bits behind the point, and none beside it.
       {"nvidia-h100",
        nvidia_source,
-       {nvidia(half, 16, 2, -133), nvidia(bfloat, 16, 2, -133), nvidia(tf32, 8, 2, -133), nvidia(e4m3, 32, 0, -133, 13),
-        nvidia(e5m2, 32, 0, -133, 13)}},
+       {nvidia(half, 16, 2, -133), nvidia(bfloat, 16, 2, -133), nvidia(tf32, 8, 2, -133),
+        nvidia(e4m3, 32, 0, -133, 13), nvidia(e5m2, 32, 0, -133, 13)}},
       {"nvidia-b200",
        nvidia_source,
-       {nvidia(half, 16, 2, -133), nvidia(bfloat, 16, 2, -133), nvidia(tf32, 8, 2, -133), nvidia(e4m3, 32, 2, -133), nvidia(e5m2, 32, 2, -133)}},
+       {nvidia(half, 16, 2, -133), nvidia(bfloat, 16, 2, -133), nvidia(tf32, 8, 2, -133),
+        nvidia(e4m3, 32, 2, -133), nvidia(e5m2, 32, 2, -133)}},
       {"amd-mi300x",
-       "Xie et al., MMA-Sim: Bit-accurate reference model of tensor cores and matrix cores, arXiv 2511.10909",
-       {cdna3(half, 8, 1), cdna3(bfloat, 8, 1), cdna3(tf32, 4, 1), cdna3(e4m3, 16, 2), cdna3(e5m2, 16, 2)}},
+       "Xie et al., MMA-Sim: Bit-accurate reference model of tensor cores and matrix cores, arXiv "
+       "2511.10909",
+       {cdna3(half, 8, 1), cdna3(bfloat, 8, 1), cdna3(tf32, 4, 1), cdna3(e4m3, 16, 2),
+        cdna3(e5m2, 16, 2)}},
   };
 }
 
@@ -63,20 +72,24 @@ int low_exponent(const FormatEntry& entry) {
   return entry.format.kind == Kind::Float ? entry.format.min_exponent() : -kExponentsOfHardware;
 }
 
-BlockAdder adder_of(const FormatEntry& left, const FormatEntry& right, const BlockSum& sum, const Format& reg) {
+BlockAdder adder_of(const FormatEntry& left, const FormatEntry& right, const BlockSum& sum,
+                    const Format& reg) {
   return {sum, reg, low_exponent(left), low_exponent(right), reg.man_bits + sum.extra_bits};
 }
 
 // The row for a format: special codes are no matter, e4m3 is 448 or 240 at most.
 const BlockPreset::Row* row_for(const BlockPreset& preset, const Format& f) {
   for (const BlockPreset::Row& row : preset.rows) {
-    if (f.kind == Kind::Float && f.exp_bits == row.operands.exp_bits && f.man_bits == row.operands.man_bits) return &row;
+    if (f.kind == Kind::Float && f.exp_bits == row.operands.exp_bits &&
+        f.man_bits == row.operands.man_bits)
+      return &row;
   }
   return nullptr;
 }
 
 bool same_adder(const BlockPreset::Row& x, const BlockPreset::Row& y) {
-  return x.reg == y.reg && x.block.terms == y.block.terms && x.block.extra_bits == y.block.extra_bits && x.operands.bits == y.operands.bits;
+  return x.reg == y.reg && x.block.terms == y.block.terms &&
+      x.block.extra_bits == y.block.extra_bits && x.operands.bits == y.operands.bits;
 }
 
 } // namespace
@@ -86,26 +99,35 @@ const std::vector<BlockPreset>& block_presets() {
   return presets;
 }
 
-BlockAdder block_adder(const FormatEntry& left, const FormatEntry& right, const Accumulation& policy) {
+BlockAdder block_adder(const FormatEntry& left, const FormatEntry& right,
+                       const Accumulation& policy) {
   if (policy.preset >= 0) {
     const BlockPreset& preset = block_presets().at(policy.preset);
     const BlockPreset::Row *x = row_for(preset, left.format), *y = row_for(preset, right.format);
     if (x && y && same_adder(*x, *y)) return adder_of(left, right, x->block, x->reg);
     std::string known;
     for (const BlockPreset::Row& row : preset.rows) {
-      known += c10::str(known.empty() ? "" : ", ", "e", int(row.operands.exp_bits), "m", int(row.operands.man_bits));
+      known += c10::str(known.empty() ? "" : ", ", "e", int(row.operands.exp_bits), "m",
+                        int(row.operands.man_bits));
     }
-    TORCH_CHECK(false, "accumulate: expected operands of formats that ", preset.name, " multiplies (", known, "), but got ", left.name,
-                &left == &right ? "" : " and " + right.name, ". accumulate(\"block\", terms=, extra_bits=) takes every format.");
+    TORCH_CHECK(false, "accumulate: expected operands of formats that ", preset.name,
+                " multiplies (", known, "), but got ", left.name,
+                &left == &right ? "" : " and " + right.name,
+                ". accumulate(\"block\", terms=, extra_bits=) takes every format.");
   }
   Format reg = policy.accumulator ? policy.accumulator->format : float_format(8, 23);
   reg.rounding = policy.rounding.value_or(Rounding::TowardZero);
   const BlockAdder adder = adder_of(left, right, policy.block, reg);
-  TORCH_CHECK(reg.kind == Kind::Float, "accumulate: expected a float as the register of block sums, but got ", policy.accumulator->name);
+  TORCH_CHECK(reg.kind == Kind::Float,
+              "accumulate: expected a float as the register of block sums, but got ",
+              policy.accumulator->name);
   const int widest = policy.block.late ? std::max(adder.bits, adder.late_bits()) : adder.bits;
-  TORCH_CHECK(adder.bits >= 0 && adder.bits <= 52 && widest + 2 + std::bit_width(static_cast<uint64_t>(policy.block.terms) + 1) <= 62,
-              "accumulate: expected a block whose sum has 62 bits at most (2 before the point, those of ", policy.block.terms,
-              " terms, and 0 to 52 of the register and extra_bits behind it), but got ", widest, " behind it. Take fewer extra bits or terms.");
+  TORCH_CHECK(
+      adder.bits >= 0 && adder.bits <= 52 &&
+          widest + 2 + std::bit_width(static_cast<uint64_t>(policy.block.terms) + 1) <= 62,
+      "accumulate: expected a block whose sum has 62 bits at most (2 before the point, those of ",
+      policy.block.terms, " terms, and 0 to 52 of the register and extra_bits behind it), but got ",
+      widest, " behind it. Take fewer extra bits or terms.");
   return adder;
 }
 

@@ -1,4 +1,5 @@
-// Sums of blocks of products on the CPU: the chips whose adders are known, what a policy means for operands, and registers that may be observed.
+// Sums of blocks of products on the CPU: the chips whose adders are known, what a policy means for
+// operands, and registers that may be observed.
 #pragma once
 #include <ATen/Accumulation.h>
 #include <ATen/Observation.h>
@@ -28,7 +29,8 @@ struct BlockPreset {
 const std::vector<BlockPreset>& block_presets();
 
 // What a policy means for operands of two formats; an error where it means nothing.
-BlockAdder block_adder(const FormatEntry& left, const FormatEntry& right, const Accumulation& policy);
+BlockAdder block_adder(const FormatEntry& left, const FormatEntry& right,
+                       const Accumulation& policy);
 
 // Factors taken apart, n of each; no x: ones.
 struct TermPairs {
@@ -41,7 +43,8 @@ struct TermPairs {
 // Sums that are counted where somebody observes them.
 class SeenSums {
  public:
-  SeenSums(const Recorder* recorder = nullptr) : recorder_(recorder && *recorder ? recorder : nullptr) {}
+  SeenSums(const Recorder* recorder = nullptr)
+      : recorder_(recorder && *recorder ? recorder : nullptr) {}
 
   void operator()(const c10::formats::Unpacked& exact, double rounded) const {
     if (!recorder_) return;

@@ -1,6 +1,8 @@
-// Composite contractions (einsum, tensordot, vecdot, linear) under a policy that no stock kernel obeys: each is one matrix product, whatever
-// the layout of its operands and however short its sums. Stock multiplies element by element where there is one term, or where vectors
-// are strided, adds up afterwards, and adds a strided batch's bias by itself: roundings that the policy does not know.
+// Composite contractions (einsum, tensordot, vecdot, linear) under a policy that no stock kernel
+// obeys: each is one matrix product, whatever the layout of its operands and however short its
+// sums. Stock multiplies element by element where there is one term, or where vectors are strided,
+// adds up afterwards, and adds a strided batch's bias by itself: roundings that the policy does not
+// know.
 #include <ATen/native/formats/sums/Contractions.h>
 
 #include <ATen/Accumulation.h>
@@ -73,7 +75,8 @@ bool has(const Labelled& t, int64_t label) {
   return std::find(t.labels.begin(), t.labels.end(), label) != t.labels.end();
 }
 
-// One batch of matrix products over the labels that both have and nobody needs any more. What only one of them has is summed up first.
+// One batch of matrix products over the labels that both have and nobody needs any more. What only
+// one of them has is summed up first.
 Labelled contracted(Labelled a, Labelled b, const std::set<int64_t>& needed) {
   for (auto [t, other] : {std::pair{&a, &b}, {&b, &a}}) {
     for (size_t d = t->labels.size(); d-- > 0;) {
@@ -91,29 +94,36 @@ Labelled contracted(Labelled a, Labelled b, const std::set<int64_t>& needed) {
     if (!has(a, label)) right.push_back(label);
   }
   std::sort(summed.begin(), summed.end());
-  const auto sizes = [](const Tensor& x, size_t first, size_t count) { return x.sizes().slice(first, count); };
+  const auto sizes = [](const Tensor& x, size_t first, size_t count) {
+    return x.sizes().slice(first, count);
+  };
   const auto join = [](std::initializer_list<c10::IntArrayRef> parts) {
     Dims all;
     for (const c10::IntArrayRef part : parts) all.append(part.begin(), part.end());
     return all;
   };
-  Tensor x = arranged(a, join({batch, left, summed})), y = arranged(b, join({batch, summed, right}));
+  Tensor x = arranged(a, join({batch, left, summed})),
+         y = arranged(b, join({batch, summed, right}));
   // A size of 1 meets any other.
   Dims common, terms;
-  for (size_t i = 0; i < batch.size(); ++i) common.push_back(x.size(i) == 1 ? y.size(i) : x.size(i));
+  for (size_t i = 0; i < batch.size(); ++i)
+    common.push_back(x.size(i) == 1 ? y.size(i) : x.size(i));
   for (size_t i = 0; i < summed.size(); ++i) {
     const int64_t n = x.size(batch.size() + left.size() + i);
     terms.push_back(n == 1 ? y.size(batch.size() + i) : n);
   }
-  const Dims rows(sizes(x, batch.size(), left.size())), columns(sizes(y, batch.size() + summed.size(), right.size()));
-  const int64_t batches = product_of(common), m = product_of(rows), k = product_of(terms), n = product_of(columns);
+  const Dims rows(sizes(x, batch.size(), left.size())),
+      columns(sizes(y, batch.size() + summed.size(), right.size()));
+  const int64_t batches = product_of(common), m = product_of(rows), k = product_of(terms),
+                n = product_of(columns);
   Labelled result{{}, join({batch, left, right})};
   if (left.empty() && right.empty() && summed.empty()) {
     result.tensor = at::_ops::mul_Tensor::call(x, y); // place by place: there is nothing to add up
   } else {
     x = x.expand(join({common, rows, terms})).reshape({batches, m, k});
     y = y.expand(join({common, terms, columns})).reshape({batches, k, n});
-    const Tensor z = batches == 1 ? at::_ops::mm::call(x.squeeze(0), y.squeeze(0)) : at::_ops::bmm::call(x, y);
+    const Tensor z =
+        batches == 1 ? at::_ops::mm::call(x.squeeze(0), y.squeeze(0)) : at::_ops::bmm::call(x, y);
     result.tensor = z.reshape(join({common, rows, columns}));
   }
   return result;
@@ -121,7 +131,8 @@ Labelled contracted(Labelled a, Labelled b, const std::set<int64_t>& needed) {
 
 // ---- einsum ----
 
-constexpr int64_t kEllipsis = 1000; // labels of its dimensions, counted from the last; letters are their codes
+// Labels of its dimensions, counted from the last; letters are their codes.
+constexpr int64_t kEllipsis = 1000;
 
 struct Equation {
   std::vector<Labelled> operands;
@@ -131,7 +142,8 @@ struct Equation {
 // Whether the equation fits the operands; if not, stock has the words for it.
 bool parse(const std::string& equation, at::TensorList tensors, Equation& parsed) {
   std::string text;
-  std::copy_if(equation.begin(), equation.end(), std::back_inserter(text), [](char c) { return c != ' '; });
+  std::copy_if(equation.begin(), equation.end(), std::back_inserter(text),
+               [](char c) { return c != ' '; });
   const size_t arrow = text.find("->");
   std::string left = text.substr(0, arrow);
   int64_t widest = -1; // dimensions of the ellipsis
@@ -139,9 +151,13 @@ bool parse(const std::string& equation, at::TensorList tensors, Equation& parsed
   // The labels of one part: of an operand, or of the result (dims: -1).
   const auto labels_of = [&](const std::string& part, int64_t dims, Dims& labels) {
     const size_t dots = part.find("...");
-    const std::string letters = dots == std::string::npos ? part : part.substr(0, dots) + part.substr(dots + 3);
-    if (!std::all_of(letters.begin(), letters.end(), [](unsigned char c) { return std::isalpha(c); })) return false;
-    const int64_t own = dims < 0 ? std::max<int64_t>(widest, 0) : dims - static_cast<int64_t>(letters.size());
+    const std::string letters =
+        dots == std::string::npos ? part : part.substr(0, dots) + part.substr(dots + 3);
+    if (!std::all_of(letters.begin(), letters.end(),
+                     [](unsigned char c) { return std::isalpha(c); }))
+      return false;
+    const int64_t own =
+        dims < 0 ? std::max<int64_t>(widest, 0) : dims - static_cast<int64_t>(letters.size());
     if (own < 0 || (dots == std::string::npos && dims >= 0 && own != 0)) return false;
     for (size_t i = 0; i <= letters.size(); ++i) {
       if (i == dots) {
@@ -170,7 +186,8 @@ bool parse(const std::string& equation, at::TensorList tensors, Equation& parsed
         if (t.labels[e] != t.labels[d]) continue;
         if (t.tensor.size(d) != t.tensor.size(e)) return false;
         const int64_t label = t.labels[d];
-        t.tensor = t.tensor.diagonal(0, static_cast<int64_t>(d), static_cast<int64_t>(e)).movedim(-1, static_cast<int64_t>(d));
+        t.tensor = t.tensor.diagonal(0, static_cast<int64_t>(d), static_cast<int64_t>(e))
+                       .movedim(-1, static_cast<int64_t>(d));
         t.labels.erase(t.labels.begin() + static_cast<int64_t>(e));
         TORCH_INTERNAL_ASSERT(t.labels[d] == label);
       }
@@ -186,20 +203,24 @@ bool parse(const std::string& equation, at::TensorList tensors, Equation& parsed
   }
   if (!labels_of(text.substr(arrow + 2), -1, parsed.result)) return false;
   const std::set<int64_t> distinct(parsed.result.begin(), parsed.result.end());
-  return distinct.size() == parsed.result.size() && std::all_of(distinct.begin(), distinct.end(), [&](int64_t l) { return counts.count(l) != 0; });
+  return distinct.size() == parsed.result.size() &&
+      std::all_of(distinct.begin(), distinct.end(),
+                  [&](int64_t l) { return counts.count(l) != 0; });
 }
 
 // Pair by pair, in the order of the path, else from the left.
 Tensor einsum(c10::string_view equation, at::TensorList tensors, at::OptionalIntArrayRef path) {
   Equation parsed;
-  const bool fits = tensors.size() > 1 && by_own_kernels(tensors) && (!path || path->size() == 2 * (tensors.size() - 1)) &&
+  const bool fits = tensors.size() > 1 && by_own_kernels(tensors) &&
+      (!path || path->size() == 2 * (tensors.size() - 1)) &&
       parse(std::string(equation), tensors, parsed);
   if (!fits) return stock::einsum(equation, tensors, path);
   std::vector<Labelled>& left = parsed.operands;
   for (size_t step = 0; left.size() > 1; ++step) {
     int64_t i = 0, j = 1;
     if (path) std::tie(i, j) = std::minmax((*path)[2 * step], (*path)[2 * step + 1]);
-    if (i < 0 || i == j || j >= static_cast<int64_t>(left.size())) return stock::einsum(equation, tensors, path);
+    if (i < 0 || i == j || j >= static_cast<int64_t>(left.size()))
+      return stock::einsum(equation, tensors, path);
     const Labelled a = left[i], b = left[j];
     left.erase(left.begin() + j);
     left.erase(left.begin() + i);
@@ -212,16 +233,20 @@ Tensor einsum(c10::string_view equation, at::TensorList tensors, at::OptionalInt
 
 // ---- the others, as labels ----
 
-std::optional<Tensor> tensordot_by_labels(const Tensor& self, const Tensor& other, at::IntArrayRef dims_self, at::IntArrayRef dims_other) {
+std::optional<Tensor> tensordot_by_labels(const Tensor& self, const Tensor& other,
+                                          at::IntArrayRef dims_self, at::IntArrayRef dims_other) {
   if (dims_self.size() != dims_other.size()) return std::nullopt;
   Labelled a{self, {}}, b{other, {}};
-  int64_t label = static_cast<int64_t>(dims_self.size()); // lower ones: what is contracted, in its order
+  // Lower ones: what is contracted, in its order.
+  int64_t label = static_cast<int64_t>(dims_self.size());
   std::set<int64_t> needed;
   a.labels.resize(self.dim(), -1);
   b.labels.resize(other.dim(), -1);
   for (size_t i = 0; i < dims_self.size(); ++i) {
-    const int64_t d = at::maybe_wrap_dim(dims_self[i], self.dim()), e = at::maybe_wrap_dim(dims_other[i], other.dim());
-    const bool meet = self.dim() > 0 && other.dim() > 0 && (self.size(d) == other.size(e) || self.size(d) == 1 || other.size(e) == 1);
+    const int64_t d = at::maybe_wrap_dim(dims_self[i], self.dim()),
+                  e = at::maybe_wrap_dim(dims_other[i], other.dim());
+    const bool meet = self.dim() > 0 && other.dim() > 0 &&
+        (self.size(d) == other.size(e) || self.size(d) == 1 || other.size(e) == 1);
     if (!meet || a.labels[d] >= 0 || b.labels[e] >= 0) return std::nullopt;
     a.labels[d] = b.labels[e] = static_cast<int64_t>(i);
   }
@@ -233,10 +258,13 @@ std::optional<Tensor> tensordot_by_labels(const Tensor& self, const Tensor& othe
   return contracted(a, b, needed).tensor;
 }
 
-// Of all dimensions, where they have gaps: stock multiplies, rounds, and adds up then, what it does by one dot product where they have none.
-std::optional<Tensor> whole_dot(const Tensor& self, const Tensor& other, at::IntArrayRef dims_self, at::IntArrayRef dims_other) {
+// Of all dimensions, where they have gaps: stock multiplies, rounds, and adds up then, what it does
+// by one dot product where they have none.
+std::optional<Tensor> whole_dot(const Tensor& self, const Tensor& other, at::IntArrayRef dims_self,
+                                at::IntArrayRef dims_other) {
   const auto dims = static_cast<int64_t>(dims_self.size());
-  if (self.dim() != dims || other.dim() != dims || dims_other.size() != dims_self.size() || (self.is_contiguous() && other.is_contiguous()))
+  if (self.dim() != dims || other.dim() != dims || dims_other.size() != dims_self.size() ||
+      (self.is_contiguous() && other.is_contiguous()))
     return std::nullopt;
   const Tensor x = self.permute(dims_self), y = other.permute(dims_other);
   if (x.sizes() != y.sizes()) return std::nullopt;
@@ -247,11 +275,14 @@ std::optional<Tensor> vecdot_by_matmul(const Tensor& x, const Tensor& y, int64_t
   if (x.dim() == 0 || y.dim() == 0) return std::nullopt;
   const int64_t d = at::maybe_wrap_dim(dim, x.dim()), e = at::maybe_wrap_dim(dim, y.dim());
   if (x.size(d) != y.size(e)) return std::nullopt;
-  return at::_ops::matmul::call(x.movedim(d, -1).unsqueeze(-2), y.movedim(e, -1).unsqueeze(-1)).squeeze(-1).squeeze(-1);
+  return at::_ops::matmul::call(x.movedim(d, -1).unsqueeze(-2), y.movedim(e, -1).unsqueeze(-1))
+      .squeeze(-1)
+      .squeeze(-1);
 }
 
 Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias) {
-  const bool own = bias && bias->defined() && by_own_kernels({input, weight, *bias}) && linear_is_one_sum(input, weight, *bias);
+  const bool own = bias && bias->defined() && by_own_kernels({input, weight, *bias}) &&
+      linear_is_one_sum(input, weight, *bias);
   return own ? linear_as_sum(input, weight, *bias) : stock::linear(input, weight, bias);
 }
 
@@ -259,20 +290,26 @@ Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Ten
 Tensor ger(const Tensor& self, const Tensor& other) {
   const Tensor operands[] = {self, other};
   const bool in_derivative = torch::autograd::get_current_node() != nullptr;
-  if (!in_derivative || self.dim() != 1 || other.dim() != 1 || !by_own_kernels(operands)) return stock::ger(self, other);
+  if (!in_derivative || self.dim() != 1 || other.dim() != 1 || !by_own_kernels(operands))
+    return stock::ger(self, other);
   return at::_ops::mm::call(self.unsqueeze(1), other.unsqueeze(0));
 }
 
 // Stock adds up by kernel positions, and rounds after each.
-std::tuple<Tensor, Tensor, Tensor> conv_tbc_backward(const Tensor& grad, const Tensor& input, const Tensor& weight, const Tensor& bias, int64_t pad) {
+std::tuple<Tensor, Tensor, Tensor> conv_tbc_backward(const Tensor& grad, const Tensor& input,
+                                                     const Tensor& weight, const Tensor& bias,
+                                                     int64_t pad) {
   const Tensor operands[] = {grad, input, weight};
   if (!by_own_kernels(operands)) return stock::conv_tbc_backward(grad, input, weight, bias, pad);
   const auto channels_second = [](const Tensor& t) { return t.permute({1, 2, 0}); };
   const int64_t ones[] = {1}, padding[] = {pad}, none[] = {0}, biases[] = {bias.numel()};
   const auto [of_input, of_weight, of_bias] = at::_ops::convolution_backward::call(
-      channels_second(grad), channels_second(input), weight.permute({2, 1, 0}), c10::fromIntArrayRefSlow(biases), c10::fromIntArrayRefSlow(ones),
-      c10::fromIntArrayRefSlow(padding), c10::fromIntArrayRefSlow(ones), false, c10::fromIntArrayRefSlow(none), 1, {true, true, true});
-  return {of_input.permute({2, 0, 1}).contiguous(), of_weight.permute({2, 1, 0}).contiguous(), of_bias};
+      channels_second(grad), channels_second(input), weight.permute({2, 1, 0}),
+      c10::fromIntArrayRefSlow(biases), c10::fromIntArrayRefSlow(ones),
+      c10::fromIntArrayRefSlow(padding), c10::fromIntArrayRefSlow(ones), false,
+      c10::fromIntArrayRefSlow(none), 1, {true, true, true});
+  return {of_input.permute({2, 0, 1}).contiguous(), of_weight.permute({2, 1, 0}).contiguous(),
+          of_bias};
 }
 
 void register_contractions(torch::Library& m) {
@@ -296,8 +333,10 @@ const FormatEntry* one_format(at::ArrayRef<Tensor> operands) {
 
 bool linear_is_one_sum(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   const auto policy = one_policy({input, weight, bias});
-  const bool fits = policy && bias.dim() <= 1 && weight.dim() == 2 && input.dim() > 0 && input.size(-1) == weight.size(1);
-  return fits && (policy->own_kernels() || (bias.dim() == 1 && (input.dim() <= 2 || input.is_contiguous())));
+  const bool fits = policy && bias.dim() <= 1 && weight.dim() == 2 && input.dim() > 0 &&
+      input.size(-1) == weight.size(1);
+  return fits &&
+      (policy->own_kernels() || (bias.dim() == 1 && (input.dim() <= 2 || input.is_contiguous())));
 }
 
 Tensor linear_as_sum(const Tensor& input, const Tensor& weight, const Tensor& bias) {
@@ -318,10 +357,12 @@ bool run_contraction(const std::string& name, torch::jit::Stack* stack) {
   const Tensor a = arguments[0].toTensor(), b = arguments[1].toTensor();
   Tensor out = writes ? arguments[3].toTensor() : Tensor();
   const auto policy = writes ? one_policy({a, b, out}) : one_policy({a, b});
-  const bool recorded = at::GradMode::is_enabled() && (a.requires_grad() || b.requires_grad() || (writes && out.requires_grad()));
+  const bool recorded = at::GradMode::is_enabled() &&
+      (a.requires_grad() || b.requires_grad() || (writes && out.requires_grad()));
   if (!policy || (writes && recorded)) return false; // which is an error of stock's
   const auto contract = policy->own_kernels() ? &tensordot_by_labels : &whole_dot;
-  const auto result = dots ? contract(a, b, arguments[2].toIntVector(), arguments[3].toIntVector()) : vecdot_by_matmul(a, b, arguments[2].toInt());
+  const auto result = dots ? contract(a, b, arguments[2].toIntVector(), arguments[3].toIntVector())
+                           : vecdot_by_matmul(a, b, arguments[2].toInt());
   if (!result) return false;
   torch::jit::drop(*stack, count);
   stack->emplace_back(writes ? store(*result, out, {a, b}) : *result);

@@ -12,9 +12,10 @@ namespace {
 
 using Sizes = c10::SmallVector<int64_t, 6>;
 
-// x [N, C, ...] (stock), padded already, to [groups, C / groups * kernel, N * out]: every patch a column.
-at::Tensor patches(const at::Tensor& x, c10::IntArrayRef kernel, c10::IntArrayRef stride, c10::IntArrayRef dilation, c10::IntArrayRef out,
-                   int64_t groups) {
+// x [N, C, ...] (stock), padded already, to [groups, C / groups * kernel, N * out]: every patch a
+// column.
+at::Tensor patches(const at::Tensor& x, c10::IntArrayRef kernel, c10::IntArrayRef stride,
+                   c10::IntArrayRef dilation, c10::IntArrayRef out, int64_t groups) {
   const int64_t n = x.size(0), c = x.size(1), dims = static_cast<int64_t>(kernel.size());
   Sizes sizes{groups, c / groups}, strides{x.stride(1) * (c / groups), x.stride(1)};
   int64_t taps = c / groups, columns = n;
@@ -30,7 +31,9 @@ at::Tensor patches(const at::Tensor& x, c10::IntArrayRef kernel, c10::IntArrayRe
     strides.push_back(x.stride(2 + d) * stride[d]);
     columns *= out[d];
   }
-  return x.as_strided(sizes, strides, x.storage_offset()).reshape({groups, taps, columns}).contiguous();
+  return x.as_strided(sizes, strides, x.storage_offset())
+      .reshape({groups, taps, columns})
+      .contiguous();
 }
 
 // [N, C, ...] to [groups, C / groups, N * positions].
@@ -38,17 +41,26 @@ at::Tensor channels_first(const at::Tensor& x, int64_t groups) {
   const int64_t n = x.size(0), c = x.size(1);
   int64_t positions = 1;
   for (const int64_t p : x.sizes().slice(2)) positions *= p;
-  return x.reshape({n, groups, c / groups, positions}).permute({1, 2, 0, 3}).reshape({groups, c / groups, n * positions}).contiguous();
+  return x.reshape({n, groups, c / groups, positions})
+      .permute({1, 2, 0, 3})
+      .reshape({groups, c / groups, n * positions})
+      .contiguous();
 }
 
 // [groups, C / groups, N * positions] of ours to [N, C, positions...].
-at::Tensor batch_first(const at::Tensor& y, int64_t n, c10::IntArrayRef positions, const FormatEntry& entry) {
+at::Tensor batch_first(const at::Tensor& y, int64_t n, c10::IntArrayRef positions,
+                       const FormatEntry& entry) {
   const int64_t groups = y.size(0), c = y.size(1);
   Sizes sizes{n, groups * c};
   sizes.append(positions.begin(), positions.end());
   int64_t count = 1;
   for (const int64_t p : positions) count *= p;
-  return format_alias(bits_alias(y).reshape({groups, c, n, count}).permute({2, 0, 1, 3}).reshape(sizes).contiguous(), entry);
+  return format_alias(bits_alias(y)
+                          .reshape({groups, c, n, count})
+                          .permute({2, 0, 1, 3})
+                          .reshape(sizes)
+                          .contiguous(),
+                      entry);
 }
 
 // Padding for constant_pad_nd, which counts dimensions from the last.
@@ -61,24 +73,31 @@ at::Tensor padded(const at::Tensor& x, c10::IntArrayRef before, c10::IntArrayRef
   return at::constant_pad_nd(x, pad, 0).contiguous();
 }
 
-// out: the result's positions. As an input gradient they are the input's, which may be fewer than fit: what an output_padding of at least
-// the stride adds is met by no input.
-at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, c10::IntArrayRef out, const Convolution& conv,
-                   const FormatEntry& entry, const Accumulation& policy) {
+// out: the result's positions. As an input gradient they are the input's, which may be fewer than
+// fit: what an output_padding of at least the stride adds is met by no input.
+at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                   c10::IntArrayRef out, const Convolution& conv, const FormatEntry& entry,
+                   const Accumulation& policy) {
   const at::Tensor x = padded(input, conv.padding, conv.padding);
   const c10::IntArrayRef kernel = weight.sizes().slice(2);
   const int64_t g = conv.groups;
-  DotProducts dots{weight.reshape({g, weight.size(0) / g, weight.numel() / std::max<int64_t>(1, weight.size(0))}).contiguous(),
-                   patches(x, kernel, conv.stride, conv.dilation, out, g)};
+  DotProducts dots{
+      weight.reshape({g, weight.size(0) / g, weight.numel() / std::max<int64_t>(1, weight.size(0))})
+          .contiguous(),
+      patches(x, kernel, conv.stride, conv.dilation, out, g)};
   if (bias.defined()) {
-    dots.start = bias.reshape({g, weight.size(0) / g, 1}).expand({g, weight.size(0) / g, dots.b.size(2)}).contiguous();
+    dots.start = bias.reshape({g, weight.size(0) / g, 1})
+                     .expand({g, weight.size(0) / g, dots.b.size(2)})
+                     .contiguous();
   }
   return batch_first(dot_products(dots, entry, policy), input.size(0), out, entry);
 }
 
-// From [N, Co, out...] back to [N, C, in...]: the gradient, spread to the stride, padded and met with the kernel the other way round.
-at::Tensor backward(const at::Tensor& grad, const at::Tensor& weight, const at::Tensor& bias, c10::IntArrayRef in, const Convolution& conv,
-                    const FormatEntry& entry, const Accumulation& policy) {
+// From [N, Co, out...] back to [N, C, in...]: the gradient, spread to the stride, padded and met
+// with the kernel the other way round.
+at::Tensor backward(const at::Tensor& grad, const at::Tensor& weight, const at::Tensor& bias,
+                    c10::IntArrayRef in, const Convolution& conv, const FormatEntry& entry,
+                    const Accumulation& policy) {
   const int64_t g = conv.groups, dims = static_cast<int64_t>(in.size());
   const c10::IntArrayRef kernel = weight.sizes().slice(2);
   Sizes spread_sizes{grad.size(0), grad.size(1)}, before, after, ones(dims, 1), spatial;
@@ -90,60 +109,76 @@ at::Tensor backward(const at::Tensor& grad, const at::Tensor& weight, const at::
   }
   const auto columns = [&](const at::Tensor& values) {
     at::Tensor spread = at::zeros(spread_sizes, values.options()), slots = spread;
-    for (int64_t d = 0; d < dims; ++d) slots = slots.slice(2 + d, std::nullopt, std::nullopt, conv.stride[d]);
+    for (int64_t d = 0; d < dims; ++d)
+      slots = slots.slice(2 + d, std::nullopt, std::nullopt, conv.stride[d]);
     slots.copy_(values);
     return patches(padded(spread, before, after), kernel, ones, conv.dilation, in, g);
   };
   // weight [Co, C / g, kernel] to [g, C / g, Co / g * kernel].
   Sizes grouped{g, weight.size(0) / g, weight.size(1)};
   grouped.append(kernel.begin(), kernel.end());
-  const at::Tensor turned = weight.reshape(grouped)
-                                .flip(spatial)
-                                .transpose(1, 2)
-                                .reshape({g, weight.size(1), weight.numel() / std::max<int64_t>(1, g * weight.size(1))})
-                                .contiguous();
+  const at::Tensor turned =
+      weight.reshape(grouped)
+          .flip(spatial)
+          .transpose(1, 2)
+          .reshape({g, weight.size(1), weight.numel() / std::max<int64_t>(1, g * weight.size(1))})
+          .contiguous();
   DotProducts dots{turned, columns(grad)};
-  // Between and around the spread values there is nothing: no terms, where a forward convolution's padding is zeros.
+  // Between and around the spread values there is nothing: no terms, where a forward convolution's
+  // padding is zeros.
   dots.present = columns(at::ones(grad.sizes(), grad.options().dtype(c10::kByte)));
-  if (bias.defined()) dots.start = bias.reshape({g, weight.size(1), 1}).expand({g, weight.size(1), dots.b.size(2)}).contiguous();
+  if (bias.defined())
+    dots.start = bias.reshape({g, weight.size(1), 1})
+                     .expand({g, weight.size(1), dots.b.size(2)})
+                     .contiguous();
   return batch_first(dot_products(dots, entry, policy), grad.size(0), in, entry);
 }
 
 } // namespace
 
-at::Tensor convolution_dots(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const Convolution& conv,
+at::Tensor convolution_dots(const at::Tensor& input, const at::Tensor& weight,
+                            const at::Tensor& bias, const Convolution& conv,
                             const Accumulation& policy) {
   const FormatEntry& entry = entry_of(input);
   const auto type = dot_type(entry, policy);
-  const at::Tensor x = decoded(input, type), w = decoded(weight, type), b = bias.defined() ? decoded(bias, type) : bias;
+  const at::Tensor x = decoded(input, type), w = decoded(weight, type),
+                   b = bias.defined() ? decoded(bias, type) : bias;
   Sizes out;
   for (int64_t d = 2; d < x.dim(); ++d) {
-    const int64_t stride = conv.stride[d - 2], padding = conv.padding[d - 2], reach = conv.dilation[d - 2] * (w.size(d) - 1) + 1;
-    out.push_back(conv.transposed ? (x.size(d) - 1) * stride - 2 * padding + reach + conv.output_padding[d - 2]
-                                  : (x.size(d) + 2 * padding - reach) / stride + 1);
-    TORCH_CHECK(out.back() > 0, "Given input size per channel: ", x.sizes().slice(2), ". Calculated output size per channel: ", out.back(),
-                ". Output size is too small");
+    const int64_t stride = conv.stride[d - 2], padding = conv.padding[d - 2],
+                  reach = conv.dilation[d - 2] * (w.size(d) - 1) + 1;
+    out.push_back(conv.transposed
+                      ? (x.size(d) - 1) * stride - 2 * padding + reach + conv.output_padding[d - 2]
+                      : (x.size(d) + 2 * padding - reach) / stride + 1);
+    TORCH_CHECK(out.back() > 0, "Given input size per channel: ", x.sizes().slice(2),
+                ". Calculated output size per channel: ", out.back(), ". Output size is too small");
   }
-  return conv.transposed ? backward(x, w, b, out, conv, entry, policy) : forward(x, w, b, out, conv, entry, policy);
+  return conv.transposed ? backward(x, w, b, out, conv, entry, policy)
+                         : forward(x, w, b, out, conv, entry, policy);
 }
 
-at::Tensor convolution_input_dots(const at::Tensor& grad, const at::Tensor& weight, c10::IntArrayRef input_sizes, const Convolution& conv,
+at::Tensor convolution_input_dots(const at::Tensor& grad, const at::Tensor& weight,
+                                  c10::IntArrayRef input_sizes, const Convolution& conv,
                                   const Accumulation& policy) {
   const FormatEntry& entry = entry_of(grad);
   const auto type = dot_type(entry, policy);
   const at::Tensor g = decoded(grad, type), w = decoded(weight, type);
   const c10::IntArrayRef in = input_sizes.slice(2);
-  return conv.transposed ? forward(g, w, {}, in, conv, entry, policy) : backward(g, w, {}, in, conv, entry, policy);
+  return conv.transposed ? forward(g, w, {}, in, conv, entry, policy)
+                         : backward(g, w, {}, in, conv, entry, policy);
 }
 
-at::Tensor convolution_weight_dots(const at::Tensor& grad, const at::Tensor& input, c10::IntArrayRef weight_sizes, const Convolution& conv,
+at::Tensor convolution_weight_dots(const at::Tensor& grad, const at::Tensor& input,
+                                   c10::IntArrayRef weight_sizes, const Convolution& conv,
                                    const Accumulation& policy) {
   const FormatEntry& entry = entry_of(grad);
   const auto type = dot_type(entry, policy);
   // Of a transposed convolution input and output change places.
-  const at::Tensor wide = decoded(conv.transposed ? grad : input, type), narrow = decoded(conv.transposed ? input : grad, type);
+  const at::Tensor wide = decoded(conv.transposed ? grad : input, type),
+                   narrow = decoded(conv.transposed ? input : grad, type);
   const c10::IntArrayRef kernel = weight_sizes.slice(2), out = narrow.sizes().slice(2);
-  const at::Tensor columns = patches(padded(wide, conv.padding, conv.padding), kernel, conv.stride, conv.dilation, out, conv.groups);
+  const at::Tensor columns = patches(padded(wide, conv.padding, conv.padding), kernel, conv.stride,
+                                     conv.dilation, out, conv.groups);
   const DotProducts dots{channels_first(narrow, conv.groups), columns.transpose(1, 2).contiguous()};
   const at::Tensor result = dot_products(dots, entry, policy);
   return format_alias(bits_alias(result).reshape(weight_sizes).contiguous(), entry);

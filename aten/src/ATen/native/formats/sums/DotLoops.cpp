@@ -21,8 +21,8 @@ using c10::formats::Term;
 using c10::formats::Unpacked;
 
 template <typename T>
-void encode_result(const CpuKernels& kernels, const Format& f, T* sums, int64_t divisor, char* codes, int64_t n, const RandomWords& words,
-                   const Recorder& seen) {
+void encode_result(const CpuKernels& kernels, const Format& f, T* sums, int64_t divisor,
+                   char* codes, int64_t n, const RandomWords& words, const Recorder& seen) {
   if (divisor != 1) {
     T divisors[kLanes];
     std::fill_n(divisors, n, static_cast<T>(divisor));
@@ -35,14 +35,17 @@ void encode_result(const CpuKernels& kernels, const Format& f, T* sums, int64_t 
 } // namespace
 
 template <typename T>
-static void ordered_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const StepFormats& formats, const Accumulation& policy, char* codes) {
+static void ordered_dots(const CpuKernels& kernels, const DotOperands<T>& dots,
+                         const StepFormats& formats, const Accumulation& policy, char* codes) {
   static constexpr uint8_t nowhere[kLanes] = {};
-  const int64_t m = dots.m, k = dots.k, n = dots.n, width = formats.result.itemsize(), blocks = (n + kLanes - 1) / kLanes;
+  const int64_t m = dots.m, k = dots.k, n = dots.n, width = formats.result.itemsize(),
+                blocks = (n + kLanes - 1) / kLanes;
   at::parallel_for(0, dots.batches * m * blocks, 1, [&](int64_t begin, int64_t end) {
     const auto ordered = std::make_unique<OrderedSums<T>>(kernels, formats, policy, k);
     T sums[kLanes];
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t row = task / blocks, batch = row / m, lane = task % blocks * kLanes, lanes = std::min(kLanes, n - lane);
+      const int64_t row = task / blocks, batch = row / m, lane = task % blocks * kLanes,
+                    lanes = std::min(kLanes, n - lane);
       const int64_t place = row * n + lane;
       const auto at = [&](int64_t i) { return (batch * k + i) * n + lane; };
       const auto there = [&](int64_t i) {
@@ -50,21 +53,27 @@ static void ordered_dots(const CpuKernels& kernels, const DotOperands<T>& dots, 
         return dots.present ? dots.present + at(i) : nullptr;
       };
       const auto value = [&](int64_t i, Steps<T>& steps, T* out) {
-        dots.a ? steps.product(dots.a[row * k + i], dots.b + at(i), out) : static_cast<void>(std::copy_n(dots.b + at(i), lanes, out));
+        dots.a ? steps.product(dots.a[row * k + i], dots.b + at(i), out)
+               : static_cast<void>(std::copy_n(dots.b + at(i), lanes, out));
       };
       const auto running = [&](int64_t i, Steps<T>& steps) {
         if (there(i) == nowhere) return;
-        dots.a ? steps.add_product(dots.a[row * k + i], dots.b + at(i), there(i)) : steps.add(dots.b + at(i));
+        dots.a ? steps.add_product(dots.a[row * k + i], dots.b + at(i), there(i))
+               : steps.add(dots.b + at(i));
       };
-      ordered->sum(dots.start ? dots.start + place : nullptr, k, lanes, place, dots.batches * m * n, value, there, running, sums);
-      encode_result(kernels, formats.result, sums, dots.divisor, codes + place * width, lanes, ordered->next_words(), formats.seen);
+      ordered->sum(dots.start ? dots.start + place : nullptr, k, lanes, place, dots.batches * m * n,
+                   value, there, running, sums);
+      encode_result(kernels, formats.result, sums, dots.divisor, codes + place * width, lanes,
+                    ordered->next_words(), formats.seen);
     }
   });
 }
 
 template <typename T>
-void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const StepFormats& formats, const Accumulation& policy, char* codes) {
-  const int64_t m = dots.m, k = dots.k, n = dots.n, width = formats.result.itemsize(), blocks = (n + kLanes - 1) / kLanes;
+void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const StepFormats& formats,
+               const Accumulation& policy, char* codes) {
+  const int64_t m = dots.m, k = dots.k, n = dots.n, width = formats.result.itemsize(),
+                blocks = (n + kLanes - 1) / kLanes;
   const T *a = dots.a, *b = dots.b;
   if (policy.order != Accumulation::Order::Sequential) {
     ordered_dots(kernels, dots, formats, policy, codes);
@@ -74,7 +83,8 @@ void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const Step
     const auto steps = std::make_unique<Steps<T>>(kernels, formats, policy);
     T sums[kLanes];
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t row = task / blocks, batch = row / m, lane = task % blocks * kLanes, lanes = std::min(kLanes, n - lane);
+      const int64_t row = task / blocks, batch = row / m, lane = task % blocks * kLanes,
+                    lanes = std::min(kLanes, n - lane);
       const int64_t place = row * n + lane;
       steps->begin(dots.start ? dots.start + place : nullptr, lanes, place, dots.batches * m * n);
       for (int64_t i = 0; i < k; ++i) {
@@ -87,7 +97,8 @@ void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const Step
         }
       }
       steps->finish(sums);
-      encode_result(kernels, formats.result, sums, dots.divisor, codes + place * width, lanes, steps->next_words(), formats.seen);
+      encode_result(kernels, formats.result, sums, dots.divisor, codes + place * width, lanes,
+                    steps->next_words(), formats.seen);
     }
   });
 }
@@ -110,7 +121,8 @@ struct Terms {
 };
 
 // The sum as IEEE arithmetic has it where operands are infinite or NaN; 0 where all are finite.
-double special_sum(const double* a, const double* b, const uint8_t* present, int64_t k, double start) {
+double special_sum(const double* a, const double* b, const uint8_t* present, int64_t k,
+                   double start) {
   double sum = std::isfinite(start) ? 0 : start;
   for (int64_t i = 0; i < k; ++i) {
     if (present && !present[i]) continue;
@@ -127,7 +139,8 @@ struct ExactOutput {
   const Recorder& seen;
   mutable std::vector<double> sums; // of all elements, cut to float64, where they are counted
 
-  ExactOutput(const Format& format, char* codes, const RandomWords& words, const Recorder& seen, int64_t elements)
+  ExactOutput(const Format& format, char* codes, const RandomWords& words, const Recorder& seen,
+              int64_t elements)
       : format(format),
         codes(codes),
         words(words),
@@ -140,15 +153,19 @@ struct ExactOutput {
 
   void put(int64_t at, const Unpacked& u) const {
     if (seen) sums[at] = c10::formats::to_double(u);
-    const uint64_t random = c10::formats::is_stochastic(format.rounding) ? c10::formats::random_word(words.seed.number, at) : 0;
+    const uint64_t random = c10::formats::is_stochastic(format.rounding)
+        ? c10::formats::random_word(words.seed.number, at)
+        : 0;
     const uint64_t code = c10::formats::encode(format, u, random);
-    std::memcpy(codes + at * format.itemsize(), &code, format.itemsize()); // little-endian: its low bytes come first
+    // little-endian: its low bytes come first
+    std::memcpy(codes + at * format.itemsize(), &code, format.itemsize());
   }
 };
 
 } // namespace
 
-void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& result, const RandomWords& words, char* codes, const Recorder& seen) {
+void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& result,
+                const RandomWords& words, char* codes, const Recorder& seen) {
   const int64_t m = dots.m, k = dots.k, n = dots.n, batches = dots.batches;
   const double *a = dots.a, *b = dots.b, *start = dots.start;
   const uint8_t* there = dots.present; // a finite term that is not there is 0
@@ -156,33 +173,37 @@ void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& 
   const Term one{1, 0};
   const bool narrow = f.significand_bits() <= 15, all_finite = left.finite && right.finite;
   const ExactOutput output(result, codes, words, seen, batches * m * n);
-  at::parallel_for(0, batches * m, std::max<int64_t>(1, 4096 / std::max<int64_t>(1, n * k)), [&](int64_t begin, int64_t end) {
-    ExactSum sum(f);
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t batch = row / m;
-      for (int64_t j = 0; j < n; ++j) {
-        const int64_t at = row * n + j, column = (batch * n + j) * k;
-        const Term *x = a ? left.terms.data() + row * k : nullptr, *y = right.terms.data() + column;
-        if (!all_finite || (start && !std::isfinite(start[at]))) {
-          const double special = special_sum(a ? a + row * k : nullptr, b + column, there ? there + column : nullptr, k, start ? start[at] : 0);
-          if (!std::isfinite(special)) {
-            output.put(at, c10::formats::unpack(special));
-            continue;
-          }
-        }
-        sum.clear();
-        if (start) sum.add(c10::formats::term_of(f, start[at]), one);
-        if (!x) {
-          for (int64_t i = 0; i < k; ++i) sum.add(y[i], one);
-        } else if (narrow) {
-          for (int64_t i = 0; i < k; ++i) sum.add_narrow(x[i], y[i]);
-        } else {
-          for (int64_t i = 0; i < k; ++i) sum.add(x[i], y[i]);
-        }
-        output.put(at, divided(sum.value(), static_cast<uint64_t>(dots.divisor)));
-      }
-    }
-  });
+  at::parallel_for(0, batches * m, std::max<int64_t>(1, 4096 / std::max<int64_t>(1, n * k)),
+                   [&](int64_t begin, int64_t end) {
+                     ExactSum sum(f);
+                     for (int64_t row = begin; row < end; ++row) {
+                       const int64_t batch = row / m;
+                       for (int64_t j = 0; j < n; ++j) {
+                         const int64_t at = row * n + j, column = (batch * n + j) * k;
+                         const Term *x = a ? left.terms.data() + row * k : nullptr,
+                                    *y = right.terms.data() + column;
+                         if (!all_finite || (start && !std::isfinite(start[at]))) {
+                           const double special = special_sum(a ? a + row * k : nullptr, b + column,
+                                                              there ? there + column : nullptr, k,
+                                                              start ? start[at] : 0);
+                           if (!std::isfinite(special)) {
+                             output.put(at, c10::formats::unpack(special));
+                             continue;
+                           }
+                         }
+                         sum.clear();
+                         if (start) sum.add(c10::formats::term_of(f, start[at]), one);
+                         if (!x) {
+                           for (int64_t i = 0; i < k; ++i) sum.add(y[i], one);
+                         } else if (narrow) {
+                           for (int64_t i = 0; i < k; ++i) sum.add_narrow(x[i], y[i]);
+                         } else {
+                           for (int64_t i = 0; i < k; ++i) sum.add(x[i], y[i]);
+                         }
+                         output.put(at, divided(sum.value(), static_cast<uint64_t>(dots.divisor)));
+                       }
+                     }
+                   });
   output.count();
 }
 
@@ -194,7 +215,8 @@ __int128 in_places(double x, int last) {
   const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
   const int field = static_cast<int>(bits >> 52 & 0x7ff), shift = field - 1075 - last;
   if (field == 0) return 0;
-  const __int128 mantissa = static_cast<__int128>(fraction | uint64_t{1} << 52), magnitude = shift >= 0 ? mantissa << shift : mantissa >> -shift;
+  const __int128 mantissa = static_cast<__int128>(fraction | uint64_t{1} << 52),
+                 magnitude = shift >= 0 ? mantissa << shift : mantissa >> -shift;
   return bits >> 63 ? -magnitude : magnitude;
 }
 
@@ -206,7 +228,8 @@ Unpacked unpack_places(__int128 places, int last) {
   u.negative = places < 0;
   unsigned __int128 magnitude = static_cast<unsigned __int128>(u.negative ? -places : places);
   const auto high = static_cast<uint64_t>(magnitude >> 64);
-  const int zeros = high ? c10::formats::count_leading_zeros(high) : 64 + c10::formats::count_leading_zeros(static_cast<uint64_t>(magnitude));
+  const int zeros = high ? c10::formats::count_leading_zeros(high)
+                         : 64 + c10::formats::count_leading_zeros(static_cast<uint64_t>(magnitude));
   magnitude <<= zeros;
   u.significand = static_cast<uint64_t>(magnitude >> 64);
   u.sticky = static_cast<uint64_t>(magnitude) != 0;
@@ -216,8 +239,9 @@ Unpacked unpack_places(__int128 places, int last) {
 
 } // namespace
 
-void exact_codes(const std::vector<const double*>& parts, int last, int64_t n, int64_t divisor, const Format& result, const RandomWords& words,
-                 char* codes, const Recorder& seen) {
+void exact_codes(const std::vector<const double*>& parts, int last, int64_t n, int64_t divisor,
+                 const Format& result, const RandomWords& words, char* codes,
+                 const Recorder& seen) {
   const ExactOutput output(result, codes, words, seen, n);
   at::parallel_for(0, n, 1024, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -232,25 +256,30 @@ void exact_codes(const std::vector<const double*>& parts, int last, int64_t n, i
 // ---- running sums ----
 
 template <typename T>
-void running_step_sums(const CpuKernels& kernels, const T* values, int64_t batches, int64_t k, int64_t n, const StepFormats& formats,
-                       const Accumulation& policy, char* codes) {
-  const int64_t width = formats.result.itemsize(), blocks = (n + kLanes - 1) / kLanes, all = batches * k * n;
+void running_step_sums(const CpuKernels& kernels, const T* values, int64_t batches, int64_t k,
+                       int64_t n, const StepFormats& formats, const Accumulation& policy,
+                       char* codes) {
+  const int64_t width = formats.result.itemsize(), blocks = (n + kLanes - 1) / kLanes,
+                all = batches * k * n;
   at::parallel_for(0, batches * blocks, 1, [&](int64_t begin, int64_t end) {
     const auto steps = std::make_unique<Steps<T>>(kernels, formats, policy);
     T sums[kLanes];
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t lane = task % blocks * kLanes, lanes = std::min(kLanes, n - lane), first = task / blocks * k * n + lane;
+      const int64_t lane = task % blocks * kLanes, lanes = std::min(kLanes, n - lane),
+                    first = task / blocks * k * n + lane;
       steps->begin(nullptr, lanes, first, all);
       for (int64_t i = 0; i < k; ++i) {
         steps->add(values + first + i * n);
         steps->finish(sums);
-        encode_result(kernels, formats.result, sums, 1, codes + (first + i * n) * width, lanes, steps->next_words(), formats.seen);
+        encode_result(kernels, formats.result, sums, 1, codes + (first + i * n) * width, lanes,
+                      steps->next_words(), formats.seen);
       }
     }
   });
 }
 
-void running_exact_sums(const double* values, int64_t batches, int64_t k, int64_t n, const Format& f, const Format& result, const RandomWords& words,
+void running_exact_sums(const double* values, int64_t batches, int64_t k, int64_t n,
+                        const Format& f, const Format& result, const RandomWords& words,
                         char* codes, const Recorder& seen) {
   const ExactOutput output(result, codes, words, seen, batches * k * n);
   at::parallel_for(0, batches * n, 16, [&](int64_t begin, int64_t end) {
@@ -272,9 +301,13 @@ void running_exact_sums(const double* values, int64_t batches, int64_t k, int64_
   output.count();
 }
 
-template void step_dots(const CpuKernels&, const DotOperands<float>&, const StepFormats&, const Accumulation&, char*);
-template void step_dots(const CpuKernels&, const DotOperands<double>&, const StepFormats&, const Accumulation&, char*);
-template void running_step_sums(const CpuKernels&, const float*, int64_t, int64_t, int64_t, const StepFormats&, const Accumulation&, char*);
-template void running_step_sums(const CpuKernels&, const double*, int64_t, int64_t, int64_t, const StepFormats&, const Accumulation&, char*);
+template void step_dots(const CpuKernels&, const DotOperands<float>&, const StepFormats&,
+                        const Accumulation&, char*);
+template void step_dots(const CpuKernels&, const DotOperands<double>&, const StepFormats&,
+                        const Accumulation&, char*);
+template void running_step_sums(const CpuKernels&, const float*, int64_t, int64_t, int64_t,
+                                const StepFormats&, const Accumulation&, char*);
+template void running_step_sums(const CpuKernels&, const double*, int64_t, int64_t, int64_t,
+                                const StepFormats&, const Accumulation&, char*);
 
 } // namespace at::formats

@@ -1,10 +1,12 @@
-// Dot products on memory: the loops of DotProducts.cpp, which know sizes and pointers and no tensor.
+// Dot products on memory: the loops of DotProducts.cpp, which know sizes and pointers and no
+// tensor.
 #pragma once
 #include <ATen/native/formats/sums/StepSums.h>
 
 namespace at::formats {
 
-// Values of a format in the machine type T. a, start, present and present_rows may be nullptr: DotProducts.h says what that means.
+// Values of a format in the machine type T. a, start, present and present_rows may be nullptr:
+// DotProducts.h says what that means.
 template <typename T>
 struct DotOperands {
   int64_t batches, m, k, n;
@@ -18,17 +20,22 @@ struct DotOperands {
 
 // Each fills codes: [batches, m, n] of the result's format.
 template <typename T>
-void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const StepFormats& formats, const Accumulation& policy, char* codes);
-void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& result, const RandomWords& words, char* codes, const Recorder& seen);
-// The same of n sums, each the sum of the numbers at its place, multiples of 2^last that 127 bits hold.
-void exact_codes(const std::vector<const double*>& parts, int last, int64_t n, int64_t divisor, const Format& result, const RandomWords& words,
-                 char* codes, const Recorder& seen);
+void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const StepFormats& formats,
+               const Accumulation& policy, char* codes);
+void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& result,
+                const RandomWords& words, char* codes, const Recorder& seen);
+// The same of n sums, each the sum of the numbers at its place, multiples of 2^last that 127 bits
+// hold.
+void exact_codes(const std::vector<const double*>& parts, int last, int64_t n, int64_t divisor,
+                 const Format& result, const RandomWords& words, char* codes, const Recorder& seen);
 
 // The sums of the first 1, 2, ... k rows of values, [batches, k, n], as codes of those sizes.
 template <typename T>
-void running_step_sums(const CpuKernels& kernels, const T* values, int64_t batches, int64_t k, int64_t n, const StepFormats& formats,
-                       const Accumulation& policy, char* codes);
-void running_exact_sums(const double* values, int64_t batches, int64_t k, int64_t n, const Format& f, const Format& result, const RandomWords& words,
+void running_step_sums(const CpuKernels& kernels, const T* values, int64_t batches, int64_t k,
+                       int64_t n, const StepFormats& formats, const Accumulation& policy,
+                       char* codes);
+void running_exact_sums(const double* values, int64_t batches, int64_t k, int64_t n,
+                        const Format& f, const Format& result, const RandomWords& words,
                         char* codes, const Recorder& seen);
 
 } // namespace at::formats

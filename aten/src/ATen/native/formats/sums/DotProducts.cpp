@@ -23,11 +23,16 @@ char* codes_of(const at::Tensor& out) {
 struct Results {
   const FormatEntry* entry;
 
-  Format format() const { return entry ? rounding_format(*entry) : c10::formats::float_format(11, 52); }
-  Recorder seen(const at::Tensor& out) const { return entry ? recorder(entry->format, codes_of(out)) : Recorder(); }
+  Format format() const {
+    return entry ? rounding_format(*entry) : c10::formats::float_format(11, 52);
+  }
+  Recorder seen(const at::Tensor& out) const {
+    return entry ? recorder(entry->format, codes_of(out)) : Recorder();
+  }
 };
 
-StepFormats observed_steps(const FormatEntry& entry, const Accumulation& policy, const Results& results, const at::Tensor& out) {
+StepFormats observed_steps(const FormatEntry& entry, const Accumulation& policy,
+                           const Results& results, const at::Tensor& out) {
   StepFormats formats(entry, policy, out.device());
   formats.result = results.format();
   formats.seen = results.seen(out);
@@ -51,8 +56,10 @@ DotOperands<T> dot_operands(const DotProducts& dots) {
 }
 
 template <typename T>
-void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const Results& results, const at::Tensor& out) {
-  step_dots(kernels(out.device(), "dot products"), dot_operands<T>(dots), observed_steps(entry, policy, results, out), policy, codes_of(out));
+void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy,
+              const Results& results, const at::Tensor& out) {
+  step_dots(kernels(out.device(), "dot products"), dot_operands<T>(dots),
+            observed_steps(entry, policy, results, out), policy, codes_of(out));
 }
 
 void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& out) {
@@ -63,21 +70,25 @@ void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& 
   if (const ExactParts parts = exact_parts(dots, entry); !parts.sums.empty()) {
     std::vector<const double*> sums;
     for (const at::Tensor& part : parts.sums) sums.push_back(part.const_data_ptr<double>());
-    return exact_codes(sums, parts.last, out.numel(), dots.divisor, result, words, codes_of(out), seen);
+    return exact_codes(sums, parts.last, out.numel(), dots.divisor, result, words, codes_of(out),
+                       seen);
   }
   const at::Tensor columns = dots.b.transpose(1, 2).contiguous(); // [batch, n, k]
-  const at::Tensor present = dots.present.defined() ? dots.present.transpose(1, 2).contiguous() : dots.present;
+  const at::Tensor present =
+      dots.present.defined() ? dots.present.transpose(1, 2).contiguous() : dots.present;
   DotOperands<double> turned = dot_operands<double>(dots);
   turned.b = columns.const_data_ptr<double>();
   turned.present = data_or_null<uint8_t>(present);
   exact_dots(turned, format_of_terms(dots, entry), result, words, codes_of(out), seen);
 }
 
-BlockJob block_job(const FormatEntry& left, const FormatEntry& right, const FormatEntry& entry, const Accumulation& policy, bool start,
-                   const Results& results, const at::Tensor& out) {
+BlockJob block_job(const FormatEntry& left, const FormatEntry& right, const FormatEntry& entry,
+                   const Accumulation& policy, bool start, const Results& results,
+                   const at::Tensor& out) {
   const BlockAdder adder = block_adder(left, right, policy);
   const Format f = results.format();
-  const bool draws = c10::formats::is_stochastic(f.rounding) || c10::formats::is_stochastic(adder.reg.rounding);
+  const bool draws =
+      c10::formats::is_stochastic(f.rounding) || c10::formats::is_stochastic(adder.reg.rounding);
   return {left.format,
           right.format,
           start && (&left != &entry || &right != &entry),
@@ -86,9 +97,11 @@ BlockJob block_job(const FormatEntry& left, const FormatEntry& right, const Form
 }
 
 template <typename T>
-void running_steps(const at::Tensor& b, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
-  running_step_sums(kernels(out.device(), "running sums"), b.const_data_ptr<T>(), b.size(0), b.size(1), b.size(2),
-                    observed_steps(entry, policy, {&entry}, out), policy, codes_of(out));
+void running_steps(const at::Tensor& b, const FormatEntry& entry, const Accumulation& policy,
+                   const at::Tensor& out) {
+  running_step_sums(kernels(out.device(), "running sums"), b.const_data_ptr<T>(), b.size(0),
+                    b.size(1), b.size(2), observed_steps(entry, policy, {&entry}, out), policy,
+                    codes_of(out));
 }
 
 bool wraps(const FormatEntry* chosen) {
@@ -96,94 +109,129 @@ bool wraps(const FormatEntry* chosen) {
 }
 
 bool in_float(const FormatEntry& entry, const Accumulation& policy) {
-  if (!entry.format.fits_float() && !entry.format.is_table()) return false; // operands come in float32
+  // Operands come in float32.
+  if (!entry.format.fits_float() && !entry.format.is_table()) return false;
   for (const FormatEntry* chosen : {policy.product, policy.accumulator, policy.outer}) {
     if (chosen && chosen == policy.accumulator && sums_in_binary32(entry, policy)) continue;
     // A number that wraps has every digit of a sum, of however large terms.
-    if (!step_format(entry, chosen, policy).arithmetic_in_float() || (wraps(chosen) && chosen != &entry)) return false;
+    if (!step_format(entry, chosen, policy).arithmetic_in_float() ||
+        (wraps(chosen) && chosen != &entry))
+      return false;
   }
-  if (policy.exact_product && (2 * entry.format.significand_bits() > 24 || !entry.format.arithmetic_in_float())) return false;
-  return rounding_format(entry).arithmetic_in_float() && !(policy.fused && step_format(entry, policy.accumulator, policy).significand_bits() > 12);
+  if (policy.exact_product &&
+      (2 * entry.format.significand_bits() > 24 || !entry.format.arithmetic_in_float()))
+    return false;
+  return rounding_format(entry).arithmetic_in_float() &&
+      !(policy.fused && step_format(entry, policy.accumulator, policy).significand_bits() > 12);
 }
 
-// Whether float64 has a term and a sum that wraps to the last place of that, and one digit more: rounded to odd, they round as exact ones do.
-void expect_wrapping(const FormatEntry& left, const FormatEntry& right, const FormatEntry* product, const FormatEntry& sum) {
-  const int terms = product ? product->format.max_exponent() + 1 : left.format.max_exponent() + right.format.max_exponent() + 2;
+// Whether float64 has a term and a sum that wraps to the last place of that, and one digit more:
+// rounded to odd, they round as exact ones do.
+void expect_wrapping(const FormatEntry& left, const FormatEntry& right, const FormatEntry* product,
+                     const FormatEntry& sum) {
+  const int terms = product ? product->format.max_exponent() + 1
+                            : left.format.max_exponent() + right.format.max_exponent() + 2;
   const int digits = std::max(terms, sum.format.max_exponent() + 1) + 1 - sum.format.lsb_exponent();
   TORCH_CHECK(digits <= 52,
-              "accumulate: expected a wrapping format whose sums float64 has to the last place (52 digits from the largest term's first), "
+              "accumulate: expected a wrapping format whose sums float64 has to the last place (52 "
+              "digits from the largest term's first), "
               "but got ",
-              sum.name, " for ", product ? "products rounded to " + product->name : "products of " + left.name + " and " + right.name,
-              ", which take ", digits, ". Choose one that saturates, fewer fractional bits or a narrower product.");
+              sum.name, " for ",
+              product ? "products rounded to " + product->name
+                      : "products of " + left.name + " and " + right.name,
+              ", which take ", digits,
+              ". Choose one that saturates, fewer fractional bits or a narrower product.");
 }
 
 } // namespace
 
 Format format_of_terms(const DotProducts& dots, const FormatEntry& entry) {
-  const bool one_format = !dots.any_numbers && (!dots.left || (dots.left == dots.right && (!dots.start.defined() || dots.left == &entry)));
+  const bool one_format = !dots.any_numbers &&
+      (!dots.left || (dots.left == dots.right && (!dots.start.defined() || dots.left == &entry)));
   if (!one_format) return c10::formats::float_format(11, 52);
   return dots.left ? dots.left->format : entry.format;
 }
 
 c10::ScalarType dot_type(const FormatEntry& entry, const Accumulation& policy) {
-  const bool steps = policy.kind == Accumulation::Kind::Steps || policy.kind == Accumulation::Kind::Chunked;
+  const bool steps =
+      policy.kind == Accumulation::Kind::Steps || policy.kind == Accumulation::Kind::Chunked;
   return steps && in_float(entry, policy) ? ScalarType::Float : ScalarType::Double;
 }
 
 // left, right: the operands' formats.
-static void expect_steps(const FormatEntry& left, const FormatEntry& right, const FormatEntry& entry, const Accumulation& policy) {
+static void expect_steps(const FormatEntry& left, const FormatEntry& right,
+                         const FormatEntry& entry, const Accumulation& policy) {
   const FormatEntry& product = policy.product ? *policy.product : entry;
   const bool whole_products = policy.fused || policy.exact_product;
-  for (const FormatEntry* chosen : {static_cast<const FormatEntry*>(nullptr), policy.product, policy.accumulator, policy.outer}) {
+  for (const FormatEntry* chosen : {static_cast<const FormatEntry*>(nullptr), policy.product,
+                                    policy.accumulator, policy.outer}) {
     if (wraps(chosen) && chosen != &left) {
-      expect_wrapping(left, right, chosen == policy.product || whole_products ? nullptr : &product, *chosen);
+      expect_wrapping(left, right, chosen == policy.product || whole_products ? nullptr : &product,
+                      *chosen);
       continue;
     }
     const Format f = step_format(entry, chosen, policy);
-    TORCH_CHECK(
-        f.arithmetic_in_double(),
-        "accumulate: expected formats whose arithmetic float64 can do (at most 51 significant bits, 25 bits where they wrap around, products within "
-        "its exponents) for sums rounded at every step, but got ",
-        (chosen ? *chosen : entry).name, ". Use accumulate(\"exact\") or accumulate(\"float64\").");
+    TORCH_CHECK(f.arithmetic_in_double(),
+                "accumulate: expected formats whose arithmetic float64 can do (at most 51 "
+                "significant bits, 25 bits where they wrap around, products within "
+                "its exponents) for sums rounded at every step, but got ",
+                (chosen ? *chosen : entry).name,
+                ". Use accumulate(\"exact\") or accumulate(\"float64\").");
   }
   const int digits = left.format.significand_bits() + right.format.significand_bits();
-  TORCH_CHECK(!policy.exact_product || (digits <= 53 && left.format.arithmetic_in_double() && right.format.arithmetic_in_double()),
-              "accumulate: expected operands whose products float64 has exactly, for product=\"exact\", but got ", left.name,
-              &left == &right ? "" : " and " + right.name, ". Use fused=True or accumulate(\"exact\").");
+  TORCH_CHECK(!policy.exact_product ||
+                  (digits <= 53 && left.format.arithmetic_in_double() &&
+                   right.format.arithmetic_in_double()),
+              "accumulate: expected operands whose products float64 has exactly, for "
+              "product=\"exact\", but got ",
+              left.name, &left == &right ? "" : " and " + right.name,
+              ". Use fused=True or accumulate(\"exact\").");
 }
 
 // Fills out, [batch, m, n] of the results.
-static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const Results& results, const at::Tensor& out) {
-  const FormatEntry &left = dots.left ? *dots.left : entry, &right = dots.right ? *dots.right : entry;
+static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy,
+                      const Results& results, const at::Tensor& out) {
+  const FormatEntry &left = dots.left ? *dots.left : entry,
+                    &right = dots.right ? *dots.right : entry;
   for (const at::Tensor* t : {&dots.a, &dots.start, &dots.present, &dots.present_rows}) {
-    if (t->defined()) expect_one_device(t->device(), dots.b.device()); // of tensors without data too
+    // Of tensors without data too.
+    if (t->defined()) expect_one_device(t->device(), dots.b.device());
   }
-  if (policy.kind == Accumulation::Kind::Block) block_adder(left, right, policy); // its errors, for tensors of no elements too
+  // Its errors, for tensors of no elements too.
+  if (policy.kind == Accumulation::Kind::Block) block_adder(left, right, policy);
   if (dots.b.device().is_meta() || out.numel() == 0) return;
-  TORCH_CHECK(dots.b.size(1) < ExactSum::kMaxProducts, "expected dot products of less than 2^30 terms, but got ", dots.b.size(1));
+  TORCH_CHECK(dots.b.size(1) < ExactSum::kMaxProducts,
+              "expected dot products of less than 2^30 terms, but got ", dots.b.size(1));
   const bool gpu = on_gpu(out.device());
   if (policy.kind == Accumulation::Kind::Exact) {
-    gpu ? dot_products_on_gpu(dots, entry, policy, results.format(), results.seen(out), out) : exact(dots, entry, out);
+    gpu ? dot_products_on_gpu(dots, entry, policy, results.format(), results.seen(out), out)
+        : exact(dots, entry, out);
     return;
   }
   const bool block = policy.kind == Accumulation::Kind::Block;
   if (!block) expect_steps(left, right, entry, policy);
   if (dots.a.defined() && dots.b.size(2) < 16 && dots.a.size(1) > dots.b.size(2)) {
-    // Few columns: lanes run over the rows instead. A product does not mind which factor comes first.
-    const auto turned = [](const at::Tensor& t) { return t.defined() ? t.transpose(1, 2).contiguous() : t; };
+    // Few columns: lanes run over the rows instead. A product does not mind which factor comes
+    // first.
+    const auto turned = [](const at::Tensor& t) {
+      return t.defined() ? t.transpose(1, 2).contiguous() : t;
+    };
     const auto numbers = [&](const at::Tensor& t) { return results.entry ? bits_alias(t) : t; };
     const c10::DimVector sizes{out.size(0), out.size(2), out.size(1)};
-    const at::Tensor other = results.entry ? empty_format(sizes, *results.entry, out.device()) : at::empty(sizes, out.options());
-    fill_dots(
-        {turned(dots.b), turned(dots.a), turned(dots.start), turned(dots.present_rows), turned(dots.present), dots.divisor, dots.right, dots.left},
-        entry, policy, results, other);
+    const at::Tensor other = results.entry ? empty_format(sizes, *results.entry, out.device())
+                                           : at::empty(sizes, out.options());
+    fill_dots({turned(dots.b), turned(dots.a), turned(dots.start), turned(dots.present_rows),
+               turned(dots.present), dots.divisor, dots.right, dots.left},
+              entry, policy, results, other);
     numbers(out).copy_(numbers(other).transpose(1, 2));
     return;
   }
   if (block) {
     const BlockJob job = block_job(left, right, entry, policy, dots.start.defined(), results, out);
     if (gpu) block_sums_on_gpu(dots, job, out);
-    else block_dots(kernels(out.device(), "sums by blocks of products"), dot_operands<double>(dots), job, codes_of(out));
+    else
+      block_dots(kernels(out.device(), "sums by blocks of products"), dot_operands<double>(dots),
+                 job, codes_of(out));
   } else if (gpu) {
     dot_products_on_gpu(dots, entry, policy, results.format(), results.seen(out), out);
   } else if (dots.b.scalar_type() == ScalarType::Float) {
@@ -197,13 +245,15 @@ static c10::DimVector sizes_of(const DotProducts& dots) {
   return {dots.b.size(0), dots.a.defined() ? dots.a.size(1) : 1, dots.b.size(2)};
 }
 
-at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy) {
+at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry,
+                        const Accumulation& policy) {
   at::Tensor out = empty_format(sizes_of(dots), entry, dots.b.device());
   fill_dots(dots, entry, policy, {&entry}, out);
   return out;
 }
 
-at::Tensor unrounded_dot_products(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy) {
+at::Tensor unrounded_dot_products(const DotProducts& dots, const FormatEntry& entry,
+                                  const Accumulation& policy) {
   TORCH_INTERNAL_ASSERT(policy.kind != Accumulation::Kind::Exact);
   at::Tensor out = at::empty(sizes_of(dots), dots.b.options().dtype(ScalarType::Double));
   fill_dots(dots, entry, policy, {nullptr}, out);
@@ -218,7 +268,8 @@ at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Acc
     if (on_gpu(out.device())) {
       running_block_sums_on_gpu(b, job, out);
     } else {
-      running_block_sums(kernels(out.device(), "sums by blocks of products"), b.const_data_ptr<double>(), b.size(0), b.size(1), b.size(2), job,
+      running_block_sums(kernels(out.device(), "sums by blocks of products"),
+                         b.const_data_ptr<double>(), b.size(0), b.size(1), b.size(2), job,
                          codes_of(out));
     }
     return out;
@@ -226,7 +277,8 @@ at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Acc
   if (policy.kind != Accumulation::Kind::Exact) {
     expect_steps(entry, entry, entry, policy);
     TORCH_CHECK(policy.order == Accumulation::Order::Sequential,
-                "cumsum: expected an accumulation policy of order \"sequential\", whose sums go on, but got ",
+                "cumsum: expected an accumulation policy of order \"sequential\", whose sums go "
+                "on, but got ",
                 "another one. Leave order= out for this call.");
   }
   if (on_gpu(out.device())) {
@@ -234,12 +286,14 @@ at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Acc
     return out;
   }
   if (policy.kind != Accumulation::Kind::Exact) {
-    b.scalar_type() == ScalarType::Float ? running_steps<float>(b, entry, policy, out) : running_steps<double>(b, entry, policy, out);
+    b.scalar_type() == ScalarType::Float ? running_steps<float>(b, entry, policy, out)
+                                         : running_steps<double>(b, entry, policy, out);
     return out;
   }
   kernels(out.device(), "running sums");
   const Format rounded = rounding_format(entry);
-  running_exact_sums(b.const_data_ptr<double>(), b.size(0), b.size(1), b.size(2), entry.format, rounded, next_words(rounded), codes_of(out),
+  running_exact_sums(b.const_data_ptr<double>(), b.size(0), b.size(1), b.size(2), entry.format,
+                     rounded, next_words(rounded), codes_of(out),
                      recorder(entry.format, codes_of(out)));
   return out;
 }

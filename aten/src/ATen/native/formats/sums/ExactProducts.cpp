@@ -1,7 +1,8 @@
-// A stock matrix product adds in an order of its own, and rounds nothing, in whatever order, as long as all its products are multiples of one power
-// of two, and sums of them less than 2^53 of these. Operands that span too many digits for that are cut into parts that do not, as in Ozaki, Ogita,
-// Oishi, Rump, "Error-free transformations of matrix multiplication", Numerical Algorithms 59(1), 2012; the products of the parts are added up
-// exactly.
+// A stock matrix product adds in an order of its own, and rounds nothing, in whatever order, as
+// long as all its products are multiples of one power of two, and sums of them less than 2^53 of
+// these. Operands that span too many digits for that are cut into parts that do not, as in Ozaki,
+// Ogita, Oishi, Rump, "Error-free transformations of matrix multiplication", Numerical Algorithms
+// 59(1), 2012; the products of the parts are added up exactly.
 #include <ATen/native/formats/sums/ExactProducts.h>
 
 #include <ATen/Parallel.h>
@@ -19,8 +20,10 @@ using c10::formats::Format;
 
 constexpr int kDigits = 53, kMostProducts = 6;
 constexpr int kMostDigits = 124; // of all, so that they are added up in 128 bits
-constexpr int64_t kLeastTerms = 32; // from where several products, and their exact sum, take less than the terms one by one
-constexpr int kFarthest = 400; // powers of two whose products, and magic numbers, float64 has with room to spare
+// From where several products, and their exact sum, take less than the terms one by one.
+constexpr int64_t kLeastTerms = 32;
+// Powers of two whose products, and magic numbers, float64 has with room to spare.
+constexpr int kFarthest = 400;
 
 // Numbers that are multiples of 2^last, of magnitudes up to 2^top. Zeros span nothing.
 struct Span {
@@ -29,7 +32,9 @@ struct Span {
   bool empty() const { return last > top; }
   int digits() const { return empty() ? 0 : top - last; }
   bool near() const { return empty() || (top < kFarthest && last > -kFarthest); }
-  Span with(const Span& other) const { return {std::max(top, other.top), std::min(last, other.last)}; }
+  Span with(const Span& other) const {
+    return {std::max(top, other.top), std::min(last, other.last)};
+  }
 };
 
 // Of numbers on the CPU; nothing where one is not finite.
@@ -48,12 +53,15 @@ std::optional<Span> span_of(const at::Tensor& numbers) {
           const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
           found.finite &= field != 0x7ff;
           if ((bits << 1) == 0) continue;
-          const int zeros = std::countr_zero(fraction | uint64_t{1} << 52); // a subnormal number's last place is too far away to be counted right
+          // A subnormal number's last place is too far away to be counted right.
+          const int zeros = std::countr_zero(fraction | uint64_t{1} << 52);
           found.span = found.span.with({field - 1022, field - 1075 + zeros});
         }
         return found;
       },
-      [](const Found& a, const Found& b) { return Found{a.span.with(b.span), a.finite && b.finite}; });
+      [](const Found& a, const Found& b) {
+        return Found{a.span.with(b.span), a.finite && b.finite};
+      });
   return all.finite ? std::optional(all.span) : std::nullopt;
 }
 
@@ -70,7 +78,9 @@ int share(int digits, int parts) {
 std::vector<at::Tensor> cut(at::Tensor numbers, const Span& span, int parts) {
   std::vector<at::Tensor> all;
   for (int below = parts - 1; below > 0; --below) {
-    const double magic = std::ldexp(1.5, kDigits - 1 + span.last + below * share(span.digits(), parts)); // rounds to that place: to add, and take off
+    // Rounds to that place: to add, and take off.
+    const double magic =
+        std::ldexp(1.5, kDigits - 1 + span.last + below * share(span.digits(), parts));
     const at::Tensor high = numbers.add(magic).sub_(magic);
     numbers = numbers.sub(high);
     all.push_back(high);
@@ -87,7 +97,8 @@ struct Split {
 std::optional<Split> split_for(int left, int right, int spared) {
   for (int products = 1; products <= kMostProducts; ++products) {
     for (int i = 1; i <= products; ++i) {
-      if (products % i == 0 && share(left, i) + share(right, products / i) + spared <= kDigits) return Split{i, products / i};
+      if (products % i == 0 && share(left, i) + share(right, products / i) + spared <= kDigits)
+        return Split{i, products / i};
     }
   }
   return std::nullopt;
@@ -99,19 +110,25 @@ ExactParts exact_parts(const DotProducts& dots, const FormatEntry& entry) {
   if (dots.present.defined() || dots.present_rows.defined()) return {};
   const Format f = format_of_terms(dots, entry);
   const int64_t k = dots.b.size(1);
-  const std::optional<Span> left = dots.a.defined() ? span_of(dots.a, f) : Span{1, 0}, right = span_of(dots.b, f);
+  const std::optional<Span> left = dots.a.defined() ? span_of(dots.a, f) : Span{1, 0},
+                            right = span_of(dots.b, f);
   const std::optional<Span> first = dots.start.defined() ? span_of(dots.start, f) : Span{};
   if (!left || !right || !first || !left->near() || !right->near() || !first->near()) return {};
   const int carries = std::bit_width(static_cast<uint64_t>(k));
   const std::optional<Split> parts = split_for(left->digits(), right->digits(), carries);
   const bool seen = dots.b.is_cpu(); // else an infinity may be there, of which a cut makes NaN
-  if (!parts || (parts->left * parts->right > 1 && (k < kLeastTerms || (!seen && f.has_infinity())))) return {};
+  if (!parts ||
+      (parts->left * parts->right > 1 && (k < kLeastTerms || (!seen && f.has_infinity()))))
+    return {};
   const bool none = left->empty() || right->empty();
-  const Span all = (none ? Span{} : Span{left->top + right->top + carries, left->last + right->last}).with(*first);
+  const Span all =
+      (none ? Span{} : Span{left->top + right->top + carries, left->last + right->last})
+          .with(*first);
   if (all.digits() > kMostDigits) return {};
 
   ExactParts found{{}, all.empty() ? 0 : all.last};
-  const std::vector<at::Tensor> lefts = dots.a.defined() ? cut(dots.a, *left, parts->left) : std::vector<at::Tensor>(1);
+  const std::vector<at::Tensor> lefts =
+      dots.a.defined() ? cut(dots.a, *left, parts->left) : std::vector<at::Tensor>(1);
   const std::vector<at::Tensor> rights = cut(dots.b, *right, parts->right);
   for (const at::Tensor& a : lefts) {
     for (const at::Tensor& b : rights) {

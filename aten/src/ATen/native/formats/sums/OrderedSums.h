@@ -1,4 +1,5 @@
-// Sums rounded at every step in other orders than one running sum: as trees, by halves, and in lanes.
+// Sums rounded at every step in other orders than one running sum: as trees, by halves, and in
+// lanes.
 #pragma once
 #include <ATen/native/formats/sums/StepSums.h>
 
@@ -11,18 +12,23 @@ namespace at::formats {
 template <typename T>
 class OrderedSums {
  public:
-  OrderedSums(const CpuKernels& kernels, const StepFormats& formats, const Accumulation& policy, int64_t k)
+  OrderedSums(const CpuKernels& kernels, const StepFormats& formats, const Accumulation& policy,
+              int64_t k)
       : steps_(kernels, formats, policy),
-        lanes_(policy.order == Accumulation::Order::Lanes ? std::min(policy.lanes, std::max<int64_t>(k, 1)) : 0),
+        lanes_(policy.order == Accumulation::Order::Lanes
+                   ? std::min(policy.lanes, std::max<int64_t>(k, 1))
+                   : 0),
         joins_(lanes_ ? lanes_ : k) {
     const auto parts = static_cast<int64_t>(joins_.size());
-    for (int64_t i = 0; i < parts; ++i) joins_[i] = c10::formats::joins_behind(policy.order, i, parts);
+    for (int64_t i = 0; i < parts; ++i)
+      joins_[i] = c10::formats::joins_behind(policy.order, i, parts);
   }
 
-  // The terms: value(i, out) puts a product of a row, and there(i) says which lanes have it (nullptr: all).
-  // running(i, steps) adds term i to a running sum.
+  // The terms: value(i, out) puts a product of a row, and there(i) says which lanes have it
+  // (nullptr: all). running(i, steps) adds term i to a running sum.
   template <typename Value, typename There, typename Running>
-  void sum(const T* start, int64_t k, int64_t n, int64_t first, int64_t all, Value value, There there, Running running, T* out) {
+  void sum(const T* start, int64_t k, int64_t n, int64_t first, int64_t all, Value value,
+           There there, Running running, T* out) {
     depth_ = 0;
     steps_.begin(nullptr, n, first, all);
     std::fill_n(rounded_, n, uint8_t{0});
@@ -76,7 +82,8 @@ class OrderedSums {
     }
   }
 
-  // What no sum has rounded is put into the accumulator as a running sum's first term is, and takes a word whether it is or not. The bias comes last.
+  // What no sum has rounded is put into the accumulator as a running sum's first term is, and takes
+  // a word whether it is or not. The bias comes last.
   void finish(const T* start, int64_t n, T* out) {
     std::fill_n(out, n, T{0});
     if (depth_ > 0) {

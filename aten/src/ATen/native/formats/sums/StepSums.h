@@ -1,4 +1,5 @@
-// Sums rounded at every step: the formats of the steps, and a block of sums that go on side by side.
+// Sums rounded at every step: the formats of the steps, and a block of sums that go on side by
+// side.
 #pragma once
 #include <ATen/Accumulation.h>
 #include <ATen/FormatRounding.h>
@@ -14,26 +15,31 @@ namespace at::formats {
 
 constexpr int64_t kLanes = 256; // dot products that go on side by side
 
-inline Format step_format(const FormatEntry& own, const FormatEntry* chosen, const Accumulation& policy) {
+inline Format step_format(const FormatEntry& own, const FormatEntry* chosen,
+                          const Accumulation& policy) {
   Format f = rounding_format(chosen ? *chosen : own);
   if (policy.rounding) f.rounding = *policy.rounding;
   return f;
 }
 
-// Whether the accumulator is float32's own: one running sum of numbers that float32 has, which machines add up so.
+// Whether the accumulator is float32's own: one running sum of numbers that float32 has, which
+// machines add up so.
 inline bool sums_in_binary32(const FormatEntry& own, const Accumulation& policy) {
   const Format sum = step_format(own, policy.accumulator, policy);
-  return policy.kind == Accumulation::Kind::Steps && policy.order == Accumulation::Order::Sequential && !policy.fused && !policy.kahan &&
+  return policy.kind == Accumulation::Kind::Steps &&
+      policy.order == Accumulation::Order::Sequential && !policy.fused && !policy.kahan &&
       c10::formats::is_binary32(sum) && sum.rounding == Rounding::NearestEven && !observing();
 }
 
-// What one call rounds to, and its seed where any of these formats needs one. To be made before a parallel loop: how a thread rounds is
-// the calling thread's own, and the worker threads know nothing of it.
+// What one call rounds to, and its seed where any of these formats needs one. To be made before a
+// parallel loop: how a thread rounds is the calling thread's own, and the worker threads know
+// nothing of it.
 struct StepFormats {
   Format product, sum, outer, result; // outer: of the sums of chunks, where the policy names one
   bool chunks_in_float; // chunks are added in the machine's type, whatever the steps are done in
   Seed seed;
-  Recorder seen_products, seen_sums, seen_outer, seen; // seen: of results, by whoever knows where they go
+  // seen: of results, by whoever knows where they go
+  Recorder seen_products, seen_sums, seen_outer, seen;
 
   StepFormats(const FormatEntry& entry, const Accumulation& policy, c10::Device device)
       : product(step_format(entry, policy.product, policy)),
@@ -49,7 +55,8 @@ struct StepFormats {
  private:
   bool any_stochastic() const {
     using c10::formats::is_stochastic;
-    return is_stochastic(product.rounding) || is_stochastic(sum.rounding) || is_stochastic(outer.rounding) || is_stochastic(result.rounding);
+    return is_stochastic(product.rounding) || is_stochastic(sum.rounding) ||
+        is_stochastic(outer.rounding) || is_stochastic(result.rounding);
   }
 };
 
@@ -63,8 +70,8 @@ class Steps {
         policy_(policy),
         machine_sums_(std::is_same_v<T, float> && c10::formats::is_binary32(formats.sum)) {}
 
-  // first: the number of the first lane among all dot products, of which there are `all`: stochastic modes number their words by both.
-  // step: how many words each lane has drawn already.
+  // first: the number of the first lane among all dot products, of which there are `all`:
+  // stochastic modes number their words by both. step: how many words each lane has drawn already.
   void begin(const T* start, int64_t n, int64_t first, int64_t all, int64_t step = 0) {
     n_ = n;
     step_ = step;
@@ -88,7 +95,9 @@ class Steps {
     std::fill_n(factor_, n_, a);
     if (policy_.fused) {
       kernels_.ternary(TernaryOp::Fma, factor_, b, acc_, T{1}, next_, n_);
-      sign_zero_sums(formats_.sum.rounding, next_, n_, [&](int64_t i) { return std::signbit(a) == std::signbit(b[i]) && !std::signbit(acc_[i]); });
+      sign_zero_sums(formats_.sum.rounding, next_, n_, [&](int64_t i) {
+        return std::signbit(a) == std::signbit(b[i]) && !std::signbit(acc_[i]);
+      });
       round(formats_.sum, next_, formats_.seen_sums);
       std::copy_n(next_, n_, acc_);
     } else {
@@ -118,10 +127,13 @@ class Steps {
     for (int64_t i = 0; i < n_; ++i) out[i] = taken_[i] > 0 ? joined(wide_[i], acc_[i]) : wide_[i];
   }
   // The words for rounding the sums once more.
-  RandomWords next_words() { return {formats_.seed, static_cast<uint64_t>(step_++ * all_ + first_)}; }
+  RandomWords next_words() {
+    return {formats_.seed, static_cast<uint64_t>(step_++ * all_ + first_)};
+  }
   int64_t step() const { return step_; }
 
-  // For other orders than one running sum: a product by itself; two sums as one, elsewhere; a number as the accumulator would hold it.
+  // For other orders than one running sum: a product by itself; two sums as one, elsewhere; a
+  // number as the accumulator would hold it.
   void product(T a, const T* b, T* out) {
     std::fill_n(factor_, n_, a);
     product(b, out);
@@ -132,7 +144,10 @@ class Steps {
  private:
   bool chunked() const { return policy_.kind == Accumulation::Kind::Chunked; }
 
-  T joined(T wide, T chunk) const { return formats_.chunks_in_float ? static_cast<T>(static_cast<float>(wide + chunk)) : wide + chunk; }
+  T joined(T wide, T chunk) const {
+    return formats_.chunks_in_float ? static_cast<T>(static_cast<float>(wide + chunk))
+                                    : wide + chunk;
+  }
 
   void round(const Format& f, T* x, const Recorder& seen) {
     kernels_.encode(f, x, codes_, n_, next_words());
@@ -163,10 +178,14 @@ class Steps {
   }
 
   // out, which is neither a nor b: a + b or a - b, rounded.
-  void sum_of(BinaryOp op, const T* a, const T* b, T* out) { sum_of(op, a, b, out, formats_.sum, formats_.seen_sums); }
+  void sum_of(BinaryOp op, const T* a, const T* b, T* out) {
+    sum_of(op, a, b, out, formats_.sum, formats_.seen_sums);
+  }
   void sum_of(BinaryOp op, const T* a, const T* b, T* out, const Format& f, const Recorder& seen) {
     kernels_.binary(op, a, b, out, n_);
-    const auto both_positive = [&](int64_t i) { return !std::signbit(a[i]) && std::signbit(b[i]) == (op == BinaryOp::Sub); };
+    const auto both_positive = [&](int64_t i) {
+      return !std::signbit(a[i]) && std::signbit(b[i]) == (op == BinaryOp::Sub);
+    };
     sign_zero_sums(f.rounding, out, n_, both_positive);
     round(f, out, seen);
   }
@@ -236,10 +255,12 @@ class Steps {
   const CpuKernels& kernels_;
   const StepFormats& formats_;
   const Accumulation& policy_;
-  const bool machine_sums_; // float has operands of a float32 accumulator only if its own sums are meant
+  // Float has operands of a float32 accumulator only if its own sums are meant.
+  const bool machine_sums_;
   int64_t n_{0}, step_{0}, first_{0}, all_{0};
   int64_t taken_[kLanes]; // terms in the chunk so far
-  alignas(64) T acc_[kLanes], term_[kLanes], error_[kLanes], next_[kLanes], wide_[kLanes], factor_[kLanes], kept_acc_[kLanes], kept_error_[kLanes];
+  alignas(64) T acc_[kLanes], term_[kLanes], error_[kLanes], next_[kLanes], wide_[kLanes],
+      factor_[kLanes], kept_acc_[kLanes], kept_error_[kLanes];
   alignas(64) char codes_[kLanes * 8];
   // For counts: which lanes take part, where not all of them do, and what is rounded.
   const uint8_t* counted_{nullptr};

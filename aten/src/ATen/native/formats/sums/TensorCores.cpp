@@ -20,7 +20,8 @@ namespace {
 using c10::formats::HalfParts;
 using c10::formats::HalfType;
 
-// Of two parts four products are made, by as many launches; below so many multiplications float32 is as fast. (Not measured: no GPU has run it.)
+// Of two parts four products are made, by as many launches; below so many multiplications float32
+// is as fast. (Not measured: no GPU has run it.)
 constexpr double kManyProducts = 1 << 30;
 
 std::optional<HalfParts> half_parts(const FormatEntry& entry) {
@@ -43,13 +44,15 @@ std::pair<Parts, Parts> parts_of(const Sums& sums, const Tensor& a, const Tensor
   Parts made[2];
   cuda::PartsCast casts[2];
   for (int k = 0; k < 2; ++k) {
-    const auto options = codes[k].options().dtype(parts.type == HalfType::Half ? at::kHalf : at::kBFloat16);
+    const auto options =
+        codes[k].options().dtype(parts.type == HalfType::Half ? at::kHalf : at::kBFloat16);
     const auto place = [&](Tensor& t) {
       t = at::empty_strided(codes[k].sizes(), codes[k].strides(), options);
       return static_cast<uint16_t*>(t.mutable_data_ptr());
     };
     uint16_t* const first = place(made[k].first);
-    casts[k] = {codes[k].const_data_ptr(), first, parts.count == 2 ? place(made[k].second) : nullptr, codes[k].numel()};
+    casts[k] = {codes[k].const_data_ptr(), first,
+                parts.count == 2 ? place(made[k].second) : nullptr, codes[k].numel()};
   }
   const Gpu gpu(a.device(), "products on tensor cores");
   gpu.expect(sums.entry.format);
@@ -57,10 +60,13 @@ std::pair<Parts, Parts> parts_of(const Sums& sums, const Tensor& a, const Tensor
   return {std::move(made[0]), std::move(made[1])};
 }
 
-// In float32. The host, which stands in for a GPU in tests, has no such kernel, and multiplies the same numbers in float32.
+// In float32. The host, which stands in for a GPU in tests, has no such kernel, and multiplies the
+// same numbers in float32.
 Tensor one_product(const Tensor& a, const Tensor& b) {
 #if TORCH_DTYPES_SINCE(2, 11)
-  if (a.is_cuda()) return a.dim() == 2 ? at::_ops::mm_dtype::call(a, b, at::kFloat) : at::_ops::bmm_dtype::call(a, b, at::kFloat);
+  if (a.is_cuda())
+    return a.dim() == 2 ? at::_ops::mm_dtype::call(a, b, at::kFloat)
+                        : at::_ops::bmm_dtype::call(a, b, at::kFloat);
 #endif
   const Tensor x = a.to(at::kFloat), y = b.to(at::kFloat);
   return a.dim() == 2 ? at::_ops::mm::call(x, y) : at::_ops::bmm::call(x, y);
@@ -79,12 +85,19 @@ Tensor values_of_product(const Sums& sums, const Tensor& a, const Tensor& b) {
 } // namespace
 
 bool serve(const Sums& sums, const Tensor& a, const Tensor& b, int64_t dims) {
-  const bool machine = sums.policy.kind == Accumulation::Kind::Machine && sums.entry.compute == at::kFloat;
-  const auto plain = [&](const Tensor& t) { return is_format_tensor(t) && on_gpu(t.device()) && t.dim() == dims && t.numel() > 0; };
-  if (!machine || !plain(a) || !plain(b) || a.size(-1) != b.size(-2) || a.size(0) != (dims == 3 ? b.size(0) : a.size(0))) return false;
+  const bool machine =
+      sums.policy.kind == Accumulation::Kind::Machine && sums.entry.compute == at::kFloat;
+  const auto plain = [&](const Tensor& t) {
+    return is_format_tensor(t) && on_gpu(t.device()) && t.dim() == dims && t.numel() > 0;
+  };
+  if (!machine || !plain(a) || !plain(b) || a.size(-1) != b.size(-2) ||
+      a.size(0) != (dims == 3 ? b.size(0) : a.size(0)))
+    return false;
   const std::optional<HalfParts> parts = half_parts(sums.entry);
-  if (!parts || (parts->type == HalfType::BFloat16 && !multiplies_bfloat16(a.device()))) return false;
-  return parts->count == 1 || static_cast<double>(a.numel()) * static_cast<double>(b.size(-1)) >= kManyProducts;
+  if (!parts || (parts->type == HalfType::BFloat16 && !multiplies_bfloat16(a.device())))
+    return false;
+  return parts->count == 1 ||
+      static_cast<double>(a.numel()) * static_cast<double>(b.size(-1)) >= kManyProducts;
 }
 
 Tensor product(const Sums& sums, const Tensor& a, const Tensor& b) {
@@ -94,17 +107,20 @@ Tensor product(const Sums& sums, const Tensor& a, const Tensor& b) {
 // What a linear layer adds: as long as a row, and as it is.
 static bool is_row(const Tensor& t, const Tensor& sum, const FormatEntry& entry) {
   const bool one_row = t.dim() == 1 || (t.dim() == 2 && t.size(0) == 1);
-  return one_row && is_format_tensor(t) && &entry_of(t) == &entry && t.device() == sum.device() && t.is_contiguous() && sum.dim() == 2 &&
-      t.size(-1) == sum.size(1) && sum.is_contiguous();
+  return one_row && is_format_tensor(t) && &entry_of(t) == &entry && t.device() == sum.device() &&
+      t.is_contiguous() && sum.dim() == 2 && t.size(-1) == sum.size(1) && sum.is_contiguous();
 }
 
-Tensor added(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+Tensor added(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b,
+             const Scalar& beta, const Scalar& alpha) {
   Tensor sum = values_of_product(sums, a, b);
   // An observed thread wants the sums themselves.
-  if (alpha.toDouble() == 1 && beta.toDouble() == 1 && is_row(self, sum, sums.entry) && !observing()) {
+  if (alpha.toDouble() == 1 && beta.toDouble() == 1 && is_row(self, sum, sums.entry) &&
+      !observing()) {
     const Tensor codes = empty_format(sum.sizes(), sums.entry, sum.device());
     const Format format = rounding_format(sums.entry);
-    encode_with_row_on_gpu(format, sum, bits_alias(self), codes, next_words(format, {}, sum.device()));
+    encode_with_row_on_gpu(format, sum, bits_alias(self), codes,
+                           next_words(format, {}, sum.device()));
     return codes;
   }
   if (alpha.toDouble() != 1) sum.mul_(alpha);

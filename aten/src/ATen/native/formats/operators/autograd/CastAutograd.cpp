@@ -19,13 +19,15 @@ using std::optional;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// What belongs to a real tensor: the gradient of a complex result has an imaginary part that nobody asked for, and dropping it is no loss to warn of.
+// What belongs to a real tensor: the gradient of a complex result has an imaginary part that nobody
+// asked for, and dropping it is no loss to warn of.
 at::Tensor real_part_for(const at::Tensor& gradient, ScalarType target) {
   return gradient.is_complex() && !c10::isComplexType(target) ? at::real(gradient) : gradient;
 }
 
-// The gradient of a cast goes back by the cast to the dtype it came from, which only this knows: the stock formula would remember the
-// container instead. A node like the stock ones, for torch.func differentiates no torch::autograd::Function.
+// The gradient of a cast goes back by the cast to the dtype it came from, which only this knows:
+// the stock formula would remember the container instead. A node like the stock ones, for
+// torch.func differentiates no torch::autograd::Function.
 struct CastBackward final : Node {
   ScalarType dtype; // a stock one, or
   const FormatEntry* format;
@@ -41,26 +43,31 @@ struct CastBackward final : Node {
     const ExplicitDtypeGuard explicit_dtype;
     const HiddenFromModes hidden;
     const ScalarType target = format ? c10::formats::scalar_type(*format) : dtype;
-    return {at::_ops::to_device::call(real_part_for(grads[0], target), device, target, false, false, {})};
+    return {at::_ops::to_device::call(real_part_for(grads[0], target), device, target, false, false,
+                                      {})};
   }
 };
 
-// A hook on the node, not casts of the operands: what the formula has saved stays theirs, and so do their versions.
+// A hook on the node, not casts of the operands: what the formula has saved stays theirs, and so do
+// their versions.
 struct GradientDtypes final : torch::autograd::FunctionPostHook {
   std::vector<ScalarType> dtypes;
 
   explicit GradientDtypes(std::vector<ScalarType> operands) : dtypes(std::move(operands)) {}
   variable_list operator()(const variable_list& gradients, const variable_list&) override {
-    TORCH_INTERNAL_ASSERT(gradients.size() <= dtypes.size(), "a node with ", dtypes.size(), " operands gave ", gradients.size(), " gradients");
+    TORCH_INTERNAL_ASSERT(gradients.size() <= dtypes.size(), "a node with ", dtypes.size(),
+                          " operands gave ", gradients.size(), " gradients");
     variable_list own;
-    for (size_t i = 0; i < gradients.size(); ++i) own.push_back(gradient_of_dtype(gradients[i], dtypes[i]));
+    for (size_t i = 0; i < gradients.size(); ++i)
+      own.push_back(gradient_of_dtype(gradients[i], dtypes[i]));
     return own;
   }
 };
 
 } // namespace
 
-void record_cast(const at::Tensor& result, ScalarType from, Device device, torch::autograd::edge_list&& edges) {
+void record_cast(const at::Tensor& result, ScalarType from, Device device,
+                 torch::autograd::edge_list&& edges) {
   const auto node = make_node<CastBackward>(from, device);
   node->set_next_edges(std::move(edges));
   torch::autograd::set_history(result, node);
@@ -70,23 +77,28 @@ at::Tensor gradient_of_dtype(const at::Tensor& gradient, ScalarType dtype, bool 
   if (!gradient.defined()) return gradient;
   const FormatEntry* own = entry_beneath(gradient);
   const bool ours = own || c10::formats::is_format_type(dtype);
-  if ((own ? c10::formats::scalar_type(*own) : gradient.scalar_type()) == dtype || !(ours || stock_too)) return gradient;
+  if ((own ? c10::formats::scalar_type(*own) : gradient.scalar_type()) == dtype ||
+      !(ours || stock_too))
+    return gradient;
   const ExplicitDtypeGuard exact;
   const HiddenFromModes hidden;
   return at::_ops::to_dtype::call(real_part_for(gradient, dtype), dtype, false, false, {});
 }
 
 void keep_gradient_dtypes(const at::Tensor& result, std::vector<ScalarType> dtypes) {
-  if (const auto& node = result.grad_fn()) node->add_post_hook(std::make_unique<GradientDtypes>(std::move(dtypes)));
+  if (const auto& node = result.grad_fn())
+    node->add_post_hook(std::make_unique<GradientDtypes>(std::move(dtypes)));
 }
 
-at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool>,
+at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype,
+                            optional<Layout> layout, optional<Device> device, optional<bool>,
                             bool non_blocking, optional<MemoryFormat> memory_format) {
   expect_strided(layout);
   const ScalarType own = dtype_number(self);
   ScalarType target = dtype.value_or(own);
   if (const FormatEntry* entry = entry_beneath(self)) {
-    if (const FormatEntry* format = requested_format(target, *entry)) target = c10::formats::scalar_type(*format);
+    if (const FormatEntry* format = requested_format(target, *entry))
+      target = c10::formats::scalar_type(*format);
   }
   std::optional<HiddenFromModes> hidden;
   if (c10::formats::is_format_type(target)) {
@@ -94,8 +106,11 @@ at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, 
     hidden.emplace();
   }
   const ExplicitDtypeGuard explicit_dtype;
-  const bool differentiable = c10::formats::is_format_type(target) || c10::isFloatingType(target) || c10::isComplexType(target);
-  const auto cast = [&](const at::Tensor& t) { return at::_ops::_to_copy::call(t, target, {}, device, {}, non_blocking, memory_format); };
+  const bool differentiable = c10::formats::is_format_type(target) || c10::isFloatingType(target) ||
+      c10::isComplexType(target);
+  const auto cast = [&](const at::Tensor& t) {
+    return at::_ops::_to_copy::call(t, target, {}, device, {}, non_blocking, memory_format);
+  };
   at::Tensor result;
   {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -105,7 +120,8 @@ at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, 
   if (torch::autograd::compute_requires_grad(self)) {
     record_cast(result, own, self.device(), torch::autograd::collect_next_edges(self));
   }
-  if (torch::autograd::isFwGradDefined(self)) result._set_fw_grad(cast(self._fw_grad(/*level=*/0)), /*level=*/0, /*is_inplace_op=*/false);
+  if (torch::autograd::isFwGradDefined(self))
+    result._set_fw_grad(cast(self._fw_grad(/*level=*/0)), /*level=*/0, /*is_inplace_op=*/false);
   return result;
 }
 

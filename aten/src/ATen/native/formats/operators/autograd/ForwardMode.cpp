@@ -21,7 +21,8 @@ bool has_tangent(const Plan& plan, const Stack& stack) {
   const size_t base = stack.size() - plan.arguments.size();
   bool found = false;
   for (size_t i = 0; i < plan.arguments.size() && !found; ++i) {
-    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { found |= torch::autograd::isFwGradDefined(t); });
+    each_tensor(plan.arguments[i].slot, stack[base + i],
+                [&](const at::Tensor& t) { found |= torch::autograd::isFwGradDefined(t); });
   }
   return found;
 }
@@ -31,10 +32,13 @@ bool is_differentiated(const Plan& plan, const Stack& stack) {
 }
 
 void run_stock_formula(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  op.redispatchBoxed((keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther), stack);
+  op.redispatchBoxed(
+      (keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther),
+      stack);
 }
 
-// The tangent that goes with `to`, from that of a stock tensor; to's own dtype, since the formula knows the compute type only.
+// The tangent that goes with `to`, from that of a stock tensor; to's own dtype, since the formula
+// knows the compute type only.
 static void hand_on_tangent(const at::Tensor& stock, const at::Tensor& to, bool in_place) {
   if (!stock.defined() || !to.defined()) return;
   const at::Tensor tangent = stock._fw_grad(/*level=*/0);
@@ -44,7 +48,8 @@ static void hand_on_tangent(const at::Tensor& stock, const at::Tensor& to, bool 
   at::Tensor own = at::_ops::to_dtype::call(tangent, dtype_number(to), false, false, {});
   // A tangent that is there already is written over: views of the tensor have views of it.
   const at::Tensor existing = in_place ? to._fw_grad(/*level=*/0) : at::Tensor();
-  if (existing.defined()) own = at::_ops::copy_::call(const_cast<at::Tensor&>(existing), own, false);
+  if (existing.defined())
+    own = at::_ops::copy_::call(const_cast<at::Tensor&>(existing), own, false);
   to._set_fw_grad(own, /*level=*/0, in_place);
 }
 
@@ -59,8 +64,8 @@ static std::vector<at::Tensor> tensors_of(const Stack& stack, size_t first) {
   return all;
 }
 
-// Whether the accumulation policy says how the tangent is added up: then it is what stock's formula makes of operators that obey the policy.
-// Composite code is made of such.
+// Whether the accumulation policy says how the tangent is added up: then it is what stock's formula
+// makes of operators that obey the policy. Composite code is made of such.
 static bool by_policy(const Plan& plan, const Stack& stack) {
   const bool composite = plan.takes(Step::Composite) || plan.takes(Step::Checked);
   if (!composite && !plan.adds_products()) return false;
@@ -75,7 +80,9 @@ static void give_zero_tangents(const Plan& plan, Stack* stack) {
   const size_t base = stack->size() - plan.arguments.size();
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     c10::IValue& value = (*stack)[base + i];
-    if (plan.arguments[i].slot != Plan::Slot::Tensor || !value.isTensor() || !entry_beneath(value.toTensor())) continue;
+    if (plan.arguments[i].slot != Plan::Slot::Tensor || !value.isTensor() ||
+        !entry_beneath(value.toTensor()))
+      continue;
     const at::Tensor& t = value.toTensor();
     if (torch::autograd::isFwGradDefined(t)) continue;
     const at::Tensor zeros = at::_ops::zeros_like::call(t, {}, {}, {}, {}, {});
@@ -84,7 +91,8 @@ static void give_zero_tangents(const Plan& plan, Stack* stack) {
   }
 }
 
-void run_with_tangents(const c10::OperatorHandle& op, const Plan& plan, c10::DispatchKeySet keys, Stack* stack) {
+void run_with_tangents(const c10::OperatorHandle& op, const Plan& plan, c10::DispatchKeySet keys,
+                       Stack* stack) {
   const OutOfAutocast no_autocast;
   const size_t count = plan.arguments.size(), results = op.schema().returns().size();
   if (!any_of_ours(plan, *stack)) return run_stock_formula(op, keys, stack);
@@ -95,7 +103,8 @@ void run_with_tangents(const c10::OperatorHandle& op, const Plan& plan, c10::Dis
   Stack duals(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   const BoxedCall call(plan, &duals, Casts::Recorded);
   op.callBoxed(&duals);
-  if (op.hasTag(at::Tag::nondeterministic_seeded)) { // run once only, for a second run would draw other numbers
+  // Run once only, for a second run would draw other numbers.
+  if (op.hasTag(at::Tag::nondeterministic_seeded)) {
     call.finish(results, &duals);
     torch::jit::drop(*stack, count);
     stack->insert(stack->end(), duals.begin(), duals.end());
@@ -108,10 +117,14 @@ void run_with_tangents(const c10::OperatorHandle& op, const Plan& plan, c10::Dis
   for (const BoxedCall::Pair& p : call.pairs()) {
     if (p.written) hand_on_tangent(p.stock, p.ours, /*in_place=*/true);
   }
-  const std::vector<at::Tensor> from = tensors_of(duals, 0), to = tensors_of(*stack, stack->size() - results);
-  TORCH_INTERNAL_ASSERT(from.size() == to.size(), plan.name, " gave ", to.size(), " results, and ", from.size(), " with tangents");
+  const std::vector<at::Tensor> from = tensors_of(duals, 0),
+                                to = tensors_of(*stack, stack->size() - results);
+  TORCH_INTERNAL_ASSERT(from.size() == to.size(), plan.name, " gave ", to.size(), " results, and ",
+                        from.size(), " with tangents");
   for (size_t i = 0; i < to.size(); ++i) {
-    const bool written = std::any_of(call.pairs().begin(), call.pairs().end(), [&](const auto& p) { return p.written && p.ours.is_same(to[i]); });
+    const bool written = std::any_of(call.pairs().begin(), call.pairs().end(), [&](const auto& p) {
+      return p.written && p.ours.is_same(to[i]);
+    });
     if (!written) hand_on_tangent(from[i], to[i], /*in_place=*/false);
   }
 }

@@ -15,14 +15,18 @@
 namespace at::formats {
 namespace {
 
-// The operator's tensors of ours become tensors of the stock type that the result will have: by casts that autograd sees.
+// The operator's tensors of ours become tensors of the stock type that the result will have: by
+// casts that autograd sees.
 class MixedOperandsKernel final : public c10::OperatorKernel {
  public:
   explicit MixedOperandsKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) const {
     expect_ordinary_operands(*stack);
-    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
+    if (plan_.rule == OperandRule::Normalisation &&
+        run_normalisation(op, plan_, stack, Casts::Recorded))
+      return;
     if (cast_to_block(plan_, *stack)) return op.callBoxed(stack);
     bool mixed = false;
     if (promote(*stack, mixed)) {
@@ -35,18 +39,22 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     } else {
       // The zeros are of the container's dtype.
       const bool zeros = kNormalisationMakesZeros && plan_.rule == OperandRule::Normalisation;
-      const std::vector<c10::ScalarType> dtypes = zeros ? operand_dtypes(*stack) : std::vector<c10::ScalarType>();
+      const std::vector<c10::ScalarType> dtypes =
+          zeros ? operand_dtypes(*stack) : std::vector<c10::ScalarType>();
       if (has_tangent(plan_, *stack)) {
         run_with_tangents(op, plan_, keys, stack);
       } else {
         run_stock_formula(op, keys, stack);
       }
-      if (zeros) keep_gradient_dtypes((*stack)[stack->size() - op.schema().returns().size()].toTensor(), dtypes);
+      if (zeros)
+        keep_gradient_dtypes((*stack)[stack->size() - op.schema().returns().size()].toTensor(),
+                             dtypes);
     }
   }
 
  private:
-  // Of the tensors among the arguments, in the order in which autograd counts them; an optional one that is not given has no gradient.
+  // Of the tensors among the arguments, in the order in which autograd counts them; an optional one
+  // that is not given has no gradient.
   std::vector<c10::ScalarType> operand_dtypes(const torch::jit::Stack& stack) const {
     std::vector<c10::ScalarType> dtypes;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
@@ -58,7 +66,8 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     return dtypes;
   }
 
-  // Kernels for these kinds outrank ours in dispatch, and would read our codes as numbers of the container.
+  // Kernels for these kinds outrank ours in dispatch, and would read our codes as numbers of the
+  // container.
   void expect_ordinary_operands(const torch::jit::Stack& stack) const {
     const size_t base = stack.size() - plan_.arguments.size();
     const FormatEntry* own = nullptr;
@@ -78,7 +87,8 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     if (own && kind) refuse_operand(plan_.name, own->name, kind);
   }
 
-  // Whether the operands were cast to stock's. mixed: they were left as they are, the result being ours.
+  // Whether the operands were cast to stock's. mixed: they were left as they are, the result being
+  // ours.
   bool promote(torch::jit::Stack& stack, bool& mixed) const {
     const size_t base = stack.size() - plan_.arguments.size();
     bool stock = false, recorded = false;
@@ -86,9 +96,11 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
       each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
         if (!t.defined()) return;
         // A stock operand's gradient counts too: the formula would round it to our format.
-        recorded |= (t.requires_grad() && at::GradMode::is_enabled()) || torch::autograd::isFwGradDefined(t);
+        recorded |= (t.requires_grad() && at::GradMode::is_enabled()) ||
+            torch::autograd::isFwGradDefined(t);
         if (i > 0 && plan_.arguments[i].written) return; // out= decides nothing
-        stock |= !entry_beneath(t) && (c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type()));
+        stock |= !entry_beneath(t) &&
+            (c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type()));
       });
     }
     const bool complex = has_complex_number(plan_, stack);
@@ -97,35 +109,44 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     if (!recorded || !type.format) return false;
     bool writes_own = false;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
-      each_tensor(plan_.arguments[i].slot, stack[base + i],
-                  [&](const at::Tensor& t) { writes_own |= plan_.arguments[i].written && entry_beneath(t); });
+      each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+        writes_own |= plan_.arguments[i].written && entry_beneath(t);
+      });
     }
-    if (!writes_own && plan_.has(fact::KeepsFirst) && !plan_.has(fact::MixedByCasts) && !type.stock_wins() && cast_to_first(stack, base)) return true;
+    if (!writes_own && plan_.has(fact::KeepsFirst) && !plan_.has(fact::MixedByCasts) &&
+        !type.stock_wins() && cast_to_first(stack, base))
+      return true;
     if (writes_own || !(type.stock_wins() || complex)) {
       mixed = !writes_own;
       bring_gradients_back(stack, base, *type.format);
       return false;
     }
-    cast_operands(plan_, stack, base, type.stock() ? c10::toRealValueType(*type.stock()) : type.format->compute);
+    cast_operands(plan_, stack, base,
+                  type.stock() ? c10::toRealValueType(*type.stock()) : type.format->compute);
     return true;
   }
 
-  // What is put into the first operand takes its dtype, if that is ours: by a cast that brings the gradient back.
+  // What is put into the first operand takes its dtype, if that is ours: by a cast that brings the
+  // gradient back.
   bool cast_to_first(torch::jit::Stack& stack, size_t base) const {
     const at::Tensor first = stack[base].toTensor();
     const FormatEntry* own = entry_beneath(first);
-    if (!own || !stack[base + 1].isTensor() || entry_beneath(stack[base + 1].toTensor())) return false;
-    stack[base + 1] = at::_ops::to_dtype::call(stack[base + 1].toTensor(), c10::formats::scalar_type(*own), false, false, {});
+    if (!own || !stack[base + 1].isTensor() || entry_beneath(stack[base + 1].toTensor()))
+      return false;
+    stack[base + 1] = at::_ops::to_dtype::call(stack[base + 1].toTensor(),
+                                               c10::formats::scalar_type(*own), false, false, {});
     return true;
   }
 
-  // Where the result is ours, the stock formula hands a stock operand a gradient of ours, which the engine takes for one of the container:
-  // an operand of that dtype is copied by a cast to what it is already, through which its gradient comes back in it.
+  // Where the result is ours, the stock formula hands a stock operand a gradient of ours, which the
+  // engine takes for one of the container: an operand of that dtype is copied by a cast to what it
+  // is already, through which its gradient comes back in it.
   void bring_gradients_back(torch::jit::Stack& stack, size_t base, const FormatEntry& own) const {
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       if (plan_.arguments[i].written) continue;
       map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
-        const bool meets = t.defined() && t.requires_grad() && at::GradMode::is_enabled() && t.scalar_type() == own.container && !entry_beneath(t);
+        const bool meets = t.defined() && t.requires_grad() && at::GradMode::is_enabled() &&
+            t.scalar_type() == own.container && !entry_beneath(t);
         return meets ? to_copy_autograd(t, own.container, {}, {}, {}, false, {}) : t;
       });
     }
@@ -140,16 +161,20 @@ class SumInDtypeKernel final : public c10::OperatorKernel {
       : arguments_(schema.arguments().size()),
         dtype_(*schema.argumentIndexWithName("dtype")) {}
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) const {
     c10::IValue* arguments = stack->data() + stack->size() - arguments_;
     const at::Tensor self = arguments[0].toTensor();
     const FormatEntry* own = entry_beneath(self);
-    const bool recorded = (at::GradMode::is_enabled() && self.requires_grad()) || torch::autograd::isFwGradDefined(self);
+    const bool recorded = (at::GradMode::is_enabled() && self.requires_grad()) ||
+        torch::autograd::isFwGradDefined(self);
     if (own && recorded && arguments[dtype_].isInt()) {
       const auto asked = static_cast<c10::ScalarType>(arguments[dtype_].toInt());
       if (requested_format(asked, *own) != own) {
-        TORCH_CHECK(!c10::isIntegralType(asked, /*includeBool=*/true) || !self.requires_grad(), op.schema().name(),
-                    ": expected a floating dtype for a tensor that requires grad, but got ", asked, ". Call detach() first.");
+        TORCH_CHECK(!c10::isIntegralType(asked, /*includeBool=*/true) || !self.requires_grad(),
+                    op.schema().name(),
+                    ": expected a floating dtype for a tensor that requires grad, but got ", asked,
+                    ". Call detach() first.");
         const ExplicitDtypeGuard explicit_dtype;
         arguments[0] = at::_ops::to_dtype::call(self, asked, false, false, {});
         op.callBoxed(stack);
@@ -168,8 +193,9 @@ class SumInDtypeKernel final : public c10::OperatorKernel {
 
 bool sums_in_dtype(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
-  return operator_facts(schema.name(), schema.overload_name()).facts.has_any(fact::SumsInDtype) && !schema.is_mutable() &&
-      schema.argumentIndexWithName("dtype").has_value() && op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
+  return operator_facts(schema.name(), schema.overload_name()).facts.has_any(fact::SumsInDtype) &&
+      !schema.is_mutable() && schema.argumentIndexWithName("dtype").has_value() &&
+      op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
       !op.hasKernelForDispatchKey(kFormatAutogradKey);
 }
 
@@ -179,13 +205,15 @@ torch::CppFunction sum_in_dtype_kernel(const c10::FunctionSchema& schema) {
 
 // x ** 1j is complex, and the derivative has to come back to x's dtype.
 static bool takes_complex_number(const c10::FunctionSchema& schema, const Plan& plan) {
-  const bool number = std::any_of(schema.arguments().begin(), schema.arguments().end(),
-                                  [](const c10::Argument& a) { return a.type()->kind() == c10::TypeKind::NumberType; });
+  const bool number = std::any_of(
+      schema.arguments().begin(), schema.arguments().end(),
+      [](const c10::Argument& a) { return a.type()->kind() == c10::TypeKind::NumberType; });
   return number && plan.has(fact::ComplexNumber);
 }
 
 bool mixes_operands(const c10::OperatorHandle& op) {
-  if (!op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) || op.hasKernelForDispatchKey(kFormatAutogradKey) ||
+  if (!op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) ||
+      op.hasKernelForDispatchKey(kFormatAutogradKey) ||
       op.hasKernelForDispatchKey(kWrappedAutogradKey)) {
     return false;
   }
@@ -196,7 +224,8 @@ bool mixes_operands(const c10::OperatorHandle& op) {
     if (a.slot == Plan::Slot::Tensor) ++tensors;
     if (a.slot == Plan::Slot::TensorList || a.slot == Plan::Slot::OptionalTensorList) tensors += 2;
   }
-  return tensors >= 2 || (tensors == 1 && takes_complex_number(op.schema(), plan)) || plan.has(fact::TangentsByCasts);
+  return tensors >= 2 || (tensors == 1 && takes_complex_number(op.schema(), plan)) ||
+      plan.has(fact::TangentsByCasts);
 }
 
 torch::CppFunction mixed_operands_kernel(const c10::FunctionSchema& schema) {

@@ -1,7 +1,9 @@
-// Gradients where a tensor of ours meets a stock one that decides the result's dtype (x * w with w in float32).
+// Gradients where a tensor of ours meets a stock one that decides the result's dtype (x * w with w
+// in float32).
 //
-// The stock formula would hand x a float32 gradient, which the engine then casts to what it takes for x's dtype: the container. So our
-// operand is cast above autograd, and the gradient comes back through that cast.
+// The stock formula would hand x a float32 gradient, which the engine then casts to what it takes
+// for x's dtype: the container. So our operand is cast above autograd, and the gradient comes back
+// through that cast.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -12,7 +14,8 @@ namespace at::formats {
 bool mixes_operands(const c10::OperatorHandle& op);
 torch::CppFunction mixed_operands_kernel(const c10::FunctionSchema& schema);
 
-// Whether an operator adds up in the dtype that it is asked for: sum(x, dtype=...). Its operand is cast first, for the same reason.
+// Whether an operator adds up in the dtype that it is asked for: sum(x, dtype=...). Its operand is
+// cast first, for the same reason.
 bool sums_in_dtype(const c10::OperatorHandle& op);
 torch::CppFunction sum_in_dtype_kernel(const c10::FunctionSchema& schema);
 

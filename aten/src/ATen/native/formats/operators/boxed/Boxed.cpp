@@ -23,7 +23,9 @@ using torch::jit::Stack;
 
 class BoxedKernel final : public c10::OperatorKernel {
  public:
-  explicit BoxedKernel(const c10::OperatorHandle& op) : plan_(op.schema()), steps_(compile_steps(plan_, op.schema())) {}
+  explicit BoxedKernel(const c10::OperatorHandle& op)
+      : plan_(op.schema()),
+        steps_(compile_steps(plan_, op.schema())) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) const {
     if (plan_.rule != OperandRule::Any && cast_to_block(plan_, *stack)) return op.callBoxed(stack);
@@ -36,24 +38,30 @@ class BoxedKernel final : public c10::OperatorKernel {
   RunSteps steps_;
 };
 
-// An error for sharded tensors (DTensor): casts would take them to PyTorch's sharding rules, whose mean losses are of each rank's own elements.
+// An error for sharded tensors (DTensor): casts would take them to PyTorch's sharding rules, whose
+// mean losses are of each rank's own elements.
 void expect_no_wrapper(const c10::OperatorHandle& op, const Plan& plan, const Stack& stack) {
   const size_t base = stack.size() - plan.arguments.size();
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
-      TORCH_CHECK_NOT_IMPLEMENTED(!is_format_tensor(t) || !is_wrapper(t) || t.storage().data(), op.schema().name(),
-                                  ": expected a tensor with memory of its own where ", "autograd records, but got a wrapper of torch.",
-                                  entry_of(t).name, ". Use x.float(), x.to_local() or ",
-                                  "x.full_tensor() of a DTensor, or a float32 model that quantize_ has converted.");
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          !is_format_tensor(t) || !is_wrapper(t) || t.storage().data(), op.schema().name(),
+          ": expected a tensor with memory of its own where ",
+          "autograd records, but got a wrapper of torch.", entry_of(t).name,
+          ". Use x.float(), x.to_local() or ",
+          "x.full_tensor() of a DTensor, or a float32 model that quantize_ has converted.");
     });
   }
 }
 
-// Above autograd: casts the operands of ours to the compute type, runs the stock operator on them with its own derivative, and casts the
-// results back. The casts are differentiable, so first and higher derivatives run on stock values, each rounded once at its cast.
+// Above autograd: casts the operands of ours to the compute type, runs the stock operator on them
+// with its own derivative, and casts the results back. The casts are differentiable, so first and
+// higher derivatives run on stock values, each rounded once at its cast.
 class ByCastsKernel final : public c10::OperatorKernel {
  public:
-  explicit ByCastsKernel(const c10::OperatorHandle& op) : plan_(op.schema()), steps_(compile_recorded_steps(plan_)) {}
+  explicit ByCastsKernel(const c10::OperatorHandle& op)
+      : plan_(op.schema()),
+        steps_(compile_recorded_steps(plan_)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     if (cast_to_block(plan_, *stack)) return op.callBoxed(stack);
@@ -83,14 +91,16 @@ class ByCastsKernel final : public c10::OperatorKernel {
   RunSteps steps_;
 };
 
-// Above autograd: the out= variant of a composite operator, which stock's code hands to operators that refuse a derivative.
+// Above autograd: the out= variant of a composite operator, which stock's code hands to operators
+// that refuse a derivative.
 class OutKernel final : public c10::OperatorKernel {
  public:
   explicit OutKernel(const c10::OperatorHandle& op) : plan_(op.schema()) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     TORCH_CHECK(!is_recorded(plan_, *stack), plan_.base,
-                "(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.");
+                "(): functions with out=... arguments don't support automatic differentiation, but "
+                "one of the arguments requires grad.");
     op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
   }
 
@@ -107,13 +117,15 @@ std::vector<c10::OperatorHandle> aten_operators() {
   std::vector<c10::OperatorHandle> all;
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    const auto op = name.getNamespace().value_or("") == "aten" ? dispatcher.findSchema(name) : std::nullopt;
+    const auto op =
+        name.getNamespace().value_or("") == "aten" ? dispatcher.findSchema(name) : std::nullopt;
     if (op) all.push_back(*op);
   }
   return all;
 }
 
-// What follows from its row for an operator that has no kernel of ours yet. Gives back whether it got one.
+// What follows from its row for an operator that has no kernel of ours yet. Gives back whether it
+// got one.
 bool register_by_row(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
   if (op.hasKernelForDispatchKey(kFormatKey)) return false;
@@ -137,8 +149,11 @@ bool register_by_row(const c10::OperatorHandle& op) {
 void register_derivative(const c10::OperatorHandle& op) {
   if (op.hasKernelForDispatchKey(kFormatAutogradKey)) return;
   const c10::FunctionSchema& schema = op.schema();
-  const auto functional = op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) ? functional_form(op) : std::nullopt;
-  const fact::Set facts = functional ? operator_facts(functional->schema().name(), functional->schema().overload_name()).facts : fact::Set();
+  const auto functional =
+      op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) ? functional_form(op) : std::nullopt;
+  const fact::Set facts = functional
+      ? operator_facts(functional->schema().name(), functional->schema().overload_name()).facts
+      : fact::Set();
   if (facts.has_any(fact::KeepsLittle | fact::ByCasts)) {
     register_autograd(op.operator_name(), [&] { return in_place_kernel(*functional, schema); });
   } else if (sums_in_dtype(op)) {

@@ -1,4 +1,5 @@
-// One call of any operator by its schema: which arguments are tensors of ours, the stock tensors that stand for them, and the way back.
+// One call of any operator by its schema: which arguments are tensors of ours, the stock tensors
+// that stand for them, and the way back.
 #pragma once
 #include <ATen/FormatTensor.h>
 #include <ATen/native/formats/operators/facts/Plan.h>
@@ -18,15 +19,18 @@ class BoxedCall {
 
   using Casts = at::formats::Casts;
 
-  // Replaces the tensors of ours on the stack by stock ones of the compute type, and dtypes of ours by that type.
+  // Replaces the tensors of ours on the stack by stock ones of the compute type, and dtypes of ours
+  // by that type.
   BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts = Casts::Plain);
 
-  // After the stock operator: writes back what it wrote, and makes tensors of ours of its results on the stack.
+  // After the stock operator: writes back what it wrote, and makes tensors of ours of its results
+  // on the stack.
   void finish(size_t results, torch::jit::Stack* stack) const;
 
   const c10::SmallVector<Pair, 6>& pairs() const { return pairs_; }
 
-  // An error of the stock operator's names the type that stands for the format: adds what it stands for.
+  // An error of the stock operator's names the type that stands for the format: adds what it stands
+  // for.
   void explain(c10::Error& error) const;
 
  private:
@@ -37,7 +41,8 @@ class BoxedCall {
   };
 
   at::Tensor result(const at::Tensor& t) const;
-  const Pair* written_as(const at::Tensor& stock) const; // nullptr: it is no stand-in of what the operator writes to
+  // Nullptr: it is no stand-in of what the operator writes to.
+  const Pair* written_as(const at::Tensor& stock) const;
   bool keeps_operands(const Plan& plan, c10::DeviceType device) const;
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
   std::optional<c10::formats::Rounding> rounding_of_results(const FormatEntry& entry) const;
@@ -59,7 +64,8 @@ class BoxedCall {
 
   const Plan& plan_;
   at::Tensor operand_; // the first one's values, where they tell what float64's results stand for
-  bool on_logarithms_{false}; // the results have logarithms of the format's kind, and powers' magnitudes are these
+  // The results have logarithms of the format's kind, and powers' magnitudes are these.
+  bool on_logarithms_{false};
   at::Tensor magnitudes_;
   std::optional<Sides> sides_; // where there is a -0
   bool ranged_{false}, near_{false}; // beyond its range, and beside a number

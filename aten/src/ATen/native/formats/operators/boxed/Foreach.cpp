@@ -16,7 +16,8 @@ c10::OperatorHandle functional_of(const c10::FunctionSchema& schema) {
 } // namespace
 
 bool run_place_by_place(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {
-  // Not below ADInplaceOrView, where single operators in place count a tensor's versions: this one has no kernel of its own there.
+  // Not below ADInplaceOrView, where single operators in place count a tensor's versions: this one
+  // has no kernel of its own there.
   const at::AutoDispatchBelowAutograd guard;
   const size_t base = stack->size() - plan.arguments.size();
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
@@ -26,12 +27,14 @@ bool run_place_by_place(const c10::OperatorHandle& op, const Plan& plan, torch::
       value = to_stock(value.toTensor(), c10::ScalarType::Double);
     }
   }
-  if (op.schema().arguments().back().name() != "out") return op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack), true;
+  if (op.schema().arguments().back().name() != "out")
+    return op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack), true;
   // Stock's would compare dtypes by their containers.
   const std::vector<at::Tensor> out = torch::jit::pop(*stack).toTensorVector();
   functional_of(op.schema()).callBoxed(stack);
   const std::vector<at::Tensor> results = torch::jit::pop(*stack).toTensorVector();
-  TORCH_CHECK(out.size() == results.size(), plan.name, ": expected ", results.size(), " tensors to write to, but got ", out.size());
+  TORCH_CHECK(out.size() == results.size(), plan.name, ": expected ", results.size(),
+              " tensors to write to, but got ", out.size());
   for (size_t i = 0; i < out.size(); ++i) {
     at::Tensor target = out[i];
     store(results[i], target, {});

@@ -25,7 +25,8 @@ namespace {
 
 // The other arguments as text; nothing where one is not a number, a truth value, a string or None.
 std::optional<std::string> text_of_arguments(const torch::jit::Stack& stack, size_t first) {
-  if (first == stack.size()) return std::string(); // most of them, and a stream costs more than the rest of a small call
+  // Most of them, and a stream costs more than the rest of a small call.
+  if (first == stack.size()) return std::string();
   std::ostringstream text;
   for (size_t i = first; i < stack.size(); ++i) {
     const c10::IValue& v = stack[i];
@@ -39,12 +40,15 @@ std::optional<std::string> text_of_arguments(const torch::jit::Stack& stack, siz
   return text.str();
 }
 
-// The operator on every code that an element can hold; behind those, 1 where it has made an infinity that the format lacks.
-at::Tensor make_table(const c10::OperatorHandle& op, const Plan& plan, const FormatEntry& entry, const torch::jit::Stack& stack, size_t base) {
+// The operator on every code that an element can hold; behind those, 1 where it has made an
+// infinity that the format lacks.
+at::Tensor make_table(const c10::OperatorHandle& op, const Plan& plan, const FormatEntry& entry,
+                      const torch::jit::Stack& stack, size_t base) {
   const c10::formats::KeptDenormals kept;
   const NoInfinitiesTold every_code;
   const int64_t count = int64_t{1} << (8 * entry.format.itemsize());
-  at::Tensor all = at::arange(count, at::TensorOptions().dtype(c10::ScalarType::Int)).to(entry.bits);
+  at::Tensor all =
+      at::arange(count, at::TensorOptions().dtype(c10::ScalarType::Int)).to(entry.bits);
   torch::jit::Stack call(stack.begin() + static_cast<int64_t>(base), stack.end());
   call[0] = format_alias(all, entry);
   const BoxedCall boxed(plan, &call);
@@ -63,8 +67,10 @@ bool has_poles(const at::Tensor& table) {
 
 } // namespace
 
-// What its results are before they are rounded: as float64 has them or, where the format has bits to spare, as float32 rounded to odd.
-static at::Tensor make_exact_table(const c10::OperatorHandle& op, const Plan& plan, const FormatEntry& entry, const torch::jit::Stack& stack,
+// What its results are before they are rounded: as float64 has them or, where the format has bits
+// to spare, as float32 rounded to odd.
+static at::Tensor make_exact_table(const c10::OperatorHandle& op, const Plan& plan,
+                                   const FormatEntry& entry, const torch::jit::Stack& stack,
                                    size_t base) {
   const Unobserved every_code;
   LastEncoded encoded;
@@ -82,18 +88,22 @@ static at::Tensor make_exact_table(const c10::OperatorHandle& op, const Plan& pl
                             .toBool();
   if (!ordinary || !entry.format.fits_float() || entry.format.significand_bits() > 12) return dense;
   at::Tensor narrow = at::empty(dense.sizes(), at::TensorOptions().dtype(c10::ScalarType::Float));
-  host_kernels().narrow_to_odd(dense.const_data_ptr<double>(), narrow.mutable_data_ptr<float>(), dense.numel());
+  host_kernels().narrow_to_odd(dense.const_data_ptr<double>(), narrow.mutable_data_ptr<float>(),
+                               dense.numel());
   return narrow;
 }
 
 // Of the codes' elements, in the order of their memory.
 static at::Tensor exact_results(const at::Tensor& table, const at::Tensor& in) {
-  const at::Tensor codes = in.as_strided({in.numel()}, {1}).to(c10::ScalarType::Long); // some dtypes of codes are signed
+  // Some dtypes of codes are signed.
+  const at::Tensor codes = in.as_strided({in.numel()}, {1}).to(c10::ScalarType::Long);
   return table.index_select(0, codes.bitwise_and((int64_t{1} << (8 * in.itemsize())) - 1));
 }
 
-// Of results that are NaN and were looked up in a table with infinities: the operator computes once more, unless its operand had NaN already.
-static void tell_of_looked_up(const c10::OperatorHandle& op, const Plan& plan, const torch::jit::Stack& stack, size_t base, const at::Tensor& self,
+// Of results that are NaN and were looked up in a table with infinities: the operator computes once
+// more, unless its operand had NaN already.
+static void tell_of_looked_up(const c10::OperatorHandle& op, const Plan& plan,
+                              const torch::jit::Stack& stack, size_t base, const at::Tensor& self,
                               const at::Tensor& out) {
   if (holds_nan(self)) return;
   torch::jit::Stack call(stack.begin() + static_cast<int64_t>(base), stack.end());
@@ -109,7 +119,9 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   if (schema.returns().size() != 1 || !(*stack)[base].isTensor()) return false;
   const at::Tensor self = (*stack)[base].toTensor();
   const bool in_place = schema.is_mutable();
-  if (!is_format_tensor(self) || !(self.device().is_cpu() || on_gpu(self.device())) || (in_place && !plan.arguments[0].written)) return false;
+  if (!is_format_tensor(self) || !(self.device().is_cpu() || on_gpu(self.device())) ||
+      (in_place && !plan.arguments[0].written))
+    return false;
   const FormatEntry& entry = entry_of(self);
   const bool observed = observing() && observed_thread().observer && !plan.selects;
   const Format format = rounding_format(entry);
@@ -123,7 +135,8 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   if (!table.defined()) {
     if (!due && !gpu) return false;
     const Unobserved every_code;
-    table = make_table(op, plan, entry, *stack, base); // without a lock: an operator may run anything
+    // Without a lock: an operator may run anything.
+    table = make_table(op, plan, entry, *stack, base);
     if (!table.defined()) return false;
     keep_table(key, table);
   }
@@ -149,10 +162,13 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
     }
   }
   const bool watches = !gpu && !plan.selects && format.infinity_is_nan() && has_poles(table);
-  const at::Tensor operand = watches && in_place ? format_alias(bits_alias(self).clone(), entry) : self;
+  const at::Tensor operand =
+      watches && in_place ? format_alias(bits_alias(self).clone(), entry) : self;
   const at::Tensor codes = bits_alias(self);
   const at::Tensor in = dense(codes);
-  at::Tensor out = in_place && in.is_same(codes) ? self : empty_strided_format(in.sizes(), in.strides(), entry, self.device());
+  at::Tensor out = in_place && in.is_same(codes)
+      ? self
+      : empty_strided_format(in.sizes(), in.strides(), entry, self.device());
   const Recorder seen = observed ? recorder(entry.format, out.const_data_ptr()) : Recorder();
   if (gpu) {
     const at::Tensor results = seen ? exact_results(exact, in) : at::Tensor();
@@ -163,7 +179,8 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
     if (seen) count_look_up(exact, table, in, seen);
     if (!watches) {
       look_up(table, in, out);
-    } else if (const auto [first, second] = nan_codes(format); look_up_watching(table, in, out, first, second)) {
+    } else if (const auto [first, second] = nan_codes(format);
+               look_up_watching(table, in, out, first, second)) {
       tell_of_looked_up(op, plan, *stack, base, operand, out);
     }
   }

@@ -6,8 +6,9 @@
 
 namespace at::formats {
 
-// Runs a function of one tensor through a table of its results for every code, if the format is narrow, its rounding deterministic, and
-// enough elements have come by to pay for the table. Gives back whether it did; else the stack is as it was.
+// Runs a function of one tensor through a table of its results for every code, if the format is
+// narrow, its rounding deterministic, and enough elements have come by to pay for the table. Gives
+// back whether it did; else the stack is as it was.
 bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack);
 
 } // namespace at::formats

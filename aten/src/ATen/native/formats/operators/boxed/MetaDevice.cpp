@@ -7,11 +7,13 @@
 namespace at::formats {
 namespace {
 
-void without_meta(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+void without_meta(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
   keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kOnMetaKey);
   keys = keys.remove_backend(c10::BackendComponent::MetaBit);
   // Who redispatches leaves out what falls through; for another backend that is something else.
-  if (op.hasKernelForDispatchKey(kFormatAutogradKey) && op.isKernelFallthroughKernel(kFormatAutogradKey)) {
+  if (op.hasKernelForDispatchKey(kFormatAutogradKey) &&
+      op.isKernelFallthroughKernel(kFormatAutogradKey)) {
     keys = keys - c10::DispatchKeySet(c10::DispatchKey::AutogradFunctionality);
   }
   op.redispatchBoxed(keys, stack);

@@ -28,7 +28,8 @@ bool run_on_codes(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
       entry = &entry_of(t);
     });
   }
-  if (!alike || !entry || (plan.has(fact::PutsZeros) && !zero_is_code_zero(entry->format))) return false;
+  if (!alike || !entry || (plan.has(fact::PutsZeros) && !zero_is_code_zero(entry->format)))
+    return false;
   const at::AutoDispatchBelowADInplaceOrView guard;
   at::Tensor self, codes; // of an in-place operator
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -44,19 +45,25 @@ bool run_on_codes(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   }
   op.callBoxed(stack);
   c10::IValue& result = stack->back();
-  result = codes.defined() && result.toTensor().is_same(codes) ? self : format_alias(result.toTensor(), *entry);
+  result = codes.defined() && result.toTensor().is_same(codes)
+      ? self
+      : format_alias(result.toTensor(), *entry);
   return true;
 }
 
 bool run_gated(const c10::OperatorHandle& /*op*/, const Plan& plan, torch::jit::Stack* stack) {
   const size_t base = stack->size() - plan.arguments.size();
   const at::Tensor codes = (*stack)[base].toTensor(), numbers = (*stack)[base + 1].toTensor();
-  if (!is_format_tensor(codes) || !is_format_tensor(numbers) || !on_gpu(codes.device()) || codes.device() != numbers.device()) return false;
+  if (!is_format_tensor(codes) || !is_format_tensor(numbers) || !on_gpu(codes.device()) ||
+      codes.device() != numbers.device())
+    return false;
   const FormatEntry& entry = entry_of(codes);
-  const bool alike = codes.sizes() == numbers.sizes() && codes.strides() == numbers.strides() && codes.is_non_overlapping_and_dense();
+  const bool alike = codes.sizes() == numbers.sizes() && codes.strides() == numbers.strides() &&
+      codes.is_non_overlapping_and_dense();
   if (&entry != &entry_of(numbers) || !alike || !zero_is_code_zero(entry.format)) return false;
   const c10::Scalar number = (*stack)[base + 2].toScalar();
-  const double threshold = entry.compute == c10::ScalarType::Float ? number.toFloat() : number.toDouble();
+  const double threshold =
+      entry.compute == c10::ScalarType::Float ? number.toFloat() : number.toDouble();
   const at::AutoDispatchBelowADInplaceOrView guard;
   at::Tensor out = empty_strided_format(codes.sizes(), codes.strides(), entry, codes.device());
   gate_on_gpu(entry.format, bits_alias(codes), bits_alias(numbers), threshold, out);

@@ -1,6 +1,8 @@
-// Operators of other libraries than ATen, such as torchvision's or a user's own (torch.library), that have no kernel for number formats:
-// their CPU kernel on the exact values, and one rounding of what it returns, as every operator of ATen without a kernel of its own here.
-// A library that knows our dtypes registers a kernel for PrivateUse2, or one for all backends, and is called with our tensors.
+// Operators of other libraries than ATen, such as torchvision's or a user's own (torch.library),
+// that have no kernel for number formats: their CPU kernel on the exact values, and one rounding of
+// what it returns, as every operator of ATen without a kernel of its own here. A library that knows
+// our dtypes registers a kernel for PrivateUse2, or one for all backends, and is called with our
+// tensors.
 #include <ATen/FormatTensor.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -19,7 +21,8 @@ namespace {
 
 c10::formats::ForkSafeMutex mutex;
 
-// Worked out once for an operator, at its first call. An operator may be gone later; its plan is small.
+// Worked out once for an operator, at its first call. An operator may be gone later; its plan is
+// small.
 const Plan& plan_of(const c10::OperatorHandle& op) {
   static auto* plans = new std::map<std::string, std::unique_ptr<Plan>>;
   const std::string schema = c10::str(op.schema());
@@ -29,7 +32,8 @@ const Plan& plan_of(const c10::OperatorHandle& op) {
   return *plan;
 }
 
-// What a library makes of several dtypes is its own matter, and of values nobody can tell: an error, as in layers.
+// What a library makes of several dtypes is its own matter, and of values nobody can tell: an
+// error, as in layers.
 void expect_one_floating_dtype(const Plan& plan, const torch::jit::Stack& stack) {
   const FormatEntry* own = nullptr;
   std::string name, other;
@@ -39,26 +43,32 @@ void expect_one_floating_dtype(const Plan& plan, const torch::jit::Stack& stack)
       if (!t.defined()) return;
       if (const FormatEntry* entry = entry_beneath(t)) {
         own = entry;
-      } else if (c10::isFloatingType(t.scalar_type()) && !t.unsafeGetTensorImpl()->is_wrapped_number() && other.empty()) {
+      } else if (c10::isFloatingType(t.scalar_type()) &&
+                 !t.unsafeGetTensorImpl()->is_wrapped_number() && other.empty()) {
         name = plan.arguments[i].name;
         other = c10::getDtypeNames(t.scalar_type()).first;
       }
     });
   }
-  TORCH_CHECK(!own || other.empty(), plan.name, ": expected floating tensors of torch.", own ? own->name : "", " alone, but got argument ", name,
-              " with torch.", other, ". Convert it with .to().");
+  TORCH_CHECK(!own || other.empty(), plan.name, ": expected floating tensors of torch.",
+              own ? own->name : "", " alone, but got argument ", name, " with torch.", other,
+              ". Convert it with .to().");
 }
 
 void run_on_values(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const std::string& name = op.schema().name();
   const bool own_library = op.operator_name().getNamespace().value_or("") != "aten";
   const Plan& plan = plan_of(op);
-  // What may not be called with values: views share memory with the operand, and collectives read and write it later. Tensors of ours in an
-  // argument of a kind that is not searched (a tuple, a dictionary) would come back here again.
-  const bool collective = name.rfind("c10d::", 0) == 0 || name.rfind("_c10d_functional", 0) == 0 || name.rfind("symm_mem::", 0) == 0;
+  // What may not be called with values: views share memory with the operand, and collectives read
+  // and write it later. Tensors of ours in an argument of a kind that is not searched (a tuple, a
+  // dictionary) would come back here again.
+  const bool collective = name.rfind("c10d::", 0) == 0 || name.rfind("_c10d_functional", 0) == 0 ||
+      name.rfind("symm_mem::", 0) == 0;
   TORCH_CHECK_NOT_IMPLEMENTED(
-      own_library && !collective && !Plan::makes_view(op.schema()) && any_of_ours(plan, *stack), name,
-      ": expected tensors of stock dtypes, but got one of a number format, for which this operator has no kernel. Convert first, for example "
+      own_library && !collective && !Plan::makes_view(op.schema()) && any_of_ours(plan, *stack),
+      name,
+      ": expected tensors of stock dtypes, but got one of a number format, for which this operator "
+      "has no kernel. Convert first, for example "
       "with x.float().");
   expect_one_floating_dtype(plan, *stack);
   const OutOfAutocast no_autocast;

@@ -12,20 +12,23 @@ struct Sums;
 }
 
 // On the arguments of a schema, and how many there are.
-using ProductKernel = c10::SmallVector<at::Tensor, 3> (*)(const accumulated::Sums&, const c10::IValue*, size_t);
+using ProductKernel = c10::SmallVector<at::Tensor, 3> (*)(const accumulated::Sums&,
+                                                          const c10::IValue*, size_t);
 
 struct ProductKernels {
   ProductKernel kernel;
-  ProductKernel along_dims{nullptr}; // of an overload with an argument `dim`, where that is another kernel
+  // Of an overload with an argument `dim`, where that is another kernel.
+  ProductKernel along_dims{nullptr};
   ProductKernel on_cores{nullptr};   // of the step TensorCores
-  size_t factors{0};                 // where the first of two factors stands, and of how many dimensions they are
+  // Where the first of two factors stands, and of how many dimensions they are.
+  size_t factors{0};
   int64_t factor_dims{0};
   bool differentiable{false}; // autograd records the operators of which the kernel is made
 };
 
 namespace products { // DotOperators.cpp
-extern const ProductKernels addbmm, addmm, addmv, addr, attention, baddbmm, bmm, conv_tbc, convolution, convolution_backward, cumsum, dot, mean, mm,
-    mv, sum;
+extern const ProductKernels addbmm, addmm, addmv, addr, attention, baddbmm, bmm, conv_tbc,
+    convolution, convolution_backward, cumsum, dot, mean, mm, mv, sum;
 }
 
 } // namespace at::formats

@@ -20,14 +20,17 @@ void BoxedCall::keep_sides(const Plan& plan, const torch::jit::Stack& stack, siz
   for (size_t i = 0; i < 2; ++i) {
     const at::Tensor& t = stack[base + i].toTensor();
     if (!t.device().is_cpu() || is_wrapper(t)) return;
-    const at::Tensor own = is_format_tensor(t) && &entry_of(t) == format_ ? t : encoded(is_format_tensor(t) ? decoded(t) : t.to(compute_), *format_);
+    const at::Tensor own = is_format_tensor(t) && &entry_of(t) == format_
+        ? t
+        : encoded(is_format_tensor(t) ? decoded(t) : t.to(compute_), *format_);
     negative |= holds_code(own, format_->format.sign_code());
     codes[i] = plan.writes ? bits_alias(own).clone() : bits_alias(own); // out= may be an operand
   }
   if (negative) sides_ = Sides{greater, codes[0], codes[1]};
 }
 
-// Of two zeros the codes differ in their signs alone: the greater one has both's bits, the lesser one either's.
+// Of two zeros the codes differ in their signs alone: the greater one has both's bits, the lesser
+// one either's.
 template <typename Code>
 static void sign_zeros(bool greater, Code sign, char** data, const int64_t* strides, int64_t n) {
   const Code magnitude = static_cast<Code>(~sign);
@@ -37,14 +40,20 @@ static void sign_zeros(bool greater, Code sign, char** data, const int64_t* stri
       *out(i) = ((a | b) & magnitude) == 0 ? zero : *out(i);
     }
   };
-  const auto dense = [&](int k) { return [p = reinterpret_cast<Code*>(data[k])](int64_t i) { return p + i; }; };
-  const auto strided = [&](int k) { return [p = data[k], s = strides[k]](int64_t i) { return reinterpret_cast<Code*>(p + i * s); }; };
-  const bool all_dense = std::all_of(strides, strides + 3, [](int64_t s) { return s == sizeof(Code); });
+  const auto dense = [&](int k) {
+    return [p = reinterpret_cast<Code*>(data[k])](int64_t i) { return p + i; };
+  };
+  const auto strided = [&](int k) {
+    return [p = data[k], s = strides[k]](int64_t i) { return reinterpret_cast<Code*>(p + i * s); };
+  };
+  const bool all_dense =
+      std::all_of(strides, strides + 3, [](int64_t s) { return s == sizeof(Code); });
   if (all_dense) return each(dense(0), dense(1), dense(2));
   each(strided(0), strided(1), strided(2));
 }
 
-// The greater of +0 and -0 is +0, the lesser -0 (IEEE 754-2019, 9.6). Stock kernels give one of them, by the element's place in a vector.
+// The greater of +0 and -0 is +0, the lesser -0 (IEEE 754-2019, 9.6). Stock kernels give one of
+// them, by the element's place in a vector.
 void BoxedCall::sign_zeros_of(const at::Tensor& made) const {
   if (!sides_ || !is_format_tensor(made)) return;
   const uint64_t sign = entry_of(made).format.sign_code();
@@ -57,9 +66,12 @@ void BoxedCall::sign_zeros_of(const at::Tensor& made) const {
                                     .build();
   iterator.for_each([&](char** data, const int64_t* strides, int64_t n) {
     switch (entry_of(made).format.itemsize()) {
-      case 1: return sign_zeros<uint8_t>(sides_->greater, static_cast<uint8_t>(sign), data, strides, n);
-      case 2: return sign_zeros<uint16_t>(sides_->greater, static_cast<uint16_t>(sign), data, strides, n);
-      case 4: return sign_zeros<uint32_t>(sides_->greater, static_cast<uint32_t>(sign), data, strides, n);
+      case 1:
+        return sign_zeros<uint8_t>(sides_->greater, static_cast<uint8_t>(sign), data, strides, n);
+      case 2:
+        return sign_zeros<uint16_t>(sides_->greater, static_cast<uint16_t>(sign), data, strides, n);
+      case 4:
+        return sign_zeros<uint32_t>(sides_->greater, static_cast<uint32_t>(sign), data, strides, n);
       default: return sign_zeros<uint64_t>(sides_->greater, sign, data, strides, n);
     }
   });

@@ -33,13 +33,16 @@ bool run_if_composed(const OperatorHandle& op, const Plan& plan, Stack* stack) {
   return true;
 }
 
-// LAPACK balances a matrix by its largest numbers, and reads beyond its memory where one is infinite or NaN. Stock asks in linalg_eig alone.
+// LAPACK balances a matrix by its largest numbers, and reads beyond its memory where one is
+// infinite or NaN. Stock asks in linalg_eig alone.
 bool expect_finite(const OperatorHandle& op, const Plan& plan, Stack* stack) {
   const at::Tensor& a = (*stack)[stack->size() - plan.arguments.size()].toTensor();
   if (!is_format_tensor(a) || a.is_meta()) return false;
   const at::AutoDispatchBelowADInplaceOrView guard;
-  TORCH_CHECK(at::isfinite(a).all().item<bool>(), op.schema().name(),
-              ": expected a matrix of finite numbers, but got an infinity or NaN in a tensor of torch.", entry_of(a).name);
+  TORCH_CHECK(
+      at::isfinite(a).all().item<bool>(), op.schema().name(),
+      ": expected a matrix of finite numbers, but got an infinity or NaN in a tensor of torch.",
+      entry_of(a).name);
   return false;
 }
 
@@ -78,9 +81,11 @@ bool run_stock(const OperatorHandle& op, const Plan& plan, Stack* stack) {
   const size_t results = op.schema().returns().size();
   const at::AutoDispatchBelowADInplaceOrView guard;
   const BoxedCall call(plan, stack);
-  // A profiler that saw the stock kernel too would count the operator twice. (Composite code is made of others.)
+  // A profiler that saw the stock kernel too would count the operator twice. (Composite code is
+  // made of others.)
   std::optional<at::DisableRecordFunctionGuard> unseen;
-  if (step != Step::Whole && at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION)) unseen.emplace();
+  if (step != Step::Whole && at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION))
+    unseen.emplace();
   const at::Tensor rows = plan.mask >= 0 ? lost_rows(plan, *stack) : at::Tensor();
   try {
     op.callBoxed(stack);
@@ -96,7 +101,9 @@ bool run_stock(const OperatorHandle& op, const Plan& plan, Stack* stack) {
 
 bool takes_number(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
-  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& a) { return a.type()->kind() == c10::TypeKind::NumberType; });
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& a) {
+    return a.type()->kind() == c10::TypeKind::NumberType;
+  });
 }
 
 RunStep products_step(const Plan& plan, const c10::FunctionSchema& schema) {
@@ -107,7 +114,9 @@ RunStep products_step(const Plan& plan, const c10::FunctionSchema& schema) {
 // The function of a step, or nullptr where the schema rules it out.
 RunStep function_of(Step step, const Plan& plan, const c10::FunctionSchema& schema) {
   const bool out = has_out(schema);
-  const auto if_one_result = [&](RunStep run) { return !out && schema.returns().size() == 1 ? run : nullptr; };
+  const auto if_one_result = [&](RunStep run) {
+    return !out && schema.returns().size() == 1 ? run : nullptr;
+  };
   switch (step) {
     case Step::Composed: return &run_if_composed;
     case Step::ExpectFinite: return &expect_finite;
@@ -117,7 +126,8 @@ RunStep function_of(Step step, const Plan& plan, const c10::FunctionSchema& sche
     case Step::RefusePolicy: return &refuse_policy;
     case Step::TensorCores: return plan.product ? &run_on_tensor_cores : nullptr;
     case Step::Gate: return out ? nullptr : &run_gated;
-    case Step::MovedCodes: return out || takes_number(schema) ? nullptr : &run_on_codes; // numbers have to be rounded
+    // Numbers have to be rounded.
+    case Step::MovedCodes: return out || takes_number(schema) ? nullptr : &run_on_codes;
     case Step::Normalise: return &normalise<Casts::Plain>;
     case Step::PutNumbers:
     case Step::CompareNumbers: return plan.numbers.empty() ? nullptr : &replace_numbers;
@@ -142,7 +152,8 @@ RunSteps compile_steps(const Plan& plan, const c10::FunctionSchema& schema) {
   for (const Step step : plan.route) {
     if (const RunStep run = function_of(step, plan, schema)) steps.push_back(run);
   }
-  if (!plan.takes(Step::Whole) && !plan.takes(Step::PlaceByPlace)) steps.push_back(&run_stock<Step::Boxed>);
+  if (!plan.takes(Step::Whole) && !plan.takes(Step::PlaceByPlace))
+    steps.push_back(&run_stock<Step::Boxed>);
   return steps;
 }
 

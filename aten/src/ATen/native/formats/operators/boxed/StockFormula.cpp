@@ -17,7 +17,8 @@ namespace {
 
 int64_t (*python_depth)() = nullptr;
 
-// Where the innermost backward pass began. Where C++ began it, nobody said; threads of Python begin at depth 1.
+// Where the innermost backward pass began. Where C++ began it, nobody said; threads of Python begin
+// at depth 1.
 thread_local PlaceInPython backward_began{1, 0};
 // Where the innermost composite operator did, if one runs.
 thread_local std::optional<PlaceInPython> composite_began;
@@ -36,10 +37,11 @@ bool calls_us(const PlaceInPython& began) {
   return entered <= std::max<int64_t>(began.modes - modes(), 0);
 }
 
-// What only this thread knows: float32 that is rounded (chop, quantize_) goes by it without any tensor of ours.
+// What only this thread knows: float32 that is rounded (chop, quantize_) goes by it without any
+// tensor of ours.
 bool has_override() {
-  return rounding_override() || few_bits_override().count != 0 || accumulation_override() || has_word_source() ||
-      (observing() && observed_thread().observer);
+  return rounding_override() || few_bits_override().count != 0 || accumulation_override() ||
+      has_word_source() || (observing() && observed_thread().observer);
 }
 
 } // namespace
@@ -50,7 +52,8 @@ void set_python_depth(int64_t (*depth)()) {
 
 BackwardGuard::BackwardGuard()
     : before_(backward_began),
-      alone_(has_gpu_kernels() && (any_format_tensor() || has_override()) && c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
+      alone_(has_gpu_kernels() && (any_format_tensor() || has_override()) &&
+             c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
   backward_began = here(backward_began);
   if (alone_) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }
@@ -68,9 +71,10 @@ CompositeGuard::~CompositeGuard() {
   composite_began = before_;
 }
 
-// The engine is C++ and every user's code in it is Python: a hook of a tensor or a node, a saved tensor's unpack hook, the backward of an
-// autograd.Function. So a node's own formula calls us at the depth at which backward began. A dispatch mode's handler, which is Python
-// too, comes between the formula and us, and is off the stack of modes meanwhile.
+// The engine is C++ and every user's code in it is Python: a hook of a tensor or a node, a saved
+// tensor's unpack hook, the backward of an autograd.Function. So a node's own formula calls us at
+// the depth at which backward began. A dispatch mode's handler, which is Python too, comes between
+// the formula and us, and is off the stack of modes meanwhile.
 bool in_stock_formula() {
   return torch::autograd::get_current_node() && calls_us(backward_began);
 }

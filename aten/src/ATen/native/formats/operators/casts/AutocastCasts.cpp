@@ -13,11 +13,14 @@ namespace at::formats {
 namespace {
 
 constexpr std::array kDevices{c10::DeviceType::CPU, c10::DeviceType::CUDA};
-constexpr c10::DispatchKeySet kNotPlain({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+constexpr c10::DispatchKeySet kNotPlain({c10::DispatchKey::Python,
+                                         c10::DispatchKey::FuncTorchBatched,
+                                         c10::DispatchKey::FuncTorchGradWrapper,
                                          c10::DispatchKey::Functionalize});
 
 struct Cast {
-  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> source; // no other tensor comes to lie at its address
+  // No other tensor comes to lie at its address.
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> source;
   int64_t version;
   at::Tensor result;
 };
@@ -34,12 +37,14 @@ struct State {
 thread_local State state;
 
 bool casts_to_format(c10::DeviceType device) {
-  return at::autocast::is_autocast_enabled(device) && c10::formats::is_format_type(at::autocast::get_autocast_dtype(device));
+  return at::autocast::is_autocast_enabled(device) &&
+      c10::formats::is_format_type(at::autocast::get_autocast_dtype(device));
 }
 
 bool is_weight(const at::Tensor& t) {
-  return t.scalar_type() == c10::ScalarType::Float && t.requires_grad() && t.is_leaf() && !t.is_view() && !t.is_inference() &&
-      !t.key_set().has_any(kNotPlain) && !c10::impl::TorchDispatchModeTLS::any_modes_set();
+  return t.scalar_type() == c10::ScalarType::Float && t.requires_grad() && t.is_leaf() &&
+      !t.is_view() && !t.is_inference() && !t.key_set().has_any(kNotPlain) &&
+      !c10::impl::TorchDispatchModeTLS::any_modes_set();
 }
 
 } // namespace
@@ -83,18 +88,21 @@ void clear_autocast_casts() {
   state.mixes = autocast_mixes();
 }
 
-at::Tensor kept_cast(const at::Tensor& self, c10::ScalarType dtype, c10::function_ref<at::Tensor()> cast) {
+at::Tensor kept_cast(const at::Tensor& self, c10::ScalarType dtype,
+                     c10::function_ref<at::Tensor()> cast) {
   const bool on = state.on[autocast_device(self.device()) == kDevices[0] ? 0 : 1];
   if (!on || !is_weight(self)) return cast();
   const FormatEntry& entry = c10::formats::format_entry(dtype);
   const Key key{self.unsafeGetTensorImpl(), &entry, rounding_format(entry).rounding};
   const auto found = state.casts.find(key);
-  // One made without gradients brings none to the weight; one from before a step of an optimizer is of another weight.
-  const bool serves =
-      found != state.casts.end() && found->second.version == self._version() && (found->second.result.requires_grad() || !at::GradMode::is_enabled());
+  // One made without gradients brings none to the weight; one from before a step of an optimizer is
+  // of another weight.
+  const bool serves = found != state.casts.end() && found->second.version == self._version() &&
+      (found->second.result.requires_grad() || !at::GradMode::is_enabled());
   if (serves) return found->second.result;
   const at::Tensor result = cast();
-  state.casts.insert_or_assign(key, Cast{decltype(Cast::source)(self.getIntrusivePtr()), self._version(), result});
+  state.casts.insert_or_assign(
+      key, Cast{decltype(Cast::source)(self.getIntrusivePtr()), self._version(), result});
   return result;
 }
 

@@ -1,4 +1,5 @@
-// Everything that moves values into, out of and between number formats: to, _to_copy, copy_, clone, fill_, item, and their autograd.
+// Everything that moves values into, out of and between number formats: to, _to_copy, copy_, clone,
+// fill_, item, and their autograd.
 #include <ATen/FormatLibrary.h>
 #include <ATen/FormatWrapper.h>
 #include <ATen/StockKernel.h>
@@ -23,13 +24,16 @@
 
 namespace at::formats {
 
-// Reaches into: the kernel that c10::SafeKernelFunction holds, which it calls boxed only; every stock cast would pay for that, or for a second
-// look into the dispatcher's tables. Naming a private member is allowed in an explicit instantiation.
+// Reaches into: the kernel that c10::SafeKernelFunction holds, which it calls boxed only; every
+// stock cast would pay for that, or for a second look into the dispatcher's tables. Naming a
+// private member is allowed in an explicit instantiation.
 #if TORCH_DTYPES_SINCE(2, 11)
 static const c10::KernelFunction& kernel_of(const c10::SafeKernelFunction& held);
 template <c10::KernelFunction c10::SafeKernelFunction::* member>
 struct KernelOf {
-  friend const c10::KernelFunction& kernel_of(const c10::SafeKernelFunction& held) { return held.*member; }
+  friend const c10::KernelFunction& kernel_of(const c10::SafeKernelFunction& held) {
+    return held.*member;
+  }
 };
 template struct KernelOf<&c10::SafeKernelFunction::kernel_>;
 #else
@@ -60,20 +64,28 @@ at::Tensor with_memory_format(at::Tensor t, optional<MemoryFormat> mf) {
 bool stays(const at::Tensor& t, optional<Device> device) {
   if (!device || *device == t.device()) return true;
   if (device->type() != t.device().type() || device->has_index()) return false;
-  return !t.device().has_index() || c10::impl::VirtualGuardImpl(device->type()).getDevice() == t.device();
+  return !t.device().has_index() ||
+      c10::impl::VirtualGuardImpl(device->type()).getDevice() == t.device();
 }
 
 at::Tensor to_device(const at::Tensor& t, optional<Device> device, bool non_blocking) {
   if (stays(t, device)) return t;
-  const at::Tensor bits = at::_ops::_to_copy::call(bits_alias(t), {}, {}, device, {}, non_blocking, {});
+  const at::Tensor bits =
+      at::_ops::_to_copy::call(bits_alias(t), {}, {}, device, {}, non_blocking, {});
   return format_alias(bits, entry_of(t));
 }
 
-// Wrapper subclasses (torchao's quantised weights, ...) are tensors without memory, and what they wrap only they know.
+// Wrapper subclasses (torchao's quantised weights, ...) are tensors without memory, and what they
+// wrap only they know.
 void expect_memory(const at::Tensor& t, const char* what) {
-  const bool none = t.numel() != 0 && !t.device().is_meta() && t.has_storage() && !t.storage().data() && !is_format_tensor(t);
-  TORCH_CHECK_NOT_IMPLEMENTED(!none, what, ": expected a tensor with memory of its own beside a number format, but got a wrapper subclass of ",
-                              c10::getDtypeNames(t.scalar_type()).first, ". Convert what it wraps (for a quantised weight, before it is quantised).");
+  const bool none = t.numel() != 0 && !t.device().is_meta() && t.has_storage() &&
+      !t.storage().data() && !is_format_tensor(t);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !none, what,
+      ": expected a tensor with memory of its own beside a number format, but got a wrapper "
+      "subclass of ",
+      c10::getDtypeNames(t.scalar_type()).first,
+      ". Convert what it wraps (for a quantised weight, before it is quantised).");
 }
 
 // Of a wrapper whose class casts what it wraps (DTensor), else undefined.
@@ -103,43 +115,62 @@ void record_stream_kernel(at::Tensor& self, c10::Stream stream) {
   at::_ops::record_stream::call(bits, stream);
 }
 
-// Whether autocast asks, which casts what it finds on its device among the operands of an operator, with its own key switched off. Where the
-// key is off within a block, this may as well be code in an inner block without autocast (a checkpoint computes again in one): casts of our own say
-// what they mean, by ExplicitDtypeGuard.
+// Whether autocast asks, which casts what it finds on its device among the operands of an operator,
+// with its own key switched off. Where the key is off within a block, this may as well be code in
+// an inner block without autocast (a checkpoint computes again in one): casts of our own say what
+// they mean, by ExplicitDtypeGuard.
 bool autocast_asks(ScalarType target, Device device) {
-  const auto key = device.is_cuda() ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
+  const auto key =
+      device.is_cuda() ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
   if (ExplicitDtypeGuard::active() || !c10::impl::tls_is_dispatch_key_excluded(key)) return false;
-  return in_autocast_block() && (target == ScalarType::Float || target == at::autocast::get_autocast_dtype(autocast_device(device)));
+  return in_autocast_block() &&
+      (target == ScalarType::Float ||
+       target == at::autocast::get_autocast_dtype(autocast_device(device)));
 }
 
 // Stock tensors: only a dtype of ours is our business.
-at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype,
+                         optional<Layout> layout, optional<Device> device, optional<bool> pin,
                          bool non_blocking, optional<MemoryFormat> mf) {
   if (!dtype || !c10::formats::is_format_type(*dtype)) {
-    return at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin, non_blocking, mf);
+    return at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin, non_blocking,
+                                                   mf);
   }
   expect_strided(layout);
   expect_ordinary(self, *dtype);
   if (at::Tensor wrapper = cast_within(self, *dtype); wrapper.defined()) return wrapper;
   expect_memory(self, "to");
-  const auto cast = [&] { return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf); };
+  const auto cast = [&] {
+    return with_memory_format(
+        to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
+  };
   // In inference mode no kernel of autograd stands before this one.
-  return c10::InferenceMode::is_enabled() && autocast_asks(*dtype, self.device()) ? kept_cast(self, *dtype, cast) : cast();
+  return c10::InferenceMode::is_enabled() && autocast_asks(*dtype, self.device())
+      ? kept_cast(self, *dtype, cast)
+      : cast();
 }
 
-at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
-                   bool non_blocking, optional<MemoryFormat> mf) {
-  // Inside PyTorch's own tree the dtype that is asked for has its part in choosing the kernel, as the tensor has.
-  if (!is_format_tensor(self)) return to_copy_stock(self, dtype, layout, device, pin, non_blocking, mf);
+at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout,
+                   optional<Device> device, optional<bool> pin, bool non_blocking,
+                   optional<MemoryFormat> mf) {
+  // Inside PyTorch's own tree the dtype that is asked for has its part in choosing the kernel, as
+  // the tensor has.
+  if (!is_format_tensor(self))
+    return to_copy_stock(self, dtype, layout, device, pin, non_blocking, mf);
   const at::AutoDispatchBelowADInplaceOrView guard;
   expect_strided(layout);
   const FormatEntry& own = entry_of(self);
   const FormatEntry* target = requested_format(dtype, own);
-  if (at::Tensor wrapper = cast_within(self, target ? c10::formats::scalar_type(*target) : *dtype); wrapper.defined()) return wrapper;
+  if (at::Tensor wrapper = cast_within(self, target ? c10::formats::scalar_type(*target) : *dtype);
+      wrapper.defined())
+    return wrapper;
   if (!target) {
     const at::Tensor converted = to_stock(self, *dtype);
-    const bool done = stays(self, device) && !pin.value_or(false) && mf.value_or(MemoryFormat::Preserve) == MemoryFormat::Preserve; // it is new
-    return done ? converted : at::_ops::_to_copy::call(converted, {}, layout, device, pin, non_blocking, mf);
+    // It is new.
+    const bool done = stays(self, device) && !pin.value_or(false) &&
+        mf.value_or(MemoryFormat::Preserve) == MemoryFormat::Preserve;
+    return done ? converted
+                : at::_ops::_to_copy::call(converted, {}, layout, device, pin, non_blocking, mf);
   }
   const at::Tensor moved = to_device(self, device, non_blocking);
   if (target != &own) return with_memory_format(to_format(moved, *target), mf);
@@ -148,59 +179,81 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
 
 // ---- to: the stock composite compares dtypes by the container ----
 
-// In a block with a dtype of ours all that float32 has is cast, as in one with bfloat16, and what is wider is not, as float64 is not there. In a
-// block with a stock dtype tensors of ours are left alone.
+// In a block with a dtype of ours all that float32 has is cast, as in one with bfloat16, and what
+// is wider is not, as float64 is not there. In a block with a stock dtype tensors of ours are left
+// alone.
 bool autocast_may_cast(const FormatEntry& own, Device device) {
-  return own.format.fits_float() && c10::formats::is_format_type(at::autocast::get_autocast_dtype(autocast_device(device)));
+  return own.format.fits_float() &&
+      c10::formats::is_format_type(at::autocast::get_autocast_dtype(autocast_device(device)));
 }
 
-at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
-              bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout,
+              optional<Device> device, optional<bool> pin, bool non_blocking, bool copy,
+              optional<MemoryFormat> mf) {
   const FormatEntry* own = entry_beneath(self);
   if (!own) {
     const ScalarType target = dtype.value_or(self.scalar_type());
     const bool same = target == self.scalar_type() && (!device || *device == self.device());
-    const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
-    return same && keeps_layout && !copy ? self : at::_ops::_to_copy::call(self, dtype, layout, device, pin, non_blocking, mf);
+    const bool keeps_layout =
+        !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
+    return same && keeps_layout && !copy
+        ? self
+        : at::_ops::_to_copy::call(self, dtype, layout, device, pin, non_blocking, mf);
   }
   const FormatEntry* target = requested_format(dtype, *own);
-  // Inside PyTorch's tree, where dtypes are their own containers, autocast knows what it may cast (an edit of autocast_mode.cpp).
+  // Inside PyTorch's tree, where dtypes are their own containers, autocast knows what it may cast
+  // (an edit of autocast_mode.cpp).
   const bool beside_wheel = own->container != c10::formats::scalar_type(*own);
-  if (dtype && beside_wheel && autocast_asks(*dtype, self.device()) && !autocast_may_cast(*own, self.device())) return self;
-  const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
+  if (dtype && beside_wheel && autocast_asks(*dtype, self.device()) &&
+      !autocast_may_cast(*own, self.device()))
+    return self;
+  const bool keeps_layout =
+      !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
   if (target == own && stays(self, device) && keeps_layout && !copy) return self;
   std::optional<HiddenFromModes> hidden;
   if (target) hidden.emplace();
-  return at::_ops::_to_copy::call(self, target ? optional<ScalarType>(c10::formats::scalar_type(*target)) : dtype, layout, device, pin, non_blocking,
-                                  mf);
+  return at::_ops::_to_copy::call(
+      self, target ? optional<ScalarType>(c10::formats::scalar_type(*target)) : dtype, layout,
+      device, pin, non_blocking, mf);
 }
 
-// Stock tensors with autograd: a cast to a dtype of ours is recorded by CastBackward, whatever function it comes from and at whatever level
-// of torch.func. Everything else is the stock formula's, the same one at every autograd key.
-at::Tensor to_copy_autograd_stock(c10::DispatchKeySet keys, const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout,
-                                  optional<Device> device, optional<bool> pin, bool non_blocking, optional<MemoryFormat> mf) {
+// Stock tensors with autograd: a cast to a dtype of ours is recorded by CastBackward, whatever
+// function it comes from and at whatever level of torch.func. Everything else is the stock
+// formula's, the same one at every autograd key.
+at::Tensor to_copy_autograd_stock(c10::DispatchKeySet keys, const at::Tensor& self,
+                                  optional<ScalarType> dtype, optional<Layout> layout,
+                                  optional<Device> device, optional<bool> pin, bool non_blocking,
+                                  optional<MemoryFormat> mf) {
   if (dtype && c10::formats::is_format_type(*dtype)) {
-    const auto cast = [&] { return to_copy_autograd(self, dtype, layout, device, pin, non_blocking, mf); };
+    const auto cast = [&] {
+      return to_copy_autograd(self, dtype, layout, device, pin, non_blocking, mf);
+    };
     return autocast_asks(*dtype, self.device()) ? kept_cast(self, *dtype, cast) : cast();
   }
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
-  static const auto& stock = *new StockKernel(stock_kernel(op, c10::DispatchKey::AutogradOther)); // outlives exit
+  // Outlives exit.
+  static const auto& stock = *new StockKernel(stock_kernel(op, c10::DispatchKey::AutogradOther));
   return kernel_of(stock)
-      .call<at::Tensor, const at::Tensor&, optional<ScalarType>, optional<Layout>, optional<Device>, optional<bool>, bool, optional<MemoryFormat>>(
-          op, keys, self, dtype, layout, device, pin, non_blocking, mf);
+      .call<at::Tensor, const at::Tensor&, optional<ScalarType>, optional<Layout>, optional<Device>,
+            optional<bool>, bool, optional<MemoryFormat>>(op, keys, self, dtype, layout, device,
+                                                          pin, non_blocking, mf);
 }
 
-at::Tensor to_dtype_layout(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+at::Tensor to_dtype_layout(const at::Tensor& self, optional<ScalarType> dtype,
+                           optional<Layout> layout, optional<Device> device, optional<bool> pin,
                            bool non_blocking, bool copy, optional<MemoryFormat> mf) {
   return to(self, dtype, layout, device, pin, non_blocking, copy, mf);
 }
-at::Tensor to_device_dtype(const at::Tensor& self, Device device, ScalarType dtype, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+at::Tensor to_device_dtype(const at::Tensor& self, Device device, ScalarType dtype,
+                           bool non_blocking, bool copy, optional<MemoryFormat> mf) {
   return to(self, dtype, {}, device, {}, non_blocking, copy, mf);
 }
-at::Tensor to_dtype(const at::Tensor& self, ScalarType dtype, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+at::Tensor to_dtype(const at::Tensor& self, ScalarType dtype, bool non_blocking, bool copy,
+                    optional<MemoryFormat> mf) {
   return to(self, dtype, {}, {}, {}, non_blocking, copy, mf);
 }
-at::Tensor to_other(const at::Tensor& self, const at::Tensor& other, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+at::Tensor to_other(const at::Tensor& self, const at::Tensor& other, bool non_blocking, bool copy,
+                    optional<MemoryFormat> mf) {
   const ExplicitDtypeGuard explicit_dtype;
   return to(self, dtype_number(other), other.layout(), other.device(), {}, non_blocking, copy, mf);
 }
@@ -208,7 +261,8 @@ at::Tensor type_as(const at::Tensor& self, const at::Tensor& other) {
   return to_other(self, other, false, false, {});
 }
 
-// torch._cast_Float and its kin, which stock code writes as to(Float): named, the container means itself.
+// torch._cast_Float and its kin, which stock code writes as to(Float): named, the container means
+// itself.
 template <ScalarType type>
 at::Tensor cast_named(const at::Tensor& self, bool non_blocking) {
   const ExplicitDtypeGuard explicit_dtype;
@@ -223,7 +277,10 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   expect_memory(source, "copy_");
   if (!is_format_tensor(self)) {
     const at::Tensor values =
-        to_stock(source, source.device() == self.device() && c10::isFloatingType(self.scalar_type()) ? self.scalar_type() : entry_of(source).compute);
+        to_stock(source,
+                 source.device() == self.device() && c10::isFloatingType(self.scalar_type())
+                     ? self.scalar_type()
+                     : entry_of(source).compute);
     return at::_ops::copy_::call(self, values, non_blocking);
   }
   const FormatEntry& entry = entry_of(self);
@@ -240,10 +297,13 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   return self;
 }
 
-// Bring the source to self's dtype by the differentiable cast, then let the stock formula record a copy within one dtype.
-at::Tensor& copy_autograd(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+// Bring the source to self's dtype by the differentiable cast, then let the stock formula record a
+// copy within one dtype.
+at::Tensor& copy_autograd(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& source,
+                          bool non_blocking) {
   if (dtype_number(self) == dtype_number(source)) {
-    const auto rest = (keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther);
+    const auto rest =
+        (keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther);
     return at::_ops::copy_::redispatch(rest, self, source, non_blocking);
   }
   const ExplicitDtypeGuard explicit_dtype;
@@ -259,7 +319,8 @@ at::Tensor& copy_autograd(c10::DispatchKeySet keys, at::Tensor& self, const at::
 c10::Scalar local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() == 1, "item: expected one element, but got ", self.numel());
   const at::Tensor value = decoded(self, ScalarType::Double);
-  return value.device().is_cpu() ? c10::Scalar(value.const_data_ptr<double>()[0]) : value.item(); // which waits for the GPU
+  // Which waits for the GPU.
+  return value.device().is_cpu() ? c10::Scalar(value.const_data_ptr<double>()[0]) : value.item();
 }
 
 // What torch.func.functionalize makes of copy_: of self's dtype, not of what the two promote to.
@@ -275,16 +336,21 @@ at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& value) {
   at::Tensor bits = bits_alias(self);
   // As a signed number of the integer type's width.
   const int unused = 64 - 8 * entry.format.itemsize();
-  const int64_t as_integer = entry.bits == ScalarType::Byte ? static_cast<int64_t>(code) : static_cast<int64_t>(code << unused) >> unused;
+  const int64_t as_integer = entry.bits == ScalarType::Byte
+      ? static_cast<int64_t>(code)
+      : static_cast<int64_t>(code << unused) >> unused;
   at::_ops::fill__Scalar::call(bits, as_integer);
   return self;
 }
 
 at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
-  TORCH_CHECK(value.dim() == 0, "fill_: expected a tensor without dimensions as value, but got one with ", value.dim());
+  TORCH_CHECK(value.dim() == 0,
+              "fill_: expected a tensor without dimensions as value, but got one with ",
+              value.dim());
   if (self.is_meta()) return self;
   if (!is_format_tensor(self)) return self.fill_(value.item());
-  if (value.is_complex()) return at::_ops::copy_::call(self, value, false); // with stock's warning of the imaginary part
+  // With stock's warning of the imaginary part.
+  if (value.is_complex()) return at::_ops::copy_::call(self, value, false);
   return fill_scalar(self, value.item());
 }
 

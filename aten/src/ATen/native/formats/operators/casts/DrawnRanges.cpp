@@ -8,8 +8,8 @@
 
 namespace at::formats {
 
-// The nearest number to a draw may be the end that an interval is open at, or 0. (An end that is no number of the format is not kept to: what
-// initialises parameters is float32's draw, rounded.)
+// The nearest number to a draw may be the end that an interval is open at, or 0. (An end that is no
+// number of the format is not kept to: what initialises parameters is float32's draw, rounded.)
 void BoxedCall::keep_range(const Plan& plan, torch::jit::Stack& stack, size_t base) {
   if (!format_ || casts_ != Casts::Plain) return;
   if (plan.has(fact::Integers)) keep_integers(plan, stack, base);
@@ -17,7 +17,8 @@ void BoxedCall::keep_range(const Plan& plan, torch::jit::Stack& stack, size_t ba
   if (plan.has(fact::Positive)) least_ = c10::formats::smallest(f);
   if (!plan.has(fact::Interval)) return;
   const double from = stack[base + 1].toDouble(), to = stack[base + 2].toDouble();
-  const double below = c10::formats::number_from(f, to) == to ? c10::formats::number_below(f, to) : to;
+  const double below =
+      c10::formats::number_from(f, to) == to ? c10::formats::number_below(f, to) : to;
   if (below >= from && below < to) most_ = below;
 }
 
@@ -33,13 +34,14 @@ void BoxedCall::keep_integers(const Plan& plan, torch::jit::Stack& stack, size_t
     if (name != "to" && name != "high") continue;
     if (value.isNone()) {
       const int64_t most = counts_to(format_->format);
-      TORCH_CHECK(from <= most, plan.name, ": expected from of at most ", most, ", up to which torch.", format_->name, " has every integer, but got ",
-                  from);
+      TORCH_CHECK(from <= most, plan.name, ": expected from of at most ", most,
+                  ", up to which torch.", format_->name, " has every integer, but got ", from);
       value = most + 1;
     }
     to = value.isTensor() ? value.toTensor().item<int64_t>() : value.toInt();
   }
-  if (to && from < *to) std::tie(least_, most_) = drawn_integers(*format_, from, *to, plan.name); // else the stock operator has the error
+  // Else the stock operator has the error.
+  if (to && from < *to) std::tie(least_, most_) = drawn_integers(*format_, from, *to, plan.name);
 }
 
 } // namespace at::formats

@@ -1,5 +1,6 @@
-// Factories that start from a tensor of ours: new_* and *_like, and random_, which starts from its format. (Those that start from nothing
-// are in torch/torch_dtypes/host/hooks/factories.py, and in a PyTorch tree in intree/Factories.cpp.)
+// Factories that start from a tensor of ours: new_* and *_like, and random_, which starts from its
+// format. (Those that start from nothing are in torch/torch_dtypes/host/hooks/factories.py, and in
+// a PyTorch tree in intree/Factories.cpp.)
 #include <ATen/native/formats/operators/casts/Factories.h>
 
 #include <ATen/FormatTensor.h>
@@ -20,7 +21,8 @@ namespace at::formats {
 
 at::Tensor uninitialised(at::Tensor t) {
   const auto& context = at::globalContext();
-  if (!context.deterministicAlgorithms() || !context.deterministicFillUninitializedMemory()) return t;
+  if (!context.deterministicAlgorithms() || !context.deterministicFillUninitializedMemory())
+    return t;
   at::_ops::fill__Scalar::call(t, std::numeric_limits<double>::quiet_NaN());
   return t;
 }
@@ -43,40 +45,51 @@ at::Tensor pinned(const at::Tensor& codes, const FormatEntry& entry) {
   return uninitialised(format_alias(codes, entry));
 }
 
-at::Tensor empty_like_kernel(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+at::Tensor empty_like_kernel(const at::Tensor& self, optional<ScalarType> dtype,
+                             optional<Layout> layout, optional<Device> device, optional<bool> pin,
                              optional<MemoryFormat> mf) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   expect_strided(layout);
   const FormatEntry* target = requested_format(dtype, entry_of(self));
   const Device where = device.value_or(self.device());
   if (target && pin.value_or(false)) {
-    return pinned(at::empty_like(stock_alias(self, entry_of(self).bits), stock_options(target->bits, where, pin), mf), *target);
+    return pinned(at::empty_like(stock_alias(self, entry_of(self).bits),
+                                 stock_options(target->bits, where, pin), mf),
+                  *target);
   }
   if (target && where == self.device()) return uninitialised(empty_like_format(self, *target, mf));
-  if (target) return uninitialised(empty_format(self.sizes(), *target, where, mf == MemoryFormat::Preserve ? std::nullopt : mf));
-  return at::empty_like(stock_alias(self, entry_of(self).bits), stock_options(*dtype, where, pin), mf);
+  if (target)
+    return uninitialised(empty_format(self.sizes(), *target, where,
+                                      mf == MemoryFormat::Preserve ? std::nullopt : mf));
+  return at::empty_like(stock_alias(self, entry_of(self).bits), stock_options(*dtype, where, pin),
+                        mf);
 }
 
-at::Tensor new_empty_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                            optional<bool> pin) {
+at::Tensor new_empty_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype,
+                            optional<Layout> layout, optional<Device> device, optional<bool> pin) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   expect_strided(layout);
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   const FormatEntry* target = requested_format(dtype, entry_of(self));
   const Device where = device.value_or(self.device());
-  if (target && pin.value_or(false)) return pinned(at::empty(sizes, stock_options(target->bits, where, pin)), *target);
+  if (target && pin.value_or(false))
+    return pinned(at::empty(sizes, stock_options(target->bits, where, pin)), *target);
   if (target) return uninitialised(empty_format(sizes, *target, where));
   return at::empty(sizes, stock_options(*dtype, where, pin));
 }
 
-at::Tensor new_empty_strided_kernel(const at::Tensor& self, SymIntArrayRef size, SymIntArrayRef stride, optional<ScalarType> dtype,
-                                    optional<Layout> layout, optional<Device> device, optional<bool> pin) {
+at::Tensor new_empty_strided_kernel(const at::Tensor& self, SymIntArrayRef size,
+                                    SymIntArrayRef stride, optional<ScalarType> dtype,
+                                    optional<Layout> layout, optional<Device> device,
+                                    optional<bool> pin) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   expect_strided(layout);
   const FormatEntry* target = requested_format(dtype, entry_of(self));
   const Device where = device.value_or(self.device());
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size), strides = C10_AS_INTARRAYREF_SLOW(stride);
-  if (target && pin.value_or(false)) return pinned(at::empty_strided(sizes, strides, stock_options(target->bits, where, pin)), *target);
+  if (target && pin.value_or(false))
+    return pinned(at::empty_strided(sizes, strides, stock_options(target->bits, where, pin)),
+                  *target);
   if (target) return uninitialised(empty_strided_format(sizes, strides, *target, where));
   return at::empty_strided(sizes, strides, stock_options(*dtype, where, pin));
 }
@@ -87,32 +100,38 @@ at::Tensor filled(at::Tensor t, const c10::Scalar& value) {
   return t;
 }
 
-at::Tensor full_like_kernel(const at::Tensor& self, const c10::Scalar& value, optional<ScalarType> dtype, optional<Layout> layout,
-                            optional<Device> device, optional<bool> pin, optional<MemoryFormat> mf) {
+at::Tensor full_like_kernel(const at::Tensor& self, const c10::Scalar& value,
+                            optional<ScalarType> dtype, optional<Layout> layout,
+                            optional<Device> device, optional<bool> pin,
+                            optional<MemoryFormat> mf) {
   return filled(empty_like_kernel(self, dtype, layout, device, pin, mf), value);
 }
-at::Tensor zeros_like_kernel(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+at::Tensor zeros_like_kernel(const at::Tensor& self, optional<ScalarType> dtype,
+                             optional<Layout> layout, optional<Device> device, optional<bool> pin,
                              optional<MemoryFormat> mf) {
   return full_like_kernel(self, int64_t{0}, dtype, layout, device, pin, mf);
 }
-at::Tensor ones_like_kernel(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+at::Tensor ones_like_kernel(const at::Tensor& self, optional<ScalarType> dtype,
+                            optional<Layout> layout, optional<Device> device, optional<bool> pin,
                             optional<MemoryFormat> mf) {
   return full_like_kernel(self, int64_t{1}, dtype, layout, device, pin, mf);
 }
-at::Tensor new_full_kernel(const at::Tensor& self, SymIntArrayRef size, const c10::Scalar& value, optional<ScalarType> dtype, optional<Layout> layout,
+at::Tensor new_full_kernel(const at::Tensor& self, SymIntArrayRef size, const c10::Scalar& value,
+                           optional<ScalarType> dtype, optional<Layout> layout,
                            optional<Device> device, optional<bool> pin) {
   return filled(new_empty_kernel(self, size, dtype, layout, device, pin), value);
 }
-at::Tensor new_zeros_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                            optional<bool> pin) {
+at::Tensor new_zeros_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype,
+                            optional<Layout> layout, optional<Device> device, optional<bool> pin) {
   return new_full_kernel(self, size, int64_t{0}, dtype, layout, device, pin);
 }
-at::Tensor new_ones_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                           optional<bool> pin) {
+at::Tensor new_ones_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype,
+                           optional<Layout> layout, optional<Device> device, optional<bool> pin) {
   return new_full_kernel(self, size, int64_t{1}, dtype, layout, device, pin);
 }
 
-// Integers up to the last before which the format has every one, as stock draws them for its floats; those of the compute type would overflow.
+// Integers up to the last before which the format has every one, as stock draws them for its
+// floats; those of the compute type would overflow.
 at::Tensor& random_kernel(at::Tensor& self, optional<at::Generator> generator) {
   const int64_t most = counts_to(entry_of(self).format);
   const at::AutoDispatchBelowADInplaceOrView guard;

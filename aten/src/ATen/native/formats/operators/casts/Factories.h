@@ -4,7 +4,8 @@
 
 namespace at::formats {
 
-// The tensor itself, which torch.use_deterministic_algorithms has filled with NaN (or what is nearest to it in a format without).
+// The tensor itself, which torch.use_deterministic_algorithms has filled with NaN (or what is
+// nearest to it in a format without).
 at::Tensor uninitialised(at::Tensor t);
 
 } // namespace at::formats

@@ -1,6 +1,7 @@
-// Casts to a dtype of ours on their way to Python: a wrapper subclass's __torch_dispatch__, or a dispatch mode's. PyTorch looks a number of ours up
-// in a table of dtypes that ends before it, and reads beyond. Above autograd and in it our kernels keep such calls from Python; without autograd (in
-// torch.inference_mode, or from C++ beneath it) Python comes first.
+// Casts to a dtype of ours on their way to Python: a wrapper subclass's __torch_dispatch__, or a
+// dispatch mode's. PyTorch looks a number of ours up in a table of dtypes that ends before it, and
+// reads beyond. Above autograd and in it our kernels keep such calls from Python; without autograd
+// (in torch.inference_mode, or from C++ beneath it) Python comes first.
 #include <ATen/FormatTensor.h>
 #include <ATen/StockKernel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -30,7 +31,9 @@ class HiddenCast final : public c10::OperatorKernel {
       const c10::IValue& value = stack[base + i];
       if (value.isTensor()) return entry_beneath(value.toTensor()) != nullptr; // to(other)
       const std::string& name = schema.arguments()[i].name();
-      if (name == "dtype") return value.isInt() && c10::formats::is_format_type(static_cast<c10::ScalarType>(value.toInt()));
+      if (name == "dtype")
+        return value.isInt() &&
+            c10::formats::is_format_type(static_cast<c10::ScalarType>(value.toInt()));
     }
     return false;
   }
@@ -41,11 +44,13 @@ class HiddenCast final : public c10::OperatorKernel {
 } // namespace
 
 TORCH_LIBRARY_IMPL(aten, Python, m) {
-  for (const char* name : {"_to_copy", "to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as"}) {
+  for (const char* name :
+       {"_to_copy", "to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as"}) {
     const std::string full = name;
     const size_t dot = full.find('.');
-    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(("aten::" + full.substr(0, dot)).c_str(),
-                                                                   dot == std::string::npos ? "" : full.substr(dot + 1).c_str());
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
+        ("aten::" + full.substr(0, dot)).c_str(),
+        dot == std::string::npos ? "" : full.substr(dot + 1).c_str());
     m.impl(name, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<HiddenCast>(op)));
   }
 }

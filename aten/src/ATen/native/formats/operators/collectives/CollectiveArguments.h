@@ -22,7 +22,8 @@ void each_tensor(const c10::IValue& value, Body&& body) {
 
 template <typename Body>
 c10::IValue mapped(const c10::IValue& value, Body&& body) {
-  if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(body(value.toTensor())) : value;
+  if (value.isTensor())
+    return value.toTensor().defined() ? c10::IValue(body(value.toTensor())) : value;
   if (!value.isList()) return value;
   c10::List<c10::IValue> list = value.toList();
   c10::impl::GenericList copy(list.elementType());
@@ -32,10 +33,13 @@ c10::IValue mapped(const c10::IValue& value, Body&& body) {
 
 Tensors flat(const c10::IValue& value);
 
-// Lists of a tensor for each rank among a call's outputs and inputs: what stock finds amiss in them, on the rank that has them alone, or nothing.
+// Lists of a tensor for each rank among a call's outputs and inputs: what stock finds amiss in
+// them, on the rank that has them alone, or nothing.
 std::string fault_of_lists(c10::ArrayRef<c10::IValue> outputs_and_inputs, int64_t ranks);
 
-// The elements of an all_to_all's outputs or inputs by rank: those of a list, or a tensor's by its split sizes. What is amiss goes to `fault`.
-std::vector<int64_t> parts_by_rank(const c10::IValue& tensors, const c10::IValue* splits, const char* what, int64_t ranks, std::string& fault);
+// The elements of an all_to_all's outputs or inputs by rank: those of a list, or a tensor's by its
+// split sizes. What is amiss goes to `fault`.
+std::vector<int64_t> parts_by_rank(const c10::IValue& tensors, const c10::IValue* splits,
+                                   const char* what, int64_t ranks, std::string& fault);
 
 } // namespace at::formats

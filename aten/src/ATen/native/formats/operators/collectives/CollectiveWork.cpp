@@ -7,7 +7,8 @@
 
 namespace at::formats {
 
-CollectiveWork::CollectiveWork(c10::intrusive_ptr<c10d::Work> beneath, std::vector<at::Tensor> results, std::function<void()> rest)
+CollectiveWork::CollectiveWork(c10::intrusive_ptr<c10d::Work> beneath,
+                               std::vector<at::Tensor> results, std::function<void()> rest)
     : Work(-1, beneath->retrieveOpType()),
       beneath_(std::move(beneath)),
       results_(std::move(results)),
@@ -35,11 +36,13 @@ std::exception_ptr CollectiveWork::run_rest() {
 void CollectiveWork::finish() {
   if (const std::exception_ptr failure = run_rest()) std::rethrow_exception(failure);
   if (!rested_) return;
-  const c10::Device device = results_[0].device(); // a future's callback may have run the rest in another stream
+  // A future's callback may have run the rest in another stream.
+  const c10::Device device = results_[0].device();
   rested_->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
-// Whoever sees that it is done reads the tensors next. (Work beneath may complete its future, and with it ours, before it says that it is done.)
+// Whoever sees that it is done reads the tensors next. (Work beneath may complete its future, and
+// with it ours, before it says that it is done.)
 bool CollectiveWork::isCompleted() {
   {
     const std::lock_guard<std::mutex> lock(rest_mutex_);
@@ -137,7 +140,8 @@ void begin_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   blocks()[group.get()] = {}; // whatever an error left of the one before
 }
 
-bool left_for_all(const c10d::ProcessGroup& group, const std::vector<at::Tensor>& results, const std::function<void()>& rest) {
+bool left_for_all(const c10d::ProcessGroup& group, const std::vector<at::Tensor>& results,
+                  const std::function<void()>& rest) {
   const auto found = blocks().find(&group);
   if (found == blocks().end()) return false;
   Block& block = found->second;
@@ -146,7 +150,8 @@ bool left_for_all(const c10d::ProcessGroup& group, const std::vector<at::Tensor>
   return true;
 }
 
-c10::intrusive_ptr<c10d::Work> end_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group, c10::intrusive_ptr<c10d::Work> beneath) {
+c10::intrusive_ptr<c10d::Work> end_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                            c10::intrusive_ptr<c10d::Work> beneath) {
   const auto found = blocks().find(group.get());
   if (found == blocks().end()) return nullptr;
   const Block block = std::move(found->second);
@@ -155,7 +160,8 @@ c10::intrusive_ptr<c10d::Work> end_together(const c10::intrusive_ptr<c10d::Proce
   auto rest = [rests = block.rests] {
     for (const auto& one : rests) one();
   };
-  if (beneath) return c10::make_intrusive<CollectiveWork>(std::move(beneath), block.results, std::move(rest));
+  if (beneath)
+    return c10::make_intrusive<CollectiveWork>(std::move(beneath), block.results, std::move(rest));
   rest();
   return nullptr;
 }

@@ -12,11 +12,12 @@
 
 namespace at::formats {
 
-// Forwards to the stock work beneath. `rest` runs once, on the thread that first waits, asks whether it is done, or completes its future; what
-// it throws is thrown to all who wait.
+// Forwards to the stock work beneath. `rest` runs once, on the thread that first waits, asks
+// whether it is done, or completes its future; what it throws is thrown to all who wait.
 class CollectiveWork final : public c10d::Work {
  public:
-  CollectiveWork(c10::intrusive_ptr<c10d::Work> beneath, std::vector<at::Tensor> results, std::function<void()> rest);
+  CollectiveWork(c10::intrusive_ptr<c10d::Work> beneath, std::vector<at::Tensor> results,
+                 std::function<void()> rest);
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -35,7 +36,8 @@ class CollectiveWork final : public c10d::Work {
  private:
   std::exception_ptr run_rest();
   void finish();
-  // Of results on a GPU what is done is done in the order of a stream, and nobody waits for the work beneath.
+  // Of results on a GPU what is done is done in the order of a stream, and nobody waits for the
+  // work beneath.
   bool in_stream_order() const { return !results_.empty() && results_[0].is_cuda(); }
 
   c10::intrusive_ptr<c10d::Work> beneath_;
@@ -49,13 +51,15 @@ class CollectiveWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// A block of calls that NCCL begins together (batch_isend_irecv), of which none has work of its own: what is left to do of each is done once the
-// block is. Blocks are a thread's.
+// A block of calls that NCCL begins together (batch_isend_irecv), of which none has work of its
+// own: what is left to do of each is done once the block is. Blocks are a thread's.
 void begin_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
 // Whether the group has a block, which takes these.
-bool left_for_all(const c10d::ProcessGroup& group, const std::vector<at::Tensor>& results, const std::function<void()>& rest);
-// The block's work with what its calls left, or null where they left nothing. Without work the block is done behind what the current stream was
-// given, and the rest, too.
-c10::intrusive_ptr<c10d::Work> end_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group, c10::intrusive_ptr<c10d::Work> beneath);
+bool left_for_all(const c10d::ProcessGroup& group, const std::vector<at::Tensor>& results,
+                  const std::function<void()>& rest);
+// The block's work with what its calls left, or null where they left nothing. Without work the
+// block is done behind what the current stream was given, and the rest, too.
+c10::intrusive_ptr<c10d::Work> end_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                            c10::intrusive_ptr<c10d::Work> beneath);
 
 } // namespace at::formats

@@ -9,10 +9,13 @@
 
 namespace at::formats {
 
-static constexpr c10::DispatchKeySet kUnseen({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
-                                              c10::DispatchKey::Functionalize, c10::DispatchKey::Python});
+static constexpr c10::DispatchKeySet kUnseen({c10::DispatchKey::FuncTorchBatched,
+                                              c10::DispatchKey::FuncTorchGradWrapper,
+                                              c10::DispatchKey::Functionalize,
+                                              c10::DispatchKey::Python});
 
-// Whether there may be a NaN: what adds up to one has one, or infinities of both signs. Of wrapped tensors nobody can say.
+// Whether there may be a NaN: what adds up to one has one, or infinities of both signs. Of wrapped
+// tensors nobody can say.
 static bool may_hold_nan(const at::Tensor& t) {
   return t.key_set().has_any(kUnseen) || std::isnan(t.detach().sum().item<double>());
 }
@@ -21,16 +24,24 @@ at::Tensor lost_rows(const Plan& plan, const torch::jit::Stack& stack) {
   const size_t base = stack.size() - plan.arguments.size();
   if (plan.mask < 0 || !stack[base].isTensor() || !stack[base + 1].isTensor()) return {};
   const at::Tensor &q = stack[base].toTensor(), &k = stack[base + 1].toTensor();
-  const bool fits = q.is_floating_point() && k.is_floating_point() && q.dim() >= 2 && q.dim() == k.dim() && q.device().is_cpu();
+  const bool fits = q.is_floating_point() && k.is_floating_point() && q.dim() >= 2 &&
+      q.dim() == k.dim() && q.device().is_cpu();
   if (!fits || q.is_nested() || k.is_nested()) return {};
   const c10::IValue& given = stack[base + plan.mask];
-  const at::Tensor mask = given.isTensor() && given.toTensor().defined() && given.toTensor().is_floating_point() ? given.toTensor() : at::Tensor();
+  const at::Tensor mask =
+      given.isTensor() && given.toTensor().defined() && given.toTensor().is_floating_point()
+      ? given.toTensor()
+      : at::Tensor();
   if (!may_hold_nan(q) && !may_hold_nan(k) && !(mask.defined() && may_hold_nan(mask))) return {};
-  at::Tensor keys = at::isnan(k).any(-1, true).any(-2, true); // one key reaches every query of its head
-  if (q.dim() > 2 && k.size(-3) != q.size(-3) && k.size(-3) > 1) keys = keys.repeat_interleave(q.size(-3) / k.size(-3), -3); // grouped
+  // One key reaches every query of its head.
+  at::Tensor keys = at::isnan(k).any(-1, true).any(-2, true);
+  // Grouped.
+  if (q.dim() > 2 && k.size(-3) != q.size(-3) && k.size(-3) > 1)
+    keys = keys.repeat_interleave(q.size(-3) / k.size(-3), -3);
   at::Tensor lost = at::isnan(q).any(-1, true).logical_or(keys);
   if (mask.defined()) lost = lost.logical_or(at::isnan(mask).any(-1, true));
-  return at::full_like(lost, -0.0, q.options()).masked_fill(lost, std::numeric_limits<double>::quiet_NaN());
+  return at::full_like(lost, -0.0, q.options())
+      .masked_fill(lost, std::numeric_limits<double>::quiet_NaN());
 }
 
 void add_lost_rows(const at::Tensor& rows, size_t results, torch::jit::Stack* stack) {

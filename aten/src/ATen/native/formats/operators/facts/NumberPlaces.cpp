@@ -15,8 +15,9 @@
 
 namespace at::formats {
 
-// What a number is as an element of the format: rounded once, as fill_ rounds it, and not before by the type in which the stock kernel computes,
-// which has the format's values. Infinities that it has, and NaN, are left to the rounding of the result.
+// What a number is as an element of the format: rounded once, as fill_ rounds it, and not before by
+// the type in which the stock kernel computes, which has the format's values. Infinities that it
+// has, and NaN, are left to the rounding of the result.
 static c10::IValue put_number(const c10::Scalar& number, const FormatEntry& entry) {
   using namespace c10::formats;
   const c10::Scalar filled = fill_number(number, entry);
@@ -25,21 +26,26 @@ static c10::IValue put_number(const c10::Scalar& number, const FormatEntry& entr
   const auto value_of = [&](uint64_t code) { return to_double(decode(format, code)); };
   const double value = filled.toDouble();
   // A value of the format needs no random word, and a call with one draws none.
-  const bool moves = format.rounding == Rounding::UpDown || (!filled.isFloatingPoint() && std::abs(value) > 0x1p53);
-  const bool stays = is_stochastic(format.rounding) && !moves && value_of(encode(format, unpack(value))) == value;
+  const bool moves = format.rounding == Rounding::UpDown ||
+      (!filled.isFloatingPoint() && std::abs(value) > 0x1p53);
+  const bool stays =
+      is_stochastic(format.rounding) && !moves && value_of(encode(format, unpack(value))) == value;
   return stays ? value : value_of(encode_scalar(filled, entry));
 }
 
-// The same of a number in a GPU's memory, without a look at it: neither the host waits for it, nor is it told that an infinity was taken otherwise.
+// The same of a number in a GPU's memory, without a look at it: neither the host waits for it, nor
+// is it told that an infinity was taken otherwise.
 static at::Tensor put_on_gpu(const at::Tensor& number, const FormatEntry& entry) {
   at::Tensor value = number.to(at::kDouble);
   if (entry.format.infinity_is_nan()) {
-    for (const double infinity : {HUGE_VAL, -HUGE_VAL}) value = at::where(value.eq(infinity), compared_number(infinity, entry), value);
+    for (const double infinity : {HUGE_VAL, -HUGE_VAL})
+      value = at::where(value.eq(infinity), compared_number(infinity, entry), value);
   }
   return decoded(encoded(value, entry), at::kDouble);
 }
 
-void exchange_numbers(const std::vector<NumberPlace>& places, size_t arguments, torch::jit::Stack* stack) {
+void exchange_numbers(const std::vector<NumberPlace>& places, size_t arguments,
+                      torch::jit::Stack* stack) {
   const size_t base = stack->size() - arguments;
   const auto find_entry = [&](int64_t least_dims) -> const FormatEntry* {
     for (size_t i = base; i < stack->size(); ++i) {
@@ -58,26 +64,36 @@ void exchange_numbers(const std::vector<NumberPlace>& places, size_t arguments, 
     if (value.isDouble() || value.isInt()) {
       if (!put && !(value.isDouble() && std::isinf(value.toDouble()))) continue;
       const FormatEntry* entry = find_entry(0);
-      if (entry) value = put ? put_number(value.toScalar(), *entry) : c10::IValue(compared_number(value.toDouble(), *entry));
+      if (entry)
+        value = put ? put_number(value.toScalar(), *entry)
+                    : c10::IValue(compared_number(value.toDouble(), *entry));
     } else if (value.isTensor()) {
-      // A stock tensor without dimensions in a number's place, beside one of ours that has some and decides the dtype. (As an operand of a comparison
-      // it keeps its value, as others do.)
+      // A stock tensor without dimensions in a number's place, beside one of ours that has some and
+      // decides the dtype. (As an operand of a comparison it keeps its value, as others do.)
       const at::Tensor& t = value.toTensor();
-      const auto is_number = [](c10::ScalarType type) { return c10::isFloatingType(type) || type == c10::ScalarType::Long; };
-      if (!put || !t.defined() || t.dim() != 0 || !computes(t.device()) || entry_beneath(t) || !is_number(t.scalar_type())) continue;
+      const auto is_number = [](c10::ScalarType type) {
+        return c10::isFloatingType(type) || type == c10::ScalarType::Long;
+      };
+      if (!put || !t.defined() || t.dim() != 0 || !computes(t.device()) || entry_beneath(t) ||
+          !is_number(t.scalar_type()))
+        continue;
       const FormatEntry* entry = find_entry(1);
       if (entry && !t.device().is_cpu()) value = put_on_gpu(t, *entry);
-      else if (entry) value = at::scalar_tensor(put_number(t.item(), *entry).toScalar(), at::TensorOptions().dtype(at::kDouble));
+      else if (entry)
+        value = at::scalar_tensor(put_number(t.item(), *entry).toScalar(),
+                                  at::TensorOptions().dtype(at::kDouble));
     }
   }
 }
 
-bool float32_has(const std::vector<NumberPlace>& places, size_t arguments, const torch::jit::Stack& stack) {
+bool float32_has(const std::vector<NumberPlace>& places, size_t arguments,
+                 const torch::jit::Stack& stack) {
   const size_t base = stack.size() - arguments;
   return std::none_of(places.begin(), places.end(), [&](const NumberPlace& place) {
     const c10::IValue& value = stack[base + place.argument];
     if (value.isInt()) return std::abs(value.toInt()) > int64_t{1} << 24;
-    return value.isDouble() && std::isfinite(value.toDouble()) && !(static_cast<double>(static_cast<float>(value.toDouble())) == value.toDouble());
+    return value.isDouble() && std::isfinite(value.toDouble()) &&
+        !(static_cast<double>(static_cast<float>(value.toDouble())) == value.toDouble());
   });
 }
 

@@ -23,7 +23,8 @@ bool is_stock_operand(const at::Tensor& t) {
   return t.defined() && !entry_beneath(t) && !t.unsafeGetTensorImpl()->is_wrapped_number();
 }
 bool is_floating_operand(const at::Tensor& t) {
-  return is_stock_operand(t) && (c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type()));
+  return is_stock_operand(t) &&
+      (c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type()));
 }
 
 class CheckedComposite final : public c10::OperatorKernel {
@@ -32,13 +33,17 @@ class CheckedComposite final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) const {
     const size_t base = stack->size() - plan_.arguments.size();
-    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
+    if (plan_.rule == OperandRule::Normalisation &&
+        run_normalisation(op, plan_, stack, Casts::Recorded))
+      return;
     if (cast_to_block(plan_, *stack)) return op.callBoxed(stack);
-    if (!plan_.has(fact::NumbersMultiply) || ((*stack)[base].toTensor().dim() != 0 && (*stack)[base + 1].toTensor().dim() != 0))
+    if (!plan_.has(fact::NumbersMultiply) ||
+        ((*stack)[base].toTensor().dim() != 0 && (*stack)[base + 1].toTensor().dim() != 0))
       promote(*stack, base);
     if (plan_.takes(Step::Contraction) && run_contraction(plan_.name, stack)) return;
     const CompositeGuard stock_code;
-    op.redispatchBoxed(c10::DispatchKeySet(), stack); // the composite kernel is at the key that no tensor has
+    // The composite kernel is at the key that no tensor has.
+    op.redispatchBoxed(c10::DispatchKeySet(), stack);
   }
 
  private:
@@ -55,7 +60,8 @@ class CheckedComposite final : public c10::OperatorKernel {
 } // namespace
 
 // x[mask] = t with one element is masked_fill with its number.
-static bool fills_mask(const Plan& plan, const Plan::Argument& argument, const at::Tensor& t, const Stack& stack, size_t base) {
+static bool fills_mask(const Plan& plan, const Plan::Argument& argument, const at::Tensor& t,
+                       const Stack& stack, size_t base) {
   if (argument.name != "values" || !t.defined() || t.numel() != 1) return false;
   int masks = 0, others = 0;
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
@@ -74,16 +80,21 @@ static bool fills_mask(const Plan& plan, const Plan::Argument& argument, const a
 static bool is_free(const Plan& plan, const Plan::Argument& argument, const at::Tensor& t) {
   if (argument.where) return true;
   // A complex one is that of complex and polar; stock judges others.
-  if (argument.name == "out" && (plan.takes(Step::CastOut) || (t.defined() && c10::isComplexType(t.scalar_type())))) return true;
+  if (argument.name == "out" &&
+      (plan.takes(Step::CastOut) || (t.defined() && c10::isComplexType(t.scalar_type()))))
+    return true;
   // What normalisation keeps for its derivative is not rounded.
-  const bool kept = plan.rule == OperandRule::Normalisation && argument.written && !argument.in_training;
+  const bool kept =
+      plan.rule == OperandRule::Normalisation && argument.written && !argument.in_training;
   if (kept && argument.name != "out" && argument.name != "out0") return true;
   return argument.name == "weight" && plan.has(fact::WeightNumber) && t.defined() && t.dim() == 0;
 }
 
 // The error for operands of several dtypes.
 static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) {
-  const bool in_place = plan.arguments[0].written && stack[base].isTensor() && is_stock_operand(stack[base].toTensor()); // whose dtype stays
+  // Whose dtype stays.
+  const bool in_place = plan.arguments[0].written && stack[base].isTensor() &&
+      is_stock_operand(stack[base].toTensor());
   std::string found, ours, other;
   const Plan::Argument* last = nullptr;
   bool other_kind = false; // than strided: refused below, whatever its dtype
@@ -93,32 +104,43 @@ static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) 
     if (argument.numbers && (!ours.empty() || plan.has(fact::AnyWeight))) continue;
     each_tensor(argument.slot, stack[base + i], [&](const at::Tensor& t) {
       if (is_free(plan, argument, t) || fills_mask(plan, argument, t, stack, base)) return;
-      const bool stock = plan.rule == OperandRule::FloatingOneDtype ? is_floating_operand(t) : is_stock_operand(t);
-      // Pivots and success of linalg.solve_ex are written as integers; statistics are not, nor is what an in-place operator writes to.
-      if (i > 0 && argument.written && stock && !is_floating_operand(t) && plan.rule != OperandRule::Normalisation) return;
+      const bool stock =
+          plan.rule == OperandRule::FloatingOneDtype ? is_floating_operand(t) : is_stock_operand(t);
+      // Pivots and success of linalg.solve_ex are written as integers; statistics are not, nor is
+      // what an in-place operator writes to.
+      if (i > 0 && argument.written && stock && !is_floating_operand(t) &&
+          plan.rule != OperandRule::Normalisation)
+        return;
       other_kind |= stock && (t.layout() != c10::kStrided || t.is_nested());
       if (!t.defined() || !(stock || entry_beneath(t))) return;
       found += (found.empty() ? "" : ", ") + argument.name + " " + dtype_name(t);
       if (!stock) ours = dtype_name(t);
       foreign |= stock;
       if (stock == in_place) return;
-      if (last != &argument) other += (other.empty() ? "" : " and ") + argument.name; // a list is named once
+      // A list is named once.
+      if (last != &argument) other += (other.empty() ? "" : " and ") + argument.name;
       last = &argument;
     });
   }
   if (other_kind || !foreign || ours.empty()) return;
   if (in_place) ours = dtype_name(stack[base].toTensor());
-  const char* exception = plan.rule == OperandRule::Normalisation ? " (or float32 parameters and statistics beside an input of a number format)" : "";
-  TORCH_CHECK(false, plan.name, ": expected operands of one dtype", exception, ", but got ", found, ". Convert ", other, " with .to(", ours, ").");
+  const char* exception = plan.rule == OperandRule::Normalisation
+      ? " (or float32 parameters and statistics beside an input of a number format)"
+      : "";
+  TORCH_CHECK(false, plan.name, ": expected operands of one dtype", exception, ", but got ", found,
+              ". Convert ", other, " with .to(", ours, ").");
 }
 
 void expect_mask(const Plan& plan, const torch::jit::IValue& mask, const FormatEntry& entry) {
   if (!mask.isTensor() || !mask.toTensor().defined()) return;
   const at::Tensor& t = mask.toTensor();
   const FormatEntry* own = entry_beneath(t);
-  const bool other = own ? own != &entry : t.scalar_type() == c10::ScalarType::BFloat16 || t.scalar_type() == c10::ScalarType::Half;
-  TORCH_CHECK(!other, plan.name, ": expected attn_mask of bool, float32 or the query's dtype, torch.", entry.name, ", but got ", dtype_name(t),
-              ". Convert it with .to(query.dtype).");
+  const bool other = own
+      ? own != &entry
+      : t.scalar_type() == c10::ScalarType::BFloat16 || t.scalar_type() == c10::ScalarType::Half;
+  TORCH_CHECK(!other, plan.name,
+              ": expected attn_mask of bool, float32 or the query's dtype, torch.", entry.name,
+              ", but got ", dtype_name(t), ". Convert it with .to(query.dtype).");
 }
 
 ResultType result_type(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
@@ -136,12 +158,13 @@ ResultType result_type(const Plan& plan, const torch::jit::Stack& stack, size_t 
   look(false);
   if (!type.format) look(true);
   if (plan.mask >= 0 && type.format) expect_mask(plan, stack[base + plan.mask], *type.format);
-  if ((type.stock() || type.integers) && type.format && plan.rule != OperandRule::Any && !(keeps_first && plan.rule == OperandRule::Normalisation) &&
-      !in_stock_formula())
+  if ((type.stock() || type.integers) && type.format && plan.rule != OperandRule::Any &&
+      !(keeps_first && plan.rule == OperandRule::Normalisation) && !in_stock_formula())
     expect_one_dtype(plan, stack, base);
   if (keeps_first) {
     at::Tensor first;
-    each_tensor(plan.arguments[0].slot, stack[base], [&](const at::Tensor& t) { first = first.defined() ? first : t; });
+    each_tensor(plan.arguments[0].slot, stack[base],
+                [&](const at::Tensor& t) { first = first.defined() ? first : t; });
     if (first.defined()) type.keep(first);
   }
   return type;
@@ -168,7 +191,8 @@ bool cast_to_block(const Plan& plan, Stack& stack) {
   std::optional<c10::Device> own;
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
-      if (t.defined() && entry_beneath(t) && entry_beneath(t)->format.fits_float()) own = t.device();
+      if (t.defined() && entry_beneath(t) && entry_beneath(t)->format.fits_float())
+        own = t.device();
     });
   }
   if (!own) return false;
@@ -177,7 +201,9 @@ bool cast_to_block(const Plan& plan, Stack& stack) {
   bool meets = false;
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     if (plan.arguments[i].written) return false;
-    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { meets |= is_stock_operand(t) && t.scalar_type() == type; });
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+      meets |= is_stock_operand(t) && t.scalar_type() == type;
+    });
   }
   if (meets) cast_operands(plan, stack, base, type);
   return meets;
@@ -199,12 +225,14 @@ bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* s
   const bool recorded = casts == Casts::Recorded;
   const auto cast = [&](const at::Tensor& t, c10::ScalarType type) {
     if (!recorded && is_format_tensor(t)) return to_stock(t, type);
-    if (!recorded && c10::formats::is_format_type(type)) return encoded(t, c10::formats::format_entry(type));
+    if (!recorded && c10::formats::is_format_type(type))
+      return encoded(t, c10::formats::format_entry(type));
     const ExplicitDtypeGuard explicit_dtype;
     const HiddenFromModes hidden;
     return at::_ops::to_dtype::call(t, type, false, false, {});
   };
-  // Parameters of float32 for a format that is computed in float64 are widened, statistics among them and brought back.
+  // Parameters of float32 for a format that is computed in float64 are widened, statistics among
+  // them and brought back.
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> statistics;
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) {
@@ -221,13 +249,15 @@ bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* s
     const at::AutoDispatchBelowADInplaceOrView guard;
     op.callBoxed(stack);
   }
-  for (const auto& [ours, values] : statistics) at::_ops::copy_::call(const_cast<at::Tensor&>(ours), values, false);
+  for (const auto& [ours, values] : statistics)
+    at::_ops::copy_::call(const_cast<at::Tensor&>(ours), values, false);
   const size_t first = stack->size() - op.schema().returns().size();
   for (size_t i = first; i < stack->size(); ++i) {
     if (!(*stack)[i].isTensor() || !(*stack)[i].toTensor().defined()) continue;
     const at::Tensor result = (*stack)[i].toTensor();
     if (result.scalar_type() != entry->compute) continue;
-    (*stack)[i] = cast(result, i == first ? c10::formats::scalar_type(*entry) : c10::ScalarType::Float);
+    (*stack)[i] =
+        cast(result, i == first ? c10::formats::scalar_type(*entry) : c10::ScalarType::Float);
   }
   return true;
 }
@@ -235,10 +265,17 @@ bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* s
 void register_checked_composites() {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (name.getNamespace().value_or("") != "aten" || !operator_facts(name.name, name.overload_name).route.has(Step::Checked)) continue;
+    if (name.getNamespace().value_or("") != "aten" ||
+        !operator_facts(name.name, name.overload_name).route.has(Step::Checked))
+      continue;
     const auto op = dispatcher.findSchema(name);
-    if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) || op->hasKernelForDispatchKey(kFormatKey)) continue;
-    const auto kernel = [&] { return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<CheckedComposite>(op->schema())); };
+    if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
+        op->hasKernelForDispatchKey(kFormatKey))
+      continue;
+    const auto kernel = [&] {
+      return torch::CppFunction::makeFromBoxedFunctor(
+          std::make_unique<CheckedComposite>(op->schema()));
+    };
     register_below_autograd(name, kernel);
     register_autograd(name, kernel);
   }

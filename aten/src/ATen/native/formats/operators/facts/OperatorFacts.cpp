@@ -16,12 +16,16 @@ using enum fact::Autograd;
 using enum fact::Vmap;
 using enum Step;
 
-constexpr std::string_view kNoSparse = "there are no sparse or other special layouts of number formats";
-constexpr std::string_view kNoSparseGradient = "there are no sparse tensors of number formats; leave out sparse=True";
+constexpr std::string_view kNoSparse =
+    "there are no sparse or other special layouts of number formats";
+constexpr std::string_view kNoSparseGradient =
+    "there are no sparse tensors of number formats; leave out sparse=True";
 constexpr std::string_view kNoComplex = "number formats have no complex counterparts";
-constexpr std::string_view kNoNegation = "its views have no negative bit, so that -x has memory of its own";
+constexpr std::string_view kNoNegation =
+    "its views have no negative bit, so that -x has memory of its own";
 constexpr std::string_view kNoQuantised = "a tensor of a number format is not quantised";
-constexpr std::string_view kFloat32Alone = "it takes float32 tensors alone, as of stock ones; convert first, for example with x.float()";
+constexpr std::string_view kFloat32Alone =
+    "it takes float32 tensors alone, as of stock ones; convert first, for example with x.float()";
 constexpr std::string_view kNoNested = "there are no nested tensors of number formats";
 
 // In the order of names (capitals, then _, then the rest); a star stands for any ending.
@@ -634,17 +638,22 @@ constexpr OperatorFacts kRows[] = {
 constexpr bool by_name(const OperatorFacts& a, const OperatorFacts& b) {
   return a.name < b.name;
 }
-static_assert(std::is_sorted(std::begin(kRows), std::end(kRows), by_name), "the order in which find() looks for a row");
+static_assert(std::is_sorted(std::begin(kRows), std::end(kRows), by_name),
+              "the order in which find() looks for a row");
 static_assert(std::all_of(std::begin(kRows), std::end(kRows),
-                          [](const OperatorFacts& row) { return row.route.has(PolicyProducts) == (row.products != nullptr); }),
+                          [](const OperatorFacts& row) {
+                            return row.route.has(PolicyProducts) == (row.products != nullptr);
+                          }),
               "expected kernels in each row with the step PolicyProducts, and in no other");
 
 const OperatorFacts* find(std::string_view name) {
-  const auto* const row = std::lower_bound(std::begin(kRows), std::end(kRows), OperatorFacts(name, Steps(Boxed)), by_name);
+  const auto* const row = std::lower_bound(std::begin(kRows), std::end(kRows),
+                                           OperatorFacts(name, Steps(Boxed)), by_name);
   if (row != std::end(kRows) && row->name == name) return row;
   if (row == std::begin(kRows)) return nullptr;
   const std::string_view family = std::prev(row)->name; // the star comes before what it stands for
-  const bool member = family.back() == '*' && name.substr(0, family.size() - 1) == family.substr(0, family.size() - 1);
+  const bool member = family.back() == '*' &&
+      name.substr(0, family.size() - 1) == family.substr(0, family.size() - 1);
   return member ? std::prev(row) : nullptr;
 }
 
@@ -661,14 +670,16 @@ const OperatorFacts& operator_facts(std::string_view name, std::string_view over
     if (const auto* row = find(base + '.' + std::string(overload))) return *row;
   }
   if (ends_with(overload, "_out")) {
-    if (const auto* row = find(base + '.' + std::string(overload.substr(0, overload.size() - 4)))) return *row;
+    if (const auto* row = find(base + '.' + std::string(overload.substr(0, overload.size() - 4))))
+      return *row;
   }
   const auto* row = find(base);
   return row ? *row : kNone;
 }
 
 std::string base_name(std::string_view name) {
-  if (const size_t end = name.find("::"); end != std::string_view::npos) name.remove_prefix(end + 2);
+  if (const size_t end = name.find("::"); end != std::string_view::npos)
+    name.remove_prefix(end + 2);
   if (!name.empty() && name.back() == '_') name.remove_suffix(1);
   return std::string(name);
 }
@@ -692,8 +703,9 @@ const OperatorWord& word_of_fact(size_t place) {
 #define TD_WORD_RANDOM(name, sentence) {"Random", #name, sentence},
 #define TD_WORD_AUTOGRAD(name, sentence) {"Autograd", #name, sentence},
 #define TD_WORD_VMAP(name, sentence) {"Vmap", #name, sentence},
-      TD_FORALL_VALUE_FACTS(TD_WORD_VALUE) TD_FORALL_OPERAND_FACTS(TD_WORD_OPERAND) TD_FORALL_WRITE_FACTS(TD_WORD_WRITE)
-          TD_FORALL_RANDOM_FACTS(TD_WORD_RANDOM) TD_FORALL_AUTOGRAD_FACTS(TD_WORD_AUTOGRAD) TD_FORALL_VMAP_FACTS(TD_WORD_VMAP)};
+      TD_FORALL_VALUE_FACTS(TD_WORD_VALUE) TD_FORALL_OPERAND_FACTS(TD_WORD_OPERAND)
+          TD_FORALL_WRITE_FACTS(TD_WORD_WRITE) TD_FORALL_RANDOM_FACTS(TD_WORD_RANDOM)
+              TD_FORALL_AUTOGRAD_FACTS(TD_WORD_AUTOGRAD) TD_FORALL_VMAP_FACTS(TD_WORD_VMAP)};
   static_assert(std::size(kWords) == fact::kCount);
   return kWords[place];
 }

@@ -1,5 +1,5 @@
-// The table of PyTorch's operators: one row each, with the steps by which a call is run and the facts
-// that those steps need.
+// The table of PyTorch's operators: one row each, with the steps by which a call is run and the
+// facts that those steps need.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace at::formats {
 
 struct ProductKernels; // ProductKernels.h
 
-// The steps of a row: the name of each, and what it does. A call takes them in the row's order, until
-// one has done its work. A variant of an operator leaves out the steps that its schema rules out.
-// Steps.cpp compiles them.
+// The steps of a row: the name of each, and what it does. A call takes them in the row's order,
+// until one has done its work. A variant of an operator leaves out the steps that its schema rules
+// out. Steps.cpp compiles them.
 // clang-format off
 #define TD_FORALL_STEPS(_)                                                                        \
   _(Own, "Runs the package's own kernel; an overload without one takes the next step.")           \
@@ -147,7 +147,9 @@ struct ProductKernels; // ProductKernels.h
 #define TD_FORALL_FACT_GROUPS(_)      \
   _(Value, TD_FORALL_VALUE_FACTS)     \
   _(Operand, TD_FORALL_OPERAND_FACTS) \
-  _(Write, TD_FORALL_WRITE_FACTS) _(Random, TD_FORALL_RANDOM_FACTS) _(Autograd, TD_FORALL_AUTOGRAD_FACTS) _(Vmap, TD_FORALL_VMAP_FACTS)
+  _(Write, TD_FORALL_WRITE_FACTS)     \
+  _(Random, TD_FORALL_RANDOM_FACTS)   \
+  _(Autograd, TD_FORALL_AUTOGRAD_FACTS) _(Vmap, TD_FORALL_VMAP_FACTS)
 
 enum class Step : uint8_t { TD_FORALL_STEPS(TD_ENUMERATOR) };
 inline constexpr size_t kSteps = 0 TD_FORALL_STEPS(TD_COUNT);
@@ -156,9 +158,10 @@ inline constexpr size_t kSteps = 0 TD_FORALL_STEPS(TD_COUNT);
 class Route {
  public:
   template <typename... Steps>
-  constexpr explicit Route(Step first, Steps... rest) : steps_{first, rest...},
-                                                        count_(1 + sizeof...(rest)),
-                                                        set_((bit(first) | ... | bit(rest))) {}
+  constexpr explicit Route(Step first, Steps... rest)
+      : steps_{first, rest...},
+        count_(1 + sizeof...(rest)),
+        set_((bit(first) | ... | bit(rest))) {}
 
   constexpr bool has(Step step) const { return (set_ & bit(step)) != 0; }
   constexpr const Step* begin() const { return steps_; }
@@ -215,7 +218,8 @@ class Set {
   constexpr Set() = default;
   template <typename Fact>
     requires requires(Fact f) { place_of(f); }
-  constexpr Set(Fact f) : bits_(uint64_t{1} << place_of(f)) {} // NOLINT(google-explicit-constructor)
+  constexpr Set(Fact f)
+      : bits_(uint64_t{1} << place_of(f)) {} // NOLINT(google-explicit-constructor)
 
   constexpr bool has_any(Set other) const { return (bits_ & other.bits_) != 0; }
   constexpr bool has_place(size_t place) const { return (bits_ >> place & 1) != 0; }
@@ -237,30 +241,35 @@ constexpr Set operator|(A a, B b) {
 } // namespace fact
 
 struct OperatorFacts {
-  std::string_view name; // without namespace and without the underscore of in-place operators; with its overload where that differs from the others
+  // Without namespace and without the underscore of in-place operators; with its overload where
+  // that differs from the others.
+  std::string_view name;
   Route route;
   fact::Set facts;
-  std::string_view detail;        // the arguments that hold numbers, or why an operator is refused
+  std::string_view detail; // the arguments that hold numbers, or why an operator is refused
   const ProductKernels* products; // of the steps PolicyProducts and TensorCores
 
-  constexpr OperatorFacts(std::string_view name, Route route, fact::Set facts = {}, std::string_view detail = {})
+  constexpr OperatorFacts(std::string_view name, Route route, fact::Set facts = {},
+                          std::string_view detail = {})
       : name(name),
         route(route),
         facts(facts),
         detail(detail),
         products(nullptr) {}
-  constexpr OperatorFacts(std::string_view name, Route route, fact::Set facts, const ProductKernels& products)
+  constexpr OperatorFacts(std::string_view name, Route route, fact::Set facts,
+                          const ProductKernels& products)
       : name(name),
         route(route),
         facts(facts),
         products(&products) {}
 };
 
-// The name without namespace and without the underscore of in-place operators: "tanh" of "aten::tanh_".
+// The name without namespace and without the underscore of in-place operators: "tanh" of
+// "aten::tanh_".
 std::string base_name(std::string_view name);
 
-// The row of a schema's name ("aten::index_put_") and overload: the overload's own (also for its out= variant), else its operator's, else a
-// row without facts.
+// The row of a schema's name ("aten::index_put_") and overload: the overload's own (also for its
+// out= variant), else its operator's, else a row without facts.
 const OperatorFacts& operator_facts(std::string_view name, std::string_view overload);
 
 // All rows in the order of their names.

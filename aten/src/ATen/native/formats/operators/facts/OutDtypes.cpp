@@ -19,7 +19,8 @@ static ResultType type_of_operands(const Plan& plan, const Stack& stack) {
   const size_t base = stack.size() - plan.arguments.size();
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     if (is_out(plan, i) || plan.arguments[i].where) continue;
-    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { type.see(t, plan.name.c_str()); });
+    each_tensor(plan.arguments[i].slot, stack[base + i],
+                [&](const at::Tensor& t) { type.see(t, plan.name.c_str()); });
   }
   return type;
 }
@@ -27,14 +28,18 @@ static ResultType type_of_operands(const Plan& plan, const Stack& stack) {
 std::optional<c10::OperatorHandle> find_functional(const c10::FunctionSchema& schema) {
   const std::string overload = schema.overload_name();
   if (!has_out(schema) || schema.returns().size() != 1) return std::nullopt;
-  const bool ends = overload.size() > 4 && overload.substr(overload.size() - 4) == "_out"; // xlogy's begin so: OutTensor, OutScalar_Self
+  // xlogy's begin so: OutTensor, OutScalar_Self
+  const bool ends = overload.size() > 4 && overload.substr(overload.size() - 4) == "_out";
   std::string functional;
   if (ends) functional = overload.substr(0, overload.size() - 4);
   else if (overload.size() > 3) functional = overload.substr(3);
   auto& dispatcher = c10::Dispatcher::singleton();
-  for (const std::string& name : {functional, std::string("Tensor")}) { // atan2.out is of atan2, logit.out of logit, i0.out of i0
+  // atan2.out is of atan2, logit.out of logit, i0.out of i0
+  for (const std::string& name : {functional, std::string("Tensor")}) {
     auto found = dispatcher.findSchema({schema.name(), name});
-    if (found && !found->schema().is_mutable() && found->schema().arguments().size() + 1 == schema.arguments().size()) return found;
+    if (found && !found->schema().is_mutable() &&
+        found->schema().arguments().size() + 1 == schema.arguments().size())
+      return found;
   }
   return std::nullopt;
 }
@@ -47,7 +52,8 @@ bool run_and_cast(const c10::OperatorHandle& /*op*/, const Plan& plan, Stack* st
   c10::SmallVector<at::Tensor, 4> operands;
   const size_t base = stack->size() - plan.arguments.size();
   for (size_t i = 0; i + 1 < plan.arguments.size(); ++i) {
-    each_tensor(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { operands.push_back(t); });
+    each_tensor(plan.arguments[i].slot, (*stack)[base + i],
+                [&](const at::Tensor& t) { operands.push_back(t); });
   }
   stack->pop_back();
   plan.functional->callBoxed(stack);
@@ -64,14 +70,19 @@ void expect_dtype_of_result(const Plan& plan, const Stack& stack) {
   for (size_t i = 1; i < plan.arguments.size(); ++i) {
     if (!is_out(plan, i) || !stack[base + i].isTensor()) continue;
     const at::Tensor& out = stack[base + i].toTensor();
-    if (!out.defined() || (!entry_beneath(out) && !c10::isFloatingType(out.scalar_type()) && !c10::isComplexType(out.scalar_type()))) continue;
+    if (!out.defined() ||
+        (!entry_beneath(out) && !c10::isFloatingType(out.scalar_type()) &&
+         !c10::isComplexType(out.scalar_type())))
+      continue;
     const FormatEntry* own = entry_beneath(out);
     const bool alike = result ? own == result : !own && out.scalar_type() == *type.stock();
     const auto name = [](const FormatEntry* entry, c10::ScalarType stock) {
       return "torch." + (entry ? entry->name : std::string(c10::getDtypeNames(stock).first));
     };
-    TORCH_CHECK(alike, plan.name, ": expected ", plan.arguments[i].name, " of the result's dtype ", name(result, type.stock().value_or(c10::kFloat)),
-                ", but got ", name(own, out.scalar_type()), ". Give a tensor of that dtype, or convert the result.");
+    TORCH_CHECK(alike, plan.name, ": expected ", plan.arguments[i].name, " of the result's dtype ",
+                name(result, type.stock().value_or(c10::kFloat)), ", but got ",
+                name(own, out.scalar_type()),
+                ". Give a tensor of that dtype, or convert the result.");
   }
 }
 

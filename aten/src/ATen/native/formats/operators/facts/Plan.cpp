@@ -30,15 +30,19 @@ static Plan::Slot slot_of(const c10::Argument& argument) {
   }
 }
 
-// Batch and instance normalisation update their running statistics, most of them without saying so, and in training alone.
+// Batch and instance normalisation update their running statistics, most of them without saying so,
+// and in training alone.
 static bool is_statistic(const c10::Argument& argument) {
   return argument.name() == "running_mean" || argument.name() == "running_var";
 }
 
 static bool is_written(const c10::FunctionSchema& schema, const c10::Argument& argument) {
   if (argument.alias_info() && argument.alias_info()->isWrite()) return true;
-  const auto named = [&](const char* part) { return schema.name().find(part) != std::string::npos; };
-  return is_statistic(argument) && !named("backward") && !named("no_training") && !named("no_update");
+  const auto named = [&](const char* part) {
+    return schema.name().find(part) != std::string::npos;
+  };
+  return is_statistic(argument) && !named("backward") && !named("no_training") &&
+      !named("no_update");
 }
 
 static bool is_in_place(const c10::FunctionSchema& schema) {
@@ -51,8 +55,9 @@ static int place_of(const c10::FunctionSchema& schema, const char* argument) {
 
 bool has_out(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
-  return std::any_of(arguments.begin() + std::min<size_t>(1, arguments.size()), arguments.end(),
-                     [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); });
+  return std::any_of(
+      arguments.begin() + std::min<size_t>(1, arguments.size()), arguments.end(),
+      [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); });
 }
 
 static OperandRule rule_of(const OperatorFacts& row) {
@@ -62,23 +67,28 @@ static OperandRule rule_of(const OperatorFacts& row) {
 }
 
 // The arguments that a row names, with blanks between.
-static std::vector<NumberPlace> number_places(const c10::FunctionSchema& schema, const OperatorFacts& row) {
+static std::vector<NumberPlace> number_places(const c10::FunctionSchema& schema,
+                                              const OperatorFacts& row) {
   std::vector<NumberPlace> places;
   if (!row.route.has(Step::PutNumbers) && !row.route.has(Step::CompareNumbers)) return places;
-  const auto use = row.route.has(Step::PutNumbers) ? NumberPlace::Use::Fill : NumberPlace::Use::Bound;
+  const auto use =
+      row.route.has(Step::PutNumbers) ? NumberPlace::Use::Fill : NumberPlace::Use::Bound;
   for (std::string_view rest = row.detail; !rest.empty();) {
     const size_t end = std::min(rest.find(' '), rest.size());
-    if (const auto place = schema.argumentIndexWithName(std::string(rest.substr(0, end)))) places.push_back({*place, use});
+    if (const auto place = schema.argumentIndexWithName(std::string(rest.substr(0, end))))
+      places.push_back({*place, use});
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return places;
 }
 
 static bool says_where(const std::string& argument) {
-  return argument == "index" || argument == "indices" || argument == "mask" || argument == "condition" || argument == "repeats";
+  return argument == "index" || argument == "indices" || argument == "mask" ||
+      argument == "condition" || argument == "repeats";
 }
 
-Plan::Plan(const c10::FunctionSchema& schema) : Plan(schema, operator_facts(schema.name(), schema.overload_name())) {
+Plan::Plan(const c10::FunctionSchema& schema)
+    : Plan(schema, operator_facts(schema.name(), schema.overload_name())) {
 }
 
 Plan::Plan(const c10::FunctionSchema& schema, const OperatorFacts& row)
@@ -102,14 +112,18 @@ Plan::Plan(const c10::FunctionSchema& schema, const OperatorFacts& row)
   random = has(fact::Draws) || generator >= 0;
   draws_only = has(fact::Fills) || (has(fact::FillsInPlace) && is_in_place(schema));
   numbers = number_places(schema, row);
-  training = std::max({place_of(schema, "training"), place_of(schema, "train"), place_of(schema, "use_input_stats")});
+  training = std::max({place_of(schema, "training"), place_of(schema, "train"),
+                       place_of(schema, "use_input_stats")});
   writes = false;
   for (const c10::Argument& a : schema.arguments()) {
     // Read out of the tensor by stock code; or added to scores of the query's dtype.
     const bool weights =
-        (has(fact::AnyWeight) && (a.name() == "weight" || a.name() == "pos_weight")) || (has(fact::AnyTarget) && a.name() == "target");
-    const bool holds_numbers = (takes(Step::PlaceByPlace) && a.name() == "scalars") || a.name() == "attn_mask" || weights;
-    arguments.push_back({slot_of(a), is_written(schema, a), is_statistic(a), holds_numbers, says_where(a.name()), a.name()});
+        (has(fact::AnyWeight) && (a.name() == "weight" || a.name() == "pos_weight")) ||
+        (has(fact::AnyTarget) && a.name() == "target");
+    const bool holds_numbers =
+        (takes(Step::PlaceByPlace) && a.name() == "scalars") || a.name() == "attn_mask" || weights;
+    arguments.push_back({slot_of(a), is_written(schema, a), is_statistic(a), holds_numbers,
+                         says_where(a.name()), a.name()});
     writes |= arguments.back().written && arguments.back().slot == Slot::Tensor;
   }
   if (takes(Step::CastOut)) functional = find_functional(schema);
@@ -138,18 +152,22 @@ bool any_of_ours(const Plan& plan, const torch::jit::Stack& stack) {
   bool any = false;
   const size_t base = stack.size() - plan.arguments.size();
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
-    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { any |= entry_beneath(t) != nullptr; });
+    each_tensor(plan.arguments[i].slot, stack[base + i],
+                [&](const at::Tensor& t) { any |= entry_beneath(t) != nullptr; });
   }
   return any;
 }
 
 bool has_complex_number(const Plan& plan, const torch::jit::Stack& stack) {
   const auto is_complex = [](const c10::IValue& value) { return value.isComplexDouble(); };
-  return std::any_of(stack.end() - plan.arguments.size(), stack.end(), [&](const c10::IValue& value) {
-    if (!value.isList()) return is_complex(value);
-    const at::ArrayRef<c10::IValue> list = value.toListRef(); // of numbers, of which each may be complex, or of what is no number
-    return !list.empty() && !list.front().isTensor() && std::any_of(list.begin(), list.end(), is_complex);
-  });
+  return std::any_of(stack.end() - plan.arguments.size(), stack.end(),
+                     [&](const c10::IValue& value) {
+                       if (!value.isList()) return is_complex(value);
+                       // Of numbers, of which each may be complex, or of what is no number.
+                       const at::ArrayRef<c10::IValue> list = value.toListRef();
+                       return !list.empty() && !list.front().isTensor() &&
+                           std::any_of(list.begin(), list.end(), is_complex);
+                     });
 }
 
 bool is_recorded(const Plan& plan, const torch::jit::Stack& stack) {
@@ -157,7 +175,8 @@ bool is_recorded(const Plan& plan, const torch::jit::Stack& stack) {
   bool any = false;
   const size_t base = stack.size() - plan.arguments.size();
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
-    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { any |= t.defined() && t.requires_grad(); });
+    each_tensor(plan.arguments[i].slot, stack[base + i],
+                [&](const at::Tensor& t) { any |= t.defined() && t.requires_grad(); });
   }
   return any;
 }
@@ -165,7 +184,8 @@ bool is_recorded(const Plan& plan, const torch::jit::Stack& stack) {
 bool is_composed(const Plan& plan, const torch::jit::Stack& stack) {
   if (!plan.takes(Step::Composed)) return false;
   const FormatEntry* entry = nullptr;
-  bool several = false, nothing = false; // of which stock's code makes zeros in the container's type
+  // Of which stock's code makes zeros in the container's type.
+  bool several = false, nothing = false;
   const size_t base = stack.size() - plan.arguments.size();
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     if (plan.arguments[i].numbers) continue;
@@ -179,11 +199,13 @@ bool is_composed(const Plan& plan, const torch::jit::Stack& stack) {
   }
   if (nothing) return false;
   if (several || (entry && accumulation_of(*entry).own_kernels())) return true;
-  return plan.smoothing >= 0 && stack[base + plan.smoothing].toDouble() == 0 && !stack[base + 1].toTensor().is_floating_point();
+  return plan.smoothing >= 0 && stack[base + plan.smoothing].toDouble() == 0 &&
+      !stack[base + 1].toTensor().is_floating_point();
 }
 
 void run_composed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  op.redispatchBoxed(c10::DispatchKeySet(), stack); // the composite kernel is at the key that no tensor has
+  // The composite kernel is at the key that no tensor has.
+  op.redispatchBoxed(c10::DispatchKeySet(), stack);
 }
 
 } // namespace at::formats

@@ -1,4 +1,5 @@
-// What must be known of an operator: what follows from its schema, and its row in the table of operators; worked out once.
+// What must be known of an operator: what follows from its schema, and its row in the table of
+// operators; worked out once.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,8 +15,8 @@
 
 namespace at::formats {
 
-// Whether operands of several floating dtypes promote, as in arithmetic, or are an error; see OperandRules.h.
-// FloatingOneDtype: beside integers that are indices, or masks.
+// Whether operands of several floating dtypes promote, as in arithmetic, or are an error; see
+// OperandRules.h. FloatingOneDtype: beside integers that are indices, or masks.
 enum class OperandRule : uint8_t { Any, OneDtype, FloatingOneDtype, Normalisation };
 
 // How a call's operands become stock tensors. Recorded: by casts that autograd sees.
@@ -62,11 +63,13 @@ class Plan {
   int training;    // the place of normalisation's flag, or -1
   int mask;        // the place of attention's mask, or -1
   int smoothing;   // the place of cross entropy's label_smoothing, or -1
-  int limits;      // the place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1
+  // The place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1.
+  int limits;
   std::vector<NumberPlace> numbers; // see NumberPlaces.h
   const ProductKernels* products;   // of the row, or nullptr
   ProductKernel product;            // of those the one for this schema, or nullptr
-  std::optional<c10::OperatorHandle> functional; // of the step CastOut: the operator whose result out= gets
+  // Of the step CastOut: the operator whose result out= gets.
+  std::optional<c10::OperatorHandle> functional;
 
  private:
   Plan(const c10::FunctionSchema& schema, const OperatorFacts& row);
@@ -86,7 +89,8 @@ void map_tensors(Plan::Slot slot, c10::IValue& value, Body&& body) {
     value = std::move(list);
   } else if (slot == Plan::Slot::OptionalTensorList && value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector()) list.push_back(t ? std::optional<at::Tensor>(body(*t)) : t);
+    for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector())
+      list.push_back(t ? std::optional<at::Tensor>(body(*t)) : t);
     value = std::move(list);
   }
 }
@@ -105,15 +109,16 @@ void each_tensor(Plan::Slot slot, const c10::IValue& value, Body&& body) {
   }
 }
 
-// Whether a tensor among a call's arguments is ours, maybe within wrappers of torch.func; whether a number is complex; and whether autograd
-// records the call.
+// Whether a tensor among a call's arguments is ours, maybe within wrappers of torch.func; whether a
+// number is complex; and whether autograd records the call.
 bool any_of_ours(const Plan& plan, const torch::jit::Stack& stack);
 bool has_complex_number(const Plan& plan, const torch::jit::Stack& stack);
 bool is_recorded(const Plan& plan, const torch::jit::Stack& stack);
 
-// Whether a call of an operator with the step Composed runs by single operators all the same, each rounded: under an accumulation policy of steps of
-// our own; where operands are of several dtypes, which promote there or raise; and cross entropy of class indices without smoothing, whose logarithms
-// are rounded as log_softmax's are.
+// Whether a call of an operator with the step Composed runs by single operators all the same, each
+// rounded: under an accumulation policy of steps of our own; where operands are of several dtypes,
+// which promote there or raise; and cross entropy of class indices without smoothing, whose
+// logarithms are rounded as log_softmax's are.
 bool is_composed(const Plan& plan, const torch::jit::Stack& stack);
 void run_composed(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 

@@ -1,5 +1,6 @@
-// Operators that make no sense in a number format, and operands that cannot meet one (sparse, nested, quantised): one error that names
-// the operator, the dtype and the way out, where stock would speak of backends and devices.
+// Operators that make no sense in a number format, and operands that cannot meet one (sparse,
+// nested, quantised): one error that names the operator, the dtype and the way out, where stock
+// would speak of backends and devices.
 #include <ATen/native/formats/operators/facts/Refusals.h>
 
 #include <ATen/FormatLibrary.h>
@@ -14,7 +15,8 @@ namespace {
 std::string format_among(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
     const c10::IValue& value = stack[i];
-    if (value.isTensor() && is_format_tensor(value.toTensor())) return entry_of(value.toTensor()).name;
+    if (value.isTensor() && is_format_tensor(value.toTensor()))
+      return entry_of(value.toTensor()).name;
     if (!value.isTensorList()) continue;
     for (const at::Tensor& t : value.toTensorVector()) {
       if (is_format_tensor(t)) return entry_of(t).name;
@@ -26,8 +28,10 @@ std::string format_among(const c10::OperatorHandle& op, const torch::jit::Stack&
 class Refusal final : public c10::OperatorKernel {
  public:
   explicit Refusal(std::string_view reason) : reason_(reason) {}
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) const {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, op.schema().name(), ": expected a stock dtype, but got ", format_among(op, *stack), ": ", reason_,
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                  torch::jit::Stack* stack) const {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, op.schema().name(), ": expected a stock dtype, but got ",
+                                format_among(op, *stack), ": ", reason_,
                                 ". Convert first, for example with x.float().");
   }
 
@@ -35,7 +39,8 @@ class Refusal final : public c10::OperatorKernel {
   std::string_view reason_;
 };
 
-// An operand of ours beside one of a kind that ours cannot have: PyTorch joins the two into one dispatch key.
+// An operand of ours beside one of a kind that ours cannot have: PyTorch joins the two into one
+// dispatch key.
 template <const char* const& Kind>
 void refuse_operands(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   refuse_operand(op.schema().name(), format_among(op, *stack), Kind);
@@ -63,14 +68,18 @@ bool is_left_aligned(const at::Tensor&, const at::Tensor&) {
 } // namespace
 
 void refuse_operand(const std::string& op, const std::string& dtype, const char* kind) {
-  C10_THROW_ERROR(NotImplementedError,
-                  c10::str(op, ": expected ordinary tensors beside one of ", dtype, ", but got a ", kind,
-                           " one. Convert one of the two first: the number format with x.float(), or the ", kind, " tensor to an ordinary one."));
+  C10_THROW_ERROR(
+      NotImplementedError,
+      c10::str(op, ": expected ordinary tensors beside one of ", dtype, ", but got a ", kind,
+               " one. Convert one of the two first: the number format with x.float(), or the ",
+               kind, " tensor to an ordinary one."));
 }
 
-// At our autograd key too, where a composite operator's stock code would run. Within wrappers of torch.func it comes to the same.
+// At our autograd key too, where a composite operator's stock code would run. Within wrappers of
+// torch.func it comes to the same.
 void register_refusals() {
-  static auto* autograd = new torch::Library(torch::Library::IMPL, "aten", kFormatAutogradKey, __FILE__, __LINE__);
+  static auto* autograd =
+      new torch::Library(torch::Library::IMPL, "aten", kFormatAutogradKey, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.getNamespace().value_or("") != "aten" || !dispatcher.findSchema(name)) continue;
@@ -102,9 +111,11 @@ TD_REFUSED_OPERANDS(QuantizedPrivateUse2, kQuantised)
 TD_REFUSED_OPERANDS(NestedTensorPrivateUse2, kNested)
 #undef TD_REFUSED_OPERANDS
 
-// Whose stock code would come before that fallback, and asks for sizes that a nested tensor has not.
+// Whose stock code would come before that fallback, and asks for sizes that a nested tensor has
+// not.
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse2, m) {
-  for (const char* name : {"bilinear", "linear", "matmul", "matmul.out", "scaled_dot_product_attention"})
+  for (const char* name :
+       {"bilinear", "linear", "matmul", "matmul.out", "scaled_dot_product_attention"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_operands<kNested>>());
 }
 

@@ -27,14 +27,16 @@ struct Distinct {
 
 // Finding them is a sort, and a tensor of a few elements is decoded sooner.
 bool pays(int64_t indices, int64_t places, const Tensor& self) {
-  if (rounding_format(entry_of(self)).rounding == Rounding::UpDown) return indices > 0; // which moves every number that it rounds
+  // Which moves every number that it rounds.
+  if (rounding_format(entry_of(self)).rounding == Rounding::UpDown) return indices > 0;
   // Looking at indices waits for a GPU.
   return !self.device().is_cuda() && indices > 0 && 4 * indices <= places && self.numel() >= 4096;
 }
 
 bool is_index(const Tensor& t) {
   const auto type = t.scalar_type();
-  return !is_format_tensor(t) && computes(t.device()) && (type == c10::ScalarType::Long || type == c10::ScalarType::Int);
+  return !is_format_tensor(t) && computes(t.device()) &&
+      (type == c10::ScalarType::Long || type == c10::ScalarType::Int);
 }
 
 // Indices from 0 to n - 1 (from -n where they wrap), or nothing.
@@ -47,11 +49,13 @@ std::optional<Tensor> within(const Tensor& index, int64_t n, bool wraps) {
 }
 
 Distinct distinct(const Tensor& index) {
-  auto [unique, inverse, counts] = at::_unique2(index, /*sorted=*/true, /*return_inverse=*/true, /*return_counts=*/false);
+  auto [unique, inverse, counts] =
+      at::_unique2(index, /*sorted=*/true, /*return_inverse=*/true, /*return_counts=*/false);
   return {unique, inverse};
 }
 
-// One call on the elements that it writes: a copy of the stack, in which self and what says where are replaced.
+// One call on the elements that it writes: a copy of the stack, in which self and what says where
+// are replaced.
 class TouchedCall {
  public:
   TouchedCall(const c10::OperatorHandle& op, const Plan& plan, Stack* stack)
@@ -107,7 +111,8 @@ bool run_index_lines(TouchedCall& call, const Tensor& self) {
   if (!is_index(index) || index.dim() > 1 || !pays(index.numel(), n, self)) return false;
   const auto at = within(index, n, /*wraps=*/true);
   // index_fill alone takes negative ones
-  if (!at || (call[3].isTensor() && call.tensor(3).dim() > 0 && index.min().item<int64_t>() < 0)) return false;
+  if (!at || (call[3].isTensor() && call.tensor(3).dim() > 0 && index.min().item<int64_t>() < 0))
+    return false;
   const Distinct where = distinct(*at);
   call[0] = format_alias(bits_alias(self).index_select(dim, where.unique), entry);
   call[2] = where.inverse;
@@ -133,7 +138,9 @@ bool run_flat(TouchedCall& call, const Tensor& self, const Tensor& flat, size_t 
 
 bool run_put(TouchedCall& call, const Tensor& self) {
   const Tensor index = call.tensor(1);
-  if (!is_index(index) || call.tensor(2).numel() != index.numel() || !pays(index.numel(), self.numel(), self)) return false;
+  if (!is_index(index) || call.tensor(2).numel() != index.numel() ||
+      !pays(index.numel(), self.numel(), self))
+    return false;
   const auto at = within(index, self.numel(), /*wraps=*/true);
   return at && run_flat(call, self, *at, 1);
 }
@@ -141,7 +148,8 @@ bool run_put(TouchedCall& call, const Tensor& self) {
 bool run_scatter(TouchedCall& call, const Tensor& self) {
   const Tensor index = call.tensor(2);
   const int64_t asked = call[1].toInt(), dims = self.dim();
-  if (dims == 0 || index.dim() != dims || asked < -dims || asked >= dims || !is_index(index) || !pays(index.numel(), self.numel(), self))
+  if (dims == 0 || index.dim() != dims || asked < -dims || asked >= dims || !is_index(index) ||
+      !pays(index.numel(), self.numel(), self))
     return false;
   const int64_t dim = at::maybe_wrap_dim(asked, dims);
   const auto at = within(index, self.size(dim), /*wraps=*/false);
@@ -181,8 +189,11 @@ struct Subscript {
         ++d;
         continue;
       }
-      const bool mask = t->scalar_type() == c10::ScalarType::Bool || t->scalar_type() == c10::ScalarType::Byte;
-      if (is_format_tensor(*t) || !computes(t->device()) || (mask && t->dim() == 0) || (!mask && !is_index(*t))) return false;
+      const bool mask =
+          t->scalar_type() == c10::ScalarType::Bool || t->scalar_type() == c10::ScalarType::Byte;
+      if (is_format_tensor(*t) || !computes(t->device()) || (mask && t->dim() == 0) ||
+          (!mask && !is_index(*t)))
+        return false;
       const int64_t taken = mask ? t->dim() : 1;
       if (d + taken > self.dim()) return false;
       if (mask && t->sizes() != self.sizes().slice(d, taken)) return false;
@@ -201,7 +212,9 @@ struct Subscript {
     return !dims.empty();
   }
 
-  bool adjacent() const { return dims.back() - dims.front() + 1 == static_cast<int64_t>(dims.size()); }
+  bool adjacent() const {
+    return dims.back() - dims.front() + 1 == static_cast<int64_t>(dims.size());
+  }
 };
 
 bool run_index_put(TouchedCall& call, const Tensor& self) {
@@ -219,7 +232,8 @@ bool run_index_put(TouchedCall& call, const Tensor& self) {
     if (std::find(at.dims.begin(), at.dims.end(), d) != at.dims.end()) continue;
     order.push_back(d);
     shape.push_back(self.size(d));
-    front.push_back(rest < first ? rest : rest + own); // where it stands among the values' dimensions
+    // Where it stands among the values' dimensions.
+    front.push_back(rest < first ? rest : rest + own);
     ++rest;
   }
   shape.insert(shape.begin() + first, at.sizes.begin(), at.sizes.end());
@@ -228,7 +242,8 @@ bool run_index_put(TouchedCall& call, const Tensor& self) {
   for (int64_t d = own; d-- > 0;) front.insert(front.begin(), first + d);
   values = values.expand(shape).permute(front);
   Tensor flat = at.indices[0].expand(at.sizes);
-  for (size_t i = 1; i < at.dims.size(); ++i) flat = flat.mul(self.size(at.dims[i])).add(at.indices[i]);
+  for (size_t i = 1; i < at.dims.size(); ++i)
+    flat = flat.mul(self.size(at.dims[i])).add(at.indices[i]);
   const Distinct where = distinct(flat);
   torch::List<std::optional<Tensor>> subscripts;
   int64_t below = places;
@@ -252,7 +267,9 @@ bool run_embedding_backward(TouchedCall& call, const Tensor& grad) {
   const FormatEntry& entry = entry_of(grad);
   const Tensor indices = call.tensor(1);
   const int64_t rows = call[2].toInt(), padding = call[3].toInt();
-  if (grad.dim() == 0 || rows < 1 || !is_index(indices) || 4 * indices.numel() > rows || !zero_is_code_zero(entry.format)) return false;
+  if (grad.dim() == 0 || rows < 1 || !is_index(indices) || 4 * indices.numel() > rows ||
+      !zero_is_code_zero(entry.format))
+    return false;
   const auto at = within(indices, rows, /*wraps=*/false);
   if (!at) return false;
   const Distinct where = distinct(*at);
@@ -276,11 +293,13 @@ bool run_on_touched(const c10::OperatorHandle& op, const Plan& plan, Stack* stac
   const c10::IValue& first = (*stack)[base];
   if (!first.isTensor() || !is_format_tensor(first.toTensor())) return false;
   const Tensor self = first.toTensor();
-  if (!computes(self.device()) || at::has_internal_overlap(self) == at::MemOverlap::Yes) return false;
+  if (!computes(self.device()) || at::has_internal_overlap(self) == at::MemOverlap::Yes)
+    return false;
   bool apart = true; // from all that is read, which is on the same device
   for (size_t i = 1; i < plan.arguments.size(); ++i) {
-    each_tensor(plan.arguments[i].slot, (*stack)[base + i],
-                [&](const Tensor& t) { apart = apart && (!t.defined() || (t.device() == self.device() && !t.is_alias_of(self))); });
+    each_tensor(plan.arguments[i].slot, (*stack)[base + i], [&](const Tensor& t) {
+      apart = apart && (!t.defined() || (t.device() == self.device() && !t.is_alias_of(self)));
+    });
   }
   if (!apart) return false;
   const at::AutoDispatchBelowADInplaceOrView guard;

@@ -27,13 +27,17 @@ namespace {
 
 using torch::jit::Stack;
 
-// A call as torch.func first sees it; the stock kernel there is one for all operators and hands it to the innermost transformation.
+// A call as torch.func first sees it; the stock kernel there is one for all operators and hands it
+// to the innermost transformation.
 constexpr auto kFront = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
 
 class FrontKernel : public c10::OperatorKernel {
  public:
-  explicit FrontKernel(const c10::OperatorHandle& op) : plan_(op.schema()), stock_(stock_kernel(op, kFront)) {}
-  virtual void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const = 0;
+  explicit FrontKernel(const c10::OperatorHandle& op)
+      : plan_(op.schema()),
+        stock_(stock_kernel(op, kFront)) {}
+  virtual void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                          Stack* stack) const = 0;
 
  protected:
   // Whether a tensor of ours is among the arguments, and one that vmap has wrapped, of ours or not.
@@ -54,11 +58,15 @@ class FrontKernel : public c10::OperatorKernel {
   StockKernel stock_;
 };
 
-// Operands are cast to the compute type and results back, by casts that are batched and differentiated in their turn.
+// Operands are cast to the compute type and results back, by casts that are batched and
+// differentiated in their turn.
 class ByCastsUnderVmap : public FrontKernel {
  public:
-  explicit ByCastsUnderVmap(const c10::OperatorHandle& op) : FrontKernel(op), steps_(compile_recorded_steps(plan_)) {}
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
+  explicit ByCastsUnderVmap(const c10::OperatorHandle& op)
+      : FrontKernel(op),
+        steps_(compile_recorded_steps(plan_)) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  Stack* stack) const override {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
     if (is_composed(plan_, *stack)) { // where torch.func sees each of its operators first
       const CompositeGuard stock_code;
@@ -75,46 +83,59 @@ class ByCastsUnderVmap : public FrontKernel {
   RunSteps steps_;
 };
 
-// addr under a policy with kernels of its own is the product of a column and a row, which has a rule under vmap.
+// addr under a policy with kernels of its own is the product of a column and a row, which has a
+// rule under vmap.
 class AddrUnderVmap final : public ByCastsUnderVmap {
  public:
   using ByCastsUnderVmap::ByCastsUnderVmap;
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  Stack* stack) const override {
     const c10::IValue* arguments = &(*stack)[stack->size() - 5];
-    const at::Tensor self = arguments[0].toTensor(), x = arguments[1].toTensor(), y = arguments[2].toTensor();
+    const at::Tensor self = arguments[0].toTensor(), x = arguments[1].toTensor(),
+                     y = arguments[2].toTensor();
     const bool vectors = batched_beside_ours(*stack) && x.dim() == 1 && y.dim() == 1;
     const FormatEntry* entry = vectors ? one_format({self, x, y}) : nullptr;
-    if (!entry || !accumulation_of(*entry).own_kernels()) return ByCastsUnderVmap::operator()(op, keys, stack);
-    const at::Tensor column = at::_ops::unsqueeze::call(x, 1), row = at::_ops::unsqueeze::call(y, 0);
-    const at::Tensor made = at::_ops::addmm::call(self, column, row, arguments[3].toScalar(), arguments[4].toScalar());
+    if (!entry || !accumulation_of(*entry).own_kernels())
+      return ByCastsUnderVmap::operator()(op, keys, stack);
+    const at::Tensor column = at::_ops::unsqueeze::call(x, 1),
+                     row = at::_ops::unsqueeze::call(y, 0);
+    const at::Tensor made =
+        at::_ops::addmm::call(self, column, row, arguments[3].toScalar(), arguments[4].toScalar());
     torch::jit::drop(*stack, 5);
     stack->emplace_back(made);
   }
 };
 
-// Dropout, for which torch.func has composite code of its own, with noise of the container's dtype; in all transformations.
+// Dropout, for which torch.func has composite code of its own, with noise of the container's dtype;
+// in all transformations.
 class DropoutByCasts final : public FrontKernel {
  public:
   using FrontKernel::FrontKernel;
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
-    if (!entry_beneath((*stack)[stack->size() - plan_.arguments.size()].toTensor())) return stock_.callBoxed(op, keys, stack);
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  Stack* stack) const override {
+    if (!entry_beneath((*stack)[stack->size() - plan_.arguments.size()].toTensor()))
+      return stock_.callBoxed(op, keys, stack);
     const BoxedCall call(plan_, stack, Casts::Recorded);
     op.callBoxed(stack);
     call.finish(op.schema().returns().size(), stack);
   }
 };
 
-// The dispatcher warns of every kernel that replaces another; these do so on purpose and go on to what they replace.
+// The dispatcher warns of every kernel that replaces another; these do so on purpose and go on to
+// what they replace.
 class Silence final : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// Tensor.to and its like, which stock decomposes into code that compares dtypes by the container, vmap and functionalize do: the kernels for
-// ours at once, which end in _to_copy.
+// Tensor.to and its like, which stock decomposes into code that compares dtypes by the container,
+// vmap and functionalize do: the kernels for ours at once, which end in _to_copy.
 class ToUnderVmap final : public FrontKernel {
  public:
-  explicit ToUnderVmap(const c10::OperatorHandle& op) : FrontKernel(op), own_(stock_kernel(op, kFormatKey)) {}
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
+  explicit ToUnderVmap(const c10::OperatorHandle& op)
+      : FrontKernel(op),
+        own_(stock_kernel(op, kFormatKey)) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  Stack* stack) const override {
     (beside_ours(*stack) ? own_ : stock_).callBoxed(op, keys, stack);
   }
 
@@ -123,7 +144,8 @@ class ToUnderVmap final : public FrontKernel {
     bool ours = false;
     const size_t base = stack.size() - plan_.arguments.size();
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
-      each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { ours |= entry_beneath(t) != nullptr; });
+      each_tensor(plan_.arguments[i].slot, stack[base + i],
+                  [&](const at::Tensor& t) { ours |= entry_beneath(t) != nullptr; });
     }
     return ours;
   }
@@ -131,20 +153,26 @@ class ToUnderVmap final : public FrontKernel {
   StockKernel own_;
 };
 
-// Operators on two tensors, element by element, where one of them is stock's: the batching rule converts what has no dimensions in a sample to
-// the dtype that it takes for the result's, the container. So values of ours take part as float64 numbers, beside which integers and stock
+// Operators on two tensors, element by element, where one of them is stock's: the batching rule
+// converts what has no dimensions in a sample to the dtype that it takes for the result's, the
+// container. So values of ours take part as float64 numbers, beside which integers and stock
 // numbers are what they are, and results are rounded once more.
 class PairsUnderVmap final : public FrontKernel {
  public:
-  // sibling: the same operator on a tensor and a number, where there is one. A number from Python stays exact there.
-  PairsUnderVmap(const c10::OperatorHandle& op, std::optional<c10::OperatorHandle> sibling) : FrontKernel(op), sibling_(std::move(sibling)) {
+  // sibling: the same operator on a tensor and a number, where there is one. A number from Python
+  // stays exact there.
+  PairsUnderVmap(const c10::OperatorHandle& op, std::optional<c10::OperatorHandle> sibling)
+      : FrontKernel(op),
+        sibling_(std::move(sibling)) {
     plan_.facts = plan_.facts | fact::InFloat64;
   }
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  Stack* stack) const override {
     const size_t base = stack->size() - plan_.arguments.size();
     const at::Tensor a = (*stack)[base].toTensor(), b = (*stack)[base + 1].toTensor();
     const bool alike = (entry_beneath(a) != nullptr) == (entry_beneath(b) != nullptr);
-    if (alike || !a.defined() || !b.defined() || !batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
+    if (alike || !a.defined() || !b.defined() || !batched_beside_ours(*stack))
+      return stock_.callBoxed(op, keys, stack);
     if (sibling_ && b.unsafeGetTensorImpl()->is_wrapped_number() && !b.is_complex()) {
       (*stack)[base + 1] = b.item();
       return sibling_->callBoxed(stack);
@@ -162,7 +190,8 @@ class PairsUnderVmap final : public FrontKernel {
 class WhereUnderVmap final : public FrontKernel {
  public:
   using FrontKernel::FrontKernel;
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  Stack* stack) const override {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
     static const auto where = c10::Dispatcher::singleton().findSchemaOrThrow("aten::where", "self");
     c10::IValue &first = (*stack)[stack->size() - 2], &second = (*stack)[stack->size() - 1];
@@ -176,7 +205,8 @@ class WhereUnderVmap final : public FrontKernel {
 
 constexpr auto kMode = c10::DispatchKey::FuncTorchVmapMode;
 
-// The same random numbers for each example: stock draws them into a tensor of the container's dtype, and copies it.
+// The same random numbers for each example: stock draws them into a tensor of the container's
+// dtype, and copies it.
 class FillUnderVmap : public c10::OperatorKernel {
  public:
   explicit FillUnderVmap(const c10::OperatorHandle& op) : stock_(stock_kernel(op, kMode)) {}
@@ -186,10 +216,14 @@ class FillUnderVmap : public c10::OperatorKernel {
     const auto layer = at::functorch::maybeCurrentDynamicLayer();
     const auto* entry = entry_beneath(self);
     const auto batched = [&](const c10::IValue& value) {
-      return value.isTensor() && std::get<1>(at::functorch::unwrapTensorAtLevel(value.toTensor(), layer->layerId())).has_value();
+      return value.isTensor() &&
+          std::get<1>(at::functorch::unwrapTensorAtLevel(value.toTensor(), layer->layerId()))
+              .has_value();
     };
-    const bool same = entry && layer && layer->randomness() == at::functorch::RandomnessType::Same && batched(self);
-    if (!same || std::any_of(stack->begin() + base + 1, stack->end(), batched)) return stock_.callBoxed(op, keys, stack);
+    const bool same = entry && layer &&
+        layer->randomness() == at::functorch::RandomnessType::Same && batched(self);
+    if (!same || std::any_of(stack->begin() + base + 1, stack->end(), batched))
+      return stock_.callBoxed(op, keys, stack);
     const c10::impl::ExcludeDispatchKeyGuard within(kMode);
     (*stack)[base] = empty_format(self.sizes(), *entry, self.device());
     op.callBoxed(stack);
@@ -201,8 +235,9 @@ class FillUnderVmap : public c10::OperatorKernel {
   StockKernel stock_;
 };
 
-constexpr std::string_view kFills[] = {"aten::random_",      "aten::normal_",    "aten::bernoulli_",  "aten::cauchy_",
-                                       "aten::exponential_", "aten::geometric_", "aten::log_normal_", "aten::uniform_"};
+constexpr std::string_view kFills[] = {
+    "aten::random_",      "aten::normal_",    "aten::bernoulli_",  "aten::cauchy_",
+    "aten::exponential_", "aten::geometric_", "aten::log_normal_", "aten::uniform_"};
 
 } // namespace
 
@@ -211,7 +246,8 @@ static std::optional<c10::OperatorHandle> sibling_of(const c10::OperatorHandle& 
   std::string overload = op.operator_name().overload_name;
   const size_t at = overload.rfind("Tensor");
   if (at == std::string::npos) return std::nullopt;
-  return c10::Dispatcher::singleton().findSchema({op.operator_name().name, overload.replace(at, 6, "Scalar")});
+  return c10::Dispatcher::singleton().findSchema(
+      {op.operator_name().name, overload.replace(at, 6, "Scalar")});
 }
 
 static std::unique_ptr<FrontKernel> front_kernel(const c10::OperatorHandle& op) {
@@ -222,21 +258,27 @@ static std::unique_ptr<FrontKernel> front_kernel(const c10::OperatorHandle& op) 
   if (base == "aten::addr") return std::make_unique<AddrUnderVmap>(op);
   if (facts.has_any(fact::VmapTo)) return std::make_unique<ToUnderVmap>(op);
   if (facts.has_any(fact::VmapWhere)) return std::make_unique<WhereUnderVmap>(op);
-  const bool pair = overload.empty() || overload == "Tensor" || overload == "Tensor_Tensor" || overload == "Tensor_mode";
-  if (facts.has_any(fact::VmapPairs) && pair) return std::make_unique<PairsUnderVmap>(op, sibling_of(op));
-  const bool composite = facts.has_any(fact::ByCasts) && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-  return facts.has_any(fact::VmapByCasts) || composite ? std::make_unique<ByCastsUnderVmap>(op) : nullptr;
+  const bool pair = overload.empty() || overload == "Tensor" || overload == "Tensor_Tensor" ||
+      overload == "Tensor_mode";
+  if (facts.has_any(fact::VmapPairs) && pair)
+    return std::make_unique<PairsUnderVmap>(op, sibling_of(op));
+  const bool composite = facts.has_any(fact::ByCasts) &&
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  return facts.has_any(fact::VmapByCasts) || composite ? std::make_unique<ByCastsUnderVmap>(op)
+                                                       : nullptr;
 }
 
 // Batch normalisation is neither, though it writes its statistics.
 static bool is_in_place_or_out(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   return schema.is_mutable() &&
-      (schema.name().back() == '_' || std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return a.is_out(); }));
+      (schema.name().back() == '_' ||
+       std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return a.is_out(); }));
 }
 
 void register_vmap_kernels() {
-  static auto* library = new torch::Library(torch::Library::IMPL, "aten", kFront, __FILE__, __LINE__);
+  static auto* library =
+      new torch::Library(torch::Library::IMPL, "aten", kFront, __FILE__, __LINE__);
   static auto* fills = new torch::Library(torch::Library::IMPL, "aten", kMode, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   Silence silence;
@@ -244,13 +286,18 @@ void register_vmap_kernels() {
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.getNamespace().value_or("") != "aten") continue;
     const auto op = dispatcher.findSchema(name);
-    if (op && op->hasKernelForDispatchKey(kMode) && std::find(std::begin(kFills), std::end(kFills), name.name) != std::end(kFills)) {
-      fills->impl(dispatch_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<FillUnderVmap>(*op)));
+    if (op && op->hasKernelForDispatchKey(kMode) &&
+        std::find(std::begin(kFills), std::end(kFills), name.name) != std::end(kFills)) {
+      fills->impl(dispatch_name(name).c_str(),
+                  torch::CppFunction::makeFromBoxedFunctor(std::make_unique<FillUnderVmap>(*op)));
     }
     if (!op || is_in_place_or_out(op->schema())) continue;
-    if (auto kernel = front_kernel(*op)) library->impl(dispatch_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+    if (auto kernel = front_kernel(*op))
+      library->impl(dispatch_name(name).c_str(),
+                    torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
   }
-  static auto* rules = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::FuncTorchBatched, __FILE__, __LINE__);
+  static auto* rules = new torch::Library(torch::Library::IMPL, "aten",
+                                          c10::DispatchKey::FuncTorchBatched, __FILE__, __LINE__);
   register_batched_sums(*library, *rules);
 }
 

@@ -1,5 +1,5 @@
-// Products with a bias under vmap. Stock's batching rules multiply, round, and add: here they stay one sum, of which the accumulation policy says how
-// it is made, with eager code's roundings.
+// Products with a bias under vmap. Stock's batching rules multiply, round, and add: here they stay
+// one sum, of which the accumulation policy says how it is made, with eager code's roundings.
 #include <ATen/native/formats/operators/vmap/VmapSums.h>
 
 #include <ATen/FormatTensor.h>
@@ -20,7 +20,8 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-constexpr auto kBatched = c10::DispatchKey::FuncTorchBatched, kTransforms = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
+constexpr auto kBatched = c10::DispatchKey::FuncTorchBatched,
+               kTransforms = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
 
 // A tensor with the dimension that vmap goes along in front, of size 1 where it has none.
 struct Batched {
@@ -40,50 +41,68 @@ struct Batched {
   }
 };
 
-// [batches, m, n] of start + a b, where a is [batches or 1, m, k], b [batches or 1, k, n], and start spreads to the result.
-Tensor sum_of(int64_t batches, const Tensor& start, const Tensor& a, const Tensor& b, const c10::Scalar& beta, const c10::Scalar& alpha) {
+// [batches, m, n] of start + a b, where a is [batches or 1, m, k], b [batches or 1, k, n], and
+// start spreads to the result.
+Tensor sum_of(int64_t batches, const Tensor& start, const Tensor& a, const Tensor& b,
+              const c10::Scalar& beta, const c10::Scalar& alpha) {
   const int64_t m = a.size(1), k = a.size(2), n = b.size(2);
-  if (a.size(0) == batches && b.size(0) == 1 && start.size(0) == 1 && start.size(1) == 1) // one factor for all: rows below rows
-    return at::_ops::addmm::call(start.squeeze(0), a.reshape({a.size(0) * m, k}), b.squeeze(0), beta, alpha).reshape({a.size(0), m, n});
-  return at::_ops::baddbmm::call(start.expand({batches, m, n}), a.expand({batches, m, k}), b.expand({batches, k, n}), beta, alpha);
+  // One factor for all: rows below rows.
+  if (a.size(0) == batches && b.size(0) == 1 && start.size(0) == 1 && start.size(1) == 1)
+    return at::_ops::addmm::call(start.squeeze(0), a.reshape({a.size(0) * m, k}), b.squeeze(0),
+                                 beta, alpha)
+        .reshape({a.size(0), m, n});
+  return at::_ops::baddbmm::call(start.expand({batches, m, n}), a.expand({batches, m, k}),
+                                 b.expand({batches, k, n}), beta, alpha);
 }
 
 enum class Form : uint8_t { Mm, Mv, Bmm, Sum }; // addmm, addmv, baddbmm, addbmm
 
-Tensor batched_sum(Form form, const Batched& self, const Batched& a, const Batched& b, const c10::Scalar& beta, const c10::Scalar& alpha) {
+Tensor batched_sum(Form form, const Batched& self, const Batched& a, const Batched& b,
+                   const c10::Scalar& beta, const c10::Scalar& alpha) {
   const Batched& factor = a.along ? a : b;
   const int64_t batches = (self.along ? self : factor).tensor.size(0);
   switch (form) {
     case Form::Mm: return sum_of(batches, self.with_dims(2), a.tensor, b.tensor, beta, alpha);
-    case Form::Mv: return sum_of(batches, self.with_dims(1).unsqueeze(2), a.tensor, b.tensor.unsqueeze(2), beta, alpha).squeeze(2);
+    case Form::Mv:
+      return sum_of(batches, self.with_dims(1).unsqueeze(2), a.tensor, b.tensor.unsqueeze(2), beta,
+                    alpha)
+          .squeeze(2);
     case Form::Sum: {
-      const Tensor x = a.tensor.transpose(1, 2), &y = b.tensor; // one sum goes over the batches of each
+      // One sum goes over the batches of each.
+      const Tensor x = a.tensor.transpose(1, 2), &y = b.tensor;
       const int64_t k = y.size(1) * y.size(2);
-      return sum_of(batches, self.with_dims(2), x.reshape({x.size(0), x.size(1), k}), y.reshape({y.size(0), k, y.size(3)}), beta, alpha);
+      return sum_of(batches, self.with_dims(2), x.reshape({x.size(0), x.size(1), k}),
+                    y.reshape({y.size(0), k, y.size(3)}), beta, alpha);
     }
     case Form::Bmm: break;
   }
   const auto flat = [&](const Tensor& t, int64_t first, int64_t m, int64_t n) {
     return t.expand({batches, first, m, n}).reshape({batches * first, m, n});
   };
-  const int64_t first = a.tensor.size(1), m = a.tensor.size(2), k = a.tensor.size(3), n = b.tensor.size(3);
+  const int64_t first = a.tensor.size(1), m = a.tensor.size(2), k = a.tensor.size(3),
+                n = b.tensor.size(3);
   const Tensor made =
-      at::_ops::baddbmm::call(flat(self.with_dims(3), first, m, n), flat(a.tensor, first, m, k), flat(b.tensor, first, k, n), beta, alpha);
+      at::_ops::baddbmm::call(flat(self.with_dims(3), first, m, n), flat(a.tensor, first, m, k),
+                              flat(b.tensor, first, k, n), beta, alpha);
   return made.reshape({batches, first, m, n});
 }
 
 class BatchedSums final : public c10::OperatorKernel {
  public:
-  BatchedSums(const c10::OperatorHandle& op, Form form) : stock_(stock_kernel(op, kBatched)), form_(form) {}
+  BatchedSums(const c10::OperatorHandle& op, Form form)
+      : stock_(stock_kernel(op, kBatched)),
+        form_(form) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const c10::IValue* arguments = &(*stack)[stack->size() - 5];
     if (!entry_beneath(arguments[1].toTensor())) return stock_.callBoxed(op, keys, stack);
-    const Tensor start = arguments[0].toTensor(), x = arguments[1].toTensor(), y = arguments[2].toTensor();
+    const Tensor start = arguments[0].toTensor(), x = arguments[1].toTensor(),
+                 y = arguments[2].toTensor();
     constexpr std::array<int64_t, 4> kDims{2, 2, 3, 3}; // of the first factor, by form
     constexpr std::array<int64_t, 4> kMost{2, 1, 3, 2}; // of what is added to
     const int64_t wanted = kDims[static_cast<size_t>(form_)];
-    bool fits = one_format({start, x, y}) && x.dim() == wanted && y.dim() == (form_ == Form::Mv ? 1 : wanted) &&
+    bool fits = one_format({start, x, y}) && x.dim() == wanted &&
+        y.dim() == (form_ == Form::Mv ? 1 : wanted) &&
         start.dim() <= kMost[static_cast<size_t>(form_)];
     if (fits && wanted == 3) fits = x.size(0) == y.size(0) && x.size(2) == y.size(1);
     if (!fits) return stock_.callBoxed(op, keys, stack); // stock says what is wrong
@@ -105,7 +124,8 @@ class BatchedSums final : public c10::OperatorKernel {
   Form form_;
 };
 
-// Where weights or biases come in batches, stock adds the bias to a rounded convolution. Here a batch is a group of channels, bias and all.
+// Where weights or biases come in batches, stock adds the bias to a rounded convolution. Here a
+// batch is a group of channels, bias and all.
 class BatchedConvolution final : public c10::OperatorKernel {
  public:
   explicit BatchedConvolution(const c10::OperatorHandle& op) : stock_(stock_kernel(op, kBatched)) {}
@@ -113,11 +133,16 @@ class BatchedConvolution final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     constexpr size_t kArguments = 9;
     c10::IValue* arguments = &(*stack)[stack->size() - kArguments];
-    if (!entry_beneath(arguments[0].toTensor()) || !arguments[2].isTensor()) return stock_.callBoxed(op, keys, stack);
-    const Tensor input = arguments[0].toTensor(), weight = arguments[1].toTensor(), offsets = arguments[2].toTensor();
-    const int64_t level = at::functorch::maybeCurrentDynamicLayer()->layerId(), groups = arguments[8].toInt();
-    const bool batched = is_along(weight, level) || is_along(offsets, level); // of inputs alone stock makes a longer batch
-    if (!batched || !one_format({input, weight, offsets}) || input.dim() != weight.dim() || offsets.dim() != 1)
+    if (!entry_beneath(arguments[0].toTensor()) || !arguments[2].isTensor())
+      return stock_.callBoxed(op, keys, stack);
+    const Tensor input = arguments[0].toTensor(), weight = arguments[1].toTensor(),
+                 offsets = arguments[2].toTensor();
+    const int64_t level = at::functorch::maybeCurrentDynamicLayer()->layerId(),
+                  groups = arguments[8].toInt();
+    // Of inputs alone stock makes a longer batch.
+    const bool batched = is_along(weight, level) || is_along(offsets, level);
+    if (!batched || !one_format({input, weight, offsets}) || input.dim() != weight.dim() ||
+        offsets.dim() != 1)
       return stock_.callBoxed(op, keys, stack);
     {
       const c10::impl::ExcludeDispatchKeyGuard beneath(kBatched);
@@ -138,7 +163,9 @@ class BatchedConvolution final : public c10::OperatorKernel {
   }
 
  private:
-  static bool is_along(const Tensor& t, int64_t level) { return std::get<1>(at::functorch::unwrapTensorAtLevel(t, level)).has_value(); }
+  static bool is_along(const Tensor& t, int64_t level) {
+    return std::get<1>(at::functorch::unwrapTensorAtLevel(t, level)).has_value();
+  }
   // A batch in front, as so many times as long a dimension.
   static Tensor flattened(const Tensor& t, int64_t dim, int64_t batches) {
     c10::DimVector sizes(t.sizes());
@@ -152,15 +179,19 @@ class BatchedConvolution final : public c10::OperatorKernel {
   StockKernel stock_;
 };
 
-// By rows, as a sum with the bias. torch.func takes it apart as it first sees it, for all transformations.
+// By rows, as a sum with the bias. torch.func takes it apart as it first sees it, for all
+// transformations.
 class TransformedLinear final : public c10::OperatorKernel {
  public:
-  explicit TransformedLinear(const c10::OperatorHandle& op) : stock_(stock_kernel(op, kTransforms)) {}
+  explicit TransformedLinear(const c10::OperatorHandle& op)
+      : stock_(stock_kernel(op, kTransforms)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const c10::IValue* arguments = &(*stack)[stack->size() - 3];
-    if (!entry_beneath(arguments[0].toTensor()) || !arguments[2].isTensor()) return stock_.callBoxed(op, keys, stack);
-    const Tensor x = arguments[0].toTensor(), w = arguments[1].toTensor(), bias = arguments[2].toTensor();
+    if (!entry_beneath(arguments[0].toTensor()) || !arguments[2].isTensor())
+      return stock_.callBoxed(op, keys, stack);
+    const Tensor x = arguments[0].toTensor(), w = arguments[1].toTensor(),
+                 bias = arguments[2].toTensor();
     if (!linear_is_one_sum(x, w, bias)) return stock_.callBoxed(op, keys, stack);
     const Tensor made = linear_as_sum(x, w, bias);
     torch::jit::drop(*stack, 3);
@@ -188,19 +219,27 @@ class BatchedContraction final : public c10::OperatorKernel {
 
 void register_batched_sums(torch::Library& front, torch::Library& rules) {
   const auto put = [](torch::Library& library, const char* name, const auto& make) {
-    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow((std::string("aten::") + name).c_str(), "");
+    const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow((std::string("aten::") + name).c_str(), "");
     library.impl(name, torch::CppFunction::makeFromBoxedFunctor(make(op)));
   };
-  const auto sums = [](Form form) { return [form](const c10::OperatorHandle& op) { return std::make_unique<BatchedSums>(op, form); }; };
-  const auto contraction = [](const c10::OperatorHandle& op) { return std::make_unique<BatchedContraction>(op); };
+  const auto sums = [](Form form) {
+    return
+        [form](const c10::OperatorHandle& op) { return std::make_unique<BatchedSums>(op, form); };
+  };
+  const auto contraction = [](const c10::OperatorHandle& op) {
+    return std::make_unique<BatchedContraction>(op);
+  };
   put(rules, "addmm", sums(Form::Mm));
   put(rules, "addmv", sums(Form::Mv));
   put(rules, "baddbmm", sums(Form::Bmm));
   put(rules, "addbmm", sums(Form::Sum));
-  put(rules, "convolution", [](const c10::OperatorHandle& op) { return std::make_unique<BatchedConvolution>(op); });
+  put(rules, "convolution",
+      [](const c10::OperatorHandle& op) { return std::make_unique<BatchedConvolution>(op); });
   put(rules, "linalg_vecdot", contraction);
   put(rules, "tensordot", contraction);
-  put(front, "linear", [](const c10::OperatorHandle& op) { return std::make_unique<TransformedLinear>(op); });
+  put(front, "linear",
+      [](const c10::OperatorHandle& op) { return std::make_unique<TransformedLinear>(op); });
 }
 
 } // namespace at::formats

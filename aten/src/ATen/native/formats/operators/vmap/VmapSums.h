@@ -3,7 +3,8 @@
 
 namespace at::formats {
 
-// front: for the key at which torch.func first sees a call; rules: for that of vmap's batching rules.
+// front: for the key at which torch.func first sees a call; rules: for that of vmap's batching
+// rules.
 void register_batched_sums(torch::Library& front, torch::Library& rules);
 
 } // namespace at::formats

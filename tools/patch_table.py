@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from build_backend import SUPPORTED
+from prose import wrap_prose
 
 DESIGN = Path(__file__).resolve().parent.parent / "docs" / "design.md"
 BEGIN, END = "<!-- made by tools/patch_table.py: begin -->\n", "<!-- end -->\n"
@@ -133,7 +134,7 @@ def lines() -> list[str]:
         "",
         f"Of builtins, the reasons for which the replacement runs, and the guards: {meanings}.",
     ]
-    return made
+    return wrap_prose("\n".join(made)).split("\n")
 
 
 def main() -> int:

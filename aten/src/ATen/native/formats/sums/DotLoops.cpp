@@ -52,11 +52,11 @@ static void ordered_dots(const CpuKernels& kernels, const DotOperands<T>& dots,
         if (dots.present_rows && !dots.present_rows[row * k + i]) return nowhere;
         return dots.present ? dots.present + at(i) : nullptr;
       };
-      const auto value = [&](int64_t i, Steps<T>& steps, T* out) {
+      const auto value = [&](int64_t i, SteppedSums<T>& steps, T* out) {
         dots.a ? steps.product(dots.a[row * k + i], dots.b + at(i), out)
                : static_cast<void>(std::copy_n(dots.b + at(i), lanes, out));
       };
-      const auto running = [&](int64_t i, Steps<T>& steps) {
+      const auto running = [&](int64_t i, SteppedSums<T>& steps) {
         if (there(i) == nowhere) return;
         dots.a ? steps.add_product(dots.a[row * k + i], dots.b + at(i), there(i))
                : steps.add(dots.b + at(i));
@@ -80,7 +80,7 @@ void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const Step
     return;
   }
   at::parallel_for(0, dots.batches * m * blocks, 1, [&](int64_t begin, int64_t end) {
-    const auto steps = std::make_unique<Steps<T>>(kernels, formats, policy);
+    const auto steps = std::make_unique<SteppedSums<T>>(kernels, formats, policy);
     T sums[kLanes];
     for (int64_t task = begin; task < end; ++task) {
       const int64_t row = task / blocks, batch = row / m, lane = task % blocks * kLanes,
@@ -262,7 +262,7 @@ void running_step_sums(const CpuKernels& kernels, const T* values, int64_t batch
   const int64_t width = formats.result.itemsize(), blocks = (n + kLanes - 1) / kLanes,
                 all = batches * k * n;
   at::parallel_for(0, batches * blocks, 1, [&](int64_t begin, int64_t end) {
-    const auto steps = std::make_unique<Steps<T>>(kernels, formats, policy);
+    const auto steps = std::make_unique<SteppedSums<T>>(kernels, formats, policy);
     T sums[kLanes];
     for (int64_t task = begin; task < end; ++task) {
       const int64_t lane = task % blocks * kLanes, lanes = std::min(kLanes, n - lane),

@@ -8,7 +8,7 @@
 
 namespace at::formats {
 
-// Up to kLanes sums side by side, as Steps has them.
+// Up to kLanes sums side by side, as SteppedSums has them.
 template <typename T>
 class OrderedSums {
  public:
@@ -108,7 +108,7 @@ class OrderedSums {
     for (int64_t j = 0; j < n; ++j) out[j] = parts_[0]->there[j] ? next_[j] : held_[j];
   }
 
-  Steps<T> steps_;
+  SteppedSums<T> steps_;
   int64_t lanes_, depth_{0};
   std::vector<int> joins_;
   std::vector<std::unique_ptr<Part>> parts_;

@@ -62,9 +62,9 @@ struct StepFormats {
 
 // Up to kLanes sums in one format, one product of each at a time.
 template <typename T>
-class Steps {
+class SteppedSums {
  public:
-  Steps(const CpuKernels& kernels, const StepFormats& formats, const Accumulation& policy)
+  SteppedSums(const CpuKernels& kernels, const StepFormats& formats, const Accumulation& policy)
       : kernels_(kernels),
         formats_(formats),
         policy_(policy),

@@ -11,6 +11,8 @@ import importlib.machinery
 import sys
 import warnings
 
+from ..storage.pickling import IN_FILES_BEFORE
+
 _PACKAGE = __package__.partition(".")[0]
 
 # Packages stand for all their modules.
@@ -27,9 +29,10 @@ _MOVED = {
     "quantization.integers": "targets.integers",
     "quantization.targets": "targets.lookup",
 }
+# Those that files name.
 _IN_FILES = {
-    "_serialization": "storage.pickling",
-    "quantization.block_tensors": "targets.block_tensors",
+    old.removeprefix(f"{_PACKAGE}."): functions[0].__module__.removeprefix(f"{_PACKAGE}.")
+    for old, functions in IN_FILES_BEFORE.items()
 }
 
 

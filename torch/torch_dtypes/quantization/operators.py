@@ -7,6 +7,7 @@ behind them loads at the first call.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 
@@ -40,9 +41,12 @@ _DRAW = ("product", "product_backward")  # policies may round at random
 
 
 def _late(module: str, kind: str, name: str) -> Callable:
+    @functools.cache
+    def load() -> Callable:
+        return importlib.import_module(f".{module}", __package__).OPERATORS[name][kind]
+
     def call(*args, **kwargs):
-        functions = importlib.import_module(f".{module}", __package__).OPERATORS[name]
-        return functions[kind](*args, **kwargs)
+        return load()(*args, **kwargs)
 
     return call
 

@@ -97,18 +97,20 @@ def rebuild_tensor(version: int, *written) -> torch.Tensor:
     return tensor
 
 
+# The modules in which release 0.1 had the functions that files name.
+IN_FILES_BEFORE = {
+    "torch_dtypes._serialization": (rebuild_tensor, rebuild_dtype, rebuild_format),
+    "torch_dtypes.quantization.block_tensors": (rebuild_block_tensor,),
+}
+
+
 def allow(add_safe_globals) -> None:
     """Allow torch.load(weights_only=True) to call the functions that make format tensors.
 
-    They check what they are given. Files of release 0.1 name them by the modules in which they lay
-    then. ``_torch_dtypes_autoload`` allows the same names where it runs.
+    They check what they are given. ``_torch_dtypes_autoload`` allows the same names where it runs.
     """
     known = {f[1] for f in torch.serialization.get_safe_globals() if isinstance(f, tuple)}
-    before = {
-        "torch_dtypes._serialization": (rebuild_tensor, rebuild_dtype, rebuild_format),
-        "torch_dtypes.quantization.block_tensors": (rebuild_block_tensor,),
-    }
-    for old_module, functions in before.items():
+    for old_module, functions in IN_FILES_BEFORE.items():
         for function in functions:
             names = [
                 f"{module}.{function.__name__}" for module in (function.__module__, old_module)

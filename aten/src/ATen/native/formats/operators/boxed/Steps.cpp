@@ -141,8 +141,17 @@ RunStep function_of(Step step, const Plan& plan, const c10::FunctionSchema& sche
     case Step::LookUp: return &run_by_table;
     case Step::PlaceByPlace: return &run_place_by_place;
     case Step::Whole: return &run_stock<Step::Whole>;
-    default: return nullptr; // a kernel of another registration, or run_stock below
+    case Step::Boxed:
+      break; // run_stock below
+    // Kernels of other registrations.
+    case Step::Own:
+    case Step::View:
+    case Step::Contraction:
+    case Step::Composite:
+    case Step::Checked:
+    case Step::Refused: break;
   }
+  return nullptr;
 }
 
 } // namespace

@@ -3,10 +3,12 @@
 #
 # make PYTHON=python3.12 VENV=.venv312 test     another Python
 # make JOBS=1 demo                              fewer compilers at once (each takes about 1.5 GB)
+# make VECTOR_UNITS=all test                    kernels for every vector unit, as wheels have them
 
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+VECTOR_UNITS ?= native
 PYTEST_ARGS ?=
 TRAIN_ARGS ?=
 
@@ -143,5 +145,6 @@ $(VENV)/.compiler: $(VENV)/.python
 
 $(VENV)/.package: $(SOURCES) $(VENV)/.compiler $(VENV)/.requirements
 	@echo "building torch_dtypes: minutes the first time, then only what has changed"
-	$(BIN)/pip install --quiet --no-build-isolation --no-deps $(EDITABLE) ".[train,test]"
+	$(BIN)/pip install --quiet --no-build-isolation --no-deps \
+	  -C cmake.define.TORCH_DTYPES_VECTOR_UNITS=$(VECTOR_UNITS) $(EDITABLE) ".[train,test]"
 	@touch $@

@@ -11,20 +11,20 @@ option(TORCH_DTYPES_PRECOMPILED_HEADERS "Read PyTorch's headers once for all sou
 option(TORCH_DTYPES_UNITY
   "Compile several sources of a layer as one: for a build that is made once, as wheels are" OFF)
 
-set(_tensor_headers <ATen/EmptyTensor.h> <ATen/core/Tensor.h> <ATen/core/ivalue.h>)
-set(_operator_headers ${_tensor_headers} <ATen/Functions.h> <ATen/TensorIterator.h>
-  <ATen/core/dispatch/Dispatcher.h> <torch/library.h>)
-set(_python_headers ${_operator_headers} <torch/csrc/autograd/python_variable.h>
-  <torch/csrc/autograd/variable.h> <torch/csrc/utils/pybind.h>)
+set(_tensor_headers <ATen/Functions.h> <ATen/TensorIterator.h> <ATen/core/dispatch/Dispatcher.h>
+  <torch/csrc/autograd/functions/utils.h> <torch/library.h>)
+set(_python_headers ${_tensor_headers} <torch/csrc/autograd/python_variable.h>
+  <torch/csrc/utils/pybind.h>)
 
 function(read_headers_seldom numerics operators objects)
   if(TORCH_DTYPES_PRECOMPILED_HEADERS)
+    # Two sets: each object file that has read pybind11 carries 100 KB of it.
     target_precompile_headers(${numerics} PRIVATE ${_tensor_headers})
-    target_precompile_headers(${operators} PRIVATE ${_operator_headers})
+    target_precompile_headers(${operators} REUSE_FROM ${numerics})
     target_precompile_headers(${objects} PRIVATE ${_python_headers})
   endif()
   if(TORCH_DTYPES_UNITY)
     set_target_properties(${numerics} ${operators} ${objects} PROPERTIES UNITY_BUILD ON
-      UNITY_BUILD_BATCH_SIZE 8)
+      UNITY_BUILD_BATCH_SIZE 16)
   endif()
 endfunction()

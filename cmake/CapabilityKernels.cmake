@@ -2,16 +2,40 @@
 # objects to _C.
 #
 # A source sees CPU_CAPABILITY=DEFAULT, AVX2 or AVX512 (to name its namespace) and
-# CPU_CAPABILITY_DEFAULT, _AVX2 or _AVX512 defined (to ask). Processors other than x86-64 get
-# DEFAULT alone. TORCH_DTYPES_CPU_CAPABILITIES lists what is built, and the other sources see
-# TORCH_DTYPES_HAVE_AVX2 and TORCH_DTYPES_HAVE_AVX512 where they are.
+# CPU_CAPABILITY_DEFAULT, _AVX2 or _AVX512 defined (to ask). The other sources see
+# TORCH_DTYPES_HAVE_AVX2 and TORCH_DTYPES_HAVE_AVX512 where they are built. Processors other than
+# x86-64 get DEFAULT alone.
 #
 # Whatever has external linkage belongs into the namespace CPU_CAPABILITY: the linker would keep one
 # copy of three.
 
+set(TORCH_DTYPES_VECTOR_UNITS all CACHE STRING
+  "all, for a wheel that others install, or native: DEFAULT and the widest unit of this processor")
+set_property(CACHE TORCH_DTYPES_VECTOR_UNITS PROPERTY STRINGS all native)
+
 set(TORCH_DTYPES_CPU_CAPABILITIES DEFAULT)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-  list(APPEND TORCH_DTYPES_CPU_CAPABILITIES AVX2 AVX512)
+  if(TORCH_DTYPES_VECTOR_UNITS STREQUAL "all")
+    list(APPEND TORCH_DTYPES_CPU_CAPABILITIES AVX2 AVX512)
+  elseif(TORCH_DTYPES_VECTOR_UNITS STREQUAL "native")
+    include(CheckCXXSourceRuns)
+    # The same questions as in cpu/Kernels.cpp.
+    check_cxx_source_runs([[#define HAS(unit) __builtin_cpu_supports(unit)
+      int main() { return !(HAS("avx512f") && HAS("avx512bw") && HAS("avx512vl") &&
+                            HAS("avx512dq") && HAS("avx512cd") && HAS("fma")); }]]
+      TORCH_DTYPES_RUNS_AVX512)
+    check_cxx_source_runs([[int main() { return !(__builtin_cpu_supports("avx2") &&
+                                                  __builtin_cpu_supports("fma")); }]]
+      TORCH_DTYPES_RUNS_AVX2)
+    if(TORCH_DTYPES_RUNS_AVX512)
+      list(APPEND TORCH_DTYPES_CPU_CAPABILITIES AVX512)
+    elseif(TORCH_DTYPES_RUNS_AVX2)
+      list(APPEND TORCH_DTYPES_CPU_CAPABILITIES AVX2)
+    endif()
+  else()
+    message(FATAL_ERROR "TORCH_DTYPES_VECTOR_UNITS: expected all or native, but got "
+      "'${TORCH_DTYPES_VECTOR_UNITS}'")
+  endif()
 endif()
 
 set(_capability_flags_DEFAULT)

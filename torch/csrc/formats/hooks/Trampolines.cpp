@@ -237,9 +237,7 @@ PyObject* run_stock_first(const Hook& h, PyObject* self, PyObject* args, PyObjec
   return ours ? call_implementation(h, result.get(), self, args, kwargs) : result.release();
 }
 
-template <size_t I>
-PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
-  const Hook& h = hooks[I];
+PyObject* call_with_keywords(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
   if (has(h, When::OwnResult)) return run_stock_first(h, self, args, kwargs);
   std::optional<at::formats::BackwardGuard> backward;
   if (has(h, When::RunsBackward)) backward.emplace();
@@ -284,16 +282,8 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   return run_stock(h, self, args, kwargs);
 }
 
-// METH_VARARGS alone: no keywords.
-template <size_t I>
-PyObject* with_arguments(PyObject* self, PyObject* args) {
-  return with_keywords<I>(self, args, nullptr);
-}
-
 // METH_NOARGS and METH_O: `argument` is nullptr or the one argument.
-template <size_t I>
-PyObject* with_one_argument(PyObject* self, PyObject* argument) {
-  const Hook& h = hooks[I];
+PyObject* call_with_one_argument(const Hook& h, PyObject* self, PyObject* argument) {
   THPObjectPtr args;
   const bool tensor =
       has(h, When::OwnSelf) && format_of_tensor(h.is_method ? self : argument) != nullptr;
@@ -332,9 +322,8 @@ bool collect(PyObject* const* given, Py_ssize_t count, PyObject* names, THPObjec
   return true;
 }
 
-template <size_t I>
-PyObject* with_vector(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* names) {
-  const Hook& h = hooks[I];
+PyObject* call_with_vector(const Hook& h, PyObject* self, PyObject* const* given, Py_ssize_t count,
+                           PyObject* names) {
   const Py_ssize_t keywords = names ? PyTuple_GET_SIZE(names) : 0;
   if (!has(h, When::OwnScript) || !script_works_on_formats(given, count + keywords)) {
     return reinterpret_cast<Vectorcall>(reinterpret_cast<void*>(h.stock))(self, given, count,
@@ -349,25 +338,52 @@ PyObject* with_vector(PyObject* self, PyObject* const* given, Py_ssize_t count, 
 // A function (not a method) of METH_VARARGS | METH_KEYWORDS: Python would make the tuple and the
 // dictionary, too. Its ml_meth stays, of which its hash is made: dictionaries that have it as a key
 // are older than this.
-template <size_t I>
-PyObject* call_function(PyObject* function, PyObject* const* given, size_t flags, PyObject* names) {
+PyObject* call_function_object(const Hook& h, PyObject* function, PyObject* const* given,
+                               size_t flags, PyObject* names) {
   THPObjectPtr args, kwargs;
   if (!collect(given, PyVectorcall_NARGS(flags), names, args, kwargs) ||
       Py_EnterRecursiveCall(" while calling a Python object"))
     return nullptr;
-  PyObject* result = with_keywords<I>(PyCFunction_GET_SELF(function), args.get(), kwargs.get());
+  PyObject* result =
+      call_with_keywords(h, PyCFunction_GET_SELF(function), args.get(), kwargs.get());
   Py_LeaveRecursiveCall();
   return result;
 }
 
 // The same for METH_NOARGS; arguments are an error of the stock function's.
-template <size_t I>
-PyObject* call_without_arguments(PyObject* function, PyObject* const* given, size_t flags,
-                                 PyObject* names) {
-  if (PyVectorcall_NARGS(flags) > 0 || names)
-    return hooks[I].vectorcall(function, given, flags, names);
-  return with_one_argument<I>(PyCFunction_GET_SELF(function), nullptr);
+PyObject* call_function_without_arguments(const Hook& h, PyObject* function, PyObject* const* given,
+                                          size_t flags, PyObject* names) {
+  if (PyVectorcall_NARGS(flags) > 0 || names) return h.vectorcall(function, given, flags, names);
+  return call_with_one_argument(h, PyCFunction_GET_SELF(function), nullptr);
 }
+
+// Python calls a C function without saying for which hook. So each hook has a function of its own
+// in each signature, which adds the hook and does nothing else: there are six times kMaxHooks of
+// them.
+template <size_t I>
+struct Trampoline {
+  static PyObject* keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
+    return call_with_keywords(hooks[I], self, args, kwargs);
+  }
+  static PyObject* arguments(PyObject* self, PyObject* args) {
+    return call_with_keywords(hooks[I], self, args, nullptr);
+  }
+  static PyObject* argument(PyObject* self, PyObject* value) {
+    return call_with_one_argument(hooks[I], self, value);
+  }
+  static PyObject* vector(PyObject* self, PyObject* const* given, Py_ssize_t count,
+                          PyObject* names) {
+    return call_with_vector(hooks[I], self, given, count, names);
+  }
+  static PyObject* function(PyObject* function, PyObject* const* given, size_t flags,
+                            PyObject* names) {
+    return call_function_object(hooks[I], function, given, flags, names);
+  }
+  static PyObject* no_arguments(PyObject* function, PyObject* const* given, size_t flags,
+                                PyObject* names) {
+    return call_function_without_arguments(hooks[I], function, given, flags, names);
+  }
+};
 
 // One trampoline for each hook: what make.operator()<I>() gives, by I.
 template <typename Make, size_t... I>
@@ -375,18 +391,18 @@ constexpr auto trampolines_of(Make make, std::index_sequence<I...>) {
   return std::array{make.template operator()<I>()...};
 }
 constexpr auto kHooks = std::make_index_sequence<kMaxHooks>{};
-constexpr auto keyword_trampolines =
-    trampolines_of([]<size_t I>() -> PyCFunctionWithKeywords { return &with_keywords<I>; }, kHooks);
+constexpr auto keyword_trampolines = trampolines_of(
+    []<size_t I>() -> PyCFunctionWithKeywords { return &Trampoline<I>::keywords; }, kHooks);
 constexpr auto function_trampolines =
-    trampolines_of([]<size_t I>() -> vectorcallfunc { return &call_function<I>; }, kHooks);
-constexpr auto no_arguments_trampolines =
-    trampolines_of([]<size_t I>() -> vectorcallfunc { return &call_without_arguments<I>; }, kHooks);
+    trampolines_of([]<size_t I>() -> vectorcallfunc { return &Trampoline<I>::function; }, kHooks);
+constexpr auto no_arguments_trampolines = trampolines_of(
+    []<size_t I>() -> vectorcallfunc { return &Trampoline<I>::no_arguments; }, kHooks);
 constexpr auto vector_trampolines =
-    trampolines_of([]<size_t I>() -> Vectorcall { return &with_vector<I>; }, kHooks);
+    trampolines_of([]<size_t I>() -> Vectorcall { return &Trampoline<I>::vector; }, kHooks);
 constexpr auto arguments_trampolines =
-    trampolines_of([]<size_t I>() -> PyCFunction { return &with_arguments<I>; }, kHooks);
+    trampolines_of([]<size_t I>() -> PyCFunction { return &Trampoline<I>::arguments; }, kHooks);
 constexpr auto argument_trampolines =
-    trampolines_of([]<size_t I>() -> PyCFunction { return &with_one_argument<I>; }, kHooks);
+    trampolines_of([]<size_t I>() -> PyCFunction { return &Trampoline<I>::argument; }, kHooks);
 
 } // namespace
 

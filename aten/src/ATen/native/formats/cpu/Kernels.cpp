@@ -61,6 +61,13 @@ CpuKernels choose() {
     throw std::invalid_argument(
         "TORCH_DTYPES_CPU_CAPABILITY: expected default, avx2 or avx512, but got " + limit);
   }
+#if defined(TORCH_DTYPES_HAVE_AVX512) && !defined(TORCH_DTYPES_HAVE_AVX2)
+  if (limit == "avx2") {
+    throw std::invalid_argument(
+        "TORCH_DTYPES_CPU_CAPABILITY: expected default or avx512, for which this copy was built, "
+        "but got avx2; build it with make VECTOR_UNITS=all");
+  }
+#endif
 #ifdef TORCH_DTYPES_HAVE_AVX512
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&

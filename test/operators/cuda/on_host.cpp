@@ -52,7 +52,7 @@ struct Values {
     const auto decoded = [&](const void* codes, std::vector<T>& values, int64_t n) {
       if (!codes) return static_cast<const T*>(nullptr);
       values.resize(n);
-      cuda_kernels().decode(f, codes, values.data(), n, Stream{});
+      cuda_kernels().of<T>().decode(f, codes, values.data(), n, Stream{});
       return static_cast<const T*>(values.data());
     };
     dots = {shape,
@@ -181,10 +181,10 @@ void stop() {
 }
 
 int decode_float(const int32_t* f, const void* codes, float* values, int64_t n) {
-  return cuda_kernels().decode_float(format_of(f), codes, values, n, Stream{});
+  return cuda_kernels().on_float.decode(format_of(f), codes, values, n, Stream{});
 }
 int decode_double(const int32_t* f, const void* codes, double* values, int64_t n) {
-  return cuda_kernels().decode_double(format_of(f), codes, values, n, Stream{});
+  return cuda_kernels().on_double.decode(format_of(f), codes, values, n, Stream{});
 }
 // As many parts as there are, or 0 where the format's numbers are none; type: 0 for float16.
 int64_t decode_parts(const int32_t* f, const void* codes, uint16_t* first, uint16_t* second,
@@ -238,10 +238,10 @@ int programs(const int32_t* f, void* const* memory, int64_t tensors, const int64
   return cuda_kernels().programs(p, Stream{});
 }
 int encode_float(const int32_t* f, const float* values, void* codes, int64_t n, uint64_t seed) {
-  return cuda_kernels().encode_float(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
+  return cuda_kernels().on_float.encode(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
 }
 int encode_double(const int32_t* f, const double* values, void* codes, int64_t n, uint64_t seed) {
-  return cuda_kernels().encode_double(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
+  return cuda_kernels().on_double.encode(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
 }
 int encode_int64(const int32_t* f, const int64_t* values, void* codes, int64_t n, uint64_t seed) {
   return cuda_kernels().encode_int64(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
@@ -250,17 +250,17 @@ int encode_uint64(const int32_t* f, const uint64_t* values, void* codes, int64_t
   return cuda_kernels().encode_uint64(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
 }
 int chop_float(const int32_t* f, const float* values, float* results, int64_t n, uint64_t seed) {
-  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed_of(seed)}, 0, 0,
-                                   Stream{});
+  return cuda_kernels().on_float.chop(format_of(f), values, results, n, {seed_of(seed)}, 0, 0,
+                                      Stream{});
 }
 int chop_double(const int32_t* f, const double* values, double* results, int64_t n, uint64_t seed) {
-  return cuda_kernels().chop_double(format_of(f), values, results, n, {seed_of(seed)}, 0, 0,
-                                    Stream{});
+  return cuda_kernels().on_double.chop(format_of(f), values, results, n, {seed_of(seed)}, 0, 0,
+                                       Stream{});
 }
 int chop_and_flip(const int32_t* f, const float* values, float* results, int64_t n,
                   double probability, uint64_t seed) {
-  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed_of(seed)}, probability,
-                                   seed_of(seed), Stream{});
+  return cuda_kernels().on_float.chop(format_of(f), values, results, n, {seed_of(seed)},
+                                      probability, seed_of(seed), Stream{});
 }
 int next_codes(const int32_t* f, const void* codes, const double* from, const double* towards,
                void* out, int64_t n) {
@@ -340,10 +340,10 @@ int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const in
       !(policy.exact_product && 2 * format.significand_bits() > 24);
   if (in_float) {
     const Values<float> values(format, shape, a, b, start, present, present_rows);
-    return cuda_kernels().steps_float(policy, values.dots, out, Stream{});
+    return cuda_kernels().on_float.steps(policy, values.dots, out, Stream{});
   }
   const Values<double> values(format, shape, a, b, start, present, present_rows);
-  return cuda_kernels().steps_double(policy, values.dots, out, Stream{});
+  return cuda_kernels().on_double.steps(policy, values.dots, out, Stream{});
 }
 // options: terms, extra bits, alignment's mode, interleave, bits kept of a late register or -1,
 // smallest exponent or 1, whether products have a limit, divisor.

@@ -1,8 +1,6 @@
 // Loops over the arithmetic that rounds to odd.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
-#include <c10/formats/arithmetic/OddArithmetic.h>
-
 namespace at::formats::CPU_CAPABILITY {
 namespace {
 
@@ -10,30 +8,16 @@ using namespace c10::formats;
 
 template <typename T>
 void binary(BinaryOp op, const T* a, const T* b, T* out, int64_t n) {
-  const auto each = [=](auto f) {
-    for (int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i]);
-  };
-  switch (op) {
-    case BinaryOp::Add: return each([](T x, T y) { return add_odd(x, y); });
-    case BinaryOp::Sub: return each([](T x, T y) { return add_odd(x, -y); });
-    case BinaryOp::Mul: return each([](T x, T y) { return multiply_odd(x, y); });
-    case BinaryOp::Div: return each([](T x, T y) { return divide_odd(x, y); });
-  }
+  with_operation(op, [=](auto f) {
+    for (int64_t i = 0; i < n; ++i) out[i] = f.odd(a[i], b[i]);
+  });
 }
 
 template <typename T>
 void ternary(TernaryOp op, const T* a, const T* b, const T* c, T s, T* out, int64_t n) {
-  const auto each = [=](auto f) {
-    for (int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i], c[i]);
-  };
-  switch (op) {
-    case TernaryOp::Fma: return each([](T x, T y, T z) { return fma_odd(x, y, z); });
-    case TernaryOp::Addcdiv: return each([s](T x, T y, T z) { return fma_odd(s, x / y, z); });
-    case TernaryOp::Addcmul:
-      if (s == 1) return each([](T x, T y, T z) { return fma_odd(x, y, z); });
-      return each([s](T x, T y, T z) { return fma_odd(s, multiply_odd(x, y), z); });
-    case TernaryOp::Lerp: return each([](T x, T y, T w) { return fma_odd(w, y - x, x); });
-  }
+  with_operation(rounded_once(op, s), [=](auto f) {
+    for (int64_t i = 0; i < n; ++i) out[i] = f.odd(a[i], b[i], c[i], s);
+  });
 }
 
 template <typename T>

@@ -6,14 +6,15 @@
 #pragma once
 #include <c10/formats/RoundingCounts.h>
 #include <c10/formats/arithmetic/FunctionEnds.h>
+#include <c10/formats/arithmetic/Operations.h>
 #include <c10/formats/codec/Philox.h>
-#include <c10/formats/sums/ZeroSums.h>
 
 #include <cstdint>
 #include <type_traits>
 
 namespace at::formats {
 
+using c10::formats::BinaryOp;
 using c10::formats::CountFlags;
 using c10::formats::CountLimits;
 using c10::formats::Format;
@@ -21,21 +22,7 @@ using c10::formats::FunctionEnds;
 using c10::formats::kCountBins;
 using c10::formats::RandomWords;
 using c10::formats::Seed;
-
-enum class BinaryOp : uint8_t { Add, Sub, Mul, Div };
-// Fma: a * b + c. Addcdiv: c + s * (a / b). Addcmul: c + s * a * b, one rounding for s = 1. Lerp: a
-// + c * (b - a).
-enum class TernaryOp : uint8_t { Fma, Addcdiv, Addcmul, Lerp };
-
-// Whether both terms of the sum that such an operator ends in are positive, which says what sign a
-// sum of 0 has (c10/formats/sums/ZeroSums.h).
-template <typename T>
-TD_HOST_DEVICE inline bool terms_are_positive(TernaryOp op, T a, T b, T c, T s) {
-  using c10::formats::is_positive;
-  if (op == TernaryOp::Lerp) return is_positive(a) && is_positive(c) == is_positive(b - a);
-  return is_positive(c) &&
-      (is_positive(a) == is_positive(b)) == (op == TernaryOp::Fma || is_positive(s));
-}
+using c10::formats::TernaryOp;
 
 inline constexpr int kPairPadding = 3; // bytes that a gather of 4 may read behind the last one
 
@@ -154,6 +141,18 @@ struct CpuKernels {
     of<T>().count(l, exact, rounded, n, w);
   }
 };
+
+// What each file of one vector unit contributes, by its last function.
+#define AT_FORALL_KERNEL_FILES(_) \
+  _(codec)                        \
+  _(round)                        \
+  _(arithmetic)                   \
+  _(mixed)                        \
+  _(binary32)                     \
+  _(wide)                         \
+  _(table)                        \
+  _(count)                        \
+  _(ends)
 
 // Of the CPU, for code that knows no tensor; ATen/native/formats/gpu/DeviceKernels.h has them by
 // device.

@@ -39,8 +39,10 @@ struct Ternary {
   ZeroSigns signs;
 
   static double number_of(const Elementwise& e, TernaryOp op, double s) {
-    if (op == TernaryOp::Fma) return e.inputs[0].number;
-    return op == TernaryOp::Lerp ? e.inputs[2].number : s;
+    using c10::formats::operations::Place;
+    const Place place = with_operation(op, [](auto f) { return f.kNumber; });
+    if (place == Place::A) return e.inputs[0].number;
+    return place == Place::C ? e.inputs[2].number : s;
   }
 
   Ternary(const Elementwise& e, TernaryOp op, double s)

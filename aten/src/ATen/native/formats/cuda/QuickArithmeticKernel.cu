@@ -287,12 +287,12 @@ Status quick_binary(const Elementwise& e, BinaryOp op, Stream stream) {
   if (has_drawn_codec(e.result)) return run_drawn(e, AnyBinary{op}, stream);
   if (e.layout.dims != 0) return run_rows(e, AnyBinary{op}, stream);
   switch (op) {
-    case BinaryOp::Add: return run_flat(e, OneBinary<BinaryOp::Add>{}, stream);
-    case BinaryOp::Sub: return run_flat(e, OneBinary<BinaryOp::Sub>{}, stream);
-    case BinaryOp::Mul: return run_flat(e, OneBinary<BinaryOp::Mul>{}, stream);
-    case BinaryOp::Div: break;
+#define TD_CASE(name, text) \
+  case BinaryOp::name: return run_flat(e, OneBinary<BinaryOp::name>{}, stream);
+    AT_FORALL_BINARY_OPERATIONS(TD_CASE)
+#undef TD_CASE
   }
-  return run_flat(e, OneBinary<BinaryOp::Div>{}, stream);
+  return 0;
 }
 
 Status quick_ternary(const Elementwise& e, TernaryOp op, double s, Stream stream) {

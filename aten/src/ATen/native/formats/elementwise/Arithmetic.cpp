@@ -20,16 +20,6 @@ namespace {
 using at::Tensor;
 using c10::Scalar;
 
-const char* name_of(BinaryOp op) {
-  switch (op) {
-    case BinaryOp::Add: return "add";
-    case BinaryOp::Sub: return "sub";
-    case BinaryOp::Mul: return "mul";
-    case BinaryOp::Div: break;
-  }
-  return "div";
-}
-
 Tensor stock_binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha) {
   switch (op) {
     case BinaryOp::Add: return at::_ops::add_Tensor::call(a, b, alpha);

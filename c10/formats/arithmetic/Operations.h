@@ -1,8 +1,9 @@
-// The operations of two and of three numbers, and the only place that lists them: a row each, and a
-// struct of the same name that computes it in every arithmetic the kernels have. Enumerators and
+// The operations of one, two and three numbers, and the only place that lists them: a row each, and
+// a struct of the same name that computes it in every arithmetic the kernels have. Enumerators and
 // dispatch expand from the rows, the kernels of CPU and GPU from the structs.
 //
-//   AT_FORALL_BINARY_OPERATIONS(_), AT_FORALL_TERNARY_OPERATIONS(_)  rows _(struct, name)
+//   AT_FORALL_UNARY_OPERATIONS(_), AT_FORALL_BINARY_OPERATIONS(_), AT_FORALL_TERNARY_OPERATIONS(_)
+//     rows _(struct, name)
 #pragma once
 #include <c10/formats/arithmetic/MixedArithmetic.h>
 #include <c10/formats/arithmetic/OddArithmetic.h>
@@ -11,6 +12,8 @@
 #include <c10/formats/sums/ZeroSums.h>
 
 #include <cstdint>
+
+#define AT_FORALL_UNARY_OPERATIONS(_) _(Sqrt, "sqrt")
 
 #define AT_FORALL_BINARY_OPERATIONS(_) \
   _(Add, "add")                        \
@@ -27,19 +30,38 @@
 namespace c10::formats {
 
 #define TD_ROW(name, text) name,
+enum class UnaryOp : uint8_t { AT_FORALL_UNARY_OPERATIONS(TD_ROW) };
 enum class BinaryOp : uint8_t { AT_FORALL_BINARY_OPERATIONS(TD_ROW) };
 enum class TernaryOp : uint8_t { AT_FORALL_TERNARY_OPERATIONS(TD_ROW) };
 #undef TD_ROW
 
 namespace operations {
 
-// ---- of two numbers ----
+// ---- of one number ----
 //
 // Each has
-//   nearest(x, y)  in T, to nearest even
-//   odd(x, y)      in T, to odd (OddArithmetic.h)
-//   wide(x, y)     all digits (WideArithmetic.h)
-// and may have
+//   nearest(x)  in T, to nearest even
+//   odd(x)      in T, to odd (OddArithmetic.h)
+//   wide(x)     all digits (WideArithmetic.h)
+
+struct Sqrt {
+  // Of logarithms: whether it halves, adds or subtracts them.
+  static constexpr bool kOnLogarithms = true;
+
+  template <typename T>
+  TD_INLINE static T nearest(T x) {
+    return square_root(x);
+  }
+  template <typename T>
+  TD_INLINE static T odd(T x) {
+    return sqrt_odd(x);
+  }
+  static Unpacked wide(double x) { return sqrt_wide(x); }
+};
+
+// ---- of two numbers ----
+//
+// Each has these, and may have
 //   mixed(x, number, 1 / number), mixed_first(number, x)
 //                        beside a float64 number (MixedArithmetic.h)
 //   odd_of_floats(x, y)  as odd() in float64, of float32 numbers
@@ -47,7 +69,6 @@ namespace operations {
 //   both_positive(x, y)  of a sum: whether both of its terms are, by which a 0 has its sign
 
 struct Binary {
-  // Of logarithms: whether it adds or subtracts them.
   static constexpr bool kOnLogarithms = false;
   // Whether a result of finite operands is infinite where the divisor is 0.
   static constexpr bool kDivides = false;
@@ -167,7 +188,7 @@ struct Div : Binary {
 
 // ---- of three numbers, and of s ----
 //
-// Each is a sum, and has odd(), wide(), both_positive() as above, and
+// Each is a sum, and has odd(), wide() and both_positive(), and
 //   mixed(number, a, b, c)  the number in the place of kNumber
 // One that is a single operation of float64's has nearest().
 
@@ -266,6 +287,12 @@ struct Lerp : Ternary {
   case Op::name: return body(operations::name());
 
 // Calls body with the operation's struct.
+template <typename Body>
+TD_INLINE decltype(auto) with_operation(UnaryOp op, const Body& body) {
+  using Op = UnaryOp;
+  switch (op) { AT_FORALL_UNARY_OPERATIONS(TD_CASE) }
+  __builtin_unreachable();
+}
 template <typename Body>
 TD_INLINE decltype(auto) with_operation(BinaryOp op, const Body& body) {
   using Op = BinaryOp;

@@ -279,9 +279,9 @@ int ternary(const int32_t* f, int op, const void* a, const void* b, const void* 
     e.in = Arithmetic::Double;
   return cuda_kernels().ternary(e, TernaryOp(op), s, Stream{});
 }
-int square_root(const int32_t* f, const void* a, void* out, int64_t n, uint64_t seed) {
+int unary(const int32_t* f, int op, const void* a, void* out, int64_t n, uint64_t seed) {
   const Format format = format_of(f);
-  return cuda_kernels().sqrt(contiguous(format, {a}, out, n, seed), Stream{});
+  return cuda_kernels().unary(contiguous(format, {a}, out, n, seed), UnaryOp(op), Stream{});
 }
 // Operators by the number of operands, of any layout: sizes from the fastest dimension on, then
 // strides in bytes of the output and of each operand that is a tensor. Without data an operand is
@@ -301,7 +301,7 @@ int elementwise(const int32_t* f, int64_t operands, int64_t op, const void* a, c
   std::copy_n(layout, dims, e.layout.sizes);
   for (int row = 0; row < rows; ++row)
     std::copy_n(layout + (row + 1) * dims, dims, e.layout.strides[row]);
-  if (operands == 1) return cuda_kernels().sqrt(e, Stream{});
+  if (operands == 1) return cuda_kernels().unary(e, UnaryOp(op), Stream{});
   if (operands == 2) return cuda_kernels().binary(e, BinaryOp(op), Stream{});
   return cuda_kernels().ternary(e, TernaryOp(op), number, Stream{});
 }

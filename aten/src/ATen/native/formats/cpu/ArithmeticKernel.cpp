@@ -21,8 +21,10 @@ void ternary(TernaryOp op, const T* a, const T* b, const T* c, T s, T* out, int6
 }
 
 template <typename T>
-void square_roots(const T* a, T* out, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) out[i] = sqrt_odd(a[i]);
+void unary(UnaryOp op, const T* a, T* out, int64_t n) {
+  with_operation(op, [=](auto f) {
+    for (int64_t i = 0; i < n; ++i) out[i] = f.odd(a[i]);
+  });
 }
 
 void narrow(const double* a, float* out, int64_t n) {
@@ -42,8 +44,8 @@ void fill_arithmetic(CpuKernels& k) {
   k.on_double.binary = &binary<double>;
   k.on_float.ternary = &ternary<float>;
   k.on_double.ternary = &ternary<double>;
-  k.on_float.sqrt = &square_roots<float>;
-  k.on_double.sqrt = &square_roots<double>;
+  k.on_float.unary = &unary<float>;
+  k.on_double.unary = &unary<double>;
   k.narrow_to_odd = &narrow;
 }
 

@@ -23,6 +23,7 @@ using c10::formats::kCountBins;
 using c10::formats::RandomWords;
 using c10::formats::Seed;
 using c10::formats::TernaryOp;
+using c10::formats::UnaryOp;
 
 inline constexpr int kPairPadding = 3; // bytes that a gather of 4 may read behind the last one
 
@@ -55,7 +56,7 @@ struct NumberKernels {
   // correctly rounded. out may be an input.
   void (*binary)(BinaryOp, const T* a, const T* b, T* out, int64_t n);
   void (*ternary)(TernaryOp, const T* a, const T* b, const T* c, T s, T* out, int64_t n);
-  void (*sqrt)(const T* a, T* out, int64_t n);
+  void (*unary)(UnaryOp, const T* a, T* out, int64_t n);
   // Exact values beside rounded ones; n up to kMaxCounted since the bins were empty.
   void (*count)(const CountLimits&, const T* exact, const T* rounded, int64_t n, CountWork&);
 };
@@ -83,7 +84,8 @@ struct CpuKernels {
                       int64_t n, const RandomWords&);
   void (*ternary_wide)(const Format&, TernaryOp, const double* a, const double* b, const double* c,
                        double s, void* codes, int64_t n, const RandomWords&);
-  void (*sqrt_wide)(const Format&, const double* a, void* codes, int64_t n, const RandomWords&);
+  void (*unary_wide)(const Format&, UnaryOp, const double* a, void* codes, int64_t n,
+                     const RandomWords&);
   // For formats with float32's codes, in the modes stochastic and up_down: from operands to
   // results. The number, a float32 one, stands for the operand that is nullptr; codes may be an
   // operand.
@@ -132,8 +134,8 @@ struct CpuKernels {
     of<T>().ternary(op, a, b, c, s, out, n);
   }
   template <typename T>
-  void sqrt(const T* a, T* out, int64_t n) const {
-    of<T>().sqrt(a, out, n);
+  void unary(UnaryOp op, const T* a, T* out, int64_t n) const {
+    of<T>().unary(op, a, out, n);
   }
   template <typename T>
   void count(const CountLimits& l, const T* exact, const T* rounded, int64_t n,

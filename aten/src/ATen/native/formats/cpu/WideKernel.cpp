@@ -66,15 +66,7 @@ bool far_within(const double* x, int64_t n) {
   return beyond == 0;
 }
 
-// ---- operations, as Operations.h has those of two numbers ----
-
-struct SquareRoot {
-  static Unpacked wide(double a) { return sqrt_wide(a); }
-  static double nearest(double a) { return square_root(a); }
-  static double odd(double a) { return sqrt_odd(a); }
-};
-
-// One of three numbers that is not a single operation of float64's.
+// An operation of three numbers that is not a single one of float64's.
 template <typename Operation>
 struct Formula {
   double s;
@@ -149,9 +141,9 @@ void ternary_wide(const Format& f, TernaryOp op, const double* a, const double* 
   });
 }
 
-void square_root_wide(const Format& f, const double* a, void* codes, int64_t n,
-                      const RandomWords& words) {
-  each(f, codes, n, words, SquareRoot(), a);
+void unary_wide(const Format& f, UnaryOp op, const double* a, void* codes, int64_t n,
+                const RandomWords& words) {
+  with_operation(op, [&](auto operation) { each(f, codes, n, words, operation, a); });
 }
 
 } // namespace
@@ -159,7 +151,7 @@ void square_root_wide(const Format& f, const double* a, void* codes, int64_t n,
 void fill_wide(CpuKernels& k) {
   k.binary_wide = &binary_wide;
   k.ternary_wide = &ternary_wide;
-  k.sqrt_wide = &square_root_wide;
+  k.unary_wide = &unary_wide;
 }
 
 } // namespace at::formats::CPU_CAPABILITY

@@ -131,8 +131,8 @@ Status ternary(const Elementwise& e, TernaryOp op, double s, Stream stream) {
   return run(e, Ternary(e, op, s), stream);
 }
 
-Status square_roots(const Elementwise& e, Stream stream) {
-  return serves_quickly(e, 1) ? quick_sqrt(e, stream) : run(e, Root{}, stream);
+Status unary(const Elementwise& e, UnaryOp op, Stream stream) {
+  return serves_quickly(e, 1) ? quick_unary(e, op, stream) : run(e, Unary{op}, stream);
 }
 
 } // namespace
@@ -140,7 +140,7 @@ Status square_roots(const Elementwise& e, Stream stream) {
 void fill_arithmetic(CudaKernels& k) {
   k.binary = &binary;
   k.ternary = &ternary;
-  k.sqrt = &square_roots;
+  k.unary = &unary;
 }
 
 } // namespace at::formats::cuda

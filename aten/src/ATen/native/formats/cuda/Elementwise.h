@@ -63,12 +63,13 @@ struct Ternary {
   }
 };
 
-struct Root {
+struct Unary {
   static constexpr int kInputs = 1;
+  UnaryOp op;
 
   template <typename T>
   TD_HOST_DEVICE T operator()(const T* x) const {
-    return c10::formats::sqrt_odd(x[0]);
+    return unary_odd(op, x[0]);
   }
   TD_HOST_DEVICE c10::formats::MixedResult mixed(const float* x) const { return {x[0], ~0U}; }
 };
@@ -137,6 +138,6 @@ struct Offsets {
 bool serves_quickly(const Elementwise& e, int inputs);
 Status quick_binary(const Elementwise& e, BinaryOp op, Stream stream);
 Status quick_ternary(const Elementwise& e, TernaryOp op, double s, Stream stream);
-Status quick_sqrt(const Elementwise& e, Stream stream);
+Status quick_unary(const Elementwise& e, UnaryOp op, Stream stream);
 
 } // namespace at::formats::cuda

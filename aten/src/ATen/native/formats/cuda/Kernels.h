@@ -225,9 +225,9 @@ struct CudaKernels {
   Status (*next_codes)(const Format&, const void* codes, const double* from, const double* towards,
                        void* out, int64_t n, Stream);
 
+  Status (*unary)(const Elementwise&, UnaryOp, Stream);
   Status (*binary)(const Elementwise&, BinaryOp, Stream);
   Status (*ternary)(const Elementwise&, TernaryOp, double s, Stream);
-  Status (*sqrt)(const Elementwise&, Stream);
   Status (*programs)(const Programs&, Stream);
 
   Status (*count)(const Counting&, Stream);

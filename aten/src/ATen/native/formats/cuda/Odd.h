@@ -37,6 +37,11 @@ class ZeroSigns {
 };
 
 template <typename T>
+TD_HOST_DEVICE T unary_odd(UnaryOp op, T x) {
+  return with_operation(op, [=](auto f) { return f.odd(x); });
+}
+
+template <typename T>
 TD_HOST_DEVICE T binary_odd(BinaryOp op, T x, T y) {
   return with_operation(op, [=](auto f) { return f.odd(x, y); });
 }

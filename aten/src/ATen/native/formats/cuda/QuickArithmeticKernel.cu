@@ -302,9 +302,9 @@ Status quick_ternary(const Elementwise& e, TernaryOp op, double s, Stream stream
   return e.layout.dims == 0 ? run_flat(e, in_float, stream) : run_rows(e, in_float, stream);
 }
 
-Status quick_sqrt(const Elementwise& e, Stream stream) {
-  if (has_drawn_codec(e.result)) return run_drawn(e, Root{}, stream);
-  return e.layout.dims == 0 ? run_flat(e, Root{}, stream) : run_rows(e, Root{}, stream);
+Status quick_unary(const Elementwise& e, UnaryOp op, Stream stream) {
+  if (has_drawn_codec(e.result)) return run_drawn(e, Unary{op}, stream);
+  return e.layout.dims == 0 ? run_flat(e, Unary{op}, stream) : run_rows(e, Unary{op}, stream);
 }
 
 } // namespace at::formats::cuda

@@ -208,10 +208,10 @@ Tensor& reciprocal_out(const Tensor& self, Tensor& out) {
   return store(is_format_tensor(self) ? reciprocal_kernel(self) : self.reciprocal(), out, {self});
 }
 Tensor sqrt_kernel(const Tensor& self) {
-  return elementwise_sqrt(Operand::of(self), {entry_of(self), {}});
+  return elementwise(UnaryOp::Sqrt, Operand::of(self), {entry_of(self), {}});
 }
 Tensor& sqrt_(Tensor& self) {
-  elementwise_sqrt(Operand::of(self), {entry_of(self), self});
+  elementwise(UnaryOp::Sqrt, Operand::of(self), {entry_of(self), self});
   return self;
 }
 Tensor& sqrt_out(const Tensor& self, Tensor& out) {

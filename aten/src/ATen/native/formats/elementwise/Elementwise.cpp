@@ -82,12 +82,10 @@ bool runs_as_binary32(const BinaryBlocks& op, const Format& f) {
       c10::formats::is_binary32(f);
 }
 
-template <typename Operator>
-const char* name_of_division(const Operator&) {
+const char* name_of_division(const UnaryBlocks&) {
   return nullptr;
 }
 template <typename Operator>
-  requires requires(Operator o) { o.op; }
 const char* name_of_division(const Operator& o) {
   const bool divides = with_operation(o.op, [](auto f) { return f.kDivides; });
   return divides ? name_of(o.op) : nullptr;
@@ -327,6 +325,10 @@ std::optional<std::vector<Operand>> beside_device(at::ArrayRef<const Operand*> o
 
 } // namespace
 
+at::Tensor elementwise(UnaryOp op, const Operand& a, const Target& target) {
+  return run<1>({&a}, target, UnaryBlocks{op});
+}
+
 at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
   if (const auto moved = beside_device({&a, &b}))
     return elementwise(op, (*moved)[0], (*moved)[1], target);
@@ -364,10 +366,6 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
                     .mixed = mixed,
                     .number = number,
                 });
-}
-
-at::Tensor elementwise_sqrt(const Operand& a, const Target& target) {
-  return run<1>({&a}, target, RootBlocks{});
 }
 
 at::Tensor& store(const at::Tensor& result, at::Tensor& out, at::ArrayRef<at::Tensor> operands) {

@@ -170,22 +170,23 @@ struct TernaryBlocks {
   }
 };
 
-struct RootBlocks {
+struct UnaryBlocks {
+  UnaryOp op;
   bool in_float = true;
   bool mixed = false;
-  bool on_logarithms = true;
+  bool on_logarithms = with_operation(op, [](auto f) { return f.kOnLogarithms; });
 
   template <typename T>
   void compute(const CpuKernels& k, Blocks<T> x, T* out, int64_t n) const {
-    k.sqrt(x[0], out, n);
+    k.unary(op, x[0], out, n);
   }
   bool compute_mixed(const CpuKernels&, Blocks<float>, float*, int64_t) const { return false; }
   void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n,
                     const RandomWords& words) const {
-    k.sqrt_wide(f, x[0], codes, n, words);
+    k.unary_wide(f, op, x[0], codes, n, words);
   }
   cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const {
-    return gpu->sqrt(e, gpu.stream());
+    return gpu->unary(e, op, gpu.stream());
   }
   template <typename T>
   void sign_zeros(Rounding, Blocks<T>, T*, int64_t) const {}

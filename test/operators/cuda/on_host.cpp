@@ -1,9 +1,9 @@
 // The GPU's kernels as the host's compiler makes them, for ctypes: test/support/host_kernels.py.
 #include <ATen/native/formats/cuda/Kernels.h>
-#include <ATen/native/formats/cuda/QuickDecode.h>
+#include <ATen/native/formats/cuda/PackedDecode.h>
 #include <c10/formats/arithmetic/OddArithmetic.h>
-#include <c10/formats/codec/MagicCodes.h>
-#include <c10/formats/codec/MagicRound.h>
+#include <c10/formats/codec/AdditionEncoder.h>
+#include <c10/formats/codec/AdditionRound.h>
 #include <test/support/format_fields.h>
 
 #include <algorithm>
@@ -92,7 +92,8 @@ extern "C" {
 // Whether the rounders of tiles take float32's sums of the format's numbers for exact ones.
 bool sums_in_float(const int32_t* f) {
   const Format format = format_of(f);
-  return format.is_posit() ? PositMagic::sums_in_float(format) : FloatMagic::sums_in_float(format);
+  return format.is_posit() ? PositAdditionRounder::sums_in_float(format)
+                           : FloatAdditionRounder::sums_in_float(format);
 }
 
 // Products and sums of numbers as a tile rounds those of short posits, NaN where it does not know;
@@ -100,9 +101,9 @@ bool sums_in_float(const int32_t* f) {
 bool to_the_ends(const int32_t* f, const float* x, const float* y, float* products, float* sums,
                  int64_t n) {
   const Format format = format_of(f);
-  if (!PositMagicToEnds::serves(format)) return false;
-  const PositMagicToEnds magic(format);
-  PositMagicToEnds::Table table;
+  if (!PositAdditionRounderToEnds::serves(format)) return false;
+  const PositAdditionRounderToEnds magic(format);
+  PositAdditionRounderToEnds::Table table;
   magic.fill(table, 0, 1);
   for (int64_t i = 0; i < n; ++i) {
     products[i] = magic.rounded_product(magic.left(x[i]), magic.right(y[i]), table);
@@ -112,10 +113,10 @@ bool to_the_ends(const int32_t* f, const float* x, const float* y, float* produc
 }
 
 // Codes by magic numbers, or -1 where these do not know.
-void magic_codes(const int32_t* f, const float* x, int64_t* codes, int64_t n) {
+void codes_by_addition(const int32_t* f, const float* x, int64_t* codes, int64_t n) {
   const Format format = format_of(f);
-  const MagicCodes magic(format);
-  MagicCodes::Table table;
+  const AdditionEncoder magic(format);
+  AdditionEncoder::Table table;
   magic.fill(table, 0, 1);
   for (int64_t i = 0; i < n; ++i) {
     const auto found =
@@ -126,7 +127,7 @@ void magic_codes(const int32_t* f, const float* x, int64_t* codes, int64_t n) {
 
 // The first n codes as numbers, in the ways that packs of 16 bits are read; false for formats that
 // are not read so.
-bool quick_numbers(const int32_t* f, float* in_pairs, float* single, int64_t n) {
+bool packed_numbers(const int32_t* f, float* in_pairs, float* single, int64_t n) {
   const Format format = format_of(f);
   const auto read = [=](const auto& decode) {
     for (int64_t i = 0; i < n; ++i) {
@@ -136,8 +137,8 @@ bool quick_numbers(const int32_t* f, float* in_pairs, float* single, int64_t n) 
       single[i] = decode(at_top(Pack<uint16_t, 1>{{uint16_t(i)}}, 0, decode.unused));
     }
   };
-  if (QuickFloatDecoder::serves(format)) read(QuickFloatDecoder(format));
-  else if (QuickPositDecoder::serves(format)) read(QuickPositDecoder(format));
+  if (PackedFloatDecoder::serves(format)) read(PackedFloatDecoder(format));
+  else if (PackedPositDecoder::serves(format)) read(PackedPositDecoder(format));
   else return false;
   return true;
 }

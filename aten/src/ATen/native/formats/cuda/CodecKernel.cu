@@ -1,6 +1,6 @@
 // Casts: codes to numbers and back, numbers rounded to a format's.
 #include <ATen/native/formats/cuda/Kernels.h>
-#include <ATen/native/formats/cuda/QuickCodec.h>
+#include <ATen/native/formats/cuda/PackedCodec.h>
 #include <c10/formats/arithmetic/OddArithmetic.h>
 #include <c10/formats/codec/BitFlips.h>
 #include <c10/formats/codec/NextCode.h>

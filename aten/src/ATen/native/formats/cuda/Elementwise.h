@@ -133,11 +133,11 @@ struct Offsets {
   }
 };
 
-// ---- of the commonest formats (QuickArithmeticKernel.cu) ----
+// ---- of the commonest formats (PackedArithmeticKernel.cu) ----
 
-bool serves_quickly(const Elementwise& e, int inputs);
-Status quick_binary(const Elementwise& e, BinaryOp op, Stream stream);
-Status quick_ternary(const Elementwise& e, TernaryOp op, double s, Stream stream);
-Status quick_unary(const Elementwise& e, UnaryOp op, Stream stream);
+bool serves_packed(const Elementwise& e, int inputs);
+Status packed_binary(const Elementwise& e, BinaryOp op, Stream stream);
+Status packed_ternary(const Elementwise& e, TernaryOp op, double s, Stream stream);
+Status packed_unary(const Elementwise& e, UnaryOp op, Stream stream);
 
 } // namespace at::formats::cuda

@@ -61,7 +61,7 @@ struct Sqrt {
 
 // ---- of two numbers ----
 //
-// Each has these, and may have
+// Each has the same, and may have
 //   mixed(x, number, 1 / number), mixed_first(number, x)
 //                        beside a float64 number (MixedArithmetic.h)
 //   odd_of_floats(x, y)  as odd() in float64, of float32 numbers
@@ -188,7 +188,7 @@ struct Div : Binary {
 
 // ---- of three numbers, and of s ----
 //
-// Each is a sum, and has odd(), wide() and both_positive(), and
+// Each is a sum. It has odd(), wide() and both_positive(), and
 //   mixed(number, a, b, c)  the number in the place of kNumber
 // One that is a single operation of float64's has nearest().
 
@@ -242,7 +242,7 @@ struct Addcdiv : Ternary {
   }
 };
 
-// c + s * (a * b); Fma where s is 1 (see rounded_once())
+// c + s * (a * b), for s other than 1: see fuse_unscaled()
 struct Addcmul : Ternary {
   static constexpr bool kProduct = true;
 
@@ -321,13 +321,13 @@ constexpr const char* name_of(TernaryOp op) {
 }
 #undef TD_NAME
 
-// The operation that rounds once, where there is one for this s.
+// The operation, or the fused one that it is where s is 1.
 template <typename T>
-TD_HOST_DEVICE constexpr TernaryOp rounded_once(TernaryOp op, T s) {
+TD_HOST_DEVICE constexpr TernaryOp fuse_unscaled(TernaryOp op, T s) {
   return op == TernaryOp::Addcmul && s == 1 ? TernaryOp::Fma : op;
 }
 
-// Both of the numbers' terms, see above.
+// Whether both terms of the sum are positive.
 template <typename T>
 TD_HOST_DEVICE inline bool terms_are_positive(TernaryOp op, T a, T b, T c, T s) {
   return with_operation(op, [=](auto f) { return f.both_positive(a, b, c, s); });

@@ -15,7 +15,7 @@ void binary(BinaryOp op, const T* a, const T* b, T* out, int64_t n) {
 
 template <typename T>
 void ternary(TernaryOp op, const T* a, const T* b, const T* c, T s, T* out, int64_t n) {
-  with_operation(rounded_once(op, s), [=](auto f) {
+  with_operation(fuse_unscaled(op, s), [=](auto f) {
     for (int64_t i = 0; i < n; ++i) out[i] = f.odd(a[i], b[i], c[i], s);
   });
 }

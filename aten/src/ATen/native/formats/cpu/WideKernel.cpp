@@ -134,7 +134,7 @@ void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b,
 
 void ternary_wide(const Format& f, TernaryOp op, const double* a, const double* b, const double* c,
                   double s, void* codes, int64_t n, const RandomWords& words) {
-  with_operation(rounded_once(op, s), [&](auto operation) {
+  with_operation(fuse_unscaled(op, s), [&](auto operation) {
     if constexpr (requires { operation.nearest(*a, *b, *c); })
       each(f, codes, n, words, operation, a, b, c);
     else each(f, codes, n, words, Formula<decltype(operation)>{s}, a, b, c);

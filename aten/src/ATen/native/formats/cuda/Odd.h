@@ -48,7 +48,7 @@ TD_HOST_DEVICE T binary_odd(BinaryOp op, T x, T y) {
 
 template <typename T>
 TD_HOST_DEVICE T ternary_odd(TernaryOp op, T x, T y, T z, T s) {
-  return with_operation(rounded_once(op, s), [=](auto f) { return f.odd(x, y, z, s); });
+  return with_operation(fuse_unscaled(op, s), [=](auto f) { return f.odd(x, y, z, s); });
 }
 
 // ---- float32 values beside one float64 number, which stands in the place of an operand or is s

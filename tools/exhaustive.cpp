@@ -259,15 +259,15 @@ struct Batch {
       std::memcpy(&codes_b[i * width], &b[i], width);
     }
     if (f.arithmetic_in_float()) {
-      k.decode_float(f, codes_a.data(), fa, n);
-      k.decode_float(f, codes_b.data(), fb, n);
-      k.binary_float(op, fa, fb, fr, n);
-      k.encode_float(f, fr, codes_out.data(), n, {});
+      k.decode(f, codes_a.data(), fa, n);
+      k.decode(f, codes_b.data(), fb, n);
+      k.binary(op, fa, fb, fr, n);
+      k.encode(f, fr, codes_out.data(), n, {});
     } else {
-      k.decode_double(f, codes_a.data(), da, n);
-      k.decode_double(f, codes_b.data(), db, n);
-      k.binary_double(op, da, db, dr, n);
-      k.encode_double(f, dr, codes_out.data(), n, {});
+      k.decode(f, codes_a.data(), da, n);
+      k.decode(f, codes_b.data(), db, n);
+      k.binary(op, da, db, dr, n);
+      k.encode(f, dr, codes_out.data(), n, {});
     }
     long wrong = 0;
     for (int i = 0; i < n; ++i) {

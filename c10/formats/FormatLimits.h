@@ -45,18 +45,6 @@ inline double smallest_normal(const Format& f) {
   if (f.is_takum()) return value_of(f, 1);
   return std::ldexp(1.0, f.min_exponent());
 }
-// Whether a mode rounds by whether anything is cut off, however little: a number and what is just
-// beside it differ.
-inline bool sees_inexact(Rounding mode) {
-  switch (mode) {
-    case Rounding::Up:
-    case Rounding::Down:
-    case Rounding::TowardZero:
-    case Rounding::ToOdd:
-    case Rounding::StochasticEqual: return true;
-    default: return false;
-  }
-}
 // Whether nothing but 0 rounds to 0.
 inline bool keeps_minpos(const Format& f) {
   return f.is_table() ? table_of(f).definition.minpos

@@ -49,7 +49,7 @@ enum class FewBits : uint8_t { A, B, C };
 enum class FastPath : uint8_t {
   None,
   Masks, // DirectedMode and gap_threshold in FastEncode.h
-  Constant, // those, and FastOrdinary.h, which has the mode as a compile-time constant
+  Constant, // those, and FastConstantMode.h, which has the mode as a compile-time constant
   Proportional, // FastStochastic.h
   Coin, // the masks, with a coin for each element
   Moved, // nearest even, then CodeMover in FastStochastic.h

@@ -153,6 +153,14 @@ def test_the_modes_are_listed():
     assert dict(table) == {name: str(number or "") for name, number, _ in _C.ROUNDING_MODES}
 
 
+def test_what_kind_of_mode_it_is():
+    modes = _C.Rounding.__members__.items()
+    lifting = {"up", "down", "to_odd", "stochastic_equal"}
+    assert {name for name, mode in modes if mode.lifts_traces} == lifting
+    assert {name for name, mode in modes if mode.sees_inexact} == {*lifting, "toward_zero"}
+    assert {name for name, mode in modes if mode.draws} == set(oracle_stochastic.MODES)
+
+
 def test_with_rounding_changes_the_mode_alone():
     up = torch_dtypes.with_rounding(torch.posit16es2, "up")
     assert str(up) == "torch.posit16es2_up" and up is torch.posit16es2_up is torch_dtypes.dtype(

@@ -50,7 +50,7 @@ def test_arithmetic(library, name, mode):
     for op, call in enumerate((torch.add, torch.sub, torch.mul, torch.div)):
         run(library, "binary", fmt, op, a, b, out, len(a), seeds())
         same(out, on_cpu(lambda call=call: call(a, b), mode))
-    run(library, "square_root", fmt, a, out, len(a), seeds())
+    run(library, "unary", fmt, 0, a, out, len(a), seeds())
     same(out, on_cpu(a.sqrt, mode))
     for s, (op, call) in itertools.product((1.0, 0.3), ((2, torch.addcmul), (1, torch.addcdiv))):
         run(library, "ternary", fmt, op, a, b, c, s, out, len(a), seeds())

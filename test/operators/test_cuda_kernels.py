@@ -192,7 +192,7 @@ def test_codes_by_magic_numbers(library, name):
     )
     x = torch.cat([near, drawn, ends])
     found = torch.empty(len(x), dtype=torch.int64)
-    library.magic_codes(fields(fmt), argument(x), argument(found), argument(len(x)))
+    library.codes_by_addition(fields(fmt), argument(x), argument(found), argument(len(x)))
     known = found >= 0
     expected = codes_of(x.to(dtype)).long() & ((1 << 8 * dtype.itemsize) - 1)
     assert torch.equal(found[known], expected[known])
@@ -223,9 +223,9 @@ def test_numbers_of_16_bit_codes(library, name):
     dtype = torch_dtypes.dtype(name)
     fmt = torch_dtypes.format_of(dtype)
     expected = from_codes(torch.arange(1 << fmt.bits), dtype).float()
-    library.quick_numbers.restype = ctypes.c_bool
+    library.packed_numbers.restype = ctypes.c_bool
     found = [torch.empty_like(expected) for _ in range(2)]
-    if not library.quick_numbers(fields(fmt), *map(argument, found), argument(len(expected))):
+    if not library.packed_numbers(fields(fmt), *map(argument, found), argument(len(expected))):
         assert name in ("fixed4_3", "e4m11fnuz")
         return
     for x in found:

@@ -94,6 +94,14 @@ class Rounding:
     up_down: Rounding
     name: str
     value: int
+    # Whether it draws random words; may round up what lies only just above a code; and rounds
+    # otherwise where anything is cut off, however little.
+    draws: bool
+    lifts_traces: bool
+    sees_inexact: bool
+    # Of a magnitude: whether the code below it is odd, whether it is at least half of the way to
+    # the next one, and whether anything else is cut off.
+    def rounds_up(self, negative: bool, odd: bool, half: bool, rest: bool) -> bool: ...
 
 class Accumulate:
     machine: Accumulate

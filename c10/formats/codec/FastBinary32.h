@@ -1,7 +1,6 @@
 // float32 itself as a format: its values are its codes, and random rounding to it is an addition to
 // a float64 number's fraction.
 #pragma once
-#include <c10/formats/arithmetic/OddArithmetic.h>
 #include <c10/formats/codec/FastStochastic.h>
 
 namespace c10::formats {
@@ -82,43 +81,5 @@ TD_INLINE MaybeCode<float> rounded_binary32(const NearestAndRest& r, uint32_t hi
   const uint32_t decided = r.known & finite & (large | exact) & ~vanished;
   return {select(exact, m, code) | sign, ~decided};
 }
-
-// + - * / of two float32 numbers: rounded to odd in float64, whose range their results do not
-// leave, and in float32.
-struct AddBinary32 {
-  TD_INLINE NearestAndRest parts(float x, float y) const {
-    const float s = x + y;
-    return {s, two_sum_error(x, y, s), ~uint32_t{0}};
-  }
-  TD_INLINE double odd(double x, double y) const {
-    const double s = x + y;
-    return to_odd(s, two_sum_error(x, y, s));
-  }
-  TD_INLINE float nearest(float x, float y) const { return x + y; }
-};
-struct SubtractBinary32 {
-  TD_INLINE NearestAndRest parts(float x, float y) const { return AddBinary32().parts(x, -y); }
-  TD_INLINE double odd(double x, double y) const { return AddBinary32().odd(x, -y); }
-  TD_INLINE float nearest(float x, float y) const { return x - y; }
-};
-// Exact in float64; in float32 where what is lacking is no subnormal number, or a factor is 0.
-struct MultiplyBinary32 {
-  TD_INLINE NearestAndRest parts(float x, float y) const {
-    const float p = x * y;
-    const uint32_t zero = ~(is_nonzero(x) & is_nonzero(y)),
-                   normal = ~mask_less<float>(magnitude_bits(p), uint32_t{52} << 23);
-    return {p, fused(x, y, -p), zero | normal};
-  }
-  TD_INLINE double odd(double x, double y) const { return x * y; }
-  TD_INLINE float nearest(float x, float y) const { return x * y; }
-};
-struct DivideBinary32 {
-  TD_INLINE double odd(double x, double y) const {
-    const double q = x / y;
-    const uint64_t remainder = bits_as<uint64_t>(fused(-q, y, x));
-    return to_odd(q, bits_as<double>(remainder ^ (bits_as<uint64_t>(y) & (uint64_t{1} << 63))));
-  }
-  TD_INLINE float nearest(float x, float y) const { return x / y; }
-};
 
 } // namespace c10::formats

@@ -52,7 +52,7 @@ struct PositDecoder {
 // rebiased. A subnormal is a normal number of the smallest binade less that binade's leading one,
 // an exact subtraction; of the two results the smaller one is right everywhere.
 template <typename T>
-struct OrdinaryFloatDecoder {
+struct IeeeFloatDecoder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
@@ -63,7 +63,7 @@ struct OrdinaryFloatDecoder {
   Bits above_max, above_infinity;
   int left, sign_left;
 
-  TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryFloatDecoder(const Format& f)
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit IeeeFloatDecoder(const Format& f)
       : magnitude_mask(static_cast<Bits>(f.sign_code() - 1) << (M::fraction - f.man_bits)),
         smallest(static_cast<Bits>(f.min_exponent() + M::bias) << M::fraction),
         rebias(static_cast<Bits>(M::bias - f.bias) << M::fraction),

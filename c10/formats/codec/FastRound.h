@@ -1,26 +1,26 @@
 // Machine numbers to the nearest values of a format (in its rounding mode) without a detour by
 // codes. Agrees with an encoder and a decoder one after the other bit for bit.
 #pragma once
+#include <c10/formats/codec/FastConstantMode.h>
 #include <c10/formats/codec/FastDecode.h>
-#include <c10/formats/codec/FastOrdinary.h>
 
 namespace c10::formats {
 
-// The floats of OrdinaryFloatEncoder: the digits behind the last place are rounded away where they
-// are.
+// The floats of ConstantModeFloatEncoder: the digits behind the last place are rounded away where
+// they are.
 template <typename T, Rounding mode>
-struct OrdinaryFloatRounder {
+struct ConstantModeFloatRounder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
-  using Encoder = OrdinaryFloatEncoder<T, mode>;
-  using Decoder = OrdinaryFloatDecoder<T>;
+  using Encoder = ConstantModeFloatEncoder<T, mode>;
+  using Decoder = IeeeFloatDecoder<T>;
   Encoder encoder;
-  OrdinaryAddend<T, mode, false> addend;
-  OrdinaryEnd<T, mode> end;
+  ConstantModeAddend<T, mode, false> addend;
+  ConstantModeEnd<T, mode> end;
   Bits kept;
 
-  TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryFloatRounder(const Format& f)
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit ConstantModeFloatRounder(const Format& f)
       : encoder(f),
         addend((Bits{1} << encoder.cut) - 1, 0),
         end{value(f, f.max_code()), value(f, f.overflow_code()), value(f, f.nan_code())},
@@ -52,7 +52,7 @@ struct OrdinaryFloatRounder {
 // them: there the last place is a power of two, and to add and to take off 1.5 * 2^fraction of it
 // rounds. Elsewhere (long regimes, NaR) undecided.
 template <typename T>
-struct OrdinaryPositRounder {
+struct NearestPositRounder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
@@ -60,7 +60,7 @@ struct OrdinaryPositRounder {
   Bits magic;  // of a run of one, over a number's exponent
   int es;
 
-  TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryPositRounder(const Format& f)
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit NearestPositRounder(const Format& f)
       : most(f.bits - 4 - f.es),
         magic((static_cast<Bits>(M::fraction - (f.bits - 3 - f.es)) << M::fraction) +
               (Bits{1} << (M::fraction - 1))),

@@ -78,7 +78,7 @@ struct StochasticFloatEncoder {
 //   Normal results: what is cut off the fraction is added to as many random bits, in place; the
 //   carry rounds. Subnormal ones: the same in fixed point, `spare` digits behind the format's last
 //   place.
-struct OrdinaryStochasticEncoder {
+struct StochasticIeeeEncoder {
   using Bits = uint32_t;
   using Signed = int32_t;
   using M = Machine<float>;
@@ -86,7 +86,7 @@ struct OrdinaryStochasticEncoder {
   float scale;
   int cut, spare, sign_shift;
 
-  TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryStochasticEncoder(const Format& f)
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit StochasticIeeeEncoder(const Format& f)
       : smallest(same_binade<float>(f) ? 0 : bits_as<Bits>(power_of_two<float>(f.min_exponent()))),
         largest_subnormal(same_binade<float>(f) ? 0 : smallest - 1),
         rebias(static_cast<Bits>(M::bias - f.bias) << M::fraction),

@@ -37,6 +37,28 @@ TD_HOST_DEVICE constexpr bool rounds_up(Rounding mode, bool negative, const Cut&
   return false;
 }
 
+// Whether a mode may round up what lies only just above a code.
+constexpr bool lifts_traces(Rounding mode) {
+  const auto lifts = [=](bool negative, uint64_t kept) {
+    return rounds_up(mode, negative, {kept, 0, true}, ~uint64_t{0});
+  };
+  return lifts(false, 0) || lifts(false, 1) || lifts(true, 0) || lifts(true, 1);
+}
+
+// Whether a mode may leave what lies only just below the next code.
+constexpr bool drops_traces(Rounding mode) {
+  const auto drops = [=](bool negative, uint64_t kept) {
+    return !rounds_up(mode, negative, {kept, ~uint64_t{0}, true}, ~uint64_t{0});
+  };
+  return drops(false, 0) || drops(false, 1) || drops(true, 0) || drops(true, 1);
+}
+
+// Whether a mode rounds by whether anything is cut off, however little: a number and what is just
+// beside it differ.
+constexpr bool sees_inexact(Rounding mode) {
+  return lifts_traces(mode) || drops_traces(mode);
+}
+
 // The mode `stochastic` by n bits of the word, from the fraction taken to n bits: 0 < n < 64.
 TD_HOST_DEVICE constexpr bool rounds_up_by_few(FewBits how, int n, const Cut& c, uint64_t random) {
   const uint64_t unit = uint64_t{1} << (64 - n), below = c.fraction & (unit - 1), half = unit >> 1;

@@ -1,9 +1,9 @@
 // The GPU's kernels as the host's compiler makes them, for ctypes: test/support/host_kernels.py.
 #include <ATen/native/formats/cuda/Kernels.h>
-#include <ATen/native/formats/cuda/QuickDecode.h>
+#include <ATen/native/formats/cuda/PackedDecode.h>
 #include <c10/formats/arithmetic/OddArithmetic.h>
-#include <c10/formats/codec/MagicCodes.h>
-#include <c10/formats/codec/MagicRound.h>
+#include <c10/formats/codec/AdditionEncoder.h>
+#include <c10/formats/codec/AdditionRound.h>
 #include <test/support/format_fields.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ struct Values {
     const auto decoded = [&](const void* codes, std::vector<T>& values, int64_t n) {
       if (!codes) return static_cast<const T*>(nullptr);
       values.resize(n);
-      cuda_kernels().decode(f, codes, values.data(), n, Stream{});
+      cuda_kernels().of<T>().decode(f, codes, values.data(), n, Stream{});
       return static_cast<const T*>(values.data());
     };
     dots = {shape,
@@ -92,7 +92,8 @@ extern "C" {
 // Whether the rounders of tiles take float32's sums of the format's numbers for exact ones.
 bool sums_in_float(const int32_t* f) {
   const Format format = format_of(f);
-  return format.is_posit() ? PositMagic::sums_in_float(format) : FloatMagic::sums_in_float(format);
+  return format.is_posit() ? PositAdditionRounder::sums_in_float(format)
+                           : FloatAdditionRounder::sums_in_float(format);
 }
 
 // Products and sums of numbers as a tile rounds those of short posits, NaN where it does not know;
@@ -100,9 +101,9 @@ bool sums_in_float(const int32_t* f) {
 bool to_the_ends(const int32_t* f, const float* x, const float* y, float* products, float* sums,
                  int64_t n) {
   const Format format = format_of(f);
-  if (!PositMagicToEnds::serves(format)) return false;
-  const PositMagicToEnds magic(format);
-  PositMagicToEnds::Table table;
+  if (!PositAdditionRounderToEnds::serves(format)) return false;
+  const PositAdditionRounderToEnds magic(format);
+  PositAdditionRounderToEnds::Table table;
   magic.fill(table, 0, 1);
   for (int64_t i = 0; i < n; ++i) {
     products[i] = magic.rounded_product(magic.left(x[i]), magic.right(y[i]), table);
@@ -112,10 +113,10 @@ bool to_the_ends(const int32_t* f, const float* x, const float* y, float* produc
 }
 
 // Codes by magic numbers, or -1 where these do not know.
-void magic_codes(const int32_t* f, const float* x, int64_t* codes, int64_t n) {
+void codes_by_addition(const int32_t* f, const float* x, int64_t* codes, int64_t n) {
   const Format format = format_of(f);
-  const MagicCodes magic(format);
-  MagicCodes::Table table;
+  const AdditionEncoder magic(format);
+  AdditionEncoder::Table table;
   magic.fill(table, 0, 1);
   for (int64_t i = 0; i < n; ++i) {
     const auto found =
@@ -126,7 +127,7 @@ void magic_codes(const int32_t* f, const float* x, int64_t* codes, int64_t n) {
 
 // The first n codes as numbers, in the ways that packs of 16 bits are read; false for formats that
 // are not read so.
-bool quick_numbers(const int32_t* f, float* in_pairs, float* single, int64_t n) {
+bool packed_numbers(const int32_t* f, float* in_pairs, float* single, int64_t n) {
   const Format format = format_of(f);
   const auto read = [=](const auto& decode) {
     for (int64_t i = 0; i < n; ++i) {
@@ -136,8 +137,8 @@ bool quick_numbers(const int32_t* f, float* in_pairs, float* single, int64_t n) 
       single[i] = decode(at_top(Pack<uint16_t, 1>{{uint16_t(i)}}, 0, decode.unused));
     }
   };
-  if (QuickFloatDecoder::serves(format)) read(QuickFloatDecoder(format));
-  else if (QuickPositDecoder::serves(format)) read(QuickPositDecoder(format));
+  if (PackedFloatDecoder::serves(format)) read(PackedFloatDecoder(format));
+  else if (PackedPositDecoder::serves(format)) read(PackedPositDecoder(format));
   else return false;
   return true;
 }
@@ -181,10 +182,10 @@ void stop() {
 }
 
 int decode_float(const int32_t* f, const void* codes, float* values, int64_t n) {
-  return cuda_kernels().decode_float(format_of(f), codes, values, n, Stream{});
+  return cuda_kernels().on_float.decode(format_of(f), codes, values, n, Stream{});
 }
 int decode_double(const int32_t* f, const void* codes, double* values, int64_t n) {
-  return cuda_kernels().decode_double(format_of(f), codes, values, n, Stream{});
+  return cuda_kernels().on_double.decode(format_of(f), codes, values, n, Stream{});
 }
 // As many parts as there are, or 0 where the format's numbers are none; type: 0 for float16.
 int64_t decode_parts(const int32_t* f, const void* codes, uint16_t* first, uint16_t* second,
@@ -238,10 +239,10 @@ int programs(const int32_t* f, void* const* memory, int64_t tensors, const int64
   return cuda_kernels().programs(p, Stream{});
 }
 int encode_float(const int32_t* f, const float* values, void* codes, int64_t n, uint64_t seed) {
-  return cuda_kernels().encode_float(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
+  return cuda_kernels().on_float.encode(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
 }
 int encode_double(const int32_t* f, const double* values, void* codes, int64_t n, uint64_t seed) {
-  return cuda_kernels().encode_double(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
+  return cuda_kernels().on_double.encode(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
 }
 int encode_int64(const int32_t* f, const int64_t* values, void* codes, int64_t n, uint64_t seed) {
   return cuda_kernels().encode_int64(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
@@ -250,17 +251,17 @@ int encode_uint64(const int32_t* f, const uint64_t* values, void* codes, int64_t
   return cuda_kernels().encode_uint64(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
 }
 int chop_float(const int32_t* f, const float* values, float* results, int64_t n, uint64_t seed) {
-  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed_of(seed)}, 0, 0,
-                                   Stream{});
+  return cuda_kernels().on_float.chop(format_of(f), values, results, n, {seed_of(seed)}, 0, 0,
+                                      Stream{});
 }
 int chop_double(const int32_t* f, const double* values, double* results, int64_t n, uint64_t seed) {
-  return cuda_kernels().chop_double(format_of(f), values, results, n, {seed_of(seed)}, 0, 0,
-                                    Stream{});
+  return cuda_kernels().on_double.chop(format_of(f), values, results, n, {seed_of(seed)}, 0, 0,
+                                       Stream{});
 }
 int chop_and_flip(const int32_t* f, const float* values, float* results, int64_t n,
                   double probability, uint64_t seed) {
-  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed_of(seed)}, probability,
-                                   seed_of(seed), Stream{});
+  return cuda_kernels().on_float.chop(format_of(f), values, results, n, {seed_of(seed)},
+                                      probability, seed_of(seed), Stream{});
 }
 int next_codes(const int32_t* f, const void* codes, const double* from, const double* towards,
                void* out, int64_t n) {
@@ -279,9 +280,9 @@ int ternary(const int32_t* f, int op, const void* a, const void* b, const void* 
     e.in = Arithmetic::Double;
   return cuda_kernels().ternary(e, TernaryOp(op), s, Stream{});
 }
-int square_root(const int32_t* f, const void* a, void* out, int64_t n, uint64_t seed) {
+int unary(const int32_t* f, int op, const void* a, void* out, int64_t n, uint64_t seed) {
   const Format format = format_of(f);
-  return cuda_kernels().sqrt(contiguous(format, {a}, out, n, seed), Stream{});
+  return cuda_kernels().unary(contiguous(format, {a}, out, n, seed), UnaryOp(op), Stream{});
 }
 // Operators by the number of operands, of any layout: sizes from the fastest dimension on, then
 // strides in bytes of the output and of each operand that is a tensor. Without data an operand is
@@ -301,7 +302,7 @@ int elementwise(const int32_t* f, int64_t operands, int64_t op, const void* a, c
   std::copy_n(layout, dims, e.layout.sizes);
   for (int row = 0; row < rows; ++row)
     std::copy_n(layout + (row + 1) * dims, dims, e.layout.strides[row]);
-  if (operands == 1) return cuda_kernels().sqrt(e, Stream{});
+  if (operands == 1) return cuda_kernels().unary(e, UnaryOp(op), Stream{});
   if (operands == 2) return cuda_kernels().binary(e, BinaryOp(op), Stream{});
   return cuda_kernels().ternary(e, TernaryOp(op), number, Stream{});
 }
@@ -340,10 +341,10 @@ int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const in
       !(policy.exact_product && 2 * format.significand_bits() > 24);
   if (in_float) {
     const Values<float> values(format, shape, a, b, start, present, present_rows);
-    return cuda_kernels().steps_float(policy, values.dots, out, Stream{});
+    return cuda_kernels().on_float.steps(policy, values.dots, out, Stream{});
   }
   const Values<double> values(format, shape, a, b, start, present, present_rows);
-  return cuda_kernels().steps_double(policy, values.dots, out, Stream{});
+  return cuda_kernels().on_double.steps(policy, values.dots, out, Stream{});
 }
 // options: terms, extra bits, alignment's mode, interleave, bits kept of a late register or -1,
 // smallest exponent or 1, whether products have a limit, divisor.

@@ -29,10 +29,6 @@ from ..policies.rounding import rounding_block
 # These divide by the root of a mean of squares and add eps to the root. Squares below the smallest
 # number are 0, of gradients up to its root.
 _ADD_TO_ROOT = {"adagrad", "adam", "nadam", "radam", "rmsprop"}
-# Modes in which a number above 0 is never rounded to 0, or only where it is nearer: what the format
-# itself says of it. The others may always.
-_NEAREST = ("nearest_even", "nearest_zero", "nearest_away", "nearest_up", "up", "to_odd")
-
 _told = False  # that an eps was raised, in this process
 
 
@@ -45,7 +41,9 @@ def smallest(dtype: torch.dtype) -> float:
 @cached
 def is_zero(eps: float, dtype: torch.dtype, mode: str) -> bool:
     """Whether the number may be 0 in the dtype, rounded by a mode."""
-    if mode not in _NEAREST:
+    rounding = _C.Rounding.__members__[mode]
+    # What is nearly the smallest number may be 0.
+    if rounding.draws or not rounding.rounds_up(negative=False, odd=False, half=True, rest=True):
         # Which moves the smallest number to 0, too.
         return eps < smallest(dtype) * (2 if mode == "up_down" else 1)
     with rounding_block(mode):

@@ -34,8 +34,9 @@ CLAMPED = ("pass", "zero")
 # Modes in which a product that underflows to 0 or overflows to infinity rounds as it would with its
 # exact magnitude: in every format, and in those that saturate and have no number below 2^-64 (where
 # the probability of going up from there is none that a random word has).
-INDIFFERENT = ("nearest_even", "nearest_zero", "nearest_away", "nearest_up")
-INDIFFERENT_IN_NARROW = (*INDIFFERENT, "toward_zero", "stochastic", "up_down")
+_MODES = _C.Rounding.__members__.items()
+INDIFFERENT = tuple(name for name, mode in _MODES if not (mode.draws or mode.sees_inexact))
+INDIFFERENT_IN_NARROW = tuple(name for name, mode in _MODES if not mode.lifts_traces)
 
 
 def saturates(fmt: _C.Format) -> bool:

@@ -19,25 +19,27 @@ bool same(T a, T b) {
 // Whether the short encoders and rounders of one mode, where they serve a format, agree with its
 // generic codec.
 template <typename T, Rounding mode>
-bool ordinary_agrees(const Format& f, T x, uint64_t code) {
+bool constant_mode_agrees(const Format& f, T x, uint64_t code) {
   if (f.rounding != mode) return true;
-  if (OrdinaryFloatEncoder<T, mode>::serves(f) && OrdinaryFloatEncoder<T, mode>(f)(x) != code)
+  if (ConstantModeFloatEncoder<T, mode>::serves(f) &&
+      ConstantModeFloatEncoder<T, mode>(f)(x) != code)
     return false;
-  if (OrdinaryPositEncoder<T, mode>::serves(f) && OrdinaryPositEncoder<T, mode>(f)(x) != code)
+  if (ConstantModePositEncoder<T, mode>::serves(f) &&
+      ConstantModePositEncoder<T, mode>(f)(x) != code)
     return false;
-  return !OrdinaryFloatRounder<T, mode>::serves(f) ||
-      same(OrdinaryFloatRounder<T, mode>(f)(x), T(to_double(decode(f, code))));
+  return !ConstantModeFloatRounder<T, mode>::serves(f) ||
+      same(ConstantModeFloatRounder<T, mode>(f)(x), T(to_double(decode(f, code))));
 }
 
 template <typename T>
 bool fast_agrees(const Format& f, const at::formats::cuda::Encoder<T>& fast, T x, uint64_t code) {
-  return fast(x, 0) == code && ordinary_agrees<T, Rounding::NearestEven>(f, x, code) &&
-      ordinary_agrees<T, Rounding::NearestZero>(f, x, code) &&
-      ordinary_agrees<T, Rounding::NearestAway>(f, x, code) &&
-      ordinary_agrees<T, Rounding::Up>(f, x, code) &&
-      ordinary_agrees<T, Rounding::Down>(f, x, code) &&
-      ordinary_agrees<T, Rounding::TowardZero>(f, x, code) &&
-      ordinary_agrees<T, Rounding::ToOdd>(f, x, code);
+  return fast(x, 0) == code && constant_mode_agrees<T, Rounding::NearestEven>(f, x, code) &&
+      constant_mode_agrees<T, Rounding::NearestZero>(f, x, code) &&
+      constant_mode_agrees<T, Rounding::NearestAway>(f, x, code) &&
+      constant_mode_agrees<T, Rounding::Up>(f, x, code) &&
+      constant_mode_agrees<T, Rounding::Down>(f, x, code) &&
+      constant_mode_agrees<T, Rounding::TowardZero>(f, x, code) &&
+      constant_mode_agrees<T, Rounding::ToOdd>(f, x, code);
 }
 
 } // namespace
@@ -66,13 +68,13 @@ int64_t decode_all(const int32_t* fields, const uint64_t* codes, double* values,
   const Format f = format_of(fields);
   const at::formats::cuda::Decoder<double> wide(f);
   const at::formats::cuda::Decoder<float> narrow(f);
-  const bool ordinary = OrdinaryFloatDecoder<double>::serves(f);
+  const bool ordinary = IeeeFloatDecoder<double>::serves(f);
   int64_t wrong = 0;
   for (int64_t i = 0; i < n; ++i) {
     values[i] = to_double(decode(f, codes[i]));
     wrong += !same(wide(codes[i]), values[i]);
     if (f.fits_float()) wrong += !same(double(narrow(uint32_t(codes[i]))), values[i]);
-    if (ordinary) wrong += !same(OrdinaryFloatDecoder<double>(f)(codes[i]), values[i]);
+    if (ordinary) wrong += !same(IeeeFloatDecoder<double>(f)(codes[i]), values[i]);
   }
   return wrong;
 }

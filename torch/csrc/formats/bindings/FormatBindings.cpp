@@ -164,6 +164,15 @@ void bind_formats(py::module_& m) {
     modes.append(py::make_tuple(r.name, r.pychop, r.draws == f::Draws::Word));
   }
   m.attr("ROUNDING_MODES") = py::tuple(modes);
+  rounding.def_property_readonly("draws", &f::is_stochastic)
+      .def_property_readonly("lifts_traces", &f::lifts_traces)
+      .def_property_readonly("sees_inexact", &f::sees_inexact)
+      .def(
+          "rounds_up",
+          [](f::Rounding mode, bool negative, bool odd, bool half, bool rest) {
+            return f::rounds_up(mode, negative, {odd, uint64_t{half} << 63, rest}, 0);
+          },
+          py::arg("negative"), py::arg("odd"), py::arg("half"), py::arg("rest"));
   py::class_<Format>(m, "Format")
       .def_static("posit", &f::posit_format)
       .def_static("float", &f::float_format)

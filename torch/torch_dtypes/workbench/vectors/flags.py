@@ -22,6 +22,7 @@ sign; underflow that it lies between 0 and the smallest one.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -56,20 +57,16 @@ class _Step:
         self, magnitude: torch.Tensor, negative: torch.Tensor, mode: str
     ) -> torch.Tensor:
         """Where a magnitude, rounded on the grid, is at least the upper of the two."""
-        middle = self.lower + self.distance / 2
-        if mode == "nearest_even":
-            up = magnitude >= middle if self.odd or self.one_digit else magnitude > middle
-        elif mode in ("nearest_zero", "nearest_away"):
-            up = magnitude > middle if mode == "nearest_zero" else magnitude >= middle
-        elif mode == "nearest_up":
-            up = (magnitude > middle) | ((magnitude == middle) & ~negative)
-        elif mode in ("up", "down"):
-            up = negative if mode == "down" else ~negative
-        elif mode in ("toward_zero", "to_odd"):
-            to_next = mode == "to_odd" and not self.odd and not self.one_digit
-            up = torch.full_like(negative, to_next)
-        else:
+        rounding = _C.Rounding.__members__[mode]
+        if rounding.draws:
             raise ValueError(f"expected a deterministic rounding mode, but got {mode!r}")
+        middle = self.lower + self.distance / 2
+        half, rest = magnitude >= middle, magnitude != middle
+        up = torch.zeros_like(negative)
+        for case in itertools.product((False, True), repeat=3):
+            sign, *cut = case
+            if rounding.rounds_up(sign, self.odd or self.one_digit, *cut):
+                up |= (negative == sign) & (half == cut[0]) & (rest == cut[1])
         return (magnitude >= self.lower + self.distance) | ((magnitude > self.lower) & up)
 
 

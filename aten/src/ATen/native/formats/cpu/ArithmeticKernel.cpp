@@ -1,8 +1,6 @@
 // Loops over the arithmetic that rounds to odd.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
-#include <c10/formats/arithmetic/OddArithmetic.h>
-
 namespace at::formats::CPU_CAPABILITY {
 namespace {
 
@@ -10,35 +8,23 @@ using namespace c10::formats;
 
 template <typename T>
 void binary(BinaryOp op, const T* a, const T* b, T* out, int64_t n) {
-  const auto each = [=](auto f) {
-    for (int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i]);
-  };
-  switch (op) {
-    case BinaryOp::Add: return each([](T x, T y) { return add_odd(x, y); });
-    case BinaryOp::Sub: return each([](T x, T y) { return add_odd(x, -y); });
-    case BinaryOp::Mul: return each([](T x, T y) { return multiply_odd(x, y); });
-    case BinaryOp::Div: return each([](T x, T y) { return divide_odd(x, y); });
-  }
+  with_operation(op, [=](auto f) {
+    for (int64_t i = 0; i < n; ++i) out[i] = f.odd(a[i], b[i]);
+  });
 }
 
 template <typename T>
 void ternary(TernaryOp op, const T* a, const T* b, const T* c, T s, T* out, int64_t n) {
-  const auto each = [=](auto f) {
-    for (int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i], c[i]);
-  };
-  switch (op) {
-    case TernaryOp::Fma: return each([](T x, T y, T z) { return fma_odd(x, y, z); });
-    case TernaryOp::Addcdiv: return each([s](T x, T y, T z) { return fma_odd(s, x / y, z); });
-    case TernaryOp::Addcmul:
-      if (s == 1) return each([](T x, T y, T z) { return fma_odd(x, y, z); });
-      return each([s](T x, T y, T z) { return fma_odd(s, multiply_odd(x, y), z); });
-    case TernaryOp::Lerp: return each([](T x, T y, T w) { return fma_odd(w, y - x, x); });
-  }
+  with_operation(fuse_unscaled(op, s), [=](auto f) {
+    for (int64_t i = 0; i < n; ++i) out[i] = f.odd(a[i], b[i], c[i], s);
+  });
 }
 
 template <typename T>
-void square_roots(const T* a, T* out, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) out[i] = sqrt_odd(a[i]);
+void unary(UnaryOp op, const T* a, T* out, int64_t n) {
+  with_operation(op, [=](auto f) {
+    for (int64_t i = 0; i < n; ++i) out[i] = f.odd(a[i]);
+  });
 }
 
 void narrow(const double* a, float* out, int64_t n) {
@@ -58,8 +44,8 @@ void fill_arithmetic(CpuKernels& k) {
   k.on_double.binary = &binary<double>;
   k.on_float.ternary = &ternary<float>;
   k.on_double.ternary = &ternary<double>;
-  k.on_float.sqrt = &square_roots<float>;
-  k.on_double.sqrt = &square_roots<double>;
+  k.on_float.unary = &unary<float>;
+  k.on_double.unary = &unary<double>;
   k.narrow_to_odd = &narrow;
 }
 

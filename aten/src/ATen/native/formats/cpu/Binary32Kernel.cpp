@@ -5,7 +5,6 @@
 #include <ATen/native/formats/cpu/Loops.h>
 #include <ATen/native/formats/cpu/RandomBlock.h>
 #include <c10/formats/codec/ExactCodec.h>
-#include <c10/formats/codec/FastBinary32.h>
 
 namespace at::formats::CPU_CAPABILITY {
 namespace {
@@ -38,13 +37,21 @@ __attribute__((noinline)) bool round_parts(A a, B b, const uint32_t* __restrict 
   return undecided != 0;
 }
 
+// To odd in float64, whose range results of float32 numbers do not leave.
+template <typename Op>
+TD_INLINE double odd_of_floats(Op op, double x, double y) {
+  if constexpr (requires { op.odd_of_floats(x, y); }) return op.odd_of_floats(x, y);
+  else return op.odd(x, y);
+}
+
 // By way of float64.
 template <typename Op, typename A, typename B>
 __attribute__((noinline)) bool round_stochastically(A a, B b, const uint32_t* __restrict random,
                                                     uint32_t* __restrict out, int64_t n, Op op) {
   uint64_t undecided = 0;
   for (int64_t i = 0; i < n; ++i) {
-    const MaybeCode<double> r = Binary32StochasticEncoder()(op.odd(a[i], b[i]), random[i]);
+    const MaybeCode<double> r =
+        Binary32StochasticEncoder()(odd_of_floats(op, a[i], b[i]), random[i]);
     out[i] = static_cast<uint32_t>(r.code);
     undecided |= r.undecided;
   }
@@ -80,7 +87,7 @@ void perturb(const Format& f, A a, B b, uint32_t* codes, int64_t n, const Random
     }
     if (round_stochastically(x, y, h, results, m, op)) {
       for (int64_t i = 0; i < m; ++i) {
-        const double result = op.odd(x[i], y[i]);
+        const double result = odd_of_floats(op, x[i], y[i]);
         if (Binary32StochasticEncoder()(result, h[i]).undecided == 0) continue;
         const uint64_t word = random_word(words.seed.number, words.first + (done + i) * words.step);
         results[i] = static_cast<uint32_t>(encode(f, unpack(result), word));
@@ -92,17 +99,11 @@ void perturb(const Format& f, A a, B b, uint32_t* codes, int64_t n, const Random
 
 void binary_binary32(const Format& f, BinaryOp op, const float* a, const float* b, float number,
                      uint32_t* codes, int64_t n, const RandomWords& words) {
-  const auto with = [&](auto operation) {
+  with_operation(op, [&](auto operation) {
     if (!a) return perturb(f, Number{number}, Elements{b}, codes, n, words, operation);
     if (!b) return perturb(f, Elements{a}, Number{number}, codes, n, words, operation);
     return perturb(f, Elements{a}, Elements{b}, codes, n, words, operation);
-  };
-  switch (op) {
-    case BinaryOp::Add: return with(AddBinary32());
-    case BinaryOp::Sub: return with(SubtractBinary32());
-    case BinaryOp::Mul: return with(MultiplyBinary32());
-    case BinaryOp::Div: return with(DivideBinary32());
-  }
+  });
 }
 
 } // namespace

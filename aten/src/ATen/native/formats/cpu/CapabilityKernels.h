@@ -3,15 +3,9 @@
 #include <ATen/native/formats/cpu/Kernels.h>
 
 namespace at::formats::CPU_CAPABILITY {
-void fill_codec(CpuKernels& kernels);
-void fill_round(CpuKernels& kernels);
-void fill_arithmetic(CpuKernels& kernels);
-void fill_wide(CpuKernels& kernels);
-void fill_mixed(CpuKernels& kernels);
-void fill_binary32(CpuKernels& kernels);
-void fill_table(CpuKernels& kernels);
-void fill_count(CpuKernels& kernels);
-void fill_ends(CpuKernels& kernels);
+#define TD_DECLARE(file) void fill_##file(CpuKernels& kernels);
+AT_FORALL_KERNEL_FILES(TD_DECLARE)
+#undef TD_DECLARE
 
 // Of CodecKernel.cpp, for loops that end with it.
 void encode_doubles(const Format&, const double* values, void* codes, int64_t n,

@@ -8,8 +8,8 @@
 #include <ATen/native/formats/cpu/TableDraws.h>
 #include <c10/formats/codec/Binary64.h>
 #include <c10/formats/codec/FastBinary32.h>
+#include <c10/formats/codec/FastConstantMode.h>
 #include <c10/formats/codec/FastDecode.h>
-#include <c10/formats/codec/FastOrdinary.h>
 #include <c10/formats/codec/FastStochastic.h>
 
 #include <cstring>
@@ -62,10 +62,10 @@ void decode_variable(const Format& f, const void* codes, T* values, int64_t n) {
           return transform(in, values, n,
                            [d = FixedDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
         case Kind::Float:
-          if (OrdinaryFloatDecoder<T>::serves(f))
-            return transform(in, values, n,
-                             [d = OrdinaryFloatDecoder<T>(f)](Code c)
-                                 TD_INLINE_LAMBDA { return d(c); });
+          if (IeeeFloatDecoder<T>::serves(f))
+            return transform(in, values, n, [d = IeeeFloatDecoder<T>(f)](Code c) TD_INLINE_LAMBDA {
+              return d(c);
+            });
           return transform(in, values, n,
                            [d = FloatDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
         case Kind::Takum:
@@ -94,9 +94,8 @@ void decode_all(const Format& f, const void* codes, T* values, int64_t n) {
     });
   }
   AT_DISPATCH_CUSTOM_FLOAT_TYPES(type, "decode", [&]<typename scalar_t>() {
-    using Ordinary = OrdinaryFloatDecoder<T>;
-    using Decoder =
-        std::conditional_t<Ordinary::serves(scalar_t::format), Ordinary, FloatDecoder<T>>;
+    using Short = IeeeFloatDecoder<T>;
+    using Decoder = std::conditional_t<Short::serves(scalar_t::format), Short, FloatDecoder<T>>;
     decode_with.template operator()<scalar_t>(Decoder(scalar_t::format));
   });
 }
@@ -122,9 +121,9 @@ void encode_with_mode(const Format& f, const T* values, Code* codes, int64_t n) 
 
 // The shorter encoders, with the mode as a constant; false where none serves the format.
 template <typename T, Rounding mode, typename Code>
-bool encode_ordinary(const Format& f, const T* values, Code* codes, int64_t n) {
-  using Float = OrdinaryFloatEncoder<T, mode>;
-  using Posit = OrdinaryPositEncoder<T, mode>;
+bool encode_constant_mode(const Format& f, const T* values, Code* codes, int64_t n) {
+  using Float = ConstantModeFloatEncoder<T, mode>;
+  using Posit = ConstantModePositEncoder<T, mode>;
   if (Float::serves(f)) {
     transform(values, codes, n, [e = Float(f)](T x) TD_INLINE_LAMBDA { return e(x); });
     return true;
@@ -145,7 +144,7 @@ void encode_variable(const Format& f, const T* values, void* codes, int64_t n) {
     if constexpr (sizeof(T) >= sizeof(Code)) {
       Code* out = static_cast<Code*>(codes);
       if (with_constant_mode(f.rounding, [=, &f](auto mode) {
-            return encode_ordinary<T, mode.value>(f, values, out, n);
+            return encode_constant_mode<T, mode.value>(f, values, out, n);
           }))
         return;
       if (f.rounding == Rounding::NearestEven)
@@ -165,15 +164,15 @@ void encode_nearest(const Format& f, const T* values, void* codes, int64_t n) {
   };
   if (f.is_posit()) {
     return AT_DISPATCH_POSIT_TYPES(type, "encode", [&]<typename scalar_t>() {
-      using Ordinary = OrdinaryPositEncoder<T, Rounding::NearestEven>;
-      using Encoder = std::conditional_t<Ordinary::serves(scalar_t::format), Ordinary,
+      using Short = ConstantModePositEncoder<T, Rounding::NearestEven>;
+      using Encoder = std::conditional_t<Short::serves(scalar_t::format), Short,
                                          PositEncoder<T, NearestEvenMode<T>>>;
       encode_with.template operator()<scalar_t>(Encoder(scalar_t::format));
     });
   }
   AT_DISPATCH_CUSTOM_FLOAT_TYPES(type, "encode", [&]<typename scalar_t>() {
-    using Ordinary = OrdinaryFloatEncoder<T, Rounding::NearestEven>;
-    using Encoder = std::conditional_t<Ordinary::serves(scalar_t::format), Ordinary,
+    using Short = ConstantModeFloatEncoder<T, Rounding::NearestEven>;
+    using Encoder = std::conditional_t<Short::serves(scalar_t::format), Short,
                                        FloatEncoder<T, NearestEvenMode<T>>>;
     encode_with.template operator()<scalar_t>(Encoder(scalar_t::format));
   });
@@ -345,8 +344,8 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n,
     Code* out = static_cast<Code*>(codes);
     if constexpr (sizeof(T) >= sizeof(Code)) {
       if constexpr (std::is_same_v<T, float>) {
-        if (path == FastPath::Proportional && OrdinaryStochasticEncoder::serves(f)) {
-          return encode_proportional<T, OrdinaryStochasticEncoder>(f, values, out, n, words);
+        if (path == FastPath::Proportional && StochasticIeeeEncoder::serves(f)) {
+          return encode_proportional<T, StochasticIeeeEncoder>(f, values, out, n, words);
         }
       }
       if constexpr (std::is_same_v<T, double> && sizeof(Code) == 4) {

@@ -10,18 +10,11 @@
 
 namespace at::formats {
 
-#define TD_DECLARE(CAPABILITY)               \
-  namespace CAPABILITY {                     \
-  void fill_codec(CpuKernels& kernels);      \
-  void fill_round(CpuKernels& kernels);      \
-  void fill_arithmetic(CpuKernels& kernels); \
-  void fill_mixed(CpuKernels& kernels);      \
-  void fill_binary32(CpuKernels& kernels);   \
-  void fill_wide(CpuKernels& kernels);       \
-  void fill_table(CpuKernels& kernels);      \
-  void fill_count(CpuKernels& kernels);      \
-  void fill_ends(CpuKernels& kernels);       \
-  void fill_block(BlockKernels& kernels);    \
+#define TD_FILL(file) void fill_##file(CpuKernels& kernels);
+#define TD_DECLARE(CAPABILITY)            \
+  namespace CAPABILITY {                  \
+  AT_FORALL_KERNEL_FILES(TD_FILL)         \
+  void fill_block(BlockKernels& kernels); \
   }
 TD_DECLARE(DEFAULT)
 #ifdef TORCH_DTYPES_HAVE_AVX2
@@ -35,22 +28,17 @@ TD_DECLARE(AVX512)
 namespace AVX512 = DEFAULT;
 #endif
 #undef TD_DECLARE
+#undef TD_FILL
 
 namespace {
 
+#define TD_FILL(file) fill_##file(k);
 #define TD_TABLE(CAPABILITY, NAME)  \
   [] {                              \
+    using namespace CAPABILITY;     \
     CpuKernels k{};                 \
     k.name = NAME;                  \
-    CAPABILITY::fill_codec(k);      \
-    CAPABILITY::fill_round(k);      \
-    CAPABILITY::fill_arithmetic(k); \
-    CAPABILITY::fill_mixed(k);      \
-    CAPABILITY::fill_binary32(k);   \
-    CAPABILITY::fill_wide(k);       \
-    CAPABILITY::fill_table(k);      \
-    CAPABILITY::fill_count(k);      \
-    CAPABILITY::fill_ends(k);       \
+    AT_FORALL_KERNEL_FILES(TD_FILL) \
     return k;                       \
   }()
 

@@ -6,14 +6,15 @@
 #pragma once
 #include <c10/formats/RoundingCounts.h>
 #include <c10/formats/arithmetic/FunctionEnds.h>
+#include <c10/formats/arithmetic/Operations.h>
 #include <c10/formats/codec/Philox.h>
-#include <c10/formats/sums/ZeroSums.h>
 
 #include <cstdint>
 #include <type_traits>
 
 namespace at::formats {
 
+using c10::formats::BinaryOp;
 using c10::formats::CountFlags;
 using c10::formats::CountLimits;
 using c10::formats::Format;
@@ -21,21 +22,8 @@ using c10::formats::FunctionEnds;
 using c10::formats::kCountBins;
 using c10::formats::RandomWords;
 using c10::formats::Seed;
-
-enum class BinaryOp : uint8_t { Add, Sub, Mul, Div };
-// Fma: a * b + c. Addcdiv: c + s * (a / b). Addcmul: c + s * a * b, one rounding for s = 1. Lerp: a
-// + c * (b - a).
-enum class TernaryOp : uint8_t { Fma, Addcdiv, Addcmul, Lerp };
-
-// Whether both terms of the sum that such an operator ends in are positive, which says what sign a
-// sum of 0 has (c10/formats/sums/ZeroSums.h).
-template <typename T>
-TD_HOST_DEVICE inline bool terms_are_positive(TernaryOp op, T a, T b, T c, T s) {
-  using c10::formats::is_positive;
-  if (op == TernaryOp::Lerp) return is_positive(a) && is_positive(c) == is_positive(b - a);
-  return is_positive(c) &&
-      (is_positive(a) == is_positive(b)) == (op == TernaryOp::Fma || is_positive(s));
-}
+using c10::formats::TernaryOp;
+using c10::formats::UnaryOp;
 
 inline constexpr int kPairPadding = 3; // bytes that a gather of 4 may read behind the last one
 
@@ -68,7 +56,7 @@ struct NumberKernels {
   // correctly rounded. out may be an input.
   void (*binary)(BinaryOp, const T* a, const T* b, T* out, int64_t n);
   void (*ternary)(TernaryOp, const T* a, const T* b, const T* c, T s, T* out, int64_t n);
-  void (*sqrt)(const T* a, T* out, int64_t n);
+  void (*unary)(UnaryOp, const T* a, T* out, int64_t n);
   // Exact values beside rounded ones; n up to kMaxCounted since the bins were empty.
   void (*count)(const CountLimits&, const T* exact, const T* rounded, int64_t n, CountWork&);
 };
@@ -96,7 +84,8 @@ struct CpuKernels {
                       int64_t n, const RandomWords&);
   void (*ternary_wide)(const Format&, TernaryOp, const double* a, const double* b, const double* c,
                        double s, void* codes, int64_t n, const RandomWords&);
-  void (*sqrt_wide)(const Format&, const double* a, void* codes, int64_t n, const RandomWords&);
+  void (*unary_wide)(const Format&, UnaryOp, const double* a, void* codes, int64_t n,
+                     const RandomWords&);
   // For formats with float32's codes, in the modes stochastic and up_down: from operands to
   // results. The number, a float32 one, stands for the operand that is nullptr; codes may be an
   // operand.
@@ -145,8 +134,8 @@ struct CpuKernels {
     of<T>().ternary(op, a, b, c, s, out, n);
   }
   template <typename T>
-  void sqrt(const T* a, T* out, int64_t n) const {
-    of<T>().sqrt(a, out, n);
+  void unary(UnaryOp op, const T* a, T* out, int64_t n) const {
+    of<T>().unary(op, a, out, n);
   }
   template <typename T>
   void count(const CountLimits& l, const T* exact, const T* rounded, int64_t n,
@@ -154,6 +143,18 @@ struct CpuKernels {
     of<T>().count(l, exact, rounded, n, w);
   }
 };
+
+// What each file of one vector unit contributes, by its last function.
+#define AT_FORALL_KERNEL_FILES(_) \
+  _(codec)                        \
+  _(round)                        \
+  _(arithmetic)                   \
+  _(mixed)                        \
+  _(binary32)                     \
+  _(wide)                         \
+  _(table)                        \
+  _(count)                        \
+  _(ends)
 
 // Of the CPU, for code that knows no tensor; ATen/native/formats/gpu/DeviceKernels.h has them by
 // device.

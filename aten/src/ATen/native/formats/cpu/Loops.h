@@ -21,7 +21,7 @@ __attribute__((noinline)) void transform(const In* __restrict in, Out* __restric
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<Out>(each(in[i]));
 }
 
-// Calls body with the mode as a constant, where FastOrdinary.h knows it; else false.
+// Calls body with the mode as a constant, where FastConstantMode.h knows it; else false.
 template <typename Body>
 bool with_constant_mode(Rounding mode, Body&& body) {
   const auto known = [&](auto constant) {

@@ -3,7 +3,6 @@
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/Loops.h>
-#include <c10/formats/arithmetic/MixedArithmetic.h>
 
 namespace at::formats::CPU_CAPABILITY {
 namespace {
@@ -46,45 +45,28 @@ __attribute__((noinline)) bool each_of_three(const float* __restrict x, const fl
 }
 
 bool binary_mixed(BinaryOp op, const float* a, const float* b, double s, float* out, int64_t n) {
-  const float* x = a ? a : b;
-  switch (op) {
-    case BinaryOp::Mul:
-      return each_of_one(x, out, n, [s](float v) TD_INLINE_LAMBDA { return multiply_mixed(v, s); });
-    case BinaryOp::Add:
-      return each_of_one(x, out, n, [s](float v) TD_INLINE_LAMBDA { return add_mixed(v, s); });
-    case BinaryOp::Sub:
-      if (a)
-        return each_of_one(x, out, n, [s](float v) TD_INLINE_LAMBDA { return add_mixed(v, -s); });
-      return each_of_one(x, out, n, [s](float v) TD_INLINE_LAMBDA { return add_mixed(-v, s); });
-    case BinaryOp::Div:
-      if (a)
-        return each_of_one(
-            x, out, n, [s, r = 1 / s](float v) TD_INLINE_LAMBDA { return divide_mixed(v, s, r); });
-      return each_of_one(x, out, n,
-                         [s](float v) TD_INLINE_LAMBDA { return divide_number_mixed(s, v); });
-  }
-  return false;
+  return with_operation(op, [=](auto f) {
+    if (!a)
+      return each_of_one(b, out, n, [=](float x) TD_INLINE_LAMBDA { return f.mixed_first(s, x); });
+    return each_of_one(a, out, n,
+                       [=, r = 1 / s](float x) TD_INLINE_LAMBDA { return f.mixed(x, s, r); });
+  });
 }
 
 bool ternary_mixed(TernaryOp op, const float* a, const float* b, const float* c, double s,
                    float* out, int64_t n) {
-  switch (op) {
-    case TernaryOp::Fma:
+  return with_operation(op, [=](auto f) {
+    if constexpr (f.kNumber == operations::Place::A)
       return each_of_two(b, c, out, n,
-                         [s](float x, float y) TD_INLINE_LAMBDA { return fma_mixed(s, x, y); });
-    case TernaryOp::Lerp:
+                         [=](float y, float z) TD_INLINE_LAMBDA { return f.mixed(s, 0, y, z); });
+    else if constexpr (f.kNumber == operations::Place::C)
       return each_of_two(a, b, out, n,
-                         [s](float x, float y) TD_INLINE_LAMBDA { return lerp_mixed(s, x, y); });
-    case TernaryOp::Addcmul:
-      return each_of_three(a, b, c, out, n, [s](float x, float y, float z) TD_INLINE_LAMBDA {
-        return addcmul_mixed(s, x, y, z);
+                         [=](float x, float y) TD_INLINE_LAMBDA { return f.mixed(s, x, y, 0); });
+    else
+      return each_of_three(a, b, c, out, n, [=](float x, float y, float z) TD_INLINE_LAMBDA {
+        return f.mixed(s, x, y, z);
       });
-    case TernaryOp::Addcdiv:
-      return each_of_three(a, b, c, out, n, [s](float x, float y, float z) TD_INLINE_LAMBDA {
-        return addcdiv_mixed(s, x, y, z);
-      });
-  }
-  return false;
+  });
 }
 
 __attribute__((noinline)) void add_pair(const float* __restrict a, const double* __restrict table,

@@ -11,7 +11,7 @@ using namespace c10::formats;
 
 template <typename T>
 __attribute__((noinline)) bool round_posits(const T* __restrict values, T* __restrict results,
-                                            int64_t n, OrdinaryPositRounder<T> rounder) {
+                                            int64_t n, NearestPositRounder<T> rounder) {
   typename Machine<T>::Bits undecided = 0;
   for (int64_t i = 0; i < n; ++i) results[i] = rounder(values[i], undecided);
   return undecided >> (Machine<T>::width - 1) == 0;
@@ -19,10 +19,10 @@ __attribute__((noinline)) bool round_posits(const T* __restrict values, T* __res
 
 template <typename T>
 bool round_all(const Format& f, const T* values, T* results, int64_t n) {
-  if (OrdinaryPositRounder<T>::serves(f))
-    return round_posits(values, results, n, OrdinaryPositRounder<T>(f));
+  if (NearestPositRounder<T>::serves(f))
+    return round_posits(values, results, n, NearestPositRounder<T>(f));
   const auto with = [=](auto mode) {
-    using Rounder = OrdinaryFloatRounder<T, mode.value>;
+    using Rounder = ConstantModeFloatRounder<T, mode.value>;
     if (!Rounder::serves(f)) return false;
     transform(values, results, n, [r = Rounder(f)](T x) TD_INLINE_LAMBDA { return r(x); });
     return true;

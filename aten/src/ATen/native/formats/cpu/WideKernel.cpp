@@ -4,11 +4,8 @@
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/RandomBlock.h>
-#include <c10/formats/arithmetic/OddArithmetic.h>
-#include <c10/formats/arithmetic/WideArithmetic.h>
 #include <c10/formats/codec/Binary64.h>
 #include <c10/formats/codec/ExactCodec.h>
-#include <c10/formats/sums/ZeroSums.h>
 
 #include <cstring>
 #include <limits>
@@ -69,61 +66,13 @@ bool far_within(const double* x, int64_t n) {
   return beyond == 0;
 }
 
-// ---- operators ----
-//
-// Each has its exact result. One that is a single operation of float64's has that, rounded to
-// nearest and to odd; a sum says whether both of its terms are positive, which decides about the
-// sign of a sum that is 0.
-
-struct Add {
-  Unpacked exact(double a, double b) const { return add_wide(a, b); }
-  double nearest(double a, double b) const { return a + b; }
-  double odd(double a, double b) const { return add_odd(a, b); }
-  bool is_positive(double a, double b) const { return !std::signbit(a) && !std::signbit(b); }
-};
-struct Subtract {
-  Unpacked exact(double a, double b) const { return add_wide(a, -b); }
-  double nearest(double a, double b) const { return a - b; }
-  double odd(double a, double b) const { return add_odd(a, -b); }
-  bool is_positive(double a, double b) const { return !std::signbit(a) && std::signbit(b); }
-};
-struct Multiply {
-  Unpacked exact(double a, double b) const { return multiply_wide(a, b); }
-  double nearest(double a, double b) const { return a * b; }
-  double odd(double a, double b) const { return multiply_odd(a, b); }
-};
-struct Divide {
-  Unpacked exact(double a, double b) const { return divide_wide(a, b); }
-  double nearest(double a, double b) const { return a / b; }
-  double odd(double a, double b) const { return divide_odd(a, b); }
-};
-struct SquareRoot {
-  Unpacked exact(double a) const { return sqrt_wide(a); }
-  double nearest(double a) const { return square_root(a); }
-  double odd(double a) const { return sqrt_odd(a); }
-};
-struct FusedMultiplyAdd {
-  TernaryOp op;
-  Unpacked exact(double a, double b, double c) const { return fma_wide(a, b, c); }
-  double nearest(double a, double b, double c) const { return fused(a, b, c); }
-  double odd(double a, double b, double c) const { return fma_odd(a, b, c); }
-  bool is_positive(double a, double b, double c) const {
-    return terms_are_positive(op, a, b, c, 1.0);
-  }
-};
-// s * (a / b) + c, s * (a * b) + c, a + c * (b - a)
+// An operation of three numbers that is not a single one of float64's.
+template <typename Operation>
 struct Formula {
-  TernaryOp op;
   double s;
-  Unpacked exact(double a, double b, double c) const {
-    switch (op) {
-      case TernaryOp::Addcdiv: return addcdiv_wide(a, b, c, s);
-      case TernaryOp::Lerp: return lerp_wide(a, b, c);
-      default: return addcmul_wide(a, b, c, s);
-    }
-  }
-  bool is_positive(double a, double b, double c) const {
-    return terms_are_positive(op, a, b, c, s);
+  Unpacked wide(double a, double b, double c) const { return Operation::wide(a, b, c, s); }
+  bool both_positive(double a, double b, double c) const {
+    return Operation::both_positive(a, b, c, s);
   }
 };
 
@@ -133,9 +82,9 @@ constexpr int64_t kPiece = 256; // elements that go one way together
 
 template <typename Op, typename... Operands>
 Unpacked signed_exact(const Format& f, Op op, Operands... x) {
-  Unpacked u = op.exact(x...);
-  if constexpr (requires { op.is_positive(x...); }) {
-    if (signs_zero_sums(f.rounding) && u.cls == Class::Zero) u.negative = !op.is_positive(x...);
+  Unpacked u = op.wide(x...);
+  if constexpr (requires { op.both_positive(x...); }) {
+    if (signs_zero_sums(f.rounding) && u.cls == Class::Zero) u.negative = !op.both_positive(x...);
   }
   return u;
 }
@@ -145,8 +94,8 @@ void by_odd_results(const Format& f, void* codes, int64_t n, const RandomWords& 
                     const Operands*... x) {
   alignas(64) double results[kPiece];
   for (int64_t i = 0; i < n; ++i) results[i] = op.odd(x[i]...);
-  if constexpr (requires { op.is_positive(x[0]...); }) {
-    sign_zero_sums(f.rounding, results, n, [=](int64_t i) { return op.is_positive(x[i]...); });
+  if constexpr (requires { op.both_positive(x[0]...); }) {
+    sign_zero_sums(f.rounding, results, n, [=](int64_t i) { return op.both_positive(x[i]...); });
   }
   // As one by one.
   for (int64_t i = 0; i < n; ++i)
@@ -180,24 +129,21 @@ void each(const Format& f, void* codes, int64_t n, const RandomWords& words, Op 
 
 void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b, void* codes,
                  int64_t n, const RandomWords& words) {
-  switch (op) {
-    case BinaryOp::Add: return each(f, codes, n, words, Add(), a, b);
-    case BinaryOp::Sub: return each(f, codes, n, words, Subtract(), a, b);
-    case BinaryOp::Mul: return each(f, codes, n, words, Multiply(), a, b);
-    case BinaryOp::Div: return each(f, codes, n, words, Divide(), a, b);
-  }
+  with_operation(op, [&](auto operation) { each(f, codes, n, words, operation, a, b); });
 }
 
 void ternary_wide(const Format& f, TernaryOp op, const double* a, const double* b, const double* c,
                   double s, void* codes, int64_t n, const RandomWords& words) {
-  if (op == TernaryOp::Fma || (op == TernaryOp::Addcmul && s == 1))
-    return each(f, codes, n, words, FusedMultiplyAdd{op}, a, b, c);
-  each(f, codes, n, words, Formula{op, s}, a, b, c);
+  with_operation(fuse_unscaled(op, s), [&](auto operation) {
+    if constexpr (requires { operation.nearest(*a, *b, *c); })
+      each(f, codes, n, words, operation, a, b, c);
+    else each(f, codes, n, words, Formula<decltype(operation)>{s}, a, b, c);
+  });
 }
 
-void square_root_wide(const Format& f, const double* a, void* codes, int64_t n,
-                      const RandomWords& words) {
-  each(f, codes, n, words, SquareRoot(), a);
+void unary_wide(const Format& f, UnaryOp op, const double* a, void* codes, int64_t n,
+                const RandomWords& words) {
+  with_operation(op, [&](auto operation) { each(f, codes, n, words, operation, a); });
 }
 
 } // namespace
@@ -205,7 +151,7 @@ void square_root_wide(const Format& f, const double* a, void* codes, int64_t n,
 void fill_wide(CpuKernels& k) {
   k.binary_wide = &binary_wide;
   k.ternary_wide = &ternary_wide;
-  k.sqrt_wide = &square_root_wide;
+  k.unary_wide = &unary_wide;
 }
 
 } // namespace at::formats::CPU_CAPABILITY

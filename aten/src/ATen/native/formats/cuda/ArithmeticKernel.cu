@@ -122,17 +122,17 @@ Status run(const Elementwise& e, const Op& op, Stream stream) {
 }
 
 Status binary(const Elementwise& e, BinaryOp op, Stream stream) {
-  if (serves_quickly(e, 2)) return quick_binary(e, op, stream);
+  if (serves_packed(e, 2)) return packed_binary(e, op, stream);
   return run(e, Binary(e, op), stream);
 }
 
 Status ternary(const Elementwise& e, TernaryOp op, double s, Stream stream) {
-  if (serves_quickly(e, 3)) return quick_ternary(e, op, s, stream);
+  if (serves_packed(e, 3)) return packed_ternary(e, op, s, stream);
   return run(e, Ternary(e, op, s), stream);
 }
 
-Status square_roots(const Elementwise& e, Stream stream) {
-  return serves_quickly(e, 1) ? quick_sqrt(e, stream) : run(e, Root{}, stream);
+Status unary(const Elementwise& e, UnaryOp op, Stream stream) {
+  return serves_packed(e, 1) ? packed_unary(e, op, stream) : run(e, Unary{op}, stream);
 }
 
 } // namespace
@@ -140,7 +140,7 @@ Status square_roots(const Elementwise& e, Stream stream) {
 void fill_arithmetic(CudaKernels& k) {
   k.binary = &binary;
   k.ternary = &ternary;
-  k.sqrt = &square_roots;
+  k.unary = &unary;
 }
 
 } // namespace at::formats::cuda

@@ -1,6 +1,6 @@
 // Casts: codes to numbers and back, numbers rounded to a format's.
 #include <ATen/native/formats/cuda/Kernels.h>
-#include <ATen/native/formats/cuda/QuickCodec.h>
+#include <ATen/native/formats/cuda/PackedCodec.h>
 #include <c10/formats/arithmetic/OddArithmetic.h>
 #include <c10/formats/codec/BitFlips.h>
 #include <c10/formats/codec/NextCode.h>
@@ -358,16 +358,16 @@ Status next_codes(const Format& f, const void* codes, const double* from, const 
 } // namespace
 
 void fill_codec(CudaKernels& k) {
-  k.decode_float = &decode_all<float>;
-  k.decode_double = &decode_all<double>;
-  k.encode_float = &encode_float;
-  k.encode_double = &encode_as<double, double>;
+  k.on_float.decode = &decode_all<float>;
+  k.on_double.decode = &decode_all<double>;
+  k.on_float.encode = &encode_float;
+  k.on_double.encode = &encode_as<double, double>;
   k.decode_floats = &decode_floats;
   k.encode_floats = &encode_floats;
   k.encode_int64 = &encode_integers<int64_t>;
   k.encode_uint64 = &encode_integers<uint64_t>;
-  k.chop_float = &chop_float;
-  k.chop_double = &chop_as<double, double>;
+  k.on_float.chop = &chop_float;
+  k.on_double.chop = &chop_as<double, double>;
   k.narrow_to_odd = &narrow_to_odd;
   k.look_up = &look_up;
   k.next_codes = &next_codes;

@@ -39,8 +39,10 @@ struct Ternary {
   ZeroSigns signs;
 
   static double number_of(const Elementwise& e, TernaryOp op, double s) {
-    if (op == TernaryOp::Fma) return e.inputs[0].number;
-    return op == TernaryOp::Lerp ? e.inputs[2].number : s;
+    using c10::formats::operations::Place;
+    const Place place = with_operation(op, [](auto f) { return f.kNumber; });
+    if (place == Place::A) return e.inputs[0].number;
+    return place == Place::C ? e.inputs[2].number : s;
   }
 
   Ternary(const Elementwise& e, TernaryOp op, double s)
@@ -61,12 +63,13 @@ struct Ternary {
   }
 };
 
-struct Root {
+struct Unary {
   static constexpr int kInputs = 1;
+  UnaryOp op;
 
   template <typename T>
   TD_HOST_DEVICE T operator()(const T* x) const {
-    return c10::formats::sqrt_odd(x[0]);
+    return unary_odd(op, x[0]);
   }
   TD_HOST_DEVICE c10::formats::MixedResult mixed(const float* x) const { return {x[0], ~0U}; }
 };
@@ -130,11 +133,11 @@ struct Offsets {
   }
 };
 
-// ---- of the commonest formats (QuickArithmeticKernel.cu) ----
+// ---- of the commonest formats (PackedArithmeticKernel.cu) ----
 
-bool serves_quickly(const Elementwise& e, int inputs);
-Status quick_binary(const Elementwise& e, BinaryOp op, Stream stream);
-Status quick_ternary(const Elementwise& e, TernaryOp op, double s, Stream stream);
-Status quick_sqrt(const Elementwise& e, Stream stream);
+bool serves_packed(const Elementwise& e, int inputs);
+Status packed_binary(const Elementwise& e, BinaryOp op, Stream stream);
+Status packed_ternary(const Elementwise& e, TernaryOp op, double s, Stream stream);
+Status packed_unary(const Elementwise& e, UnaryOp op, Stream stream);
 
 } // namespace at::formats::cuda

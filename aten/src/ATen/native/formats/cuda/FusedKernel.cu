@@ -1,7 +1,7 @@
 // Casts together with what stands beside them: a row of numbers that is added, and codes of which
 // others' numbers decide.
 #include <ATen/native/formats/cuda/Kernels.h>
-#include <ATen/native/formats/cuda/QuickCodec.h>
+#include <ATen/native/formats/cuda/PackedCodec.h>
 
 namespace at::formats::cuda {
 namespace {

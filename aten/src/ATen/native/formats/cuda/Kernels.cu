@@ -6,15 +6,9 @@ namespace at::formats::cuda {
 const CudaKernels& cuda_kernels() {
   static const CudaKernels table = [] {
     CudaKernels k{};
-    fill_codec(k);
-    fill_parts(k);
-    fill_fused(k);
-    fill_arithmetic(k);
-    fill_programs(k);
-    fill_blocks(k);
-    fill_count(k);
-    fill_sums(k);
-    fill_block_sums(k);
+#define TD_FILL(file) fill_##file(k);
+    AT_FORALL_CUDA_KERNEL_FILES(TD_FILL)
+#undef TD_FILL
     return k;
   }();
   return table;

@@ -14,6 +14,8 @@
 #include <c10/formats/sums/BlockSum.h>
 #include <c10/formats/sums/SumOrder.h>
 
+#include <type_traits>
+
 namespace at::formats::cuda {
 
 // ---- elementwise ----
@@ -167,16 +169,32 @@ struct PartsCast {
   int64_t n;
 };
 
+// Kernels over machine numbers of one type, float or double.
+template <typename T>
+struct NumberKernels {
+  Status (*decode)(const Format&, const void* codes, T* values, int64_t n, Stream);
+  Status (*encode)(const Format&, const T* values, void* codes, int64_t n, const RandomWords&,
+                   Stream);
+  // Numbers to the format's numbers, rounded once, without codes in memory; results may be the
+  // values. Of a finite one's code then, with probability flip_prob, one bit is flipped, by the
+  // word of flip_seed.
+  Status (*chop)(const Format&, const T* values, T* results, int64_t n, const RandomWords&,
+                 double flip_prob, const Seed& flip_seed, Stream);
+  // Values of a format to codes, every step rounded. As float where all formats have
+  // arithmetic_in_float(), but that of the sums where these are float32's (one running sum, not
+  // fused, no compensation).
+  Status (*steps)(const StepPolicy&, const Dots<T>&, void* out, Stream);
+  // The sums of the first 1, 2, ... k rows of values [batch, k, n] (m is 1).
+  Status (*running_steps)(const StepPolicy&, const DotShape&, const T* values, void* out, Stream);
+};
+
 struct CudaKernels {
-  Status (*decode_float)(const Format&, const void* codes, float* values, int64_t n, Stream);
-  Status (*decode_double)(const Format&, const void* codes, double* values, int64_t n, Stream);
+  NumberKernels<float> on_float;
+  NumberKernels<double> on_double;
+
   // Codes to the parts that find_half_parts() has found of the format, of two tensors.
   Status (*decode_parts)(const Format&, const HalfParts&, const PartsCast&, const PartsCast&,
                          Stream);
-  Status (*encode_float)(const Format&, const float* values, void* codes, int64_t n,
-                         const RandomWords&, Stream);
-  Status (*encode_double)(const Format&, const double* values, void* codes, int64_t n,
-                          const RandomWords&, Stream);
   // Codes to float32 and back, several tensors in one launch where the format has a codec for it;
   // nothing that draws random words.
   Status (*decode_floats)(const Format&, const Cast*, int count, Stream);
@@ -185,13 +203,6 @@ struct CudaKernels {
                          const RandomWords&, Stream);
   Status (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n,
                           const RandomWords&, Stream);
-  // Numbers to the format's numbers, rounded once, without codes in memory; results may be the
-  // values. Of a finite one's code then, with probability flip_prob, one bit is flipped, by the
-  // word of flip_seed.
-  Status (*chop_float)(const Format&, const float* values, float* results, int64_t n,
-                       const RandomWords&, double flip_prob, const Seed& flip_seed, Stream);
-  Status (*chop_double)(const Format&, const double* values, double* results, int64_t n,
-                        const RandomWords&, double flip_prob, const Seed& flip_seed, Stream);
   // The sums of float32 numbers, of a matrix of n in rows of so many columns, and the numbers of
   // one row of codes; of formats with fits_float().
   Status (*encode_with_row)(const Format&, const float* values, const void* row, int64_t columns,
@@ -214,76 +225,47 @@ struct CudaKernels {
   Status (*next_codes)(const Format&, const void* codes, const double* from, const double* towards,
                        void* out, int64_t n, Stream);
 
+  Status (*unary)(const Elementwise&, UnaryOp, Stream);
   Status (*binary)(const Elementwise&, BinaryOp, Stream);
   Status (*ternary)(const Elementwise&, TernaryOp, double s, Stream);
-  Status (*sqrt)(const Elementwise&, Stream);
   Status (*programs)(const Programs&, Stream);
 
   Status (*count)(const Counting&, Stream);
 
-  // Values of a format to codes, every step rounded. As float where all formats have
-  // arithmetic_in_float(), but that of the sums where these are float32's (one running sum, not
-  // fused, no compensation).
-  Status (*steps_float)(const StepPolicy&, const Dots<float>&, void* out, Stream);
-  Status (*steps_double)(const StepPolicy&, const Dots<double>&, void* out, Stream);
-  // The same, block by block.
+  // Values of a format to codes, as NumberKernels::steps, block by block.
   Status (*blocks)(const BlockPolicy&, const Dots<double>&, void* out, Stream);
   // The same with one rounding of the exact sum of values of `operands`, divided by `divisor`.
   Status (*exact)(const Format& operands, const Format& result, const Dots<double>&,
                   int64_t divisor, void* out, const RandomWords&, Stream);
-  // The sums of the first 1, 2, ... k rows of values [batch, k, n] (m is 1).
-  Status (*running_steps_float)(const StepPolicy&, const DotShape&, const float* values, void* out,
-                                Stream);
-  Status (*running_steps_double)(const StepPolicy&, const DotShape&, const double* values,
-                                 void* out, Stream);
+  // As NumberKernels::running_steps, block by block, and with one rounding of each exact sum.
   Status (*running_blocks)(const BlockPolicy&, const DotShape&, const double* values, void* out,
                            Stream);
   Status (*running_exact)(const Format& operands, const Format& result, const DotShape&,
                           const double* values, void* out, const RandomWords&, Stream);
 
-  // The same by the type of their arguments, for templates.
-  Status decode(const Format& f, const void* codes, float* values, int64_t n, Stream s) const {
-    return decode_float(f, codes, values, n, s);
-  }
-  Status decode(const Format& f, const void* codes, double* values, int64_t n, Stream s) const {
-    return decode_double(f, codes, values, n, s);
-  }
-  Status chop(const Format& f, const float* x, float* y, int64_t n, const RandomWords& w,
-              double flip_prob, const Seed& flip_seed, Stream s) const {
-    return chop_float(f, x, y, n, w, flip_prob, flip_seed, s);
-  }
-  Status chop(const Format& f, const double* x, double* y, int64_t n, const RandomWords& w,
-              double flip_prob, const Seed& flip_seed, Stream s) const {
-    return chop_double(f, x, y, n, w, flip_prob, flip_seed, s);
-  }
-  Status steps(const StepPolicy& p, const Dots<float>& dots, void* out, Stream s) const {
-    return steps_float(p, dots, out, s);
-  }
-  Status steps(const StepPolicy& p, const Dots<double>& dots, void* out, Stream s) const {
-    return steps_double(p, dots, out, s);
-  }
-  Status running_steps(const StepPolicy& p, const DotShape& shape, const float* values, void* out,
-                       Stream s) const {
-    return running_steps_float(p, shape, values, out, s);
-  }
-  Status running_steps(const StepPolicy& p, const DotShape& shape, const double* values, void* out,
-                       Stream s) const {
-    return running_steps_double(p, shape, values, out, s);
+  template <typename T>
+  const NumberKernels<T>& of() const {
+    if constexpr (std::is_same_v<T, float>) return on_float;
+    else return on_double;
   }
 };
 
 const CudaKernels& cuda_kernels();
 
-// What each file contributes.
-void fill_codec(CudaKernels&);
-void fill_parts(CudaKernels&);
-void fill_arithmetic(CudaKernels&);
-void fill_programs(CudaKernels&);
-void fill_fused(CudaKernels&);
-void fill_blocks(CudaKernels&);
-void fill_count(CudaKernels&);
-void fill_sums(CudaKernels&);
-void fill_block_sums(CudaKernels&);
+// What each file contributes, by its last function.
+#define AT_FORALL_CUDA_KERNEL_FILES(_) \
+  _(codec)                             \
+  _(parts)                             \
+  _(arithmetic)                        \
+  _(programs)                          \
+  _(fused)                             \
+  _(blocks)                            \
+  _(count)                             \
+  _(sums)                              \
+  _(block_sums)
+#define TD_DECLARE(file) void fill_##file(CudaKernels&);
+AT_FORALL_CUDA_KERNEL_FILES(TD_DECLARE)
+#undef TD_DECLARE
 
 // Sums of every step rounded in other orders than one running sum.
 template <typename T>

@@ -2,9 +2,7 @@
 // -fmad=false: a product and a sum fused by the compiler would leave no error to find.
 #pragma once
 #include <ATen/native/formats/cpu/Kernels.h>
-#include <c10/formats/arithmetic/MixedArithmetic.h>
-#include <c10/formats/arithmetic/OddArithmetic.h>
-#include <c10/formats/sums/ZeroSums.h>
+#include <c10/formats/arithmetic/Operations.h>
 
 namespace at::formats::cuda {
 
@@ -20,13 +18,14 @@ class ZeroSigns {
     const T zero = both_positive ? T{0} : -T{0};
     return signs_ && sum == 0 ? zero : sum;
   }
+  // The result of an operation on these, a sum or none.
   template <typename T>
   TD_HOST_DEVICE T of(BinaryOp op, T x, T y, T result) const {
-    switch (op) {
-      case BinaryOp::Add: return signed_sum(result, is_positive(x) && is_positive(y));
-      case BinaryOp::Sub: return signed_sum(result, is_positive(x) && is_positive(-y));
-      default: return result;
-    }
+    return with_operation(op, [&](auto f) {
+      if constexpr (requires { f.both_positive(x, y); })
+        return signed_sum(result, f.both_positive(x, y));
+      else return result;
+    });
   }
   template <typename T>
   TD_HOST_DEVICE T of(TernaryOp op, T x, T y, T z, T s, T result) const {
@@ -38,27 +37,18 @@ class ZeroSigns {
 };
 
 template <typename T>
+TD_HOST_DEVICE T unary_odd(UnaryOp op, T x) {
+  return with_operation(op, [=](auto f) { return f.odd(x); });
+}
+
+template <typename T>
 TD_HOST_DEVICE T binary_odd(BinaryOp op, T x, T y) {
-  switch (op) {
-    case BinaryOp::Add: return c10::formats::add_odd(x, y);
-    case BinaryOp::Sub: return c10::formats::add_odd(x, -y);
-    case BinaryOp::Mul: return c10::formats::multiply_odd(x, y);
-    case BinaryOp::Div: break;
-  }
-  return c10::formats::divide_odd(x, y);
+  return with_operation(op, [=](auto f) { return f.odd(x, y); });
 }
 
 template <typename T>
 TD_HOST_DEVICE T ternary_odd(TernaryOp op, T x, T y, T z, T s) {
-  using c10::formats::fma_odd;
-  switch (op) {
-    case TernaryOp::Fma: return fma_odd(x, y, z);
-    case TernaryOp::Addcdiv: return fma_odd(s, x / y, z);
-    case TernaryOp::Addcmul:
-      return s == 1 ? fma_odd(x, y, z) : fma_odd(s, c10::formats::multiply_odd(x, y), z);
-    case TernaryOp::Lerp: break;
-  }
-  return fma_odd(z, y - x, x);
+  return with_operation(fuse_unscaled(op, s), [=](auto f) { return f.odd(x, y, z, s); });
 }
 
 // ---- float32 values beside one float64 number, which stands in the place of an operand or is s
@@ -66,26 +56,14 @@ TD_HOST_DEVICE T ternary_odd(TernaryOp op, T x, T y, T z, T s) {
 
 TD_HOST_DEVICE inline c10::formats::MixedResult binary_mixed(BinaryOp op, bool number_first,
                                                              float x, double number) {
-  using namespace c10::formats;
-  switch (op) {
-    case BinaryOp::Add: return add_mixed(x, number);
-    case BinaryOp::Sub: return number_first ? add_mixed(-x, number) : add_mixed(x, -number);
-    case BinaryOp::Mul: return multiply_mixed(x, number);
-    case BinaryOp::Div: break;
-  }
-  return number_first ? divide_number_mixed(number, x) : divide_mixed(x, number, 1 / number);
+  return with_operation(op, [=](auto f) {
+    return number_first ? f.mixed_first(number, x) : f.mixed(x, number, 1 / number);
+  });
 }
 
 TD_HOST_DEVICE inline c10::formats::MixedResult ternary_mixed(TernaryOp op, float x, float y,
                                                               float z, double number) {
-  using namespace c10::formats;
-  switch (op) {
-    case TernaryOp::Fma: return fma_mixed(number, y, z);
-    case TernaryOp::Addcdiv: return addcdiv_mixed(number, x, y, z);
-    case TernaryOp::Addcmul: return addcmul_mixed(number, x, y, z);
-    case TernaryOp::Lerp: break;
-  }
-  return lerp_mixed(number, x, y);
+  return with_operation(op, [=](auto f) { return f.mixed(number, x, y, z); });
 }
 
 } // namespace at::formats::cuda

@@ -1,6 +1,6 @@
 // Codes to the numbers of 16 bits that tensor cores multiply.
 #include <ATen/native/formats/cuda/Kernels.h>
-#include <ATen/native/formats/cuda/QuickCodec.h>
+#include <ATen/native/formats/cuda/PackedCodec.h>
 
 namespace at::formats::cuda {
 namespace {
@@ -48,12 +48,12 @@ struct PartsOfBytes {
 };
 
 // Of 16 bits, in the commonest formats.
-template <typename QuickDecode, int parts>
+template <typename PackedDecode, int parts>
 struct PartsOfShorts {
   const uint16_t* codes;
   uint16_t *first, *second;
   HalfType type;
-  QuickDecode decode;
+  PackedDecode decode;
 
   template <int width>
   TD_HOST_DEVICE void run(int64_t i) const {
@@ -90,12 +90,12 @@ Status launch_both(const Format& f, const PartsCast& a, const PartsCast& b, Stre
                                             : launch_packs<1>(body(a), a.n, body(b), b.n, stream);
 }
 
-template <typename QuickDecode, int parts>
+template <typename PackedDecode, int parts>
 Status launch_shorts(const Format& f, HalfType type, const PartsCast& a, const PartsCast& b,
                      Stream stream) {
   return launch_both(f, a, b, stream, [&](const PartsCast& cast) {
-    return PartsOfShorts<QuickDecode, parts>{static_cast<const uint16_t*>(cast.codes), cast.first,
-                                             cast.second, type, QuickDecode(f)};
+    return PartsOfShorts<PackedDecode, parts>{static_cast<const uint16_t*>(cast.codes), cast.first,
+                                              cast.second, type, PackedDecode(f)};
   });
 }
 
@@ -121,10 +121,10 @@ Status decode_parts(const Format& f, const HalfParts& parts, const PartsCast& a,
   }
   const Format nearest = to_nearest(f);
   const auto with_parts = [&](auto count) {
-    if (f.itemsize() == 2 && QuickFloatDecoder::serves(nearest))
-      return launch_shorts<QuickFloatDecoder, count>(nearest, type, a, b, stream);
-    if (f.itemsize() == 2 && QuickPositDecoder::serves(nearest))
-      return launch_shorts<QuickPositDecoder, count>(nearest, type, a, b, stream);
+    if (f.itemsize() == 2 && PackedFloatDecoder::serves(nearest))
+      return launch_shorts<PackedFloatDecoder, count>(nearest, type, a, b, stream);
+    if (f.itemsize() == 2 && PackedPositDecoder::serves(nearest))
+      return launch_shorts<PackedPositDecoder, count>(nearest, type, a, b, stream);
     return launch_parts<count>(f, type, a, b, stream);
   };
   return parts.count == 1 ? with_parts(std::integral_constant<int, 1>{})

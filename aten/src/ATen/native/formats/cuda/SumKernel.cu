@@ -183,11 +183,11 @@ Status running_exact(const Format& f, const Format& result, const DotShape& shap
 } // namespace
 
 void fill_sums(CudaKernels& k) {
-  k.steps_float = &step_sums;
-  k.steps_double = &step_sums;
+  k.on_float.steps = &step_sums;
+  k.on_double.steps = &step_sums;
   k.exact = &exact;
-  k.running_steps_float = &running_sums<float>;
-  k.running_steps_double = &running_sums<double>;
+  k.on_float.running_steps = &running_sums<float>;
+  k.on_double.running_steps = &running_sums<double>;
   k.running_exact = &running_exact;
 }
 

@@ -1,17 +1,17 @@
 // Products of matrices of which every product is rounded to nearest even and every sum, too, or is
 // float32's: the common cases of StepSum.h in as few instructions as they take. A thread has some
 // rows and columns of results, so that what it loads serves several, and rounds by magic numbers
-// (c10/formats/codec/MagicRound.h). What comes out as NaN it does not know, and computes again step
-// by step.
+// (c10/formats/codec/AdditionRound.h). What comes out as NaN it does not know, and computes again
+// step by step.
 #include <ATen/native/formats/cuda/StepSum.h>
-#include <c10/formats/codec/MagicRound.h>
+#include <c10/formats/codec/AdditionRound.h>
 
 namespace at::formats::cuda {
 namespace {
 
-using c10::formats::FloatMagic;
-using c10::formats::PositMagic;
-using c10::formats::PositMagicToEnds;
+using c10::formats::FloatAdditionRounder;
+using c10::formats::PositAdditionRounder;
+using c10::formats::PositAdditionRounderToEnds;
 
 constexpr int64_t kThreadsForLargeTiles = 1 << 15; // 128 blocks; fewer would leave a large GPU idle
 // Threads side by side: of neighbouring columns, so that they load neighbouring numbers.
@@ -32,46 +32,46 @@ TD_INLINE float unknown_if_negative_zero(float held, float start) {
 }
 
 // Products and sums of one format, of which float32's sums round as exact ones do.
-template <typename Magic>
+template <typename Rounder>
 struct OneFormat {
   static constexpr int columns = 4;
   static constexpr bool in_chunks = true;
   using Wide = float;
-  using Right = typename Magic::Right;
-  using Shared = typename Magic::Table;
-  Magic magic;
+  using Right = typename Rounder::Right;
+  using Shared = typename Rounder::Table;
+  Rounder rounder;
   float scale, unscale;
 
   explicit OneFormat(const StepPolicy& policy)
-      : magic(policy.sum),
-        scale(c10::formats::power_of_two<float>(magic.scale)),
-        unscale(c10::formats::power_of_two<float>(-magic.scale)) {}
+      : rounder(policy.sum),
+        scale(c10::formats::power_of_two<float>(rounder.scale)),
+        unscale(c10::formats::power_of_two<float>(-rounder.scale)) {}
 
   TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
-    magic.fill(shared, thread, threads);
+    rounder.fill(shared, thread, threads);
   }
-  TD_INLINE float left(float x) const { return magic.left(x); }
-  TD_INLINE Right right(float y) const { return magic.right(y); }
+  TD_INLINE float left(float x) const { return rounder.left(x); }
+  TD_INLINE Right right(float y) const { return rounder.right(y); }
   TD_INLINE float begun(float start, const Shared& shared) const {
-    return unknown_if_negative_zero(magic.unsigned_rounded(start * scale, shared), start);
+    return unknown_if_negative_zero(rounder.unsigned_rounded(start * scale, shared), start);
   }
   TD_INLINE float next(const Shared& shared, float acc, float x, const Right& y) const {
-    return magic.unsigned_rounded_multiple(acc + magic.unsigned_rounded_product(x, y, shared),
-                                           shared);
+    return rounder.unsigned_rounded_multiple(acc + rounder.unsigned_rounded_product(x, y, shared),
+                                             shared);
   }
 };
 
 // Any two formats, or products that are not rounded.
-template <typename Magic, bool exact_product>
+template <typename Rounder, bool exact_product>
 struct TwoFormats {
   static constexpr int columns = 4;
   static constexpr bool in_chunks = true;
   using Wide = float;
-  using Right = std::conditional_t<exact_product, float, typename Magic::Right>;
+  using Right = std::conditional_t<exact_product, float, typename Rounder::Right>;
   struct Shared {
-    typename Magic::Table product, sum;
+    typename Rounder::Table product, sum;
   };
-  Magic product, sum;
+  Rounder product, sum;
   float scale, from_product, unscale; // from_product: from a product's scale
 
   explicit TwoFormats(const StepPolicy& policy)
@@ -86,7 +86,7 @@ struct TwoFormats {
     sum.fill(shared.sum, thread, threads);
   }
   TD_INLINE float left(float x) const {
-    if constexpr (exact_product) return Magic::is_scaled ? x * scale : x;
+    if constexpr (exact_product) return Rounder::is_scaled ? x * scale : x;
     else return product.left(x);
   }
   TD_INLINE Right right(float y) const {
@@ -94,7 +94,7 @@ struct TwoFormats {
     else return product.right(y);
   }
   TD_INLINE float begun(float start, const Shared& shared) const {
-    return sum.rounded(Magic::is_scaled ? start * scale : start, shared.sum);
+    return sum.rounded(Rounder::is_scaled ? start * scale : start, shared.sum);
   }
   TD_INLINE float next(const Shared& shared, float acc, float x, const Right& y) const {
     return sum.rounded(c10::formats::add_odd(acc, term(shared, x, y)), shared.sum);
@@ -103,40 +103,40 @@ struct TwoFormats {
  private:
   TD_INLINE float term(const Shared& shared, float x, const Right& y) const {
     if constexpr (exact_product) return c10::formats::multiply_odd(x, y);
-    else if constexpr (Magic::is_scaled)
+    else if constexpr (Rounder::is_scaled)
       return product.rounded_product(x, y, shared.product) * from_product;
     else return product.rounded_product(x, y, shared.product);
   }
 };
 
 // Rounded products, added up in float32.
-template <typename Magic>
+template <typename Rounder>
 struct Float32Sums {
   // A posit's look-up waits: two blocks are worth more than fewer loads.
-  static constexpr int columns = Magic::is_scaled ? 8 : 4;
+  static constexpr int columns = Rounder::is_scaled ? 8 : 4;
   static constexpr bool in_chunks = false;
   using Wide = double;
-  using Right = typename Magic::Right;
-  using Shared = typename Magic::Table;
+  using Right = typename Rounder::Right;
+  using Shared = typename Rounder::Table;
   static constexpr float unscale = 1;
-  Magic magic;
+  Rounder rounder;
   float from_product;
 
   explicit Float32Sums(const StepPolicy& policy)
-      : magic(policy.product),
-        from_product(c10::formats::power_of_two<float>(-magic.scale)) {}
+      : rounder(policy.product),
+        from_product(c10::formats::power_of_two<float>(-rounder.scale)) {}
 
   TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
-    magic.fill(shared, thread, threads);
+    rounder.fill(shared, thread, threads);
   }
-  TD_INLINE float left(float x) const { return magic.left(x); }
-  TD_INLINE Right right(float y) const { return magic.right(y); }
+  TD_INLINE float left(float x) const { return rounder.left(x); }
+  TD_INLINE Right right(float y) const { return rounder.right(y); }
   TD_INLINE float begun(float start, const Shared&) const {
     return unknown_if_negative_zero(start, start);
   }
   TD_INLINE float next(const Shared& shared, float acc, float x, const Right& y) const {
-    const float term = magic.unsigned_rounded_product(x, y, shared);
-    return Magic::is_scaled ? c10::formats::fused(term, from_product, acc) : acc + term;
+    const float term = rounder.unsigned_rounded_product(x, y, shared);
+    return Rounder::is_scaled ? c10::formats::fused(term, from_product, acc) : acc + term;
   }
 };
 
@@ -286,18 +286,18 @@ Status launch(const StepPolicy& policy, const Dots<float>& dots, void* out, Stre
   return launch_sized<Step, Step::columns, false>(policy, dots, out, stream);
 }
 
-template <typename Magic>
+template <typename Rounder>
 Status launch_by(const StepPolicy& p, const Dots<float>& dots, void* out, Stream stream) {
-  if (sums_in_binary32(p)) return launch<Float32Sums<Magic>>(p, dots, out, stream);
-  if (p.exact_product) return launch<TwoFormats<Magic, true>>(p, dots, out, stream);
-  const bool one = p.product == p.sum && Magic::sums_in_float(p.sum);
-  return one ? launch<OneFormat<Magic>>(p, dots, out, stream)
-             : launch<TwoFormats<Magic, false>>(p, dots, out, stream);
+  if (sums_in_binary32(p)) return launch<Float32Sums<Rounder>>(p, dots, out, stream);
+  if (p.exact_product) return launch<TwoFormats<Rounder, true>>(p, dots, out, stream);
+  const bool one = p.product == p.sum && Rounder::sums_in_float(p.sum);
+  return one ? launch<OneFormat<Rounder>>(p, dots, out, stream)
+             : launch<TwoFormats<Rounder, false>>(p, dots, out, stream);
 }
 
-template <typename Magic>
+template <typename Rounder>
 bool serves(const StepPolicy& p) {
-  return Magic::serves(p.product) && (sums_in_binary32(p) || Magic::serves(p.sum));
+  return Rounder::serves(p.product) && (sums_in_binary32(p) || Rounder::serves(p.sum));
 }
 
 } // namespace
@@ -309,14 +309,16 @@ bool serves_tiles(const StepPolicy& p, const Dots<float>& dots) {
   if (p.chunk && (p.rounds_chunks || !p.chunks_in_float || sums_in_binary32(p))) return false;
   if (p.result.rounding != Rounding::NearestEven) return false; // it may draw
   // And where that, the one to the ends.
-  return (sums_in_binary32(p) && p.exact_product) || serves<FloatMagic>(p) || serves<PositMagic>(p);
+  return (sums_in_binary32(p) && p.exact_product) || serves<FloatAdditionRounder>(p) ||
+      serves<PositAdditionRounder>(p);
 }
 
 Status tile_sums(const StepPolicy& p, const Dots<float>& dots, void* out, Stream stream) {
   if (sums_in_binary32(p) && p.exact_product) return launch<Float32>(p, dots, out, stream);
-  if (serves<PositMagicToEnds>(p)) return launch_by<PositMagicToEnds>(p, dots, out, stream);
-  return p.product.is_posit() ? launch_by<PositMagic>(p, dots, out, stream)
-                              : launch_by<FloatMagic>(p, dots, out, stream);
+  if (serves<PositAdditionRounderToEnds>(p))
+    return launch_by<PositAdditionRounderToEnds>(p, dots, out, stream);
+  return p.product.is_posit() ? launch_by<PositAdditionRounder>(p, dots, out, stream)
+                              : launch_by<FloatAdditionRounder>(p, dots, out, stream);
 }
 
 } // namespace at::formats::cuda

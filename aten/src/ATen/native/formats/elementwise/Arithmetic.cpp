@@ -20,16 +20,6 @@ namespace {
 using at::Tensor;
 using c10::Scalar;
 
-const char* name_of(BinaryOp op) {
-  switch (op) {
-    case BinaryOp::Add: return "add";
-    case BinaryOp::Sub: return "sub";
-    case BinaryOp::Mul: return "mul";
-    case BinaryOp::Div: break;
-  }
-  return "div";
-}
-
 Tensor stock_binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha) {
   switch (op) {
     case BinaryOp::Add: return at::_ops::add_Tensor::call(a, b, alpha);
@@ -218,10 +208,10 @@ Tensor& reciprocal_out(const Tensor& self, Tensor& out) {
   return store(is_format_tensor(self) ? reciprocal_kernel(self) : self.reciprocal(), out, {self});
 }
 Tensor sqrt_kernel(const Tensor& self) {
-  return elementwise_sqrt(Operand::of(self), {entry_of(self), {}});
+  return elementwise(UnaryOp::Sqrt, Operand::of(self), {entry_of(self), {}});
 }
 Tensor& sqrt_(Tensor& self) {
-  elementwise_sqrt(Operand::of(self), {entry_of(self), self});
+  elementwise(UnaryOp::Sqrt, Operand::of(self), {entry_of(self), self});
   return self;
 }
 Tensor& sqrt_out(const Tensor& self, Tensor& out) {

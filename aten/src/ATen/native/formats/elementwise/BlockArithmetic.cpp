@@ -105,7 +105,7 @@ void ProgramBlocks<T>::compute(const Instruction& i, const U* a, const U* b, con
     case Do::Lerp: return ternary(TernaryOp::Lerp, a, b, number, 1);
     case Do::Addcmul: return ternary(TernaryOp::Addcmul, b, c, a, i.number);
     case Do::Addcdiv: return ternary(TernaryOp::Addcdiv, b, c, a, i.number);
-    default: return k_.sqrt(a, out, n);
+    default: return k_.unary(UnaryOp::Sqrt, a, out, n);
   }
 }
 

@@ -64,6 +64,7 @@ bool number_is_mixed(double x) {
 namespace {
 
 using namespace elementwise_loops;
+using c10::formats::operations::Place;
 
 // Whether that is how a call runs, but for its operands' formats.
 template <typename Operator>
@@ -81,15 +82,13 @@ bool runs_as_binary32(const BinaryBlocks& op, const Format& f) {
       c10::formats::is_binary32(f);
 }
 
-template <typename Operator>
-const char* name_of_division(const Operator&) {
+const char* name_of_division(const UnaryBlocks&) {
   return nullptr;
 }
-const char* name_of_division(const BinaryBlocks& op) {
-  return op.op == BinaryOp::Div ? "div" : nullptr;
-}
-const char* name_of_division(const TernaryBlocks& op) {
-  return op.op == TernaryOp::Addcdiv ? "addcdiv" : nullptr;
+template <typename Operator>
+const char* name_of_division(const Operator& o) {
+  const bool divides = with_operation(o.op, [](auto f) { return f.kDivides; });
+  return divides ? name_of(o.op) : nullptr;
 }
 
 // The processor's own note of a finite number divided by 0, which is not 0 / 0: it costs no pass
@@ -326,6 +325,10 @@ std::optional<std::vector<Operand>> beside_device(at::ArrayRef<const Operand*> o
 
 } // namespace
 
+at::Tensor elementwise(UnaryOp op, const Operand& a, const Target& target) {
+  return run<1>({&a}, target, UnaryBlocks{op});
+}
+
 at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
   if (const auto moved = beside_device({&a, &b}))
     return elementwise(op, (*moved)[0], (*moved)[1], target);
@@ -336,22 +339,23 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
                        const Target& target) {
   if (const auto moved = beside_device({&a, &b, &c}))
     return elementwise(op, (*moved)[0], (*moved)[1], (*moved)[2], s, target);
-  if (op != TernaryOp::Lerp && !target.existing.defined() && !of_one_layout({&a, &b, &c})) {
+  const bool adds_to_c = with_operation(op, [](auto f) { return f.kAddsToC; });
+  if (adds_to_c && !target.existing.defined() && !of_one_layout({&a, &b, &c})) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     return elementwise(op, a, b, c, s,
                        Target{target.entry, memory_of_sum({&c, &a, &b}, target.entry)});
   }
   // Two roundings in a row are as good as one only if the first loses nothing: a product of short
   // values, no quotient and no difference.
-  const bool product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
-  const bool by_s = op == TernaryOp::Addcmul || op == TernaryOp::Addcdiv;
+  const bool product = with_operation(op, [](auto f) { return f.kProduct; });
+  const Place place = with_operation(op, [](auto f) { return f.kNumber; });
   // a number has more digits, which s == 1 leaves to the one fused operation
   const bool short_factors = a.tensor.defined() && b.tensor.defined();
   const Operand* scalar = nullptr;
-  if (op == TernaryOp::Fma) scalar = &a;
-  else if (op == TernaryOp::Lerp) scalar = &c;
+  if (place == Place::A) scalar = &a;
+  else if (place == Place::C) scalar = &c;
   const double number = scalar ? scalar->number : s;
-  bool mixed = number_is_mixed(number) && (by_s || s == 1);
+  bool mixed = number_is_mixed(number) && (!scalar || s == 1);
   for (const Operand* o : {&a, &b, &c}) mixed = mixed && o->tensor.defined() == (o != scalar);
   return run<3>({&a, &b, &c}, target,
                 TernaryBlocks{
@@ -362,10 +366,6 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
                     .mixed = mixed,
                     .number = number,
                 });
-}
-
-at::Tensor elementwise_sqrt(const Operand& a, const Target& target) {
-  return run<1>({&a}, target, RootBlocks{});
 }
 
 at::Tensor& store(const at::Tensor& result, at::Tensor& out, at::ArrayRef<at::Tensor> operands) {

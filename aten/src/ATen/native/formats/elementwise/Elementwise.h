@@ -32,12 +32,12 @@ bool addcmul_fits_float(const Format& format, double s);
 // Whether float32 values with this number keep MixedArithmetic.h's conditions.
 bool number_is_mixed(double x);
 
-// out = op(a, b) and out = op(a, b, c; s), correctly rounded where the kernels' results are rounded
-// to odd.
+// out = op(a), op(a, b) and op(a, b, c; s), correctly rounded where the kernels' results are
+// rounded to odd.
+at::Tensor elementwise(UnaryOp op, const Operand& a, const Target& target);
 at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target);
 at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s,
                        const Target& target);
-at::Tensor elementwise_sqrt(const Operand& a, const Target& target);
 
 // out=: the result, in out's dtype if its category allows, in out's memory, which may be an
 // operand's but not a part of one.

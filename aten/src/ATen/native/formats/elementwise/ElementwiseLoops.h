@@ -113,7 +113,7 @@ struct BinaryBlocks {
   double number = number_first ? a.number : b.number;
   bool in_float = true;
   bool mixed = number_first != number_second && number_is_mixed(number);
-  bool on_logarithms = op == BinaryOp::Mul || op == BinaryOp::Div;
+  bool on_logarithms = with_operation(op, [](auto f) { return f.kOnLogarithms; });
 
   template <typename T>
   void compute(const CpuKernels& k, Blocks<T> x, T* out, int64_t n) const {
@@ -132,9 +132,11 @@ struct BinaryBlocks {
   }
   template <typename T>
   void sign_zeros(Rounding mode, Blocks<T> x, T* sums, int64_t n) const {
-    if (op != BinaryOp::Add && op != BinaryOp::Sub) return;
-    c10::formats::sign_zero_sums(mode, sums, n, [&](int64_t i) {
-      return !std::signbit(x[0][i]) && std::signbit(x[1][i]) == (op == BinaryOp::Sub);
+    with_operation(op, [&](auto f) {
+      if constexpr (requires { f.both_positive(T{}, T{}); }) {
+        c10::formats::sign_zero_sums(mode, sums, n,
+                                     [&](int64_t i) { return f.both_positive(x[0][i], x[1][i]); });
+      }
     });
   }
 };
@@ -168,22 +170,23 @@ struct TernaryBlocks {
   }
 };
 
-struct RootBlocks {
+struct UnaryBlocks {
+  UnaryOp op;
   bool in_float = true;
   bool mixed = false;
-  bool on_logarithms = true;
+  bool on_logarithms = with_operation(op, [](auto f) { return f.kOnLogarithms; });
 
   template <typename T>
   void compute(const CpuKernels& k, Blocks<T> x, T* out, int64_t n) const {
-    k.sqrt(x[0], out, n);
+    k.unary(op, x[0], out, n);
   }
   bool compute_mixed(const CpuKernels&, Blocks<float>, float*, int64_t) const { return false; }
   void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n,
                     const RandomWords& words) const {
-    k.sqrt_wide(f, x[0], codes, n, words);
+    k.unary_wide(f, op, x[0], codes, n, words);
   }
   cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const {
-    return gpu->sqrt(e, gpu.stream());
+    return gpu->unary(e, op, gpu.stream());
   }
   template <typename T>
   void sign_zeros(Rounding, Blocks<T>, T*, int64_t) const {}

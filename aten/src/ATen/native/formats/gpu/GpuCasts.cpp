@@ -11,10 +11,11 @@ void decode_on_gpu(const Format& format, const at::Tensor& codes, const at::Tens
   gpu.expect(format);
   const bool narrow = values.scalar_type() == ScalarType::Float;
   TORCH_INTERNAL_ASSERT(!narrow || format.fits_float());
-  gpu.check(narrow ? gpu->decode(format, codes.const_data_ptr(), values.mutable_data_ptr<float>(),
-                                 codes.numel(), gpu.stream())
-                   : gpu->decode(format, codes.const_data_ptr(), values.mutable_data_ptr<double>(),
-                                 codes.numel(), gpu.stream()));
+  const auto run = [&](const auto& kernels, auto* out) {
+    gpu.check(kernels.decode(format, codes.const_data_ptr(), out, codes.numel(), gpu.stream()));
+  };
+  if (narrow) run(gpu->on_float, values.mutable_data_ptr<float>());
+  else run(gpu->on_double, values.mutable_data_ptr<double>());
 }
 
 void encode_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& codes,
@@ -25,11 +26,11 @@ void encode_on_gpu(const Format& format, const at::Tensor& values, const at::Ten
   const int64_t n = values.numel();
   switch (values.scalar_type()) {
     case ScalarType::Float:
-      return gpu.check(
-          gpu->encode_float(format, values.const_data_ptr<float>(), out, n, words, gpu.stream()));
+      return gpu.check(gpu->on_float.encode(format, values.const_data_ptr<float>(), out, n, words,
+                                            gpu.stream()));
     case ScalarType::Double:
-      return gpu.check(
-          gpu->encode_double(format, values.const_data_ptr<double>(), out, n, words, gpu.stream()));
+      return gpu.check(gpu->on_double.encode(format, values.const_data_ptr<double>(), out, n, words,
+                                             gpu.stream()));
     case ScalarType::Long:
       return gpu.check(
           gpu->encode_int64(format, values.const_data_ptr<int64_t>(), out, n, words, gpu.stream()));
@@ -78,13 +79,13 @@ void chop_on_gpu(const Format& format, const at::Tensor& values, const at::Tenso
                  const RandomWords& words, double flip_prob, const Seed& flip_seed) {
   const Gpu gpu(values.device(), "chop");
   gpu.expect(format);
-  const auto run = [&](const auto* in, auto* out) {
+  const auto run = [&](const auto& kernels, const auto* in, auto* out) {
     gpu.check(
-        gpu->chop(format, in, out, values.numel(), words, flip_prob, flip_seed, gpu.stream()));
+        kernels.chop(format, in, out, values.numel(), words, flip_prob, flip_seed, gpu.stream()));
   };
   if (values.scalar_type() == ScalarType::Float)
-    run(values.const_data_ptr<float>(), results.mutable_data_ptr<float>());
-  else run(values.const_data_ptr<double>(), results.mutable_data_ptr<double>());
+    run(gpu->on_float, values.const_data_ptr<float>(), results.mutable_data_ptr<float>());
+  else run(gpu->on_double, values.const_data_ptr<double>(), results.mutable_data_ptr<double>());
 }
 
 void encode_with_row_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& row,

@@ -122,7 +122,8 @@ void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry,
   expect_formats(gpu, steps);
   fill_on_gpu(out, seen, steps, [&](const cuda::StepPolicy& how, void* results) {
     with_type(dots.b, [&](auto number) {
-      gpu.check(gpu->steps(how, device_operands<decltype(number)>(dots), results, gpu.stream()));
+      using T = decltype(number);
+      gpu.check(gpu->of<T>().steps(how, device_operands<T>(dots), results, gpu.stream()));
     });
     counters.reset();
   });
@@ -181,8 +182,9 @@ void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry,
   expect_formats(gpu, steps);
   fill_on_gpu(out, seen, steps, [&](const cuda::StepPolicy& how, void* results) {
     with_type(values, [&](auto number) {
-      gpu.check(gpu->running_steps(how, shape, values.const_data_ptr<decltype(number)>(), results,
-                                   gpu.stream()));
+      using T = decltype(number);
+      gpu.check(gpu->of<T>().running_steps(how, shape, values.const_data_ptr<T>(), results,
+                                                    gpu.stream()));
     });
     counters.reset();
   });

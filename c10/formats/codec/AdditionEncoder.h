@@ -1,6 +1,6 @@
-// float32 numbers to a format's codes, to nearest, ties to even, by one addition: MagicRound.h's,
-// of which the sum's last digits are the rounded number in last places, and so its code but for an
-// offset. Both numbers are looked up by the number's exponent.
+// float32 numbers to a format's codes, to nearest, ties to even, by one addition:
+// AdditionRound.h's, of which the sum's last digits are the rounded number in last places, and so
+// its code but for an offset. Both numbers are looked up by the number's exponent.
 //
 // What the addition does not decide says so, and is asked of another encoder: overflow, infinities,
 // NaN, and posits where the cut is in the exponent.
@@ -10,7 +10,7 @@
 
 namespace c10::formats {
 
-struct MagicCodes {
+struct AdditionEncoder {
   // Of magnitudes with this exponent: what is added, and what takes the sum's bits to the code.
   // Where the sum does not know, it is infinite.
   struct alignas(8) Row {
@@ -25,7 +25,7 @@ struct MagicCodes {
   uint32_t largest, sign_code, mask; // mask: of a code
   int sign_shift;
 
-  explicit MagicCodes(const Format& f)
+  explicit AdditionEncoder(const Format& f)
       : largest(static_cast<uint32_t>(f.max_code())),
         sign_code(static_cast<uint32_t>(f.sign_code())),
         mask(static_cast<uint32_t>(f.code_mask())),

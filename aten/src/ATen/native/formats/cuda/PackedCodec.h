@@ -4,13 +4,13 @@
 #pragma once
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Draws.h>
-#include <ATen/native/formats/cuda/QuickDecode.h>
-#include <c10/formats/codec/FastOrdinary.h>
-#include <c10/formats/codec/MagicCodes.h>
+#include <ATen/native/formats/cuda/PackedDecode.h>
+#include <c10/formats/codec/AdditionEncoder.h>
+#include <c10/formats/codec/FastConstantMode.h>
 
 namespace at::formats::cuda {
 
-using c10::formats::MagicCodes;
+using c10::formats::AdditionEncoder;
 
 // A format's twin that rounds to nearest: of its decoding, all modes are one.
 inline Format to_nearest(Format f) {
@@ -22,10 +22,10 @@ inline Format to_nearest(Format f) {
 
 // ---- to nearest even ----
 
-template <typename EncodeFast, typename DecodeFast, typename Quick>
+template <typename EncodeFast, typename DecodeFast, typename DecodePacked>
 struct Codec {
-  using QuickDecode = Quick;
-  static constexpr bool posits = std::is_same_v<Quick, QuickPositDecoder>;
+  using PackedDecode = DecodePacked;
+  static constexpr bool posits = std::is_same_v<DecodePacked, PackedPositDecoder>;
   using Encode = EncodeFast;
   using Decode = DecodeFast;
   Encode encode;
@@ -35,10 +35,10 @@ struct Codec {
     return f.rounding == Rounding::NearestEven && Encode::serves(f) && Decode::serves(f);
   }
 };
-using NearestFloats = Codec<c10::formats::OrdinaryFloatEncoder<float, Rounding::NearestEven>,
-                            c10::formats::OrdinaryFloatDecoder<float>, QuickFloatDecoder>;
-using NearestPosits = Codec<c10::formats::OrdinaryPositEncoder<float, Rounding::NearestEven>,
-                            PositDecoder<float>, QuickPositDecoder>;
+using NearestFloats = Codec<c10::formats::ConstantModeFloatEncoder<float, Rounding::NearestEven>,
+                            c10::formats::IeeeFloatDecoder<float>, PackedFloatDecoder>;
+using NearestPosits = Codec<c10::formats::ConstantModePositEncoder<float, Rounding::NearestEven>,
+                            PositDecoder<float>, PackedPositDecoder>;
 
 inline bool has_codec(const Format& f) {
   return f.itemsize() <= 4 && (NearestFloats::serves(f) || NearestPosits::serves(f));
@@ -97,7 +97,7 @@ struct DrawnCodec {
                       c10::formats::random_word(seed, word));
   }
 };
-using DrawnFloats = DrawnCodec<c10::formats::OrdinaryStochasticEncoder, NearestFloats>;
+using DrawnFloats = DrawnCodec<c10::formats::StochasticIeeeEncoder, NearestFloats>;
 using DrawnPosits = DrawnCodec<c10::formats::StochasticPositEncoder<float>, NearestPosits>;
 
 inline bool has_drawn_codec(const Format& f) {
@@ -119,15 +119,15 @@ Status with_drawn_codec(const Format& f, const Body& body) {
 
 // Codes of 8 or 16 bits as numbers: of 8, by a table of all of them.
 template <typename Codec, typename Code>
-struct QuickNumbers {
+struct PackedNumbers {
   static constexpr bool has_values = sizeof(Code) == 1;
   struct Shared {
     float values[has_values ? 256 : 1];
   };
   typename Codec::Decode by_codec;
-  typename Codec::QuickDecode value_of;
+  typename Codec::PackedDecode value_of;
 
-  QuickNumbers(const Format& f, const typename Codec::Decode& by_codec)
+  PackedNumbers(const Format& f, const typename Codec::Decode& by_codec)
       : by_codec(by_codec),
         value_of(to_nearest(f)) {}
 
@@ -142,27 +142,27 @@ struct QuickNumbers {
   }
 };
 
-// Formats whose codes QuickNumbers decodes, in whatever mode they round.
-inline bool has_quick_numbers(const Format& f) {
+// Formats whose codes PackedNumbers decodes, in whatever mode they round.
+inline bool has_packed_numbers(const Format& f) {
   const Format nearest = to_nearest(f);
   return has_codec(nearest) &&
-      (f.itemsize() != 2 || QuickFloatDecoder::serves(nearest) ||
-       QuickPositDecoder::serves(nearest));
+      (f.itemsize() != 2 || PackedFloatDecoder::serves(nearest) ||
+       PackedPositDecoder::serves(nearest));
 }
 
 // To nearest even by magic numbers, which ask the codec what they do not know.
 template <typename Codec, typename Code>
-struct QuickCodec {
-  using Numbers = QuickNumbers<Codec, Code>;
+struct PackedCodec {
+  using Numbers = PackedNumbers<Codec, Code>;
   struct Shared {
-    MagicCodes::Table codes;
+    AdditionEncoder::Table codes;
     typename Numbers::Shared numbers;
   };
   Codec codec;
-  MagicCodes magic;
+  AdditionEncoder magic;
   Numbers numbers;
 
-  QuickCodec(const Format& f, const Codec& codec)
+  PackedCodec(const Format& f, const Codec& codec)
       : codec(codec),
         magic(f),
         numbers(f, codec.decode) {}
@@ -199,11 +199,11 @@ struct QuickCodec {
   }
 };
 template <typename Codec>
-struct QuickCodec<Codec, uint32_t> {
+struct PackedCodec<Codec, uint32_t> {
   struct Shared {};
   Codec codec;
 
-  QuickCodec(const Format&, const Codec& codec) : codec(codec) {}
+  PackedCodec(const Format&, const Codec& codec) : codec(codec) {}
 
   TD_HOST_DEVICE void prepare(Shared&, int, int) const {}
   template <int width>
@@ -218,13 +218,13 @@ struct QuickCodec<Codec, uint32_t> {
 
 // At random.
 template <typename Codec, typename Code>
-struct QuickDrawnCodec {
-  using Numbers = QuickNumbers<typename Codec::Nearest, Code>;
+struct PackedDrawnCodec {
+  using Numbers = PackedNumbers<typename Codec::Nearest, Code>;
   using Shared = typename Numbers::Shared;
   Codec codec;
   Numbers numbers;
 
-  QuickDrawnCodec(const Format& f, const Codec& codec) : codec(codec), numbers(f, codec.decode) {}
+  PackedDrawnCodec(const Format& f, const Codec& codec) : codec(codec), numbers(f, codec.decode) {}
 
   TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
     numbers.prepare(shared, thread, threads);

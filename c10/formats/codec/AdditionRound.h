@@ -18,7 +18,7 @@ namespace c10::formats {
 // Floats with subnormals. Numbers are taken and given times 2^scale, by which the magic number of
 // the topmost binade, where a result may be beyond the largest number, is infinite or NaN; and
 // infinity less infinity is NaN.
-struct FloatMagic {
+struct FloatAdditionRounder {
   struct Table {}; // none
   static constexpr bool is_scaled = true;
 
@@ -33,7 +33,7 @@ struct FloatMagic {
   float factor, least; // of a number's power of two; where numbers are subnormal
   float right_scale, right_magic;
 
-  explicit FloatMagic(const Format& f)
+  explicit FloatAdditionRounder(const Format& f)
       : scale(scale_of(f)),
         factor(1.5F * power_of_two<float>(23 - f.man_bits)),
         least(1.5F * power_of_two<float>(23 + f.lsb_exponent() + scale)),
@@ -101,7 +101,7 @@ struct FloatMagic {
 
 // Posits, as long as the cut is in the fraction, or right behind the exponent: of a wide range, at
 // whose ends few sums and products are. What is rounded is 0 or a normal number.
-struct PositMagic {
+struct PositAdditionRounder {
   struct Table {
     float of_exponent[256];
   };
@@ -111,7 +111,7 @@ struct PositMagic {
   int scale{0};
   Table table;
 
-  explicit PositMagic(const Format& f) {
+  explicit PositAdditionRounder(const Format& f) {
     for (int field = 0; field < 256; ++field) {
       const int e = field - Machine<float>::bias;
       table.of_exponent[field] =
@@ -124,12 +124,12 @@ struct PositMagic {
     return f.is_posit() && f.rounding == Rounding::NearestEven && f.arithmetic_in_float();
   }
 
-  // As FloatMagic's, for posits of up to 12 digits, which have fewer where it counts. Say float32
-  // rounds the sum of a and a smaller b, between 2^r and 2^(r + 1), to the middle m of two posits,
-  // from which it is not more than 2^(r - 24) away. a is not m, since a is a posit, of at least
-  // 2^(r - 1); so b is at least half of what multiples of a's last place and m lie apart. If b's
-  // last place, and so every b's of this size, is above 2^(r - 24), b reaches m or stays farther
-  // away.
+  // As FloatAdditionRounder's, for posits of up to 12 digits, which have fewer where it counts. Say
+  // float32 rounds the sum of a and a smaller b, between 2^r and 2^(r + 1), to the middle m of two
+  // posits, from which it is not more than 2^(r - 24) away. a is not m, since a is a posit, of at
+  // least 2^(r - 1); so b is at least half of what multiples of a's last place and m lie apart. If
+  // b's last place, and so every b's of this size, is above 2^(r - 24), b reaches m or stays
+  // farther away.
   static bool sums_in_float(const Format& f) {
     for (int r = -f.max_exponent(); r <= f.max_exponent(); ++r) {
       if (digits(f, r) < 0) continue;
@@ -167,7 +167,7 @@ struct PositMagic {
   }
 
  private:
-  friend struct PositMagicToEnds;
+  friend struct PositAdditionRounderToEnds;
   TD_INLINE static float magic(float x, const Table& shared) {
     return shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 255];
   }
@@ -192,7 +192,7 @@ struct PositMagic {
 // the outermost number, all of a binade is one of two numbers, by whether it is below a threshold;
 // all between neighbours goes to one of them there, so that a product or sum that float32 rounds
 // does not come to a threshold: its terms have the digits that the regime leaves them.
-struct PositMagicToEnds {
+struct PositAdditionRounderToEnds {
   struct alignas(16) Row { // read in one access
     float magic;                   // NaN where the threshold decides
     float threshold, below, above; // of magnitudes; NaN where the magic number serves
@@ -207,7 +207,7 @@ struct PositMagicToEnds {
   int scale{0};
   Table table;
 
-  explicit PositMagicToEnds(const Format& f) {
+  explicit PositAdditionRounderToEnds(const Format& f) {
     const float nan = bits_as<float>(nan_bits<float>());
     const int beyond = f.max_exponent() + 1;
     const Row largest = cut(f, beyond), smallest = cut(f, -beyond - 1);
@@ -216,8 +216,9 @@ struct PositMagicToEnds {
       if (e > beyond) table.of_exponent[field] = largest;
       else if (e < -beyond - 1) table.of_exponent[field] = smallest;
       else
-        table.of_exponent[field] =
-            PositMagic::digits(f, e) >= 0 ? Row{PositMagic::magic(f, e), 0, nan, nan} : cut(f, e);
+        table.of_exponent[field] = PositAdditionRounder::digits(f, e) >= 0
+            ? Row{PositAdditionRounder::magic(f, e), 0, nan, nan}
+            : cut(f, e);
     }
     table.of_exponent[0] = {0, 0, nan, nan}; // 0 + 0 - 0
     table.of_exponent[255] = {nan, 0, nan, nan};
@@ -225,9 +226,9 @@ struct PositMagicToEnds {
 
   // Of formats whose ends are near: those of posit16es1 are 2^28 and 2^-28.
   static bool serves(const Format& f) {
-    return PositMagic::serves(f) && f.bits <= 16 && f.max_exponent() < 32;
+    return PositAdditionRounder::serves(f) && f.bits <= 16 && f.max_exponent() < 32;
   }
-  static bool sums_in_float(const Format& f) { return PositMagic::sums_in_float(f); }
+  static bool sums_in_float(const Format& f) { return PositAdditionRounder::sums_in_float(f); }
 
   TD_HOST_DEVICE void fill(Table& shared, int thread, int threads) const {
     for (int i = thread; i < 256; i += threads) shared.of_exponent[i] = table.of_exponent[i];

@@ -1,7 +1,7 @@
-// The arithmetic of the commonest formats (QuickCodec.h), computed to odd in float32: several
+// The arithmetic of the commonest formats (PackedCodec.h), computed to odd in float32: several
 // elements a thread, a codec of the format's own.
 #include <ATen/native/formats/cuda/Elementwise.h>
-#include <ATen/native/formats/cuda/QuickCodec.h>
+#include <ATen/native/formats/cuda/PackedCodec.h>
 
 namespace at::formats::cuda {
 namespace {
@@ -32,16 +32,16 @@ struct AnyTernary {
 
 // ---- operands and results ----
 
-template <typename Op, typename Quick, typename Code>
+template <typename Op, typename Codec, typename Code>
 struct Operands {
   static constexpr int N = Op::kInputs;
   const Code* in[N];
   float numbers[N];
   Code* out;
-  Quick codec;
+  Codec codec;
   Op op;
 
-  Operands(const Elementwise& e, const Quick& codec, const Op& op)
+  Operands(const Elementwise& e, const Codec& codec, const Op& op)
       : out(static_cast<Code*>(e.out)),
         codec(codec),
         op(op) {
@@ -53,7 +53,7 @@ struct Operands {
 
   // What operands are of so many elements; load_from(j): the codes of operand j.
   template <int width, typename Load>
-  TD_INLINE void decode(const typename Quick::Shared& shared, const Load& load_from,
+  TD_INLINE void decode(const typename Codec::Shared& shared, const Load& load_from,
                         float (&x)[width][N]) const {
     for (int j = 0; j < N; ++j) {
       if (in[j]) {
@@ -65,7 +65,7 @@ struct Operands {
     }
   }
   template <int width, typename Load>
-  TD_INLINE void compute(const typename Quick::Shared& shared, const Load& load_from,
+  TD_INLINE void compute(const typename Codec::Shared& shared, const Load& load_from,
                          float (&exact)[width]) const {
     float x[width][N];
     decode(shared, load_from, x);
@@ -74,10 +74,10 @@ struct Operands {
 };
 
 // Everything contiguous.
-template <typename Op, typename Quick, typename Code>
+template <typename Op, typename Codec, typename Code>
 struct Flat {
-  using Shared = typename Quick::Shared;
-  Operands<Op, Quick, Code> operands;
+  using Shared = typename Codec::Shared;
+  Operands<Op, Codec, Code> operands;
 
   TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
     operands.codec.prepare(shared, thread, threads);
@@ -102,15 +102,15 @@ struct Flat {
 };
 
 // Contiguous tensors and one float64 number.
-template <typename Op, typename Quick, typename Code>
+template <typename Op, typename Codec, typename Code>
 struct FlatMixed {
-  using Shared = typename Quick::Shared;
+  using Shared = typename Codec::Shared;
   static constexpr int N = Op::kInputs;
-  Operands<Op, Quick, Code> operands;
+  Operands<Op, Codec, Code> operands;
   Format format;
   double numbers[N];
 
-  FlatMixed(const Elementwise& e, const Quick& codec, const Op& op)
+  FlatMixed(const Elementwise& e, const Codec& codec, const Op& op)
       : operands(e, codec, op),
         format(e.result) {
     for (int j = 0; j < N; ++j) numbers[j] = e.inputs[j].number;
@@ -155,11 +155,11 @@ struct FlatMixed {
 
 // Any strides. Of several elements those of the fastest dimension lie together, or are one that all
 // of them have.
-template <typename Op, typename Quick, typename Code, int width>
+template <typename Op, typename Codec, typename Code, int width>
 struct Rows {
-  using Shared = typename Quick::Shared;
+  using Shared = typename Codec::Shared;
   static constexpr int N = Op::kInputs;
-  Operands<Op, Quick, Code> operands;
+  Operands<Op, Codec, Code> operands;
   Offsets<N + 1> places; // of packs
   bool repeats[N];
 
@@ -209,13 +209,13 @@ bool in_packs(const Elementwise& e, const Layout& layout, int inputs) {
   return packs;
 }
 
-template <int width, typename Op, typename Quick, typename Code>
-Status launch_rows(const Elementwise& e, Layout layout, const Operands<Op, Quick, Code>& operands,
+template <int width, typename Op, typename Codec, typename Code>
+Status launch_rows(const Elementwise& e, Layout layout, const Operands<Op, Codec, Code>& operands,
                    Stream stream) {
   constexpr int N = Op::kInputs;
   layout.sizes[0] /= width;
   for (int j = 0; j <= N; ++j) layout.strides[j][0] *= width;
-  Rows<Op, Quick, Code, width> body{operands, Offsets<N + 1>(layout, e.n), {}};
+  Rows<Op, Codec, Code, width> body{operands, Offsets<N + 1>(layout, e.n), {}};
   for (int j = 0; j < N; ++j) body.repeats[j] = layout.strides[j + 1][0] == 0;
   return for_each(e.n / width, stream, body);
 }
@@ -223,33 +223,34 @@ Status launch_rows(const Elementwise& e, Layout layout, const Operands<Op, Quick
 // Calls body with the codec of a result to nearest, and with an unsigned number of the codes'
 // width.
 template <typename Body>
-Status with_quick_codec(const Format& f, const Body& body) {
+Status with_packed_codec(const Format& f, const Body& body) {
   return with_codec(f, [&](const auto& codec, auto code) {
-    return body(QuickCodec<std::decay_t<decltype(codec)>, decltype(code)>(f, codec), code);
+    return body(PackedCodec<std::decay_t<decltype(codec)>, decltype(code)>(f, codec), code);
   });
 }
 
 template <typename Op>
 Status run_flat(const Elementwise& e, const Op& op, Stream stream) {
-  return with_quick_codec(e.result, [&](const auto& quick, auto code) {
-    return for_each_packed(e.n, in_packs(e, Op::kInputs), stream,
-                           Flat<Op, std::decay_t<decltype(quick)>, decltype(code)>{{e, quick, op}});
+  return with_packed_codec(e.result, [&](const auto& packed, auto code) {
+    return for_each_packed(
+        e.n, in_packs(e, Op::kInputs), stream,
+        Flat<Op, std::decay_t<decltype(packed)>, decltype(code)>{{e, packed, op}});
   });
 }
 
 template <typename Op>
 Status run_mixed(const Elementwise& e, const Op& op, Stream stream) {
-  return with_quick_codec(e.result, [&](const auto& quick, auto code) {
+  return with_packed_codec(e.result, [&](const auto& packed, auto code) {
     return for_each_packed(
         e.n, in_packs(e, Op::kInputs), stream,
-        FlatMixed<Op, std::decay_t<decltype(quick)>, decltype(code)>(e, quick, op));
+        FlatMixed<Op, std::decay_t<decltype(packed)>, decltype(code)>(e, packed, op));
   });
 }
 
 template <typename Op>
 Status run_rows(const Elementwise& e, const Op& op, Stream stream) {
-  return with_quick_codec(e.result, [&](const auto& quick, auto code) {
-    const Operands<Op, std::decay_t<decltype(quick)>, decltype(code)> operands(e, quick, op);
+  return with_packed_codec(e.result, [&](const auto& packed, auto code) {
+    const Operands<Op, std::decay_t<decltype(packed)>, decltype(code)> operands(e, packed, op);
     const Layout layout = with_rows(e, Op::kInputs);
     return in_packs(e, layout, Op::kInputs) ? launch_rows<4>(e, layout, operands, stream)
                                             : launch_rows<1>(e, layout, operands, stream);
@@ -259,9 +260,9 @@ Status run_rows(const Elementwise& e, const Op& op, Stream stream) {
 template <typename Op>
 Status run_drawn(const Elementwise& e, const Op& op, Stream stream) {
   return with_drawn_codec(e.result, [&](const auto& codec, auto code) {
-    using Quick = QuickDrawnCodec<std::decay_t<decltype(codec)>, decltype(code)>;
+    using Codec = PackedDrawnCodec<std::decay_t<decltype(codec)>, decltype(code)>;
     return for_each_drawn(e.n, {e.seed}, stream,
-                          Flat<Op, Quick, decltype(code)>{{e, Quick(e.result, codec), op}});
+                          Flat<Op, Codec, decltype(code)>{{e, Codec(e.result, codec), op}});
   });
 }
 
@@ -269,10 +270,10 @@ Status run_drawn(const Elementwise& e, const Op& op, Stream stream) {
 
 // What is no number has the numbers of the results' format, for which there is a codec; at random
 // and beside a float64 number all is contiguous.
-bool serves_quickly(const Elementwise& e, int inputs) {
+bool serves_packed(const Elementwise& e, int inputs) {
   const Format nearest = to_nearest(e.result);
   const bool flat = e.layout.dims == 0, drawn = has_drawn_codec(e.result);
-  if (!has_quick_numbers(nearest) || !(drawn || e.result == nearest) || (drawn && !flat))
+  if (!has_packed_numbers(nearest) || !(drawn || e.result == nearest) || (drawn && !flat))
     return false;
   if (e.in == Arithmetic::Double || (e.in == Arithmetic::Mixed && (drawn || !flat))) return false;
   for (int j = 0; j < inputs; ++j) {
@@ -282,29 +283,29 @@ bool serves_quickly(const Elementwise& e, int inputs) {
   return true;
 }
 
-Status quick_binary(const Elementwise& e, BinaryOp op, Stream stream) {
+Status packed_binary(const Elementwise& e, BinaryOp op, Stream stream) {
   if (e.in == Arithmetic::Mixed) return run_mixed(e, Binary(e, op), stream);
   if (has_drawn_codec(e.result)) return run_drawn(e, AnyBinary{op}, stream);
   if (e.layout.dims != 0) return run_rows(e, AnyBinary{op}, stream);
   switch (op) {
-    case BinaryOp::Add: return run_flat(e, OneBinary<BinaryOp::Add>{}, stream);
-    case BinaryOp::Sub: return run_flat(e, OneBinary<BinaryOp::Sub>{}, stream);
-    case BinaryOp::Mul: return run_flat(e, OneBinary<BinaryOp::Mul>{}, stream);
-    case BinaryOp::Div: break;
+#define TD_CASE(name, text) \
+  case BinaryOp::name: return run_flat(e, OneBinary<BinaryOp::name>{}, stream);
+    AT_FORALL_BINARY_OPERATIONS(TD_CASE)
+#undef TD_CASE
   }
-  return run_flat(e, OneBinary<BinaryOp::Div>{}, stream);
+  return 0;
 }
 
-Status quick_ternary(const Elementwise& e, TernaryOp op, double s, Stream stream) {
+Status packed_ternary(const Elementwise& e, TernaryOp op, double s, Stream stream) {
   if (e.in == Arithmetic::Mixed) return run_mixed(e, Ternary(e, op, s), stream);
   const AnyTernary in_float{op, static_cast<float>(s)};
   if (has_drawn_codec(e.result)) return run_drawn(e, in_float, stream);
   return e.layout.dims == 0 ? run_flat(e, in_float, stream) : run_rows(e, in_float, stream);
 }
 
-Status quick_sqrt(const Elementwise& e, Stream stream) {
-  if (has_drawn_codec(e.result)) return run_drawn(e, Root{}, stream);
-  return e.layout.dims == 0 ? run_flat(e, Root{}, stream) : run_rows(e, Root{}, stream);
+Status packed_unary(const Elementwise& e, UnaryOp op, Stream stream) {
+  if (has_drawn_codec(e.result)) return run_drawn(e, Unary{op}, stream);
+  return e.layout.dims == 0 ? run_flat(e, Unary{op}, stream) : run_rows(e, Unary{op}, stream);
 }
 
 } // namespace at::formats::cuda

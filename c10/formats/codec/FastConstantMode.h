@@ -16,13 +16,13 @@ TD_HOST_DEVICE constexpr bool by_sign(Rounding r) {
 // `offset` is added in the same breath. twos_complement: digits count upwards, in negative numbers
 // too.
 template <typename T, Rounding mode, bool twos_complement>
-struct OrdinaryAddend {
+struct ConstantModeAddend {
   static_assert(fast_path(mode) == FastPath::Constant,
                 "every switch over `mode` in this file has a case for it");
   using Bits = typename Machine<T>::Bits;
   Bits offset, ones, half; // half of the last place kept, less one
 
-  TD_HOST_DEVICE __attribute__((always_inline)) OrdinaryAddend(Bits ones, Bits offset)
+  TD_HOST_DEVICE __attribute__((always_inline)) ConstantModeAddend(Bits ones, Bits offset)
       : offset(offset),
         ones(ones + offset),
         half((ones >> 1) + offset) {}
@@ -45,7 +45,7 @@ struct OrdinaryAddend {
 // Where magnitudes end: the largest finite one, and what stands for those beyond and for NaN, as
 // codes or as machine numbers.
 template <typename T, Rounding mode>
-struct OrdinaryEnd {
+struct ConstantModeEnd {
   using Bits = typename Machine<T>::Bits;
   Bits largest, overflow, nan;
 
@@ -72,7 +72,7 @@ struct OrdinaryEnd {
 //   This is the larger of the two codes below the smallest normal number, and (held there) the
 //   smaller one above it.
 template <typename T, Rounding mode>
-struct OrdinaryFloatEncoder {
+struct ConstantModeFloatEncoder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
@@ -80,14 +80,14 @@ struct OrdinaryFloatEncoder {
   // for subnormals too.
   Bits smallest;
   Bits tiny; // a machine number that no processor flushes to 0, and that rounds as all below it
-  OrdinaryAddend<T, mode, false> addend;
-  OrdinaryEnd<T, mode> end;
+  ConstantModeAddend<T, mode, false> addend;
+  ConstantModeEnd<T, mode> end;
   Bits sign_code;
   T below_half; // of the subnormal numbers' last place: the largest machine number
   T magic;
   int cut, sign_shift;
 
-  TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryFloatEncoder(const Format& f)
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit ConstantModeFloatEncoder(const Format& f)
       : smallest(same_binade<T>(f) ? 0 : bits_as<Bits>(power_of_two<T>(f.min_exponent()))),
         tiny(same_binade<T>(f) ? 0 : bits_as<Bits>(power_of_two<T>(1 - M::bias))),
         addend((Bits{1} << (M::fraction - f.man_bits)) - 1,
@@ -162,16 +162,16 @@ struct OrdinaryFloatEncoder {
 // two changes: of the fraction, what can only break ties is first gathered in one sticky bit, so
 // that the regime's shift loses nothing; and the sign comes before rounding.
 template <typename T, Rounding mode>
-struct OrdinaryPositEncoder {
+struct ConstantModePositEncoder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
-  OrdinaryAddend<T, mode, true> addend;
+  ConstantModeAddend<T, mode, true> addend;
   Signed limit; // maxpos as exponent.fraction
   Bits below_sticky, tail_mask, largest;
   int bits, es;
 
-  TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryPositEncoder(const Format& f)
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit ConstantModePositEncoder(const Format& f)
       : addend((Bits{1} << (M::width - f.bits)) - 1, 0),
         limit(static_cast<Signed>(Bits(f.max_exponent()) << M::fraction)),
         // The longest string behind sign and regime has bits - 3 digits; one more decides, and one

@@ -23,12 +23,12 @@ TD_INLINE uint32_t at_top(const Pack<uint16_t, width>& codes, int i, int unused)
 
 // Floats: their digits are a float32 number's but for the exponent's bias, which a product puts
 // right, of subnormal numbers too.
-struct QuickFloatDecoder {
+struct PackedFloatDecoder {
   int unused, right;
   uint32_t digits; // and the sign
   float largest, scale;
 
-  explicit QuickFloatDecoder(const Format& f)
+  explicit PackedFloatDecoder(const Format& f)
       : unused(32 - f.bits),
         right(8 - f.exp_bits),
         digits(0x80000000 | ((f.sign_code() - 1) << (23 - f.man_bits))),
@@ -41,7 +41,7 @@ struct QuickFloatDecoder {
     const bool next_is_whole = (next & ((uint64_t{1} << f.man_bits) - 1)) == 0;
     return f.bits <= 16 && f.bias >= 0 &&
         (next == f.sign_code() || next_is_whole == f.has_infinity()) &&
-        c10::formats::OrdinaryFloatDecoder<float>::serves(f);
+        c10::formats::IeeeFloatDecoder<float>::serves(f);
   }
 
   TD_INLINE float operator()(uint32_t top) const {
@@ -54,12 +54,12 @@ struct QuickFloatDecoder {
 };
 
 // Posits, as PositDecoder has them.
-struct QuickPositDecoder {
+struct PackedPositDecoder {
   int unused;
   // 2^es; of numbers below 1 and from there on, what the distance's digits are counted from
   uint32_t scale, least, most;
 
-  explicit QuickPositDecoder(const Format& f)
+  explicit PackedPositDecoder(const Format& f)
       : unused(32 - f.bits),
         scale(1U << f.es),
         least(kOne - (kTop << f.es)),

@@ -201,9 +201,13 @@ struct StraightThroughBackward final : torch::autograd::Node {
   }
 };
 
-// Another name in profiles, with a node that compiled autograd knows.
-struct RoundingBackward final : torch::autograd::generated::AliasBackward0 {
-  std::string name() const override { return "RoundingBackward"; }
+// The identity's gradient, under a name of its own in profiles. That of alias is it too, and
+// compiled autograd knows its node.
+struct IdentityBackward final : torch::autograd::generated::AliasBackward0 {
+  const char* label;
+
+  explicit IdentityBackward(const char* name) : label(name) {}
+  std::string name() const override { return label; }
 };
 
 at::Tensor chop_blocks_autograd(const at::Tensor& input, std::string_view name,
@@ -221,6 +225,14 @@ at::Tensor chop_blocks_autograd(const at::Tensor& input, std::string_view name,
 
 } // namespace
 
+torch::autograd::Node& pass_gradient(const at::Tensor& input, const at::Tensor& result,
+                                     const char* name) {
+  const auto node = make_node<IdentityBackward>(name);
+  node->set_next_edges(torch::autograd::collect_next_edges(input));
+  torch::autograd::set_history(result, node);
+  return *node;
+}
+
 at::Tensor straight_through(const at::Tensor& input, at::Tensor values,
                             const optional<at::Tensor>& passes) {
   // A history of its own, and writes in place, are for what autograd knows as no view.
@@ -236,9 +248,7 @@ at::Tensor straight_through(const at::Tensor& input, at::Tensor values,
       node->set_next_edges(torch::autograd::collect_next_edges(input));
       torch::autograd::set_history(values, node);
     } else {
-      const auto node = make_node<RoundingBackward>();
-      node->set_next_edges(torch::autograd::collect_next_edges(input));
-      torch::autograd::set_history(values, node);
+      pass_gradient(input, values, "RoundingBackward");
     }
   }
   if (torch::autograd::isFwGradDefined(input)) {

@@ -7,6 +7,10 @@
 #include <optional>
 #include <string_view>
 
+namespace torch::autograd {
+struct Node;
+}
+
 namespace at::formats {
 
 // By way of the dispatcher, as torch.ops.torch_dtypes.chop_blocks. input: float32, contiguous.
@@ -17,6 +21,11 @@ at::Tensor call_chop_blocks(const at::Tensor& input, std::string_view format,
                             std::optional<std::string_view> rounding, int64_t size, int64_t emax,
                             double threshold, bool included, int64_t lowest, int64_t highest,
                             const std::optional<at::Generator>& generator);
+
+// Gives result the gradient of the identity, for an input that requires one. The graph has the
+// node, whose name profiles show.
+torch::autograd::Node& pass_gradient(const at::Tensor& input, const at::Tensor& result,
+                                     const char* name);
 
 // values, which are nobody else's and have no history, as a rounding of input: with its gradient
 // and tangent, where passes is true if given.

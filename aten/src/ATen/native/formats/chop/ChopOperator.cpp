@@ -1,9 +1,9 @@
 // torch.ops.torch_dtypes.chop: rounding to a format as an operator of the dispatcher, so that
 // graphs record the call and not its result. The format is its name, which says every parameter: a
 // graph needs no dtype of the process that made it.
+#include <ATen/native/formats/chop/BlockChop.h>
 #include <ATen/native/formats/chop/Chop.h>
 
-#include <ATen/AutogradNode.h>
 #include <ATen/FewRandomBits.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
@@ -19,7 +19,6 @@
 #include <c10/formats/ForkSafeMutex.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 #include <torch/library.h>
 
@@ -66,11 +65,7 @@ at::Tensor refuse_own(const at::Tensor& input, Name, OptionalName, double,
       ": a tensor of a number format is rounded already. Cast it, for example by x.to(...).");
 }
 
-// The straight-through estimator: the gradient of the identity. That of alias is it too, and
-// compiled autograd knows its node.
-struct ChopBackward final : torch::autograd::generated::AliasBackward0 {
-  std::string name() const override { return "ChopBackward"; }
-};
+constexpr const char* kNodeName = "ChopBackward"; // of the straight-through estimator
 
 at::Tensor chop_autograd(const at::Tensor& input, Name name, OptionalName rounding,
                          double flip_prob, optional<at::Generator> generator) {
@@ -79,11 +74,7 @@ at::Tensor chop_autograd(const at::Tensor& input, Name name, OptionalName roundi
     const at::AutoDispatchBelowADInplaceOrView below;
     result = call_chop(input, name, rounding, flip_prob, generator);
   }
-  if (torch::autograd::compute_requires_grad(input)) {
-    const auto node = make_node<ChopBackward>();
-    node->set_next_edges(torch::autograd::collect_next_edges(input));
-    torch::autograd::set_history(result, node);
-  }
+  if (torch::autograd::compute_requires_grad(input)) pass_gradient(input, result, kNodeName);
   if (torch::autograd::isFwGradDefined(input)) {
     result._set_fw_grad(at::_ops::clone::call(input._fw_grad(/*level=*/0), {}), /*level=*/0,
                         /*is_inplace_op=*/false);
@@ -167,10 +158,8 @@ at::Tensor round_through(const at::Tensor& input, const optional<NamedFormat>& f
     result = forward && !overwrites ? chop_named(input, *forward) : at::_ops::alias::call(input);
   }
   if (torch::autograd::compute_requires_grad(input)) {
-    const auto node = make_node<ChopBackward>();
-    node->set_next_edges(torch::autograd::collect_next_edges(input));
-    torch::autograd::set_history(result, node);
-    if (backward) node->add_tensor_pre_hook(std::make_unique<RoundHook>(*backward));
+    torch::autograd::Node& node = pass_gradient(input, result, kNodeName);
+    if (backward) node.add_tensor_pre_hook(std::make_unique<RoundHook>(*backward));
   }
   if (torch::autograd::isFwGradDefined(input)) {
     result._set_fw_grad(at::_ops::clone::call(input._fw_grad(/*level=*/0), {}), /*level=*/0,

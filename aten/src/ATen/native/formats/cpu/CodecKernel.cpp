@@ -30,6 +30,39 @@ inline void with_code_type(const Format& f, Body&& body) {
   }
 }
 
+// float64's loops write codes of 64 bits, which encode_by_blocks shortens: one copy of each loop
+// instead of four. float32's write them as wide as they lie in memory.
+template <typename T, typename Code>
+using LoopCode = std::conditional_t<std::is_same_v<T, float>, Code, uint64_t>;
+
+template <typename T, typename Body>
+inline void with_loop_code(const Format& f, Body&& body) {
+  if constexpr (std::is_same_v<T, float>) {
+    with_code_type(f, [&](auto code) {
+      if constexpr (sizeof(code) <= sizeof(float)) body(code);
+    });
+  } else {
+    body(uint64_t{});
+  }
+}
+
+// Calls encode(values, codes of 64 bits, count, words) for a block after the other.
+template <typename T, typename Encode>
+void encode_by_blocks(const Format& f, const T* values, void* codes, int64_t n,
+                      const RandomWords& words, Encode encode) {
+  if (f.itemsize() == 8) return encode(values, static_cast<uint64_t*>(codes), n, words);
+  uint64_t wide[kRandomBlock];
+  for (int64_t done = 0; done < n; done += kRandomBlock) {
+    const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
+    encode(values + done, wide, m,
+           RandomWords{words.seed, words.first + done * words.step, words.step});
+    with_code_type(f, [&](auto code) {
+      transform(wide, static_cast<decltype(code)*>(codes) + done, m,
+                [](uint64_t c) TD_INLINE_LAMBDA { return c; });
+    });
+  }
+}
+
 // A rounding mode changes nothing in what codes mean.
 Format meaning(const Format& f) {
   Format plain = f;
@@ -139,18 +172,15 @@ bool encode_constant_mode(const Format& f, const T* values, Code* codes, int64_t
 // as a constant where that helps.
 template <typename T>
 void encode_variable(const Format& f, const T* values, void* codes, int64_t n) {
-  with_code_type(f, [=, &f](auto code) {
-    using Code = decltype(code);
-    if constexpr (sizeof(T) >= sizeof(Code)) {
-      Code* out = static_cast<Code*>(codes);
-      if (with_constant_mode(f.rounding, [=, &f](auto mode) {
-            return encode_constant_mode<T, mode.value>(f, values, out, n);
-          }))
-        return;
-      if (f.rounding == Rounding::NearestEven)
-        encode_with_mode<T, NearestEvenMode>(f, values, out, n);
-      else encode_with_mode<T, DirectedMode>(f, values, out, n);
-    }
+  with_loop_code<T>(f, [=, &f](auto code) {
+    auto* out = static_cast<decltype(code)*>(codes);
+    if (with_constant_mode(f.rounding, [=, &f](auto mode) {
+          return encode_constant_mode<T, mode.value>(f, values, out, n);
+        }))
+      return;
+    if (f.rounding == Rounding::NearestEven)
+      encode_with_mode<T, NearestEvenMode>(f, values, out, n);
+    else encode_with_mode<T, DirectedMode>(f, values, out, n);
   });
 }
 
@@ -159,7 +189,7 @@ void encode_nearest(const Format& f, const T* values, void* codes, int64_t n) {
   const Builtin type = builtin_of(f);
   if (type == Builtin::kNone) return encode_variable(f, values, codes, n);
   const auto encode_with = [=]<typename scalar_t>(auto encoder) TD_INLINE_LAMBDA {
-    transform(values, static_cast<typename scalar_t::code_t*>(codes), n,
+    transform(values, static_cast<LoopCode<T, typename scalar_t::code_t>*>(codes), n,
               [encoder](T x) TD_INLINE_LAMBDA { return encoder(x); });
   };
   if (f.is_posit()) {
@@ -318,87 +348,99 @@ void copy_binary64(const double* values, uint64_t* codes, int64_t n) {
 
 // ---- the kernels ----
 
+// Wrapping needs all digits of a rounded integer, however large it is, and few random bits are a
+// matter of theirs: only the generic codec has them. So it is with takums.
+FastPath encoding_path(const Format& f) {
+  const bool generic = f.overflow == Overflow::Wrap || f.is_takum() ||
+      (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
+  return generic ? FastPath::None : fast_path(f.rounding);
+}
+
+template <typename T>
+void encode_table_codes(const Format& f, const T* values, void* codes, int64_t n,
+                        const RandomWords& words) {
+  if (f.itemsize() == 1) return encode_table_all(f, values, static_cast<uint8_t*>(codes), n, words);
+  encode_table_all(f, values, static_cast<uint16_t*>(codes), n, words);
+}
+
+// All formats but tables.
 template <typename T>
 void encode_all(const Format& f, const T* values, void* codes, int64_t n,
                 const RandomWords& words) {
-  if (f.is_table()) {
-    if (f.itemsize() == 1)
-      return encode_table_all(f, values, static_cast<uint8_t*>(codes), n, words);
-    return encode_table_all(f, values, static_cast<uint16_t*>(codes), n, words);
-  }
-  if constexpr (std::is_same_v<T, double>) {
-    if (is_binary64(f) && f.rounding != Rounding::UpDown)
-      return copy_binary64(values, static_cast<uint64_t*>(codes), n);
-  }
-  // Wrapping needs all digits of a rounded integer, however large it is, and few random bits are a
-  // matter of theirs: only the generic codec has them. So it is with takums.
-  const bool generic = f.overflow == Overflow::Wrap || f.is_takum() ||
-      (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
-  const FastPath path = generic ? FastPath::None : fast_path(f.rounding);
+  const FastPath path = encoding_path(f);
   if (f.rounding == Rounding::NearestEven && path == FastPath::Constant)
     return encode_nearest(f, values, codes, n);
   if (path == FastPath::Constant || path == FastPath::Masks)
     return encode_variable(f, values, codes, n);
-  with_code_type(f, [&](auto code) {
-    using Code = decltype(code);
-    Code* out = static_cast<Code*>(codes);
-    if constexpr (sizeof(T) >= sizeof(Code)) {
-      if constexpr (std::is_same_v<T, float>) {
-        if (path == FastPath::Proportional && StochasticIeeeEncoder::serves(f)) {
-          return encode_proportional<T, StochasticIeeeEncoder>(f, values, out, n, words);
-        }
+  with_loop_code<T>(f, [&](auto code) {
+    auto* out = static_cast<decltype(code)*>(codes);
+    if constexpr (std::is_same_v<T, float>) {
+      if (path == FastPath::Proportional && StochasticIeeeEncoder::serves(f)) {
+        return encode_proportional<T, StochasticIeeeEncoder>(f, values, out, n, words);
       }
-      if constexpr (std::is_same_v<T, double> && sizeof(Code) == 4) {
-        if (path == FastPath::Proportional && is_binary32(f))
-          return encode_binary32(f, values, out, n, words);
-        if (path == FastPath::Moved && is_binary32(f))
-          return encode_moved_binary32(values, out, n, words);
-      }
-      if (path == FastPath::Proportional && StochasticFloatEncoder<T>::serves(f)) {
-        return encode_proportional<T, StochasticFloatEncoder<T>>(f, values, out, n, words);
-      }
-      if (path == FastPath::Proportional && StochasticPositEncoder<T>::serves(f)) {
-        return encode_proportional<T, StochasticPositEncoder<T>>(f, values, out, n, words);
-      }
-      const bool coin = path == FastPath::Coin && f.subnormals == Subnormals::Gradual &&
-          f.underflow == Underflow::Minpos;
-      const bool moved = path == FastPath::Moved && CodeMover<uint32_t>::serves(f);
-      if (coin || moved) {
-        if (moved) encode_nearest(meaning(f), values, codes, n);
-        switch (f.kind) {
-          case Kind::Posit:
-            return encode_with_coin<T, PositEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
-          case Kind::Float:
-            return encode_with_coin<T, FloatEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
-          case Kind::Fixed:
-            return encode_with_coin<T, FixedEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
-          case Kind::Table:
-          case Kind::Takum: break;
-        }
+    }
+    if (path == FastPath::Proportional && StochasticFloatEncoder<T>::serves(f)) {
+      return encode_proportional<T, StochasticFloatEncoder<T>>(f, values, out, n, words);
+    }
+    if (path == FastPath::Proportional && StochasticPositEncoder<T>::serves(f)) {
+      return encode_proportional<T, StochasticPositEncoder<T>>(f, values, out, n, words);
+    }
+    const bool coin = path == FastPath::Coin && f.subnormals == Subnormals::Gradual &&
+        f.underflow == Underflow::Minpos;
+    const bool moved = path == FastPath::Moved && CodeMover<uint32_t>::serves(f);
+    if (coin || moved) {
+      if (moved) encode_nearest(meaning(f), values, codes, n);
+      switch (f.kind) {
+        case Kind::Posit:
+          return encode_with_coin<T, PositEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
+        case Kind::Float:
+          return encode_with_coin<T, FloatEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
+        case Kind::Fixed:
+          return encode_with_coin<T, FixedEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
+        case Kind::Table:
+        case Kind::Takum: break;
       }
     }
     encode_generic(f, values, out, n, words);
   });
 }
 
+void encode_all_doubles(const Format& f, const double* values, void* codes, int64_t n,
+                        const RandomWords& words) {
+  if (f.is_table()) return encode_table_codes(f, values, codes, n, words);
+  if (is_binary64(f) && f.rounding != Rounding::UpDown)
+    return copy_binary64(values, static_cast<uint64_t*>(codes), n);
+  const FastPath path = encoding_path(f);
+  if (path == FastPath::Proportional && is_binary32(f))
+    return encode_binary32(f, values, static_cast<uint32_t*>(codes), n, words);
+  if (path == FastPath::Moved && is_binary32(f))
+    return encode_moved_binary32(values, static_cast<uint32_t*>(codes), n, words);
+  encode_by_blocks(f, values, codes, n, words,
+                   [&f](const double* block, uint64_t* wide, int64_t m, const RandomWords& w) {
+                     encode_all(f, block, wide, m, w);
+                   });
+}
+
 template <typename T>
 void encode_integers(const Format& f, const T* values, void* codes, int64_t n,
                      const RandomWords& words) {
-  with_code_type(f, [&](auto code) {
-    encode_generic(f, values, static_cast<decltype(code)*>(codes), n, words);
-  });
+  encode_by_blocks(f, values, codes, n, words,
+                   [&f](const T* block, uint64_t* wide, int64_t m, const RandomWords& w) {
+                     encode_generic(f, block, wide, m, w);
+                   });
 }
 
 void encode_floats(const Format& f, const float* values, void* codes, int64_t n,
                    const RandomWords& words) {
-  if (f.is_table() || f.fits_float()) return encode_all<float>(f, values, codes, n, words);
+  if (f.is_table()) return encode_table_codes(f, values, codes, n, words);
+  if (f.fits_float()) return encode_all(f, values, codes, n, words);
   // Its exponents or fraction are wider than float32's: by way of double, in blocks.
   double wide[kRandomBlock];
   for (int64_t done = 0; done < n; done += kRandomBlock) {
     const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
     for (int64_t i = 0; i < m; ++i) wide[i] = static_cast<double>(values[done + i]);
     const RandomWords rest{words.seed, words.first + done * words.step, words.step};
-    encode_all<double>(f, wide, static_cast<char*>(codes) + done * f.itemsize(), m, rest);
+    encode_all_doubles(f, wide, static_cast<char*>(codes) + done * f.itemsize(), m, rest);
   }
 }
 
@@ -406,14 +448,14 @@ void encode_floats(const Format& f, const float* values, void* codes, int64_t n,
 
 void encode_doubles(const Format& f, const double* values, void* codes, int64_t n,
                     const RandomWords& words) {
-  encode_all(f, values, codes, n, words);
+  encode_all_doubles(f, values, codes, n, words);
 }
 
 void fill_codec(CpuKernels& k) {
   k.on_float.decode = &decode_all<float>;
   k.on_double.decode = &decode_all<double>;
   k.on_float.encode = &encode_floats;
-  k.on_double.encode = &encode_all<double>;
+  k.on_double.encode = &encode_all_doubles;
   k.encode_int64 = &encode_integers<int64_t>;
   k.encode_uint64 = &encode_integers<uint64_t>;
 }

@@ -184,7 +184,7 @@ void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry,
     with_type(values, [&](auto number) {
       using T = decltype(number);
       gpu.check(gpu->of<T>().running_steps(how, shape, values.const_data_ptr<T>(), results,
-                                                    gpu.stream()));
+                                           gpu.stream()));
     });
     counters.reset();
   });

@@ -394,7 +394,6 @@ def check_properties(spec, dtype):
         spec.frac_bits,
         spec.bits,
     )
-    assert (fmt.exp_bits, fmt.man_bits, fmt.es) == (spec.int_bits, spec.frac_bits, 0)
     assert (fmt.symmetric, fmt.overflow) == (spec.symmetric, getattr(_C.Overflow, spec.overflow))
     assert dtype.itemsize == next(size for size in (1, 2, 4) if spec.bits <= 8 * size)
 

@@ -492,12 +492,11 @@ def is_format_dtype(dtype: object) -> bool:
 def format_of(dtype: torch.dtype | str) -> _C.Format:
     """The format of a dtype of this package, or of a name.
 
-    All formats have ``kind``, ``bits``, ``specials``, ``overflow``, ``is_signed`` and ``rounding``.
-    Floats also have ``exp_bits``, ``man_bits``, ``bias`` and ``subnormals``; posits ``es``,
-    ``underflow`` and ``infinity``; fixed point ``int_bits``, ``frac_bits`` and ``symmetric``.
-    (``exp_bits`` is ``es`` or ``int_bits`` there, and ``man_bits`` the longest fraction or
-    ``frac_bits``, as in earlier versions.) The format is a copy: a change to it changes no dtype.
-    A name makes no dtype.
+    All formats have ``kind``, ``bits``, ``significand_bits``, ``specials``, ``overflow``,
+    ``is_signed`` and ``rounding``. Floats also have ``exp_bits``, ``man_bits``, ``bias`` and
+    ``subnormals``; posits ``es``, ``underflow`` and ``infinity``; fixed point ``int_bits``,
+    ``frac_bits`` and ``symmetric``. The format is a copy: a change to it changes no dtype. A name
+    makes no dtype.
 
     Args:
         dtype: a dtype of this package or a name.
@@ -505,6 +504,9 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
     Raises:
         TypeError: a stock dtype.
         ValueError: an unknown name.
+        AttributeError: ``es``, ``exp_bits``, ``man_bits``, ``bias``, ``int_bits`` or ``frac_bits``
+            of a format of another kind. ``exp_bits`` and ``man_bits`` of posits and fixed point
+            warn until 0.3 and mean ``es``, ``int_bits``, ``frac_bits`` or the longest fraction.
 
     Example::
 

@@ -155,7 +155,7 @@ class BlockFormat(Target):
             "_largest_element": largest,
             "_full_element": full,
             "_scale": scale,
-            "_reaches_far": fmt.keeps_minpos or fmt.min_exponent - fmt.man_bits < -64,
+            "_reaches_far": fmt.keeps_minpos or fmt.lsb_exponent < -64,
             "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
             "_is_fixed": fmt.kind == _C.Kind.fixed,
             "_in_one_pass": runs and scale.powers and not self.tensor_scale,

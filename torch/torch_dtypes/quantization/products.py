@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from .. import _C
 from ..formats.caches import cached
 from ..formats.dtypes import dtype as dtype_of
-from ..formats.dtypes import float_format, format_of
+from ..formats.dtypes import format_of
+from ..formats.layouts import float_format
 from ..policies.accumulation import Accumulation, accumulation_block, policy_of_native
 from ..policies.accumulation_options import PRESETS
 from ..targets.base import is_recorded

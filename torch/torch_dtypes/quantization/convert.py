@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .. import _C
-from ..targets.blocks import BlockFormat
+from ..targets.block_targets import BlockFormat
 from .calibrate import calibrate_, check_loader, needs_calibration, take_scales_
 from .layers import LayerState, attach, detach, is_bias, is_quantized, place_of, state_of
 from .parameters import has_parametrisation, has_weights, leaving, masters_of, parameter_names

@@ -13,7 +13,7 @@ from torch import nn
 
 from ..formats.patterns import name_pattern
 from ..policies.recomputing import once
-from ..targets.blocks import BlockFormat
+from ..targets.block_targets import BlockFormat
 from ..targets.integers import IntegerFormat
 from ..targets.lookup import Target
 

@@ -30,6 +30,7 @@ from .base import (
     scale_like,
     straight_through,
 )
+from .block_targets import PRESETS
 from .grid import round_to_grid
 
 __all__ = ["FormatTarget", "Target", "target"]
@@ -202,7 +203,7 @@ def target_of_chop(D: object) -> Target | None:
 def known_names() -> tuple[str, ...]:
     """Names that need no parameters, or show how they look."""
     formats = (*(_C.name_of(d) for d in builtin_dtypes()), *_STOCK, *ALIASES, *making.known_names())
-    return (*formats, "int8", "uint8", "int4", "uint4", "int16", *blocks.PRESETS, "bfp8")
+    return (*formats, "int8", "uint8", "int4", "uint4", "int16", *PRESETS, "bfp8")
 
 
 @making.ask_before_naming

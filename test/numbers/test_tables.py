@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import codes_of, from_codes, to_codes
+from exact_codecs import codec  # noqa: F401 (a fixture)
 from oracle import MODES as DETERMINISTIC
 from oracle_tables import STOCHASTIC, of_definition
 from oracle_takum import fields
 from rationals import Fraction
-from test_codec import codec  # noqa: F401 (a fixture)
 
 import torch_dtypes
 from torch_dtypes import _C

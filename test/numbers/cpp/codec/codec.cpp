@@ -1,4 +1,4 @@
-// The codecs of the headers alone, for ctypes: test_codec.py. No build of the package is needed, so
+// The codecs of the headers alone, for ctypes: test/support/exact_codecs.py. No build of the package is needed, so
 // that a mutant of a header takes seconds.
 #include <ATen/native/formats/cuda/Tables.cu>
 

@@ -22,20 +22,12 @@ from ..targets.grid import round_to_grid
 from .integer_layers import IntegerPlan
 from .parameters import parameter_names, parameter_of, standing_in
 from .places import LayerRule, Place
-from .products import (
-    ProductPlan,
-    expect_one_policy,
-    gives_fresh,
-    has_products,
-    is_product,
-    plan_of,
-    plan_of_block,
-    product_arguments,
-    stock_product,
-)
+from .product_plans import ProductPlan, expect_one_policy, plan_of, plan_of_block
+from .products import gives_fresh, has_products, is_product, product_arguments, stock_product
 from .regions import under_policy
 from .rounders import Rounder, check_scales, load_scales, mapped, rounded_through, save_scales
-from .scale_rules import Scale, channel_axis
+from .scale_rules import channel_axis
+from .scalers import Scale
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 

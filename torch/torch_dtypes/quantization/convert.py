@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from .calibrate import calibrate_, check_loader, needs_calibration, take_scales_
-from .layers import LayerState, attach, detach, is_bias, is_quantized, place_of, state_of
+from .layer_state import LayerState, is_bias, place_of
+from .layers import attach, detach, is_quantized, state_of
 from .parameters import has_weights, leaving, masters_of
 from .places import LayerRule, Place, missing_dimension, narrowed, turned
 from .refusals import (

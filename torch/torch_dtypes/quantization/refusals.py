@@ -9,7 +9,7 @@ from torch import nn
 
 from .. import _C
 from ..targets.block_targets import BlockFormat
-from .layers import LayerState, place_of
+from .layer_state import LayerState, place_of
 from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
 from .places import LayerRule, Place
 from .products import has_products, is_product

@@ -27,7 +27,6 @@ from .base import (
     is_eager,
     refuse_zero_point,
     scale_like,
-    straight_through,
     times,
 )
 from .block_scales import (
@@ -42,6 +41,7 @@ from .block_scales import (
     tensor_scale,
 )
 from .block_shapes import BlockShape
+from .gradients import straight_through
 from .grid import round_to_grid
 
 # Element, scale, size, and whether a tensor's scale lies above.

@@ -28,9 +28,9 @@ from .base import (
     rounded,
     saturating,
     scale_like,
-    straight_through,
 )
 from .block_targets import PRESETS
+from .gradients import straight_through
 from .grid import round_to_grid
 
 __all__ = ["FormatTarget", "Target", "target"]

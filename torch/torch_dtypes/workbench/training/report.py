@@ -5,8 +5,9 @@ from pathlib import Path
 
 from ..report.colours import colours
 from ..report.marked_sections import replace_sections
-from ..report.page import Report, markdown_table, print_rows
+from ..report.page import Report
 from ..report.provenance import versions
+from ..report.tables import markdown_table, print_rows
 from .data import Guess
 from .figure import draw
 from .findings import EVEN, did_not_learn, failures, losses_of_seeds, notes

@@ -149,8 +149,7 @@ int read_field(const Format& f, Kind kind, const char* field, int value) {
 int deprecated(const char* field, const char* instead, int value) {
   const std::string message =
       std::string("expected a float for ") + field + "; use " + instead + " for other formats";
-  if (PyErr_WarnEx(PyExc_DeprecationWarning, message.c_str(), 1) < 0)
-    throw py::error_already_set();
+  if (PyErr_WarnEx(PyExc_DeprecationWarning, message.c_str(), 1) < 0) throw py::error_already_set();
   return value;
 }
 
@@ -212,14 +211,12 @@ void bind_formats(py::module_& m) {
       .def_readonly("bits", &Format::bits)
       .def_property_readonly(
           "es", [](const Format& a) { return read_field(a, f::Kind::Posit, "es", a.es); })
-      .def_property_readonly("int_bits",
-                             [](const Format& a) {
-                               return read_field(a, f::Kind::Fixed, "int_bits", a.int_bits);
-                             })
-      .def_property_readonly("frac_bits",
-                             [](const Format& a) {
-                               return read_field(a, f::Kind::Fixed, "frac_bits", a.frac_bits);
-                             })
+      .def_property_readonly(
+          "int_bits",
+          [](const Format& a) { return read_field(a, f::Kind::Fixed, "int_bits", a.int_bits); })
+      .def_property_readonly(
+          "frac_bits",
+          [](const Format& a) { return read_field(a, f::Kind::Fixed, "frac_bits", a.frac_bits); })
       .def_property_readonly("exp_bits", &exp_bits)
       .def_property_readonly("man_bits", &man_bits)
       .def_property(

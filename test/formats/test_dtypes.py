@@ -456,7 +456,8 @@ def test_a_format_has_the_fields_of_its_kind(name, own, instead):
     before |= {("fixed", "exp_bits"): 3, ("fixed", "man_bits"): 4}
     for field in set(FIELDS) - own.keys():
         if (f.kind.name, field) in before:
-            with pytest.warns(DeprecationWarning, match=f"expected a float for {field}; use"):
+            warning = f"kind float for {field}, but got kind {f.kind.name}; use"
+            with pytest.warns(DeprecationWarning, match=warning):
                 assert getattr(f, field) == before[f.kind.name, field]
         else:
             error = f"for {field}, but got kind {f.kind.name}; use {instead}"

@@ -137,31 +137,34 @@ std::string name_of_kind(Kind kind) {
   return py::str(py::cast(kind).attr("name"));
 }
 
+std::string refuse_field(const Format& f, Kind kind, const char* field, const char* instead) {
+  return "expected a format of kind " + name_of_kind(kind) + " for " + field + ", but got kind " +
+      name_of_kind(f.kind) + "; use " + instead;
+}
+
 // The value of a field that formats of one kind have.
 int read_field(const Format& f, Kind kind, const char* field, int value) {
   if (f.kind == kind) return value;
-  throw py::attribute_error("expected a format of kind " + name_of_kind(kind) + " for " + field +
-                            ", but got kind " + name_of_kind(f.kind) + "; use " +
-                            fields_of(f.kind));
+  throw py::attribute_error(refuse_field(f, kind, field, fields_of(f.kind)));
 }
 
 // A field of floats that 0.1 had for posits and fixed point too.
-int deprecated(const char* field, const char* instead, int value) {
-  const std::string message =
-      std::string("expected a float for ") + field + "; use " + instead + " for other formats";
+int read_deprecated(const Format& f, const char* field, const char* instead, int value) {
+  const std::string message = refuse_field(f, Kind::Float, field, instead);
   if (PyErr_WarnEx(PyExc_DeprecationWarning, message.c_str(), 1) < 0) throw py::error_already_set();
   return value;
 }
 
 int exp_bits(const Format& f) {
-  if (f.is_posit()) return deprecated("exp_bits", "es", f.es);
-  if (f.is_fixed()) return deprecated("exp_bits", "int_bits", f.int_bits);
+  if (f.is_posit()) return read_deprecated(f, "exp_bits", "es", f.es);
+  if (f.is_fixed()) return read_deprecated(f, "exp_bits", "int_bits", f.int_bits);
   return read_field(f, Kind::Float, "exp_bits", f.exp_bits);
 }
 
 int man_bits(const Format& f) {
-  if (f.is_posit()) return deprecated("man_bits", "significand_bits - 1", f.longest_fraction());
-  if (f.is_fixed()) return deprecated("man_bits", "frac_bits", f.frac_bits);
+  if (f.is_posit())
+    return read_deprecated(f, "man_bits", "significand_bits - 1", f.longest_fraction());
+  if (f.is_fixed()) return read_deprecated(f, "man_bits", "frac_bits", f.frac_bits);
   return read_field(f, Kind::Float, "man_bits", f.man_bits);
 }
 

@@ -137,7 +137,7 @@ std::string name_of_kind(Kind kind) {
   return py::str(py::cast(kind).attr("name"));
 }
 
-std::string refuse_field(const Format& f, Kind kind, const char* field, const char* instead) {
+std::string explain_field(const Format& f, Kind kind, const char* field, const char* instead) {
   return "expected a format of kind " + name_of_kind(kind) + " for " + field + ", but got kind " +
       name_of_kind(f.kind) + "; use " + instead;
 }
@@ -145,12 +145,12 @@ std::string refuse_field(const Format& f, Kind kind, const char* field, const ch
 // The value of a field that formats of one kind have.
 int read_field(const Format& f, Kind kind, const char* field, int value) {
   if (f.kind == kind) return value;
-  throw py::attribute_error(refuse_field(f, kind, field, fields_of(f.kind)));
+  throw py::attribute_error(explain_field(f, kind, field, fields_of(f.kind)));
 }
 
 // A field of floats that 0.1 had for posits and fixed point too.
 int read_deprecated(const Format& f, const char* field, const char* instead, int value) {
-  const std::string message = refuse_field(f, Kind::Float, field, instead);
+  const std::string message = explain_field(f, Kind::Float, field, instead);
   if (PyErr_WarnEx(PyExc_DeprecationWarning, message.c_str(), 1) < 0) throw py::error_already_set();
   return value;
 }

@@ -30,6 +30,7 @@ from .hooks import (
     optimizers,
     printing,
     promotion,
+    random_factories,
     scripts,
     serialization,
     testing,
@@ -39,6 +40,7 @@ from .table import Hook, Kind
 # The modules with a list HOOKS, which says what each hooks and when.
 MODULES = (
     factories,
+    random_factories,
     from_data,
     conversion,
     interop,

@@ -6,8 +6,8 @@ gradients of the mean loss of 128 images are computed by the network in the dtyp
 network of the same rounded weights. Printed are the cosine of the angle between the two (of all
 parameters, and of each layer's weights) and, behind a slash, the ratio of their norms.
 
-    python benchmarks/gradient_error.py --data-dir DATA --seed 1 --steps 0 --steps 20 --steps 63
-    --dtype q52 --loss-scale 128
+    python benchmarks/gradient_error.py --data-dir DATA --seed 1 --steps 0 --steps 20 \\
+        --steps 63 --dtype q52 --loss-scale 128
 """
 
 import copy
@@ -48,7 +48,7 @@ def compared(want, got):
     return f"{F.cosine_similarity(a, b, 0).item():.3f}/{(b.norm() / a.norm()).item():.2f}"
 
 
-@click.command(help=__doc__.splitlines()[0])
+@click.command(help=__doc__.split("\n\n")[0])
 @click.option("--data-dir", default="data", show_default=True)
 @click.option(
     "--seed", default=0, show_default=True, help="Of the initial weights and the order of images."

@@ -64,7 +64,7 @@ def measure_import(program: str, autoload: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument(
         "--rounds", type=int, default=20, help="processes of either kind (default 20)"
     )

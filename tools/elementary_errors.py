@@ -2,8 +2,8 @@
 """Measures every elementary function on all numbers of formats, against mpmath, and writes
 docs/elementary.md.
 
-python tools/elementary_errors.py # the formats of the document; minutes python
-tools/elementary_errors.py --dtype q43 --function exp --out -
+python tools/elementary_errors.py                # the formats of the document; minutes
+python tools/elementary_errors.py --dtype q43 --function exp --out -
 """
 
 import argparse

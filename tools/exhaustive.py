@@ -89,7 +89,7 @@ def build(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("format", help="posit<bits>es<es> or e<exponent bits>m<fraction bits>")
     parser.add_argument(
         "pairs", nargs="?", default="all", help="how many random pairs; default: all pairs of codes"

@@ -27,6 +27,7 @@ import time
 import traceback
 
 import fuzz_calls
+import fuzz_checks
 import torch
 from fuzz_arguments import formats
 from rich.console import Console
@@ -80,8 +81,8 @@ class Fuzzer:
                     raise
                 continue
             say("call", number, text[:600], call.name)
-            outcome, wrong, flags = fuzz_calls.run(call, arguments, number)
-            named = any(word in call.name for word in fuzz_calls.ASKS_BY_NAME)
+            outcome, wrong, flags = fuzz_checks.run(call, arguments, number)
+            named = any(word in call.name for word in fuzz_checks.ASKS_BY_NAME)
             if (
                 flags
                 and not named
@@ -108,7 +109,7 @@ class Fuzzer:
         """A result in the container float32 or float64 looks like any stock result: the same call
         in posit16es2 tells them apart."""
         call, arguments = self.draw(number, (torch.posit16es2,))
-        _, _, others = fuzz_calls.run(call, arguments, number)
+        _, _, others = fuzz_checks.run(call, arguments, number)
         if not others or [shape for *_, shape in others] != [shape for *_, shape in flags]:
             return []
         differ = [
@@ -178,7 +179,7 @@ class Fuzzer:
     # ---- findings ----
 
     def note(self, kind: str, name: str, number: int, text: str, reason: str, whose="ours"):
-        if whose == "ours" and any(kind == k and word in name for k, word in fuzz_calls.KNOWN):
+        if whose == "ours" and any(kind == k and word in name for k, word in fuzz_checks.KNOWN):
             whose = "known"
         key = whose, kind, name, re.sub(r"[\d.]+|\[.*?\]", "#", reason)[:80]
         self.findings.setdefault(key, [0, number, text, reason])[0] += 1

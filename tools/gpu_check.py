@@ -1,8 +1,9 @@
 """On a machine with a GPU: builds the package with its kernels, tests them in order of importance,
 measures them, and writes a report.
 
-    python3 tools/gpu_check.py --minutes 9 --out gpu-report python3 tools/gpu_check.py --dry-run
-    --out /tmp/report # here, over the GPU's kernels compiled for the host
+    python3 tools/gpu_check.py --minutes 9 --out gpu-report
+    # here, over the GPU's kernels compiled for the host
+    python3 tools/gpu_check.py --dry-run --out /tmp/report
 
 Nothing is installed: the package goes to a folder of its own (build/gpu/site), so that an
 environment that lacks pip's back ends, or the network, will do; it needs CMake, ninja, a compiler,
@@ -17,16 +18,17 @@ own. That needs nvcc of that CUDA, but no GPU.
 
     python3.12 -m venv /tmp/cp312 && /tmp/cp312/bin/pip install torch==2.11.0 cmake ninja
     /tmp/cp312/bin/python tools/gpu_check.py --steps build --arch 9.0 --minutes 120 --out /tmp/built
-    /tmp/cp312/bin/pip download --no-deps -d build/gpu/wheels expecttest==0.3.0 # without it files
-    that need PyTorch's own tests are not collected
+    # without it files that need PyTorch's own tests are not collected
+    /tmp/cp312/bin/pip download --no-deps -d build/gpu/wheels expecttest==0.3.0
 
 Then carry build/gpu/site and build/gpu/wheels, and run there, each in a call of its own, the first
 line before either of the others:
 
-    python3 -m pip install -q --no-index --no-deps --upgrade --target /tmp/wheels
-    build/gpu/wheels/*.whl; export PYTHONPATH=/tmp/wheels python3 tools/gpu_check.py --site
-    build/gpu/site --steps tests --workers 8 --minutes 9 --out $OUT python3 tools/gpu_check.py
-    --site build/gpu/site --steps speed,sanitize --minutes 9 --out $OUT
+    python3 -m pip install -q --no-index --no-deps --upgrade --target /tmp/wheels \\
+        build/gpu/wheels/*.whl; export PYTHONPATH=/tmp/wheels
+    python3 tools/gpu_check.py --site build/gpu/site --steps tests --workers 8 --minutes 9 \\
+        --out $OUT
+    python3 tools/gpu_check.py --site build/gpu/site --steps speed,sanitize --minutes 9 --out $OUT
 """
 
 from __future__ import annotations
@@ -36,17 +38,14 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 import traceback
-from contextlib import suppress
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-BUILD = ROOT / "build" / "gpu"
-GRACE = 20  # seconds in which an interrupted pytest says what it has found: its workers end first
+from gpu_build import build, environment_of
+from gpu_report import ROOT, Report, shell
 
 # In order of importance: what decides first. Each a name and pytest's arguments.
 TESTS = [
@@ -119,97 +118,6 @@ TESTS.insert(
 )
 
 
-class Report:
-    def __init__(self, out: Path, minutes: float):
-        self.out, self.end = out, time.monotonic() + 60 * minutes
-        self.found: dict = {"machine": {}, "steps": []}
-        out.mkdir(parents=True, exist_ok=True)
-
-    def left(self) -> float:
-        return self.end - time.monotonic()
-
-    def step(self, name: str, outcome: str, **facts):
-        print(f"[{self.left():5.0f} s left] {name}: {outcome}", flush=True)
-        for key, value in facts.items():
-            if isinstance(value, list):
-                for line in value:
-                    print("    ", line, flush=True)
-            elif value:
-                print(f"    {key}: {value}"[:2000], flush=True)
-        self.found["steps"].append({"name": name, "outcome": outcome, **facts})
-        self.write()
-
-    def write(self):
-        (self.out / "report.json").write_text(json.dumps(self.found, indent=1))
-        machine = self.found["machine"]
-        lines = [
-            f"# torch_dtypes on {machine.get('gpu', 'no GPU')}",
-            "",
-            *(f"- {k}: {v}" for k, v in machine.items()),
-            "",
-        ]
-        for step in self.found["steps"]:
-            lines += [f"## {step['name']}: {step['outcome']}", ""]
-            if rows := step.get("rows"):
-                columns = list(dict.fromkeys(key for row in rows for key in row))
-                lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-                lines += [
-                    "| " + " | ".join(str(row.get(c, "")) for c in columns) + " |" for row in rows
-                ]
-            for key in ("not collected", "failures", "skipped", "output"):
-                # The end of a text says what became of it, the first of several lines what began
-                # it.
-                if found := step.get(key):
-                    text = found[-6000:] if isinstance(found, str) else "\n".join(found)[:12000]
-                    lines += ["", f"{key}:", "", "```", text, "```"]
-            lines.append("")
-        (self.out / "report.md").write_text("\n".join(lines))
-
-
-def begin_group():
-    """In a command's process: what it starts can be stopped with it, but not by what a shell in the
-    background ignores."""
-    os.setpgrp()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def shell(command, report, log: str, *, limit=None, env=None) -> tuple[int, str]:
-    """A command's status and what it printed, which is added to a file of the report meanwhile.
-
-    When the time is up, the command and all that it has started are interrupted, so that pytest
-    still says what it has found, and then killed.
-    """
-    seconds = max(1, min(report.left() - GRACE, limit or 1e9))
-    with open(report.out / log, "a+b", buffering=0) as file:
-        file.write(f"==== {' '.join(map(str, command))} ====\n".encode())
-        start = file.seek(0, os.SEEK_END)
-        try:
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                preexec_fn=begin_group,
-            )
-        except OSError as error:  # a program that is not there
-            return 127, str(error)
-        try:
-            status = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            status = 124
-            os.killpg(process.pid, signal.SIGINT)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        file.seek(start)
-        return status, file.read().decode(errors="replace")
-
-
 def machine() -> dict:
     facts = {"python": sys.version.split()[0], "cores": os.cpu_count()}
     try:
@@ -236,106 +144,6 @@ def machine() -> dict:
         )
         facts["commit"] = commit.stdout.strip()
     return facts
-
-
-def build(report: Report, dry: bool, arch: str | None) -> Path | None:
-    """The folder that the built package is in, or None. (Kept between calls: a second build
-    compiles what changed.)"""
-    site = BUILD / ("site-on-host" if dry else "site")
-    objects = BUILD / ("on-host" if dry else "cuda")
-    options = (
-        ["-DTORCH_DTYPES_GPU_ON_HOST=ON", "-DTORCH_DTYPES_CUDA=OFF"]
-        if dry
-        else ["-DTORCH_DTYPES_CUDA=ON"]
-    )
-    # CMake and ninja may be this Python's packages.
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
-    environment = os.environ | {"PATH": path} | ({"TORCH_CUDA_ARCH_LIST": arch} if arch else {})
-    began = time.monotonic()
-    configure = [
-        "cmake",
-        "-S",
-        str(ROOT),
-        "-B",
-        str(objects),
-        "-G",
-        "Ninja",
-        "-DCMAKE_BUILD_TYPE=Release",
-        f"-DPython_EXECUTABLE={sys.executable}",
-    ]
-    status, output = shell([*configure, *options], report, "build.log", env=environment)
-    if status == 0:
-        status, output = shell(
-            ["cmake", "--build", str(objects), "--parallel"], report, "build.log", env=environment
-        )
-    if status == 0:
-        package = site / "torch_dtypes"
-        shutil.rmtree(package, ignore_errors=True)
-        shutil.copytree(
-            ROOT / "torch/torch_dtypes",
-            package,
-            ignore=shutil.ignore_patterns("*.so", "__pycache__", "_build_info.py"),
-        )
-        shutil.copy(ROOT / "torch/_torch_dtypes_autoload.py", site)
-        status, output = shell(
-            ["cmake", "--install", str(objects), "--prefix", str(site)],
-            report,
-            "build.log",
-            env=environment,
-        )
-        metadata = site / "torch_dtypes-0.dist-info"
-        metadata.mkdir(exist_ok=True)
-        (metadata / "METADATA").write_text(
-            "Metadata-Version: 2.1\nName: torch-dtypes\nVersion: 0\n"
-        )
-        (metadata / "entry_points.txt").write_text(
-            "[torch.backends]\ntorch_dtypes = _torch_dtypes_autoload:load\n"
-        )
-    seconds = round(time.monotonic() - began)
-    if status != 0:
-        why = "the time was up" if status == 124 else f"status {status}"
-        errors = [
-            line[:300] for line in output.splitlines() if re.search(r"error|FAILED|Error", line)
-        ]
-        report.step(
-            "build", f"failed after {seconds} s: {why}", failures=errors[:40], output=output[-3000:]
-        )
-        return None
-    report.step("build", f"built in {seconds} s: {site}")
-    return site
-
-
-PACKAGE = (
-    "import torch, torch_dtypes; from torch_dtypes import _C; print(torch_dtypes.__file__, "
-    "_C.has_gpu_kernels(), _C.built_for_host())"
-)
-
-
-def environment_of(report: Report, site: Path, dry: bool) -> dict | None:
-    """The environment in which Python finds the package in a folder, or None where it does not, or
-    where it lacks the kernels."""
-    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
-    # pytest's other plugins are this machine's, and our tests take any warning as an error; what a
-    # command prints is to be in its log at once.
-    environment = os.environ | {
-        "PYTHONPATH": path,
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
-    status, output = shell(
-        [sys.executable, "-c", PACKAGE], report, "build.log", env=environment, limit=120
-    )
-    found, *kernels = output.split("\n")[-2:][0].rsplit(" ", 2)
-    expected = [str(not dry), str(dry)]
-    if status != 0 or kernels != expected or not Path(found).is_relative_to(site):
-        why = (
-            f"failed: expected a package in {site} with kernels for "
-            f"{'the host' if dry else 'a GPU'}, of this Python and PyTorch, but got:"
-        )
-        report.step("package", why, output=output[-3000:])
-        return None
-    report.step("package", f"found in {site}")
-    return environment
 
 
 def summary_of(output: str) -> tuple[str, dict[str, list[str]]]:

@@ -1,8 +1,9 @@
 """What the GPU's kernels are made of: instructions in all, and in the loops that matter, as a GPU's
 assembler has them. Needs nvcc and cuobjdump, which come with CUDA's toolkit, and no GPU.
 
-    python3 tools/gpu_instructions.py TileKernel python3 tools/gpu_instructions.py ArithmeticKernel
-    --arch sm_75 --kernel Flat --cuobjdump path/to/cuobjdump
+    python3 tools/gpu_instructions.py TileKernel
+    python3 tools/gpu_instructions.py ArithmeticKernel --arch sm_75 --kernel Flat \\
+        --cuobjdump path/to/cuobjdump
 
 A multiprocessor of sm_90 issues instructions for 128 threads in a clock: a loop's count over what
 it computes says what its rate may be at most, where memory and latencies let it. Nothing here is a

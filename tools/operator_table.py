@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs every entry of PyTorch's operator database in our dtypes and writes docs/operators.md.
 
-    python tools/operator_table.py # the dtypes of the document python tools/operator_table.py
-    --dtype q43 --samples 3 --out - # one of them, quickly, to the terminal
+    python tools/operator_table.py    # the dtypes of the document
+    # one of them, quickly, to the terminal
+    python tools/operator_table.py --dtype q43 --samples 3 --out -
 
 One worker process runs the entries and is started anew when one of them ends it or takes too long,
 so that a crash becomes a line of the table instead of the end of the run.

@@ -118,13 +118,13 @@ def describe_row(row, module=None) -> tuple[str, str, str, str, str]:
 
 def lines() -> list[str]:
     from torch_dtypes import integrations
-    from torch_dtypes.host import all_hooks
+    from torch_dtypes.host import install
     from torch_dtypes.host.hooks.trampolines import When
 
     made = ["| what | how | installed when | releases | why | file |", "|---|---|---|---|---|---|"]
-    for row in all_hooks.list_patches():
+    for row in install.list_patches():
         made.append(f"| {' | '.join((name_targets([row]), *describe_row(row)))} |")
-    for module in (*all_hooks.MODULES, integrations):
+    for module in (*install.MODULES, integrations):
         for columns, rows in itertools.groupby(
             module.HOOKS, functools.partial(describe_row, module=module)
         ):

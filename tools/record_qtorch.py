@@ -2,9 +2,9 @@
 """Records what QPyTorch's functions return, for ``test/tools/test_coming_from.py``; its calls stand
 in docs/tutorials/coming_from.py.
 
-    pip install --no-deps qtorch==0.3.0 # compiles its C++ at the first import: needs g++, ninja and
-    PyTorch's headers TORCH_DEVICE_BACKEND_AUTOLOAD=0 python tools/record_qtorch.py
-    test/data/qtorch.json
+    # compiles its C++ at the first import: needs g++, ninja and PyTorch's headers
+    pip install --no-deps qtorch==0.3.0
+    TORCH_DEVICE_BACKEND_AUTOLOAD=0 python tools/record_qtorch.py test/data/qtorch.json
 
 Inputs are float32 numbers: ties and their neighbours, subnormals, both ends of the range, zeros,
 infinities, NaN and random ones. Deterministic calls keep every result, stochastic ones how often

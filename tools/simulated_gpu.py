@@ -2,9 +2,10 @@
 """Runs Python on a machine without a GPU as though it had two: tests with `--device cuda`, or a
 program.
 
-    python tools/simulated_gpu.py -- -m pytest -n 2 --device cuda test/operators python
-    tools/simulated_gpu.py -- train.py --device cuda # any program that imports torch python
-    tools/simulated_gpu.py --no-build -- -c "import torch; print(torch.ones(2, device='cuda'))"
+    python tools/simulated_gpu.py -- -m pytest -n 2 --device cuda test/operators
+    # any program that imports torch
+    python tools/simulated_gpu.py -- train.py --device cuda
+    python tools/simulated_gpu.py --no-build -- -c "import torch; torch.ones(2).cuda()"
 
 PyTorch is a CUDA build, unchanged, but for the CUDA runtime, the driver and NCCL, which
 test/simulated_gpu/ has in their place, and its own kernels, in whose place the CPU's compute on the
@@ -28,7 +29,7 @@ from try_torch import environment, folder_of, install
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument(
         "--release",
         default="2.11.0",

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Builds and tests the package against another release of PyTorch, in an environment of its own.
 
-    python tools/try_torch.py 2.15.0 # the tests of what touches PyTorch's private parts, and the
-    operator database python tools/try_torch.py 2.15.0 --tests all # the whole suite python
-    tools/try_torch.py 2.15.0 --tests test_views test_script # some files of it, while something is
-    mended python tools/try_torch.py 2.15.0 --python python3.12 --remove
+    # the tests of what touches PyTorch's private parts, and the operator database
+    python tools/try_torch.py 2.15.0
+    python tools/try_torch.py 2.15.0 --tests all    # the whole suite
+    # some files of it, while something is mended
+    python tools/try_torch.py 2.15.0 --tests test_views test_script
+    python tools/try_torch.py 2.15.0 --python python3.12 --remove
 
 Prints one line for the support table in README.md. A release that comes as a CUDA build takes 6 GB
 and ten minutes; it imports without a GPU. The environment lies in build/try-torch-RELEASE-PYTHON

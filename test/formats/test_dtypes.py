@@ -427,14 +427,45 @@ def test_stock_counterparts_are_unchanged():
 
 def test_format_of_says_what_a_dtype_is():
     f = torch_dtypes.format_of(torch.posit16es2)
-    assert (str(f.kind), f.bits, f.exp_bits, f.itemsize) == ("Kind.posit", 16, 2, 2)
-    assert (f.es, f.int_bits, f.frac_bits) == (2, 0, 0)
+    assert (str(f.kind), f.bits, f.es, f.itemsize) == ("Kind.posit", 16, 2, 2)
     f = torch_dtypes.format_of("e4m3fn")
     assert (f.bits, f.exp_bits, f.man_bits, f.bias, f.specials.name) == (8, 4, 3, 7, "fn")
     with pytest.raises(
         TypeError, match=r"expected a dtype of a number format, but got torch\.float32"
     ):
         torch_dtypes.format_of(torch.float32)
+
+
+FIELDS = ("es", "exp_bits", "man_bits", "bias", "int_bits", "frac_bits")
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "instead"),
+    [
+        ("posit16es2", {"es": 2}, "es"),
+        ("q43_bias5", {"exp_bits": 4, "man_bits": 3, "bias": 5}, "exp_bits, man_bits or bias"),
+        ("fixed3_4", {"int_bits": 3, "frac_bits": 4}, "int_bits or frac_bits"),
+        ("takum16_log", {}, "bits or significand_bits"),
+        ("takum32_linear", {}, "bits or significand_bits"),
+    ],
+)
+def test_a_format_has_the_fields_of_its_kind(name, own, instead):
+    f = torch_dtypes.format_of(name)
+    assert {field: getattr(f, field) for field in own} == own
+    before = {("posit", "exp_bits"): 2, ("posit", "man_bits"): 11}
+    before |= {("fixed", "exp_bits"): 3, ("fixed", "man_bits"): 4}
+    for field in set(FIELDS) - own.keys():
+        if (f.kind.name, field) in before:
+            warning = f"kind float for {field}, but got kind {f.kind.name}; use"
+            with pytest.warns(DeprecationWarning, match=warning):
+                assert getattr(f, field) == before[f.kind.name, field]
+        else:
+            error = f"for {field}, but got kind {f.kind.name}; use {instead}"
+            with pytest.raises(AttributeError, match=error):
+                getattr(f, field)
+    if f.kind.name != "float":
+        with pytest.raises(AttributeError, match="expected a format of kind float for bias"):
+            f.bias = 3
 
 
 def test_minifloat_options_have_names_that_bring_them_back():

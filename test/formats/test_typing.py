@@ -31,6 +31,8 @@ reveal_type(torch_dtypes.codes(torch.zeros(3, dtype=d)))
 with torch_dtypes.rounding("up"), torch_dtypes.accumulate("exact"):
     pass
 torch_dtypes.dtype(16)
+torch_dtypes.accumulate("format", order="tree", chunk="8")
+torch_dtypes.set_accumulation(d, "format", kahn=True)
 """
 DTYPE, TENSOR = "torch._C.dtype", "torch._tensor.Tensor"
 REVEALED = [DTYPE, DTYPE, DTYPE, "torch_dtypes._C.Format", "int", TENSOR, "float", TENSOR]
@@ -61,7 +63,10 @@ def test_mypy_knows_the_public_names(tmp_path):
     ]
     assert revealed == REVEALED, done.stdout + done.stderr
     errors = [line for line in done.stdout.splitlines() if "error:" in line]
-    assert len(errors) == 1 and 'incompatible type "int"' in errors[0], done.stdout
+    expected = 'incompatible type "int"', '"chunk" .* "str"', 'argument "kahn"'
+    assert len(errors) == len(expected), done.stdout
+    for text, error in zip(expected, errors, strict=True):
+        assert re.search(text, error), done.stdout
 
 
 def test_types_are_installed():

@@ -12,6 +12,7 @@ import torch
 
 import _torch_dtypes_autoload as autoload
 import torch_dtypes
+from torch_dtypes.storage import pickling
 
 
 def run(program: str, *arguments: str, **environment: str) -> str:
@@ -109,6 +110,13 @@ def test_every_built_in_dtype_wakes_it():
         "print(torch.ones(2, dtype=torch.tf32).dtype)"
     )
     assert run(program).strip() == "torch.tf32"
+
+
+def test_files_may_call_what_the_package_allows():
+    assert autoload._IN_FILES == {
+        (functions[0].__module__, before): tuple(f.__name__ for f in functions)
+        for before, functions in pickling.IN_FILES_BEFORE.items()
+    }
 
 
 def test_names_of_others_stay_errors_and_wake_nothing():

@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from torch_dtypes import _C, integrations
-from torch_dtypes.host import all_hooks, distributed, imports, table
+from torch_dtypes.host import distributed, imports, install, table
 from torch_dtypes.host import hooks as folder
 from torch_dtypes.host.hooks.trampolines import When
 from torch_dtypes.host.imports import call_when_imported
 from torch_dtypes.host.table import Hook, Kind
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = [*all_hooks.list_hooks(), *integrations.HOOKS]
+ROWS = [*install.list_hooks(), *integrations.HOOKS]
 IN_PYTHON = [kind for kind in Kind if kind is not Kind.CPP]
 every_kind = pytest.mark.parametrize("kind", IN_PYTHON, ids=lambda kind: kind.value)
 
@@ -221,7 +221,7 @@ def test_every_row_is_there_once_and_has_what_its_release_says():
     needed = [row for row in ROWS if row.is_needed]
     targets = [row.target for row in needed if row.kind is not Kind.TOLD]
     assert len(targets) == len(set(targets)) > 150
-    for row in all_hooks.list_hooks():
+    for row in install.list_hooks():
         if row.is_needed and row.imported is None:
             row.find()
 
@@ -230,7 +230,7 @@ def test_every_module_that_has_hooks_is_installed():
     folders = (folder, distributed, integrations)
     names = [f"{f.__name__}.{m.name}" for f in folders for m in pkgutil.iter_modules(f.__path__)]
     assert {m for m in map(importlib.import_module, names) if hasattr(m, "HOOKS")} == set(
-        all_hooks.MODULES
+        install.MODULES
     )
 
 
@@ -250,7 +250,7 @@ def test_reasons_are_bound_from_cpp():
 def test_patches_in_cpp_take_one_row_each():
     with pytest.raises(RuntimeError, match="is hooked already"):
         Hook("torch.zeros", Kind.BUILTIN, None, When.GUARD_ALWAYS).install()
-    rows = all_hooks.list_patches()
+    rows = install.list_patches()
     assert len({row.target for row in rows}) == len(rows)
     folders = ("torch/csrc/formats", "aten/src/ATen")
     sources = {path.name for folder in folders for path in (ROOT / folder).rglob("*.cpp")}

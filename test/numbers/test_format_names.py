@@ -9,6 +9,7 @@ import oracle
 import pytest
 import torch
 from conftest import OTHER_NAMES, from_codes, to_codes
+from exact_codecs import float32_inputs, same_values, tensor
 from oracle import MODES, binary, posit
 from oracle_fixed import Fixed
 from spec_formats import (
@@ -22,7 +23,6 @@ from spec_formats import (
     name_of,
     p3109,
 )
-from test_codec import float32_inputs, same_values, tensor
 
 import torch_dtypes
 from torch_dtypes import _C

@@ -5,10 +5,10 @@ import oracle
 import pytest
 import torch
 from conftest import codes_of, from_codes, to_codes
+from exact_codecs import tensor
 from oracle import MODES, binary, posit, takum
 from rationals import Fraction
 from spec_formats import assert_codes, name_of
-from test_codec import tensor
 
 import torch_dtypes
 

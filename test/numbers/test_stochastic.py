@@ -11,12 +11,14 @@ import oracle_fixed
 import pytest
 import torch
 from conftest import codes_of, from_codes, to_codes
+from exact_codecs import codec, float32_inputs, tensor  # noqa: F401 (a fixture)
 from oracle import binary, posit
 from oracle_stochastic import MODES, as_signed, encode, encode_array, philox, random_words
 from spec_formats import (
     FIXED_8,
     FIXED_WIDE,
     MIDDLE,
+    SHORT,
     SMALL,
     TAPERED,
     WIDE,
@@ -28,7 +30,6 @@ from spec_formats import (
     name_of,
     thinned,
 )
-from test_codec import SHORT, codec, float32_inputs, tensor  # noqa: F401 (a fixture)
 from vector_units import run_for_capability
 
 import torch_dtypes

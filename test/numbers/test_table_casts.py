@@ -21,17 +21,17 @@ from vector_units import capabilities
 
 from torch_dtypes import _C
 from torch_dtypes.formats import naming
-from torch_dtypes.formats.tables import making
+from torch_dtypes.formats.tables import custom
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 rng = np.random.default_rng(5)
 CROWDED = {  # more values than the buckets of a search tell apart, or hardly
-    "random of 8 bits": making.define(rng.standard_normal(256).tolist()),
-    "neighbours": making.define(
+    "random of 8 bits": custom.define(rng.standard_normal(256).tolist()),
+    "neighbours": custom.define(
         [1.0, 1 + 2**-52, 1 + 2**-51, 1 + 2**-23, 1 + 2**-22, -1.0, -1 - 2**-23, 3e-308, 4e-308]
     ),
-    "among subnormal numbers": making.define(
+    "among subnormal numbers": custom.define(
         [
             0.0,
             *(k * 2.0**-149 for k in (1, 2, 3, 5, 70000, 70002)),
@@ -40,7 +40,7 @@ CROWDED = {  # more values than the buckets of a search tell apart, or hardly
             -(2.0**-149),
         ]
     ),
-    "as wide as float64": making.define([-1.7e308, 1.7e308, 1.0]),
+    "as wide as float64": custom.define([-1.7e308, 1.7e308, 1.0]),
 }
 ALL = [*NAMED, *OWN, *CROWDED]
 FEW = [(kind, n) for kind in "abc" for n in (1, 3, 8, 31, 32, 33, 60)]
@@ -154,7 +154,7 @@ def test_numbers_from_all_of_float32():
 def test_a_table_with_more_values_than_buckets():
     """2^16 random numbers: some buckets hold several of them."""
     values = np.unique(np.random.default_rng(2).standard_normal(2**16 + 50))[: 2**16]
-    definition = making.define(values.tolist())
+    definition = custom.define(values.tolist())
     fmt = definition.format("random")
     x = torch.cat(
         [
@@ -201,7 +201,7 @@ def test_few_random_bits(name):
 def test_numbers_at_the_edge_of_their_random_words(values, few):
     """float64 numbers whose part of the gap, with their words, is one or just not one: the lower
     half of the word decides, or no bit at all."""
-    definition = making.define(values)
+    definition = custom.define(values)
     oracle, fmt = of_definition(definition), definition.format("edge")
     dtype = dtype_of(
         fmt, f"edge{len(values)}{int(10 * values[0])}{int(10 * values[1])}", "stochastic", few

@@ -10,7 +10,7 @@ import torch
 from conftest import codes_of
 
 import torch_dtypes
-from torch_dtypes.formats.tables import making
+from torch_dtypes.formats.tables import custom, making
 
 
 def test_names_and_files():
@@ -75,7 +75,7 @@ def test_unknown_content_says_what_to_do():
 
 
 def test_a_name_that_was_unknown_is_known_once_its_table_is_made():
-    name = making.define([0.0, 1.0, 3.5, -7.0]).name()
+    name = custom.define([0.0, 1.0, 3.5, -7.0]).name()
     with pytest.raises(ValueError, match="table_format"):
         torch_dtypes.dtype(name)
     made = torch_dtypes.table_format([0.0, 1.0, 3.5, -7.0])

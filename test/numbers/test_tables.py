@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 from conftest import codes_of, from_codes, to_codes
+from exact_codecs import codec  # noqa: F401 (a fixture)
 from oracle import MODES as DETERMINISTIC
 from oracle_tables import STOCHASTIC, of_definition
 from oracle_takum import fields
 from rationals import Fraction
-from test_codec import codec  # noqa: F401 (a fixture)
 
 import torch_dtypes
 from torch_dtypes import _C
 from torch_dtypes.formats import naming
-from torch_dtypes.formats.tables import making, tapered
+from torch_dtypes.formats.tables import custom, making, tapered
 from torch_dtypes.formats.tables.floats import TabledFloat
 
 NAMED = [
@@ -35,12 +35,12 @@ NAMED = [
     "posit8es2_regime3",
 ]
 OWN = {
-    "unordered": making.define([3.0, -1.5, 0.0, 7.25, -(2.0**-30), 1e6, 0.1], ties="zero"),
-    "no zero": making.define([-1.0, 1.0]),
-    "two zeros, infinities": making.define([0.0, 1.0, 2.5, math.inf, -0.0, -1.0, -2.5, -math.inf]),
-    "far apart": making.define([1e-200, 1.0, -1e300, 1e-3], ties="up"),
-    "boundaries": making.define([0.0, 1.0, 2.0, 4.0], boundaries=[0.9, 1.0, 3.9], ties="down"),
-    "to codes": making.define(
+    "unordered": custom.define([3.0, -1.5, 0.0, 7.25, -(2.0**-30), 1e6, 0.1], ties="zero"),
+    "no zero": custom.define([-1.0, 1.0]),
+    "two zeros, infinities": custom.define([0.0, 1.0, 2.5, math.inf, -0.0, -1.0, -2.5, -math.inf]),
+    "far apart": custom.define([1e-200, 1.0, -1e300, 1e-3], ties="up"),
+    "boundaries": custom.define([0.0, 1.0, 2.0, 4.0], boundaries=[0.9, 1.0, 3.9], ties="down"),
+    "to codes": custom.define(
         [-4.0, -1.0, 0.0, 2.0, math.nan],
         overflow=(4, 2),
         boundaries=[-5.0, -2.0, -0.5, 0.5, 9.0],

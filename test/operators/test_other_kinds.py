@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from conftest import parametrize_dtypes
 
-from torch_dtypes.host import all_hooks
+from torch_dtypes.host import install
 from torch_dtypes.host.table import Kind
 
 
@@ -90,7 +90,7 @@ def ways_to_call(x, d):
 @pytest.mark.parametrize("own", [True, False], ids=["ours", "float32"])
 @pytest.mark.parametrize(
     "row",
-    [row for row in all_hooks.list_hooks() if row.kind is Kind.ASKING],
+    [row for row in install.list_hooks() if row.kind is Kind.ASKING],
     ids=lambda row: row.target,
 )
 def test_a_class_is_asked_before_anything_is_computed(row, own):

@@ -2,9 +2,11 @@
 threads, as decorators, in recomputation."""
 
 import contextlib
+import dataclasses
 import inspect
 import re
 import threading
+import typing
 
 import pytest
 import torch
@@ -144,7 +146,11 @@ def test_they_are_functions_with_their_parameters_and_docstrings():
         str(inspect.signature(rounding)).startswith("(mode: 'str | int') -> ")
         and "Rounds every result" in rounding.__doc__
     )
-    assert list(inspect.signature(accumulate).parameters) == [
+    (options,) = typing.get_args(typing.get_type_hints(accumulate)["options"])
+    names = [field.name for field in dataclasses.fields(torch_dtypes.Accumulation)]
+    assert list(inspect.signature(accumulate).parameters) == ["policy", "options"]
+    assert ["policy", *options.__annotations__] == names
+    assert names == [
         "policy",
         "chunk",
         "product",

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from torch_dtypes import quantize_, summary, target
-from torch_dtypes.quantization.scale_rules import scale_of
+from torch_dtypes.quantization.scalers import scale_of
 
 
 def integers(x, scale, point, low, high):

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from torch_dtypes import Cast, chop, quantize_, target
-from torch_dtypes.quantization.scale_rules import scale_of
+from torch_dtypes.quantization.scalers import scale_of
 
 
 def batches(n=3):

@@ -71,14 +71,21 @@ def library() -> ctypes.CDLL:
     return ctypes.CDLL(str(out))
 
 
+FIELDS_OF_KIND = {
+    "posit": ("es",),
+    "float": ("exp_bits", "man_bits", "bias"),
+    "fixed": ("int_bits", "frac_bits"),
+}
+
+
 def fields(fmt) -> ctypes.Array:
     """A format as on_host.cpp reads it."""
+    own = [getattr(fmt, name) for name in FIELDS_OF_KIND.get(fmt.kind.name, ())]
     values = [
         fmt.kind,
         fmt.bits,
-        fmt.exp_bits,
-        fmt.man_bits,
-        fmt.bias,
+        *own,
+        *[0] * (3 - len(own)),
         fmt.subnormals,
         fmt.specials,
         fmt.overflow,

@@ -120,6 +120,13 @@ TAPERED = [
     posit(16, 2, regime_max=13),
     posit(16, 3, regime_max=14),
 ]
+# Of these, all codes are tried.
+SHORT = [
+    takum(17),
+    posit(16, 2, regime_max=6),
+    posit(16, 5, regime_max=6),
+    posit(16, 3, regime_max=14),
+]
 FIXED_WIDE = [
     Fixed(8, 7),
     Fixed(0, 16, False),

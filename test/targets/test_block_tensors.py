@@ -15,7 +15,7 @@ from oracle_blocks import SPECS
 
 import torch_dtypes
 from torch_dtypes import quantize, target
-from torch_dtypes.targets import blocks
+from torch_dtypes.targets.block_targets import PRESETS
 from torch_dtypes.targets.packing import pack, unpack
 
 FORMATS = [
@@ -298,7 +298,7 @@ def test_errors():
 @pytest.mark.parametrize(
     "name",
     [
-        *blocks.PRESETS,
+        *PRESETS,
         "msfp12",
         "bfp8_size16",
         "mxfp4_axis0_rceil",

@@ -28,7 +28,7 @@ def test_random_calls_find_nothing(kind, calls):
 
 
 SPOILED = """
-import argparse, os, time, torch, fuzz, fuzz_calls
+import argparse, os, time, torch, fuzz, fuzz_calls, fuzz_checks
 from fuzz_arguments import Arguments
 
 
@@ -63,7 +63,7 @@ def draw(seed, number, dtypes, world=(), kind=None, operator=None):
     t = torch.ones(4).to(arguments.world(torch.posit16es2))
     arguments.operands.append(t)
     name = list(spoiled)[number]
-    return fuzz_calls.Call(name, spoiled[name], (t,)), arguments
+    return fuzz_checks.Call(name, spoiled[name], (t,)), arguments
 
 
 fuzz_calls.draw = draw

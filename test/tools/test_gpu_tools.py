@@ -1,7 +1,6 @@
 """What runs on a machine with a GPU must succeed there at once: tools/gpu_check.py and
 benchmarks/gpu_speed.py, as far as they go without one."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -18,36 +17,33 @@ from new_process import is_running
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def module(path):
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "benchmarks")]
 
-
-gpu_check, gpu_speed = module("tools/gpu_check.py"), module("benchmarks/gpu_speed.py")
+import gpu_check  # noqa: E402
+import gpu_report  # noqa: E402
+import gpu_speed  # noqa: E402
 
 
 @pytest.fixture
 def report(tmp_path):
-    return gpu_check.Report(tmp_path / "report", minutes=2)
+    return gpu_report.Report(tmp_path / "report", minutes=2)
 
 
 # ---- tools/gpu_check.py ----
 
 
 def test_a_command_is_logged_as_it_runs(report):
-    assert gpu_check.shell([sys.executable, "-c", "print('first')"], report, "x.log") == (
+    assert gpu_report.shell([sys.executable, "-c", "print('first')"], report, "x.log") == (
         0,
         "first\n",
     )
-    status, output = gpu_check.shell(
+    status, output = gpu_report.shell(
         [sys.executable, "-c", "import sys; print('second'); sys.exit('wrong')"], report, "x.log"
     )
     assert status == 1 and sorted(output.split()) == ["second", "wrong"]
     log = (report.out / "x.log").read_text()
     assert log.count("====\n") == 2 and log.index("first") < log.index("second")
-    status, output = gpu_check.shell(["no-such-program"], report, "x.log")
+    status, output = gpu_report.shell(["no-such-program"], report, "x.log")
     assert status == 127 and "no-such-program" in output
 
 
@@ -65,15 +61,15 @@ DEAF = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {CHILD}"
 
 
 def test_when_the_time_is_up_a_command_sums_up_and_what_it_started_ends(report, monkeypatch):
-    monkeypatch.setattr(gpu_check, "GRACE", 3)
+    monkeypatch.setattr(gpu_report, "GRACE", 3)
     began = time.monotonic()
-    status, output = gpu_check.shell([sys.executable, "-c", PARENT], report, "x.log", limit=2)
+    status, output = gpu_report.shell([sys.executable, "-c", PARENT], report, "x.log", limit=2)
     assert status == 124 and output.splitlines()[-1] == "interrupted" and "child" in output
     child = next(int(line) for line in output.splitlines() if line.isdigit())
     while is_running(child) and time.monotonic() < began + 10:
         time.sleep(0.05)
     assert not is_running(child)
-    assert gpu_check.shell([sys.executable, "-c", DEAF], report, "x.log", limit=1) == (
+    assert gpu_report.shell([sys.executable, "-c", DEAF], report, "x.log", limit=1) == (
         124,
         "child\n",
     )

@@ -338,7 +338,7 @@ def test_warnings_show_no_code_of_ours(monkeypatch, capsys):
     ],
 )
 def test_signs_that_an_encoding_lacks_are_spelt(encoding, expected, monkeypatch):
-    from torch_dtypes.workbench.training.report import Stat
+    from torch_dtypes.workbench.training.summaries import Stat
 
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr(sys, "stdout", stream)

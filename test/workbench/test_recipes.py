@@ -20,12 +20,13 @@ from torch_dtypes import chop
 from torch_dtypes.optim import LowPrecision
 from torch_dtypes.workbench.sweeps.sweeping import go
 from torch_dtypes.workbench.sweeps.train import run_of
-from torch_dtypes.workbench.training import loop, recipes, report
+from torch_dtypes.workbench.training import findings, loop, recipes
 from torch_dtypes.workbench.training.data import load_dataset
 from torch_dtypes.workbench.training.loop import Config, Training
 from torch_dtypes.workbench.training.models import build_model
 from torch_dtypes.workbench.training.recipes import Trial, resolve
 from torch_dtypes.workbench.training.records import Epoch, Run
+from torch_dtypes.workbench.training.summaries import summarize
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -353,7 +354,7 @@ def test_what_does_not_learn_beside_masters_is_told_of_the_loss(recipe, advice):
         Run(d, 0, [Epoch(1, x, x, 10.0, 1.0, False)], None, r)
         for d, r, x in (("float32", "all", 0.1), ("q43", recipe, 2.31))
     )
-    said = report.failures(report.summarize([learns, stuck]))[f"q43 {recipe}"]
+    said = findings.failures(summarize([learns, stuck]))[f"q43 {recipe}"]
     assert said.startswith("did not learn: its loss is 2.31") and said.endswith(advice)
 
 

@@ -14,6 +14,7 @@ from torch_dtypes.workbench.training import loop, recipes, report
 from torch_dtypes.workbench.training.data import Dataset, Split, load_dataset
 from torch_dtypes.workbench.training.loop import Config, Epoch, Run, evaluate, resolve_dtype, train
 from torch_dtypes.workbench.training.models import build_model
+from torch_dtypes.workbench.training.summaries import Stat, summarize
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -260,7 +261,7 @@ def example_runs():
 
 
 def test_summarize():
-    float32, posit, lost = report.summarize(example_runs())
+    float32, posit, lost = summarize(example_runs())
     assert [s.dtype for s in (float32, posit, lost)] == ["float32", "posit16es2", "e4m1"]
     assert [stat.mean for stat in float32.accuracy] == [81.0, 92.0]
     assert float32.accuracy[0].std == pytest.approx(math.sqrt(2))
@@ -269,8 +270,8 @@ def test_summarize():
     assert posit.gap.std == pytest.approx(math.sqrt(0.5))
     assert [stat.mean for stat in posit.accuracy] == [74.0, 92.0]
     assert lost.accuracy == [] and lost.gap is None and lost.seconds is None
-    single = report.summarize(example_runs()[:1])[0]
-    assert single.accuracy[0] == report.Stat(80.0, None) and single.accuracy[0].text(1) == "80.0"
+    single = summarize(example_runs()[:1])[0]
+    assert single.accuracy[0] == Stat(80.0, None) and single.accuracy[0].text(1) == "80.0"
     assert posit.gap.text(2, "+") == "-0.50 ± 0.71"
 
 
@@ -289,7 +290,7 @@ def test_table(terminal, width, epochs):
     from rich.console import Console
 
     console = Console(file=io.StringIO(), force_terminal=terminal, width=width, color_system=None)
-    report.print_table(console, report.summarize(example_runs()), "lenet5 on digits")
+    report.print_table(console, summarize(example_runs()), "lenet5 on digits")
     text = console.file.getvalue()
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
     header = [

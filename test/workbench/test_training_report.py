@@ -8,9 +8,10 @@ pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 pytest.importorskip("click", reason="the command line needs click")
 
 from torch_dtypes.workbench.report.colours import GREY
-from torch_dtypes.workbench.training import report
+from torch_dtypes.workbench.training import findings, report
 from torch_dtypes.workbench.training.figure import curves_of, draw
 from torch_dtypes.workbench.training.records import Epoch, Run
+from torch_dtypes.workbench.training.summaries import Stat, summarize
 
 DESCRIBED = {
     "model": "lenet5",       "dataset": "digits",     "optimizer": "adam",
@@ -45,32 +46,32 @@ def several():
             run("q43_stochastic", seed, [75.0, 88.0]),
             run("q43", seed, [76.0, 89.0], recipe="master"),
         ]
-    return report.summarize(runs)
+    return summarize(runs)
 
 
 CASES = {
     "several": (several(), 3),
-    "one dtype": (report.summarize([run("posit16es2", 0, [70.0, 90.0])]), 1),
-    "all diverged": (report.summarize([run("q52", 0, [], diverged=True)]), 1),
+    "one dtype": (summarize([run("posit16es2", 0, [70.0, 90.0])]), 1),
+    "all diverged": (summarize([run("q52", 0, [], diverged=True)]), 1),
     "worse than a guess": (
-        report.summarize([run(dtype, 0, [3.0, 3.0], loss=0.1) for dtype in ("float32", "q43")]),
+        summarize([run(dtype, 0, [3.0, 3.0], loss=0.1) for dtype in ("float32", "q43")]),
         1,
     ),
-    "one epoch": (report.summarize([run("float32", 0, [50.0]), run("q43", 0, [49.0])]), 1),
+    "one epoch": (summarize([run("float32", 0, [50.0]), run("q43", 0, [49.0])]), 1),
     "all equal": (
-        report.summarize(
+        summarize(
             [run(dtype, seed, [100.0] * 3) for dtype in ("float32", "q43") for seed in (0, 1)]
         ),
         2,
     ),
     "many": (
-        report.summarize(
+        summarize(
             [run(f"e{e}m{m}", 0, [80.0, 90.0 + m]) for e in (3, 4, 5, 6) for m in (1, 2, 3, 4, 5)]
         ),
         1,
     ),
     "long names": (
-        report.summarize(
+        summarize(
             [run("e4m3finite_bias3_flush_saturate_toward_zero", 0, [80.0] * 90, recipe="mixed")]
         ),
         1,
@@ -140,12 +141,12 @@ def test_a_figure_shows_everything_and_nothing_leaves_it_or_overlaps(case, width
 
 def test_what_failed_stands_in_the_strip_and_stretches_no_axis():
     summaries = several()
-    assert {label: reason[:24] for label, reason in report.failures(summaries).items()} == {
+    assert {label: reason[:24] for label, reason in findings.failures(summaries).items()} == {
         "q52": "diverged at epoch 1 with",
         "posit8es1": "did not learn: its loss ",
     }
-    assert report.failures(summaries)["q52"] == f"diverged at epoch 1 with all 3 seeds. {WHY}"
-    assert report.losses_of_seeds(summaries) == {
+    assert findings.failures(summaries)["q52"] == f"diverged at epoch 1 with all 3 seeds. {WHY}"
+    assert findings.losses_of_seeds(summaries) == {
         "q43": f"1 of 3 seeds diverged; its figures are the mean of the others. {WHY}"
     }
     accuracy, gaps = report.figure_of(DESCRIBED, summaries).axes[:2]
@@ -161,20 +162,20 @@ def test_an_interrupted_comparison_says_how_many_seeds_there_are_means_of():
         run("float32", 1, [82.0]),
         run("q43", 1, [71.0]),
     ]
-    assert report.over_seeds(report.summarize(whole)) == ", mean of 2 seeds"
-    assert not any("interrupted" in note for note in report.notes(report.summarize(whole)))
-    assert report.over_seeds(report.summarize(whole[:2])) == "", "one seed is no mean"
-    some = report.summarize(whole[:3])
-    assert report.over_seeds(some) == ", mean of up to 2 seeds"
-    assert "q43 was interrupted: 1 of 2 seeds." in report.notes(some)
+    assert findings.over_seeds(summarize(whole)) == ", mean of 2 seeds"
+    assert not any("interrupted" in note for note in findings.notes(summarize(whole)))
+    assert findings.over_seeds(summarize(whole[:2])) == "", "one seed is no mean"
+    some = summarize(whole[:3])
+    assert findings.over_seeds(some) == ", mean of up to 2 seeds"
+    assert "q43 was interrupted: 1 of 2 seeds." in findings.notes(some)
 
 
 @pytest.mark.parametrize(
     "dtype", ["q43", "posit8es1", "q43_stochastic", "q43_up", "q52_stochastic_a4"]
 )
 def test_updates_are_said_to_be_lost_where_weights_round_to_nearest_alone(dtype):
-    (said,) = report.failures(
-        report.summarize([run("float32", 0, [90.0]), run(dtype, 0, [10.0], loss=2.31)])
+    (said,) = findings.failures(
+        summarize([run("float32", 0, [90.0]), run(dtype, 0, [10.0], loss=2.31)])
     ).values()
     assert ("Updates below half a unit" in said) == (dtype in ("q43", "posit8es1"))
     assert "try --recipe master, which has float32 masters" in said
@@ -182,9 +183,7 @@ def test_updates_are_said_to_be_lost_where_weights_round_to_nearest_alone(dtype)
 
 def test_a_dtype_that_learns_and_guesses_on_the_test_images_is_told_of_running_statistics():
     def told(*runs):
-        return [
-            note for note in report.notes(report.summarize(runs)) if "running statistics" in note
-        ]
+        return [note for note in findings.notes(summarize(runs)) if "running statistics" in note]
 
     learns, guesses = (
         run("float32", 0, [90.0], loss=0.1),
@@ -219,7 +218,7 @@ def test_the_gap_has_the_interval_of_students_t():
     assert list(drawn[0].get_xdata()) == pytest.approx(
         [-0.5 - bf16.gap.interval, -0.5 + bf16.gap.interval]
     )
-    assert report.Stat.of([1.0]).interval is None
+    assert Stat.of([1.0]).interval is None
 
 
 def test_the_setting_is_a_sentence():
@@ -246,7 +245,7 @@ def test_the_setting_is_a_sentence():
 
 
 def test_a_guess_is_drawn_where_the_axis_reaches_it():
-    low = report.summarize([run("float32", 0, [12.0, 60.0])])
+    low = summarize([run("float32", 0, [12.0, 60.0])])
     assert any(text.get_text() == "guess" for text in texts(draw(low, "x", guess=10)))
     assert not any(
         text.get_text() == "guess"

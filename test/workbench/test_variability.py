@@ -22,13 +22,8 @@ from torch_dtypes.formats.naming import PYCHOP_MODES
 from torch_dtypes.workbench.training.models import build_model
 from torch_dtypes.workbench.variability.delta import Search, responsible
 from torch_dtypes.workbench.variability.report import sentences
-from torch_dtypes.workbench.variability.study import (
-    Layer,
-    Metric,
-    Settings,
-    Variability,
-    minimum_dice,
-)
+from torch_dtypes.workbench.variability.results import Layer, Metric, Settings, Variability
+from torch_dtypes.workbench.variability.study import minimum_dice
 
 digits = torch_dtypes.significant_digits
 _DRAWING = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks" / "harmonic.py"))

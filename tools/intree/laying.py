@@ -35,7 +35,6 @@ OVERLAYS_PYTHON = (
     "_build_info.py",
     "host/hooks/",
     "host/distributed/",
-    "host/all_hooks.py",
     "host/releases.py",
 )
 

@@ -1,5 +1,5 @@
-"""The places of PyTorch's Python that are edited (edits.py has the others), for the sources of
-releases of which more than headers is known."""
+"""The places of PyTorch's Python that are edited, for the sources of releases of which more than
+headers is known."""
 
 from __future__ import annotations
 

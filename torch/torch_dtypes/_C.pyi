@@ -168,6 +168,7 @@ class Format:
     def kind(self) -> Kind: ...
     @property
     def bits(self) -> int: ...
+    # Of one kind each; AttributeError for the others.
     @property
     def es(self) -> int: ...
     @property
@@ -178,6 +179,7 @@ class Format:
     def exp_bits(self) -> int: ...
     @property
     def man_bits(self) -> int: ...
+    bias: int
     @property
     def table_address(self) -> int: ...  # 0: no table of values
     @property
@@ -189,7 +191,6 @@ class Format:
     @property
     def tells_ends_apart(self) -> bool: ...
     def least_uniform(self, digits: int) -> builtins.float: ...
-    bias: int
     subnormals: Subnormals
     specials: Specials
     overflow: Overflow

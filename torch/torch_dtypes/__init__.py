@@ -28,16 +28,12 @@ with collection_paused():
         ROUNDING_MODES,
         builtin_dtypes,
         dtype,
-        fixed_format,
-        float_format,
         format_of,
         is_format_dtype,
-        lns_format,
-        posit_format,
-        table_format,
-        takum_format,
         with_rounding,
     )
+    from .formats.layouts import fixed_format, float_format, posit_format
+    from .formats.tables import lns_format, table_format, takum_format
     from .host import install, loading, old_paths
     from .policies.accumulation import Accumulation, accumulate, accumulation_of, set_accumulation
     from .policies.matmul import matmul

@@ -2,10 +2,11 @@
 """LeNet-5 on MNIST in posit16es2, on one thread: losses, accuracies and a digest of the weights
 after each epoch, as JSON.
 
-    python tools/intree/checks/training_curve.py --data FOLDER --out overlay.json # beside a wheel
-    PYTHONPATH=SOURCE python tools/intree/checks/training_curve.py --data FOLDER --out tree.json #
-    in the tree's PyTorch python tools/intree/checks/training_curve.py --compare overlay.json
-    tree.json
+    cd tools/intree/checks
+    python training_curve.py --data FOLDER --out overlay.json    # beside a wheel
+    # in the tree's PyTorch
+    PYTHONPATH=SOURCE python training_curve.py --data FOLDER --out tree.json
+    python training_curve.py --compare overlay.json tree.json
 
 The sums are exact (--accumulate): stock's own, in float32, come from different libraries in the two
 builds and differ in their last bits.

@@ -5,7 +5,8 @@ from .lazy import attach
 __getattr__, __dir__ = attach(
     __name__,
     {
-        ".dtypes": "ROUNDING_MODES builtin_dtypes dtype fixed_format float_format format_of "
-        "is_format_dtype lns_format posit_format table_format takum_format with_rounding"
+        ".dtypes": "ROUNDING_MODES builtin_dtypes dtype format_of is_format_dtype with_rounding",
+        ".layouts": "fixed_format float_format posit_format",
+        ".tables": "lns_format table_format takum_format",
     },
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import difflib
 import threading
 import warnings
 from collections import Counter
@@ -22,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .. import _C
 from ..formats.arguments import boolean, mode_name
 from ..policies.rounding import own_modes
+from .arguments import DEVICES, check_model, check_seed, computes, names_of_modules
 from .arithmetic import Arithmetic
 from .plans import (
     FLOAT32,
@@ -39,7 +39,6 @@ __all__ = ["Fuzzy", "fuzzy"]
 
 
 _UNSCALE = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
-_DEVICES = "the CPU, or a GPU for which this package has kernels"
 # What stock kernels say of float64 where they have only float32.
 _NO_KERNEL = ("not implemented for", "unsupported data type")
 
@@ -135,13 +134,13 @@ class Fuzzy(contextlib.ContextDecorator):
     def __init__(self, model, mode, format, modules, nested, dot_products, seed) -> None:
         self.mode = mode_name(mode)
         self.arithmetic = Arithmetic(format, self.mode)
-        self.dot_products, self.seed = boolean("dot_products", dot_products), _seed(seed)
+        self.dot_products, self.seed = boolean("dot_products", dot_products), check_seed(seed)
         self.operations: Counter[str] = Counter()
         self.unseen: Counter[str] = Counter()
         if model is not None:
-            _check_model(model)
+            check_model(model)
         self._model = model
-        self._chosen = None if modules is None else _names(model, modules)
+        self._chosen = None if modules is None else names_of_modules(model, modules)
         self._nested = boolean("nested", nested)
         self._where: _Where | None = None
         self._stack: contextlib.ExitStack | None = None
@@ -221,10 +220,10 @@ class Fuzzy(contextlib.ContextDecorator):
         return self._perturbed(op, plan, args, kwargs, tensors)
 
     def _perturbed(self, op, plan, args, kwargs, tensors):
-        elsewhere = next((t.device for t in tensors if not _computes(t.device)), None)
+        elsewhere = next((t.device for t in tensors if not computes(t.device)), None)
         if elsewhere is not None:
             raise NotImplementedError(
-                f"fuzzy: expected a tensor of {_DEVICES}, but {op} got one on {elsewhere}: there "
+                f"fuzzy: expected a tensor of {DEVICES}, but {op} got one on {elsewhere}: there "
                 "is no kernel for it. Move it with .cpu(), or work on it outside of the block"
             )
         if op is _UNSCALE:
@@ -285,10 +284,6 @@ class Fuzzy(contextlib.ContextDecorator):
         )
 
 
-def _computes(device: torch.device) -> bool:
-    return device.type == "cpu" or (device.type == "cuda" and _C.has_gpu_kernels())
-
-
 def _by_parts(stack: contextlib.ExitStack, model: nn.Module | None) -> None:
     """Kernels that do the work of many operators in one, and have a form that calls those."""
     stack.callback(torch.backends.cuda.enable_flash_sdp, torch.backends.cuda.flash_sdp_enabled())
@@ -314,69 +309,6 @@ def _by_parts(stack: contextlib.ExitStack, model: nn.Module | None) -> None:
     if model is None or any(isinstance(m, nn.RNNBase) for m in model.modules()):
         stack.callback(torch._C._set_cudnn_enabled, torch.backends.cudnn.enabled)
         torch._C._set_cudnn_enabled(False)  # whose recurrent layers are one operator each
-
-
-def _seed(seed: object) -> int | None:
-    if seed is not None and (
-        isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63
-    ):
-        raise ValueError(f"expected seed from 0 to 2^63 - 1, or None, but got {seed!r}")
-    return seed
-
-
-def _check_model(model: object) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            "expected a torch.nn.Module, or None for all that runs in the block, but got "
-            f"{type(model).__name__}"
-        )
-    for name, p in model.named_parameters():
-        if p.dtype is not torch.float32 and p.is_floating_point():
-            raise TypeError(
-                f"expected float32 parameters, whose arithmetic fuzzy(...) perturbs, but {name} "
-                f"is {p.dtype}; use model.float()"
-            )
-        if not _computes(p.device):
-            raise ValueError(
-                f"expected a model on {_DEVICES}, but {name} is on {p.device}; use model.cpu()"
-            )
-
-
-def _names(model: nn.Module | None, modules: object) -> set[str]:
-    if model is None:
-        raise ValueError(
-            "expected a model beside modules=, but got None: names are those of "
-            "model.named_modules()"
-        )
-    if isinstance(modules, str) or not isinstance(modules, Iterable):
-        raise TypeError(
-            f"expected modules as a list of names or modules, but got {modules!r}; put it into a "
-            "list"
-        )
-    known = dict(model.named_modules(remove_duplicate=False))
-    found = set()
-    for m in modules:
-        if isinstance(m, nn.Module):
-            names = [name for name, module in known.items() if module is m]
-        else:
-            names = [m] if m in known else []
-        if not names:
-            near = difflib.get_close_matches(str(m), known, 3) if isinstance(m, str) else []
-            hint = (
-                f"; did you mean {' or '.join(map(repr, near))}?"
-                if near
-                else "; names are those of model.named_modules()"
-            )
-            raise ValueError(
-                "expected modules of the model, but got "
-                f"{m if isinstance(m, str) else type(m).__name__!r}{hint}"
-            )
-        found.update(names)
-    if not found:
-        raise ValueError(
-            "expected modules to perturb, but got none: leave modules= out to perturb all"
-        )
-    return found
 
 
 def fuzzy(

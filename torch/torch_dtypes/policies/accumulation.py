@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import TypedDict, Unpack
 
 import torch
 
@@ -21,6 +22,28 @@ _IDLE = (
     "float32's numbers, or another format dtype; torch_dtypes.quantize_(model, ...); or "
     "torch_dtypes.fuzzy(model, ..., dot_products=True) around float32 code"
 )
+
+
+class AccumulationOptions(TypedDict, total=False):
+    """What ``accumulate`` takes beside a policy: the fields of ``Accumulation``, for type
+    checkers."""
+
+    chunk: int | None
+    product: torch.dtype | str | None
+    accumulator: torch.dtype | str | None
+    fused: bool
+    kahan: bool
+    rounding: str | int | None
+    order: str | None
+    outer: torch.dtype | str | None
+    terms: int | None
+    extra_bits: int | None
+    register: torch.dtype | str | None
+    align: str | int | None
+    interleave: int | None
+    late: int | None
+    min_exponent: int | None
+    product_limit: bool
 
 
 @dataclass(frozen=True)
@@ -207,26 +230,7 @@ def _policy_of(policy: str | Accumulation, options: dict) -> Accumulation:
     return policy
 
 
-def accumulate(
-    policy: str | Accumulation,
-    *,
-    chunk: int | None = None,
-    product: torch.dtype | str | None = None,
-    accumulator: torch.dtype | str | None = None,
-    fused: bool = False,
-    kahan: bool = False,
-    rounding: str | int | None = None,
-    order: str | None = None,
-    outer: torch.dtype | str | None = None,
-    terms: int | None = None,
-    extra_bits: int | None = None,
-    register: torch.dtype | str | None = None,
-    align: str | int | None = None,
-    interleave: int | None = None,
-    late: int | None = None,
-    min_exponent: int | None = None,
-    product_limit: bool = False,
-) -> Override:
+def accumulate(policy: str | Accumulation, **options: Unpack[AccumulationOptions]) -> Override:
     """Adds up dot products of number formats by ``policy`` in the block::
 
         with torch_dtypes.accumulate("format", accumulator=torch.e5m7, rounding="toward_zero"):
@@ -331,10 +335,7 @@ def accumulate(
         ...     print((x @ y).item())
         0.0
     """
-    # All that the signature has.
-    chosen = _policy_of(
-        policy, {name: value for name, value in locals().items() if name != "policy"}
-    )
+    chosen = _policy_of(policy, options)
     return Override(_C.set_accumulation_override, chosen._native(), "accumulation", _IDLE, chosen)
 
 
@@ -359,25 +360,7 @@ def in_policy(text: str | None) -> Override:
 
 
 def set_accumulation(
-    dtype: torch.dtype | str,
-    policy: str | Accumulation,
-    *,
-    chunk: int | None = None,
-    product: torch.dtype | str | None = None,
-    accumulator: torch.dtype | str | None = None,
-    fused: bool = False,
-    kahan: bool = False,
-    rounding: str | int | None = None,
-    order: str | None = None,
-    outer: torch.dtype | str | None = None,
-    terms: int | None = None,
-    extra_bits: int | None = None,
-    register: torch.dtype | str | None = None,
-    align: str | int | None = None,
-    interleave: int | None = None,
-    late: int | None = None,
-    min_exponent: int | None = None,
-    product_limit: bool = False,
+    dtype: torch.dtype | str, policy: str | Accumulation, **options: Unpack[AccumulationOptions]
 ) -> None:
     """Makes ``policy`` the accumulation policy of a dtype, for all threads, until it is set anew.
     Arguments are those of ``accumulate``.
@@ -403,11 +386,7 @@ def set_accumulation(
         torch.e5m7
         >>> torch_dtypes.set_accumulation(torch.e5m5, "machine")
     """
-    # All that the signature has.
-    chosen = _policy_of(
-        policy, {name: value for name, value in locals().items() if name not in ("dtype", "policy")}
-    )
-    _C.set_accumulation_default(dtype_of_name(dtype), chosen._native())
+    _C.set_accumulation_default(dtype_of_name(dtype), _policy_of(policy, options)._native())
 
 
 def accumulation_of(dtype: torch.dtype | str) -> Accumulation:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from ..formats.lazy import attach
 
 if TYPE_CHECKING:
+    from ..targets.block_targets import BlockFormat
     from ..targets.block_tensors import BlockTensor, quantize
-    from ..targets.blocks import BlockFormat, block_float, block_format
+    from ..targets.blocks import block_float, block_format
     from ..targets.integers import IntegerFormat, integer_format
     from ..targets.lookup import FormatTarget, Target, target
     from .cast import Cast
@@ -37,8 +38,9 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "..targets.block_targets": "BlockFormat",
         "..targets.block_tensors": "BlockTensor quantize",
-        "..targets.blocks": "BlockFormat block_float block_format",
+        "..targets.blocks": "block_float block_format",
         "..targets.integers": "IntegerFormat integer_format",
         "..targets.lookup": "FormatTarget Target target",
         ".cast": "Cast",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .layers import LayerState
+from .layer_state import LayerState
 from .rounders import NotFinite, check_scales, load_scales
 from .rules import takes_two
 

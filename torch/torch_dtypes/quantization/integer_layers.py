@@ -12,7 +12,7 @@ import contextlib
 import torch
 from torch import nn
 
-from ..formats.dtypes import fixed_format
+from ..formats.layouts import fixed_format
 from ..policies.accumulation import accumulation_block
 from ..targets.base import is_recorded
 from ..targets.integers import IntegerFormat

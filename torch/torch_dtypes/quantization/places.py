@@ -14,7 +14,7 @@ from ..formats.arguments import mode_name
 from ..formats.patterns import name_pattern
 from ..policies.accumulation import Accumulation
 from ..targets.base import CLAMPED
-from ..targets.blocks import BlockFormat
+from ..targets.block_targets import BlockFormat
 from ..targets.integers import IntegerFormat
 from ..targets.lookup import Target, target
 from .scale_rules import ScaleRule, scale_rule

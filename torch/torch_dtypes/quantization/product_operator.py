@@ -12,14 +12,14 @@ import torch
 from ..formats.caches import cached
 from ..formats.dtypes import dtype as dtype_of
 from ..policies.accumulation import Accumulation
-from . import products
+from . import product_plans, products
 
 
 @cached
 def _read(text: str):
     carrier, *policies = text.split("; ")
     dtype = getattr(torch, carrier, None)
-    return products.ProductPlan(
+    return product_plans.ProductPlan(
         dtype if isinstance(dtype, torch.dtype) else dtype_of(carrier),
         tuple(map(Accumulation, policies)),
     )

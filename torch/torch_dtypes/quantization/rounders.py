@@ -23,7 +23,7 @@ from ..targets.base import (
 from ..targets.integers import IntegerFormat
 from ..targets.lookup import FormatTarget, clipping, target
 from .places import Place
-from .scale_rules import Scale, Scaler
+from .scalers import Scale, Scaler
 
 _PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 

@@ -15,7 +15,8 @@ from .. import _C
 from ..formats.arguments import dimension
 from ..targets.base import check_dense
 from ..targets.lookup import Target, clipping, target
-from .scale_rules import Scaler, ScaleRule, bounds, joined, placed, scale_rule
+from .scale_rules import ScaleRule, scale_rule
+from .scalers import Scaler, bounds, joined, placed
 
 __all__ = ["Calibration", "calibration"]
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from .layers import is_quantized, state_of
-from .scale_rules import Scaler
+from .scalers import Scaler
 
 
 def delayed_scalers(model: nn.Module) -> list[Scaler]:

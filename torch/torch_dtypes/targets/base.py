@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 
 import torch
-from torch.autograd import forward_ad
 
 from .. import _C
 from .._torch_version import is_exporting
@@ -268,59 +267,6 @@ def rounded(
     scale)."""
     y = times(x, scale.reciprocal(), careful)
     return round_to_grid(y, name, rounding, generator) * scale, y
-
-
-class _StraightThrough(torch.autograd.Function):
-    """Values of its second argument, the gradient of its first one: all of it, or that where the
-    third is true."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, values, passes):
-        # No copy, and no view either, which nobody could write in place.
-        return torch.ops.aten._unsafe_view(values, values.shape)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        passes = inputs[2]
-        ctx.has_mask = passes is not None
-        if ctx.has_mask:
-            ctx.save_for_backward(passes)
-            ctx.save_for_forward(passes)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return (gradient.where(ctx.saved_tensors[0], 0.0) if ctx.has_mask else gradient), None, None
-
-
-class _WithTangent(_StraightThrough):
-    """The same in forward mode too, which torch.compile would refuse to trace."""
-
-    @staticmethod
-    def jvp(ctx, tangent, *_others):
-        return tangent.where(ctx.saved_tensors[0], 0.0) if ctx.has_mask else tangent.clone()
-
-
-def straight_through(
-    x: torch.Tensor, values: torch.Tensor, passes: torch.Tensor | None = None
-) -> torch.Tensor:
-    """``values`` (which know nothing of x), in x's dtype, with the identity's gradient to x; 0
-    where ``passes`` is false.
-
-    Source: Bengio, Leonard, Courville, "Estimating or propagating gradients through stochastic
-    neurons" (2013).
-    """
-    values = values.to(x.dtype)
-    if is_recorded():
-        return torch.ops.torch_dtypes.straight_through(x, values, passes)
-    if torch.compiler.is_dynamo_compiling():
-        return _StraightThrough.apply(x, values, passes)
-    if not is_eager():
-        return _WithTangent.apply(x, values, passes)
-    if x.requires_grad or forward_ad._current_level >= 0:
-        return _C.straight_through(x, values, passes)
-    return values
 
 
 class Target:

@@ -13,7 +13,7 @@ from ..formats.dtypes import format_of
 from . import micro_exponents
 from .base import COMPUTED, check_dense, check_tensor
 from .block_scales import ScaleFormat
-from .blocks import BlockFormat, factor_of
+from .block_targets import BlockFormat, factor_of
 from .lookup import carrier_of, target
 from .packing import pack, packed_size, unpack
 

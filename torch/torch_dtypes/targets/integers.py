@@ -22,9 +22,9 @@ from .base import (
     is_careful,
     is_eager,
     scale_like,
-    straight_through,
     times,
 )
+from .gradients import straight_through
 from .grid import round_to_grid
 
 __all__ = ["IntegerFormat", "integer_format"]

@@ -28,8 +28,9 @@ from .base import (
     rounded,
     saturating,
     scale_like,
-    straight_through,
 )
+from .block_targets import PRESETS
+from .gradients import straight_through
 from .grid import round_to_grid
 
 __all__ = ["FormatTarget", "Target", "target"]
@@ -202,7 +203,7 @@ def target_of_chop(D: object) -> Target | None:
 def known_names() -> tuple[str, ...]:
     """Names that need no parameters, or show how they look."""
     formats = (*(_C.name_of(d) for d in builtin_dtypes()), *_STOCK, *ALIASES, *making.known_names())
-    return (*formats, "int8", "uint8", "int4", "uint4", "int16", *blocks.PRESETS, "bfp8")
+    return (*formats, "int8", "uint8", "int4", "uint4", "int16", *PRESETS, "bfp8")
 
 
 @making.ask_before_naming

@@ -1,5 +1,5 @@
-// The codecs of the headers alone, for ctypes: test_codec.py. No build of the package is needed, so
-// that a mutant of a header takes seconds.
+// The codecs of the headers alone, for ctypes: exact_codecs.py. No build of the package is needed,
+// so that a mutant of a header takes seconds.
 #include <ATen/native/formats/cuda/Tables.cu>
 
 #include <ATen/native/formats/cuda/Codec.h>

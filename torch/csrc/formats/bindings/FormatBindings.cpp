@@ -18,6 +18,7 @@ namespace {
 
 using c10::formats::Format;
 using c10::formats::FormatEntry;
+using c10::formats::Kind;
 
 py::object define(const Format& format, const std::string& name) {
   if (!format.fits_double())
@@ -121,12 +122,50 @@ py::object decode_exact(const Format& f, py::handle codes) {
   return wrap(out);
 }
 
-int first_bits(const Format& f) {
-  return f.is_posit() ? f.es : f.is_fixed() ? f.int_bits : f.exp_bits;
+const char* fields_of(Kind kind) {
+  switch (kind) {
+    case Kind::Posit: return "es";
+    case Kind::Float: return "exp_bits, man_bits or bias";
+    case Kind::Fixed: return "int_bits or frac_bits";
+    case Kind::Table:
+    case Kind::Takum: break;
+  }
+  return "bits or significand_bits";
 }
 
-int fraction_bits(const Format& f) {
-  return f.is_fixed() ? f.frac_bits : f.longest_fraction();
+std::string name_of_kind(Kind kind) {
+  return py::str(py::cast(kind).attr("name"));
+}
+
+std::string explain_field(const Format& f, Kind kind, const char* field, const char* instead) {
+  return "expected a format of kind " + name_of_kind(kind) + " for " + field + ", but got kind " +
+      name_of_kind(f.kind) + "; use " + instead;
+}
+
+// The value of a field that formats of one kind have.
+int read_field(const Format& f, Kind kind, const char* field, int value) {
+  if (f.kind == kind) return value;
+  throw py::attribute_error(explain_field(f, kind, field, fields_of(f.kind)));
+}
+
+// A field of floats that 0.1 had for posits and fixed point too.
+int read_deprecated(const Format& f, const char* field, const char* instead, int value) {
+  const std::string message = explain_field(f, Kind::Float, field, instead);
+  if (PyErr_WarnEx(PyExc_DeprecationWarning, message.c_str(), 1) < 0) throw py::error_already_set();
+  return value;
+}
+
+int exp_bits(const Format& f) {
+  if (f.is_posit()) return read_deprecated(f, "exp_bits", "es", f.es);
+  if (f.is_fixed()) return read_deprecated(f, "exp_bits", "int_bits", f.int_bits);
+  return read_field(f, Kind::Float, "exp_bits", f.exp_bits);
+}
+
+int man_bits(const Format& f) {
+  if (f.is_posit())
+    return read_deprecated(f, "man_bits", "significand_bits - 1", f.longest_fraction());
+  if (f.is_fixed()) return read_deprecated(f, "man_bits", "frac_bits", f.frac_bits);
+  return read_field(f, Kind::Float, "man_bits", f.man_bits);
 }
 
 } // namespace
@@ -182,13 +221,22 @@ void bind_formats(py::module_& m) {
       .def(py::init<const Format&>())
       .def_readonly("kind", &Format::kind)
       .def_readonly("bits", &Format::bits)
-      .def_readonly("es", &Format::es)
-      .def_readonly("int_bits", &Format::int_bits)
-      .def_readonly("frac_bits", &Format::frac_bits)
-      // Python code may ask any format for these two: format_of's docstring says what they are.
-      .def_property_readonly("exp_bits", &first_bits)
-      .def_property_readonly("man_bits", &fraction_bits)
-      .def_readwrite("bias", &Format::bias)
+      .def_property_readonly(
+          "es", [](const Format& a) { return read_field(a, f::Kind::Posit, "es", a.es); })
+      .def_property_readonly(
+          "int_bits",
+          [](const Format& a) { return read_field(a, f::Kind::Fixed, "int_bits", a.int_bits); })
+      .def_property_readonly(
+          "frac_bits",
+          [](const Format& a) { return read_field(a, f::Kind::Fixed, "frac_bits", a.frac_bits); })
+      .def_property_readonly("exp_bits", &exp_bits)
+      .def_property_readonly("man_bits", &man_bits)
+      .def_property(
+          "bias", [](const Format& a) { return read_field(a, f::Kind::Float, "bias", a.bias); },
+          [](Format& a, int16_t bias) {
+            read_field(a, f::Kind::Float, "bias", a.bias);
+            a.bias = bias;
+          })
       .def_readwrite("subnormals", &Format::subnormals)
       .def_readwrite("specials", &Format::specials)
       .def_readwrite("overflow", &Format::overflow)
@@ -237,7 +285,7 @@ void bind_formats(py::module_& m) {
       .def(
           "__eq__", [](const Format& a, const Format& b) { return a == b; }, py::is_operator())
       .def("__hash__", [](const Format& a) {
-        return py::hash(py::make_tuple(int(a.kind), a.bits, first_bits(a), a.bias,
+        return py::hash(py::make_tuple(int(a.kind), a.bits, a.es, a.int_bits, a.exp_bits, a.bias,
                                        reinterpret_cast<uintptr_t>(a.table)));
       });
 

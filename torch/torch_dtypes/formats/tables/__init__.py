@@ -3,7 +3,7 @@ neither floats, posits nor fixed point."""
 
 from . import floats, logarithmic, published, tapered  # what they name
 from .constructors import lns_format, takum_format
-from .making import table_format
+from .custom import table_format
 
 __all__ = [
     "floats",

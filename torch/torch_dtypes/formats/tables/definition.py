@@ -167,3 +167,31 @@ def of_text(text: str) -> Definition:
         raise ValueError(
             f"expected the text of a table of values, but got one that cannot be read: {error}"
         ) from None
+
+
+def expect_format(d: Definition) -> Definition:
+    """The same definition; an error where its values make no format."""
+    if len(d.values) > MAX_VALUES:
+        raise ValueError(
+            f"expected at most {MAX_VALUES} values, but got {len(d.values)} or more: codes have "
+            "16 bits at most"
+        )
+    places: dict[tuple[float, bool], int] = {}
+    for code, v in enumerate(d.values):
+        if math.isnan(v):
+            continue
+        key = (v, math.copysign(1, v) < 0)
+        if key in places:
+            raise ValueError(
+                f"expected different values, but got {v!r} for the codes {places[key]} and "
+                f"{code}: leave one out, or write NaN for a code that is not used"
+            )
+        places[key] = code
+        if 0 < abs(v) < 2.0**-1022:
+            raise ValueError(
+                f"expected values that float64 has as normal numbers, but got {v!r} for the code "
+                f"{code}: scale them"
+            )
+    if len({v for v in d.values if math.isfinite(v)}) < 2:
+        raise ValueError(f"expected two finite values at least, but got {list(d.values[:8])}")
+    return d

@@ -3,14 +3,11 @@ rounding to the format."""
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ... import _C
 from ...formats.code_types import bits_dtype
-from ...policies.rounding import rounding_block
 from ..table import Hook, Kind
 from .trampolines import When
 
@@ -86,7 +83,7 @@ def finish(
     return result.requires_grad_() if requires_grad else result
 
 
-def _for_stock(kwargs: dict) -> bool:
+def for_stock(kwargs: dict) -> bool:
     """A call that comes here for the default dtype or out= but that is not ours: a stock dtype=, or
     out= of a stock dtype."""
     dtype, out = kwargs.get("dtype"), kwargs.get("out")
@@ -103,7 +100,7 @@ def bits(name: str):
     format but tables of values."""
 
     def factory(stock, *args, **kwargs):
-        if _for_stock(kwargs):
+        if for_stock(kwargs):
             return stock(*args, **kwargs)
         dtype, requires_grad, out = take(kwargs)
         made = _blank(stock(*args, dtype=bits_dtype(dtype), **kwargs), dtype)
@@ -119,7 +116,7 @@ def bits(name: str):
 
 def ones(stock, *args, **kwargs):
     """Made as integers of the same width and filled."""
-    if _for_stock(kwargs):
+    if for_stock(kwargs):
         return stock(*args, **kwargs)
     dtype, requires_grad, out = take(kwargs)
     return finish(
@@ -141,7 +138,7 @@ def full(stock, *args, **kwargs):
     )
     # The default dtype is for fractions, as stock has it.
     for_default = kwargs.get("dtype") is None and kwargs.get("out") is None
-    if _for_stock(kwargs) or (for_default and not is_float):
+    if for_stock(kwargs) or (for_default and not is_float):
         return stock(*args, **kwargs)
     if len(given) != 2 or isinstance(value, complex):
         return stock(*args, **kwargs | {"dtype": torch.float32})  # for its error
@@ -175,7 +172,7 @@ def arange(stock, *args, **kwargs):
         isinstance(n, float) or (isinstance(n, torch.Tensor) and n.is_floating_point())
         for n in numbers
     )
-    if _for_stock(kwargs) or (
+    if for_stock(kwargs) or (
         kwargs.get("dtype") is None and kwargs.get("out") is None and not floats
     ):
         return stock(*args, **kwargs)
@@ -186,7 +183,7 @@ def through_float64(name: str):
     """range, linspace, windows, ...: the stock result in float64, rounded once."""
 
     def factory(stock, *args, **kwargs):
-        if _for_stock(kwargs):
+        if for_stock(kwargs):
             return stock(*args, **kwargs)
         return _through(stock, args, kwargs, torch.float64)
 
@@ -224,106 +221,10 @@ def between(factory):
     return made
 
 
-def drawn(name: str):
-    """rand, randn, randint, ...: what stock draws from the same seed in the type that _drawing_type
-    says, rounded once."""
-
-    def factory(stock, *args, **kwargs):
-        if _for_stock(kwargs):
-            return stock(*args, **kwargs)
-        dtype, *rest = take_all(kwargs)
-        values = stock(*args, dtype=_drawing_type(dtype), **kwargs)
-        if name == "randint":
-            values = _within(values, dtype, "randint", args, kwargs)
-        with _words_of(kwargs.get("generator")):
-            return finish(_below_one(values, dtype) if name == "rand" else values, dtype, *rest)
-
-    factory.__name__ = name
-    return factory
-
-
-@contextlib.contextmanager
-def _words_of(generator: torch.Generator | None):
-    """Where rounding draws too, it draws from the same generator as the numbers."""
-    before = _C.set_word_source(generator)
-    if generator is None or before is not None:  # a block's own
-        _C.set_word_source(before)
-    try:
-        yield
-    finally:
-        _C.set_word_source(before)
-
-
-def _drawing_type(dtype: torch.dtype) -> torch.dtype:
-    """float32, so that a run in a narrow format and one in float32 draw the same numbers; float64
-    for formats with more digits."""
-    return torch.float32 if _C.format_of(dtype).significand_bits <= 24 else torch.float64
-
-
-def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Uniform on [0, 1), rounded toward zero, so that 1 never comes; below a posit's smallest
-    number that is 0, against posits' own rule."""
-    values = _zero_below_least(values, dtype)
-    with rounding_block("toward_zero"):
-        return values.to(dtype)
-
-
-def _within(
-    values: torch.Tensor, dtype: torch.dtype, who: str, args: tuple, kwargs: dict
-) -> torch.Tensor:
-    """Integers drawn from [low, high), the arguments before a size, held to where rounding leaves
-    them in it."""
-    ends = [x for x in args if not isinstance(x, (tuple, list))]
-    high = kwargs["high"] if "high" in kwargs else ends.pop()
-    low = kwargs["low"] if "low" in kwargs else (ends or [0]).pop()
-    return values.clamp_(*_C.drawn_integers(dtype, int(low), int(high), who))
-
-
-def permutation(stock, *args, **kwargs):
-    """randperm, by way of float64: of integers that float32 may not have."""
-    n, dtype = args[0] if args else kwargs.get("n"), kwargs.get("dtype")
-    if isinstance(n, int) and dtype is not None and _C.format_of(dtype) is not None:
-        _C.expect_permutation(dtype, n)
-    return through_float64("randperm")(stock, *args, **kwargs)
-
-
-def _zero_below_least(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    least = _C.format_of(dtype).least_uniform(24 if values.dtype is torch.float32 else 53)
-    return torch.where(values < least, 0.0, values) if least > 0 else values
-
-
-def refuse_sobol(engine, n=1, out=None, dtype=None):
-    """An error of SobolEngine.draw, whose points would be rounded to 1, which they never are."""
-    asked = dtype or _C.get_default_format()
-    if (
-        found := next(
-            (
-                d
-                for d in (asked, engine._first_point.dtype)
-                if d is not None and _C.format_of(d) is not None
-            ),
-            None,
-        )
-    ) is not None:
-        raise NotImplementedError(
-            "SobolEngine.draw: expected a stock dtype, and an engine made under one, but got "
-            f"{found}. Draw in float64, and round toward zero by torch_dtypes.chop(points, "
-            f"{str(found)!r}, rounding='toward_zero').to({found})."
-        )
-
-
-def normal(stock, *args, **kwargs):
-    """Given tensors it is an operator like any other, which takes no dtype=; given numbers and a
-    size it is a factory."""
-    if any(isinstance(x, torch.Tensor) for x in (*args[:2], kwargs.get("mean"), kwargs.get("std"))):
-        return stock(*args, **kwargs)
-    return drawn("normal")(stock, *args, **kwargs)
-
-
 def linspace(stock, start, end, steps, **kwargs):
     """Interpolated with whole-number weights, so that what is exact in the middle (0 of -1 to 1)
     stays exact."""
-    if _for_stock(kwargs):
+    if for_stock(kwargs):
         return stock(start, end, steps, **kwargs)
     dtype, requires_grad, out, pinned = take_all(kwargs)
     i = torch.arange(int(steps), dtype=torch.float64, **kwargs)
@@ -341,7 +242,7 @@ def linspace(stock, start, end, steps, **kwargs):
 def frequencies(stock, *args, **kwargs):
     """fftfreq and rfftfreq. Into an out= of several dimensions stock writes others, some of them
     beside it: here it has as many as there are."""
-    if _for_stock(kwargs):
+    if for_stock(kwargs):
         return stock(*args, **kwargs)
     dtype, requires_grad, out, pinned = take_all(kwargs)
     return finish(
@@ -369,19 +270,6 @@ def like(name: str):
         self, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
         dtype, requires_grad, _ = take(kwargs)
         kind = name.removesuffix("_like")
-        if kind in ("rand", "randn", "randint"):
-            drawing, pinned = _drawing_type(dtype), kwargs.pop("pin_memory", False)
-            shaped = torch.empty_like(self, dtype=drawing) if _C.is_format_tensor(self) else self
-            values = stock(shaped, *args, dtype=drawing, **kwargs)
-            if kind == "randint":
-                values = _within(values, dtype, name, args, kwargs)
-            return finish(
-                _below_one(values, dtype) if kind == "rand" else values,
-                dtype,
-                requires_grad,
-                None,
-                pinned,
-            )
         value = args[0] if args else kwargs.pop("fill_value", None)
         result = _blank(torch.empty_like(self, dtype=bits_dtype(dtype), **kwargs), dtype)
         if kind == "empty":
@@ -418,40 +306,35 @@ def new(name: str):
     return factory
 
 
-_FROM_NOTHING = When.DTYPE_KEYWORD | When.DEFAULT_DTYPE | When.OWN_OUT
-_FROM_TENSOR = When.DTYPE_KEYWORD | When.GUARD_KEYWORD
-_ENDS = _FROM_NOTHING | When.OWN_SELF | When.OWN_ARGUMENT
+FROM_NOTHING = When.DTYPE_KEYWORD | When.DEFAULT_DTYPE | When.OWN_OUT
+FROM_TENSOR = When.DTYPE_KEYWORD | When.GUARD_KEYWORD
+_ENDS = FROM_NOTHING | When.OWN_SELF | When.OWN_ARGUMENT
 _ASKING_NOBODY = (
     "range bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
 ).split()
-_LIKE = "zeros_like ones_like empty_like full_like rand_like randn_like randint_like".split()
+_LIKE = "zeros_like ones_like empty_like full_like".split()
 _NEW = "new_zeros new_ones new_empty new_full new_empty_strided".split()
 
 HOOKS = [
-    *(Hook(f"torch.{name}", Kind.ASKING, bits(name), _FROM_NOTHING) for name in ("zeros", "empty")),
+    *(Hook(f"torch.{name}", Kind.ASKING, bits(name), FROM_NOTHING) for name in ("zeros", "empty")),
     *(
-        Hook(f"torch.{name}", Kind.BUILTIN, bits(name), _FROM_NOTHING)
+        Hook(f"torch.{name}", Kind.BUILTIN, bits(name), FROM_NOTHING)
         for name in ("empty_strided", "from_file")
     ),
-    Hook("torch.ones", Kind.ASKING, ones, _FROM_NOTHING),
-    Hook("torch.full", Kind.ASKING, full, _FROM_NOTHING),
-    Hook("torch.normal", Kind.ASKING, normal, _FROM_NOTHING),
-    *(Hook(f"torch.{name}", Kind.ASKING, drawn(name), _FROM_NOTHING) for name in ("rand", "randn")),
-    Hook("torch.quasirandom.SobolEngine.draw", Kind.ASKED, refuse_sobol),
-    Hook("torch.randint", Kind.ASKING, drawn("randint"), When.DTYPE_KEYWORD),
-    Hook("torch.randperm", Kind.ASKING, permutation, When.DTYPE_KEYWORD),
-    Hook("torch.arange", Kind.ASKING, arange, _FROM_NOTHING),
+    Hook("torch.ones", Kind.ASKING, ones, FROM_NOTHING),
+    Hook("torch.full", Kind.ASKING, full, FROM_NOTHING),
+    Hook("torch.arange", Kind.ASKING, arange, FROM_NOTHING),
     Hook("torch.linspace", Kind.ASKING, between(linspace), _ENDS),
     Hook("torch.logspace", Kind.ASKING, between(through_float64("logspace")), _ENDS),
-    Hook("torch.eye", Kind.ASKING, through_float64("eye"), _FROM_NOTHING),
+    Hook("torch.eye", Kind.ASKING, through_float64("eye"), FROM_NOTHING),
     *(
-        Hook(f"torch.{name}", Kind.BUILTIN, through_float64(name), _FROM_NOTHING)
+        Hook(f"torch.{name}", Kind.BUILTIN, through_float64(name), FROM_NOTHING)
         for name in _ASKING_NOBODY
     ),
     *(
-        Hook(f"torch._C._fft.{name}", Kind.ASKING, frequencies, _FROM_NOTHING)
+        Hook(f"torch._C._fft.{name}", Kind.ASKING, frequencies, FROM_NOTHING)
         for name in ("fft_fftfreq", "fft_rfftfreq")
     ),
-    *(Hook(f"torch.{name}", Kind.ASKING, like(name), _FROM_TENSOR) for name in _LIKE),
-    *(Hook(f"torch._C.TensorBase.{name}", Kind.ASKING, new(name), _FROM_TENSOR) for name in _NEW),
+    *(Hook(f"torch.{name}", Kind.ASKING, like(name), FROM_TENSOR) for name in _LIKE),
+    *(Hook(f"torch._C.TensorBase.{name}", Kind.ASKING, new(name), FROM_TENSOR) for name in _NEW),
 ]

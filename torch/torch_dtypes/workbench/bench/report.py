@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..report.marked_sections import replace_sections
-from ..report.page import Report, markdown_table
+from ..report.page import Report
+from ..report.tables import markdown_table
 from . import charts
 from .measuring import OVER, RATE, SPEED_UP
 from .suites import SUITES

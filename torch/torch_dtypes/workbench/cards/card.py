@@ -203,7 +203,7 @@ def _card(name: str, fmt: _C.Format) -> Card:
         zeros = 1 if fmt.specials in (_C.Specials.fnuz, _C.Specials.p3109) else 2
         finite = 2 * (most - flushed) + 1
         nans = 2**fmt.bits - 2 * most - zeros - infinities
-    normal = math.ldexp(1.0, fmt.min_exponent) if kind == "float" and fmt.exp_bits > 0 else None
+    normal = math.ldexp(1.0, fmt.min_exponent) if kind == "float" else None
     if normal is not None and fmt.subnormals == _C.Subnormals.gradual:
         normal = decoded(1 << fmt.man_bits)
     parameters = [

@@ -12,7 +12,8 @@ import torch
 from ... import _C
 from ..report.colours import colours
 from ..report.drawing import WIDTHS
-from ..report.page import Report, Reported, print_rows
+from ..report.page import Report, Reported
+from ..report.tables import print_rows
 from .card import Card, card
 from .figures import number_line_figure, precision_figure
 

@@ -18,7 +18,8 @@ from ... import _C
 from ...formats.arguments import said
 from ..cards.card import card
 from ..report.folders import json_text, whole_file
-from ..report.page import Report, print_rows
+from ..report.page import Report
+from ..report.tables import print_rows
 from .counts import PASSES, RoundingCounts, counted
 from .figures import exponent_figure
 

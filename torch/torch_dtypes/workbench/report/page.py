@@ -4,7 +4,6 @@ network, and as files."""
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from .drawing import dark_variables, inline_svg, is_mapped, save
 from .folders import write_csv, write_json, write_text
 from .provenance import origin
+from .tables import kinds_of, markdown_table, marked, print_rows, text_of_cell
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_NUMBER = re.compile(r"[-+−<>~]?\s*[\d.]")
-_LONG = 20  # characters; longer cells of several words may break
 _TEX = {
     "&": r"\&",                 "%": r"\%",                 "#": r"\#",
     "_": r"\_",                 "$": r"\$",                 "{": r"\{",
@@ -105,7 +103,7 @@ class Report:
         Raises:
             ValueError: a row of another length.
         """
-        texts = [[_cell(cell) for cell in row] for row in rows]
+        texts = [[text_of_cell(cell) for cell in row] for row in rows]
         for row in texts:
             if len(row) != len(columns):
                 raise ValueError(
@@ -341,89 +339,5 @@ class Reported:
         return self.report().fragment()
 
 
-def print_rows(
-    console: Console,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    title: str | None = None,
-    fold: bool = False,
-) -> None:
-    """Prints a table. However narrow the terminal, its cells are whole; with ``fold``, numbers and
-    the words of headings."""
-    from rich.measure import Measurement
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        header_style="bold",
-        pad_edge=False,
-    )
-    for i, name in enumerate(columns):
-        cells = [row[i] for row in rows]
-        of_numbers = i > 0 and any(map(_NUMBER.match, cells))
-        widest = max(
-            map(
-                len,
-                (*(name.split() if fold else [name]), *(cells if of_numbers or not fold else ())),
-            )
-        )
-        table.add_column(
-            name,
-            justify="right" if of_numbers else "left",
-            overflow="fold",
-            no_wrap=not fold,
-            min_width=widest,
-        )
-    for row in rows:
-        table.add_row(*map(Text, row))
-    least = Measurement.get(console, console.options.update(width=10_000), table).minimum
-    if least > console.width:
-        table.width = least
-    console.print(table, crop=False)
-
-
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown; its cells are Markdown already."""
-    lines = (columns, ["---"] * len(columns), *rows)
-    return "\n".join(
-        f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|"
-        for cells in lines
-    )
-
-
-def marked(text: str) -> str:
-    """Plain text as Markdown."""
-    return re.sub(r"([|*<])", r"\\\1", text)
-
-
 def _tex(text: str) -> str:
     return "".join(_TEX.get(sign, sign) for sign in text)
-
-
-def _cell(cell: object) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, float):
-        return f"{cell:.6g}"
-    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
-
-
-def kinds_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """For each column ``number``, which stands to the right, ``long``, of sentences, or
-    ``word``."""
-    return [_kind([row[i] for row in rows], is_first=i == 0) for i in range(len(columns))]
-
-
-def _kind(cells: list[str], is_first: bool) -> str:
-    if not is_first and any(len(cell) > _LONG and " " in cell for cell in cells):
-        return "long"
-    filled = [cell for cell in cells if cell not in ("", "-")]
-    return (
-        "number"
-        if filled and 2 * sum(bool(_NUMBER.match(cell)) for cell in filled) > len(filled)
-        else "word"
-    )

@@ -12,11 +12,12 @@ from torch import nn
 
 from ... import _C
 from ...formats.arguments import said
-from ...quantization.layers import is_bias, is_quantized
+from ...quantization.layer_state import is_bias
+from ...quantization.layers import is_quantized
 from ...quantization.parameters import masters_of, parameter_names, parameter_of
 from ...quantization.places import LayerRule, Place
 from ...quantization.rules import choose
-from ...targets.blocks import BlockFormat
+from ...targets.block_targets import BlockFormat
 from ...targets.lookup import Target, target
 from ..training.recipes import rules_of
 from ..training.records import Config

@@ -5,9 +5,9 @@ import sys
 import click
 
 from ...targets.lookup import target
-from ..report.page import print_rows
 from ..report.progress import plain_console
 from ..report.provenance import command_line
+from ..report.tables import print_rows
 from ..training import options as check
 from ..training.combinations import Misfit
 from ..training.recipes import RECIPES

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..training.report import Stat
+from ..training.summaries import Stat
 from .cells import Cell
 
 COLUMNS = (

@@ -16,7 +16,7 @@ from ...targets.lookup import target
 from ..report.folders import occupied
 from ..report.progress import plain_console
 from ..report.provenance import command_line
-from ..training import observing, report
+from ..training import findings, observing, report
 from ..training import options as check
 from ..training.combinations import check_policy, check_settings
 from ..training.loop import try_out
@@ -24,6 +24,7 @@ from ..training.ranks import first_line, is_lost
 from ..training.recipes import QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve
 from ..training.records import Config, Epoch, Run
 from ..training.sources import check_network
+from ..training.summaries import summarize
 from ..training.together import Command, agree, agreed, end, joined
 from . import grid
 from .cells import Cell
@@ -387,11 +388,11 @@ def run_of(trial, seed, result):
 
 def _report(console, runs, outcomes, described, options, interrupted):
     """Prints and writes what there is; ``runs`` and ``outcomes`` by cell."""
-    summaries = report.summarize(runs.values())
+    summaries = summarize(runs.values())
     report.print_table(
         console,
         summaries,
-        report.title_of(described) + report.over_seeds(summaries),
+        report.title_of(described) + findings.over_seeds(summaries),
         report.guess_of(described),
     )
     observed = [

@@ -55,7 +55,7 @@ def draw(summaries, title, setting="", guess=None, left_out=(), strip=None, widt
     """The figure.
 
     Args:
-        summaries: from ``report.summarize``, at least one.
+        summaries: from ``summaries.summarize``, at least one.
         title: the network and the data.
         setting: what else the figures depend on: a sentence below the title.
         guess: its accuracy, in percent.

@@ -1,162 +1,17 @@
-"""What a comparison of dtypes comes to: summaries, the table on the terminal, its report,
-``results.json``, a table in Markdown."""
+"""What a comparison of dtypes comes to: the table on the terminal, its report, ``results.json``, a
+table in Markdown."""
 
-import math
-import statistics
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...targets.lookup import target
 from ..report.colours import colours
 from ..report.marked_sections import replace_sections
-from ..report.page import Report, markdown_table, print_rows
+from ..report.page import Report
 from ..report.provenance import versions
-from .data import CLASSES, Guess
+from ..report.tables import markdown_table, print_rows
+from .data import Guess
 from .figure import draw
-from .recipes import AFTER, THROUGHOUT
-from .records import Named
-
-_EVEN = Guess(CLASSES, 100 / CLASSES)
-
-BASELINE = "float32"
-
-
-@dataclass(frozen=True)
-class Stat:
-    """Mean and sample standard deviation over seeds; ``std`` is ``None`` for one seed. ``count``:
-    how many seeds."""
-
-    mean: float
-    std: float | None
-    count: int = field(default=1, compare=False)
-
-    @classmethod
-    def of(cls, values):
-        """The statistics of ``values``, or ``None`` if there are none."""
-        values = list(values)
-        if not values:
-            return None
-        return cls(
-            statistics.fmean(values),
-            statistics.stdev(values) if len(values) > 1 else None,
-            len(values),
-        )
-
-    @property
-    def interval(self):
-        """Half the width of the 95 % confidence interval of the mean: t * std / sqrt(count), by
-        Student's t; ``None`` for one seed."""
-        from scipy.special import stdtrit
-
-        return (
-            None
-            if self.std is None
-            else float(stdtrit(self.count - 1, 0.975)) * self.std / math.sqrt(self.count)
-        )
-
-    def text(self, digits, sign=""):
-        """``mean`` or ``mean ± std`` with so many digits after the point."""
-        text = f"{self.mean:{sign}.{digits}f}"
-        return text if self.std is None else f"{text} ± {self.std:.{digits}f}"
-
-
-@dataclass(frozen=True)
-class Summary(Named):
-    """All seeds of one dtype by one recipe. Runs that diverged or failed count only in ``diverged``
-    and ``failed``.
-
-    Attributes:
-        dtype: name without ``torch.``.
-        recipe: one of ``recipes.RECIPES``.
-        accuracy: one :class:`Stat` in percent for each epoch; empty if no run came to its end.
-        gap: final accuracy minus that of float32 with the same seed, in points, or
-            ``None`` where there is no pair to compare.
-        seconds: training time of one epoch, or ``None``.
-        diverged: ``(seed, epoch)`` of the runs that diverged.
-        train_loss: of the last epoch, the mean over the seeds, or ``None``.
-        seeds: how many runs there were.
-        why: of the first run that diverged or failed, the sentence on it, or ``None``.
-        said: the dtype as the user spelt it (``bf16``), for tables and figures.
-    """
-
-    dtype: str
-    recipe: str
-    accuracy: list[Stat]
-    gap: Stat | None
-    seconds: Stat | None
-    diverged: list[tuple[int, int]]
-    train_loss: float | None = None
-    seeds: int = 1
-    why: str | None = None
-    said: str | None = None
-    failed: list[int] = field(default_factory=list)
-
-    @property
-    def lost(self):
-        """How many runs did not come to their end, and how, in words."""
-        return len(self.diverged) + len(self.failed), " or ".join(
-            ["diverged"] * bool(self.diverged) + ["failed"] * bool(self.failed)
-        )
-
-    @property
-    def is_baseline(self):
-        """Whether the others are compared with it: float32 throughout."""
-        return (self.dtype, self.recipe) == (BASELINE, "all")
-
-    def as_json(self):
-        """The summary as plain data for JSON."""
-
-        def pair(stat):
-            return None if stat is None else {"mean": stat.mean, "std": stat.std}
-
-        return {
-            "dtype": self.dtype,
-            "name": self.name,
-            "recipe": self.recipe,
-            "accuracy": [pair(stat) for stat in self.accuracy],
-            "gap_to_float32": None
-            if self.gap is None
-            else {**pair(self.gap), "half_interval_95": self.gap.interval},
-            "seconds_per_epoch": pair(self.seconds),
-            "diverged": [{"seed": seed, "epoch": epoch} for seed, epoch in self.diverged],
-        }
-
-
-def summarize(runs):
-    """One :class:`Summary` per dtype and recipe, in the order in which they first appear."""
-    grouped = {}
-    for run in runs:
-        grouped.setdefault((run.dtype, run.recipe), []).append(run)
-    baseline = {run.seed: run for run in grouped.get((BASELINE, "all"), ()) if run.is_good}
-    summaries = []
-    for (dtype, recipe), all_runs in grouped.items():
-        good = [run for run in all_runs if run.is_good]
-        epochs = zip(*(run.epochs for run in good), strict=True)
-        gaps = (
-            ()
-            if (dtype, recipe) == (BASELINE, "all")
-            else (
-                run.epochs[-1].accuracy - baseline[run.seed].epochs[-1].accuracy
-                for run in good
-                if run.seed in baseline
-            )
-        )
-        summaries.append(
-            Summary(
-                dtype,
-                recipe,
-                [Stat.of(epoch.accuracy for epoch in at_epoch) for at_epoch in epochs],
-                Stat.of(gaps),
-                Stat.of(statistics.fmean(epoch.seconds for epoch in run.epochs) for run in good),
-                [(run.seed, run.diverged_at) for run in all_runs if run.diverged_at is not None],
-                statistics.fmean(run.epochs[-1].train_loss for run in good) if good else None,
-                len(all_runs),
-                next((why for run in all_runs if (why := run.divergence or run.failure)), None),
-                all_runs[0].said,
-                [run.seed for run in all_runs if run.failure],
-            )
-        )
-    return summaries
+from .findings import EVEN, did_not_learn, failures, losses_of_seeds, notes
+from .summaries import summarize
 
 
 def epochs_shown(count, room):
@@ -184,7 +39,7 @@ def _cells(summary):
     return summary.name, summary.recipe, summary.accuracy[-1].text(2), gap, summary.seconds.text(2)
 
 
-def print_table(console, summaries, title, guess=_EVEN):
+def print_table(console, summaries, title, guess=EVEN):
     """Print the comparison, one row per dtype and recipe, to a ``rich.console.Console``.
 
     Accuracy in percent after each epoch (means over the seeds; on a narrow terminal a
@@ -222,117 +77,6 @@ def print_table(console, summaries, title, guess=_EVEN):
         console.print(note, highlight=False, soft_wrap=not console.is_terminal)
 
 
-def over_seeds(summaries):
-    """What a title says of the seeds; an interruption leaves some with fewer than others, or all
-    with one."""
-    counts = {summary.seeds for summary in summaries}
-    most = max(counts, default=1)
-    return "" if most == 1 else f", mean of {'up to ' * (len(counts) > 1)}{most} seeds"
-
-
-def notes(summaries, guess=_EVEN):
-    """Sentences that explain the table: its units, and what diverged."""
-    lines = ["Accuracy on the test images in percent; gap to float32 in points, seed by seed."]
-    if any(s.accuracy and s.accuracy[-1].std is not None for s in summaries):
-        lines.append("± is the standard deviation over the seeds.")
-    most = max((s.seeds for s in summaries), default=1)
-    lines += [
-        f"{s.label} was interrupted: {s.seeds} of {most} seeds."
-        for s in summaries
-        if s.seeds < most
-    ]
-    idle = did_not_learn(summaries, guess)
-    for summary in summaries:
-        for seed, epoch in summary.diverged:
-            rest = "; its row is the mean of the other seeds" if summary.accuracy else ""
-            where = f"at epoch {epoch} with seed {seed}"
-            lines.append(f"{summary.label} diverged {where} (loss not finite){rest}.")
-        if summary.failed:
-            lines.append(
-                f"{summary.label} failed with {len(summary.failed)} of {summary.seeds} seeds: "
-                f"{summary.why}"
-            )
-        if summary in idle:
-            lines.append(f"{summary.label} {_idleness(summary, guess)}")
-    lines += [f"{s.label} {_guessing(s)}" for s in guesses_after_training(summaries, guess)]
-    if after := [
-        recipe for recipe in AFTER if any(summary.recipe == recipe for summary in summaries)
-    ]:
-        lines.append(
-            f"{', '.join(after)}: the epochs are float32's, the last is tested after rounding."
-        )
-    return lines
-
-
-_GRADIENTS_LOST = (
-    "Gradients may be lost below the smallest number or saturate at the largest one: try another "
-    "--loss-scale"
-)
-_MASTERS = "try --recipe master, which has float32 masters"
-_ADVICE = {
-    "nearest": (
-        "Updates below half a unit in the last place are lost when weights round to nearest: "
-        f"{_MASTERS}."
-    ),
-    "all": f"Gradients may be lost below the smallest number: {_MASTERS} and takes a --loss-scale.",
-    "master": f"{_GRADIENTS_LOST}, and --loss-dtype float32.",
-}
-
-
-def _idleness(summary, guess):
-    recipe = summary.recipe
-    if recipe == "all" and target(summary.dtype).rounding.startswith("nearest"):
-        recipe = "nearest"
-    return (
-        f"did not learn: its loss is {summary.train_loss:.2f}, and guessing among {guess.classes} "
-        f"classes has {guess.loss:.2f}. {_ADVICE.get(recipe, f'{_GRADIENTS_LOST}.')}"
-    )
-
-
-def _guessing(summary):
-    return (
-        f"guesses on the test images ({summary.accuracy[-1].mean:.1f} %), though its training "
-        f"loss fell to {summary.train_loss:.2f}. Normalisation "
-        "layers, where it has some, may have lost their running statistics, whose updates (0.1 "
-        "of a difference) are below half a unit in the dtype's last place: try --recipe mixed, "
-        "which keeps them in float32, as module.float() after model.to(dtype) does in code of "
-        "your own."
-    )
-
-
-def failures(summaries, guess=_EVEN):
-    """The reason of each that diverged or failed with all seeds, or did not learn, by label."""
-    idle = did_not_learn(summaries, guess)
-    found = {}
-    for summary in summaries:
-        if not summary.accuracy and not summary.diverged:
-            found[summary.label] = f"failed: {summary.why}"
-        elif not summary.accuracy:
-            epochs = sorted({epoch for _, epoch in summary.diverged})
-            where = f"diverged at epoch {epochs[0]}" + (
-                f" to {epochs[-1]}" if len(epochs) > 1 else ""
-            )
-            where += f" with all {summary.seeds} seeds" if summary.seeds > 1 else ""
-            found[summary.label] = (
-                f"{where}. {summary.why}" if summary.why else f"{where} (loss not finite)."
-            )
-        elif summary in idle:
-            found[summary.label] = _idleness(summary, guess)
-    return found
-
-
-def losses_of_seeds(summaries):
-    """What is to be said of each that diverged with some of its seeds, by label."""
-    return {
-        s.label: (
-            f"{s.lost[0]} of {s.seeds} seeds {s.lost[1]}; its figures are the mean of the others."
-        )
-        + (f" {s.why}" if s.why else "")
-        for s in summaries
-        if s.lost[0] and s.accuracy
-    }
-
-
 def setting(described):
     """A sentence on what the figures depend on besides the dtypes."""
     schedule = "" if described["schedule"] == "constant" else f", {described['schedule']} schedule"
@@ -351,37 +95,6 @@ def setting(described):
 def guess_of(described):
     """The :class:`Guess` of a comparison; ``described`` is the ``config`` of its results.json."""
     return Guess(described["classes"], described["guess"])
-
-
-def did_not_learn(summaries, guess=_EVEN):
-    """Those whose training loss at the end is as high as a guess's, where float32's is not."""
-    stuck = 0.95 * guess.loss
-    if not any(
-        s.is_baseline and s.train_loss is not None and s.train_loss < stuck for s in summaries
-    ):
-        return []
-    return [
-        s
-        for s in summaries
-        if s.recipe not in AFTER and s.train_loss is not None and s.train_loss > stuck
-    ]
-
-
-def guesses_after_training(summaries, guess=_EVEN):
-    """Those in a dtype whose training loss fell to less than half of a guess's, and whose test
-    accuracy is a guess's, where float32's is not."""
-
-    def guesses(summary):
-        return summary.accuracy[-1].mean <= guess.accuracy + 2
-
-    if any(s.is_baseline and s.accuracy and guesses(s) for s in summaries):
-        return []
-    fell = [
-        s
-        for s in summaries
-        if s.recipe in THROUGHOUT and s.train_loss is not None and s.train_loss < 0.5 * guess.loss
-    ]
-    return [s for s in fell if not s.is_baseline and guesses(s)]
 
 
 def results_of(described, runs):

@@ -2,6 +2,7 @@
 which modules are responsible."""
 
 from .digits import Digits, significant_digits
-from .study import Variability, variability
+from .results import Variability
+from .study import variability
 
 __all__ = ["Digits", "Variability", "significant_digits", "variability"]

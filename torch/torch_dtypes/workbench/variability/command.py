@@ -17,7 +17,8 @@ from ..training.loop import Training as Trained
 from ..training.ranks import first_line
 from ..training.sources import build_network, check_network
 from .programs import Inference, Training, test_batches
-from .study import METRICS, Settings, Study, check_one_mode, checked
+from .results import Settings
+from .study import METRICS, Study, check_one_mode, checked
 
 
 @check.callback

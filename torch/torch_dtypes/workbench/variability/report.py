@@ -14,7 +14,7 @@ from ..report.drawing import new_figure
 from ..report.page import Report
 
 if TYPE_CHECKING:
-    from .study import Variability
+    from .results import Variability
 
 _METRICS = (
     "metric",

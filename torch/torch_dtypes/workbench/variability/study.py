@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 
 import torch
 from torch import nn
@@ -15,101 +15,16 @@ from ...formats.arguments import boolean, expect_settings, mode_name, mode_said
 from ...formats.dtypes import format_of
 from ...fuzzing import fuzzy
 from ...targets.lookup import target
-from ..report.page import Report, Reported
 from ..report.progress import OnRun, Shown
-from . import report
 from .batches import check_metric, distance
 from .delta import Search, responsible
-from .digits import Digits, check_shares, significant_digits
+from .digits import check_shares, significant_digits
 from .programs import Inference, Outcome, Training
+from .results import Layer, Metric, Part, Settings, Variability
 
 METRICS = ("distance", "loss", "accuracy")
 # Of a study: more than it has runs, so that those of two studies draw other numbers.
 _SEEDS = 1_000_003
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a program is perturbed and judged. The arguments of ``variability``."""
-
-    repeats: int = 10
-    mode: str = "stochastic"
-    format: str = "e8m23"
-    dot_products: bool = False
-    seed: int = 0
-    probability: float = 0.95
-    confidence: float = 0.95
-    where: bool = True
-    where_repeats: int = 3
-    metric: str = "distance"
-    tolerance: float | None = None
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One number of the program, over the repeats."""
-
-    name: str
-    exact: float  # in IEEE arithmetic
-    values: list[float]
-    nonparametric: Digits
-    classic: Digits
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The activations of one module over the repeats, as quantiles of their elements' digits."""
-
-    name: str
-    kind: str
-    elements: int  # that are not 0 in every run
-    least: float
-    low: float  # one element in twenty has no more
-    median: float
-    classic: float  # the median of the classic estimate
-
-
-@dataclass(frozen=True)
-class Part:
-    """One module perturbed alone."""
-
-    name: str
-    kind: str
-    operations: int
-    deviation: float  # of the chosen metric: the largest over the repeats
-    digits: float  # the median of the output's elements
-    fails: bool
-
-
-@dataclass
-class Variability(Reported):
-    """What a study found; ``report.py`` shows it."""
-
-    settings: Settings
-    what: str
-    samples: int
-    metrics: list[Metric] = field(default_factory=list)
-    layers: list[Layer] = field(default_factory=list)
-    output: Layer | None = None
-    dice: float | None = None
-    deterministic: bool = True
-    unseen: dict[str, int] = field(default_factory=dict)
-    deviation: float = math.nan  # of the chosen metric, all modules perturbed
-    tolerance: float = math.nan
-    parts: list[Part] = field(default_factory=list)
-    responsible: list[list[str]] = field(default_factory=list)
-    runs: int = 0
-    title: str = "Numerical variability"
-
-    _stem = "variability"
-
-    def report(self, command: str | None = None) -> Report:
-        """The :class:`Report`."""
-        return report.report_of(self, command)
-
-    def as_json(self) -> dict:
-        """Plain data: every number of every run."""
-        return report.as_json(self)
 
 
 class Spread:

@@ -30,6 +30,13 @@ def _longer(fmt: _C.Format) -> _C.Format | None:
     return made if fmt.bits < 64 and made.fits_double else None
 
 
+def _fraction_bits(fmt: _C.Format) -> int:
+    """How long the fraction in a code is, at most."""
+    if fmt.kind == _C.Kind.table:
+        return 0
+    return fmt.frac_bits if fmt.kind == _C.Kind.fixed else fmt.significand_bits - 1
+
+
 class Directed:
     """Draws operands of one operation.
 
@@ -85,7 +92,7 @@ class Directed:
                 ]
             )
             return chosen.unique()
-        around = [0, one, fmt.max_code, 1 << max(fmt.man_bits, 0), sign, self.codes]
+        around = [0, one, fmt.max_code, 1 << max(_fraction_bits(fmt), 0), sign, self.codes]
         found = {
             (code + step + negative) % self.codes
             for code in around
@@ -141,7 +148,7 @@ class Directed:
 
     def _tie_vectors(self, n: int) -> list[torch.Tensor]:
         fraction = min(
-            max(self.operand.man_bits, self.operand.significand_bits - 1), self.operand.bits
+            max(_fraction_bits(self.operand), self.operand.significand_bits - 1), self.operand.bits
         )
         cleared = self._integers(0, fraction + 1, n)
         first = self._short(cleared)
@@ -173,7 +180,7 @@ class Directed:
         return self._aimed(drawn, target, wander=1)
 
     def _small_vectors(self, n: int) -> list[torch.Tensor]:
-        first = 2 ** max(min(self.result.man_bits + 1, self.result.bits - 2, 6), 0)
+        first = 2 ** max(min(_fraction_bits(self.result) + 1, self.result.bits - 2, 6), 0)
         codes = self._integers(0, first, n)
         # Among the subnormal numbers, and around the smallest normal one.
         if self.result.kind == _C.Kind.float:

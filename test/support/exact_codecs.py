@@ -1,0 +1,99 @@
+"""The exact codec as tests call it: the package's, and the one that the headers alone have."""
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from host_kernels import INCLUDES, argument, fields
+
+from torch_dtypes import _C
+
+
+def tensor(x):
+    return torch.from_numpy(np.ascontiguousarray(x))
+
+
+def same_values(found, expected):
+    """Equal bits of float64, all NaNs being one."""
+    return np.where(
+        np.isnan(expected), np.isnan(found), found.view(np.int64) == expected.view(np.int64)
+    )
+
+
+def float32_inputs(x64):
+    """Those of them that float32 has, the float32 neighbours of all, and float32's own subnormal
+    numbers."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        x = x64.astype(np.float32)
+        near = [x, np.nextafter(x, np.float32(0)), np.nextafter(x, np.float32(np.inf))]
+    own = np.random.default_rng(1).integers(0, 2**24, 2000).astype(np.uint32).view(np.float32)
+    return np.unique(np.concatenate([*near, own, -own]).view(np.uint32)).view(np.float32)
+
+
+class Package:
+    encode = staticmethod(_C.encode_exact)
+    decode = staticmethod(_C.decode_exact)
+
+
+class Headers:
+    """The codecs compiled from the headers alone; the fast ones among them must agree with the
+    generic one."""
+
+    def __init__(self):
+        options = [
+            "-std=c++20",
+            "-O1",
+            "-ffp-contract=off",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fPIC",
+            "-shared",
+            *INCLUDES,
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            command = [
+                "g++",
+                *options,
+                Path(__file__).parents[1] / "numbers/cpp/codec/codec.cpp",
+                "-o",
+                f"{folder}/codec.so",
+            ]
+            built = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert built.returncode == 0, built.stderr
+            self.library = ctypes.CDLL(f"{folder}/codec.so")
+
+    def call(self, name, fmt, *tensors):
+        assert (
+            getattr(self.library, name)(
+                fields(fmt), *map(argument, tensors), argument(len(tensors[0]))
+            )
+            == 0
+        ), "a fast path differs"
+        return tensors[-1]
+
+    def encode(self, fmt, x, words=None):
+        return self.call("encode_all", fmt, x, words, torch.empty(len(x), dtype=torch.int64))
+
+    def decode(self, fmt, codes):
+        return self.call("decode_all", fmt, codes, torch.empty(len(codes), dtype=torch.float64))
+
+
+@cache
+def compile_headers():
+    return Headers()
+
+
+@pytest.fixture(params=["package", "headers"])
+def codec(request):
+    if request.param == "package":
+        return Package
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    return compile_headers()

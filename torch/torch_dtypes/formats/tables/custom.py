@@ -1,0 +1,206 @@
+"""table_format: a format from the values that a user gives."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from .. import dtype_numbers
+from ..arguments import index_of, said, set_rounding
+from .definition import TIES, Definition, End, expect_format
+from .making import keep
+from .values import numbers_of
+
+
+def _code(what: str, value: object, count: int) -> int:
+    number = index_of(value)
+    if number is None:
+        raise TypeError(f"expected a code for {what}, an integer, but got {said(value)}")
+    if not 0 <= number < count:
+        raise ValueError(f"expected a code from 0 to {count - 1} for {what}, but got {value}")
+    return number
+
+
+def _nearest_zero(values: list[float]) -> int:
+    return min(
+        (abs(v), math.copysign(1, v) < 0, code) for code, v in enumerate(values) if math.isfinite(v)
+    )[2]
+
+
+def _ends(
+    values: list[float],
+    ordered: list[float],
+    overflow: object,
+    limits: tuple[float, float] | None,
+    nan_code: int,
+) -> tuple[End, End]:
+    """The high and the low end, from what the argument overflow says."""
+    infinite = [
+        next((c for c, v in enumerate(values) if v == sign * math.inf), None) for sign in (1, -1)
+    ]
+    if overflow is None:
+        overflow = "infinity" if any(c is not None for c in infinite) else "saturate"
+    if isinstance(overflow, str):
+        if overflow not in ("saturate", "infinity", "nan"):
+            raise ValueError(
+                "expected overflow to be 'saturate', 'infinity', 'nan', a code or two codes, but "
+                f"got {overflow!r}"
+            )
+        if overflow == "infinity" and None in infinite:
+            raise ValueError(
+                "expected inf and -inf among the values with overflow='infinity', but one is "
+                "missing: give two codes, or 'saturate'"
+            )
+        codes = {
+            "saturate": (None, None),
+            "infinity": tuple(infinite),
+            "nan": (nan_code, nan_code),
+        }[overflow]
+        if overflow == "nan" and not math.isnan(values[nan_code]):
+            raise ValueError(
+                "expected a NaN among the values with overflow='nan', but there is none"
+            )
+    else:
+        pair = tuple(overflow) if isinstance(overflow, (tuple, list)) else (overflow, overflow)
+        if len(pair) != 2:
+            raise ValueError(
+                f"expected one code for overflow or two, below and above, but got {overflow!r}"
+            )
+        codes = tuple(_code("overflow", c, len(values)) for c in reversed(pair))
+
+    if limits is not None and codes == (None, None):
+        raise ValueError(
+            f"expected overflow with boundaries beyond the outermost values, but got {limits} and "
+            "what saturates, where nothing lies beyond: say what numbers there become, or leave "
+            "these two boundaries out"
+        )
+
+    def end(code: int | None, outermost: float, inner: float, limit: float | None) -> End:
+        if code is None:
+            return End()
+        following = (
+            outermost + (outermost - inner)
+            if limit is None
+            else outermost + 2 * (limit - outermost)
+        )
+        if not math.isfinite(following):
+            raise ValueError(
+                "expected values within half of float64's range where they overflow to a code, "
+                f"but got {outermost!r}"
+            )
+        return End(code, code, following, limit)
+
+    low, high = limits or (None, None)
+    return end(codes[0], ordered[-1], ordered[-2], high), end(codes[1], ordered[0], ordered[1], low)
+
+
+def define(
+    values: object,
+    nan: object = None,
+    ties: str = "even",
+    boundaries: object = None,
+    overflow: object = None,
+) -> Definition:
+    """The definition of what a user of table_format gives."""
+    numbers = numbers_of("values", values)
+    expect_format(Definition(tuple(numbers), 0))
+    if not (isinstance(ties, str) and ties in TIES):
+        raise ValueError(
+            f"expected ties to be one of {', '.join(map(repr, TIES))}, but got {ties!r}"
+        )
+    if nan is None:
+        nan_code = next(
+            (code for code, v in enumerate(numbers) if math.isnan(v)), _nearest_zero(numbers)
+        )
+    else:
+        nan_code = _code("nan", nan, len(numbers))
+    ordered = sorted({v for v in numbers if math.isfinite(v)})
+    inner = limits = None
+    if boundaries is not None:
+        given = numbers_of("boundaries", boundaries)
+        if len(given) == len(ordered) + 1:
+            limits, given = (given[0], given[-1]), given[1:-1]
+            if not (limits[0] < ordered[0] and limits[1] > ordered[-1]):
+                raise ValueError(
+                    f"expected the outermost boundaries beyond all values, {ordered[0]!r} to "
+                    f"{ordered[-1]!r}, but got {limits}"
+                )
+        if len(given) != len(ordered) - 1:
+            count = len(ordered) - 1
+            raise ValueError(
+                f"expected {count} boundaries, between neighbours in ascending order (or "
+                f"{count + 2}, with both ends), but got {len(given)}"
+            )
+        for lower, b, upper in zip(ordered, given, ordered[1:], strict=False):
+            if not lower <= b <= upper:
+                raise ValueError(
+                    "expected each boundary between its neighbours in ascending order, but got "
+                    f"{b!r} between {lower!r} and {upper!r}"
+                )
+        inner = tuple(given)
+    high, low = _ends(numbers, ordered, overflow, limits, nan_code)
+    return Definition(tuple(numbers), nan_code, ties, inner, high, low)
+
+
+def table_format(
+    values: object,
+    nan: int | None = None,
+    ties: str = "even",
+    *,
+    boundaries: object = None,
+    overflow: str | int | tuple[int, int] | None = None,
+    rounding: str | int = "nearest_even",
+    name: str | None = None,
+) -> torch.dtype:
+    """The dtype whose code i means ``values[i]``: any set of at most 2^16 numbers.
+
+    Rounding is by value. Of the two values next to a number, to nearest takes the one on whose side
+    of the boundary between them it lies: of their midpoint, or of what ``boundaries`` says.
+    Directed modes go by value, stochastic ones by the distance from both. What is beyond the
+    outermost values becomes these, or a code that ``overflow`` says. NaN becomes the first code
+    that is NaN or, where there is none, the value nearest to 0.
+
+    The name says the content (``torch.table4_`` and sixteen digits), files and other processes get
+    the values with it, and equal arguments give the same dtype.
+
+    Args:
+        values: numbers that float64 has as normal numbers, by code: a list, a tensor, an array, or
+            the name of a file (``.pt``, ``.npy``, or text with blanks, commas or new lines between
+            the numbers). NaN where a code is no number; inf and -inf; 0.0 and -0.0 are two values.
+            Codes have the bits that the number of values needs, 1 to 16; those beyond the last
+            value are NaN.
+        nan: the code that NaN becomes.
+        ties: where a number on a boundary goes in the mode ``nearest_even``: ``"even"`` (the even
+            code; where both or none are, the one with an even place in the order of values),
+            ``"zero"``, ``"away"`` (from zero), ``"up"``, ``"down"``.
+        boundaries: in place of midpoints, between neighbours in ascending order; with two more,
+            where there is an overflow, the first and the last say from where on numbers do. What 64
+            bits cannot hold of a midpoint does not count for results of arithmetic.
+        overflow: ``"saturate"``: to the outermost value, infinities too. ``"infinity"``: to inf and
+            -inf, which the values must have, from half a step beyond the outermost value on (the
+            default where they are among the values). ``"nan"``. A code, or two: below and above.
+        rounding: a mode, as ``with_rounding`` takes it.
+        name: the format's own name, in place of that by content: ``"acme8"``, which every function
+            and report of the process then knows. Files and other processes get it with the values.
+
+    Raises:
+        ValueError: values twice, too many, too few, or beyond float64's normal numbers; boundaries
+            that do not fit; an impossible code; a name that exists, or that has other values in
+            this process.
+        TypeError: a parameter of another type.
+
+    Example::
+
+        >>> ternary = torch_dtypes.table_format([0.0, 1.0, -1.0])
+        >>> torch.tensor([0.2, 0.7, -5.0]).to(ternary).float()
+        tensor([ 0.,  1., -1.])
+    """
+    definition = define(values, nan, ties, boundaries, overflow)
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"expected a name as a string, but got {said(name)}")
+    name = definition.name() if name is None else name
+    keep(name, definition)
+    fmt = definition.format(name)
+    set_rounding(fmt, rounding)
+    return dtype_numbers.define(fmt)

@@ -1,0 +1,80 @@
+"""What fuzzy takes, checked."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from .. import _C
+
+DEVICES = "the CPU, or a GPU for which this package has kernels"
+
+
+def computes(device: torch.device) -> bool:
+    return device.type == "cpu" or (device.type == "cuda" and _C.has_gpu_kernels())
+
+
+def check_seed(seed: object) -> int | None:
+    if seed is not None and (
+        isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63
+    ):
+        raise ValueError(f"expected seed from 0 to 2^63 - 1, or None, but got {seed!r}")
+    return seed
+
+
+def check_model(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            "expected a torch.nn.Module, or None for all that runs in the block, but got "
+            f"{type(model).__name__}"
+        )
+    for name, p in model.named_parameters():
+        if p.dtype is not torch.float32 and p.is_floating_point():
+            raise TypeError(
+                f"expected float32 parameters, whose arithmetic fuzzy(...) perturbs, but {name} "
+                f"is {p.dtype}; use model.float()"
+            )
+        if not computes(p.device):
+            raise ValueError(
+                f"expected a model on {DEVICES}, but {name} is on {p.device}; use model.cpu()"
+            )
+
+
+def names_of_modules(model: nn.Module | None, modules: object) -> set[str]:
+    if model is None:
+        raise ValueError(
+            "expected a model beside modules=, but got None: names are those of "
+            "model.named_modules()"
+        )
+    if isinstance(modules, str) or not isinstance(modules, Iterable):
+        raise TypeError(
+            f"expected modules as a list of names or modules, but got {modules!r}; put it into a "
+            "list"
+        )
+    known = dict(model.named_modules(remove_duplicate=False))
+    found = set()
+    for m in modules:
+        if isinstance(m, nn.Module):
+            names = [name for name, module in known.items() if module is m]
+        else:
+            names = [m] if m in known else []
+        if not names:
+            near = difflib.get_close_matches(str(m), known, 3) if isinstance(m, str) else []
+            hint = (
+                f"; did you mean {' or '.join(map(repr, near))}?"
+                if near
+                else "; names are those of model.named_modules()"
+            )
+            raise ValueError(
+                "expected modules of the model, but got "
+                f"{m if isinstance(m, str) else type(m).__name__!r}{hint}"
+            )
+        found.update(names)
+    if not found:
+        raise ValueError(
+            "expected modules to perturb, but got none: leave modules= out to perturb all"
+        )
+    return found

@@ -1,0 +1,81 @@
+"""What a layer knows that runs by a rule."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from .integer_layers import IntegerPlan
+from .parameters import parameter_names
+from .places import LayerRule, Place
+from .product_plans import ProductPlan, expect_one_policy, plan_of
+from .products import gives_fresh, has_products, is_product
+from .rounders import Rounder
+from .scale_rules import channel_axis
+
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
+
+
+class LayerState:
+    """What a quantised layer knows beside its module: the rule, and a rounder for each place,
+    parameter by parameter."""
+
+    def __init__(self, rule: LayerRule, key: str, module: nn.Module, where: str) -> None:
+        self.rule, self.key = rule, key
+        self.rounders = {
+            name: Rounder(place, name, module)
+            for name, place in rule.places().items()
+            if name in ("activation", "output", "error")
+        }
+        self.names = parameter_names(module)  # of what it computes with
+        self.parameters: dict[str, Rounder] = {}  # by these names
+        self.gradients: dict[str, Rounder] = {}  # likewise, each with a scale of its own
+        self.is_product = is_product(module)
+        self.observing = False  # while calibration runs
+        self.looks_up = isinstance(module, _TABLES) and rule.weight is not None
+        self.is_fresh = (
+            gives_fresh(module) and rule.accumulate is None and rule.arithmetic == "float"
+        )
+        self.plan: ProductPlan | IntegerPlan | None = plan_of(rule, where)
+        if rule.arithmetic == "integer":
+            _check_scales(module, self, rule, where)
+            self.plan = IntegerPlan(rule.accumulator)
+        else:
+            expect_one_policy(self.plan, self.is_product, where)
+        self.by_block = (
+            rule.accumulate is None
+            and rule.arithmetic == "float"
+            and rule.native is None
+            and has_products(module)
+        )
+
+    def all_rounders(self) -> dict[str, Rounder]:
+        return {
+            **self.rounders,
+            **self.parameters,
+            **{f"{name}.grad": r for name, r in self.gradients.items()},
+        }
+
+
+def _check_scales(module: nn.Module, state: LayerState, rule: LayerRule, where: str) -> None:
+    """Integer sums have one scale for each output channel behind them."""
+    if state.rounders["activation"].scaler.axis is not None:
+        raise ValueError(
+            f"expected one scale per tensor for the activation of {where} in integer products, "
+            f"but got {rule.activation}"
+        )
+    axis = Rounder(rule.weight, "weight", module).scaler.axis
+    if axis not in (None, channel_axis("weight", module)) or (
+        axis is not None and getattr(module, "transposed", False) and module.groups > 1
+    ):
+        raise ValueError(
+            f"expected one scale per tensor or per output channel for the weight of {where} in "
+            f"integer products, but got {rule.weight}"
+        )
+
+
+def is_bias(name: str) -> bool:
+    return "bias" in name.rpartition(".")[2]
+
+
+def place_of(rule: LayerRule, parameter: str) -> Place | None:
+    return rule.bias if is_bias(parameter) else rule.weight

@@ -1,0 +1,178 @@
+"""What quantize_ refuses before it changes a model, and what it warns of."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import nn
+
+from .. import _C
+from ..targets.block_targets import BlockFormat
+from .layer_state import LayerState, place_of
+from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
+from .places import LayerRule, Place
+from .products import has_products, is_product
+from .rules import Choice, Chosen
+from .summary import reached_parameters, unreached_modules
+
+_WITHOUT_FLOATING_INPUT = (nn.Embedding, nn.EmbeddingBag)
+
+
+def warn_of_unreached(model: nn.Module, chosen: Chosen) -> None:
+    """A rule of types does not see weights that modules of one's own multiply by functions, as the
+    experts of a mixture."""
+    named = {model.get_submodule(name) for name in chosen} | chosen.excluded
+    reached, total = reached_parameters(model)
+    for name, module, count in unreached_modules(model):
+        if (
+            count > total / 10
+            and module not in named
+            and not type(module).__module__.startswith("torch.nn.")
+        ):
+            warnings.warn(
+                f"expected rules to reach most parameters, but they reach {reached / total:.1%} "
+                f"of them, and {name or 'the model'!r}, a {type(module).__name__}, holds "
+                f"{count / total:.1%} and has no rule; name it in a rule, or leave it as it is by "
+                f"{{{name!r}: None}}",
+                stacklevel=3,
+            )
+
+
+def check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
+    """What a rule says must be heard by one of the modules that it is chosen for. Beside something
+    else it may say a bias that layers with parameters lack."""
+    heard: dict[str, set[str]] = {}
+    for name, choice in chosen.items():
+        module = model.get_submodule(name)
+        heard.setdefault(choice.key, set()).update(_places_of(module))
+        if not choice.rule.is_only("bias") and (hasattr(module, "bias") or has_weights(module)):
+            heard[choice.key].add("bias")
+    for name, choice in chosen.items():
+        if choice.rule.native is not None:
+            continue
+        for place in choice.rule.places():
+            if place not in heard[choice.key]:
+                what = type(model.get_submodule(name)).__name__
+                raise ValueError(
+                    f"expected a rule {choice.key} that its modules can follow, but got {place}= "
+                    f"for {name!r}, a {what}, which has none"
+                )
+
+
+def _places_of(module: nn.Module) -> set[str]:
+    names = parameter_names(module)
+    found = {"output", "error"}
+    if not isinstance(module, _WITHOUT_FLOATING_INPUT):
+        found.add("activation")
+    if names:
+        found.add("grad")
+    if any(place_of(LayerRule(bias=True), name) for name in names):
+        found.add("bias")
+    if any(place_of(LayerRule(weight=True), name) for name in names):
+        found.add("weight")
+    return found
+
+
+def check_whole(place: Place, role: str, shape: tuple[int, ...], where: str) -> None:
+    """Blocks that are not to be padded divide the parameters; what comes by is looked at when it
+    comes."""
+    if isinstance(place.target, BlockFormat):
+        try:
+            place.target.check_shape(shape)
+        except ValueError as error:
+            raise ValueError(f"{role} of {where}: {error}") from error
+
+
+def check_parametrised(module: nn.Module, state: LayerState, where: str) -> None:
+    """Of products the operands are given apart; in other layers rounded tensors must stand where
+    the parameters are."""
+    rule = state.rule
+    if state.is_product:
+        return
+    for name in state.names:
+        if has_parametrisation(module, name) and (
+            rule.native or state.plan or rule.grad or place_of(rule, name)
+        ):
+            raise ValueError(
+                f"expected plain parameters, but {name} of {where} is parametrised "
+                "(torch.nn.utils.parametrize), which only linear layers and convolutions can be "
+                "that round them; call parametrize.remove_parametrizations, or say activation, "
+                "output and error alone"
+            )
+
+
+def check_containers(model: nn.Module, chosen: dict[str, Choice]) -> None:
+    """A module that runs in a dtype hands it to the modules in it, whose products need operands of
+    one dtype: they have to run in one, too."""
+    natively = {
+        name: model.get_submodule(name)
+        for name, choice in chosen.items()
+        if choice.rule.native is not None
+    }
+    of_attentions = {m.out_proj for m in model.modules() if isinstance(m, nn.MultiheadAttention)}
+    for name, module in natively.items():
+        for part, inner in module.named_modules():
+            multiplies = has_products(inner)
+            if (
+                multiplies
+                and not any(inner is m for m in natively.values())
+                and inner not in of_attentions
+            ):
+                start = f"{name}." if name else ""
+                raise ValueError(
+                    f"expected everything in {name or 'the model'!r} (rule {chosen[name].key}) to "
+                    f"be {chosen[name].rule.native}, but got {start + part!r}, whose parameters "
+                    f"stay float32; a rule of the layers in it says it of them: {start + '.*'!r}"
+                )
+
+
+def check_module(module: nn.Module, rule: LayerRule, where: str) -> None:
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TypeError(
+            f"expected modules of Python to quantise, but {where} is a script; quantize_ it "
+            "before torch.jit.script"
+        )
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
+        raise ValueError(
+            f"expected initialised parameters, but {where} has none yet; run the model once on a "
+            "batch before"
+        )
+    if rule.grad is not None and rule.native is None and getattr(module, "sparse", False):
+        raise ValueError(
+            f"expected dense gradients to round (grad), but {where} has sparse=True; make the "
+            f"{type(module).__name__} with sparse=False"
+        )
+    if "forward" in module.__dict__:
+        raise ValueError(
+            f"expected modules with their class's forward, but {where} has a forward of its own, "
+            "which would not round"
+        )
+    for name, parameter in module._parameters.items():
+        if parameter is not None and parameter.is_complex():
+            raise TypeError(
+                f"expected real parameters, since formats have no complex numbers, but {name} of "
+                f"{where} is {parameter.dtype}"
+            )
+    for name in parameter_names(module):
+        dtype = masters_of(module, name)[0].dtype
+        if _C.format_of(dtype) is not None:
+            raise TypeError(
+                f"expected float32 parameters, to be rounded while the layer runs, but {name} of "
+                f"{where} is {dtype}; use model.float()"
+            )
+
+
+def check_products(module: nn.Module, rule: LayerRule, where: str) -> None:
+    what = "arithmetic='integer'" if rule.arithmetic == "integer" else "accumulate="
+    if rule.arithmetic == "integer" and not is_product(module):
+        raise ValueError(
+            f"expected {what} of nn.Linear or a convolution of torch.nn, but got it of {where}, a "
+            f"{type(module).__name__}"
+        )
+    stock = type(module).__module__.startswith("torch.nn.")
+    if stock and not has_products(module):
+        raise ValueError(
+            f"expected {what} of a layer with products, but got it of {where}, a "
+            f"{type(module).__name__}, whose sums no policy reaches"
+        )

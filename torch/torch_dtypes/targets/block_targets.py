@@ -1,0 +1,321 @@
+"""A target of numbers that share a scale in blocks: what a block format rounds to."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+from .. import _C
+from ..formats import naming
+from ..formats.arguments import mode_said, set_rounding
+from ..formats.dtypes import format_of
+from ..formats.patterns import name_pattern
+from . import block_shapes, micro_exponents
+from .base import (
+    COMPUTED,
+    INDIFFERENT_IN_NARROW,
+    Target,
+    check_clamped,
+    check_dense,
+    check_tensor,
+    full_scale_of,
+    is_careful,
+    is_eager,
+    refuse_zero_point,
+    scale_like,
+    times,
+)
+from .block_scales import (
+    FLOAT_RULES,
+    POWER_RULES,
+    ScaleFormat,
+    brought_to,
+    float_scale,
+    mantissa_threshold,
+    power_scale,
+    scale_format,
+    tensor_scale,
+)
+from .block_shapes import BlockShape
+from .gradients import straight_through
+from .grid import round_to_grid
+
+# Element, scale, size, and whether a tensor's scale lies above.
+PRESETS = {
+    "mxfp8_e4m3": ("e4m3fn_saturate", "e8m0", 32, False),
+    "mxfp8_e5m2": ("e5m2_saturate", "e8m0", 32, False),
+    "mxfp6_e3m2": ("e3m2finite", "e8m0", 32, False),
+    "mxfp6_e2m3": ("e2m3finite", "e8m0", 32, False),
+    "mxfp4": ("e2m1finite", "e8m0", 32, False),
+    "mxint8": ("fixed1_6_symmetric", "e8m0", 32, False),
+    "nvfp4": ("e2m1finite", "e4m3fn_saturate", 16, True),
+    "hif4": (micro_exponents.ELEMENT, "hif4", micro_exponents.SIZE, False),
+}
+_BLOCK_FLOAT = name_pattern(r"fixed1_(\d+)_symmetric")
+
+
+def largest_exponent(fmt: _C.Format) -> int:
+    """The exponent of the largest power of two that a format has; of posits, of the largest with
+    the shortest regime."""
+    return math.frexp(full_scale_of(fmt))[1] - 1
+
+
+def default_rule(scale: ScaleFormat) -> str:
+    return POWER_RULES[0] if scale.powers else FLOAT_RULES[0]
+
+
+class Cut(NamedTuple):
+    """A tensor cut into blocks, and their scales."""
+
+    blocks: torch.Tensor
+    own: torch.Tensor  # one number a block, NaN where a block is
+    above: torch.Tensor | None  # the tensor's
+    joins: list[tuple[int, int]]  # how blocks become the tensor again
+    micro: micro_exponents.MicroExponents | None = None  # HiF4's
+    dim: int = 0  # along which they lie
+
+    @property
+    def factor(self) -> torch.Tensor:
+        """What a 1 in each block stands for, or at each place of one that has micro-exponents."""
+        return (
+            factor_of(self.own, self.above) if self.micro is None else self.own * self.micro.steps
+        )
+
+    @property
+    def inverse(self) -> torch.Tensor:
+        """By which numbers are multiplied before they are rounded."""
+        return (
+            self.factor.reciprocal()
+            if self.micro is None
+            else micro_exponents.reciprocal(self.own) / self.micro.steps
+        )
+
+
+def factor_of(own: torch.Tensor, above: torch.Tensor | None) -> torch.Tensor:
+    """The blocks' scales times the tensor's, at least the smallest normal number; NaN stays."""
+    return own if above is None else (own * above).clamp_min(torch.finfo(own.dtype).smallest_normal)
+
+
+@dataclass(frozen=True, repr=False)
+class BlockFormat(Target):
+    """Numbers of an element format times a scale that a block shares. Made by ``block_format``,
+    ``block_float`` and names."""
+
+    element: str
+    scale: str
+    shape: BlockShape
+    scale_rule: str
+    tensor_scale: bool
+    emax: int
+    pad: bool = True
+    # What these say, for code that torch.compile traces.
+    bits: int = field(init=False, compare=False)
+    largest: float = field(init=False, compare=False)
+    full_scale: float = field(init=False, compare=False)
+    rounding: str = field(init=False, compare=False)
+    _largest_element: float = field(init=False, compare=False)
+    _full_element: float = field(init=False, compare=False)
+    # Has numbers next to 0 that are no multiple of 2^-64, or never rounds to 0.
+    _reaches_far: bool = field(init=False, compare=False)
+    _scale: ScaleFormat = field(init=False, compare=False)
+    _threshold: tuple[float, bool] = field(init=False, compare=False)
+    _is_fixed: bool = field(init=False, compare=False)
+    name: str = field(init=False, compare=False)
+    # Whether chop_blocks serves: the same results in one pass over memory.
+    _in_one_pass: bool = field(init=False, compare=False)
+
+    def __post_init__(self):
+        fmt, scale = format_of(self.element), scale_format(self.scale)
+        largest, full = fmt.largest, full_scale_of(fmt)
+        above, brought = (
+            (scale.largest, brought_to(full, scale)) if self.tensor_scale else (1.0, full)
+        )
+        runs = (
+            self.shape.axis == (-1,)
+            and self.shape.size[0] is not None
+            and self.shape.size[0] <= 1024
+        )
+        for name, value in {
+            "bits": fmt.bits,
+            "rounding": naming.mode_of_format(fmt),
+            "largest": largest * above,
+            "full_scale": brought,
+            "_largest_element": largest,
+            "_full_element": full,
+            "_scale": scale,
+            "_reaches_far": fmt.keeps_minpos or fmt.lsb_exponent < -64,
+            "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
+            "_is_fixed": fmt.kind == _C.Kind.fixed,
+            "_in_one_pass": runs and scale.powers and not self.tensor_scale,
+        }.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "name", self._name())
+
+    def _name(self) -> str:
+        fmt = format_of(self.element)
+        mode = naming.mode_of_format(fmt)
+        fmt = naming.to_nearest(fmt)
+        element, size = naming.name_of_format(fmt), block_shapes.size_name(self.shape)
+        known = {(e, s, str(n), t): preset for preset, (e, s, n, t) in PRESETS.items()}
+        preset = known.get((element, self.scale, size, self.tensor_scale))
+        match = _BLOCK_FLOAT.fullmatch(element) if preset is None and self.scale == "e8m0" else None
+        if match:
+            name = f"bfp{int(match[1]) + 2}" + (f"_size{size}" if self.shape.axis else "")
+        else:
+            name = preset or f"block<{element},{self.scale},{size}>"
+        if not (match and self.shape.is_tensor):
+            name += block_shapes.place_name(self.shape)
+        if self.emax != largest_exponent(fmt):
+            name += f"_emax{self.emax}".replace("-", "minus")
+        if self.scale_rule != default_rule(self._scale):
+            name += f"_{self.scale_rule}"
+        if self.tensor_scale and not preset:
+            name += "_scaled"
+        if not self.pad:
+            name += "_nopad"
+        return name if mode == "nearest_even" else f"{name}_{mode}"
+
+    @property
+    def bits_per_value(self) -> float:
+        sizes = self.shape.size
+        return self.bits + (
+            self._scale.bits / math.prod(sizes) if sizes and None not in sizes else 0.0
+        )
+
+    def with_rounding(self, mode: str | int) -> BlockFormat:
+        fmt = format_of(self.element)
+        set_rounding(fmt, mode)
+        return dataclasses.replace(self, element=naming.name_of_format(fmt))
+
+    def fitting(self, dims: int) -> BlockFormat:
+        """The format for a tensor of so many dimensions, of which it may lack one: a bias among
+        weights."""
+        if self.shape.missing(max(dims, 1)) is None:
+            return self
+        shape = self.shape.along_last()
+        return dataclasses.replace(self, shape=shape, pad=self.pad or not shape.has_size)
+
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Raises ValueError for the shape of a tensor whose last blocks would be shorter, where the
+        format does not pad."""
+        if not self.pad:
+            self.shape.check_whole(shape, self.name)
+
+    def quantize(
+        self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"
+    ):
+        check_tensor(x, self)
+        refuse_zero_point(zero_point, self)
+        cut = check_clamped(clamped)
+        try:
+            self.check_shape(x.shape)
+            one_pass = (
+                self._in_one_pass
+                and scale is None
+                and not cut
+                and x.dtype == torch.float32
+                and x.dim()
+                and x.is_contiguous()
+                and is_eager()
+            )
+        except RuntimeError:  # what has no shape or strides
+            check_dense(x, f"quantise to {self.name}")
+            raise
+        if one_pass:
+            mode = mode_said(rounding)  # a block's too, as in chop
+            # For which chop has a faster way.
+            if not (self._is_fixed and (mode or self.rounding) in ("stochastic", "up_down")):
+                own = self._scale
+                return _C.chop_blocks(
+                    x,
+                    self.element,
+                    mode,
+                    self.shape.size[0],
+                    self.emax,
+                    *self._threshold,
+                    own.lowest_exponent,
+                    own.highest_exponent,
+                    generator,
+                )
+        check_dense(x, f"quantise to {self.name}")
+        if x.numel() == 0:
+            return straight_through(x, x.detach().clone())
+        cut_up = self._cut(x.detach(), scale)
+        factor = cut_up.factor
+        values, y = self._elements(cut_up, rounding, generator)
+        values = self.shape.join(
+            values.mul_(factor) if is_eager() else values * factor, cut_up.joins
+        ).view(x.shape)
+        return straight_through(
+            x,
+            values,
+            self.shape.join(~(y.abs() > self._largest_element), cut_up.joins).view(x.shape)
+            if cut
+            else None,
+        )
+
+    def scales(self, x: torch.Tensor, *, scale: float | torch.Tensor | None = None) -> torch.Tensor:
+        """The scale of each block of x, the tensor's scale included: of the shape that x has when
+        each block's dimensions are one entry long (of blocks of 32 in the last dimension:
+        ``(..., ceil(n / 32), 1)``, and ``(..., 1)`` where the one block is the whole dimension, n
+        <= 32); of HiF4, in which 4 numbers share one, of x's shape."""
+        check_tensor(x, self)
+        check_dense(x, f"quantise to {self.name}")
+        self.check_shape(x.shape)
+        if x.numel() == 0:  # as quantize(x) has them: a whole tensor may be a block
+            sizes = x.shape if self._scale.micro else self.shape.grid_shape(x.shape)
+            return torch.ones(sizes, dtype=COMPUTED[x.dtype], device=x.device)
+        made = self._cut(x.detach(), scale)
+        return (
+            made.factor
+            if made.micro is None
+            else self.shape.join(made.factor, made.joins).view(x.shape)
+        )
+
+    def _elements(self, made: Cut, rounding, generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """The elements of blocks, as numbers of the compute type; and what was rounded to them."""
+        careful = is_careful(self._reaches_far, self.rounding, rounding, INDIFFERENT_IN_NARROW)
+        y = times(made.blocks, made.inverse, careful)
+        return round_to_grid(y, self.element, rounding, generator), y
+
+    def _cut(self, x: torch.Tensor, outer: object) -> Cut:
+        """x cut into blocks, in the compute type, with their scales."""
+        x = x.to(COMPUTED[x.dtype])
+        if x.dim() == 0:
+            x = x.view(1)
+        blocks, dims, joins = self.shape.split(x)
+        # Of no dimensions, amax would take all.
+        absmax = blocks.abs().amax(dims, keepdim=True) if dims else blocks.abs()
+        inverse = above = None
+        if self._scale.micro:
+            if outer is not None:
+                raise ValueError(
+                    f"expected no scale with {self.name}, whose blocks have their own, but got "
+                    f"{outer!r}: multiply the tensor by it"
+                )
+            own = torch.where(absmax < math.inf, micro_exponents.shared(absmax), math.nan)
+            return Cut(
+                blocks, own, None, joins, micro_exponents.find(blocks, own, dims[0]), dims[0]
+            )
+        if outer is not None:
+            above = scale_like(outer, x)
+            if above.numel() != 1:
+                raise ValueError(
+                    "expected the scale of a whole tensor beside the blocks' own, one number, "
+                    f"but got shape {tuple(above.shape)}"
+                )
+            above = above.reshape(())
+            inverse = above.reciprocal()
+        elif self.tensor_scale:
+            inverse, above = tensor_scale(absmax, self.full_scale)
+        if self._scale.powers:
+            # In float64, since the product may be beyond float32's numbers.
+            a = absmax if inverse is None else absmax.double() * inverse.double()
+            own = power_scale(a, self.emax, self._threshold, self._scale).to(x.dtype)
+        else:
+            own = float_scale(absmax, self._full_element, inverse, self.scale_rule, self._scale)
+        return Cut(blocks, torch.where(absmax < math.inf, own, math.nan), above, joins)

@@ -1,0 +1,308 @@
+"""Hooks that say to which layer and pass roundings belong, around counters in C++
+(aten/src/ATen/Observation.h)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from ... import _C
+from ...formats import naming
+from ...formats.dtypes import is_format_dtype
+from ..diagnosis.divergence import tensors_in
+from .counts import OUTSIDE, PASSES
+
+_FORWARD, _BACKWARD, _WEIGHTS, _GRADIENTS, _UPDATES = range(5)
+
+
+class _Thread(threading.local):
+    """What the hooks on one thread remember: the calls that are under way, and whose output a
+    tensor is."""
+
+    def __init__(self):
+        self.calls: list[tuple[int, tuple]] = []
+        self.steps: list[tuple] = []
+        self.outputs: dict[int, tuple[weakref.ref, int]] = {}
+
+    def is_output(self, t: torch.Tensor) -> bool:
+        kept, version = self.outputs.get(id(t), (None, 0))
+        return kept is not None and kept() is t and version == _version(t)
+
+    def note(self, t: torch.Tensor) -> None:
+        self.outputs[id(t)] = weakref.ref(t), _version(t)
+
+
+def _version(t: torch.Tensor) -> int:
+    return -1 if t.is_inference() else t._version
+
+
+class Hooks:
+    """The hooks of one observation, and what they count into."""
+
+    def __init__(self, model: nn.Module, formats: Sequence[_C.Format]) -> None:
+        self.observer = _C.Observer()
+        self.model = model
+        self.formats = list(formats)
+        # A random mode's results would be another draw's: which parameters stay is asked of nearest
+        # rounding.
+        self.steady = [_nearest(f) for f in formats]
+        modules = list(model.named_modules())
+        self.layers = [OUTSIDE, *(name for name, _ in modules)]
+        self.unchanged: dict[tuple[int, str], list[int]] = {}
+        self._number = {module: i for i, (_, module) in enumerate(modules, 1)}
+        self._thread = _Thread()
+        self._handles: list = []
+        self._on_tensors: list = []  # handles, which hold no tensor
+        self._before: dict[torch.Tensor, torch.Tensor] = {}
+        self._stepped = False
+        self.called = False  # the model, or a module of it
+        self._open = False  # a copy of the model keeps its hooks when these are long gone
+
+    # ---- to and fro ----
+
+    def attach(self) -> None:
+        _C.observers_open(1)
+        self._open = True
+        try:
+            for module, layer in self._number.items():
+                self._handles.append(
+                    module.register_forward_pre_hook(
+                        self._enters(layer), prepend=True, with_kwargs=True
+                    )
+                )
+                self._handles.append(
+                    module.register_forward_hook(self._leaves(layer), always_call=True)
+                )
+            for p in self.model.parameters():
+                if p.requires_grad and p.is_leaf:
+                    self._handles.append(p.register_post_accumulate_grad_hook(self._accumulated))
+            self._handles.append(register_optimizer_step_pre_hook(self._before_step))
+            self._handles.append(register_optimizer_step_post_hook(self._after_step))
+            self._know_parameters()
+            _C.observe_enter(self.observer, 0, -1, False)
+            _C.observe_backward_layer(self.observer, 0)
+        except BaseException:
+            self.detach()
+            raise
+
+    def try_formats(self) -> None:
+        """An error for formats with which a GPU of the model's does not compute, before the model
+        runs."""
+        for device in {p.device for p in self.model.parameters() if p.is_cuda}:
+            for f in self.formats:
+                try:
+                    self.observer.measure(torch.empty(0, device=device), 0, _WEIGHTS, [f])
+                except NotImplementedError as error:
+                    name = naming.name_of_format(f)
+                    raise NotImplementedError(
+                        "observe: expected formats with which a GPU computes, for a model on "
+                        f"{device}, but got {name}: leave it out, or observe a copy of the model "
+                        f"on the CPU ({error})"
+                    ) from error
+
+    def detach(self) -> None:
+        self._open = False
+        _C.observe_enter(None, 0, -1, False)
+        _C.observers_open(-1)
+        for handle in (*self._handles, *self._on_tensors):
+            handle.remove()
+        self._handles, self._on_tensors = [], []
+        self._before = {}
+        self._thread = _Thread()
+
+    def finish(self) -> None:
+        """What is measured once, at the end: weights that no step came to, and those of our
+        dtypes."""
+        for p, layer in self._layers_of_parameters().items():
+            if is_format_dtype(p.dtype):
+                self.observer.measure_exact(p, layer, _WEIGHTS)
+            elif not self._stepped:
+                self._measure(p, layer, _WEIGHTS)
+
+    def _layers_of_parameters(self) -> dict[torch.Tensor, int]:
+        found: dict[torch.Tensor, int] = {}
+        for module, layer in self._number.items():
+            for p in module._parameters.values():
+                if p is not None:
+                    found.setdefault(p, layer)
+        return found
+
+    def _know_parameters(self) -> None:
+        self.parameters = self._layers_of_parameters()
+        self.observer.know_parameters(list(self.parameters), list(self.parameters.values()))
+
+    def _measure(self, t: torch.Tensor, layer: int, where: int) -> None:
+        if (
+            self.formats
+            and t.is_floating_point()
+            and t.layout is torch.strided
+            and not t.is_meta
+            and not is_format_dtype(t.dtype)
+        ):
+            self.observer.measure(t.detach(), layer, where, self.formats)
+
+    # ---- forward and backward ----
+
+    def _on(self, t: torch.Tensor, hook) -> None:
+        if t.requires_grad and torch.is_grad_enabled():
+            self._on_tensors.append(t.register_hook(hook))
+            if len(self._on_tensors) > 10_000:
+                self._on_tensors = [h for h in self._on_tensors if h.hooks_dict_ref() is not None]
+
+    def _enters(self, layer: int):
+        def hook(module, args, kwargs):
+            if not self._open:
+                return
+            now = self._thread
+            self.called = True
+            if not now.calls:
+                now.outputs.clear()
+                self._know_parameters()
+                _C.observe_backward_layer(self.observer, 0)
+            before = _C.observe_enter(self.observer, layer, -1, False)
+            now.calls.append((layer, before))
+            outer = before[1] if before[0] is not None else 0
+            for t in tensors_in((args, kwargs)):
+                # Behind this call's backward pass comes what is around it, or the layer whose
+                # output this is.
+                if t.requires_grad and not t.is_leaf and not now.is_output(t):
+                    self._on(
+                        t,
+                        lambda gradient, outer=outer: _C.observe_backward_layer(
+                            self.observer, outer
+                        ),
+                    )
+
+        return hook
+
+    def _leaves(self, layer: int):
+        def hook(module, args, output):
+            if not self._open:
+                return
+            now = self._thread
+            while now.calls:  # an exception may have kept inner ones from leaving
+                left, before = now.calls.pop()
+                if left == layer:
+                    _C.observe_enter(*before)
+                    break
+            for t in tensors_in(output):
+                if now.is_output(t):  # of a layer within this one
+                    continue
+                now.note(t)
+                self._measure(t, layer, _FORWARD)
+                self._on(t, self._gradient_of(layer))
+
+        return hook
+
+    def _gradient_of(self, layer: int):
+        def hook(gradient):
+            if self._open:
+                _C.observe_backward_layer(self.observer, layer)
+                self._measure(gradient, layer, _BACKWARD)
+
+        return hook
+
+    def _accumulated(self, p: torch.Tensor) -> None:
+        layer = self.parameters.get(p) if self._open else None
+        if layer is None or p.grad is None or p.grad.layout is not torch.strided:
+            return
+        if is_format_dtype(p.grad.dtype):
+            self.observer.claim(p.grad, layer)
+        self._measure(p.grad, layer, _GRADIENTS)
+
+    # ---- the optimizer ----
+
+    def _before_step(self, optimizer, args, kwargs) -> None:
+        now = self._thread
+        own = [
+            p for group in optimizer.param_groups for p in group["params"] if p in self.parameters
+        ]
+        nested = bool(now.steps)
+        if not nested and own:
+            self._know_parameters()
+            self._stepped = True
+            known = [(t, self.parameters[p]) for p in own for t in self._tensors_of(optimizer, p)]
+            self.observer.know_states([t for t, _ in known], [layer for _, layer in known])
+            for p in own:
+                self._measure(p, self.parameters[p], _WEIGHTS)
+                if p.grad is not None and (self.formats or is_format_dtype(p.dtype)):
+                    self._before[p] = p.detach().clone()
+        # Another model's optimizer is none of this observation's.
+        now.steps.append(_C.observe_enter(self.observer if own or nested else None, 0, -1, True))
+
+    @staticmethod
+    def _tensors_of(optimizer, p: torch.Tensor) -> Iterator[torch.Tensor]:
+        if p.grad is not None and p.grad.layout is torch.strided:
+            yield p.grad
+        for t in tensors_in(dict(optimizer.state.get(p, {}))):
+            if t.layout is torch.strided:
+                yield t
+
+    def _after_step(self, optimizer, args, kwargs) -> None:
+        now = self._thread
+        if now.steps:
+            _C.observe_enter(*now.steps.pop())
+        if now.steps:
+            return
+        for p, before in self._before.items():
+            layer = self.parameters[p]
+            if is_format_dtype(p.dtype):
+                name = naming.name_of_format(_C.format_of(p.dtype))
+                bits = _BITS[p.itemsize]
+                same = (before.view(bits) == p.detach().view(bits)).sum()
+                self._stayed(layer, name, int(same), p.numel())
+                continue
+            update = p.detach().double() - before.double()
+            self._measure(update, layer, _UPDATES)
+            for f, steady in zip(self.formats, self.steady, strict=True):
+                with _unobserved():
+                    old = torch.ops.torch_dtypes.chop(
+                        before.double(), naming.name_of_format(steady)
+                    )
+                    new = torch.ops.torch_dtypes.chop(old + update, naming.name_of_format(steady))
+                self._stayed(layer, naming.name_of_format(f), int((old == new).sum()), p.numel())
+        self._before = {}
+
+    def _stayed(self, layer: int, name: str, same: int, of: int) -> None:
+        kept = self.unchanged.setdefault((layer, name), [0, 0])
+        kept[0] += same
+        kept[1] += of
+
+    def read(self) -> Iterator[tuple[str, str, str, dict, tuple[int, int]]]:
+        """Yield what was counted so far: layer, pass, format and counts.
+
+        Last comes a pair: of how many parameters updates left how many as they were.
+        """
+        for layer, where, f, raw in self.observer.entries():
+            canonical = naming.name_of_format(f)
+            is_update = PASSES[where] == "updates"
+            unchanged = self.unchanged.get((layer, canonical), (0, 0)) if is_update else (0, 0)
+            yield self.layers[layer], PASSES[where], canonical, raw, tuple(unchanged)
+
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _nearest(f: _C.Format) -> _C.Format:
+    plain = _C.Format(f)
+    if f.rounding.name in naming.DRAWING_MODES:
+        plain.rounding = _C.Rounding.nearest_even
+    return plain
+
+
+@contextlib.contextmanager
+def _unobserved():
+    before = _C.observe_enter(None, 0, -1, False)
+    try:
+        yield
+    finally:
+        _C.observe_enter(*before)

@@ -1,0 +1,147 @@
+"""The runs of a comparison put together: means and deviations over seeds, by dtype and recipe."""
+
+import math
+import statistics
+from dataclasses import dataclass, field
+
+from .records import Named
+
+BASELINE = "float32"
+
+
+@dataclass(frozen=True)
+class Stat:
+    """Mean and sample standard deviation over seeds; ``std`` is ``None`` for one seed. ``count``:
+    how many seeds."""
+
+    mean: float
+    std: float | None
+    count: int = field(default=1, compare=False)
+
+    @classmethod
+    def of(cls, values):
+        """The statistics of ``values``, or ``None`` if there are none."""
+        values = list(values)
+        if not values:
+            return None
+        return cls(
+            statistics.fmean(values),
+            statistics.stdev(values) if len(values) > 1 else None,
+            len(values),
+        )
+
+    @property
+    def interval(self):
+        """Half the width of the 95 % confidence interval of the mean: t * std / sqrt(count), by
+        Student's t; ``None`` for one seed."""
+        from scipy.special import stdtrit
+
+        return (
+            None
+            if self.std is None
+            else float(stdtrit(self.count - 1, 0.975)) * self.std / math.sqrt(self.count)
+        )
+
+    def text(self, digits, sign=""):
+        """``mean`` or ``mean ± std`` with so many digits after the point."""
+        text = f"{self.mean:{sign}.{digits}f}"
+        return text if self.std is None else f"{text} ± {self.std:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class Summary(Named):
+    """All seeds of one dtype by one recipe. Runs that diverged or failed count only in ``diverged``
+    and ``failed``.
+
+    Attributes:
+        dtype: name without ``torch.``.
+        recipe: one of ``recipes.RECIPES``.
+        accuracy: one :class:`Stat` in percent for each epoch; empty if no run came to its end.
+        gap: final accuracy minus that of float32 with the same seed, in points, or
+            ``None`` where there is no pair to compare.
+        seconds: training time of one epoch, or ``None``.
+        diverged: ``(seed, epoch)`` of the runs that diverged.
+        train_loss: of the last epoch, the mean over the seeds, or ``None``.
+        seeds: how many runs there were.
+        why: of the first run that diverged or failed, the sentence on it, or ``None``.
+        said: the dtype as the user spelt it (``bf16``), for tables and figures.
+    """
+
+    dtype: str
+    recipe: str
+    accuracy: list[Stat]
+    gap: Stat | None
+    seconds: Stat | None
+    diverged: list[tuple[int, int]]
+    train_loss: float | None = None
+    seeds: int = 1
+    why: str | None = None
+    said: str | None = None
+    failed: list[int] = field(default_factory=list)
+
+    @property
+    def lost(self):
+        """How many runs did not come to their end, and how, in words."""
+        return len(self.diverged) + len(self.failed), " or ".join(
+            ["diverged"] * bool(self.diverged) + ["failed"] * bool(self.failed)
+        )
+
+    @property
+    def is_baseline(self):
+        """Whether the others are compared with it: float32 throughout."""
+        return (self.dtype, self.recipe) == (BASELINE, "all")
+
+    def as_json(self):
+        """The summary as plain data for JSON."""
+
+        def pair(stat):
+            return None if stat is None else {"mean": stat.mean, "std": stat.std}
+
+        return {
+            "dtype": self.dtype,
+            "name": self.name,
+            "recipe": self.recipe,
+            "accuracy": [pair(stat) for stat in self.accuracy],
+            "gap_to_float32": None
+            if self.gap is None
+            else {**pair(self.gap), "half_interval_95": self.gap.interval},
+            "seconds_per_epoch": pair(self.seconds),
+            "diverged": [{"seed": seed, "epoch": epoch} for seed, epoch in self.diverged],
+        }
+
+
+def summarize(runs):
+    """One :class:`Summary` per dtype and recipe, in the order in which they first appear."""
+    grouped = {}
+    for run in runs:
+        grouped.setdefault((run.dtype, run.recipe), []).append(run)
+    baseline = {run.seed: run for run in grouped.get((BASELINE, "all"), ()) if run.is_good}
+    summaries = []
+    for (dtype, recipe), all_runs in grouped.items():
+        good = [run for run in all_runs if run.is_good]
+        epochs = zip(*(run.epochs for run in good), strict=True)
+        gaps = (
+            ()
+            if (dtype, recipe) == (BASELINE, "all")
+            else (
+                run.epochs[-1].accuracy - baseline[run.seed].epochs[-1].accuracy
+                for run in good
+                if run.seed in baseline
+            )
+        )
+        summaries.append(
+            Summary(
+                dtype,
+                recipe,
+                [Stat.of(epoch.accuracy for epoch in at_epoch) for at_epoch in epochs],
+                Stat.of(gaps),
+                Stat.of(statistics.fmean(epoch.seconds for epoch in run.epochs) for run in good),
+                [(run.seed, run.diverged_at) for run in all_runs if run.diverged_at is not None],
+                statistics.fmean(run.epochs[-1].train_loss for run in good) if good else None,
+                len(all_runs),
+                next((why for run in all_runs if (why := run.divergence or run.failure)), None),
+                all_runs[0].said,
+                [run.seed for run in all_runs if run.failure],
+            )
+        )
+    return summaries

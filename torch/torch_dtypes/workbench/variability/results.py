@@ -1,0 +1,94 @@
+"""What a study of variability is asked and finds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from ..report.page import Report, Reported
+from . import report
+from .digits import Digits
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a program is perturbed and judged. The arguments of ``variability``."""
+
+    repeats: int = 10
+    mode: str = "stochastic"
+    format: str = "e8m23"
+    dot_products: bool = False
+    seed: int = 0
+    probability: float = 0.95
+    confidence: float = 0.95
+    where: bool = True
+    where_repeats: int = 3
+    metric: str = "distance"
+    tolerance: float | None = None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of the program, over the repeats."""
+
+    name: str
+    exact: float  # in IEEE arithmetic
+    values: list[float]
+    nonparametric: Digits
+    classic: Digits
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The activations of one module over the repeats, as quantiles of their elements' digits."""
+
+    name: str
+    kind: str
+    elements: int  # that are not 0 in every run
+    least: float
+    low: float  # one element in twenty has no more
+    median: float
+    classic: float  # the median of the classic estimate
+
+
+@dataclass(frozen=True)
+class Part:
+    """One module perturbed alone."""
+
+    name: str
+    kind: str
+    operations: int
+    deviation: float  # of the chosen metric: the largest over the repeats
+    digits: float  # the median of the output's elements
+    fails: bool
+
+
+@dataclass
+class Variability(Reported):
+    """What a study found; ``report.py`` shows it."""
+
+    settings: Settings
+    what: str
+    samples: int
+    metrics: list[Metric] = field(default_factory=list)
+    layers: list[Layer] = field(default_factory=list)
+    output: Layer | None = None
+    dice: float | None = None
+    deterministic: bool = True
+    unseen: dict[str, int] = field(default_factory=dict)
+    deviation: float = math.nan  # of the chosen metric, all modules perturbed
+    tolerance: float = math.nan
+    parts: list[Part] = field(default_factory=list)
+    responsible: list[list[str]] = field(default_factory=list)
+    runs: int = 0
+    title: str = "Numerical variability"
+
+    _stem = "variability"
+
+    def report(self, command: str | None = None) -> Report:
+        """The :class:`Report`."""
+        return report.report_of(self, command)
+
+    def as_json(self) -> dict:
+        """Plain data: every number of every run."""
+        return report.as_json(self)

@@ -11,6 +11,7 @@ import torch
 from judge import judge
 from known import FAILS, NONDETERMINISTIC, expected
 from op_cases import KINDS, lacks, run_entry
+from representatives import thin_out
 from samples import NotApplicable, base_dtype, quiet
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -68,7 +69,11 @@ def identity(value) -> str | None:
     return "" if value is None else f"{value}"
 
 
-@pytest.mark.parametrize(("dtype", "kind", "name", "most"), chosen(), ids=identity)
+@pytest.mark.parametrize(
+    ("dtype", "kind", "name", "most"),
+    thin_out(chosen(), 5, lambda dtype, kind, *_: (dtype, kind)),
+    ids=identity,
+)
 def test_entry(dtype, kind, name, most):
     check(dtype, kind, name, most)
 

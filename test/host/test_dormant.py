@@ -79,6 +79,7 @@ json.dump(seen, sys.stdout)
 """
 
 
+@pytest.mark.whole
 def test_pytorch_differs_in_one_function_and_one_set():
     with_it, without = (json.loads(run(LOOK, TORCH_DEVICE_BACKEND_AUTOLOAD=auto)) for auto in "10")
     modules = set(with_it.pop("modules")) - set(without.pop("modules"))
@@ -195,6 +196,7 @@ def files(tmp_path):
     return tmp_path
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_files_wake_it(files, weights_only):
     program = (
@@ -207,6 +209,7 @@ def test_files_wake_it(files, weights_only):
     )
 
 
+@pytest.mark.whole
 def test_pickles_and_workers_wake_it(files):
     assert (
         run(
@@ -234,6 +237,7 @@ if __name__ == "__main__":
     assert done.stdout.strip() == "[torch.q43, torch.q43]", done.stderr
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_files_of_the_old_layout_ask_for_an_import(files, weights_only):
     program = f"""
@@ -248,6 +252,7 @@ print(torch.load(sys.argv[1], weights_only={weights_only})[1].dtype)
     assert "import torch_dtypes first" in first and last == "torch.posit16es2"
 
 
+@pytest.mark.whole
 def test_threads_and_forks_wake_it():
     program = (
         ASLEEP

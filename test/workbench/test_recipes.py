@@ -161,6 +161,7 @@ def test_resolve():
 # The command line
 
 
+@pytest.mark.whole
 def test_recipes_are_rows_of_one_table(tmp_path):
     result = command(
         *QUICK,
@@ -193,6 +194,7 @@ def test_recipes_are_rows_of_one_table(tmp_path):
     )
 
 
+@pytest.mark.whole
 def test_markdown_replaces_its_part(tmp_path):
     path = tmp_path / "results.md"
     path.write_text("# Results\n\nBefore.\n")
@@ -321,6 +323,7 @@ def test_rules_are_for_recipes_that_quantise(tmp_path):
     )
 
 
+@pytest.mark.whole
 def test_what_does_not_learn_is_said():
     result = command(
         "train",
@@ -425,6 +428,7 @@ def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, re
     assert figures(again.go()) == figures(expected)
 
 
+@pytest.mark.whole
 def test_ptq_is_float32_s_run_tested_after_quantisation(few_digits, tmp_path):
     config = Config(epochs=2, optimizer="sgd", lr=0.1, device=DEVICE)
     cells, told = (

@@ -95,6 +95,7 @@ def test_a_run_that_goes_on_elsewhere_depends_on_its_file_alone(few_digits, way,
     assert found[0] == found[1]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("stop", [1, 3, 5])
 @pytest.mark.parametrize("name", ["float32", "q52_stochastic"])
 def test_a_cell_that_was_stopped_goes_on(name, stop, tmp_path):
@@ -121,6 +122,7 @@ def test_a_cell_that_was_stopped_goes_on(name, stop, tmp_path):
     assert go([cell], tmp_path / "cut") == cut
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("resume", [(), ("--resume",)])
 def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(resume, tmp_path):
     options = (
@@ -171,6 +173,7 @@ def test_ctrl_c_without_out(monkeypatch):
     )
 
 
+@pytest.mark.whole
 def test_other_settings_are_other_runs_in_the_same_folder(tmp_path):
     options = [*QUICK, "--dtype", "q52", "--recipe", "master", "--out", tmp_path]
     assert "--resume needs --out" in command(*QUICK, "--resume").output
@@ -222,6 +225,7 @@ def data():
 """
 
 
+@pytest.mark.whole
 def test_a_run_that_crashes_is_a_failed_row_and_the_same_command_does_it_again(
     tmp_path, monkeypatch
 ):

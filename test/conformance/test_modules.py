@@ -19,7 +19,7 @@ def check(dtype: str, kind: str, name: str, most: int | None):
 @pytest.mark.parametrize("name", ENTRIES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("dtype", "most"), thin_out([("posit16es2", 2), ("q43", 1)]), ids=["posit16es2", "q43"]
+    ("dtype", "most"), thin_out([("posit16es2", 2), ("q43", 1)], 2), ids=["posit16es2", "q43"]
 )
 def test_module(dtype, most, kind, name):
     check(dtype, kind, name, most)

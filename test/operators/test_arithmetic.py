@@ -265,7 +265,8 @@ def test_hard_pairs_of_large_formats(dtype_name, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dtype_name", "name"), list(product(LARGE, OPERATORS)))
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("dtype_name", LARGE)
 def test_many_hard_pairs_of_large_formats(dtype_name, name):
     spec = LARGE[dtype_name]
     dtype = dtype_named(dtype_name, spec)

@@ -112,6 +112,7 @@ def test_every_built_in_dtype_wakes_it():
     assert run(program).strip() == "torch.tf32"
 
 
+@pytest.mark.whole
 def test_names_of_others_stay_errors_and_wake_nothing():
     program = ASLEEP + (
         'assert not hasattr(torch, "posit") and not hasattr(torch, "e5") and not '
@@ -127,6 +128,7 @@ def test_names_of_others_stay_errors_and_wake_nothing():
     )
 
 
+@pytest.mark.whole
 def test_warnings_of_stock_names_show_the_caller():
     program = (
         "import warnings, torch\n"

@@ -261,7 +261,6 @@ def test_memory_rows(monkeypatch):
     )
 
 
-@pytest.mark.whole
 def test_memory_is_measured_in_a_process(monkeypatch):
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     figures = memory._run("lenet5", "2", "posit16es2")

@@ -115,6 +115,7 @@ def test_masters_and_states_in_formats(few_digits):
     assert recipes.master_of(Config(), torch.posit32es2) is torch.float64
 
 
+@pytest.mark.whole
 def test_float32_masters_reach_float32_s_accuracy_in_8_bits():
     """Everything in q52 to nearest with Adam learns nothing, whatever its eps."""
     data = load_dataset("digits")
@@ -428,7 +429,6 @@ def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, re
     assert figures(again.go()) == figures(expected)
 
 
-@pytest.mark.whole
 def test_ptq_is_float32_s_run_tested_after_quantisation(few_digits, tmp_path):
     config = Config(epochs=2, optimizer="sgd", lr=0.1, device=DEVICE)
     cells, told = (

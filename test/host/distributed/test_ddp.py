@@ -422,6 +422,5 @@ def compression(rank):
             torch_dtypes.distributed.CompressionState(unsigned)
 
 
-@pytest.mark.whole
 def test_compression(tmp_path):
     together(compression, tmp_path)

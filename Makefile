@@ -51,16 +51,15 @@ demo: $(VENV)/.package ## Train the example network in 16 and 8 bits; report in 
 	  --dtype posit16es2 --dtype q43 --dtype q43_stochastic --out demo-out $(TRAIN_ARGS)
 
 .PHONY: test
-test: $(VENV)/.package ## Run the tests; PYTEST_ARGS="-k name -m slow" goes to pytest
+test: $(VENV)/.package ## Run the tests, thinned out; PYTEST_ARGS="-k name" goes to pytest
 	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS) test
 
 .PHONY: test-rest
-test-rest: $(VENV)/.package ## Run the tests that cost minutes, which `make test` leaves out
-	$(BIN)/python -m pytest -n $(JOBS) -m "whole and not slow" $(PYTEST_ARGS) \
-	  $$(grep -rl --include='test_*.py' 'mark[.]whole' test)
+test-rest: $(VENV)/.package ## Run the cases that `make test` leaves out, but the slow ones
+	$(BIN)/python -m pytest -n $(JOBS) -m "whole and not slow" $(PYTEST_ARGS) test
 
 .PHONY: test-all
-test-all: test test-rest ## Run all tests but the slow ones
+test-all: test test-rest ## Run every case once, but the slow ones
 
 .PHONY: build
 build: $(VENV)/.package ## Build and install the package into .venv

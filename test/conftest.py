@@ -6,6 +6,7 @@ import re
 import oracle
 import pytest
 import torch
+from representatives import DTYPES, thin_out
 
 import torch_dtypes
 from torch_dtypes import _C
@@ -40,7 +41,9 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def parametrize_dtypes(names: str | list[str]):
     """Runs a test with the dtype of each name."""
     return pytest.mark.parametrize(
-        "dtype", names.split() if isinstance(names, str) else names, indirect=True
+        "dtype",
+        thin_out(names.split() if isinstance(names, str) else names, DTYPES),
+        indirect=True,
     )
 
 
@@ -77,7 +80,7 @@ def to_codes(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return codes_of(values.to(dtype))
 
 
-@pytest.fixture(params=list(BUILTIN))
+@pytest.fixture(params=thin_out(BUILTIN))
 def builtin(request):
     """Each built-in format: its dtype and its definition."""
     return getattr(torch, request.param), BUILTIN[request.param]

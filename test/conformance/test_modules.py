@@ -5,6 +5,7 @@ import pytest
 import torch
 from judge import judge
 from module_cases import KINDS, run_entry
+from representatives import thin_out
 from torch.testing._internal.common_modules import module_db
 
 ENTRIES = {info.name: info for info in module_db}
@@ -18,7 +19,7 @@ def check(dtype: str, kind: str, name: str, most: int | None):
 @pytest.mark.parametrize("name", ENTRIES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("dtype", "most"), [("posit16es2", 2), ("q43", 1)], ids=["posit16es2", "q43"]
+    ("dtype", "most"), thin_out([("posit16es2", 2), ("q43", 1)], 2), ids=["posit16es2", "q43"]
 )
 def test_module(dtype, most, kind, name):
     check(dtype, kind, name, most)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from judge import judge
 from optimizer_cases import KINDS, run_entry
+from representatives import thin_out
 from torch.testing._internal.common_optimizers import optim_db
 
 ENTRIES = {info.name: info for info in optim_db if not info.only_supports_sparse_grads}
@@ -26,7 +27,7 @@ def cases():
                 )
 
 
-@pytest.mark.parametrize(("dtype", "kind", "name"), list(cases()))
+@pytest.mark.parametrize(("dtype", "kind", "name"), thin_out(cases(), 2))
 def test_optimizer(dtype, kind, name):
     judge(run_entry(ENTRIES[name], getattr(torch, dtype), kind), None)
 

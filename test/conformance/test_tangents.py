@@ -5,6 +5,7 @@ import pytest
 import torch
 from judge import judge
 from known import TANGENTS, expected_in
+from representatives import thin_out
 from tangent_cases import run_entry
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -25,7 +26,10 @@ def check(dtype: str, name: str, most: int | None):
 
 @pytest.mark.parametrize(
     ("dtype", "name"),
-    [("posit16es2", name) for name in ENTRIES] + [("q43", name) for name in list(ENTRIES)[::4]],
+    thin_out(
+        [("posit16es2", name) for name in ENTRIES] + [("q43", name) for name in list(ENTRIES)[::4]],
+        3,
+    ),
 )
 def test_tangents(dtype, name):
     check(dtype, name, 1)

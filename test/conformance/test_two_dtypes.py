@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 import torch
+from representatives import thin_out
 from samples import here
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -164,7 +165,7 @@ def check(name, most=1, other=torch.float32, **how):
                     )
 
 
-@pytest.mark.parametrize("name", [*WRITES, *QUICK])
+@pytest.mark.parametrize("name", thin_out([*WRITES, *QUICK], 2))
 def test_operands_of_two_dtypes(name):
     assert samples_of(ENTRIES[name], 1)
     check(name, 4)
@@ -178,7 +179,7 @@ def test_the_other_operators(name):
     check(name, gradients=True)
 
 
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("name", thin_out(WRITES, 3))
 def test_beside_integers_and_in_vmap(name):
     for other in (torch.int64, torch.bool):
         check(name, 2, other)
@@ -222,7 +223,7 @@ def into(op, sample, narrow, other):
     ]
 
 
-@pytest.mark.parametrize("name", WITH_OUT)
+@pytest.mark.parametrize("name", thin_out(WITH_OUT, 3))
 def test_out_of_another_dtype(name):
     op = ENTRIES[name]
     sample = next(

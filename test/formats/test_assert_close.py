@@ -119,6 +119,7 @@ def test_dtypes_are_compared_unless_told_otherwise():
     assert_close({"a": [values.to(torch.q43)]}, {"a": [values.to(torch.q43).requires_grad_()]})
 
 
+@pytest.mark.whole
 def test_stock_dtypes_keep_their_tolerances():
     script = """
 import torch

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import new_process
 import pytest
+from representatives import thin_out
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -15,9 +16,10 @@ def run_python(code):
 
 @pytest.mark.parametrize(
     "code",
-    [
-        # a sweep: a model, its gradients and an optimizer in each of hundreds of formats
-        """
+    thin_out(
+        [
+            # a sweep: a model, its gradients and an optimizer in each of hundreds of formats
+            """
 for e in range(3, 10):
     for m in range(1, 13):
         for mode in ("nearest_even", "up", "stochastic"):
@@ -29,8 +31,8 @@ for e in range(3, 10):
             torch.optim.SGD([w], lr=0.5).step()
 assert torch_dtypes._C.format_count() <= 64
 """,
-        # tensors and derivatives outlive their dtype
-        """
+            # tensors and derivatives outlive their dtype
+            """
 kept, casts = [], []
 leaf = torch.ones(2, requires_grad=True)
 for n in range(2, 32):
@@ -51,8 +53,8 @@ for name, y in casts:
     y.sum().backward()
     assert leaf.grad.tolist() == [1.0, 1.0], name
 """,
-        # the rules of one model after another: sums in each format, then everything in it
-        """
+            # the rules of one model after another: sums in each format, then everything in it
+            """
 layer, x = torch.nn.Linear(4, 2), torch.ones(2, 4)
 for e in range(3, 10):
     for m in range(1, 11):
@@ -63,8 +65,8 @@ for e in range(3, 10):
             torch_dtypes.quantize_(layer, {torch.nn.Linear: rule})
             layer(x).sum().backward()
 """,
-        # a limit is a dtype's as long as the limit is there
-        """
+            # a limit is a dtype's as long as the limit is there
+            """
 info = torch.finfo(torch_dtypes.float_format(6, 7))
 largest, name = info.max, info.dtype
 for m in range(1, 60):
@@ -72,7 +74,9 @@ for m in range(1, 60):
     torch_dtypes.float_format(3 + m % 8, 1 + m % 20)
 assert (info.max, info.dtype) == (largest, name)
 """,
-    ],
+        ],
+        4,
+    ),
     ids=["sweep", "tensors", "rules", "finfo"],
 )
 def test_hundreds_of_formats(code):

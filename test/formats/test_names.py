@@ -179,6 +179,7 @@ def _invoke(*arguments):
     return CliRunner().invoke(group(), [str(a) for a in arguments])
 
 
+@pytest.mark.whole
 def test_commands_take_a_file_of_values_by_a_name(tmp_path):
     file = tmp_path / "acme.txt"
     file.write_text("0 .25 -.25 .5 -.5 1 -1 2")

@@ -38,6 +38,7 @@ DTYPE, TENSOR = "torch._C.dtype", "torch._tensor.Tensor"
 REVEALED = [DTYPE, DTYPE, DTYPE, "torch_dtypes._C.Format", "int", TENSOR, "float", TENSOR]
 
 
+@pytest.mark.whole
 def test_mypy_knows_the_public_names(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "example.py").write_text(EXAMPLE)

@@ -6,6 +6,7 @@ import io
 import pytest
 import torch
 from capture import clean  # noqa: F401 (a fixture)
+from representatives import thin_out
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -31,7 +32,7 @@ FORMATS = {
 }
 
 
-@pytest.mark.parametrize("D", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("D", thin_out(FORMATS.values(), 3), ids=FORMATS)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiled_in_one_graph(D, backend):
     def f(x):

@@ -345,6 +345,7 @@ def test_compiled_autograd_is_an_error(net):
             loss.backward()
 
 
+@pytest.mark.whole
 def test_one_notice_per_process():
     done = new_process.run(
         "-c",

@@ -7,6 +7,7 @@ import io
 import pytest
 import torch
 from capture import clean  # noqa: F401 (a fixture)
+from representatives import thin_out
 from torch import nn
 
 import torch_dtypes
@@ -116,7 +117,7 @@ RECORDED = {
 
 # A trace is of tensors that are not empty.
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("way", ["trace", "export", "strict"])
+@pytest.mark.parametrize("way", thin_out(["trace", "export", "strict"]))
 def test_what_is_recorded_has_the_gradients_of_eager_code(way, tmp_path):
     model = network(RECORDED)
     model.append(torch_dtypes.nn.Cast(forward="q43", backward=dict(SCALED, when="call")))
@@ -176,7 +177,7 @@ def test_scales_of_steps_before_break_the_graph_and_keep_eagers_bits():
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("way", ["compile", "trace", "export"])
 @pytest.mark.parametrize("has_gradients", [True, False], ids=["gradients", "values"])
-@pytest.mark.parametrize("accumulator", ["int12", "int12_saturate"])
+@pytest.mark.parametrize("accumulator", thin_out(["int12", "int12_saturate"]))
 def test_integer_layers_in_graphs(accumulator, has_gradients, way, tmp_path):
     activation = dict(format="uint8_affine", when="call")
     rule = dict(

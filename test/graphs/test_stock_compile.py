@@ -15,6 +15,7 @@ from torch_dtypes import _C
 from torch_dtypes.host.hooks import graphs as overlay_graphs
 
 
+@pytest.mark.whole
 def test_the_same_with_and_without_the_package():
     script = str(Path(__file__).parent / "stock_compile_script.py")
     runs = []

@@ -127,6 +127,7 @@ def test_casts_end_with_the_outermost_block(dtype):
 
 def test_a_cast_is_of_the_weight_as_it_is():
     layer, x, d = nn.Linear(2, 2, bias=False), torch.eye(2), torch.posit16es2
+    nn.init.uniform_(layer.weight, 1, 2)  # twice as much has as many digits
     with torch.autocast(KIND, dtype=d):
         with torch.no_grad():
             before = layer(x)

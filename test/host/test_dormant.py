@@ -80,6 +80,7 @@ json.dump(seen, sys.stdout)
 """
 
 
+@pytest.mark.whole
 def test_pytorch_differs_in_one_function_and_one_set():
     with_it, without = (json.loads(run(LOOK, TORCH_DEVICE_BACKEND_AUTOLOAD=auto)) for auto in "10")
     modules = set(with_it.pop("modules")) - set(without.pop("modules"))
@@ -119,6 +120,7 @@ def test_files_may_call_what_the_package_allows():
     }
 
 
+@pytest.mark.whole
 def test_names_of_others_stay_errors_and_wake_nothing():
     program = ASLEEP + (
         'assert not hasattr(torch, "posit") and not hasattr(torch, "e5") and not '
@@ -134,6 +136,7 @@ def test_names_of_others_stay_errors_and_wake_nothing():
     )
 
 
+@pytest.mark.whole
 def test_warnings_of_stock_names_show_the_caller():
     program = (
         "import warnings, torch\n"
@@ -203,6 +206,7 @@ def files(tmp_path):
     return tmp_path
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_files_wake_it(files, weights_only):
     program = (
@@ -215,6 +219,7 @@ def test_files_wake_it(files, weights_only):
     )
 
 
+@pytest.mark.whole
 def test_pickles_and_workers_wake_it(files):
     assert (
         run(
@@ -242,6 +247,7 @@ if __name__ == "__main__":
     assert done.stdout.strip() == "[torch.q43, torch.q43]", done.stderr
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_files_of_the_old_layout_ask_for_an_import(files, weights_only):
     program = f"""
@@ -256,6 +262,7 @@ print(torch.load(sys.argv[1], weights_only={weights_only})[1].dtype)
     assert "import torch_dtypes first" in first and last == "torch.posit16es2"
 
 
+@pytest.mark.whole
 def test_threads_and_forks_wake_it():
     program = (
         ASLEEP

@@ -193,6 +193,7 @@ def test_a_function_of_other_parameters_is_left_alone(library, monkeypatch, othe
     assert module.twice(4) == 8
 
 
+@pytest.mark.whole
 def test_a_release_that_lacks_a_target_loads_nothing():
     script = (
         "import torch, torch.serialization\n"

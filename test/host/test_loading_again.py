@@ -227,6 +227,7 @@ def test_a_dtype_that_cannot_be_the_default_changes_nothing(default):
 
 
 # Python 3.12 on.
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_children_forked_while_a_thread_works():
     """A child gets the tables of functions, plans of operators and the list of formats free and

@@ -271,6 +271,7 @@ def answers():
         return json.loads(ours.result()), json.loads(theirs.result())
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_training_gives_the_same_bits(answers, dtype):
     ours, theirs = (a[f"training in torch.{dtype}"] for a in answers)
@@ -365,6 +366,7 @@ def test_namespace_gains_the_dtypes_only():
     }
 
 
+@pytest.mark.whole
 def test_warnings_and_threads_are_as_before():
     code = (
         "import torch, sys; print(torch.get_num_threads(), torch.get_default_dtype(), "
@@ -415,6 +417,7 @@ def test_traced_graphs_hold_the_stock_operators():
     assert traced(torch.ones(3)).tolist() == [3.0, 3.0]
 
 
+@pytest.mark.whole
 def test_fake_tensors_and_compiled_functions_of_stock_code():
     from torch._subclasses import FakeTensorMode
 
@@ -434,6 +437,7 @@ print(f(torch.ones(3)).item())
     assert run(code).strip() == "3.0"
 
 
+@pytest.mark.whole
 def test_collectives_of_stock_code_stay_in_whole_graphs():
     code = """
 import torch, torch.distributed as dist

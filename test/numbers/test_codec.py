@@ -17,6 +17,7 @@ import torch
 from conftest import from_codes, to_codes
 from exact_codecs import codec, float32_inputs, same_values, tensor  # noqa: F401 (a fixture)
 from oracle import MODES, as_int64, binary, posit, wide_codes, wide_vectors
+from representatives import FORMATS, thin_out
 from spec_formats import (
     MIDDLE,
     SHORT,
@@ -197,16 +198,20 @@ def test_encode(codec, spec):  # noqa: F811
 
 # ---- the fast casts ----
 
+PARTS = {
+    "representatives": [s for s in (*TABLED, *WIDE) if name_of(s) in FORMATS],
+    "others": [s for s in (*TABLED, *WIDE) if name_of(s) not in FORMATS],
+}
 # These formats have each mode as their own, too; all else is rounded in a block that overrides it.
 OWN_MODES = (posit(8, 2), binary(4, 3, specials="fnuz"), posit(16, 2), binary(5, 10))
 
 
-@pytest.fixture(scope="module")
-def vectors(tmp_path_factory):
+@pytest.fixture(scope="module", params=thin_out(PARTS))
+def vectors(request, tmp_path_factory):
     """A folder of pickled (spec, mode, float64 inputs, codes, float32 inputs, codes, some codes or
     all, their values)."""
     folder = tmp_path_factory.mktemp("vectors")
-    for i, spec in enumerate([*TABLED, *WIDE]):
+    for i, spec in enumerate(PARTS[request.param]):
         for mode in modes_of(spec):
             x64, codes64 = vectors_of(spec, mode)
             if mode != MODES[0]:

@@ -18,6 +18,7 @@ from exact_codecs import tensor
 from oracle import MODES, as_int64
 from oracle_fixed import Fixed, round_quotients
 from rationals import Fraction
+from representatives import thin_out
 from spec_formats import (
     FIXED_8,
     FIXED_WIDE,
@@ -241,7 +242,7 @@ def wrong_casts(path):
             yield f"{check.__name__} {error}"
 
 
-@pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
+@pytest.mark.parametrize("capability", thin_out(["default", "avx2", "avx512"]))
 def test_tensors_in_every_mode(vectors, capability):
     run_for_capability(__file__, capability, [vectors])
 

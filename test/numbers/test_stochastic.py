@@ -14,6 +14,7 @@ from conftest import codes_of, from_codes, to_codes
 from exact_codecs import codec, float32_inputs, tensor  # noqa: F401 (a fixture)
 from oracle import binary, posit
 from oracle_stochastic import MODES, as_signed, encode, encode_array, philox, random_words
+from representatives import thin_out
 from spec_formats import (
     FIXED_8,
     FIXED_WIDE,
@@ -302,7 +303,7 @@ def wrong_casts(path):
                 yield f"{x.dtype} {mode} {wrong}"
 
 
-@pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
+@pytest.mark.parametrize("capability", thin_out(["default", "avx2", "avx512"]))
 def test_vectorised_casts_agree(vectors, capability):
     run_for_capability(__file__, capability, [vectors])
 

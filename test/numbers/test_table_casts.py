@@ -16,6 +16,7 @@ from oracle import MODES as DETERMINISTIC
 from oracle_stochastic import as_signed, random_words
 from oracle_tables import STOCHASTIC, of_definition
 from rationals import Fraction
+from representatives import thin_out
 from test_tables import NAMED, OWN, define
 from vector_units import capabilities
 
@@ -43,6 +44,8 @@ CROWDED = {  # more values than the buckets of a search tell apart, or hardly
     "as wide as float64": custom.define([-1.7e308, 1.7e308, 1.0]),
 }
 ALL = [*NAMED, *OWN, *CROWDED]
+# One of each kind: of 4 and 8 bits, by logarithms, by zeros, by overflow, and hard to search.
+TABLES = {"nf4", "hif8", "takum8_log", "two zeros, infinities", "unsigned saturating", *CROWDED}
 FEW = [(kind, n) for kind in "abc" for n in (1, 3, 8, 31, 32, 33, 60)]
 
 
@@ -108,7 +111,9 @@ def assert_generic(fmt, x, found, words=None):
     assert not wrong, [(x[i].item(), found[i].item(), expected[i].item()) for i in wrong]
 
 
-@pytest.mark.parametrize("name", [*ALL, "takum16_linear", "takum16_log", "lns7_7"])
+@pytest.mark.parametrize(
+    "name", thin_out([*ALL, "takum16_linear", "takum16_log", "lns7_7"], TABLES)
+)
 def test_every_bit_of_float32_around_what_changes(name):
     definition = definition_of(name)
     fmt, x = definition.format(name), float32_around(in_places_of_change(definition))
@@ -118,7 +123,7 @@ def test_every_bit_of_float32_around_what_changes(name):
         assert_generic(fmt, x, *cast_and_words(x, dtype_of(fmt, name, mode)))
 
 
-@pytest.mark.parametrize("name", [*ALL, "e8m0", "takum16_log", "lns7_7"])
+@pytest.mark.parametrize("name", thin_out([*ALL, "e8m0", "takum16_log", "lns7_7"], TABLES))
 def test_every_code_as_float32(name):
     """The value, rounded once where float32 lacks it. (The smallest of e8m0 is a subnormal number
     there, which a processor may flush.)"""
@@ -166,7 +171,7 @@ def test_a_table_with_more_values_than_buckets():
     assert_generic(fmt, x, *cast_and_words(x, dtype_of(fmt, "random", "stochastic")))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", thin_out(ALL, TABLES))
 def test_modes_that_draw_against_exact_rationals(name):
     definition = definition_of(name)
     oracle, fmt = of_definition(definition), definition.format(name)
@@ -183,7 +188,8 @@ def test_modes_that_draw_against_exact_rationals(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["hif8", "nf4", "to codes", "two zeros, infinities", "neighbours", "takum8_log"]
+    "name",
+    thin_out(["hif8", "nf4", "to codes", "two zeros, infinities", "neighbours", "takum8_log"], 3),
 )
 def test_few_random_bits(name):
     definition = definition_of(name)
@@ -197,7 +203,7 @@ def test_few_random_bits(name):
 
 
 @pytest.mark.parametrize("values", [[0.0, 1.0], [-1.0, -2.0, 0.5], [0.0, 3.0], [0.1, 0.7]], ids=str)
-@pytest.mark.parametrize("few", [None, *FEW])
+@pytest.mark.parametrize("few", thin_out([(None,), *((few,) for few in FEW)], 4))
 def test_numbers_at_the_edge_of_their_random_words(values, few):
     """float64 numbers whose part of the gap, with their words, is one or just not one: the lower
     half of the word decides, or no bit at all."""

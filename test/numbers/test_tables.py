@@ -15,6 +15,7 @@ from oracle import MODES as DETERMINISTIC
 from oracle_tables import STOCHASTIC, of_definition
 from oracle_takum import fields
 from rationals import Fraction
+from representatives import thin_out
 
 import torch_dtypes
 from torch_dtypes import _C
@@ -82,7 +83,7 @@ def test_every_mode(codec, name):
         ][:5]
 
 
-@pytest.mark.parametrize("name", [*NAMED, *OWN, "takum16_linear"])
+@pytest.mark.parametrize("name", thin_out([*NAMED, *OWN, "takum16_linear"], 3))
 def test_casts_agree_with_the_generic_codec(name):
     """The search in thresholds, from float32 and float64, subnormal numbers of theirs among them;
     and the look-up of values."""

@@ -23,6 +23,7 @@ from host_kernels import (
     same,
     seeds,
 )
+from representatives import thin_out
 
 import torch_dtypes
 from torch_dtypes.formats.arguments import rounding_mode
@@ -172,7 +173,7 @@ IN_TILES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "m", "n", "spread"), IN_TILES)
+@pytest.mark.parametrize(("name", "options", "m", "n", "spread"), thin_out(IN_TILES, 5))
 def test_sums_in_tiles(library, name, options, m, n, spread):
     a, b, start = matrices(torch_dtypes.dtype(name), 40 if m == 3 else 5, m, n, spread)
     start[:, :, 3], b[:, :, 3] = -0.0, -abs(b[:, :, 3]) * 0

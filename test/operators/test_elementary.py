@@ -7,6 +7,7 @@ better than its table says, the entry has to go. docs/elementary.md has the erro
 in every format (tools/elementary_errors.py).
 """
 
+import itertools
 import math
 import operator
 
@@ -28,6 +29,7 @@ from oracle_elementary import (
     filtered_codes,
     same_codes,
 )
+from representatives import thin_out
 
 import torch_dtypes
 from torch_dtypes import _C
@@ -251,11 +253,14 @@ def test_seeded_codes_of_wider_formats(name):
 
 @pytest.mark.parametrize(
     ("name", "format_name"),
-    [
-        pytest.param(name, word, marks=[pytest.mark.slow] * ((i + j) % 2))
-        for i, name in enumerate(MOST_USED)
-        for j, word in enumerate(WORDS)
-    ],
+    thin_out(
+        [
+            pytest.param(name, word, marks=[pytest.mark.slow] * ((i + j) % 2))
+            for i, name in enumerate(MOST_USED)
+            for j, word in enumerate(WORDS)
+        ],
+        5,
+    ),
 )
 def test_every_code_of_16_bits(name, format_name):
     run(name, format_name)
@@ -321,16 +326,16 @@ def run2(name, format_name, a, b):
     )
 
 
-@pytest.mark.parametrize("format_name", BYTES)
-@pytest.mark.parametrize("name", FUNCTIONS2)
+@pytest.mark.parametrize(("name", "format_name"), thin_out(itertools.product(FUNCTIONS2, BYTES), 3))
 def test_all_pairs_of_8_bits(name, format_name):
     a, b = torch.meshgrid(torch.arange(256), torch.arange(256), indexing="ij")
     step = 1 if name != "pow" else 3  # powers beyond float64's range are mpmath's, one by one
     run2(name, format_name, a.flatten()[::step], b.flatten()[::step])
 
 
-@pytest.mark.parametrize("format_name", SAMPLED)
-@pytest.mark.parametrize("name", FUNCTIONS2)
+@pytest.mark.parametrize(
+    ("name", "format_name"), thin_out(itertools.product(FUNCTIONS2, SAMPLED), 3)
+)
 def test_seeded_pairs_of_wider_formats(name, format_name):
     spec = FORMATS[format_name]
     a, b = sample(spec, 1500, 1), sample(spec, 1500, 2)
@@ -525,8 +530,7 @@ def test_a_table_gives_what_the_function_gives(dtype):
             ), f
 
 
-@each_single
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("name", "mode"), thin_out(itertools.product(SINGLE, MODES), 7))
 def test_tables_of_every_rounding_mode(name, mode):
     f = FUNCTIONS[name].torch
     for dtype in (torch.q43, torch.posit8es2):

@@ -3,10 +3,13 @@ averages made of them."""
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from conftest import BUILTIN, parametrize_dtypes
 from rationals import Fraction
+from representatives import thin_out
 
 import torch_dtypes
 
@@ -72,8 +75,7 @@ def call(name, x, y, z):
     return given, named, single
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize(("name", "mode"), thin_out(itertools.product(DTYPES, MODES), 3))
 def test_every_operator_has_the_loops_bits(name, mode):
     dtype = torch_dtypes.dtype(name)
     x, y, z = (operand(dtype, seed) for seed in (1, 2, 3))

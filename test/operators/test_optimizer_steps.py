@@ -3,10 +3,12 @@ operators."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import pytest
 import torch
+from representatives import thin_out
 from torch.optim import adam, sgd
 
 import torch_dtypes
@@ -96,8 +98,7 @@ def assert_equal(found, expected):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize(("name", "mode"), thin_out(itertools.product(DTYPES, MODES), 5))
 def test_the_loops_bits(monkeypatch, name, mode):
     dtype = torch_dtypes.dtype(name)
     with torch_dtypes.rounding(mode):
@@ -113,7 +114,7 @@ def test_the_loops_bits(monkeypatch, name, mode):
                     assert_equal(run(optimizer, dtype, way, settings), expected)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", thin_out([2, 1]))
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
@@ -167,8 +168,9 @@ def test_capturable_steps_have_the_loops_bits(monkeypatch, optimizer, name):
 EVERY = ["q52", "q43", "posit8es0", "posit8es2", "e4m3fnuz", "posit16es2"]
 
 
-@pytest.mark.parametrize("mode", ["nearest_even", "down", "to_odd"])
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    ("name", "mode"), thin_out(itertools.product(EVERY, ["nearest_even", "down", "to_odd"]), 2)
+)
 def test_tables_of_every_code(name, mode):
     """In many elements, results by the codes of one or two operands come out of tables; in few they
     do not."""

@@ -4,13 +4,14 @@ float32 leaves it."""
 
 import pytest
 import torch
+from representatives import DTYPES, thin_out
 from torch import nn
 from torch.nn import functional as F
 
 import torch_dtypes
 
 NAMES = ["posit16es2", "posit8es0", "q43", "e5m5", "posit32es2", "fixed4_4", "e11m10"]
-each_format = pytest.mark.parametrize("name", NAMES)
+each_format = pytest.mark.parametrize("name", thin_out(NAMES, DTYPES))
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from conftest import codes_of
 from oracle import MODES
 from oracle_stochastic import MODES as STOCHASTIC
+from representatives import thin_out
 
 import torch_dtypes
 from torch_dtypes import accumulate, rounding
@@ -97,7 +98,14 @@ def assert_threads_change_nothing(operators, dtype, note):
 
 @pytest.mark.parametrize(
     ("policy", "mode"),
-    [(p, mode) for p in POLICIES for mode in (EVERY_MODE if p == ("format", {}) else SOME_MODES)],
+    thin_out(
+        [
+            (p, mode)
+            for p in POLICIES
+            for mode in (EVERY_MODE if p == ("format", {}) else SOME_MODES)
+        ],
+        3,
+    ),
     ids=str,
 )
 def test_threads_change_no_sum_of_products(policy, mode):

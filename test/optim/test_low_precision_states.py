@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from representatives import thin_out
 from third_party_optimizers import AdaHessian, DAdaptation
 from torch import nn
 
@@ -88,7 +89,7 @@ def train(optimizer, state, steps=60, seed=0, **options):
     return change, losses[0], losses[-1]
 
 
-@pytest.mark.parametrize("optimizer", BOUNDED)
+@pytest.mark.parametrize("optimizer", thin_out(BOUNDED, 3))
 @pytest.mark.filterwarnings("ignore:expected states in the range of their format")
 def test_steps_are_as_long_as_in_float32(optimizer):
     """Adam's of at most the learning rate in float32 moved a weight by 19 in a hundred steps, since

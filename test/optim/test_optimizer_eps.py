@@ -121,6 +121,7 @@ def test_adam_learns_in_small_floats():
     assert losses[-1] < 0.7 * losses[0]
 
 
+@pytest.mark.whole
 def test_said_once_a_process():
     code = (
         "import torch, warnings\n"

@@ -260,6 +260,7 @@ for name, optimizer in (
 """
 
 
+@pytest.mark.whole
 def test_training_goes_on_in_another_process_bit_for_bit(tmp_path):
     fresh_process(TRAINING, tmp_path, "begin")
     resumed = fresh_process(TRAINING, tmp_path, "on").splitlines()

@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from conftest import parametrize_dtypes
+from representatives import thin_out
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -251,6 +252,7 @@ def test_a_file_from_a_fresh_process_is_read_here(tmp_path):
     expect_tensor(torch.load(tmp_path / "t.pt"), torch_dtypes.dtype("posit10es1"), [1.0, -2.0])
 
 
+@pytest.mark.whole
 def test_stock_tensors_are_written_as_ever(tmp_path):
     # A file of stock tensors must load where this package is not installed.
     torch.save(
@@ -287,7 +289,7 @@ def _name_of(dtype):
     return str(dtype), dtype
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", thin_out(["fork", "spawn"]))
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_dtypes_go_to_other_processes(start):
     with mp.get_context(start).Pool(1) as pool:
@@ -386,7 +388,7 @@ LOADERS += [
 ]
 
 
-@pytest.mark.parametrize(("start", "name"), LOADERS)
+@pytest.mark.parametrize(("start", "name"), thin_out(LOADERS, 4))
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_data_loader(start, name):
     data = Samples(torch_dtypes.dtype(name))
@@ -408,7 +410,7 @@ def _worker(queue, answers):
     queue.get(timeout=60)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", thin_out(["fork", "spawn"]))
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_queues_share_the_memory_of_tensors(start):
     context = mp.get_context(start)
@@ -436,6 +438,7 @@ def _parameter_worker(rank, parameter):
         parameter.fill_(4)
 
 
+@pytest.mark.whole
 def test_parameters_are_shared_with_spawned_processes():
     parameter = nn.Parameter(torch.tensor(VALUES, dtype=torch.posit16es2))
     parameter.share_memory_()

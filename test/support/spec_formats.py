@@ -6,6 +6,7 @@ import pytest
 import torch
 from oracle import Spec, binary, posit, takum
 from oracle_fixed import Fixed
+from representatives import thin_out
 
 import torch_dtypes
 from torch_dtypes import _C
@@ -231,7 +232,7 @@ def dtype_of(spec: Spec | Fixed, mode: str = "nearest_even") -> torch.dtype:
 
 
 def by_name(specs):
-    return pytest.mark.parametrize("spec", specs, ids=name_of)
+    return pytest.mark.parametrize("spec", thin_out(specs, name=name_of), ids=name_of)
 
 
 def differences(found, expected, spec, x) -> str:

@@ -60,6 +60,7 @@ except KeyboardInterrupt:
 DEAF = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {CHILD}"
 
 
+@pytest.mark.whole
 def test_when_the_time_is_up_a_command_sums_up_and_what_it_started_ends(report, monkeypatch):
     monkeypatch.setattr(gpu_report, "GRACE", 3)
     began = time.monotonic()
@@ -178,6 +179,7 @@ def test_half_a_line_of_a_benchmark_is_no_row():
     )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("what", ["no GPU", "no package"])
 def test_a_report_is_written_whatever_fails(what, tmp_path):
     if what == "no GPU" and torch.cuda.is_available():

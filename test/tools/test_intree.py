@@ -428,6 +428,7 @@ def includes(tmp_path_factory):
     return [folder / "edited", INCLUDE]
 
 
+@pytest.mark.whole
 @known_headers
 def test_types_of_pytorchs_own_list(includes, tmp_path):
     library = Path(torch.__file__).parent / "lib"

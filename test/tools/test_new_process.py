@@ -67,6 +67,7 @@ def test_a_program_begins_after_the_import_of_torch():
     assert hasattr(torch, "posit13es1")
 
 
+@pytest.mark.whole
 def test_how_a_program_ends():
     assert new_process.run("-c", "import sys; sys.exit(7)").returncode == 7
     done = new_process.run("-W", "error", "-c", ABOUT)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from representatives import thin_out
 
 import torch_dtypes
 from torch_dtypes import _build_info, _torch_version
@@ -42,6 +43,7 @@ def test_torch_folder_is_no_package():
     )
 
 
+@pytest.mark.whole
 def test_import_torch_from_the_root_loads_pytorch_and_the_dtypes():
     done = python(
         "import torch; print(torch.__file__, torch.q43, float(torch.ones(2).sum()))", "-W", "error"
@@ -65,6 +67,7 @@ def test_import_torch_dtypes_first():
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "done", "")
 
 
+@pytest.mark.whole
 def test_autoload_can_be_turned_off():
     done = python("import torch; print(hasattr(torch, 'q43'))", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
@@ -152,6 +155,7 @@ sys.modules["torch_dtypes._build_info"] = types.SimpleNamespace(
 """
 
 
+@pytest.mark.whole
 def test_torch_survives_a_package_for_another_torch():
     done = python(
         FOREIGN
@@ -190,6 +194,7 @@ print(
 """
 
 
+@pytest.mark.whole
 def test_nothing_is_left_of_a_package_that_could_not_be_loaded():
     done = python(CHANGED, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     first, second = done.stdout.splitlines()
@@ -202,12 +207,14 @@ def test_nothing_is_left_of_a_package_that_could_not_be_loaded():
 
 @pytest.mark.parametrize(
     "error",
-    [
-        "ImportError('no _C')",
-        "OSError('undefined symbol')",
-        "RuntimeError('hook failed')",
-        "AssertionError()",
-    ],
+    thin_out(
+        [
+            "ImportError('no _C')",
+            "OSError('undefined symbol')",
+            "RuntimeError('hook failed')",
+            "AssertionError()",
+        ]
+    ),
 )
 def test_any_failure_to_load_is_an_attribute_error(error):
     broken = (

@@ -64,6 +64,7 @@ def missing(todo):
     return found
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not WHEEL.is_dir(), reason="needs a PyTorch installed with its headers")
 def test_no_build_needs_a_library_of_the_machine():
     libraries = {

@@ -314,6 +314,7 @@ def test_peers_for_want_of_which_nothing_else_runs_this(name):
     check(rows, "peers")
 
 
+@pytest.mark.whole
 def test_scaling_and_its_charts(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="charts need matplotlib")
     result = bench.run(["scaling"], threads=[1, 2], rounds=1, sizes=TINY, out=str(tmp_path / "new"))

@@ -99,6 +99,7 @@ def without_times(results):
     return results
 
 
+@pytest.mark.whole
 def test_out_folder_and_determinism(tmp_path):
     outcomes = []
     for name in ("a", "b/c"):
@@ -123,6 +124,7 @@ def test_out_folder_and_determinism(tmp_path):
     assert (config["train_samples"], config["test_samples"]) == (64, 40)
 
 
+@pytest.mark.whole
 def test_dtypes_run_once_each_with_the_baseline_first(tmp_path):
     run(*QUICK, "--dtype", "float", "--dtype", "torch.bfloat16", "--out", tmp_path)
     config = json.loads((tmp_path / "results.json").read_text())["config"]
@@ -132,6 +134,7 @@ def test_dtypes_run_once_each_with_the_baseline_first(tmp_path):
     assert len(json.loads((tmp_path / "results.json").read_text())["runs"]) == 1
 
 
+@pytest.mark.whole
 def test_a_dtype_that_diverges_is_reported(tmp_path):
     result = run(*QUICK, "--dtype", "float16", "--out", tmp_path)
     assert result.exit_code == 0
@@ -220,6 +223,7 @@ def test_out_that_cannot_be_written_is_refused_before_training(tmp_path, monkeyp
     assert result.exit_code == 2 and "Permission denied" in result.output
 
 
+@pytest.mark.whole
 def test_out_that_fills_up_while_training(tmp_path):
     (tmp_path / "results.json.partial").symlink_to("/dev/full")
     result = run(*QUICK, "--out", tmp_path)
@@ -229,6 +233,7 @@ def test_out_that_fills_up_while_training(tmp_path):
     )
 
 
+@pytest.mark.whole
 def test_out_that_fills_up_within_a_checkpoint(tmp_path):
     """torch's own writer of files says "unexpected pos" there."""
     run(*QUICK, "--no-baseline", "--out", tmp_path)
@@ -245,6 +250,7 @@ def test_out_that_fills_up_within_a_checkpoint(tmp_path):
     assert not list(running.glob("checkpoint*"))
 
 
+@pytest.mark.whole
 def test_out_of_another_command_is_refused_before_training(tmp_path):
     from torch_dtypes.workbench.report.folders import occupied
 
@@ -395,6 +401,7 @@ def test_standard_output_that_is_full_or_has_no_reader(monkeypatch, capsys, coun
     assert caught.value.code == 0
 
 
+@pytest.mark.whole
 def test_several_seeds_on_an_ascii_stream():
     command = [
         sys.executable,

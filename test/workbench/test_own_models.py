@@ -124,6 +124,7 @@ def trained(out, *args):
     return json.loads((out / "results.json").read_text())
 
 
+@pytest.mark.whole
 def test_a_network_and_data_of_one_s_own_train(own, tmp_path):
     results = trained(
         tmp_path / "a",
@@ -164,6 +165,7 @@ def test_a_network_and_data_of_one_s_own_train(own, tmp_path):
     assert losses[0] == losses[1]
 
 
+@pytest.mark.whole
 def test_maps_of_labels_are_counted_label_by_label(own, tmp_path):
     results = trained(
         tmp_path / "a",
@@ -301,6 +303,7 @@ def test_what_is_wrong_is_said_before_any_long_work(own, options, message, tmp_p
     assert message in " ".join(result.output.split()) and "epoch" not in result.output
 
 
+@pytest.mark.whole
 def test_networks_of_one_kind_of_layer_round_and_those_of_none_are_refused(own, tmp_path):
     results = trained(
         tmp_path / "a",

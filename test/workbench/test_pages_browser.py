@@ -205,6 +205,7 @@ def seen(pages, request, tmp_path_factory):
     )
 
 
+@pytest.mark.whole
 def test_the_browser_loads_nothing_and_complains_of_nothing(seen, pages):
     _, found, complaints = seen
     assert len(found) == len(pages) * len(WIDTHS)

@@ -105,6 +105,7 @@ def test_a_terminal_has_a_bar_unless_the_caller_hears_of_runs(tmp_path):
     assert others == ["", ""]
 
 
+@pytest.mark.whole
 def test_a_sweep_says_its_cells_where_it_is_asked_to(own, tmp_path, capfd):
     torch_dtypes.sweep("bf16", **OWN, out=tmp_path / "out", progress=True)
     out, err = capfd.readouterr()

@@ -116,6 +116,7 @@ def test_masters_and_states_in_formats(few_digits):
     assert recipes.master_of(Config(), torch.posit32es2) is torch.float64
 
 
+@pytest.mark.whole
 def test_float32_masters_reach_float32_s_accuracy_in_8_bits():
     """Everything in q52 to nearest with Adam learns nothing, whatever its eps."""
     data = load_dataset("digits")
@@ -162,6 +163,7 @@ def test_resolve():
 # The command line
 
 
+@pytest.mark.whole
 def test_recipes_are_rows_of_one_table(tmp_path):
     result = command(
         *QUICK,
@@ -194,6 +196,7 @@ def test_recipes_are_rows_of_one_table(tmp_path):
     )
 
 
+@pytest.mark.whole
 def test_markdown_replaces_its_part(tmp_path):
     path = tmp_path / "results.md"
     path.write_text("# Results\n\nBefore.\n")
@@ -322,6 +325,7 @@ def test_rules_are_for_recipes_that_quantise(tmp_path):
     )
 
 
+@pytest.mark.whole
 def test_what_does_not_learn_is_said():
     result = command(
         "train",

@@ -3,6 +3,7 @@ bits of a run that was not."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -12,6 +13,7 @@ import sys
 import pytest
 import torch
 from command_line import command
+from representatives import thin_out
 from train_command import QUICK, Told, few_cell, figures
 
 import torch_dtypes
@@ -95,8 +97,9 @@ def test_a_run_that_goes_on_elsewhere_depends_on_its_file_alone(few_digits, way,
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("stop", [1, 3, 5])
-@pytest.mark.parametrize("name", ["float32", "q52_stochastic"])
+@pytest.mark.parametrize(
+    ("name", "stop"), thin_out(itertools.product(["q52_stochastic", "float32"], [5, 1, 3]), 6)
+)
 def test_a_cell_that_was_stopped_goes_on(name, stop, tmp_path):
     """After the first step, at an epoch's end, within an epoch; in another process."""
     cell = few_cell(name, "all" if name == "float32" else "master", epochs=2)
@@ -121,6 +124,7 @@ def test_a_cell_that_was_stopped_goes_on(name, stop, tmp_path):
     assert go([cell], tmp_path / "cut") == cut
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("resume", [(), ("--resume",)])
 def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(resume, tmp_path):
     options = (
@@ -171,6 +175,7 @@ def test_ctrl_c_without_out(monkeypatch):
     )
 
 
+@pytest.mark.whole
 def test_other_settings_are_other_runs_in_the_same_folder(tmp_path):
     options = [*QUICK, "--dtype", "q52", "--recipe", "master", "--out", tmp_path]
     assert "--resume needs --out" in command(*QUICK, "--resume").output
@@ -222,6 +227,7 @@ def data():
 """
 
 
+@pytest.mark.whole
 def test_a_run_that_crashes_is_a_failed_row_and_the_same_command_does_it_again(
     tmp_path, monkeypatch
 ):

@@ -26,6 +26,7 @@ from torch_dtypes.workbench.sweeps.sweeping import go
 from torch_dtypes.workbench.training.loop import Training, evaluate
 
 
+@pytest.mark.whole
 def test_a_cell_that_crashes_raises_or_diverges_loses_itself_alone_and_the_rest_goes_on(
     own, tmp_path
 ):
@@ -61,6 +62,7 @@ def test_a_cell_that_crashes_raises_or_diverges_loses_itself_alone_and_the_rest_
     assert [{**row, "seconds": None} for row in again.rows()] == same
 
 
+@pytest.mark.whole
 def test_a_command_of_which_every_cell_fails_has_failed(own):
     options = (
         "--model odd_networks:Odd --data odd_networks:data --epochs 1 --batch-size 20 --recipe "
@@ -75,6 +77,7 @@ def test_a_command_of_which_every_cell_fails_has_failed(own):
     assert run("--format", "e5m5", "--format", "posit16es2", *options).exit_code == 0
 
 
+@pytest.mark.whole
 def test_a_cell_that_hangs_is_ended(own, tmp_path):
     settings = Settings(epochs=1)
     hanging = Cell(
@@ -127,6 +130,7 @@ def test_rounding_after_training_shares_one_training_and_is_what_it_says(own, tm
         assert (row["loss"], row["accuracy"]) == (loss, accuracy)
 
 
+@pytest.mark.whole
 def test_rounding_after_a_training_that_failed_says_why_that_did(own, tmp_path):
     failing = {**OWN, "model": "odd_networks:Failing"}
     lines = [
@@ -213,6 +217,7 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(own, tmp_pat
     )
 
 
+@pytest.mark.whole
 def test_a_second_sweep_in_the_folder_is_refused_and_spoils_nothing(own, tmp_path):
     """Both would do the same cells in the same places, and each remove what the other one's
     processes write."""

@@ -267,6 +267,7 @@ def results(folder):
     return json.loads((folder / "results.json").read_text())
 
 
+@pytest.mark.whole
 def test_torchrun_gives_one_report(tmp_path):
     out = tmp_path / "out"
     did = run(torchrun("--nproc-per-node", "2"), *OPTIONS, "--out", out)

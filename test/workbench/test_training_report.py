@@ -292,6 +292,7 @@ def test_the_page(tmp_path):
     )
 
 
+@pytest.mark.whole
 def test_the_users_spelling_is_kept(tmp_path):
     from click.testing import CliRunner
 

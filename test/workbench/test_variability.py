@@ -389,6 +389,7 @@ run = functools.partial(command, "variability")
 SMALL = ("--train-samples", "64", "--test-samples", "20", "--threads", "1")
 
 
+@pytest.mark.whole
 def test_command_on_weights(tmp_path):
     torch.manual_seed(0)
     model = build_model("lenet5", 1)

@@ -1,6 +1,7 @@
 """Sums of tensors of ours over ranks, by processes over gloo: values are added up and rounded once,
 or as the policy says."""
 
+import pytest
 import torch
 import torch.distributed as dist
 from collectives import MARKS, NAMES, SIZE, all_of, exact_sum, raises, rounded, same, values
@@ -145,6 +146,7 @@ def few_random_bits(rank):
         )
 
 
+@pytest.mark.whole
 def test_few_random_bits(tmp_path):
     together(few_random_bits, tmp_path)
 

@@ -3,6 +3,7 @@ of them, and the group goes on."""
 
 import datetime
 
+import pytest
 import torch
 import torch.distributed as dist
 from collectives import MARKS, raises
@@ -140,6 +141,7 @@ def beside_stock(rank):
     )
 
 
+@pytest.mark.whole
 def test_beside_a_stock_dtype(tmp_path):
     """An error at the group's timeout, on both ranks."""
     together(beside_stock, tmp_path)

@@ -220,6 +220,7 @@ class Cast(nn.Module):
         return x.to(self.dtype)
 
 
+@pytest.mark.whole
 def test_kinds_of_models(tmp_path):
     together(kinds, tmp_path)
 
@@ -240,6 +241,7 @@ def compiled(rank):
         torch._dynamo.reset()
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:torch.compile runs what works on format tensors:UserWarning")
 def test_compiled_models(tmp_path):
     together(compiled, tmp_path)
@@ -277,6 +279,7 @@ def training(rank):
             )
 
 
+@pytest.mark.whole
 def test_training_goes_on_in_one_process(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_DTYPES_TEST_FOLDER", str(tmp_path))
     together(training, tmp_path)
@@ -340,6 +343,7 @@ def quantised(rank):
         assert not torch.equal(*everyone)  # what same_random is for
 
 
+@pytest.mark.whole
 def test_quantised_models_and_low_precision(tmp_path):
     together(quantised, tmp_path)
 
@@ -367,6 +371,7 @@ def lost(rank):
     assert time.monotonic() - before < 60  # of the group's 300
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(DEVICE == "cuda", reason="NCCL's watchdog ends the process")
 def test_a_rank_that_is_gone(tmp_path):
     together(lost, tmp_path)

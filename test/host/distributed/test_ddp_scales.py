@@ -106,5 +106,6 @@ def check_without_exchange(rank):
     assert largest_of_calls(ddp) == [[128.0, 80.0], [64.0, 80.0]]
 
 
+@pytest.mark.whole
 def test_steps_without_exchange(tmp_path):
     together(check_without_exchange, tmp_path)

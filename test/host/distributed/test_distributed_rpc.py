@@ -96,5 +96,6 @@ def stages(rank):
     assert schedule.step(*([torch.ones(4, 2)] if rank == 0 else [])) is None or rank == 1
 
 
+@pytest.mark.whole
 def test_stages(tmp_path):
     together(stages, tmp_path)

@@ -429,6 +429,7 @@ def killed(rank):
             model(numbers(8, 4)).square().mean().backward()
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(DEVICE == "cuda", reason="NCCL's watchdog ends the process")
 def test_a_rank_that_ends(tmp_path):
     together(killed, tmp_path, seconds=20)
@@ -439,6 +440,7 @@ def test_distributed_tensors(tmp_path):
     together(tensors, tmp_path)
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:torch.distributed")  # that there is one process
 def test_models(tmp_path, monkeypatch):
     import torch.distributed.checkpoint as checkpoint

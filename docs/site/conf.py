@@ -64,6 +64,8 @@ CONTENTS = """
 :hidden:
 :caption: Guides
 
+docs/supported
+docs/training-does-not-work
 docs/workbench
 docs/mixed-precision
 docs/accumulators
@@ -86,6 +88,7 @@ docs/tutorials/*
 
 docs/reference/index
 docs/numerics
+docs/infinity-and-nan
 docs/elementary
 docs/operators
 ```
@@ -99,6 +102,7 @@ docs/in-tree
 docs/results
 docs/results-avx2
 docs/results-intel
+docs/stability
 CHANGELOG
 CONTRIBUTING
 RELEASING

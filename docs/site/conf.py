@@ -68,6 +68,7 @@ docs/supported
 docs/training-does-not-work
 docs/workbench
 docs/mixed-precision
+docs/targets
 docs/accumulators
 docs/distributed
 docs/interop

@@ -67,6 +67,8 @@ CONTENTS = """
 docs/supported
 docs/training-does-not-work
 docs/workbench
+docs/digits
+docs/observation
 docs/mixed-precision
 docs/targets
 docs/accumulators

@@ -91,6 +91,7 @@ docs/tutorials/*
 
 docs/reference/index
 docs/numerics
+docs/proof
 docs/infinity-and-nan
 docs/elementary
 docs/operators

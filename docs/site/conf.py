@@ -102,6 +102,9 @@ docs/operators
 :caption: Background
 
 docs/design
+docs/dispatch
+docs/hooks
+docs/gpu
 docs/in-tree
 docs/results
 docs/results-avx2

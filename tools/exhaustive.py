@@ -6,7 +6,7 @@ against exact integers.
 
 Compiles tools/exhaustive.cpp with the CPU kernels (g++, or what CXX names; no PyTorch needed).
 TORCH_DTYPES_CPU_CAPABILITY chooses the vector unit. The exit status is 1 where a result was wrong.
-docs/numerics.md records what was run.
+docs/proof.md records what was run.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the table of hooks in docs/design.md from the lists of hooks in Python and in C++.
+"""Writes the table in docs/reference/hooks.md from the lists of hooks in Python and in C++.
 
 python tools/patch_table.py            # after a row was added or changed
 python tools/patch_table.py --check    # says whether the document is up to date
@@ -16,7 +16,7 @@ from pathlib import Path
 from build_backend import SUPPORTED
 from prose import wrap_prose
 
-DESIGN = Path(__file__).resolve().parent.parent / "docs" / "design.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "hooks.md"
 BEGIN, END = "<!-- made by tools/patch_table.py: begin -->\n", "<!-- end -->\n"
 GUARD = "A stock dtype that a user wrote means itself, also where it is the container's."
 
@@ -143,13 +143,13 @@ def main() -> int:
         "--check", action="store_true", help="write nothing; 1 if the document is not up to date"
     )
     options = parser.parse_args()
-    text = DESIGN.read_text()
+    text = PAGE.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
     new = before + BEGIN + "\n".join(lines()) + "\n" + END + after
     if options.check:
         return int(new != text)
-    DESIGN.write_text(new)
+    PAGE.write_text(new)
     return 0
 
 

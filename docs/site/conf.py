@@ -64,8 +64,13 @@ CONTENTS = """
 :hidden:
 :caption: Guides
 
+docs/supported
+docs/training-does-not-work
 docs/workbench
+docs/digits
+docs/observation
 docs/mixed-precision
+docs/targets
 docs/accumulators
 docs/distributed
 docs/interop
@@ -86,6 +91,8 @@ docs/tutorials/*
 
 docs/reference/index
 docs/numerics
+docs/proof
+docs/infinity-and-nan
 docs/elementary
 docs/operators
 ```
@@ -95,10 +102,14 @@ docs/operators
 :caption: Background
 
 docs/design
+docs/dispatch
+docs/hooks
+docs/gpu
 docs/in-tree
 docs/results
 docs/results-avx2
 docs/results-intel
+docs/stability
 CHANGELOG
 CONTRIBUTING
 RELEASING

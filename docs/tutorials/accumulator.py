@@ -134,4 +134,4 @@ for man_bits in (1, 4) if SMALL else (1, 2, 3, 4, 6, 8):
 #
 # Every policy works in training too, forward and backward:
 # `torch-dtypes train --dtype q43 --accumulate "chunked(32)"`, or `accumulate=` in a rule of
-# `quantize_`. What each one computes, step by step: [accumulation](../numerics.md#accumulation).
+# `quantize_`. What each one computes, step by step: [accumulation](../accumulators.md#accumulation).

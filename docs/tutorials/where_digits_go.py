@@ -168,4 +168,4 @@ print(stats.worst())
 # A run that is no longer finite says itself where:
 # `torch_dtypes.explain_divergence(model, optimizer, forward)` names the first tensor, its layer and
 # pass, the likely cause and what to try. More:
-# [variability](../workbench.md#how-many-digits-hold-and-where-do-they-go).
+# [variability](../digits.md).

@@ -27,11 +27,11 @@ def power_of_two(text):
     return 2.0 ** int(text.removeprefix("2^")) if text.startswith("2^") else float(text)
 
 
-def test_builtin_dtypes_are_those_of_the_readme_in_order():
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+def test_builtin_dtypes_are_those_of_the_page_in_order():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "dtypes.md").read_text()
     rows = re.findall(
         r"^\| `torch\.(\w+)`[^|]*\| (\d+)(?: \((\d+)\))? \| (\S+) \| (\S+) \| 1 \+ (\S+) \|$",
-        readme,
+        page,
         re.MULTILINE,
     )
     assert [str(d) for d in torch_dtypes.builtin_dtypes()] == [f"torch.{name}" for name, *_ in rows]

@@ -281,5 +281,5 @@ def test_the_document_has_every_patch():
         check=False,
     )
     assert done.returncode == 0, (
-        done.stderr or "docs/design.md is not up to date: python tools/patch_table.py"
+        done.stderr or "docs/reference/hooks.md is not up to date: python tools/patch_table.py"
     )

@@ -373,7 +373,7 @@ def test_the_documents_table_is_up_to_date():
         check=False,
     )
     assert done.returncode == 0, (
-        done.stderr or "docs/in-tree.md is not up to date: python tools/intree/table.py"
+        done.stderr or "docs/reference/edits.md is not up to date: python tools/intree/table.py"
     )
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the table of edits in docs/in-tree.md from tools/intree/edits.py.
+"""Writes the table in docs/reference/edits.md from tools/intree/edits.py.
 
 python tools/intree/table.py            # after a row was added or changed
 python tools/intree/table.py --check    # says whether the document is up to date
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from intree.edits import EDITS
 from intree.releases import RELEASES
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "in-tree.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "edits.md"
 BEGIN, END = "<!-- made by tools/intree/table.py: begin -->\n", "<!-- end -->\n"
 SHOWN = 70  # characters of an anchor or a text
 

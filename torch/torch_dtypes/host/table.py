@@ -2,7 +2,7 @@
 
 A row says the target, how the code gets there, when, and for which releases of PyTorch. Each module
 with such code has a list `HOOKS`; `integrations/` has one list for other libraries. `install` puts
-the rows in. docs/design.md has a table of all rows, which tools/patch_table.py makes.
+the rows in. docs/reference/hooks.md is a table of all rows, which tools/patch_table.py makes.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@
     python tools/try_torch.py 2.15.0 --tests test_views test_script
     python tools/try_torch.py 2.15.0 --python python3.12 --remove
 
-Prints one line for the table in docs/reference/releases.md. A release that comes as a CUDA build takes 6 GB
-and ten minutes; it imports without a GPU. The environment lies in build/try-torch-RELEASE-PYTHON
-and is used again; --fresh makes it anew, --remove deletes it afterwards.
+Prints one line for the table in docs/reference/releases.md. A release that comes as a CUDA build
+takes 6 GB and ten minutes; it imports without a GPU. The environment lies in
+build/try-torch-RELEASE-PYTHON and is used again; --fresh makes it anew, --remove deletes it
+afterwards.
 """
 
 import argparse

@@ -81,8 +81,8 @@ print("chunks of 32, 7 bits", *(f"{decibels(n, 7, 'chunked(32)'):.1f}" for n in 
 # %% [markdown]
 # ## A network
 #
-# What a dot product loses need not matter to a classifier. So train in float32 and evaluate under
-# each accumulator: weights and activations stay in q43, only the sums change.
+# A classifier need not care for the digits that a dot product loses. So train in float32 and
+# evaluate under each accumulator: weights and activations stay in q43, only the sums change.
 
 # %%
 from sklearn.datasets import load_digits  # noqa: E402
@@ -134,4 +134,4 @@ for man_bits in (1, 4) if SMALL else (1, 2, 3, 4, 6, 8):
 #
 # Every policy works in training too, forward and backward:
 # `torch-dtypes train --dtype q43 --accumulate "chunked(32)"`, or `accumulate=` in a rule of
-# `quantize_`. What each one computes, step by step: [accumulation](../accumulators.md#accumulation).
+# `quantize_`. What each one computes: [accumulation](../accumulators.md#accumulation).

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Coming from QPyTorch, Pychop, torchao or microxcaling
 #
-# Their calls and ours, side by side, with what differs. The cells below the tables run our side.
+# Their calls and this package's, side by side. The cells below the tables run this side.
 #
 #     python docs/tutorials/coming_from.py
 
@@ -58,8 +58,8 @@ x = torch.randn(4, 64)
 #
 # `e5m2finite` rounds to nearest even unless a mode is given, and `q52` is IEEE 754's format: its
 # last exponent holds infinity and NaN. `grad_scaling` multiplies gradients before they are rounded;
-# ours scales the loss (`optimizer.scale(loss).backward()`) and divides after rounding. A layer may
-# also run in the dtype itself: `model.to(torch.q52)`.
+# `grad_scale` scales the loss (`optimizer.scale(loss).backward()`) and divides after rounding. A
+# layer may also run in the dtype itself: `model.to(torch.q52)`.
 
 # %%
 print(torch_dtypes.chop(torch.tensor([1.1, 1.125, 1e6]), "e5m2finite", rounding="nearest_away"))
@@ -102,7 +102,7 @@ assert torch.equal(layer[0].weight, torch_dtypes.chop(layer[0].weight, "q52"))
 # | `pychop.backend("torch")` | nothing: the array says what it is |
 # | `random_state=` | `generator=torch.Generator().manual_seed(...)`, or torch's own |
 #
-# What differs: overflow is IEEE 754's in every mode (the largest number toward zero, infinity to
+# Differences: overflow is IEEE 754's in every mode (the largest number toward zero, infinity to
 # nearest), and stochastic results are the same for a seed on any number of threads.
 
 # %%
@@ -125,7 +125,7 @@ for mode in (1, 2, 3, 4, 7, 8, 9):
 # | `ScaleCalculationMode.FLOOR`, `CEIL`, `EVEN`, `RCEIL` | `"mxfp8_e4m3_ceil"`, ...: the rule behind the name |
 # | `MXDynamicActivationMXWeightConfig(...)` | `quantize_(model, {nn.Linear: dict(weight="mxfp4", activation="mxfp4")})` |
 #
-# What differs: torchao runs a few formats fast on the hardware that has them; here any format runs
+# Differences: torchao runs a few formats fast on the hardware that has them; here any format runs
 # on a CPU, in any rounding mode, with the sums that a policy asks for, so that hardware can be
 # designed. Weights stay float32 masters in the model. Activations have a scale for the tensor,
 # where torchao has one for each token.
@@ -155,9 +155,9 @@ print(
 # | `mx_specs["w_elem_format"]`, `"a_elem_format"` | `weight=`, `activation=` in a rule of `quantize_` |
 # | `"w_elem_format_bp"`, `"a_elem_format_bp_ex"`, `"a_elem_format_bp_os"` | `error=` for the gradient that comes back; weights and activations are rounded once for both passes |
 # | `mx.Linear(in, out, mx_specs=mx_specs)`, `mx_mapping.inject_pyt_ops(mx_specs)` | `quantize_(model, {nn.Linear: dict(weight="mxfp8_e4m3", activation="mxfp8_e4m3", error="mxfp8_e5m2")})` |
-# | `mx_specs["bfloat"] = 16` (elementwise operators in bfloat16) | `Cast(forward="bf16")` between layers; or layers in a dtype of ours |
+# | `mx_specs["bfloat"] = 16` (elementwise operators in bfloat16) | `Cast(forward="bf16")` between layers; or layers in a format dtype |
 #
-# What differs: rounding to nearest even is the default, every mode works, stochastic ones too,
+# Differences: rounding to nearest even is the default, every mode works, stochastic ones too,
 # elements saturate, and a block with an infinity or NaN is NaN throughout.
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Golden vectors for RTL
 #
-# Who builds a circuit for a number format needs inputs, right results and flags, as bits.
+# A circuit for a number format is tested with inputs, right results and flags, as bits.
 # `torch-dtypes vectors` writes them; this tutorial checks a multiplier against them, written with
 # integers as a circuit would be, and dumps a network's layers.
 #
@@ -120,7 +120,7 @@ print((folder / "mul.mem").read_text())
 # %% [markdown]
 # ## A network's layers
 #
-# What an accelerator has to reproduce is a layer. `dump_vectors` runs a model once and writes each
+# An accelerator has to reproduce a layer. `dump_vectors` runs a model once and writes each
 # layer's inputs, parameters and outputs as codes, here of a network in q43 whose dot products a
 # quire adds up: the result of each is the correctly rounded one.
 

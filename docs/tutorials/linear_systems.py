@@ -26,7 +26,7 @@ torch.manual_seed(0)
 # %% [markdown]
 # ## LU in a format
 #
-# `torch.linalg.lu_factor` of a matrix of ours computes on exact values in float32 and rounds what
+# `torch.linalg.lu_factor` of a format matrix computes on exact values in float32 and rounds what
 # comes out, once. A factorisation *in* a format rounds after each operation, so it is written as
 # its loop: each `/`, `*` and `-` below rounds, in the format's mode.
 

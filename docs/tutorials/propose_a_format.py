@@ -83,12 +83,12 @@ print("\n" + found.to_markdown())
 #
 # ## Further: rounding modes, training, blocks
 #
-# What serves here need not serve in training, where gradients want range. The same call takes
-# recipes (`recipe=["qat", "mixed"]`), rounding modes (`rounding=["nearest_even", "stochastic"]`),
-# accumulators (`accumulate="chunked(32)"`), blocks with shared scales, and your own networks and
-# data (`model="package.module:factory"`, `dataset="package.module:loader"`). For a format that is
-# not made of exponent and fraction fields see [the names](../numerics.md#formats); for everything a
-# sweep keeps, [the workbench](../workbench.md#which-formats-does-a-network-bear).
+# A format that serves here need not serve in training, where gradients want range. The same call
+# takes recipes (`recipe=["qat", "mixed"]`), rounding modes (`rounding=["nearest_even",
+# "stochastic"]`), accumulators (`accumulate="chunked(32)"`), blocks with shared scales, and your
+# own networks and data (`model="package.module:factory"`, `dataset="package.module:loader"`). For a
+# format that is not made of exponent and fraction fields see [the names](../numerics.md#formats);
+# for everything a sweep keeps, [the workbench](../workbench.md#which-formats-does-a-network-bear).
 
 # %%
 chosen = max(found.rows(), key=lambda row: row["accuracy"])["format"]

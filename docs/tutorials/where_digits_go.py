@@ -130,7 +130,7 @@ report(
 )
 
 # %% [markdown]
-# ## What rounding would do, counted
+# ## Count what rounding would do
 #
 # `observe` measures every layer's numbers against a format while the float model runs, without
 # changing a bit of it: how many would underflow, overflow, lose what share of their signal.

@@ -352,8 +352,8 @@ def fuzzy(
             thread, losses and optimizers included.
         nested: whether a named module stands for those within it too.
         dot_products: whether every product and every sum within matrix products, convolutions and
-            sums is rounded too (docs/accumulators.md: the policy ``"format"``), instead of their result
-            alone. Slow.
+            sums is rounded too, instead of their result alone (docs/accumulators.md: the policy
+            ``"format"``). Slow.
         seed: of the rounding's random bits, 0 to 2^63 - 1: each entry of the block begins with it
             anew. None: drawn from torch's generator at entry. The generator is left alone
             otherwise, so that dropout and the order of data are what they are without the block.

@@ -1,9 +1,10 @@
 """A pytest plugin: the device that the tests' tensors lie on, `--device`.
 
-cpu: as they are written. cuda: what factories make without a device is moved to the GPU.
+cpu: as they are written. stock: the same, by stock operators. cuda: what factories make without a
+device is moved to the GPU.
 gpu-on-host: CPU tensors go the GPU's way, where the GPU's kernels were compiled for the host;
-everything but launches, streams and copies is tested so. On the last two, a test that comes to what
-has no way on a GPU is skipped with the sentence that says so; all others must pass. On cuda, tests
+everything but launches, streams and copies is tested so. On all but the first, a test that comes to
+what has no way there is skipped with the sentence that says so; all others must pass. On cuda, tests
 of the CPU's own switches, texts and generators are skipped, too.
 """
 
@@ -23,7 +24,7 @@ from torch_dtypes import _C
 VARIABLE = "TORCH_DTYPES_TEST_DEVICE"
 NO_WAY = re.compile(
     r"there is no kernel for it|on a GPU, but got|in a block that is observed, but got one "
-    r"on|simulated GPU: "
+    r"on|simulated GPU: |stock operators"
 )
 
 # PyTorch's modules whose own tensors belong on the CPU: lengths, and what stands for operands where
@@ -227,7 +228,7 @@ def next_seed():
 def pytest_addoption(parser):
     parser.addoption(
         "--device",
-        choices=("cpu", "cuda", "gpu-on-host"),
+        choices=("cpu", "cuda", "gpu-on-host", "stock"),
         default=os.environ.get(VARIABLE, "cpu"),
         help="where the tests' tensors lie",
     )
@@ -238,6 +239,9 @@ def pytest_configure(config):
     if device == "cpu":
         return
     os.environ[VARIABLE] = device
+    if device == "stock":
+        _C.set_backend(True)
+        return
     if device == "gpu-on-host":
         if not _C.built_for_host():
             raise pytest.UsageError(

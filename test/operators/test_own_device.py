@@ -1,5 +1,6 @@
 """Formats on a device of PrivateUse1 that has memory of its own and no kernels of this package."""
 
+import types
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,13 @@ def device(tmp_path_factory):
         build_directory=str(tmp_path_factory.mktemp("own_device")),
         is_python_module=False,
     )
+    module = types.ModuleType("pages")
+    module.is_available = module.is_initialized = lambda: True
+    module.device_count = lambda: 1
+    module.current_device = lambda: 0
+    module._is_in_bad_fork = lambda: False
+    module.manual_seed_all = lambda seed: None
+    torch._register_device_module("pages", module)
     return "pages:0"
 
 

@@ -10,12 +10,15 @@ import torch_dtypes
 from torch_dtypes import _C
 
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-FEW = ["q43", "e5m10", "posit8es1", "fixed4_3"]
+FEW = ["q43", "e5m10", "posit8es1", "fixed4_3", "posit32es2"]
 FLOATS = [
     *("q52", "e5m5", "tf32", "bf16", "e8m4", "e4m3fn", "e4m3fn_saturate", "e2m1fn", "e5m2fnuz"),
     *("e8m18", "e11m20", "e11m30", "e4m3_flush", "e8m7_flush", "e3m23"),
 ]
-OTHERS = ["e5m0", "posit16es2", "posit12es1", "takum8_linear", "lns4_3"]
+OTHERS = [
+    *("e5m0", "posit16es2", "posit12es1", "takum8_linear", "lns4_3", "posit24es1", "posit32es0"),
+    *("posit48es3", "fixed12_12", "fixed4_20", "fixedminus3_24", "ufixed10_10"),
+]
 DRAW = ["stochastic", "stochastic_equal", "up_down"]
 MODES = [mode for mode in torch_dtypes.ROUNDING_MODES if mode not in DRAW]
 
@@ -173,7 +176,7 @@ def test_one_choice():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda x: x.to(torch.posit32es2),
+        lambda x: torch_dtypes.chop(x, "posit32es2", rounding="stochastic"),
         lambda x: torch_dtypes.chop(x, "q43", rounding="stochastic_a4"),
         lambda x: torch_dtypes.chop(x, "takum16_linear", rounding="stochastic"),
         lambda x: torch_dtypes.chop(x, "q43", flip_prob=0.5),

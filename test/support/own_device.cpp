@@ -3,13 +3,13 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
-#include <ATen/native/TensorFactories.h>
 #include <ATen/native/Resize.h>
-#include <ATen/ops/as_strided_native.h>
-#include <ATen/ops/view_native.h>
-#include <ATen/ops/_reshape_alias_native.h>
-#include <ATen/ops/set_native.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/view_native.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <sys/mman.h>
@@ -52,7 +52,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Device getDevice() const override { return {kDevice, 0}; }
   void setDevice(c10::Device) const override {}
   void uncheckedSetDevice(c10::Device) const noexcept override {}
-  c10::Stream getStream(c10::Device d) const override { return {c10::Stream::DEFAULT, d}; }
+  c10::Stream getStream(c10::Device d) const override {
+    return c10::Stream(c10::Stream::DEFAULT, d);
+  }
   c10::Stream exchangeStream(c10::Stream s) const override { return s; }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 };
@@ -122,17 +124,22 @@ at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                                            type.value_or(at::kFloat));
 }
 
-const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef sizes,
-                         std::optional<at::MemoryFormat>) {
+const at::Tensor& resize_memory(const at::Tensor& self, c10::IntArrayRef sizes,
+                                std::optional<at::MemoryFormat>) {
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_sizes_contiguous(sizes);
-  const size_t bytes = at::detail::computeStorageNbytesContiguous(
-      sizes, self.itemsize(), self.storage_offset());
+  const size_t bytes =
+      at::detail::computeStorageNbytesContiguous(sizes, self.itemsize(), self.storage_offset());
   if (self.storage().nbytes() < bytes) {
     impl->unsafe_storage().set_data_ptr(allocator.allocate(bytes));
     impl->unsafe_storage().set_nbytes(bytes);
   }
   return self;
+}
+
+at::Tensor copy_resized(const at::Tensor& self, const at::Tensor& dst) {
+  if (dst.sizes() != self.sizes()) resize_memory(dst, self.sizes(), {});
+  return copy_from(self, dst, false);
 }
 
 at::Scalar local_scalar(const at::Tensor& self) {
@@ -155,8 +162,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
   m.impl("_reshape_alias", &at::native::_reshape_alias);
-  m.impl("resize_", &resize);
+  m.impl("resize_", &resize_memory);
   m.impl("_copy_from", &copy_from);
+  m.impl("_copy_from_and_resize", &copy_resized);
   m.impl("_local_scalar_dense", &local_scalar);
 }
 

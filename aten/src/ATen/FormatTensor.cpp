@@ -249,8 +249,7 @@ static void count_encoded(const at::Tensor& stock, const at::Tensor& target,
                               "observe: expected a tensor on the CPU, but got one on ",
                               stock.device(), ". Observe on the CPU.");
   if (LastEncoded::current()) LastEncoded::current()->values = stock;
-  const Recorder seen =
-      recorder(entry.format, target.const_data_ptr(), stock.const_data_ptr());
+  const Recorder seen = recorder(entry.format, target.const_data_ptr(), stock.const_data_ptr());
   const auto* codes = static_cast<const char*>(target.const_data_ptr());
   const int64_t width = entry.format.itemsize(), n = stock.numel();
   if (!seen) return;

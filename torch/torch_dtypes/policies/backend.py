@@ -19,6 +19,9 @@ def backend(tensor: torch.Tensor) -> str:
     Args:
         tensor: of any dtype. Its device decides, unless ``set_backend`` has.
 
+    Raises:
+        TypeError: not a tensor.
+
     Example::
 
         >>> torch_dtypes.backend(torch.ones(3))

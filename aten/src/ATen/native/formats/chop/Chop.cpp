@@ -141,8 +141,7 @@ at::Tensor chop_by_stock(const at::Tensor& in, const Format& format, double flip
 
 at::Tensor chop(const at::Tensor& values, const Format& format, double flip_prob,
                 const std::optional<at::Generator>& generator) {
-  if (by_stock(values.device()))
-    return chop_by_stock(dense(values), format, flip_prob, generator);
+  if (by_stock(values.device())) return chop_by_stock(dense(values), format, flip_prob, generator);
   expect_kernels(values.device(), "chop"); // an error before any work
   const at::Tensor in = dense(values);
   at::Tensor out = in.device().is_cpu()

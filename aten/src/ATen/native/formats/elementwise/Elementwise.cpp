@@ -176,8 +176,8 @@ at::Tensor run_by_stock(const std::array<const Operand*, N>& operands, const Tar
     const Operand& o = *operands[j];
     const double size = std::abs(o.number);
     TORCH_CHECK_NOT_IMPLEMENTED(
-        size == 0 || !(size < 0x1p-400 || size > 0x1p400) || std::isinf(size),
-        "arithmetic in ", target.entry.name, ": expected a number from 2^-400 to 2^400 where ",
+        size == 0 || !(size < 0x1p-400 || size > 0x1p400) || std::isinf(size), "arithmetic in ",
+        target.entry.name, ": expected a number from 2^-400 to 2^400 where ",
         "stock operators compute, but got ", o.number, ". Move the tensors with .cpu() first.");
     if (!o.tensor.defined())
       x[j] = at::scalar_tensor(o.number, at::TensorOptions().dtype(c10::ScalarType::Double));
@@ -186,8 +186,8 @@ at::Tensor run_by_stock(const std::array<const Operand*, N>& operands, const Tar
   at::Tensor exact = op.by_stock(out_format.rounding, x);
   if (c10::formats::shows_nan_signs(out_format)) {
     constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-    exact = at::where(exact.isnan(), at::scalar_tensor(nan, exact.options().device(c10::kCPU)),
-                      exact);
+    exact =
+        at::where(exact.isnan(), at::scalar_tensor(nan, exact.options().device(c10::kCPU)), exact);
   }
   const LogarithmGuard guard(op.on_logarithms && are_logarithms(operands, out_format));
   if (!target.existing.defined()) return encoded(exact, target.entry);

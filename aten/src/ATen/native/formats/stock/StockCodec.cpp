@@ -4,6 +4,7 @@
 #include <ATen/native/formats/stock/StockRandom.h>
 #include <ATen/native/formats/stock/StockRounding.h>
 #include <ATen/native/formats/stock/StockTables.h>
+#include <ATen/native/formats/stock/StockWide.h>
 #include <ATen/ops/take.h>
 #include <ATen/ops/where.h>
 
@@ -42,7 +43,7 @@ bool by_bits_of_float(const Format& f) {
   return f.is_fixed() && f.rounding == Rounding::Stochastic && f.overflow == Overflow::Saturate &&
       f.significand_bits() <= 20;
 }
-Format same_as_float(const Format& f) {
+Format float_of_fixed(const Format& f) {
   Format result = c10::formats::float_format(2, f.significand_bits());
   result.bias = static_cast<int16_t>(1 - f.int_bits);
   result.rounding = f.rounding;
@@ -56,15 +57,16 @@ bool draws_pieces(const Format& f) {
 }
 
 void expect_stock_way(const Format& f) {
+  const bool by_integers = f.bits > 16 && has_wide_way(f);
   const bool by_tables = f.bits <= 16 && f.overflow != Overflow::Wrap &&
       (f.rounding != Rounding::Stochastic || draws_pieces(f));
   const bool few_bits = f.rounding == Rounding::Stochastic && f.random_bits != 0;
   TORCH_CHECK_NOT_IMPLEMENTED(
-      (by_bits(f) || by_bits_of_float(f) || by_tables) && !few_bits,
+      (by_bits(f) || by_bits_of_float(f) || by_integers || by_tables) && !few_bits,
       "expected a format and a mode that stock operators round to, but got ",
       few_bits ? "a mode by few random bits"
-               : f.bits > 16 ? "more than 16 bits of another kind than floats"
-                             : "integers that wrap, or a random mode for such a format",
+               : "a random mode for such a format, takums of more than 16 bits, or integers "
+                 "that wrap",
       ". Move the tensor with .cpu() first.");
 }
 
@@ -84,8 +86,7 @@ at::Tensor look_up(const Format& f, const at::Tensor& values, const at::Tensor& 
     return at::take(steps.*field, draw_pieces(f, steps, values, words));
   }
   const auto by = [&](uint64_t word) {
-    const RoundingSteps steps =
-        rounding_steps(f, word, values.scalar_type(), values.device());
+    const RoundingSteps steps = rounding_steps(f, word, values.scalar_type(), values.device());
     return at::take(steps.*field, find_pieces(steps, values));
   };
   return tosses_coin(f.rounding) ? at::where(words.lt(0), by(~uint64_t{0}), by(0)) : by(0);
@@ -107,7 +108,7 @@ at::Tensor widened(const Format& f, const at::Tensor& values) {
 
 // Magnitudes in units of the last place, held between the format's limits, with their sign.
 at::Tensor fixed_codes(const Format& f, const at::Tensor& values, const at::Tensor& words) {
-  const Format coded = same_as_float(f);
+  const Format coded = float_of_fixed(f);
   const at::Tensor q = encode_floats_by_stock(coded, widened(coded, values), words);
   const auto sign = static_cast<int64_t>(coded.sign_code());
   const at::Tensor magnitude = q.bitwise_and(sign - 1);
@@ -129,6 +130,9 @@ at::Tensor round_by_stock(const Format& f, const at::Tensor& values, const Rando
   } else if (by_bits_of_float(f)) {
     const double unit = std::ldexp(1.0, -int{f.frac_bits});
     out = fixed_codes(f, in, words).to(in.scalar_type()).mul(unit);
+  } else if (f.bits > 16) {
+    const at::Tensor codes = encode_wide_by_stock(f, in.to(ScalarType::Double), words);
+    out = decode_wide_by_stock(f, codes).to(in.scalar_type());
   } else {
     out = look_up(f, in, words, &RoundingSteps::values);
   }
@@ -147,6 +151,8 @@ at::Tensor encode_by_stock(const Format& f, const at::Tensor& stock, ScalarType 
   } else if (by_bits_of_float(f)) {
     const at::Tensor code = fixed_codes(f, values, words);
     out = code.bitwise_and(static_cast<int64_t>(f.code_mask())).to(codes);
+  } else if (f.bits > 16) {
+    out = encode_wide_by_stock(f, values.to(ScalarType::Double), words).to(codes);
   } else {
     out = look_up(f, values, words, &RoundingSteps::codes);
   }
@@ -160,13 +166,13 @@ at::Tensor decode_by_stock(const Format& f, const at::Tensor& codes, ScalarType 
     const at::Tensor places =
         in.to(ScalarType::Long).bitwise_and(static_cast<int64_t>(f.code_mask()));
     out = at::take(values_of_codes(f, type, codes.device()), places);
-  } else {
-    TORCH_CHECK_NOT_IMPLEMENTED(f.kind == Kind::Float,
-                                "expected a float format or one of up to 16 bits to decode by "
-                                "stock operators, but got ",
-                                int{f.bits},
-                                " bits of another kind. Move the tensor with .cpu() first.");
+  } else if (f.kind == Kind::Float) {
     out = decode_floats_by_stock(f, in, type);
+  } else {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !f.is_takum(), "expected a format that stock operators decode, but ",
+        "got a takum of more than 16 bits. Move the tensor with .cpu() ", "first.");
+    out = decode_wide_by_stock(f, in).to(type);
   }
   return shaped_as(out, codes);
 }

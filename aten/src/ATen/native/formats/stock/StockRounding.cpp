@@ -133,10 +133,11 @@ class FloatRounding {
     // exponent.
     const bool has_edge = flush_ || edge_field() > 1;
     const bool uniform = flush_ || first_ == 1 || f_.man_bits == 0;
-    const at::Tensor shift = uniform
-        ? number(cut_)
-        : a.__rshift__(M::fraction).clamp(std::max(edge_field(), 1), first_).neg().add(
-              cut_ + first_);
+    const at::Tensor shift = uniform ? number(cut_)
+                                     : a.__rshift__(M::fraction)
+                                           .clamp(std::max(edge_field(), 1), first_)
+                                           .neg()
+                                           .add(cut_ + first_);
     at::Tensor m = a;
     if (!uniform || cut_ > 0) {
       const at::Tensor ones = number(1).__lshift__(shift).sub(1);
@@ -184,8 +185,7 @@ class FloatRounding {
     if (f_.rounding == Rounding::StochasticEqual) return words.lt(0) & a.gt(0);
     if (f_.rounding != Rounding::Stochastic) {
       const auto beyond = [&](bool negative) {
-        return static_cast<int64_t>(
-            c10::formats::gap_threshold<T>(f_.rounding, negative, edge_));
+        return static_cast<int64_t>(c10::formats::gap_threshold<T>(f_.rounding, negative, edge_));
       };
       return a.gt(by_sign(u, beyond(false), beyond(true)));
     }
@@ -206,8 +206,8 @@ class FloatRounding {
   at::Tensor end(at::Tensor m, const at::Tensor& a, const at::Tensor& u, uint64_t largest,
                  uint64_t infinity, uint64_t nan) const {
     const auto limit = [&](bool negative) {
-      return static_cast<int64_t>(
-          c10::formats::stops_at_max(f_.rounding, negative) ? largest : infinity);
+      return static_cast<int64_t>(c10::formats::stops_at_max(f_.rounding, negative) ? largest
+                                                                                    : infinity);
     };
     const int64_t positive = limit(false), negative = limit(true);
     m = at::where(m.gt(static_cast<int64_t>(largest)), by_sign(u, positive, negative), m);

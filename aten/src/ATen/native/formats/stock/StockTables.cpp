@@ -72,9 +72,9 @@ struct Finder {
   void run() {
     const auto infinity = static_cast<Signed>(c10::formats::infinity_bits<T>());
     // Negative NaNs, -infinity, negative numbers, positive ones, infinity, NaNs.
-    const Signed stretches[][2] = {{-most - 1, -infinity - 2}, {-infinity - 1, -infinity - 1},
-                                   {-infinity, -1},            {0, infinity - 1},
-                                   {infinity, infinity},       {infinity + 1, most}};
+    const Signed stretches[][2] = {
+        {-most - 1, -infinity - 2}, {-infinity - 1, -infinity - 1}, {-infinity, -1},
+        {0, infinity - 1},          {infinity, infinity},           {infinity + 1, most}};
     for (const auto& [first, last] : stretches) {
       const uint64_t code = code_at(first);
       if (codes.empty() || codes.back() != code) {
@@ -105,8 +105,8 @@ at::Tensor values_on_device(const Format& f, const std::vector<uint64_t>& codes,
 }
 
 template <typename T>
-RoundingSteps make_steps(const Format& format, uint64_t word, ScalarType type,
-                         c10::Device device) {
+RoundingSteps build_steps(const Format& format, uint64_t word, ScalarType type,
+                          c10::Device device) {
   Finder<T> finder{format, word, {}, {}};
   finder.run();
   const ScalarType ints = sizeof(T) == sizeof(float) ? ScalarType::Int : ScalarType::Long;
@@ -153,8 +153,8 @@ RoundingSteps rounding_steps(const Format& format, uint64_t word, ScalarType typ
                              c10::Device device) {
   static auto& kept = *new Kept<Key, RoundingSteps>;
   return kept.find({format, word, type, device}, [&] {
-    return type == ScalarType::Float ? make_steps<float>(format, word, type, device)
-                                     : make_steps<double>(format, word, type, device);
+    return type == ScalarType::Float ? build_steps<float>(format, word, type, device)
+                                     : build_steps<double>(format, word, type, device);
   });
 }
 

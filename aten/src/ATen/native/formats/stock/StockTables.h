@@ -21,8 +21,8 @@ RoundingSteps rounding_steps(const c10::formats::Format& format, uint64_t word,
 // Each element's piece. flat: of one dimension.
 at::Tensor find_pieces(const RoundingSteps& steps, const at::Tensor& flat);
 
-// The same in the mode `stochastic`, of posits that keep minpos: the piece of the steps toward zero,
-// or the next one outwards by the words. Values must be exact.
+// The same in the mode `stochastic`, of posits that keep minpos: the piece of the steps toward
+// zero, or the next one outwards by the words. Values must be exact.
 at::Tensor draw_pieces(const c10::formats::Format& format, const RoundingSteps& toward_zero,
                        const at::Tensor& flat, const at::Tensor& words);
 

@@ -8,9 +8,9 @@
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuCasts.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
-#include <ATen/native/formats/stock/Backend.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
 #include <ATen/native/formats/operators/boxed/BoxedCall.h>
+#include <ATen/native/formats/stock/Backend.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>

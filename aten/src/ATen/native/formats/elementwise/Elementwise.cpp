@@ -166,7 +166,7 @@ at::Tensor exact_results(const Gpu& gpu, const Operator& op, cuda::Elementwise e
 // Operands decoded to float64, stock operators on them, and their results encoded.
 template <size_t N, typename Operator>
 at::Tensor run_by_stock(const std::array<const Operand*, N>& operands, const Target& target,
-                        const Operator& op, const Format& out_format) {
+                        const Operator& op, const Format& out_format, c10::Device device) {
   TORCH_CHECK_NOT_IMPLEMENTED(out_format.arithmetic_in_double(), "arithmetic in ",
                               target.entry.name,
                               ": expected a format whose results float64 decides, where stock "
@@ -180,14 +180,14 @@ at::Tensor run_by_stock(const std::array<const Operand*, N>& operands, const Tar
         target.entry.name, ": expected a number from 2^-400 to 2^400 where ",
         "stock operators compute, but got ", o.number, ". Move the tensors with .cpu() first.");
     if (!o.tensor.defined())
-      x[j] = at::scalar_tensor(o.number, at::TensorOptions().dtype(c10::ScalarType::Double));
+      x[j] = at::scalar_tensor(o.number,
+                               at::TensorOptions().dtype(c10::ScalarType::Double).device(device));
     else x[j] = is_format_tensor(o.tensor) ? decoded(o.tensor, c10::ScalarType::Double) : o.tensor;
   }
   at::Tensor exact = op.by_stock(out_format.rounding, x);
   if (c10::formats::shows_nan_signs(out_format)) {
     constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-    exact =
-        at::where(exact.isnan(), at::scalar_tensor(nan, exact.options().device(c10::kCPU)), exact);
+    exact = at::where(exact.isnan(), at::scalar_tensor(nan, exact.options()), exact);
   }
   const LogarithmGuard guard(op.on_logarithms && are_logarithms(operands, out_format));
   if (!target.existing.defined()) return encoded(exact, target.entry);
@@ -207,7 +207,7 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   for (const Operand* o : operands) {
     if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
   }
-  if (by_stock(device)) return run_by_stock<N>(operands, target, op, out_format);
+  if (by_stock(device)) return run_by_stock<N>(operands, target, op, out_format, device);
   // Float32's results, rounded to odd, have bits to spare over narrow formats alone: errors are
   // measured on float64's of others.
   const bool short_of_bits = observing() && out_format.significand_bits() > 12;

@@ -81,7 +81,8 @@ Tensor compute_by_stock(BinaryOp op, Rounding mode, const Tensor& a, const Tenso
 
 Tensor compute_by_stock(TernaryOp op, Rounding mode, const Tensor& a, const Tensor& b,
                         const Tensor& c, double s) {
-  const Tensor factor = at::scalar_tensor(s, at::TensorOptions().dtype(ScalarType::Double));
+  const Tensor factor =
+      at::scalar_tensor(s, at::TensorOptions().dtype(ScalarType::Double).device(c.device()));
   Tensor sum;
   switch (op) {
     case TernaryOp::Fma: sum = fma_odd(a, b, c); break;

@@ -19,9 +19,9 @@ constexpr int64_t kLow = 0xffff'ffff;
 // Halves of n words. Numbers of 32 bits stand in int64, where a product's low 64 bits are right
 // and an arithmetic shift keeps the 32 bits that the mask leaves.
 at::Tensor halves(uint64_t seed, int64_t n, int64_t stream, c10::Device device) {
-  const auto ints = at::TensorOptions().dtype(at::kLong);
+  const auto ints = at::TensorOptions().dtype(at::kLong).device(device);
   const int64_t groups = (n + kPhiloxGroup - 1) / kPhiloxGroup;
-  at::Tensor x0 = at::arange(groups * kPhiloxLanes, ints.device(device));
+  at::Tensor x0 = at::arange(groups * kPhiloxLanes, ints);
   at::Tensor x1 = at::scalar_tensor(0, ints), x2 = at::scalar_tensor(stream, ints), x3 = x1;
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
   for (int round = 0; round < 7; ++round) {

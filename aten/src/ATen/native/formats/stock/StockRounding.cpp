@@ -27,8 +27,9 @@ class FloatRounding {
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
 
-  explicit FloatRounding(const Format& f)
+  FloatRounding(const Format& f, c10::Device device)
       : f_(f),
+        device_(device),
         flush_(f.subnormals == c10::formats::Subnormals::Flush),
         cut_(M::fraction - f.man_bits),
         first_(f.min_exponent() + M::bias),
@@ -100,21 +101,22 @@ class FloatRounding {
   static constexpr int64_t kInfinity = int64_t{2 * M::bias + 1} << M::fraction;
 
   const Format& f_;
+  c10::Device device_;
   bool flush_;
   int cut_;   // digits of T that a normal number of the format lacks
   int first_; // the exponent field, in T, of the smallest normal number
   int edge_;  // the exponent of the smallest positive number
 
-  static at::TensorOptions options() { return at::TensorOptions().dtype(kInts); }
-  static at::Tensor number(int64_t x) {
-    return at::scalar_tensor(int64_t{static_cast<Signed>(x)}, options());
+  at::Tensor number(int64_t x) const {
+    return at::scalar_tensor(int64_t{static_cast<Signed>(x)},
+                             at::TensorOptions().dtype(kInts).device(device_));
   }
   static int64_t nan_bits() {
     return c10::formats::bits_as<Signed>(std::numeric_limits<T>::quiet_NaN());
   }
   static at::Tensor mask_of_sign(const at::Tensor& u) { return u.__rshift__(M::width - 1); }
   // One of two numbers by the sign.
-  static at::Tensor by_sign(const at::Tensor& u, int64_t positive, int64_t negative) {
+  at::Tensor by_sign(const at::Tensor& u, int64_t positive, int64_t negative) const {
     if (positive == negative) return number(positive);
     return mask_of_sign(u).bitwise_and(positive ^ negative).bitwise_xor(positive);
   }
@@ -221,21 +223,24 @@ class FloatRounding {
 
 at::Tensor round_floats_by_stock(const Format& format, const at::Tensor& values,
                                  const at::Tensor& words) {
+  const c10::Device device = values.device();
   return values.scalar_type() == ScalarType::Float
-      ? FloatRounding<float>(format).round(values, words)
-      : FloatRounding<double>(format).round(values, words);
+      ? FloatRounding<float>(format, device).round(values, words)
+      : FloatRounding<double>(format, device).round(values, words);
 }
 
 at::Tensor encode_floats_by_stock(const Format& format, const at::Tensor& values,
                                   const at::Tensor& words) {
+  const c10::Device device = values.device();
   return values.scalar_type() == ScalarType::Float
-      ? FloatRounding<float>(format).encode(values, words)
-      : FloatRounding<double>(format).encode(values, words);
+      ? FloatRounding<float>(format, device).encode(values, words)
+      : FloatRounding<double>(format, device).encode(values, words);
 }
 
 at::Tensor decode_floats_by_stock(const Format& format, const at::Tensor& codes, ScalarType type) {
-  return type == ScalarType::Float ? FloatRounding<float>(format).decode_codes(codes)
-                                   : FloatRounding<double>(format).decode_codes(codes);
+  const c10::Device device = codes.device();
+  return type == ScalarType::Float ? FloatRounding<float>(format, device).decode_codes(codes)
+                                   : FloatRounding<double>(format, device).decode_codes(codes);
 }
 
 } // namespace at::formats

@@ -59,7 +59,7 @@ Tensor encode_posits(const Format& f, const Tensor& values, const Tensor& words)
   // 10 or 01, then the tail: an arithmetic shift makes the regime's run.
   const Tensor word = k.ge(0).to(ScalarType::Long).add(1).__lshift__(62) | tail;
   const Tensor run = k ^ k.__rshift__(63);
-  const Tensor one = at::scalar_tensor(1, u.options().device(c10::kCPU));
+  const Tensor one = at::scalar_tensor(1, u.options());
   const Tensor lost = word & one.__lshift__(run).sub(1);
   const Tensor string = word.__rshift__(run);
   const int drop = 65 - f.bits;

@@ -1,10 +1,10 @@
 """A pytest plugin: the device that the tests' tensors lie on, `--device`.
 
-cpu: as they are written. cuda: what factories make without a device is moved to the GPU.
-gpu-on-host: CPU tensors go the GPU's way, where the GPU's kernels were compiled for the host;
-everything but launches, streams and copies is tested so. On the last two, a test that comes to what
-has no way on a GPU is skipped with the sentence that says so; all others must pass. On cuda, tests
-of the CPU's own switches, texts and generators are skipped, too.
+cpu: as they are written. stock: the same, by stock operators. cuda: what factories make without a
+device is moved to the GPU. gpu-on-host: CPU tensors go the GPU's way, where the GPU's kernels were
+compiled for the host; everything but launches, streams and copies is tested so. On all but the
+first, a test that comes to what has no way there is skipped with the sentence that says so; all
+others must pass. On cuda, tests of the CPU's own switches, texts and generators are skipped, too.
 """
 
 import functools
@@ -23,7 +23,7 @@ from torch_dtypes import _C
 VARIABLE = "TORCH_DTYPES_TEST_DEVICE"
 NO_WAY = re.compile(
     r"there is no kernel for it|on a GPU, but got|in a block that is observed, but got one "
-    r"on|simulated GPU: "
+    r"on|simulated GPU: |stock operators"
 )
 
 # PyTorch's modules whose own tensors belong on the CPU: lengths, and what stands for operands where
@@ -49,6 +49,12 @@ NOT_SIMULATED = re.compile(
     r"libcuda\.so cannot found|CUDA driver error: not supported by a simulated GPU"
 )
 CAME_BEFORE = re.compile(r"Actual message: ['\"](.*)")
+
+KERNELS_ONLY = {
+    "test_writing_through_a_view_reaches_the_base": "unfold writes an element twice, and stock "
+    "operators read all elements before they write",
+    "test_one_choice": "chooses the back end itself",
+}
 
 _TEXT = "its text has no device, and types no `cuda`"
 _MEMORY = "shares memory with NumPy, which is the CPU's"
@@ -227,7 +233,7 @@ def next_seed():
 def pytest_addoption(parser):
     parser.addoption(
         "--device",
-        choices=("cpu", "cuda", "gpu-on-host"),
+        choices=("cpu", "cuda", "gpu-on-host", "stock"),
         default=os.environ.get(VARIABLE, "cpu"),
         help="where the tests' tensors lie",
     )
@@ -238,6 +244,9 @@ def pytest_configure(config):
     if device == "cpu":
         return
     os.environ[VARIABLE] = device
+    if device == "stock":
+        _C.set_backend(True)
+        return
     if device == "gpu-on-host":
         if not _C.built_for_host():
             raise pytest.UsageError(
@@ -276,7 +285,11 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    if config.getoption("device") != "cuda":
+    device = config.getoption("device")
+    for item in items if device == "stock" else ():
+        if reason := KERNELS_ONLY.get(getattr(item, "originalname", None)):
+            item.add_marker(pytest.mark.skip(reason=f"of kernels alone: {reason}"))
+    if device != "cuda":
         return
     is_simulated = torch.cuda.get_device_name() == "Simulated GPU"
     for item in items:

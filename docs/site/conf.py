@@ -75,6 +75,7 @@ docs/accumulators
 docs/distributed
 docs/interop
 docs/limits
+docs/on-a-gpu
 ```
 
 ```{toctree}

@@ -36,6 +36,7 @@ with collection_paused():
     from .formats.tables import lns_format, table_format, takum_format
     from .host import install, loading, old_paths
     from .policies.accumulation import Accumulation, accumulate, accumulation_of, set_accumulation
+    from .policies.backend import backend, set_backend
     from .policies.matmul import matmul
     from .policies.rounding import rounding
     from .storage.safetensors import load_safetensors, save_safetensors
@@ -80,6 +81,7 @@ __all__ = [
     "Variability",
     "accumulate",
     "accumulation_of",
+    "backend",
     "block_float",
     "block_format",
     "builtin_dtypes",
@@ -110,6 +112,7 @@ __all__ = [
     "save_safetensors",
     "sensitivity",
     "set_accumulation",
+    "set_backend",
     "show",
     "significant_digits",
     "summary",

@@ -4,6 +4,7 @@
 #include <ATen/FewRandomBits.h>
 #include <ATen/OverrideUses.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
+#include <ATen/native/formats/stock/Backend.h>
 #include <c10/formats/tables/ValueTable.h>
 
 #include <mutex>
@@ -69,9 +70,10 @@ bool has_word_source() {
 
 Seed next_seed(const std::optional<at::Generator>& generator, c10::Device device) {
   const std::optional<at::Generator>& chosen = generator ? generator : word_source;
-  if (device.is_cuda() && !(chosen && chosen->device().is_cpu()))
-    return draw_on_gpu(chosen, device);
-  if (device.is_cuda()) expect_no_graph(device);
+  if (device.is_cuda() && !by_stock(device)) {
+    if (!(chosen && chosen->device().is_cpu())) return draw_on_gpu(chosen, device);
+    expect_no_graph(device);
+  }
   auto* source = at::get_generator_or_default<at::CPUGeneratorImpl>(
       chosen, at::detail::getDefaultCPUGenerator());
   const std::lock_guard<std::mutex> lock(source->mutex_);

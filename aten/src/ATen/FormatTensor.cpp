@@ -14,6 +14,8 @@
 #include <ATen/native/formats/gpu/GpuCasts.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
+#include <ATen/native/formats/stock/Backend.h>
+#include <ATen/native/formats/stock/StockCodec.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided.h>
@@ -164,13 +166,18 @@ at::Tensor dense(const at::Tensor& stock) {
   return stock.is_non_overlapping_and_dense() ? stock : stock.clone(at::MemoryFormat::Preserve);
 }
 
+static void expect_codec(c10::Device device, const char* what) {
+  if (!by_stock(device)) expect_kernels(device, what);
+}
+
 at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
-  expect_kernels(t.device(), "decode");
+  expect_codec(t.device(), "decode");
   at::RecordFunction record(at::RecordScope::FUNCTION); // for profilers; without one, a test
   if (record.isActive()) record.before("formats::decode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(t);
   const at::Tensor codes = dense(bits_alias(t));
+  if (by_stock(t.device())) return decode_by_stock(entry.format, codes, compute);
   at::Tensor out = empty_stock(codes.sizes(), codes.strides(), compute, t.device());
   if (t.device().is_meta()) return out;
   if (on_gpu(t.device())) {
@@ -234,6 +241,27 @@ static void count_codes(const Recorder& seen, const T* values, const char* codes
   }
 }
 
+// The same of what stock operators rounded, whose memory must be the host's.
+static void count_encoded(const at::Tensor& stock, const at::Tensor& target,
+                          const FormatEntry& entry) {
+  if (!observing()) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(stock.device().is_cpu(),
+                              "observe: expected a tensor on the CPU, but got one on ",
+                              stock.device(), ". Observe on the CPU.");
+  if (LastEncoded::current()) LastEncoded::current()->values = stock;
+  const Recorder seen = recorder(entry.format, target.const_data_ptr(), stock.const_data_ptr());
+  const auto* codes = static_cast<const char*>(target.const_data_ptr());
+  const int64_t width = entry.format.itemsize(), n = stock.numel();
+  if (!seen) return;
+  switch (stock.scalar_type()) {
+    case ScalarType::Float:
+      return count_codes(seen, stock.const_data_ptr<float>(), codes, width, n);
+    case ScalarType::Double:
+      return count_codes(seen, stock.const_data_ptr<double>(), codes, width, n);
+    default: return count_codes(seen, stock.const_data_ptr<int64_t>(), codes, width, n);
+  }
+}
+
 // target: a dense tensor of ours with stock's strides.
 static void encode_dense(const at::Tensor& stock, const at::Tensor& target,
                          const FormatEntry& entry) {
@@ -242,6 +270,11 @@ static void encode_dense(const at::Tensor& stock, const at::Tensor& target,
   if (record.isActive()) record.before("formats::encode");
   const Format format = rounding_format(entry);
   const RandomWords words = next_words(format, {}, stock.device());
+  if (by_stock(stock.device())) {
+    at::Tensor bits = bits_alias(target);
+    at::_ops::copy_::call(bits, encode_by_stock(format, stock, entry.bits, words), false);
+    return count_encoded(stock, target, entry);
+  }
   if (on_gpu(stock.device())) {
     encode_on_gpu(format, stock, target, words);
     if (observing() && LastEncoded::current()) LastEncoded::current()->values = stock;
@@ -273,7 +306,7 @@ static void encode_dense(const at::Tensor& stock, const at::Tensor& target,
 }
 
 at::Tensor encoded(const at::Tensor& stock, const FormatEntry& entry) {
-  expect_kernels(stock.device(), "encode");
+  expect_codec(stock.device(), "encode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   const at::Tensor values = dense(encodable(stock));
   at::Tensor out = empty_strided_format(values.sizes(), values.strides(), entry, stock.device());
@@ -316,7 +349,7 @@ std::vector<at::Tensor> encoded_together(at::TensorList stock, const FormatEntry
 }
 
 void encode_into(const at::Tensor& target, const at::Tensor& stock) {
-  expect_kernels(target.device(), "encode");
+  expect_codec(target.device(), "encode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(target);
   if (target.is_non_overlapping_and_dense() && target.sizes() == stock.sizes() &&
@@ -345,6 +378,8 @@ at::Tensor to_stock(const at::Tensor& t, ScalarType type) {
   // float64 values to a type narrower than float32: stock casts go by way of float32 and would
   // round twice.
   if (t.device().is_meta()) return empty_stock(values.sizes(), values.strides(), type, t.device());
+  if (by_stock(t.device()))
+    return at::_ops::_to_copy::call(narrow_to_odd_by_stock(values), type, {}, {}, {}, false, {});
   at::Tensor odd = empty_stock(values.sizes(), values.strides(), ScalarType::Float, t.device());
   if (on_gpu(t.device())) narrow_on_gpu(values, odd);
   else

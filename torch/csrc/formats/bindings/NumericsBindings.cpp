@@ -14,6 +14,7 @@
 #include <ATen/native/formats/elementwise/FillInfinity.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/operators/facts/OperatorFacts.h>
+#include <ATen/native/formats/stock/Backend.h>
 #include <c10/formats/codec/FastBinary32.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
@@ -97,6 +98,14 @@ void bind_numerics(py::module_& m) {
   m.def("first_infinity", &at::formats::first_infinity);
   m.def("forget_infinity", &at::formats::forget_infinity);
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });
+  m.def("backend", [](py::handle tensor) {
+    return at::formats::by_stock(expect_tensor(tensor).device()) ? "stock" : "kernels";
+  });
+  m.def("set_backend", [](std::optional<bool> stock) {
+    std::optional<at::formats::Backend> backend;
+    if (stock) backend = *stock ? at::formats::Backend::Stock : at::formats::Backend::Kernels;
+    at::formats::force_backend(backend);
+  });
   m.def("has_gpu_kernels", &at::formats::has_gpu_kernels);
   m.def("built_for_host", &at::formats::built_for_host);
   m.def("gpu_on_host", &at::formats::gpu_on_host);

@@ -5,11 +5,14 @@
 #include <ATen/FormatTensor.h>
 #include <ATen/Observation.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/elementwise/Tile.h>
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuCasts.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
+#include <ATen/native/formats/stock/Backend.h>
+#include <ATen/native/formats/stock/StockCodec.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/formats/codec/BitFlips.h>
@@ -115,10 +118,30 @@ void round_into(const at::Tensor& out, const at::Tensor& in, const Format& forma
       : chop_all<double>(format, in, out, flip_prob, words, flip_seed);
 }
 
+at::Tensor chop_by_stock(const at::Tensor& in, const Format& format, double flip_prob,
+                         const std::optional<at::Generator>& generator) {
+  TORCH_CHECK_NOT_IMPLEMENTED(flip_prob == 0, "expected flip_prob=0 on ", in.device(),
+                              ", where stock operators compute, but got ", flip_prob,
+                              ". Move the tensor with .cpu() first.");
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const at::Tensor out = round_by_stock(format, in, next_words(format, generator, in.device()));
+  if (!observing()) return out;
+  TORCH_CHECK_NOT_IMPLEMENTED(in.device().is_cpu(),
+                              "observe: expected a tensor on the CPU, but got one on ", in.device(),
+                              ". Observe on the CPU.");
+  if (const Recorder seen = recorder(format, out.const_data_ptr(), in.const_data_ptr())) {
+    if (in.scalar_type() == c10::ScalarType::Float)
+      seen.values(in.const_data_ptr<float>(), out.const_data_ptr<float>(), in.numel());
+    else seen.values(in.const_data_ptr<double>(), out.const_data_ptr<double>(), in.numel());
+  }
+  return out;
+}
+
 } // namespace
 
 at::Tensor chop(const at::Tensor& values, const Format& format, double flip_prob,
                 const std::optional<at::Generator>& generator) {
+  if (by_stock(values.device())) return chop_by_stock(dense(values), format, flip_prob, generator);
   expect_kernels(values.device(), "chop"); // an error before any work
   const at::Tensor in = dense(values);
   at::Tensor out = in.device().is_cpu()
@@ -130,7 +153,9 @@ at::Tensor chop(const at::Tensor& values, const Format& format, double flip_prob
 
 void chop_in_place(const at::Tensor& values, const Format& format,
                    const std::optional<at::Generator>& generator) {
-  round_into(values, values, format, /*flip_prob=*/0, generator);
+  if (by_stock(values.device()))
+    values.copy_(chop_by_stock(values, format, /*flip_prob=*/0, generator));
+  else round_into(values, values, format, /*flip_prob=*/0, generator);
 }
 
 } // namespace at::formats

@@ -6,6 +6,7 @@
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/gpu/GpuPrograms.h>
+#include <ATen/native/formats/stock/Backend.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/addcdiv_ops.h>
 #include <ATen/ops/addcmul_ops.h>
@@ -131,7 +132,8 @@ bool fits_one_pass(const Run& run, PassJob& job, std::vector<Region>& regions) {
   for (int r = 0; r < kTensors; ++r) {
     const Tensor& t = run.tensors[r];
     if (!t.defined()) continue;
-    if (!is_format_tensor(t) || !computes(t.device()) || !t.is_non_overlapping_and_dense())
+    if (!is_format_tensor(t) || !computes(t.device()) || by_stock(t.device()) ||
+        !t.is_non_overlapping_and_dense())
       return false;
     if (!first) first = &t;
     const bool alike = t.device() == first->device() && t.sizes() == first->sizes() &&

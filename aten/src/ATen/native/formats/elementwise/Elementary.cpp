@@ -4,6 +4,7 @@
 #include <ATen/native/formats/elementwise/Tile.h>
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
+#include <ATen/native/formats/stock/Backend.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/nextafter.h>
@@ -358,9 +359,10 @@ at::Tensor within_range(const at::Tensor& result, const at::Tensor& operand, Tai
 // Whether the CPU's loop takes them: plain memory, element by element in the same order.
 bool are_side_by_side(const at::Tensor& result, const at::Tensor& operand) {
   const auto is_plain = [](const at::Tensor& t) {
-    return on_host(t.device()) && t.scalar_type() == c10::ScalarType::Double &&
-        t.layout() == c10::kStrided && t.unsafeGetTensorImpl()->has_storage() &&
-        !t.unsafeGetTensorImpl()->is_python_dispatch() && t.is_non_overlapping_and_dense();
+    return on_host(t.device()) && !by_stock(t.device()) &&
+        t.scalar_type() == c10::ScalarType::Double && t.layout() == c10::kStrided &&
+        t.unsafeGetTensorImpl()->has_storage() && !t.unsafeGetTensorImpl()->is_python_dispatch() &&
+        t.is_non_overlapping_and_dense();
   };
   return is_plain(result) && is_plain(operand) && result.sizes() == operand.sizes() &&
       result.strides() == operand.strides() && !result.is_alias_of(operand);

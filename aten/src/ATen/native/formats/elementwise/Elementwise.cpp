@@ -12,10 +12,13 @@
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuElementwise.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
+#include <ATen/native/formats/stock/Backend.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
 #include <c10/formats/arithmetic/MixedArithmetic.h>
 #include <c10/formats/codec/ExactCodec.h>
 #include <c10/formats/codec/FastBinary32.h>
@@ -25,6 +28,7 @@
 #include <atomic>
 #include <cfenv>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -158,6 +162,38 @@ at::Tensor exact_results(const Gpu& gpu, const Operator& op, cuda::Elementwise e
   return exact;
 }
 
+// Operands decoded to float64, stock operators on them, and their results encoded.
+template <size_t N, typename Operator>
+at::Tensor run_by_stock(const std::array<const Operand*, N>& operands, const Target& target,
+                        const Operator& op, const Format& out_format, c10::Device device) {
+  TORCH_CHECK_NOT_IMPLEMENTED(out_format.arithmetic_in_double(), "arithmetic in ",
+                              target.entry.name,
+                              ": expected a format whose results float64 decides, where stock "
+                              "operators compute. Move the operands with .cpu() first.");
+  std::array<at::Tensor, N> x;
+  for (size_t j = 0; j < N; ++j) {
+    const Operand& o = *operands[j];
+    const double size = std::abs(o.number);
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        size == 0 || !(size < 0x1p-400 || size > 0x1p400) || std::isinf(size), "arithmetic in ",
+        target.entry.name, ": expected a number from 2^-400 to 2^400 where ",
+        "stock operators compute, but got ", o.number, ". Move the tensors with .cpu() first.");
+    if (!o.tensor.defined())
+      x[j] = at::scalar_tensor(o.number,
+                               at::TensorOptions().dtype(c10::ScalarType::Double).device(device));
+    else x[j] = is_format_tensor(o.tensor) ? decoded(o.tensor, c10::ScalarType::Double) : o.tensor;
+  }
+  at::Tensor exact = op.by_stock(out_format.rounding, x);
+  if (c10::formats::shows_nan_signs(out_format)) {
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    exact = at::where(exact.isnan(), at::scalar_tensor(nan, exact.options()), exact);
+  }
+  const LogarithmGuard guard(op.on_logarithms && are_logarithms(operands, out_format));
+  if (!target.existing.defined()) return encoded(exact, target.entry);
+  encode_into(target.existing, exact);
+  return target.existing;
+}
+
 // Broadcasts, allocates, splits over threads: TensorIterator's work, on the codes as integers.
 template <size_t N, typename Operator>
 at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target,
@@ -166,6 +202,11 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   Format out_format = rounding_format(target.entry);
   if (op.on_logarithms && are_logarithms(operands, out_format))
     out_format = c10::formats::on_logarithms(out_format);
+  c10::Device device = c10::kCPU;
+  for (const Operand* o : operands) {
+    if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
+  }
+  if (by_stock(device)) return run_by_stock<N>(operands, target, op, out_format, device);
   // Float32's results, rounded to odd, have bits to spare over narrow formats alone: errors are
   // measured on float64's of others.
   const bool short_of_bits = observing() && out_format.significand_bits() > 12;
@@ -175,10 +216,6 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   bool binary32 = runs_as_binary32(op, out_format) && !observing();
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(true).check_all_same_dtype(false).resize_outputs(false);
-  c10::Device device = c10::kCPU;
-  for (const Operand* o : operands) {
-    if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
-  }
   expect_kernels(device, "arithmetic"); // an error before any work
   binary32 = binary32 && !on_gpu(device);
   config.declare_static_dtype_and_device(target.entry.bits, device);

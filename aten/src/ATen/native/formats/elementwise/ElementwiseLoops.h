@@ -5,6 +5,7 @@
 #include <ATen/native/formats/elementwise/Elementwise.h>
 #include <ATen/native/formats/elementwise/Tile.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
+#include <ATen/native/formats/stock/StockArithmetic.h>
 #include <c10/formats/arithmetic/MixedArithmetic.h>
 #include <c10/formats/arithmetic/NanSigns.h>
 #include <c10/formats/sums/ZeroSums.h>
@@ -101,6 +102,7 @@ struct Sink {
 //   compute_wide(k, f, x, codes, n, w)  codes, for formats whose results float64 does not decide
 //   sign_zeros(mode, x, out, n)         of sums
 //   launch(gpu, e)                      the whole call on a GPU
+//   by_stock(mode, x)                   compute and sign_zeros by stock operators, of float64
 // What float32 needs of the formats is run()'s to say.
 
 template <typename T>
@@ -129,6 +131,9 @@ struct BinaryBlocks {
   }
   cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const {
     return gpu->binary(e, op, gpu.stream());
+  }
+  at::Tensor by_stock(Rounding mode, const std::array<at::Tensor, 2>& x) const {
+    return compute_by_stock(op, mode, x[0], x[1]);
   }
   template <typename T>
   void sign_zeros(Rounding mode, Blocks<T> x, T* sums, int64_t n) const {
@@ -162,6 +167,9 @@ struct TernaryBlocks {
   cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const {
     return gpu->ternary(e, op, s, gpu.stream());
   }
+  at::Tensor by_stock(Rounding mode, const std::array<at::Tensor, 3>& x) const {
+    return compute_by_stock(op, mode, x[0], x[1], x[2], s);
+  }
   template <typename T>
   void sign_zeros(Rounding mode, Blocks<T> x, T* sums, int64_t n) const {
     c10::formats::sign_zero_sums(mode, sums, n, [&](int64_t i) {
@@ -187,6 +195,9 @@ struct UnaryBlocks {
   }
   cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const {
     return gpu->unary(e, op, gpu.stream());
+  }
+  at::Tensor by_stock(Rounding, const std::array<at::Tensor, 1>& x) const {
+    return root_by_stock(x[0]);
   }
   template <typename T>
   void sign_zeros(Rounding, Blocks<T>, T*, int64_t) const {}

@@ -10,12 +10,15 @@
 
 namespace at::formats {
 
-c10::DeviceType gpu_type = c10::DeviceType::CUDA;
+// Without kernels no device is a GPU here: stock operators compute for all but the CPU.
+static constexpr c10::DeviceType kNone = c10::DeviceType::COMPILE_TIME_MAX_DEVICE_TYPES;
+c10::DeviceType gpu_type = kNone;
 
 static const GpuBinding* bound = nullptr; // for CUDA
 
 void bind_gpu(const GpuBinding& binding) {
   bound = &binding;
+  gpu_type = c10::DeviceType::CUDA;
 }
 
 bool has_gpu_kernels() {
@@ -53,7 +56,8 @@ void set_gpu_on_host(bool on) {
   TORCH_CHECK_NOT_IMPLEMENTED(!on || built_for_host(),
                               "expected a build with TORCH_DTYPES_GPU_ON_HOST=ON, but got one "
                               "without: see CONTRIBUTING.md");
-  gpu_type = on ? c10::DeviceType::CPU : c10::DeviceType::CUDA;
+  const c10::DeviceType own = bound ? c10::DeviceType::CUDA : kNone;
+  gpu_type = on ? c10::DeviceType::CPU : own;
 }
 
 static const GpuBinding& binding_for(c10::Device device, const char* what) {

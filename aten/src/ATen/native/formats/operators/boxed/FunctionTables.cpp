@@ -10,6 +10,7 @@
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
 #include <ATen/native/formats/operators/boxed/BoxedCall.h>
+#include <ATen/native/formats/stock/Backend.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -119,7 +120,7 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   if (schema.returns().size() != 1 || !(*stack)[base].isTensor()) return false;
   const at::Tensor self = (*stack)[base].toTensor();
   const bool in_place = schema.is_mutable();
-  if (!is_format_tensor(self) || !(self.device().is_cpu() || on_gpu(self.device())) ||
+  if (!is_format_tensor(self) || !computes(self.device()) || by_stock(self.device()) ||
       (in_place && !plan.arguments[0].written))
     return false;
   const FormatEntry& entry = entry_of(self);

@@ -411,10 +411,13 @@ TD_REGISTER_AUTOGRAD(register_recorded_copies)
 TD_STOCK_CAST(AutogradCPU)
 TD_STOCK_CAST(AutogradCUDA)
 TD_STOCK_CAST(AutogradMeta)
+TD_STOCK_CAST(AutogradMPS)
+TD_STOCK_CAST(AutogradXPU)
+TD_STOCK_CAST(AutogradPrivateUse1)
 TD_STOCK_CAST(AutogradNestedTensor)
 #undef TD_STOCK_CAST
 
-// The same below autograd; those behind the first three are there for the error.
+// The same below autograd; those behind the first six are there for the error.
 #define TD_STOCK_COPY(KEY)              \
   TORCH_LIBRARY_IMPL(aten, KEY, m) {    \
     m.impl("_to_copy", &to_copy_stock); \
@@ -422,6 +425,9 @@ TD_STOCK_CAST(AutogradNestedTensor)
 TD_STOCK_COPY(CPU)
 TD_STOCK_COPY(CUDA)
 TD_STOCK_COPY(Meta)
+TD_STOCK_COPY(MPS)
+TD_STOCK_COPY(XPU)
+TD_STOCK_COPY(PrivateUse1)
 TD_STOCK_COPY(SparseCPU)
 TD_STOCK_COPY(SparseCsrCPU)
 TD_STOCK_COPY(QuantizedCPU)

@@ -1,0 +1,202 @@
+#include <ATen/native/formats/stock/StockTables.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/native/formats/stock/StockRandom.h>
+#include <ATen/ops/bucketize.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/take.h>
+#include <ATen/ops/where.h>
+#include <c10/formats/ForkSafeMutex.h>
+#include <c10/formats/codec/ExactCodec.h>
+#include <c10/formats/codec/MachineBits.h>
+
+#include <deque>
+#include <mutex>
+#include <vector>
+
+namespace at::formats {
+namespace {
+
+using c10::ScalarType;
+using c10::formats::Format;
+using c10::formats::Machine;
+
+template <typename T>
+at::Tensor on_device(std::vector<T>& numbers, ScalarType type, c10::Device device) {
+  const auto n = static_cast<int64_t>(numbers.size());
+  const at::Tensor host = at::from_blob(numbers.data(), {n}, at::TensorOptions().dtype(type));
+  return device.is_cpu() ? host.clone() : host.to(device);
+}
+
+at::Tensor codes_on_device(const std::vector<uint64_t>& codes, int bits, c10::Device device) {
+  if (bits <= 8) {
+    std::vector<uint8_t> narrow(codes.begin(), codes.end());
+    return on_device(narrow, ScalarType::Byte, device);
+  }
+  std::vector<int16_t> narrow(codes.size());
+  for (size_t i = 0; i < codes.size(); ++i) narrow[i] = static_cast<int16_t>(codes[i]);
+  return on_device(narrow, ScalarType::Short, device);
+}
+
+template <typename T>
+struct Finder {
+  using Bits = typename Machine<T>::Bits;
+  using Signed = typename Machine<T>::Signed;
+  static constexpr Signed most = ~Bits{0} >> 1;
+
+  const Format& format;
+  uint64_t word;
+  std::vector<Signed> starts;
+  std::vector<uint64_t> codes;
+
+  uint64_t code_at(Signed place) const {
+    const auto bits = static_cast<Bits>(place < 0 ? place ^ most : place);
+    return encode(format, c10::formats::unpack(double{c10::formats::bits_as<T>(bits)}), word);
+  }
+
+  // Appends the pieces that start in (first, last]. Codes of a finite stretch come in the order of
+  // values, so that one at both ends is one everywhere between them.
+  void split(Signed first, uint64_t first_code, Signed last, uint64_t last_code) {
+    if (first_code == last_code) return;
+    if (last == first + 1) {
+      starts.push_back(last);
+      codes.push_back(last_code);
+      return;
+    }
+    const Signed middle = first + (last - first) / 2;
+    const uint64_t code = code_at(middle);
+    split(first, first_code, middle, code);
+    split(middle, code, last, last_code);
+  }
+
+  void run() {
+    const auto infinity = static_cast<Signed>(c10::formats::infinity_bits<T>());
+    // Negative NaNs, -infinity, negative numbers, positive ones, infinity, NaNs.
+    const Signed stretches[][2] = {
+        {-most - 1, -infinity - 2}, {-infinity - 1, -infinity - 1}, {-infinity, -1},
+        {0, infinity - 1},          {infinity, infinity},           {infinity + 1, most}};
+    for (const auto& [first, last] : stretches) {
+      const uint64_t code = code_at(first);
+      if (codes.empty() || codes.back() != code) {
+        if (!codes.empty()) starts.push_back(first);
+        codes.push_back(code);
+      }
+      split(first, code, last, code_at(last));
+    }
+  }
+};
+
+template <typename T>
+std::vector<T> values_as(const Format& f, const std::vector<uint64_t>& codes) {
+  std::vector<T> values(codes.size());
+  for (size_t i = 0; i < codes.size(); ++i)
+    values[i] = static_cast<T>(to_double(decode(f, codes[i])));
+  return values;
+}
+
+at::Tensor values_on_device(const Format& f, const std::vector<uint64_t>& codes, ScalarType type,
+                            c10::Device device) {
+  if (type == ScalarType::Float) {
+    std::vector<float> values = values_as<float>(f, codes);
+    return on_device(values, type, device);
+  }
+  std::vector<double> values = values_as<double>(f, codes);
+  return on_device(values, type, device);
+}
+
+template <typename T>
+RoundingSteps build_steps(const Format& format, uint64_t word, ScalarType type,
+                          c10::Device device) {
+  Finder<T> finder{format, word, {}, {}};
+  finder.run();
+  const ScalarType ints = sizeof(T) == sizeof(float) ? ScalarType::Int : ScalarType::Long;
+  return {on_device(finder.starts, ints, device),
+          codes_on_device(finder.codes, format.bits, device),
+          values_on_device(format, finder.codes, type, device)};
+}
+
+// The last results of a function by its arguments.
+template <typename Key, typename Made>
+class Kept {
+ public:
+  template <typename Make>
+  Made find(const Key& key, const Make& make) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      for (const auto& [known, made] : all_)
+        if (known == key) return made;
+    }
+    Made made = make(); // takes milliseconds
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (all_.size() == kMost) all_.pop_back();
+    all_.emplace_front(key, made);
+    return made;
+  }
+
+ private:
+  static constexpr size_t kMost = 64; // of up to a megabyte each
+  c10::formats::ForkSafeMutex mutex_;
+  std::deque<std::pair<Key, Made>> all_;
+};
+
+struct Key {
+  Format format;
+  uint64_t word;
+  ScalarType type;
+  c10::Device device;
+  bool operator==(const Key&) const = default;
+};
+
+} // namespace
+
+RoundingSteps rounding_steps(const Format& format, uint64_t word, ScalarType type,
+                             c10::Device device) {
+  static auto& kept = *new Kept<Key, RoundingSteps>;
+  return kept.find({format, word, type, device}, [&] {
+    return type == ScalarType::Float ? build_steps<float>(format, word, type, device)
+                                     : build_steps<double>(format, word, type, device);
+  });
+}
+
+at::Tensor find_pieces(const RoundingSteps& steps, const at::Tensor& flat) {
+  const bool narrow = flat.scalar_type() == ScalarType::Float;
+  const at::Tensor bits = flat.view(narrow ? ScalarType::Int : ScalarType::Long);
+  const int width = narrow ? 32 : 64;
+  const int64_t most = narrow ? 0x7fff'ffff : ~(uint64_t{1} << 63);
+  const at::Tensor places = bits ^ bits.__rshift__(width - 1).bitwise_and(most);
+  return at::bucketize(places, steps.starts, /*out_int32=*/false, /*right=*/true);
+}
+
+at::Tensor draw_pieces(const Format& format, const RoundingSteps& toward_zero,
+                       const at::Tensor& flat, const at::Tensor& words) {
+  const at::Tensor inner = find_pieces(toward_zero, flat);
+  const at::Tensor outwards = flat.signbit().to(ScalarType::Long).mul(-2).add(1);
+  const at::Tensor outer = (inner + outwards).clamp(0, toward_zero.codes.numel() - 1);
+  const at::Tensor values = toward_zero.values.to(ScalarType::Double).abs();
+  const at::Tensor x = flat.to(ScalarType::Double).abs();
+  const at::Tensor lower = at::take(values, inner), upper = at::take(values, outer);
+  // In units of x's last place both distances are integers: the scale is 2^(52 - exponent).
+  const at::Tensor field = x.view(ScalarType::Long).__rshift__(52);
+  const at::Tensor scale = field.neg().add(52 + 2 * 1023).__lshift__(52).view(ScalarType::Double);
+  const auto units = [&](const at::Tensor& distance) {
+    return (distance * scale).to(ScalarType::Long);
+  };
+  const double most = to_double(decode(format, format.max_code())),
+               least = to_double(decode(format, 1));
+  const at::Tensor up =
+      x.ge(least) & x.lt(most) & carries(words, units(x - lower), units(upper - lower));
+  return at::where(up, outer, inner);
+}
+
+at::Tensor values_of_codes(const Format& format, ScalarType type, c10::Device device) {
+  static auto& kept = *new Kept<Key, at::Tensor>;
+  Format coded = format; // what a code means is the same in all modes
+  coded.rounding = c10::formats::Rounding::NearestEven;
+  return kept.find({coded, 0, type, device}, [&] {
+    std::vector<uint64_t> codes(size_t{1} << format.bits);
+    for (size_t code = 0; code < codes.size(); ++code) codes[code] = code;
+    return values_on_device(format, codes, type, device);
+  });
+}
+
+} // namespace at::formats

@@ -1,0 +1,72 @@
+"""Formats on a device of PrivateUse1 that has memory of its own and no kernels of this package."""
+
+import types
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils import cpp_extension
+
+import torch_dtypes
+
+pytestmark = pytest.mark.slow  # a C++ compiler runs
+
+SOURCE = Path(__file__).parents[1] / "support/own_device.cpp"
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory):
+    torch.utils.rename_privateuse1_backend("pages")
+    cpp_extension.load(
+        "own_device",
+        [str(SOURCE)],
+        build_directory=str(tmp_path_factory.mktemp("own_device")),
+        is_python_module=False,
+    )
+    module = types.ModuleType("pages")
+    module.is_available = module.is_initialized = lambda: True
+    module.device_count = lambda: 1
+    module.current_device = lambda: 0
+    module._is_in_bad_fork = lambda: False
+    module.manual_seed_all = lambda seed: None
+    torch._register_device_module("pages", module)
+    return "pages:0"
+
+
+@pytest.mark.parametrize("name", ["q43", "posit16es2", "q43_stochastic"])
+def test_chop_and_casts(device, name):
+    x = torch.randn(200, 3)
+    dtype = torch_dtypes.dtype(name)
+    assert torch_dtypes.backend(x.to(device)) == "stock"
+    for call in (
+        lambda t: torch_dtypes.chop(t, name),
+        lambda t: t.to(dtype),
+        lambda t: t.to(dtype).float(),
+        lambda t: t.to(dtype) * t.to(dtype) + 1,
+        lambda t: t.to(dtype).relu().sum(0),
+    ):
+        torch.manual_seed(3)
+        expected = call(x)
+        torch.manual_seed(3)
+        found = call(x.to(device))
+        assert found.device.type == "pages"
+        assert torch.equal(found.cpu(), expected)
+
+
+def test_a_step_of_training(device):
+    results = []
+    for where in ("cpu", device):
+        torch.manual_seed(1)
+        # This device has no convolution (aten::convolution_overrideable).
+        model = torch.nn.Sequential(
+            torch.nn.Flatten(), torch.nn.Linear(784, 84), torch.nn.ReLU(), torch.nn.Linear(84, 10)
+        )
+        model = model.to(torch.posit16es2).to(where)
+        x = torch.randn(4, 1, 28, 28).to(torch.posit16es2).to(where)
+        y = torch.randint(10, (4,)).to(where)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        results.append([p.detach().cpu() for p in model.parameters()])
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(torch_dtypes.codes(a), torch_dtypes.codes(b))

@@ -1,0 +1,188 @@
+"""Stock operators in the place of kernels: the same bits, and an error for what they cannot do."""
+
+from contextlib import contextmanager
+
+import gpu_cases
+import pytest
+import torch
+
+import torch_dtypes
+from torch_dtypes import _C
+
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+FEW = ["q43", "e5m10", "posit8es1", "fixed4_3", "posit32es2"]
+FLOATS = [
+    *("q52", "e5m5", "tf32", "bf16", "e8m4", "e4m3fn", "e4m3fn_saturate", "e2m1fn", "e5m2fnuz"),
+    *("e8m18", "e11m20", "e11m30", "e4m3_flush", "e8m7_flush", "e3m23"),
+]
+OTHERS = [
+    *("e5m0", "posit16es2", "posit12es1", "takum8_linear", "lns4_3", "posit24es1", "posit32es0"),
+    *("posit48es3", "fixed12_12", "fixed4_20", "fixedminus3_24", "ufixed10_10"),
+]
+DRAW = ["stochastic", "stochastic_equal", "up_down"]
+MODES = [mode for mode in torch_dtypes.ROUNDING_MODES if mode not in DRAW]
+
+
+def names(few, *more):
+    return few + [pytest.param(name, marks=pytest.mark.whole) for group in more for name in group]
+
+
+@contextmanager
+def backend(name):
+    torch_dtypes.set_backend(name)
+    try:
+        yield
+    finally:
+        torch_dtypes.set_backend(None)
+
+
+def bits(t):
+    return t.contiguous().view(BITS[t.element_size()])
+
+
+def values_of(dtype):
+    """The values of a format's codes (of up to 16 bits all), what lies between two of them, and the
+    neighbours of both."""
+    width = _C.format_of(dtype).bits
+    if width <= 16:
+        codes = torch.arange(1 << width)
+    else:
+        codes = torch.randint(1 << width, (20000,), generator=torch.Generator().manual_seed(1))
+    codes = codes.to(BITS[dtype.itemsize])
+    x = torch_dtypes.from_codes(codes, dtype).double()
+    x = x[x.isfinite()].unique()
+    return torch.cat([x, (x[1:] + x[:-1]) / 2, (x[1:] * 3 + x[:-1]) / 4])
+
+
+def inputs(dtype, stock):
+    g = torch.Generator().manual_seed(3)
+    info = torch.finfo(stock)
+    special = [0.0, -0.0, torch.inf, -torch.inf, torch.nan, info.max, -info.max, info.tiny]
+    if stock.itemsize == 2:
+        return torch.arange(1 << 16).to(torch.int16).view(stock)
+    x = values_of(dtype).to(stock)
+    seeded = torch.randn(4000, generator=g, dtype=torch.float64)
+    seeded = seeded * torch.exp2(torch.randint(-160, 130, (4000,), generator=g).double())
+    up, down = (x.nextafter(torch.tensor(to, dtype=stock)) for to in (torch.inf, -torch.inf))
+    ends = torch.tensor([*special, -torch.nan], dtype=stock)
+    return torch.cat([x, up, down, seeded.to(stock), ends])
+
+
+def assert_same(found, expected, x):
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    differ = bits(found) != bits(expected)
+    assert not differ.any(), (
+        int(differ.sum()),
+        x[differ][:5].tolist(),
+        found[differ][:5].tolist(),
+        expected[differ][:5].tolist(),
+    )
+
+
+def compare(name, mode, stock):
+    dtype = torch_dtypes.dtype(name)
+    x = inputs(dtype, stock)
+    results = []
+    for way in ("kernels", "stock"):
+        with backend(way), torch_dtypes.rounding(mode):
+            torch.manual_seed(7)
+            results.append((torch_dtypes.chop(x, name), x.to(dtype), x.to(dtype).to(stock)))
+    for expected, found in zip(*results, strict=True):
+        assert_same(found, expected, x)
+
+
+@pytest.mark.parametrize("stock", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", names(FEW, FLOATS, OTHERS))
+def test_deterministic_modes(name, mode, stock):
+    compare(name, mode, stock)
+
+
+@pytest.mark.parametrize("stock", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", names(["q43", "e5m10", "posit8es1"], FLOATS, ["posit16es2"]))
+@pytest.mark.parametrize("mode", ["stochastic", "stochastic_equal"])
+def test_random_modes(name, mode, stock):
+    compare(name, mode, stock)
+
+
+@pytest.mark.parametrize("name", names(FEW, ["e4m3_flush"], OTHERS))
+@pytest.mark.parametrize("mode", ["stochastic_equal", "up_down"])
+def test_modes_that_toss_a_coin(name, mode):
+    compare(name, mode, torch.float32)
+
+
+@pytest.mark.parametrize("case", gpu_cases.CASES)
+def test_calls(case):
+    expected = gpu_cases.run(case, "cpu")
+    with backend("stock"):
+        try:
+            found = gpu_cases.run(case, "cpu")
+        except NotImplementedError as error:
+            assert "stock operators" in str(error)
+            pytest.skip(str(error).splitlines()[0])
+    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+        assert a.dtype == b.dtype and a.shape == b.shape, i
+        differ = gpu_cases.bits(a) != gpu_cases.bits(b)
+        assert not differ.any(), (i, a[differ][:5], b[differ][:5])
+
+
+def lenet(dtype):
+    """LeNet-5's weights after two epochs of 64 drawn images."""
+    torch.manual_seed(2)
+    images, labels = torch.randn(64, 1, 28, 28), torch.randint(10, (64,))
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 6, 5, padding=2),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(6, 16, 5),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(400, 120),
+        torch.nn.ReLU(),
+        torch.nn.Linear(120, 84),
+        torch.nn.ReLU(),
+        torch.nn.Linear(84, 10),
+    ).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(2):
+        for x, y in zip(images.to(dtype).split(16), labels.split(16), strict=True):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    return [p.detach() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("name", ["posit16es2", "q43_stochastic", "e5m10"])
+def test_lenet_trains_alike(name):
+    dtype = torch_dtypes.dtype(name)
+    expected = lenet(dtype)
+    with backend("stock"):
+        found = lenet(dtype)
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(torch_dtypes.codes(a), torch_dtypes.codes(b))
+
+
+def test_one_choice():
+    x = torch.ones(3)
+    assert torch_dtypes.backend(x) == "kernels"
+    with backend("stock"):
+        assert torch_dtypes.backend(x) == "stock"
+        assert torch_dtypes.backend(x.to(torch.q43)) == "stock"
+    with pytest.raises(ValueError, match='expected "stock", "kernels" or None'):
+        torch_dtypes.set_backend("cuda")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch_dtypes.chop(x, "posit32es2", rounding="stochastic"),
+        lambda x: torch_dtypes.chop(x, "q43", rounding="stochastic_a4"),
+        lambda x: torch_dtypes.chop(x, "takum16_linear", rounding="stochastic"),
+        lambda x: torch_dtypes.chop(x, "q43", flip_prob=0.5),
+        lambda x: x.to(torch.q43).nextafter(x.to(torch.q43)),
+    ],
+)
+def test_what_has_no_way_says_so(call):
+    with backend("stock"), pytest.raises(NotImplementedError, match="stock operators"):
+        call(torch.ones(3))

@@ -141,6 +141,12 @@ def test_an_end_without_a_beginning_on_its_thread_is_an_error(make, holds, undo)
     assert len(errors) == 1 and not holds()
 
 
+def test_an_unknown_option_of_accumulate_is_an_error():
+    for policy, value in (("format", 1), (torch_dtypes.Accumulation("exact"), None)):
+        with pytest.raises(TypeError, match="expected an option among chunk, .* but got wrong="):
+            accumulate(policy, wrong=value)
+
+
 def test_they_are_functions_with_their_parameters_and_docstrings():
     assert (
         str(inspect.signature(rounding)).startswith("(mode: 'str | int') -> ")

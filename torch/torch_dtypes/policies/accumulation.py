@@ -222,6 +222,10 @@ def policy_of_native(native: _C.Accumulation) -> Accumulation:
 
 
 def _policy_of(policy: str | Accumulation, options: dict) -> Accumulation:
+    known = AccumulationOptions.__annotations__
+    for name in options:
+        if name not in known:
+            raise TypeError(f"expected an option among {', '.join(known)}, but got {name}=")
     if not isinstance(policy, Accumulation):
         return Accumulation(policy, **options)
     given = [name for name, value in options.items() if value is not None and value is not False]

@@ -143,7 +143,7 @@ def test_an_end_without_a_beginning_on_its_thread_is_an_error(make, holds, undo)
 
 def test_an_unknown_option_of_accumulate_is_an_error():
     for policy, value in (("format", 1), (torch_dtypes.Accumulation("exact"), None)):
-        with pytest.raises(TypeError, match="expected an option among chunk, .* but got wrong="):
+        with pytest.raises(TypeError, match=r"expected an option among chunk, .* but got wrong="):
             accumulate(policy, wrong=value)
 
 

@@ -8,11 +8,17 @@
 
 namespace c10::formats {
 
+// Single numbers: code for a GPU cannot read an array of the host's.
+inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
+inline constexpr uint32_t kPhiloxKeyStep0 = 0x9E3779B9, kPhiloxKeyStep1 = 0xBB67AE85;
+inline constexpr int kPhiloxRounds = 7;
+
 struct PhiloxBlock {
   uint32_t x0, x1, x2, x3;
 };
 
-TD_INLINE PhiloxBlock philox(uint64_t seed, uint64_t counter, uint32_t stream, int rounds = 7) {
+TD_INLINE PhiloxBlock philox(uint64_t seed, uint64_t counter, uint32_t stream,
+                             int rounds = kPhiloxRounds) {
   // Where lanes of 64 bits multiply, words stay in the lower halves of such lanes: nothing is
   // shuffled between rounds.
 #if defined(__AVX512DQ__)
@@ -24,14 +30,14 @@ TD_INLINE PhiloxBlock philox(uint64_t seed, uint64_t counter, uint32_t stream, i
   Lane x0 = static_cast<uint32_t>(counter), x1 = static_cast<uint32_t>(counter >> 32), x2 = stream,
        x3 = 0;
   for (int i = 0; i < rounds; ++i) {
-    const uint64_t a = uint64_t{0xD2511F53} * static_cast<uint32_t>(x0),
-                   b = uint64_t{0xCD9E8D57} * static_cast<uint32_t>(x2);
+    const uint64_t a = uint64_t{kPhiloxMultiplier0} * static_cast<uint32_t>(x0),
+                   b = uint64_t{kPhiloxMultiplier1} * static_cast<uint32_t>(x2);
     x0 = static_cast<Lane>(b >> 32) ^ x1 ^ k0;
     x1 = static_cast<Lane>(b);
     x2 = static_cast<Lane>(a >> 32) ^ x3 ^ k1;
     x3 = static_cast<Lane>(a);
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
+    k0 += kPhiloxKeyStep0;
+    k1 += kPhiloxKeyStep1;
   }
   return {static_cast<uint32_t>(x0), static_cast<uint32_t>(x1), static_cast<uint32_t>(x2),
           static_cast<uint32_t>(x3)};

@@ -405,22 +405,6 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n,
   });
 }
 
-void encode_all_doubles(const Format& f, const double* values, void* codes, int64_t n,
-                        const RandomWords& words) {
-  if (f.is_table()) return encode_table_codes(f, values, codes, n, words);
-  if (is_binary64(f) && f.rounding != Rounding::UpDown)
-    return copy_binary64(values, static_cast<uint64_t*>(codes), n);
-  const FastPath path = encoding_path(f);
-  if (path == FastPath::Proportional && is_binary32(f))
-    return encode_binary32(f, values, static_cast<uint32_t*>(codes), n, words);
-  if (path == FastPath::Moved && is_binary32(f))
-    return encode_moved_binary32(values, static_cast<uint32_t*>(codes), n, words);
-  encode_by_blocks(f, values, codes, n, words,
-                   [&f](const double* block, uint64_t* wide, int64_t m, const RandomWords& w) {
-                     encode_all(f, block, wide, m, w);
-                   });
-}
-
 template <typename T>
 void encode_integers(const Format& f, const T* values, void* codes, int64_t n,
                      const RandomWords& words) {
@@ -440,7 +424,7 @@ void encode_floats(const Format& f, const float* values, void* codes, int64_t n,
     const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
     for (int64_t i = 0; i < m; ++i) wide[i] = static_cast<double>(values[done + i]);
     const RandomWords rest{words.seed, words.first + done * words.step, words.step};
-    encode_all_doubles(f, wide, static_cast<char*>(codes) + done * f.itemsize(), m, rest);
+    encode_doubles(f, wide, static_cast<char*>(codes) + done * f.itemsize(), m, rest);
   }
 }
 
@@ -448,14 +432,25 @@ void encode_floats(const Format& f, const float* values, void* codes, int64_t n,
 
 void encode_doubles(const Format& f, const double* values, void* codes, int64_t n,
                     const RandomWords& words) {
-  encode_all_doubles(f, values, codes, n, words);
+  if (f.is_table()) return encode_table_codes(f, values, codes, n, words);
+  if (is_binary64(f) && f.rounding != Rounding::UpDown)
+    return copy_binary64(values, static_cast<uint64_t*>(codes), n);
+  const FastPath path = encoding_path(f);
+  if (path == FastPath::Proportional && is_binary32(f))
+    return encode_binary32(f, values, static_cast<uint32_t*>(codes), n, words);
+  if (path == FastPath::Moved && is_binary32(f))
+    return encode_moved_binary32(values, static_cast<uint32_t*>(codes), n, words);
+  encode_by_blocks(f, values, codes, n, words,
+                   [&f](const double* block, uint64_t* wide, int64_t m, const RandomWords& w) {
+                     encode_all(f, block, wide, m, w);
+                   });
 }
 
 void fill_codec(CpuKernels& k) {
   k.on_float.decode = &decode_all<float>;
   k.on_double.decode = &decode_all<double>;
   k.on_float.encode = &encode_floats;
-  k.on_double.encode = &encode_all_doubles;
+  k.on_double.encode = &encode_doubles;
   k.encode_int64 = &encode_integers<int64_t>;
   k.encode_uint64 = &encode_integers<uint64_t>;
 }

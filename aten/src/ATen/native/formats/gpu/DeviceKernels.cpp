@@ -9,8 +9,9 @@ namespace at::formats {
 const CpuKernels& kernels(c10::Device device, const char* what) {
   if (on_host(device)) {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !by_stock(device), what, ": expected the back end \"kernels\", but got stock operators, ",
-        "which have no way to do it. Call ", "torch_dtypes.set_backend(None) first.");
+        !by_stock(device), what,
+        ": expected the back end \"kernels\", but got stock operators, which have no way to do it. "
+        "Call torch_dtypes.set_backend(None) first.");
     return cpu_kernels();
   }
   if (on_gpu(device) || device.is_cuda()) {

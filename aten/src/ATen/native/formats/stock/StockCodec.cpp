@@ -106,16 +106,12 @@ at::Tensor widened(const Format& f, const at::Tensor& values) {
   return f.fits_float() ? values : values.to(ScalarType::Double);
 }
 
-// Magnitudes in units of the last place, held between the format's limits, with their sign.
-at::Tensor fixed_codes(const Format& f, const at::Tensor& values, const at::Tensor& words) {
+// Codes by the bits of a float format, before the mask.
+at::Tensor fixed_codes_by_bits(const Format& f, const at::Tensor& values, const at::Tensor& words) {
   const Format coded = float_of_fixed(f);
   const at::Tensor q = encode_floats_by_stock(coded, widened(coded, values), words);
   const auto sign = static_cast<int64_t>(coded.sign_code());
-  const at::Tensor magnitude = q.bitwise_and(sign - 1);
-  const at::Tensor code =
-      at::where(q.ge(sign), magnitude.clamp_max(static_cast<int64_t>(f.lowest_magnitude())).neg(),
-                magnitude.clamp_max(static_cast<int64_t>(f.max_code())));
-  return code * values.eq(values); // NaN: 0
+  return fixed_codes(f, q.bitwise_and(sign - 1), q.ge(sign), values);
 }
 
 } // namespace
@@ -129,7 +125,7 @@ at::Tensor round_by_stock(const Format& f, const at::Tensor& values, const Rando
     out = round_floats_by_stock(f, widened(f, in), words).to(in.scalar_type());
   } else if (by_bits_of_float(f)) {
     const double unit = std::ldexp(1.0, -int{f.frac_bits});
-    out = fixed_codes(f, in, words).to(in.scalar_type()).mul(unit);
+    out = fixed_codes_by_bits(f, in, words).to(in.scalar_type()).mul(unit);
   } else if (f.bits > 16) {
     const at::Tensor codes = encode_wide_by_stock(f, in.to(ScalarType::Double), words);
     out = decode_wide_by_stock(f, codes).to(in.scalar_type());
@@ -149,7 +145,7 @@ at::Tensor encode_by_stock(const Format& f, const at::Tensor& stock, ScalarType 
   if (by_bits(f)) {
     out = encode_floats_by_stock(f, widened(f, values), words).to(codes);
   } else if (by_bits_of_float(f)) {
-    const at::Tensor code = fixed_codes(f, values, words);
+    const at::Tensor code = fixed_codes_by_bits(f, values, words);
     out = code.bitwise_and(static_cast<int64_t>(f.code_mask())).to(codes);
   } else if (f.bits > 16) {
     out = encode_wide_by_stock(f, values.to(ScalarType::Double), words).to(codes);
@@ -170,8 +166,9 @@ at::Tensor decode_by_stock(const Format& f, const at::Tensor& codes, ScalarType 
     out = decode_floats_by_stock(f, in, type);
   } else {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !f.is_takum(), "expected a format that stock operators decode, but ",
-        "got a takum of more than 16 bits. Move the tensor with .cpu() ", "first.");
+        !f.is_takum(),
+        "expected a format that stock operators decode, but got a takum of more than 16 bits. "
+        "Move the tensor with .cpu() first.");
     out = decode_wide_by_stock(f, in).to(type);
   }
   return shaped_as(out, codes);

@@ -12,7 +12,11 @@ namespace at::formats {
 namespace {
 
 using c10::formats::kPhiloxGroup;
+using c10::formats::kPhiloxKeyStep0;
+using c10::formats::kPhiloxKeyStep1;
 using c10::formats::kPhiloxLanes;
+using c10::formats::kPhiloxMultiplier0;
+using c10::formats::kPhiloxMultiplier1;
 
 constexpr int64_t kLow = 0xffff'ffff;
 
@@ -24,14 +28,14 @@ at::Tensor halves(uint64_t seed, int64_t n, int64_t stream, c10::Device device) 
   at::Tensor x0 = at::arange(groups * kPhiloxLanes, ints);
   at::Tensor x1 = at::scalar_tensor(0, ints), x2 = at::scalar_tensor(stream, ints), x3 = x1;
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-  for (int round = 0; round < 7; ++round) {
-    const at::Tensor a = x0 * int64_t{0xD2511F53}, b = x2 * int64_t{0xCD9E8D57};
+  for (int round = 0; round < c10::formats::kPhiloxRounds; ++round) {
+    const at::Tensor a = x0 * int64_t{kPhiloxMultiplier0}, b = x2 * int64_t{kPhiloxMultiplier1};
     x0 = (b.__rshift__(32).bitwise_and(kLow) ^ x1).bitwise_xor(int64_t{k0});
     x1 = b.bitwise_and(kLow);
     x2 = (a.__rshift__(32).bitwise_and(kLow) ^ x3).bitwise_xor(int64_t{k1});
     x3 = a.bitwise_and(kLow);
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
+    k0 += kPhiloxKeyStep0;
+    k1 += kPhiloxKeyStep1;
   }
   const auto lanes = [&](const at::Tensor& x) { return x.view({groups, kPhiloxLanes}); };
   return at::stack({lanes(x0), lanes(x1), lanes(x2), lanes(x3)}, 1).view(-1).narrow(0, 0, n);

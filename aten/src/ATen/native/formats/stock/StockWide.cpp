@@ -124,10 +124,7 @@ Tensor encode_fixed(const Format& f, const Tensor& values, const Tensor& words) 
   const Cut cut{below.eq(0.5), below.gt(0.5), below.gt(0) | (x.gt(0) & scaled.eq(0)),
                 q.bitwise_and(1).ne(0), negative};
   const Tensor rounded = moved(f, q + rounds_up(f.rounding, cut, words), words);
-  const Tensor code =
-      at::where(negative, rounded.clamp_max(static_cast<int64_t>(f.lowest_magnitude())).neg(),
-                rounded.clamp_max(static_cast<int64_t>(f.max_code())));
-  return (code * values.eq(values)).bitwise_and(static_cast<int64_t>(f.code_mask()));
+  return fixed_codes(f, rounded, negative, values).bitwise_and(static_cast<int64_t>(f.code_mask()));
 }
 
 Tensor decode_fixed(const Format& f, const Tensor& codes) {
@@ -138,6 +135,14 @@ Tensor decode_fixed(const Format& f, const Tensor& codes) {
 }
 
 } // namespace
+
+Tensor fixed_codes(const Format& f, const Tensor& magnitudes, const Tensor& negative,
+                   const Tensor& values) {
+  const Tensor code =
+      at::where(negative, magnitudes.clamp_max(static_cast<int64_t>(f.lowest_magnitude())).neg(),
+                magnitudes.clamp_max(static_cast<int64_t>(f.max_code())));
+  return code * values.eq(values);
+}
 
 bool has_wide_way(const Format& f) {
   if (f.rounding == Rounding::Stochastic) return false;

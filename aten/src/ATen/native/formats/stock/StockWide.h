@@ -12,6 +12,10 @@ bool has_wide_way(const c10::formats::Format& format);
 // Codes as int64.
 at::Tensor encode_wide_by_stock(const c10::formats::Format& format, const at::Tensor& values,
                                 const at::Tensor& words);
+// Fixed point's codes, before the mask, of magnitudes in units of the last place, held between the
+// format's limits. values: what they are of; a NaN is 0.
+at::Tensor fixed_codes(const c10::formats::Format& format, const at::Tensor& magnitudes,
+                       const at::Tensor& negative, const at::Tensor& values);
 // codes: of any integer type. Values of float64.
 at::Tensor decode_wide_by_stock(const c10::formats::Format& format, const at::Tensor& codes);
 

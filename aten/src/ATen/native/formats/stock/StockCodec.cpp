@@ -70,13 +70,13 @@ void expect_stock_way(const Format& f) {
       ". Move the tensor with .cpu() first.");
 }
 
-at::Tensor draw(const Format& f, const RandomWords& words, const at::Tensor& like) {
-  if (!c10::formats::is_stochastic(f.rounding)) return at::Tensor();
-  return random_words_by_stock(words.seed.number, like.numel(), like.device());
+StockWords draw(const Format& f, const RandomWords& words, const at::Tensor& like) {
+  if (!c10::formats::is_stochastic(f.rounding)) return {};
+  return {words.seed.number, like.numel(), like.device()};
 }
 
 // One of the fields of each element's piece.
-at::Tensor look_up(const Format& f, const at::Tensor& values, const at::Tensor& words,
+at::Tensor look_up(const Format& f, const at::Tensor& values, const StockWords& words,
                    at::Tensor RoundingSteps::* field) {
   if (draws_pieces(f)) {
     Format toward_zero = f;
@@ -89,7 +89,7 @@ at::Tensor look_up(const Format& f, const at::Tensor& values, const at::Tensor& 
     const RoundingSteps steps = rounding_steps(f, word, values.scalar_type(), values.device());
     return at::take(steps.*field, find_pieces(steps, values));
   };
-  return tosses_coin(f.rounding) ? at::where(words.lt(0), by(~uint64_t{0}), by(0)) : by(0);
+  return tosses_coin(f.rounding) ? at::where(words.coins(), by(~uint64_t{0}), by(0)) : by(0);
 }
 
 // int64 as float64, in which what does not fit becomes the odd one of its neighbours: multiples of
@@ -107,7 +107,7 @@ at::Tensor widened(const Format& f, const at::Tensor& values) {
 }
 
 // Codes by the bits of a float format, before the mask.
-at::Tensor fixed_codes_by_bits(const Format& f, const at::Tensor& values, const at::Tensor& words) {
+at::Tensor fixed_codes_by_bits(const Format& f, const at::Tensor& values, const StockWords& words) {
   const Format coded = float_of_fixed(f);
   const at::Tensor q = encode_floats_by_stock(coded, widened(coded, values), words);
   const auto sign = static_cast<int64_t>(coded.sign_code());
@@ -119,7 +119,7 @@ at::Tensor fixed_codes_by_bits(const Format& f, const at::Tensor& values, const 
 at::Tensor round_by_stock(const Format& f, const at::Tensor& values, const RandomWords& seed) {
   expect_stock_way(f);
   const at::Tensor in = flat(values);
-  const at::Tensor words = draw(f, seed, in);
+  const StockWords words = draw(f, seed, in);
   at::Tensor out;
   if (by_bits(f)) {
     out = round_floats_by_stock(f, widened(f, in), words).to(in.scalar_type());
@@ -140,7 +140,7 @@ at::Tensor encode_by_stock(const Format& f, const at::Tensor& stock, ScalarType 
   expect_stock_way(f);
   const at::Tensor in = flat(stock);
   const at::Tensor values = in.scalar_type() == ScalarType::Long ? doubles_of(in) : in;
-  const at::Tensor words = draw(f, seed, in);
+  const StockWords words = draw(f, seed, in);
   at::Tensor out;
   if (by_bits(f)) {
     out = encode_floats_by_stock(f, widened(f, values), words).to(codes);

@@ -2,8 +2,9 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/formats/codec/Philox.h>
 
 #include <utility>
@@ -20,25 +21,32 @@ using c10::formats::kPhiloxMultiplier1;
 
 constexpr int64_t kLow = 0xffff'ffff;
 
-// Halves of n words. Numbers of 32 bits stand in int64, where a product's low 64 bits are right
-// and an arithmetic shift keeps the 32 bits that the mask leaves.
+// Halves of n words: stream 0 the high ones, 1 the low ones. Numbers of 32 bits stand in int64,
+// where a product's low 64 bits are right. x1 and x3 have more bits above, which a mask takes from
+// the next x0 and x2.
 at::Tensor halves(uint64_t seed, int64_t n, int64_t stream, c10::Device device) {
   const auto ints = at::TensorOptions().dtype(at::kLong).device(device);
   const int64_t groups = (n + kPhiloxGroup - 1) / kPhiloxGroup;
-  at::Tensor x0 = at::arange(groups * kPhiloxLanes, ints);
-  at::Tensor x1 = at::scalar_tensor(0, ints), x2 = at::scalar_tensor(stream, ints), x3 = x1;
+  at::Tensor x0 = at::arange(groups * kPhiloxLanes, ints), x1 = at::zeros_like(x0);
+  at::Tensor x2 = at::full_like(x0, stream), x3 = x1;
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+  const auto mixed = [](const at::Tensor& product, const at::Tensor& x, uint32_t key) {
+    return product.__rshift__(32).bitwise_xor_(x).bitwise_xor_(int64_t{key}).bitwise_and_(kLow);
+  };
   for (int round = 0; round < c10::formats::kPhiloxRounds; ++round) {
     const at::Tensor a = x0 * int64_t{kPhiloxMultiplier0}, b = x2 * int64_t{kPhiloxMultiplier1};
-    x0 = (b.__rshift__(32).bitwise_and(kLow) ^ x1).bitwise_xor(int64_t{k0});
-    x1 = b.bitwise_and(kLow);
-    x2 = (a.__rshift__(32).bitwise_and(kLow) ^ x3).bitwise_xor(int64_t{k1});
-    x3 = a.bitwise_and(kLow);
+    x0 = mixed(b, x1, k0);
+    x2 = mixed(a, x3, k1);
+    x1 = b;
+    x3 = a;
     k0 += kPhiloxKeyStep0;
     k1 += kPhiloxKeyStep1;
   }
   const auto lanes = [&](const at::Tensor& x) { return x.view({groups, kPhiloxLanes}); };
-  return at::stack({lanes(x0), lanes(x1), lanes(x2), lanes(x3)}, 1).view(-1).narrow(0, 0, n);
+  return at::stack({lanes(x0), lanes(x1), lanes(x2), lanes(x3)}, 1)
+      .view(-1)
+      .narrow(0, 0, n)
+      .bitwise_and_(kLow);
 }
 
 } // namespace
@@ -59,8 +67,18 @@ at::Tensor carries(const at::Tensor& words, const at::Tensor& part, const at::Te
   return words.ne(0) & (part.gt(most) | (part.eq(most) & rest.eq(0)));
 }
 
-at::Tensor random_words_by_stock(uint64_t seed, int64_t n, c10::Device device) {
-  return halves(seed, n, 0, device).__lshift__(32) | halves(seed, n, 1, device);
+const at::Tensor& StockWords::high() const {
+  if (!high_.defined()) high_ = halves(seed_, n_, 0, device_);
+  return high_;
+}
+
+const at::Tensor& StockWords::all() const {
+  if (!all_.defined()) all_ = high().__lshift__(32).bitwise_or_(halves(seed_, n_, 1, device_));
+  return all_;
+}
+
+at::Tensor StockWords::coins() const {
+  return high().ge(int64_t{1} << 31);
 }
 
 } // namespace at::formats

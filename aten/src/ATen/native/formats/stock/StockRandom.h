@@ -4,8 +4,22 @@
 
 namespace at::formats {
 
-// Words 0 to n - 1 of a seed, bit for bit random_word()'s, as int64.
-at::Tensor random_words_by_stock(uint64_t seed, int64_t n, c10::Device device);
+// Words 0 to n - 1 of a seed, bit for bit as random_word() has them. They are computed at first use.
+class StockWords {
+ public:
+  StockWords() = default; // of a mode that draws nothing
+  StockWords(uint64_t seed, int64_t n, c10::Device device) : seed_(seed), n_(n), device_(device) {}
+
+  const at::Tensor& high() const; // the high halves, as int64; takes half the time of all()
+  const at::Tensor& all() const; // as int64
+  at::Tensor coins() const; // the highest bits, as bool
+
+ private:
+  uint64_t seed_ = 0;
+  int64_t n_ = 0;
+  c10::Device device_ = at::kCPU;
+  mutable at::Tensor high_, all_;
+};
 
 // Whether part / whole, cut to 64 binary digits, and the word as such a fraction make 1: what the
 // mode `stochastic` asks. Integers, 0 <= part < whole < 2^62.

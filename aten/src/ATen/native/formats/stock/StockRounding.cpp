@@ -1,6 +1,7 @@
 #include <ATen/native/formats/stock/StockRounding.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
@@ -35,7 +36,8 @@ class FloatRounding {
         first_(f.min_exponent() + M::bias),
         edge_(flush_ ? f.min_exponent() : f.lsb_exponent()) {}
 
-  at::Tensor round(const at::Tensor& values, const at::Tensor& words) {
+  at::Tensor round(const at::Tensor& values, const StockWords& words) {
+    if (adds_and_subtracts()) return round_by_sums(values);
     const at::Tensor u = values.view(kInts);
     const at::Tensor a = u.bitwise_and(kMost);
     const auto bits = [&](uint64_t code) {
@@ -45,11 +47,11 @@ class FloatRounding {
     const at::Tensor m = end(magnitude(a, u, words), a, u, bits(f_.max_code()),
                              bits(f_.overflow_code()), bits(f_.nan_code()) & kMost);
     at::Tensor sign = u.bitwise_and(int64_t{std::numeric_limits<Signed>::min()});
-    if (f_.unsigned_zero()) sign = sign * (m.ne(0) & m.le(kInfinity));
-    return (m | sign).view(values.scalar_type());
+    if (f_.unsigned_zero()) sign.mul_(m.ne(0).logical_and_(m.le(kInfinity)));
+    return sign.bitwise_or_(m).view(values.scalar_type());
   }
 
-  at::Tensor encode(const at::Tensor& values, const at::Tensor& words) {
+  at::Tensor encode(const at::Tensor& values, const StockWords& words) {
     const at::Tensor u = values.view(kInts);
     const at::Tensor a = u.bitwise_and(kMost);
     const at::Tensor m = magnitude(a, u, words);
@@ -118,36 +120,68 @@ class FloatRounding {
   // One of two numbers by the sign.
   at::Tensor by_sign(const at::Tensor& u, int64_t positive, int64_t negative) const {
     if (positive == negative) return number(positive);
-    return mask_of_sign(u).bitwise_and(positive ^ negative).bitwise_xor(positive);
+    return mask_of_sign(u).bitwise_and_(positive ^ negative).bitwise_xor_(positive);
   }
+  double value_of(uint64_t code) const { return to_double(decode(f_, code)); }
+
+  // Rounding to nearest even takes one sum: x + c, where c is 1.5 times 2^fraction units of the
+  // format's last place at x, has no digit below that place. It needs c to be finite and the
+  // smallest unit to be no subnormal number of T.
+  bool adds_and_subtracts() const {
+    return f_.rounding == Rounding::NearestEven && f_.man_bits > 0 && cut_ >= 2 && !flush_ &&
+        edge_field() > 0 && f_.max_exponent() + 1 + M::bias + cut_ <= 2 * M::bias &&
+        std::isnan(value_of(f_.nan_code()));
+  }
+
+  at::Tensor round_by_sums(const at::Tensor& values) const {
+    const auto field = [](int64_t exponent) { return exponent << M::fraction; };
+    const at::Tensor c = values.view(kInts)
+                             .bitwise_and(kInfinity)
+                             .clamp_(field(first_), field(f_.max_exponent() + 1 + M::bias))
+                             .add_(field(cut_) | kOne >> 1)
+                             .view(kType);
+    at::Tensor result = (values + c).sub_(c);
+    const double largest = value_of(f_.max_code()), beyond = value_of(f_.overflow_code());
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    if (beyond == largest) result.clamp_(-largest, largest);
+    else result.masked_fill_(result.abs().gt(largest), beyond);
+    // NaNs have one payload. A sum that is 0 has lost its sign.
+    result.nan_to_num_(std::numeric_limits<double>::quiet_NaN(), infinity, -infinity);
+    return f_.unsigned_zero() ? result : result.copysign_(values);
+  }
+
   // The digits below a place, a word's leading ones.
-  static at::Tensor leading(const at::Tensor& words, const at::Tensor& shift,
+  static at::Tensor leading(const StockWords& words, const at::Tensor& shift,
                             const at::Tensor& ones) {
-    const at::Tensor down = shift.to(ScalarType::Long).clamp_min(1).neg().add(64);
-    return words.__rshift__(down).to(kInts) & ones;
+    if (M::width == 32) {
+      const at::Tensor down = shift.neg().add_(32).clamp_max_(31);
+      return words.high().to(kInts).__rshift__(down).bitwise_and_(ones);
+    }
+    const at::Tensor down = shift.clamp_min(1).neg_().add_(64);
+    return words.all().__rshift__(down).bitwise_and_(ones);
   }
 
   // The exponent field of the smallest positive number; below 1: it is subnormal in T.
   int edge_field() const { return edge_ + M::bias; }
 
-  at::Tensor magnitude(const at::Tensor& a, const at::Tensor& u, const at::Tensor& words) const {
+  at::Tensor magnitude(const at::Tensor& a, const at::Tensor& u, const StockWords& words) const {
     // Below the smallest positive number there are 0 and it, and cutting digits would cut the
     // exponent.
     const bool has_edge = flush_ || edge_field() > 1;
     const bool uniform = flush_ || first_ == 1 || f_.man_bits == 0;
     const at::Tensor shift = uniform ? number(cut_)
                                      : a.__rshift__(M::fraction)
-                                           .clamp(std::max(edge_field(), 1), first_)
-                                           .neg()
-                                           .add(cut_ + first_);
+                                           .clamp_(std::max(edge_field(), 1), first_)
+                                           .neg_()
+                                           .add_(cut_ + first_);
     at::Tensor m = a;
     if (!uniform || cut_ > 0) {
-      const at::Tensor ones = number(1).__lshift__(shift).sub(1);
-      m = (a + addend(a, u, shift, ones, words)) & ones.bitwise_not();
+      const at::Tensor ones = number(1).__lshift__(shift).sub_(1);
+      m = addend(a, u, shift, ones, words).add(a).bitwise_and_(ones.bitwise_not());
     }
     if (!has_edge) return m;
     const int64_t edge = int64_t{edge_field()} << M::fraction;
-    const at::Tensor gap = leaves_zero(a, u, words).to(kInts).mul(edge);
+    const at::Tensor gap = leaves_zero(a, u, words).to(kInts).mul_(edge);
     return at::where(a.lt(edge), gap, m);
   }
 
@@ -155,41 +189,54 @@ class FloatRounding {
   // leading digit, which T does not store: there it is 1, and with no fraction everywhere (IEEE
   // 754, 4.3.1), but in P3109's formats, which go by the code.
   at::Tensor odd(const at::Tensor& a, const at::Tensor& shift) const {
-    if (f_.man_bits == 0 && !f_.unsigned_zero()) return number(1);
+    if (f_.man_bits == 0 && !f_.unsigned_zero()) return at::ones_like(a);
     const int field = f_.man_bits == 0 ? first_ : edge_field();
     const bool turned = field > 1 && field % 2 == 0;
     at::Tensor digits = turned ? a.add(kOne) : a;
-    digits = digits.__rshift__(shift).bitwise_and(1);
+    digits = digits.__rshift__(shift).bitwise_and_(1);
     // Nothing is cut off: nothing is odd.
-    return cut_ == 0 ? digits * shift.ne(0) : digits;
+    return cut_ == 0 ? digits.mul_(shift.ne(0)) : digits;
   }
 
   at::Tensor addend(const at::Tensor& a, const at::Tensor& u, const at::Tensor& shift,
-                    const at::Tensor& ones, const at::Tensor& words) const {
+                    const at::Tensor& ones, const StockWords& words) const {
     const auto half = [&] { return ones.__rshift__(1); };
     switch (f_.rounding) {
-      case Rounding::NearestEven: return half() + odd(a, shift);
+      case Rounding::NearestEven: return odd(a, shift).add_(half());
       case Rounding::NearestZero: return half();
-      case Rounding::NearestAway: return half() + ones.bitwise_and(1);
+      case Rounding::NearestAway: return half().add_(ones.bitwise_and(1));
       case Rounding::NearestUp:
-        return half() + (mask_of_sign(u).bitwise_not() & ones.bitwise_and(1));
-      case Rounding::Up: return ones & mask_of_sign(u).bitwise_not();
-      case Rounding::Down: return ones & mask_of_sign(u);
-      case Rounding::ToOdd: return ones & odd(a, shift).sub(1);
+        return mask_of_sign(u).bitwise_not_().bitwise_and_(ones).bitwise_and_(1).add_(half());
+      case Rounding::Up: return mask_of_sign(u).bitwise_not_().bitwise_and_(ones);
+      case Rounding::Down: return mask_of_sign(u).bitwise_and_(ones);
+      case Rounding::ToOdd: return odd(a, shift).sub_(1).bitwise_and_(ones);
       case Rounding::Stochastic: return leading(words, shift, ones);
-      case Rounding::StochasticEqual: return ones & words.__rshift__(63).to(kInts);
+      case Rounding::StochasticEqual: return ones * words.coins();
       default: return number(0);
     }
   }
 
   // Which magnitudes below the smallest positive number are rounded to it.
-  at::Tensor leaves_zero(const at::Tensor& a, const at::Tensor& u, const at::Tensor& words) const {
-    if (f_.rounding == Rounding::StochasticEqual) return words.lt(0) & a.gt(0);
+  at::Tensor leaves_zero(const at::Tensor& a, const at::Tensor& u, const StockWords& words) const {
+    if (f_.rounding == Rounding::StochasticEqual) return words.coins() & a.gt(0);
     if (f_.rounding != Rounding::Stochastic) {
       const auto beyond = [&](bool negative) {
         return static_cast<int64_t>(c10::formats::gap_threshold<T>(f_.rounding, negative, edge_));
       };
       return a.gt(by_sign(u, beyond(false), beyond(true)));
+    }
+    if (M::width == 32) {
+      // The fraction in units of 2^-32, cut, and the word's high half: low halves decide where
+      // their sum is one below the carry, which happens once in 2^32 times.
+      const int up = 32 - edge_;
+      constexpr int64_t carry = int64_t{1} << 32;
+      const at::Tensor sum = a.view(kType)
+                                 .mul(std::ldexp(1.0, up / 2))
+                                 .mul_(std::ldexp(1.0, up - up / 2))
+                                 .clamp_max_(0x1p33)
+                                 .to(ScalarType::Long)
+                                 .add_(words.high());
+      if (!sum.eq(carry - 1).any().item<bool>()) return sum.ge(carry);
     }
     // The fraction of the smallest number in units of 2^-64; a word that it carries beyond them.
     const at::Tensor wide = a.to(ScalarType::Long);
@@ -200,8 +247,9 @@ class FloatRounding {
     const at::Tensor left = shift.neg().add(64);
     const at::Tensor fraction = at::where(left.ge(0), digits.__lshift__(left.clamp(0, 63)),
                                           digits.__rshift__(left.neg().clamp(0, 63)));
+    const at::Tensor least = fraction.bitwise_not(); // the word must be larger
     constexpr int64_t sign = std::numeric_limits<int64_t>::min(); // unsigned order
-    return words.bitwise_xor(sign).gt(fraction.bitwise_not().bitwise_xor(sign));
+    return words.all().bitwise_xor(sign).gt(least.bitwise_xor(sign));
   }
 
   // What is too large, infinite, or NaN, as bits or as codes.
@@ -222,7 +270,7 @@ class FloatRounding {
 } // namespace
 
 at::Tensor round_floats_by_stock(const Format& format, const at::Tensor& values,
-                                 const at::Tensor& words) {
+                                 const StockWords& words) {
   const c10::Device device = values.device();
   return values.scalar_type() == ScalarType::Float
       ? FloatRounding<float>(format, device).round(values, words)
@@ -230,7 +278,7 @@ at::Tensor round_floats_by_stock(const Format& format, const at::Tensor& values,
 }
 
 at::Tensor encode_floats_by_stock(const Format& format, const at::Tensor& values,
-                                  const at::Tensor& words) {
+                                  const StockWords& words) {
   const c10::Device device = values.device();
   return values.scalar_type() == ScalarType::Float
       ? FloatRounding<float>(format, device).encode(values, words)

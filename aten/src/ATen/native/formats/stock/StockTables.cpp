@@ -1,7 +1,6 @@
 #include <ATen/native/formats/stock/StockTables.h>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/native/formats/stock/StockRandom.h>
 #include <ATen/ops/bucketize.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/take.h>
@@ -168,7 +167,7 @@ at::Tensor find_pieces(const RoundingSteps& steps, const at::Tensor& flat) {
 }
 
 at::Tensor draw_pieces(const Format& format, const RoundingSteps& toward_zero,
-                       const at::Tensor& flat, const at::Tensor& words) {
+                       const at::Tensor& flat, const StockWords& words) {
   const at::Tensor inner = find_pieces(toward_zero, flat);
   const at::Tensor outwards = flat.signbit().to(ScalarType::Long).mul(-2).add(1);
   const at::Tensor outer = (inner + outwards).clamp(0, toward_zero.codes.numel() - 1);
@@ -184,7 +183,7 @@ at::Tensor draw_pieces(const Format& format, const RoundingSteps& toward_zero,
   const double most = to_double(decode(format, format.max_code())),
                least = to_double(decode(format, 1));
   const at::Tensor up =
-      x.ge(least) & x.lt(most) & carries(words, units(x - lower), units(upper - lower));
+      x.ge(least) & x.lt(most) & carries(words.all(), units(x - lower), units(upper - lower));
   return at::where(up, outer, inner);
 }
 

@@ -1,6 +1,7 @@
 // A format of up to 16 bits as tables on a device: rounding looks its argument's bucket up.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <ATen/native/formats/stock/StockRandom.h>
 #include <c10/formats/NumberFormat.h>
 
 namespace at::formats {
@@ -24,7 +25,7 @@ at::Tensor find_pieces(const RoundingSteps& steps, const at::Tensor& flat);
 // The same in the mode `stochastic`, of posits that keep minpos: the piece of the steps toward
 // zero, or the next one outwards by the words. Values must be exact.
 at::Tensor draw_pieces(const c10::formats::Format& format, const RoundingSteps& toward_zero,
-                       const at::Tensor& flat, const at::Tensor& words);
+                       const at::Tensor& flat, const StockWords& words);
 
 // The value of each code, in the order of codes. Kept for later calls.
 at::Tensor values_of_codes(const c10::formats::Format& format, c10::ScalarType type,

@@ -24,7 +24,7 @@ constexpr int64_t kInfinityBits = int64_t{0x7ff} << kFraction;
 struct Cut {
   Tensor half, over, any, odd, negative;
 };
-Tensor rounds_up(Rounding mode, const Cut& c, const Tensor& words) {
+Tensor rounds_up(Rounding mode, const Cut& c, const StockWords& words) {
   switch (mode) {
     case Rounding::NearestEven:
     case Rounding::UpDown: return c.over | (c.half & c.odd);
@@ -34,20 +34,20 @@ Tensor rounds_up(Rounding mode, const Cut& c, const Tensor& words) {
     case Rounding::Up: return c.any & c.negative.logical_not();
     case Rounding::Down: return c.any & c.negative;
     case Rounding::ToOdd: return c.any & c.odd.logical_not();
-    case Rounding::StochasticEqual: return c.any & words.lt(0);
+    case Rounding::StochasticEqual: return c.any & words.coins();
     default: return at::zeros_like(c.any);
   }
 }
 
 // The mode up_down's second half: one code further from 0 or back.
-Tensor moved(const Format& f, const Tensor& magnitude, const Tensor& words) {
+Tensor moved(const Format& f, const Tensor& magnitude, const StockWords& words) {
   if (f.rounding != Rounding::UpDown) return magnitude;
-  return magnitude + words.lt(0).to(ScalarType::Long).mul(2).sub(1) * magnitude.ne(0);
+  return magnitude + words.coins().to(ScalarType::Long).mul(2).sub(1) * magnitude.ne(0);
 }
 
 // As PositEncoder of FastEncode.h: a number's exponent and fraction, as one fixed-point number,
 // are the regime, the exponent's low bits and the fraction.
-Tensor encode_posits(const Format& f, const Tensor& values, const Tensor& words) {
+Tensor encode_posits(const Format& f, const Tensor& values, const StockWords& words) {
   const Tensor u = values.view(ScalarType::Long);
   const Tensor a = u.bitwise_and(std::numeric_limits<int64_t>::max());
   const Tensor negative = u.lt(0);
@@ -76,7 +76,7 @@ Tensor encode_posits(const Format& f, const Tensor& values, const Tensor& words)
           c10::formats::gap_threshold<double>(f.rounding, sign, -f.max_exponent()));
     };
     Tensor leaves = at::where(negative, a.gt(beyond(true)), a.gt(beyond(false)));
-    if (f.rounding == Rounding::StochasticEqual) leaves = words.lt(0) & a.gt(0);
+    if (f.rounding == Rounding::StochasticEqual) leaves = words.coins() & a.gt(0);
     const int64_t minpos = (int64_t{kBias} << kFraction) - limit;
     code = at::where(a.lt(minpos), leaves.to(ScalarType::Long), code);
   }
@@ -114,7 +114,7 @@ Tensor decode_posits(const Format& f, const Tensor& codes) {
 }
 
 // A value in units of the last place, cut and rounded to an integer.
-Tensor encode_fixed(const Format& f, const Tensor& values, const Tensor& words) {
+Tensor encode_fixed(const Format& f, const Tensor& values, const StockWords& words) {
   const Tensor negative = values.signbit();
   const double most = std::ldexp(2.0, f.int_bits); // a code's move from it is beyond all, too
   const Tensor x = values.abs().clamp_max(most);
@@ -149,7 +149,7 @@ bool has_wide_way(const Format& f) {
   return f.is_posit() || (f.is_fixed() && f.overflow == c10::formats::Overflow::Saturate);
 }
 
-Tensor encode_wide_by_stock(const Format& f, const Tensor& values, const Tensor& words) {
+Tensor encode_wide_by_stock(const Format& f, const Tensor& values, const StockWords& words) {
   return f.is_posit() ? encode_posits(f, values, words) : encode_fixed(f, values, words);
 }
 

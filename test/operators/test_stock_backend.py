@@ -186,3 +186,27 @@ def test_one_choice():
 def test_what_has_no_way_says_so(call):
     with backend("stock"), pytest.raises(NotImplementedError, match="stock operators"):
         call(torch.ones(3))
+
+
+@pytest.mark.parametrize("name", names(["e5m10"], ["q43", "e8m7", "e4m3fn", "e4m3_flush"]))
+def test_compiled_chop_is_fused(name):
+    """In a graph, chop with a mode is stock operations, and its seed is drawn at each run."""
+    from torch._inductor.utils import run_and_get_code
+
+    def both(x):
+        return torch_dtypes.chop(x, name, "nearest_even"), torch_dtypes.chop(x, name, "stochastic")
+
+    x = inputs(torch_dtypes.dtype(name), torch.float32).requires_grad_()
+    torch.manual_seed(7)
+    expected = [*both(x), *both(x)]
+    with backend("stock"):
+        compiled = torch.compile(both, fullgraph=True)
+        torch.manual_seed(7)
+        (near, drawn), sources = run_and_get_code(compiled, x)
+        found = [near, drawn, *compiled(x)]
+    assert not any("ops.torch_dtypes.chop" in source for source in sources)
+    for a, b in zip(found, expected, strict=True):
+        assert_same(a, b, x)
+    ones = torch.ones_like(x)
+    (gradient,) = torch.autograd.grad([near, drawn], x, [ones, ones])
+    assert torch.equal(gradient, ones * 2)

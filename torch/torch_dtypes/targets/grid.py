@@ -230,4 +230,7 @@ def install() -> None:
     """
     _C.set_format_parser(_parse)
     torch.library.register_fake("torch_dtypes::chop", _fake)
+    torch.library.register_fake(
+        "torch_dtypes::draw_seed", lambda like: torch.empty((), dtype=torch.int64)
+    )
     torch.library.register_fake("torch_dtypes::chop_blocks", _fake_blocks)

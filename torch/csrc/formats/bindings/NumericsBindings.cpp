@@ -15,6 +15,7 @@
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/operators/facts/OperatorFacts.h>
 #include <ATen/native/formats/stock/Backend.h>
+#include <ATen/native/formats/stock/StockCodec.h>
 #include <c10/formats/codec/FastBinary32.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
@@ -105,6 +106,13 @@ void bind_numerics(py::module_& m) {
     std::optional<at::formats::Backend> backend;
     if (stock) backend = *stock ? at::formats::Backend::Stock : at::formats::Backend::Kernels;
     at::formats::force_backend(backend);
+  });
+  m.def("fuses_in_graphs", [](const Format& format) {
+    return at::formats::fuses_in_graphs(format);
+  });
+  m.def("round_in_graph", [](py::handle values, const Format& format, py::handle seed) {
+    const at::Tensor drawn = seed.is_none() ? at::Tensor() : expect_tensor(seed);
+    return wrap(at::formats::round_in_graph(format, expect_tensor(values), drawn));
   });
   m.def("has_gpu_kernels", &at::formats::has_gpu_kernels);
   m.def("built_for_host", &at::formats::built_for_host);

@@ -10,6 +10,7 @@ set(_load "${CMAKE_CURRENT_LIST_DIR}/Load.cpp")
 set_source_files_properties("${_load}" PROPERTIES COMPILE_OPTIONS -std=gnu++20
   SKIP_PRECOMPILE_HEADERS ON)
 target_sources(torch_python PRIVATE "${_load}")
+generated_source_options(torch_python)
 
 add_library(torch_dtypes_python MODULE ${BINDING_SOURCES})
 target_compile_options(torch_dtypes_python PRIVATE -ffp-contract=off -ftrapping-math -fmath-errno

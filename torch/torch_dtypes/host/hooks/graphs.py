@@ -19,6 +19,8 @@ import torch
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from ... import _C
+from ...formats.arguments import override_rounding
+from ...formats.dtypes import format_of
 from ...policies.autocast import AUTOCAST_DEVICES, own_autocast_dtype
 from ...quantization import operators  # noqa: F401  which it registers
 from ..releases import SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
@@ -235,7 +237,27 @@ def draws(listed: list) -> None:
     """The list of random operators whose calls are not joined, which goes by no tag: chop's, and
     products under a policy."""
     own = torch.ops.torch_dtypes
-    listed += [own.chop, own.chop_blocks, own.product, own.product_backward]
+    listed += [own.chop, own.chop_blocks, own.draw_seed, own.product, own.product_backward]
+
+
+def _fuse_chop(x, format, rounding=None, flip_prob=0.0, *, generator=None):
+    """Return a call of chop as stock operations, which inductor fuses, where those compute."""
+    # Without a mode, a call rounds in that of the block in which it runs. No graph knows it.
+    known = rounding is not None and flip_prob == 0 and generator is None
+    if not known or not x.is_contiguous() or _C.backend(x) != "stock":
+        return NotImplemented
+    fmt = format_of(format)
+    override_rounding(fmt, rounding)
+    if not _C.fuses_in_graphs(fmt):
+        return NotImplemented
+    values = x.float() if x.dtype.itemsize == 2 else x
+    seed = torch.ops.torch_dtypes.draw_seed(x) if fmt.rounding.draws else None
+    return _C.round_in_graph(values, fmt, seed).to(x.dtype)
+
+
+def tell_inductor(decompositions: dict) -> None:
+    """Enters chop into the operators that inductor decomposes."""
+    decompositions[torch.ops.torch_dtypes.chop.default] = _fuse_chop
 
 
 def refuse_compiled_backward(stock):
@@ -346,4 +368,5 @@ HOOKS = [
         refuse_package,
     ),
     wait_for("torch._functorch.compile_utils", "rand_ops", Kind.TOLD, draws),
+    wait_for("torch._inductor.decomposition", "decompositions", Kind.TOLD, tell_inductor),
 ]

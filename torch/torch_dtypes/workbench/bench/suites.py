@@ -10,7 +10,17 @@ import torch
 
 import torch_dtypes
 
-from . import fuzzing, memory, observation, optimizers, peers, quantization, scaling, training
+from . import (
+    backends,
+    fuzzing,
+    memory,
+    observation,
+    optimizers,
+    peers,
+    quantization,
+    scaling,
+    training,
+)
 from .measuring import OVER, RATE, RATIO, Group, Row, Sizes, name_of, named_dtypes
 
 _ENCODE = {
@@ -275,6 +285,7 @@ SUITES: dict[str, Suite] = {
     "fuzzy": Suite(fuzzing.SUMMARY, fuzzing.groups),
     "memory": Suite(memory.SUMMARY, memory.groups),
     "peers": Suite(peers.SUMMARY, peers.groups, peers.notes),
+    "backends": Suite(backends.SUMMARY, backends.groups, backends.notes),
     "scaling": Suite(scaling.SUMMARY, scaling.groups, scaling.notes),
 }
-DEFAULT_SUITES = tuple(name for name in SUITES if name not in ("peers", "scaling"))
+DEFAULT_SUITES = tuple(name for name in SUITES if name not in ("peers", "backends", "scaling"))

@@ -15,6 +15,7 @@
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/ops/alias_ops.h>
 #include <ATen/ops/clone_ops.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/to_ops.h>
 #include <c10/formats/ForkSafeMutex.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -55,6 +56,11 @@ at::Tensor chop_values(const at::Tensor& input, Name name, OptionalName rounding
   if (!narrow) return chop(input, format, flip_prob, generator);
   const at::Tensor wide = at::_ops::to_dtype::call(input, ScalarType::Float, false, false, {});
   return at::_ops::to_dtype::call(chop(wide, format, flip_prob, generator), type, false, false, {});
+}
+
+// The seed of a call in a graph, of the generator that the call would draw from.
+at::Tensor draw_seed(const at::Tensor& like) {
+  return at::scalar_tensor(static_cast<int64_t>(next_seed({}, like.device()).number), at::kLong);
 }
 
 at::Tensor refuse_own(const at::Tensor& input, Name, OptionalName, double,
@@ -210,9 +216,12 @@ TORCH_LIBRARY(torch_dtypes, m) {
       "chop(Tensor input, str format, str? rounding=None, float flip_prob=0., *, Generator? "
       "generator=None) -> Tensor",
       {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
+  m.def("draw_seed(Tensor like) -> Tensor",
+        {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
 }
 TORCH_LIBRARY_IMPL(torch_dtypes, CompositeExplicitAutograd, m) {
   m.impl("chop", &chop_values);
+  m.impl("draw_seed", &draw_seed);
 }
 TORCH_LIBRARY_IMPL(torch_dtypes, PrivateUse2, m) {
   m.impl("chop", &refuse_own);

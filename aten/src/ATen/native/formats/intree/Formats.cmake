@@ -40,3 +40,15 @@ foreach(_unit IN ITEMS DEFAULT AVX2 AVX512)
 endforeach()
 set_source_files_properties("${Torch_SOURCE_DIR}/aten/src/ATen/native/formats/cpu/Kernels.cpp"
   PROPERTIES COMPILE_DEFINITIONS "${_units}")
+
+# The code that torchgen writes only calls kernels. It takes a fifth of the time with -O1.
+option(TORCH_DTYPES_QUICK "Compile the code that torchgen writes with -O1" ON)
+function(generated_source_options target)
+  get_target_property(_generated ${target} SOURCES)
+  list(FILTER _generated INCLUDE REGEX
+    "^${CMAKE_BINARY_DIR}/aten/src/ATen/(Register|Operators_|Functions|CompositeView)|/autograd/generated/")
+  if(TORCH_DTYPES_QUICK)
+    set_property(SOURCE ${_generated} APPEND PROPERTY COMPILE_OPTIONS -O1)
+  endif()
+endfunction()
+generated_source_options(torch_cpu)

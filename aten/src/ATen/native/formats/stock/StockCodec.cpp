@@ -1,6 +1,8 @@
 #include <ATen/native/formats/stock/StockCodec.h>
 
+#include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/stock/StockRandom.h>
 #include <ATen/native/formats/stock/StockRounding.h>
 #include <ATen/native/formats/stock/StockTables.h>
@@ -133,6 +135,33 @@ at::Tensor round_by_stock(const Format& f, const at::Tensor& values, const Rando
     out = look_up(f, in, words, &RoundingSteps::values);
   }
   return shaped_as(out, values);
+}
+
+bool fuses_in_graphs(const Format& f) {
+  return by_bits(f) && f.random_bits == 0;
+}
+
+// A graph takes no operation in place: functionalization makes others of them.
+at::Tensor round_in_graph(const Format& f, const at::Tensor& values, const at::Tensor& seed) {
+  namespace functional = at::functionalization::impl;
+  const at::AutoDispatchBelowADInplaceOrView below;
+  at::Tensor out;
+  {
+    // Whoever traces has excluded it.
+    const auto keys = c10::impl::tls_local_dispatch_key_set();
+    const c10::impl::ForceDispatchKeyGuard guard(
+        keys.included_.add(c10::DispatchKey::Functionalize),
+        keys.excluded_.remove(c10::DispatchKey::Functionalize));
+    const at::Tensor in = functional::to_functional_tensor(values).view(-1);
+    StockWords words;
+    if (seed.defined())
+      words = {functional::to_functional_tensor(seed), in.sym_numel(), in.device()};
+    out = round_floats_by_stock(f, widened(f, in), words, /*in_graph=*/true)
+              .to(in.scalar_type())
+              .view_symint(values.sym_sizes());
+  }
+  functional::sync(out);
+  return functional::from_functional_tensor(out);
 }
 
 at::Tensor encode_by_stock(const Format& f, const at::Tensor& stock, ScalarType codes,

@@ -13,6 +13,12 @@ namespace at::formats {
 at::Tensor round_by_stock(const c10::formats::Format& format, const at::Tensor& values,
                           const c10::formats::RandomWords& words);
 
+// The same for graphs, which fuse it: where it is made of few operations, none of which depends on
+// a result. values: contiguous, of any size. seed: an int64 of dimension 0 in modes that draw.
+bool fuses_in_graphs(const c10::formats::Format& format);
+at::Tensor round_in_graph(const c10::formats::Format& format, const at::Tensor& values,
+                          const at::Tensor& seed);
+
 // stock: dense, of float32, float64, or int64. Codes in integers of type `codes`, dense with the
 // same strides.
 at::Tensor encode_by_stock(const c10::formats::Format& format, const at::Tensor& stock,

@@ -21,32 +21,62 @@ using c10::formats::kPhiloxMultiplier1;
 
 constexpr int64_t kLow = 0xffff'ffff;
 
+struct Keys {
+  uint32_t first, second;
+};
+struct GraphKeys {
+  at::Tensor first, second;
+};
+
+Keys keys_of(uint64_t seed) {
+  return {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+}
+GraphKeys keys_of(const at::Tensor& seed) {
+  return {seed.bitwise_and(kLow), seed.__rshift__(32).bitwise_and(kLow)};
+}
+Keys next_keys(const Keys& k) {
+  return {k.first + kPhiloxKeyStep0, k.second + kPhiloxKeyStep1};
+}
+GraphKeys next_keys(const GraphKeys& k) {
+  return {k.first.add(int64_t{kPhiloxKeyStep0}), k.second.add(int64_t{kPhiloxKeyStep1})};
+}
+void mix(const at::Tensor& x, uint32_t key) {
+  x.bitwise_xor_(int64_t{key});
+}
+void mix(const at::Tensor& x, const at::Tensor& key) {
+  x.bitwise_xor_(key);
+}
+
 // Halves of n words: stream 0 the high ones, 1 the low ones. Numbers of 32 bits stand in int64,
-// where a product's low 64 bits are right. x1 and x3 have more bits above, which a mask takes from
-// the next x0 and x2.
-at::Tensor halves(uint64_t seed, int64_t n, int64_t stream, c10::Device device) {
+// where a product's low 64 bits are right. x1, x3 and a graph's keys have more bits above, which a
+// mask takes from the next x0 and x2.
+template <typename Seed>
+at::Tensor compute_halves(const Seed& seed, const c10::SymInt& n, int64_t stream,
+                          c10::Device device) {
   const auto ints = at::TensorOptions().dtype(at::kLong).device(device);
-  const int64_t groups = (n + kPhiloxGroup - 1) / kPhiloxGroup;
+  const c10::SymInt groups = (n + (kPhiloxGroup - 1)) / kPhiloxGroup;
   at::Tensor x0 = at::arange(groups * kPhiloxLanes, ints), x1 = at::zeros_like(x0);
   at::Tensor x2 = at::full_like(x0, stream), x3 = x1;
-  uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-  const auto mixed = [](const at::Tensor& product, const at::Tensor& x, uint32_t key) {
-    return product.__rshift__(32).bitwise_xor_(x).bitwise_xor_(int64_t{key}).bitwise_and_(kLow);
+  auto keys = keys_of(seed);
+  const auto mixed = [](const at::Tensor& product, const at::Tensor& x, const auto& key) {
+    const at::Tensor result = product.__rshift__(32).bitwise_xor_(x);
+    mix(result, key);
+    return result.bitwise_and_(kLow);
   };
   for (int round = 0; round < c10::formats::kPhiloxRounds; ++round) {
     const at::Tensor a = x0 * int64_t{kPhiloxMultiplier0}, b = x2 * int64_t{kPhiloxMultiplier1};
-    x0 = mixed(b, x1, k0);
-    x2 = mixed(a, x3, k1);
+    x0 = mixed(b, x1, keys.first);
+    x2 = mixed(a, x3, keys.second);
     x1 = b;
     x3 = a;
-    k0 += kPhiloxKeyStep0;
-    k1 += kPhiloxKeyStep1;
+    keys = next_keys(keys);
   }
-  const auto lanes = [&](const at::Tensor& x) { return x.view({groups, kPhiloxLanes}); };
+  const auto lanes = [&](const at::Tensor& x) {
+    return x.to(at::kInt).view_symint({groups, kPhiloxLanes});
+  };
   return at::stack({lanes(x0), lanes(x1), lanes(x2), lanes(x3)}, 1)
       .view(-1)
-      .narrow(0, 0, n)
-      .bitwise_and_(kLow);
+      .narrow_symint(0, 0, n);
 }
 
 } // namespace
@@ -67,18 +97,24 @@ at::Tensor carries(const at::Tensor& words, const at::Tensor& part, const at::Te
   return words.ne(0) & (part.gt(most) | (part.eq(most) & rest.eq(0)));
 }
 
+at::Tensor StockWords::halves(int64_t stream) const {
+  return graph_seed_.defined() ? compute_halves(graph_seed_, n_, stream, device_)
+                    : compute_halves(seed_, n_, stream, device_);
+}
+
 const at::Tensor& StockWords::high() const {
-  if (!high_.defined()) high_ = halves(seed_, n_, 0, device_);
+  if (!high_.defined()) high_ = halves(0);
   return high_;
 }
 
 const at::Tensor& StockWords::all() const {
-  if (!all_.defined()) all_ = high().__lshift__(32).bitwise_or_(halves(seed_, n_, 1, device_));
+  if (!all_.defined())
+    all_ = high().to(at::kLong).__lshift__(32).bitwise_or_(halves(1).to(at::kLong).bitwise_and_(kLow));
   return all_;
 }
 
 at::Tensor StockWords::coins() const {
-  return high().ge(int64_t{1} << 31);
+  return high().lt(0);
 }
 
 } // namespace at::formats

@@ -2,21 +2,30 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <utility>
+
 namespace at::formats {
 
 // Words 0 to n - 1 of a seed, bit for bit as random_word() has them. They are computed at first use.
 class StockWords {
  public:
   StockWords() = default; // of a mode that draws nothing
-  StockWords(uint64_t seed, int64_t n, c10::Device device) : seed_(seed), n_(n), device_(device) {}
+  StockWords(uint64_t seed, c10::SymInt n, c10::Device device)
+      : seed_(seed), n_(std::move(n)), device_(device) {}
+  // In a graph, where no number is known: the seed is an int64 of dimension 0.
+  StockWords(at::Tensor seed, c10::SymInt n, c10::Device device)
+      : graph_seed_(std::move(seed)), n_(std::move(n)), device_(device) {}
 
-  const at::Tensor& high() const; // the high halves, as int64; takes half the time of all()
+  const at::Tensor& high() const; // the high halves' bits, as int32; takes half the time of all()
   const at::Tensor& all() const; // as int64
   at::Tensor coins() const; // the highest bits, as bool
 
  private:
+  at::Tensor halves(int64_t stream) const;
+
   uint64_t seed_ = 0;
-  int64_t n_ = 0;
+  at::Tensor graph_seed_;
+  c10::SymInt n_ = 0;
   c10::Device device_ = at::kCPU;
   mutable at::Tensor high_, all_;
 };

@@ -28,16 +28,16 @@ class FloatRounding {
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
 
-  FloatRounding(const Format& f, c10::Device device)
+  FloatRounding(const Format& f, c10::Device device, bool in_graph = false)
       : f_(f),
         device_(device),
+        in_graph_(in_graph),
         flush_(f.subnormals == c10::formats::Subnormals::Flush),
         cut_(M::fraction - f.man_bits),
         first_(f.min_exponent() + M::bias),
         edge_(flush_ ? f.min_exponent() : f.lsb_exponent()) {}
 
   at::Tensor round(const at::Tensor& values, const StockWords& words) {
-    if (adds_and_subtracts()) return round_by_sums(values);
     const at::Tensor u = values.view(kInts);
     const at::Tensor a = u.bitwise_and(kMost);
     const auto bits = [&](uint64_t code) {
@@ -104,6 +104,7 @@ class FloatRounding {
 
   const Format& f_;
   c10::Device device_;
+  bool in_graph_;
   bool flush_;
   int cut_;   // digits of T that a normal number of the format lacks
   int first_; // the exponent field, in T, of the smallest normal number
@@ -122,32 +123,21 @@ class FloatRounding {
     if (positive == negative) return number(positive);
     return mask_of_sign(u).bitwise_and_(positive ^ negative).bitwise_xor_(positive);
   }
-  double value_of(uint64_t code) const { return to_double(decode(f_, code)); }
-
-  // Rounding to nearest even takes one sum: x + c, where c is 1.5 times 2^fraction units of the
-  // format's last place at x, has no digit below that place. It needs c to be finite and the
-  // smallest unit to be no subnormal number of T.
+  // Rounding to nearest even takes one sum: |x| + c, where c is 2^fraction units of the format's
+  // last place at x, has no digit below that place. It needs c to be finite and the smallest unit
+  // to be no subnormal number of T.
   bool adds_and_subtracts() const {
-    return f_.rounding == Rounding::NearestEven && f_.man_bits > 0 && cut_ >= 2 && !flush_ &&
-        edge_field() > 0 && f_.max_exponent() + 1 + M::bias + cut_ <= 2 * M::bias &&
-        std::isnan(value_of(f_.nan_code()));
+    return f_.rounding == Rounding::NearestEven && f_.man_bits > 0 && cut_ > 0 && !flush_ &&
+        edge_field() > 0 && f_.max_exponent() + 1 + M::bias + cut_ <= 2 * M::bias;
   }
 
-  at::Tensor round_by_sums(const at::Tensor& values) const {
+  at::Tensor add_and_subtract(const at::Tensor& a) const {
     const auto field = [](int64_t exponent) { return exponent << M::fraction; };
-    const at::Tensor c = values.view(kInts)
-                             .bitwise_and(kInfinity)
+    const at::Tensor c = a.bitwise_and(kInfinity)
                              .clamp_(field(first_), field(f_.max_exponent() + 1 + M::bias))
-                             .add_(field(cut_) | kOne >> 1)
+                             .add_(field(cut_))
                              .view(kType);
-    at::Tensor result = (values + c).sub_(c);
-    const double largest = value_of(f_.max_code()), beyond = value_of(f_.overflow_code());
-    constexpr double infinity = std::numeric_limits<double>::infinity();
-    if (beyond == largest) result.clamp_(-largest, largest);
-    else result.masked_fill_(result.abs().gt(largest), beyond);
-    // NaNs have one payload. A sum that is 0 has lost its sign.
-    result.nan_to_num_(std::numeric_limits<double>::quiet_NaN(), infinity, -infinity);
-    return f_.unsigned_zero() ? result : result.copysign_(values);
+    return a.view(kType).add(c).sub_(c).view(kInts);
   }
 
   // The digits below a place, a word's leading ones.
@@ -155,7 +145,7 @@ class FloatRounding {
                             const at::Tensor& ones) {
     if (M::width == 32) {
       const at::Tensor down = shift.neg().add_(32).clamp_max_(31);
-      return words.high().to(kInts).__rshift__(down).bitwise_and_(ones);
+      return words.high().__rshift__(down).to(kInts).bitwise_and_(ones);
     }
     const at::Tensor down = shift.clamp_min(1).neg_().add_(64);
     return words.all().__rshift__(down).bitwise_and_(ones);
@@ -165,6 +155,7 @@ class FloatRounding {
   int edge_field() const { return edge_ + M::bias; }
 
   at::Tensor magnitude(const at::Tensor& a, const at::Tensor& u, const StockWords& words) const {
+    if (adds_and_subtracts()) return add_and_subtract(a);
     // Below the smallest positive number there are 0 and it, and cutting digits would cut the
     // exponent.
     const bool has_edge = flush_ || edge_field() > 1;
@@ -225,7 +216,7 @@ class FloatRounding {
       };
       return a.gt(by_sign(u, beyond(false), beyond(true)));
     }
-    if (M::width == 32) {
+    if (M::width == 32 && !in_graph_) {
       // The fraction in units of 2^-32, cut, and the word's high half: low halves decide where
       // their sum is one below the carry, which happens once in 2^32 times.
       const int up = 32 - edge_;
@@ -235,7 +226,7 @@ class FloatRounding {
                                  .mul_(std::ldexp(1.0, up - up / 2))
                                  .clamp_max_(0x1p33)
                                  .to(ScalarType::Long)
-                                 .add_(words.high());
+                                 .add_(words.high().to(ScalarType::Long).bitwise_and_(carry - 1));
       if (!sum.eq(carry - 1).any().item<bool>()) return sum.ge(carry);
     }
     // The fraction of the smallest number in units of 2^-64; a word that it carries beyond them.
@@ -270,11 +261,11 @@ class FloatRounding {
 } // namespace
 
 at::Tensor round_floats_by_stock(const Format& format, const at::Tensor& values,
-                                 const StockWords& words) {
+                                 const StockWords& words, bool in_graph) {
   const c10::Device device = values.device();
   return values.scalar_type() == ScalarType::Float
-      ? FloatRounding<float>(format, device).round(values, words)
-      : FloatRounding<double>(format, device).round(values, words);
+      ? FloatRounding<float>(format, device, in_graph).round(values, words)
+      : FloatRounding<double>(format, device, in_graph).round(values, words);
 }
 
 at::Tensor encode_floats_by_stock(const Format& format, const at::Tensor& values,

@@ -107,9 +107,8 @@ void bind_numerics(py::module_& m) {
     if (stock) backend = *stock ? at::formats::Backend::Stock : at::formats::Backend::Kernels;
     at::formats::force_backend(backend);
   });
-  m.def("fuses_in_graphs", [](const Format& format) {
-    return at::formats::fuses_in_graphs(format);
-  });
+  m.def("fuses_in_graphs",
+        [](const Format& format) { return at::formats::fuses_in_graphs(format); });
   m.def("round_in_graph", [](py::handle values, const Format& format, py::handle seed) {
     const at::Tensor drawn = seed.is_none() ? at::Tensor() : expect_tensor(seed);
     return wrap(at::formats::round_in_graph(format, expect_tensor(values), drawn));

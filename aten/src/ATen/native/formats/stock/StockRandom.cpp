@@ -74,9 +74,7 @@ at::Tensor compute_halves(const Seed& seed, const c10::SymInt& n, int64_t stream
   const auto lanes = [&](const at::Tensor& x) {
     return x.to(at::kInt).view_symint({groups, kPhiloxLanes});
   };
-  return at::stack({lanes(x0), lanes(x1), lanes(x2), lanes(x3)}, 1)
-      .view(-1)
-      .narrow_symint(0, 0, n);
+  return at::stack({lanes(x0), lanes(x1), lanes(x2), lanes(x3)}, 1).view(-1).narrow_symint(0, 0, n);
 }
 
 } // namespace
@@ -99,7 +97,7 @@ at::Tensor carries(const at::Tensor& words, const at::Tensor& part, const at::Te
 
 at::Tensor StockWords::halves(int64_t stream) const {
   return graph_seed_.defined() ? compute_halves(graph_seed_, n_, stream, device_)
-                    : compute_halves(seed_, n_, stream, device_);
+                               : compute_halves(seed_, n_, stream, device_);
 }
 
 const at::Tensor& StockWords::high() const {
@@ -109,7 +107,8 @@ const at::Tensor& StockWords::high() const {
 
 const at::Tensor& StockWords::all() const {
   if (!all_.defined())
-    all_ = high().to(at::kLong).__lshift__(32).bitwise_or_(halves(1).to(at::kLong).bitwise_and_(kLow));
+    all_ =
+        high().to(at::kLong).__lshift__(32).bitwise_or_(halves(1).to(at::kLong).bitwise_and_(kLow));
   return all_;
 }
 

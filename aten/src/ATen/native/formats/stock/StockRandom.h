@@ -6,15 +6,20 @@
 
 namespace at::formats {
 
-// Words 0 to n - 1 of a seed, bit for bit as random_word() has them. They are computed at first use.
+// Words 0 to n - 1 of a seed, bit for bit as random_word() has them. They are computed at first
+// use.
 class StockWords {
  public:
   StockWords() = default; // of a mode that draws nothing
   StockWords(uint64_t seed, c10::SymInt n, c10::Device device)
-      : seed_(seed), n_(std::move(n)), device_(device) {}
+      : seed_(seed),
+        n_(std::move(n)),
+        device_(device) {}
   // In a graph, where no number is known: the seed is an int64 of dimension 0.
   StockWords(at::Tensor seed, c10::SymInt n, c10::Device device)
-      : graph_seed_(std::move(seed)), n_(std::move(n)), device_(device) {}
+      : graph_seed_(std::move(seed)),
+        n_(std::move(n)),
+        device_(device) {}
 
   const at::Tensor& high() const; // the high halves' bits, as int32; takes half the time of all()
   const at::Tensor& all() const; // as int64

@@ -25,7 +25,7 @@ Float32Op kind_of(const std::string& op) {
       : Float32Op::MATMUL;
 }
 
-// Of an operand's significand, what a product sees.
+// The number of significand bits of an operand that a stock product keeps.
 int operand_bits(const std::string& op, c10::DeviceType device) {
   const auto& context = at::globalContext();
   const Float32Op kind = kind_of(op);

@@ -4,9 +4,10 @@
 //   AT_DISPATCH_POSIT_TYPES(type, "name", [&]<typename scalar_t>() { ... scalar_t::format ... });
 //   AT_DISPATCH_CUSTOM_FLOAT_TYPES(type, "name", [&]<typename scalar_t>() { ... });
 //
-// type: a c10::formats::Builtin, or a format. scalar_t is a c10::formats::Number, whose format is a
-// compile-time constant: its fields fold away. Any format but the built-in ones of their kind is a
-// std::invalid_argument; ask builtin_of() first, and take those made at run time as values.
+// type: a c10::formats::Builtin, or a format. scalar_t is a c10::formats::Number. Its format is a
+// compile-time constant, so its fields fold away. Only built-in formats of the macro's kind are
+// taken; any other raises std::invalid_argument. Ask builtin_of() first, and pass run-time formats
+// as values.
 #pragma once
 #include <c10/formats/NumberTypes.h>
 

@@ -79,8 +79,8 @@ at::Tensor decoded(const at::Tensor& t);
 at::Tensor decoded(const at::Tensor& t, c10::ScalarType compute);
 // Rounds a stock tensor's values once to the format; dense strides are kept.
 at::Tensor encoded(const at::Tensor& stock, const FormatEntry& entry);
-// The same for several tensors in a GPU's memory, of one format with compute dtype float32, in
-// possible. encoded_together() returns nothing in a mode that draws random bits.
+// The same for several tensors in a GPU's memory, of one format with compute dtype float32, in one
+// launch where possible. encoded_together() returns nothing in a mode that draws random bits.
 std::vector<at::Tensor> decoded_together(at::TensorList ours);
 std::vector<at::Tensor> encoded_together(at::TensorList stock, const FormatEntry& entry);
 // Rounds into an existing format tensor, with broadcasting.

@@ -14,7 +14,7 @@
 
 namespace at::formats {
 
-// What an infinity of that sign becomes.
+// The format's number that replaces an infinity of the given sign.
 static double filled(bool negative, const Format& f) {
   using namespace c10::formats;
   const double infinity = negative ? -HUGE_VAL : HUGE_VAL;
@@ -47,7 +47,7 @@ double compared_number(double value, const FormatEntry& entry) {
   return std::isinf(value) ? filled(value < 0, entry.format) : value;
 }
 
-// ---- infinities that operators make ----
+// ---- infinities that operators produce ----
 
 static thread_local NoInfinitiesTold* untold = nullptr;
 static thread_local std::optional<std::pair<std::string, std::string>> first_made;
@@ -67,7 +67,7 @@ void forget_infinity() {
 
 template <typename T>
 static bool holds(const T* codes, int64_t n, T code) {
-  constexpr int64_t kBlock = 4096; // an early end, and a loop without branches
+  constexpr int64_t kBlock = 4096; // allows an early end, and an inner loop without branches
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t end = std::min(n, begin + kBlock);
     T any = 0;
@@ -132,7 +132,7 @@ void tell_of_infinity(const std::string& op, const FormatEntry& entry) {
              " is the outermost number of its sign. (Said once for an operator and a dtype.)");
 }
 
-// Whether a result may be an infinity that its format lacks.
+// Whether a result may contain an infinity that its format lacks.
 static bool may_tell(const at::Tensor& made) {
   return is_format_tensor(made) && !is_wrapper(made) && entry_of(made).format.infinity_is_nan() &&
       made.device().is_cpu() && holds_nan(made);

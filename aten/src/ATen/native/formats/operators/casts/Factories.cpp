@@ -1,6 +1,6 @@
-// Factories that start from a tensor of ours: new_* and *_like, and random_, which starts from its
-// format. (Those that start from nothing are in torch/torch_dtypes/host/hooks/factories.py, and in
-// a PyTorch tree in intree/Factories.cpp.)
+// Factories that start from a format tensor: new_* and *_like, and random_, which draws the
+// format's integers. (For those that start from nothing see
+// torch/torch_dtypes/host/hooks/factories.py, and intree/Factories.cpp in a PyTorch tree.)
 #include <ATen/native/formats/operators/casts/Factories.h>
 
 #include <ATen/FormatTensor.h>
@@ -40,7 +40,7 @@ at::TensorOptions stock_options(ScalarType type, Device device, optional<bool> p
   return at::TensorOptions().dtype(type).device(device).pinned_memory(pin);
 }
 
-// Pinned memory is PyTorch's to give, for codes.
+// PyTorch allocates the pinned memory, for codes.
 at::Tensor pinned(const at::Tensor& codes, const FormatEntry& entry) {
   return uninitialised(format_alias(codes, entry));
 }
@@ -130,8 +130,8 @@ at::Tensor new_ones_kernel(const at::Tensor& self, SymIntArrayRef size, optional
   return new_full_kernel(self, size, int64_t{1}, dtype, layout, device, pin);
 }
 
-// Integers up to the last before which the format has every one, as stock draws them for its
-// floats; those of the compute type would overflow.
+// Draws integers up to the last one before which the format has every integer, as PyTorch does for
+// its floats. The compute type's range would overflow the format.
 at::Tensor& random_kernel(at::Tensor& self, optional<at::Generator> generator) {
   const int64_t most = counts_to(entry_of(self).format);
   const at::AutoDispatchBelowADInplaceOrView guard;

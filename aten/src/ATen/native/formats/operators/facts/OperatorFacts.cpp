@@ -651,7 +651,8 @@ const OperatorFacts* find(std::string_view name) {
                                            OperatorFacts(name, Steps(Boxed)), by_name);
   if (row != std::end(kRows) && row->name == name) return row;
   if (row == std::begin(kRows)) return nullptr;
-  const std::string_view family = std::prev(row)->name; // the star comes before what it stands for
+  // the star sorts before the endings that it stands for
+  const std::string_view family = std::prev(row)->name;
   const bool member = family.back() == '*' &&
       name.substr(0, family.size() - 1) == family.substr(0, family.size() - 1);
   return member ? std::prev(row) : nullptr;

@@ -1,5 +1,5 @@
-// The table of PyTorch's operators: one row each, with the steps by which a call is run and the
-// facts that those steps need.
+// The table of PyTorch's operators: one row each, with the steps that run a call and the facts that
+// the steps need.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace at::formats {
 
 struct ProductKernels; // ProductKernels.h
 
-// The steps of a row: the name of each, and what it does. A call takes them in the row's order,
-// until one has done its work. A variant of an operator leaves out the steps that its schema rules
-// out. Steps.cpp compiles them.
+// The steps of a row: a name, and a sentence on what it does. A call takes them in the row's order
+// until one has run it. A variant of an operator leaves out the steps that its schema rules out.
+// Steps.cpp compiles them.
 // clang-format off
 #define TD_FORALL_STEPS(_)                                                                        \
   _(Own, "Runs the package's own kernel; an overload without one takes the next step.")           \
@@ -58,7 +58,7 @@ struct ProductKernels; // ProductKernels.h
   _(Checked, "Checks the operands' dtypes, then runs stock composite code.")                      \
   _(Refused, "Raises an error with the reason that the row gives.")
 
-// Facts of a row, by what they are about: the name of each, and what follows from it.
+// Facts of a row, by subject: a name, and a sentence on what follows from it.
 #define TD_FORALL_VALUE_FACTS(_)                                                                  \
   _(Selects,                                                                                      \
     "Results are values of the operands, their negatives or numbers of the caller: they are "     \
@@ -176,7 +176,7 @@ class Route {
 };
 static_assert(kSteps <= 32);
 
-// As a row writes it: Steps(PolicyProducts, TensorCores, Boxed).
+// Notation of a row: Steps(PolicyProducts, TensorCores, Boxed).
 template <typename... S>
 constexpr Route Steps(S... steps) {
   return Route(steps...);
@@ -190,7 +190,7 @@ namespace fact {
 TD_FORALL_FACT_GROUPS(TD_GROUP)
 #undef TD_GROUP
 
-// Where a fact stands among all of them.
+// The index of a fact among all facts.
 constexpr size_t place_of(Value f) {
   return static_cast<size_t>(f);
 }
@@ -241,13 +241,13 @@ constexpr Set operator|(A a, B b) {
 } // namespace fact
 
 struct OperatorFacts {
-  // Without namespace and without the underscore of in-place operators; with its overload where
-  // that differs from the others.
+  // Without namespace and the underscore of in-place operators. With the overload, if that has its
+  // own row.
   std::string_view name;
   Route route;
   fact::Set facts;
   std::string_view detail; // the arguments that hold numbers, or why an operator is refused
-  const ProductKernels* products; // of the steps PolicyProducts and TensorCores
+  const ProductKernels* products; // for the steps PolicyProducts and TensorCores
 
   constexpr OperatorFacts(std::string_view name, Route route, fact::Set facts = {},
                           std::string_view detail = {})
@@ -264,8 +264,7 @@ struct OperatorFacts {
         products(&products) {}
 };
 
-// The name without namespace and without the underscore of in-place operators: "tanh" of
-// "aten::tanh_".
+// The name without namespace and the underscore of in-place operators: "tanh" for "aten::tanh_".
 std::string base_name(std::string_view name);
 
 // The row of a schema's name ("aten::index_put_") and overload: the overload's own (also for its
@@ -281,7 +280,7 @@ struct OperatorRows {
 };
 OperatorRows operator_rows();
 
-// A word of the table, what it belongs to ("Step", or a group of facts), and its sentence.
+// A word of the table: its group ("Step", or a group of facts), its name and its sentence.
 struct OperatorWord {
   std::string_view group, name, sentence;
 };

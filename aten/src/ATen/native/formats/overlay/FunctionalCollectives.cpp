@@ -1,6 +1,6 @@
-// Functional collectives (_c10d_functional::) whose results stock PyTorch makes of the container's
-// dtype. The others make theirs by operators, and go on to c10d:: as these do. And one that has to
-// be refused before it begins.
+// Functional collectives (_c10d_functional::) whose results PyTorch makes of the container's dtype.
+// All others make their results by operators; like these, they call c10d::. Also one that must be
+// refused before it begins.
 #include <ATen/FormatTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -12,7 +12,7 @@ namespace {
 
 using torch::jit::Stack;
 
-// The variant of the operator that writes to a given tensor.
+// Calls the operator's variant that writes to a given tensor.
 at::Tensor into(const char* op, Stack arguments, const at::Tensor& out) {
   arguments.emplace_back(out);
   c10::Dispatcher::singleton().findSchemaOrThrow(op, "").callBoxed(&arguments);
@@ -63,8 +63,8 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   stack->emplace_back(std::move(results));
 }
 
-// Sends and receives in a group of NCCL's calls, which is open by the time that they come to c10d::
-// and would stay so behind an error there.
+// Sends and receives in a group of NCCL calls. The group is open when they reach c10d::, and an
+// error there would leave it open.
 void batched(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const size_t place = *op.schema().argumentIndexWithName("tensors");
   for (const at::Tensor& t :
@@ -76,7 +76,7 @@ void batched(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
                                 "receive torch_dtypes.codes(x), ",
                                 "or use torch.distributed.batch_isend_irecv.");
   }
-  // stock's own, one for all devices
+  // PyTorch's own kernel, one for all devices.
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
 
@@ -89,7 +89,7 @@ TORCH_LIBRARY_IMPL(_c10d_functional, PrivateUse2, m) {
   m.impl("reduce_scatter_tensor", torch::CppFunction::makeFromBoxedFunction<&run<&scattered>>());
   m.impl("reduce_scatter_tensor_coalesced",
          torch::CppFunction::makeFromBoxedFunction<&run<&scattered>>());
-  // Since PyTorch 2.13.
+  // Exists since PyTorch 2.13.
   m.impl("batch_p2p_ops", torch::CppFunction::makeFromBoxedFunction<&batched>());
 }
 

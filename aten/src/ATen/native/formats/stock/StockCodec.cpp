@@ -20,7 +20,7 @@ using c10::formats::Overflow;
 using c10::formats::RandomWords;
 using c10::formats::Rounding;
 
-// Elements in the order of memory, by which random words are counted.
+// Elements in memory order, in which random words are counted.
 at::Tensor flat(const at::Tensor& dense) {
   return dense.as_strided({dense.numel()}, {1});
 }
@@ -28,7 +28,7 @@ at::Tensor shaped_as(const at::Tensor& flat, const at::Tensor& dense) {
   return flat.as_strided(dense.sizes(), dense.strides());
 }
 
-// Modes in which a word is a coin: the format rounds in one way or in another.
+// Modes in which a word is a coin, with two possible results for each number.
 bool tosses_coin(Rounding mode) {
   return mode == Rounding::StochasticEqual || mode == Rounding::UpDown;
 }
@@ -38,7 +38,7 @@ bool by_bits(const Format& f) {
 }
 
 // Fixed point in the mode `stochastic`: magnitudes are a float format's subnormals and first
-// binade, whose codes are in units of the last place.
+// binade, whose codes count units of the last place.
 bool by_bits_of_float(const Format& f) {
   return f.is_fixed() && f.rounding == Rounding::Stochastic && f.overflow == Overflow::Saturate &&
       f.significand_bits() <= 20;
@@ -50,7 +50,8 @@ Format float_of_fixed(const Format& f) {
   return result;
 }
 
-// Posits in the mode `stochastic`: the gap between neighbours is at most 2^8 times the inner one.
+// Posits in the mode `stochastic`: the gap between two neighbours is at most 2^8 times the inner
+// one.
 bool draws_pieces(const Format& f) {
   return f.is_posit() && f.rounding == Rounding::Stochastic && f.es <= 3 && f.fits_float() &&
       f.underflow == c10::formats::Underflow::Minpos;
@@ -75,7 +76,7 @@ at::Tensor draw(const Format& f, const RandomWords& words, const at::Tensor& lik
   return random_words_by_stock(words.seed.number, like.numel(), like.device());
 }
 
-// One of the fields of each element's piece.
+// Looks up one field of each element's piece.
 at::Tensor look_up(const Format& f, const at::Tensor& values, const at::Tensor& words,
                    at::Tensor RoundingSteps::* field) {
   if (draws_pieces(f)) {
@@ -92,8 +93,8 @@ at::Tensor look_up(const Format& f, const at::Tensor& values, const at::Tensor& 
   return tosses_coin(f.rounding) ? at::where(words.lt(0), by(~uint64_t{0}), by(0)) : by(0);
 }
 
-// int64 as float64, in which what does not fit becomes the odd one of its neighbours: multiples of
-// 2^10 have at most 53 digits.
+// int64 as float64. Numbers that do not fit become their odd neighbour: multiples of 2^10 have at
+// most 53 digits.
 at::Tensor doubles_of(const at::Tensor& integers) {
   const at::Tensor low = integers.bitwise_and((1 << 10) - 1);
   const at::Tensor odd = (integers ^ low) | low.ne(0).to(ScalarType::Long).__lshift__(10);
@@ -176,9 +177,9 @@ at::Tensor decode_by_stock(const Format& f, const at::Tensor& codes, ScalarType 
 
 at::Tensor narrow_to_odd_by_stock(const at::Tensor& values) {
   const at::Tensor near = values.to(ScalarType::Float);
-  const at::Tensor lost = values.sub(near.to(ScalarType::Double)); // exact; NaN of infinities
+  const at::Tensor lost = values.sub(near.to(ScalarType::Double)); // exact; NaN for infinities
   const at::Tensor bits = near.view(ScalarType::Int);
-  // An even neighbour gives way to the odd one on the value's side.
+  // An even neighbour is replaced by the odd one on the value's side.
   const at::Tensor outwards = lost.gt(0) ^ near.signbit();
   const at::Tensor step = outwards.to(ScalarType::Int).mul(2).sub(1);
   const at::Tensor moves = lost.ne(0) & lost.isfinite() & bits.bitwise_and(1).eq(0);

@@ -20,8 +20,8 @@ using c10::formats::kPhiloxMultiplier1;
 
 constexpr int64_t kLow = 0xffff'ffff;
 
-// Halves of n words. Numbers of 32 bits stand in int64, where a product's low 64 bits are right
-// and an arithmetic shift keeps the 32 bits that the mask leaves.
+// Makes halves of n words. Numbers of 32 bits are held in int64: a product's low 64 bits are right,
+// and an arithmetic shift keeps the 32 bits under the mask.
 at::Tensor halves(uint64_t seed, int64_t n, int64_t stream, c10::Device device) {
   const auto ints = at::TensorOptions().dtype(at::kLong).device(device);
   const int64_t groups = (n + kPhiloxGroup - 1) / kPhiloxGroup;
@@ -43,9 +43,9 @@ at::Tensor halves(uint64_t seed, int64_t n, int64_t stream, c10::Device device) 
 
 } // namespace
 
-// The fraction is enough where part * 2^64 >= needed * whole, with needed = 2^64 - word. The
-// product is made of halves; one whose low 64 bits are 0 needs no more than its high ones. (Of the
-// word 0, needed is 2^64, and no fraction is enough.)
+// There is a carry where part * 2^64 >= needed * whole, with needed = 2^64 - word. The product is
+// made of halves; if its low 64 bits are 0, its high bits decide. (For the word 0 needed is 2^64,
+// and there is no carry.)
 at::Tensor carries(const at::Tensor& words, const at::Tensor& part, const at::Tensor& whole) {
   const auto high = [](const at::Tensor& x) { return x.__rshift__(32).bitwise_and(kLow); };
   const auto low = [](const at::Tensor& x) { return x.bitwise_and(kLow); };

@@ -1,23 +1,24 @@
-// Float formats by stock integer operations on the bits of machine floats, in every mode that
-// draws nothing and in `stochastic` and `stochastic_equal`.
+// Float formats by stock integer operations on the bits of machine floats. Modes: all that draw
+// nothing, `stochastic` and `stochastic_equal`.
 //
-// With no more digits and no more range than the machine type has, a format's values are machine
-// numbers whose last digits are 0. So a magnitude plus an addend, its last digits cleared, is
-// rounded, and a carry goes where it must (c10/formats/codec/FastEncode.h has the addends).
+// If a format has no more digits and no more range than the machine type, its values are machine
+// numbers whose last digits are 0. So a magnitude plus an addend, with its last digits cleared, is
+// rounded, and a carry moves into the exponent as it must (c10/formats/codec/FastEncode.h has the
+// addends).
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/formats/NumberFormat.h>
 
 namespace at::formats {
 
-// values: flat, of float32 or float64, which has all numbers of the format. words: an int64 for
-// each element in modes that draw, else undefined.
+// values: flat, of float32 or float64, a type that has all numbers of the format. words: an int64
+// for each element in modes that draw, else undefined.
 at::Tensor round_floats_by_stock(const c10::formats::Format& format, const at::Tensor& values,
                                  const at::Tensor& words);
-// The same as codes, in integers of the values' width.
+// The same as codes, in integers as wide as the values.
 at::Tensor encode_floats_by_stock(const c10::formats::Format& format, const at::Tensor& values,
                                   const at::Tensor& words);
-// codes: of any integer type. type: float32 or float64, which has all numbers of the format.
+// codes: of any integer type. type: float32 or float64, and has all numbers of the format.
 at::Tensor decode_floats_by_stock(const c10::formats::Format& format, const at::Tensor& codes,
                                   c10::ScalarType type);
 

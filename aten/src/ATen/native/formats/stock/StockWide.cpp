@@ -20,7 +20,7 @@ using c10::formats::Rounding;
 constexpr int kFraction = 52, kBias = 1023;
 constexpr int64_t kInfinityBits = int64_t{0x7ff} << kFraction;
 
-// What rounds_up() says, as 0 or 1: of what is cut off, whether it is a half, more, or not 0.
+// rounds_up() as 0 or 1. The discarded part is a half, more, or not 0.
 struct Cut {
   Tensor half, over, any, odd, negative;
 };
@@ -39,14 +39,14 @@ Tensor rounds_up(Rounding mode, const Cut& c, const Tensor& words) {
   }
 }
 
-// The mode up_down's second half: one code further from 0 or back.
+// The second half of the mode up_down: one code away from 0 or back.
 Tensor moved(const Format& f, const Tensor& magnitude, const Tensor& words) {
   if (f.rounding != Rounding::UpDown) return magnitude;
   return magnitude + words.lt(0).to(ScalarType::Long).mul(2).sub(1) * magnitude.ne(0);
 }
 
-// As PositEncoder of FastEncode.h: a number's exponent and fraction, as one fixed-point number,
-// are the regime, the exponent's low bits and the fraction.
+// As PositEncoder in FastEncode.h: exponent and fraction, as one fixed-point number, are the
+// regime, the exponent's low bits and the fraction.
 Tensor encode_posits(const Format& f, const Tensor& values, const Tensor& words) {
   const Tensor u = values.view(ScalarType::Long);
   const Tensor a = u.bitwise_and(std::numeric_limits<int64_t>::max());
@@ -90,8 +90,8 @@ Tensor encode_posits(const Format& f, const Tensor& values, const Tensor& words)
       .bitwise_and(static_cast<int64_t>(f.code_mask()));
 }
 
-// The run's length is where the highest bit stands that differs: the exponent of such a number as
-// float64. Where it is 1 and the next one too, the next one is cleared, so that nothing rounds up.
+// Finds the run's length by the highest bit that differs: the exponent of such a number in float64.
+// If that bit and the next one are 1, the next one is cleared, so that nothing rounds up.
 Tensor decode_posits(const Format& f, const Tensor& codes) {
   const auto bits = static_cast<int64_t>(f.code_mask());
   const Tensor c = codes.to(ScalarType::Long).bitwise_and(bits);
@@ -116,7 +116,7 @@ Tensor decode_posits(const Format& f, const Tensor& codes) {
 // A value in units of the last place, cut and rounded to an integer.
 Tensor encode_fixed(const Format& f, const Tensor& values, const Tensor& words) {
   const Tensor negative = values.signbit();
-  const double most = std::ldexp(2.0, f.int_bits); // a code's move from it is beyond all, too
+  const double most = std::ldexp(2.0, f.int_bits); // a code moved from here is beyond all codes too
   const Tensor x = values.abs().clamp_max(most);
   const Tensor scaled = x.mul(std::ldexp(1.0, f.frac_bits));
   const Tensor whole = scaled.trunc(), below = scaled - whole;

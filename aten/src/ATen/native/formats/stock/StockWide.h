@@ -6,17 +6,17 @@
 
 namespace at::formats {
 
-// Fixed point that wraps has no such way, nor has the mode `stochastic`.
+// False for fixed point that wraps, and for the mode `stochastic`.
 bool has_wide_way(const c10::formats::Format& format);
-// values: flat, of float64. words: an int64 for each element in modes that draw, else undefined.
-// Codes as int64.
+// values: flat, float64. words: an int64 for each element in modes that draw, else undefined.
+// Returns codes as int64.
 at::Tensor encode_wide_by_stock(const c10::formats::Format& format, const at::Tensor& values,
                                 const at::Tensor& words);
-// Fixed point's codes, before the mask, of magnitudes in units of the last place, held between the
-// format's limits. values: what they are of; a NaN is 0.
+// Codes of fixed point, before the mask, limited to the format's range. magnitudes: in units of the
+// last place. values: the numbers themselves; a NaN becomes 0.
 at::Tensor fixed_codes(const c10::formats::Format& format, const at::Tensor& magnitudes,
                        const at::Tensor& negative, const at::Tensor& values);
-// codes: of any integer type. Values of float64.
+// codes: of any integer type. Returns float64 values.
 at::Tensor decode_wide_by_stock(const c10::formats::Format& format, const at::Tensor& codes);
 
 } // namespace at::formats

@@ -22,9 +22,8 @@ enum class Tail : uint8_t {
   Signed,        // Infinities and zeros have the sign of the exact result.
   NegativeZeros, // All zeros stand for negative results, whatever their sign.
   // For logaddexp. A 0 of 0 and a smaller number is a little above 0, however small the other's
-  // power is. Elsewhere a 0 is an exact 0,
+  // power is. Any other 0 is exact, or left by cancellation.
   ZerosAlone,
-  // or is left by cancellation.
 };
 
 // All ends of one function. Without limits and not ranged, results stay unchanged.

@@ -27,7 +27,7 @@ void require(bool holds, const char* what) {
     throw std::invalid_argument(std::string("expected ") + what + " in a table of values");
 }
 
-// How many bits from the first to the last one set, and the last one's exponent.
+// The number of bits from the first set bit to the last, and the exponent of the last.
 struct Extent {
   int bits, lsb;
 };
@@ -58,7 +58,7 @@ void sort_values(ValueTable& t) {
     if (std::isfinite(d.values[code])) order.push_back(code);
   }
   require(order.size() >= 2, "two finite values at least");
-  // Of the two zeros -0 comes first.
+  // -0 comes before +0.
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
     const double x = d.values[a], y = d.values[b];
     return x < y || (x == y && std::signbit(x) && !std::signbit(y));
@@ -171,7 +171,7 @@ void find_facts(ValueTable& t) {
   t.significand_bits = bits;
 }
 
-// Boundaries to 64 bits, after `significand_bits` are those of rounder ones.
+// Completes boundaries to 64 bits; `significand_bits` counts those of rounder ones.
 void add_rests(ValueTable& t) {
   const TableDefinition& d = t.definition;
   const size_t gaps = t.boundaries.size();
@@ -181,7 +181,7 @@ void add_rests(ValueTable& t) {
   }
 }
 
-// What the codec reads of a table that is finished.
+// Sets the view of a finished table, which the codec reads.
 void show(ValueTable& t) {
   const TableDefinition& d = t.definition;
   TableView& v = t.view;
@@ -213,14 +213,14 @@ void complete(ValueTable& t) {
   find_boundaries(t);
   find_facts(t);
   add_rests(t);
-  // By the codec: a processor that flushes subnormal numbers would take the smallest of e8m0 for 0.
+  // By the codec: a processor that flushes subnormals would take e8m0's smallest number for 0.
   const Format single = float_format(8, 23);
   for (const double v : t.by_code)
     t.by_code_float.push_back(bits_as<float>(static_cast<uint32_t>(encode(single, unpack(v)))));
   show(t);
 }
 
-// Everything that makes a table what it is, as bytes.
+// All that defines a table, as bytes.
 std::string content_of(const TableDefinition& d) {
   std::string out = d.name + '\0';
   const auto add = [&out](const auto&... x) {

@@ -195,7 +195,7 @@ struct PositAdditionRounder {
 // comes to a threshold: its terms have only the digits that the regime leaves them.
 struct PositAdditionRounderToEnds {
   struct alignas(16) Row { // read in one access
-    float magic;                   // NaN if the threshold decides.
+    float magic; // NaN if the threshold decides.
     float threshold, below, above; // Magnitudes; NaN if the magic number decides.
   };
   struct Table {

@@ -35,7 +35,7 @@ TD_HOST_DEVICE inline uint64_t moved(const Format& f, uint64_t magnitude, uint64
   return random >> 63 ? magnitude + 1 : magnitude - 1;
 }
 
-// x| as a fraction of 2^exponent, for |x| < 2^exponent.
+// |x| as a fraction of 2^exponent, for |x| < 2^exponent.
 TD_HOST_DEVICE inline Cut cut_below(const Unpacked& u, int exponent) {
   return cut(u.significand, exponent - u.exponent + 63, u.sticky);
 }
@@ -44,7 +44,7 @@ TD_HOST_DEVICE inline Cut cut_below(const Unpacked& u, int exponent) {
 // bits and rounded as an integer.
 //   1. e = k * 2^es + x with 0 <= x < 2^es. The regime is k + 1 ones and a zero (k >= 0), or -k
 //      zeros and a one.
-//   2. The string is regime | x in es bits | the 63 fraction bits; its first bits - 1 bits are kept.
+//   2. The string is regime | x in es bits | the 63 fraction bits; bits - 1 of them are kept.
 //   3. Standard rounding (Posit Standard 2022, section 4.1): nearest, ties to the even code;
 //      nonzero never becomes 0 or NaR.
 TD_HOST_DEVICE inline Cut cut_posit(const Format& f, const Unpacked& u) {

@@ -57,7 +57,7 @@ struct NearestPositRounder {
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
   Signed most; // the longest run that leaves a fraction, less one
-  Bits magic;  // the magic number for a run of one, divided by a number's exponent
+  Bits magic; // the magic number for a run of one, divided by a number's exponent
   int es;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit NearestPositRounder(const Format& f)

@@ -18,12 +18,12 @@ inline constexpr int kBuiltins = int(Builtin::kCount);
 inline constexpr int kMaxFormats = kBuiltins + kEndOfNumbers - kFirstRunTimeNumber;
 
 struct FormatEntry {
-  int id;     // a built-in format's row; never given back
+  int id; // a built-in format's row; never given back
   int serial; // counts the entries made
   std::string name;
   Format format;
   ScalarType container; // the dtype itself
-  ScalarType bits;      // the stock integer type of the same width
+  ScalarType bits; // the stock integer type of the same width
   // The type that stock kernels compute in: float32 if it has every value (and, for posits, every
   // product), else float64.
   ScalarType compute;

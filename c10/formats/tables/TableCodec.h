@@ -28,7 +28,7 @@ TD_HOST_DEVICE inline int compare(const Unpacked& a, const Unpacked& b) {
   return a.negative ? -larger : larger;
 }
 
-// a - b| by its 64 leading bits, a != b.
+// |a - b| by its 64 leading bits, a != b.
 TD_HOST_DEVICE inline Unpacked distance(Unpacked a, Unpacked b) {
   if (a.cls == Class::Zero || b.cls == Class::Zero) {
     Unpacked other = a.cls == Class::Zero ? b : a;

@@ -104,8 +104,8 @@ class Sum {
     return code_by(steps_.result_encoder, sum, next_word());
   }
 
-  // For other orders than one running sum: a product alone; the sum of two sums; a number as the
-  // accumulator holds it; and the running sum so far, after which a new one begins.
+  // For other orders than one running sum. A product alone; the sum of two sums; a number as the
+  // accumulator holds it. taken_sum() returns the running sum so far, and begins a new one.
   TD_HOST_DEVICE T product(T a, T b) {
     const T exact = c10::formats::multiply_odd(a, b);
     if (steps_.exact_product) return exact;

@@ -96,9 +96,9 @@ struct Sink {
 // ---- operators, on blocks of their operands' values in the machine type T ----
 //
 // Each has flags: whether float32 is enough for it, whether float32 values with one float64 number
-// are, and whether it adds or halves logarithms. Its functions are:
+// are, and whether it adds or halves logarithms. It also has functions.
 //   compute(k, x, out, n)               results rounded to odd
-//   compute_mixed(k, x, out, n)         the same for float32 values and the number; false: undecided
+//   compute_mixed(k, x, out, n)         the same for float32 and the number; false: undecided
 //   compute_wide(k, f, x, codes, n, w)  codes, for formats whose results float64 does not decide
 //   sign_zeros(mode, x, out, n)         the signs of sums that are 0
 //   launch(gpu, e)                      the whole call on a GPU

@@ -15,7 +15,7 @@ struct DotProducts {
   at::Tensor start{}; // [batch, m, n]: initial values of the accumulators; undefined: 0
   // A term is absent where one of these, both uint8, is 0. Absent terms are the gaps of a strided
   // transposed convolution; they do not count even as zeros.
-  at::Tensor present{};      // [batch, k, n]
+  at::Tensor present{}; // [batch, k, n]
   at::Tensor present_rows{}; // [batch, m, k]
   int64_t divisor{1}; // divides the finished sum before its last rounding
   // The formats of a and b if they are not the result's: both or neither. Operands are then

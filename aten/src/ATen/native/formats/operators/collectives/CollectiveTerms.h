@@ -13,14 +13,14 @@ namespace at::formats {
 inline constexpr int64_t kTermsSize = 512; // bytes of a message
 
 struct Terms {
-  std::string fault;    // a fault in this rank's arguments, for which all ranks would fail or wait
-  std::string call;     // the operator and its reduction
-  std::string root;     // the root rank, if the operator has one
+  std::string fault; // a fault in this rank's arguments, for which all ranks would fail or wait
+  std::string call; // the operator and its reduction
+  std::string root; // the root rank, if the operator has one
   std::string dtype;
-  std::string size;     // if all ranks' tensors have the same
+  std::string size; // if all ranks' tensors have the same
   std::string rounding; // of reductions only, like the policy
   std::string policy;
-  uint64_t number{0};   // of collectives: a seed; between two ranks: the number of bytes
+  uint64_t number{0}; // of collectives: a seed; between two ranks: the number of bytes
 
   void write(void* message) const;
   // Returns false if the message has a stock tensor's elements instead of terms.

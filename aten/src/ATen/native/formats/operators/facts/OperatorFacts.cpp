@@ -31,7 +31,7 @@ constexpr std::string_view kNoNested = "there are no nested tensors of number fo
 // In the order of names (capitals, then _, then the rest); a star stands for any ending.
 // clang-format off
 constexpr OperatorFacts kRows[] = {
-    // name                           steps, in order                  facts, and what the steps take
+    // name                           steps, in order                  facts, details
     {"_adaptive_avg_pool2d_backward", Steps(Boxed),                    ByCasts},
     {"_adaptive_avg_pool3d_backward", Steps(Boxed),                    ByCasts},
     {"_addmm_activation",             Steps(RefusePolicy, Boxed),      OneDtype},

@@ -61,11 +61,10 @@ bool float32_keeps(int bits, const std::string& op, c10::DeviceType device) {
 }
 
 void expect_float32_products(const FormatEntry& entry, const std::string& op) {
-  TORCH_CHECK(false, op,
-              ": expected, for the accumulation policy float32, that float32 products keep all "
-              "bits of their operands, as torch.",
-              entry.name, " needs, but stock PyTorch is set to drop some: ", kSwitches,
-              ". Or use the policy machine, which takes float64 then.");
+  TORCH_CHECK(false, op, ": expected float32 products that keep all bits of torch.", entry.name,
+              " operands under the accumulation policy float32, but got PyTorch settings that drop "
+              "some: ",
+              kSwitches, ". Or use the policy machine, which then takes float64.");
 }
 
 void tell_of_float64_products(const FormatEntry& entry, const std::string& op) {

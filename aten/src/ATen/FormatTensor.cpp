@@ -116,9 +116,9 @@ at::Tensor empty_like_format(const at::Tensor& self, const FormatEntry& entry,
 
 at::Tensor stock_alias(const at::Tensor& t, ScalarType type) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !is_wrapper(t), "expected a tensor with memory of its own, but got a wrapper of torch.",
+      !is_wrapper(t), "expected a tensor with its own memory, but got a wrapper of torch.",
       is_format_tensor(t) ? entry_of(t).name : c10::getDtypeNames(t.scalar_type()).first,
-      ". Work on what it wraps, of a DTensor on x.to_local().");
+      ". Use the tensor within, for a DTensor x.to_local().");
   const auto key = c10::computeDispatchKey(type, c10::kStrided, t.device());
   auto alias = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(t.storage()), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(type));

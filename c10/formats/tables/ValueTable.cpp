@@ -68,7 +68,7 @@ void sort_values(ValueTable& t) {
     const double v = d.values[code];
     if (!t.values.empty() && t.values.back() == v) {
       require(v == 0 && std::signbit(d.values[t.codes.back()]) && !std::signbit(v),
-              "no value twice");
+              "distinct values");
       t.view.plus_zero = code;
     } else {
       require(v == 0 || std::fabs(v) >= 0x1p-1022, "no subnormal number of float64");
@@ -113,10 +113,8 @@ void find_boundaries(ValueTable& t) {
         ? midpoint(std::min(outermost, end.next), std::max(outermost, end.next))
         : unpack(end.limit);
   };
-  require(d.high.saturates || d.high.next > t.values.back(),
-          "what follows the largest value above it");
-  require(d.low.saturates || d.low.next < t.values.front(),
-          "what follows the lowest value below it");
+  require(d.high.saturates || d.high.next > t.values.back(), "a next value above the largest one");
+  require(d.low.saturates || d.low.next < t.values.front(), "a next value below the lowest one");
   t.view.high_limit = limit(d.high, t.values.back());
   t.view.low_limit = limit(d.low, t.values.front());
 }
@@ -206,7 +204,7 @@ void complete(ValueTable& t) {
   t.by_code.resize(size_t{1} << d.bits, std::numeric_limits<double>::quiet_NaN());
   for (const uint32_t code :
        {d.nan_code, d.high.code, d.high.infinity, d.low.code, d.low.infinity}) {
-    require(code < t.by_code.size(), "special codes of its width");
+    require(code < t.by_code.size(), "special codes within its width");
   }
   sort_values(t);
   find_odd(t);

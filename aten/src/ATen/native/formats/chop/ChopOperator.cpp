@@ -178,7 +178,7 @@ static Format read(Name name, OptionalName rounding) {
         found != known_formats.end())
       return found->second;
   }
-  TORCH_CHECK(parser, "expected torch_dtypes to be loaded");
+  TORCH_CHECK(parser, "expected torch_dtypes to be imported, but it is not; import it first");
   const Format format = parser(name, rounding); // calls Python, which may raise; without the mutex
   const std::lock_guard<std::mutex> lock(formats_mutex);
   if (known_formats.size() >= kMaxKnown) known_formats.clear();

@@ -129,7 +129,7 @@ Tensor& without_alpha_out(const Tensor& a, const Tensor& b, Tensor& out) {
 }
 
 void expect_real(const char* op, const Scalar& number, const Tensor& self) {
-  TORCH_CHECK(!number.isComplex(), op, ": expected a real number beside a tensor of ",
+  TORCH_CHECK(!number.isComplex(), op, ": expected a real number with a tensor of ",
               entry_of(self).name, ", but got a complex one");
 }
 

@@ -39,7 +39,7 @@ inline std::pair<double, double> drawn_integers(const c10::formats::FormatEntry&
   const double least = number_from(entry.format, from_number),
                most = number_below(entry.format, to_number);
   TORCH_CHECK(least <= most, who, ": expected a range that holds numbers of torch.", entry.name,
-              ", but got [", from, ", ", to, "), beside ", number_below(entry.format, from_number),
+              ", but got [", from, ", ", to, "), between ", number_below(entry.format, from_number),
               " and ", number_from(entry.format, to_number));
   return {least, most};
 }

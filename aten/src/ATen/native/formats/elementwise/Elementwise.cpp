@@ -168,16 +168,16 @@ at::Tensor run_by_stock(const std::array<const Operand*, N>& operands, const Tar
                         const Operator& op, const Format& out_format, c10::Device device) {
   TORCH_CHECK_NOT_IMPLEMENTED(out_format.arithmetic_in_double(), "arithmetic in ",
                               target.entry.name,
-                              ": expected a format whose results float64 decides, where stock "
-                              "operators compute. Move the operands with .cpu() first.");
+                              ": expected a format whose arithmetic float64 can do by stock "
+                              "operators, but got another. Move the operands with .cpu() first.");
   std::array<at::Tensor, N> x;
   for (size_t j = 0; j < N; ++j) {
     const Operand& o = *operands[j];
     const double size = std::abs(o.number);
     TORCH_CHECK_NOT_IMPLEMENTED(
         size == 0 || !(size < 0x1p-400 || size > 0x1p400) || std::isinf(size), "arithmetic in ",
-        target.entry.name, ": expected a number from 2^-400 to 2^400 where ",
-        "stock operators compute, but got ", o.number, ". Move the tensors with .cpu() first.");
+        target.entry.name, ": expected a number from 2^-400 to 2^400 for ",
+        "stock operators, but got ", o.number, ". Move the tensors with .cpu() first.");
     if (!o.tensor.defined())
       x[j] = at::scalar_tensor(o.number,
                                at::TensorOptions().dtype(c10::ScalarType::Double).device(device));

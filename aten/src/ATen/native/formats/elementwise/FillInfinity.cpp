@@ -27,9 +27,10 @@ static double filled(bool negative, const Format& f) {
 static void notice(double given, double taken, const FormatEntry& entry) {
   static std::atomic<bool> said{false};
   if (said.exchange(true)) return;
-  TORCH_WARN("torch.", entry.name, " has no infinity: ", given,
-             " put into a tensor of it is taken as the outermost number of its sign, ", taken,
-             ". Casts of tensors make it NaN. (Said once in a process, for all dtypes.)");
+  TORCH_WARN(
+      "torch.", entry.name, " has no infinity: ", given,
+      " put into a tensor of it is taken as the outermost number of its sign, ", taken,
+      ". Casts of tensors make it NaN. (This warning comes once in a process, for all dtypes.)");
 }
 
 double fill_number(double value, const FormatEntry& entry) {

@@ -41,7 +41,7 @@ void ResultType::see(const at::Tensor& t, const char* op) {
         !format || format == entry, op, ": expected tensors of one number format, but got ",
         format->name, " and ", entry->name, ". Convert one of them first, with x.to(torch.",
         format->name, ") or x.to(torch.", entry->name,
-        is_product(op) ? "), or say the result's dtype: torch_dtypes.matmul(a, b, out=...)" : ")");
+        is_product(op) ? "), or give the result's dtype: torch_dtypes.matmul(a, b, out=...)" : ")");
     format = entry;
     format_has_dims_ |= has_dims;
   } else if (c10::isComplexType(t.scalar_type())) {

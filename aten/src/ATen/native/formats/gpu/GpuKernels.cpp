@@ -123,10 +123,10 @@ bool is_captured(c10::Device device) {
 
 void expect_no_graph(c10::Device device) {
   TORCH_CHECK_NOT_IMPLEMENTED(!binding_for(device, "random words").capturing(device),
-                              "random words: expected a generator of the GPU's while a CUDA graph "
-                              "is captured, but got one of the CPU's (as a block of ",
-                              "torch_dtypes.fuzzy has, too), whose words would be the same in each "
-                              "of the graph's runs. Capture without it.");
+                              "random words: expected a GPU generator while a CUDA graph is "
+                              "captured, but got a CPU generator (a block of torch_dtypes.fuzzy ",
+                              "has one), whose words would be the same in each run of the graph. "
+                              "Capture without it.");
 }
 
 bool multiplies_bfloat16(c10::Device device) {

@@ -180,7 +180,7 @@ Tensor& float_power_number_(Tensor& self, const Scalar&) {
 Tensor& float64_of(Tensor& out) {
   const FormatEntry* entry = entry_beneath(out);
   TORCH_CHECK(!entry, "float_power: expected out of float64, but got torch.", entry->name,
-              ". Leave out= out and convert the result.");
+              ". Omit out= and convert the result.");
   return out;
 }
 Tensor& float_power_out(const Tensor& self, const Tensor& exponent, Tensor& out) {

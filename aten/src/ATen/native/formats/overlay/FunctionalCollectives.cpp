@@ -72,7 +72,7 @@ void batched(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     TORCH_CHECK_NOT_IMPLEMENTED(!is_format_tensor(t) || !t.is_cuda(), op.schema().name(),
                                 ": expected stock tensors on a GPU, but got one of torch.",
                                 entry_of(t).name,
-                                ": NCCL does not say when one of several calls is done. Send and "
+                                ": NCCL does not tell when one of several calls is done. Send and "
                                 "receive torch_dtypes.codes(x), ",
                                 "or use torch.distributed.batch_isend_irecv.");
   }

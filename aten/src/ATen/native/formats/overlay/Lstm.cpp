@@ -150,7 +150,7 @@ Result lstm_data(const Tensor& data, const Tensor& batch_sizes, at::TensorList s
   const Tensor contiguous = batch_sizes.contiguous();
   const at::IntArrayRef batches(contiguous.const_data_ptr<int64_t>(), contiguous.numel());
   TORCH_CHECK(std::is_sorted(batches.rbegin(), batches.rend()) && batches.back() > 0,
-              "lstm: expected batch sizes above 0 that do not grow, but got ", batches);
+              "lstm: expected positive batch sizes in descending order, but got ", batches);
   const int64_t rows = std::accumulate(batches.begin(), batches.end(), int64_t{0});
   TORCH_CHECK(data.dim() == 2 && data.size(0) == rows,
               "lstm: expected data with two dimensions and ", rows, " rows, but got ",

@@ -64,10 +64,10 @@ void expect_stock_way(const Format& f) {
   const bool few_bits = f.rounding == Rounding::Stochastic && f.random_bits != 0;
   TORCH_CHECK_NOT_IMPLEMENTED(
       (by_bits(f) || by_bits_of_float(f) || by_integers || by_tables) && !few_bits,
-      "expected a format and a mode that stock operators round to, but got ",
-      few_bits ? "a mode by few random bits"
-               : "a random mode for such a format, takums of more than 16 bits, or integers "
-                 "that wrap",
+      "expected a format and a mode that stock operators can round to, but got ",
+      few_bits ? "few random bits"
+               : "a random mode of such a format, a takum of more than 16 bits, or a format that "
+                 "wraps",
       ". Move the tensor with .cpu() first.");
 }
 

@@ -276,9 +276,8 @@ at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Acc
   if (policy.kind != Accumulation::Kind::Exact) {
     expect_steps(entry, entry, entry, policy);
     TORCH_CHECK(policy.order == Accumulation::Order::Sequential,
-                "cumsum: expected an accumulation policy of order \"sequential\", whose sums go "
-                "on, but got ",
-                "another one. Leave order= out for this call.");
+                "cumsum: expected an accumulation policy of order \"sequential\", but got ",
+                "another order. Omit order= for this call.");
   }
   if (on_gpu(out.device())) {
     running_sums_on_gpu(b, entry, policy, out);

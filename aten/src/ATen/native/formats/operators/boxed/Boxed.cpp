@@ -46,7 +46,7 @@ void expect_no_wrapper(const c10::OperatorHandle& op, const Plan& plan, const St
     each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
       TORCH_CHECK_NOT_IMPLEMENTED(
           !is_format_tensor(t) || !is_wrapper(t) || t.storage().data(), op.schema().name(),
-          ": expected a tensor with memory of its own where ",
+          ": expected a tensor with its own memory while ",
           "autograd records, but got a wrapper of torch.", entry_of(t).name,
           ". Use x.float(), x.to_local() or ",
           "x.full_tensor() of a DTensor, or a float32 model that quantize_ has converted.");

@@ -175,7 +175,7 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
     float32_asked = policy.kind == Accumulation::Kind::Float32;
     if (policy.kind == Accumulation::Kind::Float64) compute_ = ScalarType::Double;
     TORCH_CHECK(!float32_asked || compute_ == ScalarType::Float, plan.name,
-                ": expected a format whose values and their products float32 has for the "
+                ": expected a format whose values and products fit float32, for the "
                 "accumulation policy float32, but got ",
                 type.format->name, ". Use float64 or exact.");
   }

@@ -11,9 +11,9 @@ namespace at::formats {
 // are equal. Returns false, and does nothing, for other calls.
 bool run_exact_power(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack);
 
-// |x|^n of float64 values of a logarithmic table (ValueTable.h), for on_logarithms(). If n times x's
-// logarithm is a multiple of 2^-log_bits, it is the number with that logarithm. Otherwise it is at
-// least 2^-45 of itself away from all such numbers, on the exact power's side.
+// |x|^n of float64 values of a logarithmic table (ValueTable.h), for on_logarithms(). If n times
+// x's logarithm is a multiple of 2^-log_bits, it is the number with that logarithm. Otherwise it is
+// at least 2^-45 of itself away from all such numbers, on the exact power's side.
 at::Tensor magnitude_of_power(const c10::formats::Format& format, const at::Tensor& x,
                               const at::Tensor& n);
 

@@ -82,10 +82,10 @@ void expect_memory(const at::Tensor& t, const char* what) {
       !t.storage().data() && !is_format_tensor(t);
   TORCH_CHECK_NOT_IMPLEMENTED(
       !none, what,
-      ": expected a tensor with memory of its own beside a number format, but got a wrapper "
-      "subclass of ",
+      ": expected a tensor with its own memory to convert to or from a number format, but got a "
+      "wrapper subclass of ",
       c10::getDtypeNames(t.scalar_type()).first,
-      ". Convert what it wraps (for a quantised weight, before it is quantised).");
+      ". Convert the tensor within (a quantised weight before it is quantised).");
 }
 
 // Casts a wrapper by its class, if that casts the tensors within (DTensor); else returns an

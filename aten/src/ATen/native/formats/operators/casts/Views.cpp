@@ -285,9 +285,10 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 }
 
 void set_data(at::Tensor& self, const at::Tensor& data) {
-  TORCH_CHECK((entry_beneath(self) == nullptr) == (entry_beneath(data) == nullptr),
-              "set_data: expected new data of a number format for a tensor of one, and of a stock "
-              "dtype for a stock tensor. Assign to x.data instead.");
+  TORCH_CHECK(
+      (entry_beneath(self) == nullptr) == (entry_beneath(data) == nullptr),
+      "set_data: expected a format tensor as new data of a format tensor, and a stock tensor "
+      "for a stock one, but got the other. Assign to x.data instead.");
   self.set_data(data);
 }
 

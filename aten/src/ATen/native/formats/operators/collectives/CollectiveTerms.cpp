@@ -228,9 +228,9 @@ void agree_on_parts(const Terms& own, const std::vector<int64_t>& sent,
   for (int64_t from = 0; from < size; ++from) {
     for (int64_t to = 0; to < size; ++to) {
       const int64_t comes = all[from * row + to], room = all[to * row + size + from];
-      TORCH_CHECK(comes == room, own.call, ": expected rank ", to, " to await what rank ", from,
-                  " sends to it, but got ", comes, " elements sent and ", room,
-                  " awaited. Nothing was sent.");
+      TORCH_CHECK(comes == room, own.call, ": expected rank ", to, " to receive all that rank ",
+                  from, " sends to it, but got ", comes, " elements sent and ", room,
+                  " expected. Nothing was sent.");
     }
   }
 }

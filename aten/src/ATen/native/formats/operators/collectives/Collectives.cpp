@@ -254,9 +254,9 @@ class Call {
       work = c10::make_intrusive<CollectiveWork>(std::move(beneath), written, std::move(rest));
     } else if (!in_block) {
       TORCH_CHECK_NOT_IMPLEMENTED(
-          waits_, name(), ": expected a call by itself for ", dtype(),
-          ", but got one within a group of NCCL's calls, of which ",
-          "none says when it is done. Send and receive torch_dtypes.codes(x), or use "
+          waits_, name(), ": expected a single call for ", dtype(),
+          ", but got one within a group of NCCL calls, none of which ",
+          "tells when it is done. Send and receive torch_dtypes.codes(x), or use "
           "torch.distributed.batch_isend_irecv.");
       // If NCCL returns no work, all is queued in the current stream; so is the rest.
       rest();
@@ -302,11 +302,11 @@ class Call {
     const Manner manner = compare(inputs == 1);
     ScalarType type = entry_->compute;
     if (manner.policy.kind == Accumulation::Kind::Float64) type = ScalarType::Double;
-    TORCH_CHECK(manner.policy.kind != Accumulation::Kind::Float32 || type == ScalarType::Float,
-                name(),
-                ": expected a format whose values float32 has for the accumulation policy float32, "
-                "but got ",
-                dtype(), ". Use float64 or exact.");
+    TORCH_CHECK(
+        manner.policy.kind != Accumulation::Kind::Float32 || type == ScalarType::Float, name(),
+        ": expected a format whose values fit float32, for the accumulation policy float32, "
+        "but got ",
+        dtype(), ". Use float64 or exact.");
     const c10::IValue outputs = at(0);
     for (size_t i = 0; i <= inputs; ++i) {
       at(i) = mapped(at(i), [&](const at::Tensor& t) { return to_stock(t, type); });

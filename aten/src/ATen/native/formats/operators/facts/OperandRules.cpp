@@ -125,7 +125,7 @@ static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) 
   if (other_kind || !foreign || ours.empty()) return;
   if (in_place) ours = dtype_name(stack[base].toTensor());
   const char* exception = plan.rule == OperandRule::Normalisation
-      ? " (or float32 parameters and statistics beside an input of a number format)"
+      ? " (or float32 parameters and statistics with an input of a number format)"
       : "";
   TORCH_CHECK(false, plan.name, ": expected operands of one dtype", exception, ", but got ", found,
               ". Convert ", other, " with .to(", ours, ").");

@@ -21,11 +21,10 @@ constexpr std::string_view kNoSparse =
 constexpr std::string_view kNoSparseGradient =
     "there are no sparse tensors of number formats; leave out sparse=True";
 constexpr std::string_view kNoComplex = "number formats have no complex counterparts";
-constexpr std::string_view kNoNegation =
-    "its views have no negative bit, so that -x has memory of its own";
+constexpr std::string_view kNoNegation = "its views have no negative bit, so -x has its own memory";
 constexpr std::string_view kNoQuantised = "a tensor of a number format is not quantised";
 constexpr std::string_view kFloat32Alone =
-    "it takes float32 tensors alone, as of stock ones; convert first, for example with x.float()";
+    "it takes float32 tensors only; convert first, for example with x.float()";
 constexpr std::string_view kNoNested = "there are no nested tensors of number formats";
 
 // In the order of names (capitals, then _, then the rest); a star stands for any ending.

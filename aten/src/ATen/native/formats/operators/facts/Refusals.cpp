@@ -70,7 +70,7 @@ bool is_left_aligned(const at::Tensor&, const at::Tensor&) {
 void refuse_operand(const std::string& op, const std::string& dtype, const char* kind) {
   C10_THROW_ERROR(
       NotImplementedError,
-      c10::str(op, ": expected ordinary tensors beside one of ", dtype, ", but got a ", kind,
+      c10::str(op, ": expected ordinary tensors together with one of ", dtype, ", but got a ", kind,
                " one. Convert one of the two first: the number format with x.float(), or the ",
                kind, " tensor to an ordinary one."));
 }

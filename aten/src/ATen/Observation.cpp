@@ -176,7 +176,7 @@ template void Recorder::codes(const double*, const void*, int64_t) const;
 
 // ---- observers ----
 
-std::shared_ptr<Record> Observer::found(int layer, Pass pass, const Format& format) {
+std::shared_ptr<Record> Observer::find_record(int layer, Pass pass, const Format& format) {
   auto& place = records_[{layer, static_cast<int>(pass)}];
   for (const auto& record : place) {
     if (record->format == format) return record;
@@ -187,11 +187,11 @@ std::shared_ptr<Record> Observer::found(int layer, Pass pass, const Format& form
 
 std::shared_ptr<Record> Observer::record(int layer, Pass pass, const Format& format) {
   const std::lock_guard<std::mutex> lock(records_mutex);
-  return found(layer, pass, format);
+  return find_record(layer, pass, format);
 }
 
 void Observer::settle(const Pending& p, Pass pass, int layer) {
-  const auto to = found(layer, pass, p.record->format);
+  const auto to = find_record(layer, pass, p.record->format);
   to->counts.add(p.record->counts);
   p.record->counts = Counts();
   p.record->successor = to;

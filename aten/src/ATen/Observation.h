@@ -103,7 +103,7 @@ class Observer {
     std::shared_ptr<Record> record;
     int layer;
   };
-  std::shared_ptr<Record> found(int layer, Pass pass, const Format& format);
+  std::shared_ptr<Record> find_record(int layer, Pass pass, const Format& format);
   void settle(const Pending& pending, Pass pass, int layer);
   void settle_all();
 

@@ -25,7 +25,7 @@ thread_local Status refused = 0;
 // where cudaMemcpy may still be running. It uses a stream and a capture mode of its own, so it also
 // works while a graph is captured.
 template <typename T>
-const T* copied(const T* from, size_t n) {
+const T* copy_to_device(const T* from, size_t n) {
   void* to = nullptr;
   cudaStream_t stream = nullptr;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -43,16 +43,16 @@ const T* copied(const T* from, size_t n) {
   return nullptr;
 }
 
-const TableFacts* copied(const ValueTable& t) {
+const TableFacts* copy_to_device(const ValueTable& t) {
   ViewedTable there = t;
   TableView& v = there.view;
   const auto n = static_cast<size_t>(v.size);
-  v.by_code = copied(v.by_code, t.by_code.size());
-  v.values = copied(v.values, n);
-  v.codes = copied(v.codes, n);
-  v.lower_is_odd = copied(v.lower_is_odd, n - 1);
-  v.boundaries = copied(v.boundaries, n - 1);
-  return refused == 0 ? copied(&there, 1) : nullptr;
+  v.by_code = copy_to_device(v.by_code, t.by_code.size());
+  v.values = copy_to_device(v.values, n);
+  v.codes = copy_to_device(v.codes, n);
+  v.lower_is_odd = copy_to_device(v.lower_is_odd, n - 1);
+  v.boundaries = copy_to_device(v.boundaries, n - 1);
+  return refused == 0 ? copy_to_device(&there, 1) : nullptr;
 }
 
 } // namespace
@@ -70,7 +70,7 @@ Format on_device(const Format& format) {
   if (refused != 0) return there;
   const std::lock_guard<std::mutex> lock(mutex);
   const TableFacts*& copy = copies[{device, format.table}];
-  if (!copy) copy = copied(c10::formats::table_of(format));
+  if (!copy) copy = copy_to_device(c10::formats::table_of(format));
   there.table = copy;
   return there;
 }

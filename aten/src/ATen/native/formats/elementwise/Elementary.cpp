@@ -37,14 +37,14 @@ class Tables {
   // made once as many elements were looked up as it has entries.
   std::pair<at::Tensor, bool> find(const FunctionKey& key, int64_t elements, int64_t entries) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Table& t = used(key);
+    Table& t = touch(key);
     t.elements += elements;
     return {t.codes, t.elements >= entries};
   }
 
   void keep(const FunctionKey& key, const at::Tensor& codes) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Table& t = used(key);
+    Table& t = touch(key);
     bytes_ += static_cast<int64_t>(codes.nbytes()) -
         (t.codes.defined() ? static_cast<int64_t>(t.codes.nbytes()) : 0);
     t.codes = codes;
@@ -61,7 +61,7 @@ class Tables {
   static constexpr int64_t kMaxBytes = int64_t{1} << 25; // 256 tables of 16-bit formats
   static constexpr size_t kMaxKeys = 1024;               // most functions have no table
 
-  Table& used(const FunctionKey& key) {
+  Table& touch(const FunctionKey& key) {
     const auto found = places_.find(key);
     if (found != places_.end()) {
       tables_.splice(tables_.begin(), tables_, found->second);

@@ -15,7 +15,7 @@
 namespace at::formats {
 
 // The format's number that replaces an infinity of the given sign.
-static double filled(bool negative, const Format& f) {
+static double replace_infinity(bool negative, const Format& f) {
   using namespace c10::formats;
   const double infinity = negative ? -HUGE_VAL : HUGE_VAL;
   if (!f.infinity_is_nan()) return to_double(decode(f, encode(f, unpack(infinity))));
@@ -25,8 +25,8 @@ static double filled(bool negative, const Format& f) {
 }
 
 static void notice(double given, double taken, const FormatEntry& entry) {
-  static std::atomic<bool> said{false};
-  if (said.exchange(true)) return;
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
   TORCH_WARN(
       "torch.", entry.name, " has no infinity: ", given,
       " put into a tensor of it is taken as the outermost number of its sign, ", taken,
@@ -35,7 +35,7 @@ static void notice(double given, double taken, const FormatEntry& entry) {
 
 double fill_number(double value, const FormatEntry& entry) {
   if (!std::isinf(value) || !entry.format.infinity_is_nan()) return value;
-  const double taken = filled(value < 0, entry.format);
+  const double taken = replace_infinity(value < 0, entry.format);
   notice(value, taken, entry);
   return taken;
 }
@@ -45,7 +45,7 @@ c10::Scalar fill_number(const c10::Scalar& value, const FormatEntry& entry) {
 }
 
 double compared_number(double value, const FormatEntry& entry) {
-  return std::isinf(value) ? filled(value < 0, entry.format) : value;
+  return std::isinf(value) ? replace_infinity(value < 0, entry.format) : value;
 }
 
 // ---- infinities that operators produce ----
@@ -121,10 +121,10 @@ void tell_of_infinity(const std::string& op, const FormatEntry& entry) {
   }
   if (!first_made) first_made = {op, entry.name};
   static std::mutex mutex;
-  static auto& said = *new std::set<std::pair<std::string, std::string>>(); // outlives exit
+  static auto& warned = *new std::set<std::pair<std::string, std::string>>(); // outlives exit
   {
     const std::lock_guard<std::mutex> lock(mutex);
-    if (!said.emplace(op, entry.name).second) return;
+    if (!warned.emplace(op, entry.name).second) return;
   }
   TORCH_WARN("torch.", entry.name, " has no infinity: ", op,
              " made one of finite operands (as log of 0 and 1/0 do), and it is ",

@@ -62,24 +62,24 @@ bool holds(const T&, Is) {
 }
 
 // Casts a format tensor to float32 if float32 has its values.
-at::Tensor widened(const at::Tensor& t) {
+at::Tensor widen(const at::Tensor& t) {
   if (!is_own(t) || !entry_of(t).format.fits_float()) return t;
   const ExplicitDtypeGuard explicit_dtype; // float32 itself, even if it is a container
   return t.to(ScalarType::Float);
 }
-std::optional<at::Tensor> widened(const std::optional<at::Tensor>& t) {
-  return t ? std::optional(widened(*t)) : t;
+std::optional<at::Tensor> widen(const std::optional<at::Tensor>& t) {
+  return t ? std::optional(widen(*t)) : t;
 }
-std::vector<at::Tensor> widened(const at::ITensorListRef& list) {
+std::vector<at::Tensor> widen(const at::ITensorListRef& list) {
   std::vector<at::Tensor> result;
-  for (const at::Tensor& t : list) result.push_back(widened(t));
+  for (const at::Tensor& t : list) result.push_back(widen(t));
   return result;
 }
-std::vector<at::Tensor> widened(at::TensorList list) {
-  return widened(at::ITensorListRef(list));
+std::vector<at::Tensor> widen(at::TensorList list) {
+  return widen(at::ITensorListRef(list));
 }
 template <typename T>
-const T& widened(const T& other) {
+const T& widen(const T& other) {
   return other;
 }
 
@@ -106,7 +106,7 @@ struct Promoted<Device, Result(Args...), F> {
       return !is_own(t) && t.scalar_type() == ScalarType::Float;
     };
     if (!autocast_has_format(Device) || !(holds(args, is_float) || ...)) return F(args...);
-    return F(widened(args)...);
+    return F(widen(args)...);
   }
 };
 

@@ -78,7 +78,7 @@ Tensor where_scalar_other(const Tensor& condition, const Tensor& self, const Sca
 // ---- dropout with p = 1: stock code multiplies by a zero made from the operand's options ----
 
 template <Tensor (*stock)(const Tensor&, double, bool)>
-Tensor dropping(const Tensor& input, double p, bool train) {
+Tensor drop_out(const Tensor& input, double p, bool train) {
   const bool all = train && p == 1 && input.numel() != 0 && entry_beneath(input);
   return all ? at::_ops::mul_Tensor::call(input, encoded_number(0, *entry_beneath(input)))
              : stock(input, p, train);
@@ -147,19 +147,19 @@ std::tuple<Tensor&, Tensor&> slogdet_out(const Tensor& self, Tensor& sign, Tenso
 // ---- float_power, which computes in float64: wide formats have that container, and stock code
 // would keep the format ----
 
-Tensor exact(const Tensor& t) {
+Tensor cast_to_double(const Tensor& t) {
   const ExplicitDtypeGuard guard;
   return entry_beneath(t) ? at::_ops::to_dtype::call(t, at::kDouble, false, false, {}) : t;
 }
 
 Tensor float_power(const Tensor& self, const Tensor& exponent) {
-  return at::float_power(exact(self), exact(exponent));
+  return at::float_power(cast_to_double(self), cast_to_double(exponent));
 }
 Tensor float_power_number(const Tensor& self, const Scalar& exponent) {
-  return at::float_power(exact(self), exponent);
+  return at::float_power(cast_to_double(self), exponent);
 }
 Tensor float_power_of_number(const Scalar& self, const Tensor& exponent) {
-  return at::float_power(self, exact(exponent));
+  return at::float_power(self, cast_to_double(exponent));
 }
 
 [[noreturn]] void refuse_float_power_in_place(const Tensor& self) {
@@ -169,7 +169,7 @@ Tensor float_power_of_number(const Scalar& self, const Tensor& exponent) {
               ". Use torch.float_power, whose result is float64.");
 }
 Tensor& float_power_(Tensor& self, const Tensor& exponent) {
-  if (!entry_beneath(self)) return self.float_power_(exact(exponent));
+  if (!entry_beneath(self)) return self.float_power_(cast_to_double(exponent));
   refuse_float_power_in_place(self);
 }
 Tensor& float_power_number_(Tensor& self, const Scalar&) {
@@ -184,13 +184,13 @@ Tensor& float64_of(Tensor& out) {
   return out;
 }
 Tensor& float_power_out(const Tensor& self, const Tensor& exponent, Tensor& out) {
-  return at::float_power_outf(exact(self), exact(exponent), float64_of(out));
+  return at::float_power_outf(cast_to_double(self), cast_to_double(exponent), float64_of(out));
 }
 Tensor& float_power_number_out(const Tensor& self, const Scalar& exponent, Tensor& out) {
-  return at::float_power_outf(exact(self), exponent, float64_of(out));
+  return at::float_power_outf(cast_to_double(self), exponent, float64_of(out));
 }
 Tensor& float_power_of_number_out(const Scalar& self, const Tensor& exponent, Tensor& out) {
-  return at::float_power_outf(self, exact(exponent), float64_of(out));
+  return at::float_power_outf(self, cast_to_double(exponent), float64_of(out));
 }
 
 // ---- tensor_split by a tensor, whose stock error would name the container ----
@@ -244,7 +244,7 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, c10::S
               "bincount: expected integers to count, but got a tensor of torch.",
               entry_of(self).name, ". Convert it with .long().");
   // A recorded cast, so that backward raises: there is no derivative.
-  return at::_ops::bincount::call(self, ours ? exact(*weights) : weights, minlength);
+  return at::_ops::bincount::call(self, ours ? cast_to_double(*weights) : weights, minlength);
 }
 
 // ---- torch.sparse.mm of two dense tensors: stock code adds a zero made from their options ----
@@ -302,10 +302,10 @@ c10::ScalarType promote_types(c10::ScalarType a, c10::ScalarType b) {
 
 void register_composites(torch::Library& m) {
   namespace stock = at::compositeimplicitautograd;
-  m.impl("dropout", &dropping<&stock::dropout>);
-  m.impl("alpha_dropout", &dropping<&stock::alpha_dropout>);
-  m.impl("feature_dropout", &dropping<&stock::feature_dropout>);
-  m.impl("feature_alpha_dropout", &dropping<&stock::feature_alpha_dropout>);
+  m.impl("dropout", &drop_out<&stock::dropout>);
+  m.impl("alpha_dropout", &drop_out<&stock::alpha_dropout>);
+  m.impl("feature_dropout", &drop_out<&stock::feature_dropout>);
+  m.impl("feature_alpha_dropout", &drop_out<&stock::feature_alpha_dropout>);
   m.impl("dropout_", &dropping_<&stock::dropout_>);
   m.impl("alpha_dropout_", &dropping_<&stock::alpha_dropout_>);
   m.impl("feature_dropout_", &dropping_<&stock::feature_dropout_>);

@@ -20,7 +20,7 @@ at::Tensor into(const char* op, Stack arguments, const at::Tensor& out) {
 }
 
 // (input, group_size, group)
-at::Tensor gathered(const Stack& arguments) {
+at::Tensor all_gather(const Stack& arguments) {
   const at::Tensor input = arguments[0].toTensor();
   std::vector<int64_t> sizes = input.sizes().vec();
   const int64_t ranks = arguments[1].toInt();
@@ -34,7 +34,7 @@ at::Tensor gathered(const Stack& arguments) {
 }
 
 // (input, reduce_op, group_size, group)
-at::Tensor scattered(const Stack& arguments) {
+at::Tensor reduce_and_scatter(const Stack& arguments) {
   const at::Tensor input = arguments[0].toTensor();
   const int64_t ranks = arguments[2].toInt();
   TORCH_CHECK(input.dim() > 0 && input.size(0) % ranks == 0,
@@ -65,7 +65,7 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
 
 // Sends and receives in a group of NCCL calls. The group is open when they reach c10d::, and an
 // error there would leave it open.
-void batched(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+void run_batched(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const size_t place = *op.schema().argumentIndexWithName("tensors");
   for (const at::Tensor& t :
        torch::jit::peek(*stack, place, op.schema().arguments().size()).toTensorVector()) {
@@ -83,14 +83,15 @@ void batched(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
 } // namespace
 
 TORCH_LIBRARY_IMPL(_c10d_functional, PrivateUse2, m) {
-  m.impl("all_gather_into_tensor", torch::CppFunction::makeFromBoxedFunction<&run<&gathered>>());
+  m.impl("all_gather_into_tensor", torch::CppFunction::makeFromBoxedFunction<&run<&all_gather>>());
   m.impl("all_gather_into_tensor_coalesced",
-         torch::CppFunction::makeFromBoxedFunction<&run<&gathered>>());
-  m.impl("reduce_scatter_tensor", torch::CppFunction::makeFromBoxedFunction<&run<&scattered>>());
+         torch::CppFunction::makeFromBoxedFunction<&run<&all_gather>>());
+  m.impl("reduce_scatter_tensor",
+         torch::CppFunction::makeFromBoxedFunction<&run<&reduce_and_scatter>>());
   m.impl("reduce_scatter_tensor_coalesced",
-         torch::CppFunction::makeFromBoxedFunction<&run<&scattered>>());
+         torch::CppFunction::makeFromBoxedFunction<&run<&reduce_and_scatter>>());
   // Exists since PyTorch 2.13.
-  m.impl("batch_p2p_ops", torch::CppFunction::makeFromBoxedFunction<&batched>());
+  m.impl("batch_p2p_ops", torch::CppFunction::makeFromBoxedFunction<&run_batched>());
 }
 
 } // namespace at::formats

@@ -103,14 +103,14 @@ at::Tensor doubles_of(const at::Tensor& integers) {
 }
 
 // Values in a type that has the format's.
-at::Tensor widened(const Format& f, const at::Tensor& values) {
+at::Tensor widen(const Format& f, const at::Tensor& values) {
   return f.fits_float() ? values : values.to(ScalarType::Double);
 }
 
 // Codes by the bits of a float format, before the mask.
 at::Tensor fixed_codes_by_bits(const Format& f, const at::Tensor& values, const at::Tensor& words) {
   const Format coded = float_of_fixed(f);
-  const at::Tensor q = encode_floats_by_stock(coded, widened(coded, values), words);
+  const at::Tensor q = encode_floats_by_stock(coded, widen(coded, values), words);
   const auto sign = static_cast<int64_t>(coded.sign_code());
   return fixed_codes(f, q.bitwise_and(sign - 1), q.ge(sign), values);
 }
@@ -123,7 +123,7 @@ at::Tensor round_by_stock(const Format& f, const at::Tensor& values, const Rando
   const at::Tensor words = draw(f, seed, in);
   at::Tensor out;
   if (by_bits(f)) {
-    out = round_floats_by_stock(f, widened(f, in), words).to(in.scalar_type());
+    out = round_floats_by_stock(f, widen(f, in), words).to(in.scalar_type());
   } else if (by_bits_of_float(f)) {
     const double unit = std::ldexp(1.0, -int{f.frac_bits});
     out = fixed_codes_by_bits(f, in, words).to(in.scalar_type()).mul(unit);
@@ -144,7 +144,7 @@ at::Tensor encode_by_stock(const Format& f, const at::Tensor& stock, ScalarType 
   const at::Tensor words = draw(f, seed, in);
   at::Tensor out;
   if (by_bits(f)) {
-    out = encode_floats_by_stock(f, widened(f, values), words).to(codes);
+    out = encode_floats_by_stock(f, widen(f, values), words).to(codes);
   } else if (by_bits_of_float(f)) {
     const at::Tensor code = fixed_codes_by_bits(f, values, words);
     out = code.bitwise_and(static_cast<int64_t>(f.code_mask())).to(codes);

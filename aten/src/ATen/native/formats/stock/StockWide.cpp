@@ -40,7 +40,7 @@ Tensor rounds_up(Rounding mode, const Cut& c, const Tensor& words) {
 }
 
 // The second half of the mode up_down: one code away from 0 or back.
-Tensor moved(const Format& f, const Tensor& magnitude, const Tensor& words) {
+Tensor move_codes(const Format& f, const Tensor& magnitude, const Tensor& words) {
   if (f.rounding != Rounding::UpDown) return magnitude;
   return magnitude + words.lt(0).to(ScalarType::Long).mul(2).sub(1) * magnitude.ne(0);
 }
@@ -80,7 +80,7 @@ Tensor encode_posits(const Format& f, const Tensor& values, const Tensor& words)
     const int64_t minpos = (int64_t{kBias} << kFraction) - limit;
     code = at::where(a.lt(minpos), leaves.to(ScalarType::Long), code);
   }
-  code = moved(f, code, words).clamp(to_zero ? 0 : 1, static_cast<int64_t>(f.max_code()));
+  code = move_codes(f, code, words).clamp(to_zero ? 0 : 1, static_cast<int64_t>(f.max_code()));
   if (!f.infinity_is_nan())
     code = at::where(a.eq(kInfinityBits), static_cast<int64_t>(f.max_code()), code);
   code = code * a.ne(0);
@@ -123,7 +123,7 @@ Tensor encode_fixed(const Format& f, const Tensor& values, const Tensor& words) 
   const Tensor q = whole.to(ScalarType::Long);
   const Cut cut{below.eq(0.5), below.gt(0.5), below.gt(0) | (x.gt(0) & scaled.eq(0)),
                 q.bitwise_and(1).ne(0), negative};
-  const Tensor rounded = moved(f, q + rounds_up(f.rounding, cut, words), words);
+  const Tensor rounded = move_codes(f, q + rounds_up(f.rounding, cut, words), words);
   return fixed_codes(f, rounded, negative, values).bitwise_and(static_cast<int64_t>(f.code_mask()));
 }
 

@@ -63,7 +63,7 @@ struct Labelled {
 
 // Returns t with its dimensions in the order of `wanted`, and with new ones of size 1 for missing
 // labels.
-Tensor arranged(const Labelled& t, c10::IntArrayRef wanted) {
+Tensor arrange(const Labelled& t, c10::IntArrayRef wanted) {
   Dims order;
   Tensor x = t.tensor;
   for (const int64_t label : wanted) {
@@ -80,7 +80,7 @@ bool has(const Labelled& t, int64_t label) {
 
 // One batch of matrix products over the labels that both operands have and no one needs later.
 // Labels of a single operand are summed up first.
-Labelled contracted(Labelled a, Labelled b, const std::set<int64_t>& needed) {
+Labelled contract_pair(Labelled a, Labelled b, const std::set<int64_t>& needed) {
   for (auto [t, other] : {std::pair{&a, &b}, {&b, &a}}) {
     for (size_t d = t->labels.size(); d-- > 0;) {
       if (has(*other, t->labels[d]) || needed.count(t->labels[d])) continue;
@@ -105,8 +105,7 @@ Labelled contracted(Labelled a, Labelled b, const std::set<int64_t>& needed) {
     for (const c10::IntArrayRef part : parts) all.append(part.begin(), part.end());
     return all;
   };
-  Tensor x = arranged(a, join({batch, left, summed})),
-         y = arranged(b, join({batch, summed, right}));
+  Tensor x = arrange(a, join({batch, left, summed})), y = arrange(b, join({batch, summed, right}));
   // A size of 1 is broadcast to any other.
   Dims common, terms;
   for (size_t i = 0; i < batch.size(); ++i)
@@ -229,9 +228,9 @@ Tensor einsum(c10::string_view equation, at::TensorList tensors, at::OptionalInt
     left.erase(left.begin() + i);
     std::set<int64_t> needed(parsed.result.begin(), parsed.result.end());
     for (const Labelled& other : left) needed.insert(other.labels.begin(), other.labels.end());
-    left.insert(path ? left.end() : left.begin(), contracted(a, b, needed));
+    left.insert(path ? left.end() : left.begin(), contract_pair(a, b, needed));
   }
-  return arranged(left[0], parsed.result);
+  return arrange(left[0], parsed.result);
 }
 
 // ---- other contractions, by labels ----
@@ -258,7 +257,7 @@ std::optional<Tensor> tensordot_by_labels(const Tensor& self, const Tensor& othe
       if (own < 0) needed.insert(own = label++);
     }
   }
-  return contracted(a, b, needed).tensor;
+  return contract_pair(a, b, needed).tensor;
 }
 
 // Contracts all dimensions of tensors with gaps. Stock code multiplies, rounds and then adds up;

@@ -64,7 +64,7 @@ at::Tensor batch_first(const at::Tensor& y, int64_t n, c10::IntArrayRef position
 }
 
 // Pads x; constant_pad_nd counts dimensions from the last.
-at::Tensor padded(const at::Tensor& x, c10::IntArrayRef before, c10::IntArrayRef after) {
+at::Tensor pad_zeros(const at::Tensor& x, c10::IntArrayRef before, c10::IntArrayRef after) {
   Sizes pad;
   for (size_t d = before.size(); d-- > 0;) {
     pad.push_back(before[d]);
@@ -78,7 +78,7 @@ at::Tensor padded(const at::Tensor& x, c10::IntArrayRef before, c10::IntArrayRef
 at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                    c10::IntArrayRef out, const Convolution& conv, const FormatEntry& entry,
                    const Accumulation& policy) {
-  const at::Tensor x = padded(input, conv.padding, conv.padding);
+  const at::Tensor x = pad_zeros(input, conv.padding, conv.padding);
   const c10::IntArrayRef kernel = weight.sizes().slice(2);
   const int64_t g = conv.groups;
   DotProducts dots{
@@ -112,7 +112,7 @@ at::Tensor backward(const at::Tensor& grad, const at::Tensor& weight, const at::
     for (int64_t d = 0; d < dims; ++d)
       slots = slots.slice(2 + d, std::nullopt, std::nullopt, conv.stride[d]);
     slots.copy_(values);
-    return patches(padded(spread, before, after), kernel, ones, conv.dilation, in, g);
+    return patches(pad_zeros(spread, before, after), kernel, ones, conv.dilation, in, g);
   };
   // weight [Co, C / g, kernel] to [g, C / g, Co / g * kernel].
   Sizes grouped{g, weight.size(0) / g, weight.size(1)};
@@ -177,8 +177,8 @@ at::Tensor convolution_weight_dots(const at::Tensor& grad, const at::Tensor& inp
   const at::Tensor wide = decoded(conv.transposed ? grad : input, type),
                    narrow = decoded(conv.transposed ? input : grad, type);
   const c10::IntArrayRef kernel = weight_sizes.slice(2), out = narrow.sizes().slice(2);
-  const at::Tensor columns = patches(padded(wide, conv.padding, conv.padding), kernel, conv.stride,
-                                     conv.dilation, out, conv.groups);
+  const at::Tensor columns = patches(pad_zeros(wide, conv.padding, conv.padding), kernel,
+                                     conv.stride, conv.dilation, out, conv.groups);
   const DotProducts dots{channels_first(narrow, conv.groups), columns.transpose(1, 2).contiguous()};
   const at::Tensor result = dot_products(dots, entry, policy);
   return format_alias(bits_alias(result).reshape(weight_sizes).contiguous(), entry);

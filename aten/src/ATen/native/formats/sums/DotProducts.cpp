@@ -62,7 +62,7 @@ void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulat
             observed_steps(entry, policy, results, out), policy, codes_of(out));
 }
 
-void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& out) {
+void fill_exactly(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& out) {
   kernels(out.device(), "dot products");
   const Format result = rounding_format(entry);
   const Recorder seen = recorder(entry.format, codes_of(out));
@@ -205,7 +205,7 @@ static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const A
   const bool gpu = on_gpu(out.device());
   if (policy.kind == Accumulation::Kind::Exact) {
     gpu ? dot_products_on_gpu(dots, entry, policy, results.format(), results.seen(out), out)
-        : exact(dots, entry, out);
+        : fill_exactly(dots, entry, out);
     return;
   }
   const bool block = policy.kind == Accumulation::Kind::Block;

@@ -75,7 +75,7 @@ int share(int digits, int parts) {
 }
 
 // Cuts numbers into parts, highest digits first; each part spans share(span.digits(), parts).
-std::vector<at::Tensor> cut(at::Tensor numbers, const Span& span, int parts) {
+std::vector<at::Tensor> cut_into_parts(at::Tensor numbers, const Span& span, int parts) {
   std::vector<at::Tensor> all;
   for (int below = parts - 1; below > 0; --below) {
     // Adding and subtracting it rounds to that place.
@@ -128,8 +128,8 @@ ExactParts exact_parts(const DotProducts& dots, const FormatEntry& entry) {
 
   ExactParts found{{}, all.empty() ? 0 : all.last};
   const std::vector<at::Tensor> lefts =
-      dots.a.defined() ? cut(dots.a, *left, parts->left) : std::vector<at::Tensor>(1);
-  const std::vector<at::Tensor> rights = cut(dots.b, *right, parts->right);
+      dots.a.defined() ? cut_into_parts(dots.a, *left, parts->left) : std::vector<at::Tensor>(1);
+  const std::vector<at::Tensor> rights = cut_into_parts(dots.b, *right, parts->right);
   for (const at::Tensor& a : lefts) {
     for (const at::Tensor& b : rights) {
       found.sums.push_back(a.defined() ? at::_ops::bmm::call(a, b) : b.sum(1, /*keepdim=*/true));

@@ -109,7 +109,7 @@ class OutKernel final : public c10::OperatorKernel {
 };
 
 template <typename Kernel>
-torch::CppFunction boxed(const c10::OperatorHandle& op) {
+torch::CppFunction make_boxed(const c10::OperatorHandle& op) {
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op));
 }
 
@@ -133,12 +133,12 @@ bool register_by_row(const c10::OperatorHandle& op) {
   const Plan plan(op.schema());
   if (composite && !plan.by_casts && !plan.takes(Step::Whole)) return false;
   if (Plan::makes_view(op.schema()) || !plan.takes_tensor()) return false;
-  register_below_autograd(name, [&] { return boxed<BoxedKernel>(op); });
+  register_below_autograd(name, [&] { return make_boxed<BoxedKernel>(op); });
   // A kernel at the format key removes a composite operator's kernel from the format autograd key.
   if (plan.by_casts && !op.schema().is_mutable()) {
-    register_autograd(name, [&] { return boxed<ByCastsKernel>(op); });
+    register_autograd(name, [&] { return make_boxed<ByCastsKernel>(op); });
   } else if (composite && plan.takes(Step::Composed)) {
-    register_autograd(name, [&] { return boxed<OutKernel>(op); });
+    register_autograd(name, [&] { return make_boxed<OutKernel>(op); });
   } else if (composite) {
     register_autograd(name, [] { return torch::CppFunction::makeFallthrough(); });
   }

@@ -149,9 +149,9 @@ class BatchedConvolution final : public c10::OperatorKernel {
       const c10::impl::ExcludeDispatchKeyGuard beneath(kBatched);
       const Batched x(input, level), w(weight, level), b(offsets, level);
       const int64_t batches = (w.along ? w : b).tensor.size(0);
-      arguments[0] = flattened(x.tensor, 1, batches);
-      arguments[1] = flattened(w.tensor, 0, batches);
-      arguments[2] = flattened(b.tensor, 0, batches);
+      arguments[0] = fold_batches(x.tensor, 1, batches);
+      arguments[1] = fold_batches(w.tensor, 0, batches);
+      arguments[2] = fold_batches(b.tensor, 0, batches);
       arguments[8] = groups * batches;
       op.callBoxed(stack);
       const Tensor made = stack->back().toTensor();
@@ -168,7 +168,7 @@ class BatchedConvolution final : public c10::OperatorKernel {
     return std::get<1>(at::functorch::unwrapTensorAtLevel(t, level)).has_value();
   }
   // Folds the leading batch dimension into `dim`, which becomes `batches` times as long.
-  static Tensor flattened(const Tensor& t, int64_t dim, int64_t batches) {
+  static Tensor fold_batches(const Tensor& t, int64_t dim, int64_t batches) {
     c10::DimVector sizes(t.sizes());
     sizes[0] = batches;
     const Tensor moved = t.expand(sizes).movedim(0, dim);

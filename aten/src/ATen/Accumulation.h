@@ -16,7 +16,7 @@ using c10::formats::Rounding;
 
 struct Accumulation {
   enum class Kind : uint8_t {
-    Machine, // float32 where every value of the format is one, else float64
+    Machine, // float32 if it has every value of the format, else float64
     Float32,
     Float64,
     Exact, // no rounding before the last one: the quire

@@ -1,5 +1,5 @@
-// From a format known at run time to code compiled for it, as PyTorch's AT_DISPATCH_* go from a
-// ScalarType to scalar_t.
+// Calls code compiled for a format that is known at run time, as PyTorch's AT_DISPATCH_* do for a
+// ScalarType.
 //
 //   AT_DISPATCH_POSIT_TYPES(type, "name", [&]<typename scalar_t>() { ... scalar_t::format ... });
 //   AT_DISPATCH_CUSTOM_FLOAT_TYPES(type, "name", [&]<typename scalar_t>() { ... });

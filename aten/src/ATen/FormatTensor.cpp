@@ -171,7 +171,7 @@ static void expect_codec(c10::Device device, const char* what) {
 
 at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
   expect_codec(t.device(), "decode");
-  at::RecordFunction record(at::RecordScope::FUNCTION); // for profilers; without one, a test
+  at::RecordFunction record(at::RecordScope::FUNCTION); // for profilers; if none runs, one test
   if (record.isActive()) record.before("formats::decode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(t);

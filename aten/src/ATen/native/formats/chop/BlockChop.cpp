@@ -68,7 +68,7 @@ struct Blocks {
   const CpuKernels& kernels;
   Format format;
   BlockScale scale_of;
-  int64_t size, length; // of a block, and of the last dimension
+  int64_t size, length; // size: of a block; length: of the last dimension
   bool careful;
   RandomWords words;
   Recorder seen;

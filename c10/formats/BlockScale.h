@@ -1,4 +1,4 @@
-// The power of two by which a block of numbers is divided, for its largest magnitude to fit an
+// The power of two by which a block of numbers is divided, so that its largest magnitude fits an
 // element's format.
 #pragma once
 #include <c10/formats/codec/MachineBits.h>
@@ -9,11 +9,12 @@ namespace c10::formats {
 
 struct BlockScale {
   int emax, lowest, highest; // exponents: of the element's largest power of two, and of the scales
-  // Of the significand in [1/2, 1): beyond it, or from it on, the scale is twice the floor's.
+  // If absmax's significand in [1/2, 1) is above this (or equal to it, if `included`), the scale is
+  // doubled.
   double threshold;
   bool included;
 
-  // The exponent of the scale of a finite magnitude.
+  // The exponent of the scale for a finite magnitude.
   TD_HOST_DEVICE int operator()(float absmax) const {
     if (absmax == 0) return lowest;
     const uint64_t bits = bits_as<uint64_t>(static_cast<double>(absmax)); // a normal number
@@ -27,7 +28,7 @@ struct BlockScale {
   }
 };
 
-// 2^exponent, from float32's smallest subnormal number on.
+// 2^exponent, down to float32's smallest subnormal number.
 TD_HOST_DEVICE inline float power_of_two(int exponent) {
   return static_cast<float>(bits_as<double>(static_cast<uint64_t>(exponent + 1023) << 52));
 }

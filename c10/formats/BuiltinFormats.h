@@ -1,10 +1,10 @@
-// The built-in formats, one row each, and the only place that names them: dtype ids (posits first,
-// then floats, in this order), names, C++ types, dispatch macros, Python attributes, the
-// documentation's table and the typed tests all expand from here.
+// The built-in formats, one row each; no other place names them. From here expand dtype ids (posits
+// first, then floats, in this order), names, C++ types, dispatch macros, Python attributes, the
+// documentation's table and the typed tests.
 //
 //   AT_FORALL_POSIT_TYPES(_)         rows _(name, bits, es)
 //   AT_FORALL_CUSTOM_FLOAT_TYPES(_)  rows _(name, exponent bits, fraction bits): IEEE-style, with
-//   infinities, NaN, subnormals and
+//                                    infinities, NaN, subnormals and
 //                                    bias 2^(exponent bits - 1) - 1
 #pragma once
 #include <c10/formats/NumberFormat.h>

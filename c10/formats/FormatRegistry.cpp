@@ -12,10 +12,10 @@
 namespace c10::formats {
 namespace {
 
-// Entries are never moved or removed, so readers of a number need no lock.
+// Entries are never moved or removed, so looking up a number needs no lock.
 struct Registry {
   std::array<std::atomic<const FormatEntry*>, kMaxFormats> by_id{};
-  std::vector<std::unique_ptr<FormatEntry>> entries; // with the lock only
+  std::vector<std::unique_ptr<FormatEntry>> entries; // guarded by the mutex
   std::atomic<bool (*)()> make_room{nullptr};
   ForkSafeMutex mutex;
 };
@@ -25,9 +25,9 @@ Registry& registry() {
   return instance;
 }
 
-// Containers. 8 bits: of the float8 types the one that hardly any model uses, because a dtype
-// argument that names the container is ambiguous where stock code passes on a tensor's own type
-// (docs/design.md, "The container").
+// Containers. For 8 bits it is the float8 type that hardly any model uses: a dtype argument that
+// names the container is ambiguous where stock code passes on a tensor's own type (docs/design.md,
+// "The container").
 ScalarType container_of(const Format& format) {
   switch (format.itemsize()) {
     case 1: return ScalarType::Float8_e5m2fnuz;
@@ -37,7 +37,7 @@ ScalarType container_of(const Format& format) {
   }
 }
 
-// With the lock.
+// The mutex must be held.
 FormatEntry* find_entry(Registry& r, const Format& format) {
   for (const auto& entry : r.entries) {
     if (entry->format == format) return entry.get();
@@ -69,7 +69,7 @@ bool take_number(Registry& r, const FormatEntry& entry) {
 
 int number_of_format(const FormatEntry& entry) {
   Registry& r = registry();
-  for (int tries = 0;; ++tries) { // other threads may take the number that was made free
+  for (int tries = 0;; ++tries) { // other threads may take the number that was freed
     {
       const std::lock_guard<std::mutex> lock(r.mutex);
       if (entry.id.load(std::memory_order_relaxed) >= 0 || take_number(r, entry))

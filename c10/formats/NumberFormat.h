@@ -1,10 +1,16 @@
-// A number format as plain data: what a code (the bits) means and how values are rounded to it.
+// A number format as plain data: the meaning of a code (the bits), and how values are rounded to
+// it.
 //
-// Everything in c10/ here knows no tensor and includes nothing of PyTorch, so that it compiles for
-// host and device and can be tested alone. Sources: IEEE 754-2019 (binary interchange formats), OCP
-// MX 1.0 section 5.3 (e4m3fn, e2m3, e3m2, e2m1), IEEE P3109 interim report (8-bit formats with one
-// NaN at the code of minus zero), Posit Standard (2022) sections 3 and 4, Hunhold, "Beating posits
-// at their own game: takum arithmetic" (CoNGA 2024), definitions 2 and 6.
+// All of c10/ here knows no tensor and includes nothing of PyTorch, so it compiles for host and
+// device and can be tested alone.
+//
+// Sources:
+// - IEEE 754-2019 (binary interchange formats);
+// - OCP MX 1.0 section 5.3 (e4m3fn, e2m3, e3m2, e2m1);
+// - IEEE P3109 interim report (8-bit formats with one NaN at the code of minus zero);
+// - Posit Standard (2022) sections 3 and 4;
+// - Hunhold, "Beating posits at their own game: takum arithmetic" (CoNGA 2024), definitions 2 and
+//   6.
 #pragma once
 #include <cstdint>
 
@@ -13,59 +19,59 @@
 #else
 #define TD_HOST_DEVICE
 #endif
-// For what runs inside hot loops: a loop with a call in it is not vectorised.
+// For code inside hot loops: compilers do not vectorise a loop with a call.
 #define TD_INLINE TD_HOST_DEVICE inline __attribute__((always_inline))
 #define TD_METHOD TD_HOST_DEVICE __attribute__((always_inline)) constexpr
 
 namespace c10::formats {
 
-// Table: any set of values, each with its code (ValueTable.h).
-// Takum: linear takums of more than 16 bits. Shorter ones are tables.
+// Table: any set of values, each with its code (ValueTable.h). Takum: linear takums of more than 16
+// bits; shorter ones are tables.
 enum class Kind : uint8_t { Posit, Float, Fixed, Table, Takum };
-// Which codes are not finite numbers. Ieee: infinities and NaNs in the topmost binade. Fn: one NaN,
+// Codes that are not finite numbers. Ieee: infinities and NaNs in the topmost binade. Fn: one NaN,
 // all ones. None: every code is finite. Fnuz: one NaN, in the place of minus zero. P3109: that NaN,
-// and the largest magnitudes are infinities.
+// and infinities at the largest magnitudes.
 enum class Specials : uint8_t { Ieee, Fn, None, Fnuz, P3109 };
-// What a value beyond the largest finite one becomes. Ieee: infinity (NaN where the format has
-// none). Saturate: the largest finite value. Wrap: fixed point only, the rounded integer modulo
-// 2^bits.
+// The result for values beyond the largest finite one. Ieee: infinity (NaN if the format has none).
+// Saturate: the largest finite value. Wrap: the rounded integer modulo 2^bits, for fixed point
+// only.
 enum class Overflow : uint8_t { Ieee, Saturate, Wrap };
-// Floats below the smallest normal number. Gradual: subnormals as IEEE 754 has them. Flush: nothing
-// between it and zero.
+// Floats below the smallest normal number. Gradual: subnormals, as in IEEE 754. Flush: only 0.
 enum class Subnormals : uint8_t { Gradual, Flush };
-// Posits below minpos. Minpos: what is not 0 never becomes 0, in any mode. Zero: 0 and minpos are
-// neighbours as two floats are.
+// Posits below minpos. Minpos: a nonzero value never becomes 0, in any mode. Zero: 0 and minpos are
+// neighbours like any two floats.
 enum class Underflow : uint8_t { Minpos, Zero };
-// What an infinity becomes in a posit. Nan: NaR, as the standard has it. Saturate: the outermost
-// number of its sign. (In floats without infinities `overflow` says it.)
+// The result for an infinity in a posit. Nan: NaR, as in the standard. Saturate: the outermost
+// number of its sign. (For floats without infinities `overflow` decides.)
 enum class Infinity : uint8_t { Nan, Saturate };
 
-// How the mode `stochastic` takes the fraction cut off where it draws few bits: IEEE P3109's
-// definitions. A: cut to that many bits. B: rounded to them, ties up. C: rounded, ties to even.
+// How the mode `stochastic`, with few random bits, treats the discarded fraction (IEEE P3109). A:
+// cut to that many bits. B: rounded to them, ties up. C: rounded, ties to even.
 enum class FewBits : uint8_t { A, B, C };
 
-// Which code beside the generic codec knows a rounding mode. None: no other, and a new mode begins
-// so.
+// The fast codec for a rounding mode, in addition to the generic one. None: there is no other, as
+// for a new mode.
 enum class FastPath : uint8_t {
   None,
-  Masks, // DirectedMode and gap_threshold in FastEncode.h
-  Constant, // those, and FastConstantMode.h, which has the mode as a compile-time constant
-  Proportional, // FastStochastic.h
-  Coin, // the masks, with a coin for each element
-  Moved, // nearest even, then CodeMover in FastStochastic.h
+  Masks, // DirectedMode and gap_threshold in FastEncode.h.
+  Constant, // Those, and FastConstantMode.h, which has the mode as a compile-time constant.
+  Proportional, // FastStochastic.h.
+  Coin, // The masks, with a coin for each element.
+  Moved, // Nearest even, then CodeMover in FastStochastic.h.
 };
-// What a mode draws for each element: nothing, or a random word.
+// A mode's random bits for each element: nothing, or a random word.
 enum class Draws : uint8_t { Nothing, Word };
 
-// The rounding modes, one row each, and the only place that names them all: enumerators, Python's
-// names and numbers, bindings, dispatch and the tests' lists expand from here. Defined, one line of
-// maths each, in docs/numerics.md; c10/formats/codec/RoundBits.h decides by them.
+// The rounding modes, one row each; no other place names them all. From here expand enumerators,
+// Python's names and numbers, bindings, dispatch and the tests' lists. docs/numerics.md defines
+// each in one line of maths; c10/formats/codec/RoundBits.h decides by them.
 //
 //   AT_FORALL_ROUNDING_MODES(_)  rows _(enumerator, name, Pychop's number or 0, draws, fast path)
 //
-// Stochastic: up with the probability that is the fraction cut off, so that the expected result is
-// the exact value. StochasticEqual: up with probability 1/2, if anything was cut off. UpDown:
-// nearest even, then one code up or down with probability 1/2 each.
+// Stochastic: rounds up with a probability equal to the discarded fraction, so that the expected
+// result is the exact value. StochasticEqual: rounds up with probability 1/2 if anything is
+// discarded. UpDown: rounds to nearest even, then moves one code up or down with probability 1/2
+// each.
 #define AT_FORALL_ROUNDING_MODES(_)                   \
   _(NearestEven, nearest_even, 1, Nothing, Constant)  \
   _(NearestZero, nearest_zero, 7, Nothing, Constant)  \
@@ -88,7 +94,7 @@ enum class Rounding : uint8_t {
 struct RoundingMode {
   Rounding mode;
   const char* name;
-  int pychop; // Pychop's number; 0: it has none
+  int pychop; // Pychop's number; 0: it has no such mode
   Draws draws;
   FastPath fast_path;
 };
@@ -120,15 +126,15 @@ TD_HOST_DEVICE constexpr FastPath fast_path(Rounding r) {
   return FastPath::None;
 }
 
-// What is asked of a table as of any format. The rest of it: ValueTable.h.
+// The facts of a table that every format needs. ValueTable.h has the rest.
 struct TableFacts {
-  uint64_t max_code{0}, lowest_code{0}; // of the outermost finite values
-  uint64_t nan_code{0}; // what NaN becomes
-  uint64_t infinity_code{0}; // what plus infinity becomes
-  double smallest{0}; // positive value
-  int max_exponent{0}, min_exponent{0}; // of the largest and the smallest magnitude but 0
-  int lsb_exponent{0}; // of which all values are multiples
-  // No value has more, and nothing at which rounding changes has more than one bit more.
+  uint64_t max_code{0}, lowest_code{0}; // Codes of the outermost finite values.
+  uint64_t nan_code{0}; // The code of NaN.
+  uint64_t infinity_code{0}; // The code that plus infinity becomes.
+  double smallest{0}; // The smallest positive value.
+  int max_exponent{0}, min_exponent{0}; // Of the largest and the smallest nonzero magnitude.
+  int lsb_exponent{0}; // All values are multiples of 2 to this power.
+  // The most bits of any value. Numbers at which rounding changes have at most one bit more.
   int significand_bits{0};
   bool has_infinity{false}, infinity_is_nan{false}, fits_float{false};
 };
@@ -136,11 +142,11 @@ struct TableFacts {
 struct Format {
   Kind kind{Kind::Float};
   uint8_t bits{0}; // total width of a code
-  // Each layout has fields of its own. Those of the others stay 0.
+  // Each layout has fields of its own; those of other layouts stay 0.
   int8_t exp_bits{0}; // floats: width of the exponent field
   int8_t man_bits{0}; // floats: width of the fraction field
-  int16_t bias{0}; // floats: of the exponent field
-  int8_t es{0}; // posits: bits of the exponent behind the regime
+  int16_t bias{0}; // floats: bias of the exponent field
+  int8_t es{0}; // posits: exponent bits behind the regime
   int8_t int_bits{0}; // fixed point: bits before the point, without the sign
   int8_t frac_bits{0}; // fixed point: bits behind the point
   Subnormals subnormals{Subnormals::Gradual};
@@ -149,25 +155,25 @@ struct Format {
   Underflow underflow{Underflow::Minpos};
   Infinity infinity{Infinity::Nan};
   bool is_signed{true}; // false: fixed point without a sign
-  // Fixed point: the most negative number is the largest one's negative, and the code below it is
-  // not used.
+  // Fixed point: the most negative number is minus the largest one, and the code below it is
+  // unused.
   bool symmetric{false};
   Rounding rounding{Rounding::NearestEven};
-  // How many the mode `stochastic` draws for an element; 0: as many as there are, 64.
+  // The number of random bits that the mode `stochastic` draws for an element; 0: all 64.
   uint8_t random_bits{0};
   FewBits few_bits{FewBits::A};
-  // Of Kind::Table: a ValueTable, one for each content, which is never freed.
+  // For Kind::Table: a ValueTable, one for each content, which is never freed.
   const TableFacts* table{nullptr};
 
   constexpr bool operator==(const Format&) const = default;
 
   TD_METHOD bool is_posit() const { return kind == Kind::Posit; }
   TD_METHOD bool is_takum() const { return kind == Kind::Takum; }
-  // Two's complement strings of bits with one zero and NaR, and fractions of several lengths.
+  // Two's complement bit strings with one zero and NaR, and with fractions of several lengths.
   TD_METHOD bool is_tapered() const { return is_posit() || is_takum(); }
   TD_METHOD bool is_fixed() const { return kind == Kind::Fixed; }
   TD_METHOD bool is_table() const { return kind == Kind::Table; }
-  // Floats with one zero, whose negative's code is NaN.
+  // Floats with one zero; the code of minus zero is NaN.
   TD_METHOD bool unsigned_zero() const {
     return kind == Kind::Float && (specials == Specials::Fnuz || specials == Specials::P3109);
   }
@@ -181,8 +187,8 @@ struct Format {
   // --- codes ---
   TD_METHOD uint64_t sign_code() const { return uint64_t{1} << (bits - 1); }
   TD_METHOD uint64_t code_mask() const { return sign_code() | (sign_code() - 1); }
-  // The code of the largest finite value: magnitude bits are in value order in every format but
-  // tables, so all below are finite too.
+  // The code of the largest finite value. Except in tables, magnitude bits are in the order of
+  // values, so all smaller ones are finite too.
   TD_METHOD uint64_t max_code() const {
     if (is_table()) return table->max_code;
     if (is_fixed()) return is_signed ? sign_code() - 1 : code_mask();
@@ -191,9 +197,9 @@ struct Format {
     if (specials == Specials::Fn || specials == Specials::P3109) return sign_code() - 2;
     return (((uint64_t{1} << exp_bits) - 1) << man_bits) - 1;
   }
-  // NaR for tapered formats. Ieee: quiet NaN, as hardware makes it; Fn: all ones; Fnuz and P3109:
-  // minus zero's; None: there is no NaN, and the largest magnitude stands for it; fixed point: 0
-  // stands for it, as in saturating conversions to integers.
+  // The code of NaN. Tapered formats: NaR. Ieee: quiet NaN, as hardware makes it. Fn: all ones.
+  // Fnuz and P3109: minus zero's code. None: there is no NaN, and the largest magnitude replaces
+  // it. Fixed point: 0 replaces it, as in saturating conversions to integers.
   TD_METHOD uint64_t nan_code() const {
     if (is_table()) return table->nan_code;
     if (is_fixed()) return 0;
@@ -234,21 +240,21 @@ struct Format {
     if (is_fixed()) return int_bits - 1;
     return int(max_code() >> man_bits) - bias;
   }
-  // Floats: the binade of the smallest normal number. (bias counts as IEEE's: field 1 means
-  // 2^(1 - bias).) Takums: that of minpos.
+  // Floats: the binade of the smallest normal number. (bias counts as in IEEE 754: field 1 means
+  // 2^(1 - bias).) Takums: the binade of minpos.
   TD_METHOD int min_exponent() const {
     if (is_table()) return table->min_exponent;
     if (is_takum()) return -255;
     if (is_posit()) return -max_exponent();
     return is_fixed() ? -frac_bits : 1 - bias;
   }
-  // The power of two of which every finite value is a multiple.
+  // Every finite value is a multiple of 2 to this power.
   TD_METHOD int lsb_exponent() const {
     if (is_table()) return table->lsb_exponent;
     if (is_takum()) return min_exponent() - (bits - 12); // the shortest fraction
     return kind == Kind::Float ? min_exponent() - man_bits : min_exponent();
   }
-  // Bits behind the leading one in the values that have most of them. Of floats, posits and takums.
+  // The most bits behind the leading one in any value. For floats, posits and takums.
   TD_METHOD int longest_fraction() const {
     if (is_takum()) return bits - 5;
     if (is_posit()) return bits - 3 - es > 0 ? bits - 3 - es : 0;
@@ -259,9 +265,9 @@ struct Format {
     return is_fixed() ? int_bits + frac_bits : longest_fraction() + 1;
   }
 
-  // --- which machine type carries this format ---
-  // Every value is exactly a float32. (The codec wants a little more: a posit's values normal, and
-  // its code within 24 bits.)
+  // --- the machine type that holds this format ---
+  // Whether every value is exactly a float32. (The codec needs a little more: a posit's values must
+  // be normal, and its code must fit 24 bits.)
   TD_METHOD bool fits_float() const {
     if (is_posit()) return bits <= 24 && max_exponent() <= 126;
     if (is_fixed()) return significand_bits() <= 23;
@@ -273,16 +279,17 @@ struct Format {
     return is_table() ||
         (significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022);
   }
-  // Fixed point: digits down to the last place that a product and a number, or a quotient, may
-  // have.
+  // Fixed point: the most digits of a quotient, or of a product and a number, down to the last
+  // place.
   TD_METHOD int digits_to_wrap() const {
     const int below_zero = frac_bits < 0 ? -frac_bits : 0;
     return 2 * bits + (frac_bits > bits ? frac_bits - bits : below_zero);
   }
-  // + - * / sqrt done in float32 and adjusted to odd (c10/formats/arithmetic/OddArithmetic.h) round
-  // to this format as the exact results do: two more significand bits, products that neither
-  // overflow nor lose bits below 2^-149, quotients that stay normal. Wrapping needs results to the
-  // last place however large they are; stochastic modes see more of the fraction in float64.
+  // Whether + - * / sqrt in float32, adjusted to odd (c10/formats/arithmetic/OddArithmetic.h),
+  // round to this format as the exact results do. That needs two more significand bits, products
+  // that neither overflow nor lose bits below 2^-149, and normal quotients. Wrapping needs results
+  // down to the last place, however large they are. Stochastic modes see more of the fraction in
+  // float64.
   TD_METHOD bool arithmetic_in_float() const {
     if (overflow == Overflow::Wrap ? digits_to_wrap() + 2 > 24 : is_stochastic(rounding))
       return false;
@@ -307,7 +314,7 @@ TD_HOST_DEVICE constexpr Format posit_format(int bits, int es) {
   return f;
 }
 
-// Linear takums of 12 bits and more, whose strings end in a fraction of at least no bits.
+// Linear takums of 12 bits and more, whose strings have room for a fraction of zero or more bits.
 TD_HOST_DEVICE constexpr Format takum_format(int bits) {
   Format f;
   f.kind = Kind::Takum;
@@ -326,8 +333,8 @@ TD_HOST_DEVICE constexpr Format float_format(int exp_bits, int man_bits) {
   return f;
 }
 
-// Either number of bits may be negative: the smallest step is 2^-frac_bits, the largest value just
-// below 2^int_bits.
+// Either number of bits may be negative. The smallest step is 2^-frac_bits; the largest value is
+// just below 2^int_bits.
 TD_HOST_DEVICE constexpr Format fixed_format(int int_bits, int frac_bits, bool is_signed) {
   Format f;
   f.kind = Kind::Fixed;

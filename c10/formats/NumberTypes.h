@@ -1,5 +1,5 @@
 // The built-in formats as C++ number types (c10::formats::posit16es2, ...), for scalar code that
-// wants a value and not an array of codes.
+// needs a value and not an array of codes.
 #pragma once
 #include <c10/formats/BuiltinFormats.h>
 #include <c10/formats/codec/ExactCodec.h>

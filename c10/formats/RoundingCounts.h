@@ -1,7 +1,7 @@
-// What rounding did to one number, counted: its exact value beside what became of it
-// (docs/workbench.md says what each count means).
+// Counts what rounding did to a number, from its exact and its rounded value (docs/workbench.md
+// explains each count).
 //
-// Everything is an integer, so that no order of additions and no number of threads changes a count.
+// All counts are integers, so neither the order of additions nor the number of threads changes one.
 #pragma once
 #include <c10/formats/codec/MachineBits.h>
 
@@ -11,8 +11,8 @@ namespace c10::formats {
 
 struct CountLimits {
   double highest, lowest; // the outermost finite numbers of a format
-  // Its smallest positive number, and the smallest of full precision: floats' smallest normal one,
-  // else the same.
+  // Its smallest positive number, and the smallest one of full precision: for floats the smallest
+  // normal number, else the same.
   double smallest, normal;
 };
 
@@ -20,7 +20,7 @@ struct CountFlags {
   uint64_t nan_in{0}, infinite_in{0}, zero_in{0}, nan_made{0}, overflow{0}, saturated{0},
       underflow{0}, to_zero{0}, subnormal{0}, zeros{0}, inexact{0};
 
-  // x became r.
+  // Counts the rounding of x to r.
   TD_INLINE void count(const CountLimits& l, double x, double r) {
     const double infinity = bits_as<double>(uint64_t{0x7ff} << 52), magnitude = __builtin_fabs(x);
     const uint64_t nan = x != x, infinite = magnitude == infinity, zero = x == 0,
@@ -42,7 +42,7 @@ struct CountFlags {
     inexact += (nan ^ 1) & uint64_t{!(r == x)};
   }
 
-  // Calls body with each count, and with that one of others.
+  // Calls body with each count and the same count of o.
   template <typename Body>
   TD_HOST_DEVICE void each(CountFlags& o, const Body& body) const {
     body(nan_in, o.nan_in);
@@ -59,16 +59,16 @@ struct CountFlags {
   }
 };
 
-// A number counts by its exponent: float64's field of it, of which 0 has zeros and subnormal
-// numbers, and 2047 what is not finite.
+// A number's bin is its exponent field in float64. Bin 0 has zeros and subnormals, bin 2047
+// infinities and NaN.
 inline constexpr int kCountBins = 2048;
 
 TD_INLINE uint64_t count_bin(double x) {
   return (bits_as<uint64_t>(x) >> 52) & 0x7ff;
 }
 
-// Its square, of its 24 leading bits and cut to 24 bits, in units of 4^exponent / 2^22. Zeros, and
-// float64's own subnormal numbers, have none.
+// The square of its 24 leading bits, cut to 24 bits, in units of 4^exponent / 2^22. Zeros, and
+// float64's subnormals, count 0.
 TD_INLINE uint64_t count_square(double x) {
   const uint64_t leading = (bits_as<uint64_t>(x) >> 29 & 0x7f'ffff) | 0x80'0000;
   return ((leading * leading) >> 24) & (0 - uint64_t{count_bin(x) != 0});

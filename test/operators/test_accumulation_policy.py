@@ -287,7 +287,7 @@ def test_formats_that_a_policy_cannot_do():
         ):
             with pytest.raises(
                 RuntimeError,
-                match="values and their products float32 has for the accumulation policy float32, "
+                match="values and products fit float32, for the accumulation policy float32, "
                 "but got posit32es2",
             ):
                 call()

@@ -107,7 +107,7 @@ def test_integers_stay_in_their_range(name, low, high, draw):
             "e8m7",
             100_000,
             100_100,
-            "that holds numbers of torch.e8m7, but got [100000, 100100), beside 99840 and 100352",
+            "that holds numbers of torch.e8m7, but got [100000, 100100), between 99840 and 100352",
         ),
         ("e8m7", 999, 1000, "that holds numbers of torch.e8m7"),
     ],

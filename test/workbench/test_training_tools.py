@@ -190,8 +190,8 @@ def test_lstm_without_batches_or_numbers_and_of_wrong_sizes():
         torch.ops.aten.lstm(numbers(5, 2, 3), states, weights, True, 2, 0.0, True, True, False)
     rows, states = numbers(5, 3), [numbers(4, 2, 2), numbers(4, 2, 4)]
     for sizes, message in [
-        ([2, 3], "do not grow"),
-        ([3, 2, 0], "above 0"),
+        ([2, 3], "descending order"),
+        ([3, 2, 0], "positive"),
         ([2, 2], "4 rows, but got"),
         ([], "at least one element"),
     ]:

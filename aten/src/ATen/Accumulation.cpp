@@ -35,7 +35,7 @@ Accumulation accumulation_of(const FormatEntry& entry) {
     ++override_uses().accumulation;
     return *override_policy;
   }
-  const int id = entry.id; // who has a policy keeps its number
+  const int id = entry.id; // a dtype with a policy keeps its number
   const Accumulation* own = id >= 0 ? defaults[id].load(std::memory_order_acquire) : nullptr;
   return own ? *own : Accumulation{};
 }

@@ -1,4 +1,4 @@
-// What adds up the products of a dot product: a thread's policy, or a dtype's own.
+// How the products of a dot product are added up: by a thread's policy, or by a dtype's own.
 #pragma once
 #include <c10/formats/FormatRegistry.h>
 #include <c10/formats/sums/BlockSum.h>
@@ -16,48 +16,49 @@ using c10::formats::Rounding;
 
 struct Accumulation {
   enum class Kind : uint8_t {
-    Machine, // float32 where every value of the format is one, else float64
+    Machine, // float32 if it has every value of the format, else float64
     Float32,
     Float64,
-    Exact, // no rounding before the last: the quire
-    Steps, // every product and every sum rounded to a format
-    // Steps for `chunk` products, and those sums added in the machine's type, or in `outer`.
+    Exact, // no rounding before the last one: the quire
+    Steps, // every product and every sum is rounded to a format
+    // Steps within `chunk` products; the chunks' sums are added in the machine's type, or in
+    // `outer`.
     Chunked,
     Block, // BlockSum, in a register of the accumulator's format (nullptr: float32)
   };
   using Order = c10::formats::SumOrder;
   Kind kind{Kind::Machine};
   int64_t chunk{0};
-  // Steps: the format of products and of sums; nullptr: the operands' own.
+  // Steps: the formats of products and of sums; nullptr: the operands' own format.
   const FormatEntry* product{nullptr};
   const FormatEntry* accumulator{nullptr};
-  std::optional<Rounding> rounding; // Steps: of each step; else the formats' own
-  bool fused{false}; // Steps: one rounding for multiply and add
+  std::optional<Rounding> rounding; // Steps: the mode of each step; unset: the formats' own
+  bool fused{false}; // Steps: multiply and add are rounded once, together
   bool kahan{false}; // Steps: with Kahan's compensation
   bool exact_product{false}; // Steps: products are not rounded
   Order order{Order::Sequential}; // Steps
   int64_t lanes{1}; // Order::Lanes
-  // Chunked: what the chunks' sums are rounded to; nullptr: the machine's type.
+  // Chunked: the format of the chunks' sums; nullptr: the machine's type.
   const FormatEntry* outer{nullptr};
-  // Block: a row of block_presets(), which says the numbers by the operands' format; else they are
-  // `block`.
+  // Block: a row of block_presets(), which holds numbers for each format of the operands. With -1
+  // the numbers are in `block`.
   int preset{-1};
   BlockSum block;
 
-  // Whether stock kernels cannot do it.
+  // Whether the policy needs this package's kernels: stock kernels cannot carry it out.
   bool own_kernels() const {
     return kind == Kind::Exact || kind == Kind::Steps || kind == Kind::Chunked ||
         kind == Kind::Block;
   }
 };
 
-// The policy that overrides every dtype's own on this thread, if there is one; returns what was set
-// before.
+// The policy that overrides every dtype's own on this thread, if any. The setter returns the
+// previous one.
 std::optional<Accumulation> accumulation_override();
 std::optional<Accumulation> set_accumulation_override(const std::optional<Accumulation>& policy);
-// A dtype's own policy, for all threads, from now on.
+// Sets a dtype's own policy, for all threads, from now on.
 void set_accumulation_default(const FormatEntry& entry, const Accumulation& policy);
-// What holds for a dtype on this thread now.
+// The policy that holds for a dtype on this thread now.
 Accumulation accumulation_of(const FormatEntry& entry);
 
 } // namespace at::formats

@@ -1,4 +1,4 @@
-// Nodes of autograd's graph, for operators with a derivative of their own.
+// Makes nodes of autograd's graph, for operators whose derivative is written in this package.
 #pragma once
 #include <ATen/Releases.h>
 #include <torch/csrc/autograd/function.h>
@@ -12,7 +12,7 @@ auto make_node(Arguments... arguments) {
   if constexpr (kNodesCountThemselves) {
     return c10::make_intrusive<T>(arguments...);
   } else {
-    // Found by the argument's namespace.
+    // Argument-dependent lookup finds deleteNode().
     return std::shared_ptr<T>(new T(arguments...), [](T* node) { deleteNode(node); });
   }
 }

@@ -1,6 +1,6 @@
-// How many random bits the mode `stochastic` draws for an element in a block that says so:
-// hardware's few, by IEEE P3109's definitions. Apart from the mode (FormatRounding.h), which most
-// callers ask alone.
+// How many random bits the mode `stochastic` draws for an element in a block that sets the number.
+// Hardware draws few, as IEEE P3109 defines. A header apart from FormatRounding.h, because most
+// callers need only the mode.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
@@ -9,16 +9,16 @@
 namespace at::formats {
 
 struct FewRandomBits {
-  uint8_t count{0}; // 0: as many as a format says itself
+  uint8_t count{0}; // 0: the format's own number
   c10::formats::FewBits kind{c10::formats::FewBits::A};
 };
 
-// What holds on this thread beside a rounding override of `stochastic`; setting it returns what was
-// set before.
+// The number of bits that goes with this thread's rounding override `stochastic`. The setter
+// returns the previous one.
 FewRandomBits few_bits_override();
 FewRandomBits set_few_bits_override(FewRandomBits bits);
 
-// Gives a format the mode, and the number of random bits, that override its own on this thread.
+// Sets a format's mode and number of random bits to this thread's overrides, if any.
 void round_by_override(c10::formats::Format& format);
 
 } // namespace at::formats

@@ -25,7 +25,7 @@ Float32Op kind_of(const std::string& op) {
       : Float32Op::MATMUL;
 }
 
-// Of an operand's significand, what a product sees.
+// The number of significand bits of an operand that a stock product keeps.
 int operand_bits(const std::string& op, c10::DeviceType device) {
   const auto& context = at::globalContext();
   const Float32Op kind = kind_of(op);
@@ -61,11 +61,10 @@ bool float32_keeps(int bits, const std::string& op, c10::DeviceType device) {
 }
 
 void expect_float32_products(const FormatEntry& entry, const std::string& op) {
-  TORCH_CHECK(false, op,
-              ": expected, for the accumulation policy float32, that float32 products keep all "
-              "bits of their operands, as torch.",
-              entry.name, " needs, but stock PyTorch is set to drop some: ", kSwitches,
-              ". Or use the policy machine, which takes float64 then.");
+  TORCH_CHECK(false, op, ": expected float32 products that keep all bits of torch.", entry.name,
+              " operands under the accumulation policy float32, but got PyTorch settings that drop "
+              "some: ",
+              kSwitches, ". Or use the policy machine, which then takes float64.");
 }
 
 void tell_of_float64_products(const FormatEntry& entry, const std::string& op) {

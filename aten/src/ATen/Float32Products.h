@@ -1,6 +1,6 @@
-// What stock PyTorch may drop of float32 operands of products: torch.set_float32_matmul_precision,
-// torch.backends.*.fp32_precision, allow_tf32. Such a switch is meant for float32 models, not for
-// numbers of our formats, whose bits are what is studied.
+// PyTorch's switches that let products drop bits of float32 operands:
+// torch.set_float32_matmul_precision, torch.backends.*.fp32_precision, allow_tf32. They are meant
+// for float32 models, and not for numbers of a format, whose bits are studied.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/formats/FormatRegistry.h>
@@ -11,12 +11,11 @@ namespace at::formats {
 
 inline constexpr int kFloat32Bits = 24;
 
-// Whether an operator's stock kernels multiply float32 numbers of so many significant bits as they
-// are.
+// Whether an operator's stock kernels keep all of `bits` significant bits of float32 operands.
 bool float32_keeps(int bits, const std::string& op, c10::DeviceType device);
 
-// What to say where they do not: an error for who asked for float32's sums; once, that float64
-// computes instead.
+// Where stock kernels drop bits: an error if the user chose float32 sums, else a warning, once,
+// that float64 computes instead.
 [[noreturn]] void expect_float32_products(const c10::formats::FormatEntry& entry,
                                           const std::string& op);
 void tell_of_float64_products(const c10::formats::FormatEntry& entry, const std::string& op);

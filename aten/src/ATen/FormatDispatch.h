@@ -1,12 +1,13 @@
-// From a format known at run time to code compiled for it, as PyTorch's AT_DISPATCH_* go from a
-// ScalarType to scalar_t.
+// Calls code compiled for a format that is known at run time, as PyTorch's AT_DISPATCH_* do for a
+// ScalarType.
 //
 //   AT_DISPATCH_POSIT_TYPES(type, "name", [&]<typename scalar_t>() { ... scalar_t::format ... });
 //   AT_DISPATCH_CUSTOM_FLOAT_TYPES(type, "name", [&]<typename scalar_t>() { ... });
 //
-// type: a c10::formats::Builtin, or a format. scalar_t is a c10::formats::Number, whose format is a
-// compile-time constant: its fields fold away. Any format but the built-in ones of their kind is a
-// std::invalid_argument; ask builtin_of() first, and take those made at run time as values.
+// type: a c10::formats::Builtin, or a format. scalar_t is a c10::formats::Number. Its format is a
+// compile-time constant, so its fields fold away. Only built-in formats of the macro's kind are
+// taken; any other raises std::invalid_argument. Ask builtin_of() first, and pass run-time formats
+// as values.
 #pragma once
 #include <c10/formats/NumberTypes.h>
 

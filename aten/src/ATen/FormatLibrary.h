@@ -1,8 +1,8 @@
 // The dispatch keys at which kernels for number formats are registered.
 //
-// What stands above autograd is registered at two keys alike: eager autograd's, and that of tensors
-// within wrappers of torch.func, which have another backend's (kWrappedAutogradKey). At the second
-// one a kernel finds our tensors by entry_beneath(), and hands what has none to stock.
+// Kernels above autograd are registered at two keys: eager autograd's, and kWrappedAutogradKey, the
+// key of format tensors within wrappers of torch.func. At the second key a kernel finds the format
+// by entry_beneath(), and passes tensors without a format to the stock kernel.
 #pragma once
 #include <ATen/FormatTensor.h>
 #include <torch/library.h>
@@ -19,8 +19,8 @@
     register_kernels(m);                             \
   }
 
-// Below autograd as well: composite operators, whose stock code would run at every key that has no
-// kernel of ours.
+// Below autograd as well. For composite operators: their stock code would run at every key without
+// a kernel of this package.
 #define TD_REGISTER_COMPOSITE(register_kernels) \
   TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {    \
     register_kernels(m);                        \
@@ -29,12 +29,13 @@
 
 namespace at::formats {
 
-// The same for one operator of aten that is found at run time; kernel() makes one for each key.
+// The same for one operator of aten that is found at run time. kernel() is called once for each
+// key.
 using MakeKernel = std::function<torch::CppFunction()>;
 void register_below_autograd(const c10::OperatorName& name, const MakeKernel& kernel);
 void register_autograd(const c10::OperatorName& name, const MakeKernel& kernel);
 
-// As a library's impl() takes it: "add.Tensor" of aten::add.Tensor.
+// The operator's name as a library's impl() takes it: "add.Tensor" for aten::add.Tensor.
 std::string dispatch_name(const c10::OperatorName& name);
 
 } // namespace at::formats

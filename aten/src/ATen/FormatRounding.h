@@ -1,5 +1,5 @@
-// How a thread rounds right now: the dtype's own mode or the one that a block of code asks for, and
-// the random words of stochastic modes.
+// How a thread rounds now: by the dtype's own mode or the mode of a surrounding block. Also the
+// random words of stochastic modes.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <c10/formats/FormatRegistry.h>
@@ -15,12 +15,12 @@ using c10::formats::RandomWords;
 using c10::formats::Rounding;
 using c10::formats::Seed;
 
-// The mode that overrides every dtype's own on this thread, if there is one; returns what was set
-// before.
+// The mode that overrides every dtype's own on this thread, if any. The setter returns the previous
+// one.
 std::optional<Rounding> rounding_override();
 std::optional<Rounding> set_rounding_override(std::optional<Rounding> mode);
 
-// A mode for one scope.
+// Sets the mode for one scope.
 struct RoundingGuard {
   explicit RoundingGuard(std::optional<Rounding> mode) : previous_(set_rounding_override(mode)) {}
   ~RoundingGuard() { set_rounding_override(previous_); }
@@ -31,7 +31,7 @@ struct RoundingGuard {
   std::optional<Rounding> previous_;
 };
 
-// For one scope: results are rounded as logarithmic formats' own results are
+// For one scope: rounds results as results of logarithmic formats are
 // (c10::formats::on_logarithms), or as before.
 struct LogarithmGuard {
   explicit LogarithmGuard(bool on_logarithms);
@@ -43,16 +43,16 @@ struct LogarithmGuard {
   bool previous_;
 };
 
-// A dtype's format as this thread rounds to it.
+// A dtype's format, with the mode that this thread rounds by.
 Format rounding_format(const FormatEntry& entry);
 
-// The generator that this thread's calls draw from instead of torch's default one, so that what
-// else draws from that one is left as it is; returns what was set before.
+// The generator that this thread's calls draw from instead of torch's default one, whose other
+// users then see no change. The setter returns the previous one.
 std::optional<at::Generator> set_word_source(std::optional<at::Generator> generator);
 bool has_word_source();
 
-// Where one call has a generator: its rounding draws from it, too, unless this thread has a source
-// of its own.
+// For a call with a generator argument: its rounding draws from that generator too, unless this
+// thread already has a source.
 struct WordSourceGuard {
   explicit WordSourceGuard(const std::optional<at::Generator>& generator)
       : set_(generator && !has_word_source()) {
@@ -68,13 +68,13 @@ struct WordSourceGuard {
   bool set_;
 };
 
-// 64 bits of a generator, of this thread's, or of torch's default one for the device of the tensors
-// that are rounded. The host draws them, from a CUDA device's generator too, but within a CUDA
-// graph.
+// Draws 64 bits: from the given generator, else from this thread's, else from torch's default one
+// for the device of the rounded tensors. The host draws them, even from a CUDA device's generator,
+// except within a CUDA graph.
 Seed next_seed(const std::optional<at::Generator>& generator = std::nullopt,
                c10::Device device = c10::kCPU);
-// Fresh random words for one call, where the format's mode needs any: one seed is drawn, whatever
-// the number of elements.
+// Fresh random words for one call, if the format's mode needs any. One seed is drawn, whatever the
+// number of elements.
 RandomWords next_words(const Format& format,
                        const std::optional<at::Generator>& generator = std::nullopt,
                        c10::Device device = c10::kCPU);

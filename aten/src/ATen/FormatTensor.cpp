@@ -112,13 +112,13 @@ at::Tensor empty_like_format(const at::Tensor& self, const FormatEntry& entry,
                               entry, self.device());
 }
 
-// ---- other eyes on the same memory ----
+// ---- views of the same memory by another dtype ----
 
 at::Tensor stock_alias(const at::Tensor& t, ScalarType type) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !is_wrapper(t), "expected a tensor with memory of its own, but got a wrapper of torch.",
+      !is_wrapper(t), "expected a tensor with its own memory, but got a wrapper of torch.",
       is_format_tensor(t) ? entry_of(t).name : c10::getDtypeNames(t.scalar_type()).first,
-      ". Work on what it wraps, of a DTensor on x.to_local().");
+      ". Use the tensor within, for a DTensor x.to_local().");
   const auto key = c10::computeDispatchKey(type, c10::kStrided, t.device());
   auto alias = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(t.storage()), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(type));
@@ -132,8 +132,7 @@ at::Tensor format_alias(const at::Tensor& stock, const FormatEntry& entry) {
 
 at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides,
                        int64_t offset) {
-  // A view is an inference tensor where its base is one, and only there, whatever mode the call is
-  // made in.
+  // A view is an inference tensor if and only if its base is one, whatever mode the call runs in.
   std::optional<c10::InferenceMode> mode;
   if (self.is_inference() != c10::InferenceMode::is_enabled()) mode.emplace(self.is_inference());
   auto impl = make_format_impl(c10::Storage(self.storage()), entry_of(self));
@@ -172,7 +171,7 @@ static void expect_codec(c10::Device device, const char* what) {
 
 at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
   expect_codec(t.device(), "decode");
-  at::RecordFunction record(at::RecordScope::FUNCTION); // for profilers; without one, a test
+  at::RecordFunction record(at::RecordScope::FUNCTION); // for profilers; if none runs, one test
   if (record.isActive()) record.before("formats::decode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(t);
@@ -206,7 +205,8 @@ at::Tensor decoded(const at::Tensor& t) {
   return decoded(t, entry_of(t).compute);
 }
 
-// Stock values as one of the four types that the encoders take; every widening here is exact.
+// Converts stock values to one of the four types that the encoders take; every widening here is
+// exact.
 static at::Tensor encodable(const at::Tensor& stock) {
   switch (stock.scalar_type()) {
     case ScalarType::Float:
@@ -241,7 +241,7 @@ static void count_codes(const Recorder& seen, const T* values, const char* codes
   }
 }
 
-// The same of what stock operators rounded, whose memory must be the host's.
+// The same for values that stock operators rounded; their memory must be the host's.
 static void count_encoded(const at::Tensor& stock, const at::Tensor& target,
                           const FormatEntry& entry) {
   if (!observing()) return;
@@ -262,7 +262,7 @@ static void count_encoded(const at::Tensor& stock, const at::Tensor& target,
   }
 }
 
-// target: a dense tensor of ours with stock's strides.
+// target: a dense format tensor with the strides of `stock`.
 static void encode_dense(const at::Tensor& stock, const at::Tensor& target,
                          const FormatEntry& entry) {
   if (stock.device().is_meta()) return;
@@ -364,7 +364,7 @@ void encode_into(const at::Tensor& target, const at::Tensor& stock) {
 at::Tensor to_stock(const at::Tensor& t, ScalarType type) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(t);
-  // Whatever type computes with it.
+  // Tables are looked up as float32, whatever their compute type is.
   const bool looked_up =
       type == ScalarType::Float && entry.format.is_table() && !on_gpu(t.device());
   const at::Tensor values = looked_up ? decoded(t, type) : decoded(t);
@@ -375,7 +375,7 @@ at::Tensor to_stock(const at::Tensor& t, ScalarType type) {
       type == ScalarType::Double || type == ScalarType::Float || !c10::isFloatingType(type);
   if (entry.compute == ScalarType::Float || wider)
     return at::_ops::_to_copy::call(values, type, {}, {}, {}, false, {});
-  // float64 values to a type narrower than float32: stock casts go by way of float32 and would
+  // float64 values to a type narrower than float32: a stock cast passes through float32 and would
   // round twice.
   if (t.device().is_meta()) return empty_stock(values.sizes(), values.strides(), type, t.device());
   if (by_stock(t.device()))
@@ -422,7 +422,7 @@ bool zero_is_code_zero(const Format& format) {
   return !format.is_table() || c10::formats::encode(format, c10::formats::unpack(0.0), 0) == 0;
 }
 
-// ---- what a dtype argument means ----
+// ---- the meaning of a dtype argument ----
 
 static thread_local bool explicit_dtype = false;
 

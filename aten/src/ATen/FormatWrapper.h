@@ -1,5 +1,5 @@
-// Tensors with a format and no memory: the bodies of wrapper subclasses, whose Python class runs
-// operators on what it wraps (DTensor).
+// Format tensors without memory: the bodies of wrapper subclasses, whose Python class runs
+// operators on the wrapped tensors (DTensor).
 #pragma once
 #include <ATen/FormatTensor.h>
 
@@ -8,7 +8,7 @@ namespace at::formats {
 at::Tensor format_without_memory(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                                  const FormatEntry& entry, c10::Device device);
 
-// Whether operators on a tensor, ours or stock, are its Python class's.
+// Whether a tensor's Python class runs its operators, be it a format tensor or a stock one.
 inline bool is_wrapper(const at::TensorBase& t) {
   return t.unsafeGetTensorImpl()->is_python_dispatch();
 }

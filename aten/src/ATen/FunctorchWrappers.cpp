@@ -14,7 +14,7 @@ const FormatEntry* entry_beneath(const at::Tensor& t) {
                                           DispatchKey::Functionalize});
   if (!t.defined()) return nullptr;
   const c10::DispatchKeySet keys = t.unsafeGetTensorImpl()->key_set();
-  // has the keys of the tensor within, ours among them
+  // It has the keys of the tensor within, also a format tensor's.
   const bool functional = keys.has(DispatchKey::Functionalize);
   if (is_format_tensor(t) && !functional) return &entry_of(t);
   if (!keys.has_any(wrappers)) return nullptr;

@@ -15,7 +15,7 @@
 namespace at::formats {
 namespace {
 
-// Records and observers. Taken after a tally's own mutex, never before it.
+// Guards records and observers. Locked after a tally's own mutex, never before it.
 c10::formats::ForkSafeMutex records_mutex;
 
 CountLimits limits_of(const Format& f) {
@@ -40,7 +40,7 @@ std::shared_ptr<Record> last(std::shared_ptr<Record> record) {
 
 // ---- a thread's bins ----
 
-// What one thread counted for one record and has not yet handed over.
+// The counts that one thread made for one record and has not yet handed over.
 class Tally {
  public:
   Tally();
@@ -100,7 +100,7 @@ class Tally {
   std::unique_ptr<CountWork> work_{std::make_unique<CountWork>()};
 };
 
-// The tallies of all threads. Taken before a tally's mutex.
+// The tallies of all threads. Locked before a tally's mutex.
 std::mutex& tallies_mutex = *new std::mutex;
 std::vector<Tally*>& tallies = *new std::vector<Tally*>;
 
@@ -176,7 +176,7 @@ template void Recorder::codes(const double*, const void*, int64_t) const;
 
 // ---- observers ----
 
-std::shared_ptr<Record> Observer::found(int layer, Pass pass, const Format& format) {
+std::shared_ptr<Record> Observer::find_record(int layer, Pass pass, const Format& format) {
   auto& place = records_[{layer, static_cast<int>(pass)}];
   for (const auto& record : place) {
     if (record->format == format) return record;
@@ -187,11 +187,11 @@ std::shared_ptr<Record> Observer::found(int layer, Pass pass, const Format& form
 
 std::shared_ptr<Record> Observer::record(int layer, Pass pass, const Format& format) {
   const std::lock_guard<std::mutex> lock(records_mutex);
-  return found(layer, pass, format);
+  return find_record(layer, pass, format);
 }
 
 void Observer::settle(const Pending& p, Pass pass, int layer) {
-  const auto to = found(layer, pass, p.record->format);
+  const auto to = find_record(layer, pass, p.record->format);
   to->counts.add(p.record->counts);
   p.record->counts = Counts();
   p.record->successor = to;

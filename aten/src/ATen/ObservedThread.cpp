@@ -1,4 +1,4 @@
-// To which layer and pass the calling thread's roundings belong.
+// Finds the layer and pass that the calling thread's roundings belong to.
 #include <ATen/Observation.h>
 
 #include <torch/csrc/autograd/function.h>
@@ -12,7 +12,7 @@ ObservedThread& observed_thread() {
   return state;
 }
 
-// A node runs: hooks and formulas of a backward pass.
+// True while a node runs: its hooks and the formulas of a backward pass.
 static bool in_backward() {
   return static_cast<bool>(torch::autograd::get_current_node());
 }

@@ -1,6 +1,6 @@
-// How often a thread's override of the rounding mode, and of the accumulation policy, was followed.
-// A block that ends with no more than it began with did nothing. Beside the overrides' own headers,
-// which most sources include.
+// How often a thread's overrides of rounding mode and accumulation policy took effect. If a block
+// ends with the numbers it began with, its override did nothing. Apart from the overrides' own
+// headers, which most sources include.
 #pragma once
 #include <cstdint>
 
@@ -11,7 +11,7 @@ struct OverrideUses {
   uint64_t accumulation{0};
 };
 
-// The calling thread's.
+// The calling thread's counters.
 OverrideUses& override_uses();
 
 } // namespace at::formats

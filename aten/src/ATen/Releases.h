@@ -1,4 +1,4 @@
-// What the supported releases of PyTorch do not have in common, for C++. (For Python:
+// Differences between the supported releases of PyTorch, for C++. (For Python:
 // torch/torch_dtypes/host/releases.py.)
 #pragma once
 #include <torch/version.h>
@@ -16,9 +16,10 @@
 namespace at::formats {
 
 constexpr bool kDtypesHaveShortNames = TORCH_DTYPES_SINCE(2, 13);  // torch.dtype.abbr
-// autograd's; before, std::shared_ptr does
+// Autograd's nodes count their references; in earlier releases std::shared_ptr does.
 constexpr bool kNodesCountThemselves = TORCH_DTYPES_SINCE(2, 13);
-// native_group_norm's formula: gradients of what has none; before, undefined
+// native_group_norm's formula makes zero gradients for undefined ones; earlier ones leave them
+// undefined.
 constexpr bool kNormalisationMakesZeros = TORCH_DTYPES_SINCE(2, 14);
 
 } // namespace at::formats

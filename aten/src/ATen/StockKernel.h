@@ -1,5 +1,5 @@
-// The kernel that an operator has at a dispatch key before one of ours takes its place, to go on
-// to. Releases hand it out in two ways.
+// The kernel that an operator had at a dispatch key before this package replaced it, so that a call
+// can go on to it. Releases hand it out in two ways.
 #pragma once
 #include <ATen/Releases.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -12,7 +12,7 @@ using StockKernel = c10::SafeKernelFunction;
 inline StockKernel stock_kernel(const c10::OperatorHandle& op, c10::DispatchKey key) {
   return op.getComputedKernelForDispatchKey(key);
 }
-#else // PyTorch 2.6, whose dispatcher tools/intree lets speak
+#else // PyTorch 2.6: tools/intree adds this method to its dispatcher
 using StockKernel = c10::KernelFunction;
 
 inline StockKernel stock_kernel(const c10::OperatorHandle& op, c10::DispatchKey key) {

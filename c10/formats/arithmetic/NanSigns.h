@@ -1,4 +1,4 @@
-// The sign of a NaN where it is seen.
+// The sign of NaN, for formats in which it is visible.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
@@ -7,13 +7,13 @@
 
 namespace c10::formats {
 
-// Where a NaN has no code but the largest number's, its sign is seen.
+// If NaN's only code is the largest number's, its sign is visible.
 TD_HOST_DEVICE constexpr bool shows_nan_signs(const Format& f) {
   return f.kind == Kind::Float && f.specials == Specials::None;
 }
 
-// The NaN of an invalid operation (0/0) is positive, as on most processors: x86 gives it a sign.
-// Results of arithmetic, before they are encoded.
+// Makes the NaN of an invalid operation (0/0) positive, as most processors do; x86 gives it a sign.
+// For results of arithmetic, before they are encoded.
 template <typename T>
 inline void drop_nan_signs(const Format& f, T* results, int64_t n) {
   if (!shows_nan_signs(f)) return;

@@ -1,13 +1,13 @@
-// + - * / sqrt fma in a machine float type, rounded to odd: the result may then be rounded once
-// more, to a format with at least two significand bits fewer, as if the exact result had been
-// rounded to it.
+// + - * / sqrt fma in a machine float type, rounded to odd. Such a result may be rounded once more,
+// to a format with at least two significand bits fewer, as if the exact result had been rounded.
 //
-// With s the nearest machine number and err what it misses: if err is not 0 and s is even, the
+// Let s be the nearest machine number and err its error. If err is not 0 and s is even, the
 // neighbour of s towards err is the odd number next to the exact result. err is exact for +
-// (Knuth's TwoSum), * and the remainders of / and sqrt (one fma each) as long as nothing overflows
-// or becomes subnormal: Format::arithmetic_in_float / _in_double say for which formats. Source:
-// Boldo, Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding
-// to odd", IEEE TC 57(4), 2008.
+// (Knuth's TwoSum), * and the remainders of / and sqrt (one fma each), as long as nothing overflows
+// or becomes subnormal. Format::arithmetic_in_float / _in_double say for which formats that holds.
+//
+// Source: Boldo, Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
+// rounding to odd", IEEE TC 57(4), 2008.
 #pragma once
 #include <c10/formats/codec/MachineBits.h>
 
@@ -15,7 +15,7 @@
 
 namespace c10::formats {
 
-// Masks, not truth values: see MachineBits.h.
+// These return masks and not truth values: see MachineBits.h.
 template <typename T>
 TD_INLINE typename Machine<T>::Bits magnitude_bits(T x) {
   return bits_as<typename Machine<T>::Bits>(x) & (~typename Machine<T>::Bits{0} >> 1);
@@ -25,27 +25,27 @@ TD_INLINE typename Machine<T>::Bits is_finite(T x) {
   return mask_less<T>(magnitude_bits(x), infinity_bits<T>());
 }
 template <typename T>
-TD_INLINE typename Machine<T>::Bits is_nonzero(T x) { // NaN is too
+TD_INLINE typename Machine<T>::Bits is_nonzero(T x) { // true for NaN too
   return mask_nonzero<T>(magnitude_bits(x));
 }
 
-// s, moved to its odd neighbour where towards (any number with the sign of exact - s) is neither 0
-// nor NaN. Infinite and NaN s stay.
+// Moves s to its odd neighbour, unless `towards` (any number with the sign of exact - s) is 0 or
+// NaN. Infinite and NaN s stay.
 template <typename T>
 TD_INLINE T to_odd(T s, T towards) {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
   const Bits bits = bits_as<Bits>(s);
-  const Bits number = mask_less<T>(magnitude_bits(towards), infinity_bits<T>() + 1); // no NaN
+  const Bits number = mask_less<T>(magnitude_bits(towards), infinity_bits<T>() + 1); // 0 for NaN
   const Bits moves = number & is_nonzero(towards) & is_finite(s) & ((bits & 1) - 1);
   const Bits inwards =
       static_cast<Bits>(static_cast<Signed>(bits ^ bits_as<Bits>(towards)) >> (M::width - 1));
   return bits_as<T>(bits + ((inwards | 1) & moves));
 }
 
-// Overflow and underflow to zero of a result whose operands were finite (and not 0): the exact
-// result lies beyond the largest number or between 0 and the smallest, and either of the two is
+// Corrects overflow, and underflow to zero, of a result whose operands were finite (and not 0). The
+// exact result is above the largest number, or between 0 and the smallest; one of the two ends is
 // odd. Only double needs it, where an operand may be any Python scalar.
 template <typename T>
 TD_INLINE T range_to_odd(T result, typename Machine<T>::Bits overflows,
@@ -59,19 +59,18 @@ TD_INLINE T range_to_odd(T result, typename Machine<T>::Bits overflows,
   return bits_as<T>(select(~is_nonzero(result) & underflows, sign | 1, held));
 }
 
-// The same of the exact result's neighbours below and above, which are one where it is a machine
-// number: of two, one is odd. They need no error, so that nothing is asked of overflow and
-// underflow.
+// The odd one of the exact result's neighbours below and above, which are equal if it is a machine
+// number. This needs no error, so overflow and underflow do not matter.
 template <typename T>
 TD_INLINE T odd_of(T down, T up) {
   using Bits = typename Machine<T>::Bits;
   const Bits d = bits_as<Bits>(down);
-  // By bits: of a choice, nvcc makes an operation that waits for the other one. Of -0 and 0, which
-  // is up, the one that to nearest gives.
+  // Chosen by bits, because nvcc turns a choice into an operation that waits for the other. Of -0
+  // and 0 it returns 0, which is `up`: the result to nearest.
   return bits_as<T>(select(0 - (d & 1), d, bits_as<Bits>(up)));
 }
 
-// A GPU's operations round in the direction that one says: two of them are cheaper than an error.
+// A GPU's operations take a rounding direction: two of them are cheaper than an error.
 #ifdef __CUDACC__
 __device__ inline float add_neighbours(float a, float b) {
   return odd_of(__fadd_rd(a, b), __fadd_ru(a, b));
@@ -151,9 +150,9 @@ TD_INLINE T sqrt_odd(T a) {
   return to_odd(s, fused(-s, s, a));
 }
 
-// a * b + c: product and sum are each split exactly, and what the sum misses is rounded to odd
-// first. Where the product of two numbers leaves the range of double, which formats' own do not,
-// the outermost number stands for it: c is 0 or far on this side of that.
+// a * b + c. Product and sum are each split exactly, and the sum's error is rounded to odd first.
+// If a product leaves the range of double, the outermost number replaces it: c is 0 or far below.
+// (Products of formats' values never do.)
 template <typename T>
 TD_INLINE T fma_odd(T a, T b, T c) {
 #ifdef __CUDA_ARCH__
@@ -170,7 +169,7 @@ TD_INLINE T fma_odd(T a, T b, T c) {
   const T s = p + c;
   const T missing = add_odd(p_error, two_sum_error(p, c, s));
   const T sum = add_odd(s, missing);
-  // -0 + 0 would lose the sign
+  // -0 + 0 would lose the sign.
   const Bits result = select(is_nonzero(missing), bits_as<Bits>(sum), bits_as<Bits>(s));
   const T beyond = range_to_odd(s, is_finite(a) & is_finite(b) & is_finite(c), 0);
   return bits_as<T>(select(is_finite(s), result, bits_as<Bits>(beyond)));

@@ -1,5 +1,5 @@
-// The operations of one, two and three numbers, and the only place that lists them: a row each, and
-// a struct of the same name that computes it in every arithmetic the kernels have. Enumerators and
+// The operations of one, two and three numbers; no other place lists them. Each has a row, and a
+// struct of the same name that computes it in every arithmetic of the kernels. Enumerators and
 // dispatch expand from the rows, the kernels of CPU and GPU from the structs.
 //
 //   AT_FORALL_UNARY_OPERATIONS(_), AT_FORALL_BINARY_OPERATIONS(_), AT_FORALL_TERNARY_OPERATIONS(_)
@@ -45,7 +45,7 @@ namespace operations {
 //   wide(x)     all digits (WideArithmetic.h)
 
 struct Sqrt {
-  // Of logarithms: whether it halves, adds or subtracts them.
+  // Whether the operation halves, adds or subtracts logarithms.
   static constexpr bool kOnLogarithms = true;
 
   template <typename T>
@@ -63,14 +63,14 @@ struct Sqrt {
 //
 // Each has the same, and may have
 //   mixed(x, number, 1 / number), mixed_first(number, x)
-//                        beside a float64 number (MixedArithmetic.h)
-//   odd_of_floats(x, y)  as odd() in float64, of float32 numbers
-//   parts(x, y)          the nearest float32 number, and what it lacks
-//   both_positive(x, y)  of a sum: whether both of its terms are, by which a 0 has its sign
+//                        with a float64 number (MixedArithmetic.h)
+//   odd_of_floats(x, y)  as odd() in float64, for float32 numbers
+//   parts(x, y)          the nearest float32 number, and its error
+//   both_positive(x, y)  for sums: whether both terms are positive, which decides the sign of a 0
 
 struct Binary {
   static constexpr bool kOnLogarithms = false;
-  // Whether a result of finite operands is infinite where the divisor is 0.
+  // Whether finite operands give an infinite result if the divisor is 0.
   static constexpr bool kDivides = false;
 
   TD_INLINE static MixedResult mixed(float x, double, double) { return {x, ~0U}; }
@@ -150,7 +150,7 @@ struct Mul : Binary {
   }
   // float64 has the product of two float32 numbers.
   TD_INLINE static double odd_of_floats(double x, double y) { return x * y; }
-  // What the product lacks is exact where it is no subnormal number, or a factor is 0.
+  // The product's error is exact if it is not subnormal, or if a factor is 0.
   TD_INLINE static NearestAndRest parts(float x, float y) {
     const float p = x * y;
     const uint32_t zero = ~(is_nonzero(x) & is_nonzero(y)),
@@ -189,18 +189,18 @@ struct Div : Binary {
 // ---- of three numbers, and of s ----
 //
 // Each is a sum. It has odd(), wide() and both_positive(), and
-//   mixed(number, a, b, c)  the number in the place of kNumber
-// One that is a single operation of float64's has nearest().
+//   mixed(number, a, b, c)  with the number instead of the operand kNumber
+// An operation that float64 has as a single instruction also has nearest().
 
 enum class Place : uint8_t { A, C, S };
 
 struct Ternary {
-  // Which of a, b, c and s a number beside float32 values stands for. The others are all values.
+  // The operand that a number replaces among float32 values; the others are all values.
   static constexpr Place kNumber = Place::S;
-  // Whether it rounds nothing before its sum but s * a * b, so that it may be done in float32.
+  // Whether it rounds nothing before its sum except s * a * b, so that float32 may compute it.
   static constexpr bool kProduct = false;
   static constexpr bool kDivides = false;
-  // Whether c is the term that comes first in stock PyTorch, which takes the result's layout.
+  // Whether c comes first in stock PyTorch, whose result takes its layout.
   static constexpr bool kAddsToC = true;
 };
 
@@ -321,7 +321,7 @@ constexpr const char* name_of(TernaryOp op) {
 }
 #undef TD_NAME
 
-// The operation, or the fused one that it is where s is 1.
+// The operation, or the fused one that it equals if s is 1.
 template <typename T>
 TD_HOST_DEVICE constexpr TernaryOp fuse_unscaled(TernaryOp op, T s) {
   return op == TernaryOp::Addcmul && s == 1 ? TernaryOp::Fma : op;

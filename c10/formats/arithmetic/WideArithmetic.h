@@ -1,10 +1,10 @@
-// + - * / sqrt fma for formats that float64 arithmetic cannot serve (more than 51 significand bits,
-// or exponents up to float64's own): of float64 numbers, in integers of 128 bits, to 64 digits and
+// + - * / sqrt fma of float64 numbers, for formats that float64 arithmetic cannot serve (more than
+// 51 significand bits, or exponents up to float64's own). Integers of 128 bits give 64 digits, and
 // whether more follow, for the generic codec.
 //
-// Results are exact, so that there is no method to be right but the alignment of digits. Where an
-// operand is 0, infinite or NaN the result is float64's own. What formulas compute before their
-// last operation (the quotient of addcdiv) is rounded to 64 digits, to nearest even.
+// Results are exact, so only the alignment of digits matters. If an operand is 0, infinite or NaN,
+// the result is float64's own. Intermediate results of formulas (the quotient of addcdiv) are
+// rounded to 64 digits, to nearest even.
 #pragma once
 #include <c10/formats/codec/Unpacked.h>
 
@@ -31,7 +31,7 @@ TD_HOST_DEVICE inline Number128 normalized(Number128 x) {
   return x;
 }
 
-// The 64 leading digits, the rest of them sticky. What cancels is +0.
+// The 64 leading digits; the rest is sticky. Terms that cancel give +0.
 TD_HOST_DEVICE inline Unpacked digits_of(Number128 x) {
   Unpacked u;
   if (x.word == 0) return u;
@@ -57,7 +57,7 @@ TD_HOST_DEVICE inline Unpacked nearest_of(Number128 x) {
   return u;
 }
 
-// A finite number that is not 0.
+// Finite and not 0.
 TD_HOST_DEVICE inline bool is_number(const Unpacked& u) {
   return u.cls == Class::Finite;
 }
@@ -70,9 +70,9 @@ TD_HOST_DEVICE inline Number128 product(const Unpacked& a, const Unpacked& b) {
           static_cast<Word128>(a.significand) * b.significand};
 }
 
-// Of words whose leading digit is bit 127 or 126 and whose last one is 0. Digits of the smaller
-// term beyond the word are a little less than its last place, so that of a difference the next
-// number below has them.
+// Adds words whose leading digit is bit 127 or 126 and whose last one is 0. Lost digits of the
+// smaller term are less than the last place. For a difference the next number below, with sticky
+// digits, stands for them.
 TD_HOST_DEVICE inline Number128 sum_of(Number128 a, Number128 b) {
   a = normalized(a);
   b = normalized(b);
@@ -81,7 +81,7 @@ TD_HOST_DEVICE inline Number128 sum_of(Number128 a, Number128 b) {
     a = b;
     b = smaller;
   }
-  const int shift = a.exponent - b.exponent + 1; // by one place for the carry
+  const int shift = a.exponent - b.exponent + 1; // one more place for the carry
   const Word128 shifted = shift > 127 ? 0 : b.word >> shift;
   const bool lost = shift > 127 || shifted << shift != b.word;
   const Word128 word = a.word >> 1;
@@ -115,7 +115,7 @@ inline Unpacked divide_wide(double a, double b) {
   return is_number(x) && is_number(y) ? digits_of(quotient(x, y)) : unpack(a / b);
 }
 
-// From float64's root, which has 53 digits, by a step of Newton's, whose result is off by a few
+// Starts from float64's root, of 53 digits. A step of Newton's method makes it wrong by a few
 // places at most.
 inline Unpacked sqrt_wide(double a) {
   Unpacked x = unpack(a);
@@ -136,7 +136,7 @@ inline Unpacked sqrt_wide(double a) {
   return x;
 }
 
-// a * b + c, of whose factors one has 64 digits.
+// a * b + c, where one factor has 64 digits.
 inline Unpacked fused_wide(const Unpacked& a, const Unpacked& b, double c) {
   const Unpacked z = unpack(c);
   if (is_number(a) && is_number(b)) {
@@ -147,7 +147,7 @@ inline Unpacked fused_wide(const Unpacked& a, const Unpacked& b, double c) {
     if (!is_number(u)) return to_double(u);
     return u.negative ? -1.0 : 1.0;
   };
-  return unpack(sign(a) * sign(b) + c); // 0, infinite or NaN, beside c
+  return unpack(sign(a) * sign(b) + c); // 0, infinite or NaN, plus c
 }
 
 inline Unpacked fma_wide(double a, double b, double c) {

@@ -1,9 +1,9 @@
-// float32 numbers to a format's codes, to nearest, ties to even, by one addition:
-// AdditionRound.h's, of which the sum's last digits are the rounded number in last places, and so
-// its code but for an offset. Both numbers are looked up by the number's exponent.
+// float32 numbers to a format's codes, to nearest, ties to even, by one addition. As in
+// AdditionRound.h, the sum's last digits are the rounded number in last places; plus an offset,
+// they are its code. Magic number and offset are looked up by the number's exponent.
 //
-// What the addition does not decide says so, and is asked of another encoder: overflow, infinities,
-// NaN, and posits where the cut is in the exponent.
+// The result says if the addition is undecided, and another encoder is used: for overflow,
+// infinities, NaN, and posits whose exponent is cut.
 #pragma once
 #include <c10/formats/codec/FastStochastic.h>
 #include <c10/formats/codec/MachineBits.h>
@@ -11,8 +11,8 @@
 namespace c10::formats {
 
 struct AdditionEncoder {
-  // Of magnitudes with this exponent: what is added, and what takes the sum's bits to the code.
-  // Where the sum does not know, it is infinite.
+  // For magnitudes with this exponent: the number to add, and the offset from the sum's bits to the
+  // code. For undecided ones the sum is infinite.
   struct alignas(8) Row {
     float magic;
     uint32_t offset;
@@ -34,7 +34,8 @@ struct AdditionEncoder {
       table.of_exponent[field] = f.is_posit() ? posit_row(f, field) : float_row(f, field);
   }
 
-  // Floats with subnormals and two zeros, of codes that grow with magnitudes; posits.
+  // Whether it takes the format: posits, and floats with subnormals, two zeros, and codes that grow
+  // with magnitudes.
   static bool serves(const Format& f) {
     if (f.rounding != Rounding::NearestEven || f.bits > 16) return false;
     if (f.is_posit()) return f.underflow == Underflow::Minpos;
@@ -60,10 +61,11 @@ struct AdditionEncoder {
   static constexpr int kBias = Machine<float>::bias;
 
   static Row unknown() { return {bits_as<float>(infinity_bits<float>()), 0}; }
-  // first: the code of the number that is 1 in the place of `digits` digits above the last, 2^last;
-  // more: last places that magic is odd by.
+  // first: the code of the number with a 1 `digits` digits above the last place 2^last, and zeros
+  // below. odd: makes magic odd by one last place.
   static Row row(int last, uint32_t first, int digits, bool odd) {
-    if (last + Machine<float>::fraction >= kBias) return unknown(); // 1.5 times that is too large
+    // the magic number would overflow
+    if (last + Machine<float>::fraction >= kBias) return unknown();
     const float magic = 1.5F * power_of_two<float>(last + Machine<float>::fraction) +
         (odd ? power_of_two<float>(last) : 0);
     return {magic, first - (uint32_t{1} << digits) - bits_as<uint32_t>(magic)};
@@ -78,9 +80,9 @@ struct AdditionEncoder {
   }
 
   static Row posit_row(const Format& f, int field) {
-    // Of 0 and float32's subnormal numbers x: the sum is x - 2^-126, whose bits count downwards
-    // from those of -2^-126, as code 0 downwards through codes that no format has. So 0 is known,
-    // and they are not.
+    // For 0 and float32's subnormal numbers x: the sum is x - 2^-126. Its bits count downwards from
+    // those of -2^-126, as code 0 counts down through codes that no format has. So 0 is decided,
+    // and subnormals are not.
     if (field == 0)
       return {-power_of_two<float>(1 - kBias),
               0 - bits_as<uint32_t>(-power_of_two<float>(1 - kBias))};
@@ -89,8 +91,8 @@ struct AdditionEncoder {
     if (field == 255 || digits < 0) return unknown();
     const uint32_t string = k < 0 ? 1 : ((uint32_t{1} << (k + 1)) - 1) << 1,
                    exponent = static_cast<uint32_t>(e - k * (1 << f.es));
-    // Ties go to the even code, of which the last digit is the exponent's, or the regime's, where
-    // there is no fraction.
+    // Ties go to the even code. Without a fraction, its last digit is the exponent's or the
+    // regime's.
     const bool odd_code = digits == 0 && (f.es > 0 ? (e & 1) != 0 : e < 0);
     const bool odd_magic = digits == 0 && !odd_code;
     return row(e - digits, (string << f.es | exponent) << digits, digits, odd_magic);

@@ -1,36 +1,38 @@
-// float32 numbers to the nearest of a format, ties to even, by adding a number and taking it off
-// again: the shortest way where additions cost less than operations on bits, as on a GPU.
+// Rounds float32 numbers to the nearest of a format, ties to even, by adding a number and
+// subtracting it again. That is the shortest way where additions cost less than operations on bits,
+// as on a GPU.
 //
-// x + m has its last place where m has it: with m = 1.5 * 2^23 last places of the format at x, the
-// addition rounds x as the format does, and the subtraction is exact. A rounder answers NaN where
-// it does not know: a NaN goes through all additions that follow, so that a sum says at its end
-// whether each step was right, and whoever asked computes that one sum in another way.
+// The last place of x + m is that of m. With m = 1.5 * 2^23 last places of the format at x, the
+// addition rounds x as the format does, and the subtraction is exact. If a rounder cannot decide,
+// it returns NaN. NaN passes through all later additions, so a sum tells at its end whether each
+// step was right; if not, the caller computes it in another way.
 //
-// A product need not be exact: m is added to it in one operation, and chosen by what float32 makes
-// of it. Where that is a power of two which the product itself does not reach, it is so near that
-// both binades' last places round it to that power.
+// A product need not be exact: m is added to it in one operation, and chosen by the product's
+// float32 value. That value may be a power of two that the product itself does not reach. The
+// product is then so near that the last places of both binades round it to that power.
 #pragma once
 #include <c10/formats/FormatLimits.h>
 #include <c10/formats/arithmetic/OddArithmetic.h>
 
 namespace c10::formats {
 
-// Floats with subnormals. Numbers are taken and given times 2^scale, by which the magic number of
-// the topmost binade, where a result may be beyond the largest number, is infinite or NaN; and
-// infinity less infinity is NaN.
+// Floats with subnormals. Inputs and outputs are numbers times 2^scale. So the magic number of the
+// topmost binade, where a result may exceed the largest number, is infinite or NaN, and infinity
+// minus infinity is NaN.
 struct FloatAdditionRounder {
   struct Table {}; // none
   static constexpr bool is_scaled = true;
 
-  // A right factor with the scale, but for the 2 that the left one has (the format's largest number
-  // stays finite by that); and once more, times what lies between a number's exponent and that of
-  // its magic number.
+  // scaled: a right factor times the scale, without the 2 that the left factor has (so the format's
+  // largest number stays finite). towards_magic: the factor times the ratio of a magic number to
+  // its number.
   struct Right {
     float scaled, towards_magic;
   };
 
   int scale;
-  float factor, least; // of a number's power of two; where numbers are subnormal
+  // factor: from a power of two to its magic number; least: the magic number of subnormals
+  float factor, least;
   float right_scale, right_magic;
 
   explicit FloatAdditionRounder(const Format& f)
@@ -40,7 +42,7 @@ struct FloatAdditionRounder {
         right_scale(power_of_two<float>(scale - 1)),
         right_magic(power_of_two<float>(scale - 1 + 23 - f.man_bits)) {}
 
-  // Of formats whose arithmetic float32 can do, so that neither products nor scaled ones leave its
+  // Only formats whose arithmetic float32 can do, so that products, also scaled ones, stay in
   // range.
   static bool serves(const Format& f) {
     return f.kind == Kind::Float && f.rounding == Rounding::NearestEven &&
@@ -48,9 +50,8 @@ struct FloatAdditionRounder {
         f.max_exponent() >= 0 && f.arithmetic_in_float() && scale_of(f) < 127;
   }
 
-  // Whether the format's numbers are added up in float32 and then rounded as their exact sums are:
-  // Figueroa, "When is double rounding innocuous?", SIGNUM 30(3), 1995 (24 >= 2 p + 2, with
-  // subnormal numbers too).
+  // Whether sums in float32, rounded afterwards, equal the rounded exact sums: Figueroa, "When is
+  // double rounding innocuous?", SIGNUM 30(3), 1995 (24 >= 2 p + 2, also with subnormal numbers).
   static bool sums_in_float(const Format& f) { return 2 * f.significand_bits() + 2 <= 24; }
 
   TD_HOST_DEVICE void fill(Table&, int, int) const {}
@@ -58,11 +59,11 @@ struct FloatAdditionRounder {
   TD_INLINE float rounded(float x, const Table& table) const {
     return __builtin_copysignf(unsigned_rounded(x, table), x);
   }
-  // A 0, or what is rounded to 0, may be +0.
+  // A result of 0 may be +0 instead of -0.
   TD_INLINE float unsigned_rounded(float x, const Table&) const {
     return add_and_take(x, __builtin_fmaxf(magic(x), least));
   }
-  // Of multiples of the smallest positive number, by a magic number less.
+  // The same for multiples of the smallest positive number, with one magic number less.
   TD_INLINE float unsigned_rounded_multiple(float x, const Table&) const {
     return add_and_take(x, magic(x));
   }
@@ -82,11 +83,11 @@ struct FloatAdditionRounder {
     return bits_as<float>(bits_as<uint32_t>(x) & infinity_bits<float>()) * factor;
   }
   TD_INLINE static float add_and_take(float x, float magic) { return (x + magic) - magic; }
-  // 1.5 times the power of two of a positive number; NaN of infinity.
+  // 1.5 times the power of two of a positive number; NaN for infinity.
   TD_INLINE static float one_and_a_half(float x) {
 #ifdef __CUDA_ARCH__
-    // In one instruction, which the compiler does not find: it takes one constant in an
-    // instruction's text, and one from a register.
+    // One instruction, which the compiler does not find: it takes one constant from the
+    // instruction's text and one from a register.
     uint32_t bits;
     asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
         : "=r"(bits)
@@ -99,14 +100,14 @@ struct FloatAdditionRounder {
   static int scale_of(const Format& f) { return 128 - (23 - f.man_bits) - f.max_exponent(); }
 };
 
-// Posits, as long as the cut is in the fraction, or right behind the exponent: of a wide range, at
-// whose ends few sums and products are. What is rounded is 0 or a normal number.
+// Posits, as long as the cut is in the fraction or right behind the exponent. Meant for wide
+// ranges, where few sums and products are near the ends. The input is 0 or a normal number.
 struct PositAdditionRounder {
   struct Table {
     float of_exponent[256];
   };
   static constexpr bool is_scaled = false;
-  using Right = float; // a right factor is taken as it is
+  using Right = float; // a right factor stays as it is
 
   int scale{0};
   Table table;
@@ -124,12 +125,12 @@ struct PositAdditionRounder {
     return f.is_posit() && f.rounding == Rounding::NearestEven && f.arithmetic_in_float();
   }
 
-  // As FloatAdditionRounder's, for posits of up to 12 digits, which have fewer where it counts. Say
-  // float32 rounds the sum of a and a smaller b, between 2^r and 2^(r + 1), to the middle m of two
-  // posits, from which it is not more than 2^(r - 24) away. a is not m, since a is a posit, of at
-  // least 2^(r - 1); so b is at least half of what multiples of a's last place and m lie apart. If
-  // b's last place, and so every b's of this size, is above 2^(r - 24), b reaches m or stays
-  // farther away.
+  // As in FloatAdditionRounder, for posits of up to 12 digits, which have fewer where it matters.
+  // Assume that float32 rounds the sum of a and a smaller b, between 2^r and 2^(r + 1), to the
+  // middle m of two posits. The sum is then at most 2^(r - 24) away from m.
+  // a is a posit of at least 2^(r - 1), so it is not m. So b is at least half of the distance
+  // between multiples of a's last place and m. If the last place of b, and of every number of this
+  // size, is above 2^(r - 24), b either reaches m or stays farther away.
   static bool sums_in_float(const Format& f) {
     for (int r = -f.max_exponent(); r <= f.max_exponent(); ++r) {
       if (digits(f, r) < 0) continue;
@@ -171,15 +172,15 @@ struct PositAdditionRounder {
   TD_INLINE static float magic(float x, const Table& shared) {
     return shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 255];
   }
-  // Of the fraction of numbers from 2^e on; below 0 where the exponent has not all of its own.
+  // Fraction digits of numbers from 2^e on; below 0 if the exponent itself is cut.
   static int digits(const Format& f, int e) {
     const int k = e >> f.es;
     return f.bits - 1 - (k < 0 ? 1 - k : k + 2) - f.es;
   }
 
-  // A tie between 2^e and 2^(e + 1), where there is no fraction, goes to the even one of their
-  // codes, of which the last digit is the exponent's, or the one that ends the regime. The addition
-  // gives the even number of last places, which an odd magic number turns around.
+  // Without a fraction, a tie between 2^e and 2^(e + 1) goes to the even code, whose last digit is
+  // the exponent's or ends the regime. The addition gives the even number of last places; an odd
+  // magic number reverses that.
   static float magic(const Format& f, int e) {
     const float even = 1.5F * power_of_two<float>(e - digits(f, e) + 23);
     const bool odd_code = f.es > 0 ? (e & 1) != 0 : e < 0;
@@ -187,18 +188,18 @@ struct PositAdditionRounder {
   }
 };
 
-// The same to the ends of the range, for posits of few bits, of which products and sums are there
-// often: 2^-6 is posit8es0's smallest number. Where the exponent is cut, or what is rounded beyond
-// the outermost number, all of a binade is one of two numbers, by whether it is below a threshold;
-// all between neighbours goes to one of them there, so that a product or sum that float32 rounds
-// does not come to a threshold: its terms have the digits that the regime leaves them.
+// The same up to the ends of the range, for posits of few bits, whose products and sums are often
+// there: 2^-6 is posit8es0's smallest number. If the exponent is cut, or the input is beyond the
+// outermost number, a whole binade rounds to two numbers, divided by a threshold. There, all
+// numbers between neighbours round to one of them. So a rounded product or sum of float32 never
+// comes to a threshold: its terms have only the digits that the regime leaves them.
 struct PositAdditionRounderToEnds {
   struct alignas(16) Row { // read in one access
-    float magic;                   // NaN where the threshold decides
-    float threshold, below, above; // of magnitudes; NaN where the magic number serves
+    float magic; // NaN if the threshold decides.
+    float threshold, below, above; // Magnitudes; NaN if the magic number decides.
   };
   struct Table {
-    // Of all of float32's: operands may have a wider range than what their product is rounded to.
+    // For all of float32's exponents: operands may have a wider range than their product's format.
     Row of_exponent[256];
   };
   static constexpr bool is_scaled = false;
@@ -224,7 +225,7 @@ struct PositAdditionRounderToEnds {
     table.of_exponent[255] = {nan, 0, nan, nan};
   }
 
-  // Of formats whose ends are near: those of posit16es1 are 2^28 and 2^-28.
+  // Only formats whose ends are near: posit16es1's are 2^28 and 2^-28.
   static bool serves(const Format& f) {
     return PositAdditionRounder::serves(f) && f.bits <= 16 && f.max_exponent() < 32;
   }
@@ -266,7 +267,7 @@ struct PositAdditionRounderToEnds {
     return rounded == rounded ? rounded : end;
   }
 
-  // The binade from 2^e on, by what the codec makes of its ends.
+  // The row of the binade from 2^e on, from the codec's results at its ends.
   static Row cut(const Format& f, int e) {
     const float nan = bits_as<float>(nan_bits<float>());
     const auto number = [&](float x) {
@@ -276,7 +277,7 @@ struct PositAdditionRounderToEnds {
                 second = bits_as<float>(bits_as<uint32_t>(first) + 1);
     const float last = bits_as<float>(bits_as<uint32_t>(2 * first) - 1);
     const float below = number(first), above = number(second);
-    if (above != number(last)) return {nan, 0, nan, nan}; // several numbers: not known
+    if (above != number(last)) return {nan, 0, nan, nan}; // several numbers: undecided
     return {nan, below == above ? 0 : second, below, above};
   }
 };

@@ -1,5 +1,5 @@
-// A random significand bit of a number's code, flipped: faults in hardware that computes with the
-// format.
+// Flips a random significand bit of a number's code, as faults do in hardware that computes with
+// the format.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 #include <c10/formats/codec/Unpacked.h>
@@ -8,7 +8,7 @@
 
 namespace c10::formats {
 
-// How many bits of a magnitude's code are significand: none of an infinity or NaN.
+// The number of significand bits in a magnitude's code; 0 for an infinity or NaN.
 TD_HOST_DEVICE inline int significand_length(const Format& f, uint64_t magnitude) {
   if (f.is_fixed()) return f.significand_bits();
   if (magnitude > f.max_code()) return 0;
@@ -24,10 +24,10 @@ TD_HOST_DEVICE inline int significand_length(const Format& f, uint64_t magnitude
   return length > 0 ? length : 0;
 }
 
-// random: 32 bits that choose among the bits of a finite number; what is not finite, or has none,
-// stays.
+// random: 32 bits that choose one of a finite number's bits. Other codes, and those without
+// significand bits, stay.
 TD_HOST_DEVICE inline uint64_t flipped(const Format& f, uint64_t code, uint32_t random) {
-  // Which bits are significand, a table does not say.
+  // In a table, which bits are significand is unknown.
   if (f.is_table()) return code ^ (uint64_t{1} << ((uint64_t{random} * f.bits) >> 32));
   const bool twos_complement = f.kind != Kind::Float;
   const bool negative = f.is_signed && (code & f.sign_code()) != 0;

@@ -1,5 +1,5 @@
-// The generic codec: right for every format, one scalar at a time, integer arithmetic only. The
-// fast paths (FastEncode.h, FastStochastic.h, FastDecode.h) must agree with it bit for bit.
+// The generic codec: correct for every format, one scalar at a time, by integer arithmetic only.
+// The fast paths (FastEncode.h, FastStochastic.h, FastDecode.h) must agree with it bit for bit.
 #pragma once
 #include <c10/formats/codec/Philox.h>
 #include <c10/formats/codec/RoundBits.h>
@@ -29,7 +29,7 @@ TD_HOST_DEVICE inline uint64_t rounded(const Cut& c, const Format& f, bool negat
   return c.kept + rounds_up(f, negative, c, random);
 }
 
-// UpDown's second half: the magnitude's code one further or one back; zero stays.
+// The second half of UpDown: one code away from 0 or back; zero stays.
 TD_HOST_DEVICE inline uint64_t moved(const Format& f, uint64_t magnitude, uint64_t random) {
   if (f.rounding != Rounding::UpDown || magnitude == 0) return magnitude;
   return random >> 63 ? magnitude + 1 : magnitude - 1;
@@ -40,14 +40,13 @@ TD_HOST_DEVICE inline Cut cut_below(const Unpacked& u, int exponent) {
   return cut(u.significand, exponent - u.exponent + 63, u.sticky);
 }
 
-// Posits. A magnitude is a string of bits: regime, exponent, fraction, cut after bits - 1 of them
-// and rounded as an integer.
+// Posits. A magnitude is a string of bits: regime, exponent, fraction. It is cut after bits - 1
+// bits and rounded as an integer.
 //   1. e = k * 2^es + x with 0 <= x < 2^es. The regime is k + 1 ones and a zero (k >= 0), or -k
-//   zeros and a one.
-//   2. The string is regime | x in es bits | the 63 fraction bits; its first bits - 1 bits are
-//   kept.
+//      zeros and a one.
+//   2. The string is regime | x in es bits | the 63 fraction bits; bits - 1 of them are kept.
 //   3. Standard rounding (Posit Standard 2022, section 4.1): nearest, ties to the even code;
-//   nonzero never becomes 0 or NaR.
+//      nonzero never becomes 0 or NaR.
 TD_HOST_DEVICE inline Cut cut_posit(const Format& f, const Unpacked& u) {
   const int es = f.es;
   const int k = u.exponent >> es;
@@ -60,9 +59,8 @@ TD_HOST_DEVICE inline Cut cut_posit(const Format& f, const Unpacked& u) {
   Cut c = cut(word, shift, u.sticky);
   const int exponent_bits_cut = shift - 63;
   if (f.rounding == Rounding::Stochastic && exponent_bits_cut > 0) {
-    // The neighbours are powers of two, 2^low and 2^(low + step). Probability goes by the value
-    // between them, not by the string:
-    // (|x| / 2^low - 1) / (2^step - 1).
+    // The neighbours are powers of two, 2^low and 2^(low + step). The probability depends on the
+    // value between them, not on the string: (|x| / 2^low - 1) / (2^step - 1).
     const int step = exponent_bits_cut >= es ? 1 << es : 1 << exponent_bits_cut;
     const int above_low = x & (step - 1);
     const unsigned __int128 excess = (static_cast<unsigned __int128>(u.significand) << above_low) -
@@ -97,12 +95,12 @@ TD_HOST_DEVICE inline uint64_t encode_posit(const Format& f, const Unpacked& u, 
   return u.negative ? (0 - code) & f.code_mask() : code;
 }
 
-// Linear takums. A magnitude is a string of bits: a head that says the exponent (Takum.h), and p =
-// bits - 5 - r of the fraction.
-//   1. The string, cut behind p fraction bits, is rounded as an integer: a carry goes from the
-//   fraction to the next exponent, whose string
-//      follows. All bits that are cut off are the fraction's, so probabilities go by the value.
-//   2. What is not 0 becomes neither 0 nor NaR.
+// Linear takums. A magnitude is a string of bits: a head that gives the exponent (Takum.h), and p =
+// bits - 5 - r bits of the fraction.
+//   1. The string, cut behind p fraction bits, is rounded as an integer. A carry goes from the
+//      fraction to the next exponent, whose string follows. All discarded bits are the fraction's,
+//      so probabilities depend on the value.
+//   2. A nonzero value becomes neither 0 nor NaR.
 TD_HOST_DEVICE inline Cut cut_takum(const Format& f, const Unpacked& u) {
   const TakumHead head = takum_head(u.exponent);
   return cut(
@@ -125,9 +123,9 @@ TD_HOST_DEVICE inline uint64_t encode_takum(const Format& f, const Unpacked& u, 
 }
 
 // Floats. With e = max(exponent, min_exponent), the significand in units of 2^(e - man_bits) is cut
-// and rounded to an integer q. q counts its leading bit, so (e - min_exponent) * 2^man_bits + q is
-// the code: a normal's leading bit raises the exponent field from e - min_exponent by one, a
-// subnormal has none and keeps field 0, and a carry out of the fraction goes where it must.
+// and rounded to an integer q. The code is (e - min_exponent) * 2^man_bits + q, because q counts
+// its leading bit. A normal number's leading bit raises the exponent field from e - min_exponent by
+// one; a subnormal has none and keeps field 0. A carry out of the fraction moves into the field.
 TD_HOST_DEVICE inline uint64_t float_magnitude(const Format& f, const Unpacked& u,
                                                uint64_t random) {
   const uint64_t beyond = stops_at_max(f.rounding, u.negative) ? f.max_code() : f.overflow_code();
@@ -138,13 +136,13 @@ TD_HOST_DEVICE inline uint64_t float_magnitude(const Format& f, const Unpacked& 
   const uint64_t smallest = uint64_t{1} << f.man_bits;
   uint64_t code = 0;
   if (flush && u.exponent < e) {
-    // The neighbours are 0 and the smallest normal number; 0 is the even one of the two.
+    // The neighbours are 0 and the smallest normal number; 0 is the even one.
     code = rounded(cut_below(u, e), f, u.negative, random) ? smallest : 0;
   } else {
     Cut c = cut(u.significand, 63 - f.man_bits + (e - u.exponent), u.sticky);
     const uint64_t base = static_cast<uint64_t>(e - emin) << f.man_bits;
-    // Even and odd are the significand's, as in IEEE 754 (section 4.3.1: of one digit, none is
-    // even), but the code's in P3109's formats. Where there is a fraction the two agree.
+    // The significand decides between even and odd, as in IEEE 754 (section 4.3.1; with one digit
+    // none is even). In P3109's formats the code decides. With a fraction the two agree.
     if (f.unsigned_zero()) {
       c.kept += base;
       code = rounded(c, f, u.negative, random);
@@ -180,7 +178,7 @@ TD_HOST_DEVICE inline uint64_t encode_fixed(const Format& f, const Unpacked& u, 
   if (u.cls == Class::Finite && shift >= 0) {
     q = moved(f, rounded(cut(u.significand, shift, u.sticky), f, u.negative, random), random);
   } else if (wraps) {
-    q = shift > -64 ? u.significand << -shift : 0; // its low bits are all that counts
+    q = shift > -64 ? u.significand << -shift : 0; // only its low bits count
     if (f.rounding == Rounding::UpDown) q += random >> 63 ? 1 : ~uint64_t{0};
   }
   if (!wraps && q > limit) q = limit;
@@ -197,8 +195,7 @@ TD_HOST_DEVICE inline uint64_t encode(const Format& f, const Unpacked& u, uint64
   }
 }
 
-// Posits and takums: 0, NaR, or a finite number's sign, with `code` that of its magnitude from then
-// on.
+// Posits and takums: 0, NaR, or the sign of a finite number; then `code` becomes the magnitude's.
 TD_HOST_DEVICE inline Unpacked tapered_sign(const Format& f, uint64_t& code) {
   Unpacked u;
   code &= f.code_mask();
@@ -212,7 +209,7 @@ TD_HOST_DEVICE inline Unpacked tapered_sign(const Format& f, uint64_t& code) {
 TD_HOST_DEVICE inline Unpacked decode_posit(const Format& f, uint64_t code) {
   Unpacked u = tapered_sign(f, code);
   if (u.cls != Class::Finite) return u;
-  // The string starts at the top of the word; what is not there counts as zeros.
+  // The string starts at the top of the word; missing bits are zeros.
   uint64_t word = code << (65 - f.bits);
   const bool ones = word >> 63;
   const int run = count_leading_zeros(ones ? ~word : word);
@@ -238,7 +235,7 @@ TD_HOST_DEVICE inline Unpacked decode_float(const Format& f, uint64_t code) {
   const bool negative = (code & f.sign_code()) != 0;
   const uint64_t magnitude = code & (f.sign_code() - 1);
   Unpacked u;
-  if (negative && magnitude == 0 && f.unsigned_zero()) { // the one NaN, which has no sign
+  if (negative && magnitude == 0 && f.unsigned_zero()) { // the only NaN, which has no sign
     u.cls = Class::NaN;
     return u;
   }

@@ -1,11 +1,11 @@
-// float32 itself as a format: its values are its codes, and random rounding to it is an addition to
-// a float64 number's fraction.
+// float32 itself as a format: its values are its codes. Random rounding to it is one addition to a
+// float64 number's fraction.
 #pragma once
 #include <c10/formats/codec/FastStochastic.h>
 
 namespace c10::formats {
 
-// Whether a format's codes are float32's, whatever its rounding mode.
+// Whether a format's codes are float32's, in any rounding mode.
 TD_HOST_DEVICE constexpr bool is_binary32(const Format& f) {
   return f.kind == Kind::Float && f.bits == 32 && f.exp_bits == 8 && f.man_bits == 23 &&
       f.bias == 127 && f.specials == Specials::Ieee && f.overflow == Overflow::Ieee &&
@@ -13,10 +13,10 @@ TD_HOST_DEVICE constexpr bool is_binary32(const Format& f) {
 }
 
 // float64, exact or rounded to odd, to float32's code in the mode `stochastic`. `high` is the high
-// half of the element's word. Of a float64 number 29 digits are cut off where the result is normal,
-// so that the high half alone decides, by its first 29 bits.
-//   Subnormal results: 2^-126 is added, which puts their last place where that of 2^-126 is;
-//   undecided where digits are lost by that.
+// half of the element's word. If the result is normal, 29 digits are cut off, so the first 29 bits
+// of the high half decide.
+// Subnormal results: adding 2^-126 moves their last place to that of 2^-126. Undecided if that
+// loses digits.
 struct Binary32StochasticEncoder {
   TD_INLINE MaybeCode<double> operator()(double x, uint32_t high) const {
     using M = Machine<double>;
@@ -37,8 +37,8 @@ struct Binary32StochasticEncoder {
   }
 };
 
-// The mode `up_down`, of a result that is rounded to nearest even: one further or one back. `coin`
-// is the high half of the word.
+// The second half of the mode `up_down`, for a result rounded to nearest even: one code away from 0
+// or back. `coin` is the high half of the word.
 TD_INLINE uint32_t moved_binary32(float nearest, uint32_t coin) {
   const uint32_t u = bits_as<uint32_t>(nearest), a = u & 0x7FFFFFFF;
   const uint32_t moves = mask_nonzero<float>(a) & mask_less<float>(a, infinity_bits<float>());
@@ -47,20 +47,21 @@ TD_INLINE uint32_t moved_binary32(float nearest, uint32_t coin) {
   return select(mask_less<float>(infinity_bits<float>(), a), (u & 0x80000000) | 0x7FC00000, code);
 }
 
-// The nearest float32 number to a result, and what it lacks; known: a mask, whether `lacks` is
+// The nearest float32 number to a result, and its error; known: a mask, all ones if `lacks` is
 // exact.
 struct NearestAndRest {
   float nearest, lacks;
   uint32_t known;
 };
 
-// The mode `stochastic` in lanes of 32 bits, with the encoder's bits: in units of 2^-29 of the last
-// place, what a result is above its nearest number (or, less than 0, below) is cut to an integer as
-// rounding to odd cuts it, and that and the word's first 29 bits carry upwards, or borrow.
-//   Below a power of two the last place is half of that above it. Undecided: results that are
-//   small, infinite or no numbers.
+// The mode `stochastic` in lanes of 32 bits, with the encoder's bits. The distance of a result
+// above its nearest number (below 0 if the result is smaller) is counted in units of 2^-29 of the
+// last place. It is cut to an integer, to odd. Adding the word's first 29 bits to it carries
+// upwards, or borrows.
+// Just below a power of two the last place is half as large. Undecided: small, infinite and NaN
+// results.
 TD_INLINE MaybeCode<float> rounded_binary32(const NearestAndRest& r, uint32_t high) {
-  // The exponent field from which on 2^29 of the last places' reciprocal is a float32 number.
+  // From this exponent field on, 2^29 divided by the last place is a float32 number.
   constexpr uint32_t lowest = 52;
   const uint32_t u = bits_as<uint32_t>(r.nearest), m = u & 0x7FFFFFFF, sign = u & 0x80000000;
   const uint32_t rest = bits_as<uint32_t>(r.lacks) ^ sign;
@@ -70,7 +71,8 @@ TD_INLINE MaybeCode<float> rounded_binary32(const NearestAndRest& r, uint32_t hi
       bits_as<float>(rest) * bits_as<float>(((254 + lowest - exponent) & 0xFF) << 23);
   const int32_t whole = static_cast<int32_t>(units);
   const uint32_t rest_of_units = bits_as<uint32_t>(units - static_cast<float>(whole));
-  const int32_t below = static_cast<int32_t>(rest_of_units) >> 31; // the conversion went towards 0
+  // the conversion rounded towards 0
+  const int32_t below = static_cast<int32_t>(rest_of_units) >> 31;
   const int32_t cut =
       (whole + below) | static_cast<int32_t>(mask_nonzero<float>(rest_of_units & 0x7FFFFFFF) & 1);
   const uint32_t code = m + static_cast<uint32_t>((cut + static_cast<int32_t>(high >> 3)) >> 29);

@@ -1,33 +1,32 @@
-// The commonest encoders once more, in fewer instructions than FastEncode.h's, with which they
-// agree bit for bit. Each says which formats it serves; they are all built-in ones and nearly all
-// others. The rounding mode, a deterministic one, is known to the compiler.
+// The most common encoders in fewer instructions than FastEncode.h's, with the same bits. Each
+// tells which formats it takes: all built-in ones and nearly all others. The compiler knows the
+// rounding mode, which is deterministic.
 #pragma once
 #include <c10/formats/codec/MachineBits.h>
 #include <c10/formats/codec/RoundBits.h>
 
 namespace c10::formats {
 
-// Whether a mode's way depends on the sign, if digits count from 0 on.
+// Whether a mode depends on the sign, if digits count from 0 on.
 TD_HOST_DEVICE constexpr bool by_sign(Rounding r) {
   return r == Rounding::Up || r == Rounding::Down;
 }
 
-// What is added to a number of which the last digits, `ones` wide, are to be cut off, and to which
-// `offset` is added in the same breath. twos_complement: digits count upwards, in negative numbers
-// too.
+// The number to add before the last digits, `ones` wide, are cut off. It includes `offset`, which
+// is to be added too. twos_complement: digits count upwards in negative numbers too.
 template <typename T, Rounding mode, bool twos_complement>
 struct ConstantModeAddend {
   static_assert(fast_path(mode) == FastPath::Constant,
                 "every switch over `mode` in this file has a case for it");
   using Bits = typename Machine<T>::Bits;
-  Bits offset, ones, half; // half of the last place kept, less one
+  Bits offset, ones, half; // half: of the last place kept, less one
 
   TD_HOST_DEVICE __attribute__((always_inline)) ConstantModeAddend(Bits ones, Bits offset)
       : offset(offset),
         ones(ones + offset),
         half((ones >> 1) + offset) {}
 
-  // odd: whether the last digit kept is; sign: a mask.
+  // odd: whether the last digit kept is odd; sign: a mask.
   TD_INLINE Bits operator()(Bits odd, Bits sign) const {
     switch (mode) {
       case Rounding::NearestZero: return twos_complement ? half - sign : half;
@@ -42,21 +41,21 @@ struct ConstantModeAddend {
   }
 };
 
-// Where magnitudes end: the largest finite one, and what stands for those beyond and for NaN, as
+// The end of magnitudes: the largest finite one, and the results for larger ones and for NaN, as
 // codes or as machine numbers.
 template <typename T, Rounding mode>
 struct ConstantModeEnd {
   using Bits = typename Machine<T>::Bits;
   Bits largest, overflow, nan;
 
-  // Of finite numbers' results.
+  // The limit for results of finite numbers.
   TD_INLINE Bits limit(Bits sign) const {
     const Bits positive = stops_at_max(mode, false) ? largest : overflow;
     return by_sign(mode) ? select(sign, stops_at_max(mode, true) ? largest : overflow, positive)
                          : positive;
   }
 
-  // The result of a machine number of magnitude a, which `finite` is as long as a is.
+  // The result for a machine number of magnitude a. `finite` is the result if a is finite.
   TD_INLINE Bits operator()(Bits finite, Bits a) const {
     if constexpr (stops_at_max(mode, false) || stops_at_max(mode, true))
       finite = select(mask_less<T>(infinity_bits<T>() - 1, a), overflow, finite);
@@ -64,26 +63,25 @@ struct ConstantModeEnd {
   }
 };
 
-// Floats with subnormals, a fraction, two zeros, and an overflow that is the largest code or the
-// next.
-//   Normal results: the machine number's field and fraction, rounded as one integer and rebiased.
-//   Subnormal ones: added to a power of two whose last place is theirs, by which the machine rounds
-//   to nearest even; what that gave or took decides whether another mode goes one further or back.
-//   This is the larger of the two codes below the smallest normal number, and (held there) the
-//   smaller one above it.
+// Floats with subnormals, a fraction, two zeros, and an overflow to the largest code or the next.
+// Normal results: the machine number's field and fraction are rounded as one integer and rebiased.
+// Subnormal results: the magnitude is added to a power of two with the same last place, so the
+// machine rounds it to nearest even. The error of that decides whether another mode goes one code
+// further or back. Below the smallest normal number this code is the larger of the two. Above it,
+// where it is limited, it is the smaller one.
 template <typename T, Rounding mode>
 struct ConstantModeFloatEncoder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
-  // Normal number; 0 where the format's smallest binade is the machine's and the first way is right
-  // for subnormals too.
+  // The smallest normal number; 0 if the format's smallest binade is the machine's, where the path
+  // for normal results is right for subnormals too.
   Bits smallest;
-  Bits tiny; // a machine number that no processor flushes to 0, and that rounds as all below it
+  Bits tiny; // a machine number that no processor flushes to 0; all below round as it does
   ConstantModeAddend<T, mode, false> addend;
   ConstantModeEnd<T, mode> end;
   Bits sign_code;
-  T below_half; // of the subnormal numbers' last place: the largest machine number
+  T below_half; // of the subnormals' last place: the largest machine number below
   T magic;
   int cut, sign_shift;
 
@@ -107,8 +105,8 @@ struct ConstantModeFloatEncoder {
       return false;
     if (f.man_bits == 0 || f.man_bits >= M::fraction || f.overflow_code() > f.max_code() + 1)
       return false;
-    // Machine numbers that a processor may flush to 0 are less than half of the last place, as are
-    // all errors; and the power of two is a machine number.
+    // Machine numbers that a processor may flush to 0 are less than half of the last place, and so
+    // are all errors. The power of two is a machine number.
     const int error_digits = mode == Rounding::NearestEven ? 0 : M::fraction;
     const bool in_range = f.min_exponent() - f.man_bits - 1 >= 1 - M::bias + error_digits &&
         f.min_exponent() + M::fraction - f.man_bits <= M::bias;
@@ -117,8 +115,8 @@ struct ConstantModeFloatEncoder {
 
   TD_INLINE static Bits negative(T x) { return bits_as<Bits>(x) >> (M::width - 1); }
 
-  // What takes a subnormal result rounded to nearest even, `code`, to this mode's; error: what that
-  // rounding took, below 0 if it gave.
+  // The step from `code`, a subnormal result rounded to nearest even, to this mode's code. error:
+  // the amount that the rounding removed; below 0 if it added.
   TD_INLINE Bits correction(T error, Bits code, Bits sign) const {
     switch (mode) {
       case Rounding::NearestZero: return Bits{0} - negative(error + below_half);
@@ -133,9 +131,9 @@ struct ConstantModeFloatEncoder {
     }
   }
 
-  // The code of a magnitude below the smallest normal number; that number's code from there on.
+  // The code of a magnitude below the smallest normal number; for larger ones that number's code.
   TD_INLINE Bits subnormal(Bits a, Bits sign) const {
-    // These become min and max instructions, as the next ones do.
+    // Compilers make min and max instructions of this and the next choice.
     Bits held = a < smallest ? a : smallest;
     if constexpr (mode != Rounding::NearestEven) held = held > tiny ? held : tiny;
     const T rounded = bits_as<T>(held) + magic;
@@ -159,8 +157,8 @@ struct ConstantModeFloatEncoder {
 };
 
 // Posits of at most half the machine number's width, which never underflow. As PositEncoder, with
-// two changes: of the fraction, what can only break ties is first gathered in one sticky bit, so
-// that the regime's shift loses nothing; and the sign comes before rounding.
+// two changes. Fraction bits that can only break ties are first gathered in one sticky bit, so that
+// the regime's shift loses nothing. The sign is applied before rounding.
 template <typename T, Rounding mode>
 struct ConstantModePositEncoder {
   using M = Machine<T>;
@@ -174,8 +172,8 @@ struct ConstantModePositEncoder {
   TD_HOST_DEVICE __attribute__((always_inline)) explicit ConstantModePositEncoder(const Format& f)
       : addend((Bits{1} << (M::width - f.bits)) - 1, 0),
         limit(static_cast<Signed>(Bits(f.max_exponent()) << M::fraction)),
-        // The longest string behind sign and regime has bits - 3 digits; one more decides, and one
-        // is sticky.
+        // The longest string behind sign and regime has bits - 3 digits. One more digit decides,
+        // and one is sticky.
         below_sticky((Bits{1} << (M::fraction - (f.bits - 1 - f.es))) - 1),
         tail_mask((~Bits{0} >> 2) & ~(below_sticky << (M::width - 2 - M::fraction - f.es))),
         largest(largest_number<T>(f)),
@@ -202,8 +200,8 @@ struct ConstantModePositEncoder {
     string = (string ^ sign) - sign;
     string &= mask_nonzero<T>(a);
     string = select(mask_less<T>(largest, a), Bits{1} << (W - 1), string); // NaR
-    // The last step is a shift of whole lanes: had it been in the 16 bits that are kept, compilers
-    // would narrow earlier steps and shuffle.
+    // The last step shifts whole lanes. If only the kept 16 bits were shifted, compilers would
+    // narrow earlier steps and shuffle.
     const int drop = W - bits;
     return (string + addend((string >> drop) & 1, sign)) >> drop;
   }

@@ -1,7 +1,7 @@
 // Branch-free decoders from codes to a machine float type T (float or double), written so that
-// compilers vectorise loops over them. They agree bit for bit with ExactCodec.h for every format
-// with fits_float() (T = float) or any other supported format (T = double);
-// test/numbers/test_codec.py holds them to it.
+// compilers vectorise loops over them. They agree bit for bit with ExactCodec.h, for every format
+// with fits_float() (T = float) or any supported format (T = double). test/numbers/test_codec.py
+// checks it.
 #pragma once
 #include <c10/formats/codec/MachineBits.h>
 
@@ -10,11 +10,11 @@
 
 namespace c10::formats {
 
-// Posit: the machine's conversion of integers finds the run. A code of a number up to 1 begins with
-// zeros; as a T it has their count in its exponent and what follows them in its fraction: as one
-// number exponent.fraction, shifted by es, that is the posit's own, less a constant. Codes above
-// that of 1 begin with ones; their distance from NaR's code begins with zeros, and the number sinks
-// where that grows. Integer: has all codes, signed.
+// Posits: the machine's conversion of integers finds the run. A code of a number up to 1 begins
+// with zeros. As a T, its exponent has their count and its fraction the bits behind them. As one
+// number exponent.fraction, shifted by es, that is the posit's own, less a constant.
+// Codes of numbers above 1 begin with ones. Their distance from NaR's code begins with zeros, and
+// the number falls as the distance grows. Integer: signed, has all codes.
 template <typename T, typename Integer = int32_t>
 struct PositDecoder {
   using M = Machine<T>;
@@ -22,13 +22,13 @@ struct PositDecoder {
   using Signed = typename M::Signed;
   using Unsigned = std::make_unsigned_t<Integer>;
   static constexpr int kIntegerBits = 8 * sizeof(Integer);
-  int unused, es; // unused: bits of Integer
+  int unused, es; // unused: bits of Integer above a code
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit PositDecoder(const Format& f)
       : unused(kIntegerBits - f.bits),
         es(f.es) {}
 
-  // T has all codes.
+  // Whether T has all codes.
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
     return f.bits <= M::fraction + 1 && f.bits <= kIntegerBits;
   }
@@ -37,7 +37,8 @@ struct PositDecoder {
     constexpr T one = Unsigned{1} << (kIntegerBits - 2); // 1's code at Integer's top
     const T number = static_cast<T>(static_cast<Integer>(static_cast<Unsigned>(code) << unused));
     const T above = magnitude(number) - one;
-    const Bits distance = bits_as<Bits>(one - magnitude(above)); // of 0 or NaR, the nearer one
+    // from 0 or NaR, whichever is nearer
+    const Bits distance = bits_as<Bits>(one - magnitude(above));
     const Bits below =
         static_cast<Bits>(static_cast<Signed>(bits_as<Bits>(above)) >> (M::width - 1));
     Bits value =
@@ -48,17 +49,17 @@ struct PositDecoder {
   }
 };
 
-// Floats with subnormals and two zeros: field and fraction are moved to the machine's place and
-// rebiased. A subnormal is a normal number of the smallest binade less that binade's leading one,
-// an exact subtraction; of the two results the smaller one is right everywhere.
+// Floats with subnormals and two zeros. Field and fraction are moved to the machine's place and
+// rebiased. A subnormal is a normal number of the smallest binade minus that binade's leading one,
+// an exact subtraction. The smaller of the two results is always right.
 template <typename T>
 struct IeeeFloatDecoder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
   Bits magnitude_mask, smallest, rebias;
-  // All ones but the sign where the format's smallest binade is the machine's: the subtraction must
-  // not count.
+  // All ones but the sign if the format's smallest binade is the machine's; then the subtraction
+  // must not count.
   Bits same;
   Bits above_max, above_infinity;
   int left, sign_left;
@@ -96,7 +97,7 @@ struct IeeeFloatDecoder {
   }
 };
 
-// Any float, in the same way with masks for what sets it apart.
+// Any float in the same way, with masks for its properties.
 template <typename T>
 struct FloatDecoder {
   using M = Machine<T>;
@@ -107,7 +108,7 @@ struct FloatDecoder {
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit FloatDecoder(const Format& f)
       : sign_code(static_cast<Bits>(f.sign_code())),
-        // A decoder that is made of a wider format decodes nothing.
+        // A decoder made for a wider format is never used.
         smallest_code(f.man_bits < M::width ? Bits{1} << f.man_bits : Bits{0}),
         smallest(Bits(f.min_exponent() + M::bias) << M::fraction),
         rebias(static_cast<Bits>(M::bias - f.bias) << M::fraction),
@@ -122,21 +123,21 @@ struct FloatDecoder {
     const Bits magnitude = code & (sign_code - 1);
     const Bits moved = magnitude << left;
     const T difference = bits_as<T>(moved + smallest) - bits_as<T>(smallest);
-    // Where the format's smallest binade is the machine's, its subnormals are too (and processors
-    // told to flush them would lose them).
+    // If the format's smallest binade is the machine's, its subnormals are too, and processors told
+    // to flush subnormals would lose them.
     const Bits subnormal = select(same, moved, bits_as<Bits>(difference)) & gradual;
     Bits value = select(mask_less<T>(magnitude, smallest_code), subnormal, moved + rebias);
     const Bits is_infinity = ~mask_nonzero<T>(magnitude - max_code - 1) & has_infinity;
     value = select(mask_less<T>(max_code, magnitude),
                    select(is_infinity, infinity_bits<T>(), nan_bits<T>()), value);
-    const Bits negative = mask_nonzero<T>(code & sign_code); // whatever stands above the sign
+    const Bits negative = mask_nonzero<T>(code & sign_code); // ignores bits above the sign
     const Bits minus_zero_nan = ~mask_nonzero<T>(magnitude) & negative & unsigned_zero;
     value = select(minus_zero_nan, nan_bits<T>(), value);
     return bits_as<T>(value | (negative & ~minus_zero_nan & ~(~Bits{0} >> 1)));
   }
 };
 
-// Fixed point: an integer, sign-extended, times the last place.
+// Fixed point: a sign-extended integer times the last place.
 template <typename T>
 struct FixedDecoder {
   using Bits = typename Machine<T>::Bits;

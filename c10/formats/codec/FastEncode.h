@@ -2,18 +2,18 @@
 // deterministic rounding mode, written so that compilers vectorise loops over them. They agree bit
 // for bit with ExactCodec.h wherever FastDecode.h's counterparts do.
 //
-// What a loop needs of a format are plain numbers made before it: deriving them takes branches, and
-// those would be in the loop.
+// A loop reads the format from plain numbers made before it, because deriving them inside would
+// take branches.
 #pragma once
 #include <c10/formats/codec/MachineBits.h>
 #include <c10/formats/codec/RoundBits.h>
 
 namespace c10::formats {
 
-// A rounding mode as masks, for those whose row says so (FastPath::Masks, Constant and Coin): any
-// other would have no mask and round toward zero. StochasticEqual's coin is tossed outside (and
-// CodeMover's formats are those that it is right for). With `ones` all ones below the last place
-// kept, a number plus addend() cut at that place is rounded.
+// A rounding mode as masks, for modes whose row says so (FastPath::Masks, Constant and Coin); any
+// other would have no mask and round toward zero. The caller tosses StochasticEqual's coin.
+// (CodeMover takes exactly the formats for which this is right.) With `ones` all ones below the
+// last place kept, a number plus addend(), cut at that place, is rounded.
 template <typename T>
 struct DirectedMode {
   using Bits = typename Machine<T>::Bits;
@@ -32,7 +32,7 @@ struct DirectedMode {
 
   TD_INLINE static Bits mask(bool on) { return Bits{0} - Bits{on}; }
 
-  // odd: whether the last place kept is (0 where nothing is cut off); sign, coin: masks.
+  // odd: whether the last place kept is odd (0 if nothing is cut off); sign, coin: masks.
   TD_INLINE Bits addend(Bits ones, Bits odd, Bits sign, Bits coin) const {
     const Bits up = select(sign, up_negative, up_positive) | (to_odd & (odd - 1)) | (equal & coin);
     return ((ones >> 1) & near) + (odd & even) +
@@ -40,7 +40,7 @@ struct DirectedMode {
   }
 };
 
-// The commonest mode, with fewer instructions.
+// The most common mode, with fewer instructions.
 template <typename T>
 struct NearestEvenMode {
   using Bits = typename Machine<T>::Bits;
@@ -48,8 +48,8 @@ struct NearestEvenMode {
   TD_INLINE Bits addend(Bits ones, Bits odd, Bits, Bits) const { return (ones >> 1) + odd; }
 };
 
-// The digits of a magnitude, its leading one included, and the exponent of that one; a subnormal
-// has the smallest exponent and no one.
+// The digits of a magnitude with its leading one, and the exponent of that one. A subnormal has the
+// smallest exponent and no leading one.
 template <typename T>
 TD_INLINE typename Machine<T>::Bits significand_of(typename Machine<T>::Bits magnitude) {
   using M = Machine<T>;
@@ -64,8 +64,8 @@ TD_INLINE typename Machine<T>::Signed exponent_of(typename Machine<T>::Bits magn
   return (field > 1 ? field : 1) - M::bias;
 }
 
-// A significand without its last `shift` digits, rounded. From fraction + 2 on, every shift leaves
-// less than a half. turned: 1 where an odd significand counts as even and an even one as odd.
+// A significand rounded without its last `shift` digits. From fraction + 2 on, every shift leaves
+// less than a half. turned: 1 if odd significands count as even and even ones as odd.
 template <typename T, typename Mode>
 TD_INLINE typename Machine<T>::Bits shorten(typename Machine<T>::Bits significand,
                                             typename Machine<T>::Signed shift,
@@ -80,8 +80,8 @@ TD_INLINE typename Machine<T>::Bits shorten(typename Machine<T>::Bits significan
   return (significand + mode.addend((Bits{1} << shift) - 1, odd, sign, coin)) >> shift;
 }
 
-// Between 0 and the smallest positive number, 2^exponent, where nothing lies between them:
-// magnitudes (as bits) above this one round away from 0, which counts as even.
+// For formats with nothing between 0 and the smallest positive number, 2^exponent: magnitudes (as
+// bits) above this one round away from 0, which counts as even.
 template <typename T>
 TD_HOST_DEVICE inline typename Machine<T>::Bits gap_threshold(Rounding r, bool negative,
                                                               int exponent) {
@@ -99,13 +99,12 @@ TD_HOST_DEVICE inline typename Machine<T>::Bits gap_threshold(Rounding r, bool n
   }
 }
 
-// Posit: the machine number's exponent and fraction, taken as one fixed-point number b = e.f, are
-// the posit's (k, x).f already.
-//   1. Clamp b to [minpos, maxpos]: afterwards rounding can neither reach zero nor NaR.
-//   2. k = b >> (fraction + es), tail = what is below.
-//   3. word = '10' (k >= 0) or '01' (k < 0), then the tail; an arithmetic shift right by k or -k -
-//   1 makes the regime's run.
-//      Bits shifted out are kept as one sticky bit.
+// Posits: the machine number's exponent and fraction, as one fixed-point number b = e.f, are
+// already the posit's (k, x).f.
+//   1. Clamp b to [minpos, maxpos]: then rounding can reach neither zero nor NaR.
+//   2. k = b >> (fraction + es), tail = the bits below.
+//   3. word = '10' (k >= 0) or '01' (k < 0), then the tail; an arithmetic shift right by k or
+//      -k - 1 makes the regime's run. Bits shifted out are kept as one sticky bit.
 //   4. Round the top bits - 1 bits as an integer.
 template <typename T, typename Mode>
 struct PositEncoder {
@@ -113,8 +112,8 @@ struct PositEncoder {
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
   int64_t max_exponent;
-  Bits nan_code, code_mask, largest; // machine numbers above this magnitude are NaR
-  Bits minpos, to_zero, gap_positive, gap_negative; // underflow to zero
+  Bits nan_code, code_mask, largest; // largest: machine numbers above this magnitude are NaR
+  Bits minpos, to_zero, gap_positive, gap_negative; // for underflow to zero
   int bits, es;
   Mode mode;
 
@@ -159,9 +158,9 @@ struct PositEncoder {
   }
 };
 
-// Float: see float_magnitude in ExactCodec.h for the algebra; here a subnormal machine number has e
-// = its type's smallest exponent and no leading bit, which the same formula takes (the format's
-// smallest exponent is never below the machine's).
+// Floats: see float_magnitude in ExactCodec.h for the algebra. A subnormal machine number has its
+// type's smallest exponent and no leading bit. The same formula takes it, because the format's
+// smallest exponent is never below the machine's.
 template <typename T, typename Mode>
 struct FloatEncoder {
   using M = Machine<T>;
@@ -171,7 +170,7 @@ struct FloatEncoder {
   Bits smallest, flush, gap_positive, gap_negative;
   Signed min_exponent, beyond_exponent;
   Bits max_code, overflow_code, beyond_positive, beyond_negative, nan_code, unsigned_zero;
-  Bits by_code; // 1: odd is what the code says, see ExactCodec.h
+  Bits by_code; // 1: the code decides between odd and even, see ExactCodec.h
   int man_bits, sign_bit;
   Mode mode;
 
@@ -200,7 +199,7 @@ struct FloatEncoder {
     const Bits a = u & (~Bits{0} >> 1);
     const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (M::width - 1));
     Signed e = exponent_of<T>(a);
-    // Larger ones are beyond the largest finite value as this one is.
+    // Larger ones exceed the largest finite value as this one does.
     e = e < beyond_exponent ? e : beyond_exponent;
     const Signed up = e > min_exponent ? e : min_exponent;
     const Bits q = shorten<T>(significand_of<T>(a), M::fraction - man_bits + (up - e),
@@ -218,8 +217,7 @@ struct FloatEncoder {
   }
 };
 
-// Fixed point that saturates: the significand cut where the last place is, then held between the
-// limits.
+// Fixed point that saturates: the significand is cut at the last place, then limited to the range.
 template <typename T, typename Mode>
 struct FixedEncoder {
   using M = Machine<T>;

@@ -1,13 +1,13 @@
-// Machine numbers to the nearest values of a format (in its rounding mode) without a detour by
-// codes. Agrees with an encoder and a decoder one after the other bit for bit.
+// Rounds machine numbers to values of a format (in its mode) without codes. Agrees bit for bit with
+// an encoder followed by a decoder.
 #pragma once
 #include <c10/formats/codec/FastConstantMode.h>
 #include <c10/formats/codec/FastDecode.h>
 
 namespace c10::formats {
 
-// The floats of ConstantModeFloatEncoder: the digits behind the last place are rounded away where
-// they are.
+// The floats of ConstantModeFloatEncoder: the digits behind the last place are rounded away in
+// place.
 template <typename T, Rounding mode>
 struct ConstantModeFloatRounder {
   using M = Machine<T>;
@@ -48,16 +48,16 @@ struct ConstantModeFloatRounder {
   }
 };
 
-// Posits of at most half the machine number's width, to nearest even, where a fraction is left of
-// them: there the last place is a power of two, and to add and to take off 1.5 * 2^fraction of it
-// rounds. Elsewhere (long regimes, NaR) undecided.
+// Posits of at most half the machine number's width, to nearest even, if they keep a fraction. Then
+// the last place is a power of two, and adding and subtracting 1.5 * 2^fraction of it rounds.
+// Others (long regimes, NaR) are undecided.
 template <typename T>
 struct NearestPositRounder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
   Signed most; // the longest run that leaves a fraction, less one
-  Bits magic;  // of a run of one, over a number's exponent
+  Bits magic; // the magic number for a run of one, divided by a number's exponent
   int es;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit NearestPositRounder(const Format& f)
@@ -71,16 +71,17 @@ struct NearestPositRounder {
         f.rounding == Rounding::NearestEven && f.max_exponent() < M::bias - M::fraction &&
         (f.bits - 3 - f.es) << f.es >= least;
   }
-  // A fraction is left between 2^-least and 2^least, where most numbers of a block lie. In shorter
-  // posits one that does not is in nearly every block, and all would be for nothing.
+  // Numbers between 2^-least and 2^least keep a fraction; most numbers of a block are there. With
+  // shorter posits nearly every block would have an undecided number, and all the work would be
+  // wasted.
   static constexpr int least = 20;
 
-  // undecided: its sign bit.
+  // undecided: set in its sign bit.
   TD_INLINE T operator()(T x, Bits& undecided) const {
     constexpr Bits exponents = Bits(2 * M::bias + 1) << M::fraction;
     const Bits a = bits_as<Bits>(x) & (~Bits{0} >> 1);
     const Signed k = exponent_fraction<T>(a) >> (M::fraction + es);
-    const Signed run = k ^ (k >> (M::width - 1)); // less one
+    const Signed run = k ^ (k >> (M::width - 1)); // the run's length less one
     undecided |= static_cast<Bits>(most - run) & mask_nonzero<T>(a);
     const T c = bits_as<T>((a & exponents) + (static_cast<Bits>(run) << M::fraction) + magic);
     return (x + c) - c;

@@ -1,6 +1,5 @@
-// Branch-free encoders of the proportional stochastic mode. A result says whether it is undecided:
-// then, and only then, ExactCodec.h's answer must be taken instead; all others agree with it bit
-// for bit.
+// Branch-free encoders of the mode `stochastic`. A result says whether it is undecided: only then
+// must ExactCodec.h's answer be taken. All others agree with it bit for bit.
 #pragma once
 #include <c10/formats/codec/FastEncode.h>
 
@@ -9,18 +8,19 @@ namespace c10::formats {
 template <typename T>
 struct MaybeCode {
   typename Machine<T>::Bits code;
-  typename Machine<T>::Bits undecided; // not 0: ask the generic codec
+  typename Machine<T>::Bits undecided; // not 0: use the generic codec
 };
 
-// The carry of a + b, as 0 or 1: a compare would do, but not in every vector unit for unsigned
+// The carry of a + b, as 0 or 1. A comparison would do, but some vector units lack it for unsigned
 // numbers.
 template <typename Bits>
 TD_INLINE Bits carry_of(Bits a, Bits b) {
   return ((a & b) | ((a | b) & ~(a + b))) >> (sizeof(Bits) * 8 - 1);
 }
 
-// Floats with subnormals. `random` is as wide as T: for float the high half of the element's word,
-// which leaves it undecided only where the low half meets bits of the fraction below 2^-32.
+// Floats with subnormals. `random` is as wide as T. For float it is the high half of the element's
+// word. The result is then undecided only if the low half is added to bits of the fraction below
+// 2^-32.
 template <typename T>
 struct StochasticFloatEncoder {
   using M = Machine<T>;
@@ -54,7 +54,7 @@ struct StochasticFloatEncoder {
     const Signed up = e > min_exponent ? e : min_exponent;
     const Signed shift = M::fraction - man_bits + (up - e);
     const Bits kept = significand >> (shift < W - 1 ? shift : W - 1);
-    // What is cut off, in units of 2^-W of the last place kept.
+    // The discarded part, in units of 2^-W of the last place kept.
     const Signed left = M::fraction + 1 - shift > 0 ? M::fraction + 1 - shift : 0;
     const Signed beyond = shift - M::fraction - 1 > 0 ? shift - M::fraction - 1 : 0;
     const Signed right = beyond < W - 1 ? beyond : W - 1;
@@ -74,10 +74,10 @@ struct StochasticFloatEncoder {
   }
 };
 
-// Most of those formats once more, from float32, in half the instructions.
-//   Normal results: what is cut off the fraction is added to as many random bits, in place; the
-//   carry rounds. Subnormal ones: the same in fixed point, `spare` digits behind the format's last
-//   place.
+// Most of those formats, from float32, in half the instructions.
+// Normal results: as many random bits as are cut off are added to the fraction, in place; the carry
+// rounds. Subnormal results: the same in fixed point, with `spare` digits behind the format's last
+// place.
 struct StochasticIeeeEncoder {
   using Bits = uint32_t;
   using Signed = int32_t;
@@ -104,8 +104,8 @@ struct StochasticIeeeEncoder {
         f.bits > 16)
       return false;
     if (f.overflow_code() > f.max_code() + 1) return false;
-    // Machine numbers that a processor may flush to 0 are decided by what follows their leading
-    // zeros: see `undecided`.
+    // Machine numbers that a processor may flush to 0 are decided by the bits behind their leading
+    // zeros; see `undecided`.
     return f.bias <= M::bias &&
         (same_binade<float>(f) ||
          (f.min_exponent() >= 31 - M::bias && f.min_exponent() <= M::bias));
@@ -122,8 +122,8 @@ struct StochasticIeeeEncoder {
     Bits code = select(is_subnormal, fixed >> spare, normal);
     code = code < overflow_code ? code : overflow_code;
     code = select(mask_less<float>(infinity_bits<float>(), a), nan_code, code);
-    // Digits behind the spare ones meet the other half of the random word: they matter where a
-    // carry would run through all of these.
+    // Digits behind the spare ones are added to the other half of the random word. They matter if a
+    // carry would run through all spare digits.
     const Bits undecided =
         is_subnormal & ~mask_nonzero<float>(~fixed & spare_mask) & mask_nonzero<float>(a);
     return {code | ((u >> sign_shift) & sign_code), undecided};
@@ -131,15 +131,15 @@ struct StochasticIeeeEncoder {
 };
 
 // Posits: random digits are added to those behind the last one kept, and the carry rounds.
-// Undecided where exponent bits are cut off (the probability is no longer the string's fraction),
-// and where the bits that the regime pushed out of the lane could matter.
+// Undecided if exponent bits are cut off (the probability is then not the string's fraction), or if
+// bits that the regime pushed out of the lane could matter.
 template <typename T>
 struct StochasticPositEncoder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
   Signed limit; // maxpos as exponent.fraction
-  Bits linear;  // exponent.fraction from -linear to linear - 1 has all its exponent bits
+  Bits linear;  // exponent.fraction from -linear to linear - 1 keeps all exponent bits
   Bits behind;  // the digits behind the last one kept
   Bits nan_code, code_mask, largest;
   int bits, es;
@@ -179,17 +179,17 @@ struct StochasticPositEncoder {
     Bits code = sum >> (W + 1 - bits);
     code = ((code ^ sign) - sign) & mask_nonzero<T>(a);
     code = select(mask_less<T>(largest, a), nan_code, code);
-    // Zero is decided, for it is common. What the regime pushed out of the lane matters where a
-    // carry would run through all that is left.
+    // Zero is always decided, because it is common. Bits that the regime pushed out of the lane
+    // matter if a carry would run through all remaining ones.
     const Bits inside = mask_less<T>(static_cast<Bits>(b ^ (b >> (W - 1))), linear) &
         mask_nonzero<T>(~sum & behind);
     return {code & code_mask, ~inside & mask_nonzero<T>(a)};
   }
 };
 
-// UpDown's second half: a code from nearest rounding, one further or one back. `up` is a mask. For
-// floats with subnormals whose overflow shows in the code (what overflowed does not move), and
-// posits that do not underflow.
+// The second half of UpDown: a code from nearest rounding moves one away from 0 or back. `up` is a
+// mask. For floats with subnormals whose code shows overflow (such results do not move), and posits
+// that do not underflow.
 template <typename Bits>
 struct CodeMover {
   Bits sign_code, code_mask, max_code, overflow_code;
@@ -215,7 +215,7 @@ struct CodeMover {
   TD_INLINE Bits operator()(Bits code, Bits up) const {
     const Bits sign = Bits{0} - Bits{(code & sign_code) != 0};
     const Bits m = select(posit, ((code ^ sign) - sign) & code_mask, code & ~sign_code & code_mask);
-    // NaN, NaR and infinities lie beyond the largest, or (the NaN in the place of minus zero) have
+    // NaN, NaR and infinities are above the largest code, or (NaN at the code of minus zero) have
     // magnitude 0.
     const Bits moves = less(Bits{0}, m) & ~less(max_code, m);
     Bits next = m + select(up, Bits{1}, ~Bits{0});

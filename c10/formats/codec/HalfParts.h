@@ -1,4 +1,4 @@
-// Numbers of a format as one number of 16 bits, or as the sum of two: what tensor cores multiply
+// Numbers of a format as one 16-bit number or as the sum of two, which tensor cores multiply
 // exactly.
 #pragma once
 #include <c10/formats/FormatLimits.h>
@@ -16,10 +16,10 @@ enum class HalfType : uint8_t { Half, BFloat16 };
 
 struct HalfParts {
   HalfType type;
-  int count; // of parts: 1, or 2, the second of which is what the first one lacks
+  int count; // of parts: 1, or 2; the second is the first one's error
 };
 
-// The bits of a float32 number that the 16-bit type has; of another its leading bits, cut
+// The bits of a float32 number in the 16-bit type. If the type lacks it, its leading bits
 // (bfloat16).
 TD_HOST_DEVICE inline uint16_t bfloat16_bits(float x) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
@@ -51,16 +51,16 @@ inline float from_half_bits(uint16_t bits) {
                  (exponent ? exponent : 1) - 25);
 }
 
-// Part i of a number, 0 or 1. What a NaN lacks is a NaN.
+// Part i of a number, 0 or 1. Both parts of NaN are NaN.
 TD_HOST_DEVICE inline uint16_t half_part(HalfType type, float x, int i) {
   if (type == HalfType::Half) return half_bits(x);
   const uint16_t leading = bfloat16_bits(x);
   return i == 0 ? leading : bfloat16_bits(x - from_bfloat16_bits(leading));
 }
 
-// How all of a format's numbers are such parts, by looking at every code; nothing where one is not,
-// or the format has more than 16 bits. Two parts are for formats without infinities: of products
-// with the part 0 of another number they would be NaN.
+// How a format's numbers are such parts, found by looking at every code. Nothing if a number is
+// not, or if the format has more than 16 bits. Formats with infinities have no two parts: an
+// infinity times another number's part 0 is NaN.
 inline std::optional<HalfParts> find_half_parts(const Format& f) {
   if (f.bits > 16) return std::nullopt;
   bool half = true, one = true, two = true;

@@ -1,5 +1,5 @@
-// Subnormal machine numbers in a scope, for what is kept beyond the setting that flushes them
-// (torch.set_flush_denormal): tables.
+// Keeps subnormal machine numbers in a scope, for tables: they outlive the setting that flushes
+// subnormals (torch.set_flush_denormal).
 #pragma once
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -7,7 +7,7 @@
 
 namespace c10::formats {
 
-// The calling thread's. Elsewhere than on x86-64 there is no such setting of PyTorch's.
+// For the calling thread. PyTorch has the setting on x86-64 only.
 class KeptDenormals {
  public:
   KeptDenormals(const KeptDenormals&) = delete;
@@ -17,11 +17,11 @@ class KeptDenormals {
   ~KeptDenormals() { _mm_setcsr(before_); }
 
  private:
-  // Results to zero (bit 15), operands as zeros (bit 6).
+  // Flush results to zero (bit 15), read operands as zeros (bit 6).
   static constexpr unsigned kFlushes = 0x8040;
   unsigned before_;
 #else
-  KeptDenormals() {} // a constructor that does something, to the compiler
+  KeptDenormals() {} // makes the compiler count a variable of this type as used
 #endif
 };
 

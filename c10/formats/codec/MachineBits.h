@@ -1,5 +1,4 @@
-// Machine floats (float, double) as bits, and comparisons as masks: what branch-free loops are made
-// of.
+// Machine floats (float, double) as bits, and comparisons as masks, for branch-free loops.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
@@ -28,9 +27,9 @@ TD_INLINE To bits_as(From x) {
   return y;
 }
 
-// Comparisons as masks of all ones or all zeros, made by arithmetic alone: from a comparison
-// compilers make branches again, and then do not vectorise the loop. The two numbers must be less
-// than 2^(width - 1) apart.
+// Comparisons as masks of all ones or all zeros, by arithmetic alone: compilers turn comparisons
+// into branches, and then do not vectorise the loop. The two numbers must be less than 2^(width -
+// 1) apart.
 template <typename T>
 TD_INLINE typename Machine<T>::Bits mask_less(typename Machine<T>::Bits a,
                                               typename Machine<T>::Bits b) {
@@ -52,7 +51,7 @@ TD_INLINE Bits select(Bits mask, Bits a, Bits b) {
   return (a & mask) | (b & ~mask);
 }
 
-// 2^e as T, subnormal ones included; 0 below them.
+// 2^e as T, including subnormals; 0 below them.
 template <typename T>
 TD_INLINE T power_of_two(int e) {
   using M = Machine<T>;
@@ -69,7 +68,7 @@ TD_INLINE double magnitude(double x) {
   return __builtin_fabs(x);
 }
 
-// Whether a float format's smallest binade, and with it its subnormal numbers, is the machine's.
+// Whether a float format's smallest binade is the machine's, and so are its subnormals.
 template <typename T>
 TD_HOST_DEVICE constexpr bool same_binade(const Format& f) {
   return f.min_exponent() == 1 - Machine<T>::bias;
@@ -82,7 +81,7 @@ TD_INLINE typename Machine<T>::Signed exponent_fraction(typename Machine<T>::Bit
   return static_cast<typename M::Signed>(magnitude) -
       static_cast<typename M::Signed>(typename M::Bits{M::bias} << M::fraction);
 }
-// From -limit to limit, by a max and a min instruction.
+// Limits x to [-limit, limit], by a max and a min instruction.
 template <typename Signed>
 TD_INLINE Signed held_within(Signed x, Signed limit) {
   x = x < -limit ? -limit : x;
@@ -94,7 +93,7 @@ TD_INLINE typename Machine<T>::Bits infinity_bits() {
   using M = Machine<T>;
   return typename M::Bits(2 * M::bias + 1) << M::fraction;
 }
-// The largest magnitude that a posit has a number for, as bits: those above are NaR.
+// The largest magnitude that a posit encodes as a number, as bits: those above are NaR.
 template <typename T>
 TD_INLINE typename Machine<T>::Bits largest_number(const Format& f) {
   return infinity_bits<T>() - f.infinity_is_nan();

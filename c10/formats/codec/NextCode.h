@@ -1,12 +1,11 @@
-// The next number of a format, found by stepping its codes. (Formats given by a table:
-// ValueTable.h.)
+// The next number of a format, found by stepping its codes. (For tables: ValueTable.h.)
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
 namespace c10::formats {
 
-// Tapered formats and fixed point: codes are ordered as the integers that they are. What has no
-// neighbour stays.
+// Tapered formats and fixed point: codes are in the order of integers. A code without a neighbour
+// stays.
 TD_HOST_DEVICE inline uint64_t next_integer(const Format& f, uint64_t code, bool up) {
   if (!f.is_signed) return up ? code + (code < f.max_code()) : code - (code != 0);
   const int unused = 64 - f.bits;
@@ -17,8 +16,8 @@ TD_HOST_DEVICE inline uint64_t next_integer(const Format& f, uint64_t code, bool
   return static_cast<uint64_t>(n < least ? least : bounded) & f.code_mask();
 }
 
-// Floats: sign and magnitude. The largest number's neighbour is infinity where the format has one
-// and overflows to it.
+// Floats: sign and magnitude. The largest number's neighbour is infinity if the format overflows to
+// it.
 TD_HOST_DEVICE inline uint64_t next_float(const Format& f, uint64_t code, bool up) {
   const uint64_t sign = code & f.sign_code(), magnitude = code & (f.sign_code() - 1);
   const uint64_t smallest = f.subnormals == Subnormals::Flush ? uint64_t{1} << f.man_bits : 1;
@@ -29,8 +28,8 @@ TD_HOST_DEVICE inline uint64_t next_float(const Format& f, uint64_t code, bool u
   return f.unsigned_zero() ? 0 : sign;
 }
 
-// The code after that of `from`, the code's value, in the direction of `towards`. Of two equal
-// numbers the second, as in C: it tells zeros apart.
+// The code next to `from`'s in the direction of `towards`. If the two are equal it is that of
+// `towards`, as in C, which matters for zeros.
 TD_HOST_DEVICE inline uint64_t next_code(const Format& f, uint64_t code, double from,
                                          double towards) {
   if (from != from || towards != towards) return f.nan_code();

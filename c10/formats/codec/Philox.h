@@ -8,7 +8,7 @@
 
 namespace c10::formats {
 
-// Single numbers: code for a GPU cannot read an array of the host's.
+// Single numbers, because GPU code cannot read an array of the host's.
 inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
 inline constexpr uint32_t kPhiloxKeyStep0 = 0x9E3779B9, kPhiloxKeyStep1 = 0xBB67AE85;
 inline constexpr int kPhiloxRounds = 7;
@@ -19,8 +19,8 @@ struct PhiloxBlock {
 
 TD_INLINE PhiloxBlock philox(uint64_t seed, uint64_t counter, uint32_t stream,
                              int rounds = kPhiloxRounds) {
-  // Where lanes of 64 bits multiply, words stay in the lower halves of such lanes: nothing is
-  // shuffled between rounds.
+  // If the processor multiplies lanes of 64 bits, words stay in the lower halves of such lanes:
+  // nothing is shuffled between rounds.
 #if defined(__AVX512DQ__)
   using Lane = uint64_t;
 #else
@@ -43,8 +43,8 @@ TD_INLINE PhiloxBlock philox(uint64_t seed, uint64_t counter, uint32_t stream,
           static_cast<uint32_t>(x3)};
 }
 
-// 64 indices share 16 counters, and 16 indices in a row come from one word of 16 counters in a row:
-// 16 lanes make them without shuffles.
+// 64 indices share 16 counters. 16 indices in a row take one word from each of 16 counters in a
+// row, so 16 lanes make them without shuffles.
 inline constexpr int kPhiloxGroup = 64, kPhiloxLanes = 16;
 
 // Half a word of one index: stream 0 is its high half, stream 1 its low half.
@@ -63,9 +63,9 @@ TD_HOST_DEVICE inline uint64_t random_word(uint64_t seed, uint64_t index) {
   return uint64_t{random_half(seed, index, 0)} << 32 | random_half(seed, index, 1);
 }
 
-// A number for random_word; or where a GPU's launch finds what it is made from, when the launch is
-// recorded to run again and again (a CUDA graph): its generator's seed and offset in device memory,
-// which each run moves on, and how far past that offset the launch stands.
+// A number for random_word. A GPU's launch that is recorded to run again (a CUDA graph) instead
+// finds its generator's seed and offset in device memory. Each run moves the offset on; `past` is
+// the launch's distance from it.
 struct Seed {
   uint64_t number{0};
   const int64_t *seed_at{nullptr}, *offset_at{nullptr};
@@ -84,8 +84,7 @@ struct Seed {
   }
 };
 
-// Where a call's random words come from: element i of the call uses word first + i * step of the
-// seed.
+// The random words of a call: element i uses word first + i * step of the seed.
 struct RandomWords {
   Seed seed{};
   uint64_t first{0};

@@ -1,5 +1,4 @@
-// A real number taken apart: the exact value that goes into every rounding and comes out of every
-// decoding.
+// An unpacked real number: the exact value before every rounding and after every decoding.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
@@ -78,8 +77,8 @@ TD_HOST_DEVICE inline Unpacked unpack(double x) {
   return unpack_integer(fraction | (uint64_t{1} << 52), negative, field - 1075);
 }
 
-// The exact value as a double. Its caller knows that it fits (every supported format does:
-// torch_dtypes refuses others).
+// The exact value as a double. It must fit, as values of every supported format do: torch_dtypes
+// refuses others.
 TD_HOST_DEVICE inline double to_double(const Unpacked& u) {
   const uint64_t sign = uint64_t{u.negative} << 63;
   switch (u.cls) {

@@ -18,7 +18,7 @@ ScalarType number_of(int id) {
                                                 : kFirstRunTimeNumber + id - kBuiltins);
 }
 
-// Entries are never moved or removed, so readers need no lock: they see the count after the entry.
+// Entries are never moved or removed. Readers need no lock: they see the count after the entry.
 struct Registry {
   std::array<std::unique_ptr<FormatEntry>, kMaxFormats> entries;
   std::array<RunTimeType, kMaxFormats> types{};

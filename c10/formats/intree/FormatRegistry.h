@@ -1,9 +1,9 @@
-// The seam where a format becomes a dtype, inside a PyTorch tree: takes the place of
-// c10/formats/FormatRegistry.h there, with the same names.
+// The seam where a format becomes a dtype, inside a PyTorch tree. There it replaces
+// c10/formats/FormatRegistry.h, with the same names.
 //
-// The built-in formats are enumerators of ScalarType, and registered before anything else; formats
-// made at run time have the numbers from 64 to 127, which TypeMeta knows too. No tensor borrows
-// another dtype's storage, so a format's container is its own dtype.
+// The built-in formats are enumerators of ScalarType, registered before anything else. Run-time
+// formats have the numbers from 64 to 127, which TypeMeta knows too. No tensor uses another dtype's
+// storage, so a format's container is its own dtype.
 #pragma once
 #include <c10/core/ScalarType.h>
 #include <c10/formats/BuiltinFormats.h>
@@ -18,18 +18,18 @@ inline constexpr int kBuiltins = int(Builtin::kCount);
 inline constexpr int kMaxFormats = kBuiltins + kEndOfNumbers - kFirstRunTimeNumber;
 
 struct FormatEntry {
-  int id;     // of a built-in format, its row; kept as long as the process lives
-  int serial; // of its making
+  int id; // a built-in format's row; never given back
+  int serial; // counts the entries made
   std::string name;
   Format format;
   ScalarType container; // the dtype itself
-  ScalarType bits;      // the stock integer type of the same width
-  // float32 where every value is one (and every product, of posits), else float64: what stock
-  // kernels run in
+  ScalarType bits; // the stock integer type of the same width
+  // The type that stock kernels compute in: float32 if it has every value (and, for posits, every
+  // product), else float64.
   ScalarType compute;
 };
 
-// The entry of a format, made at the first call with it. Throws when all ids are taken.
+// Returns a format's entry; the first call makes it. Throws if all ids are taken.
 C10_API const FormatEntry& register_format(const Format& format, const std::string& name);
 
 C10_API const FormatEntry& format_entry(int id);
@@ -52,7 +52,7 @@ inline int id_of(ScalarType type) {
 inline const FormatEntry& format_entry(ScalarType type) {
   return format_entry(id_of(type));
 }
-// The entry of a dtype as an operator's argument has it; nullptr where that number is no format's.
+// The entry for a dtype number in an operator's argument; nullptr if no format has the number.
 inline const FormatEntry* find_dtype_number(int64_t number) {
   if (number < 0 || number >= kEndOfNumbers || !is_format_type(static_cast<ScalarType>(number)))
     return nullptr;

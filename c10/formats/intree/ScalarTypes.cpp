@@ -1,4 +1,4 @@
-// What ScalarTypes.h declares: elements by the generic codec, names and promotion by the list of
+// Definitions for ScalarTypes.h: elements by the generic codec, names and promotion by the list of
 // formats.
 #include <c10/formats/intree/ScalarTypes.h>
 
@@ -14,7 +14,7 @@
 namespace c10::formats {
 namespace {
 
-// The rows that tools/intree made are those of BuiltinFormats.h.
+// The rows made by tools/intree must be those of BuiltinFormats.h.
 constexpr std::string_view kRowNames[] = {TD_DTYPE_NAMES};
 static_assert(std::size(kRowNames) == std::size(kBuiltinFormats));
 
@@ -92,7 +92,7 @@ ScalarType promote_types(ScalarType a, ScalarType b) {
 void store_element(void* data, ScalarType type, double value) {
   const Format& f = format_entry(type).format;
   const uint64_t code = encode(f, unpack(value));
-  switch (f.itemsize()) { // the code's low bytes, on a machine of either order
+  switch (f.itemsize()) { // the code's low bytes, in either byte order
     case 1: *static_cast<uint8_t*>(data) = static_cast<uint8_t>(code); break;
     case 2: *static_cast<uint16_t*>(data) = static_cast<uint16_t>(code); break;
     case 4: *static_cast<uint32_t*>(data) = static_cast<uint32_t>(code); break;

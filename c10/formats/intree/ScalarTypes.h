@@ -1,7 +1,7 @@
 // The built-in formats as types of PyTorch's own list (ScalarType), inside a PyTorch tree: the C++
-// type of an element, as c10::Half is one, and what PyTorch's templates ask of such a type.
+// type of an element, like c10::Half, and all that PyTorch's templates need of such a type.
 // tools/intree puts this header in front of that list; the rows are made from BuiltinFormats.h.
-// C++17, since it comes with every header of PyTorch, and nothing of PyTorch is included here.
+// C++17, because every header of PyTorch includes it; it includes nothing of PyTorch.
 #pragma once
 #include <c10/formats/intree/ScalarTypeRows.h>
 
@@ -23,12 +23,12 @@ struct static_cast_with_inter_type;
 namespace formats {
 
 // --- numbers ---
-// Built-in formats are enumerators, in the order of BuiltinFormats.h. Formats made at run time have
-// the numbers from 64 to 127: ScalarType is an int8, and its own list ends before 64.
+// Built-in formats are enumerators, in the order of BuiltinFormats.h. Run-time formats have the
+// numbers from 64 to 127: ScalarType is an int8, and its own list ends before 64.
 inline constexpr int kFirstRunTimeNumber = 64;
 inline constexpr int kEndOfNumbers = 128;
 
-// A template, for the list of enumerators follows this header.
+// A template, because the list of enumerators follows this header.
 template <typename T>
 constexpr bool is_builtin_type(T type) {
   static_assert(static_cast<int>(T::NumOptions) <= kFirstRunTimeNumber,
@@ -44,8 +44,8 @@ constexpr bool is_run_time_number(unsigned number) {
   return number >= unsigned{kFirstRunTimeNumber} && number < unsigned{kEndOfNumbers};
 }
 
-// What a switch over the enumerators cannot know. nullptr: no such format, or a program without
-// libc10 (headers alone).
+// Facts of run-time formats, which a switch over enumerators cannot know. nullptr: no such format,
+// or a program without libc10 (headers alone).
 struct RunTimeType {
   const char* name;
   uint8_t itemsize;
@@ -74,15 +74,15 @@ bool is_signed_format(T type) {
   return found ? found->is_signed : true;
 }
 
-// torch.finfo of a format; `what` is a word of PyTorch's own: epsilon, max, lowest, min (the
+// torch.finfo of a format. `what` is one of PyTorch's words: epsilon, max, lowest, min (the
 // smallest normal number), digits10 (resolution).
 TD_EXPORT double finfo(ScalarType type, const char* what);
-// "posit16es2", as torch has it.
+// "posit16es2", as in torch.
 TD_EXPORT const char* dtype_name(ScalarType type);
-// One of ours with bool or an integer is ours, with a stock floating or complex type that one; two
-// formats do not mix: an error.
+// A format with bool or an integer gives the format; with a stock floating or complex type, the
+// stock type. Two formats raise.
 TD_EXPORT ScalarType promote_types(ScalarType a, ScalarType b);
-// A number in memory, of any format: rounded once and to nearest, and its exact value.
+// Stores a number of any format in memory, rounded once and to nearest; loads its exact value.
 TD_EXPORT void store_element(void* data, ScalarType type, double value);
 TD_EXPORT double load_element(const void* data, ScalarType type);
 
@@ -95,16 +95,16 @@ TD_EXPORT uint64_t element_code(int row, uint64_t value);
 enum class Limit : uint8_t { Largest, Lowest, SmallestNormal, Epsilon, Infinity, NaN };
 TD_EXPORT uint64_t limit_code(int row, Limit which);
 
-// One number of a built-in format, row by row. Its value is exactly a double, so it becomes one by
-// itself and is computed with as one; what becomes an element is rounded, once and to nearest, and
-// says so by a cast.
+// One number of a built-in format, by its row. Its value is exactly a double, so it converts to
+// double implicitly and is computed with as one. A conversion to an element rounds, once and to
+// nearest, and needs a cast.
 template <int Row, typename Code>
 struct Element {
   using code_t = Code;
   using compute_t = std::conditional_t<sizeof(Code) <= 2, float, double>; // exact for every value
   static constexpr int row = Row;
 
-  Code code; // not set by default, as in c10::Half: memory of a million of them costs nothing
+  Code code; // not initialised by default, as in c10::Half: an array of them costs no time
 
   Element() = default;
   explicit Element(double value) : code(static_cast<Code>(element_code(Row, value))) {}
@@ -140,7 +140,7 @@ struct is_element : std::false_type {};
 template <int Row, typename Code>
 struct is_element<Element<Row, Code>> : std::true_type {};
 
-// The float32 that rounds to at most 22 bits as `value` does: rounded to odd.
+// Rounds to odd in float32; the result rounds to at most 22 bits as `value` does.
 inline float float_to_odd(double value) {
   float nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || !(value - value == 0) || !(nearest - nearest == 0))
@@ -148,7 +148,7 @@ inline float float_to_odd(double value) {
   uint32_t bits = 0;
   std::memcpy(&bits, &nearest, sizeof bits);
   if (bits & 1) return nearest;
-  // The other neighbour of `value`, whose last bit is 1. Away from zero is one code up, in either
+  // The other neighbour of `value`, whose last bit is 1. Away from zero is one code up, for either
   // sign.
   const bool too_large =
       (nearest < 0 ? -static_cast<double>(nearest) : nearest) > (value < 0 ? -value : value);
@@ -164,7 +164,7 @@ struct part_of {
       return static_cast_with_inter_type<T, double>::apply(value);
     } else if constexpr (is_element<T>::value) {
       return static_cast<T>(value);
-    } else { // Half, BFloat16, a float8: made of a float32
+    } else { // Half, BFloat16, a float8: from a float32
       return static_cast<T>(float_to_odd(value));
     }
   }
@@ -179,8 +179,8 @@ struct part_of<T, std::void_t<typename T::value_type>> {
 
 } // namespace formats
 
-// c10::convert from an element: by its exact value, rounded once. The second and third say that no
-// other specialisation is meant.
+// c10::convert from an element: by its exact value, rounded once. The second and third exclude
+// other specialisations.
 template <typename dest_t, int Row, typename Code>
 struct static_cast_with_inter_type<dest_t, formats::Element<Row, Code>> {
   static dest_t apply(formats::Element<Row, Code> src) {
@@ -241,7 +241,8 @@ class std::numeric_limits<c10::formats::Element<Row, Code>> {
   static constexpr bool is_signed = true;
   static constexpr bool is_integer = false;
   static constexpr bool is_exact = false;
-  static constexpr bool has_infinity = Row >= TD_POSIT_ROWS; // posits come first, and have none
+  // posits come first, and have no infinity
+  static constexpr bool has_infinity = Row >= TD_POSIT_ROWS;
   static constexpr bool has_quiet_NaN = true;
   static constexpr bool has_signaling_NaN = false;
   static constexpr bool is_bounded = true;

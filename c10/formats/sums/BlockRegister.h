@@ -1,5 +1,5 @@
-// Several products at once: the sum of a block of them as a tensor core makes it, exact products
-// cut at one place and rounded into a register.
+// Sums of blocks of products, as a tensor core makes them: exact products are cut at one place,
+// added, and rounded into a register.
 //
 // Sources: Khattak and Mikaitis, "Accurate models of NVIDIA tensor cores", ACM TACO (2026); Xie et
 // al., "MMA-Sim", arXiv 2511.10909.
@@ -12,7 +12,7 @@
 
 namespace c10::formats {
 
-// mantissa * 2^(exponent - 52): the exponent that hardware sees, floats' subnormal numbers with the
+// mantissa * 2^(exponent - 52), with the exponent that hardware sees: floats' subnormals have the
 // smallest one.
 struct BlockTerm {
   int64_t mantissa{0};
@@ -26,27 +26,27 @@ TD_HOST_DEVICE inline BlockTerm block_term(double x, int low_exponent) {
       static_cast<int64_t>((bits & ((uint64_t{1} << 52) - 1)) | (field ? uint64_t{1} << 52 : 0));
   if (mantissa == 0) return {};
   int exponent = (field ? field : 1) - 1023;
-  if (exponent < low_exponent) { // exact: these zeros are what a subnormal number lacks
+  if (exponent < low_exponent) { // exact: a subnormal number lacks these digits, so they are zeros
     mantissa >>= low_exponent - exponent;
     exponent = low_exponent;
   }
   return {bits >> 63 ? -mantissa : mantissa, exponent};
 }
 
-// A sum of at most 64 bits in float64, rounded to odd: what is counted of it stays right. Of more
-// than float64's exponents, with its largest one.
+// A sum of at most 64 bits in float64, rounded to odd, so that counts stay right. Exponents above
+// float64's become its largest.
 TD_HOST_DEVICE inline double to_odd_double(Unpacked u) {
   u.significand = ((u.significand >> 11) | ((u.significand & 0x7ff) != 0 || u.sticky)) << 11;
   u.exponent = std::min(u.exponent, 1023);
   return to_double(u);
 }
 
-// Who wants to know what registers are rounded from, and to.
+// An observer of registers' roundings that does nothing.
 struct Unseen {
   TD_HOST_DEVICE void operator()(const Unpacked&, double) const {}
 };
 
-// One sum, block after block: the generic way, for every operand, register and mode.
+// One sum, block after block: the generic path, for every operand, register and mode.
 template <typename Seen = Unseen>
 class BlockRegister {
  public:
@@ -55,16 +55,16 @@ class BlockRegister {
         seed_(seed),
         seen_(seen) {}
 
-  // first, all: how stochastic modes number their words, by the sum and by how many there are.
-  // Without a start nothing is rounded that counts.
+  // first, all: stochastic modes number their words by the sum's index and the number of sums.
+  // Without a start there is no rounding to count.
   TD_HOST_DEVICE void begin(double start, uint64_t first, uint64_t all, bool counts = true) {
     next_word_ = first;
     all_ = all;
     value_ = put(unpack(start), counts);
   }
 
-  // The register after n more terms, pairs.x(i) * pairs.y(i), all finite, or with `special`, what
-  // is not finite in them (0: nothing is).
+  // Adds n more terms, pairs.x(i) * pairs.y(i), to the register. `special` is the sum of the
+  // non-finite ones; 0 if all are finite.
   template <typename Pairs>
   TD_HOST_DEVICE void add(const Pairs& pairs, int64_t n, double special) {
     if (adder_.sum.product_limit) special += infinite_products(pairs, n);
@@ -75,11 +75,11 @@ class BlockRegister {
       return;
     }
     value_ = put(adder_.sum.late ? late_sum(pairs, n) : aligned_sum(pairs, n));
-    if (!adder_.sum.late) value_ += 0.0; // one sum in two's complement: there is no negative zero
+    if (!adder_.sum.late) value_ += 0.0; // a sum in two's complement has no negative zero
   }
 
   TD_HOST_DEVICE double value() const { return value_; }
-  // What another one of the same adder holds, its words included.
+  // Copies the state of another register of the same adder, including its words.
   TD_HOST_DEVICE void assign(const BlockRegister& other) {
     value_ = other.value_;
     next_word_ = other.next_word_;
@@ -88,7 +88,7 @@ class BlockRegister {
 
  private:
   static constexpr int kNoExponent = -(1 << 20);
-  static constexpr int kMaxInterleave = 64; // of policies/accumulation_options.py
+  static constexpr int kMaxInterleave = 64; // as in policies/accumulation_options.py
 
   struct Product {
     unsigned __int128 magnitude; // times 2^(exponent - 104)
@@ -100,11 +100,11 @@ class BlockRegister {
             (x.mantissa < 0) != (y.mantissa < 0)};
   }
 
-  // magnitude * 2^-shift as an integer, in a mode.
+  // magnitude * 2^-shift as an integer, rounded in a mode.
   TD_HOST_DEVICE static int64_t cut_to(unsigned __int128 magnitude, int shift, bool negative,
                                        Rounding mode) {
     if (shift < 0) return static_cast<int64_t>(magnitude << -shift) * (negative ? -1 : 1);
-    if (mode == Rounding::TowardZero) { // the commonest, without a look at what is cut off
+    if (mode == Rounding::TowardZero) { // the most common mode, without reading the discarded part
       const auto kept = shift > 127 ? 0 : static_cast<int64_t>(magnitude >> shift);
       return negative ? -kept : kept;
     }
@@ -113,8 +113,8 @@ class BlockRegister {
     return negative ? -kept : kept;
   }
 
-  // Products at places from, from + step, ... in units of 2^(exponent - bits), all of the largest
-  // exponent among them and at_least.
+  // Adds products at places from, from + step, ... in units of 2^(exponent - bits). All are aligned
+  // to the largest of their exponents and at_least.
   struct Aligned {
     int64_t sum{0};
     int exponent{kNoExponent};
@@ -168,7 +168,8 @@ class BlockRegister {
                   held.mantissa < 0, mode);
   }
 
-  // The groups' sums, each aligned among its own, cut downwards to the largest of their exponents.
+  // The sum of the groups, each aligned within itself, then cut downwards at the largest of their
+  // exponents.
   template <typename Pairs>
   TD_HOST_DEVICE Aligned groups(const Pairs& pairs, int64_t n) const {
     Aligned parts[kMaxInterleave], all;
@@ -184,7 +185,7 @@ class BlockRegister {
     return all;
   }
 
-  // The register meets the finished sum of products; both are cut downwards. A register far below
+  // Adds the register to the finished sum of products; both are cut downwards. A register far below
   // interleaved groups is left out.
   template <typename Pairs>
   TD_HOST_DEVICE Unpacked late_sum(const Pairs& pairs, int64_t n) const {
@@ -197,8 +198,7 @@ class BlockRegister {
     int64_t sum = a.sum == 0 ? 0 : cut_to(size_of(a.sum), shift, a.sum < 0, Rounding::Down);
     const bool left_out = adder_.sum.interleave > 1 && held.exponent < exponent - (adder_.bits + 1);
     if (held.mantissa && !left_out) sum += kept_register(held, exponent) * (int64_t{1} << below);
-    // As many bits behind the sum's own leading digit, or behind that of the smallest normal
-    // number.
+    // Keeps a number of bits behind the leading digit of the sum, or of the smallest normal number.
     const int leading = std::max(
         63 - count_leading_zeros(static_cast<uint64_t>(size_of(sum)) | 1) + exponent - wide,
         adder_.reg.min_exponent());
@@ -207,7 +207,8 @@ class BlockRegister {
                     exponent - wide + beyond);
   }
 
-  // Of the products beyond the register's range; 0 if there are none.
+  // The sum of the infinities that products beyond the register's range become; 0 if there are
+  // none.
   template <typename Pairs>
   TD_HOST_DEVICE double infinite_products(const Pairs& pairs, int64_t n) const {
     double sum = 0;
@@ -227,8 +228,8 @@ class BlockRegister {
                           p.exponent - 104 + shift);
   }
 
-  // Into the register, as a number. Beyond the largest exponent it overflows in every mode, as
-  // hardware does that cuts.
+  // Rounds into the register. A sum beyond the largest exponent overflows in every mode, as in
+  // hardware that cuts.
   TD_HOST_DEVICE double put(Unpacked u, bool counts = true) {
     const Unpacked exact = u;
     if (u.cls == Class::Finite && u.exponent > adder_.reg.max_exponent()) u.cls = Class::Infinite;

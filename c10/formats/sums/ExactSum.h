@@ -1,6 +1,6 @@
 // Sums of products without any rounding: a fixed-point number wide enough for every product of two
-// values of a format, in digits of 32 bits that are kept unnormalised, so that adding a product
-// touches a few digits and carries nothing. For posits this is the quire.
+// values of a format. Its digits of 32 bits stay unnormalised, so adding a product touches a few
+// digits and carries nothing. For posits this is the quire.
 //
 // Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8; Posit Standard (2022),
 // section 3.4 (quire).
@@ -9,8 +9,8 @@
 
 namespace c10::formats {
 
-// A finite value as an integer times a power of two: mantissa * 2^exponent, with no more mantissa
-// bits than the format has.
+// A finite value as an integer times a power of two, mantissa * 2^exponent. The mantissa has no
+// more bits than the format.
 struct Term {
   int64_t mantissa{0};
   int32_t exponent{0};
@@ -33,14 +33,13 @@ TD_HOST_DEVICE inline Term term_of(const Format& f, double x) {
   return {bits >> 63 ? -mantissa : mantissa, exponent + drop};
 }
 
-// kDigits: what it has memory for, digits_of() what a format needs.
+// kDigits: the digits in memory. digits_of(): the digits that a format needs.
 template <int kDigits>
 class ExactSumOf {
  public:
   static constexpr int64_t kMaxProducts = int64_t{1} << 30;
 
-  // For products of two values, and for single values (products with 1, which need not be one of
-  // the format's).
+  // Takes products of two values, and single values (products with 1, which the format may lack).
   TD_HOST_DEVICE explicit ExactSumOf(const Format& f) : low_(low(f)), used_(digits_of(f)) {
     clear();
   }
@@ -80,7 +79,7 @@ class ExactSumOf {
     }
   }
 
-  // Each product adds less than 2^32 to a digit, which holds 2^63: good for 2^30 products.
+  // Each product adds less than 2^32 to a digit, which holds 2^63: enough for 2^30 products.
   TD_HOST_DEVICE void normalise() {
     int64_t carry = 0;
     for (int i = 0; i + 1 < used_; ++i) {
@@ -91,12 +90,12 @@ class ExactSumOf {
     digits_[used_ - 1] += carry;
   }
 
-  // The sum, exactly (64 bits and sticky). No products, or ones that cancel: plus zero.
+  // The sum, exactly (64 bits and sticky). Without products, or if they cancel: plus zero.
   TD_HOST_DEVICE Unpacked value() const {
     ExactSumOf s = *this;
     return s.taken();
   }
-  // The same where nothing is added any more.
+  // The same, for a sum that will not be used again.
   TD_HOST_DEVICE Unpacked taken() {
     normalise();
     const bool negative = digits_[used_ - 1] < 0;

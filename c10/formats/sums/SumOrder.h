@@ -1,4 +1,4 @@
-// Which sums a dot product's terms make: one running sum, or others.
+// The order in which a dot product's terms are added up: one running sum, or others.
 //
 // Source: Higham, "Accuracy and stability of numerical algorithms" (2002), section 4.1.
 #pragma once
@@ -8,14 +8,14 @@
 
 namespace c10::formats {
 
-// Pairwise: of the two halves, and so on down. Tree: of neighbours, and of those sums' neighbours.
-// Lanes: sums of every so manieth term, which then add up as a tree.
+// Pairwise: the sum of two halves, recursively. Tree: sums of neighbours, then of neighbouring
+// sums. Lanes: sums of every n-th term, which are then added as a tree.
 enum class SumOrder : uint8_t { Sequential, Pairwise, Tree, Lanes };
 
-// How many sums are made behind term i of k, of the last two things that wait.
+// The number of additions after term i of k. Each adds the two newest waiting sums.
 TD_HOST_DEVICE constexpr int joins_behind(SumOrder order, int64_t i, int64_t k) {
   int joins = 0;
-  if (order == SumOrder::Pairwise) { // the halves that end here
+  if (order == SumOrder::Pairwise) { // one for each half that ends here
     int64_t from = 0, n = k;
     while (n > 1) {
       joins += from + n - 1 == i;
@@ -26,9 +26,9 @@ TD_HOST_DEVICE constexpr int joins_behind(SumOrder order, int64_t i, int64_t k) 
     }
     return joins;
   }
-  // Two complete subtrees of as many terms.
+  // Two complete subtrees with as many terms each.
   for (int64_t bit = 1; (i + 1) % (2 * bit) == 0; bit *= 2) ++joins;
-  if (i + 1 == k) { // those without a neighbour of their size, from the last
+  if (i + 1 == k) { // subtrees without a neighbour of their size, from the last
     for (int64_t rest = k & (k - 1); rest; rest &= rest - 1) ++joins;
   }
   return joins;

@@ -6,8 +6,8 @@
 
 namespace c10::formats {
 
-// Rounding down, a sum that is 0 is -0 unless both terms are positive. In the other modes it has
-// the sign that the machine's sum has.
+// Rounding down, a sum of 0 is -0 unless both terms are positive. In other modes it has the sign of
+// the machine's sum.
 TD_HOST_DEVICE constexpr bool signs_zero_sums(Rounding mode) {
   return mode == Rounding::Down;
 }
@@ -17,7 +17,7 @@ TD_INLINE bool is_positive(T x) {
   return bits_as<typename Machine<T>::Bits>(x) >> (Machine<T>::width - 1) == 0;
 }
 
-// both_positive(i): whether both terms of sum number i are.
+// both_positive(i): whether both terms of sum i are positive.
 template <typename T, typename BothPositive>
 inline void sign_zero_sums(Rounding mode, T* sums, int64_t n, BothPositive both_positive) {
   if (!signs_zero_sums(mode)) return;

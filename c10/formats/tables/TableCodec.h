@@ -1,10 +1,10 @@
 // The generic codec of tables: a number between two neighbouring values is rounded to one of them
 // as RoundBits.h decides.
 //
-// The neighbour nearer to 0 takes the place of what is kept of other formats' magnitudes, and the
-// other one that of the next magnitude, so that modes and random words mean what they mean there.
-// In stochastic modes the fraction is the distance from the inner value over that between the two,
-// by their 64 leading bits; in the others the boundary is what counts as a half.
+// The neighbour nearer to 0 counts as the kept part of a magnitude in other formats, and the other
+// one as the next magnitude. So modes and random words mean the same here. In stochastic modes the
+// fraction is the distance from the inner value divided by that of the two, by their 64 leading
+// bits. In other modes the boundary counts as a half.
 #pragma once
 #include <c10/formats/codec/RoundBits.h>
 #include <c10/formats/tables/ValueTable.h>
@@ -13,7 +13,7 @@
 
 namespace c10::formats {
 
-// The sign of a - b. Of two numbers that agree in 64 bits and both go on, it is 0.
+// The sign of a - b. If both agree in 64 bits and are sticky, it is 0.
 TD_HOST_DEVICE inline int compare(const Unpacked& a, const Unpacked& b) {
   const auto sign = [](const Unpacked& u) {
     if (u.cls == Class::Zero) return 0;
@@ -60,11 +60,12 @@ TD_HOST_DEVICE inline Unpacked distance(Unpacked a, Unpacked b) {
   return u;
 }
 
-// Whether u is v on a table's logarithms (ValueTable.h): |u - v| < 2^(kLogReach + v's exponent).
+// Whether u counts as v on a table's logarithms (ValueTable.h): |u - v| < 2^(kLogReach + v's
+// exponent).
 inline constexpr int kLogReach = -47;
 TD_HOST_DEVICE inline bool is_near(const Unpacked& u, const Unpacked& v) {
   if (u.cls != Class::Finite || v.cls != Class::Finite || u.negative != v.negative) return false;
-  // To 64 bits, of which distance() makes nothing.
+  // Equal in 64 bits; distance() does not handle that.
   const bool same = u.exponent == v.exponent && u.significand == v.significand;
   return same || distance(u, v).exponent < v.exponent + kLogReach;
 }
@@ -73,7 +74,7 @@ TD_HOST_DEVICE inline bool is_near(const Unpacked& u, const Unpacked& v) {
 TD_HOST_DEVICE inline Cut proportion(const Unpacked& part, const Unpacked& whole) {
   using Wide = unsigned __int128;
   const int below = whole.exponent - part.exponent;
-  // Equal to 64 bits.
+  // Equal in 64 bits.
   if (below < 0 || (below == 0 && part.significand >= whole.significand))
     return {0, ~uint64_t{0}, true};
   const Wide dividend = static_cast<Wide>(part.significand) << (below == 0 ? 64 : 63);
@@ -92,8 +93,8 @@ TD_HOST_DEVICE inline uint64_t code_of_rank(const TableView& t, int64_t rank, bo
   return t.codes[rank];
 }
 
-// The mode up_down's second half: one value further from 0 or back. 0 stays, and what would leave
-// the range becomes what is beyond it.
+// The second half of the mode up_down: one value away from 0 or back. 0 stays. A move out of the
+// range gives the result for numbers beyond it.
 TD_HOST_DEVICE inline uint64_t moved_in_table(const TableView& t, int64_t rank, bool negative,
                                               uint64_t random) {
   if (rank == t.zero) return code_of_rank(t, rank, negative);
@@ -132,7 +133,7 @@ TD_HOST_DEVICE inline uint64_t encode_table(const Format& f, Unpacked u, uint64_
     return f.rounding == Rounding::UpDown ? moved_in_table(t, at, u.negative, random)
                                           : code_of_rank(t, at, u.negative);
 
-  // Its neighbours, the inner one first, and on which side of their boundary it is.
+  // Its neighbours, the inner one first, and its side of their boundary.
   const bool below = at < 0, above = at == most;
   const TableEnd& end = below ? t.low : t.high;
   if ((below || above) && end.saturates) {
@@ -166,7 +167,7 @@ TD_HOST_DEVICE inline uint64_t encode_table(const Format& f, Unpacked u, uint64_
         : compare(u, boundary) * (outwards_is_down ? -1 : 1);
     c.fraction = (side >= 0 ? uint64_t{1} << 63 : 0) | (side != 0 ? uint64_t{1} << 62 : 0);
   }
-  // Whether the inner one counts as odd; beyond the range its code says so.
+  // Whether the inner one counts as odd; beyond the range its code decides.
   const bool odd = beyond ? (t.codes[inner] & 1) != 0 : (t.lower_is_odd[at] != 0) == lower_is_inner;
   if (f.rounding == Rounding::ToOdd) {
     c.kept = odd;

@@ -45,8 +45,8 @@ T number_of(typename Machine<T>::Signed key) {
       (key >> (Machine<T>::width - 1) & std::numeric_limits<typename Machine<T>::Signed>::max()));
 }
 
-// A result changes at one of these numbers r only: with the first machine number that is r or above
-// it, or with the next one.
+// A result can change only at one of these numbers r: at the first machine number from r on, or at
+// the next one.
 template <typename T>
 std::vector<typename Machine<T>::Signed> places_of_change(const std::vector<double>& numbers) {
   using Key = typename Machine<T>::Signed;
@@ -54,7 +54,7 @@ std::vector<typename Machine<T>::Signed> places_of_change(const std::vector<doub
             highest = TableSteps<T>::key_of(std::numeric_limits<T>::infinity());
   std::vector<Key> keys{lowest, lowest + 1, Key{-1}, Key{0}, Key{1}, highest};
   for (const double r : numbers) {
-    // The machine number next to r, on one side or the other.
+    // The machine number next to r, on either side.
     const Key key = TableSteps<T>::key_of(static_cast<T>(r));
     for (Key k = key; k <= key + 1; ++k) {
       if (k > lowest && k <= highest) keys.push_back(k);
@@ -65,7 +65,7 @@ std::vector<typename Machine<T>::Signed> places_of_change(const std::vector<doub
   return keys;
 }
 
-// Values and what follows the outermost ones, ascending.
+// Values, and the numbers behind the outermost ones, ascending.
 std::vector<double> ends_of_gaps(const ValueTable& t) {
   std::vector<double> ends = t.values;
   if (!t.definition.low.saturates) ends.insert(ends.begin(), t.definition.low.next);
@@ -73,12 +73,12 @@ std::vector<double> ends_of_gaps(const ValueTable& t) {
   return ends;
 }
 
-// With the places where on_logarithms() begins and ends to take a number for one of these.
+// Adds the ends of the ranges in which on_logarithms() takes a number for one of these.
 std::vector<double> with_reach(const ValueTable& t, std::vector<double> places) {
   for (size_t i = 0, n = t.view.on_logarithms ? places.size() : 0; i < n; ++i) {
     if (places[i] == 0) continue;
     const double reach = std::ldexp(1.0, std::ilogb(places[i]) + kLogReach);
-    // Within two numbers of it, where a power of two lies between.
+    // Within two numbers of it, if a power of two is between.
     for (const double end : {places[i] - reach, places[i] + reach}) {
       places.insert(places.end(),
                     {std::nextafter(end, -HUGE_VAL), end, std::nextafter(end, HUGE_VAL)});
@@ -97,7 +97,8 @@ std::vector<double> all_places(const ValueTable& t) {
 
 // ---- where a search begins ----
 
-// By the leading bits of a key, with as few comparisons behind it as tables of that size allow.
+// Searches begin by the leading bits of a key. Few comparisons follow, as tables of that size
+// allow.
 void begin_search(TableSteps<double>& s) {
   using M = Machine<double>;
   const size_t n = s.thresholds.size();
@@ -108,7 +109,7 @@ void begin_search(TableSteps<double>& s) {
   const auto is_subnormal = [](int64_t key) {
     return key >= -(int64_t{1} << M::fraction) && key < int64_t{1} << M::fraction;
   };
-  // Bits: what lies in the first cache for codes of 8 bits, and in the second for 16.
+  // As many bits as fit the first cache for codes of 8 bits, and the second for 16.
   const int most = n <= 512 ? 12 : 15;
   std::vector<size_t> counts;
   for (int bits = 6; bits <= most; ++bits) {
@@ -163,14 +164,15 @@ std::vector<Run> runs_of(const TableSteps<float>& s) {
   return runs;
 }
 
-// What one bucket says: of its runs but the first, which begins no later than it does, there is one
-// at most, or it is undecided.
+// The contents of one bucket. Its first run begins no later than the bucket; if more than one other
+// run begins in it, it is undecided.
 struct Bucket {
   uint32_t threshold, above, below, first_run;
   bool undecided;
 };
 
-// Buckets of 2^shift numbers in a row; `run` is the one that the last of them ended in.
+// Makes the bucket of 2^shift numbers from `begin` on; `run` is the run in which the previous one
+// ended.
 Bucket next_bucket(const std::vector<Run>& runs, size_t& run, uint32_t begin, int shift) {
   const auto begins_within = [&](size_t r, uint32_t from) {
     return r < runs.size() && runs[r].begin >= from && (runs[r].begin - begin) >> shift == 0;
@@ -216,7 +218,7 @@ void fill_large(TableBuckets& to, const std::vector<Run>& runs) {
     const size_t most = 16 + 4 * (last - run);
     int shift = B::kLowBits;
     std::vector<Bucket> buckets;
-    // As wide as they can be, and not much more of them than there are thresholds.
+    // Buckets are as wide as possible, and not many more than thresholds.
     for (;; --shift) {
       buckets.clear();
       size_t at = run;
@@ -246,7 +248,7 @@ void begin_search(TableSteps<float>& s) {
 
 // ---- steps ----
 
-// code_at: of a machine number that is not NaN.
+// code_at: the code of a machine number that is not NaN.
 template <typename T, typename CodeAt>
 TableSteps<T> make_steps(const std::vector<double>& places, CodeAt code_at) {
   TableSteps<T> s;
@@ -266,9 +268,9 @@ bool is_power_of_two(const Unpacked& u) {
   return u.significand == uint64_t{1} << 63 && !u.sticky;
 }
 
-// Whether x - inner is exact for all x from inner to outer, whose distance is a power of two: so it
-// is where the signs are the same. inner is a multiple of outer's last place, and so of x's; and
-// the difference is no larger than x.
+// Whether x - inner is exact for all x from inner to outer, whose distance is a power of two. It is
+// if the signs agree: inner is a multiple of outer's last place, and so of x's, and the difference
+// is no larger than x.
 bool differences_are_exact(double inner, double outer) {
   return inner == 0 ||
       (std::signbit(inner) == std::signbit(outer) && std::fabs(inner) <= std::fabs(outer));
@@ -276,9 +278,9 @@ bool differences_are_exact(double inner, double outer) {
 
 struct GapFinder {
   const ValueTable& t;
-  Format f; // the mode `stochastic`, with all bits of its word
+  Format f; // in the mode `stochastic`, with all bits of its word
   std::vector<double> ends;
-  size_t last{~size_t{0}}; // upper end of the last gap found
+  size_t last{~size_t{0}}; // upper end of the last gap
   bool last_negative{false};
   TableGap gap;
 
@@ -294,7 +296,7 @@ struct GapFinder {
     return {0, 0, 0, c, c};
   }
 
-  // A gap has its inner end; the outer one belongs to the next.
+  // A gap includes its inner end; its outer end belongs to the next gap.
   TableGap at(double x) {
     const bool negative = std::signbit(x);
     const auto above = negative ? std::lower_bound(ends.begin(), ends.end(), x)
@@ -308,12 +310,12 @@ struct GapFinder {
       gap = between(ends[place - 1], ends[place], place, negative);
     last = place;
     last_negative = negative;
-    // Between 0 and minpos a number's code is one, and 0's another.
+    // Between 0 and minpos numbers have one code, and 0 another.
     return gap.scale == 0 ? always(x) : gap;
   }
 
   TableGap between(double lower, double upper, size_t place, bool negative) const {
-    // A gap across 0 is two, by the sign of x.
+    // A gap across 0 is two gaps, by the sign of x.
     const double from = lower < 0 && upper > 0 && negative ? lower : upper;
     const double middle = lower < 0 && upper > 0 ? from / 2 : lower / 2 + upper / 2;
     const uint16_t inner_code = code(middle, 0), outer_code = code(middle, ~uint64_t{0});
@@ -327,7 +329,7 @@ struct GapFinder {
     TableGap g{inner, 0x1p32 / (outer - inner), 0x1p-18f, inner_code, outer_code};
     const Unpacked width = distance(unpack(inner), unpack(outer));
     if (is_power_of_two(width) && differences_are_exact(inner, outer)) g.margin = 0;
-    // Where products could leave float64's range, no part is near enough.
+    // If products could leave float64's range, every part is undecided.
     if (width.exponent < -900 || width.exponent > 1000) {
       g.inner = 0;
       g.scale = 0x1p-1000;

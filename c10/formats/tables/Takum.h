@@ -1,5 +1,5 @@
-// Linear takums of 12 bits and more: what their strings say. (Rounding and the rest: ExactCodec.h.
-// Shorter and logarithmic ones are tables.)
+// Fields of linear takums of 12 bits and more. (Rounding and the rest: ExactCodec.h. Shorter and
+// logarithmic takums are tables.)
 //
 // Source: Hunhold, "Beating posits at their own game: takum arithmetic", CoNGA 2024, definitions 2
 // and 6.
@@ -8,8 +8,8 @@
 
 namespace c10::formats {
 
-// What a magnitude's code says: a characteristic c, which is an exponent, and the fraction behind
-// it.
+// The fields of a magnitude's code: a characteristic c, which is an exponent, and the fraction
+// behind it.
 struct TakumFields {
   int c, fraction_bits;
   uint64_t fraction;
@@ -24,8 +24,8 @@ TD_HOST_DEVICE inline TakumFields takum_fields(int bits, uint64_t code) {
 }
 
 // The bits before the fraction: direction D, three bits of regime, r bits of C.
-//   D says whether c is at least 0: then r = floor(log2(c + 1)), the regime's bits are r and C = c
-//   + 1 - 2^r; else r = floor(log2(-c)), the bits are 7 - r and C = c - 1 + 2^(r + 1).
+//   D = 1, c >= 0: r = floor(log2(c + 1)), the regime's bits are r, and C = c + 1 - 2^r.
+//   D = 0, c < 0:  r = floor(log2(-c)), the regime's bits are 7 - r, and C = c - 1 + 2^(r + 1).
 struct TakumHead {
   uint64_t string;
   int r;

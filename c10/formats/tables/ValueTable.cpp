@@ -27,7 +27,7 @@ void require(bool holds, const char* what) {
     throw std::invalid_argument(std::string("expected ") + what + " in a table of values");
 }
 
-// How many bits from the first to the last one set, and the last one's exponent.
+// The number of bits from the first set bit to the last, and the exponent of the last.
 struct Extent {
   int bits, lsb;
 };
@@ -58,7 +58,7 @@ void sort_values(ValueTable& t) {
     if (std::isfinite(d.values[code])) order.push_back(code);
   }
   require(order.size() >= 2, "two finite values at least");
-  // Of the two zeros -0 comes first.
+  // -0 comes before +0.
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
     const double x = d.values[a], y = d.values[b];
     return x < y || (x == y && std::signbit(x) && !std::signbit(y));
@@ -68,7 +68,7 @@ void sort_values(ValueTable& t) {
     const double v = d.values[code];
     if (!t.values.empty() && t.values.back() == v) {
       require(v == 0 && std::signbit(d.values[t.codes.back()]) && !std::signbit(v),
-              "no value twice");
+              "distinct values");
       t.view.plus_zero = code;
     } else {
       require(v == 0 || std::fabs(v) >= 0x1p-1022, "no subnormal number of float64");
@@ -113,10 +113,8 @@ void find_boundaries(ValueTable& t) {
         ? midpoint(std::min(outermost, end.next), std::max(outermost, end.next))
         : unpack(end.limit);
   };
-  require(d.high.saturates || d.high.next > t.values.back(),
-          "what follows the largest value above it");
-  require(d.low.saturates || d.low.next < t.values.front(),
-          "what follows the lowest value below it");
+  require(d.high.saturates || d.high.next > t.values.back(), "a next value above the largest one");
+  require(d.low.saturates || d.low.next < t.values.front(), "a next value below the lowest one");
   t.view.high_limit = limit(d.high, t.values.back());
   t.view.low_limit = limit(d.low, t.values.front());
 }
@@ -171,7 +169,7 @@ void find_facts(ValueTable& t) {
   t.significand_bits = bits;
 }
 
-// Boundaries to 64 bits, after `significand_bits` are those of rounder ones.
+// Completes boundaries to 64 bits; `significand_bits` counts those of rounder ones.
 void add_rests(ValueTable& t) {
   const TableDefinition& d = t.definition;
   const size_t gaps = t.boundaries.size();
@@ -181,7 +179,7 @@ void add_rests(ValueTable& t) {
   }
 }
 
-// What the codec reads of a table that is finished.
+// Sets the view of a finished table, which the codec reads.
 void show(ValueTable& t) {
   const TableDefinition& d = t.definition;
   TableView& v = t.view;
@@ -206,21 +204,21 @@ void complete(ValueTable& t) {
   t.by_code.resize(size_t{1} << d.bits, std::numeric_limits<double>::quiet_NaN());
   for (const uint32_t code :
        {d.nan_code, d.high.code, d.high.infinity, d.low.code, d.low.infinity}) {
-    require(code < t.by_code.size(), "special codes of its width");
+    require(code < t.by_code.size(), "special codes within its width");
   }
   sort_values(t);
   find_odd(t);
   find_boundaries(t);
   find_facts(t);
   add_rests(t);
-  // By the codec: a processor that flushes subnormal numbers would take the smallest of e8m0 for 0.
+  // By the codec: a processor that flushes subnormals would take e8m0's smallest number for 0.
   const Format single = float_format(8, 23);
   for (const double v : t.by_code)
     t.by_code_float.push_back(bits_as<float>(static_cast<uint32_t>(encode(single, unpack(v)))));
   show(t);
 }
 
-// Everything that makes a table what it is, as bytes.
+// All that defines a table, as bytes.
 std::string content_of(const TableDefinition& d) {
   std::string out = d.name + '\0';
   const auto add = [&out](const auto&... x) {

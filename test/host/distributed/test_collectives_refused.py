@@ -83,14 +83,14 @@ def disagreement(rank):
         lambda: single(torch.empty_like(x)[: 3 + rank], x),
     )
     raises(
-        "expected rank 0 to await what rank 1 sends to it, but got 3 elements sent and 2 "
-        "awaited. Nothing was sent",
+        "expected rank 0 to receive all that rank 1 sends to it, but got 3 elements sent and 2 "
+        "expected. Nothing was sent",
         lambda: single(torch.empty_like(x), x, [2, 2], [2 + rank, 2 - rank]),
     )
     if releases.RUNNING >= (2, 13):
         raises(
-            "expected rank 1 to await what rank 0 sends to it, but got 1 elements sent and 3 "
-            "awaited",
+            "expected rank 1 to receive all that rank 0 sends to it, but got 1 elements sent and 3 "
+            "expected",
             lambda: dist.all_to_all(
                 [x.clone()[: 3 if rank else 4], x.clone()[:3]], [x, x[: 3 if rank else 1]]
             ),

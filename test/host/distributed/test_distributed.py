@@ -190,7 +190,7 @@ def test_tensors_without_memory(name):
         lambda: layer.to(dtype),
     ):
         refused(
-            "expected a tensor with memory of its own beside a number format, but got a wrapper "
-            "subclass of float32",
+            "expected a tensor with its own memory to convert to or from a number format, but got "
+            "a wrapper subclass of float32",
             call,
         )

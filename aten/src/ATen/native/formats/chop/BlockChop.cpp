@@ -1,6 +1,6 @@
-// torch.ops.torch_dtypes.chop_blocks: rounding to an element format times a power of two that a
-// block of the last dimension shares, in one pass over memory. torch_dtypes/targets/blocks.py does
-// the same for every shape and scale by stock operators; results agree bit for bit.
+// torch.ops.torch_dtypes.chop_blocks: rounds to an element format times a power of two that a block
+// of the last dimension shares, in one pass over memory. torch_dtypes/targets/blocks.py does it for
+// every shape and scale by stock operators; results agree bit for bit.
 #include <ATen/native/formats/chop/BlockChop.h>
 
 #include <ATen/AutogradNode.h>
@@ -41,8 +41,8 @@ using std::optional;
 constexpr int64_t kBuffer = 1024;
 constexpr uint32_t kInfinity = 0x7f80'0000;
 
-// By bits, in which magnitudes are in order and NaN is the greatest: loops over floats would have
-// to mind NaN, and are not vectorised.
+// Compares magnitudes by their bits, where NaN is the greatest. Loops over floats would need a case
+// for NaN, and compilers do not vectorise them.
 uint32_t absmax_bits(const float* x, int64_t n) {
   int32_t most = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -57,8 +57,8 @@ void multiply(const float* x, float factor, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] * factor;
 }
 
-// What is not 0 stays so, for rounding that tells a tiny magnitude from 0. (Nothing gets infinite
-// here: the scale is the block's own.)
+// Keeps nonzero numbers nonzero, for modes that tell a tiny magnitude from 0. (Nothing becomes
+// infinite here: the scale is the block's own.)
 void keep_from_zero(const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     if (y[i] == 0 && x[i] != 0) y[i] = std::copysign(std::numeric_limits<float>::min(), x[i]);
@@ -68,7 +68,7 @@ struct Blocks {
   const CpuKernels& kernels;
   Format format;
   BlockScale scale_of;
-  int64_t size, length; // of a block, and of the last dimension
+  int64_t size, length; // size: of a block; length: of the last dimension
   bool careful;
   RandomWords words;
   Recorder seen;
@@ -82,8 +82,8 @@ struct Blocks {
     if (seen) seen.values(values, results, n);
   }
 
-  // Blocks [begin, end) of the tensor, counted row by row. Random words are counted as if the last
-  // block of each row were whole.
+  // Rounds blocks [begin, end) of the tensor, counted row by row. Random words are indexed as if
+  // the last block of each row were whole.
   void operator()(const float* values, float* results, int64_t begin, int64_t end) const {
     const int64_t blocks_of_row = (length + size - 1) / size;
     alignas(64) float scaled[kBuffer];
@@ -189,7 +189,7 @@ at::Tensor refuse_blocks_of_own(const at::Tensor& input, std::string_view,
       ": a tensor of a number format is rounded already. Cast it, for example by x.to(...).");
 }
 
-// The identity's gradient, where the mask is true.
+// Passes the gradient where the mask is true.
 struct StraightThroughBackward final : torch::autograd::Node {
   torch::autograd::SavedVariable passes;
 
@@ -201,8 +201,8 @@ struct StraightThroughBackward final : torch::autograd::Node {
   }
 };
 
-// The identity's gradient, under a name of its own in profiles. That of alias is it too, and
-// compiled autograd knows its node.
+// Passes the gradient unchanged, under a name of its own in profiles. Derived from alias's node,
+// because compiled autograd knows that one.
 struct IdentityBackward final : torch::autograd::generated::AliasBackward0 {
   const char* label;
 
@@ -235,7 +235,8 @@ torch::autograd::Node& pass_gradient(const at::Tensor& input, const at::Tensor& 
 
 at::Tensor straight_through(const at::Tensor& input, at::Tensor values,
                             const optional<at::Tensor>& passes) {
-  // A history of its own, and writes in place, are for what autograd knows as no view.
+  // Only a tensor that autograd does not take for a view can get this history and be written in
+  // place.
   if (values.is_view()) {
     const at::AutoDispatchBelowADInplaceOrView below;
     values = at::_ops::alias::call(values);

@@ -39,7 +39,7 @@ void flip_bits(const Format& f, char* codes, int64_t n, double probability,
   }
 }
 
-// Codes to values of float32 or float64, which each has if the format was encoded from it.
+// Decodes to float32 or float64; exact if the format was encoded from that type.
 template <typename T>
 void decode_block(const CpuKernels& k, const Format& f, const void* codes, T* values, int64_t n) {
   if (sizeof(T) == sizeof(double) || f.fits_float()) return k.decode(f, codes, values, n);
@@ -48,9 +48,9 @@ void decode_block(const CpuKernels& k, const Format& f, const void* codes, T* va
   std::transform(wide, wide + n, values, [](double v) { return static_cast<T>(v); });
 }
 
-// Fixed point in a random mode: its magnitudes are the subnormals and the first binade of a float
-// format, whose encoder is ten times as fast and takes the same random bits. `fit` then does what
-// differs: saturation, NaN, minus zero.
+// Whether a fixed-point format in a random mode can be rounded as a float format. Its magnitudes
+// are that format's subnormals and first binade; that encoder is ten times as fast and takes the
+// same random bits. `fit` then corrects the differences: saturation, NaN, minus zero.
 bool is_quick_as_float(const Format& f, double flip_prob) {
   const bool random = (f.rounding == c10::formats::Rounding::Stochastic && f.random_bits == 0) ||
       f.rounding == c10::formats::Rounding::UpDown;
@@ -85,7 +85,7 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
   const Recorder seen = recorder(f, results, values);
   at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
     alignas(64) char codes[kTile * 8];
-    T kept[kTile]; // exact values, where results come in their place
+    T kept[kTile]; // exact values, kept for the recorder where results overwrite them
     for (int64_t i = begin; i < end; i += kTile) {
       const int64_t n = std::min(kTile, end - i);
       const bool keeps = seen && values == results;
@@ -101,7 +101,7 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
   });
 }
 
-// Element by element, so that `out` may be `in`.
+// Works element by element, so `out` may be `in`.
 void round_into(const at::Tensor& out, const at::Tensor& in, const Format& format, double flip_prob,
                 const std::optional<at::Generator>& generator) {
   const RandomWords words = next_words(format, generator, in.device());

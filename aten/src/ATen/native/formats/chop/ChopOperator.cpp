@@ -1,6 +1,6 @@
 // torch.ops.torch_dtypes.chop: rounding to a format as an operator of the dispatcher, so that
-// graphs record the call and not its result. The format is its name, which says every parameter: a
-// graph needs no dtype of the process that made it.
+// graphs record the call and not its result. The format is given by its name, which contains every
+// parameter, so a graph needs no dtype of the process that made it.
 #include <ATen/native/formats/chop/BlockChop.h>
 #include <ATen/native/formats/chop/Chop.h>
 
@@ -36,10 +36,11 @@ using std::optional;
 
 FormatParser parser = nullptr;
 
-// Formats by name, or by name and rounding mode with a space between. Guarded by the mutex.
+// Formats by name, or by name and rounding mode with a space between. formats_mutex guards it.
 std::map<std::string, Format, std::less<>> known_formats;
 c10::formats::ForkSafeMutex formats_mutex;
-constexpr size_t kMaxKnown = 4096; // a sweep over formats goes on
+// then the map starts anew: a sweep may use any number of formats
+constexpr size_t kMaxKnown = 4096;
 
 at::Tensor chop_values(const at::Tensor& input, Name name, OptionalName rounding, double flip_prob,
                        optional<at::Generator> generator) {
@@ -71,7 +72,7 @@ at::Tensor refuse_own(const at::Tensor& input, Name, OptionalName, double,
       ": a tensor of a number format is rounded already. Cast it, for example by x.to(...).");
 }
 
-constexpr const char* kNodeName = "ChopBackward"; // of the straight-through estimator
+constexpr const char* kNodeName = "ChopBackward"; // the straight-through estimator's node
 
 at::Tensor chop_autograd(const at::Tensor& input, Name name, OptionalName rounding,
                          double flip_prob, optional<at::Generator> generator) {
@@ -88,9 +89,9 @@ at::Tensor chop_autograd(const at::Tensor& input, Name name, OptionalName roundi
   return result;
 }
 
-// vmap: the whole batch in one call, with one seed. By the level that the operand itself names: of
-// the only operand it is always the right one (and the header that names the innermost
-// transformation's includes a library that wheels lack).
+// vmap: rounds the whole batch in one call, with one seed. The level is read from the operand: the
+// only operand always has the right one. (The header with the innermost transformation's level
+// includes a library that wheels lack.)
 at::Tensor chop_batched(const at::Tensor& input, Name name, OptionalName rounding, double flip_prob,
                         optional<at::Generator> generator) {
   const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
@@ -101,8 +102,8 @@ at::Tensor chop_batched(const at::Tensor& input, Name name, OptionalName roundin
       batched->level());
 }
 
-// Whether nobody else holds the tensor or looks at its memory: then it may be written, of which
-// autograd need not know.
+// Whether nobody else holds the tensor or sees its memory. Then it may be written, and autograd
+// need not know.
 bool is_alone(const at::Tensor& t, size_t holders) {
   const ScalarType type = t.scalar_type();
   return t.use_count() == holders && !at::isTensorSubclassLike(t) &&
@@ -119,8 +120,8 @@ void chop_named_in_place(const at::Tensor& t, const NamedFormat& format) {
   chop_in_place(t, format_of_call(format.name, format.rounding), {});
 }
 
-// A tensor's hook that rounds the gradient, without Python; others that the tensor has come after
-// it, as it is made with the tensor. The mode is that of the block in which backward runs.
+// A tensor's hook that rounds the gradient, without Python. It is made with the tensor, so it runs
+// before the tensor's other hooks. Its mode is that of the block in which backward runs.
 struct RoundHook final : torch::autograd::FunctionPreHook {
   NamedFormat format;
 
@@ -135,7 +136,7 @@ struct RoundHook final : torch::autograd::FunctionPreHook {
     return gradients;
   }
 
-// PyTorch 2.6's compiled autograd takes no hooks of C++, which the base class says.
+// PyTorch 2.6's compiled autograd takes no C++ hooks; there the base class raises.
 #if TORCH_DTYPES_SINCE(2, 11)
   void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
     args.add_cpp_single_tensor_pre_hook(
@@ -158,7 +159,7 @@ at::Tensor round_through(const at::Tensor& input, const optional<NamedFormat>& f
     const bool overwrites = forward && fresh && is_alone(input, input.use_count());
     if (overwrites) {
       chop_named_in_place(input, *forward);
-      // Should anything have saved it after all, backward says so.
+      // If something has saved it after all, backward raises.
       if (!input.is_inference()) input.unsafeGetTensorImpl()->bump_version();
     }
     result = forward && !overwrites ? chop_named(input, *forward) : at::_ops::alias::call(input);
@@ -183,8 +184,8 @@ static Format read(Name name, OptionalName rounding) {
         found != known_formats.end())
       return found->second;
   }
-  TORCH_CHECK(parser, "expected torch_dtypes to be loaded");
-  const Format format = parser(name, rounding); // Python, which raises; not under the mutex
+  TORCH_CHECK(parser, "expected torch_dtypes to be imported, but it is not; import it first");
+  const Format format = parser(name, rounding); // calls Python, which may raise; without the mutex
   const std::lock_guard<std::mutex> lock(formats_mutex);
   if (known_formats.size() >= kMaxKnown) known_formats.clear();
   known_formats.insert_or_assign(rounding ? both : std::string(name), format);
@@ -209,8 +210,8 @@ at::Tensor call_chop(const at::Tensor& input, Name name, OptionalName rounding, 
   return op.call(input, name, rounding, flip_prob, generator);
 }
 
-// Its results may be random (a stochastic mode, flips), which the tag says of every call: a graph's
-// calls are neither joined, nor computed again in backward, nor left out.
+// Results may be random (a stochastic mode, flips), and the tag says so of every call. Graphs then
+// neither merge its calls, nor recompute them in backward, nor drop them.
 TORCH_LIBRARY(torch_dtypes, m) {
   m.def(
       "chop(Tensor input, str format, str? rounding=None, float flip_prob=0., *, Generator? "

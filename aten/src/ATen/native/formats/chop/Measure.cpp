@@ -17,7 +17,7 @@
 namespace at::formats {
 namespace {
 
-constexpr uint64_t kSeed = 0x9e37'79b9'7f4a'7c15; // any
+constexpr uint64_t kSeed = 0x9e37'79b9'7f4a'7c15; // any number would do
 
 template <typename T>
 void measure_as(const at::Tensor& in, const c10::formats::Format& f, const Recorder& seen) {

@@ -30,8 +30,8 @@ void unary(UnaryOp op, const T* a, T* out, int64_t n) {
 void narrow(const double* a, float* out, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const float s = static_cast<float>(a[i]);
-    // Beyond float32's range what matters (which side of the narrower type's limits) is unchanged
-    // by the nearest rounding. Only its sign counts; as a float it could vanish.
+    // Beyond float32's range the nearest number is on the same side of the narrower type's limits,
+    // which is all that counts. Of `missing` only the sign counts; as a float it could vanish.
     const double missing = a[i] - static_cast<double>(s);
     out[i] = to_odd(s, static_cast<float>((missing > 0) - (missing < 0)));
   }

@@ -1,5 +1,5 @@
-// + - * / of float32 numbers with random rounding to float32: one pass from operands to results,
-// with the bits that decoding, arithmetic rounded to odd and encoding give one after the other.
+// + - * / of float32 numbers with random rounding to float32, in one pass from operands to results.
+// The bits are those of decoding, arithmetic rounded to odd and encoding in turn.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/Loops.h>
@@ -11,7 +11,7 @@ namespace {
 
 using namespace c10::formats;
 
-// An operand's elements, or one number in their place.
+// An operand's elements, or one number instead.
 struct Elements {
   const float* data;
   TD_INLINE float operator[](int64_t i) const { return data[i]; }
@@ -23,8 +23,8 @@ struct Number {
   Number from(int64_t) const { return *this; }
 };
 
-// In lanes of 32 bits, where the operation has its result's parts; gives back whether anything is
-// undecided.
+// Rounds in lanes of 32 bits, if the operation has its result's parts. Returns whether any element
+// is undecided.
 template <typename Op, typename A, typename B>
 __attribute__((noinline)) bool round_parts(A a, B b, const uint32_t* __restrict random,
                                            uint32_t* __restrict out, int64_t n, Op op) {
@@ -37,14 +37,14 @@ __attribute__((noinline)) bool round_parts(A a, B b, const uint32_t* __restrict 
   return undecided != 0;
 }
 
-// To odd in float64, whose range results of float32 numbers do not leave.
+// The result rounded to odd in float64; results of float32 numbers stay within its range.
 template <typename Op>
 TD_INLINE double odd_of_floats(Op op, double x, double y) {
   if constexpr (requires { op.odd_of_floats(x, y); }) return op.odd_of_floats(x, y);
   else return op.odd(x, y);
 }
 
-// By way of float64.
+// Rounds by way of float64.
 template <typename Op, typename A, typename B>
 __attribute__((noinline)) bool round_stochastically(A a, B b, const uint32_t* __restrict random,
                                                     uint32_t* __restrict out, int64_t n, Op op) {
@@ -68,7 +68,7 @@ template <typename Op, typename A, typename B>
 void perturb(const Format& f, A a, B b, uint32_t* codes, int64_t n, const RandomWords& words,
              Op op) {
   RandomBlock high;
-  uint32_t results[kRandomBlock]; // codes may be an operand, and the undecided want that once more
+  uint32_t results[kRandomBlock]; // codes may be an operand, which undecided elements read again
   for (int64_t done = 0; done < n; done += kRandomBlock) {
     const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
     const uint32_t* h = high.fill(words, done, m, 0);

@@ -1,5 +1,5 @@
-// A row of block sums in lanes. Products of two values are exact in T; scaled by a power of two so
-// that what is kept lies before the point, their conversion to integers is the cut, and integers
+// A row of block sums in lanes. Products of two values are exact in T. Scaled by a power of two, a
+// product has the kept bits before its point: its conversion to an integer cuts it, and integers
 // add up exactly.
 #include <ATen/native/formats/cpu/BlockKernel.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 #define TD_LOOP __attribute__((noinline)) void
 
-// 2^exponent, for what is neither subnormal nor infinite.
+// 2^exponent, if that is neither subnormal nor infinite.
 __attribute__((always_inline)) inline double power(int64_t exponent) {
   return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
 }
@@ -26,7 +26,7 @@ __attribute__((always_inline)) inline int32_t exponent_of(double x) {
 TD_LOOP start_exponents(const double* __restrict sums, int16_t* __restrict largest, int least,
                         int low, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    // Of 0 as of the smallest numbers: `least` is no smaller, and nothing is cut off there.
+    // 0 counts as the smallest numbers: `least` is no smaller, and nothing is cut off there.
     const int32_t e = std::max(exponent_of(sums[i]), low);
     largest[i] = static_cast<int16_t>(sums[i] == 0 ? least : std::max(e, least));
   }
@@ -56,8 +56,8 @@ TD_LOOP add_term(const T* __restrict b, T a, const T* __restrict scale, int32_t*
   for (int64_t i = 0; i < n; ++i) sum[i] += static_cast<int32_t>(a * scale[i] * b[i]);
 }
 
-// Four at a time, so that the sums go through memory less often. step: from one term of a to the
-// next.
+// Adds four terms at a time, so that the sums go through memory less often. step: from one term of
+// a to the next.
 template <typename T>
 TD_LOOP add_terms(const T* __restrict b, int64_t stride, const T* __restrict a, int64_t step,
                   const T* __restrict scale, int32_t* __restrict sum, int64_t n) {
@@ -77,7 +77,7 @@ TD_LOOP collect(int32_t* __restrict sum, double* __restrict total, int64_t n) {
   }
 }
 
-// A sum into a register of exponents from s.low on, in units of its last place.
+// Rounds a sum to a register with exponents from s.low on, in units of its last place.
 template <bool nearest>
 __attribute__((always_inline)) inline double held_in(const BlockSettings& s, double value) {
   const int32_t e = std::max(exponent_of(value), s.low) - s.man_bits;
@@ -85,7 +85,7 @@ __attribute__((always_inline)) inline double held_in(const BlockSettings& s, dou
   return (nearest ? std::nearbyint(units) : std::trunc(units)) * power(e);
 }
 
-// What the registers hold is aligned as the products are, and added to them.
+// Aligns what the registers hold as the products are aligned, and adds it to them.
 template <bool nearest>
 TD_LOOP finish(const BlockSettings s, const int16_t* __restrict largest,
                const double* __restrict total, double* __restrict sums,
@@ -94,7 +94,7 @@ TD_LOOP finish(const BlockSettings s, const int16_t* __restrict largest,
   for (int64_t i = 0; i < n; ++i) {
     const auto held =
         static_cast<double>(static_cast<int32_t>(sums[i] * power(s.bits - largest[i])));
-    // No negative zero.
+    // The addition makes a negative zero positive.
     const double rounded =
         held_in<nearest>(s, (total[i] + held) * power(largest[i] - s.bits)) + 0.0;
     const bool over = std::fabs(rounded) >= beyond;
@@ -103,8 +103,8 @@ TD_LOOP finish(const BlockSettings s, const int16_t* __restrict largest,
   }
 }
 
-// Two groups' sums (the second may be of no terms), cut downwards to the larger of their exponents;
-// then that sum and the register, likewise.
+// Adds two groups' sums (the second may have no terms), cut downwards at the larger of their
+// exponents. Then adds that sum and the register in the same way.
 template <bool nearest>
 TD_LOOP finish_late(const BlockSettings s, const int16_t* __restrict first,
                     const int16_t* __restrict second, const double* __restrict sum_first,
@@ -124,10 +124,10 @@ TD_LOOP finish_late(const BlockSettings s, const int16_t* __restrict first,
     const double held =
         left_out ? 0 : std::floor(sums[i] * power(s.bits - all)) * power(s.late_bits - s.bits);
     const double sum = (kept + held) * power(all - s.late_bits);
-    // Of the bits behind its own leading digit.
+    // Counts bits from the sum's own leading digit.
     const int32_t last = std::max(std::max(exponent_of(sum), s.low), all) - s.late_bits;
     const double rounded = held_in<nearest>(s, std::floor(sum * power(-last)) * power(last));
-    // A product may lie beyond the register's range.
+    // A product may be beyond the register's range.
     const bool over = std::fabs(rounded) >= beyond || e >= s.high;
     overflowed[i] |= over;
     sums[i] = over ? 0 : rounded;
@@ -141,8 +141,8 @@ struct Lanes {
   alignas(64) int32_t sum[kBlockLanes];
   alignas(64) double total[kBlockLanes];
 
-  // The terms begin, begin + step, ... of a row, aligned to the largest of their exponents and of
-  // what `largest` holds, into total.
+  // Adds up the terms begin, begin + step, ... of a row into total. They are aligned to the largest
+  // of their exponents and the exponents in `largest`.
   void align(const BlockSettings& s, const BlockRow<T>& r, int64_t begin, int64_t end,
              int64_t step) {
     for (int64_t i = begin; i < end; i += step) {

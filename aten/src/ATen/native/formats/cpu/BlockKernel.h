@@ -1,33 +1,35 @@
-// Block sums of many dot products side by side, in machine arithmetic that is exact: agrees bit for
-// bit with BlockSums.h where it may be used.
+// Block sums of many dot products side by side, in machine arithmetic that is exact. Where it may
+// be used, it agrees bit for bit with BlockSums.h.
 //
-// A table of its own beside Kernels.h, chosen with that one.
+// Its table is apart from Kernels.h's, and chosen with it.
 #pragma once
 #include <cstdint>
 
 namespace at::formats {
 
 inline constexpr int64_t kBlockLanes = 256;
-inline constexpr int16_t kZeroExponent = -16384; // of 0, which has no part in a largest exponent
+inline constexpr int16_t kZeroExponent = -16384; // of 0, which a largest exponent ignores
 
 struct BlockSettings {
   int64_t terms;
-  int bits; // behind the point of what is aligned, at most 29
-  int man_bits; // of the register
+  int bits; // bits behind the point in aligned terms, at most 29
+  int man_bits; // the register's
   int low, high; // the register's exponents
-  int least; // the smallest exponent that is aligned to
+  int least; // the smallest exponent that terms are aligned to
   bool nearest; // the register is rounded to nearest even; else cut
   int64_t group; // products whose sum fits 32 bits
-  bool late; // the register meets the finished sum, of which late_bits are kept
+  bool late; // the register is added to the finished sum, which keeps late_bits
   int late_bits;
-  int interleave; // 1 or 2, with late
-  // An exponent below that of every product, with late; `least` counts for the register alone then.
+  int interleave; // 1 or 2; read if late is set
+  // If late is set: an exponent below that of every product. `least` then counts for the register
+  // alone.
   int none;
 };
 
-// One row's k values with their exponents, against n columns of as many, n at most kBlockLanes and
-// `stride` apart. All finite, and products of two exact in T. sums: in, what the registers hold
-// first; out, what they hold at the end. overflowed: set where one went beyond `high`.
+// One row of k values with their exponents, times n columns of k values. n is at most kBlockLanes;
+// the columns' rows are `stride` apart. All values are finite, and products of two are exact in T.
+// sums: what the registers hold, before and after. overflowed: set where a register went beyond
+// `high`.
 template <typename T>
 struct BlockRow {
   int64_t k, n, stride;
@@ -47,7 +49,7 @@ struct BlockKernels {
   void row(const BlockSettings& s, const BlockRow<double>& r) const { row_double(s, r); }
 };
 
-// Of the vector unit that a table of CpuKernels is for, by its name.
+// The kernels for the vector unit of a CpuKernels table, by its name.
 const BlockKernels& block_kernels(const char* capability);
 
 } // namespace at::formats

@@ -1,4 +1,4 @@
-// What each kernel file, compiled for one vector unit, contributes to that unit's table.
+// The functions by which each kernel file, compiled for one vector unit, fills that unit's table.
 #pragma once
 #include <ATen/native/formats/cpu/Kernels.h>
 
@@ -7,7 +7,7 @@ namespace at::formats::CPU_CAPABILITY {
 AT_FORALL_KERNEL_FILES(TD_DECLARE)
 #undef TD_DECLARE
 
-// Of CodecKernel.cpp, for loops that end with it.
+// In CodecKernel.cpp; for loops that end by encoding.
 void encode_doubles(const Format&, const double* values, void* codes, int64_t n,
                     const RandomWords&);
 } // namespace at::formats::CPU_CAPABILITY

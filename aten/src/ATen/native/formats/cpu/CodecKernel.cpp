@@ -1,5 +1,5 @@
-// Loops over the codecs: the fast path that a rounding mode's row names, where its encoders serve
-// the format. The generic codec does the rest.
+// Loops over the codecs. A rounding mode's row names its fast path, used where that path's encoders
+// take the format. The generic codec does the rest.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/FormatDispatch.h>
@@ -30,8 +30,8 @@ inline void with_code_type(const Format& f, Body&& body) {
   }
 }
 
-// float64's loops write codes of 64 bits, which encode_by_blocks shortens: one copy of each loop
-// instead of four. float32's write them as wide as they lie in memory.
+// Loops over float64 numbers write codes of 64 bits, which encode_by_blocks shortens: one copy of
+// each loop instead of four. Loops over float32 numbers write codes as wide as in memory.
 template <typename T, typename Code>
 using LoopCode = std::conditional_t<std::is_same_v<T, float>, Code, uint64_t>;
 
@@ -46,7 +46,7 @@ inline void with_loop_code(const Format& f, Body&& body) {
   }
 }
 
-// Calls encode(values, codes of 64 bits, count, words) for a block after the other.
+// Calls encode(values, codes of 64 bits, count, words) for one block after the other.
 template <typename T, typename Encode>
 void encode_by_blocks(const Format& f, const T* values, void* codes, int64_t n,
                       const RandomWords& words, Encode encode) {
@@ -63,14 +63,14 @@ void encode_by_blocks(const Format& f, const T* values, void* codes, int64_t n,
   }
 }
 
-// A rounding mode changes nothing in what codes mean.
+// Drops the rounding mode, which does not change the meaning of codes.
 Format meaning(const Format& f) {
   Format plain = f;
   plain.rounding = Rounding::NearestEven;
   return plain;
 }
 
-// Codes of a format made at run time: one copy of the code for all.
+// Decodes a run-time format; one copy of the code serves all.
 template <typename T>
 void decode_variable(const Format& f, const void* codes, T* values, int64_t n) {
   if (f.is_table()) return decode_table_all(f, codes, values, n);
@@ -105,7 +105,7 @@ void decode_variable(const Format& f, const void* codes, T* values, int64_t n) {
           for (int64_t i = 0; i < n; ++i)
             values[i] = static_cast<T>(to_double(decode_takum(f, in[i])));
           return;
-        case Kind::Table: return; // above
+        case Kind::Table: return; // handled above
       }
     }
   });
@@ -152,7 +152,8 @@ void encode_with_mode(const Format& f, const T* values, Code* codes, int64_t n) 
   }
 }
 
-// The shorter encoders, with the mode as a constant; false where none serves the format.
+// Encodes by the shorter encoders, with the mode as a constant. Returns false if none takes the
+// format.
 template <typename T, Rounding mode, typename Code>
 bool encode_constant_mode(const Format& f, const T* values, Code* codes, int64_t n) {
   using Float = ConstantModeFloatEncoder<T, mode>;
@@ -168,8 +169,8 @@ bool encode_constant_mode(const Format& f, const T* values, Code* codes, int64_t
   return false;
 }
 
-// A format made at run time, or a mode other than nearest even: the format as a variable, its mode
-// as a constant where that helps.
+// Encodes to a run-time format, or by a mode other than nearest even. The format is a variable; its
+// mode is a constant where that helps.
 template <typename T>
 void encode_variable(const Format& f, const T* values, void* codes, int64_t n) {
   with_loop_code<T>(f, [=, &f](auto code) {
@@ -210,7 +211,7 @@ void encode_nearest(const Format& f, const T* values, void* codes, int64_t n) {
 
 // ---- stochastic modes ----
 
-// Vectorised where `each` decides; gives back whether it left anything undecided.
+// Vectorised if `each` has no branches. Returns whether any element is undecided.
 template <typename T, typename Random, typename Code, typename Each>
 __attribute__((noinline)) bool transform_random(const T* __restrict in,
                                                 const Random* __restrict random,
@@ -263,8 +264,8 @@ void encode_proportional(const Format& f, const T* values, Code* codes, int64_t 
   }
 }
 
-// float32's own codes: half of each word is enough, and the codec decides the few that lie among
-// the subnormals.
+// Encodes to float32's own codes. Half of each word is enough; the codec decides the few subnormal
+// results.
 void encode_binary32(const Format& f, const double* values, uint32_t* codes, int64_t n,
                      const RandomWords& words) {
   const auto each = [](double x, uint32_t high)
@@ -282,7 +283,7 @@ void encode_binary32(const Format& f, const double* values, uint32_t* codes, int
   }
 }
 
-// The same in the mode up_down, by float64's own cast.
+// The same in the mode up_down, by the machine's cast from float64 to float32.
 void encode_moved_binary32(const double* values, uint32_t* codes, int64_t n,
                            const RandomWords& words) {
   const auto each = [](double x, uint32_t coin) TD_INLINE_LAMBDA {
@@ -295,7 +296,8 @@ void encode_moved_binary32(const double* values, uint32_t* codes, int64_t n,
   }
 }
 
-// The modes that toss a coin, the top bit of the element's word: FastPath::Coin and Moved.
+// Encodes by the modes that toss a coin, the top bit of the element's word: FastPath::Coin and
+// Moved.
 template <typename T, typename Encoder, typename Code>
 void encode_with_coin(const Format& f, const T* values, Code* codes, int64_t n,
                       const RandomWords& words) {
@@ -327,7 +329,7 @@ auto unpacked(T x) {
   else return unpack(x);
 }
 
-// One element after the other by the generic codec.
+// Encodes one element after the other by the generic codec.
 template <typename T, typename Code>
 void encode_generic(const Format& f, const T* values, Code* codes, int64_t n,
                     const RandomWords& words) {
@@ -338,7 +340,7 @@ void encode_generic(const Format& f, const T* values, Code* codes, int64_t n,
   for (int64_t i = 0; i < n; ++i) put(i, 0);
 }
 
-// float64's numbers to its own codes: nothing is rounded.
+// Copies float64 numbers to its own codes: nothing is rounded.
 void copy_binary64(const double* values, uint64_t* codes, int64_t n) {
   transform(values, codes, n, [](double x) TD_INLINE_LAMBDA {
     const uint64_t u = bits_as<uint64_t>(x), sign = u & (uint64_t{1} << 63);
@@ -348,8 +350,8 @@ void copy_binary64(const double* values, uint64_t* codes, int64_t n) {
 
 // ---- the kernels ----
 
-// Wrapping needs all digits of a rounded integer, however large it is, and few random bits are a
-// matter of theirs: only the generic codec has them. So it is with takums.
+// Only the generic codec knows wrapping, few random bits and takums. Wrapping needs all digits of a
+// rounded integer, however large it is.
 FastPath encoding_path(const Format& f) {
   const bool generic = f.overflow == Overflow::Wrap || f.is_takum() ||
       (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
@@ -363,7 +365,7 @@ void encode_table_codes(const Format& f, const T* values, void* codes, int64_t n
   encode_table_all(f, values, static_cast<uint16_t*>(codes), n, words);
 }
 
-// All formats but tables.
+// Encodes to all formats but tables.
 template <typename T>
 void encode_all(const Format& f, const T* values, void* codes, int64_t n,
                 const RandomWords& words) {
@@ -418,7 +420,7 @@ void encode_floats(const Format& f, const float* values, void* codes, int64_t n,
                    const RandomWords& words) {
   if (f.is_table()) return encode_table_codes(f, values, codes, n, words);
   if (f.fits_float()) return encode_all(f, values, codes, n, words);
-  // Its exponents or fraction are wider than float32's: by way of double, in blocks.
+  // Wider exponents or fractions than float32's: by way of double, in blocks.
   double wide[kRandomBlock];
   for (int64_t done = 0; done < n; done += kRandomBlock) {
     const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;

@@ -1,8 +1,8 @@
-// What rounding did to numbers, counted: exact values beside rounded ones.
+// Counts what rounding did to numbers, from exact and rounded values.
 //
 // A bin per exponent adds up squares (c10/formats/RoundingCounts.h). One addition to a bin does
-// both, the number of elements above bit 44 and the squares below it: good for kMaxCounted
-// elements, then the bins are to be emptied.
+// both: it adds 1 to the number of elements above bit 44, and the square below it. A bin has room
+// for kMaxCounted elements; then it must be emptied.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/Loops.h>
@@ -26,7 +26,7 @@ __attribute__((noinline)) CountFlags flags_of(const CountLimits& limits,
   return f;
 }
 
-// The bin of each number and what is added there.
+// Finds the bin of each number and the addend for it.
 __attribute__((noinline)) void bins_of(const double* __restrict numbers,
                                        const uint64_t* __restrict counted,
                                        uint64_t* __restrict bins, uint64_t* __restrict addends,
@@ -63,7 +63,7 @@ void add(const CountFlags& f, CountWork& work) {
   f.each(work.flags, [](uint64_t more, uint64_t& all) { all += more; });
 }
 
-// A block of any numbers, in float64.
+// Counts a block of any numbers, in float64.
 template <typename T>
 void count_block(const CountLimits& limits, const T* exact, const T* rounded, int64_t n,
                  CountWork& work) {
@@ -101,8 +101,7 @@ struct FloatFlags {
   uint32_t zero_in{0}, to_zero{0}, zeros{0}, inexact{0}, underflow{0}, subnormal{0}, unusual{0};
 };
 
-// Of a block in which nothing is unusual: all numbers are within the range, and their results
-// finite.
+// Flags of a block in which all numbers are within the range and all results finite.
 __attribute__((noinline)) FloatFlags float_flags(FloatLimits l, const float* __restrict exact,
                                                  const float* __restrict rounded, int64_t n) {
   FloatFlags f;
@@ -123,14 +122,14 @@ __attribute__((noinline)) FloatFlags float_flags(FloatLimits l, const float* __r
   return f;
 }
 
-// The field of each number, and its square: of 24 bits, the last of them rounded down from a
-// product to nearest.
+// The exponent field of each number, and its square: 24 bits of a product to nearest, the last of
+// them rounded down.
 struct FloatSquares {
   alignas(64) uint32_t fields[kBlock];
   alignas(64) uint32_t squares[kBlock];
-  uint32_t lowest, highest; // fields, without those of zeros
+  uint32_t lowest, highest; // of the fields, without those of zeros
 
-  // false: one is subnormal, and the fields say nothing of it.
+  // Returns false if a number is subnormal; then the fields mean nothing.
   bool of(const float* numbers, int64_t n) {
     return of(numbers, fields, squares, n, lowest, highest) == 0;
   }
@@ -172,7 +171,8 @@ void touch(const FloatSquares& s, CountWork& work) {
   }
 }
 
-// Zeros go to bin 0 as float64's do, without a branch: their field is 0, and so is their mask.
+// Zeros go to bin 0 as float64's zeros do, without a branch: their field is 0, and so is their
+// mask.
 inline void add_square(const FloatSquares& s, int64_t i, uint64_t (&table)[2][kCountBins]) {
   const uint32_t field = s.fields[i];
   table[i & 1][field + (field != 0 ? kFieldsApart : 0)] +=

@@ -1,6 +1,6 @@
-// Results of functions in float64 that stand for what float64 has not (FunctionEnds.h), put right
-// in one pass, in place. Elementary.cpp has the same by stock operators, for other tensors than
-// this loop takes.
+// Corrects results of functions in float64 where float64 lacks the exact one (FunctionEnds.h), in
+// one pass, in place. Elementary.cpp does the same by stock operators for tensors that this loop
+// does not take.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/Loops.h>
@@ -18,7 +18,8 @@ using c10::formats::Near;
 using c10::formats::Side;
 using c10::formats::Tail;
 
-constexpr int64_t kBlock = 512; // of operands, results and results so far, in the innermost cache
+// operands, results and corrected values of a block stay in the innermost cache
+constexpr int64_t kBlock = 512;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 inline bool counts(double operand) {
@@ -37,7 +38,7 @@ inline double place_of(double result, double operand) {
   }
 }
 
-// Of a finite number its neighbours, as its bits: std::nextafter() without a branch.
+// The bits of a finite number's neighbours: std::nextafter() without a branch.
 inline int64_t above(int64_t bits) {
   const int64_t away = bits >= 0 ? bits + 1 : bits - 1;
   return (bits << 1) == 0 ? 1 : away;
@@ -61,15 +62,15 @@ inline double beside(double place, double operand) {
   }
 }
 
-// `results`: as the function left them; `values`: as the limits before have.
+// `results`: as the function left them. `values`: as the previous limits left them.
 template <Near near, Side side>
 __attribute__((noinline)) void put_beside(const double* __restrict operands,
                                           const double* __restrict results,
                                           double* __restrict values, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const double x = operands[i], v = values[i], place = place_of<near>(results[i], x);
-    // Joined by & for the sake of vector code; of named values, since clang takes a call beside &
-    // for a mistyped &&.
+    // Joined by & so that compilers vectorise it. The operands have names, because clang takes a
+    // call next to & for a mistyped &&.
     const bool near_place = std::abs(v - place) <= std::abs(place) * FunctionEnds::kNearness;
     const bool counted = counts(x), finite = std::abs(place) < kInfinity;
     values[i] = near_place & counted & finite ? beside<side>(place, x) : v;

@@ -1,11 +1,11 @@
-// Short sequences of elementwise operators over a few registers, as data: what BlockProgram.h runs
-// on the CPU, and cuda/ProgramKernel.cu on a GPU. No header of PyTorch.
+// Short sequences of elementwise operators over a few registers, as data. BlockProgram.h runs them
+// on the CPU, cuda/ProgramKernel.cu on a GPU. No header of PyTorch.
 #pragma once
 #include <cstdint>
 
 namespace at::formats {
 
-// What an instruction computes, each rounded once but for the first three, which round nothing.
+// Results of the instructions. Each is rounded once, except the first three, which round nothing.
 //   Negate: -a. Copy: a. Maximum: max(a, b). AddNumber, MultiplyNumber, DivideNumber: a op number.
 //   AddScaled: a + number * b. Lerp: a + number * (b - a). Addcmul: a + number * b * c. Addcdiv: a
 //   + number * b / c. Sqrt: sqrt(a).
@@ -30,11 +30,10 @@ struct Instruction {
 };
 
 inline constexpr int kRegisters = 8;
-// The first ones hold tensors, the others what lies between two instructions.
+// The first registers hold tensors, the others intermediate results.
 inline constexpr int kTensors = 5;
 
-// How many registers an instruction reads; whether its results are values of the format as they
-// are.
+// The number of registers that an instruction reads; and whether its results need no rounding.
 constexpr int operands_of(Do what) {
   switch (what) {
     case Do::Maximum:

@@ -69,8 +69,8 @@ CpuKernels choose() {
   return TD_TABLE(DEFAULT, "default");
 }
 
-// A table beside that, for the capability that was chosen: what its vector unit has of its own over
-// the baseline's.
+// Fills another table for the chosen capability: the baseline's entries, then those that its vector
+// unit replaces.
 template <typename Table>
 Table filled_table(const std::string& capability, void (&baseline)(Table&), void (&avx2)(Table&),
                    void (&avx512)(Table&)) {

@@ -1,5 +1,5 @@
-// The CPU's loops over codes and machine numbers: raw pointers, contiguous memory, one thread.
-// Nothing here knows a tensor or includes a header of PyTorch.
+// The CPU's loops over codes and machine numbers: raw pointers, contiguous memory, one thread. They
+// know no tensor and include no header of PyTorch.
 //
 // Each kernel file is compiled once per vector unit (CPU_CAPABILITY), and cpu_kernels() chooses the
 // widest that the processor has.
@@ -27,10 +27,9 @@ using c10::formats::UnaryOp;
 
 inline constexpr int kPairPadding = 3; // bytes that a gather of 4 may read behind the last one
 
-// What is counted beside each other where numbers are rounded (c10/formats/RoundingCounts.h), in
-// CountKernel.cpp.
+// Counts made where numbers are rounded (c10/formats/RoundingCounts.h), in CountKernel.cpp.
 inline constexpr int kTouchedBins = 64;
-// Of a bin: the number of elements above it, squares of 24 bits below.
+// The bit of a bin from which on it counts elements; squares of 24 bits are added below.
 inline constexpr int kCountShift = 44;
 inline constexpr int64_t kMaxCounted = int64_t{1} << 19; // between two times that bins are emptied
 struct CountWork {
@@ -43,21 +42,21 @@ struct CountWork {
 // Loops over machine numbers of one type, float or double.
 template <typename T>
 struct NumberKernels {
-  // Codes to machine numbers, exactly. float: only for formats with fits_float(), and tables, whose
+  // Decodes to machine numbers, exactly. float: only formats with fits_float(), and tables, whose
   // values it rounds to float32.
   void (*decode)(const Format&, const void* codes, T* values, int64_t n);
-  // Machine numbers to codes, rounded once by the format's rule. Stochastic modes take their bits
+  // Encodes machine numbers, rounded once by the format's rule. Stochastic modes take their bits
   // from the words.
   void (*encode)(const Format&, const T* values, void* codes, int64_t n, const RandomWords&);
-  // Machine numbers to values of the format, elsewhere. false where only codes lead there, and then
-  // the results are of no use.
+  // Rounds machine numbers to values of the format, in other memory. Returns false if that needs
+  // codes; then the results are undefined.
   bool (*round)(const Format&, const T* values, T* results, int64_t n);
-  // Results rounded to odd (c10/formats/arithmetic/OddArithmetic.h): encode them and they are
-  // correctly rounded. out may be an input.
+  // Computes results rounded to odd (c10/formats/arithmetic/OddArithmetic.h); encoding then rounds
+  // them correctly. out may be an input.
   void (*binary)(BinaryOp, const T* a, const T* b, T* out, int64_t n);
   void (*ternary)(TernaryOp, const T* a, const T* b, const T* c, T s, T* out, int64_t n);
   void (*unary)(UnaryOp, const T* a, T* out, int64_t n);
-  // Exact values beside rounded ones; n up to kMaxCounted since the bins were empty.
+  // Counts exact and rounded values; n up to kMaxCounted since the bins were empty.
   void (*count)(const CountLimits&, const T* exact, const T* rounded, int64_t n, CountWork&);
 };
 
@@ -66,43 +65,44 @@ struct CpuKernels {
   NumberKernels<float> on_float;
   NumberKernels<double> on_double;
 
-  // Integers to codes, as `encode` above.
+  // Encodes integers, as `encode` does machine numbers.
   void (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n,
                        const RandomWords&);
   void (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n,
                         const RandomWords&);
 
-  // float32 values with one number of up to kLargestMixed, also rounded to odd. The number stands
-  // for the operand that is nullptr; in addcmul and addcdiv it is s, of the other three it is fma's
-  // a and lerp's c. false: undecided, and then out is of no use.
+  // float32 values and one number of magnitude up to kLargestMixed, rounded to odd. The number
+  // replaces the operand that is nullptr. In addcmul and addcdiv it is s; in the other ternary
+  // operations it is fma's a or lerp's c. Returns false if a result is undecided; then out is
+  // undefined.
   bool (*binary_mixed)(BinaryOp, const float* a, const float* b, double number, float* out,
                        int64_t n);
   bool (*ternary_mixed)(TernaryOp, const float* a, const float* b, const float* c, double number,
                         float* out, int64_t n);
-  // The same straight to codes, for formats without arithmetic_in_double().
+  // From operands to codes, for formats without arithmetic_in_double().
   void (*binary_wide)(const Format&, BinaryOp, const double* a, const double* b, void* codes,
                       int64_t n, const RandomWords&);
   void (*ternary_wide)(const Format&, TernaryOp, const double* a, const double* b, const double* c,
                        double s, void* codes, int64_t n, const RandomWords&);
   void (*unary_wide)(const Format&, UnaryOp, const double* a, void* codes, int64_t n,
                      const RandomWords&);
-  // For formats with float32's codes, in the modes stochastic and up_down: from operands to
-  // results. The number, a float32 one, stands for the operand that is nullptr; codes may be an
+  // From operands to results, for formats with float32's codes, in the modes stochastic and
+  // up_down. The number, a float32 one, replaces the operand that is nullptr. codes may be an
   // operand.
   void (*binary_binary32)(const Format&, BinaryOp, const float* a, const float* b, float number,
                           uint32_t* codes, int64_t n, const RandomWords&);
   // table[code] for codes of 1 or 2 bytes.
   void (*look_up)(const float* table, const void* codes, int itemsize, float* values, int64_t n);
-  // Out of tables of 256 * 256 entries, by two codes of 1 byte: codes, of a table that is
-  // kPairPadding longer (out may be an operand); and a + table[...], rounded to odd, where float32
-  // has the result.
+  // Look up two codes of 1 byte in tables of 256 * 256 entries. look_up_pair: the codes of a table
+  // that is kPairPadding longer; out may be an operand. add_pair: a + table[...], rounded to odd,
+  // if float32 has the result.
   void (*look_up_pair)(const uint8_t* table, const uint8_t* high, const uint8_t* low, uint8_t* out,
                        int64_t n);
   void (*add_pair)(const float* a, const double* table, const uint8_t* high, const uint8_t* low,
                    float* out, int64_t n);
-  // Results of a function of the operands, in place: those that stand for what float64 has not.
+  // Corrects a function's results in place, where float64 lacks the exact ones.
   void (*put_ends)(const FunctionEnds&, const double* operands, double* results, int64_t n);
-  // double to float, to odd, so that a stock cast to a still narrower type rounds once.
+  // Narrows double to float, to odd, so that a stock cast to a still narrower type rounds once.
   void (*narrow_to_odd)(const double* a, float* out, int64_t n);
 
   template <typename T>
@@ -111,7 +111,7 @@ struct CpuKernels {
     else return on_double;
   }
 
-  // The loops of NumberKernels by the type of their arguments.
+  // The loops of NumberKernels, chosen by the type of their arguments.
   template <typename T>
   void decode(const Format& f, const void* codes, T* values, int64_t n) const {
     of<T>().decode(f, codes, values, n);
@@ -144,7 +144,7 @@ struct CpuKernels {
   }
 };
 
-// What each file of one vector unit contributes, by its last function.
+// The kernel files of one vector unit; each ends with a function that fills the table.
 #define AT_FORALL_KERNEL_FILES(_) \
   _(codec)                        \
   _(round)                        \
@@ -156,8 +156,8 @@ struct CpuKernels {
   _(count)                        \
   _(ends)
 
-// Of the CPU, for code that knows no tensor; ATen/native/formats/gpu/DeviceKernels.h has them by
-// device.
+// The CPU's table, for code without tensors. ATen/native/formats/gpu/DeviceKernels.h finds tables
+// by device.
 const CpuKernels& cpu_kernels();
 
 } // namespace at::formats

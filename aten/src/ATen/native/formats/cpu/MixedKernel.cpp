@@ -1,5 +1,5 @@
-// Loops over arithmetic of float32 values with one float64 number. Each says whether all results
-// are decided; if not, none is of use.
+// Loops over arithmetic of float32 values with one float64 number. Each returns whether all results
+// are decided; if not, the results are undefined.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/Loops.h>

@@ -14,7 +14,7 @@ using c10::formats::RandomWords;
 
 inline constexpr int64_t kRandomBlock = 512; // elements whose random words are made at once
 
-// Halves of the words of 64 indices in a row, from index 64 * group on.
+// Makes halves of the words of 64 consecutive indices, from 64 * group on.
 __attribute__((noinline)) void random_group(uint64_t seed, uint64_t group, uint32_t stream,
                                             uint32_t* __restrict out) {
   const uint64_t first = group * kPhiloxLanes;
@@ -30,7 +30,7 @@ __attribute__((noinline)) void random_group(uint64_t seed, uint64_t group, uint3
 struct RandomBlock {
   alignas(64) uint32_t halves[kRandomBlock + 2 * kPhiloxGroup];
 
-  // Halves of n <= kRandomBlock words; they start at the pointer given back.
+  // Makes halves of n <= kRandomBlock words. Returns a pointer to the first.
   const uint32_t* fill(const RandomWords& r, uint64_t done, int64_t n, uint32_t stream) {
     const uint64_t first = r.first + done * r.step;
     if (r.step != 1) {
@@ -45,7 +45,7 @@ struct RandomBlock {
   }
 };
 
-// Calls each(i, word) for n elements, whose words are made in blocks.
+// Calls each(i, word) for n elements; the words are made in blocks.
 template <typename Each>
 void with_random_words(const RandomWords& words, int64_t n, Each each) {
   RandomBlock high, low;

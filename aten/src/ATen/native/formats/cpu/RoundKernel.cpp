@@ -1,4 +1,4 @@
-// Machine numbers rounded to values of a format, without codes.
+// Rounds machine numbers to values of a format, without codes.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/Loops.h>

@@ -1,5 +1,5 @@
-// Loops over tables of values in the modes that draw: two searches and a coin, or a search for the
-// gap that a number lies in and arithmetic there.
+// Loops over tables of values in random modes: two searches and a coin, or a search for the
+// number's gap and arithmetic within it.
 #pragma once
 #include <ATen/native/formats/cpu/RandomBlock.h>
 #include <ATen/native/formats/cpu/TableSearch.h>
@@ -8,7 +8,7 @@
 namespace at::formats::CPU_CAPABILITY {
 namespace {
 
-// The modes stochastic_equal and up_down look at the top bit of an element's word alone.
+// The modes stochastic_equal and up_down use only the top bit of an element's word.
 template <typename T, typename Code>
 void encode_table_by_coin(const Format& f, const T* values, Code* codes, int64_t n,
                           const RandomWords& words) {
@@ -24,13 +24,13 @@ void encode_table_by_coin(const Format& f, const T* values, Code* codes, int64_t
   }
 }
 
-// What a number's part of its gap is compared with, in units of 2^-32: it goes out where part >=
-// 2^32 - (what is taken of the random word). Undecided where the part may be off by more than what
-// lies between the two, or bits of the word that are not looked at decide.
+// How a random word decides in the mode stochastic. A number goes to the outer value if its part of
+// the gap, in units of 2^-32, is >= 2^32 - (the masked word). It is undecided if the part's error
+// may exceed the difference, or if bits outside the mask decide.
 struct GapDraw {
-  uint32_t mask{~uint32_t{0}}; // of the word's upper half
-  uint32_t last{0};            // its last bit, where ties of the part go to even
-  double limit{0x1p32};        // less half of that bit, where the part is rounded
+  uint32_t mask{~uint32_t{0}}; // the bits used of the word's upper half
+  uint32_t last{0};            // the last bit used, if ties of the part go to even
+  double limit{0x1p32};        // less half of the last bit, if the part is rounded
   double centre{-0.5}, reach{0.5};
 
   explicit GapDraw(const Format& f) {
@@ -44,11 +44,11 @@ struct GapDraw {
     centre = reach = 0;
   }
 
-  // How far the number lies beyond the point from which on it goes out.
+  // How far the number is beyond the point where it starts to go out.
   TD_INLINE double beyond(const TableGap& gap, double x, uint32_t random) const {
     return (x - gap.inner) * gap.scale - (limit - static_cast<double>(random & mask));
   }
-  // 0 or 1: a branch on what is random costs more than all the rest.
+  // Returns 0 or 1: a branch on random bits costs more than all the rest.
   TD_INLINE uint32_t goes_out(double beyond, uint32_t random) const {
     return static_cast<uint32_t>(beyond > 0) |
         (static_cast<uint32_t>(beyond == 0) & static_cast<uint32_t>((random & last) == 0));
@@ -75,7 +75,7 @@ __attribute__((noinline)) bool draw_in_gaps(const TableGap* __restrict gaps,
   return undecided != 0;
 }
 
-// The mode stochastic. The generic codec decides the few that are left undecided.
+// The mode stochastic. The generic codec decides the few undecided elements.
 template <typename T, typename Code>
 void encode_table_by_gaps(const Format& f, const T* values, Code* codes, int64_t n,
                           const RandomWords& words) {

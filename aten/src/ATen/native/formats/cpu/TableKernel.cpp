@@ -1,8 +1,8 @@
-// Results looked up by code.
+// Looks results up by code.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #ifdef CPU_CAPABILITY_AVX512
-#include <immintrin.h> // gathers of bytes, which compilers do not make
+#include <immintrin.h> // gathers of bytes, which compilers do not generate
 #endif
 
 namespace at::formats::CPU_CAPABILITY {
@@ -20,7 +20,7 @@ void look_up(const float* table, const void* codes, int itemsize, float* values,
   else look_up_as(table, static_cast<const uint16_t*>(codes), values, n);
 }
 
-// Indices first, which vectorises, then one load a result.
+// Computes indices first, which vectorises; then one load a result.
 void look_up_pair(const uint8_t* table, const uint8_t* high, const uint8_t* low, uint8_t* out,
                   int64_t n) {
   int64_t done = 0;

@@ -1,4 +1,4 @@
-// Loops over tables of values: codes looked up, and numbers rounded by a search among thresholds.
+// Loops over tables of values: look codes up, and round numbers by a search among thresholds.
 #pragma once
 #include <ATen/native/formats/cpu/Loops.h>
 #include <c10/formats/tables/TableSteps.h>
@@ -56,7 +56,7 @@ void decode_table_all(const Format& f, const void* codes, T* values, int64_t n) 
 
 // ---- float32: one look at a bucket (TableBuckets) ----
 
-inline constexpr int64_t kSearchBlock = 256; // in blocks, whose loops vectorise one by one
+inline constexpr int64_t kSearchBlock = 256; // the loops over a block vectorise one by one
 
 template <typename Code>
 __attribute__((noinline)) void search_small(const uint32_t* __restrict buckets,
@@ -97,7 +97,7 @@ __attribute__((noinline)) void search_small(const uint32_t* __restrict buckets,
   }
 }
 
-// Gives back whether it left anything undecided.
+// Returns whether any element is undecided.
 template <typename Code>
 __attribute__((noinline)) bool search_large(const TableBuckets& b, const float* __restrict values,
                                             Code* __restrict codes, int64_t n) {
@@ -167,7 +167,7 @@ __attribute__((noinline)) bool search_large(const TableBuckets& b, const float* 
   return (seen & TableBuckets::kUndecided) != 0;
 }
 
-// Whether any number is one that TableBuckets::small may leave undecided.
+// Whether TableBuckets::small may leave any of the numbers undecided.
 __attribute__((noinline)) bool any_smallest(const float* values, int64_t n) {
   uint32_t any = 0;
   for (int64_t i = 0; i < n; ++i)
@@ -180,7 +180,7 @@ void search(const TableSteps<float>& s, const float* values, Code* codes, int64_
   const TableBuckets& b = s.begin;
   const bool is_small = !b.small.empty();
   if (is_small && !b.smallest) return search_small(b.small.data(), values, codes, n);
-  constexpr int64_t kBlock = 1024; // which lies in the first cache when it is looked through again
+  constexpr int64_t kBlock = 1024; // stays in the first cache for the second look
   for (int64_t done = 0; done < n; done += kBlock) {
     const int64_t m = n - done < kBlock ? n - done : kBlock;
     if (is_small) search_small(b.small.data(), values + done, codes + done, m);
@@ -197,7 +197,7 @@ void search(const TableSteps<float>& s, const float* values, Code* codes, int64_
 
 // ---- float64: a search that the leading bits begin (TableIndex) ----
 
-// Gives back whether it left anything undecided.
+// Returns whether any element is undecided.
 template <typename Code, int rounds>
 __attribute__((noinline)) bool search_steps(const TableSteps<double>& s,
                                             const double* __restrict values, Code* __restrict codes,
@@ -238,7 +238,7 @@ template <typename Code>
 void search(const TableSteps<double>& s, const double* values, Code* codes, int64_t n) {
   const auto run = [&](auto rounds) {
     if (!search_steps<Code, decltype(rounds)::value>(s, values, codes, n)) return;
-    for (int64_t i = 0; i < n; ++i) { // among the subnormal numbers
+    for (int64_t i = 0; i < n; ++i) { // subnormal numbers
       if (std::fabs(values[i]) < std::numeric_limits<double>::min())
         codes[i] = static_cast<Code>(s.code_of(values[i]));
     }

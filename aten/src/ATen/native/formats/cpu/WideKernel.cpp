@@ -1,6 +1,6 @@
-// Loops over the arithmetic for formats that float64 arithmetic rounded to odd does not serve in
-// all of its range, straight to codes: by float64's own operations where these have the result,
-// else by WideArithmetic.h.
+// Loops over arithmetic, from operands to codes, for formats that float64 arithmetic rounded to odd
+// does not serve in all of their range. They use float64's own operations where these give the
+// result, else WideArithmetic.h.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/RandomBlock.h>
@@ -22,8 +22,8 @@ void one_by_one(const Format& f, void* codes, int64_t n, const RandomWords& word
   char* out = static_cast<char*>(codes);
   const auto put = [&](int64_t i, uint64_t random) {
     Unpacked u = each(i);
-    if (u.cls == Class::NaN) u.negative = false; // x86 gives the one of an invalid operation a sign
-    // little-endian: its low bytes come first
+    if (u.cls == Class::NaN) u.negative = false; // x86 gives the NaN of an invalid operation a sign
+    // little-endian: the code's low bytes come first
     const uint64_t code = f.kind == Kind::Float ? encode_float(f, u, random) : encode(f, u, random);
     std::memcpy(out + i * f.itemsize(), &code, f.itemsize());
   };
@@ -33,7 +33,7 @@ void one_by_one(const Format& f, void* codes, int64_t n, const RandomWords& word
 
 // ---- by float64's operations ----
 
-// float64 itself, to nearest even: they are the processor's.
+// float64 itself, to nearest even: the processor has the operations.
 bool is_machines_own(const Format& f) {
   return is_binary64(f) && f.rounding == Rounding::NearestEven;
 }
@@ -47,14 +47,14 @@ void own_results(void* codes, int64_t n, Each each) {
   }
 }
 
-// Whether results rounded to odd have all that the format asks of them, as long as they and what
-// they miss are far within float64's range. Wrapping and random rounding ask for more digits.
+// Whether results rounded to odd have all the digits that the format needs, provided they and their
+// errors are far within float64's range. Wrapping and random rounding need more digits.
 bool takes_odd(const Format& f) {
   return f.significand_bits() <= 51 && f.overflow != Overflow::Wrap && !is_stochastic(f.rounding);
 }
 
-// Whether each of these is 0, infinite, NaN or from 2^-480 to 2^480: products and quotients, and
-// what they miss, are normal then.
+// Whether each number is 0, infinite, NaN or from 2^-480 to 2^480. Then products, quotients and
+// their errors are normal.
 bool far_within(const double* x, int64_t n) {
   constexpr uint64_t least = uint64_t{1023 - 480} << 52, most = uint64_t{1023 + 480} << 52;
   uint64_t beyond = 0;
@@ -66,7 +66,7 @@ bool far_within(const double* x, int64_t n) {
   return beyond == 0;
 }
 
-// An operation of three numbers that is not a single one of float64's.
+// An operation of three numbers without a float64 instruction.
 template <typename Operation>
 struct Formula {
   double s;
@@ -78,7 +78,7 @@ struct Formula {
 
 // ---- the loops ----
 
-constexpr int64_t kPiece = 256; // elements that go one way together
+constexpr int64_t kPiece = 256; // elements that take one path together
 
 template <typename Op, typename... Operands>
 Unpacked signed_exact(const Format& f, Op op, Operands... x) {
@@ -97,7 +97,7 @@ void by_odd_results(const Format& f, void* codes, int64_t n, const RandomWords& 
   if constexpr (requires { op.both_positive(x[0]...); }) {
     sign_zero_sums(f.rounding, results, n, [=](int64_t i) { return op.both_positive(x[i]...); });
   }
-  // As one by one.
+  // Drops the sign of NaN, as one_by_one does.
   for (int64_t i = 0; i < n; ++i)
     results[i] = results[i] != results[i] ? std::numeric_limits<double>::quiet_NaN() : results[i];
   encode_doubles(f, results, codes, n, words);

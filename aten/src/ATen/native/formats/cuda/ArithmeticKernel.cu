@@ -1,5 +1,4 @@
-// + - * / sqrt and fused multiply-add: decoded, computed to odd in float32 or float64, rounded
-// once.
+// + - * / sqrt and fused multiply-add: decode, compute to odd in float32 or float64, round once.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Elementwise.h>
 
@@ -49,7 +48,7 @@ struct Mixed {
   }
 };
 
-// ---- where elements lie ----
+// ---- addresses of elements ----
 
 // One operand of any kind.
 template <typename T>
@@ -65,7 +64,7 @@ struct Source {
         width(input.format ? input.format->itemsize() : static_cast<int>(sizeof(double))),
         is_code(input.format),
         number(static_cast<T>(input.number)),
-        // Any but none, where it decodes nothing.
+        // Without a format nothing is decoded, and any decoder will do.
         decode(input.format ? *input.format : c10::formats::float_format(11, 52)) {}
 
   TD_HOST_DEVICE T at(int64_t offset) const {
@@ -83,7 +82,7 @@ struct Strided {
   Source<T> in[N];
   char* out;
   int width;
-  // Width is 1 << width_bits: of an offset in bytes the element's place, without a division.
+  // The width is 1 << width_bits: turns an offset in bytes into an index without a division.
   int width_bits;
   Each each;
 

@@ -1,6 +1,6 @@
-// The GPU's kernels bound to PyTorch's CUDA: streams, errors and generators. (Devices, memory and
-// synchronisation are c10's own, by the tensors' device.) Compiled where PyTorch is a CUDA build
-// alone; nothing else of this package includes a header of PyTorch's CUDA.
+// Binds the GPU's kernels to PyTorch's CUDA: streams, errors and generators. (c10 has devices,
+// memory and synchronisation.) Compiled only for a CUDA build of PyTorch. No other file of this
+// package includes a header of PyTorch's CUDA.
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <c10/cuda/CUDAException.h>
@@ -18,7 +18,7 @@ cuda::Stream current_stream(c10::Device device) {
   return c10::cuda::getCurrentCUDAStream(device.index()).stream();
 }
 
-// What PyTorch's own launches raise: torch.AcceleratorError with the runtime's words, where the
+// Raises as PyTorch's own launches do: torch.AcceleratorError with the runtime's words, if the
 // launch itself was refused.
 void check(cuda::Status status, const char* what) {
   const auto error = static_cast<cudaError_t>(status);
@@ -42,16 +42,16 @@ bool multiplies_bfloat16(c10::Device device) {
   return major >= 8;
 }
 
-// A word of Philox for the place at which the generator stands, which moves on; while a graph is
-// captured, the place where its runs find what the word is made from. (A generator that the graph
-// does not know raises.)
+// Draws a word of Philox at the generator's offset, and moves the offset on. While a graph is
+// captured, the seed holds the addresses from which the graph's runs make the word. (A generator
+// that the graph does not know raises.)
 Seed draw(const std::optional<at::Generator>& generator, c10::Device device) {
   auto* source = at::get_generator_or_default<at::CUDAGeneratorImpl>(
       generator, at::cuda::detail::getDefaultCUDAGenerator(device.index()));
   TORCH_CHECK(!source->device().has_index() || source->device() == device,
               "expected a generator of ", device, ", but got one of ",
-              source->device()); // torch.Generator("cuda") has no index, and is any GPU's
-  const c10::cuda::CUDAGuard guard(device); // whose stream says whether a graph is captured
+              source->device()); // torch.Generator("cuda") has no index and serves any GPU
+  const c10::cuda::CUDAGuard guard(device); // its stream tells whether a graph is captured
   const std::lock_guard<std::mutex> lock(source->mutex_);
   const at::PhiloxCudaState state = source->philox_cuda_state(4);
   if (state.captured_) return {state.seed_.ptr, state.offset_.ptr, state.offset_intragraph_};

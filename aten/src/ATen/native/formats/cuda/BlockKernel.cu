@@ -1,5 +1,5 @@
-// Rounding to an element format times a power of two that a block shares: as
-// native/formats/chop/BlockChop.cpp does, a thread a block.
+// Rounds to an element format times a power of two that a block shares, as
+// native/formats/chop/BlockChop.cpp does. One thread handles a block.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <c10/formats/BlockScale.h>
@@ -13,18 +13,19 @@ struct ChopBlocks {
   Blocks blocks;
   const float* values;
   float* results;
-  float *scaled_out, *rounded_out; // or none
+  float *scaled_out, *rounded_out; // either may be nullptr
   Encoder<float> encode;
   Decoder<float> decode;
 
-  // Blocks are counted row by row, and random words as if the last block of each row were whole.
+  // Blocks are counted row by row. Random words are indexed as if the last block of each row were
+  // whole.
   TD_HOST_DEVICE void operator()(int64_t block) const {
     using c10::formats::bits_as;
     const int64_t in_row = (blocks.length + blocks.size - 1) / blocks.size, row = block / in_row,
                   column = block % in_row * blocks.size;
     const int64_t left = blocks.length - column, n = left < blocks.size ? left : blocks.size,
                   first = row * blocks.length + column;
-    uint32_t most = 0; // by bits, in which magnitudes are in order and NaN is the greatest
+    uint32_t most = 0; // compared by bits, where NaN is the greatest magnitude
     for (int64_t i = 0; i < n; ++i) {
       const uint32_t magnitude = bits_as<uint32_t>(values[first + i]) & 0x7fff'ffff;
       most = magnitude > most ? magnitude : most;
@@ -37,7 +38,7 @@ struct ChopBlocks {
     for (int64_t i = 0; i < n; ++i) {
       const float x = values[first + i];
       float scaled = x * inverse;
-      // What is not 0 stays so, for rounding that tells a tiny magnitude from 0.
+      // Keeps nonzero numbers nonzero, for modes that tell a tiny magnitude from 0.
       if (blocks.careful && scaled == 0 && x != 0) scaled = x < 0 ? -0x1p-126F : 0x1p-126F;
       const uint64_t code = encode.at_word(scaled, static_cast<uint64_t>(block * blocks.size + i));
       const float rounded = decode(static_cast<uint32_t>(code));

@@ -1,5 +1,5 @@
-// Sums of blocks of products, as tensor cores make them (c10/formats/sums/BlockRegister.h). A
-// thread has a result to itself.
+// Sums of blocks of products, as tensor cores make them (c10/formats/sums/BlockRegister.h). One
+// thread computes a result.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/CountTable.h>
 #include <ATen/native/formats/cuda/Places.h>
@@ -14,7 +14,7 @@ using c10::formats::BlockTerm;
 using c10::formats::Unpacked;
 using c10::formats::Unseen;
 
-// Whoever counts what registers are rounded from and to.
+// Counts the values that registers are rounded from and to.
 struct Seen {
   StepCounts counts;
   int64_t place;
@@ -29,7 +29,7 @@ TD_HOST_DEVICE inline Seen seen_by(const Seen&, const StepCounts& counts, int64_
   return {counts, place};
 }
 
-// The terms of result i from `from` on; what is not there, or is not finite, is 0 among them.
+// The terms of result i, beginning at `from`; absent or non-finite terms count as 0.
 struct Block {
   const Places& places;
   const double *a, *b;
@@ -48,8 +48,7 @@ struct Block {
     return term(b[places.right(i, from + j)], places.has(i, from + j), low_right);
   }
 
-  // What is not finite in the first n products, as IEEE arithmetic adds it up; 0 where all are
-  // finite.
+  // The sum of the non-finite products among the first n, by IEEE arithmetic; 0 if all are finite.
   TD_HOST_DEVICE double special(int64_t n) const {
     double sum = 0;
     for (int64_t term = from; term < from + n; ++term) {
@@ -61,7 +60,7 @@ struct Block {
   }
 };
 
-// How a finished register becomes a code. Its word comes behind those of the registers.
+// Turns a finished register into a code. Its random word follows those of the registers.
 struct BlockOutput {
   Encoder<double> encoder;
   CodesOut codes;
@@ -123,7 +122,7 @@ Status block_dots(const BlockPolicy& policy, const Dots<double>& dots, void* out
   return policy.seen.tables ? run(Seen()) : run(Unseen());
 }
 
-// A column's running sums: a thread goes down the column.
+// A column's running sums: one thread goes down the column.
 template <typename By>
 struct RunningBlocks {
   Places places;
@@ -140,7 +139,7 @@ struct RunningBlocks {
     BlockRegister<By> full(adder, seed.drawn(), seen_by(By(), seen, column)), part = full;
     full.begin(0, static_cast<uint64_t>(first), static_cast<uint64_t>(all), /*counts=*/false);
     for (int64_t i = 0; i < k; ++i) {
-      // The sum so far: whole blocks, and what there is of the next one.
+      // The sum so far: whole blocks, and the terms of the next block up to here.
       const int64_t from = i / terms * terms;
       const Block block{places, nullptr, values, adder.low_left, adder.low_right, column, from};
       part.assign(full);

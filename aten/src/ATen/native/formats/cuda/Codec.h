@@ -1,5 +1,5 @@
-// A format's codec for one element on the device: the fast path that serves it is chosen when the
-// codec is made, on the host, and is the same for all threads, so that none waits for another's.
+// A format's codec for one element on the device. The host chooses its fast path when it makes the
+// codec. All threads take the same path, so none waits for another.
 #pragma once
 #include <ATen/native/formats/cuda/Launch.h>
 #include <ATen/native/formats/cuda/Tables.h>
@@ -28,7 +28,7 @@ using c10::formats::RandomWords;
 using c10::formats::Rounding;
 using c10::formats::Seed;
 
-// The generic codec, compiled once a file: it is long, and the commonest formats do not come here.
+// The generic codec, compiled once a file: it is long, and the most common formats do not use it.
 TD_HOST_DEVICE TD_NOINLINE static uint64_t encode_any(const Format& f,
                                                       const c10::formats::Unpacked& exact,
                                                       uint64_t random) {
@@ -40,13 +40,13 @@ TD_HOST_DEVICE TD_NOINLINE static uint64_t encode_any(const Format& f,
   return c10::formats::to_double(c10::formats::decode(f, code));
 }
 
-// The word of an element's rounding, where its mode draws one.
+// The random word of an element's rounding, if its mode draws one.
 TD_HOST_DEVICE inline uint64_t drawn_word(const Format& f, const Seed& seed, uint64_t word) {
   return c10::formats::is_stochastic(f.rounding) ? c10::formats::random_word(seed.drawn(), word)
                                                  : 0;
 }
 
-// Codes to numbers of T, which has them all.
+// Decodes to numbers of T, which must have all of the format's values.
 template <typename T>
 class Decoder {
   using Posits = PositDecoder<T, typename Machine<T>::Signed>;
@@ -54,7 +54,7 @@ class Decoder {
  public:
   explicit Decoder(const Format& format) : kind_(format.kind) {
     Format f = format;
-    f.rounding = Rounding::NearestEven; // changes nothing in what codes mean
+    f.rounding = Rounding::NearestEven; // the mode does not change the meaning of codes
     switch (kind_) {
       case Kind::Fixed: new (&fixed_) FixedDecoder<T>(f); break;
       case Kind::Float: new (&float_) FloatDecoder<T>(f); break;
@@ -63,7 +63,7 @@ class Decoder {
           new (&posit_) Posits(f);
           break;
         }
-        kind_ = Kind::Table; // codes of more bits than T has digits go the generic way
+        kind_ = Kind::Table; // T has fewer digits than the codes: use the generic codec
         [[fallthrough]];
       case Kind::Table:
       case Kind::Takum: new (&any_) Format(on_device(f)); break;
@@ -89,7 +89,7 @@ class Decoder {
   };
 };
 
-// Numbers of T to codes, rounded once in the format's mode. Element i takes its random bits from
+// Encodes numbers of T, rounded once in the format's mode. Element i takes its random bits from
 // word first + i * step, as on the CPU.
 template <typename T>
 class Encoder {
@@ -112,7 +112,7 @@ class Encoder {
     else new (&float_) FloatEncoder<T, DirectedMode<T>>(f);
   }
 
-  // word: the element's place among the random words.
+  // word: the index of the element's random word.
   TD_HOST_DEVICE uint64_t at_word(T x, uint64_t word) const {
     switch (path_) {
       case FastPath::None: return generic(x, word);
@@ -134,8 +134,8 @@ class Encoder {
   }
 
  private:
-  // The fast paths agree with the generic codec for the formats that they serve; where T lacks
-  // digits that a code has, none does.
+  // Returns a fast path, if it takes the format; it agrees with the generic codec. If T lacks
+  // digits that a code has, there is none.
   static FastPath path_of(const Format& f) {
     if (f.is_table() || f.is_takum()) return FastPath::None;
     const FastPath path = c10::formats::fast_path(f.rounding);
@@ -187,7 +187,7 @@ class Encoder {
   };
 };
 
-// ---- codes in memory, of a width that is known when it runs ----
+// ---- codes in memory, whose width is known at run time ----
 
 TD_HOST_DEVICE inline uint64_t code_at(const char* at, int width) {
   switch (width) {
@@ -220,8 +220,8 @@ struct CodesOut {
   }
 };
 
-// NaN as it comes out of every operation: processors, and the types of one GPU, give it different
-// signs.
+// Replaces NaN by one NaN for every operation. Processors, and the types of one GPU, give NaN
+// different signs.
 template <typename T>
 TD_HOST_DEVICE T with_plain_nan(T x) {
   return x != x ? c10::formats::bits_as<T>(c10::formats::nan_bits<T>()) : x;

@@ -1,4 +1,4 @@
-// Casts: codes to numbers and back, numbers rounded to a format's.
+// Casts: codes to numbers and back, and numbers rounded to a format's.
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/PackedCodec.h>
 #include <c10/formats/arithmetic/OddArithmetic.h>
@@ -108,7 +108,7 @@ struct Encode {
   }
 };
 
-// Integers have digits that no machine number has: by the generic codec.
+// By the generic codec, because integers have digits that no machine number has.
 template <typename Integer>
 struct EncodeInteger {
   const Integer* values;
@@ -152,7 +152,7 @@ struct ChopAndFlip {
   }
 };
 
-// As the CPU's narrow_to_odd.
+// Narrows as the CPU's narrow_to_odd does.
 struct NarrowToOdd {
   const double* values;
   float* results;
@@ -175,7 +175,7 @@ struct LookUp {
   }
 };
 
-// Whether packs of four may be read and written at all of these.
+// Whether packs of four may be read and written at all of these pointers.
 template <typename... T>
 bool four_at(const T*... pointers) {
   return (is_aligned(pointers, 4 * sizeof(T)) && ...);
@@ -202,7 +202,7 @@ Status encode_as(const Format& f, const Value* values, void* codes, int64_t n,
   return for_each(n, stream, Encode<T, Value>{values, {codes, f.itemsize()}, Encoder<T>(f, words)});
 }
 
-// A format with numbers that float32 lacks is reached by way of double, exactly.
+// A format with numbers that float32 lacks is encoded by way of double, exactly.
 Status encode_float(const Format& f, const float* values, void* codes, int64_t n,
                     const RandomWords& words, Stream stream) {
   if (!f.fits_float()) return encode_as<double>(f, values, codes, n, words, stream);
@@ -224,7 +224,7 @@ Status encode_float(const Format& f, const float* values, void* codes, int64_t n
 
 // ---- several at once ----
 
-// Bodies of one kind, of packs of so many elements.
+// Launches bodies of one kind, on packs of `width` elements.
 template <typename Body, int width, typename Codec>
 Status launch_packs(const Cast* casts, int count, Stream stream, const Codec& codec) {
   const auto one = [&](int k) {

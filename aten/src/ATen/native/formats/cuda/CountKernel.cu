@@ -1,4 +1,4 @@
-// What rounding did to numbers, counted in device memory: c10/formats/RoundingCounts.h, a bin an
+// Counts in device memory what rounding did to numbers: c10/formats/RoundingCounts.h, one bin per
 // exponent.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/CountTable.h>
@@ -6,15 +6,15 @@
 namespace at::formats::cuda {
 namespace {
 
-// A thread counts its elements' flags in registers; numbers meet in the bins of all threads, which
-// have copies lest they wait for each other.
+// A thread counts its elements' flags in registers. All threads add numbers to the same bins. The
+// bins have copies, so that threads wait less for each other.
 constexpr int64_t kMostThreads = int64_t{1} << 17;
 
 struct Count {
   CountLimits limits;
   const void *exact, *rounded;
   bool wide, coded;
-  int width; // of a code
+  int width; // bytes of a code
   Decoder<double> decode;
   Layout layout;
   int64_t n, threads;
@@ -48,7 +48,7 @@ struct Count {
 };
 
 Status count(const Counting& c, Stream stream) {
-  const Format any = c10::formats::float_format(11, 52); // where nothing is decoded
+  const Format any = c10::formats::float_format(11, 52); // used where nothing is decoded
   const int64_t threads = c.n < kMostThreads ? c.n : kMostThreads;
   const Count body{c.limits,
                    c.exact,

@@ -15,19 +15,19 @@ struct AddTo {
   }
 };
 
-// Where what became of x counts by its exponent.
+// Counts x and its rounding error r by their exponents.
 TD_HOST_DEVICE inline void count_exponents(CountTable& table, double x, double r) {
   using c10::formats::count_bin;
   using c10::formats::count_square;
   const AddTo add;
   add(1, table.counts[count_bin(x)]);
-  if (count_bin(r) == kCountBins - 1) return; // no number
+  if (count_bin(r) == kCountBins - 1) return; // infinite or NaN
   const double error = x - r;
   add(count_square(x), table.squares[count_bin(x)]);
   add(count_square(error), table.errors[count_bin(error)]);
 }
 
-// One rounding of a sum's; place: of the sum among all of them.
+// Counts one rounding within a sum. place: the index of the sum among all of them.
 [[maybe_unused]] TD_HOST_DEVICE TD_NOINLINE static void count_step(const StepCounts& seen, double x,
                                                                    double r, int64_t place) {
   CountTable& table = seen.tables[place % kCountCopies];

@@ -1,6 +1,6 @@
-// Random words for what a thread makes: of the four elements whose words are one block of random
-// bits (c10/formats/codec/Philox.h), which lie kApart from each other, so that the bits are made
-// once. Threads that follow each other have elements that do.
+// Random words for a thread's elements. A thread takes the four elements whose words are one block
+// of random bits (c10/formats/codec/Philox.h), so the bits are made once. These elements are kApart
+// from each other; neighbouring threads have neighbouring elements.
 #pragma once
 #include <ATen/native/formats/cuda/Launch.h>
 #include <c10/formats/codec/Philox.h>
@@ -12,15 +12,15 @@ using c10::formats::RandomWords;
 inline constexpr int kApart = c10::formats::kPhiloxLanes,
                      kOfBlock = c10::formats::kPhiloxGroup / kApart;
 
-// The words of a thread's elements: their high halves, and where the whole ones are found.
+// The words of a thread's elements: their high halves, and how to make the whole words.
 struct Draw {
   uint32_t half[kOfBlock];
-  uint64_t seed, word; // of the first; of each other kApart further
-  // Elements from the first on, of all there are: behind them nothing is read or written.
+  uint64_t seed, word; // of the first element; each further one adds kApart
+  // The number of elements from the first on. Nothing behind them is read or written.
   int64_t left;
 };
 
-// A thread's elements, of which the first is at p.
+// Loads a thread's elements, the first of which is at p.
 template <typename T>
 TD_INLINE Pack<T, kOfBlock> load_apart(const T* p, const Draw& draw) {
   Pack<T, kOfBlock> found;
@@ -36,25 +36,25 @@ TD_INLINE void store_apart(T* p, const Pack<T, kOfBlock>& values, const Draw& dr
   }
 }
 
-// Whether elements' words lie so that blocks of them begin where groups of elements do.
+// Whether blocks of words begin where groups of elements do.
 inline bool draws_by_blocks(const RandomWords& words) {
   return words.step == 1 && words.first % c10::formats::kPhiloxGroup == 0;
 }
 
-// A recorded launch's seed: seldom one, and long to make.
+// The seed of a recorded launch. Rare, and long to compute, so not inlined.
 TD_HOST_DEVICE TD_NOINLINE static uint64_t recorded_seed(const c10::formats::Seed& seed) {
   return seed.drawn();
 }
 
-// A body that takes the kOfBlock elements from index i on, kApart from each other: by run(i, draw),
-// or run(shared, i, draw) where it has a type Shared.
+// A body for the kOfBlock elements from index i on, kApart from each other. It has run(i, draw), or
+// run(shared, i, draw) if it has a type Shared.
 template <typename Body>
 struct DrawnBy {
   Body body;
   int64_t n;
   RandomWords words;
 
-  // Of all blocks the one with this number.
+  // Draws the block of words with this number.
   TD_INLINE Draw draw(int64_t first, int64_t block) const {
     const uint64_t seed = words.seed.offset_at ? recorded_seed(words.seed) : words.seed.number;
     const c10::formats::PhiloxBlock p =
@@ -84,7 +84,7 @@ struct Drawn<Body> : DrawnBy<Body> {
   }
 };
 
-// The words must be such that draws_by_blocks().
+// Requires draws_by_blocks(words).
 template <typename Body>
 Status for_each_drawn(int64_t n, const RandomWords& words, Stream stream, const Body& body) {
   const int64_t groups = (n + c10::formats::kPhiloxGroup - 1) / c10::formats::kPhiloxGroup;

@@ -1,5 +1,4 @@
-// Elementwise operators as kernels have them: what one element is computed from, and where elements
-// lie.
+// Parts of elementwise kernels: the computation of one element, and the addresses of elements.
 #pragma once
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/Odd.h>
@@ -74,10 +73,10 @@ struct Unary {
   TD_HOST_DEVICE c10::formats::MixedResult mixed(const float* x) const { return {x[0], ~0U}; }
 };
 
-// ---- where elements lie ----
+// ---- addresses of elements ----
 
-// The layout with a row of strides for each operand, numbers' being 0; where all is contiguous, as
-// one dimension.
+// The layout with a row of strides for each operand; a number's strides are 0. Contiguous operands
+// become one dimension.
 inline Layout with_rows(const Elementwise& e, int inputs) {
   Layout all = e.layout;
   const bool contiguous = all.dims == 0;
@@ -99,7 +98,7 @@ inline Layout with_rows(const Elementwise& e, int inputs) {
   return all;
 }
 
-// Of element i the offsets in bytes of so many operands.
+// The offsets in bytes of element i in each operand.
 template <int operands>
 struct Offsets {
   Layout layout;
@@ -133,7 +132,7 @@ struct Offsets {
   }
 };
 
-// ---- of the commonest formats (PackedArithmeticKernel.cu) ----
+// ---- for the most common formats (PackedArithmeticKernel.cu) ----
 
 bool serves_packed(const Elementwise& e, int inputs);
 Status packed_binary(const Elementwise& e, BinaryOp op, Stream stream);

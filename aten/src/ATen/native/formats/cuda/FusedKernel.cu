@@ -1,12 +1,12 @@
-// Casts together with what stands beside them: a row of numbers that is added, and codes of which
-// others' numbers decide.
+// Casts fused with a neighbouring operation: adding a row of numbers, and keeping codes by a
+// condition on other numbers.
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/PackedCodec.h>
 
 namespace at::formats::cuda {
 namespace {
 
-// ---- values of a matrix, and one row that is added to each of its own ----
+// ---- values of a matrix plus one row that is added to each of its rows ----
 
 template <typename Codec, typename Code>
 struct FlatEncodeWithRow {
@@ -95,8 +95,7 @@ Status encode_with_row(const Format& f, const float* values, const void* row, in
   });
 }
 
-// ---- codes where numbers of the same format exceed one, or are NaN; elsewhere zero's, which is 0
-// ----
+// ---- codes kept where other numbers of the format exceed a threshold or are NaN, else 0 ----
 
 template <typename Decode, typename Code>
 struct FlatGate {

@@ -1,4 +1,4 @@
-// The table, put together from the files.
+// Puts the table together from the files.
 #include <ATen/native/formats/cuda/Kernels.h>
 
 namespace at::formats::cuda {

@@ -1,9 +1,9 @@
 // The GPU's kernels over codes and machine numbers: raw pointers to device memory and a stream.
-// Nothing here knows a tensor or includes a header of PyTorch; each gives back 0 or the CUDA
-// runtime's error of its launch, and does not wait for its end.
+// They know no tensor and include no header of PyTorch. Each returns 0 or the CUDA runtime's error
+// of its launch, and does not wait for its end.
 //
 // Results have the CPU's bits: element i takes word first + i * step of the seed, whatever the
-// grid. Memory is contiguous where nothing else is said.
+// grid. Memory is contiguous unless a comment says otherwise.
 #pragma once
 #include <ATen/native/formats/cpu/Instructions.h>
 #include <ATen/native/formats/cpu/Kernels.h>
@@ -27,8 +27,8 @@ struct Input {
   double number{0};
 };
 
-// Where elements lie: of the output and then of the inputs, in the order in which those with data
-// come. Sizes from the fastest dimension on, strides in bytes. No dimensions: all are contiguous.
+// Strides of the elements: the output's, then those of the inputs with data, in order. Sizes begin
+// with the fastest dimension; strides are in bytes. No dimensions: all operands are contiguous.
 inline constexpr int kMaxDims = 16;
 struct Layout {
   int dims{0};
@@ -36,13 +36,14 @@ struct Layout {
   int64_t strides[4][kMaxDims]{};
 };
 
-// Float, Double: in that type, rounded to odd. Mixed: float32 values with one float64 number
-// (c10/formats/arithmetic/MixedArithmetic.h), in float64 where that leaves a result undecided.
+// The type that computes, rounded to odd. Mixed: float32 values with one float64 number
+// (c10/formats/arithmetic/MixedArithmetic.h); a result that is undecided there is computed in
+// float64.
 enum class Arithmetic : uint8_t { Float, Mixed, Double };
 
-// Correctly rounded where arithmetic that is rounded to odd serves the result's format. An
-// element's random word has the number of its place in the output's memory; the output may be an
-// input.
+// One elementwise operation, correctly rounded if arithmetic rounded to odd serves the result's
+// format. An element's random word has the index of its place in the output's memory. The output
+// may be an input.
 struct Elementwise {
   Format result;
   Arithmetic in{Arithmetic::Double};
@@ -53,43 +54,43 @@ struct Elementwise {
   Seed seed{};
 };
 
-// One program over the tensors of several runs, each dense and of one format, which rounds nothing
-// at random.
+// One program over the tensors of several runs. Each tensor is dense; all have one format, and no
+// result is rounded at random.
 struct Programs {
   static constexpr int kMostRuns = 56, kMostSteps = 12;
 
   Format format;
-  int count{0}; // of steps
+  int count{0}; // steps
   int runs{0};
-  uint32_t reads{0}; // which registers hold a tensor, by bits
+  uint32_t reads{0}; // bit r is set if register r holds a tensor
   Instruction steps[kMostSteps];
-  int64_t end[kMostRuns]; // of a run's elements among all of them
+  int64_t end[kMostRuns]; // the index behind a run's last element, among all elements
   char* at[kMostRuns][kTensors];
 };
 
-// ---- what is observed ----
+// ---- observation ----
 
-// Of the numbers of each exponent, how many there are, their squares and those of the errors of
-// that exponent; all zero at first.
+// Counts by exponent: numbers, their squares, and the squares of errors with that exponent. All
+// zero at first.
 struct CountTable {
   CountFlags flags;
   uint64_t counts[kCountBins], squares[kCountBins], errors[kCountBins];
 };
-// That belong together and are added up by whoever reads them.
+// Copies of a table; the reader adds them up.
 inline constexpr int kCountCopies = 8;
 
-// Counts what is rounded within sums, where there are tables.
+// Counts roundings within sums, if tables is set.
 struct StepCounts {
   CountLimits limits{};
   CountTable* tables{nullptr};
 };
 
-// Exact values beside what they became: codes of a format, which lie as the layout's first row
-// says, or numbers of the same type (no format). All but such codes are contiguous.
+// Exact values and their roundings: codes of a format, at the layout's first row of strides, or
+// numbers of the same type (no format). All but such codes are contiguous.
 struct Counting {
   CountLimits limits{};
   const void *exact, *rounded;
-  bool wide; // float64, else float32
+  bool wide; // true: float64, false: float32
   const Format* format{nullptr};
   int64_t n;
   Layout layout{};
@@ -101,44 +102,44 @@ struct Counting {
 using c10::formats::HalfParts;
 using c10::formats::SumOrder;
 
-// What the steps of a sum are rounded to (docs/numerics.md, "Accumulation").
+// The formats that steps of a sum are rounded to (docs/numerics.md, "Accumulation").
 struct StepPolicy {
-  // outer: of the sums of chunks, where they are rounded
+  // outer: the format of the chunks' sums, if they are rounded
   Format product{}, sum{}, outer{}, result{};
   bool fused{false}, kahan{false}, exact_product{false}, rounds_chunks{false};
-  int64_t chunk{0}; // terms; 0: all in one
-  bool chunks_in_float{false}; // chunks are added in float32
-  SumOrder order{SumOrder::Sequential}; // where it is another, there are no chunks
+  int64_t chunk{0}; // terms a chunk; 0: all in one
+  bool chunks_in_float{false}; // the chunks' sums are added in float32
+  SumOrder order{SumOrder::Sequential}; // any other order has no chunks
   int64_t lanes{1};
-  int64_t divisor{1}; // of the finished sum, before its last rounding
+  int64_t divisor{1}; // divides the finished sum before its last rounding
   Seed seed{};
   StepCounts seen_products{}, seen_sums{}, seen_outer{};
 
   bool is_seen() const { return seen_products.tables || seen_sums.tables || seen_outer.tables; }
 };
 
-// Whether an accumulator's sums are the machine's: float32's, to nearest.
+// Whether the accumulator's sums are the machine's: float32, to nearest.
 inline bool sums_in_binary32(const StepPolicy& p) {
   return c10::formats::is_binary32(p.sum) && p.sum.rounding == c10::formats::Rounding::NearestEven;
 }
 
-// Sums of blocks of products, and what their registers are rounded to at the end.
+// Sums of blocks of products, and the format that the final registers are rounded to.
 struct BlockPolicy {
   c10::formats::BlockAdder adder;
   Format result{};
   int64_t divisor{1};
   Seed seed{};
-  StepCounts seen{}; // of what registers are rounded to
+  StepCounts seen{}; // counts the roundings of registers
 };
 
-// Dot products, all of m * n in each batch, over k terms in their order.
+// Dot products: m * n in each batch, each over k terms in order.
 struct DotShape {
   int64_t batches, m, k, n;
 };
 
-// Sums of products a[batch, m, k] * b[batch, k, n], or of b alone where a is nullptr and m is 1;
-// start: what the accumulators hold first [batch, m, n], or nullptr. Where a byte of present[batch,
-// k, n] or present_rows[batch, m, k] is 0, the term is not there.
+// Sums of products a[batch, m, k] * b[batch, k, n]; with a == nullptr and m == 1, sums of b alone.
+// start: initial values of the accumulators [batch, m, n], or nullptr. A term is absent where a
+// byte of present[batch, k, n] or present_rows[batch, m, k] is 0.
 template <typename T>
 struct Dots {
   DotShape shape;
@@ -146,15 +147,15 @@ struct Dots {
   const uint8_t *present, *present_rows;
 };
 
-// Blocks of the last dimension that share a power of two as scale: their size, and the dimension's
-// length; careful: what is not 0 stays so however small the block makes it.
+// Blocks of the last dimension that share a power of two as their scale. size: of a block; length:
+// of the dimension. careful: a nonzero number stays nonzero, however small the block makes it.
 struct Blocks {
   c10::formats::BlockScale scale;
   int64_t size, length;
   bool careful;
 };
 
-// One of several casts that are launched together, of which there are at most so many.
+// One of several casts in one launch; `kMostCasts` is their limit.
 struct Cast {
   const void* from;
   void* to;
@@ -162,7 +163,7 @@ struct Cast {
 };
 inline constexpr int kMostCasts = 4;
 
-// second: for two parts.
+// second: written if there are two parts.
 struct PartsCast {
   const void* codes;
   uint16_t *first, *second;
@@ -175,14 +176,14 @@ struct NumberKernels {
   Status (*decode)(const Format&, const void* codes, T* values, int64_t n, Stream);
   Status (*encode)(const Format&, const T* values, void* codes, int64_t n, const RandomWords&,
                    Stream);
-  // Numbers to the format's numbers, rounded once, without codes in memory; results may be the
-  // values. Of a finite one's code then, with probability flip_prob, one bit is flipped, by the
-  // word of flip_seed.
+  // Rounds numbers once to the format's, without codes in memory; results may be the values. Then,
+  // with probability flip_prob, flips one bit of a finite number's code, chosen by the word of
+  // flip_seed.
   Status (*chop)(const Format&, const T* values, T* results, int64_t n, const RandomWords&,
                  double flip_prob, const Seed& flip_seed, Stream);
-  // Values of a format to codes, every step rounded. As float where all formats have
-  // arithmetic_in_float(), but that of the sums where these are float32's (one running sum, not
-  // fused, no compensation).
+  // Sums of a format's values, every step rounded, as codes. Runs in float if all formats have
+  // arithmetic_in_float(). The format of the sums need not have it if they are float32's own (one
+  // running sum, not fused, no compensation).
   Status (*steps)(const StepPolicy&, const Dots<T>&, void* out, Stream);
   // The sums of the first 1, 2, ... k rows of values [batch, k, n] (m is 1).
   Status (*running_steps)(const StepPolicy&, const DotShape&, const T* values, void* out, Stream);
@@ -192,36 +193,37 @@ struct CudaKernels {
   NumberKernels<float> on_float;
   NumberKernels<double> on_double;
 
-  // Codes to the parts that find_half_parts() has found of the format, of two tensors.
+  // Codes of two tensors to the format's parts, as find_half_parts() gives them.
   Status (*decode_parts)(const Format&, const HalfParts&, const PartsCast&, const PartsCast&,
                          Stream);
-  // Codes to float32 and back, several tensors in one launch where the format has a codec for it;
-  // nothing that draws random words.
+  // Codes to float32 and back. Takes several tensors in one launch if the format has a codec for
+  // it. Never draws random words.
   Status (*decode_floats)(const Format&, const Cast*, int count, Stream);
   Status (*encode_floats)(const Format&, const Cast*, int count, Stream);
   Status (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n,
                          const RandomWords&, Stream);
   Status (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n,
                           const RandomWords&, Stream);
-  // The sums of float32 numbers, of a matrix of n in rows of so many columns, and the numbers of
-  // one row of codes; of formats with fits_float().
+  // Adds one row of codes to each row of a float32 matrix of n numbers, and encodes the sums. For
+  // formats with fits_float().
   Status (*encode_with_row)(const Format&, const float* values, const void* row, int64_t columns,
                             void* codes, int64_t n, const RandomWords&, Stream);
-  // Codes where numbers of the same format exceed the threshold or are NaN, elsewhere 0; out may be
-  // either.
+  // Keeps codes where numbers of the same format exceed the threshold or are NaN, else writes 0.
+  // out may be either input.
   Status (*gate)(const Format&, const void* codes, const void* numbers, double threshold, void* out,
                  int64_t n, Stream);
-  // double to float, to odd, so that a stock cast to a still narrower type rounds once.
+  // Narrows double to float, to odd, so that a stock cast to a still narrower type rounds once.
   Status (*narrow_to_odd)(const double* values, float* results, int64_t n, Stream);
-  // Numbers, divided by their block's scale, to the element format's numbers, and times the scale
-  // again. The former are left in `scaled` and the latter in `rounded`, where there are such.
+  // Divides numbers by their block's scale, rounds them to the element format, and multiplies by
+  // the scale again. Writes the quotients to `scaled` and the rounded ones to `rounded`, if these
+  // are given.
   Status (*chop_blocks)(const Format&, const Blocks&, const float* values, float* results,
                         int64_t n, const Seed& seed, float* scaled, float* rounded, Stream);
   // table[code] for codes of 1 or 2 bytes; out may be the codes.
   Status (*look_up)(const void* table, const void* codes, int itemsize, void* out, int64_t n,
                     Stream);
 
-  // The codes after these, from their values towards other numbers; of formats that are no tables.
+  // The next codes, from their values towards other numbers. Not for tables.
   Status (*next_codes)(const Format&, const void* codes, const double* from, const double* towards,
                        void* out, int64_t n, Stream);
 
@@ -232,12 +234,13 @@ struct CudaKernels {
 
   Status (*count)(const Counting&, Stream);
 
-  // Values of a format to codes, as NumberKernels::steps, block by block.
+  // As NumberKernels::steps, but block by block.
   Status (*blocks)(const BlockPolicy&, const Dots<double>&, void* out, Stream);
-  // The same with one rounding of the exact sum of values of `operands`, divided by `divisor`.
+  // The same with one rounding of the exact sum, divided by `divisor`. The values are of the format
+  // `operands`.
   Status (*exact)(const Format& operands, const Format& result, const Dots<double>&,
                   int64_t divisor, void* out, const RandomWords&, Stream);
-  // As NumberKernels::running_steps, block by block, and with one rounding of each exact sum.
+  // As NumberKernels::running_steps: block by block, and with one rounding of each exact sum.
   Status (*running_blocks)(const BlockPolicy&, const DotShape&, const double* values, void* out,
                            Stream);
   Status (*running_exact)(const Format& operands, const Format& result, const DotShape&,
@@ -252,7 +255,7 @@ struct CudaKernels {
 
 const CudaKernels& cuda_kernels();
 
-// What each file contributes, by its last function.
+// The files of kernels; each ends with a function that fills the table.
 #define AT_FORALL_CUDA_KERNEL_FILES(_) \
   _(codec)                             \
   _(parts)                             \
@@ -267,11 +270,11 @@ const CudaKernels& cuda_kernels();
 AT_FORALL_CUDA_KERNEL_FILES(TD_DECLARE)
 #undef TD_DECLARE
 
-// Sums of every step rounded in other orders than one running sum.
+// Sums with every step rounded, in other orders than one running sum.
 template <typename T>
 Status ordered_sums(const StepPolicy& policy, const Dots<T>& dots, void* out, Stream stream);
 
-// Sums of every step rounded, several to a thread, and whether these are such ones.
+// Sums with every step rounded, several results a thread; and whether that takes this policy.
 Status tile_sums(const StepPolicy& policy, const Dots<float>& dots, void* out, Stream stream);
 bool serves_tiles(const StepPolicy& policy, const Dots<float>& dots);
 

@@ -1,10 +1,10 @@
-// One body for each index, on the device; or, where the compiler is the host's, in a loop, so that
-// kernels are tested without a GPU.
+// Runs a body for each index, on the device. If the compiler is the host's, it runs in a loop, so
+// that kernels are tested without a GPU.
 //
 // A body is a struct of raw pointers, numbers and codecs with `TD_HOST_DEVICE void
-// operator()(int64_t i) const`: nvcc takes no device lambda within a generic one. One with a type
-// Shared has that much memory for each block of threads, which `prepare(shared, thread, threads)`
-// fills, and is called with it: `operator()(const Shared&, int64_t i)`.
+// operator()(int64_t i) const`, because nvcc takes no device lambda within a generic one. A body
+// with a type Shared has such an object in each block of threads. `prepare(shared, thread,
+// threads)` fills it, and the body is called as `operator()(const Shared&, int64_t i)`.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
@@ -13,7 +13,7 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 #define TD_NOINLINE __noinline__
-#define TD_UNROLL _Pragma("unroll") // so that what a loop indexes can lie in registers
+#define TD_UNROLL _Pragma("unroll") // so that arrays indexed by the loop can be registers
 #define TD_UNROLL_BY(n) TD_PRAGMA(unroll n)
 #define TD_PRAGMA(text) _Pragma(#text)
 #else
@@ -32,17 +32,17 @@
 
 namespace at::formats::cuda {
 
-// A cudaStream_t; callers need no header of CUDA's.
+// A cudaStream_t. The type lets callers do without CUDA's headers.
 using Stream = void*;
 
-// What a launch gives back: 0, or the CUDA runtime's error.
+// A launch's result: 0, or the CUDA runtime's error.
 using Status = int;
 
 template <typename Body>
 concept shares = requires { typename Body::Shared; };
 
 #ifdef TD_CUDA_RUNTIME
-// The runtime's error where a table's copy could not be made for this launch (Tables.h), else 0.
+// The runtime's error if a table's copy could not be made for this launch (Tables.h), else 0.
 Status take_refused();
 #endif
 
@@ -52,21 +52,21 @@ constexpr int kThreads = 256;
 // Each thread takes further indices in steps of the whole grid.
 constexpr int64_t kMostBlocks = 1 << 16;
 
-// How many blocks a multiprocessor has at the least: a body's kLeastBlocks, by which the compiler
-// gives each thread fewer registers.
+// The least number of blocks on a multiprocessor: a body's kLeastBlocks. A larger number makes the
+// compiler give each thread fewer registers.
 template <typename Body>
 constexpr int least_blocks() {
   if constexpr (requires { Body::kLeastBlocks; }) return Body::kLeastBlocks;
   else return 1;
 }
-// Of bodies that prepare something: as many blocks as the device holds at once, or the rest would
-// prepare it again.
+// For bodies that prepare something: as many blocks as the device holds at once. Further blocks
+// would prepare it again.
 inline int64_t most_prepared_blocks() {
   int device = 0, count = 0;
   if (cudaGetDevice(&device) != cudaSuccess ||
       cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
     return kMostBlocks;
-  constexpr int most_threads = 2048; // of a multiprocessor
+  constexpr int most_threads = 2048; // on a multiprocessor
   return static_cast<int64_t>(count) * (most_threads / kThreads);
 }
 
@@ -139,8 +139,8 @@ TD_INLINE void store(T* p, const Pack<T, width>& values) {
   *reinterpret_cast<Pack<T, width>*>(p) = values;
 }
 
-// A body that takes `width` elements of contiguous memory at index i, by run<width>(i), or
-// run<width>(shared, i) where it has a type Shared.
+// A body for `width` elements of contiguous memory at index i. It has run<width>(i), or
+// run<width>(shared, i) if it has a type Shared.
 template <typename Body, int width>
 struct Packed {
   Body body;
@@ -172,7 +172,7 @@ struct Packed<Body, width> {
   }
 };
 
-// Whose index i is among those of all bodies, and in i which of its own.
+// Finds the body that index i among all bodies' indices belongs to, and makes i that body's index.
 TD_HOST_DEVICE inline int body_of(const int64_t* end, int64_t& i) {
   int k = 0;
   while (i >= end[k]) ++k;
@@ -180,7 +180,7 @@ TD_HOST_DEVICE inline int body_of(const int64_t* end, int64_t& i) {
   return k;
 }
 
-// Several bodies of one kind in one launch; `end`: of their indices among all of them.
+// Several bodies of one kind in one launch. end: the index behind each body's last one.
 template <typename Body, int n>
 struct Several {
   Body bodies[n];
@@ -191,7 +191,7 @@ struct Several {
   }
 };
 
-// The same with a type Shared, which all of them prepare alike.
+// The same with a type Shared, which every body prepares in the same way.
 template <shares Body, int n>
 struct Several<Body, n> {
   using Shared = typename Body::Shared;

@@ -1,5 +1,5 @@
 // Arithmetic of one element, rounded to odd, and the sign of a sum that is 0. Compiled with
-// -fmad=false: a product and a sum fused by the compiler would leave no error to find.
+// -fmad=false: if the compiler fused a product and a sum, their error could not be found.
 #pragma once
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <c10/formats/arithmetic/Operations.h>
@@ -8,7 +8,7 @@ namespace at::formats::cuda {
 
 using c10::formats::is_positive;
 
-// The sign that sums which are 0 have in a rounding mode.
+// The sign of sums that are 0, by rounding mode.
 class ZeroSigns {
  public:
   explicit ZeroSigns(c10::formats::Rounding mode) : signs_(c10::formats::signs_zero_sums(mode)) {}
@@ -18,7 +18,7 @@ class ZeroSigns {
     const T zero = both_positive ? T{0} : -T{0};
     return signs_ && sum == 0 ? zero : sum;
   }
-  // The result of an operation on these, a sum or none.
+  // Returns the result of an operation on x and y, with its sign put right if it is a sum.
   template <typename T>
   TD_HOST_DEVICE T of(BinaryOp op, T x, T y, T result) const {
     return with_operation(op, [&](auto f) {
@@ -51,8 +51,7 @@ TD_HOST_DEVICE T ternary_odd(TernaryOp op, T x, T y, T z, T s) {
   return with_operation(fuse_unscaled(op, s), [=](auto f) { return f.odd(x, y, z, s); });
 }
 
-// ---- float32 values beside one float64 number, which stands in the place of an operand or is s
-// ----
+// ---- float32 values with one float64 number, which is an operand or s ----
 
 TD_HOST_DEVICE inline c10::formats::MixedResult binary_mixed(BinaryOp op, bool number_first,
                                                              float x, double number) {

@@ -1,15 +1,15 @@
-// Dot products whose every step is rounded, in other orders than one running sum. A thread has a
-// result to itself, and the sums that wait for another.
+// Dot products with every step rounded, in other orders than one running sum. One thread computes a
+// result, and holds the partial sums that wait for another.
 #include <ATen/native/formats/cuda/StepSum.h>
 
 namespace at::formats::cuda {
 namespace {
 
-// Sums of at most 2^30 terms: a tree's, by halves or by neighbours, has some 30 levels.
+// Sums have at most 2^30 terms, so a tree, by halves or by neighbours, has some 30 levels.
 constexpr int kMostWaiting = 48;
 
-// What waits, the last on top. Words are drawn by the number of the step, as on the CPU, for terms
-// that are not there too.
+// Stack of partial sums, newest last. A step's number gives its random word, as on the CPU, also
+// for absent terms.
 template <typename T>
 class OrderedSum {
  public:
@@ -37,8 +37,8 @@ class OrderedSum {
       there_[a] |= there_[b];
     }
   }
-  // What no sum has rounded is put into the accumulator as a running sum's first term is. The bias
-  // comes last. start: nullptr where there is none.
+  // Returns the code of the sum. A single unrounded term is put into the accumulator as a running
+  // sum's first term is. The bias comes last. start: the bias, or nullptr.
   TD_HOST_DEVICE uint64_t finished(const T* start) {
     T total = 0;
     if (depth_ > 0) {

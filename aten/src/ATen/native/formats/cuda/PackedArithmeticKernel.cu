@@ -1,14 +1,14 @@
-// The arithmetic of the commonest formats (PackedCodec.h), computed to odd in float32: several
-// elements a thread, a codec of the format's own.
+// Arithmetic for the most common formats (PackedCodec.h), computed to odd in float32: several
+// elements a thread, with the format's own codec.
 #include <ATen/native/formats/cuda/Elementwise.h>
 #include <ATen/native/formats/cuda/PackedCodec.h>
 
 namespace at::formats::cuda {
 namespace {
 
-// ---- operators, where the sign of a sum that is 0 is the machine's ----
+// ---- operators, if the sign of a sum that is 0 is the machine's ----
 
-// To nearest a kernel each, for what it costs to choose would be a tenth of it.
+// To nearest, each operator has a kernel: choosing at run time would cost a tenth of its time.
 template <BinaryOp op>
 struct OneBinary {
   static constexpr int kInputs = 2;
@@ -51,7 +51,7 @@ struct Operands {
     }
   }
 
-  // What operands are of so many elements; load_from(j): the codes of operand j.
+  // Decodes `width` elements of each operand. load_from(j): the codes of operand j.
   template <int width, typename Load>
   TD_INLINE void decode(const typename Codec::Shared& shared, const Load& load_from,
                         float (&x)[width][N]) const {
@@ -73,7 +73,7 @@ struct Operands {
   }
 };
 
-// Everything contiguous.
+// All operands are contiguous.
 template <typename Op, typename Codec, typename Code>
 struct Flat {
   using Shared = typename Codec::Shared;
@@ -124,7 +124,7 @@ struct FlatMixed {
   TD_HOST_DEVICE void run(const Shared& shared, int64_t i) const {
     float x[width][N], exact[width];
     operands.decode(shared, [this, i](int j) { return load<width>(operands.in[j] + i); }, x);
-    uint32_t undecided = 0; // by bits
+    uint32_t undecided = 0; // bit l: element l
     TD_UNROLL
     for (int l = 0; l < width; ++l) {
       const c10::formats::MixedResult r = operands.op.mixed(x[l]);
@@ -153,8 +153,8 @@ struct FlatMixed {
   }
 };
 
-// Any strides. Of several elements those of the fastest dimension lie together, or are one that all
-// of them have.
+// Any strides. The elements of a pack are neighbours in the fastest dimension, or one element that
+// repeats.
 template <typename Op, typename Codec, typename Code, int width>
 struct Rows {
   using Shared = typename Codec::Shared;
@@ -195,13 +195,13 @@ bool in_packs(const Elementwise& e, int inputs) {
   return aligned;
 }
 
-// The same in the fastest dimension, where others have strides.
+// The same within the fastest dimension, for operands with strides.
 bool in_packs(const Elementwise& e, const Layout& layout, int inputs) {
   const int64_t width = e.result.itemsize();
   bool packs = layout.sizes[0] % 4 == 0 && layout.strides[0][0] == width;
   for (int j = 0; j <= inputs; ++j) {
     const void* data = j == 0 ? e.out : e.inputs[j - 1].data;
-    if (layout.strides[j][0] == 0) continue; // a number, or one element for all
+    if (layout.strides[j][0] == 0) continue; // a number, or one repeated element
     packs = packs && layout.strides[j][0] == width &&
         is_aligned(data, static_cast<uint64_t>(4 * width));
     for (int d = 1; d < layout.dims; ++d) packs = packs && layout.strides[j][d] % (4 * width) == 0;
@@ -220,8 +220,7 @@ Status launch_rows(const Elementwise& e, Layout layout, const Operands<Op, Codec
   return for_each(e.n / width, stream, body);
 }
 
-// Calls body with the codec of a result to nearest, and with an unsigned number of the codes'
-// width.
+// Calls body with the codec of a result to nearest, and an unsigned number as wide as the codes.
 template <typename Body>
 Status with_packed_codec(const Format& f, const Body& body) {
   return with_codec(f, [&](const auto& codec, auto code) {
@@ -268,8 +267,8 @@ Status run_drawn(const Elementwise& e, const Op& op, Stream stream) {
 
 } // namespace
 
-// What is no number has the numbers of the results' format, for which there is a codec; at random
-// and beside a float64 number all is contiguous.
+// Operands other than numbers have the result's format, which must have a codec. In random modes,
+// and with a float64 number, all operands must be contiguous.
 bool serves_packed(const Elementwise& e, int inputs) {
   const Format nearest = to_nearest(e.result);
   const bool flat = e.layout.dims == 0, drawn = has_drawn_codec(e.result);

@@ -1,6 +1,6 @@
-// Codecs of the commonest formats in the commonest modes, from float32: to nearest even, and at
-// random with a fraction's probability. A kernel has one of them, in a third of the instructions of
-// Codec.h's, and a thread several elements.
+// Codecs from float32 for the most common formats and modes: to nearest even, and stochastic. A
+// kernel has one of them, in a third of the instructions of Codec.h's; a thread takes several
+// elements.
 #pragma once
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Draws.h>
@@ -12,7 +12,7 @@ namespace at::formats::cuda {
 
 using c10::formats::AdditionEncoder;
 
-// A format's twin that rounds to nearest: of its decoding, all modes are one.
+// The format with rounding to nearest; it decodes like the format in any mode.
 inline Format to_nearest(Format f) {
   f.rounding = Rounding::NearestEven;
   f.random_bits = 0;
@@ -44,8 +44,7 @@ inline bool has_codec(const Format& f) {
   return f.itemsize() <= 4 && (NearestFloats::serves(f) || NearestPosits::serves(f));
 }
 
-// Calls body with the codec of a format that has one, and with an unsigned number of the codes'
-// width.
+// Calls body with the format's codec, if it has one, and an unsigned number as wide as the codes.
 template <typename Body>
 Status with_codec(const Format& f, const Body& body) {
   const auto with_width = [&](const auto& codec) {
@@ -74,7 +73,7 @@ struct DrawnCodec {
   template <typename Code>
   TD_INLINE void encode(const float (&x)[kOfBlock], const Draw& draw,
                         Code (&codes)[kOfBlock]) const {
-    uint32_t undecided = 0; // by bits
+    uint32_t undecided = 0; // bit j: element j
     TD_UNROLL
     for (int j = 0; j < kOfBlock; ++j) {
       const auto found = fast(x[j], draw.half[j]);
@@ -115,9 +114,9 @@ Status with_drawn_codec(const Format& f, const Body& body) {
   return DrawnFloats::serves(f) ? with_width(DrawnFloats(f)) : with_width(DrawnPosits(f));
 }
 
-// ---- the same where many numbers are decoded, too ----
+// ---- the same, where many numbers are decoded too ----
 
-// Codes of 8 or 16 bits as numbers: of 8, by a table of all of them.
+// Decodes codes of 8 or 16 bits; those of 8 bits by a table of all numbers.
 template <typename Codec, typename Code>
 struct PackedNumbers {
   static constexpr bool has_values = sizeof(Code) == 1;
@@ -142,7 +141,7 @@ struct PackedNumbers {
   }
 };
 
-// Formats whose codes PackedNumbers decodes, in whatever mode they round.
+// Whether PackedNumbers decodes the format's codes, in any rounding mode.
 inline bool has_packed_numbers(const Format& f) {
   const Format nearest = to_nearest(f);
   return has_codec(nearest) &&
@@ -150,7 +149,7 @@ inline bool has_packed_numbers(const Format& f) {
        PackedPositDecoder::serves(nearest));
 }
 
-// To nearest even by magic numbers, which ask the codec what they do not know.
+// Encodes to nearest even by magic numbers, and asks the codec about undecided numbers.
 template <typename Codec, typename Code>
 struct PackedCodec {
   using Numbers = PackedNumbers<Codec, Code>;
@@ -183,7 +182,7 @@ struct PackedCodec {
       codes[i] = static_cast<Code>(found.code);
       undecided |= found.undecided;
     }
-    if (undecided) { // copies: what a call may look into is written to memory, by every pack
+    if (undecided) { // copies, because the call's arguments are written to memory by every pack
       float again[n];
       Code found[n];
       for (int i = 0; i < n; ++i) again[i] = x[i];
@@ -216,7 +215,7 @@ struct PackedCodec<Codec, uint32_t> {
   }
 };
 
-// At random.
+// Encodes at random.
 template <typename Codec, typename Code>
 struct PackedDrawnCodec {
   using Numbers = PackedNumbers<typename Codec::Nearest, Code>;

@@ -1,7 +1,7 @@
-// Codes of 16 bits as float32 numbers, in what a GPU has one instruction for: conversions,
-// products, comparisons that choose. The numbers of c10/formats/ FastDecode.h's decoders, whose
-// arithmetic by masks is for the CPU's vector units, but for the NaN's digits, which operations on
-// a GPU drop.
+// Decodes codes of 16 bits to float32, by single GPU instructions: conversions, products,
+// comparisons that choose. The results are those of the decoders of c10/formats/codec/FastDecode.h,
+// whose masks suit the CPU's vector units. Only the digits of NaN differ, which GPU operations
+// drop.
 #pragma once
 #include <ATen/native/formats/cuda/Launch.h>
 #include <c10/formats/codec/FastDecode.h>
@@ -11,7 +11,7 @@ namespace at::formats::cuda {
 using c10::formats::bits_as;
 using c10::formats::Format;
 
-// A code of the pack at the top of 32 bits, without a mask where its neighbours are shifted out.
+// Moves code i of the pack to the top of 32 bits, without a mask if its neighbours are shifted out.
 // unused: bits above a code in 32.
 template <int width>
 TD_INLINE uint32_t at_top(const Pack<uint16_t, width>& codes, int i, int unused) {
@@ -21,8 +21,8 @@ TD_INLINE uint32_t at_top(const Pack<uint16_t, width>& codes, int i, int unused)
   return i & 1 ? (pair & 0xffff0000) << (unused - 16) : pair << unused;
 }
 
-// Floats: their digits are a float32 number's but for the exponent's bias, which a product puts
-// right, of subnormal numbers too.
+// Floats: their digits are a float32 number's, but for the exponent's bias. A product corrects
+// that, also for subnormal numbers.
 struct PackedFloatDecoder {
   int unused, right;
   uint32_t digits; // and the sign
@@ -35,7 +35,7 @@ struct PackedFloatDecoder {
         largest(bits_as<float>(static_cast<uint32_t>(f.max_code()) << (23 - f.man_bits))),
         scale(c10::formats::power_of_two<float>(127 - f.bias)) {}
 
-  // Beyond the largest number there are infinity, with a fraction of 0, and NaN, with others.
+  // Above the largest number come infinity, with a fraction of 0, and NaN, with other fractions.
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
     const uint64_t next = f.max_code() + 1;
     const bool next_is_whole = (next & ((uint64_t{1} << f.man_bits) - 1)) == 0;
@@ -53,10 +53,10 @@ struct PackedFloatDecoder {
   }
 };
 
-// Posits, as PositDecoder has them.
+// Posits, decoded as PositDecoder does.
 struct PackedPositDecoder {
   int unused;
-  // 2^es; of numbers below 1 and from there on, what the distance's digits are counted from
+  // 2^es; the starts of the distance's digits for numbers below 1, and from 1 on
   uint32_t scale, least, most;
 
   explicit PackedPositDecoder(const Format& f)

@@ -1,4 +1,4 @@
-// Codes to the numbers of 16 bits that tensor cores multiply.
+// Codes to the 16-bit numbers that tensor cores multiply.
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/PackedCodec.h>
 
@@ -22,7 +22,7 @@ struct DecodeParts {
   }
 };
 
-// Of bytes, which have one part: by a table of all of them, in a block's memory.
+// Codes of 8 bits, which have one part: looked up in a table of all codes, in a block's memory.
 struct PartsOfBytes {
   struct Shared {
     uint16_t of_code[256];
@@ -47,7 +47,7 @@ struct PartsOfBytes {
   }
 };
 
-// Of 16 bits, in the commonest formats.
+// Codes of 16 bits, in the most common formats.
 template <typename PackedDecode, int parts>
 struct PartsOfShorts {
   const uint16_t* codes;
@@ -69,7 +69,7 @@ struct PartsOfShorts {
   }
 };
 
-// Bodies of both tensors in packs of so many.
+// Launches bodies for both tensors, in packs of `width`.
 template <int width, typename Body>
 Status launch_packs(const Body& a, int64_t a_elements, const Body& b, int64_t b_elements,
                     Stream stream) {

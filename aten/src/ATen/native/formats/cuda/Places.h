@@ -1,10 +1,10 @@
-// Where the terms of a dot product lie.
+// Indices of the terms of a dot product.
 #pragma once
 #include <ATen/native/formats/cuda/Kernels.h>
 
 namespace at::formats::cuda {
 
-// Where result i of a shape lies, and its terms.
+// The indices of result i of a shape, and of its terms.
 struct Places {
   DotShape shape;
   const uint8_t *present, *present_rows;

@@ -1,6 +1,6 @@
-// Optimizers' steps over many small tensors in one launch: an element's whole program by one
-// thread, in float64 rounded to odd, each result rounded once. (Large tensors go operator by
-// operator, whose kernels read and write less than these compute.)
+// Optimizers' steps over many small tensors in one launch. One thread runs an element's whole
+// program, in float64 rounded to odd, each result rounded once. (Large tensors take one kernel an
+// operator, which read and write less than these compute.)
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/Odd.h>
@@ -50,7 +50,7 @@ struct RunPrograms {
     }
   }
 
-  // The first run whose elements end behind element i of all.
+  // The run that element i of all belongs to: the first whose end is above i.
   TD_HOST_DEVICE int run_of(int64_t i) const {
     int low = 0, high = programs.runs - 1;
     while (low < high) {

@@ -1,4 +1,4 @@
-// One sum of a dot product, every step rounded: a thread has it to itself.
+// One sum of a dot product, every step rounded, by one thread.
 #pragma once
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/CountTable.h>
@@ -12,8 +12,8 @@ TD_HOST_DEVICE T as_float32(T x) {
   return static_cast<T>(static_cast<float>(x));
 }
 
-// A number rounded to a format's. Compiled once: a step rounds in several places, and all of a
-// codec's ways in each make a kernel of 60,000 instructions.
+// Rounds a number to a format's. Compiled once: a step rounds in several places, and inlining a
+// whole codec at each makes a kernel of 60,000 instructions.
 template <typename T>
 TD_HOST_DEVICE TD_NOINLINE static T rounded_by(const Encoder<T>& encoder, const Decoder<T>& decoder,
                                                T x, uint64_t word) {
@@ -24,7 +24,7 @@ TD_HOST_DEVICE TD_NOINLINE static uint64_t code_by(const Encoder<T>& encoder, T 
   return encoder.at_word(x, word);
 }
 
-// What all threads share.
+// Data that all threads share.
 template <typename T>
 struct Steps {
   Encoder<T> product_encoder, sum_encoder, outer_encoder, result_encoder;
@@ -60,8 +60,8 @@ struct Steps {
         lanes(p.lanes) {}
 };
 
-// One result on its way. Every rounding takes a word of its own, by its number and the result's
-// place, whether the mode needs one or not.
+// A sum in progress. Every rounding has a random word of its own, by its number and the result's
+// index, whether or not the mode needs one.
 template <typename T>
 class Sum {
  public:
@@ -85,7 +85,7 @@ class Sum {
     add_term(b);
     end_term();
   }
-  // A term that is not there takes its words all the same.
+  // Skips an absent term; its random words are used up all the same.
   TD_HOST_DEVICE void skip(bool product) {
     const int words = (steps_.kahan ? 4 : 1) + (product && !steps_.exact_product);
     step_ += steps_.fused ? 1 : words;
@@ -93,19 +93,19 @@ class Sum {
 
   TD_HOST_DEVICE uint64_t finished() {
     if (!steps_.chunk) return result(acc_);
-    // A chunk without terms is no chunk: its 0 would make +0 of a start of -0. (Its sum is rounded
-    // all the same, and takes a word.)
+    // A chunk without terms does not count: its 0 would turn a start of -0 into +0. (Its sum is
+    // still rounded and uses up a word.)
     const T chunks = joined();
     return result(taken_ > 0 ? chunks : wide_);
   }
-  // The code of a sum.
+  // Returns the code of a sum.
   TD_HOST_DEVICE uint64_t result(T sum) {
     if (steps_.divisor != 1) sum = c10::formats::divide_odd(sum, static_cast<T>(steps_.divisor));
     return code_by(steps_.result_encoder, sum, next_word());
   }
 
-  // For other orders than one running sum: a product by itself; two sums as one; a number as the
-  // accumulator would hold it; the running sum so far, and another one begun.
+  // For other orders than one running sum. A product alone; the sum of two sums; a number as the
+  // accumulator holds it. taken_sum() returns the running sum so far, and begins a new one.
   TD_HOST_DEVICE T product(T a, T b) {
     const T exact = c10::formats::multiply_odd(a, b);
     if (steps_.exact_product) return exact;
@@ -171,7 +171,7 @@ class Sum {
   T acc_{0}, error_{0}, wide_{0};
 };
 
-// What such sums, in T, read and write.
+// The memory that such sums, computed in T, read and write.
 template <typename T, typename Value = T>
 struct StepOperands {
   Places places;
@@ -195,7 +195,7 @@ struct StepOperands {
     if (a) sum.add_product(a[places.left(i, term)], y);
     else sum.add(y);
   }
-  // Result i, its terms in their order.
+  // Computes result i, its terms in order.
   TD_HOST_DEVICE uint64_t sequential(int64_t i) const {
     Sum<T> sum(steps, i);
     if (start) sum.begin(start[i]);

@@ -1,6 +1,6 @@
-// Dot products and sums of a format's values under the policies that stock kernels cannot do: every
-// step rounded, and one rounding of the exact sum. A thread has a result to itself, and adds its
-// terms up in their order.
+// Dot products and sums of a format's values under policies that stock kernels cannot carry out:
+// every step rounded, or one rounding of the exact sum. One thread computes a result and adds its
+// terms in order.
 #include <ATen/native/formats/cuda/StepSum.h>
 #include <c10/formats/sums/ExactSum.h>
 #include <c10/formats/sums/SpecialTerms.h>
@@ -35,7 +35,7 @@ Status step_sums(const StepPolicy& policy, const Dots<float>& dots, void* out, S
                                   : one_by_one<float>(policy, dots, out, stream);
 }
 
-// A column's running sums: a thread goes down the column.
+// A column's running sums: one thread goes down the column.
 template <typename T, typename Value>
 struct RunningSums {
   DotShape shape;
@@ -75,7 +75,7 @@ Status running_sums(const StepPolicy& policy, const DotShape& shape, const Value
 
 // ---- exact ----
 
-// What an exact sum makes of one: its code, by the random word of its place.
+// Rounds an exact sum to a code, with the random word of its index.
 struct ExactOutput {
   CodesOut codes;
   Format format;
@@ -93,8 +93,8 @@ struct ExactOutput {
   }
 };
 
-// Calls body with how many digits a format's exact sums take, or a few more: a GPU sets them aside
-// for all threads that it can run at once.
+// Calls body with the number of digits that a format's exact sums take, or a little more. A GPU
+// reserves them for all threads that it can run at once.
 template <typename Body>
 Status with_digits(const Format& f, const Body& body) {
   const int digits = ExactSumOf<c10::formats::kMostDigits>::digits_of(f);
@@ -110,11 +110,11 @@ struct Exact {
   Format format;
   ExactOutput out;
   int64_t divisor;
-  bool narrow; // mantissas of at most 15 bits
+  bool narrow; // true if mantissas have at most 15 bits
 
   TD_HOST_DEVICE void operator()(int64_t i) const {
     ExactSumOf<digits> sum(format);
-    double special = 0; // the sum as IEEE arithmetic has it, of what is infinite or NaN
+    double special = 0; // the IEEE sum of the infinite and NaN terms
     if (start) {
       if (finite(start[i])) sum.add(c10::formats::term_of(format, start[i]), Term{1, 0});
       else special = start[i];
@@ -162,7 +162,7 @@ struct RunningExact {
   TD_HOST_DEVICE void operator()(int64_t column) const {
     const int64_t first = column / shape.n * shape.k * shape.n + column % shape.n;
     ExactSumOf<digits> sum(format);
-    double special = 0; // of what was not finite so far
+    double special = 0; // the sum of the non-finite terms so far
     for (int64_t i = 0; i < shape.k; ++i) {
       const int64_t at = first + i * shape.n;
       if (finite(values[at])) sum.add(c10::formats::term_of(format, values[at]), Term{1, 0});

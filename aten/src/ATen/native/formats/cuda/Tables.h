@@ -7,10 +7,10 @@ namespace at::formats::cuda {
 
 using c10::formats::Format;
 
-// A format as code on the current GPU reads it: of a table of values, whose pointer is to the
-// table's copy there then, and must not be followed on the host. It is made when the table is first
-// used on that GPU, not while a graph is captured, and lives as long as the process, as tables do.
-// Where the CUDA runtime refuses the memory, the next launch of this thread gives back why.
+// A format as code on the current GPU reads it. A table's pointer is to its copy there and must not
+// be followed on the host. The copy is made when the GPU first uses the table, but not while a
+// graph is captured, and lives as long as the process. If the CUDA runtime refuses the memory, this
+// thread's next launch returns the error.
 Format on_device(const Format& format);
 
 } // namespace at::formats::cuda

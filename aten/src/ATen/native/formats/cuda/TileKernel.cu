@@ -1,8 +1,8 @@
-// Products of matrices of which every product is rounded to nearest even and every sum, too, or is
-// float32's: the common cases of StepSum.h in as few instructions as they take. A thread has some
-// rows and columns of results, so that what it loads serves several, and rounds by magic numbers
-// (c10/formats/codec/AdditionRound.h). What comes out as NaN it does not know, and computes again
-// step by step.
+// Matrix products in which products and sums are rounded to nearest even, or sums are float32's:
+// the common cases of StepSum.h in fewer instructions. A thread has several rows and columns of
+// results, so that a loaded number serves several. It rounds by magic numbers
+// (c10/formats/codec/AdditionRound.h). NaN means an undecided result, which is computed again step
+// by step.
 #include <ATen/native/formats/cuda/StepSum.h>
 #include <c10/formats/codec/AdditionRound.h>
 
@@ -14,16 +14,16 @@ using c10::formats::PositAdditionRounder;
 using c10::formats::PositAdditionRounderToEnds;
 
 constexpr int64_t kThreadsForLargeTiles = 1 << 15; // 128 blocks; fewer would leave a large GPU idle
-// Threads side by side: of neighbouring columns, so that they load neighbouring numbers.
+// Threads that work side by side, on neighbouring columns, so that they load neighbouring numbers.
 constexpr int kWarp = 32;
 
-// ---- how a product joins an accumulator ----
+// ---- how a product is added to an accumulator ----
 //
-// columns: of a large tile, the more, the less there is to compute. in_chunks: whether sums of
-// chunks are made of such sums. Wide: the type of the step by step computation. Shared: tables.
-// left(), right(): factors as next() takes them; begun(): what an accumulator holds first;
-// accumulators are numbers times 1 / unscale. An accumulator is never -0 where nothing below tells
-// -0 from 0: begun() does not know that one, and no sum of others is -0.
+// columns: of a large tile; more columns suit cheaper steps. in_chunks: sums of chunks can be made
+// of these sums. Wide: the type of the step by step computation. Shared: tables. left(), right():
+// factors as next() takes them. begun(): an accumulator's initial value. Accumulators are numbers
+// times 1 / unscale. An accumulator is never -0 if nothing else tells -0 from 0: begun() gives NaN
+// for a -0, and no sum of other numbers is -0.
 
 TD_INLINE float unknown_if_negative_zero(float held, float start) {
   return held == 0 && !is_positive(start)
@@ -31,7 +31,7 @@ TD_INLINE float unknown_if_negative_zero(float held, float start) {
       : held;
 }
 
-// Products and sums of one format, of which float32's sums round as exact ones do.
+// Products and sums of one format; float32's sums round to it as exact sums do.
 template <typename Rounder>
 struct OneFormat {
   static constexpr int columns = 4;
@@ -72,7 +72,8 @@ struct TwoFormats {
     typename Rounder::Table product, sum;
   };
   Rounder product, sum;
-  float scale, from_product, unscale; // from_product: from a product's scale
+  // from_product: a factor that turns a product's scale into a sum's
+  float scale, from_product, unscale;
 
   explicit TwoFormats(const StepPolicy& policy)
       : product(policy.product),
@@ -112,7 +113,7 @@ struct TwoFormats {
 // Rounded products, added up in float32.
 template <typename Rounder>
 struct Float32Sums {
-  // A posit's look-up waits: two blocks are worth more than fewer loads.
+  // A posit's table look-up takes time: two blocks help more than fewer loads.
   static constexpr int columns = Rounder::is_scaled ? 8 : 4;
   static constexpr bool in_chunks = false;
   using Wide = double;
@@ -140,7 +141,7 @@ struct Float32Sums {
   }
 };
 
-// Products that float32 has, added up in it.
+// Products that float32 has exactly, added up in it.
 struct Float32 {
   static constexpr int columns = 8;
   static constexpr bool in_chunks = false;
@@ -162,14 +163,14 @@ struct Float32 {
 
 // ---- tiles ----
 
-// chunked: sums of chunks of terms are begun anew, and added up in float32.
+// chunked: each chunk of terms starts a new sum; the sums are added in float32.
 template <typename Step, int rows, int columns, bool chunked>
 struct Tiles : StepOperands<typename Step::Wide, float> {
   using Wide = typename Step::Wide;
   using Operands = StepOperands<Wide, float>;
   using Shared = typename Step::Shared;
   using Operands::places;
-  // Two blocks hide what one waits for; sums of chunks have no registers left for that.
+  // Two blocks hide each other's waiting; sums of chunks leave no registers for that.
   static constexpr int kLeastBlocks = !chunked && rows * columns <= 32 ? 2 : 1;
 
   Step step;
@@ -188,13 +189,13 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
     step.prepare(shared, thread, of);
   }
 
-  // Neighbours in a block of threads have the same columns, which come from the cache then.
+  // Neighbouring warps of a block have the same columns, which then come from the cache.
   TD_HOST_DEVICE void operator()(const Shared& shared, int64_t thread) const {
     const DotShape& s = places.shape;
     const int64_t tile = thread / kWarp, band = tile / tiles_down(), batch = band / tiles_across();
-    // Beyond the last row it is computed once more and not written. The last columns' tile ends
-    // with the matrix: what it shares with the one before is computed by both, so that each
-    // thread's columns are at constant distances.
+    // A row beyond the last one repeats it and is not written. The last tile of columns ends with
+    // the matrix, so that each thread's columns are at constant distances. Columns that it shares
+    // with the tile before are computed twice.
     const int64_t row = tile % tiles_down() * rows,
                   begin = band % tiles_across() * (kWarp * columns);
     const int64_t last = s.n > kWarp * columns ? s.n - kWarp * columns : 0,
@@ -205,7 +206,7 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
     const float* right =
         this->b + batch * s.k * s.n + (columns > 1 || column < s.n ? column : s.n - 1);
 
-    float acc[rows][columns], chunks[rows][columns]; // chunks: the sum of those that are done
+    float acc[rows][columns], chunks[rows][columns]; // chunks: the sum of the finished chunks
     TD_UNROLL
     for (int r = 0; r < rows; ++r) {
       TD_UNROLL
@@ -254,7 +255,7 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
   }
 
  private:
-  // The number of a result, or -1 where there is none.
+  // The index of a result, or -1 if there is none.
   TD_INLINE int64_t place(int64_t batch, int64_t row, int64_t column) const {
     const DotShape& s = places.shape;
     return row < s.m && column < s.n ? (batch * s.m + row) * s.n + column : -1;
@@ -269,7 +270,7 @@ template <typename Step, int columns, bool chunked>
 Status launch_sized(const StepPolicy& policy, const Dots<float>& dots, void* out, Stream stream) {
   constexpr int rows = 8;
   const Tiles<Step, rows, columns, chunked> large(policy, dots, out);
-  // rows; a small tile's results take up to twice as long
+  // in rows; a small tile's results take up to twice as long
   const int64_t computed = large.tiles_down() * rows;
   const bool fits = dots.shape.n >= kWarp * columns && 5 * computed <= 9 * dots.shape.m;
   if (fits && large.threads() >= kThreadsForLargeTiles)
@@ -307,8 +308,8 @@ bool serves_tiles(const StepPolicy& p, const Dots<float>& dots) {
       p.order != SumOrder::Sequential)
     return false;
   if (p.chunk && (p.rounds_chunks || !p.chunks_in_float || sums_in_binary32(p))) return false;
-  if (p.result.rounding != Rounding::NearestEven) return false; // it may draw
-  // And where that, the one to the ends.
+  if (p.result.rounding != Rounding::NearestEven) return false; // other modes may draw random bits
+  // Formats that PositAdditionRounder serves, PositAdditionRounderToEnds serves too.
   return (sums_in_binary32(p) && p.exact_product) || serves<FloatAdditionRounder>(p) ||
       serves<PositAdditionRounder>(p);
 }

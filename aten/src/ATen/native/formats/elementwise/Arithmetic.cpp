@@ -1,6 +1,6 @@
-// add, sub, rsub, mul, div, reciprocal, sqrt, addcmul, addcdiv, lerp: results correctly rounded
-// from the exact operands (addcmul with value=1 and + - * / sqrt; addcdiv and lerp within one
-// rounding of float64 before the one to the format).
+// add, sub, rsub, mul, div, reciprocal, sqrt, addcmul, addcdiv, lerp. Results are correctly rounded
+// from the exact operands: for + - * / sqrt, and addcmul with value=1. addcdiv and lerp are within
+// one rounding of float64 before the rounding to the format.
 #include <ATen/native/formats/elementwise/Elementwise.h>
 #include <ATen/native/formats/elementwise/ResultType.h>
 
@@ -30,13 +30,13 @@ Tensor stock_binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar&
   return at::_ops::div_Tensor::call(a, b);
 }
 
-// A tensor for a stock kernel whose result is of the given stock type: ours decoded, a stock one as
-// it is.
+// An operand for a stock kernel whose result has the given stock dtype: a format tensor decoded, a
+// stock tensor unchanged.
 Tensor stock_operand(const Tensor& t, c10::ScalarType type) {
   return is_format_tensor(t) ? to_stock(t, c10::toRealValueType(type)) : t;
 }
 
-// As stock: who subtracts a mask mostly wants to invert it.
+// Raises as PyTorch does: a user who subtracts a mask mostly wants to invert it.
 void expect_numbers(BinaryOp op, bool mask, const Scalar& alpha) {
   TORCH_CHECK(!mask || op != BinaryOp::Sub,
               "sub: expected numbers, but got a bool. Invert a mask with ~mask or "
@@ -53,8 +53,8 @@ void expect_numbers(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar&
       alpha);
 }
 
-// a + alpha * b for sums, op(a, b) else, into a new tensor (whose dtype type promotion decides) or
-// into one of ours.
+// Computes a + alpha * b for sums, else op(a, b). The result is a new tensor (type promotion
+// decides its dtype) or an existing format tensor.
 Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha,
               const Tensor& existing = {}) {
   const at::AutoDispatchBelowADInplaceOrView guard;
@@ -87,8 +87,8 @@ Tensor without_alpha(const Tensor& a, const Tensor& b) {
   return binary(op, a, b, 1);
 }
 
-// In place: into ours with one rounding; into a stock tensor by the stock operator on the values of
-// ours.
+// In place: into a format tensor with one rounding; into a stock tensor by the stock operator, with
+// `other` decoded.
 Tensor& binary_in_place(BinaryOp op, Tensor& self, const Tensor& other, const Scalar& alpha) {
   if (is_format_tensor(self)) {
     binary(op, self, other, alpha, self);
@@ -96,7 +96,7 @@ Tensor& binary_in_place(BinaryOp op, Tensor& self, const Tensor& other, const Sc
   }
   TORCH_CHECK(c10::isFloatingType(self.scalar_type()) || self.is_complex(), "result type ",
               entry_of(other).name,
-              // stock's words, of the dtype that the caller knows
+              // PyTorch's own words, with the dtype that the caller knows
               " can't be cast to the desired output type ", self.scalar_type());
   const at::AutoDispatchBelowADInplaceOrView guard;
   const Tensor values = decoded(other);
@@ -129,11 +129,11 @@ Tensor& without_alpha_out(const Tensor& a, const Tensor& b, Tensor& out) {
 }
 
 void expect_real(const char* op, const Scalar& number, const Tensor& self) {
-  TORCH_CHECK(!number.isComplex(), op, ": expected a real number beside a tensor of ",
+  TORCH_CHECK(!number.isComplex(), op, ": expected a real number with a tensor of ",
               entry_of(self).name, ", but got a complex one");
 }
 
-// Beside a complex number: the stock operator on the exact values, for a complex result.
+// With a complex number: the stock operator on the exact values, for a complex result.
 Tensor with_complex_number(BinaryOp op, const Tensor& self, const Scalar& number,
                            const Scalar& alpha = 1) {
   const at::AutoDispatchBelowADInplaceOrView guard;
@@ -147,8 +147,8 @@ Tensor with_complex_number(BinaryOp op, const Tensor& self, const Scalar& number
   return at::_ops::div_Scalar::call(values, number);
 }
 
-// With a number as second operand. (Python's x + 2 comes as a tensor without dimensions; stock
-// formulas call these.)
+// With a number as second operand. (Python's x + 2 passes a tensor without dimensions; stock
+// formulas call these overloads.)
 Tensor with_number(BinaryOp op, const Tensor& self, const Scalar& number,
                    const Tensor& existing = {}) {
   expect_real(name_of(op), number, self);
@@ -179,7 +179,7 @@ Tensor& scalar_with_alpha_(Tensor& self, const Scalar& other, const Scalar& alph
   return self;
 }
 
-// ---- reversed, one operand ----
+// ---- reversed operands, one operand ----
 
 Tensor rsub_tensor(const Tensor& self, const Tensor& other, const Scalar& alpha) {
   return binary(BinaryOp::Sub, other, self, alpha);
@@ -219,7 +219,7 @@ Tensor& sqrt_out(const Tensor& self, Tensor& out) {
   return store(result, out, {self});
 }
 
-// ---- three operands: into self where self is ours and in place ----
+// ---- three operands: into self, if self is a format tensor and the call in place ----
 
 ResultType common_type(const char* op,
                        std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
@@ -228,7 +228,7 @@ ResultType common_type(const char* op,
   return type;
 }
 
-// Where a stock type wins, the operator runs on stock tensors.
+// If promotion gives a stock dtype, the operator runs on stock tensors.
 template <typename Stock>
 Tensor ternary(const char* name, TernaryOp op, const Tensor& a, const Tensor& b, const Tensor& c,
                double s, bool in_place, const Tensor& self, Stock stock) {
@@ -278,8 +278,8 @@ Tensor& addcdiv_out(const Tensor& self, const Tensor& x, const Tensor& y, const 
   return store(addcdiv_kernel(self, x, y, value), out, {self, x, y});
 }
 
-// Operands of two dtypes are the way of the overload with a tensor as weight, which refuses them
-// or, where it is asked to, promotes.
+// Operands of two dtypes go to the overload with a tensor as weight, which promotes them if
+// promotion is switched on, else raises.
 bool are_ours(const Tensor& self, const Tensor& end) {
   return is_format_tensor(self) && is_format_tensor(end);
 }

@@ -45,7 +45,7 @@ void ProgramBlocks<T>::encode(U* values, char* codes, int64_t n, const RandomWor
   if (seen_ && *seen_) seen_->codes(values, codes, n);
 }
 
-// As elementwise() decides, so that results are its own to the last bit.
+// Decides as elementwise() does, so that results agree to the last bit.
 template <typename T>
 bool ProgramBlocks<T>::in_float(const Instruction& i) const {
   if (!std::is_same_v<T, float> || !format_.arithmetic_in_float() || wants_double()) return false;
@@ -143,7 +143,7 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first,
         const T moved = i.what == Do::Negate ? -a[e] : a[e];
         result_[e] = i.what == Do::Maximum ? larger : moved;
       }
-      const Format rounding = std::exchange(format_, unrounded_); // no random bits
+      const Format rounding = std::exchange(format_, unrounded_); // draws no random bits
       seen_ = nullptr;
       round(step, codes, n, words);
       format_ = rounding;
@@ -174,15 +174,15 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first,
       compute<double>(i, wide_[0], wide_[1], wide_[2], wide, n);
     }
     if (is_sum(i.what)) {
-      // Of the operands' registers: where the sum was made in float64, it may lie where their
-      // copies were.
+      // Read the operands' registers: if the sum was computed in float64, it may have overwritten
+      // their copies.
       const T *c = registers_[i.c], number = static_cast<T>(i.number);
       const auto both_positive = [&](int64_t e) {
         switch (i.what) {
           case Do::AddNumber: return is_positive(a[e]) && is_positive(number);
           case Do::AddScaled: return terms_are_positive(TernaryOp::Fma, number, b[e], a[e], T{1});
           case Do::Lerp: return terms_are_positive(TernaryOp::Lerp, a[e], b[e], number, T{1});
-          // Or of a quotient.
+          // Also Addcdiv: a quotient's signs are a product's.
           default: return terms_are_positive(TernaryOp::Addcmul, b[e], c[e], a[e], number);
         }
       };
@@ -198,12 +198,12 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first,
   }
 }
 
-// The result to the format: into memory where it is stored, into its register where it is read.
+// Rounds the result to the format: into memory if it is stored, into its register if it is read.
 template <typename T>
 void ProgramBlocks<T>::round(const CompiledProgram::Step& step, char* codes, int64_t n,
                              const RandomWords& words) {
   T* to = registers_[step.instruction.to];
-  // A posit is rounded in fewer instructions than decoded.
+  // Rounding to posits takes fewer instructions than decoding them.
   const bool rounds = !seen_ && !is_stochastic(format_.rounding) &&
       (!step.stored || (step.read && format_.is_posit()));
   const bool rounded = rounds && k_.round(format_, result_, to, n);

@@ -8,26 +8,26 @@ namespace at::formats {
 
 inline constexpr int64_t kProgramBlock = 1024;
 
-// A program for one format: where each result goes, and tables for what depends on one code alone,
-// or on two of 8 bits.
+// A program for one format: the destination of each result, and tables of results that depend on
+// one code alone, or on two of 8 bits.
 class CompiledProgram {
  public:
-  // elements: how many there are in all, since tables must pay for themselves.
+  // elements: their number in all runs, since tables must pay for themselves.
   CompiledProgram(const CpuKernels& kernels, const Program& program, const Format& format,
                   int64_t elements);
 
   struct Step {
     Instruction instruction;
-    bool stored;             // into the tensor's memory: nothing writes it again
-    bool read;               // from its register, later
-    bool loads[3]{};         // its operands out of memory, here for the first time
-    // Of results by the operand's code, for this instruction and those that were merged into it.
+    bool stored;             // written to the tensor's memory: no later step writes it
+    bool read;               // a later step reads its register
+    bool loads[3]{};         // operands that come from memory, here for the first time
+    // Results by the operand's code, of this instruction and those that were merged into it.
     std::vector<float> table;
-    // By the codes of two registers in memory: of the results, into memory, by a's and b's; and,
-    // for Addcdiv, number * b / c by b's and c's.
+    // By the codes of two registers in memory. pairs: codes of the results, by a's and b's.
+    // addends: for Addcdiv, number * b / c, by b's and c's.
     std::vector<uint8_t> pairs;
     std::vector<double> addends;
-    size_t place; // of the instruction in the program
+    size_t place; // the instruction's index in the program
   };
 
   const CpuKernels& kernels;
@@ -44,19 +44,19 @@ class CompiledProgram {
   void remove_unread();
   void merge_into_tables();
   void find_uses();
-  bool is_last(size_t step) const; // that writes its register
+  bool is_last(size_t step) const; // whether no later step writes its register
 };
 
 // The blocks of one thread.
 template <typename T>
 class ProgramBlocks {
  public:
-  // recorders: for what is rounded into each register, or nullptr.
+  // recorders: one for each register that is written, or nullptr.
   ProgramBlocks(const CompiledProgram& program, const Format& format,
                 const Recorder* recorders = nullptr);
 
-  // The program over n elements: `at` is where they lie in each tensor, `first` the number of the
-  // first one, for random words.
+  // Runs the program over n elements. at: their addresses in each tensor. first: the index of the
+  // first element, for random words.
   void run(char* const* at, int64_t n, int64_t first, c10::ArrayRef<uint64_t> seeds);
   const T* value(int r) const { return registers_[r]; }
 
@@ -65,7 +65,7 @@ class ProgramBlocks {
   void compute(const Instruction& i, const U* a, const U* b, const U* c, U* out, int64_t n);
   bool compute_mixed(const Instruction& i, T* out, int64_t n);
   bool in_float(const Instruction& i) const;
-  // As elementwise() does where it is observed.
+  // elementwise() needs float64 too when it is observed.
   bool wants_double() const { return seen_ && format_.significand_bits() > 12; }
   void round(const CompiledProgram::Step& step, char* codes, int64_t n, const RandomWords& words);
   template <typename U>
@@ -73,14 +73,14 @@ class ProgramBlocks {
 
   const CompiledProgram& program_;
   const Recorder* recorders_;
-  const Recorder* seen_{nullptr}; // of the instruction that is run
-  Format format_, unrounded_; // unrounded_: for what is already a value of the format
+  const Recorder* seen_{nullptr}; // of the running instruction
+  Format format_, unrounded_; // unrounded_: for results that are values of the format already
   const CpuKernels& k_;
   alignas(64) T registers_[kRegisters][kProgramBlock];
   alignas(64) T result_[kProgramBlock];
   alignas(64) double wide_[4][kProgramBlock];
   alignas(64) char codes_[kProgramBlock * 8];
-  // Codes of registers without a tensor, where pairs have given them.
+  // Codes of registers without a tensor, if pairs have given them.
   alignas(64) char between_[kRegisters - kTensors][kProgramBlock];
 };
 

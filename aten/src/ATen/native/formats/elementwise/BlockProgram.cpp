@@ -56,7 +56,7 @@ Tensor by_operator(const Instruction& i, const Tensor& a, const Tensor& b, const
   }
 }
 
-// As by_operator, into a, which the instruction writes.
+// As by_operator, but into a, which the instruction writes.
 void in_place(const Instruction& i, Tensor& a, const Tensor& b, const Tensor& c) {
   switch (i.what) {
     case Do::AddNumber: at::_ops::add__Scalar::call(a, i.number, 1); return;
@@ -71,8 +71,8 @@ void in_place(const Instruction& i, Tensor& a, const Tensor& b, const Tensor& c)
   }
 }
 
-// What an instruction's operator rounds counts as what a pass over all of them writes: into the
-// instruction's register.
+// Counts the roundings of an instruction's operator as the one-pass program would: by the memory of
+// the instruction's register.
 class SeenInstruction {
  public:
   explicit SeenInstruction(const Run& run, const Instruction& i) : now_(observed_thread()) {
@@ -114,7 +114,7 @@ struct Region {
   const char *begin, *end;
 };
 
-// One run in memory order: codes, and a seed for every instruction that rounds at random.
+// One run in memory order: its codes, and a seed for every instruction that rounds at random.
 struct PassJob {
   const Run* run;
   const FormatEntry* entry;
@@ -122,11 +122,11 @@ struct PassJob {
   char* data[kTensors];
   int64_t n;
   c10::SmallVector<uint64_t, 16> seeds;
-  std::vector<Recorder> recorders; // by register, where the thread is observed
+  std::vector<Recorder> recorders; // by register, if the thread is observed
 };
 
-// Whether the run's tensors are of one format, dense and alike in the device's memory, and what
-// they occupy there.
+// Whether the run's tensors have one format and are dense and laid out alike in the device's
+// memory. Also lists the regions that they occupy.
 bool fits_one_pass(const Run& run, PassJob& job, std::vector<Region>& regions) {
   const Tensor* first = nullptr;
   for (int r = 0; r < kTensors; ++r) {
@@ -151,7 +151,7 @@ bool fits_one_pass(const Run& run, PassJob& job, std::vector<Region>& regions) {
   for (int r = 0; r < kTensors; ++r) {
     const Tensor& t = run.tensors[r];
     if (!t.defined() || job.n == 0) continue;
-    // What is only read may be memory that copies share until one of them is written.
+    // Tensors that are only read may share memory with copies until one of them is written.
     void* data = run.program->writes(r) ? t.unsafeGetTensorImpl()->mutable_data()
                                         : const_cast<void*>(t.unsafeGetTensorImpl()->data());
     job.data[r] = static_cast<char*>(data);
@@ -169,7 +169,7 @@ bool overlap(std::vector<Region>& regions) {
   return false;
 }
 
-constexpr int64_t kChunk = 16 * kProgramBlock; // of one job, for one thread
+constexpr int64_t kChunk = 16 * kProgramBlock; // elements of one job for one thread
 
 template <typename T>
 void run_chunk(const CompiledProgram& compiled, const Format& f, const PassJob& job, int64_t begin,
@@ -186,7 +186,7 @@ void run_chunk(const CompiledProgram& compiled, const Format& f, const PassJob& 
 }
 
 void run_in_one_pass(std::vector<PassJob>& jobs) {
-  // Programs are few: those of one format and one step count are the same object.
+  // Programs are few: those with one format and one step count are the same object.
   std::vector<std::pair<const Program*, const FormatEntry*>> keys;
   std::vector<int64_t> elements;
   std::vector<size_t> of_job;
@@ -197,10 +197,11 @@ void run_in_one_pass(std::vector<PassJob>& jobs) {
       keys.push_back(key);
       elements.push_back(0);
     }
-    if (job.recorders.empty()) elements[at] += job.n; // tables have no exact results to count
+    // observed jobs use no tables, which lack exact results
+    if (job.recorders.empty()) elements[at] += job.n;
     of_job.push_back(at);
   }
-  const CpuKernels& cpu = kernels(c10::kCPU, "a block program"); // what is on a GPU has gone before
+  const CpuKernels& cpu = kernels(c10::kCPU, "a block program"); // GPU tensors were handled before
   std::vector<CompiledProgram> compiled;
   for (size_t k = 0; k < keys.size(); ++k)
     compiled.emplace_back(cpu, *keys[k].first, rounding_format(*keys[k].second), elements[k]);

@@ -1,6 +1,6 @@
-// Sequences of elementwise operators over the same few tensors, run in one pass over memory: block
-// by block in cache, each result rounded as the single operator rounds it. An optimizer's step is
-// one.
+// Runs a sequence of elementwise operators over the same few tensors in one pass over memory. It
+// works block by block in cache and rounds each result as the single operator does. An optimizer's
+// step is such a sequence.
 #pragma once
 #include <ATen/FormatTensor.h>
 #include <ATen/native/formats/cpu/Instructions.h>
@@ -20,15 +20,15 @@ struct Program {
   bool uses(int r) const;
 };
 
-// One run of a program: the tensors in its first registers, undefined where it does not use them.
+// One run of a program: the tensors in its first registers, undefined if it does not use them.
 struct Run {
   const Program* program;
   at::Tensor tensors[kTensors];
 };
 
-// Runs them all, one after the other, with the bits of a loop over single operators (and its random
-// words). In one pass each where its tensors are of one format, lie in memory alike and share
-// nothing with others; else by those operators.
+// Runs all, one after the other, with the bits and the random words of a loop over single
+// operators. A run takes one pass if its tensors have one format, are laid out alike and share no
+// memory with others. Otherwise single operators run.
 void run_programs(const std::vector<Run>& runs);
 
 } // namespace at::formats

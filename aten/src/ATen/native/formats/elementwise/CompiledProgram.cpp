@@ -1,5 +1,5 @@
-// What a block program does with one format, worked out before it runs: where results go, and
-// tables of results by codes, which the same arithmetic makes of all codes first.
+// Prepares a block program for one format: the destinations of results, and tables of results by
+// codes. The same arithmetic fills the tables, for all codes.
 #include <ATen/native/formats/elementwise/BlockArithmetic.h>
 
 #include <ATen/Parallel.h>
@@ -47,13 +47,13 @@ static bool reads(const CompiledProgram::Step& step, int r) {
 
 // ---- two codes ----
 
-// What a register holds: what a chain of instructions makes of one code in memory.
+// The origin of a register's value: a chain of instructions on one code in memory.
 struct CompiledProgram::Origin {
-  int root; // whose memory that is; -1: of no single code
+  int root; // the register whose memory has the code; -1: no single code
   std::vector<Instruction> chain;
 };
 
-// The codes of an instruction's results by the codes of one or two roots.
+// Codes of an instruction's results by the codes of one or two roots.
 std::vector<uint8_t> CompiledProgram::results_of_pairs(const Instruction& last,
                                                        const Origin* origins,
                                                        const std::vector<int>& roots) const {
@@ -88,17 +88,17 @@ std::vector<uint8_t> CompiledProgram::results_of_pairs(const Instruction& last,
   return table;
 }
 
-// number * b / c by the codes of b's and c's roots, the quotient rounded to float64 and the product
-// to odd there. A sum of it and a value of the format is then on the exact sum's side of all that
-// the format rounds at, as long as those are multiples of the product's last place but one: the
-// table is empty where one is too large.
+// number * b / c by the codes of b's and c's roots. The quotient is rounded to float64, and the
+// product to odd there. Its sum with a value of the format is then on the exact sum's side of every
+// rounding boundary, provided boundaries are multiples of the product's last place but one. If a
+// product is too large for that, the table is empty.
 std::vector<double> CompiledProgram::addends_of_pairs(const Instruction& addcdiv,
                                                       const Origin* origins) const {
   const std::vector<float> b = results_of_codes(origins[addcdiv.b].chain),
                            c = results_of_codes(origins[addcdiv.c].chain);
   const double most = std::ldexp(1.0, format.lsb_exponent() + 40);
   std::vector<double> table(kPairs);
-  double x[kBytes], y[kBytes], minus_zero[kBytes]; // which changes no product's sign
+  double x[kBytes], y[kBytes], minus_zero[kBytes]; // minus_zero changes no product's sign
   std::copy_n(c.begin(), kBytes, y);
   std::fill_n(minus_zero, kBytes, -0.0);
   for (int64_t code = 0; code < kBytes; ++code) {
@@ -112,8 +112,8 @@ std::vector<double> CompiledProgram::addends_of_pairs(const Instruction& addcdiv
   return table;
 }
 
-// Instructions whose operands come from two codes: an average and a gradient, a parameter and its
-// velocity. Those with one operand go into the tables of the instructions that read them.
+// Merges instructions whose operands come from two codes: an average and a gradient, a parameter
+// and its velocity. Instructions with one operand go into the tables of those that read them.
 void CompiledProgram::merge_into_pairs() {
   Origin origins[kRegisters];
   for (int r = 0; r < kRegisters; ++r) origins[r] = {r < kTensors ? r : -1, {}};
@@ -148,14 +148,14 @@ void CompiledProgram::merge_into_pairs() {
       }
     }
     for (Origin& origin : origins) {
-      if (origin.root == i.to) origin.root = -1; // the code that it was made of is gone
+      if (origin.root == i.to) origin.root = -1; // the code that it was made of is overwritten
     }
     origins[i.to] = {merges || stored ? i.to : -1, {}};
   }
   remove_unread();
 }
 
-// Whose results are neither stored nor read any more.
+// Removes steps whose results are neither stored nor read any more.
 void CompiledProgram::remove_unread() {
   bool live[kRegisters] = {};
   for (size_t s = steps.size(); s-- > 0;) {
@@ -171,7 +171,7 @@ void CompiledProgram::remove_unread() {
 
 // ---- one code ----
 
-// What a chain of instructions makes of each code.
+// Results of a chain of instructions, for each code.
 std::vector<float> CompiledProgram::results_of_codes(const std::vector<Instruction>& chain) const {
   Program program;
   int from = 0;
@@ -179,11 +179,11 @@ std::vector<float> CompiledProgram::results_of_codes(const std::vector<Instructi
     program.add(i.what, kTensors, from, 0, 0, i.number);
     from = kTensors;
   }
-  program.add(Do::Copy, kTensors + 1, from); // keeps the last one's result in its register
+  program.add(Do::Copy, kTensors + 1, from); // keeps the last result in its register
   const CompiledProgram plain(kernels, program, format, 0);
   const int kept = chain.empty() ? 0 : kTensors;
   const int64_t codes = int64_t{1} << format.bits;
-  // Memory may hold any code of the container's width.
+  // Memory may hold any code of the storage dtype's width.
   std::vector<float> table(size_t{1} << (8 * format.itemsize()), 0.0f);
   at::parallel_for(
       0, (codes + kProgramBlock - 1) / kProgramBlock, 4, [&](int64_t begin, int64_t last) {
@@ -205,11 +205,11 @@ std::vector<float> CompiledProgram::results_of_codes(const std::vector<Instructi
   return table;
 }
 
-// A chain of instructions on one value, which is read out of a tensor's memory: of an average that
-// decays before it is used, of a denominator. Its results by code.
+// Merges a chain of instructions on one value from a tensor's memory into a table of results by
+// code. Examples: an average that decays before its use, a denominator.
 void CompiledProgram::merge_into_tables() {
   std::vector<Step> merged;
-  bool in_memory[kRegisters]; // whether a register's value is its memory's
+  bool in_memory[kRegisters]; // whether a register's value equals its memory's
   std::fill_n(in_memory, kRegisters, true);
   for (size_t i = 0; i < steps.size();) {
     const Instruction& head = steps[i].instruction;
@@ -223,7 +223,8 @@ void CompiledProgram::merge_into_tables() {
     }
     const bool again = std::any_of(steps.begin() + end, steps.end(),
                                    [&](const Step& s) { return s.instruction.to == head.to; });
-    if (end == i || (head.to < kTensors && !again)) { // a tensor's last value is encoded
+    // the last value written to a tensor must be encoded
+    if (end == i || (head.to < kTensors && !again)) {
       in_memory[head.to] = true;
       merged.push_back(std::move(steps[i++]));
       continue;

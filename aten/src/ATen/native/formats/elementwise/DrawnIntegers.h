@@ -1,5 +1,4 @@
-// The integers that are drawn in a format: those of a range (randint, random_) and those of a
-// permutation.
+// Integers drawn in a format: from a range (randint, random_), or as a permutation.
 #pragma once
 #include <c10/formats/FormatLimits.h>
 #include <c10/formats/FormatRegistry.h>
@@ -16,7 +15,7 @@ inline bool has_integer(const c10::formats::Format& f, int64_t n) {
       static_cast<double>(n);
 }
 
-// The largest power of two up to which a format has every integer; 2^53 at most, as float64 has. 0:
+// The largest power of two up to which a format has every integer, at most 2^53, as in float64. 0:
 // it lacks 1.
 inline int64_t counts_to(const c10::formats::Format& f) {
   if (!has_integer(f, 1)) return 0;
@@ -26,9 +25,9 @@ inline int64_t counts_to(const c10::formats::Format& f) {
   return most;
 }
 
-// The least and the largest of a format's numbers in [from, to), to which what is drawn there is
-// rounded. As of stock dtypes, an end beyond the format's numbers is an error, and so is a range
-// without any.
+// The least and the largest of a format's numbers in [from, to); draws are rounded to numbers
+// between them. As for stock dtypes, an end beyond the format's numbers is an error, and so is a
+// range without any number of the format.
 inline std::pair<double, double> drawn_integers(const c10::formats::FormatEntry& entry,
                                                 int64_t from, int64_t to, const std::string& who) {
   using namespace c10::formats;
@@ -40,15 +39,15 @@ inline std::pair<double, double> drawn_integers(const c10::formats::FormatEntry&
   const double least = number_from(entry.format, from_number),
                most = number_below(entry.format, to_number);
   TORCH_CHECK(least <= most, who, ": expected a range that holds numbers of torch.", entry.name,
-              ", but got [", from, ", ", to, "), beside ", number_below(entry.format, from_number),
+              ", but got [", from, ", ", to, "), between ", number_below(entry.format, from_number),
               " and ", number_from(entry.format, to_number));
   return {least, most};
 }
 
-// A permutation of so many integers from 0 on has each of them once.
+// Raises if the format lacks one of the n integers from 0 on, which a permutation needs.
 inline void expect_permutation(const c10::formats::FormatEntry& entry, int64_t n) {
   int64_t most = counts_to(entry.format);
-  // Of fixed point; floats and posits miss the next one.
+  // Only fixed point has further integers; floats and posits lack the next one.
   while (most + 1 < n && has_integer(entry.format, most + 1)) ++most;
   TORCH_CHECK(n <= most + 1, "randperm: expected n of at most ", most + 1, ", since torch.",
               entry.name, " has every integer up to ", most, ", but got ", n);

@@ -28,23 +28,23 @@ using c10::formats::Side;
 
 namespace {
 
-// The tables in the order of their last use, so that those of a loop over ever new arguments do not
-// stay. A table, once made, is only read, and whoever looks something up in it holds it: one that
-// is dropped meanwhile stays until then.
+// The tables in the order of their last use, so that tables of a loop over ever new arguments are
+// dropped. A finished table is only read. A reader holds its table, which lives until then even if
+// it is dropped.
 class Tables {
  public:
-  // The table of a function, or an undefined tensor where there is none; and whether it is time to
-  // make it: as many elements as it has entries have come by.
+  // Returns a function's table, undefined if there is none, and whether to make it now. A table is
+  // made once as many elements were looked up as it has entries.
   std::pair<at::Tensor, bool> find(const FunctionKey& key, int64_t elements, int64_t entries) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Table& t = used(key);
+    Table& t = touch(key);
     t.elements += elements;
     return {t.codes, t.elements >= entries};
   }
 
   void keep(const FunctionKey& key, const at::Tensor& codes) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Table& t = used(key);
+    Table& t = touch(key);
     bytes_ += static_cast<int64_t>(codes.nbytes()) -
         (t.codes.defined() ? static_cast<int64_t>(t.codes.nbytes()) : 0);
     t.codes = codes;
@@ -54,14 +54,14 @@ class Tables {
  private:
   struct Table {
     FunctionKey key;
-    int64_t elements{0}; // seen so far
-    // The result's code for every code: uint8 or int16; undefined: not made yet.
+    int64_t elements{0}; // looked up so far
+    // The result's code for every code: uint8 or int16; undefined until it is made.
     at::Tensor codes;
   };
   static constexpr int64_t kMaxBytes = int64_t{1} << 25; // 256 tables of 16-bit formats
-  static constexpr size_t kMaxKeys = 1024;               // most of which have no table
+  static constexpr size_t kMaxKeys = 1024;               // most functions have no table
 
-  Table& used(const FunctionKey& key) {
+  Table& touch(const FunctionKey& key) {
     const auto found = places_.find(key);
     if (found != places_.end()) {
       tables_.splice(tables_.begin(), tables_, found->second);
@@ -89,8 +89,8 @@ class Tables {
 Tables& tables = *new Tables; // never freed: threads may outlive the library's objects
 Tables& exact_tables = *new Tables;
 
-// in may be out. Eight codes at a time, which compilers put together in a register: 0.7 to 0.8 of
-// the time of eight bytes joined by shifts, and single stores are slower still.
+// in may be out. Looks up eight codes at a time, which compilers gather in a register: 0.7 to 0.8
+// of the time of eight bytes joined by shifts. Single stores are slower still.
 template <typename Code>
 void look_up_block(const Code* __restrict results, const Code* in, Code* out, int64_t n) {
   constexpr int64_t kCodes = 8;
@@ -133,7 +133,7 @@ void look_up_as(const at::Tensor& table, const at::Tensor& in, const at::Tensor&
   });
 }
 
-// In pieces that are in the cache when they are looked through.
+// Works in pieces, which are still in the cache when they are searched.
 template <typename Code>
 bool watch_as(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out, Code first,
               Code second) {
@@ -244,9 +244,9 @@ constexpr NamedLimit kLimits[] = {
     {"i0", {Near::One, Side::Outwards}},
     {"log1p", {Near::Operand, Side::Below}},
     {"log_sigmoid_forward", {Near::Operand, Side::Below}},
-    {"logaddexp", {Near::Operand, Side::Above}}, // of the larger operand
+    {"logaddexp", {Near::Operand, Side::Above}}, // the larger operand
     {"logaddexp2", {Near::Operand, Side::Above}},
-    {"mish", {Near::ThreeFifths, Side::Above}}, // of the operand: tanh(log 2) is 3/5
+    {"mish", {Near::ThreeFifths, Side::Above}}, // times the operand: tanh(log 2) is 3/5
     {"mish", {Near::Operand, Side::Below}},
     {"sigmoid", {Near::Half, Side::AsOperand}},
     {"sigmoid", {Near::One, Side::Inwards}},
@@ -356,7 +356,7 @@ at::Tensor within_range(const at::Tensor& result, const at::Tensor& operand, Tai
                    at::where(counts.logical_and(result.eq(0)), least, result));
 }
 
-// Whether the CPU's loop takes them: plain memory, element by element in the same order.
+// Whether the CPU's loop takes the tensors: plain memory, elements in the same order.
 bool are_side_by_side(const at::Tensor& result, const at::Tensor& operand) {
   const auto is_plain = [](const at::Tensor& t) {
     return on_host(t.device()) && !by_stock(t.device()) &&

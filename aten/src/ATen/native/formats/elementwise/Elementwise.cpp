@@ -39,8 +39,8 @@
 namespace at::formats {
 
 Operand Operand::of(const at::Tensor& t) {
-  // A stock tensor without dimensions is a number like any other, on meta one that nobody knows.
-  // Integers of 2^53 and more round to float64 first.
+  // A stock tensor without dimensions is a number; on meta its value is unknown. Integers of 2^53
+  // and more round to float64 first.
   if (!is_format_tensor(t)) {
     if (t.dim() == 0) return {at::Tensor(), t.is_meta() ? 0 : t.item().toDouble()};
     return {at::_ops::_to_copy::call(t, c10::ScalarType::Double, {}, {}, {}, false, {}), 0};
@@ -70,7 +70,7 @@ namespace {
 using namespace elementwise_loops;
 using c10::formats::operations::Place;
 
-// Whether that is how a call runs, but for its operands' formats.
+// Whether a call takes the path Binary32, apart from its operands' formats.
 template <typename Operator>
 bool runs_as_binary32(const Operator&, const Format&) {
   return false;
@@ -95,8 +95,8 @@ const char* name_of_division(const Operator& o) {
   return divides ? name_of(o.op) : nullptr;
 }
 
-// The processor's own note of a finite number divided by 0, which is not 0 / 0: it costs no pass
-// over operands. (fenv.h's functions take longer.)
+// The processor's flag for a finite nonzero number divided by 0 (not 0 / 0): it needs no pass over
+// the operands. (fenv.h's functions take longer.)
 class DivisionByZero {
  public:
 #if defined(__SSE2__)
@@ -129,7 +129,7 @@ bool has_number(Format f, double x) {
              c10::formats::decode(f, c10::formats::encode(f, c10::formats::unpack(x)))) == x;
 }
 
-// Whether all operands are numbers of one logarithmic table, whatever their modes.
+// Whether all operands are numbers of one logarithmic table, in any mode.
 template <size_t N>
 bool are_logarithms(const std::array<const Operand*, N>& operands, const Format& f) {
   return c10::formats::is_logarithmic(f) &&
@@ -139,8 +139,8 @@ bool are_logarithms(const std::array<const Operand*, N>& operands, const Format&
          });
 }
 
-// What a GPU's results are before they are rounded: float32's or float64's own format takes them as
-// they are, one behind the other.
+// A GPU's results before they are rounded, by the format of float32 or of float64, which leaves
+// them unchanged. They are contiguous.
 template <typename Operator>
 at::Tensor exact_results(const Gpu& gpu, const Operator& op, cuda::Elementwise e,
                          c10::Device device) {
@@ -162,22 +162,22 @@ at::Tensor exact_results(const Gpu& gpu, const Operator& op, cuda::Elementwise e
   return exact;
 }
 
-// Operands decoded to float64, stock operators on them, and their results encoded.
+// Decodes operands to float64, runs stock operators on them, and encodes the results.
 template <size_t N, typename Operator>
 at::Tensor run_by_stock(const std::array<const Operand*, N>& operands, const Target& target,
                         const Operator& op, const Format& out_format, c10::Device device) {
   TORCH_CHECK_NOT_IMPLEMENTED(out_format.arithmetic_in_double(), "arithmetic in ",
                               target.entry.name,
-                              ": expected a format whose results float64 decides, where stock "
-                              "operators compute. Move the operands with .cpu() first.");
+                              ": expected a format whose arithmetic float64 can do by stock "
+                              "operators, but got another. Move the operands with .cpu() first.");
   std::array<at::Tensor, N> x;
   for (size_t j = 0; j < N; ++j) {
     const Operand& o = *operands[j];
     const double size = std::abs(o.number);
     TORCH_CHECK_NOT_IMPLEMENTED(
         size == 0 || !(size < 0x1p-400 || size > 0x1p400) || std::isinf(size), "arithmetic in ",
-        target.entry.name, ": expected a number from 2^-400 to 2^400 where ",
-        "stock operators compute, but got ", o.number, ". Move the tensors with .cpu() first.");
+        target.entry.name, ": expected a number from 2^-400 to 2^400 for ",
+        "stock operators, but got ", o.number, ". Move the tensors with .cpu() first.");
     if (!o.tensor.defined())
       x[j] = at::scalar_tensor(o.number,
                                at::TensorOptions().dtype(c10::ScalarType::Double).device(device));
@@ -194,7 +194,7 @@ at::Tensor run_by_stock(const std::array<const Operand*, N>& operands, const Tar
   return target.existing;
 }
 
-// Broadcasts, allocates, splits over threads: TensorIterator's work, on the codes as integers.
+// TensorIterator broadcasts, allocates and splits over threads, with the codes as integers.
 template <size_t N, typename Operator>
 at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target,
                const Operator& op) {
@@ -207,12 +207,12 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
   }
   if (by_stock(device)) return run_by_stock<N>(operands, target, op, out_format, device);
-  // Float32's results, rounded to odd, have bits to spare over narrow formats alone: errors are
-  // measured on float64's of others.
+  // Results rounded to odd in float32 have spare bits only for narrow formats. For other formats
+  // errors are measured from float64 results.
   const bool short_of_bits = observing() && out_format.significand_bits() > 12;
   bool in_float = op.in_float && out_format.arithmetic_in_float() && !short_of_bits;
   bool mixed = op.mixed && out_format.arithmetic_in_float() && !short_of_bits;
-  // In one pass there are no exact results at hand to count: the other ways draw the same words.
+  // One pass keeps no exact results to count. The other paths draw the same words.
   bool binary32 = runs_as_binary32(op, out_format) && !observing();
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(true).check_all_same_dtype(false).resize_outputs(false);
@@ -248,15 +248,15 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   if (device.is_meta()) return result();
   if (c10::formats::is_stochastic(out_format.rounding) && target.existing.defined() &&
       !target.existing.is_non_overlapping_and_dense()) {
-    // Random words go by places in memory: where there is other memory between a result's elements,
-    // as they would in a new tensor, of which they are copied. So a graph that has an operator of
-    // new tensors in this one's place, as torch.compile's have, draws the same.
+    // Random words depend on places in memory. If there is other memory between the result's
+    // elements, they must draw as in a new tensor, from which they are copied. Then a graph that
+    // computes new tensors instead, as torch.compile's do, draws the same words.
     bits_alias(target.existing).copy_(bits_alias(run(operands, Target{target.entry, {}}, op)));
     return target.existing;
   }
   const Seed seed = next_words(out_format, {}, device).seed;
   const char* origin = static_cast<const char*>(iterator.data_ptr(0));
-  // Whose states an optimizer computes with says whose results they are.
+  // An optimizer's result belongs to the parameter whose state is the first operand.
   const bool updating = observing() && observed_thread().updating && operands[0]->tensor.defined();
   const void* read = updating ? operands[0]->tensor.unsafeGetTensorImpl()->data() : nullptr;
   const Recorder seen = recorder(target.entry.format, origin, read);
@@ -272,7 +272,7 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     const auto computing = way == Way::InFloat ? cuda::Arithmetic::Float : not_in_float;
     expect_narrow(way != Way::Wide, target.entry);
     const cuda::Elementwise e = gpu_elementwise(iterator, operands, out_format, computing, seed);
-    // First: results may come in operands' place.
+    // Before the launch, because results may overwrite operands.
     const at::Tensor exact = seen ? exact_results(gpu, op, e, device) : at::Tensor();
     gpu.check(op.launch(gpu, e));
     if (seen) count_codes_on_gpu(seen, exact, e.out, e.layout);
@@ -314,9 +314,9 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   return result();
 }
 
-// The memory of a new sum with a product: it has its dimensions in the addend's order where the
-// operands differ in theirs, as in stock PyTorch, whose operators take the addend first and these
-// kernels last.
+// Allocates the result of a sum with a product. If the operands' dimensions differ in order, it has
+// the addend's, as in stock PyTorch. (PyTorch's operators take the addend first, these kernels
+// last.)
 at::Tensor memory_of_sum(std::initializer_list<const Operand*> addend_first,
                          const FormatEntry& entry) {
   at::TensorIteratorConfig config;
@@ -343,8 +343,8 @@ bool of_one_layout(std::initializer_list<const Operand*> operands) {
   });
 }
 
-// The operands with numbers in the place of tensors without dimensions that lie on the CPU, beside
-// tensors of another device; nothing where there are none.
+// Replaces tensors without dimensions on the CPU by numbers, if another operand is on another
+// device. Returns nothing if there is no such tensor.
 std::optional<std::vector<Operand>> beside_device(at::ArrayRef<const Operand*> operands) {
   const auto elsewhere = [](const Operand* o) {
     return o->tensor.defined() && !o->tensor.device().is_cpu();
@@ -382,11 +382,11 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
     return elementwise(op, a, b, c, s,
                        Target{target.entry, memory_of_sum({&c, &a, &b}, target.entry)});
   }
-  // Two roundings in a row are as good as one only if the first loses nothing: a product of short
-  // values, no quotient and no difference.
+  // Two roundings equal one only if the first is exact: for a product of short values, but no
+  // quotient or difference.
   const bool product = with_operation(op, [](auto f) { return f.kProduct; });
   const Place place = with_operation(op, [](auto f) { return f.kNumber; });
-  // a number has more digits, which s == 1 leaves to the one fused operation
+  // a number has more digits; with s == 1 one fused operation takes it
   const bool short_factors = a.tensor.defined() && b.tensor.defined();
   const Operand* scalar = nullptr;
   if (place == Place::A) scalar = &a;
@@ -424,7 +424,7 @@ at::Tensor& store(const at::Tensor& result, at::Tensor& out, at::ArrayRef<at::Te
     if (std::any_of(operands.begin(), operands.end(),
                     [&](const at::Tensor& t) { return out.is_same(t); })) {
       expect_apart();
-      // As stock.
+      // PyTorch's own error
       TORCH_CHECK(false, "output with shape ", out.sizes(), " doesn't match the broadcast shape ",
                   result.sizes());
     }

@@ -1,5 +1,5 @@
-// The CPU's loops of elementwise operators: blocks of their operands' values, computed and rounded
-// to codes. Of Elementwise.cpp alone.
+// The CPU's loops of elementwise operators: blocks of operands' values, computed and rounded to
+// codes. Included by Elementwise.cpp alone.
 #pragma once
 #include <ATen/Observation.h>
 #include <ATen/native/formats/elementwise/Elementwise.h>
@@ -17,7 +17,7 @@
 
 namespace at::formats::elementwise_loops {
 
-// Elements of `width` bytes at a stride to contiguous ones, and back.
+// Copies elements of `width` bytes from a stride to contiguous memory, and back.
 template <int Width>
 void gather_as(const char* from, int64_t stride, char* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) std::memcpy(to + i * Width, from + i * stride, Width);
@@ -43,14 +43,14 @@ inline void scatter(int width, const char* from, char* to, int64_t stride, int64
   }
 }
 
-// One operand of one loop: where its values come from.
+// The values of one operand in one loop.
 struct Source {
   const Format* format; // nullptr: float64 values, or the number
   const char* data;     // nullptr: the number
   int64_t stride;
   double number;
 
-  // n values from element `first` on, into a block.
+  // Loads n values from element `first` on into a block.
   template <typename T>
   void load(const CpuKernels& k, int64_t first, int64_t n, T* values) const {
     if (!data) {
@@ -76,13 +76,13 @@ struct Source {
   }
 };
 
-// Where the results of one loop go. An element's random word is numbered by its place in the
-// output's memory, so that neither threads nor the order of loops change it.
+// The destination of one loop's results. An element's random word depends on its place in the
+// output's memory, so neither threads nor the order of loops change it.
 struct Sink {
   const Format& format;
   char* data;
   int64_t stride;
-  const char* origin; // of the whole output
+  const char* origin; // the start of the whole output
   Seed seed;
   const Recorder& seen;
 
@@ -95,15 +95,15 @@ struct Sink {
 
 // ---- operators, on blocks of their operands' values in the machine type T ----
 //
-// Each says when float32 is enough for it, and when float32 values with one float64 number are, and
-// whether it adds logarithms or halves them; and has
+// Each has flags: whether float32 is enough for it, whether float32 values with one float64 number
+// are, and whether it adds or halves logarithms. It also has functions.
 //   compute(k, x, out, n)               results rounded to odd
-//   compute_mixed(k, x, out, n)         the same of float32 values and the number; false: undecided
+//   compute_mixed(k, x, out, n)         the same for float32 and the number; false: undecided
 //   compute_wide(k, f, x, codes, n, w)  codes, for formats whose results float64 does not decide
-//   sign_zeros(mode, x, out, n)         of sums
+//   sign_zeros(mode, x, out, n)         the signs of sums that are 0
 //   launch(gpu, e)                      the whole call on a GPU
-//   by_stock(mode, x)                   compute and sign_zeros by stock operators, of float64
-// What float32 needs of the formats is run()'s to say.
+//   by_stock(mode, x)                   compute and sign_zeros by stock operators, in float64
+// run() checks the formats' conditions for float32.
 
 template <typename T>
 using Blocks = const T (*)[kTile];
@@ -150,7 +150,7 @@ struct TernaryBlocks {
   TernaryOp op;
   double s;
   bool in_float, mixed;
-  double number; // the one beside float32 values
+  double number; // the number operand of the mixed computation
   bool on_logarithms = false;
 
   template <typename T>
@@ -205,9 +205,8 @@ struct UnaryBlocks {
 
 // ---- the loop ----
 
-// What one call computes with. Mixed: float32 values and one float64 number, and blocks that it
-// leaves undecided in float64. Binary32: two operands of float32's own codes, rounded randomly, in
-// one pass.
+// The path of one call. Mixed: float32 values and one float64 number; undecided blocks are computed
+// again in float64. Binary32: two operands with float32's own codes, rounded randomly, in one pass.
 enum class Way : uint8_t { InFloat, Mixed, InDouble, Wide, Binary32 };
 
 template <typename T, typename Operator>
@@ -243,7 +242,7 @@ void compute_mixed_block(const CpuKernels& k, const Sink& sink, const Operator& 
   compute_block<double>(k, sink, op, wide, codes, n, words);
 }
 
-// The results themselves are nowhere: float64's stand for them.
+// The exact results are not at hand: float64's are counted instead.
 template <typename Operator>
 void count_wide(const CpuKernels& k, const Sink& sink, const Operator& op, Blocks<double> blocks,
                 const char* codes, int64_t n) {
@@ -259,7 +258,7 @@ void run_blocks(const CpuKernels& k, const std::array<Source, N>& sources, const
   alignas(64) char packed[kTile * 8];
   const int width = sink.format.itemsize();
   for (size_t j = 0; j < N; ++j) {
-    // Numbers: once for all blocks.
+    // Numbers are loaded once for all blocks.
     if (!sources[j].data) sources[j].load(k, 0, std::min(n, kTile), blocks[j]);
   }
   for (int64_t first = 0; first < n; first += kTile) {
@@ -281,8 +280,8 @@ void run_blocks(const CpuKernels& k, const std::array<Source, N>& sources, const
   }
 }
 
-// The same where values are codes: nothing is decoded, and what lies at other strides than its
-// width is gathered first.
+// The same if values are codes: nothing is decoded. Operands at other strides than their width are
+// gathered first.
 template <size_t N, typename Operator>
 void run_binary32(const CpuKernels& k, const std::array<Source, N>& sources, const Sink& sink,
                   int64_t n, const Operator& op) {

@@ -14,8 +14,8 @@
 
 namespace at::formats {
 
-// What an infinity of that sign becomes.
-static double filled(bool negative, const Format& f) {
+// The format's number that replaces an infinity of the given sign.
+static double replace_infinity(bool negative, const Format& f) {
   using namespace c10::formats;
   const double infinity = negative ? -HUGE_VAL : HUGE_VAL;
   if (!f.infinity_is_nan()) return to_double(decode(f, encode(f, unpack(infinity))));
@@ -25,16 +25,17 @@ static double filled(bool negative, const Format& f) {
 }
 
 static void notice(double given, double taken, const FormatEntry& entry) {
-  static std::atomic<bool> said{false};
-  if (said.exchange(true)) return;
-  TORCH_WARN("torch.", entry.name, " has no infinity: ", given,
-             " put into a tensor of it is taken as the outermost number of its sign, ", taken,
-             ". Casts of tensors make it NaN. (Said once in a process, for all dtypes.)");
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
+  TORCH_WARN(
+      "torch.", entry.name, " has no infinity: ", given,
+      " put into a tensor of it is taken as the outermost number of its sign, ", taken,
+      ". Casts of tensors make it NaN. (This warning comes once in a process, for all dtypes.)");
 }
 
 double fill_number(double value, const FormatEntry& entry) {
   if (!std::isinf(value) || !entry.format.infinity_is_nan()) return value;
-  const double taken = filled(value < 0, entry.format);
+  const double taken = replace_infinity(value < 0, entry.format);
   notice(value, taken, entry);
   return taken;
 }
@@ -44,10 +45,10 @@ c10::Scalar fill_number(const c10::Scalar& value, const FormatEntry& entry) {
 }
 
 double compared_number(double value, const FormatEntry& entry) {
-  return std::isinf(value) ? filled(value < 0, entry.format) : value;
+  return std::isinf(value) ? replace_infinity(value < 0, entry.format) : value;
 }
 
-// ---- infinities that operators make ----
+// ---- infinities that operators produce ----
 
 static thread_local NoInfinitiesTold* untold = nullptr;
 static thread_local std::optional<std::pair<std::string, std::string>> first_made;
@@ -67,7 +68,7 @@ void forget_infinity() {
 
 template <typename T>
 static bool holds(const T* codes, int64_t n, T code) {
-  constexpr int64_t kBlock = 4096; // an early end, and a loop without branches
+  constexpr int64_t kBlock = 4096; // allows an early end, and an inner loop without branches
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t end = std::min(n, begin + kBlock);
     T any = 0;
@@ -120,10 +121,10 @@ void tell_of_infinity(const std::string& op, const FormatEntry& entry) {
   }
   if (!first_made) first_made = {op, entry.name};
   static std::mutex mutex;
-  static auto& said = *new std::set<std::pair<std::string, std::string>>(); // outlives exit
+  static auto& warned = *new std::set<std::pair<std::string, std::string>>(); // outlives exit
   {
     const std::lock_guard<std::mutex> lock(mutex);
-    if (!said.emplace(op, entry.name).second) return;
+    if (!warned.emplace(op, entry.name).second) return;
   }
   TORCH_WARN("torch.", entry.name, " has no infinity: ", op,
              " made one of finite operands (as log of 0 and 1/0 do), and it is ",
@@ -132,7 +133,7 @@ void tell_of_infinity(const std::string& op, const FormatEntry& entry) {
              " is the outermost number of its sign. (Said once for an operator and a dtype.)");
 }
 
-// Whether a result may be an infinity that its format lacks.
+// Whether a result may contain an infinity that its format lacks.
 static bool may_tell(const at::Tensor& made) {
   return is_format_tensor(made) && !is_wrapper(made) && entry_of(made).format.infinity_is_nan() &&
       made.device().is_cpu() && holds_nan(made);

@@ -1,6 +1,6 @@
-// Infinities in formats that have none. Those that a caller writes as numbers: what they become
-// where they are put into a tensor, and what they mean in a comparison. Those that an operator
-// makes (log of 0, 1/0): said once.
+// Infinities in formats without infinities. A caller may write one as a number: this decides what
+// is stored in a tensor, and what it means in a comparison. An operator may produce one (log of 0,
+// 1/0): this warns once.
 #pragma once
 #include <ATen/FormatTensor.h>
 
@@ -10,29 +10,29 @@
 
 namespace at::formats {
 
-// The number that stands for the given one in a tensor of the format: for an infinity the outermost
-// one, of which a warning says so the first time.
+// The number to store in a tensor of the format for the given one. For an infinity it is the
+// outermost number, with a warning the first time.
 double fill_number(double value, const FormatEntry& entry);
 c10::Scalar fill_number(const c10::Scalar& value, const FormatEntry& entry);
-// What an infinity in a comparison is taken for: what filling with it gives, so that filled places
-// are found. (NaN is none: the infinity.)
+// The number that an infinity in a comparison stands for: the one that filling stores, so that
+// filled places are found. (If filling stores NaN, it is the infinity.)
 double compared_number(double value, const FormatEntry& entry);
 
-// The codes that an infinity of either sign becomes where it becomes NaN.
+// The two codes of NaN that results of +infinity and -infinity get.
 std::pair<uint64_t, uint64_t> nan_codes(const Format& format);
-// Whether a tensor on the CPU has a certain code: one pass over the codes.
+// Whether a CPU tensor contains a certain code, by one pass over the codes.
 bool holds_code(const at::Tensor& t, uint64_t code);
-// Whether it has one of nan_codes().
+// Whether it contains one of nan_codes().
 bool holds_nan(const at::Tensor& t);
 
-// Warns of an operator that has made an infinity of values of a format that has none: once for
-// both, with what to do. `values` are its results before they became NaN in `made`. Nothing is
-// looked at but where `made` holds NaN, and on a GPU nothing at all: it would wait for that.
+// Warns if an operator produced an infinity in a format without infinities: once for each pair of
+// operator and format, with advice. `values` are its results before they became NaN in `made`.
+// Looks only where `made` holds NaN, and never at GPU tensors, because that would wait for the GPU.
 void tell_of_infinities(const std::string& op, const at::Tensor& made, const at::Tensor& values);
-// The same where it is known that it has made one.
+// The same if the operator is known to have produced one.
 void tell_of_infinity(const std::string& op, const FormatEntry& entry);
 
-// A block of which nothing is said: one that computes with codes that nobody has.
+// Suppresses the warning in a scope, for computations on codes that no user has.
 class NoInfinitiesTold {
  public:
   NoInfinitiesTold();
@@ -40,7 +40,7 @@ class NoInfinitiesTold {
   NoInfinitiesTold(const NoInfinitiesTold&) = delete;
   NoInfinitiesTold& operator=(const NoInfinitiesTold&) = delete;
 
-  bool any() const { return any_; } // would have been
+  bool any() const { return any_; } // whether there would have been a warning
 
  private:
   friend void tell_of_infinity(const std::string& op, const FormatEntry& entry);
@@ -48,7 +48,7 @@ class NoInfinitiesTold {
   bool any_{false};
 };
 
-// The first infinity that the calling thread's operators have made since forget_infinity(): the
+// The first infinity that this thread's operators have produced since forget_infinity(): the
 // operator and the dtype's name.
 std::optional<std::pair<std::string, std::string>> first_infinity();
 void forget_infinity();

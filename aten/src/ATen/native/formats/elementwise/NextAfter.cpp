@@ -1,6 +1,5 @@
 // nextafter: the next number of the format itself, found by stepping its codes. (The stock kernel
-// steps numbers of the machine type that carries the format, and those round back to where they
-// came from.)
+// steps numbers of the compute type, which round back to where they came from.)
 #include <ATen/FormatLibrary.h>
 #include <ATen/native/formats/elementwise/Elementwise.h>
 #include <ATen/native/formats/elementwise/ResultType.h>
@@ -30,7 +29,7 @@ using at::Tensor;
 uint64_t next_of_table(const Format& f, uint64_t code, double from, double towards) {
   if (std::isnan(from) || std::isnan(towards)) return f.nan_code();
   if (from != towards) return c10::formats::next_code_of_table(f, code, towards > from);
-  // 0, of that sign
+  // 0, with the sign of towards
   return from != 0 ? code : c10::formats::encode(f, c10::formats::unpack(towards));
 }
 
@@ -58,7 +57,7 @@ Tensor nextafter_kernel(const Tensor& given, const Tensor& given_other) {
     };
     return at::_ops::nextafter::call(stock(given), stock(given_other));
   }
-  // A number on the CPU comes along, as in any elementwise operator.
+  // A number on the CPU may join tensors on another device, as in any elementwise operator.
   const auto beside = [](const Tensor& t, const Tensor& o) {
     return t.dim() == 0 && o.dim() != 0 && t.device().is_cpu() ? t.to(o.device()) : t;
   };
@@ -90,11 +89,11 @@ Tensor nextafter_kernel(const Tensor& given, const Tensor& given_other) {
   return result;
 }
 
-// The neighbour moves as the number does, and not at all with what it is sought towards; two equal
-// operands: as stock, no gradient.
+// The neighbour moves with the number, and does not depend on `towards`. If the operands are equal
+// there is no gradient, as in PyTorch.
 struct NextAfterBackward final : torch::autograd::Node {
-  // Where the operands differ; empty tensors of their dtypes, for nextafter_ writes over the
-  // operands.
+  // moves: where the operands differ. self, other: empty tensors of the operands' dtypes, because
+  // nextafter_ overwrites the operands.
   Tensor moves, self, other;
   c10::DimVector sizes, other_sizes;
 
@@ -138,7 +137,7 @@ Tensor nextafter_autograd(const Tensor& self, const Tensor& other) {
     }
     return result;
   }
-  // A stock result: by casts that autograd sees.
+  // The result is stock: run the operator through casts that autograd records.
   const ExplicitDtypeGuard explicit_dtype;
   const auto stock = [&](const Tensor& t) {
     return entry_beneath(t)

@@ -6,8 +6,8 @@
 
 namespace at::formats {
 
-// out= of other sizes than the result's: gets them, and its order in memory, as TensorIterator
-// gives a tensor of stock dtypes. (Who may not be resized has been asked before.)
+// Gives out= the result's sizes and its order in memory, as TensorIterator does for stock dtypes.
+// (Whether out may be resized was checked before.)
 inline void resize_to_result(const at::Tensor& out, const at::Tensor& result) {
   at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
   const bool other_order =

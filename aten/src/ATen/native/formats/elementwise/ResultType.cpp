@@ -20,13 +20,13 @@ bool ResultType::stock_wins() const {
   return (stock_has_dims_ || !format_has_dims_) && !(operands_are_stray && operands_are_stray());
 }
 
-// Products of matrices, of which torch_dtypes.matmul takes two formats.
+// Matrix products, for which torch_dtypes.matmul takes two formats.
 static bool is_product(std::string_view op) {
   return op.ends_with("matmul") || op.ends_with("mm") || op.ends_with("linear");
 }
 
 std::optional<ScalarType> ResultType::stock() const {
-  // What outranks the format is not widened for it.
+  // A stock dtype that outranks the format is not widened for it.
   const bool alone = kept_ || (stock_has_dims_ && !format_has_dims_);
   return !stock_ || !format || alone ? stock_
                                      : c10::formats::promoted_stock(*stock_, format->format);
@@ -37,11 +37,11 @@ void ResultType::see(const at::Tensor& t, const char* op) {
   const bool has_dims = t.dim() > 0;
   const FormatEntry* entry = entry_beneath(t);
   if (entry) {
-    TORCH_CHECK( // no TypeError: Python's operators would hide its message
+    TORCH_CHECK( // not a TypeError: Python's operators would hide its message
         !format || format == entry, op, ": expected tensors of one number format, but got ",
         format->name, " and ", entry->name, ". Convert one of them first, with x.to(torch.",
         format->name, ") or x.to(torch.", entry->name,
-        is_product(op) ? "), or say the result's dtype: torch_dtypes.matmul(a, b, out=...)" : ")");
+        is_product(op) ? "), or give the result's dtype: torch_dtypes.matmul(a, b, out=...)" : ")");
     format = entry;
     format_has_dims_ |= has_dims;
   } else if (c10::isComplexType(t.scalar_type())) {
@@ -54,7 +54,8 @@ void ResultType::see(const at::Tensor& t, const char* op) {
     return;
   } else if (c10::isFloatingType(t.scalar_type()) &&
              !t.unsafeGetTensorImpl()->is_wrapped_number()) {
-    if (has_dims && !stock_has_dims_) stock_.reset(); // dimensions outrank none
+    // tensors with dimensions outrank those without
+    if (has_dims && !stock_has_dims_) stock_.reset();
     if (has_dims || !stock_has_dims_)
       stock_ = stock_.has_value() ? c10::promoteTypes(*stock_, t.scalar_type()) : t.scalar_type();
     stock_has_dims_ |= has_dims;

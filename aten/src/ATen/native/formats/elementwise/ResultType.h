@@ -1,4 +1,4 @@
-// The dtype of an operator's result, by its operands.
+// The dtype of an operator's result, derived from its operands.
 #pragma once
 #include <ATen/FormatTensor.h>
 
@@ -6,34 +6,37 @@
 
 namespace at::formats {
 
-// Whether a stock operand's dtype does not count now, for nobody chose it.
-// operators/boxed/StockFormula.h says so within stock backward formulas, which make zeros and ones
-// of the container's dtype; where nobody says so, every operand counts.
+// Sets a function that tells whether the dtypes of stock operands are to be ignored now, because
+// nobody chose them. It is true within stock backward formulas, which make zeros and ones of the
+// container's dtype (operators/boxed/StockFormula.h). Without a function every operand counts.
 void set_stray_operands(bool (*are_stray)());
 
-// What formats and stock floating types among an operator's tensors make of its result, by
-// PyTorch's category rules: a format wins over Python scalars and integers; a stock floating tensor
-// wins over a format unless only the format's tensor has dimensions, and is as wide as the format
-// needs unless only it has them; complex wins over both. Two formats do not mix: an error.
+// Combines formats and stock floating dtypes of an operator's tensors by PyTorch's category rules.
+// - A format wins over Python scalars and integers.
+// - A stock floating tensor wins over a format, unless only the format tensor has dimensions. The
+//   result is as wide as the format needs, unless only the stock tensor has dimensions.
+// - Complex wins over both.
+// - Two formats raise.
 class ResultType {
  public:
-  const FormatEntry* format{nullptr};   // the format among the operands
-  bool integers{false};                 // or bool, among them
-  bool doubles{false};                  // float64, among them
+  const FormatEntry* format{nullptr};   // the operands' format, if any
+  bool integers{false};                 // an operand has integers or bool
+  bool doubles{false};                  // an operand has float64
 
   void see(const at::Tensor& t, const char* op);
-  void keep(const at::Tensor& first); // the result has this one's dtype
+  void keep(const at::Tensor& first); // fixes the result's dtype to this tensor's
   bool stock_wins() const;
-  // The type that the stock floating or complex ones among them make with the format.
+  // The type that the stock floating or complex operands and the format promote to.
   std::optional<c10::ScalarType> stock() const;
   bool is_complex() const { return stock_ && c10::isComplexType(*stock_); }
-  // The result's format, or nullptr where it is of the stock type.
+  // The result's format, or nullptr if its dtype is stock.
   const FormatEntry* result() const { return stock_wins() ? nullptr : format; }
 
  private:
-  std::optional<c10::ScalarType> stock_; // theirs alone
+  std::optional<c10::ScalarType> stock_; // the promotion of stock operands alone
   bool kept_{false};
-  // Of Python: the complex type of the format's compute type, as torch.complex(x, x).
+  // A complex Python number: the result is the complex type of the format's compute type, as for
+  // torch.complex(x, x).
   bool complex_number_{false};
   bool format_has_dims_{false};
   bool stock_has_dims_{false};

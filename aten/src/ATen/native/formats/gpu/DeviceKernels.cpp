@@ -10,7 +10,7 @@ const CpuKernels& kernels(c10::Device device, const char* what) {
   if (on_host(device)) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !by_stock(device), what,
-        ": expected the back end \"kernels\", but got stock operators, which have no way to do it. "
+        ": expected the back end \"kernels\", but got stock operators, which cannot do it. "
         "Call torch_dtypes.set_backend(None) first.");
     return cpu_kernels();
   }
@@ -21,7 +21,7 @@ const CpuKernels& kernels(c10::Device device, const char* what) {
   }
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, what, ": expected a tensor on the CPU or a CUDA device, but got one on ", device,
-      ": number formats have kernels for those alone. Move it with .cpu() first.");
+      ": number formats have kernels only for these. Move it with .cpu() first.");
 }
 
 const CpuKernels& host_kernels() {

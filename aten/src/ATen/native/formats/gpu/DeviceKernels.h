@@ -1,4 +1,4 @@
-// The CPU's loops over codes and machine numbers, for tensors whose memory is the host's. (A GPU's:
+// The CPU's loops over codes and machine numbers, for tensors in host memory. (For a GPU:
 // GpuKernels.h.)
 #pragma once
 #include <ATen/native/formats/cpu/Kernels.h>
@@ -6,17 +6,18 @@
 
 namespace at::formats {
 
-// A NotImplementedError for other devices' tensors, which names what was to be done there.
+// Raises NotImplementedError for tensors of other devices; `what` names the operation.
 const CpuKernels& kernels(c10::Device device, const char* what);
 
-// The CPU's loops, for memory that is no tensor's, or only looked at.
+// The CPU's loops, for memory without a tensor, or memory that is only read.
 const CpuKernels& host_kernels();
 
-// The same error before any work, where neither the CPU's loops nor a GPU's kernels compute for the
-// device's tensors. (Nothing is computed of meta tensors.)
+// Raises the same error before any work, if neither the CPU's loops nor a GPU's kernels handle the
+// device. (meta tensors pass: nothing is computed.)
 void expect_kernels(c10::Device device, const char* what);
 
-// An error in stock's words for operands on two devices, of which kernels would take the pointers.
+// Raises PyTorch's own error for operands on two devices, because kernels would take their
+// pointers.
 void expect_one_device(c10::Device a, c10::Device b);
 
 } // namespace at::formats

@@ -1,5 +1,5 @@
-// Elementwise operators' launches: what TensorIterator found about their operands, as a GPU's
-// kernels take it.
+// Launches of elementwise operators: TensorIterator's findings about operands, as GPU kernels take
+// them.
 #pragma once
 #include <ATen/TensorIterator.h>
 #include <ATen/native/formats/elementwise/Elementwise.h>
@@ -7,12 +7,12 @@
 
 namespace at::formats {
 
-// The call of one of cuda::CudaKernels' elementwise kernels.
+// Builds the call of an elementwise kernel of cuda::CudaKernels.
 cuda::Elementwise gpu_elementwise(const at::TensorIterator& iterator,
                                   at::ArrayRef<const Operand*> operands, const Format& result,
                                   cuda::Arithmetic computing, const Seed& seed);
 
-// A NotImplementedError for a format whose arithmetic float64 cannot do.
+// Raises NotImplementedError for a format whose arithmetic float64 cannot do.
 void expect_narrow(bool narrow, const FormatEntry& entry);
 
 } // namespace at::formats

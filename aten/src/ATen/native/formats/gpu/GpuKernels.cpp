@@ -10,11 +10,11 @@
 
 namespace at::formats {
 
-// Without kernels no device is a GPU here: stock operators compute for all but the CPU.
+// Without kernels no device counts as a GPU: stock operators compute for all devices but the CPU.
 static constexpr c10::DeviceType kNone = c10::DeviceType::COMPILE_TIME_MAX_DEVICE_TYPES;
 c10::DeviceType gpu_type = kNone;
 
-static const GpuBinding* bound = nullptr; // for CUDA
+static const GpuBinding* bound = nullptr; // the binding for CUDA
 
 void bind_gpu(const GpuBinding& binding) {
   bound = &binding;
@@ -32,9 +32,9 @@ static const GpuBinding* host_binding() {
       .current_stream = [](c10::Device) -> cuda::Stream { return nullptr; },
       .check = [](cuda::Status status, const char*) { TORCH_INTERNAL_ASSERT(status == 0); },
       .capturing = [](c10::Device) { return false; },
-      .synchronize = [] {}, // kernels have run when they return
+      .synchronize = [] {}, // a kernel has run when its launch returns
       .multiplies_bfloat16 = [](c10::Device) { return true; },
-      .draw = nullptr,      // the CPU's generators
+      .draw = nullptr,      // the CPU's generators are used
   };
   return &binding;
 }
@@ -101,7 +101,7 @@ void Gpu::expect(const Format& format) const {
 }
 
 void hold_on_stream(const at::Tensor& read) {
-  if (read.is_cpu()) return; // the GPU's kernels on the host have run when they return
+  if (read.is_cpu()) return; // the GPU's kernels on the host have already run
   const c10::DeviceGuard guard(read.device());
   const c10::impl::VirtualGuardImpl device(read.device().type());
   device.recordDataPtrOnStream(read.storage().data_ptr(), device.getStream(read.device()));
@@ -123,10 +123,10 @@ bool is_captured(c10::Device device) {
 
 void expect_no_graph(c10::Device device) {
   TORCH_CHECK_NOT_IMPLEMENTED(!binding_for(device, "random words").capturing(device),
-                              "random words: expected a generator of the GPU's while a CUDA graph "
-                              "is captured, but got one of the CPU's (as a block of ",
-                              "torch_dtypes.fuzzy has, too), whose words would be the same in each "
-                              "of the graph's runs. Capture without it.");
+                              "random words: expected a GPU generator while a CUDA graph is "
+                              "captured, but got a CPU generator (a block of torch_dtypes.fuzzy ",
+                              "has one), whose words would be the same in each run of the graph. "
+                              "Capture without it.");
 }
 
 bool multiplies_bfloat16(c10::Device device) {

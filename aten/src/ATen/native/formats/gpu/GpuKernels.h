@@ -1,6 +1,5 @@
-// A GPU's launches for tensors: whose tensors they compute, the table of kernels, the stream, what
-// a launch's status means. Everything of CUDA's that is more than a pointer stands in
-// cuda/Binding.cpp, which builds without CUDA lack.
+// Launches for tensors on a GPU: which devices have kernels, their table, the stream, and errors of
+// a launch. cuda/Binding.cpp has all that needs CUDA's headers; builds without CUDA lack it.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/native/formats/cuda/Kernels.h>
@@ -10,14 +9,14 @@
 
 namespace at::formats {
 
-// CUDA; or the CPU, while the GPU's kernels as the host's compiler makes them run for its tensors
-// (set_gpu_on_host).
+// CUDA. After set_gpu_on_host() it is the CPU: the GPU's kernels, built by the host's compiler, run
+// for CPU tensors.
 extern c10::DeviceType gpu_type;
 
 inline bool on_gpu(c10::Device device) {
   return device.type() == gpu_type;
 }
-// Whether loops over host memory compute for the device's tensors.
+// Whether loops over host memory compute for the device.
 inline bool on_host(c10::Device device) {
   return device.is_cpu() && !on_gpu(device);
 }
@@ -26,33 +25,33 @@ inline bool computes(c10::Device device) {
   return device.is_cpu() || on_gpu(device);
 }
 
-// What a build's runtime has to say.
+// Functions that depend on the build's GPU runtime.
 struct GpuBinding {
   const cuda::CudaKernels& (*kernels)();
   cuda::Stream (*current_stream)(c10::Device);
-  // An error of Python's for a status other than 0.
+  // Raises Python's error for a status other than 0.
   void (*check)(cuda::Status, const char* what);
   // Whether the device's current stream is being captured into a graph.
   bool (*capturing)(c10::Device);
   // Waits for all streams of the current device.
   void (*synchronize)();
-  // Whether stock products of bfloat16 run there: not before Ampere.
+  // Whether stock bfloat16 products run there: from Ampere on.
   bool (*multiplies_bfloat16)(c10::Device);
-  // 64 bits of a generator of the device, its default one where none is given.
+  // Draws 64 bits from the given generator of the device, else from its default one.
   Seed (*draw)(const std::optional<at::Generator>&, c10::Device);
 };
-// For cuda/Binding.cpp, when the library is loaded.
+// Called by cuda/Binding.cpp when the library is loaded.
 void bind_gpu(const GpuBinding& binding);
-// Whether there are kernels for CUDA tensors: a build without says at their first use how to get
-// some.
+// Whether the build has kernels for CUDA tensors. A build without them warns at their first use,
+// and says how to get some.
 bool has_gpu_kernels();
 
-// A NotImplementedError where a GPU's tensor cannot be computed with, which names what was to be
-// done.
+// Raises NotImplementedError if kernels cannot compute for a GPU's tensor; `what` names the
+// operation.
 void expect_gpu(c10::Device device, const char* what);
 
-// A device's kernels, for launches on its current stream; the device is the current one while this
-// lives.
+// A device's kernels, for launches on its current stream. The device is the current one while this
+// object exists.
 class Gpu {
  public:
   Gpu(c10::Device device, const char* what);
@@ -61,7 +60,7 @@ class Gpu {
   cuda::Stream stream() const { return stream_; }
   void check(cuda::Status status) const;
   void synchronize() const { binding_.synchronize(); }
-  // An error for a format that the kernels do not compute with.
+  // Raises for a format that the kernels do not compute with.
   void expect(const Format& format) const;
 
  private:
@@ -72,21 +71,22 @@ class Gpu {
   cuda::Stream stream_;
 };
 
-// What launches on the current stream read, and others may drop that was made in another's order:
-// its memory stays until they have run.
+// Keeps memory until launches on the current stream have read it. Needed for memory made in another
+// stream's order, which others may free.
 void hold_on_stream(const at::Tensor& read);
-// The same, and for good where they are captured, for graphs hold no tensors.
+// The same; memory read in a captured graph is kept for good, because graphs hold no tensors.
 void hold_for_launches(const at::Tensor& read);
 
-bool is_captured(c10::Device device); // its current stream, into a graph
-// An error where the device's stream is being captured, for the CPU's words would be the same in
-// each of the graph's runs.
+bool is_captured(c10::Device device); // whether its current stream is captured into a graph
+// Raises if the device's stream is being captured: words drawn on the CPU would be the same in each
+// run of the graph.
 void expect_no_graph(c10::Device device);
-bool multiplies_bfloat16(c10::Device device); // as GpuBinding has it
+bool multiplies_bfloat16(c10::Device device); // see GpuBinding
 Seed draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device);
 
 // Whether the GPU's kernels were compiled for the host (TORCH_DTYPES_GPU_ON_HOST, for tests), and
-// whether they compute for CPU tensors now; a NotImplementedError where they were not.
+// whether they compute for CPU tensors now. The setter raises NotImplementedError without such a
+// build.
 bool built_for_host();
 bool gpu_on_host();
 void set_gpu_on_host(bool on);

@@ -29,7 +29,7 @@ Counts counts_of(const cuda::CountTable& table) {
   return found;
 }
 
-// Also at the end of an observation, when nobody observes any more.
+// Also called at the end of an observation, when nobody observes any more.
 void expect_no_capture(c10::Device device) {
   TORCH_CHECK_NOT_IMPLEMENTED(!is_captured(device),
                               "observe: expected no CUDA graph to be captured in a block that is "
@@ -37,13 +37,13 @@ void expect_no_capture(c10::Device device) {
                               "Capture it before or after, or observe eager calls.");
 }
 
-// One device's tables, of as many records as it has room for: a further one waits for the device
-// and takes what is counted from it, so that a rounding in general waits for nothing.
+// One device's tables, for a limited number of records. A further record waits for the device and
+// takes its counts over; all other roundings wait for nothing.
 class DeviceCounts {
  public:
   explicit DeviceCounts(c10::Device device) : device_(device) {}
 
-  // Room for these, and for nothing that is to be handed over before they are counted into.
+  // Makes room for these records. Afterwards nothing is handed over before they are counted into.
   void make_room(std::initializer_list<const Recorder*> recorders) {
     expect_no_capture(device_);
     std::vector<std::shared_ptr<Record>> more;
@@ -61,7 +61,7 @@ class DeviceCounts {
       clear(made, Gpu(device_, "observe"));
       tables_ = std::move(made);
     }
-    // Last: what raises leaves nothing that is to be handed over.
+    // Added last, so that an error before leaves no new records.
     records_.insert(records_.end(), more.begin(), more.end());
   }
 
@@ -74,7 +74,7 @@ class DeviceCounts {
     if (records_.empty()) return;
     expect_no_capture(device_);
     const Gpu gpu(device_, "observe");
-    gpu.synchronize(); // streams
+    gpu.synchronize(); // waits for all streams
     const at::Tensor used = tables_.narrow(0, 0, static_cast<int64_t>(records_.size()));
     const at::Tensor sums = at::_ops::sum_dim_IntList::call(used, at::IntArrayRef{1}, false, {});
     const at::Tensor found =
@@ -104,7 +104,7 @@ class DeviceCounts {
 };
 
 std::mutex& observers_mutex = *new std::mutex;
-// For good: the runtime may end before us.
+// Never freed: the CUDA runtime may end before this library.
 auto& devices = *new std::map<c10::DeviceIndex, DeviceCounts>;
 
 void count(const Recorder& seen, cuda::Counting counting, c10::Device device) {

@@ -1,5 +1,5 @@
-// What torch_dtypes.observe counts of a GPU's tensors: by a kernel, into tables in the device's
-// memory, which reach the records when they are read.
+// Counts of a GPU's tensors for torch_dtypes.observe: a kernel adds to tables in the device's
+// memory, and the records get the sums when they are read.
 #pragma once
 #include <ATen/Observation.h>
 #include <ATen/core/Tensor.h>
@@ -10,15 +10,16 @@
 
 namespace at::formats {
 
-// Dense exact values (float32, float64 or integers), in the order of their memory, beside the codes
-// of the record's format that they were rounded to. Those of a layout lie as its first row says.
+// Counts dense exact values (float32, float64 or integers), in memory order, and the codes of the
+// record's format that they were rounded to. A layout's first row has the codes' strides.
 void count_codes_on_gpu(const Recorder& seen, const at::Tensor& exact, const void* codes,
                         const cuda::Layout& layout = {});
-// Float32's or float64's beside the ones that they were rounded to.
+// Counts float32 or float64 values and the values that they were rounded to.
 void count_values_on_gpu(const Recorder& seen, const at::Tensor& exact, const at::Tensor& rounded);
 
-// Tables of recorders for launches that count by themselves; no others are counted while this
-// lives. Without one, as of a recorder of nothing, a launch counts nothing.
+// Tables for launches that count by themselves. While this object exists, no other recorders'
+// counts are made on the device. For an empty recorder there is no table, and the launch counts
+// nothing.
 class GpuCounters {
  public:
   GpuCounters(c10::Device device, std::initializer_list<const Recorder*> recorders);
@@ -29,7 +30,7 @@ class GpuCounters {
   c10::Device device_;
 };
 
-// What all devices have counted, to its records; and their memory back, where nobody observes any
+// Adds the counts of all devices to their records, and frees the tables if nobody observes any
 // more.
 void hand_over_gpu_counts();
 

@@ -7,7 +7,7 @@
 
 namespace at::formats {
 
-// Of more elements an operator's launch costs less than the program's arithmetic in float64.
+// For more elements, one launch an operator costs less than the program's float64 arithmetic.
 static constexpr int64_t kSmall = int64_t{1} << 16;
 
 bool GpuPrograms::take(const Program& program, const FormatEntry& entry, c10::Device device,
@@ -17,7 +17,7 @@ bool GpuPrograms::take(const Program& program, const FormatEntry& entry, c10::De
   if (n > kSmall || drawn || observing() ||
       program.instructions.size() > cuda::Programs::kMostSteps)
     return false;
-  // It has no memory, by which the others' registers would be taken for unused.
+  // It has no memory: with null pointers, the other runs' registers would look unused.
   if (n == 0) return true;
   if (&program != program_ || &entry != entry_ || device != device_ ||
       waiting_.runs == cuda::Programs::kMostRuns) {

@@ -1,4 +1,4 @@
-// Programs on a GPU: those of small tensors, many to a launch.
+// Programs over small tensors on a GPU, many in one launch.
 #pragma once
 #include <ATen/native/formats/elementwise/BlockProgram.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
@@ -7,12 +7,12 @@ namespace at::formats {
 
 class GpuPrograms {
  public:
-  // Whether a run of n elements is among those that are launched together: tensors in the device's
-  // memory, dense and alike, by register, nullptr where there is none. Large ones are not, nor what
-  // rounds at random or is observed.
+  // Takes a run of n elements for a common launch, if possible. data: by register, the memory of
+  // dense tensors with one layout, or nullptr. Returns false for large tensors, random rounding and
+  // observed runs.
   bool take(const Program& program, const FormatEntry& entry, c10::Device device, char* const* data,
             int64_t n);
-  // What has been taken and not launched yet.
+  // Launches the runs that were taken since the last launch.
   void launch();
 
  private:

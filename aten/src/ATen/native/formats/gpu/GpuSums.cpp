@@ -57,7 +57,7 @@ void expect_formats(const Gpu& gpu, const cuda::StepPolicy& steps) {
   if (steps.rounds_chunks) gpu.expect(steps.outer);
 }
 
-// The same with float64's numbers for results, and nothing counted.
+// The same policy with float64 results, and without counting.
 Format in_float64(const Format&) {
   return c10::formats::float_format(11, 52);
 }
@@ -72,8 +72,8 @@ cuda::BlockPolicy in_float64(cuda::BlockPolicy blocks) {
   return blocks;
 }
 
-// Fills out by launch(how, memory), and counts what its results were before they were rounded,
-// which another launch says.
+// Fills out by launch(how, memory). If observed, a second launch computes the results before
+// rounding, and these are counted.
 template <typename How, typename Launch>
 void fill_on_gpu(const at::Tensor& out, const Recorder& seen, const How& how,
                  const Launch& launch) {
@@ -85,7 +85,7 @@ void fill_on_gpu(const at::Tensor& out, const Recorder& seen, const How& how,
   count_codes_on_gpu(seen, sums, out.const_data_ptr());
 }
 
-// Calls body with the type of decoded values.
+// Calls body with the type of the decoded values.
 template <typename Body>
 void with_type(const at::Tensor& values, const Body& body) {
   values.scalar_type() == c10::ScalarType::Float ? body(float{}) : body(double{});

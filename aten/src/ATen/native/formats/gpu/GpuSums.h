@@ -1,4 +1,4 @@
-// Dot products and sums on a GPU, by the accumulation policies that stock kernels cannot do.
+// Dot products and sums on a GPU, under accumulation policies that stock kernels cannot carry out.
 #pragma once
 #include <ATen/Accumulation.h>
 #include <ATen/native/formats/sums/BlockDots.h>
@@ -6,7 +6,7 @@
 
 namespace at::formats {
 
-// As dot_products() and running_sums(), into out; result: what finished sums are rounded to.
+// As dot_products() and running_sums(), into out. result: the format of finished sums.
 void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry,
                          const Accumulation& policy, const Format& result, const Recorder& seen,
                          const at::Tensor& out);

@@ -1,4 +1,4 @@
-// bincount, which adds up weights in float64, but those of float32, and gives that.
+// bincount: stock code adds weights of other dtypes than float32 in float64, and returns float64.
 #include <ATen/FormatTensor.h>
 
 #include <ATen/ops/bincount_ops.h>

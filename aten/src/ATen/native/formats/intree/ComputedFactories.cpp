@@ -1,8 +1,8 @@
-// Factories that compute: ranges, windows, random numbers. Stock computes in float64 (integers:
-// int64; draws: float32 where it has the format's digits, so that seeds mean what they mean there),
-// and the result is rounded once. PyTorch's BackendSelect kernels send them here by their dtype;
-// beside a stock wheel, hooks in front of Python's functions do the same
-// (torch/torch_dtypes/host/hooks/factories.py).
+// Factories that compute: ranges, windows, random numbers. Stock operators compute in float64, or
+// int64 for integers. Draws use float32 if it has the format's digits, so that a seed gives the
+// same numbers there. The result is rounded once.
+// PyTorch's BackendSelect kernels send calls here by their dtype. Beside a stock wheel, hooks in
+// front of Python's functions do (torch/torch_dtypes/host/hooks/factories.py).
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 
@@ -26,7 +26,7 @@ using torch::jit::Stack;
 
 enum class Computes { Range, Exactly, Draws, DrawsBelowOne };
 
-// Ends of a range that are tensors say nothing of its dtype.
+// Decodes a range's ends that are tensors: they do not decide its dtype.
 void decode_ends(Stack& stack, size_t base) {
   for (size_t i = base; i < stack.size(); ++i) {
     if (stack[i].isTensor() && entry_beneath(stack[i].toTensor()))
@@ -74,7 +74,8 @@ void computed(const c10::OperatorHandle& op, Stack* stack) {
   if (how >= Computes::Draws && narrow) type = ScalarType::Float;
   dtype = static_cast<int64_t>(type);
   op.callBoxed(stack);
-  if (type == ScalarType::Long && by_default) return; // a range of integers, as stock makes it
+  // a range of integers, which the stock operator makes
+  if (type == ScalarType::Long && by_default) return;
   const at::Tensor values = stack->back().toTensor();
   stack->back() = how == Computes::DrawsBelowOne ? below_one(values, entry, narrow ? 24 : 53)
                                                  : encoded(values, entry);
@@ -82,8 +83,7 @@ void computed(const c10::OperatorHandle& op, Stack* stack) {
 
 } // namespace
 
-// Uniform numbers in the place of what a new tensor of ours has: rand_like's (declared in
-// TensorFactories.cpp, by an edit).
+// Uniform numbers for rand_like of a format tensor (declared in TensorFactories.cpp, by an edit).
 at::Tensor draw_below_one(const at::Tensor& result);
 at::Tensor draw_below_one(const at::Tensor& result) {
   const FormatEntry& entry = *entry_beneath(result);
@@ -132,7 +132,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
                            "kaiser_window",
                            "kaiser_window.periodic",
                            "kaiser_window.beta"});
-  // randint is stock's, by random_, which keeps to its range.
+  // randint stays PyTorch's own: it calls random_, which keeps to its range.
   give<Computes::Draws>(m, {"randn", "randn.generator", "normal.float_float"});
   give<Computes::DrawsBelowOne>(m, {"rand", "rand.generator"});
 }

@@ -1,6 +1,6 @@
-// Exponential linear units for PyTorch 2.6, whose kernel takes 1 from a power: next to 0 nothing is
-// left of the result, which a format's own numbers there would show. Computed as newer releases do
-// it, in float64, and rounded once.
+// Exponential linear units for PyTorch 2.6. Its kernel subtracts 1 from a power, which loses all
+// digits of results near 0; a format with small numbers would show it. Computed as newer releases
+// do, in float64, and rounded once.
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 

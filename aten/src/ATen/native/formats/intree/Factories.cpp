@@ -1,7 +1,7 @@
-// Factories that start from nothing. PyTorch's BackendSelect kernels send them here by their dtype;
-// beside a stock wheel, hooks in front of Python's functions do
+// Factories that make a tensor from nothing. PyTorch's BackendSelect kernels send calls here by
+// their dtype. Beside a stock wheel, hooks in front of Python's functions do
 // (torch/torch_dtypes/host/hooks/factories.py). All others (zeros, full, arange, ...) are PyTorch's
-// own, made from these.
+// own, built from these.
 #include <ATen/FormatTensor.h>
 
 #include <ATen/native/formats/elementwise/FillInfinity.h>
@@ -49,7 +49,7 @@ at::Tensor empty_strided(SymIntArrayRef size, SymIntArrayRef stride, optional<Sc
                                             device.value_or(Device(c10::kCPU))));
 }
 
-// The zeros of forward mode, which stock has without memory: of ours they have some.
+// The zeros of forward mode. In PyTorch they have no memory; for a format they do.
 at::Tensor efficient_zeros(SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout,
                            optional<Device> device, optional<bool> pin) {
   return empty(size, dtype, layout, device, pin, {}).zero_();
@@ -65,21 +65,22 @@ at::Tensor from_file(c10::string_view name, optional<bool> shared, optional<int6
 
 } // namespace
 
-// What PyTorch's scalar_tensor_static gives for a dtype of ours (declared in ScalarOps.cpp, by an
-// edit): a tensor without dimensions on the CPU.
+// scalar_tensor_static's result for a format dtype (declared in ScalarOps.cpp, by an edit): a
+// tensor without dimensions on the CPU.
 at::Tensor number_of_format(const c10::Scalar& value, ScalarType type);
 at::Tensor number_of_format(const c10::Scalar& value, ScalarType type) {
   return encoded_number(value, c10::formats::format_entry(type));
 }
 
-// What becomes of a number that Python puts into memory, as the block and the dtype round now
-// (declared in python_scalars.h, by an edit).
+// Rounds a number that Python stores, in the mode of the surrounding block or the dtype (declared
+// in python_scalars.h, by an edit).
 double rounded_number(double value, ScalarType type);
 double rounded_number(double value, ScalarType type) {
   return encoded_number(value, c10::formats::format_entry(type)).item().toDouble();
 }
 
-// A float64 tensor of Python's numbers in the dtype: torch.tensor's (declared in the same place).
+// torch.tensor's result: Python's numbers, as a float64 tensor, in the format dtype (declared in
+// the same place).
 at::Tensor of_numbers(const at::Tensor& numbers, ScalarType type);
 at::Tensor of_numbers(const at::Tensor& numbers, ScalarType type) {
   const FormatEntry& entry = c10::formats::format_entry(type);
@@ -90,7 +91,7 @@ at::Tensor of_numbers(const at::Tensor& numbers, ScalarType type) {
   return encoded(numbers, entry);
 }
 
-// What stock's kernels write a result into, on the CPU (declared in EmptyTensor.cpp, by an edit).
+// The CPU tensor that stock kernels write a result to (declared in EmptyTensor.cpp, by an edit).
 at::TensorBase result_of_format(at::IntArrayRef size, ScalarType type,
                                 optional<MemoryFormat> memory_format);
 at::TensorBase result_of_format(at::IntArrayRef size, ScalarType type,
@@ -102,15 +103,15 @@ at::TensorBase result_of_format(at::IntArrayRef size, at::IntArrayRef stride, Sc
   return empty_strided_format(size, stride, c10::formats::format_entry(type), Device(c10::kCPU));
 }
 
-// What holds every value of the dtype (declared in AccumulateType.cpp, TypeProperties.cpp and
-// autocast_mode.cpp, by edits).
+// The stock type that holds every value of the dtype (declared in AccumulateType.cpp,
+// TypeProperties.cpp and autocast_mode.cpp, by edits).
 ScalarType compute_type(ScalarType type);
 ScalarType compute_type(ScalarType type) {
   return c10::formats::format_entry(type).format.fits_float() ? ScalarType::Float
                                                               : ScalarType::Double;
 }
 
-// Of a tangent and its tensor, which may be of two dtypes: sizes and strides alone count.
+// Of a tensor and its tangent, possibly of two dtypes, only sizes and strides are compared.
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("is_same_size", &at::native::is_same_size);
   m.impl("_new_zeros_with_same_feature_meta", &at::native::_new_zeros_with_same_feature_meta);
@@ -121,7 +122,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("empty_strided", &empty_strided);
   m.impl("_efficientzerotensor", &efficient_zeros);
   m.impl("from_file", &from_file);
-  m.impl("full.out", &at::native::full_out); // by fill_, which knows what an infinity stands for
+  m.impl("full.out", &at::native::full_out); // calls fill_, which handles infinities
 }
 
 } // namespace at::formats

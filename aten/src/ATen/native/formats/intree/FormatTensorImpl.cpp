@@ -1,5 +1,5 @@
-// The tensor of a number format inside PyTorch's own tree: a plain TensorImpl, whose dtype says
-// which format it is. tools/intree lays this into a tree in the place of overlay/.
+// The format tensor inside PyTorch's own tree: a plain TensorImpl whose dtype says its format.
+// tools/intree puts this file in the place of overlay/.
 #include <ATen/FormatTensor.h>
 
 #include <ATen/native/formats/operators/boxed/MetaDevice.h>
@@ -14,8 +14,8 @@ bool any_format_tensor() {
   return made_any.load(std::memory_order_relaxed);
 }
 
-// Stock's kernels for autocast look for their key, wherever a tensor was made; those of another
-// dtype they leave alone (edits of autocast_mode).
+// PyTorch's autocast kernels need their key on a tensor, wherever it was made. They leave tensors
+// of other dtypes alone (edits of autocast_mode).
 static c10::DispatchKeySet autocast_keys(c10::Device device) {
   return device.is_cpu() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU)
                          : c10::DispatchKeySet();

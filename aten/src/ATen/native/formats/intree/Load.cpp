@@ -1,5 +1,5 @@
-// Gives every operator of PyTorch its way for number formats, once all of them are there: when
-// libtorch is loaded, which is after libtorch_cpu.
+// Registers kernels for number formats for every operator of PyTorch, once all operators exist:
+// when libtorch is loaded, which is after libtorch_cpu.
 #include <ATen/native/formats/operators/boxed/Boxed.h>
 
 namespace at::formats {

@@ -1,6 +1,6 @@
-// Ranks, pseudoinverses and least squares without a tolerance: that of the dtype, not that of what
-// they are computed in. Beside a stock wheel hooks in front of Python's functions give it
-// (torch/torch_dtypes/host/hooks/functions.py, which says why it is this one).
+// Default tolerances of ranks, pseudoinverses and least squares: those of the format, not of the
+// compute dtype. Beside a stock wheel, hooks in front of Python's functions set them
+// (torch/torch_dtypes/host/hooks/functions.py, which gives the reason).
 #include <ATen/FormatLibrary.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/operators/boxed/BoxedCall.h>
@@ -24,7 +24,7 @@ double relative_tolerance(const at::Tensor& a, const FormatEntry& entry) {
   return std::min(std::max(own, std::max(rows, columns) * computed_in), 0.5);
 }
 
-// The tolerance that stands for one not given. Argument 0 is the matrix.
+// Fills in a tolerance that was not given. Argument 0 is the matrix.
 void give_tolerance(const Plan& plan, bool in_tensors, Stack* stack) {
   const size_t base = stack->size() - plan.arguments.size();
   const at::Tensor& a = (*stack)[base].toTensor();
@@ -50,7 +50,7 @@ void give_tolerance(const Plan& plan, bool in_tensors, Stack* stack) {
   }
   if (driver) {
     const bool right_hand_sides = (*stack)[base + 1].toTensor().numel() != 0;
-    // Gelsy goes by uninitialised memory.
+    // The driver gelsy reads uninitialised memory.
     if (driver->isNone() && right_hand_sides) *driver = std::string("gelsd");
     if (condition->isNone() && (driver->isNone() || driver->toStringRef() != "gels"))
       *condition = tolerance;
@@ -78,12 +78,12 @@ class TolerantKernel final : public c10::OperatorKernel {
  private:
   Plan plan_;
   Casts casts_;
-  bool in_tensors_; // the tolerances
+  bool in_tensors_; // whether tolerances are tensors
 };
 
 } // namespace
 
-// In front of what register_boxed_kernels() gives operators that have nothing.
+// Registers before register_boxed_kernels(), which handles operators without a kernel.
 int register_tolerances();
 int register_tolerances() {
   int registered = 0;

@@ -1,6 +1,6 @@
 // The steps of SGD, Adam and AdamW over lists of parameters: _fused_sgd_, _fused_adam_,
-// _fused_adamw_, with the bits of the loops of single operators in torch/optim (_single_tensor_sgd,
-// _single_tensor_adam), whose order of operators the programs below are.
+// _fused_adamw_. The programs below repeat the order of operators in torch/optim
+// (_single_tensor_sgd, _single_tensor_adam), so they have the bits of those loops.
 #include <ATen/native/formats/elementwise/BlockProgram.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -19,12 +19,12 @@ using at::Tensor;
 using at::TensorList;
 using OptionalTensor = std::optional<Tensor>;
 
-// Registers: parameter, gradient, and the states; then what the gradient becomes, and Adam's
+// Registers: parameter, gradient, and the states; then the changed gradient, and Adam's
 // denominator.
 enum : int { W, G, M, V, VMax, Gradient, Denominator };
 
-// GradScaler's: whether to leave everything as it is, and gradients divided by the scale, in their
-// memory too, as the stock kernel has it.
+// Applies GradScaler's arguments. Returns false if the step must be left out. Divides gradients by
+// the scale, in their own memory, as the stock kernel does.
 bool unscale(TensorList grads, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   if (found_inf && found_inf->defined() && found_inf->item().toDouble() == 1) return false;
   if (grad_scale && grad_scale->defined()) {
@@ -34,7 +34,7 @@ bool unscale(TensorList grads, const OptionalTensor& grad_scale, const OptionalT
   return true;
 }
 
-// What in-place operators tell autograd; the kernels beneath do not.
+// Tells autograd that tensors have changed, as in-place operators do; the kernels beneath do not.
 void have_changed(TensorList tensors) {
   for (const Tensor& t : tensors) {
     if (!t.is_inference()) t.unsafeGetTensorImpl()->bump_version();
@@ -92,7 +92,7 @@ struct Adam {
     p.add(Do::MultiplyNumber, V, V, 0, 0, beta2);
     p.add(Do::Addcmul, V, V, g, g, 1 - beta2);
     if (amsgrad) p.add(Do::Maximum, VMax, VMax, V);
-    // Python's numbers: ** is pow, of a half as well.
+    // Python's numbers: ** calls pow, also for an exponent of one half.
     const double correction1 = 1 - std::pow(beta1, step), correction2 = 1 - std::pow(beta2, step);
     p.add(Do::Sqrt, Denominator, amsgrad ? VMax : V);
     p.add(Do::DivideNumber, Denominator, Denominator, 0, 0, std::pow(correction2, 0.5));
@@ -127,7 +127,7 @@ void sgd_tensor_lr_(TensorList params, TensorList grads, TensorList buffers, dou
        maximize, is_first_step, grad_scale, found_inf);
 }
 
-// Of tensors without dimensions, from a GPU in one copy.
+// Numbers of tensors without dimensions, copied from a GPU at once.
 std::vector<double> numbers_of(TensorList counts) {
   std::vector<double> numbers;
   const bool together = counts.size() > 1 &&
@@ -157,7 +157,7 @@ void adam_(TensorList params, TensorList grads, TensorList averages, TensorList 
               steps.size());
   if (!unscale(grads, grad_scale, found_inf)) return;
   const Adam adam{lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, decoupled};
-  // By step: all but parameters that were frozen for a while share one.
+  // Programs by step: all parameters share one, except those that were frozen for a while.
   std::deque<std::pair<double, Program>> programs;
   std::vector<Run> runs;
   const std::vector<double> counted = numbers_of(steps);

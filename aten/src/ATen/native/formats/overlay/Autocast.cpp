@@ -1,8 +1,9 @@
-// torch.autocast with a dtype of ours: stock's kernels for autocast cast to it as to any dtype
-// number (the casts are Copy.cpp's). What remains are the operators that take the widest dtype of
-// their operands, which stock finds by the container; those that it gives float32 as the dtype of
-// their result, tensors of ours too where they are to be left alone; and cuDNN's recurrent layers,
-// which its kernel casts to float16 whatever the block's dtype.
+// torch.autocast with a format dtype. PyTorch's autocast kernels cast to it as to any dtype number
+// (by Copy.cpp's casts). Three kinds of operators need kernels here:
+// - operators that take the widest dtype of their operands, which PyTorch finds by the container;
+// - operators whose result PyTorch wants in float32, also for format tensors that are to be left
+//   alone;
+// - cuDNN's recurrent layers, which PyTorch casts to float16 whatever the block's dtype.
 #include <ATen/native/formats/overlay/Autocast.h>
 
 #include <ATen/FormatTensor.h>
@@ -36,9 +37,9 @@ bool is_own(const at::Tensor& t) {
   return t.defined() && entry_beneath(t) != nullptr;
 }
 
-// ---- what an operator is given, its tensors and its lists of them ----
+// ---- arguments of operators: tensors and lists of tensors ----
 
-// Whether it holds a tensor of which `is` is true.
+// Whether an argument holds a tensor for which `is` returns true.
 template <typename Is>
 bool holds(const at::Tensor& t, Is is) {
   return t.defined() && is(t);
@@ -60,25 +61,25 @@ bool holds(const T&, Is) {
   return false;
 }
 
-// In float32 where it is ours and no wider.
-at::Tensor widened(const at::Tensor& t) {
+// Casts a format tensor to float32 if float32 has its values.
+at::Tensor widen(const at::Tensor& t) {
   if (!is_own(t) || !entry_of(t).format.fits_float()) return t;
-  const ExplicitDtypeGuard explicit_dtype; // float32 itself, also where it is a container
+  const ExplicitDtypeGuard explicit_dtype; // float32 itself, even if it is a container
   return t.to(ScalarType::Float);
 }
-std::optional<at::Tensor> widened(const std::optional<at::Tensor>& t) {
-  return t ? std::optional(widened(*t)) : t;
+std::optional<at::Tensor> widen(const std::optional<at::Tensor>& t) {
+  return t ? std::optional(widen(*t)) : t;
 }
-std::vector<at::Tensor> widened(const at::ITensorListRef& list) {
+std::vector<at::Tensor> widen(const at::ITensorListRef& list) {
   std::vector<at::Tensor> result;
-  for (const at::Tensor& t : list) result.push_back(widened(t));
+  for (const at::Tensor& t : list) result.push_back(widen(t));
   return result;
 }
-std::vector<at::Tensor> widened(at::TensorList list) {
-  return widened(at::ITensorListRef(list));
+std::vector<at::Tensor> widen(at::TensorList list) {
+  return widen(at::ITensorListRef(list));
 }
 template <typename T>
-const T& widened(const T& other) {
+const T& widen(const T& other) {
   return other;
 }
 
@@ -86,11 +87,11 @@ constexpr c10::DispatchKey key_of(DeviceType device) {
   return device == DeviceType::CPU ? c10::DispatchKey::AutocastCPU : c10::DispatchKey::AutocastCUDA;
 }
 
-// ---- operators of which stock asks for the widest dtype ----
+// ---- operators that take the widest dtype ----
 
-// Among operands with one of ours: where autocast's dtype is ours and float32 is among them, they
-// meet in float32, but for what is wider; else they are left alone. float32 and bfloat16 code pays
-// for a question, and in a process without a tensor of ours not for that.
+// For operands with a format tensor. If autocast's dtype is a format and float32 is among the
+// operands, operands become float32, except wider ones; otherwise they are left alone. Code with
+// float32 and bfloat16 pays for one question, or for none in a process without format tensors.
 template <DeviceType Device, typename Signature, Signature* F>
 struct Promoted;
 
@@ -105,14 +106,14 @@ struct Promoted<Device, Result(Args...), F> {
       return !is_own(t) && t.scalar_type() == ScalarType::Float;
     };
     if (!autocast_has_format(Device) || !(holds(args, is_float) || ...)) return F(args...);
-    return F(widened(args)...);
+    return F(widen(args)...);
   }
 };
 
-// ---- operators whose result stock wants in float32 ----
+// ---- operators whose result PyTorch wants in float32 ----
 
-// Autocast leaves a tensor of ours alone in a block with a stock dtype, and in each block what is
-// wider than float32 (as in Copy.cpp).
+// Whether autocast leaves a tensor alone: any format tensor in a block with a stock dtype, and in
+// every block one wider than float32 (as in Copy.cpp).
 template <DeviceType Device>
 bool is_left_alone(const at::Tensor& t) {
   return is_own(t) && !(autocast_has_format(Device) && entry_of(t).format.fits_float());
@@ -143,10 +144,10 @@ at::Tensor in_block_dtype(const at::Tensor& t) {
 
 enum CudnnMode : int64_t { kRelu, kTanh, kLstm, kGru };
 
-// _cudnn_rnn under an autocast with a dtype of ours: at::lstm, at::gru, ... again, of operands in
-// it. They go by our operators, which round each step.
+// _cudnn_rnn under an autocast with a format dtype: calls at::lstm, at::gru, ... again with
+// operands in it. Those run this package's operators, which round each step.
 void rnn_in_block_dtype(torch::jit::Stack& stack) {
-  // As in the schema.
+  // The indices are the schema's.
   const auto at_place = [&](size_t i) -> const c10::IValue& {
     return torch::jit::peek(stack, i, 16);
   };
@@ -154,13 +155,14 @@ void rnn_in_block_dtype(torch::jit::Stack& stack) {
                    h = in_block_dtype(at_place(4).toTensor());
   std::vector<at::Tensor> weights;
   for (const at::Tensor& w : at_place(1).toTensorVector()) weights.push_back(in_block_dtype(w));
-  // Each layer's weights of input and state, their biases; an LSTM may have a projection, too.
+  // Each layer has weights of input and state, and biases for both; an LSTM may also have a
+  // projection.
   const bool biases = at_place(2).toInt() >= 4;
   const int64_t mode = at_place(6).toInt(), layers = at_place(9).toInt();
   const bool batch_first = at_place(10).toBool(), train = at_place(12).toBool(),
              both_ways = at_place(13).toBool();
   const double dropout = at_place(11).toDouble();
-  // Sequences that have one, where they are packed.
+  // Packed input: the number of sequences that have each step.
   const std::vector<int64_t> of_steps = at_place(14).toIntVector();
   const at::Tensor packed =
       of_steps.empty() ? at::Tensor() : at::tensor(of_steps, at::TensorOptions().dtype(at::kLong));
@@ -186,10 +188,11 @@ void rnn_in_block_dtype(torch::jit::Stack& stack) {
     else std::tie(out, hy) = run(ATEN_FN2(rnn_relu, input), ATEN_FN2(rnn_relu, data));
   }
   torch::jit::drop(stack, 16);
-  torch::jit::push(stack, out, hy, cy, at::Tensor(), at::Tensor()); // the last two are cuDNN's own
+  // the last two are used by cuDNN only
+  torch::jit::push(stack, out, hy, cy, at::Tensor(), at::Tensor());
 }
 
-const StockKernel* stock_rnn = nullptr; // where PyTorch has cuDNN
+const StockKernel* stock_rnn = nullptr; // set if PyTorch has cuDNN
 
 void cudnn_rnn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (autocast_has_format(at::kCUDA)) return rnn_in_block_dtype(*stack);
@@ -200,8 +203,8 @@ struct Silent final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// In place of stock's kernels, of which the dispatcher warns; for stock tensors they do what
-// stock's do, by the same templates.
+// Replaces PyTorch's kernels, of which the dispatcher warns. For stock tensors these do the same,
+// by the same templates.
 [[maybe_unused]] const bool conversions_registered = [] {
   Silent silent;
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);

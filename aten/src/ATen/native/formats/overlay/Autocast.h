@@ -1,4 +1,4 @@
-// torch.autocast with a dtype of ours as its dtype.
+// torch.autocast with a format dtype.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -7,13 +7,13 @@
 
 namespace at::formats {
 
-// Where an autocast may have a dtype of ours.
+// Devices whose autocast may have a format dtype.
 inline constexpr std::array kAutocastDevices{c10::DeviceType::CPU, c10::DeviceType::CUDA};
 
-// Whether the calling thread's autocast dtype of a device is one of ours, within a block or not.
+// Whether the calling thread's autocast dtype of a device is a format dtype, within a block or not.
 bool autocast_has_format(c10::DeviceType device);
 
-// Of any of these devices.
+// The same for any of these devices.
 bool autocast_has_format();
 
 } // namespace at::formats

@@ -1,5 +1,5 @@
-// Composite operators whose stock code reads or allocates by the container's type: written anew
-// from operators that keep the format, and differentiable through them.
+// Composite operators whose stock code reads or allocates by the container's type. They are written
+// anew from operators that keep the format, and are differentiable through them.
 #include <ATen/FormatLibrary.h>
 #include <ATen/native/formats/elementwise/Elementwise.h>
 #include <ATen/native/formats/elementwise/FillInfinity.h>
@@ -44,10 +44,10 @@ namespace {
 using at::Tensor;
 using c10::Scalar;
 
-// ---- where with a number: stock makes a tensor of it in the container's type ----
+// ---- where with a number: stock code makes it a tensor of the container's type ----
 
-// A complex number makes the result complex: then the tensor is cast to that first, so that its
-// gradient comes back real.
+// A complex number makes the result complex. Then the tensor is cast to that type first, so that
+// its gradient comes back real.
 std::pair<Tensor, Tensor> alike(const Tensor& self, const Scalar& number) {
   const FormatEntry& entry = *entry_beneath(self);
   if (!number.isComplex()) return {self, encoded_number(number, entry)};
@@ -75,10 +75,10 @@ Tensor where_scalar_other(const Tensor& condition, const Tensor& self, const Sca
   return at::where(condition, tensor, number);
 }
 
-// ---- dropout with p = 1: stock multiplies by a zero made from the operand's options ----
+// ---- dropout with p = 1: stock code multiplies by a zero made from the operand's options ----
 
 template <Tensor (*stock)(const Tensor&, double, bool)>
-Tensor dropping(const Tensor& input, double p, bool train) {
+Tensor drop_out(const Tensor& input, double p, bool train) {
   const bool all = train && p == 1 && input.numel() != 0 && entry_beneath(input);
   return all ? at::_ops::mul_Tensor::call(input, encoded_number(0, *entry_beneath(input)))
              : stock(input, p, train);
@@ -90,8 +90,8 @@ Tensor& dropping_(Tensor& self, double p, bool train) {
              : stock(self, p, train);
 }
 
-// ---- batch normalisation without elements: stock asks for the type that sums of the container's
-// numbers have ----
+// ---- batch normalisation without elements: stock code needs the container's accumulation type
+// ----
 
 using BatchNorm = std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t>;
 
@@ -104,8 +104,8 @@ BatchNorm batch_norm_impl_index(const Tensor& input, const std::optional<Tensor>
     return at::compositeimplicitautograd::_batch_norm_impl_index(input, weight, bias, mean, var,
                                                                  training, momentum, eps, cudnn);
   }
-  // Not the input itself: its place in the graph is an operator's. The parameters get a gradient of
-  // zeros through it.
+  // A clone, because the input's node in the graph belongs to another operator. Parameters get a
+  // gradient of zeros through it.
   Tensor out = input.clone();
   if (weight && weight->defined()) out = at::_ops::mul_Tensor::call(out, weight->select(0, 0));
   if (bias && bias->defined()) out = at::_ops::add_Tensor::call(out, bias->select(0, 0), 1);
@@ -114,8 +114,7 @@ BatchNorm batch_norm_impl_index(const Tensor& input, const std::optional<Tensor>
   return {out, none, none.clone(), at::empty({0}, statistics.dtype(at::kByte)), 0};
 }
 
-// ---- out= of composites that allocate by the operand's options: the functional variant's result
-// ----
+// ---- out= of composites that allocate by the operand's options: stores the functional result ----
 
 void refuse_derivative(const char* op, at::ArrayRef<Tensor> tensors) {
   if (!at::GradMode::is_enabled()) return;
@@ -145,22 +144,22 @@ std::tuple<Tensor&, Tensor&> slogdet_out(const Tensor& self, Tensor& sign, Tenso
   return {store(s, sign, {}), store(l, logabsdet, {})};
 }
 
-// ---- float_power: in float64, which is also the container of wide formats, so that stock would
-// stay in the format ----
+// ---- float_power, which computes in float64: wide formats have that container, and stock code
+// would keep the format ----
 
-Tensor exact(const Tensor& t) {
+Tensor cast_to_double(const Tensor& t) {
   const ExplicitDtypeGuard guard;
   return entry_beneath(t) ? at::_ops::to_dtype::call(t, at::kDouble, false, false, {}) : t;
 }
 
 Tensor float_power(const Tensor& self, const Tensor& exponent) {
-  return at::float_power(exact(self), exact(exponent));
+  return at::float_power(cast_to_double(self), cast_to_double(exponent));
 }
 Tensor float_power_number(const Tensor& self, const Scalar& exponent) {
-  return at::float_power(exact(self), exponent);
+  return at::float_power(cast_to_double(self), exponent);
 }
 Tensor float_power_of_number(const Scalar& self, const Tensor& exponent) {
-  return at::float_power(self, exact(exponent));
+  return at::float_power(self, cast_to_double(exponent));
 }
 
 [[noreturn]] void refuse_float_power_in_place(const Tensor& self) {
@@ -170,31 +169,31 @@ Tensor float_power_of_number(const Scalar& self, const Tensor& exponent) {
               ". Use torch.float_power, whose result is float64.");
 }
 Tensor& float_power_(Tensor& self, const Tensor& exponent) {
-  if (!entry_beneath(self)) return self.float_power_(exact(exponent));
+  if (!entry_beneath(self)) return self.float_power_(cast_to_double(exponent));
   refuse_float_power_in_place(self);
 }
 Tensor& float_power_number_(Tensor& self, const Scalar&) {
   refuse_float_power_in_place(self);
 }
 
-// out=, whose error would name the container.
+// Checks out=, because the stock error would name the container.
 Tensor& float64_of(Tensor& out) {
   const FormatEntry* entry = entry_beneath(out);
   TORCH_CHECK(!entry, "float_power: expected out of float64, but got torch.", entry->name,
-              ". Leave out= out and convert the result.");
+              ". Omit out= and convert the result.");
   return out;
 }
 Tensor& float_power_out(const Tensor& self, const Tensor& exponent, Tensor& out) {
-  return at::float_power_outf(exact(self), exact(exponent), float64_of(out));
+  return at::float_power_outf(cast_to_double(self), cast_to_double(exponent), float64_of(out));
 }
 Tensor& float_power_number_out(const Tensor& self, const Scalar& exponent, Tensor& out) {
-  return at::float_power_outf(exact(self), exponent, float64_of(out));
+  return at::float_power_outf(cast_to_double(self), exponent, float64_of(out));
 }
 Tensor& float_power_of_number_out(const Scalar& self, const Tensor& exponent, Tensor& out) {
-  return at::float_power_outf(self, exact(exponent), float64_of(out));
+  return at::float_power_outf(self, cast_to_double(exponent), float64_of(out));
 }
 
-// ---- tensor_split by a tensor, whose error would name the container ----
+// ---- tensor_split by a tensor, whose stock error would name the container ----
 
 std::vector<Tensor> tensor_split(const Tensor& self, const Tensor& indices, int64_t dim) {
   const FormatEntry* entry = entry_beneath(indices);
@@ -203,14 +202,14 @@ std::vector<Tensor> tensor_split(const Tensor& self, const Tensor& indices, int6
   return at::compositeimplicitautograd::tensor_split(self, indices, dim);
 }
 
-// ---- combinations of nothing, which stock makes of the operand's options ----
+// ---- combinations of no elements, which stock code makes from the operand's options ----
 
 Tensor combinations(const Tensor& self, int64_t r, bool with_replacement) {
   if (r == 0 && self.dim() == 1) return self.new_empty({0});
   return at::compositeimplicitautograd::combinations(self, r, with_replacement);
 }
 
-// ---- parts without elements, which stock makes of the operand's options ----
+// ---- parts without elements, which stock code makes from the operand's options ----
 
 std::vector<Tensor> unflatten_dense_tensors(const Tensor& flat, at::TensorList tensors) {
   std::vector<Tensor> parts = at::compositeimplicitautograd::unflatten_dense_tensors(flat, tensors);
@@ -220,7 +219,7 @@ std::vector<Tensor> unflatten_dense_tensors(const Tensor& flat, at::TensorList t
   return parts;
 }
 
-// ---- condition numbers: stock puts infinities that no user wrote ----
+// ---- condition numbers: stock code stores infinities that no user wrote ----
 
 template <typename Stock>
 Tensor by_values(const Tensor& self, Stock&& stock) {
@@ -237,32 +236,31 @@ Tensor condition(const Tensor& self, Norm p) {
       : by_values(self, [&](const Tensor& values) { return stock(values, p); });
 }
 
-// ---- bincount: stock adds up weights in float64, but those of float32 ----
+// ---- bincount: stock code adds weights of other dtypes than float32 in float64 ----
 
 Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, c10::SymInt minlength) {
   const bool ours = weights && weights->defined() && entry_beneath(*weights);
   TORCH_CHECK(!is_format_tensor(self),
               "bincount: expected integers to count, but got a tensor of torch.",
               entry_of(self).name, ". Convert it with .long().");
-  // A recorded cast: backward says that it has no derivative.
-  return at::_ops::bincount::call(self, ours ? exact(*weights) : weights, minlength);
+  // A recorded cast, so that backward raises: there is no derivative.
+  return at::_ops::bincount::call(self, ours ? cast_to_double(*weights) : weights, minlength);
 }
 
-// ---- torch.sparse.mm of two dense tensors, to which stock adds a zero made from their options
-// ----
+// ---- torch.sparse.mm of two dense tensors: stock code adds a zero made from their options ----
 
 Tensor sparse_mm(const Tensor& a, const Tensor& b) {
   return at::_ops::mm::call(a, b);
 }
 
-// ---- native_channel_shuffle: stock's composite code has a size of -1, which no elements leave
-// open; its CPU kernel has none ----
+// ---- native_channel_shuffle: stock composite code has a size of -1, which is undefined without
+// elements; PyTorch's CPU kernel has no such size ----
 
 Tensor native_channel_shuffle(const Tensor& self, c10::SymInt groups) {
   return at::_ops::channel_shuffle::call(self, std::move(groups));
 }
 
-// ---- max, min, sort, topk, ...: the gradient goes to the elements that were selected ----
+// ---- max, min, sort, topk, ...: the gradient goes to the selected elements ----
 
 Tensor value_selecting_reduction_backward(const Tensor& grad, int64_t dim, const Tensor& indices,
                                           c10::SymIntArrayRef sizes, bool keepdim) {
@@ -272,15 +270,15 @@ Tensor value_selecting_reduction_backward(const Tensor& grad, int64_t dim, const
   return at::scatter(at::_ops::new_zeros::call(grad, sizes, {}, {}, {}, {}), dim, index, source);
 }
 
-// ---- makes its result from its input's options ----
+// ---- stock code makes its result from the input's options ----
 
 Tensor pad_circular(const Tensor& self, c10::SymIntArrayRef pad) {
   const CompositeGuard stock_code;
   return at::compositeimplicitautograd::_pad_circular_symint(self, pad);
 }
 
-// ---- Tensor::backward of C++ and of scripts: the engine takes a gradient of the container for one
-// of ours ----
+// ---- Tensor::backward in C++ and scripts: the engine takes a gradient of the container for a
+// format tensor ----
 
 void backward(const Tensor& self, at::TensorList inputs, const std::optional<Tensor>& gradient,
               std::optional<bool> retain_graph, bool create_graph) {
@@ -290,8 +288,8 @@ void backward(const Tensor& self, at::TensorList inputs, const std::optional<Ten
   at::impl::GetVariableHooks()->_backward(self, inputs, own, retain_graph, create_graph);
 }
 
-// The operator called by hand; torch.promote_types does not come here. Stock looks both numbers up
-// in a table that ends before ours.
+// The operator called by name; torch.promote_types does not use it. PyTorch looks both numbers up
+// in a table that ends before a format's.
 c10::ScalarType promote_types(c10::ScalarType a, c10::ScalarType b) {
   for (const c10::ScalarType type : {a, b}) {
     const auto number = static_cast<int>(type);
@@ -304,10 +302,10 @@ c10::ScalarType promote_types(c10::ScalarType a, c10::ScalarType b) {
 
 void register_composites(torch::Library& m) {
   namespace stock = at::compositeimplicitautograd;
-  m.impl("dropout", &dropping<&stock::dropout>);
-  m.impl("alpha_dropout", &dropping<&stock::alpha_dropout>);
-  m.impl("feature_dropout", &dropping<&stock::feature_dropout>);
-  m.impl("feature_alpha_dropout", &dropping<&stock::feature_alpha_dropout>);
+  m.impl("dropout", &drop_out<&stock::dropout>);
+  m.impl("alpha_dropout", &drop_out<&stock::alpha_dropout>);
+  m.impl("feature_dropout", &drop_out<&stock::feature_dropout>);
+  m.impl("feature_alpha_dropout", &drop_out<&stock::feature_alpha_dropout>);
   m.impl("dropout_", &dropping_<&stock::dropout_>);
   m.impl("alpha_dropout_", &dropping_<&stock::alpha_dropout_>);
   m.impl("feature_dropout_", &dropping_<&stock::feature_dropout_>);
@@ -349,7 +347,7 @@ void register_composites(torch::Library& m) {
 
 TD_REGISTER_COMPOSITE(register_composites)
 
-// Where an operator without tensors passes by.
+// Operators without tensors take this key.
 TORCH_LIBRARY_IMPL(aten, BackendSelect, m) {
   m.impl("promote_types", &promote_types);
 }

@@ -1,6 +1,5 @@
-// The tensor of a number format beside a stock wheel: a TensorImpl that points at its format and
-// has its container's TypeMeta, since the list of types that a wheel was built with has no row for
-// ours.
+// The format tensor beside a stock wheel: a TensorImpl that points at its format and has its
+// container's TypeMeta. A wheel's list of types cannot get a row for a format.
 #include <ATen/FormatTensor.h>
 
 #include <ATen/native/formats/operators/boxed/MetaDevice.h>
@@ -14,8 +13,8 @@ namespace {
 
 std::atomic<bool> made_any{false};
 
-// An autocast whose dtype is ours casts all that is in its block, wherever it was made. One with a
-// stock dtype asks, too, and gets tensors of ours back as they are (Copy.cpp).
+// An autocast with a format dtype casts all tensors in its block, wherever they were made. One with
+// a stock dtype calls the casts too, and gets format tensors back unchanged (Copy.cpp).
 c10::DispatchKeySet autocast_keys(c10::Device device) {
   if (device.is_cpu()) return c10::DispatchKeySet(c10::DispatchKey::AutocastCPU);
   return device.is_cuda() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA)
@@ -60,7 +59,7 @@ class FormatTensorImpl final : public c10::TensorImpl {
  private:
   template <typename Version>
   c10::intrusive_ptr<TensorImpl> copy_with(Version&& version, bool allow_change) const {
-    // A wrapper is copied by its class, which copies what it wraps.
+    // A wrapper's class copies it, with the tensors within.
     if (is_python_dispatch() &&
         !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) {
       c10::intrusive_ptr<TensorImpl> copy = (*c10::impl::getGlobalPyInterpreter())->detach(this);

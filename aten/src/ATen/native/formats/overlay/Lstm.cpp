@@ -1,5 +1,6 @@
-// LSTM from operators that keep the format. Stock chooses between these and oneDNN's layer, which
-// rounds once at its end, by the container's type and the processor: results would depend on both.
+// LSTM from operators that keep the format. PyTorch would choose between these and oneDNN's layer,
+// which rounds once at its end, by the container's type and the processor. Results would depend on
+// both.
 #include <ATen/FormatLibrary.h>
 
 #include <ATen/TensorOperators.h>
@@ -39,13 +40,13 @@ State step(const Tensor& from_input, const State& s, const Weights& w) {
   return {w.projection.defined() ? at::linear(h, w.projection) : h, c};
 }
 
-// Steps over all sequences at once, the longest first: the rows of step t are the sequences that
-// have one. A sequence that has none keeps its state: the last one when going forwards, the first
-// one when going backwards.
+// Runs steps over all sequences at once, the longest first: the rows of step t are the sequences
+// that have it. A sequence without a step keeps its state: the last one forwards, the first one
+// backwards.
 std::pair<Tensor, State> scan(const Tensor& inputs, at::IntArrayRef batches, State state,
                               const Weights& w, bool backwards) {
-  // Of one operator, whose gradient joins the steps'; a slice's would be as large as all of them,
-  // for each step.
+  // Split by one operator, whose gradient joins the steps'. The gradient of a slice would be as
+  // large as all steps, for each step.
   const std::vector<Tensor> from_inputs =
       at::linear(inputs, w.input, w.input_bias).split_with_sizes(batches);
   const int64_t all = batches[0];
@@ -78,8 +79,8 @@ std::vector<Weights> weights_of(at::TensorList tensors, bool biases, bool projec
   return result;
 }
 
-// A cell of ours beside stock weights is of their dtype, as every later one is, and not of a wider
-// one that has the numbers of both.
+// A format cell with stock weights takes their dtype, as every later cell does, and not a wider one
+// that has the values of both.
 Tensor first_cell(const Tensor& states, int64_t k, const Weights& w) {
   const Tensor s = states.select(0, k);
   if (!entry_beneath(s) || entry_beneath(w.state)) return s;
@@ -136,8 +137,8 @@ Result lstm_input(const Tensor& input, at::TensorList states, at::TensorList wei
   return {batch_first ? result.transpose(0, 1) : result, h, c};
 }
 
-// data: (steps of all sequences, features), the first steps of all first; batch_sizes: how many
-// sequences have a step.
+// data: (steps of all sequences, features), beginning with all first steps. batch_sizes: the number
+// of sequences that have each step.
 Result lstm_data(const Tensor& data, const Tensor& batch_sizes, at::TensorList states,
                  at::TensorList weights, bool biases, int64_t layers, double dropout, bool train,
                  bool bidirectional) {
@@ -149,7 +150,7 @@ Result lstm_data(const Tensor& data, const Tensor& batch_sizes, at::TensorList s
   const Tensor contiguous = batch_sizes.contiguous();
   const at::IntArrayRef batches(contiguous.const_data_ptr<int64_t>(), contiguous.numel());
   TORCH_CHECK(std::is_sorted(batches.rbegin(), batches.rend()) && batches.back() > 0,
-              "lstm: expected batch sizes above 0 that do not grow, but got ", batches);
+              "lstm: expected positive batch sizes in descending order, but got ", batches);
   const int64_t rows = std::accumulate(batches.begin(), batches.end(), int64_t{0});
   TORCH_CHECK(data.dim() == 2 && data.size(0) == rows,
               "lstm: expected data with two dimensions and ", rows, " rows, but got ",

@@ -6,7 +6,7 @@
 
 namespace at::formats {
 
-static std::atomic<int> forced{-1}; // a Backend; -1: none
+static std::atomic<int> forced{-1}; // a Backend, or -1
 
 Backend backend_of(c10::Device device) {
   if (device.is_meta()) return Backend::Kernels;

@@ -12,8 +12,8 @@ using at::Tensor;
 using c10::ScalarType;
 using c10::formats::Rounding;
 
-// s, moved to its odd neighbour where `towards`, which has the sign of what s misses, is neither 0
-// nor NaN.
+// Moves s to its odd neighbour, unless `towards` is 0 or NaN. The sign of `towards` is that of the
+// error of s.
 Tensor to_odd(const Tensor& s, const Tensor& towards) {
   const Tensor bits = s.view(ScalarType::Long);
   const Tensor moves =
@@ -28,7 +28,7 @@ Tensor sum_error(const Tensor& a, const Tensor& b, const Tensor& s) { // Knuth's
   return (a - a_part) + (b - b_part);
 }
 
-// Dekker's TwoProduct: halves of 26 digits, whose products are exact.
+// Dekker's TwoProduct: halves of 26 digits have exact products.
 Tensor product_error(const Tensor& a, const Tensor& b, const Tensor& p) {
   const auto high = [](const Tensor& x) {
     const Tensor t = x * 0x8000001p0;

@@ -1,15 +1,15 @@
-// Arithmetic by stock operators on float64 tensors, rounded to odd as the kernels' loops are
-// (c10/formats/arithmetic/OddArithmetic.h): encoding the results rounds the exact ones once.
+// Arithmetic by stock operators on float64 tensors, rounded to odd as in the kernels' loops
+// (c10/formats/arithmetic/OddArithmetic.h). Encoding the results rounds the exact ones once.
 //
-// Operands are 0 or of magnitudes from 2^-511 to 2^511, as the values of formats with
-// arithmetic_in_double(), so that no error term leaves the range of float64.
+// Operands are 0 or of magnitudes from 2^-511 to 2^511, as values of formats with
+// arithmetic_in_double() are. So no error term leaves the range of float64.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 
 namespace at::formats {
 
-// mode: that of the format, which says what sign a sum of 0 has.
+// mode: the format's, which decides the sign of a sum of 0.
 at::Tensor compute_by_stock(BinaryOp op, c10::formats::Rounding mode, const at::Tensor& a,
                             const at::Tensor& b);
 at::Tensor compute_by_stock(TernaryOp op, c10::formats::Rounding mode, const at::Tensor& a,

@@ -22,7 +22,7 @@ using c10::formats::Overflow;
 using c10::formats::RandomWords;
 using c10::formats::Rounding;
 
-// Elements in the order of memory, by which random words are counted.
+// Elements in memory order, in which random words are counted.
 at::Tensor flat(const at::Tensor& dense) {
   return dense.as_strided({dense.numel()}, {1});
 }
@@ -30,7 +30,7 @@ at::Tensor shaped_as(const at::Tensor& flat, const at::Tensor& dense) {
   return flat.as_strided(dense.sizes(), dense.strides());
 }
 
-// Modes in which a word is a coin: the format rounds in one way or in another.
+// Modes in which a word is a coin, with two possible results for each number.
 bool tosses_coin(Rounding mode) {
   return mode == Rounding::StochasticEqual || mode == Rounding::UpDown;
 }
@@ -40,7 +40,7 @@ bool by_bits(const Format& f) {
 }
 
 // Fixed point in the mode `stochastic`: magnitudes are a float format's subnormals and first
-// binade, whose codes are in units of the last place.
+// binade, whose codes count units of the last place.
 bool by_bits_of_float(const Format& f) {
   return f.is_fixed() && f.rounding == Rounding::Stochastic && f.overflow == Overflow::Saturate &&
       f.significand_bits() <= 20;
@@ -52,7 +52,8 @@ Format float_of_fixed(const Format& f) {
   return result;
 }
 
-// Posits in the mode `stochastic`: the gap between neighbours is at most 2^8 times the inner one.
+// Posits in the mode `stochastic`: the gap between two neighbours is at most 2^8 times the inner
+// one.
 bool draws_pieces(const Format& f) {
   return f.is_posit() && f.rounding == Rounding::Stochastic && f.es <= 3 && f.fits_float() &&
       f.underflow == c10::formats::Underflow::Minpos;
@@ -65,10 +66,10 @@ void expect_stock_way(const Format& f) {
   const bool few_bits = f.rounding == Rounding::Stochastic && f.random_bits != 0;
   TORCH_CHECK_NOT_IMPLEMENTED(
       (by_bits(f) || by_bits_of_float(f) || by_integers || by_tables) && !few_bits,
-      "expected a format and a mode that stock operators round to, but got ",
-      few_bits ? "a mode by few random bits"
-               : "a random mode for such a format, takums of more than 16 bits, or integers "
-                 "that wrap",
+      "expected a format and a mode that stock operators can round to, but got ",
+      few_bits ? "few random bits"
+               : "a random mode of such a format, a takum of more than 16 bits, or a format that "
+                 "wraps",
       ". Move the tensor with .cpu() first.");
 }
 
@@ -94,8 +95,8 @@ at::Tensor look_up(const Format& f, const at::Tensor& values, const StockWords& 
   return tosses_coin(f.rounding) ? at::where(words.coins(), by(~uint64_t{0}), by(0)) : by(0);
 }
 
-// int64 as float64, in which what does not fit becomes the odd one of its neighbours: multiples of
-// 2^10 have at most 53 digits.
+// int64 as float64. Numbers that do not fit become their odd neighbour: multiples of 2^10 have at
+// most 53 digits.
 at::Tensor doubles_of(const at::Tensor& integers) {
   const at::Tensor low = integers.bitwise_and((1 << 10) - 1);
   const at::Tensor odd = (integers ^ low) | low.ne(0).to(ScalarType::Long).__lshift__(10);
@@ -104,14 +105,14 @@ at::Tensor doubles_of(const at::Tensor& integers) {
 }
 
 // Values in a type that has the format's.
-at::Tensor widened(const Format& f, const at::Tensor& values) {
+at::Tensor widen(const Format& f, const at::Tensor& values) {
   return f.fits_float() ? values : values.to(ScalarType::Double);
 }
 
 // Codes by the bits of a float format, before the mask.
 at::Tensor fixed_codes_by_bits(const Format& f, const at::Tensor& values, const StockWords& words) {
   const Format coded = float_of_fixed(f);
-  const at::Tensor q = encode_floats_by_stock(coded, widened(coded, values), words);
+  const at::Tensor q = encode_floats_by_stock(coded, widen(coded, values), words);
   const auto sign = static_cast<int64_t>(coded.sign_code());
   return fixed_codes(f, q.bitwise_and(sign - 1), q.ge(sign), values);
 }
@@ -124,7 +125,7 @@ at::Tensor round_by_stock(const Format& f, const at::Tensor& values, const Rando
   const StockWords words = draw(f, seed, in);
   at::Tensor out;
   if (by_bits(f)) {
-    out = round_floats_by_stock(f, widened(f, in), words).to(in.scalar_type());
+    out = round_floats_by_stock(f, widen(f, in), words).to(in.scalar_type());
   } else if (by_bits_of_float(f)) {
     const double unit = std::ldexp(1.0, -int{f.frac_bits});
     out = fixed_codes_by_bits(f, in, words).to(in.scalar_type()).mul(unit);
@@ -172,7 +173,7 @@ at::Tensor encode_by_stock(const Format& f, const at::Tensor& stock, ScalarType 
   const StockWords words = draw(f, seed, in);
   at::Tensor out;
   if (by_bits(f)) {
-    out = encode_floats_by_stock(f, widened(f, values), words).to(codes);
+    out = encode_floats_by_stock(f, widen(f, values), words).to(codes);
   } else if (by_bits_of_float(f)) {
     const at::Tensor code = fixed_codes_by_bits(f, values, words);
     out = code.bitwise_and(static_cast<int64_t>(f.code_mask())).to(codes);
@@ -205,9 +206,9 @@ at::Tensor decode_by_stock(const Format& f, const at::Tensor& codes, ScalarType 
 
 at::Tensor narrow_to_odd_by_stock(const at::Tensor& values) {
   const at::Tensor near = values.to(ScalarType::Float);
-  const at::Tensor lost = values.sub(near.to(ScalarType::Double)); // exact; NaN of infinities
+  const at::Tensor lost = values.sub(near.to(ScalarType::Double)); // exact; NaN for infinities
   const at::Tensor bits = near.view(ScalarType::Int);
-  // An even neighbour gives way to the odd one on the value's side.
+  // An even neighbour is replaced by the odd one on the value's side.
   const at::Tensor outwards = lost.gt(0) ^ near.signbit();
   const at::Tensor step = outwards.to(ScalarType::Int).mul(2).sub(1);
   const at::Tensor moves = lost.ne(0) & lost.isfinite() & bits.bitwise_and(1).eq(0);

@@ -1,5 +1,4 @@
-// Rounding, encoding and decoding by stock tensor operations, on a device of any kind. The same
-// bits as the kernels'.
+// Rounding, encoding and decoding by stock tensor operations, on any device. Bits are the kernels'.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
@@ -8,8 +7,8 @@
 
 namespace at::formats {
 
-// values: dense, of float32 or float64. Each rounded to the format, as a value of the same type in
-// the same memory format. A NotImplementedError for a format or mode that has no such way.
+// Rounds dense float32 or float64 values to the format; results have the same type and memory
+// format. Raises NotImplementedError for a format or mode without a stock path.
 at::Tensor round_by_stock(const c10::formats::Format& format, const at::Tensor& values,
                           const c10::formats::RandomWords& words);
 
@@ -24,11 +23,11 @@ at::Tensor round_in_graph(const c10::formats::Format& format, const at::Tensor& 
 at::Tensor encode_by_stock(const c10::formats::Format& format, const at::Tensor& stock,
                            c10::ScalarType codes, const c10::formats::RandomWords& words);
 
-// codes: dense. Values of the type, which is float32 only where that has them all.
+// Decodes dense codes to the type; float32 only if it has all values of the format.
 at::Tensor decode_by_stock(const c10::formats::Format& format, const at::Tensor& codes,
                            c10::ScalarType type);
 
-// float64 rounded to odd in float32: a cast from there to a narrower type rounds once.
+// Rounds float64 to odd in float32; a cast from there to a narrower type then rounds once.
 at::Tensor narrow_to_odd_by_stock(const at::Tensor& values);
 
 } // namespace at::formats

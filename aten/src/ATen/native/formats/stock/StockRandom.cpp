@@ -79,9 +79,9 @@ at::Tensor compute_halves(const Seed& seed, const c10::SymInt& n, int64_t stream
 
 } // namespace
 
-// The fraction is enough where part * 2^64 >= needed * whole, with needed = 2^64 - word. The
-// product is made of halves; one whose low 64 bits are 0 needs no more than its high ones. (Of the
-// word 0, needed is 2^64, and no fraction is enough.)
+// There is a carry where part * 2^64 >= needed * whole, with needed = 2^64 - word. The product is
+// made of halves; if its low 64 bits are 0, its high bits decide. (For the word 0 needed is 2^64,
+// and there is no carry.)
 at::Tensor carries(const at::Tensor& words, const at::Tensor& part, const at::Tensor& whole) {
   const auto high = [](const at::Tensor& x) { return x.__rshift__(32).bitwise_and(kLow); };
   const auto low = [](const at::Tensor& x) { return x.bitwise_and(kLow); };

@@ -1,4 +1,4 @@
-// The kernels' random words (Philox.h) by stock operations on integers.
+// The kernels' random words (Philox.h), by stock operations on integers.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -35,8 +35,8 @@ class StockWords {
   mutable at::Tensor high_, all_;
 };
 
-// Whether part / whole, cut to 64 binary digits, and the word as such a fraction make 1: what the
-// mode `stochastic` asks. Integers, 0 <= part < whole < 2^62.
+// Whether part / whole, cut to 64 binary digits, plus the word as such a fraction is at least 1:
+// then the mode `stochastic` rounds up. Integers, 0 <= part < whole < 2^62.
 at::Tensor carries(const at::Tensor& words, const at::Tensor& part, const at::Tensor& whole);
 
 } // namespace at::formats

@@ -20,7 +20,7 @@ using c10::formats::Format;
 using c10::formats::Machine;
 using c10::formats::Rounding;
 
-// A format's limits as bits of T, and the tensors of one call.
+// Rounds by a format's limits, held as bits of T, with the tensors of one call.
 template <typename T>
 class FloatRounding {
  public:
@@ -55,11 +55,11 @@ class FloatRounding {
     const at::Tensor u = values.view(kInts);
     const at::Tensor a = u.bitwise_and(kMost);
     const at::Tensor m = magnitude(a, u, words);
-    // A number's code is its exponent, counted from the smallest, before its digits.
+    // A code is the exponent, counted from the smallest, before the digits.
     at::Tensor code = m.__rshift__(cut_).sub(int64_t{first_ - 1} << f_.man_bits);
     if (flush_ || f_.man_bits == 0) {
       code = code * m.ne(0);
-    } else if (first_ > 1) { // subnormals are ordinary numbers of T
+    } else if (first_ > 1) { // in T such subnormals are normal numbers
       const at::Tensor field = m.__rshift__(M::fraction);
       const at::Tensor shift = field.neg().add(cut_ + first_).clamp(0, M::fraction + 1);
       const at::Tensor digits = m.bitwise_and(kDigits).bitwise_or(kOne);
@@ -118,7 +118,7 @@ class FloatRounding {
     return c10::formats::bits_as<Signed>(std::numeric_limits<T>::quiet_NaN());
   }
   static at::Tensor mask_of_sign(const at::Tensor& u) { return u.__rshift__(M::width - 1); }
-  // One of two numbers by the sign.
+  // Chooses one of two numbers by the sign.
   at::Tensor by_sign(const at::Tensor& u, int64_t positive, int64_t negative) const {
     if (positive == negative) return number(positive);
     return mask_of_sign(u).bitwise_and_(positive ^ negative).bitwise_xor_(positive);
@@ -151,7 +151,7 @@ class FloatRounding {
     return words.all().__rshift__(down).bitwise_and_(ones);
   }
 
-  // The exponent field of the smallest positive number; below 1: it is subnormal in T.
+  // The exponent field of the smallest positive number; below 1 if that is subnormal in T.
   int edge_field() const { return edge_ + M::bias; }
 
   at::Tensor magnitude(const at::Tensor& a, const at::Tensor& u, const StockWords& words) const {
@@ -176,9 +176,9 @@ class FloatRounding {
     return at::where(a.lt(edge), gap, m);
   }
 
-  // 1 where the last place kept is odd. In the smallest positive number's binade that place is the
-  // leading digit, which T does not store: there it is 1, and with no fraction everywhere (IEEE
-  // 754, 4.3.1), but in P3109's formats, which go by the code.
+  // 1 where the last kept digit is odd. In the smallest positive number's binade that digit is the
+  // leading one, which T does not store, and it is 1. Without a fraction it is 1 everywhere (IEEE
+  // 754, 4.3.1), except in P3109's formats, where the code decides.
   at::Tensor odd(const at::Tensor& a, const at::Tensor& shift) const {
     if (f_.man_bits == 0 && !f_.unsigned_zero()) return at::ones_like(a);
     const int field = f_.man_bits == 0 ? first_ : edge_field();
@@ -243,7 +243,7 @@ class FloatRounding {
     return words.all().bitwise_xor(sign).gt(least.bitwise_xor(sign));
   }
 
-  // What is too large, infinite, or NaN, as bits or as codes.
+  // Results for numbers that are too large, infinite, or NaN, as bits or as codes.
   at::Tensor end(at::Tensor m, const at::Tensor& a, const at::Tensor& u, uint64_t largest,
                  uint64_t infinity, uint64_t nan) const {
     const auto limit = [&](bool negative) {

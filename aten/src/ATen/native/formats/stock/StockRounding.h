@@ -1,9 +1,10 @@
-// Float formats by stock integer operations on the bits of machine floats, in every mode that
-// draws nothing and in `stochastic` and `stochastic_equal`.
+// Float formats by stock integer operations on the bits of machine floats. Modes: all that draw
+// nothing, `stochastic` and `stochastic_equal`.
 //
-// With no more digits and no more range than the machine type has, a format's values are machine
-// numbers whose last digits are 0. So a magnitude plus an addend, its last digits cleared, is
-// rounded, and a carry goes where it must (c10/formats/codec/FastEncode.h has the addends).
+// If a format has no more digits and no more range than the machine type, its values are machine
+// numbers whose last digits are 0. So a magnitude plus an addend, with its last digits cleared, is
+// rounded, and a carry moves into the exponent as it must (c10/formats/codec/FastEncode.h has the
+// addends).
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/native/formats/stock/StockRandom.h>

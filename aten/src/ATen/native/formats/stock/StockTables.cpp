@@ -53,8 +53,8 @@ struct Finder {
     return encode(format, c10::formats::unpack(double{c10::formats::bits_as<T>(bits)}), word);
   }
 
-  // Appends the pieces that start in (first, last]. Codes of a finite stretch come in the order of
-  // values, so that one at both ends is one everywhere between them.
+  // Appends the pieces that start in (first, last]. Codes of a finite stretch are in the order of
+  // values: equal codes at both ends are equal everywhere between.
   void split(Signed first, uint64_t first_code, Signed last, uint64_t last_code) {
     if (first_code == last_code) return;
     if (last == first + 1) {
@@ -114,7 +114,7 @@ RoundingSteps build_steps(const Format& format, uint64_t word, ScalarType type,
           values_on_device(format, finder.codes, type, device)};
 }
 
-// The last results of a function by its arguments.
+// Keeps the last results of a function, by its arguments.
 template <typename Key, typename Made>
 class Kept {
  public:
@@ -133,7 +133,7 @@ class Kept {
   }
 
  private:
-  static constexpr size_t kMost = 64; // of up to a megabyte each
+  static constexpr size_t kMost = 64; // results, of up to a megabyte each
   c10::formats::ForkSafeMutex mutex_;
   std::deque<std::pair<Key, Made>> all_;
 };
@@ -189,7 +189,7 @@ at::Tensor draw_pieces(const Format& format, const RoundingSteps& toward_zero,
 
 at::Tensor values_of_codes(const Format& format, ScalarType type, c10::Device device) {
   static auto& kept = *new Kept<Key, at::Tensor>;
-  Format coded = format; // what a code means is the same in all modes
+  Format coded = format; // codes mean the same in all modes
   coded.rounding = c10::formats::Rounding::NearestEven;
   return kept.find({coded, 0, type, device}, [&] {
     std::vector<uint64_t> codes(size_t{1} << format.bits);

@@ -20,7 +20,7 @@ using c10::formats::Rounding;
 constexpr int kFraction = 52, kBias = 1023;
 constexpr int64_t kInfinityBits = int64_t{0x7ff} << kFraction;
 
-// What rounds_up() says, as 0 or 1: of what is cut off, whether it is a half, more, or not 0.
+// rounds_up() as 0 or 1. The discarded part is a half, more, or not 0.
 struct Cut {
   Tensor half, over, any, odd, negative;
 };
@@ -80,7 +80,7 @@ Tensor encode_posits(const Format& f, const Tensor& values, const StockWords& wo
     const int64_t minpos = (int64_t{kBias} << kFraction) - limit;
     code = at::where(a.lt(minpos), leaves.to(ScalarType::Long), code);
   }
-  code = moved(f, code, words).clamp(to_zero ? 0 : 1, static_cast<int64_t>(f.max_code()));
+  code = move_codes(f, code, words).clamp(to_zero ? 0 : 1, static_cast<int64_t>(f.max_code()));
   if (!f.infinity_is_nan())
     code = at::where(a.eq(kInfinityBits), static_cast<int64_t>(f.max_code()), code);
   code = code * a.ne(0);
@@ -90,8 +90,8 @@ Tensor encode_posits(const Format& f, const Tensor& values, const StockWords& wo
       .bitwise_and(static_cast<int64_t>(f.code_mask()));
 }
 
-// The run's length is where the highest bit stands that differs: the exponent of such a number as
-// float64. Where it is 1 and the next one too, the next one is cleared, so that nothing rounds up.
+// Finds the run's length by the highest bit that differs: the exponent of such a number in float64.
+// If that bit and the next one are 1, the next one is cleared, so that nothing rounds up.
 Tensor decode_posits(const Format& f, const Tensor& codes) {
   const auto bits = static_cast<int64_t>(f.code_mask());
   const Tensor c = codes.to(ScalarType::Long).bitwise_and(bits);
@@ -116,14 +116,14 @@ Tensor decode_posits(const Format& f, const Tensor& codes) {
 // A value in units of the last place, cut and rounded to an integer.
 Tensor encode_fixed(const Format& f, const Tensor& values, const StockWords& words) {
   const Tensor negative = values.signbit();
-  const double most = std::ldexp(2.0, f.int_bits); // a code's move from it is beyond all, too
+  const double most = std::ldexp(2.0, f.int_bits); // a code moved from here is beyond all codes too
   const Tensor x = values.abs().clamp_max(most);
   const Tensor scaled = x.mul(std::ldexp(1.0, f.frac_bits));
   const Tensor whole = scaled.trunc(), below = scaled - whole;
   const Tensor q = whole.to(ScalarType::Long);
   const Cut cut{below.eq(0.5), below.gt(0.5), below.gt(0) | (x.gt(0) & scaled.eq(0)),
                 q.bitwise_and(1).ne(0), negative};
-  const Tensor rounded = moved(f, q + rounds_up(f.rounding, cut, words), words);
+  const Tensor rounded = move_codes(f, q + rounds_up(f.rounding, cut, words), words);
   return fixed_codes(f, rounded, negative, values).bitwise_and(static_cast<int64_t>(f.code_mask()));
 }
 

@@ -7,7 +7,7 @@
 
 namespace at::formats {
 
-// Fixed point that wraps has no such way, nor has the mode `stochastic`.
+// False for fixed point that wraps, and for the mode `stochastic`.
 bool has_wide_way(const c10::formats::Format& format);
 // values: flat, of float64. words: one for each element in modes that draw.
 // Codes as int64.
@@ -17,7 +17,7 @@ at::Tensor encode_wide_by_stock(const c10::formats::Format& format, const at::Te
 // format's limits. values: what they are of; a NaN is 0.
 at::Tensor fixed_codes(const c10::formats::Format& format, const at::Tensor& magnitudes,
                        const at::Tensor& negative, const at::Tensor& values);
-// codes: of any integer type. Values of float64.
+// codes: of any integer type. Returns float64 values.
 at::Tensor decode_wide_by_stock(const c10::formats::Format& format, const at::Tensor& codes);
 
 } // namespace at::formats

@@ -54,8 +54,8 @@ Tensor product(const Sums& sums, const char* op, const Tensor& a, const Tensor& 
   return dot_products(dots, sums.entry, sums.policy);
 }
 
-// The leading bits of a number, `width` of them, then the next ones: numbers of that width with its
-// sum. 0 is one piece.
+// Splits a number into numbers of `width` bits, leading bits first, that add up to it. 0 is one
+// piece.
 c10::SmallVector<double, 4> pieces_of(double number, int width) {
   c10::SmallVector<double, 4> pieces;
   do {
@@ -73,8 +73,8 @@ bool power_of_two(double number) {
   return std::isfinite(number) && std::abs(std::frexp(number, &exponent)) == 0.5;
 }
 
-// Exact multiples of a tensor's values that make number * t together. Each but the first is 0 where
-// values are not finite.
+// Splits number * t into exact multiples of t's values. If a value is not finite, all multiples but
+// the first are 0 there.
 std::vector<Tensor> multiples(const char* op, const char* name, const Tensor& t,
                               const Scalar& number, const FormatEntry& entry) {
   const double factor = number.toDouble();
@@ -90,7 +90,7 @@ std::vector<Tensor> multiples(const char* op, const char* name, const Tensor& t,
        power ? c10::SmallVector<double, 4>{factor} : pieces_of(factor, width)) {
     const Tensor product =
         made.empty() ? t.mul(piece) : t.mul(piece).masked_fill(finite.logical_not(), 0);
-    // Below 2^-1022 a product would lose digits; beyond 2^1023 it is no number.
+    // Below 2^-1022 a product would lose digits; above 2^1023 it overflows.
     const Tensor lost = finite.logical_and(t.ne(0)).logical_and(
         product.abs().lt(0x1p-1022).logical_or(product.isfinite().logical_not()));
     TORCH_CHECK(t.is_meta() || piece == 0 || !lost.any().item<bool>(), "accumulate: ", op,
@@ -102,17 +102,17 @@ std::vector<Tensor> multiples(const char* op, const char* name, const Tensor& t,
   return made;
 }
 
-// The exact sum of beta * self and alpha * product, rounded once: what of the two float64 does not
-// hold at once are more terms.
-Tensor added_exactly(const Sums& sums, const char* op, const Tensor& start, const Tensor& a,
-                     const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+// The exact sum of beta * self and alpha * product, rounded once. Multiples that float64 does not
+// hold at once become more terms.
+Tensor add_exactly(const Sums& sums, const char* op, const Tensor& start, const Tensor& a,
+                   const Tensor& b, const Scalar& beta, const Scalar& alpha) {
   const auto wide = [](const Tensor& t) { return decoded(t, c10::ScalarType::Double); };
   std::vector<Tensor> left = multiples(op, "alpha", wide(a), alpha, sums.entry), right{wide(b)};
   const Tensor finite_right = right[0].masked_fill(right[0].isfinite().logical_not(), 0);
   right.resize(left.size(), finite_right);
   std::vector<Tensor> starts;
   if (start.defined()) starts = multiples(op, "beta", wide(start).contiguous(), beta, sums.entry);
-  // More multiples of the start are terms, each times 1 in its column, some columns at a time.
+  // Further multiples of the start are terms, each times 1 in its column, some columns at a time.
   const int64_t n = b.size(2), step = starts.size() > 1 ? 64 : std::max<int64_t>(n, 1);
   const Tensor ones = at::eye(std::min(step, n), right[0].options());
   std::vector<Tensor> made;
@@ -133,11 +133,12 @@ Tensor added_exactly(const Sums& sums, const char* op, const Tensor& start, cons
   return format_alias(at::cat(made, 2), sums.entry);
 }
 
-// beta * self + alpha * product. With both 1, self is what the accumulator starts with. Else exact
-// sums are of the whole; others are the accumulator's number, to which the machine's type does the
-// rest, and which is rounded once.
-Tensor added(const Sums& sums, const char* op, const Tensor& self, const Tensor& a, const Tensor& b,
-             const Scalar& beta, const Scalar& alpha, c10::IntArrayRef sizes) {
+// beta * self + alpha * product. With both 1, the accumulator starts at self. Otherwise the policy
+// "exact" rounds the whole exact sum once. Under other policies the machine's type computes the
+// rest from the accumulator's number, and the result is rounded once.
+Tensor add_product(const Sums& sums, const char* op, const Tensor& self, const Tensor& a,
+                   const Tensor& b, const Scalar& beta, const Scalar& alpha,
+                   c10::IntArrayRef sizes) {
   c10::DimVector batched(sizes.begin(), sizes.end());
   if (batched.size() == 1) batched.push_back(1);
   if (batched.size() == 2) batched.insert(batched.begin(), 1);
@@ -147,7 +148,7 @@ Tensor added(const Sums& sums, const char* op, const Tensor& self, const Tensor&
     return shaped(product(sums, op, a, b, start), sizes, sums.entry);
   expect_factors(op, a, b);
   if (sums.policy.kind == Accumulation::Kind::Exact)
-    return shaped(added_exactly(sums, op, start, a, b, beta, alpha), sizes, sums.entry);
+    return shaped(add_exactly(sums, op, start, a, b, beta, alpha), sizes, sums.entry);
   Tensor result =
       unrounded_dot_products({values(sums, a), values(sums, b)}, sums.entry, sums.policy)
           .mul(alpha.toDouble());
@@ -176,33 +177,33 @@ Tensor dot(const Sums& sums, const Tensor& x, const Tensor& y) {
 Tensor addmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b,
              const Scalar& beta, const Scalar& alpha) {
   expect_dims("addmm", {{a, 2}, {b, 2}}, 2);
-  return added(sums, "addmm", self, a.unsqueeze(0), b.unsqueeze(0), beta, alpha,
-               {a.size(0), b.size(1)});
+  return add_product(sums, "addmm", self, a.unsqueeze(0), b.unsqueeze(0), beta, alpha,
+                     {a.size(0), b.size(1)});
 }
 Tensor addr(const Sums& sums, const Tensor& self, const Tensor& x, const Tensor& y,
             const Scalar& beta, const Scalar& alpha) {
   expect_dims("addr", {{x, 1}, {y, 1}}, 2);
-  return added(sums, "addr", self, x.view({1, -1, 1}), y.view({1, 1, -1}), beta, alpha,
-               {x.size(0), y.size(0)});
+  return add_product(sums, "addr", self, x.view({1, -1, 1}), y.view({1, 1, -1}), beta, alpha,
+                     {x.size(0), y.size(0)});
 }
 Tensor addmv(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& x,
              const Scalar& beta, const Scalar& alpha) {
   expect_dims("addmv", {{a, 2}, {x, 1}}, 2);
-  return added(sums, "addmv", self, a.unsqueeze(0), x.unsqueeze(0).unsqueeze(2), beta, alpha,
-               {a.size(0)});
+  return add_product(sums, "addmv", self, a.unsqueeze(0), x.unsqueeze(0).unsqueeze(2), beta, alpha,
+                     {a.size(0)});
 }
 Tensor baddbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b,
                const Scalar& beta, const Scalar& alpha) {
   expect_dims("baddbmm", {{a, 3}, {b, 3}}, 2);
-  return added(sums, "baddbmm", self, a, b, beta, alpha, {a.size(0), a.size(1), b.size(2)});
+  return add_product(sums, "baddbmm", self, a, b, beta, alpha, {a.size(0), a.size(1), b.size(2)});
 }
-// The batches' products are one sum: batch after batch.
+// The products of all batches form one sum, batch after batch.
 Tensor addbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b,
               const Scalar& beta, const Scalar& alpha) {
   expect_dims("addbmm", {{a, 3}, {b, 3}}, 2);
   const Tensor rows = a.transpose(0, 1).reshape({1, a.size(1), -1}),
                columns = b.reshape({1, -1, b.size(2)});
-  return added(sums, "addbmm", self, rows, columns, beta, alpha, {a.size(1), b.size(2)});
+  return add_product(sums, "addbmm", self, rows, columns, beta, alpha, {a.size(1), b.size(2)});
 }
 
 Tensor product_into(const Sums& sums, const Tensor& a, const Tensor& b, const Tensor& start) {
@@ -224,15 +225,15 @@ Tensor product_into(const Sums& sums, const Tensor& a, const Tensor& b, const Te
 
 namespace {
 
-// The tensor to sum up: self, converted where dtype= names another format.
+// The tensor to sum up: self, converted if dtype= names another format.
 Tensor summand(const Sums& sums, const Tensor& self, std::optional<c10::ScalarType> dtype) {
   if (!dtype) return self;
   const FormatEntry* wanted = requested_format(*dtype, sums.entry);
   return wanted == &sums.entry ? self : to_format(self, *wanted);
 }
 
-Tensor reduced(const Sums& sums, const Tensor& self, c10::OptionalArrayRef<int64_t> dims, bool keep,
-               Divided divided) {
+Tensor reduce(const Sums& sums, const Tensor& self, c10::OptionalArrayRef<int64_t> dims, bool keep,
+              Divided divided) {
   const auto over = at::dim_list_to_bitset(dims.value_or(c10::IntArrayRef{}), self.dim());
   const bool all = !dims || dims->empty();
   c10::DimVector order, kept, sizes;
@@ -264,11 +265,11 @@ Tensor reduced(const Sums& sums, const Tensor& self, c10::OptionalArrayRef<int64
 
 Tensor reduce_all(const Sums& sums, const Tensor& self, std::optional<c10::ScalarType> dtype,
                   Divided divided) {
-  return reduced(sums, summand(sums, self, dtype), {}, false, divided);
+  return reduce(sums, summand(sums, self, dtype), {}, false, divided);
 }
 Tensor reduce_dims(const Sums& sums, const Tensor& self, c10::OptionalArrayRef<int64_t> dims,
                    bool keep, std::optional<c10::ScalarType> dtype, Divided divided) {
-  return reduced(sums, summand(sums, self, dtype), dims, keep, divided);
+  return reduce(sums, summand(sums, self, dtype), dims, keep, divided);
 }
 
 Tensor cumsum(const Sums& sums, const Tensor& tensor, int64_t along,
@@ -290,8 +291,8 @@ Tensor cumsum(const Sums& sums, const Tensor& tensor, int64_t along,
 
 namespace {
 
-// With one number for each dimension, where one number stands for all.
-Convolution spread(Convolution conv, int64_t dims) {
+// Repeats a single number for every dimension.
+Convolution spread_parameters(Convolution conv, int64_t dims) {
   for (auto* list : {&conv.stride, &conv.padding, &conv.dilation, &conv.output_padding}) {
     if (list->size() == 1) list->resize(dims, (*list)[0]);
     TORCH_CHECK(static_cast<int64_t>(list->size()) == dims, "convolution: expected ", dims,
@@ -309,7 +310,7 @@ Tensor convolution(const Sums& sums, const Tensor& x, const Tensor& w, const Ten
               x.sizes(), " and ", w.sizes());
   TORCH_CHECK(w.size(0) > 0 && w.size(1) > 0,
               "convolution: expected a weight with channels, but got one of size ", w.sizes());
-  const Convolution conv = spread(parameters, x.dim() - 2);
+  const Convolution conv = spread_parameters(parameters, x.dim() - 2);
   const int64_t channels = conv.transposed ? w.size(0) : w.size(1) * conv.groups;
   TORCH_CHECK(conv.groups > 0 && w.size(0) % conv.groups == 0 && x.size(1) == channels,
               "Given groups=", conv.groups, ", weight of size ", w.sizes(), ", expected input",
@@ -341,30 +342,30 @@ Tensor convolution(const Sums& sums, const Tensor& x, const Tensor& w, const Ten
 std::array<Tensor, 3> convolution_backward(const Sums& sums, const Tensor& grad, const Tensor& x,
                                            const Tensor& w, const Convolution& parameters,
                                            const std::array<bool, 3>& wanted) {
-  const Convolution conv = spread(parameters, x.dim() - 2);
+  const Convolution conv = spread_parameters(parameters, x.dim() - 2);
   std::array<Tensor, 3> grads;
   if (wanted[0]) grads[0] = convolution_input_dots(grad, w, x.sizes(), conv, sums.policy);
   if (wanted[1]) grads[1] = convolution_weight_dots(grad, x, w.sizes(), conv, sums.policy);
   if (wanted[2]) {
     c10::DimVector dims{0};
     for (int64_t d = 2; d < grad.dim(); ++d) dims.push_back(d);
-    grads[2] = reduced(sums, grad, c10::IntArrayRef(dims), false, Divided::ByOne);
+    grads[2] = reduce(sums, grad, c10::IntArrayRef(dims), false, Divided::ByOne);
   }
   return grads;
 }
 
 // ---- attention ----
 
-// In the compute type itself, also where that is the container; a block without autocast would take
-// the cast for autocast's own.
+// Casts to the compute type itself, even if that is the container. The guard also tells the cast
+// from autocast's own.
 static Tensor in_compute_type(const Tensor& t, const FormatEntry& entry) {
   const ExplicitDtypeGuard explicit_dtype;
   return at::_ops::to_dtype::call(t, entry.compute, false, false, {});
 }
 
-// softmax(scale * q k' + mask) v, each product by the policy; the scores are masked and normalised
-// in the machine's type, which has the infinities that masks need. (The stock composite returns to
-// the container's type.)
+// softmax(scale * q k' + mask) v, each product by the policy. Scores are masked and normalised in
+// the machine's type, which has the infinities that masks need. (The stock composite would return
+// to the container's type.)
 Tensor attention(const Sums& sums, const Tensor& q, const Tensor& key, const Tensor& value,
                  const std::optional<Tensor>& mask, double dropout, bool causal,
                  std::optional<double> scaling, bool grouped) {
@@ -384,7 +385,7 @@ Tensor attention(const Sums& sums, const Tensor& q, const Tensor& key, const Ten
     scores = mask->scalar_type() == at::kBool ? scores.masked_fill(mask->logical_not(), -INFINITY)
                                               : scores.add(in_compute_type(*mask, sums.entry));
   }
-  // Zeros for a row that is masked throughout.
+  // A fully masked row gives zeros.
   Tensor weights = at::_safe_softmax(scores, -1, std::nullopt);
   if (dropout > 0) weights = at::dropout(weights, dropout, true);
   return at::_ops::to_dtype::call(weights, c10::formats::scalar_type(sums.entry), false, false, {})

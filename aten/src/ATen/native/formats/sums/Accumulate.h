@@ -1,6 +1,5 @@
-// Operators that add up products, by the accumulation policies' own kernels where stock kernels
-// cannot obey: exact sums, and sums rounded at every step. All tensors are of the format, but
-// attention's mask.
+// Operators that add up products, under accumulation policies that stock kernels cannot obey: exact
+// sums, and sums rounded at every step. All tensors have the format, except attention's mask.
 #pragma once
 #include <ATen/Accumulation.h>
 #include <ATen/FormatTensor.h>
@@ -15,7 +14,7 @@ namespace at::formats::accumulated {
 using at::Tensor;
 using c10::Scalar;
 
-// The operands' format, and the policy by which their products are added up.
+// The operands' format, and the policy that adds up their products.
 struct Sums {
   const FormatEntry& entry;
   const Accumulation& policy;
@@ -25,9 +24,9 @@ Tensor mm(const Sums& sums, const Tensor& a, const Tensor& b);
 Tensor bmm(const Sums& sums, const Tensor& a, const Tensor& b);
 Tensor mv(const Sums& sums, const Tensor& a, const Tensor& x);
 Tensor dot(const Sums& sums, const Tensor& x, const Tensor& y);
-// beta * self + alpha * a b. With both 1, self is what the accumulator starts with. Else "exact"
-// rounds the whole once; under others the machine's type takes the accumulator's number by alpha
-// and adds beta * self, and that is rounded once.
+// beta * self + alpha * a b. With both 1, the accumulator starts at self. Otherwise "exact" rounds
+// the whole once. Under other policies the machine's type multiplies the accumulator's number by
+// alpha and adds beta * self; that is rounded once.
 Tensor addmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b,
              const Scalar& beta, const Scalar& alpha);
 Tensor addr(const Sums& sums, const Tensor& self, const Tensor& x, const Tensor& y,
@@ -39,11 +38,12 @@ Tensor baddbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tens
 Tensor addbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b,
               const Scalar& beta, const Scalar& alpha);
 
-// a [b, m, k] times b [b, k, n], of one format or two, rounded to the format of sums, whose policy
-// must be one of own_kernels(). start: of that format, or undefined.
+// a [b, m, k] times b [b, k, n], of one format or two, rounded to the format of sums. Its policy
+// must have own_kernels(). start: of that format, or undefined.
 Tensor product_into(const Sums& sums, const Tensor& a, const Tensor& b, const Tensor& start);
 
-// sum and mean. dtype: a format's number, in which the values are added up, or nothing.
+// sum and mean. dtype: the number of a format dtype to convert values to before the sum, or
+// nothing.
 enum class Divided : uint8_t { ByOne, ByCount };
 Tensor reduce_all(const Sums& sums, const Tensor& self, std::optional<c10::ScalarType> dtype,
                   Divided divided);
@@ -55,7 +55,7 @@ Tensor cumsum(const Sums& sums, const Tensor& self, int64_t along,
 // bias: [channels], or undefined. A list of parameters may hold one number for all dimensions.
 Tensor convolution(const Sums& sums, const Tensor& x, const Tensor& w, const Tensor& bias,
                    const Convolution& parameters);
-// The gradients of input, weight and bias; undefined where none is wanted.
+// The gradients of input, weight and bias; undefined where not wanted.
 std::array<Tensor, 3> convolution_backward(const Sums& sums, const Tensor& grad, const Tensor& x,
                                            const Tensor& w, const Convolution& parameters,
                                            const std::array<bool, 3>& wanted);

@@ -10,8 +10,8 @@
 namespace at::formats {
 namespace {
 
-// One factor of each product of a sum: terms for exact arithmetic, and the numbers that they stand
-// for where some are not finite.
+// One factor of each product of a sum: terms for exact arithmetic, and the numbers themselves if
+// some are not finite.
 class Factors {
  public:
   void gather(const double* values, const uint8_t* present, int64_t k, int64_t stride,
@@ -51,17 +51,17 @@ double special_terms(const Factors* x, const Factors& y, int64_t from, int64_t t
   return sum;
 }
 
-// Adds the products from, ... to - 1, no more than a block, to a register.
+// Adds the products from, ... to - 1, at most one block, to a register.
 void add_block(BlockRegister& reg, const Factors* x, const Factors& y, int64_t from, int64_t to) {
   reg.add(TermPairs{x ? x->terms() + from : nullptr, y.terms() + from}, to - from,
           special_terms(x, y, from, to));
 }
 
-// The way of machine arithmetic, for the formats, registers and modes that BlockKernel.cpp serves.
+// The machine type of lanes, for the formats, registers and modes that BlockKernel.cpp takes.
 enum class Lanes : uint8_t { None, Float, Double };
 
 Lanes lanes_for(const BlockJob& job, const Recorder& seen) {
-  if (seen) return Lanes::None; // which has exact sums to count
+  if (seen) return Lanes::None; // lanes have no exact sums to count
   using c10::formats::Kind;
   const BlockAdder& adder = job.adder;
   const BlockSum& s = adder.sum;
@@ -77,12 +77,11 @@ Lanes lanes_for(const BlockJob& job, const Recorder& seen) {
   if ((s.product_limit && !s.late) || s.min_exponent.value_or(0) > 60 ||
       s.min_exponent.value_or(0) < -490)
     return Lanes::None;
-  // Two of so many bits float64 adds up.
+  // float64 adds two numbers of so many bits exactly.
   if (s.late && (r.max_exponent() > 200 || adder.late_bits() > 51)) return Lanes::None;
   Lanes lanes = job.wide_start ? Lanes::Double : Lanes::Float;
   for (const Format* f : {&job.left, &job.right}) {
-    // A sum cannot have a smaller exponent than the smallest product, and nothing is cut off below
-    // that.
+    // No sum has a smaller exponent than the smallest product, and nothing is cut off below that.
     const int digits = f->significand_bits(), high = f->max_exponent(), low = f->min_exponent();
     if ((f->kind != Kind::Float && f->kind != Kind::Posit) || low > 0 || adder.bits < digits - 1)
       return Lanes::None;
@@ -114,7 +113,8 @@ BlockSettings settings_of(const BlockJob& job) {
   };
 }
 
-// A matrix as the kernel takes it. What is not finite is 0 there, and counted by row or column.
+// A matrix as the kernel takes it. Numbers that are not finite are 0 here, and counted by row or
+// column.
 template <typename T>
 struct Prepared {
   std::vector<T> values;
@@ -152,7 +152,7 @@ void put(const CpuKernels& kernels, const BlockResult& result, double* sums, int
   if (result.seen) result.seen.codes(sums, at, n);
 }
 
-// One element of the result, the generic way.
+// Computes one element of the result by the generic path.
 class Elements {
  public:
   Elements(const DotOperands<double>& dots, const BlockAdder& adder, uint64_t seed)
@@ -186,7 +186,7 @@ class Elements {
   int64_t row_{-1};
 };
 
-// Where a sum's words for its last rounding begin: behind those of its registers.
+// The index of the first word for the sums' last roundings, behind those of the registers.
 uint64_t last_words(const BlockAdder& adder, int64_t k, int64_t all) {
   return static_cast<uint64_t>((k + adder.sum.terms - 1) / adder.sum.terms + 1) *
       static_cast<uint64_t>(all);
@@ -215,7 +215,7 @@ void dots_in_lanes(const CpuKernels& kernels, const DotOperands<double>& dots, c
   }
   const BlockSettings settings = settings_of(job);
   const BlockKernels& lanes = block_kernels(kernels.name);
-  // The rows of a batch beside each other: the columns stay in cache.
+  // Rows of a batch follow each other, so that the columns stay in cache.
   at::parallel_for(0, dots.batches * m * blocks, 1, [&](int64_t begin, int64_t end) {
     Elements elements(dots, adder, result.seed.number);
     double sums[kBlockLanes];
@@ -256,7 +256,7 @@ void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, cons
     case Lanes::Double: return dots_in_lanes<double>(kernels, dots, job, codes);
     case Lanes::None: break;
   }
-  // A column's terms are taken apart once for all rows.
+  // A column's terms are unpacked once for all rows.
   const int64_t m = dots.m, k = dots.k, n = dots.n, rows = dots.batches * m;
   std::vector<Factors> left(dots.a ? rows : 0);
   for (int64_t row = 0; dots.a && row < rows; ++row) {
@@ -303,7 +303,7 @@ void running_block_sums(const CpuKernels& kernels, const double* values, int64_t
       y.gather(values + first, nullptr, k, n, adder.low_right);
       full.begin(0, first, batches * k * n, /*counts=*/false);
       for (int64_t i = 0; i < k; ++i) {
-        // The sum so far: whole blocks, and what there is of the next one.
+        // The sum so far: whole blocks, and the terms of the next block up to here.
         const int64_t from = i / adder.sum.terms * adder.sum.terms;
         part.assign(full);
         add_block(part, nullptr, y, from, i + 1);

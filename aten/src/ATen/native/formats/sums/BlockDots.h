@@ -1,4 +1,4 @@
-// Dot products under the policy `block` on memory: the loops of DotProducts.cpp that add several
+// Dot products under the policy `block` on raw memory: DotProducts.cpp's loops that add several
 // products at once.
 #pragma once
 #include <ATen/native/formats/sums/BlockSums.h>
@@ -6,22 +6,22 @@
 
 namespace at::formats {
 
-// How sums of blocks are rounded at the end, and what counts them.
+// The last rounding of sums of blocks, and the recorder that counts it.
 struct BlockResult {
   Format format;
   Seed seed;
   Recorder seen;
 };
 
-// What block sums read and write: the formats of a and b, the adder, and how the result is made.
+// The parameters of block sums: the formats of a and b, the adder, and the result's rounding.
 struct BlockJob {
   Format left, right;
-  bool wide_start; // what registers start with need not be a number of the operands' format
+  bool wide_start; // the registers' start may be no number of the operands' format
   BlockAdder adder;
   BlockResult result;
 };
 
-// Fills codes, [batches, m, n]. A term that is not there counts as 0, in its place of its block.
+// Fills codes, [batches, m, n]. An absent term counts as 0 in its place of a block.
 void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, const BlockJob& job,
                 char* codes);
 // The sums of the first 1, 2, ... k rows of values, [batches, k, n].

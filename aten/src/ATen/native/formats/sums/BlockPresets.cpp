@@ -1,5 +1,5 @@
-// The chips whose adders are known bit for bit, and what a policy's numbers mean for a format. The
-// numbers are facts of the sources that each names.
+// Chips whose adders are known bit for bit, and a policy's numbers for a format. Each preset names
+// the source of its numbers.
 #include <ATen/native/formats/sums/BlockSums.h>
 
 #include <c10/util/Exception.h>
@@ -14,7 +14,7 @@ using c10::formats::float_format;
 using c10::formats::Kind;
 using c10::formats::Specials;
 
-constexpr int kExponentsOfHardware = 1 << 16; // no limit on a posit's
+constexpr int kExponentsOfHardware = 1 << 16; // sets no limit on a posit's exponents
 
 BlockPreset::Row nvidia(const Format& operands, int terms, int extra_bits,
                         std::optional<int> min_exponent, int man_bits = 23) {
@@ -27,8 +27,8 @@ BlockPreset::Row nvidia(const Format& operands, int terms, int extra_bits,
   return {operands, sum, reg};
 }
 
-// Products are aligned among themselves, for float8 those of even and of odd places, and the
-// register comes behind.
+// Products are aligned among themselves, and then with the register. For float8, products at even
+// and at odd places are aligned apart.
 BlockPreset::Row cdna3(const Format& operands, int terms, int interleave) {
   BlockSum sum;
   sum.terms = terms;
@@ -51,7 +51,7 @@ std::vector<BlockPreset> make_presets() {
       {"nvidia-a100",
        nvidia_source,
        {nvidia(half, 8, 1, -132), nvidia(bfloat, 8, 1, -132), nvidia(tf32, 4, 1, -132)}},
-      // float8: a register of 13 bits behind the point, and none beside it.
+      // float8: a register with 13 bits behind the point, and no extra bits.
       {"nvidia-h100",
        nvidia_source,
        {nvidia(half, 16, 2, -133), nvidia(bfloat, 16, 2, -133), nvidia(tf32, 8, 2, -133),
@@ -77,7 +77,7 @@ BlockAdder adder_of(const FormatEntry& left, const FormatEntry& right, const Blo
   return {sum, reg, low_exponent(left), low_exponent(right), reg.man_bits + sum.extra_bits};
 }
 
-// The row for a format: special codes are no matter, e4m3 is 448 or 240 at most.
+// The row for a format. Special codes do not matter: e4m3's largest number may be 448 or 240.
 const BlockPreset::Row* row_for(const BlockPreset& preset, const Format& f) {
   for (const BlockPreset::Row& row : preset.rows) {
     if (f.kind == Kind::Float && f.exp_bits == row.operands.exp_bits &&

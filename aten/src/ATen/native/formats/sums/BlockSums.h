@@ -1,5 +1,5 @@
-// Sums of blocks of products on the CPU: the chips whose adders are known, what a policy means for
-// operands, and registers that may be observed.
+// Sums of blocks of products on the CPU: chips with known adders, a policy's numbers for operands,
+// and registers that may be observed.
 #pragma once
 #include <ATen/Accumulation.h>
 #include <ATen/Observation.h>
@@ -16,7 +16,7 @@ using c10::formats::block_term;
 using c10::formats::BlockAdder;
 using c10::formats::BlockTerm;
 
-// A chip's adder, with the numbers for each format of operands that it takes.
+// A chip's adder, with its numbers for each format of operands.
 struct BlockPreset {
   struct Row {
     Format operands; // their exponent and fraction widths count
@@ -28,11 +28,11 @@ struct BlockPreset {
 };
 const std::vector<BlockPreset>& block_presets();
 
-// What a policy means for operands of two formats; an error where it means nothing.
+// A policy's adder for operands of two formats. Raises if the policy has none for them.
 BlockAdder block_adder(const FormatEntry& left, const FormatEntry& right,
                        const Accumulation& policy);
 
-// Factors taken apart, n of each; no x: ones.
+// Unpacked factors, n of each. Without left factors they are ones.
 struct TermPairs {
   const BlockTerm *left, *right;
 
@@ -40,7 +40,7 @@ struct TermPairs {
   BlockTerm y(int64_t i) const { return right[i]; }
 };
 
-// Sums that are counted where somebody observes them.
+// Counts sums if somebody observes them.
 class SeenSums {
  public:
   SeenSums(const Recorder* recorder = nullptr)

@@ -1,8 +1,10 @@
 // Composite contractions (einsum, tensordot, vecdot, linear) under a policy that no stock kernel
-// obeys: each is one matrix product, whatever the layout of its operands and however short its
-// sums. Stock multiplies element by element where there is one term, or where vectors are strided,
-// adds up afterwards, and adds a strided batch's bias by itself: roundings that the policy does not
-// know.
+// obeys. Each becomes one matrix product, whatever the layout of its operands and the length of its
+// sums.
+//
+// Stock code multiplies element by element if there is one term or vectors are strided, adds up
+// afterwards, and adds a strided batch's bias separately. Those are roundings that the policy does
+// not have.
 #include <ATen/native/formats/sums/Contractions.h>
 
 #include <ATen/Accumulation.h>
@@ -36,13 +38,13 @@ namespace stock = at::compositeimplicitautograd;
 using at::Tensor;
 using Dims = c10::SmallVector<int64_t, 8>;
 
-// The policy of operands that are all of one format.
+// The policy of operands that all have one format.
 std::optional<Accumulation> one_policy(at::ArrayRef<Tensor> operands) {
   const FormatEntry* entry = one_format(operands);
   return entry ? std::optional(accumulation_of(*entry)) : std::nullopt;
 }
 
-// Whether their products are added up as no stock kernel does.
+// Whether the operands' policy needs this package's kernels.
 bool by_own_kernels(at::ArrayRef<Tensor> operands) {
   const auto policy = one_policy(operands);
   return policy && policy->own_kernels();
@@ -59,8 +61,9 @@ struct Labelled {
   Dims labels; // one for each dimension, none twice
 };
 
-// t, its dimensions in the order of `wanted`, with new ones of size 1 where it lacks a label.
-Tensor arranged(const Labelled& t, c10::IntArrayRef wanted) {
+// Returns t with its dimensions in the order of `wanted`, and with new ones of size 1 for missing
+// labels.
+Tensor arrange(const Labelled& t, c10::IntArrayRef wanted) {
   Dims order;
   Tensor x = t.tensor;
   for (const int64_t label : wanted) {
@@ -75,9 +78,9 @@ bool has(const Labelled& t, int64_t label) {
   return std::find(t.labels.begin(), t.labels.end(), label) != t.labels.end();
 }
 
-// One batch of matrix products over the labels that both have and nobody needs any more. What only
-// one of them has is summed up first.
-Labelled contracted(Labelled a, Labelled b, const std::set<int64_t>& needed) {
+// One batch of matrix products over the labels that both operands have and no one needs later.
+// Labels of a single operand are summed up first.
+Labelled contract_pair(Labelled a, Labelled b, const std::set<int64_t>& needed) {
   for (auto [t, other] : {std::pair{&a, &b}, {&b, &a}}) {
     for (size_t d = t->labels.size(); d-- > 0;) {
       if (has(*other, t->labels[d]) || needed.count(t->labels[d])) continue;
@@ -102,9 +105,8 @@ Labelled contracted(Labelled a, Labelled b, const std::set<int64_t>& needed) {
     for (const c10::IntArrayRef part : parts) all.append(part.begin(), part.end());
     return all;
   };
-  Tensor x = arranged(a, join({batch, left, summed})),
-         y = arranged(b, join({batch, summed, right}));
-  // A size of 1 meets any other.
+  Tensor x = arrange(a, join({batch, left, summed})), y = arrange(b, join({batch, summed, right}));
+  // A size of 1 is broadcast to any other.
   Dims common, terms;
   for (size_t i = 0; i < batch.size(); ++i)
     common.push_back(x.size(i) == 1 ? y.size(i) : x.size(i));
@@ -118,7 +120,7 @@ Labelled contracted(Labelled a, Labelled b, const std::set<int64_t>& needed) {
                 n = product_of(columns);
   Labelled result{{}, join({batch, left, right})};
   if (left.empty() && right.empty() && summed.empty()) {
-    result.tensor = at::_ops::mul_Tensor::call(x, y); // place by place: there is nothing to add up
+    result.tensor = at::_ops::mul_Tensor::call(x, y); // elementwise: there is nothing to add up
   } else {
     x = x.expand(join({common, rows, terms})).reshape({batches, m, k});
     y = y.expand(join({common, terms, columns})).reshape({batches, k, n});
@@ -131,7 +133,7 @@ Labelled contracted(Labelled a, Labelled b, const std::set<int64_t>& needed) {
 
 // ---- einsum ----
 
-// Labels of its dimensions, counted from the last; letters are their codes.
+// Labels of the ellipsis's dimensions, counted from the last. The label of a letter is its code.
 constexpr int64_t kEllipsis = 1000;
 
 struct Equation {
@@ -139,7 +141,7 @@ struct Equation {
   Dims result;
 };
 
-// Whether the equation fits the operands; if not, stock has the words for it.
+// Whether the equation fits the operands; if not, the stock operator raises.
 bool parse(const std::string& equation, at::TensorList tensors, Equation& parsed) {
   std::string text;
   std::copy_if(equation.begin(), equation.end(), std::back_inserter(text),
@@ -148,7 +150,7 @@ bool parse(const std::string& equation, at::TensorList tensors, Equation& parsed
   std::string left = text.substr(0, arrow);
   int64_t widest = -1; // dimensions of the ellipsis
   std::map<int64_t, int64_t> sizes, counts;
-  // The labels of one part: of an operand, or of the result (dims: -1).
+  // The labels of one part: an operand's, or the result's (dims: -1).
   const auto labels_of = [&](const std::string& part, int64_t dims, Dims& labels) {
     const size_t dots = part.find("...");
     const std::string letters =
@@ -181,7 +183,7 @@ bool parse(const std::string& equation, at::TensorList tensors, Equation& parsed
       seen = seen == 1 ? size : seen;
       ++counts[t.labels[d]];
     }
-    for (size_t d = 0; d < t.labels.size(); ++d) { // a label that comes twice: the diagonal
+    for (size_t d = 0; d < t.labels.size(); ++d) { // a label that occurs twice means the diagonal
       for (size_t e = t.labels.size(); e-- > d + 1;) {
         if (t.labels[e] != t.labels[d]) continue;
         if (t.tensor.size(d) != t.tensor.size(e)) return false;
@@ -208,7 +210,7 @@ bool parse(const std::string& equation, at::TensorList tensors, Equation& parsed
                   [&](int64_t l) { return counts.count(l) != 0; });
 }
 
-// Pair by pair, in the order of the path, else from the left.
+// Contracts pair by pair, in the order of the path, else from the left.
 Tensor einsum(c10::string_view equation, at::TensorList tensors, at::OptionalIntArrayRef path) {
   Equation parsed;
   const bool fits = tensors.size() > 1 && by_own_kernels(tensors) &&
@@ -226,18 +228,18 @@ Tensor einsum(c10::string_view equation, at::TensorList tensors, at::OptionalInt
     left.erase(left.begin() + i);
     std::set<int64_t> needed(parsed.result.begin(), parsed.result.end());
     for (const Labelled& other : left) needed.insert(other.labels.begin(), other.labels.end());
-    left.insert(path ? left.end() : left.begin(), contracted(a, b, needed));
+    left.insert(path ? left.end() : left.begin(), contract_pair(a, b, needed));
   }
-  return arranged(left[0], parsed.result);
+  return arrange(left[0], parsed.result);
 }
 
-// ---- the others, as labels ----
+// ---- other contractions, by labels ----
 
 std::optional<Tensor> tensordot_by_labels(const Tensor& self, const Tensor& other,
                                           at::IntArrayRef dims_self, at::IntArrayRef dims_other) {
   if (dims_self.size() != dims_other.size()) return std::nullopt;
   Labelled a{self, {}}, b{other, {}};
-  // Lower ones: what is contracted, in its order.
+  // The lower labels are contracted, in their order.
   int64_t label = static_cast<int64_t>(dims_self.size());
   std::set<int64_t> needed;
   a.labels.resize(self.dim(), -1);
@@ -255,11 +257,11 @@ std::optional<Tensor> tensordot_by_labels(const Tensor& self, const Tensor& othe
       if (own < 0) needed.insert(own = label++);
     }
   }
-  return contracted(a, b, needed).tensor;
+  return contract_pair(a, b, needed).tensor;
 }
 
-// Of all dimensions, where they have gaps: stock multiplies, rounds, and adds up then, what it does
-// by one dot product where they have none.
+// Contracts all dimensions of tensors with gaps. Stock code multiplies, rounds and then adds up;
+// without gaps it takes one dot product.
 std::optional<Tensor> whole_dot(const Tensor& self, const Tensor& other, at::IntArrayRef dims_self,
                                 at::IntArrayRef dims_other) {
   const auto dims = static_cast<int64_t>(dims_self.size());
@@ -286,7 +288,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Ten
   return own ? linear_as_sum(input, weight, *bias) : stock::linear(input, weight, bias);
 }
 
-// The gradient of mv's matrix: products of one term each, as mm's gradient has them.
+// The gradient of mv's matrix: products of one term each, as in mm's gradient.
 Tensor ger(const Tensor& self, const Tensor& other) {
   const Tensor operands[] = {self, other};
   const bool in_derivative = torch::autograd::get_current_node() != nullptr;
@@ -295,7 +297,7 @@ Tensor ger(const Tensor& self, const Tensor& other) {
   return at::_ops::mm::call(self.unsqueeze(1), other.unsqueeze(0));
 }
 
-// Stock adds up by kernel positions, and rounds after each.
+// Stock code adds up by kernel positions, and rounds after each.
 std::tuple<Tensor, Tensor, Tensor> conv_tbc_backward(const Tensor& grad, const Tensor& input,
                                                      const Tensor& weight, const Tensor& bias,
                                                      int64_t pad) {
@@ -359,7 +361,7 @@ bool run_contraction(const std::string& name, torch::jit::Stack* stack) {
   const auto policy = writes ? one_policy({a, b, out}) : one_policy({a, b});
   const bool recorded = at::GradMode::is_enabled() &&
       (a.requires_grad() || b.requires_grad() || (writes && out.requires_grad()));
-  if (!policy || (writes && recorded)) return false; // which is an error of stock's
+  if (!policy || (writes && recorded)) return false; // the stock operator raises
   const auto contract = policy->own_kernels() ? &tensordot_by_labels : &whole_dot;
   const auto result = dots ? contract(a, b, arguments[2].toIntVector(), arguments[3].toIntVector())
                            : vecdot_by_matmul(a, b, arguments[2].toInt());

@@ -7,16 +7,16 @@
 
 namespace at::formats {
 
-// tensordot and linalg_vecdot, by name: as one matrix product, where a policy asks for what no
-// stock kernel does. Gives back whether it did; else the stack is as it was.
+// Runs tensordot or linalg_vecdot, given by name, as one matrix product if the policy needs this
+// package's kernels. Otherwise returns false and leaves the stack unchanged.
 bool run_contraction(const std::string& name, torch::jit::Stack* stack);
 
-// The format of all operands, of ours or wrapped by torch.func; nullptr where they are not of one.
+// The one format of all operands, also of those that torch.func wraps; nullptr if there is none.
 const FormatEntry* one_format(at::ArrayRef<at::Tensor> operands);
 
-// Whether linear is one sum that starts at the bias: under policies with kernels of their own
-// always, else where stock has rows of numbers side by side (it multiplies others, and adds the
-// bias to what that was rounded to). Then linear as that sum.
+// Whether linear is one sum that starts at the bias, and linear as that sum. Under policies with
+// kernels of this package it always is. Otherwise it is if the rows of input are contiguous: for
+// other inputs PyTorch multiplies, rounds, and adds the bias.
 bool linear_is_one_sum(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias);
 at::Tensor linear_as_sum(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias);
 

@@ -12,8 +12,8 @@ namespace {
 
 using Sizes = c10::SmallVector<int64_t, 6>;
 
-// x [N, C, ...] (stock), padded already, to [groups, C / groups * kernel, N * out]: every patch a
-// column.
+// Arranges x [N, C, ...] (stock, padded) as [groups, C / groups * kernel, N * out]: every patch is
+// a column.
 at::Tensor patches(const at::Tensor& x, c10::IntArrayRef kernel, c10::IntArrayRef stride,
                    c10::IntArrayRef dilation, c10::IntArrayRef out, int64_t groups) {
   const int64_t n = x.size(0), c = x.size(1), dims = static_cast<int64_t>(kernel.size());
@@ -47,7 +47,7 @@ at::Tensor channels_first(const at::Tensor& x, int64_t groups) {
       .contiguous();
 }
 
-// [groups, C / groups, N * positions] of ours to [N, C, positions...].
+// Format tensor [groups, C / groups, N * positions] to [N, C, positions...].
 at::Tensor batch_first(const at::Tensor& y, int64_t n, c10::IntArrayRef positions,
                        const FormatEntry& entry) {
   const int64_t groups = y.size(0), c = y.size(1);
@@ -63,8 +63,8 @@ at::Tensor batch_first(const at::Tensor& y, int64_t n, c10::IntArrayRef position
                       entry);
 }
 
-// Padding for constant_pad_nd, which counts dimensions from the last.
-at::Tensor padded(const at::Tensor& x, c10::IntArrayRef before, c10::IntArrayRef after) {
+// Pads x; constant_pad_nd counts dimensions from the last.
+at::Tensor pad_zeros(const at::Tensor& x, c10::IntArrayRef before, c10::IntArrayRef after) {
   Sizes pad;
   for (size_t d = before.size(); d-- > 0;) {
     pad.push_back(before[d]);
@@ -73,12 +73,12 @@ at::Tensor padded(const at::Tensor& x, c10::IntArrayRef before, c10::IntArrayRef
   return at::constant_pad_nd(x, pad, 0).contiguous();
 }
 
-// out: the result's positions. As an input gradient they are the input's, which may be fewer than
-// fit: what an output_padding of at least the stride adds is met by no input.
+// out: the result's positions. For an input gradient they are the input's. That may be fewer than
+// fit: positions that an output_padding of at least the stride adds belong to no input.
 at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                    c10::IntArrayRef out, const Convolution& conv, const FormatEntry& entry,
                    const Accumulation& policy) {
-  const at::Tensor x = padded(input, conv.padding, conv.padding);
+  const at::Tensor x = pad_zeros(input, conv.padding, conv.padding);
   const c10::IntArrayRef kernel = weight.sizes().slice(2);
   const int64_t g = conv.groups;
   DotProducts dots{
@@ -93,8 +93,8 @@ at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const at::
   return batch_first(dot_products(dots, entry, policy), input.size(0), out, entry);
 }
 
-// From [N, Co, out...] back to [N, C, in...]: the gradient, spread to the stride, padded and met
-// with the kernel the other way round.
+// From [N, Co, out...] back to [N, C, in...]: the gradient is spread by the stride, padded, and
+// convolved with the reversed kernel.
 at::Tensor backward(const at::Tensor& grad, const at::Tensor& weight, const at::Tensor& bias,
                     c10::IntArrayRef in, const Convolution& conv, const FormatEntry& entry,
                     const Accumulation& policy) {
@@ -112,7 +112,7 @@ at::Tensor backward(const at::Tensor& grad, const at::Tensor& weight, const at::
     for (int64_t d = 0; d < dims; ++d)
       slots = slots.slice(2 + d, std::nullopt, std::nullopt, conv.stride[d]);
     slots.copy_(values);
-    return patches(padded(spread, before, after), kernel, ones, conv.dilation, in, g);
+    return patches(pad_zeros(spread, before, after), kernel, ones, conv.dilation, in, g);
   };
   // weight [Co, C / g, kernel] to [g, C / g, Co / g * kernel].
   Sizes grouped{g, weight.size(0) / g, weight.size(1)};
@@ -124,8 +124,8 @@ at::Tensor backward(const at::Tensor& grad, const at::Tensor& weight, const at::
           .reshape({g, weight.size(1), weight.numel() / std::max<int64_t>(1, g * weight.size(1))})
           .contiguous();
   DotProducts dots{turned, columns(grad)};
-  // Between and around the spread values there is nothing: no terms, where a forward convolution's
-  // padding is zeros.
+  // Between and around the spread values there are no terms, whereas a forward convolution's
+  // padding is terms of 0.
   dots.present = columns(at::ones(grad.sizes(), grad.options().dtype(c10::kByte)));
   if (bias.defined())
     dots.start = bias.reshape({g, weight.size(1), 1})
@@ -173,12 +173,12 @@ at::Tensor convolution_weight_dots(const at::Tensor& grad, const at::Tensor& inp
                                    const Accumulation& policy) {
   const FormatEntry& entry = entry_of(grad);
   const auto type = dot_type(entry, policy);
-  // Of a transposed convolution input and output change places.
+  // A transposed convolution exchanges input and output.
   const at::Tensor wide = decoded(conv.transposed ? grad : input, type),
                    narrow = decoded(conv.transposed ? input : grad, type);
   const c10::IntArrayRef kernel = weight_sizes.slice(2), out = narrow.sizes().slice(2);
-  const at::Tensor columns = patches(padded(wide, conv.padding, conv.padding), kernel, conv.stride,
-                                     conv.dilation, out, conv.groups);
+  const at::Tensor columns = patches(pad_zeros(wide, conv.padding, conv.padding), kernel,
+                                     conv.stride, conv.dilation, out, conv.groups);
   const DotProducts dots{channels_first(narrow, conv.groups), columns.transpose(1, 2).contiguous()};
   const at::Tensor result = dot_products(dots, entry, policy);
   return format_alias(bits_alias(result).reshape(weight_sizes).contiguous(), entry);

@@ -107,7 +107,7 @@ void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const Step
 
 namespace {
 
-// A matrix's rows as terms, and what is not finite in them.
+// A matrix's rows as terms; finite is false if an element is not.
 struct Terms {
   std::vector<Term> terms;
   bool finite{true};
@@ -120,7 +120,7 @@ struct Terms {
   }
 };
 
-// The sum as IEEE arithmetic has it where operands are infinite or NaN; 0 where all are finite.
+// The sum of the infinite and NaN operands by IEEE arithmetic; 0 if all are finite.
 double special_sum(const double* a, const double* b, const uint8_t* present, int64_t k,
                    double start) {
   double sum = std::isfinite(start) ? 0 : start;
@@ -131,13 +131,13 @@ double special_sum(const double* a, const double* b, const uint8_t* present, int
   return sum;
 }
 
-// One code, and its random word.
+// Writes one code, with its random word.
 struct ExactOutput {
   Format format;
   char* codes;
   RandomWords words;
   const Recorder& seen;
-  mutable std::vector<double> sums; // of all elements, cut to float64, where they are counted
+  mutable std::vector<double> sums; // of all elements, cut to float64, if they are counted
 
   ExactOutput(const Format& format, char* codes, const RandomWords& words, const Recorder& seen,
               int64_t elements)
@@ -168,7 +168,7 @@ void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& 
                 const RandomWords& words, char* codes, const Recorder& seen) {
   const int64_t m = dots.m, k = dots.k, n = dots.n, batches = dots.batches;
   const double *a = dots.a, *b = dots.b, *start = dots.start;
-  const uint8_t* there = dots.present; // a finite term that is not there is 0
+  const uint8_t* there = dots.present; // an absent finite term is 0
   const Terms left(f, a, a ? batches * m * k : 0), right(f, b, batches * n * k);
   const Term one{1, 0};
   const bool narrow = f.significand_bits() <= 15, all_finite = left.finite && right.finite;
@@ -209,7 +209,7 @@ void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& 
 
 namespace {
 
-// x / 2^last, of a multiple of that.
+// x / 2^last, for a multiple x of 2^last.
 __int128 in_places(double x, int last) {
   const auto bits = std::bit_cast<uint64_t>(x);
   const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
@@ -220,7 +220,7 @@ __int128 in_places(double x, int last) {
   return bits >> 63 ? -magnitude : magnitude;
 }
 
-// places * 2^last; no places: plus zero.
+// places * 2^last; for places == 0 a positive zero.
 Unpacked unpack_places(__int128 places, int last) {
   Unpacked u;
   if (places == 0) return u;
@@ -286,7 +286,7 @@ void running_exact_sums(const double* values, int64_t batches, int64_t k, int64_
     ExactSum sum(f);
     for (int64_t line = begin; line < end; ++line) {
       sum.clear();
-      double special = 0; // of what was not finite so far
+      double special = 0; // the sum of the non-finite terms so far
       for (int64_t i = 0; i < k; ++i) {
         const int64_t at = (line / n * k + i) * n + line % n;
         if (std::isfinite(values[at])) {

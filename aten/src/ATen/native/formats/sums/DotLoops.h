@@ -1,12 +1,12 @@
-// Dot products on memory: the loops of DotProducts.cpp, which know sizes and pointers and no
+// Dot products on raw memory: DotProducts.cpp's loops, which take sizes and pointers and know no
 // tensor.
 #pragma once
 #include <ATen/native/formats/sums/StepSums.h>
 
 namespace at::formats {
 
-// Values of a format in the machine type T. a, start, present and present_rows may be nullptr:
-// DotProducts.h says what that means.
+// Values of a format in the machine type T. a, start, present and present_rows may be nullptr; see
+// DotProducts.h.
 template <typename T>
 struct DotOperands {
   int64_t batches, m, k, n;
@@ -24,12 +24,12 @@ void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const Step
                const Accumulation& policy, char* codes);
 void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& result,
                 const RandomWords& words, char* codes, const Recorder& seen);
-// The same of n sums, each the sum of the numbers at its place, multiples of 2^last that 127 bits
-// hold.
+// The same for n sums of the parts' numbers at one index. All are multiples of 2^last, and 127 bits
+// hold the sums.
 void exact_codes(const std::vector<const double*>& parts, int last, int64_t n, int64_t divisor,
                  const Format& result, const RandomWords& words, char* codes, const Recorder& seen);
 
-// The sums of the first 1, 2, ... k rows of values, [batches, k, n], as codes of those sizes.
+// The sums of the first 1, 2, ... k rows of values, [batches, k, n], as codes of the same sizes.
 template <typename T>
 void running_step_sums(const CpuKernels& kernels, const T* values, int64_t batches, int64_t k,
                        int64_t n, const StepFormats& formats, const Accumulation& policy,

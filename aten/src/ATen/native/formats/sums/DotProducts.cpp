@@ -19,7 +19,7 @@ char* codes_of(const at::Tensor& out) {
   return static_cast<char*>(out.mutable_data_ptr());
 }
 
-// What results become: codes of a format, or float64 numbers, which are nobody's to observe.
+// The form of results: codes of a format, or float64 numbers, which are never observed.
 struct Results {
   const FormatEntry* entry;
 
@@ -62,7 +62,7 @@ void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulat
             observed_steps(entry, policy, results, out), policy, codes_of(out));
 }
 
-void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& out) {
+void fill_exactly(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& out) {
   kernels(out.device(), "dot products");
   const Format result = rounding_format(entry);
   const Recorder seen = recorder(entry.format, codes_of(out));
@@ -109,11 +109,11 @@ bool wraps(const FormatEntry* chosen) {
 }
 
 bool in_float(const FormatEntry& entry, const Accumulation& policy) {
-  // Operands come in float32.
+  // Operands must be float32.
   if (!entry.format.fits_float() && !entry.format.is_table()) return false;
   for (const FormatEntry* chosen : {policy.product, policy.accumulator, policy.outer}) {
     if (chosen && chosen == policy.accumulator && sums_in_binary32(entry, policy)) continue;
-    // A number that wraps has every digit of a sum, of however large terms.
+    // A format that wraps needs every digit of a sum, however large its terms are.
     if (!step_format(entry, chosen, policy).arithmetic_in_float() ||
         (wraps(chosen) && chosen != &entry))
       return false;
@@ -125,8 +125,8 @@ bool in_float(const FormatEntry& entry, const Accumulation& policy) {
       !(policy.fused && step_format(entry, policy.accumulator, policy).significand_bits() > 12);
 }
 
-// Whether float64 has a term and a sum that wraps to the last place of that, and one digit more:
-// rounded to odd, they round as exact ones do.
+// Raises unless float64 holds terms and sums down to a wrapping format's last place, and one digit
+// more. Rounded to odd, they then round as the exact ones do.
 void expect_wrapping(const FormatEntry& left, const FormatEntry& right, const FormatEntry* product,
                      const FormatEntry& sum) {
   const int terms = product ? product->format.max_exponent() + 1
@@ -188,16 +188,16 @@ static void expect_steps(const FormatEntry& left, const FormatEntry& right,
               ". Use fused=True or accumulate(\"exact\").");
 }
 
-// Fills out, [batch, m, n] of the results.
+// Fills out with the results, [batch, m, n].
 static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy,
                       const Results& results, const at::Tensor& out) {
   const FormatEntry &left = dots.left ? *dots.left : entry,
                     &right = dots.right ? *dots.right : entry;
   for (const at::Tensor* t : {&dots.a, &dots.start, &dots.present, &dots.present_rows}) {
-    // Of tensors without data too.
+    // Checked also for tensors without data.
     if (t->defined()) expect_one_device(t->device(), dots.b.device());
   }
-  // Its errors, for tensors of no elements too.
+  // Raises its errors also for tensors without elements.
   if (policy.kind == Accumulation::Kind::Block) block_adder(left, right, policy);
   if (dots.b.device().is_meta() || out.numel() == 0) return;
   TORCH_CHECK(dots.b.size(1) < ExactSum::kMaxProducts,
@@ -205,14 +205,13 @@ static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const A
   const bool gpu = on_gpu(out.device());
   if (policy.kind == Accumulation::Kind::Exact) {
     gpu ? dot_products_on_gpu(dots, entry, policy, results.format(), results.seen(out), out)
-        : exact(dots, entry, out);
+        : fill_exactly(dots, entry, out);
     return;
   }
   const bool block = policy.kind == Accumulation::Kind::Block;
   if (!block) expect_steps(left, right, entry, policy);
   if (dots.a.defined() && dots.b.size(2) < 16 && dots.a.size(1) > dots.b.size(2)) {
-    // Few columns: lanes run over the rows instead. A product does not mind which factor comes
-    // first.
+    // With few columns, lanes run over the rows instead: the order of factors does not matter.
     const auto turned = [](const at::Tensor& t) {
       return t.defined() ? t.transpose(1, 2).contiguous() : t;
     };
@@ -277,9 +276,8 @@ at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Acc
   if (policy.kind != Accumulation::Kind::Exact) {
     expect_steps(entry, entry, entry, policy);
     TORCH_CHECK(policy.order == Accumulation::Order::Sequential,
-                "cumsum: expected an accumulation policy of order \"sequential\", whose sums go "
-                "on, but got ",
-                "another one. Leave order= out for this call.");
+                "cumsum: expected an accumulation policy of order \"sequential\", but got ",
+                "another order. Omit order= for this call.");
   }
   if (on_gpu(out.device())) {
     running_sums_on_gpu(b, entry, policy, out);

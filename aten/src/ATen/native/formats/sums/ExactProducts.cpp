@@ -1,8 +1,8 @@
-// A stock matrix product adds in an order of its own, and rounds nothing, in whatever order, as
-// long as all its products are multiples of one power of two, and sums of them less than 2^53 of
-// these. Operands that span too many digits for that are cut into parts that do not, as in Ozaki,
-// Ogita, Oishi, Rump, "Error-free transformations of matrix multiplication", Numerical Algorithms
-// 59(1), 2012; the products of the parts are added up exactly.
+// Exact products by stock matrix products, whose order of additions is unknown. No addition rounds
+// if all products are multiples of one power of two, and their sums less than 2^53 times that.
+// Operands with too many digits are cut into parts, as in Ozaki, Ogita, Oishi, Rump, "Error-free
+// transformations of matrix multiplication", Numerical Algorithms 59(1), 2012. The products of the
+// parts are added exactly.
 #include <ATen/native/formats/sums/ExactProducts.h>
 
 #include <ATen/Parallel.h>
@@ -19,13 +19,13 @@ namespace {
 using c10::formats::Format;
 
 constexpr int kDigits = 53, kMostProducts = 6;
-constexpr int kMostDigits = 124; // of all, so that they are added up in 128 bits
-// From where several products, and their exact sum, take less than the terms one by one.
+constexpr int kMostDigits = 124; // of a sum's parts together, so that 128 bits hold it
+// The number of terms from which several products, and their exact sum, beat the terms one by one.
 constexpr int64_t kLeastTerms = 32;
-// Powers of two whose products, and magic numbers, float64 has with room to spare.
+// Products of powers of two up to this exponent, and magic numbers, are well within float64.
 constexpr int kFarthest = 400;
 
-// Numbers that are multiples of 2^last, of magnitudes up to 2^top. Zeros span nothing.
+// Describes numbers that are multiples of 2^last, of magnitudes up to 2^top. Zeros do not count.
 struct Span {
   int top{-(1 << 20)}, last{1 << 20};
 
@@ -37,7 +37,7 @@ struct Span {
   }
 };
 
-// Of numbers on the CPU; nothing where one is not finite.
+// The span of numbers on the CPU; nothing if one is not finite.
 std::optional<Span> span_of(const at::Tensor& numbers) {
   const double* x = numbers.const_data_ptr<double>();
   struct Found {
@@ -53,7 +53,7 @@ std::optional<Span> span_of(const at::Tensor& numbers) {
           const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
           found.finite &= field != 0x7ff;
           if ((bits << 1) == 0) continue;
-          // A subnormal number's last place is too far away to be counted right.
+          // For a subnormal number this last place is wrong, but far below all that is used.
           const int zeros = std::countr_zero(fraction | uint64_t{1} << 52);
           found.span = found.span.with({field - 1022, field - 1075 + zeros});
         }
@@ -67,18 +67,18 @@ std::optional<Span> span_of(const at::Tensor& numbers) {
 
 std::optional<Span> span_of(const at::Tensor& numbers, const Format& f) {
   if (numbers.is_cpu()) return span_of(numbers);
-  return Span{f.max_exponent() + 1, f.lsb_exponent()}; // a GPU is not waited for
+  return Span{f.max_exponent() + 1, f.lsb_exponent()}; // without waiting for the GPU
 }
 
 int share(int digits, int parts) {
   return (digits + parts - 1) / parts;
 }
 
-// The highest digits first; each part spans share(span.digits(), parts).
-std::vector<at::Tensor> cut(at::Tensor numbers, const Span& span, int parts) {
+// Cuts numbers into parts, highest digits first; each part spans share(span.digits(), parts).
+std::vector<at::Tensor> cut_into_parts(at::Tensor numbers, const Span& span, int parts) {
   std::vector<at::Tensor> all;
   for (int below = parts - 1; below > 0; --below) {
-    // Rounds to that place: to add, and take off.
+    // Adding and subtracting it rounds to that place.
     const double magic =
         std::ldexp(1.5, kDigits - 1 + span.last + below * share(span.digits(), parts));
     const at::Tensor high = numbers.add(magic).sub_(magic);
@@ -93,7 +93,7 @@ struct Split {
   int left, right;
 };
 
-// The fewest products of parts that spare `spared` digits for the sums.
+// The fewest products of parts that leave `spared` digits for the sums.
 std::optional<Split> split_for(int left, int right, int spared) {
   for (int products = 1; products <= kMostProducts; ++products) {
     for (int i = 1; i <= products; ++i) {
@@ -116,7 +116,7 @@ ExactParts exact_parts(const DotProducts& dots, const FormatEntry& entry) {
   if (!left || !right || !first || !left->near() || !right->near() || !first->near()) return {};
   const int carries = std::bit_width(static_cast<uint64_t>(k));
   const std::optional<Split> parts = split_for(left->digits(), right->digits(), carries);
-  const bool seen = dots.b.is_cpu(); // else an infinity may be there, of which a cut makes NaN
+  const bool seen = dots.b.is_cpu(); // else there may be an infinity, which a cut turns into NaN
   if (!parts ||
       (parts->left * parts->right > 1 && (k < kLeastTerms || (!seen && f.has_infinity()))))
     return {};
@@ -128,8 +128,8 @@ ExactParts exact_parts(const DotProducts& dots, const FormatEntry& entry) {
 
   ExactParts found{{}, all.empty() ? 0 : all.last};
   const std::vector<at::Tensor> lefts =
-      dots.a.defined() ? cut(dots.a, *left, parts->left) : std::vector<at::Tensor>(1);
-  const std::vector<at::Tensor> rights = cut(dots.b, *right, parts->right);
+      dots.a.defined() ? cut_into_parts(dots.a, *left, parts->left) : std::vector<at::Tensor>(1);
+  const std::vector<at::Tensor> rights = cut_into_parts(dots.b, *right, parts->right);
   for (const at::Tensor& a : lefts) {
     for (const at::Tensor& b : rights) {
       found.sums.push_back(a.defined() ? at::_ops::bmm::call(a, b) : b.sum(1, /*keepdim=*/true));

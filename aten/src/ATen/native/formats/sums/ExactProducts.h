@@ -1,4 +1,4 @@
-// Exact sums of products by stock float64 matrix products, where float64 loses nothing.
+// Exact sums of products by stock float64 matrix products, if float64 loses nothing.
 #pragma once
 #include <ATen/native/formats/sums/DotProducts.h>
 
@@ -6,16 +6,16 @@
 
 namespace at::formats {
 
-// Tensors of [batch, m, n] whose sums are the dot products, exactly, before they are divided: each
-// is a matrix product, and the last one perhaps what the accumulators hold first. All are multiples
-// of 2^last, and their sums less than 2^126 of these.
+// Tensors of [batch, m, n] whose sum is exactly the dot products before division. Each is a matrix
+// product; the last one may be the accumulators' start. All are multiples of 2^last, and their sums
+// less than 2^126 times that.
 struct ExactParts {
   std::vector<at::Tensor> sums;
   int last{0};
 };
 
-// No sums where float64 would need more products than pay, where terms are not there, or, on the
-// CPU, not finite.
+// Returns no sums if float64 needs too many products, if terms are absent or, on the CPU, not
+// finite.
 ExactParts exact_parts(const DotProducts& dots, const FormatEntry& entry);
 
 } // namespace at::formats

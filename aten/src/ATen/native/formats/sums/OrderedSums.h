@@ -8,7 +8,7 @@
 
 namespace at::formats {
 
-// Up to kLanes sums side by side, as SteppedSums has them.
+// Up to kLanes sums side by side, as in SteppedSums.
 template <typename T>
 class OrderedSums {
  public:
@@ -24,8 +24,8 @@ class OrderedSums {
       joins_[i] = c10::formats::joins_behind(policy.order, i, parts);
   }
 
-  // The terms: value(i, out) puts a product of a row, and there(i) says which lanes have it
-  // (nullptr: all). running(i, steps) adds term i to a running sum.
+  // The terms: value(i, out) writes a product of a row; there(i) says which lanes have it (nullptr:
+  // all). running(i, steps) adds term i to a running sum.
   template <typename Value, typename There, typename Running>
   void sum(const T* start, int64_t k, int64_t n, int64_t first, int64_t all, Value value,
            There there, Running running, T* out) {
@@ -82,8 +82,8 @@ class OrderedSums {
     }
   }
 
-  // What no sum has rounded is put into the accumulator as a running sum's first term is, and takes
-  // a word whether it is or not. The bias comes last.
+  // A single unrounded term is put into the accumulator as a running sum's first term is; a word is
+  // used up in either case. The bias comes last.
   void finish(const T* start, int64_t n, T* out) {
     std::fill_n(out, n, T{0});
     if (depth_ > 0) {

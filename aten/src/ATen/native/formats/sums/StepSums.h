@@ -1,5 +1,4 @@
-// Sums rounded at every step: the formats of the steps, and a block of sums that go on side by
-// side.
+// Sums rounded at every step: the formats of the steps, and a block of sums computed side by side.
 #pragma once
 #include <ATen/Accumulation.h>
 #include <ATen/FormatRounding.h>
@@ -13,7 +12,7 @@
 
 namespace at::formats {
 
-constexpr int64_t kLanes = 256; // dot products that go on side by side
+constexpr int64_t kLanes = 256; // dot products computed side by side
 
 inline Format step_format(const FormatEntry& own, const FormatEntry* chosen,
                           const Accumulation& policy) {
@@ -22,8 +21,8 @@ inline Format step_format(const FormatEntry& own, const FormatEntry* chosen,
   return f;
 }
 
-// Whether the accumulator is float32's own: one running sum of numbers that float32 has, which
-// machines add up so.
+// Whether the accumulator is float32's own: one running sum of float32 numbers, as machines add
+// them up.
 inline bool sums_in_binary32(const FormatEntry& own, const Accumulation& policy) {
   const Format sum = step_format(own, policy.accumulator, policy);
   return policy.kind == Accumulation::Kind::Steps &&
@@ -31,14 +30,13 @@ inline bool sums_in_binary32(const FormatEntry& own, const Accumulation& policy)
       c10::formats::is_binary32(sum) && sum.rounding == Rounding::NearestEven && !observing();
 }
 
-// What one call rounds to, and its seed where any of these formats needs one. To be made before a
-// parallel loop: how a thread rounds is the calling thread's own, and the worker threads know
-// nothing of it.
+// The formats that one call rounds to, and a seed if any of them needs one. To be made before a
+// parallel loop, because rounding is a setting of the calling thread that worker threads lack.
 struct StepFormats {
-  Format product, sum, outer, result; // outer: of the sums of chunks, where the policy names one
-  bool chunks_in_float; // chunks are added in the machine's type, whatever the steps are done in
+  Format product, sum, outer, result; // outer: for sums of chunks, if the policy names it
+  bool chunks_in_float; // the chunks' sums are added in float32, whatever type the steps use
   Seed seed;
-  // seen: of results, by whoever knows where they go
+  // seen: counts results; set where their destination is known
   Recorder seen_products, seen_sums, seen_outer, seen;
 
   StepFormats(const FormatEntry& entry, const Accumulation& policy, c10::Device device)
@@ -60,7 +58,7 @@ struct StepFormats {
   }
 };
 
-// Up to kLanes sums in one format, one product of each at a time.
+// Up to kLanes sums in one format; each call adds one product to each.
 template <typename T>
 class SteppedSums {
  public:
@@ -70,8 +68,8 @@ class SteppedSums {
         policy_(policy),
         machine_sums_(std::is_same_v<T, float> && c10::formats::is_binary32(formats.sum)) {}
 
-  // first: the number of the first lane among all dot products, of which there are `all`:
-  // stochastic modes number their words by both. step: how many words each lane has drawn already.
+  // first: the index of the first lane among all dot products, and `all` their number: stochastic
+  // modes number their words by both. step: the number of words that each lane has drawn already.
   void begin(const T* start, int64_t n, int64_t first, int64_t all, int64_t step = 0) {
     n_ = n;
     step_ = step;
@@ -88,7 +86,7 @@ class SteppedSums {
     if (chunked() && policy_.outer) round(formats_.outer, wide_, formats_.seen_outer);
   }
 
-  // present: which lanes have this term, or nullptr.
+  // present: the lanes that have this term, or nullptr for all.
   void add_product(T a, const T* b, const uint8_t* present) {
     keep(present);
     counted_ = present;
@@ -114,7 +112,7 @@ class SteppedSums {
   }
 
   void finish(T* out) {
-    // A chunk without terms is no chunk: its 0 would make +0 of a bias of -0.
+    // A chunk without terms does not count: its 0 would turn a bias of -0 into +0.
     if (chunked() && policy_.outer) {
       sum_of(BinaryOp::Add, wide_, acc_, next_, formats_.outer, formats_.seen_outer);
       for (int64_t i = 0; i < n_; ++i) out[i] = taken_[i] > 0 ? next_[i] : wide_[i];
@@ -126,14 +124,14 @@ class SteppedSums {
     }
     for (int64_t i = 0; i < n_; ++i) out[i] = taken_[i] > 0 ? joined(wide_[i], acc_[i]) : wide_[i];
   }
-  // The words for rounding the sums once more.
+  // Random words for one more rounding of the sums.
   RandomWords next_words() {
     return {formats_.seed, static_cast<uint64_t>(step_++ * all_ + first_)};
   }
   int64_t step() const { return step_; }
 
-  // For other orders than one running sum: a product by itself; two sums as one, elsewhere; a
-  // number as the accumulator would hold it.
+  // For other orders than one running sum: a product alone; the sum of two sums, written elsewhere;
+  // a number as the accumulator holds it.
   void product(T a, const T* b, T* out) {
     std::fill_n(factor_, n_, a);
     product(b, out);
@@ -160,7 +158,7 @@ class SteppedSums {
     count(x, seen);
   }
 
-  // Of the lanes that take part.
+  // Counts the lanes that have the term.
   void count(const T* rounded, const Recorder& seen) {
     if (!counted_) return seen.values(exact_, rounded, n_);
     int64_t m = 0;
@@ -177,7 +175,7 @@ class SteppedSums {
     if (!policy_.exact_product) round(formats_.product, out, formats_.seen_products);
   }
 
-  // out, which is neither a nor b: a + b or a - b, rounded.
+  // out = a + b or a - b, rounded. out is neither a nor b.
   void sum_of(BinaryOp op, const T* a, const T* b, T* out) {
     sum_of(op, a, b, out, formats_.sum, formats_.seen_sums);
   }
@@ -190,7 +188,7 @@ class SteppedSums {
     round(f, out, seen);
   }
 
-  // Chunks that are complete join the sum of chunks, which the policy rounds.
+  // Adds complete chunks to the sum of chunks, which the policy rounds.
   void round_chunks(const uint8_t* present) {
     bool any = false;
     for (int64_t i = 0; i < n_; ++i) {
@@ -213,7 +211,7 @@ class SteppedSums {
   void add_term() {
     if (machine_sums_) {
       for (int64_t i = 0; i < n_; ++i) acc_[i] += term_[i];
-      ++step_; // the word that rounding would take
+      ++step_; // skips the word that rounding would take
       return;
     }
     if (!policy_.kahan) {
@@ -223,7 +221,7 @@ class SteppedSums {
     }
     sum_of(BinaryOp::Sub, term_, error_, factor_); // the term, corrected
     sum_of(BinaryOp::Add, acc_, factor_, next_);
-    sum_of(BinaryOp::Sub, next_, acc_, term_); // what of it arrived
+    sum_of(BinaryOp::Sub, next_, acc_, term_); // the part of the term that was added
     sum_of(BinaryOp::Sub, term_, factor_, error_);
     std::copy_n(next_, n_, acc_);
   }
@@ -255,14 +253,14 @@ class SteppedSums {
   const CpuKernels& kernels_;
   const StepFormats& formats_;
   const Accumulation& policy_;
-  // Float has operands of a float32 accumulator only if its own sums are meant.
+  // Operands of a float32 accumulator are float only if float32's own sums are meant.
   const bool machine_sums_;
   int64_t n_{0}, step_{0}, first_{0}, all_{0};
   int64_t taken_[kLanes]; // terms in the chunk so far
   alignas(64) T acc_[kLanes], term_[kLanes], error_[kLanes], next_[kLanes], wide_[kLanes],
       factor_[kLanes], kept_acc_[kLanes], kept_error_[kLanes];
   alignas(64) char codes_[kLanes * 8];
-  // For counts: which lanes take part, where not all of them do, and what is rounded.
+  // For counts: the lanes that have the term, if not all do, and the values before rounding.
   const uint8_t* counted_{nullptr};
   uint8_t complete_[kLanes];
   T exact_[kLanes], kept_rounded_[kLanes];

@@ -20,8 +20,8 @@ namespace {
 using c10::formats::HalfParts;
 using c10::formats::HalfType;
 
-// Of two parts four products are made, by as many launches; below so many multiplications float32
-// is as fast. (Not measured: no GPU has run it.)
+// Two parts of each factor need four products, in as many launches. With fewer multiplications than
+// this, float32 is as fast. (Not measured: no GPU has run it.)
 constexpr double kManyProducts = 1 << 30;
 
 std::optional<HalfParts> half_parts(const FormatEntry& entry) {
@@ -34,10 +34,10 @@ std::optional<HalfParts> half_parts(const FormatEntry& entry) {
 }
 
 struct Parts {
-  Tensor first, second; // second: of two
+  Tensor first, second; // second: defined if there are two parts
 };
 
-// Of a matrix that is transposed, transposed ones: stock kernels multiply either.
+// Parts of a transposed matrix are transposed: stock kernels multiply either.
 std::pair<Parts, Parts> parts_of(const Sums& sums, const Tensor& a, const Tensor& b) {
   const HalfParts parts = *half_parts(sums.entry);
   const Tensor codes[] = {dense(bits_alias(a)), dense(bits_alias(b))};
@@ -60,8 +60,8 @@ std::pair<Parts, Parts> parts_of(const Sums& sums, const Tensor& a, const Tensor
   return {std::move(made[0]), std::move(made[1])};
 }
 
-// In float32. The host, which stands in for a GPU in tests, has no such kernel, and multiplies the
-// same numbers in float32.
+// Multiplies in float32. The host, which replaces a GPU in tests, lacks this kernel and multiplies
+// the same numbers in float32.
 Tensor one_product(const Tensor& a, const Tensor& b) {
 #if TORCH_DTYPES_SINCE(2, 11)
   if (a.is_cuda())
@@ -72,7 +72,7 @@ Tensor one_product(const Tensor& a, const Tensor& b) {
   return a.dim() == 2 ? at::_ops::mm::call(x, y) : at::_ops::bmm::call(x, y);
 }
 
-// Small sums first.
+// Adds small sums first.
 Tensor values_of_product(const Sums& sums, const Tensor& a, const Tensor& b) {
   const auto [x, y] = parts_of(sums, a, b);
   if (!x.second.defined()) return one_product(x.first, y.first);
@@ -104,7 +104,7 @@ Tensor product(const Sums& sums, const Tensor& a, const Tensor& b) {
   return encoded(values_of_product(sums, a, b), sums.entry);
 }
 
-// What a linear layer adds: as long as a row, and as it is.
+// Whether self is one row of the format, as a linear layer's bias is.
 static bool is_row(const Tensor& t, const Tensor& sum, const FormatEntry& entry) {
   const bool one_row = t.dim() == 1 || (t.dim() == 2 && t.size(0) == 1);
   return one_row && is_format_tensor(t) && &entry_of(t) == &entry && t.device() == sum.device() &&
@@ -114,7 +114,7 @@ static bool is_row(const Tensor& t, const Tensor& sum, const FormatEntry& entry)
 Tensor added(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b,
              const Scalar& beta, const Scalar& alpha) {
   Tensor sum = values_of_product(sums, a, b);
-  // An observed thread wants the sums themselves.
+  // Observation needs the sums themselves.
   if (alpha.toDouble() == 1 && beta.toDouble() == 1 && is_row(self, sum, sums.entry) &&
       !observing()) {
     const Tensor codes = empty_format(sum.sizes(), sums.entry, sum.device());

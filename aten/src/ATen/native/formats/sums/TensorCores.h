@@ -1,6 +1,6 @@
-// Products of matrices on a GPU's tensor cores, under the policy machine. Products are exact:
-// operands are handed over as float16 or bfloat16 numbers, or as sums of two. How they are added up
-// is the tensor core's (docs/accumulators.md, "On a GPU").
+// Matrix products on a GPU's tensor cores, under the policy machine. Products are exact: operands
+// are float16 or bfloat16 numbers, or sums of two. The tensor core decides how they are added up
+// (docs/accumulators.md, "On a GPU").
 #pragma once
 #include <ATen/native/formats/sums/Accumulate.h>
 
@@ -10,9 +10,10 @@ using accumulated::Sums;
 using at::Tensor;
 using c10::Scalar;
 
-// Whether products of two matrices, or of batches of them (dims: 3), go this way: the policy is
-// machine, they are a GPU's, the format's numbers are such parts, and where they are two, a float32
-// product takes longer. Else stock kernels multiply, or say what is wrong.
+// Whether products of two matrices, or of batches of them (dims: 3), run here. The policy must be
+// machine, the tensors a GPU's, and the format's numbers such parts. If they have two parts, the
+// products must be large enough to beat a float32 product. Otherwise stock kernels multiply, or
+// raise.
 bool serve(const Sums& sums, const Tensor& a, const Tensor& b, int64_t dims);
 
 // a b, and beta * self + alpha * a b, rounded once.

@@ -19,17 +19,17 @@ using std::optional;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// What belongs to a real tensor: the gradient of a complex result has an imaginary part that nobody
-// asked for, and dropping it is no loss to warn of.
+// The part of a gradient for a real tensor. A complex result's gradient has an imaginary part,
+// which is dropped without a warning.
 at::Tensor real_part_for(const at::Tensor& gradient, ScalarType target) {
   return gradient.is_complex() && !c10::isComplexType(target) ? at::real(gradient) : gradient;
 }
 
-// The gradient of a cast goes back by the cast to the dtype it came from, which only this knows:
-// the stock formula would remember the container instead. A node like the stock ones, for
-// torch.func differentiates no torch::autograd::Function.
+// Casts a gradient back to the dtype that the forward cast came from. Only this node knows it: the
+// stock formula would remember the container. It is a node like PyTorch's own, because torch.func
+// does not differentiate a torch::autograd::Function.
 struct CastBackward final : Node {
-  ScalarType dtype; // a stock one, or
+  ScalarType dtype; // a stock dtype, used if format is nullptr
   const FormatEntry* format;
   Device device;
 
@@ -39,7 +39,7 @@ struct CastBackward final : Node {
         device(where) {}
   std::string name() const override { return "ToCopyBackward"; }
   variable_list apply(variable_list&& grads) override {
-    if (!grads[0].defined()) return {at::Tensor()}; // no gradient is not a gradient of zeros
+    if (!grads[0].defined()) return {at::Tensor()}; // an undefined gradient stays undefined
     const ExplicitDtypeGuard explicit_dtype;
     const HiddenFromModes hidden;
     const ScalarType target = format ? c10::formats::scalar_type(*format) : dtype;
@@ -48,8 +48,8 @@ struct CastBackward final : Node {
   }
 };
 
-// A hook on the node, not casts of the operands: what the formula has saved stays theirs, and so do
-// their versions.
+// Casts gradients after the node, instead of casting operands before it: tensors that the formula
+// saved, and their versions, stay the operands' own.
 struct GradientDtypes final : torch::autograd::FunctionPostHook {
   std::vector<ScalarType> dtypes;
 
@@ -102,7 +102,7 @@ at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype,
   }
   std::optional<HiddenFromModes> hidden;
   if (c10::formats::is_format_type(target)) {
-    if (self.is_nested()) expect_ordinary(self, target); // whose own _to_copy would be next
+    if (self.is_nested()) expect_ordinary(self, target); // or its own _to_copy would run next
     hidden.emplace();
   }
   const ExplicitDtypeGuard explicit_dtype;

@@ -1,4 +1,4 @@
-// The cast between any two dtypes of which one is ours, above autograd.
+// The cast between a format dtype and any other dtype, above autograd.
 #pragma once
 #include <ATen/FormatTensor.h>
 #include <torch/csrc/autograd/function.h>
@@ -12,19 +12,19 @@ at::Tensor to_copy_autograd(const at::Tensor& self, std::optional<c10::ScalarTyp
                             std::optional<bool> pin, bool non_blocking,
                             std::optional<c10::MemoryFormat> memory_format);
 
-// Makes the result that of a cast from another dtype: its gradient goes on to the edges in that
-// one.
+// Records that the result is a cast from another dtype; gradients pass on to the edges in that
+// dtype.
 void record_cast(const at::Tensor& result, c10::ScalarType from, c10::Device device,
                  torch::autograd::edge_list&& edges);
 
-// A gradient in the dtype of what it is a gradient of (as dtype_number has it), where one of the
-// two is ours: the engine would cast by containers. Between stock dtypes the engine casts, or
-// raises; stock_too: so does this.
+// A gradient in the dtype of its tensor (numbered as by dtype_number), if one of the two is a
+// format dtype: the engine would cast by containers. Between stock dtypes the engine casts, or
+// raises; with stock_too this function does the same.
 at::Tensor gradient_of_dtype(const at::Tensor& gradient, c10::ScalarType dtype,
                              bool stock_too = false);
 
-// Every gradient that the result's node gives is in its operand's dtype from here on; the dtypes
-// are the operands', those without a derivative last.
+// Makes the result's node give every gradient in its operand's dtype. dtypes: those of the
+// operands; operands without a derivative come last.
 void keep_gradient_dtypes(const at::Tensor& result, std::vector<c10::ScalarType> dtypes);
 
 } // namespace at::formats

@@ -37,8 +37,8 @@ void run_stock_formula(const c10::OperatorHandle& op, c10::DispatchKeySet keys, 
       stack);
 }
 
-// The tangent that goes with `to`, from that of a stock tensor; to's own dtype, since the formula
-// knows the compute type only.
+// Passes the tangent of a stock tensor on to `to`, in to's own dtype, because the formula only
+// knows the compute type.
 static void hand_on_tangent(const at::Tensor& stock, const at::Tensor& to, bool in_place) {
   if (!stock.defined() || !to.defined()) return;
   const at::Tensor tangent = stock._fw_grad(/*level=*/0);
@@ -46,7 +46,7 @@ static void hand_on_tangent(const at::Tensor& stock, const at::Tensor& to, bool 
   const ExplicitDtypeGuard explicit_dtype;
   const HiddenFromModes hidden;
   at::Tensor own = at::_ops::to_dtype::call(tangent, dtype_number(to), false, false, {});
-  // A tangent that is there already is written over: views of the tensor have views of it.
+  // An existing tangent is overwritten, because views of the tensor have views of it.
   const at::Tensor existing = in_place ? to._fw_grad(/*level=*/0) : at::Tensor();
   if (existing.defined())
     own = at::_ops::copy_::call(const_cast<at::Tensor&>(existing), own, false);
@@ -64,8 +64,8 @@ static std::vector<at::Tensor> tensors_of(const Stack& stack, size_t first) {
   return all;
 }
 
-// Whether the accumulation policy says how the tangent is added up: then it is what stock's formula
-// makes of operators that obey the policy. Composite code is made of such.
+// Whether the accumulation policy decides how the tangent is added up. Then the stock formula must
+// run on operators that obey the policy. Composite code consists of such operators.
 static bool by_policy(const Plan& plan, const Stack& stack) {
   const bool composite = plan.takes(Step::Composite) || plan.takes(Step::Checked);
   if (!composite && !plan.adds_products()) return false;
@@ -75,7 +75,7 @@ static bool by_policy(const Plan& plan, const Stack& stack) {
   return policy.own_kernels() || (composite && policy.kind == Accumulation::Kind::Float64);
 }
 
-// Stock's formula makes tangents that are missing itself: zeros of the container's dtype.
+// Fills in missing tangents: the stock formula would make zeros of the container's dtype.
 static void give_zero_tangents(const Plan& plan, Stack* stack) {
   const size_t base = stack->size() - plan.arguments.size();
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
@@ -103,7 +103,7 @@ void run_with_tangents(const c10::OperatorHandle& op, const Plan& plan, c10::Dis
   Stack duals(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   const BoxedCall call(plan, &duals, Casts::Recorded);
   op.callBoxed(&duals);
-  // Run once only, for a second run would draw other numbers.
+  // Runs only once, because a second run would draw other numbers.
   if (op.hasTag(at::Tag::nondeterministic_seeded)) {
     call.finish(results, &duals);
     torch::jit::drop(*stack, count);

@@ -1,5 +1,5 @@
-// Forward-mode derivatives: an operator's tangent is what the stock formula makes of the exact
-// values in the compute type, rounded once.
+// Forward-mode derivatives: an operator's tangent is the stock formula's result on exact values in
+// the compute type, rounded once.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/formats/operators/facts/Plan.h>
@@ -8,16 +8,16 @@ namespace at::formats {
 
 // Whether a tensor among an operator's arguments has a tangent.
 bool has_tangent(const Plan& plan, const torch::jit::Stack& stack);
-// Whether a derivative of the call is asked for: by the graph or by tangents.
+// Whether the graph or tangents need a derivative of the call.
 bool is_differentiated(const Plan& plan, const torch::jit::Stack& stack);
 
-// Runs the operator above autograd with the stock derivative's formula, which sits at AutogradOther
-// as at every autograd key.
+// Runs the operator above autograd with the stock derivative's formula, registered at AutogradOther
+// and at every autograd key.
 void run_stock_formula(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack);
 
-// The same, and gives tangents to results and to what is written in place. The results themselves
-// are the ordinary ones, bit for bit.
+// The same, and sets tangents of results and of tensors written in place. The results are those of
+// an ordinary call, bit for bit.
 void run_with_tangents(const c10::OperatorHandle& op, const Plan& plan, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack);
 

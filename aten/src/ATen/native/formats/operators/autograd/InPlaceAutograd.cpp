@@ -22,7 +22,7 @@ class InPlaceKernel final : public c10::OperatorKernel {
       run_stock_formula(op, keys, stack);
       return;
     }
-    // What may be kept for backward as it is, and is written to below.
+    // Backward may keep the tensor itself, which is written to below.
     if (plan_.has(fact::KeepsOperand) || !entry_beneath(self))
       (*stack)[stack->size() - plan_.arguments.size()] = self.clone();
     functional_.callBoxed(stack);
@@ -31,7 +31,7 @@ class InPlaceKernel final : public c10::OperatorKernel {
     TORCH_CHECK(!made || entry_beneath(self) ||
                     !c10::isIntegralType(self.scalar_type(), /*includeBool=*/true),
                 "result type ", made->name,
-                // stock's words, and those of the call without a gradient
+                // PyTorch's own words, also used without a gradient
                 " can't be cast to the desired output type ", self.scalar_type());
     TORCH_CHECK(result.sizes() == self.sizes(), plan_.name,
                 ": expected operands that broadcast to the sizes ", self.sizes(),
@@ -56,7 +56,7 @@ std::optional<c10::OperatorHandle> functional_form(const c10::OperatorHandle& op
   const c10::FunctionSchema& schema = op.schema();
   if (schema.name().back() != '_' || schema.returns().size() != 1) return std::nullopt;
   const std::string name = schema.name().substr(0, schema.name().size() - 1);
-  // Pow.Tensor_Tensor of pow_.Tensor; pow.Scalar has its operands the other way round.
+  // pow_.Tensor's is pow.Tensor_Tensor; pow.Scalar has its operands in the other order.
   for (const char* before : {"", "Tensor_"}) {
     auto functional =
         c10::Dispatcher::singleton().findSchema({name, before + schema.overload_name()});

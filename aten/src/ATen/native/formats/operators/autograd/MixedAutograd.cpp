@@ -15,8 +15,8 @@
 namespace at::formats {
 namespace {
 
-// The operator's tensors of ours become tensors of the stock type that the result will have: by
-// casts that autograd sees.
+// Casts an operator's format tensors to the stock dtype of its result, by casts that autograd
+// records.
 class MixedOperandsKernel final : public c10::OperatorKernel {
  public:
   explicit MixedOperandsKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
@@ -37,7 +37,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
       op.callBoxed(stack);
       call.finish(op.schema().returns().size(), stack);
     } else {
-      // The zeros are of the container's dtype.
+      // The formula's zeros are of the container's dtype.
       const bool zeros = kNormalisationMakesZeros && plan_.rule == OperandRule::Normalisation;
       const std::vector<c10::ScalarType> dtypes =
           zeros ? operand_dtypes(*stack) : std::vector<c10::ScalarType>();
@@ -53,8 +53,8 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
   }
 
  private:
-  // Of the tensors among the arguments, in the order in which autograd counts them; an optional one
-  // that is not given has no gradient.
+  // The dtypes of the tensors among the arguments, in the order in which autograd counts them. An
+  // optional tensor that is not given has no gradient.
   std::vector<c10::ScalarType> operand_dtypes(const torch::jit::Stack& stack) const {
     std::vector<c10::ScalarType> dtypes;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
@@ -66,8 +66,8 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     return dtypes;
   }
 
-  // Kernels for these kinds outrank ours in dispatch, and would read our codes as numbers of the
-  // container.
+  // Raises for nested and sparse operands. Their kernels outrank this package's in dispatch, and
+  // would read codes as numbers of the container.
   void expect_ordinary_operands(const torch::jit::Stack& stack) const {
     const size_t base = stack.size() - plan_.arguments.size();
     const FormatEntry* own = nullptr;
@@ -80,25 +80,25 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
         } else if (t.is_mkldnn() || t.is_quantized()) {
           kind = t.is_mkldnn() ? "mkldnn" : "quantised";
         } else if (t.layout() != c10::kStrided || t.is_nested()) {
-          kind = t.is_nested() ? "nested" : "sparse"; // casts below would make a stock call of it
+          kind = t.is_nested() ? "nested" : "sparse"; // the casts below would make it a stock call
         }
       });
     }
     if (own && kind) refuse_operand(plan_.name, own->name, kind);
   }
 
-  // Whether the operands were cast to stock's. mixed: they were left as they are, the result being
-  // ours.
+  // Casts the operands to the stock result type; returns whether it did. mixed: the operands stay
+  // as they are, and the result is a format tensor.
   bool promote(torch::jit::Stack& stack, bool& mixed) const {
     const size_t base = stack.size() - plan_.arguments.size();
     bool stock = false, recorded = false;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
         if (!t.defined()) return;
-        // A stock operand's gradient counts too: the formula would round it to our format.
+        // A stock operand's gradient counts too: the formula would round it to the format.
         recorded |= (t.requires_grad() && at::GradMode::is_enabled()) ||
             torch::autograd::isFwGradDefined(t);
-        if (i > 0 && plan_.arguments[i].written) return; // out= decides nothing
+        if (i > 0 && plan_.arguments[i].written) return; // out= does not decide the result's dtype
         stock |= !entry_beneath(t) &&
             (c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type()));
       });
@@ -126,8 +126,8 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     return true;
   }
 
-  // What is put into the first operand takes its dtype, if that is ours: by a cast that brings the
-  // gradient back.
+  // If the first operand is a format tensor, casts what is put into it to its dtype. The cast
+  // brings the gradient back.
   bool cast_to_first(torch::jit::Stack& stack, size_t base) const {
     const at::Tensor first = stack[base].toTensor();
     const FormatEntry* own = entry_beneath(first);
@@ -138,9 +138,9 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     return true;
   }
 
-  // Where the result is ours, the stock formula hands a stock operand a gradient of ours, which the
-  // engine takes for one of the container: an operand of that dtype is copied by a cast to what it
-  // is already, through which its gradient comes back in it.
+  // For a result in a format, the stock formula gives a stock operand a gradient in that format,
+  // which the engine takes for the container's. An operand of the container's dtype is copied by a
+  // cast to its own dtype, which brings the gradient back in it.
   void bring_gradients_back(torch::jit::Stack& stack, size_t base, const FormatEntry& own) const {
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       if (plan_.arguments[i].written) continue;
@@ -203,7 +203,7 @@ torch::CppFunction sum_in_dtype_kernel(const c10::FunctionSchema& schema) {
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<SumInDtypeKernel>(schema));
 }
 
-// x ** 1j is complex, and the derivative has to come back to x's dtype.
+// x ** 1j is complex, and its derivative must come back in x's dtype.
 static bool takes_complex_number(const c10::FunctionSchema& schema, const Plan& plan) {
   const bool number = std::any_of(
       schema.arguments().begin(), schema.arguments().end(),

@@ -38,15 +38,15 @@ class BoxedKernel final : public c10::OperatorKernel {
   RunSteps steps_;
 };
 
-// An error for sharded tensors (DTensor): casts would take them to PyTorch's sharding rules, whose
-// mean losses are of each rank's own elements.
+// Raises for sharded tensors (DTensor). Casts would pass them to PyTorch's sharding rules, whose
+// mean losses cover only each rank's own elements.
 void expect_no_wrapper(const c10::OperatorHandle& op, const Plan& plan, const Stack& stack) {
   const size_t base = stack.size() - plan.arguments.size();
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
       TORCH_CHECK_NOT_IMPLEMENTED(
           !is_format_tensor(t) || !is_wrapper(t) || t.storage().data(), op.schema().name(),
-          ": expected a tensor with memory of its own where ",
+          ": expected a tensor with its own memory while ",
           "autograd records, but got a wrapper of torch.", entry_of(t).name,
           ". Use x.float(), x.to_local() or ",
           "x.full_tensor() of a DTensor, or a float32 model that quantize_ has converted.");
@@ -54,9 +54,9 @@ void expect_no_wrapper(const c10::OperatorHandle& op, const Plan& plan, const St
   }
 }
 
-// Above autograd: casts the operands of ours to the compute type, runs the stock operator on them
-// with its own derivative, and casts the results back. The casts are differentiable, so first and
-// higher derivatives run on stock values, each rounded once at its cast.
+// Above autograd: casts format operands to the compute type, runs the stock operator with its own
+// derivative, and casts the results back. The casts are differentiable, so first and higher
+// derivatives run on stock values and are rounded once at each cast.
 class ByCastsKernel final : public c10::OperatorKernel {
  public:
   explicit ByCastsKernel(const c10::OperatorHandle& op)
@@ -91,8 +91,8 @@ class ByCastsKernel final : public c10::OperatorKernel {
   RunSteps steps_;
 };
 
-// Above autograd: the out= variant of a composite operator, which stock's code hands to operators
-// that refuse a derivative.
+// Above autograd: the out= variant of a composite operator. Its stock code calls operators that
+// refuse a derivative.
 class OutKernel final : public c10::OperatorKernel {
  public:
   explicit OutKernel(const c10::OperatorHandle& op) : plan_(op.schema()) {}
@@ -109,7 +109,7 @@ class OutKernel final : public c10::OperatorKernel {
 };
 
 template <typename Kernel>
-torch::CppFunction boxed(const c10::OperatorHandle& op) {
+torch::CppFunction make_boxed(const c10::OperatorHandle& op) {
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op));
 }
 
@@ -124,8 +124,8 @@ std::vector<c10::OperatorHandle> aten_operators() {
   return all;
 }
 
-// What follows from its row for an operator that has no kernel of ours yet. Gives back whether it
-// got one.
+// Registers what an operator's row says, if it has no kernel of this package yet. Returns whether
+// it registered one.
 bool register_by_row(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
   if (op.hasKernelForDispatchKey(kFormatKey)) return false;
@@ -133,19 +133,19 @@ bool register_by_row(const c10::OperatorHandle& op) {
   const Plan plan(op.schema());
   if (composite && !plan.by_casts && !plan.takes(Step::Whole)) return false;
   if (Plan::makes_view(op.schema()) || !plan.takes_tensor()) return false;
-  register_below_autograd(name, [&] { return boxed<BoxedKernel>(op); });
-  // A kernel on our key takes a composite operator's kernel off our autograd key.
+  register_below_autograd(name, [&] { return make_boxed<BoxedKernel>(op); });
+  // A kernel at the format key removes a composite operator's kernel from the format autograd key.
   if (plan.by_casts && !op.schema().is_mutable()) {
-    register_autograd(name, [&] { return boxed<ByCastsKernel>(op); });
+    register_autograd(name, [&] { return make_boxed<ByCastsKernel>(op); });
   } else if (composite && plan.takes(Step::Composed)) {
-    register_autograd(name, [&] { return boxed<OutKernel>(op); });
+    register_autograd(name, [&] { return make_boxed<OutKernel>(op); });
   } else if (composite) {
     register_autograd(name, [] { return torch::CppFunction::makeFallthrough(); });
   }
   return true;
 }
 
-// What stands in front of stock derivatives.
+// Registers the kernel in front of an operator's stock derivative, if it needs one.
 void register_derivative(const c10::OperatorHandle& op) {
   if (op.hasKernelForDispatchKey(kFormatAutogradKey)) return;
   const c10::FunctionSchema& schema = op.schema();

@@ -32,7 +32,7 @@ namespace at::formats {
 
 using c10::ScalarType;
 
-// Whether what elements are reduced by gives one of them.
+// Whether the reduction selects one of the elements.
 static bool selects_by(const c10::IValue& reduce) {
   return reduce.isString() &&
       (reduce.toStringRef() == "amax" || reduce.toStringRef() == "amin" ||
@@ -52,7 +52,8 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
   keep_range(plan, *stack, base);
   if (plan.draws_only && casts == Casts::Plain) {
     blank_ = (*stack)[base].toTensor();
-    for (size_t i = 1; i < plan.arguments.size(); ++i) { // x.bernoulli_(x) reads what it writes to
+    // x.bernoulli_(x) reads the tensor that it writes
+    for (size_t i = 1; i < plan.arguments.size(); ++i) {
       if ((*stack)[base + i].isTensor() && (*stack)[base + i].toTensor().is_same(blank_))
         blank_ = at::Tensor();
     }
@@ -81,17 +82,16 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
     const Format format = rounding_format(*format_);
     ranged_ = plan.has(fact::LeavesRange) && c10::formats::tells_ends_apart(format);
     near_ = plan.has(fact::ComesNear) &&
-        // Wide ones have no tables.
+        // Wide formats have no tables.
         (c10::formats::sees_inexact(format.rounding) || (format.itemsize() <= 2 && plan.near_ties));
     if (ranged_ || near_) keep_operand(plan, *stack, base);
   }
 }
 
-// Stand-ins of the operands that tell what float64's results stand for, as they were before the
-// operator writes.
+// Keeps the values of the operands that the ends of results depend on, before the operator writes.
 void BoxedCall::keep_operand(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
   if (plan.has(fact::Powers)) {
-    // As complex numbers compute.
+    // Complex powers are computed as complex numbers.
     if (stack[base].isComplexDouble() || stack[base + 1].isComplexDouble()) return;
     const auto as_tensor = [](const c10::IValue& value) {
       return value.isTensor() ? value.toTensor().to(at::kDouble)
@@ -116,7 +116,7 @@ void BoxedCall::explain(c10::Error& error) const {
                              " computes on in ", type.first));
 }
 
-// Of the first tensor; the others' is the same, or stock's error.
+// The device of the first tensor. The others have the same one, or the stock kernel raises.
 static c10::DeviceType device_of(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
   std::optional<c10::DeviceType> device;
   for (size_t i = 0; i < plan.arguments.size() && !device; ++i) {
@@ -131,10 +131,10 @@ static bool multiplies(const Plan& plan) {
   return plan.has(fact::MultipliesWithin) || (plan.adds_products() && !plan.has(fact::SumsInDtype));
 }
 
-// Whether float32's products are of their operands as they are; an error where the policy wants
-// them and they are not.
+// Whether float32 products keep all bits of their operands. Raises if the policy is float32 and
+// they do not.
 bool BoxedCall::keeps_operands(const Plan& plan, c10::DeviceType device) const {
-  // Of a table the format's digits are those of its boundaries, too.
+  // A table's significand_bits() also count the digits of its boundaries.
   const int bits = plan.has(fact::MultipliesWithin)
       ? kFloat32Bits
       : std::min(own_->format.significand_bits(), kFloat32Bits);
@@ -146,7 +146,7 @@ bool BoxedCall::keeps_operands(const Plan& plan, c10::DeviceType device) const {
   return false;
 }
 
-// Integers that float32 may not have, as an operand of two or three whose elements meet.
+// Whether an elementwise operator takes integers that float32 may lack.
 static bool takes_wide_integers(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
   if (!plan.has(fact::VmapPairs) && !plan.takes(Step::PutNumbers)) return false;
   bool any = false;
@@ -167,20 +167,20 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   format_ = type.result();
   own_ = type.format;
   compute_ = type.format->compute;
-  // Complex ones are not rounded to a format.
+  // Complex results are not rounded to a format.
   if (plan.has(fact::InFloat64) && !has_complex_number(plan, stack)) compute_ = ScalarType::Double;
-  bool float32_asked = false; // by the policy
+  bool float32_asked = false; // by the accumulation policy
   if (plan.adds_products() || plan.takes(Step::Composed)) {
     const Accumulation policy = accumulation_of(*type.format);
     float32_asked = policy.kind == Accumulation::Kind::Float32;
     if (policy.kind == Accumulation::Kind::Float64) compute_ = ScalarType::Double;
     TORCH_CHECK(!float32_asked || compute_ == ScalarType::Float, plan.name,
-                ": expected a format whose values and their products float32 has for the "
+                ": expected a format whose values and products fit float32, for the "
                 "accumulation policy float32, but got ",
                 type.format->name, ". Use float64 or exact.");
   }
-  // Of float32's own digits float32's results are rounded already, to nearest: another mode would
-  // change none.
+  // If the format has float32's digits, a float32 result is already rounded to nearest; another
+  // mode would have no effect.
   const bool digits_of_float32 =
       own_->format.significand_bits() >= kFloat32Bits && !own_->format.is_table();
   if (digits_of_float32 && !selects_ && !plan.draws_only && !float32_asked &&
@@ -189,20 +189,20 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   if (compute_ == ScalarType::Float && multiplies(plan) &&
       !keeps_operands(plan, device_of(plan, stack, base)))
     compute_ = ScalarType::Double;
-  // The format gets the rounding of what a stock tensor of such a precision draws from the same
-  // seed.
+  // For draws: the format gets the rounding of the number that a stock tensor of that precision
+  // draws from the same seed.
   if (plan.draws_only && format_)
     compute_ =
         type.format->format.significand_bits() <= 24 ? ScalarType::Float : ScalarType::Double;
-  // A float64 operand beside float32's values, or a number that float32 does not have, counts as it
-  // is: one rounding, at the end.
+  // A float64 operand, or a number that float32 lacks, counts exactly among float32 values: there
+  // is one rounding, at the end.
   const bool elements = plan.rule == OperandRule::Any && !random_ && !plan.adds_products();
   const auto wide = [&] {
     return type.doubles || (type.integers && takes_wide_integers(plan, stack, base)) ||
         !float32_has(plan.numbers, plan.arguments.size(), stack);
   };
   if (format_ && elements && wide()) compute_ = ScalarType::Double;
-  // As stock casts its operands to the common type.
+  // A stock kernel casts its operands to the common type.
   if (!format_) compute_ = c10::toRealValueType(*type.stock());
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     c10::IValue& value = stack[base + i];
@@ -216,8 +216,8 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   }
 }
 
-// The elements from the first to the last one in memory: [begin, end), counted from the beginning
-// of the storage.
+// The stretch of memory from the first to the last element: [begin, end), counted from the start of
+// the storage.
 struct Extent {
   int64_t begin, end;
 
@@ -227,10 +227,10 @@ struct Extent {
   bool meets(const Extent& other) const { return begin < other.end && other.begin < end; }
 };
 
-// Whether two tensors of one storage certainly have no element in common though their extents meet:
-// columns of one matrix. All strides of at least S being multiples of it, the elements lie in
-// windows S apart, as long as the other dimensions reach; two windows that do not meet modulo S
-// never do.
+// Whether two tensors of one storage certainly share no element although their extents overlap: for
+// example, columns of one matrix. If all strides that are at least S are multiples of S, a tensor's
+// elements are in windows S apart, each as long as the other dimensions reach. If two such windows
+// do not overlap modulo S, they never overlap.
 static bool interleaved(const at::Tensor& a, const at::Tensor& b) {
   struct Window {
     int64_t first, length;
@@ -255,8 +255,8 @@ static bool interleaved(const at::Tensor& a, const at::Tensor& b) {
   return false;
 }
 
-// Where what is written overlaps itself or an operand, their stand-ins overlap in the same way: the
-// stock kernel refuses, or does, what it would with tensors of its own.
+// If a written tensor overlaps itself or an operand, their stand-ins overlap in the same way. The
+// stock kernel then raises or computes as it would with stock tensors.
 void BoxedCall::share_memory(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
   c10::SmallVector<at::Tensor, 6> tensors;
   c10::SmallVector<const at::TensorImpl*, 2> outputs;
@@ -266,7 +266,7 @@ void BoxedCall::share_memory(const Plan& plan, const torch::jit::Stack& stack, s
       if (plan.arguments[i].written && plan.arguments[i].slot == Plan::Slot::Tensor)
         outputs.push_back(t.unsafeGetTensorImpl());
       const auto is_it = [&](const at::Tensor& seen) { return seen.is_same(t); };
-      // out= can be an operand, too
+      // out= may also be an operand
       if (std::none_of(tensors.begin(), tensors.end(), is_it)) tensors.push_back(t);
     });
   }
@@ -293,7 +293,7 @@ void BoxedCall::share_memory(const Plan& plan, const torch::jit::Stack& stack, s
       return t.sizes() == out.sizes() && t.strides() == out.strides() &&
           t.storage_offset() == out.storage_offset();
     });
-    // No more than these elements.
+    // Then the stand-in needs these elements only.
     if (all_same && at::has_internal_overlap(out) != at::MemOverlap::Yes) {
       const at::Tensor values = to_stock(out, compute_);
       for (const at::Tensor& t : together) pairs_.push_back({t, values, false});
@@ -310,14 +310,14 @@ void BoxedCall::share_memory(const Plan& plan, const torch::jit::Stack& stack, s
   }
 }
 
-// Whether a GPU casts several of these at once: not where it matters which of them draws first.
+// Whether a GPU may cast several tensors at once: not if the order of random draws matters.
 bool BoxedCall::casts_together(const at::Tensor& t) const {
   return on_gpu(t.device()) && casts_ == Casts::Plain && !random_ &&
       compute_ == ScalarType::Float && own_->compute == ScalarType::Float &&
       !c10::formats::is_stochastic(rounding_format(*own_).rounding);
 }
 
-// A launch costs more than casting a small tensor: stand-ins of all operands by one.
+// Makes the stand-ins of all operands by one launch, which costs more than casting a small tensor.
 void BoxedCall::decode_together(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
   std::vector<at::Tensor> ours;
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
@@ -338,7 +338,8 @@ void BoxedCall::decode_together(const Plan& plan, const torch::jit::Stack& stack
 
 at::Tensor BoxedCall::stand_in(const at::Tensor& t, bool written) {
   if (!entry_beneath(t)) {
-    // What a stock derivative's formula makes of a gradient's options() has the container's dtype.
+    // A tensor that a stock derivative's formula makes from a gradient's options() has the
+    // container's dtype.
     const bool stray = format_ && !written && c10::isFloatingType(t.scalar_type()) &&
         t.scalar_type() != compute_ && (in_stock_formula() || plan_.has(fact::Internal));
     return stray || (!format_ && takes_promoted(plan_, t, written, compute_)) ? t.to(compute_) : t;
@@ -353,8 +354,8 @@ at::Tensor BoxedCall::stand_in(const at::Tensor& t, bool written) {
   return pairs_.back().stock;
 }
 
-// Random numbers are drawn in the order of memory, and stock kernels have ways of their own for
-// tensors without gaps: the stand-in has the tensor's strides, gaps and all.
+// A stand-in with the tensor's strides, including gaps: random numbers are drawn in memory order,
+// and stock kernels treat tensors without gaps differently.
 at::Tensor BoxedCall::laid_out(const at::Tensor& t) const {
   const bool blank = t.is_same(blank_);
   if (t.numel() == 0 || (!blank && t.is_non_overlapping_and_dense())) return to_stock(t, compute_);
@@ -373,7 +374,7 @@ at::Tensor BoxedCall::cast(const at::Tensor& t, ScalarType type) const {
   return at::_ops::to_dtype::call(t, type, false, false, {});
 }
 
-// As drop_nan_signs() has it.
+// Drops the signs of NaN as drop_nan_signs() does.
 static at::Tensor without_signs_of_nan(const at::Tensor& t, const FormatEntry& entry) {
   return c10::formats::shows_nan_signs(entry.format) && t.is_floating_point()
       ? t.masked_fill(t.isnan(), std::numeric_limits<double>::quiet_NaN())
@@ -412,13 +413,13 @@ static Tail tail_of(const Plan& plan) {
   return plan.has(fact::NegativeZeros) ? Tail::NegativeZeros : Tail::Signed;
 }
 
-// The stock operator's values, but those that would be rounded to what the exact ones are not.
+// The stock operator's values, corrected where float64 lacks the exact result.
 at::Tensor BoxedCall::before_rounding(const at::Tensor& result) const {
   at::Tensor t = result;
   if (magnitudes_.defined() && t.scalar_type() == compute_) {
-    // t + (exact - t), which is exact, keeps the derivative.
+    // t + (exact - t) is exact, and keeps the derivative.
     const at::Tensor known = t.isfinite().logical_and(t.ne(0)).logical_and(magnitudes_.isfinite());
-    // And -0 its sign.
+    // Adding -0 keeps the sign of -0.
     t = t.add(at::where(known, magnitudes_.copysign(t.detach()).sub(t.detach()), -0.0));
   }
   if (plan_.has(fact::BelowOne) && t.scalar_type() == compute_ && format_) {
@@ -432,21 +433,21 @@ at::Tensor BoxedCall::before_rounding(const at::Tensor& result) const {
     return at::Tensor(t).clamp_(least_, most_);
   if (!operand_.defined() || t.scalar_type() != operand_.scalar_type()) return t;
   const FunctionEnds ends = ends_of(plan_.base, near_, ranged_, tail_of(plan_));
-  // Which autograd keeps.
+  // with_ends() keeps the derivative.
   return casts_ == Casts::Plain ? put_ends(t, operand_, ends) : with_ends(t, operand_, ends);
 }
 
-// Values that were only selected must not move, nor cost random bits, where the mode would move
-// exact ones. Deterministic modes keep them, and still round what is new among them (a bound, a
-// fill value).
+// The mode of results. Values that were only selected must neither move nor use up random bits, so
+// a mode that moves exact values becomes nearest even. Deterministic modes keep selected values,
+// and still round new ones (a bound, a fill value).
 std::optional<Rounding> BoxedCall::rounding_of_results(const FormatEntry& entry) const {
   if (plan_.has(fact::BelowOne)) return Rounding::TowardZero;
   const bool moves = selects_ && c10::formats::is_stochastic(rounding_format(entry).rounding);
   return moves ? std::optional(Rounding::NearestEven) : rounding_override();
 }
 
-// Where the stock kernel wrote into an expanded tensor (some only warn): one of the elements that
-// lie in one place.
+// If the stock kernel wrote into an expanded tensor (for some it only warns): returns one of the
+// elements that share a place.
 static at::Tensor for_itself(at::Tensor t) {
   if (at::has_internal_overlap(t) != at::MemOverlap::Yes) return t;
   for (int64_t d = 0; d < t.dim(); ++d) {
@@ -455,7 +456,7 @@ static at::Tensor for_itself(at::Tensor t) {
   return t;
 }
 
-// As decode_together(), of new results.
+// As decode_together(), for new results.
 void BoxedCall::encode_together(size_t first, torch::jit::Stack* stack) const {
   if (stack->size() - first < 2 || format_ != own_ || plan_.has(fact::BelowOne) ||
       plan_.first_alone)
@@ -500,8 +501,8 @@ void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
   encode_together(first, stack);
   for (size_t i = first; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];
-    // What is kept for a derivative: 1 / sqrt(eps), or a number of targets, may be beyond the
-    // range, and rounded it would put all gradients off.
+    // Further results are kept for a derivative. They may be beyond the range (1 / sqrt(eps), a
+    // number of targets), and rounding them would spoil all gradients.
     if (plan_.first_alone && i > first) continue;
     if (value.isTensor()) {
       value = result(value.toTensor());

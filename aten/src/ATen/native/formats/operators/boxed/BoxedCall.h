@@ -1,5 +1,5 @@
-// One call of any operator by its schema: which arguments are tensors of ours, the stock tensors
-// that stand for them, and the way back.
+// One call of any operator by its schema: finds format tensors among the arguments, replaces them
+// by stock stand-ins, and converts results back.
 #pragma once
 #include <ATen/FormatTensor.h>
 #include <ATen/native/formats/operators/facts/Plan.h>
@@ -19,29 +19,28 @@ class BoxedCall {
 
   using Casts = at::formats::Casts;
 
-  // Replaces the tensors of ours on the stack by stock ones of the compute type, and dtypes of ours
-  // by that type.
+  // Replaces format tensors on the stack by stock tensors of the compute type, and format dtypes by
+  // that type.
   BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts = Casts::Plain);
 
-  // After the stock operator: writes back what it wrote, and makes tensors of ours of its results
-  // on the stack.
+  // After the stock operator: writes back what it wrote, and converts its results on the stack to
+  // format tensors.
   void finish(size_t results, torch::jit::Stack* stack) const;
 
   const c10::SmallVector<Pair, 6>& pairs() const { return pairs_; }
 
-  // An error of the stock operator's names the type that stands for the format: adds what it stands
-  // for.
+  // The stock operator's errors name the compute type; adds the format that it stands for.
   void explain(c10::Error& error) const;
 
  private:
-  // The codes of which maximum, minimum, fmax or fmin gives the greater or the lesser.
+  // Codes of the operands of maximum, minimum, fmax or fmin.
   struct Sides {
     bool greater;
     at::Tensor first, second;
   };
 
   at::Tensor result(const at::Tensor& t) const;
-  // Nullptr: it is no stand-in of what the operator writes to.
+  // Returns nullptr if the tensor is no stand-in of one that the operator writes to.
   const Pair* written_as(const at::Tensor& stock) const;
   bool keeps_operands(const Plan& plan, c10::DeviceType device) const;
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
@@ -63,20 +62,20 @@ class BoxedCall {
   at::Tensor laid_out(const at::Tensor& t) const;
 
   const Plan& plan_;
-  at::Tensor operand_; // the first one's values, where they tell what float64's results stand for
-  // The results have logarithms of the format's kind, and powers' magnitudes are these.
+  at::Tensor operand_; // values of the operand that the ends of results depend on
+  // Results get logarithms that the format has; magnitudes_ are the magnitudes of powers.
   bool on_logarithms_{false};
   at::Tensor magnitudes_;
-  std::optional<Sides> sides_; // where there is a -0
-  bool ranged_{false}, near_{false}; // beyond its range, and beside a number
+  std::optional<Sides> sides_; // set if an operand has a -0
+  bool ranged_{false}, near_{false}; // the ends to correct: beyond the range, near a number
   Casts casts_;
   bool selects_, random_;
-  at::Tensor blank_; // whose elements do not count
+  at::Tensor blank_; // the written tensor, if its old elements do not count
   std::optional<at::Generator> generator_;
-  double least_{-INFINITY}, most_{INFINITY}; // of the numbers that may be drawn
-  const FormatEntry* format_{nullptr};              // of results, or nullptr: they stay stock
-  const FormatEntry* own_{nullptr};                 // of the operands
-  c10::ScalarType compute_{c10::ScalarType::Float}; // of the stand-ins
+  double least_{-INFINITY}, most_{INFINITY}; // bounds of the numbers that may be drawn
+  const FormatEntry* format_{nullptr};              // format of results; nullptr: they stay stock
+  const FormatEntry* own_{nullptr};                 // format of the operands
+  c10::ScalarType compute_{c10::ScalarType::Float}; // type of the stand-ins
   c10::SmallVector<Pair, 6> pairs_;
 };
 

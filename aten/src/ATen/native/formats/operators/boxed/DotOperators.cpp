@@ -27,8 +27,7 @@ using torch::jit::Stack;
 using Dtype = std::optional<c10::ScalarType>;
 using Integers = std::vector<int64_t>;
 
-// ---- from a schema's arguments to a function's: by place, each as the type that the function
-// takes ----
+// ---- from a schema's arguments to a function's: by position, each in the function's type ----
 
 using Results = c10::SmallVector<Tensor, 3>;
 
@@ -48,7 +47,8 @@ Results call_typed(Result (*function)(const Sums&, Types...), const Sums& sums,
 template <typename Result, typename... Types>
 Results call_typed(Result (*function)(const Sums&, Types...), const Sums& sums,
                    const IValue* arguments, size_t count) {
-  TORCH_INTERNAL_ASSERT(sizeof...(Types) <= count); // more follow: out, or what no policy looks at
+  // further arguments: out, or some that no policy reads
+  TORCH_INTERNAL_ASSERT(sizeof...(Types) <= count);
   return call_typed(function, sums, arguments, std::index_sequence_for<Types...>());
 }
 
@@ -57,7 +57,7 @@ Results typed(const Sums& sums, const IValue* arguments, size_t count) {
   return call_typed(function, sums, arguments, count);
 }
 
-// ---- functions whose arguments are not yet those of Accumulate.h: as their schemas have them ----
+// ---- functions that adapt arguments from their schemas to Accumulate.h ----
 
 template <Divided divided>
 Tensor reduce_all(const Sums& sums, const Tensor& self, Dtype dtype) {
@@ -87,7 +87,7 @@ Tensor convolution(const Sums& sums, const Tensor& x, const Tensor& w,
       sums, x, w, bias.value_or(Tensor()),
       convolution_of(stride, padding, dilation, transposed, output_padding, groups));
 }
-// By time, batch and channel.
+// Permutes from the order time, batch, channel.
 Tensor conv_tbc(const Sums& sums, const Tensor& x, const Tensor& w, const Tensor& bias,
                 int64_t padding) {
   const Convolution conv = convolution_of({1}, {padding}, {1}, false, {0}, 1);
@@ -107,7 +107,7 @@ std::array<Tensor, 3> convolution_backward(const Sums& sums, const Tensor& grad,
   return accumulated::convolution_backward(sums, grad, x, w, conv, wanted);
 }
 
-// Names of dimensions are text.
+// Whether a schema names dimensions, which are text.
 bool takes_names(const c10::FunctionSchema& schema) {
   return std::any_of(schema.arguments().begin(), schema.arguments().end(),
                      [](const c10::Argument& a) {
@@ -122,7 +122,7 @@ bool takes_names(const c10::FunctionSchema& schema) {
 
 } // namespace
 
-// ---- the kernels of rows ----
+// ---- the kernels named by rows ----
 
 namespace products {
 const ProductKernels addbmm{&typed<&accumulated::addbmm>};
@@ -164,15 +164,15 @@ ProductKernel select_kernel(const ProductKernels& products, const c10::FunctionS
 
 // ---- the steps ----
 
-// The one format of all operands but a mask; nullptr where they have several, or a stock dtype.
+// The one format of all operands but a mask; nullptr if there are several, or a stock dtype.
 static const FormatEntry* format_of_operands(const Plan& plan, const Stack& stack, size_t base) {
   const FormatEntry* entry = nullptr;
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     const IValue& v = stack[base + i];
     if (!v.isTensor() || !v.toTensor().defined() || static_cast<int>(i) == plan.mask) continue;
-    // Attention comes in torch.func's wrappers, too.
+    // Attention may come in torch.func's wrappers.
     const FormatEntry* own = entry_beneath(v.toTensor());
-    // Where groups end.
+    // Offsets of groups are integers.
     if (!own && plan.takes(Step::RefusePolicy) && !c10::isFloatingType(v.toTensor().scalar_type()))
       continue;
     if (!own || (entry && entry != own)) return nullptr;
@@ -182,8 +182,8 @@ static const FormatEntry* format_of_operands(const Plan& plan, const Stack& stac
   return entry;
 }
 
-// Puts the results in the place of the arguments; those of one that writes, into the tensor that it
-// writes to.
+// Replaces the arguments by the results. If the operator writes, copies them into the tensor that
+// it writes to.
 static bool finish(const Plan& plan, Stack* stack, size_t base, Results results) {
   if (plan.writes) {
     const bool in_place = plan.arguments[0].written;
@@ -210,9 +210,9 @@ bool run_policy_products(const c10::OperatorHandle& /*op*/, const Plan& plan, St
   if (!policy.own_kernels()) return false;
   const IValue* arguments = stack->data() + base;
   if (plan.has(fact::SumsInDtype)) {
-    // dtype=, before out
+    // dtype= is the last argument before out.
     const IValue& asked = arguments[count - 1 - (plan.writes && !plan.arguments[0].written)];
-    if (arguments[0].toTensor().numel() == 0) return false; // stock knows what nothing adds up to
+    if (arguments[0].toTensor().numel() == 0) return false; // the stock kernel knows an empty sum
     if (asked.isInt() && !requested_format(static_cast<c10::ScalarType>(asked.toInt()), *entry))
       return false;
   }

@@ -16,13 +16,13 @@
 
 namespace at::formats {
 
-// float64 has the square of so many digits, and its quotients and roots tell apart what such
-// formats do.
+// float64 has the exact square of numbers of so many digits. Its quotients and roots tell apart all
+// that such formats do.
 static constexpr int kDigits = 25;
 
 bool run_exact_power(const c10::OperatorHandle& /*op*/, const Plan& plan,
                      torch::jit::Stack* stack) {
-  // A tensor, a number, and out=
+  // The arguments are a tensor, a number, and maybe out=.
   const size_t count = plan.arguments.size(), first = stack->size() - count;
   if (count > 3) return false;
   const c10::IValue &base = (*stack)[first], &power = (*stack)[first + 1];
@@ -54,8 +54,8 @@ at::Tensor magnitude_of_power(const c10::formats::Format& format, const at::Tens
   const c10::formats::TableDefinition& d = c10::formats::table_of(format).definition;
   const bool binary = d.logarithm == c10::formats::Logarithm::Binary;
   const double unit = std::ldexp(1.0, -d.log_bits), base = binary ? 0.693147180559945309 : 1.0;
-  // x's logarithm as a whole number of at most 20 bits, times the upper 24 bits of n and the lower
-  // 29: both products are exact.
+  // x's logarithm is a whole number of at most 20 bits. Its products with the upper 24 bits and the
+  // lower 29 bits of n are exact.
   const at::Tensor logarithm = (binary ? x.abs().log2() : x.abs().log()).div(unit).round();
   const at::Tensor upper = n.to(at::kFloat).to(at::kDouble), product = logarithm.mul(upper),
                    rest = logarithm.mul(n.sub(upper));
@@ -67,7 +67,7 @@ at::Tensor magnitude_of_power(const c10::formats::Format& format, const at::Tens
   return (binary ? nearest.exp2() : nearest.exp()).mul(apart.add(1));
 }
 
-// Magnitudes of powers, before the operator writes.
+// Keeps the magnitudes of powers before the operator writes.
 void BoxedCall::keep_power(const torch::jit::Stack& stack, size_t base) {
   const c10::IValue &x = stack[base], &exponent = stack[base + 1];
   on_logarithms_ =

@@ -24,9 +24,9 @@
 namespace at::formats {
 namespace {
 
-// The other arguments as text; nothing where one is not a number, a truth value, a string or None.
+// The other arguments as text; nothing if one is not a number, a truth value, a string or None.
 std::optional<std::string> text_of_arguments(const torch::jit::Stack& stack, size_t first) {
-  // Most of them, and a stream costs more than the rest of a small call.
+  // Most calls end here; a stream costs more than the rest of a small call.
   if (first == stack.size()) return std::string();
   std::ostringstream text;
   for (size_t i = first; i < stack.size(); ++i) {
@@ -41,8 +41,8 @@ std::optional<std::string> text_of_arguments(const torch::jit::Stack& stack, siz
   return text.str();
 }
 
-// The operator on every code that an element can hold; behind those, 1 where it has made an
-// infinity that the format lacks.
+// Runs the operator on every code that an element can hold. Behind the results comes a 1 if it
+// produced an infinity that the format lacks, else a 0.
 at::Tensor make_table(const c10::OperatorHandle& op, const Plan& plan, const FormatEntry& entry,
                       const torch::jit::Stack& stack, size_t base) {
   const c10::formats::KeptDenormals kept;
@@ -68,8 +68,8 @@ bool has_poles(const at::Tensor& table) {
 
 } // namespace
 
-// What its results are before they are rounded: as float64 has them or, where the format has bits
-// to spare, as float32 rounded to odd.
+// The operator's results before rounding: in float64, or rounded to odd in float32 if the format is
+// narrow enough.
 static at::Tensor make_exact_table(const c10::OperatorHandle& op, const Plan& plan,
                                    const FormatEntry& entry, const torch::jit::Stack& stack,
                                    size_t base) {
@@ -94,15 +94,15 @@ static at::Tensor make_exact_table(const c10::OperatorHandle& op, const Plan& pl
   return narrow;
 }
 
-// Of the codes' elements, in the order of their memory.
+// Looks up exact results for a tensor's codes, in memory order.
 static at::Tensor exact_results(const at::Tensor& table, const at::Tensor& in) {
   // Some dtypes of codes are signed.
   const at::Tensor codes = in.as_strided({in.numel()}, {1}).to(c10::ScalarType::Long);
   return table.index_select(0, codes.bitwise_and((int64_t{1} << (8 * in.itemsize())) - 1));
 }
 
-// Of results that are NaN and were looked up in a table with infinities: the operator computes once
-// more, unless its operand had NaN already.
+// Warns of infinities behind NaN results from a table with infinities. The operator runs again to
+// find them, unless its operand had NaN already.
 static void tell_of_looked_up(const c10::OperatorHandle& op, const Plan& plan,
                               const torch::jit::Stack& stack, size_t base, const at::Tensor& self,
                               const at::Tensor& out) {
@@ -136,7 +136,7 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   if (!table.defined()) {
     if (!due && !gpu) return false;
     const Unobserved every_code;
-    // Without a lock: an operator may run anything.
+    // Made without a lock, because an operator may run anything.
     table = make_table(op, plan, entry, *stack, base);
     if (!table.defined()) return false;
     keep_table(key, table);

@@ -11,7 +11,8 @@ void without_meta(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
   keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kOnMetaKey);
   keys = keys.remove_backend(c10::BackendComponent::MetaBit);
-  // Who redispatches leaves out what falls through; for another backend that is something else.
+  // A redispatch must leave out keys that fall through: for another backend they have another
+  // kernel.
   if (op.hasKernelForDispatchKey(kFormatAutogradKey) &&
       op.isKernelFallthroughKernel(kFormatAutogradKey)) {
     keys = keys - c10::DispatchKeySet(c10::DispatchKey::AutogradFunctionality);

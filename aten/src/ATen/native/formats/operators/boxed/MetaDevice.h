@@ -1,14 +1,14 @@
-// Tensors of ours on the device meta, beside stock ones there.
+// Format tensors on the device meta, together with stock tensors there.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/DispatchKeySet.h>
 
 namespace at::formats {
 
-// The backend Meta outranks PrivateUse2: an operator that also sees a stock tensor on meta would be
-// the stock kernel's, to which ours look like tensors of their container. So ours carry a key above
-// autograd there, which nothing else uses, and whose kernel takes Meta out of what is left to be
-// done.
+// The backend Meta outranks PrivateUse2. With a stock meta tensor among the operands, the stock
+// kernel would run and take format tensors for tensors of their container. So format tensors on
+// meta also carry DeferredInit, a key above autograd that nothing else uses. Its kernel removes
+// Meta from the key set and redispatches.
 inline constexpr c10::DispatchKey kOnMetaKey = c10::DispatchKey::DeferredInit;
 
 inline c10::DispatchKeySet meta_keys(c10::Device device) {

@@ -31,7 +31,7 @@ bool run_on_codes(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   if (!alike || !entry || (plan.has(fact::PutsZeros) && !zero_is_code_zero(entry->format)))
     return false;
   const at::AutoDispatchBelowADInplaceOrView guard;
-  at::Tensor self, codes; // of an in-place operator
+  at::Tensor self, codes; // set for in-place operators
   for (size_t i = 0; i < arguments.size(); ++i) {
     map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) {
       if (!is_format_tensor(t)) return t;

@@ -1,8 +1,7 @@
 // Operators of other libraries than ATen, such as torchvision's or a user's own (torch.library),
-// that have no kernel for number formats: their CPU kernel on the exact values, and one rounding of
-// what it returns, as every operator of ATen without a kernel of its own here. A library that knows
-// our dtypes registers a kernel for PrivateUse2, or one for all backends, and is called with our
-// tensors.
+// that have no kernel for number formats. Their CPU kernel runs on the exact values, and its
+// results are rounded once, as for boxed operators of ATen. A library that knows format dtypes
+// registers a kernel for PrivateUse2, or for all backends, and is called with format tensors.
 #include <ATen/FormatTensor.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -21,8 +20,7 @@ namespace {
 
 c10::formats::ForkSafeMutex mutex;
 
-// Worked out once for an operator, at its first call. An operator may be gone later; its plan is
-// small.
+// Made at an operator's first call. The operator may be removed later; its plan is small and stays.
 const Plan& plan_of(const c10::OperatorHandle& op) {
   static auto* plans = new std::map<std::string, std::unique_ptr<Plan>>;
   const std::string schema = c10::str(op.schema());
@@ -32,8 +30,7 @@ const Plan& plan_of(const c10::OperatorHandle& op) {
   return *plan;
 }
 
-// What a library makes of several dtypes is its own matter, and of values nobody can tell: an
-// error, as in layers.
+// Raises for several floating dtypes, as layers do: how a library promotes them is unknown.
 void expect_one_floating_dtype(const Plan& plan, const torch::jit::Stack& stack) {
   const FormatEntry* own = nullptr;
   std::string name, other;
@@ -59,9 +56,9 @@ void run_on_values(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
   const std::string& name = op.schema().name();
   const bool own_library = op.operator_name().getNamespace().value_or("") != "aten";
   const Plan& plan = plan_of(op);
-  // What may not be called with values: views share memory with the operand, and collectives read
-  // and write it later. Tensors of ours in an argument of a kind that is not searched (a tuple, a
-  // dictionary) would come back here again.
+  // Excludes operators that cannot run on copies of values: views share memory with the operand,
+  // and collectives read and write it later. Also excludes format tensors in arguments that are not
+  // searched (a tuple, a dictionary): the call would come back here.
   const bool collective = name.rfind("c10d::", 0) == 0 || name.rfind("_c10d_functional", 0) == 0 ||
       name.rfind("symm_mem::", 0) == 0;
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -72,7 +69,7 @@ void run_on_values(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
       "with x.float().");
   expect_one_floating_dtype(plan, *stack);
   const OutOfAutocast no_autocast;
-  // A kernel made of differentiable operators has a gradient by these, as beside stock tensors.
+  // A kernel made of differentiable operators gets its gradient from them, as with stock tensors.
   if (is_recorded(plan, *stack) && !op.schema().is_mutable()) {
     const BoxedCall call(plan, stack, Casts::Recorded);
     op.callBoxed(stack);
@@ -90,7 +87,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse2, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_values>());
 }
 
-// As for the CPU: an operator without a derivative says so when backward comes to it.
+// As for the CPU: an operator without a derivative raises when backward reaches it.
 TORCH_LIBRARY_IMPL(_, AutogradPrivateUse2, m) {
   m.fallback(torch::autograd::basicAutogradNotImplementedFallback());
 }

@@ -1,4 +1,4 @@
-// The kernels of operators that add up products or values, as rows of OperatorFacts.cpp name them.
+// Kernels of operators that add up products or values, as rows of OperatorFacts.cpp name them.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
@@ -11,19 +11,19 @@ namespace accumulated {
 struct Sums;
 }
 
-// On the arguments of a schema, and how many there are.
+// Takes a schema's arguments and their number.
 using ProductKernel = c10::SmallVector<at::Tensor, 3> (*)(const accumulated::Sums&,
                                                           const c10::IValue*, size_t);
 
 struct ProductKernels {
   ProductKernel kernel;
-  // Of an overload with an argument `dim`, where that is another kernel.
+  // Used instead by an overload with an argument `dim`, if set.
   ProductKernel along_dims{nullptr};
-  ProductKernel on_cores{nullptr};   // of the step TensorCores
-  // Where the first of two factors stands, and of how many dimensions they are.
+  ProductKernel on_cores{nullptr};   // for the step TensorCores
+  // The index of the first of two factors, and the number of their dimensions.
   size_t factors{0};
   int64_t factor_dims{0};
-  bool differentiable{false}; // autograd records the operators of which the kernel is made
+  bool differentiable{false}; // autograd records the kernel's operators
 };
 
 namespace products { // DotOperators.cpp

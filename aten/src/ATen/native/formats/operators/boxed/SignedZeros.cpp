@@ -1,4 +1,4 @@
-// The signs of zeros that maximum, minimum, fmax and fmin choose among.
+// The signs of zeros that maximum, minimum, fmax and fmin choose from.
 #include <ATen/native/formats/operators/boxed/BoxedCall.h>
 
 #include <ATen/FormatWrapper.h>
@@ -10,7 +10,7 @@
 
 namespace at::formats {
 
-// Of formats with two zeros, on the CPU: a GPU's own instruction tells them apart.
+// Only for formats with two zeros, on the CPU: a GPU has an instruction that tells them apart.
 void BoxedCall::keep_sides(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
   const bool greater = plan.base == "maximum" || plan.base == "fmax";
   if (!greater && plan.base != "minimum" && plan.base != "fmin") return;
@@ -29,8 +29,7 @@ void BoxedCall::keep_sides(const Plan& plan, const torch::jit::Stack& stack, siz
   if (negative) sides_ = Sides{greater, codes[0], codes[1]};
 }
 
-// Of two zeros the codes differ in their signs alone: the greater one has both's bits, the lesser
-// one either's.
+// Two zeros differ only in their sign bits: the greater has the bits of both, the lesser of either.
 template <typename Code>
 static void sign_zeros(bool greater, Code sign, char** data, const int64_t* strides, int64_t n) {
   const Code magnitude = static_cast<Code>(~sign);
@@ -52,8 +51,8 @@ static void sign_zeros(bool greater, Code sign, char** data, const int64_t* stri
   each(strided(0), strided(1), strided(2));
 }
 
-// The greater of +0 and -0 is +0, the lesser -0 (IEEE 754-2019, 9.6). Stock kernels give one of
-// them, by the element's place in a vector.
+// The greater of +0 and -0 is +0, the lesser -0 (IEEE 754-2019, 9.6). Stock kernels return either,
+// depending on the element's place in a vector.
 void BoxedCall::sign_zeros_of(const at::Tensor& made) const {
   if (!sides_ || !is_format_tensor(made)) return;
   const uint64_t sign = entry_of(made).format.sign_code();

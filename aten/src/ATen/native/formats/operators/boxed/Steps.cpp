@@ -33,8 +33,8 @@ bool run_if_composed(const OperatorHandle& op, const Plan& plan, Stack* stack) {
   return true;
 }
 
-// LAPACK balances a matrix by its largest numbers, and reads beyond its memory where one is
-// infinite or NaN. Stock asks in linalg_eig alone.
+// LAPACK balances a matrix by its largest numbers, and reads beyond its memory if one is infinite
+// or NaN. PyTorch checks only in linalg_eig.
 bool expect_finite(const OperatorHandle& op, const Plan& plan, Stack* stack) {
   const at::Tensor& a = (*stack)[stack->size() - plan.arguments.size()].toTensor();
   if (!is_format_tensor(a) || a.is_meta()) return false;
@@ -61,7 +61,7 @@ bool replace_numbers(const OperatorHandle& /*op*/, const Plan& plan, Stack* stac
   return false;
 }
 
-// What a call leaves to the operand's dtype: the format's limits, not the compute type's.
+// Fills in missing limits with the format's, where the stock kernel would take the compute type's.
 bool give_limits(const OperatorHandle& /*op*/, const Plan& plan, Stack* stack) {
   const size_t base = stack->size() - plan.arguments.size();
   const FormatEntry* entry = entry_beneath((*stack)[base].toTensor());
@@ -81,8 +81,8 @@ bool run_stock(const OperatorHandle& op, const Plan& plan, Stack* stack) {
   const size_t results = op.schema().returns().size();
   const at::AutoDispatchBelowADInplaceOrView guard;
   const BoxedCall call(plan, stack);
-  // A profiler that saw the stock kernel too would count the operator twice. (Composite code is
-  // made of others.)
+  // A profiler that also saw the stock kernel would count the operator twice. (Composite code
+  // consists of other operators.)
   std::optional<at::DisableRecordFunctionGuard> unseen;
   if (step != Step::Whole && at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION))
     unseen.emplace();
@@ -111,7 +111,7 @@ RunStep products_step(const Plan& plan, const c10::FunctionSchema& schema) {
   return plan.product ? &run_policy_products : nullptr;
 }
 
-// The function of a step, or nullptr where the schema rules it out.
+// The function of a step, or nullptr if the schema rules the step out.
 RunStep function_of(Step step, const Plan& plan, const c10::FunctionSchema& schema) {
   const bool out = has_out(schema);
   const auto if_one_result = [&](RunStep run) {
@@ -126,7 +126,7 @@ RunStep function_of(Step step, const Plan& plan, const c10::FunctionSchema& sche
     case Step::RefusePolicy: return &refuse_policy;
     case Step::TensorCores: return plan.product ? &run_on_tensor_cores : nullptr;
     case Step::Gate: return out ? nullptr : &run_gated;
-    // Numbers have to be rounded.
+    // A number must be rounded, which moving codes does not do.
     case Step::MovedCodes: return out || takes_number(schema) ? nullptr : &run_on_codes;
     case Step::Normalise: return &normalise<Casts::Plain>;
     case Step::PutNumbers:
@@ -143,7 +143,7 @@ RunStep function_of(Step step, const Plan& plan, const c10::FunctionSchema& sche
     case Step::Whole: return &run_stock<Step::Whole>;
     case Step::Boxed:
       break; // run_stock below
-    // Kernels of other registrations.
+    // Other files register these kernels.
     case Step::Own:
     case Step::View:
     case Step::Contraction:

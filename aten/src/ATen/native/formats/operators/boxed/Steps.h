@@ -8,19 +8,19 @@
 
 namespace at::formats {
 
-// Runs a step. True: the results are on the stack. False: the call is still to be run, on the stack
-// as it then is.
+// Runs a step. True: the results are on the stack. False: the call must still run, on the stack as
+// the step left it.
 using RunStep = bool (*)(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack);
 using RunSteps = c10::SmallVector<RunStep, 6>;
 
-// Below autograd: the steps of the row, in its order. The last one always does the work.
+// Below autograd: the steps of the row, in its order. The last one always runs the call.
 RunSteps compile_steps(const Plan& plan, const c10::FunctionSchema& schema);
 
-// Above autograd, before an operator with ByCasts is recorded as casts: those of its steps that are
-// made of operators which are recorded.
+// Above autograd, before an operator with ByCasts is recorded as casts: the steps that consist of
+// recorded operators.
 RunSteps compile_recorded_steps(const Plan& plan);
 
-// Takes the steps in their order until one has done its work. Gives back whether one has.
+// Runs the steps in order until one has run the call. Returns whether one has.
 inline bool run_steps(const RunSteps& steps, const c10::OperatorHandle& op, const Plan& plan,
                       torch::jit::Stack* stack) {
   for (const RunStep run : steps) {

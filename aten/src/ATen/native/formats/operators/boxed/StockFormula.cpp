@@ -17,10 +17,10 @@ namespace {
 
 int64_t (*python_depth)() = nullptr;
 
-// Where the innermost backward pass began. Where C++ began it, nobody said; threads of Python begin
-// at depth 1.
+// The place where the innermost backward pass began. If C++ began it, no guard set this; Python's
+// threads begin at depth 1.
 thread_local PlaceInPython backward_began{1, 0};
-// Where the innermost composite operator did, if one runs.
+// The place where the innermost running composite operator began.
 thread_local std::optional<PlaceInPython> composite_began;
 
 int64_t modes() {
@@ -31,14 +31,14 @@ PlaceInPython here(const PlaceInPython& unknown) {
   return {python_depth ? python_depth() : unknown.depth, modes()};
 }
 
-// Whether no Python but handlers of modes runs since.
+// Whether no Python code but handlers of modes has been entered since.
 bool calls_us(const PlaceInPython& began) {
   const int64_t entered = python_depth ? python_depth() - began.depth : 0;
   return entered <= std::max<int64_t>(began.modes - modes(), 0);
 }
 
-// What only this thread knows: float32 that is rounded (chop, quantize_) goes by it without any
-// tensor of ours.
+// Whether this thread has state that other threads lack. Rounding of float32 (chop, quantize_)
+// depends on it without any format tensor.
 bool has_override() {
   return rounding_override() || few_bits_override().count != 0 || accumulation_override() ||
       has_word_source() || (observing() && observed_thread().observer);
@@ -71,10 +71,10 @@ CompositeGuard::~CompositeGuard() {
   composite_began = before_;
 }
 
-// The engine is C++ and every user's code in it is Python: a hook of a tensor or a node, a saved
-// tensor's unpack hook, the backward of an autograd.Function. So a node's own formula calls us at
-// the depth at which backward began. A dispatch mode's handler, which is Python too, comes between
-// the formula and us, and is off the stack of modes meanwhile.
+// The engine is C++, and all user code in it is Python: a hook of a tensor or node, a saved
+// tensor's unpack hook, the backward of an autograd.Function. So a node's own formula runs at the
+// depth at which backward began. A dispatch mode's handler is Python too: it runs between the
+// formula and this call, and is then off the stack of modes.
 bool in_stock_formula() {
   return torch::autograd::get_current_node() && calls_us(backward_began);
 }

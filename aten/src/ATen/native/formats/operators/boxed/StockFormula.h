@@ -1,25 +1,26 @@
-// Whether a call comes from stock PyTorch's own code in C++ (a backward formula, a composite
-// operator), or from code of a user's that runs in the middle of it.
+// Whether a call comes from stock PyTorch's C++ code (a backward formula, a composite operator), or
+// from user code that runs within it.
 #pragma once
 #include <cstdint>
 #include <optional>
 
 namespace at::formats {
 
-// In a formula, what meets a gradient of ours is a zero or a one made from its options(), or the
-// operand of an in-place operator, and the gradient stays ours. A user's code (hooks,
-// torch.autograd.Function, what a checkpoint computes again) mixes dtypes as it does elsewhere.
+// Within a formula, a stock operand together with a format gradient is a zero or a one made from
+// its options(), or the operand of an in-place operator. The gradient then keeps its format. User
+// code (hooks, torch.autograd.Function, recomputation by a checkpoint) mixes dtypes as it does
+// elsewhere.
 bool in_stock_formula();
 
-// How many calls of Python by C++ were under way, and how many dispatch modes, when something of
-// stock's began on this thread.
+// The number of running calls from C++ to Python, and of dispatch modes, when stock code began on
+// this thread.
 struct PlaceInPython {
   int64_t depth, modes;
 };
 
-// Held while a backward pass that was begun on this thread runs: what it calls in Python is counted
-// from here. Where there are kernels for CUDA, and tensors of ours or an override, all of it runs
-// on this thread, as on the CPU: the engine's own threads know no override of modes and policies.
+// Exists while a backward pass begun on this thread runs; its calls of Python are counted from
+// here. With CUDA kernels, and format tensors or an override, the whole pass runs on this thread,
+// as on the CPU: the engine's own threads know no overrides of modes and policies.
 class BackwardGuard {
  public:
   BackwardGuard();
@@ -29,11 +30,11 @@ class BackwardGuard {
 
  private:
   PlaceInPython before_;
-  bool alone_; // without the engine's threads for other devices than the CPU
+  bool alone_; // without the engine's threads for other devices
 };
 
-// Held while a composite operator of stock's runs that names its operands' dtype to other
-// operators, which is the container's.
+// Exists while a stock composite operator runs that passes its operands' dtype, the container's, to
+// other operators.
 class CompositeGuard {
  public:
   CompositeGuard();
@@ -45,11 +46,12 @@ class CompositeGuard {
   std::optional<PlaceInPython> before_;
 };
 
-// Whether a dtype was put by stock's code: a formula, or such an operator. A dispatch mode's
-// handler hands it on, as FlopCounterMode's does.
+// Whether stock code passed the dtype: a formula, or such an operator. A dispatch mode's handler
+// may pass it on, as FlopCounterMode's does.
 bool dtype_is_stock_codes();
 
-// How many calls of Python by C++ are under way on this thread; the Python layer says so.
+// Sets a function for the number of running calls from C++ to Python on this thread. The Python
+// layer sets it.
 void set_python_depth(int64_t (*depth)());
 
 } // namespace at::formats

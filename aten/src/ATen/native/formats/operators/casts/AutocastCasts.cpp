@@ -19,18 +19,18 @@ constexpr c10::DispatchKeySet kNotPlain({c10::DispatchKey::Python,
                                          c10::DispatchKey::Functionalize});
 
 struct Cast {
-  // No other tensor comes to lie at its address.
+  // Weak: it keeps the address from being used by another tensor.
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> source;
   int64_t version;
   at::Tensor result;
 };
-// The source, the format, and the rounding in which it was cast.
+// The source, the format, and the rounding mode of the cast.
 using Key = std::tuple<const c10::TensorImpl*, const FormatEntry*, c10::formats::Rounding>;
 
-// Of a thread, as PyTorch's settings of autocast are.
+// Per thread, as PyTorch's autocast settings are.
 struct State {
-  bool wanted{true};                      // what the user has set
-  std::array<bool, kDevices.size()> on{}; // an enabled block with a dtype of ours, and with a cache
+  bool wanted{true};                      // the user's setting
+  std::array<bool, kDevices.size()> on{}; // set in an enabled block with a format dtype and a cache
   bool mixes{false};
   std::map<Key, Cast> casts;
 };
@@ -95,8 +95,8 @@ at::Tensor kept_cast(const at::Tensor& self, c10::ScalarType dtype,
   const FormatEntry& entry = c10::formats::format_entry(dtype);
   const Key key{self.unsafeGetTensorImpl(), &entry, rounding_format(entry).rounding};
   const auto found = state.casts.find(key);
-  // One made without gradients brings none to the weight; one from before a step of an optimizer is
-  // of another weight.
+  // A cast made without gradients passes none to the weight. A cast from before an optimizer's step
+  // has the old weight.
   const bool serves = found != state.casts.end() && found->second.version == self._version() &&
       (found->second.result.requires_grad() || !at::GradMode::is_enabled());
   if (serves) return found->second.result;

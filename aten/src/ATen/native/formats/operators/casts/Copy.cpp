@@ -1,5 +1,5 @@
-// Everything that moves values into, out of and between number formats: to, _to_copy, copy_, clone,
-// fill_, item, and their autograd.
+// Moves values into, out of and between number formats: to, _to_copy, copy_, clone, fill_, item,
+// and their autograd.
 #include <ATen/FormatLibrary.h>
 #include <ATen/FormatWrapper.h>
 #include <ATen/StockKernel.h>
@@ -24,9 +24,9 @@
 
 namespace at::formats {
 
-// Reaches into: the kernel that c10::SafeKernelFunction holds, which it calls boxed only; every
-// stock cast would pay for that, or for a second look into the dispatcher's tables. Naming a
-// private member is allowed in an explicit instantiation.
+// Reaches into the kernel that c10::SafeKernelFunction holds. That class only calls it boxed, which
+// every stock cast would pay for, as it would for a second look into the dispatcher's tables. C++
+// allows naming a private member in an explicit instantiation.
 #if TORCH_DTYPES_SINCE(2, 11)
 static const c10::KernelFunction& kernel_of(const c10::SafeKernelFunction& held);
 template <c10::KernelFunction c10::SafeKernelFunction::* member>
@@ -60,7 +60,7 @@ at::Tensor with_memory_format(at::Tensor t, optional<MemoryFormat> mf) {
   return mf && *mf != MemoryFormat::Preserve ? t.contiguous(*mf) : t;
 }
 
-// Whether that device is the tensor's own. One without an index is the current one of its type.
+// Whether the device is the tensor's own. A device without an index is the current one of its type.
 bool stays(const at::Tensor& t, optional<Device> device) {
   if (!device || *device == t.device()) return true;
   if (device->type() != t.device().type() || device->has_index()) return false;
@@ -75,20 +75,21 @@ at::Tensor to_device(const at::Tensor& t, optional<Device> device, bool non_bloc
   return format_alias(bits, entry_of(t));
 }
 
-// Wrapper subclasses (torchao's quantised weights, ...) are tensors without memory, and what they
-// wrap only they know.
+// Raises for wrapper subclasses without memory (torchao's quantised weights, ...): only their class
+// knows the tensors within.
 void expect_memory(const at::Tensor& t, const char* what) {
   const bool none = t.numel() != 0 && !t.device().is_meta() && t.has_storage() &&
       !t.storage().data() && !is_format_tensor(t);
   TORCH_CHECK_NOT_IMPLEMENTED(
       !none, what,
-      ": expected a tensor with memory of its own beside a number format, but got a wrapper "
-      "subclass of ",
+      ": expected a tensor with its own memory to convert to or from a number format, but got a "
+      "wrapper subclass of ",
       c10::getDtypeNames(t.scalar_type()).first,
-      ". Convert what it wraps (for a quantised weight, before it is quantised).");
+      ". Convert the tensor within (a quantised weight before it is quantised).");
 }
 
-// Of a wrapper whose class casts what it wraps (DTensor), else undefined.
+// Casts a wrapper by its class, if that casts the tensors within (DTensor); else returns an
+// undefined tensor.
 at::Tensor cast_within(const at::Tensor& self, ScalarType dtype) {
   return is_wrapper(self) && wrapper_cast ? wrapper_cast(self, dtype) : at::Tensor();
 }
@@ -111,14 +112,13 @@ bool is_pinned_kernel(const at::Tensor& self, optional<Device> device) {
 }
 
 void record_stream_kernel(at::Tensor& self, c10::Stream stream) {
-  at::Tensor bits = bits_alias(self); // the memory is what a stream uses
+  at::Tensor bits = bits_alias(self); // a stream uses the memory
   at::_ops::record_stream::call(bits, stream);
 }
 
-// Whether autocast asks, which casts what it finds on its device among the operands of an operator,
-// with its own key switched off. Where the key is off within a block, this may as well be code in
-// an inner block without autocast (a checkpoint computes again in one): casts of our own say what
-// they mean, by ExplicitDtypeGuard.
+// Whether autocast makes this call. It casts an operator's operands with its own key switched off.
+// If the key is off within a block, the call may also come from an inner block without autocast, as
+// a checkpoint recomputes in one. This package's own casts use ExplicitDtypeGuard to be told apart.
 bool autocast_asks(ScalarType target, Device device) {
   const auto key =
       device.is_cuda() ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
@@ -128,7 +128,7 @@ bool autocast_asks(ScalarType target, Device device) {
        target == at::autocast::get_autocast_dtype(autocast_device(device)));
 }
 
-// Stock tensors: only a dtype of ours is our business.
+// For stock tensors: handles only casts to a format dtype.
 at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype,
                          optional<Layout> layout, optional<Device> device, optional<bool> pin,
                          bool non_blocking, optional<MemoryFormat> mf) {
@@ -144,7 +144,7 @@ at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype,
     return with_memory_format(
         to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
   };
-  // In inference mode no kernel of autograd stands before this one.
+  // In inference mode no autograd kernel has run before this one.
   return c10::InferenceMode::is_enabled() && autocast_asks(*dtype, self.device())
       ? kept_cast(self, *dtype, cast)
       : cast();
@@ -153,8 +153,8 @@ at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype,
 at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout,
                    optional<Device> device, optional<bool> pin, bool non_blocking,
                    optional<MemoryFormat> mf) {
-  // Inside PyTorch's own tree the dtype that is asked for has its part in choosing the kernel, as
-  // the tensor has.
+  // Inside PyTorch's own tree the requested dtype takes part in choosing the kernel, as the tensor
+  // does.
   if (!is_format_tensor(self))
     return to_copy_stock(self, dtype, layout, device, pin, non_blocking, mf);
   const at::AutoDispatchBelowADInplaceOrView guard;
@@ -166,7 +166,7 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
     return wrapper;
   if (!target) {
     const at::Tensor converted = to_stock(self, *dtype);
-    // It is new.
+    // The converted tensor is new, so it need not be copied.
     const bool done = stays(self, device) && !pin.value_or(false) &&
         mf.value_or(MemoryFormat::Preserve) == MemoryFormat::Preserve;
     return done ? converted
@@ -177,10 +177,10 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
   return moved.is_same(self) ? clone_kernel(self, mf) : with_memory_format(moved, mf);
 }
 
-// ---- to: the stock composite compares dtypes by the container ----
+// ---- to: PyTorch's composite kernel compares dtypes by the container ----
 
-// In a block with a dtype of ours all that float32 has is cast, as in one with bfloat16, and what
-// is wider is not, as float64 is not there. In a block with a stock dtype tensors of ours are left
+// A block with a format dtype casts all dtypes whose values float32 has, as a block with bfloat16
+// does; wider ones stay, as float64 does there. A block with a stock dtype leaves format tensors
 // alone.
 bool autocast_may_cast(const FormatEntry& own, Device device) {
   return own.format.fits_float() &&
@@ -201,8 +201,8 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
         : at::_ops::_to_copy::call(self, dtype, layout, device, pin, non_blocking, mf);
   }
   const FormatEntry* target = requested_format(dtype, *own);
-  // Inside PyTorch's tree, where dtypes are their own containers, autocast knows what it may cast
-  // (an edit of autocast_mode.cpp).
+  // Inside PyTorch's tree a format dtype is its own container, and autocast knows which tensors it
+  // may cast (an edit of autocast_mode.cpp).
   const bool beside_wheel = own->container != c10::formats::scalar_type(*own);
   if (dtype && beside_wheel && autocast_asks(*dtype, self.device()) &&
       !autocast_may_cast(*own, self.device()))
@@ -217,9 +217,9 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
       device, pin, non_blocking, mf);
 }
 
-// Stock tensors with autograd: a cast to a dtype of ours is recorded by CastBackward, whatever
-// function it comes from and at whatever level of torch.func. Everything else is the stock
-// formula's, the same one at every autograd key.
+// Stock tensors with autograd: CastBackward records a cast to a format dtype, from any function and
+// at any level of torch.func. All other calls take the stock formula, which is the same at every
+// autograd key.
 at::Tensor to_copy_autograd_stock(c10::DispatchKeySet keys, const at::Tensor& self,
                                   optional<ScalarType> dtype, optional<Layout> layout,
                                   optional<Device> device, optional<bool> pin, bool non_blocking,
@@ -261,8 +261,8 @@ at::Tensor type_as(const at::Tensor& self, const at::Tensor& other) {
   return to_other(self, other, false, false, {});
 }
 
-// torch._cast_Float and its kin, which stock code writes as to(Float): named, the container means
-// itself.
+// torch._cast_Float and its kin. Stock code writes them as to(Float); here the name means the
+// container itself.
 template <ScalarType type>
 at::Tensor cast_named(const at::Tensor& self, bool non_blocking) {
   const ExplicitDtypeGuard explicit_dtype;
@@ -297,8 +297,8 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   return self;
 }
 
-// Bring the source to self's dtype by the differentiable cast, then let the stock formula record a
-// copy within one dtype.
+// Casts the source to self's dtype differentiably; then the stock formula records a copy within one
+// dtype.
 at::Tensor& copy_autograd(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& source,
                           bool non_blocking) {
   if (dtype_number(self) == dtype_number(source)) {
@@ -319,11 +319,12 @@ at::Tensor& copy_autograd(c10::DispatchKeySet keys, at::Tensor& self, const at::
 c10::Scalar local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() == 1, "item: expected one element, but got ", self.numel());
   const at::Tensor value = decoded(self, ScalarType::Double);
-  // Which waits for the GPU.
+  // item() waits for the GPU.
   return value.device().is_cpu() ? c10::Scalar(value.const_data_ptr<double>()[0]) : value.item();
 }
 
-// What torch.func.functionalize makes of copy_: of self's dtype, not of what the two promote to.
+// The functional form of copy_ for torch.func.functionalize. The result has self's dtype, not a
+// promoted one.
 at::Tensor copy_functional(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   at::Tensor result = self.clone();
   return result.copy_(source, non_blocking);
@@ -349,12 +350,12 @@ at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
               value.dim());
   if (self.is_meta()) return self;
   if (!is_format_tensor(self)) return self.fill_(value.item());
-  // With stock's warning of the imaginary part.
+  // Warns of the dropped imaginary part, as PyTorch does.
   if (value.is_complex()) return at::_ops::copy_::call(self, value, false);
   return fill_scalar(self, value.item());
 }
 
-// Stock's dequantize() of a tensor that is not quantized.
+// PyTorch's dequantize() of a tensor that is not quantised.
 at::Tensor dequantize(const at::Tensor& self) {
   return to_stock(self, ScalarType::Float);
 }
@@ -403,7 +404,7 @@ static void register_recorded_copies(torch::Library& m) {
 }
 TD_REGISTER_AUTOGRAD(register_recorded_copies)
 
-// Stock tensors on the devices that ours may lie on, and nested ones for the error.
+// For stock tensors on the devices that format tensors may be on; for nested tensors, to raise.
 #define TD_STOCK_CAST(AUTOGRAD)                           \
   TORCH_LIBRARY_IMPL(aten, AUTOGRAD, m) {                 \
     m.impl("_to_copy", TORCH_FN(to_copy_autograd_stock)); \
@@ -417,7 +418,7 @@ TD_STOCK_CAST(AutogradPrivateUse1)
 TD_STOCK_CAST(AutogradNestedTensor)
 #undef TD_STOCK_CAST
 
-// The same below autograd; those behind the first six are there for the error.
+// The same below autograd; the keys after the first six are there to raise.
 #define TD_STOCK_COPY(KEY)              \
   TORCH_LIBRARY_IMPL(aten, KEY, m) {    \
     m.impl("_to_copy", &to_copy_stock); \

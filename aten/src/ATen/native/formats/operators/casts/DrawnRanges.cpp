@@ -1,4 +1,4 @@
-// Of random numbers: the range in which what is rounded stays.
+// Ranges of random numbers, which rounding must not leave.
 #include <ATen/native/formats/operators/boxed/BoxedCall.h>
 
 #include <ATen/native/formats/elementwise/DrawnIntegers.h>
@@ -8,8 +8,8 @@
 
 namespace at::formats {
 
-// The nearest number to a draw may be the end that an interval is open at, or 0. (An end that is no
-// number of the format is not kept to: what initialises parameters is float32's draw, rounded.)
+// Bounds draws whose nearest number would be 0 or the open end of an interval. (An end that the
+// format lacks is not kept to: an initial parameter is float32's draw, rounded.)
 void BoxedCall::keep_range(const Plan& plan, torch::jit::Stack& stack, size_t base) {
   if (!format_ || casts_ != Casts::Plain) return;
   if (plan.has(fact::Integers)) keep_integers(plan, stack, base);
@@ -22,7 +22,7 @@ void BoxedCall::keep_range(const Plan& plan, torch::jit::Stack& stack, size_t ba
   if (below >= from && below < to) most_ = below;
 }
 
-// Of randint, random_ and their kin, whose range may have one end, and of randperm.
+// For randint, random_ and their kin, whose range may have one end only, and for randperm.
 void BoxedCall::keep_integers(const Plan& plan, torch::jit::Stack& stack, size_t base) {
   int64_t from = 0;
   std::optional<int64_t> to;
@@ -40,7 +40,7 @@ void BoxedCall::keep_integers(const Plan& plan, torch::jit::Stack& stack, size_t
     }
     to = value.isTensor() ? value.toTensor().item<int64_t>() : value.toInt();
   }
-  // Else the stock operator has the error.
+  // Otherwise the stock operator raises.
   if (to && from < *to) std::tie(least_, most_) = drawn_integers(*format_, from, *to, plan.name);
 }
 

@@ -1,6 +1,6 @@
-// Factories that start from a tensor of ours: new_* and *_like, and random_, which starts from its
-// format. (Those that start from nothing are in torch/torch_dtypes/host/hooks/factories.py, and in
-// a PyTorch tree in intree/Factories.cpp.)
+// Factories that start from a format tensor: new_* and *_like, and random_, which draws the
+// format's integers. (For those that start from nothing see
+// torch/torch_dtypes/host/hooks/factories.py, and intree/Factories.cpp in a PyTorch tree.)
 #include <ATen/native/formats/operators/casts/Factories.h>
 
 #include <ATen/FormatTensor.h>
@@ -40,8 +40,8 @@ at::TensorOptions stock_options(ScalarType type, Device device, optional<bool> p
   return at::TensorOptions().dtype(type).device(device).pinned_memory(pin);
 }
 
-// Pinned memory is PyTorch's to give, for codes.
-at::Tensor pinned(const at::Tensor& codes, const FormatEntry& entry) {
+// PyTorch allocates the pinned memory, for codes.
+at::Tensor wrap_pinned(const at::Tensor& codes, const FormatEntry& entry) {
   return uninitialised(format_alias(codes, entry));
 }
 
@@ -53,9 +53,9 @@ at::Tensor empty_like_kernel(const at::Tensor& self, optional<ScalarType> dtype,
   const FormatEntry* target = requested_format(dtype, entry_of(self));
   const Device where = device.value_or(self.device());
   if (target && pin.value_or(false)) {
-    return pinned(at::empty_like(stock_alias(self, entry_of(self).bits),
-                                 stock_options(target->bits, where, pin), mf),
-                  *target);
+    return wrap_pinned(at::empty_like(stock_alias(self, entry_of(self).bits),
+                                      stock_options(target->bits, where, pin), mf),
+                       *target);
   }
   if (target && where == self.device()) return uninitialised(empty_like_format(self, *target, mf));
   if (target)
@@ -73,7 +73,7 @@ at::Tensor new_empty_kernel(const at::Tensor& self, SymIntArrayRef size, optiona
   const FormatEntry* target = requested_format(dtype, entry_of(self));
   const Device where = device.value_or(self.device());
   if (target && pin.value_or(false))
-    return pinned(at::empty(sizes, stock_options(target->bits, where, pin)), *target);
+    return wrap_pinned(at::empty(sizes, stock_options(target->bits, where, pin)), *target);
   if (target) return uninitialised(empty_format(sizes, *target, where));
   return at::empty(sizes, stock_options(*dtype, where, pin));
 }
@@ -88,13 +88,13 @@ at::Tensor new_empty_strided_kernel(const at::Tensor& self, SymIntArrayRef size,
   const Device where = device.value_or(self.device());
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size), strides = C10_AS_INTARRAYREF_SLOW(stride);
   if (target && pin.value_or(false))
-    return pinned(at::empty_strided(sizes, strides, stock_options(target->bits, where, pin)),
-                  *target);
+    return wrap_pinned(at::empty_strided(sizes, strides, stock_options(target->bits, where, pin)),
+                       *target);
   if (target) return uninitialised(empty_strided_format(sizes, strides, *target, where));
   return at::empty_strided(sizes, strides, stock_options(*dtype, where, pin));
 }
 
-at::Tensor filled(at::Tensor t, const c10::Scalar& value) {
+at::Tensor fill_new(at::Tensor t, const c10::Scalar& value) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   at::_ops::fill__Scalar::call(t, value);
   return t;
@@ -104,7 +104,7 @@ at::Tensor full_like_kernel(const at::Tensor& self, const c10::Scalar& value,
                             optional<ScalarType> dtype, optional<Layout> layout,
                             optional<Device> device, optional<bool> pin,
                             optional<MemoryFormat> mf) {
-  return filled(empty_like_kernel(self, dtype, layout, device, pin, mf), value);
+  return fill_new(empty_like_kernel(self, dtype, layout, device, pin, mf), value);
 }
 at::Tensor zeros_like_kernel(const at::Tensor& self, optional<ScalarType> dtype,
                              optional<Layout> layout, optional<Device> device, optional<bool> pin,
@@ -119,7 +119,7 @@ at::Tensor ones_like_kernel(const at::Tensor& self, optional<ScalarType> dtype,
 at::Tensor new_full_kernel(const at::Tensor& self, SymIntArrayRef size, const c10::Scalar& value,
                            optional<ScalarType> dtype, optional<Layout> layout,
                            optional<Device> device, optional<bool> pin) {
-  return filled(new_empty_kernel(self, size, dtype, layout, device, pin), value);
+  return fill_new(new_empty_kernel(self, size, dtype, layout, device, pin), value);
 }
 at::Tensor new_zeros_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype,
                             optional<Layout> layout, optional<Device> device, optional<bool> pin) {
@@ -130,8 +130,8 @@ at::Tensor new_ones_kernel(const at::Tensor& self, SymIntArrayRef size, optional
   return new_full_kernel(self, size, int64_t{1}, dtype, layout, device, pin);
 }
 
-// Integers up to the last before which the format has every one, as stock draws them for its
-// floats; those of the compute type would overflow.
+// Draws integers up to the last one before which the format has every integer, as PyTorch does for
+// its floats. The compute type's range would overflow the format.
 at::Tensor& random_kernel(at::Tensor& self, optional<at::Generator> generator) {
   const int64_t most = counts_to(entry_of(self).format);
   const at::AutoDispatchBelowADInplaceOrView guard;

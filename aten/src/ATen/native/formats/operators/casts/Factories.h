@@ -1,11 +1,11 @@
-// Memory that nobody has written yet.
+// Uninitialised memory.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace at::formats {
 
-// The tensor itself, which torch.use_deterministic_algorithms has filled with NaN (or what is
-// nearest to it in a format without).
+// Returns the tensor itself. Under torch.use_deterministic_algorithms it is filled with NaN, or the
+// nearest code to it in a format without NaN.
 at::Tensor uninitialised(at::Tensor t);
 
 } // namespace at::formats

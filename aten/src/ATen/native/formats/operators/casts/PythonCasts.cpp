@@ -1,7 +1,7 @@
-// Casts to a dtype of ours on their way to Python: a wrapper subclass's __torch_dispatch__, or a
-// dispatch mode's. PyTorch looks a number of ours up in a table of dtypes that ends before it, and
-// reads beyond. Above autograd and in it our kernels keep such calls from Python; without autograd
-// (in torch.inference_mode, or from C++ beneath it) Python comes first.
+// Hides casts to a format dtype from Python: from a wrapper subclass's __torch_dispatch__ or a
+// dispatch mode's. PyTorch looks up the dtype number in a table that ends before it, and reads
+// beyond. Above and in autograd, this package's kernels keep such calls from Python. Without
+// autograd (in torch.inference_mode, or from C++ beneath it) Python comes first.
 #include <ATen/FormatTensor.h>
 #include <ATen/StockKernel.h>
 #include <ATen/core/dispatch/Dispatcher.h>

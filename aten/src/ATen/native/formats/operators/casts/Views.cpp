@@ -1,6 +1,6 @@
-// Views: the same codes under other sizes and strides. Operators that make views through as_strided
-// need nothing of ours; these either do it themselves or build a plain TensorImpl, which would lose
-// the format.
+// Views: the same codes with other sizes and strides. Operators that make views by as_strided need
+// no kernel here. Those in this file would otherwise build a plain TensorImpl, which loses the
+// format.
 #include <ATen/FormatLibrary.h>
 
 #include <ATen/Context.h>
@@ -86,8 +86,7 @@ at::Tensor alias(const at::Tensor& self) {
   return format_view(self, self.sizes(), self.strides(), self.storage_offset());
 }
 
-// What was made of base is an inference tensor where base is one, and only there, whatever mode the
-// call is made in.
+// Makes a result an inference tensor if and only if base is one, whatever mode the call runs in.
 at::Tensor like_base(const at::Tensor& base, at::Tensor made) {
   if (made.is_inference() == base.is_inference()) return made;
   const c10::InferenceMode mode(base.is_inference());
@@ -95,8 +94,8 @@ at::Tensor like_base(const at::Tensor& base, at::Tensor made) {
                                 : stock_alias(made, made.scalar_type());
 }
 
-// Bits in and out: t.view(torch.int16) shows the codes; to another format, or to a stock type, it
-// reads the same memory anew.
+// Reinterprets memory: t.view(torch.int16) shows the codes. A view as another format, or as a stock
+// type, reads the same memory anew.
 at::Tensor view_dtype(const at::Tensor& self, c10::ScalarType type) {
   if (!c10::formats::is_format_type(type)) {
     const auto& own = entry_of(self);
@@ -118,8 +117,8 @@ at::Tensor view_dtype(const at::Tensor& self, c10::ScalarType type) {
           entry));
 }
 
-// The elements that a storage of so many bytes did not have, as torch.use_deterministic_algorithms
-// asks for uninitialised memory.
+// Fills elements that a grown storage did not have, as torch.use_deterministic_algorithms requires
+// for uninitialised memory.
 void fill_new_elements(const at::Tensor& self, int64_t bytes_before) {
   const int64_t width = self.dtype().itemsize(), had = bytes_before / width,
                 has = static_cast<int64_t>(self.storage().nbytes()) / width;
@@ -136,7 +135,7 @@ const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size,
     at::native::resize_impl_cpu_(self.unsafeGetTensorImpl(), C10_AS_INTARRAYREF_SLOW(size),
                                  std::nullopt);
     if (memory_format) self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
-  } else { // by its codes, whose memory is the same storage
+  } else { // by its codes, in the same storage
     const at::Tensor bits = bits_alias(self);
     at::_ops::resize_::call(bits, size, memory_format);
     self.unsafeGetTensorImpl()->set_sizes_and_strides(bits.sizes(), bits.strides());
@@ -148,7 +147,7 @@ const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size,
   return self;
 }
 
-// As stock's: sizes, and where a memory format is asked for, strides.
+// As PyTorch's: copies sizes and, if a memory format is given, strides.
 const at::Tensor& resize_as_(const at::Tensor& self, const at::Tensor& like,
                              std::optional<c10::MemoryFormat> memory_format) {
   at::_ops::resize_::call(self, like.sym_sizes(), {});
@@ -175,13 +174,13 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset
                 "set_: expected sizes and strides of at least 0, but got ", sizes, " and ",
                 c10::IntArrayRef(strides));
   }
-  // As stock does, a storage that is too small grows, or is an error where its memory is another's;
-  // the tensor is as it was then.
+  // As PyTorch's: a storage that is too small grows, or raises if its memory belongs to something
+  // else. The tensor is unchanged then.
   const size_t needed = at::detail::computeStorageNbytes(sizes, strides, self.dtype().itemsize(),
                                                          static_cast<size_t>(start));
   const bool empty = c10::multiply_integers(sizes) == 0;
   if (!empty && needed > source.nbytes()) {
-    if (self.is_cuda()) { // as the codes' storage, which it is
+    if (self.is_cuda()) { // as the codes' storage, which is the same
       at::Tensor bits = bits_alias(self);
       at::_ops::set__source_Storage_storage_offset::call(
           bits, source, start, c10::fromIntArrayRefSlow(sizes), c10::fromIntArrayRefSlow(strides));
@@ -219,8 +218,7 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& other) {
       self.strides() == other.strides();
 }
 
-// ---- unsafe_split: views that autograd does not know to be views; their schema does not say so
-// either ----
+// ---- unsafe_split: views that neither autograd nor their schema knows as views ----
 
 std::vector<at::Tensor> unsafe_split(const at::Tensor& self, c10::SymInt size, int64_t dim) {
   const at::AutoDispatchBelowADInplaceOrView guard;
@@ -233,21 +231,21 @@ std::vector<at::Tensor> unsafe_split_with_sizes(const at::Tensor& self, c10::Sym
   return at::compositeexplicitautograd::unsafe_split_with_sizes_symint(self, sizes, dim);
 }
 
-// The boxed kernel would view the values.
+// The boxed kernel would view the decoded values.
 at::Tensor view_copy_dtype(const at::Tensor& self, c10::ScalarType type) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   return at::_ops::view_dtype::call(self, type).clone();
 }
 
-// Without elements the stock derivative makes zeros of the container's dtype: there, views whose
-// derivatives keep the format.
+// For views without elements the stock derivative makes zeros of the container's dtype. These use
+// other views, whose derivatives keep the format.
 at::Tensor as_strided_recorded(c10::DispatchKeySet keys, const at::Tensor& self,
                                c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
                                std::optional<c10::SymInt> offset) {
   const bool empty =
       std::any_of(sizes.begin(), sizes.end(), [](const c10::SymInt& size) { return size == 0; });
   if (empty && entry_beneath(self) && self.requires_grad() && at::GradMode::is_enabled()) {
-    // What is wrong with the arguments.
+    // Raises for invalid arguments.
     at::_ops::as_strided::call(self.detach(), sizes, strides, offset);
     return (self.dim() == 0 ? self.unsqueeze(0) : self).narrow(0, 0, 0).view_symint(sizes);
   }
@@ -256,8 +254,7 @@ at::Tensor as_strided_recorded(c10::DispatchKeySet keys, const at::Tensor& self,
   return at::_ops::as_strided::redispatch(stock, self, sizes, strides, offset);
 }
 
-// ---- views in place: the boxed kernel would write the rearranged codes into the memory that
-// others see ----
+// ---- views in place: the boxed kernel would write the rearranged codes to shared memory ----
 
 const at::Tensor& as_strided_in_place(const at::Tensor& self, c10::SymIntArrayRef sizes,
                                       c10::SymIntArrayRef strides,
@@ -271,7 +268,7 @@ const at::Tensor& as_strided_in_place(const at::Tensor& self, c10::SymIntArrayRe
 void register_views_in_place(torch::Library& m) {
   namespace stock = at::compositeexplicitautograd;
   m.impl("as_strided_", &as_strided_in_place);
-  m.impl("transpose_", &stock::transpose_); // by as_strided_, as all of these
+  m.impl("transpose_", &stock::transpose_); // calls as_strided_, as all of these do
   m.impl("t_", &stock::t_);
   m.impl("unsqueeze_", &stock::unsqueeze_);
   m.impl("squeeze_", static_cast<at::Tensor& (*)(at::Tensor&)>(&stock::squeeze_));
@@ -280,23 +277,24 @@ void register_views_in_place(torch::Library& m) {
          static_cast<at::Tensor& (*)(at::Tensor&, at::IntArrayRef)>(&stock::squeeze_));
 }
 
-// ---- Tensor.data = ...: the property's own setter
-// (torch/csrc/formats/tensor/TensorProperties.cpp) crosses the border to stock dtypes ----
+// ---- Tensor.data = ...: between format and stock dtypes, the property's own setter is used
+// (torch/csrc/formats/tensor/TensorProperties.cpp) ----
 
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   return self.device() == from.device() && self.layout() == from.layout();
 }
 
 void set_data(at::Tensor& self, const at::Tensor& data) {
-  TORCH_CHECK((entry_beneath(self) == nullptr) == (entry_beneath(data) == nullptr),
-              "set_data: expected new data of a number format for a tensor of one, and of a stock "
-              "dtype for a stock tensor. Assign to x.data instead.");
+  TORCH_CHECK(
+      (entry_beneath(self) == nullptr) == (entry_beneath(data) == nullptr),
+      "set_data: expected a format tensor as new data of a format tensor, and a stock tensor "
+      "for a stock one, but got the other. Assign to x.data instead.");
   self.set_data(data);
 }
 
 } // namespace
 
-// The stock kernel, but for its error, which names the container.
+// The stock kernel, with another error: its own names the container.
 static at::Tensor expand(const at::Tensor& self, c10::SymIntArrayRef size, bool implicit) {
   TORCH_CHECK(static_cast<int64_t>(size.size()) >= self.dim(),
               "expand: expected at least as many sizes as the tensor of torch.",
@@ -304,8 +302,8 @@ static at::Tensor expand(const at::Tensor& self, c10::SymIntArrayRef size, bool 
   return at::compositeexplicitautograd::expand_symint(self, size, implicit);
 }
 
-// view.dtype from a stock tensor: to one of our dtypes it wraps the same memory, everything else is
-// the stock kernel's.
+// view.dtype of a stock tensor: to a format dtype it wraps the same memory; all else takes the
+// stock kernel.
 static std::string kind_of(const at::Tensor& self) {
   if (self.is_nested()) return "nested";
   return self.is_quantized() ? "quantised" : c10::str(self.layout());
@@ -324,8 +322,8 @@ static at::Tensor view_dtype_stock(const at::Tensor& self, c10::ScalarType type)
   return like_base(self, format_alias(bits, entry));
 }
 
-// On every key that a stock tensor may come from: the stock kernel divides by the size of a dtype
-// that it does not know.
+// At every key that a stock tensor may have: the stock kernel divides by the size of a dtype that
+// it does not know.
 #define TD_VIEW_DTYPE(KEY)                   \
   TORCH_LIBRARY_IMPL(aten, KEY, m) {         \
     m.impl("view.dtype", &view_dtype_stock); \

@@ -1,13 +1,12 @@
-// Casts of wrapper subclasses, which are tensors without memory: what they wrap only their class
-// knows.
+// Casts of wrapper subclasses: tensors without memory, whose class alone knows the tensors within.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace at::formats {
 
-// Casts what a wrapper wraps to a dtype, ours or stock; undefined for a class that it does not
-// know. PyTorch would look a number of ours up in a table that ends before it, on its way to the
-// class's __torch_dispatch__.
+// Casts the tensors within a wrapper to any dtype; returns an undefined tensor for unknown classes.
+// Otherwise PyTorch would look up a format's dtype number in a table that ends before it, on the
+// way to the class's __torch_dispatch__.
 using WrapperCast = at::Tensor (*)(const at::Tensor& wrapper, c10::ScalarType dtype);
 void set_wrapper_cast(WrapperCast cast);
 

@@ -1,4 +1,4 @@
-// The tensors among a collective's arguments: alone, in lists, or in lists of lists.
+// The tensors among a collective's arguments: single, in lists, or in lists of lists.
 #pragma once
 #include <ATen/core/List_inl.h>
 #include <ATen/core/Tensor.h>
@@ -33,12 +33,12 @@ c10::IValue mapped(const c10::IValue& value, Body&& body) {
 
 Tensors flat(const c10::IValue& value);
 
-// Lists of a tensor for each rank among a call's outputs and inputs: what stock finds amiss in
-// them, on the rank that has them alone, or nothing.
+// Finds a fault in lists of one tensor per rank among a call's outputs and inputs, on the rank that
+// passes them; empty if there is none.
 std::string fault_of_lists(c10::ArrayRef<c10::IValue> outputs_and_inputs, int64_t ranks);
 
-// The elements of an all_to_all's outputs or inputs by rank: those of a list, or a tensor's by its
-// split sizes. What is amiss goes to `fault`.
+// The number of elements for each rank in an all_to_all's outputs or inputs: of a list's tensors,
+// or of a tensor's split sizes. A fault is written to `fault`.
 std::vector<int64_t> parts_by_rank(const c10::IValue& tensors, const c10::IValue* splits,
                                    const char* what, int64_t ranks, std::string& fault);
 

@@ -13,7 +13,7 @@
 namespace at::formats {
 namespace {
 
-// A message: the mark, the number, and the texts, each of which ends with a 0.
+// A message: the mark, the number, and the texts, each followed by a 0.
 constexpr char kMark[8] = {'T', 'D', 't', 'e', 'r', 'm', 's', '2'};
 constexpr std::array<std::string Terms::*, 7> kTexts{&Terms::fault, &Terms::call, &Terms::root,
                                                      &Terms::dtype, &Terms::size, &Terms::rounding,
@@ -48,7 +48,7 @@ void Terms::write(void* message) const {
   int64_t at = 16;
   for (const auto text : kTexts) {
     std::string value = this->*text;
-    // Names have the rest.
+    // The fault is cut so that the names fit.
     if (text == &Terms::fault) value.resize(std::min(value.size(), size_t{160}));
     const auto length = static_cast<int64_t>(value.size()) + 1;
     TORCH_CHECK(at + length <= kTermsSize, "expected names of at most ", kTermsSize - 16,
@@ -111,7 +111,7 @@ std::string describe(const Accumulation& policy) {
 
 namespace {
 
-// A message of each rank, one after the other; all have one size.
+// One message per rank, one after the other, all of one size.
 using Bytes = std::vector<uint8_t>;
 
 Bytes exchange_on_host(const Bytes& own, c10d::ProcessGroup& group,
@@ -136,7 +136,7 @@ Bytes exchange_by_store(const Bytes& own, c10d::ProcessGroup& group, c10::Device
   const auto key = [](int64_t number, int of) {
     return c10::str("torch_dtypes/terms/", number, "/", of);
   };
-  // The store's count: another group may have had it before.
+  // The store counts meetings, because another group may have used it before.
   const int64_t meeting = store->add(c10::str("torch_dtypes/meetings/", rank), 1);
   store->set(key(meeting, rank), own);
   std::vector<std::string> keys;
@@ -152,7 +152,7 @@ Bytes exchange_by_store(const Bytes& own, c10d::ProcessGroup& group, c10::Device
                 " bytes of terms in the group's store, but got ", read.size());
     messages.insert(messages.end(), read.begin(), read.end());
   }
-  // Who is here has read it: all ranks were at the meeting between.
+  // Its readers are done: all ranks have been at the meeting in between.
   if (meeting > 2) store->deleteKey(key(meeting - 2, rank));
   return messages;
 }
@@ -217,7 +217,7 @@ void agree_on_parts(const Terms& own, const std::vector<int64_t>& sent,
                     std::chrono::milliseconds timeout) {
   const int64_t size = group->getSize();
   if (size <= 1) return;
-  const int64_t row = 2 * size; // what a rank sends, then what it awaits
+  const int64_t row = 2 * size; // the counts that a rank sends, then those it expects
   std::vector<int64_t> parts(sent);
   parts.insert(parts.end(), awaited.begin(), awaited.end());
   Bytes message(row * sizeof(int64_t));
@@ -228,9 +228,9 @@ void agree_on_parts(const Terms& own, const std::vector<int64_t>& sent,
   for (int64_t from = 0; from < size; ++from) {
     for (int64_t to = 0; to < size; ++to) {
       const int64_t comes = all[from * row + to], room = all[to * row + size + from];
-      TORCH_CHECK(comes == room, own.call, ": expected rank ", to, " to await what rank ", from,
-                  " sends to it, but got ", comes, " elements sent and ", room,
-                  " awaited. Nothing was sent.");
+      TORCH_CHECK(comes == room, own.call, ": expected rank ", to, " to receive all that rank ",
+                  from, " sends to it, but got ", comes, " elements sent and ", room,
+                  " expected. Nothing was sent.");
     }
   }
 }

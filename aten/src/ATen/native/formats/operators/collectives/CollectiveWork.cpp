@@ -29,7 +29,7 @@ std::exception_ptr CollectiveWork::run_rest() {
     failure_ = std::current_exception();
   }
   finished_ = true;
-  rest_ = nullptr; // and with it the values that stood for codes
+  rest_ = nullptr; // also frees the values that replaced codes
   return failure_;
 }
 
@@ -41,15 +41,15 @@ void CollectiveWork::finish() {
   rested_->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
-// Whoever sees that it is done reads the tensors next. (Work beneath may complete its future, and
-// with it ours, before it says that it is done.)
+// A caller that gets true reads the tensors next, so the rest must have run. (The stock work may
+// complete its future, and so this one's, before it counts as completed.)
 bool CollectiveWork::isCompleted() {
   {
     const std::lock_guard<std::mutex> lock(rest_mutex_);
     if (finished_) return true;
   }
   if (!beneath_->isCompleted()) return false;
-  if (!beneath_->exception()) run_rest(); // NCCL's work does not say isSuccess()
+  if (!beneath_->exception()) run_rest(); // NCCL's work lacks isSuccess()
   return true;
 }
 
@@ -68,7 +68,7 @@ int CollectiveWork::sourceRank() const {
 }
 
 std::vector<at::Tensor> CollectiveWork::result() {
-  beneath_->result(); // for its error where nothing is there yet
+  beneath_->result(); // raises if there is no result yet
   finish();
   return results_;
 }
@@ -137,7 +137,7 @@ std::map<const c10d::ProcessGroup*, Block>& blocks() {
 } // namespace
 
 void begin_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
-  blocks()[group.get()] = {}; // whatever an error left of the one before
+  blocks()[group.get()] = {}; // discards what an error left of the last block
 }
 
 bool left_for_all(const c10d::ProcessGroup& group, const std::vector<at::Tensor>& results,

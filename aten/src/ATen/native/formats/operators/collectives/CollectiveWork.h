@@ -1,4 +1,5 @@
-// What a collective of ours hands back: PyTorch's work, and what is left to do once it is done.
+// The work that a collective on format tensors returns: PyTorch's work, and the rest to do after
+// it.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -13,7 +14,7 @@
 namespace at::formats {
 
 // Forwards to the stock work beneath. `rest` runs once, on the thread that first waits, asks
-// whether it is done, or completes its future; what it throws is thrown to all who wait.
+// whether the work is done, or completes its future. Its exception is thrown to all that wait.
 class CollectiveWork final : public c10d::Work {
  public:
   CollectiveWork(c10::intrusive_ptr<c10d::Work> beneath, std::vector<at::Tensor> results,
@@ -36,8 +37,7 @@ class CollectiveWork final : public c10d::Work {
  private:
   std::exception_ptr run_rest();
   void finish();
-  // Of results on a GPU what is done is done in the order of a stream, and nobody waits for the
-  // work beneath.
+  // With results on a GPU, the rest is queued in a stream, and nobody waits for the work beneath.
   bool in_stream_order() const { return !results_.empty() && results_[0].is_cuda(); }
 
   c10::intrusive_ptr<c10d::Work> beneath_;
@@ -46,19 +46,19 @@ class CollectiveWork final : public c10d::Work {
   mutable std::mutex rest_mutex_;
   bool finished_{false};
   std::exception_ptr failure_;
-  std::optional<c10::Event> rested_; // behind what the rest gave a GPU to do
+  std::optional<c10::Event> rested_; // recorded behind the rest's GPU work
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// A block of calls that NCCL begins together (batch_isend_irecv), of which none has work of its
-// own: what is left to do of each is done once the block is. Blocks are a thread's.
+// Begins a block of calls that NCCL starts together (batch_isend_irecv). None of the calls has work
+// of its own: their rests run after the block. Blocks belong to a thread.
 void begin_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
-// Whether the group has a block, which takes these.
+// Leaves a call's rest to the group's block; returns false if there is no block.
 bool left_for_all(const c10d::ProcessGroup& group, const std::vector<at::Tensor>& results,
                   const std::function<void()>& rest);
-// The block's work with what its calls left, or null where they left nothing. Without work the
-// block is done behind what the current stream was given, and the rest, too.
+// Ends the block. Returns its work with the calls' rests, or null if there are none. Without work
+// from NCCL, the block is done when the current stream's queue is, and so are the rests.
 c10::intrusive_ptr<c10d::Work> end_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
                                             c10::intrusive_ptr<c10d::Work> beneath);
 

@@ -1,11 +1,12 @@
-// torch.distributed's operators (c10d::, which process groups call) on tensors of ours.
+// torch.distributed's operators (c10d::, which process groups call) on format tensors.
 //
-// What only moves elements gets the codes as a stock dtype of their width. What adds them up gets
-// the exact values in float32 or float64, whose result is rounded once when the work is waited for;
-// under an accumulation policy that no stock kernel obeys the codes of all ranks are gathered and
-// added up here, in the order of the ranks. Before either the ranks compare their dtypes
-// (CollectiveTerms.h): a stock process group takes tensors of different widths for a corrupt
-// stream, which ends the process.
+// Operators that only move elements get the codes, as a stock dtype of their width. Operators that
+// add up get the exact values in float32 or float64, and the result is rounded once when the work
+// is waited for. Under an accumulation policy that no stock kernel obeys, the codes of all ranks
+// are gathered and added up here, in rank order.
+//
+// Before either, the ranks compare their dtypes (CollectiveTerms.h): a stock process group takes
+// tensors of different widths for a corrupt stream, which ends the process.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/FewRandomBits.h>
 #include <ATen/FormatRounding.h>
@@ -40,12 +41,12 @@ using torch::jit::Stack;
 enum class Kind : uint8_t {
   Moves,
   Reduces, // argument 0 is reduced in place
-  Scatters, // argument 1 is reduced, each rank's part of it into argument 0
+  Scatters, // argument 1 is reduced; argument 0 gets this rank's part
   Sends,
   Receives,
 };
 
-// The stock dtype of that width which every process group moves; they know no int16.
+// The stock dtype of that width that every process group moves; they know no int16.
 ScalarType moved_type(const FormatEntry& entry) {
   switch (entry.format.itemsize()) {
     case 1: return ScalarType::Byte;
@@ -55,7 +56,7 @@ ScalarType moved_type(const FormatEntry& entry) {
   }
 }
 
-// How the calling thread rounds and adds up, for the thread that does it later.
+// A thread's rounding and accumulation, for the thread that does the work later.
 struct Manner {
   std::optional<Rounding> rounding;
   FewRandomBits bits;
@@ -83,7 +84,7 @@ struct Manner {
   }
 };
 
-// A call on the stack of one of these operators.
+// One call of such an operator, on the stack.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, Stack* stack)
@@ -152,8 +153,8 @@ class Call {
     return place < std::size(kNames) ? kNames[place] : "another";
   }
 
-  // The argument whose tensors are of one size on all ranks: gloo ends a process to which more
-  // comes than it has room for.
+  // The argument whose tensors must have one size on all ranks: gloo ends a process that receives
+  // more than it has room for.
   std::optional<size_t> sized_alike() const {
     const std::string& op = name();
     if (op.rfind("c10d::alltoall", 0) == 0) return std::nullopt;
@@ -175,15 +176,15 @@ class Call {
         draws(policy.product) || draws(policy.accumulator) || draws(policy.outer);
   }
 
-  // What the ranks agreed on, and how this one rounds; one seed serves all ranks, so that they have
-  // the same result, or each a part of it.
+  // Agrees on terms with the other ranks and returns how this rank rounds. One seed serves all
+  // ranks, so that they get the same result, or parts of it.
   Manner compare(bool parts = false) {
     Terms terms;
     terms.call = name();
     terms.dtype = dtype();
     if (const c10::IValue* root = argument("root_rank"))
       terms.root = c10::str("rank ", root->toInt());
-    const bool by_tensor = name() != "c10d::allgather_coalesced_"; // whose lists are by rank first
+    const bool by_tensor = name() != "c10d::allgather_coalesced_"; // its lists are by rank first
     if (is_root() && by_tensor)
       terms.fault =
           fault_of_lists(c10::ArrayRef<c10::IValue>(&stack_[base_], 2), group_->getSize());
@@ -198,13 +199,13 @@ class Call {
       terms.call += " " + reduction_name();
       manner.policy = accumulation_of(*entry_);
       const bool rounds = adds() || reduction_ == ReduceOp::PRODUCT;
-      // Which moves no value.
+      // Without rounding, nearest even moves no value.
       const Rounding rounding = rounds ? format.rounding : Rounding::NearestEven;
-      // A block's mode, not the dtype's own: accumulators of other formats have theirs.
+      // Keeps the block's mode, not the dtype's: accumulators of other formats have their own.
       manner.rounding = rounds ? rounding_override() : rounding;
       manner.bits = few_bits_override();
       terms.rounding = c10::formats::kRoundingModes[static_cast<int>(rounding)].name;
-      if (rounding == Rounding::Stochastic && format.random_bits != 0) // as names have them
+      if (rounding == Rounding::Stochastic && format.random_bits != 0) // as in names of formats
         terms.rounding +=
             c10::str("_", "abc" [static_cast<int>(format.few_bits)], int { format.random_bits });
       terms.policy = describe(manner.policy);
@@ -229,14 +230,13 @@ class Call {
     return manner;
   }
 
-  // Calls the stock operator on what is on the stack by now, and puts the results of ours in their
-  // place.
+  // Calls the stock operator on the stack, and replaces its results by the format tensors.
   void finish_with(const c10::IValue& outputs, std::function<void()> rest) {
     op_.callBoxed(&stack_);
     give(stack_.back().toCustomClass<c10d::Work>(), outputs, std::move(rest),
          op_.schema().returns().size());
   }
-  // The same where other operators did the work: the call's arguments are still there.
+  // The same after other operators did the work: the call's arguments are still on the stack.
   void finish_instead(c10::intrusive_ptr<c10d::Work> beneath, std::function<void()> rest) {
     const c10::IValue outputs = at(0);
     stack_.resize(base_);
@@ -254,12 +254,11 @@ class Call {
       work = c10::make_intrusive<CollectiveWork>(std::move(beneath), written, std::move(rest));
     } else if (!in_block) {
       TORCH_CHECK_NOT_IMPLEMENTED(
-          waits_, name(), ": expected a call by itself for ", dtype(),
-          ", but got one within a group of NCCL's calls, of which ",
-          "none says when it is done. Send and receive torch_dtypes.codes(x), or use "
+          waits_, name(), ": expected a single call for ", dtype(),
+          ", but got one within a group of NCCL calls, none of which ",
+          "tells when it is done. Send and receive torch_dtypes.codes(x), or use "
           "torch.distributed.batch_isend_irecv.");
-      // To NCCL no work means that all is done behind what the current stream was given, where the
-      // rest goes, too.
+      // If NCCL returns no work, all is queued in the current stream; so is the rest.
       rest();
     }
     if (results == 2) stack_[stack_.size() - 2] = outputs;
@@ -269,8 +268,8 @@ class Call {
   void move() {
     compare();
     const c10::IValue outputs = at(0);
-    // The codes of tensors with gaps or overlaps, of which stock moves what lies between, and of
-    // other orders of memory, which NCCL refuses.
+    // Copies codes of tensors with gaps or overlaps, where stock code would move the memory in
+    // between. Also copies other orders of memory, which NCCL refuses.
     std::vector<std::pair<at::Tensor, at::Tensor>> apart;
     for (size_t i = 0; i < op_.schema().arguments().size(); ++i) {
       at(i) = mapped(at(i), [&](const at::Tensor& t) {
@@ -303,11 +302,11 @@ class Call {
     const Manner manner = compare(inputs == 1);
     ScalarType type = entry_->compute;
     if (manner.policy.kind == Accumulation::Kind::Float64) type = ScalarType::Double;
-    TORCH_CHECK(manner.policy.kind != Accumulation::Kind::Float32 || type == ScalarType::Float,
-                name(),
-                ": expected a format whose values float32 has for the accumulation policy float32, "
-                "but got ",
-                dtype(), ". Use float64 or exact.");
+    TORCH_CHECK(
+        manner.policy.kind != Accumulation::Kind::Float32 || type == ScalarType::Float, name(),
+        ": expected a format whose values fit float32, for the accumulation policy float32, "
+        "but got ",
+        dtype(), ". Use float64 or exact.");
     const c10::IValue outputs = at(0);
     for (size_t i = 0; i <= inputs; ++i) {
       at(i) = mapped(at(i), [&](const at::Tensor& t) { return to_stock(t, type); });
@@ -331,7 +330,7 @@ class Call {
     });
   }
 
-  // (ranks, n) codes of all ranks into the targets, whose elements are n together.
+  // Adds up all ranks' codes (ranks, n) into the targets, which have n elements together.
   std::function<void()> adding(const at::Tensor& gathered, Manner manner, const Tensors& targets,
                                bool receives) const {
     const bool averages = reduction_ == ReduceOp::AVG;
@@ -381,7 +380,8 @@ class Call {
     const Manner manner = compare(true);
     const int64_t ranks = group_->getSize();
     const Tensors targets = flat(at(0)), given = flat(at(1));
-    const bool listed = name() == "c10d::reduce_scatter_"; // one target, and a tensor for each rank
+    // one target, and one tensor for each rank
+    const bool listed = name() == "c10d::reduce_scatter_";
     TORCH_CHECK(given.size() == targets.size() * (listed ? ranks : 1), name(), ": expected ",
                 targets.size() * (listed ? ranks : 1), " tensors to reduce, but got ", given.size(),
                 ".");
@@ -398,20 +398,19 @@ class Call {
       parts.push_back(row.view({ranks, -1}));
     }
     at::Tensor sent = at::cat(parts, 1), received = at::empty_like(sent);
-    std::vector<int64_t> even; // a row to each rank; gloo of PyTorch 2.11 has no alltoall of lists
+    std::vector<int64_t> even; // one row a rank; gloo of PyTorch 2.11 has no alltoall of lists
     c10d::AllToAllOptions options;
     options.timeout = timeout_;
     finish_instead(group_->TORCH_DTYPES_ALL_TO_ALL(received, sent, even, even, options),
                    adding(received, manner, targets, true));
   }
 
-  // The codes of a contiguous tensor, as its memory has them.
+  // The codes of a contiguous tensor, as bytes in memory order.
   static at::Tensor bytes_of(const at::Tensor& t) {
     return at::_ops::view_dtype::call(stock_alias(t, moved_type(entry_of(t))).view(-1), at::kByte);
   }
 
-  // Between two ranks nothing can be compared before: the terms go ahead of the codes in one
-  // message.
+  // Between two ranks nothing can be compared in advance: terms and codes go in one message.
   at::Tensor single(const char* what) {
     const Tensors tensors = flat(at(0));
     TORCH_CHECK(tensors.size() == 1, name(), ": expected one tensor, but got ", tensors.size(),
@@ -435,8 +434,8 @@ class Call {
     finish_with(Tensors{t}, [] {});
   }
 
-  // With room for the widest dtype: what is longer than the receiver's buffer ends the process in
-  // gloo. Pages that nothing comes to are not taken. NCCL wants both sides to have the same size.
+  // Receives with room for the widest dtype, because in gloo a message longer than the buffer ends
+  // the process. Unused pages are never allocated. NCCL requires the same size on both sides.
   void receive() {
     const at::Tensor t = single("receive into");
     const at::AutoDispatchBelowADInplaceOrView guard;
@@ -469,7 +468,7 @@ class Call {
   const at::Tensor* first_{nullptr};
   std::chrono::milliseconds timeout_{c10d::kUnsetTimeout};
   ReduceOp::RedOpType reduction_{ReduceOp::UNUSED};
-  bool waits_{false}; // the caller does, before it goes on
+  bool waits_{false}; // true: the caller waits before it goes on
 };
 
 class CollectiveKernel final : public c10::OperatorKernel {

@@ -14,8 +14,8 @@ static constexpr c10::DispatchKeySet kUnseen({c10::DispatchKey::FuncTorchBatched
                                               c10::DispatchKey::Functionalize,
                                               c10::DispatchKey::Python});
 
-// Whether there may be a NaN: what adds up to one has one, or infinities of both signs. Of wrapped
-// tensors nobody can say.
+// Whether a tensor may hold NaN: its sum is NaN if an element is, or if there are infinities of
+// both signs. Unknown for wrapped tensors, so true.
 static bool may_hold_nan(const at::Tensor& t) {
   return t.key_set().has_any(kUnseen) || std::isnan(t.detach().sum().item<double>());
 }
@@ -33,9 +33,9 @@ at::Tensor lost_rows(const Plan& plan, const torch::jit::Stack& stack) {
       ? given.toTensor()
       : at::Tensor();
   if (!may_hold_nan(q) && !may_hold_nan(k) && !(mask.defined() && may_hold_nan(mask))) return {};
-  // One key reaches every query of its head.
+  // A key's NaN reaches every query of its head.
   at::Tensor keys = at::isnan(k).any(-1, true).any(-2, true);
-  // Grouped.
+  // Grouped heads share keys.
   if (q.dim() > 2 && k.size(-3) != q.size(-3) && k.size(-3) > 1)
     keys = keys.repeat_interleave(q.size(-3) / k.size(-3), -3);
   at::Tensor lost = at::isnan(q).any(-1, true).logical_or(keys);

@@ -15,9 +15,9 @@
 
 namespace at::formats {
 
-// What a number is as an element of the format: rounded once, as fill_ rounds it, and not before by
-// the type in which the stock kernel computes, which has the format's values. Infinities that it
-// has, and NaN, are left to the rounding of the result.
+// A number as an element of the format, rounded once, as fill_ rounds it. The stock kernel's type
+// has the format's values, so it does not round again. NaN, and infinities that the format has, are
+// left to the rounding of the result.
 static c10::IValue put_number(const c10::Scalar& number, const FormatEntry& entry) {
   using namespace c10::formats;
   const c10::Scalar filled = fill_number(number, entry);
@@ -25,7 +25,7 @@ static c10::IValue put_number(const c10::Scalar& number, const FormatEntry& entr
   const Format format = rounding_format(entry);
   const auto value_of = [&](uint64_t code) { return to_double(decode(format, code)); };
   const double value = filled.toDouble();
-  // A value of the format needs no random word, and a call with one draws none.
+  // A value of the format needs no random word, and its call draws none.
   const bool moves = format.rounding == Rounding::UpDown ||
       (!filled.isFloatingPoint() && std::abs(value) > 0x1p53);
   const bool stays =
@@ -33,8 +33,8 @@ static c10::IValue put_number(const c10::Scalar& number, const FormatEntry& entr
   return stays ? value : value_of(encode_scalar(filled, entry));
 }
 
-// The same of a number in a GPU's memory, without a look at it: neither the host waits for it, nor
-// is it told that an infinity was taken otherwise.
+// The same for a number in a GPU's memory, without reading it: the host does not wait, and does not
+// warn of an infinity.
 static at::Tensor put_on_gpu(const at::Tensor& number, const FormatEntry& entry) {
   at::Tensor value = number.to(at::kDouble);
   if (entry.format.infinity_is_nan()) {
@@ -68,8 +68,9 @@ void exchange_numbers(const std::vector<NumberPlace>& places, size_t arguments,
         value = put ? put_number(value.toScalar(), *entry)
                     : c10::IValue(compared_number(value.toDouble(), *entry));
     } else if (value.isTensor()) {
-      // A stock tensor without dimensions in a number's place, beside one of ours that has some and
-      // decides the dtype. (As an operand of a comparison it keeps its value, as others do.)
+      // A stock tensor without dimensions instead of a number, together with a format tensor with
+      // dimensions, which decides the dtype. (In a comparison it keeps its value, as other operands
+      // do.)
       const at::Tensor& t = value.toTensor();
       const auto is_number = [](c10::ScalarType type) {
         return c10::isFloatingType(type) || type == c10::ScalarType::Long;

@@ -1,5 +1,5 @@
-// Numbers that a caller writes among an operator's arguments: what they are rounded to, and what
-// the infinities among them become (FillInfinity.h).
+// Numbers among an operator's arguments: how they are rounded, and what their infinities become
+// (FillInfinity.h).
 #pragma once
 #include <ATen/core/stack.h>
 
@@ -7,17 +7,17 @@
 
 namespace at::formats {
 
-// An operator's argument that is put into a tensor, or that its elements are held against.
+// An argument that is put into a tensor (Fill), or that elements are compared with (Bound).
 struct NumberPlace {
   enum class Use : uint8_t { Fill, Bound };
   int argument;
   Use use;
 };
-// Beside a tensor of ours, maybe within wrappers of torch.func, in the first argument that is one:
-// rounds what is put into it, and exchanges the infinities that its elements are held against.
+// Applies the first argument's format, also within wrappers of torch.func: rounds numbers that are
+// put into it, and replaces infinities that its elements are compared with.
 void exchange_numbers(const std::vector<NumberPlace>& places, size_t arguments,
                       torch::jit::Stack* stack);
-// Whether float32 has the numbers in those places as they are.
+// Whether float32 has the numbers in those places exactly.
 bool float32_has(const std::vector<NumberPlace>& places, size_t arguments,
                  const torch::jit::Stack& stack);
 

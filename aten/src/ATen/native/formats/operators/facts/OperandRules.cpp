@@ -42,12 +42,12 @@ class CheckedComposite final : public c10::OperatorKernel {
       promote(*stack, base);
     if (plan_.takes(Step::Contraction) && run_contraction(plan_.name, stack)) return;
     const CompositeGuard stock_code;
-    // The composite kernel is at the key that no tensor has.
+    // The composite kernel is at a key that no tensor has.
     op.redispatchBoxed(c10::DispatchKeySet(), stack);
   }
 
  private:
-  // Raises where dtypes are several, unless they promote: then by casts.
+  // Handles operands of several dtypes: casts them if they promote, else raises.
   void promote(Stack& stack, size_t base) const {
     const ResultType type = result_type(plan_, stack, base);
     if (!type.format || !type.stock_wins()) return;
@@ -76,28 +76,28 @@ static bool fills_mask(const Plan& plan, const Plan::Argument& argument, const a
   return masks == 1 && others == 0;
 }
 
-// Operands of an operator with OneDtype that may have another one.
+// Whether an operand of an operator with OneDtype may have another dtype.
 static bool is_free(const Plan& plan, const Plan::Argument& argument, const at::Tensor& t) {
   if (argument.where) return true;
-  // A complex one is that of complex and polar; stock judges others.
+  // complex and polar have a complex out; the stock kernel checks others.
   if (argument.name == "out" &&
       (plan.takes(Step::CastOut) || (t.defined() && c10::isComplexType(t.scalar_type()))))
     return true;
-  // What normalisation keeps for its derivative is not rounded.
+  // Results that normalisation keeps for its derivative are not rounded.
   const bool kept =
       plan.rule == OperandRule::Normalisation && argument.written && !argument.in_training;
   if (kept && argument.name != "out" && argument.name != "out0") return true;
   return argument.name == "weight" && plan.has(fact::WeightNumber) && t.defined() && t.dim() == 0;
 }
 
-// The error for operands of several dtypes.
+// Raises for operands of several dtypes.
 static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) {
-  // Whose dtype stays.
+  // The first operand's dtype stays.
   const bool in_place = plan.arguments[0].written && stack[base].isTensor() &&
       is_stock_operand(stack[base].toTensor());
   std::string found, ours, other;
   const Plan::Argument* last = nullptr;
-  bool other_kind = false; // than strided: refused below, whatever its dtype
+  bool other_kind = false; // not strided: refused below, whatever its dtype
   bool foreign = false;
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     const Plan::Argument& argument = plan.arguments[i];
@@ -106,8 +106,8 @@ static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) 
       if (is_free(plan, argument, t) || fills_mask(plan, argument, t, stack, base)) return;
       const bool stock =
           plan.rule == OperandRule::FloatingOneDtype ? is_floating_operand(t) : is_stock_operand(t);
-      // Pivots and success of linalg.solve_ex are written as integers; statistics are not, nor is
-      // what an in-place operator writes to.
+      // linalg.solve_ex writes pivots and success as integers. Statistics, and the operand of an
+      // in-place operator, are no integers.
       if (i > 0 && argument.written && stock && !is_floating_operand(t) &&
           plan.rule != OperandRule::Normalisation)
         return;
@@ -125,7 +125,7 @@ static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) 
   if (other_kind || !foreign || ours.empty()) return;
   if (in_place) ours = dtype_name(stack[base].toTensor());
   const char* exception = plan.rule == OperandRule::Normalisation
-      ? " (or float32 parameters and statistics beside an input of a number format)"
+      ? " (or float32 parameters and statistics with an input of a number format)"
       : "";
   TORCH_CHECK(false, plan.name, ": expected operands of one dtype", exception, ", but got ", found,
               ". Convert ", other, " with .to(", ours, ").");
@@ -231,8 +231,8 @@ bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* s
     const HiddenFromModes hidden;
     return at::_ops::to_dtype::call(t, type, false, false, {});
   };
-  // Parameters of float32 for a format that is computed in float64 are widened, statistics among
-  // them and brought back.
+  // Widens float32 parameters for a format with compute type float64. Statistics are widened too,
+  // and written back.
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> statistics;
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) {

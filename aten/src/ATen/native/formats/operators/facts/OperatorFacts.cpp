@@ -21,17 +21,16 @@ constexpr std::string_view kNoSparse =
 constexpr std::string_view kNoSparseGradient =
     "there are no sparse tensors of number formats; leave out sparse=True";
 constexpr std::string_view kNoComplex = "number formats have no complex counterparts";
-constexpr std::string_view kNoNegation =
-    "its views have no negative bit, so that -x has memory of its own";
+constexpr std::string_view kNoNegation = "its views have no negative bit, so -x has its own memory";
 constexpr std::string_view kNoQuantised = "a tensor of a number format is not quantised";
 constexpr std::string_view kFloat32Alone =
-    "it takes float32 tensors alone, as of stock ones; convert first, for example with x.float()";
+    "it takes float32 tensors only; convert first, for example with x.float()";
 constexpr std::string_view kNoNested = "there are no nested tensors of number formats";
 
 // In the order of names (capitals, then _, then the rest); a star stands for any ending.
 // clang-format off
 constexpr OperatorFacts kRows[] = {
-    // name                           steps, in order                  facts, and what the steps take
+    // name                           steps, in order                  facts, details
     {"_adaptive_avg_pool2d_backward", Steps(Boxed),                    ByCasts},
     {"_adaptive_avg_pool3d_backward", Steps(Boxed),                    ByCasts},
     {"_addmm_activation",             Steps(RefusePolicy, Boxed),      OneDtype},
@@ -651,7 +650,8 @@ const OperatorFacts* find(std::string_view name) {
                                            OperatorFacts(name, Steps(Boxed)), by_name);
   if (row != std::end(kRows) && row->name == name) return row;
   if (row == std::begin(kRows)) return nullptr;
-  const std::string_view family = std::prev(row)->name; // the star comes before what it stands for
+  // the star sorts before the endings that it stands for
+  const std::string_view family = std::prev(row)->name;
   const bool member = family.back() == '*' &&
       name.substr(0, family.size() - 1) == family.substr(0, family.size() - 1);
   return member ? std::prev(row) : nullptr;

@@ -1,5 +1,5 @@
-// The table of PyTorch's operators: one row each, with the steps by which a call is run and the
-// facts that those steps need.
+// The table of PyTorch's operators: one row each, with the steps that run a call and the facts that
+// the steps need.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,35 +10,36 @@ namespace at::formats {
 
 struct ProductKernels; // ProductKernels.h
 
-// The steps of a row: the name of each, and what it does. A call takes them in the row's order,
-// until one has done its work. A variant of an operator leaves out the steps that its schema rules
-// out. Steps.cpp compiles them.
+// The steps of a row: a name, and a sentence on what it does. A call takes them in the row's order
+// until one has run it. A variant of an operator leaves out the steps that its schema rules out.
+// Steps.cpp compiles them.
 // clang-format off
 #define TD_FORALL_STEPS(_)                                                                        \
   _(Own, "Runs the package's own kernel; an overload without one takes the next step.")           \
   _(View,                                                                                         \
     "Makes a view that shares the codes' memory; an overload that makes none takes the next "     \
     "step.")                                                                                      \
-  _(Contraction, "Runs as one matrix product where the accumulation policy has its own kernels.") \
+  _(Contraction, "Runs as one matrix product if the accumulation policy has its own kernels.")    \
   _(Composed,                                                                                     \
-    "Runs stock composite code, each operator rounded, where the policy or several dtypes ask "   \
-    "for it: is_composed().")                                                                     \
+    "Runs stock composite code, each operator rounded, if the policy or several dtypes need "     \
+    "it: is_composed().")                                                                         \
   _(ExpectFinite,                                                                                 \
-    "Raises if the first operand has an infinity or NaN, which stock code would read beyond "     \
-    "memory for.")                                                                                \
-  _(CastOut, "Rounds the result to its format and casts that to the stock dtype of out=.")        \
+    "Raises if the first operand has an infinity or NaN, for which stock code reads beyond "      \
+    "memory.")                                                                                    \
+  _(CastOut, "Rounds the result to its format and casts it to the stock dtype of out=.")          \
   _(CheckOut, "Raises if out= has another dtype than the result.")                                \
-  _(PolicyProducts, "Adds up by the accumulation policy's own kernel, where the policy has one.") \
-  _(RefusePolicy,                                                                                 \
-    "Raises if the accumulation policy is one that the fused stock kernel cannot obey.")          \
+  _(PolicyProducts, "Adds up by the accumulation policy's own kernel, if it has one.")            \
+  _(RefusePolicy, "Raises if the fused stock kernel cannot obey the accumulation policy.")        \
   _(TensorCores, "Multiplies on a GPU's tensor cores under the policy machine.")                  \
-  _(Gate, "Moves the codes on a GPU, or zeros where the second operand does not exceed a number.")\
+  _(Gate,                                                                                         \
+    "Copies codes on a GPU, and writes zeros where the second operand does not exceed a "         \
+    "number.")                                                                                    \
   _(MovedCodes,                                                                                   \
-    "Moves the codes as integers by the stock kernel, where all operands have one format.")       \
+    "Moves the codes as integers by the stock kernel, if all operands have one format.")          \
   _(Normalise, "Normalises an input by float32 parameters and rounds the result once.")           \
   _(PutNumbers, "Rounds the numbers in the row's arguments, which are put into a tensor.")        \
   _(CompareNumbers,                                                                               \
-    "Exchanges infinities in the row's arguments, which elements are held against.")              \
+    "Replaces infinities in the row's arguments, which elements are compared with.")              \
   _(TouchLines, "Runs on the written lines alone: arguments self, dim, index.")                   \
   _(TouchElements,                                                                                \
     "Runs on the written elements of the flattened tensor alone: arguments self, index.")         \
@@ -46,40 +47,39 @@ struct ProductKernels; // ProductKernels.h
     "Runs on the written places alone: arguments self, dim, and an index for each element.")      \
   _(TouchIndexed, "Runs on the indexed elements alone: arguments self, indices.")                 \
   _(TouchRows, "Runs on the indexed rows of a gradient alone; the other rows are 0.")             \
-  _(GiveLimits, "Replaces missing limits by the format's own.")                                   \
+  _(GiveLimits, "Replaces missing limits by the format's.")                                       \
   _(ExactPower, "Runs powers 2, -1 and 1/2 of wide formats by exactly rounded arithmetic.")       \
-  _(LookUp, "Looks results up in a table of all codes, where the format is narrow.")              \
+  _(LookUp, "Looks results up in a table of all codes, if the format is narrow.")                 \
   _(Boxed, "Decodes the operands, runs the stock kernel and rounds its results.")                 \
   _(Whole,                                                                                        \
-    "Does the same as Boxed where stock has composite code, which would go by the storage "       \
+    "Does the same as Boxed for stock composite code, which would depend on the storage "         \
     "dtype.")                                                                                     \
   _(PlaceByPlace, "Runs a list operator by single operators, one for each place of the lists.")   \
   _(Composite, "Runs stock composite code, over operators that have rows of their own.")          \
   _(Checked, "Checks the operands' dtypes, then runs stock composite code.")                      \
   _(Refused, "Raises an error with the reason that the row gives.")
 
-// Facts of a row, by what they are about: the name of each, and what follows from it.
+// Facts of a row, by subject: a name, and a sentence on what follows from it.
 #define TD_FORALL_VALUE_FACTS(_)                                                                  \
   _(Selects,                                                                                      \
-    "Results are values of the operands, their negatives or numbers of the caller: they are "     \
-    "not rounded.")                                                                               \
-  _(PutsZeros, "Results hold zeros too, so that codes move only where code 0 stands for 0.")      \
-  _(InFloat64, "The stock kernel runs in float64, whatever the format.")                          \
+    "Results are values of the operands, their negatives or the caller's numbers, and are not "   \
+    "rounded.")                                                                                   \
+  _(PutsZeros, "Results contain zeros too, so codes move only if code 0 means 0.")                \
+  _(InFloat64, "The stock kernel runs in float64 for every format.")                              \
   _(LeavesRange,                                                                                  \
-    "Results may leave float64's range where the function has no pole: they are put at the "      \
+    "Results may leave float64's range where the function has no pole, and become the "           \
     "format's ends.")                                                                             \
   _(ComesNear,                                                                                    \
-    "Results come near numbers that they never reach (c10/formats/arithmetic/FunctionEnds.h), and stay "     \
-    "on the right side.")                                                                         \
+    "Results come near numbers that they never reach (FunctionEnds.h), and stay on their "        \
+    "side.")                                                                                      \
   _(LargerDecides,                                                                                \
-    "The larger of two operands tells which results LeavesRange and ComesNear mean, and zeros "   \
-    "alone count.")                                                                               \
+    "LeavesRange and ComesNear depend on the larger of two operands, and count zeros alone.")     \
   _(Powers,                                                                                       \
-    "A base or factor and an exponent, of any dtype or numbers, tell which results "              \
-    "LeavesRange means.")                                                                         \
+    "LeavesRange depends on a base or factor and an exponent, which may be numbers or of any "    \
+    "dtype.")                                                                                     \
   _(NegativeZeros, "Results that have become 0 were negative.")                                   \
   _(MultipliesWithin,                                                                             \
-    "The stock kernel multiplies matrices that it has made itself: float32 must keep its "        \
+    "The stock kernel multiplies matrices that it has made itself, so float32 must keep its "     \
     "digits.")
 #define TD_FORALL_OPERAND_FACTS(_)                                                                \
   _(OneDtype,                                                                                     \
@@ -93,26 +93,26 @@ struct ProductKernels; // ProductKernels.h
   _(NumbersMultiply,                                                                              \
     "Operands without dimensions multiply as elements do, whatever their dtypes.")                \
   _(Internal,                                                                                     \
-    "Stock code alone calls it: operands of the storage dtype are its own and are cast.")
+    "Only stock code calls it: operands of the storage dtype are its own and are cast.")
 #define TD_FORALL_WRITE_FACTS(_)                                                                  \
   _(KeepsFirst, "The result has the first operand's dtype, whatever is put into it.")             \
   _(FirstAlone, "Only the first result is rounded; the others are kept exact for the derivative.")
 #define TD_FORALL_RANDOM_FACTS(_)                                                                 \
-  _(Draws, "It draws random numbers, though it has no argument `generator`.")                     \
+  _(Draws, "It draws random numbers without an argument `generator`.")                            \
   _(Fills, "Only the sizes and strides of the first operand count.")                              \
   _(FillsInPlace, "Only the sizes and strides of the first operand count, in place.")             \
-  _(BelowOne, "Numbers are drawn from [0, 1): nothing is rounded up.")                            \
+  _(BelowOne, "Numbers are drawn from [0, 1), and nothing is rounded up.")                        \
   _(Interval,                                                                                     \
-    "Numbers are drawn from [from, to), its arguments: none is rounded to an end that the "       \
-    "format has.")                                                                                \
-  _(Integers, "Integers are drawn from a range: rounded ones stay in it (DrawnIntegers.h).")      \
-  _(Positive, "Positive numbers are drawn: none is rounded to 0.")
+    "Numbers are drawn from the arguments' interval [from, to), and none is rounded to an end "   \
+    "that the format has.")                                                                       \
+  _(Integers, "Integers are drawn from a range, and rounded ones stay in it (DrawnIntegers.h).")  \
+  _(Positive, "Positive numbers are drawn, and none is rounded to 0.")
 #define TD_FORALL_AUTOGRAD_FACTS(_)                                                               \
   _(ByCasts,                                                                                      \
-    "Autograd records casts around the stock operator, because its derivative goes by the "       \
+    "Autograd records casts around the stock operator, because its derivative depends on the "    \
     "storage dtype.")                                                                             \
   _(KeepsLittle,                                                                                  \
-    "In place: the stock formula makes a gradient of the operand's sizes and storage dtype "      \
+    "In place: the stock formula builds a gradient from the operand's sizes and storage dtype "   \
     "(InPlaceAutograd.cpp).")                                                                     \
   _(KeepsOperand,                                                                                 \
     "In place: the stock formula keeps the operand, which is copied before the write.")           \
@@ -122,21 +122,20 @@ struct ProductKernels; // ProductKernels.h
   _(MixedByCasts,                                                                                 \
     "Operands of several dtypes are cast, because the stock formula promotes by the storage "     \
     "dtype.")                                                                                     \
-  _(ComplexNumber, "Beside a complex number the gradient is brought back to a real dtype.")       \
+  _(ComplexNumber, "With a complex number the gradient is brought back to a real dtype.")         \
   _(TangentsByCasts,                                                                              \
-    "Tangents of one operand go by casts: the stock formula misreads the storage dtype or "       \
-    "rounds what cancels.")
+    "Tangents of one operand are computed by casts: the stock formula misreads the storage "      \
+    "dtype or rounds terms that cancel.")
 #define TD_FORALL_VMAP_FACTS(_)                                                                   \
   _(VmapByCasts,                                                                                  \
-    "Runs by casts: stock is composite there, or its batching rule makes tensors of the "         \
+    "Runs by casts: stock code is composite there, or its batching rule makes tensors of the "    \
     "storage dtype.")                                                                             \
   _(VmapPairs,                                                                                    \
-    "Two tensors meet as float64: the batching rule casts one without dimensions to the "         \
-    "storage dtype.")                                                                             \
+    "Two tensors are combined in float64: the batching rule casts one without dimensions to "     \
+    "the storage dtype.")                                                                         \
   _(VmapTo,                                                                                       \
-    "Runs the package's kernel at once: stock decomposes it into code that compares storage "     \
-    "dtypes.")                                                                                    \
-  _(VmapWhere, "Encodes its number: stock makes a tensor of the storage dtype of it.")            \
+    "Runs the package's kernel at once: stock code decomposes it and compares storage dtypes.")   \
+  _(VmapWhere, "Encodes its number, which stock code turns into a tensor of the storage dtype.")  \
   _(VmapDropout,                                                                                  \
     "Draws its noise in the compute dtype: stock composite code draws it in the storage "         \
     "dtype.")
@@ -176,7 +175,7 @@ class Route {
 };
 static_assert(kSteps <= 32);
 
-// As a row writes it: Steps(PolicyProducts, TensorCores, Boxed).
+// Notation of a row: Steps(PolicyProducts, TensorCores, Boxed).
 template <typename... S>
 constexpr Route Steps(S... steps) {
   return Route(steps...);
@@ -190,7 +189,7 @@ namespace fact {
 TD_FORALL_FACT_GROUPS(TD_GROUP)
 #undef TD_GROUP
 
-// Where a fact stands among all of them.
+// The index of a fact among all facts.
 constexpr size_t place_of(Value f) {
   return static_cast<size_t>(f);
 }
@@ -241,13 +240,13 @@ constexpr Set operator|(A a, B b) {
 } // namespace fact
 
 struct OperatorFacts {
-  // Without namespace and without the underscore of in-place operators; with its overload where
-  // that differs from the others.
+  // Without namespace and the underscore of in-place operators. With the overload, if that has its
+  // own row.
   std::string_view name;
   Route route;
   fact::Set facts;
   std::string_view detail; // the arguments that hold numbers, or why an operator is refused
-  const ProductKernels* products; // of the steps PolicyProducts and TensorCores
+  const ProductKernels* products; // for the steps PolicyProducts and TensorCores
 
   constexpr OperatorFacts(std::string_view name, Route route, fact::Set facts = {},
                           std::string_view detail = {})
@@ -264,8 +263,7 @@ struct OperatorFacts {
         products(&products) {}
 };
 
-// The name without namespace and without the underscore of in-place operators: "tanh" of
-// "aten::tanh_".
+// The name without namespace and the underscore of in-place operators: "tanh" for "aten::tanh_".
 std::string base_name(std::string_view name);
 
 // The row of a schema's name ("aten::index_put_") and overload: the overload's own (also for its
@@ -281,7 +279,7 @@ struct OperatorRows {
 };
 OperatorRows operator_rows();
 
-// A word of the table, what it belongs to ("Step", or a group of facts), and its sentence.
+// A word of the table: its group ("Step", or a group of facts), its name and its sentence.
 struct OperatorWord {
   std::string_view group, name, sentence;
 };

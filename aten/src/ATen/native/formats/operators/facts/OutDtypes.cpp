@@ -13,7 +13,7 @@ static bool is_out(const Plan& plan, size_t i) {
   return i > 0 && plan.arguments[i].written && plan.arguments[i].slot == Plan::Slot::Tensor;
 }
 
-// What the operands make of the result, whatever it is written to.
+// The result type by the operands alone, whatever out= is.
 static ResultType type_of_operands(const Plan& plan, const Stack& stack) {
   ResultType type;
   const size_t base = stack.size() - plan.arguments.size();
@@ -28,13 +28,13 @@ static ResultType type_of_operands(const Plan& plan, const Stack& stack) {
 std::optional<c10::OperatorHandle> find_functional(const c10::FunctionSchema& schema) {
   const std::string overload = schema.overload_name();
   if (!has_out(schema) || schema.returns().size() != 1) return std::nullopt;
-  // xlogy's begin so: OutTensor, OutScalar_Self
+  // xlogy's overloads begin with Out: OutTensor, OutScalar_Self.
   const bool ends = overload.size() > 4 && overload.substr(overload.size() - 4) == "_out";
   std::string functional;
   if (ends) functional = overload.substr(0, overload.size() - 4);
   else if (overload.size() > 3) functional = overload.substr(3);
   auto& dispatcher = c10::Dispatcher::singleton();
-  // atan2.out is of atan2, logit.out of logit, i0.out of i0
+  // atan2.out belongs to atan2, logit.out to logit, i0.out to i0.
   for (const std::string& name : {functional, std::string("Tensor")}) {
     auto found = dispatcher.findSchema({schema.name(), name});
     if (found && !found->schema().is_mutable() &&
@@ -64,7 +64,7 @@ bool run_and_cast(const c10::OperatorHandle& /*op*/, const Plan& plan, Stack* st
 void expect_dtype_of_result(const Plan& plan, const Stack& stack) {
   if (in_stock_formula()) return;
   const ResultType type = type_of_operands(plan, stack);
-  if (!type.format && !type.stock()) return; // integers, whose result stock judges
+  if (!type.format && !type.stock()) return; // the stock kernel checks integer results
   const FormatEntry* result = type.result();
   const size_t base = stack.size() - plan.arguments.size();
   for (size_t i = 1; i < plan.arguments.size(); ++i) {

@@ -30,8 +30,8 @@ static Plan::Slot slot_of(const c10::Argument& argument) {
   }
 }
 
-// Batch and instance normalisation update their running statistics, most of them without saying so,
-// and in training alone.
+// Batch and instance normalisation update their running statistics, in training only. Most of their
+// schemas do not say so.
 static bool is_statistic(const c10::Argument& argument) {
   return argument.name() == "running_mean" || argument.name() == "running_var";
 }
@@ -66,7 +66,7 @@ static OperandRule rule_of(const OperatorFacts& row) {
   return row.route.has(Step::Normalise) ? OperandRule::Normalisation : OperandRule::Any;
 }
 
-// The arguments that a row names, with blanks between.
+// The arguments that a row names, separated by blanks.
 static std::vector<NumberPlace> number_places(const c10::FunctionSchema& schema,
                                               const OperatorFacts& row) {
   std::vector<NumberPlace> places;
@@ -116,7 +116,8 @@ Plan::Plan(const c10::FunctionSchema& schema, const OperatorFacts& row)
                        place_of(schema, "use_input_stats")});
   writes = false;
   for (const c10::Argument& a : schema.arguments()) {
-    // Read out of the tensor by stock code; or added to scores of the query's dtype.
+    // Stock code reads weights and targets out of the tensor; a mask is added to scores of the
+    // query's dtype.
     const bool weights =
         (has(fact::AnyWeight) && (a.name() == "weight" || a.name() == "pos_weight")) ||
         (has(fact::AnyTarget) && a.name() == "target");
@@ -163,7 +164,7 @@ bool has_complex_number(const Plan& plan, const torch::jit::Stack& stack) {
   return std::any_of(stack.end() - plan.arguments.size(), stack.end(),
                      [&](const c10::IValue& value) {
                        if (!value.isList()) return is_complex(value);
-                       // Of numbers, of which each may be complex, or of what is no number.
+                       // A list of numbers, each of which may be complex, or of something else.
                        const at::ArrayRef<c10::IValue> list = value.toListRef();
                        return !list.empty() && !list.front().isTensor() &&
                            std::any_of(list.begin(), list.end(), is_complex);
@@ -184,7 +185,7 @@ bool is_recorded(const Plan& plan, const torch::jit::Stack& stack) {
 bool is_composed(const Plan& plan, const torch::jit::Stack& stack) {
   if (!plan.takes(Step::Composed)) return false;
   const FormatEntry* entry = nullptr;
-  // Of which stock's code makes zeros in the container's type.
+  // nothing: an operand without elements; stock code makes zeros of the container's type from it.
   bool several = false, nothing = false;
   const size_t base = stack.size() - plan.arguments.size();
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
@@ -204,7 +205,7 @@ bool is_composed(const Plan& plan, const torch::jit::Stack& stack) {
 }
 
 void run_composed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  // The composite kernel is at the key that no tensor has.
+  // The composite kernel is at a key that no tensor has.
   op.redispatchBoxed(c10::DispatchKeySet(), stack);
 }
 

@@ -1,5 +1,5 @@
-// What must be known of an operator: what follows from its schema, and its row in the table of
-// operators; worked out once.
+// All that must be known of an operator, derived once from its schema and its row in the table of
+// operators.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -15,11 +15,11 @@
 
 namespace at::formats {
 
-// Whether operands of several floating dtypes promote, as in arithmetic, or are an error; see
-// OperandRules.h. FloatingOneDtype: beside integers that are indices, or masks.
+// Whether operands of several floating dtypes promote, as in arithmetic, or raise; see
+// OperandRules.h. FloatingOneDtype: integers are allowed, as indices or masks.
 enum class OperandRule : uint8_t { Any, OneDtype, FloatingOneDtype, Normalisation };
 
-// How a call's operands become stock tensors. Recorded: by casts that autograd sees.
+// How a call's operands become stock tensors. Recorded: by casts that autograd records.
 enum class Casts : uint8_t { Plain, Recorded };
 
 class Plan {
@@ -28,9 +28,9 @@ class Plan {
   struct Argument {
     Slot slot;
     bool written;
-    bool in_training; // and only then
-    bool numbers; // a tensor that only holds numbers: it says nothing of types
-    bool where;   // indices or a mask: no values
+    bool in_training; // written in training only
+    bool numbers; // a tensor of numbers, which does not decide dtypes
+    bool where;   // indices or a mask, not values
     std::string name;
   };
 
@@ -41,41 +41,41 @@ class Plan {
   bool writes_to(size_t argument, const torch::jit::Stack& stack, size_t base) const;
   bool has(fact::Set any) const { return facts.has_any(any); }
   bool takes(Step step) const { return route.has(step); }
-  // Whether products or values are added up: the accumulation policy says how.
+  // Whether the operator adds up products or values, as the accumulation policy says.
   bool adds_products() const { return takes(Step::PolicyProducts) || takes(Step::RefusePolicy); }
 
   std::string name;
-  std::string base; // without "aten::" and the underscore of what works in place
-  Route route; // of the row: Steps.h compiles it for one schema
+  std::string base; // without "aten::" and the underscore of in-place operators
+  Route route; // the row's; Steps.h compiles it for one schema
   fact::Set facts;
   std::vector<Argument> arguments;
   OperandRule rule;
-  bool by_casts; // not in place
-  bool selects;  // every result is one of the inputs' values: nothing is rounded
-  bool writes;   // to a tensor, not counting lists of them
-  int accumulate; // the place of a flag of that name, which undoes `selects`; or -1
-  int reduce;      // the place of a text of that name, of which "amax" and the like select; or -1
-  bool first_alone; // of the results the first alone is rounded
+  bool by_casts; // never set for in-place operators
+  bool selects;  // every result is a value of the inputs: nothing is rounded
+  bool writes;   // writes to a tensor; lists of tensors do not count
+  int accumulate; // index of the flag `accumulate`, which undoes `selects`; or -1
+  int reduce;      // index of the text `reduce`; "amax" and others select; or -1
+  bool first_alone; // only the first result is rounded
   bool near_ties; // see comes_near_ties
   bool random;     // draws numbers, in the order of memory
-  int generator;   // the place of the argument of that name, or -1
-  bool draws_only; // and nothing but the first operand's sizes and strides counts
-  int training;    // the place of normalisation's flag, or -1
-  int mask;        // the place of attention's mask, or -1
-  int smoothing;   // the place of cross entropy's label_smoothing, or -1
-  // The place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1.
+  int generator;   // index of the argument `generator`, or -1
+  bool draws_only; // only the first operand's sizes and strides count
+  int training;    // index of normalisation's flag, or -1
+  int mask;        // index of attention's mask, or -1
+  int smoothing;   // index of cross entropy's label_smoothing, or -1
+  // Index of two numbers that replace infinities (nan_to_num's posinf, neginf), or -1.
   int limits;
   std::vector<NumberPlace> numbers; // see NumberPlaces.h
-  const ProductKernels* products;   // of the row, or nullptr
-  ProductKernel product;            // of those the one for this schema, or nullptr
-  // Of the step CastOut: the operator whose result out= gets.
+  const ProductKernels* products;   // the row's, or nullptr
+  ProductKernel product;            // the one of them for this schema, or nullptr
+  // For the step CastOut: the operator whose result is stored in out=.
   std::optional<c10::OperatorHandle> functional;
 
  private:
   Plan(const c10::FunctionSchema& schema, const OperatorFacts& row);
 };
 
-// Whether it takes a tensor to write to, beside the first operand: out=.
+// Whether the schema has a tensor to write to other than the first operand: out=.
 bool has_out(const c10::FunctionSchema& schema);
 
 // Replaces every tensor in one argument by body(tensor).
@@ -109,15 +109,15 @@ void each_tensor(Plan::Slot slot, const c10::IValue& value, Body&& body) {
   }
 }
 
-// Whether a tensor among a call's arguments is ours, maybe within wrappers of torch.func; whether a
-// number is complex; and whether autograd records the call.
+// Whether a call's arguments have a format tensor, also within wrappers of torch.func; whether they
+// have a complex number; and whether autograd records the call.
 bool any_of_ours(const Plan& plan, const torch::jit::Stack& stack);
 bool has_complex_number(const Plan& plan, const torch::jit::Stack& stack);
 bool is_recorded(const Plan& plan, const torch::jit::Stack& stack);
 
-// Whether a call of an operator with the step Composed runs by single operators all the same, each
-// rounded: under an accumulation policy of steps of our own; where operands are of several dtypes,
-// which promote there or raise; and cross entropy of class indices without smoothing, whose
+// Whether a call of an operator with the step Composed runs by single operators, each rounded. That
+// is so under a policy with kernels of this package, and for operands of several dtypes, which
+// promote or raise there. It is also so for cross entropy of class indices without smoothing, whose
 // logarithms are rounded as log_softmax's are.
 bool is_composed(const Plan& plan, const torch::jit::Stack& stack);
 void run_composed(const c10::OperatorHandle& op, torch::jit::Stack* stack);

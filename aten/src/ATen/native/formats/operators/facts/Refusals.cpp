@@ -1,6 +1,6 @@
-// Operators that make no sense in a number format, and operands that cannot meet one (sparse,
-// nested, quantised): one error that names the operator, the dtype and the way out, where stock
-// would speak of backends and devices.
+// Operators that make no sense in a number format, and operands that cannot be used with a format
+// tensor (sparse, nested, quantised). One error names the operator, the dtype and the way out;
+// PyTorch's would speak of backends and devices.
 #include <ATen/native/formats/operators/facts/Refusals.h>
 
 #include <ATen/FormatLibrary.h>
@@ -11,7 +11,7 @@
 namespace at::formats {
 namespace {
 
-// The name of the format among an operator's arguments, those in lists too.
+// The name of the format among an operator's arguments, including lists.
 std::string format_among(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
     const c10::IValue& value = stack[i];
@@ -39,8 +39,8 @@ class Refusal final : public c10::OperatorKernel {
   std::string_view reason_;
 };
 
-// An operand of ours beside one of a kind that ours cannot have: PyTorch joins the two into one
-// dispatch key.
+// Raises for a format operand with an operand of a kind that has no format. PyTorch joins the two
+// into one dispatch key.
 template <const char* const& Kind>
 void refuse_operands(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   refuse_operand(op.schema().name(), format_among(op, *stack), Kind);
@@ -54,13 +54,13 @@ torch::CppFunction refusal(std::string_view reason) {
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(reason));
 }
 
-// Stock reads the container off `other`.
+// Stock code would read the container off `other`.
 at::Tensor nested_type_as(const at::Tensor& self, const at::Tensor& other) {
   if (is_format_tensor(other)) refuse_operand("aten::type_as", entry_of(other).name, kNested);
   return at::compositeimplicitautograd::type_as(self, other);
 }
 
-// Encoders ask it whether they may go by nested tensors; of ours they may not.
+// Encoders ask whether they may use nested tensors; with format tensors they may not.
 bool is_left_aligned(const at::Tensor&, const at::Tensor&) {
   return false;
 }
@@ -70,13 +70,13 @@ bool is_left_aligned(const at::Tensor&, const at::Tensor&) {
 void refuse_operand(const std::string& op, const std::string& dtype, const char* kind) {
   C10_THROW_ERROR(
       NotImplementedError,
-      c10::str(op, ": expected ordinary tensors beside one of ", dtype, ", but got a ", kind,
+      c10::str(op, ": expected ordinary tensors together with one of ", dtype, ", but got a ", kind,
                " one. Convert one of the two first: the number format with x.float(), or the ",
                kind, " tensor to an ordinary one."));
 }
 
-// At our autograd key too, where a composite operator's stock code would run. Within wrappers of
-// torch.func it comes to the same.
+// Also at the format autograd key, where a composite operator's stock code would run. Within
+// wrappers of torch.func the result is the same.
 void register_refusals() {
   static auto* autograd =
       new torch::Library(torch::Library::IMPL, "aten", kFormatAutogradKey, __FILE__, __LINE__);
@@ -111,8 +111,7 @@ TD_REFUSED_OPERANDS(QuantizedPrivateUse2, kQuantised)
 TD_REFUSED_OPERANDS(NestedTensorPrivateUse2, kNested)
 #undef TD_REFUSED_OPERANDS
 
-// Whose stock code would come before that fallback, and asks for sizes that a nested tensor has
-// not.
+// The stock code of these runs before that fallback, and reads sizes that a nested tensor lacks.
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse2, m) {
   for (const char* name :
        {"bilinear", "linear", "matmul", "matmul.out", "scaled_dot_product_attention"})

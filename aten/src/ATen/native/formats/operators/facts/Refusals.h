@@ -1,4 +1,4 @@
-// The error for an operand that cannot meet one of a number format.
+// The error for an operand that cannot be used with a format tensor.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@ namespace at::formats {
 // kind: "sparse", "nested", "quantised" or "mkldnn".
 [[noreturn]] void refuse_operand(const std::string& op, const std::string& dtype, const char* kind);
 
-// The operators that the table refuses.
+// Registers the operators that the table refuses.
 void register_refusals();
 
 } // namespace at::formats

@@ -20,14 +20,15 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-// The places that are written, each once, and which of them each index means.
+// The written places, each once, and for each index the number of its place.
 struct Distinct {
   Tensor unique, inverse;
 };
 
-// Finding them is a sort, and a tensor of a few elements is decoded sooner.
+// Whether running on the written places pays: finding them is a sort, and a small tensor is decoded
+// sooner.
 bool pays(int64_t indices, int64_t places, const Tensor& self) {
-  // Which moves every number that it rounds.
+  // UpDown moves every number that it rounds, so untouched elements must not be rounded.
   if (rounding_format(entry_of(self)).rounding == Rounding::UpDown) return indices > 0;
   // Looking at indices waits for a GPU.
   return !self.device().is_cuda() && indices > 0 && 4 * indices <= places && self.numel() >= 4096;
@@ -39,7 +40,7 @@ bool is_index(const Tensor& t) {
       (type == c10::ScalarType::Long || type == c10::ScalarType::Int);
 }
 
-// Indices from 0 to n - 1 (from -n where they wrap), or nothing.
+// Indices from 0 to n - 1 (from -n if they wrap), or nothing.
 std::optional<Tensor> within(const Tensor& index, int64_t n, bool wraps) {
   if (index.numel() == 0) return std::nullopt;
   Tensor at = index.to(c10::ScalarType::Long);
@@ -54,8 +55,8 @@ Distinct distinct(const Tensor& index) {
   return {unique, inverse};
 }
 
-// One call on the elements that it writes: a copy of the stack, in which self and what says where
-// are replaced.
+// One call on the elements that it writes: a copy of the stack in which self and the indices are
+// replaced.
 class TouchedCall {
  public:
   TouchedCall(const c10::OperatorHandle& op, const Plan& plan, Stack* stack)
@@ -68,7 +69,7 @@ class TouchedCall {
   c10::IValue& operator[](size_t i) { return call_[i]; }
   Tensor tensor(size_t i) const { return call_[i].toTensor(); }
 
-  // The operator's result, as codes; undefined where it is of another dtype.
+  // The operator's result, as codes; undefined if it has another dtype.
   Tensor run(const FormatEntry& entry) {
     const BoxedCall boxed(plan_, &call_);
     op_.callBoxed(&call_);
@@ -77,7 +78,7 @@ class TouchedCall {
     return is_format_tensor(result) && &entry_of(result) == &entry ? bits_alias(result) : Tensor();
   }
 
-  // Puts the tensor of these codes, or self, in the place of the arguments.
+  // Replaces the arguments by the tensor of these codes, or by self.
   bool finish(const Tensor& codes, const Tensor& self, const FormatEntry& entry) {
     const Tensor result = writes() ? self : format_alias(codes, entry);
     torch::jit::drop(*stack_, plan_.arguments.size());
@@ -95,7 +96,7 @@ class TouchedCall {
   Stack call_;
 };
 
-// self's codes to write into: its own, or a copy's.
+// The codes to write to: self's own, or a copy.
 Tensor target_of(const TouchedCall& call, const Tensor& self) {
   const Tensor codes = bits_alias(self);
   return call.writes() ? codes : codes.clone();
@@ -110,7 +111,7 @@ bool run_index_lines(TouchedCall& call, const Tensor& self) {
   const Tensor index = call.tensor(2);
   if (!is_index(index) || index.dim() > 1 || !pays(index.numel(), n, self)) return false;
   const auto at = within(index, n, /*wraps=*/true);
-  // index_fill alone takes negative ones
+  // index_fill is the only one that takes negative indices
   if (!at || (call[3].isTensor() && call.tensor(3).dim() > 0 && index.min().item<int64_t>() < 0))
     return false;
   const Distinct where = distinct(*at);
@@ -123,7 +124,7 @@ bool run_index_lines(TouchedCall& call, const Tensor& self) {
   return call.finish(codes, self, entry);
 }
 
-// Elements of the flattened tensor: `index` replaced by the argument at `place`.
+// Elements of the flattened tensor: `index`, the argument at `place`, is replaced.
 bool run_flat(TouchedCall& call, const Tensor& self, const Tensor& flat, size_t place) {
   const FormatEntry& entry = entry_of(self);
   const Distinct where = distinct(flat);
@@ -156,7 +157,7 @@ bool run_scatter(TouchedCall& call, const Tensor& self) {
   if (!at) return false;
   Tensor source = call[3].isTensor() ? call.tensor(3) : Tensor(), flat = at->clone();
   if (source.defined() && source.dim() != dims) return false;
-  int64_t stride = 1; // of a contiguous tensor of self's sizes
+  int64_t stride = 1; // in a contiguous tensor of self's sizes
   for (int64_t d = dims; d-- > 0;) {
     const int64_t n = index.size(d);
     if ((d != dim && n > self.size(d)) || (source.defined() && n > source.size(d))) return false;
@@ -175,13 +176,13 @@ bool run_scatter(TouchedCall& call, const Tensor& self) {
   return run_flat(call, self, flat.reshape({-1}), 2);
 }
 
-// index_put: what its indices mean, one tensor for each dimension that has one.
+// The indices of index_put: one tensor for each indexed dimension.
 struct Subscript {
   c10::DimVector dims;
   std::vector<Tensor> indices; // broadcast to one size
-  c10::DimVector sizes;        // which is this
+  c10::DimVector sizes;        // that size
 
-  // Whether the indices are such as stock takes.
+  // Reads the indices; returns whether they are valid in PyTorch.
   bool read(const c10::IValue& list, const Tensor& self) {
     int64_t d = 0;
     for (const std::optional<Tensor>& t : list.toOptionalTensorVector()) {
@@ -225,14 +226,14 @@ bool run_index_put(TouchedCall& call, const Tensor& self) {
   for (const int64_t d : at.dims) places *= self.size(d);
   for (const int64_t n : at.sizes) count *= n;
   if (!pays(count, places, self)) return false;
-  // The indexed dimensions first, then the rest; the values likewise.
+  // The indexed dimensions come first, then the rest; in the values too.
   c10::DimVector order = at.dims, shape, front;
   const int64_t first = at.adjacent() ? at.dims[0] : 0, own = static_cast<int64_t>(at.sizes.size());
   for (int64_t d = 0, rest = 0; d < self.dim(); ++d) {
     if (std::find(at.dims.begin(), at.dims.end(), d) != at.dims.end()) continue;
     order.push_back(d);
     shape.push_back(self.size(d));
-    // Where it stands among the values' dimensions.
+    // The dimension's index among the values' dimensions.
     front.push_back(rest < first ? rest : rest + own);
     ++rest;
   }
@@ -295,7 +296,7 @@ bool run_on_touched(const c10::OperatorHandle& op, const Plan& plan, Stack* stac
   const Tensor self = first.toTensor();
   if (!computes(self.device()) || at::has_internal_overlap(self) == at::MemOverlap::Yes)
     return false;
-  bool apart = true; // from all that is read, which is on the same device
+  bool apart = true; // shares no memory with operands, which are on the same device
   for (size_t i = 1; i < plan.arguments.size(); ++i) {
     each_tensor(plan.arguments[i].slot, (*stack)[base + i], [&](const Tensor& t) {
       apart = apart && (!t.defined() || (t.device() == self.device() && !t.is_alias_of(self)));

@@ -1,15 +1,14 @@
-// Operators that write some elements of a tensor and have something to compute there: they run on
-// those alone.
+// Operators that compute some elements of a tensor: they run on those elements alone.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/formats/operators/facts/Plan.h>
 
 namespace at::formats {
 
-// The steps Touch*: each runs the operator on the elements that it writes, each once, and puts them
-// back; the others are not looked at. The values are those of the operator on the whole tensor:
-// what meets in one element does so in the same order. False, and nothing done, where that would
-// not be faster, or where the arguments are not what stock expects, which has the words for it.
+// The steps Touch*. Each runs the operator on the elements that it writes, each once, and puts them
+// back; other elements are not read. Results are those of the operator on the whole tensor: values
+// that are combined in one element are so in the same order. Returns false, and does nothing, if
+// that would not be faster, or for invalid arguments, for which the stock kernel raises.
 //
 // (self, dim, index): index_add, index_fill, index_reduce.
 bool run_on_lines(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack);

@@ -27,8 +27,8 @@ namespace {
 
 using torch::jit::Stack;
 
-// A call as torch.func first sees it; the stock kernel there is one for all operators and hands it
-// to the innermost transformation.
+// The key at which torch.func first sees a call. One stock kernel there serves all operators and
+// passes a call to the innermost transformation.
 constexpr auto kFront = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
 
 class FrontKernel : public c10::OperatorKernel {
@@ -40,7 +40,7 @@ class FrontKernel : public c10::OperatorKernel {
                           Stack* stack) const = 0;
 
  protected:
-  // Whether a tensor of ours is among the arguments, and one that vmap has wrapped, of ours or not.
+  // Whether the arguments have a format tensor, and a tensor of any dtype that vmap has wrapped.
   bool batched_beside_ours(const Stack& stack) const {
     bool ours = false, batched = false;
     const size_t base = stack.size() - plan_.arguments.size();
@@ -58,8 +58,8 @@ class FrontKernel : public c10::OperatorKernel {
   StockKernel stock_;
 };
 
-// Operands are cast to the compute type and results back, by casts that are batched and
-// differentiated in their turn.
+// Casts operands to the compute type and results back. The casts are batched and differentiated
+// themselves.
 class ByCastsUnderVmap : public FrontKernel {
  public:
   explicit ByCastsUnderVmap(const c10::OperatorHandle& op)
@@ -68,7 +68,7 @@ class ByCastsUnderVmap : public FrontKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   Stack* stack) const override {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
-    if (is_composed(plan_, *stack)) { // where torch.func sees each of its operators first
+    if (is_composed(plan_, *stack)) { // torch.func sees each of its operators first
       const CompositeGuard stock_code;
       return run_composed(op, stack);
     }
@@ -83,7 +83,7 @@ class ByCastsUnderVmap : public FrontKernel {
   RunSteps steps_;
 };
 
-// addr under a policy with kernels of its own is the product of a column and a row, which has a
+// addr under a policy with kernels of this package: the product of a column and a row, which has a
 // rule under vmap.
 class AddrUnderVmap final : public ByCastsUnderVmap {
  public:
@@ -106,8 +106,8 @@ class AddrUnderVmap final : public ByCastsUnderVmap {
   }
 };
 
-// Dropout, for which torch.func has composite code of its own, with noise of the container's dtype;
-// in all transformations.
+// Dropout, in all transformations. torch.func has composite code for it, with noise of the
+// container's dtype.
 class DropoutByCasts final : public FrontKernel {
  public:
   using FrontKernel::FrontKernel;
@@ -121,14 +121,14 @@ class DropoutByCasts final : public FrontKernel {
   }
 };
 
-// The dispatcher warns of every kernel that replaces another; these do so on purpose and go on to
-// what they replace.
+// The dispatcher warns of every kernel that replaces another. These replace kernels on purpose, and
+// pass calls on to them.
 class Silence final : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// Tensor.to and its like, which stock decomposes into code that compares dtypes by the container,
-// vmap and functionalize do: the kernels for ours at once, which end in _to_copy.
+// Tensor.to and its kin. vmap and functionalize decompose them into stock code that compares dtypes
+// by the container; this package's kernels run first, and end in _to_copy.
 class ToUnderVmap final : public FrontKernel {
  public:
   explicit ToUnderVmap(const c10::OperatorHandle& op)
@@ -153,14 +153,14 @@ class ToUnderVmap final : public FrontKernel {
   StockKernel own_;
 };
 
-// Operators on two tensors, element by element, where one of them is stock's: the batching rule
-// converts what has no dimensions in a sample to the dtype that it takes for the result's, the
-// container. So values of ours take part as float64 numbers, beside which integers and stock
-// numbers are what they are, and results are rounded once more.
+// Elementwise operators on two tensors, one of them stock. The batching rule converts an operand
+// without dimensions in a sample to the container, which it takes for the result's dtype. So format
+// values take part as float64 numbers, which keeps integers and stock numbers exact, and results
+// are rounded once afterwards.
 class PairsUnderVmap final : public FrontKernel {
  public:
-  // sibling: the same operator on a tensor and a number, where there is one. A number from Python
-  // stays exact there.
+  // sibling: the same operator on a tensor and a number, if there is one. It keeps a number from
+  // Python exact.
   PairsUnderVmap(const c10::OperatorHandle& op, std::optional<c10::OperatorHandle> sibling)
       : FrontKernel(op),
         sibling_(std::move(sibling)) {
@@ -186,7 +186,7 @@ class PairsUnderVmap final : public FrontKernel {
   std::optional<c10::OperatorHandle> sibling_;
 };
 
-// where with a number, of which stock makes a tensor of the container's dtype.
+// where with a number, which stock code turns into a tensor of the container's dtype.
 class WhereUnderVmap final : public FrontKernel {
  public:
   using FrontKernel::FrontKernel;
@@ -205,7 +205,7 @@ class WhereUnderVmap final : public FrontKernel {
 
 constexpr auto kMode = c10::DispatchKey::FuncTorchVmapMode;
 
-// The same random numbers for each example: stock draws them into a tensor of the container's
+// The same random numbers for each example. Stock code draws them into a tensor of the container's
 // dtype, and copies it.
 class FillUnderVmap : public c10::OperatorKernel {
  public:
@@ -241,7 +241,7 @@ constexpr std::string_view kFills[] = {
 
 } // namespace
 
-// mul.Scalar of mul.Tensor, pow.Tensor_Scalar of pow.Tensor_Tensor.
+// mul.Scalar for mul.Tensor, pow.Tensor_Scalar for pow.Tensor_Tensor.
 static std::optional<c10::OperatorHandle> sibling_of(const c10::OperatorHandle& op) {
   std::string overload = op.operator_name().overload_name;
   const size_t at = overload.rfind("Tensor");
@@ -268,7 +268,7 @@ static std::unique_ptr<FrontKernel> front_kernel(const c10::OperatorHandle& op) 
                                                        : nullptr;
 }
 
-// Batch normalisation is neither, though it writes its statistics.
+// Excludes batch normalisation, though it writes its statistics.
 static bool is_in_place_or_out(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   return schema.is_mutable() &&

@@ -1,5 +1,5 @@
-// vmap over tensors of ours, where the stock batching rules or the composite operators beneath them
-// go by the container's dtype.
+// vmap over format tensors, for operators whose stock batching rules, or composite code below them,
+// depend on the container's dtype.
 #pragma once
 
 namespace at::formats {

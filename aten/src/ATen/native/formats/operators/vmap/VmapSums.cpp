@@ -1,5 +1,5 @@
-// Products with a bias under vmap. Stock's batching rules multiply, round, and add: here they stay
-// one sum, of which the accumulation policy says how it is made, with eager code's roundings.
+// Products with a bias under vmap. PyTorch's batching rules multiply, round, and add. Here they
+// stay one sum, made as the accumulation policy says, with the roundings of eager code.
 #include <ATen/native/formats/operators/vmap/VmapSums.h>
 
 #include <ATen/FormatTensor.h>
@@ -23,7 +23,7 @@ using torch::jit::Stack;
 constexpr auto kBatched = c10::DispatchKey::FuncTorchBatched,
                kTransforms = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
 
-// A tensor with the dimension that vmap goes along in front, of size 1 where it has none.
+// A tensor with vmap's batch dimension first, of size 1 if it has none.
 struct Batched {
   Tensor tensor;
   bool along;
@@ -33,7 +33,7 @@ struct Batched {
     along = dim.has_value();
     tensor = along ? value.movedim(*dim, 0) : value.unsqueeze(0);
   }
-  // The rest of the sizes, with ones in front to `dims` of them.
+  // Returns the tensor with ones inserted behind the batch dimension, up to `dims` dimensions.
   Tensor with_dims(int64_t dims) const {
     Tensor t = tensor;
     while (t.dim() - 1 < dims) t = t.unsqueeze(1);
@@ -41,12 +41,12 @@ struct Batched {
   }
 };
 
-// [batches, m, n] of start + a b, where a is [batches or 1, m, k], b [batches or 1, k, n], and
-// start spreads to the result.
+// start + a b as [batches, m, n]. a is [batches or 1, m, k], b [batches or 1, k, n]; start is
+// broadcast to the result.
 Tensor sum_of(int64_t batches, const Tensor& start, const Tensor& a, const Tensor& b,
               const c10::Scalar& beta, const c10::Scalar& alpha) {
   const int64_t m = a.size(1), k = a.size(2), n = b.size(2);
-  // One factor for all: rows below rows.
+  // One right factor for all batches: their rows form one matrix.
   if (a.size(0) == batches && b.size(0) == 1 && start.size(0) == 1 && start.size(1) == 1)
     return at::_ops::addmm::call(start.squeeze(0), a.reshape({a.size(0) * m, k}), b.squeeze(0),
                                  beta, alpha)
@@ -68,7 +68,7 @@ Tensor batched_sum(Form form, const Batched& self, const Batched& a, const Batch
                     alpha)
           .squeeze(2);
     case Form::Sum: {
-      // One sum goes over the batches of each.
+      // One sum runs over the inner batches of each sample.
       const Tensor x = a.tensor.transpose(1, 2), &y = b.tensor;
       const int64_t k = y.size(1) * y.size(2);
       return sum_of(batches, self.with_dims(2), x.reshape({x.size(0), x.size(1), k}),
@@ -98,20 +98,21 @@ class BatchedSums final : public c10::OperatorKernel {
     if (!entry_beneath(arguments[1].toTensor())) return stock_.callBoxed(op, keys, stack);
     const Tensor start = arguments[0].toTensor(), x = arguments[1].toTensor(),
                  y = arguments[2].toTensor();
-    constexpr std::array<int64_t, 4> kDims{2, 2, 3, 3}; // of the first factor, by form
-    constexpr std::array<int64_t, 4> kMost{2, 1, 3, 2}; // of what is added to
+    constexpr std::array<int64_t, 4> kDims{2, 2, 3, 3}; // dimensions of the first factor, by form
+    constexpr std::array<int64_t, 4> kMost{2, 1, 3, 2}; // most dimensions of self, by form
     const int64_t wanted = kDims[static_cast<size_t>(form_)];
     bool fits = one_format({start, x, y}) && x.dim() == wanted &&
         y.dim() == (form_ == Form::Mv ? 1 : wanted) &&
         start.dim() <= kMost[static_cast<size_t>(form_)];
     if (fits && wanted == 3) fits = x.size(0) == y.size(0) && x.size(2) == y.size(1);
-    if (!fits) return stock_.callBoxed(op, keys, stack); // stock says what is wrong
+    if (!fits) return stock_.callBoxed(op, keys, stack); // the stock kernel raises
     const int64_t level = at::functorch::maybeCurrentDynamicLayer()->layerId();
     Tensor made;
     {
       const c10::impl::ExcludeDispatchKeyGuard beneath(kBatched);
       const Batched self(start, level), a(x, level), b(y, level);
-      if (!(self.along || a.along || b.along)) return op.callBoxed(stack); // an outer level's
+      // batched at an outer level
+      if (!(self.along || a.along || b.along)) return op.callBoxed(stack);
       made = batched_sum(form_, self, a, b, arguments[3].toScalar(), arguments[4].toScalar());
     }
     const Tensor result = at::functorch::makeBatched(made, 0, level);
@@ -124,8 +125,8 @@ class BatchedSums final : public c10::OperatorKernel {
   Form form_;
 };
 
-// Where weights or biases come in batches, stock adds the bias to a rounded convolution. Here a
-// batch is a group of channels, bias and all.
+// Convolutions with batched weights or biases, where PyTorch adds the bias to a rounded
+// convolution. Here a batch is a group of channels with its bias.
 class BatchedConvolution final : public c10::OperatorKernel {
  public:
   explicit BatchedConvolution(const c10::OperatorHandle& op) : stock_(stock_kernel(op, kBatched)) {}
@@ -139,7 +140,7 @@ class BatchedConvolution final : public c10::OperatorKernel {
                  offsets = arguments[2].toTensor();
     const int64_t level = at::functorch::maybeCurrentDynamicLayer()->layerId(),
                   groups = arguments[8].toInt();
-    // Of inputs alone stock makes a longer batch.
+    // For batched inputs alone PyTorch makes one longer batch.
     const bool batched = is_along(weight, level) || is_along(offsets, level);
     if (!batched || !one_format({input, weight, offsets}) || input.dim() != weight.dim() ||
         offsets.dim() != 1)
@@ -148,9 +149,9 @@ class BatchedConvolution final : public c10::OperatorKernel {
       const c10::impl::ExcludeDispatchKeyGuard beneath(kBatched);
       const Batched x(input, level), w(weight, level), b(offsets, level);
       const int64_t batches = (w.along ? w : b).tensor.size(0);
-      arguments[0] = flattened(x.tensor, 1, batches);
-      arguments[1] = flattened(w.tensor, 0, batches);
-      arguments[2] = flattened(b.tensor, 0, batches);
+      arguments[0] = fold_batches(x.tensor, 1, batches);
+      arguments[1] = fold_batches(w.tensor, 0, batches);
+      arguments[2] = fold_batches(b.tensor, 0, batches);
       arguments[8] = groups * batches;
       op.callBoxed(stack);
       const Tensor made = stack->back().toTensor();
@@ -166,8 +167,8 @@ class BatchedConvolution final : public c10::OperatorKernel {
   static bool is_along(const Tensor& t, int64_t level) {
     return std::get<1>(at::functorch::unwrapTensorAtLevel(t, level)).has_value();
   }
-  // A batch in front, as so many times as long a dimension.
-  static Tensor flattened(const Tensor& t, int64_t dim, int64_t batches) {
+  // Folds the leading batch dimension into `dim`, which becomes `batches` times as long.
+  static Tensor fold_batches(const Tensor& t, int64_t dim, int64_t batches) {
     c10::DimVector sizes(t.sizes());
     sizes[0] = batches;
     const Tensor moved = t.expand(sizes).movedim(0, dim);
@@ -179,8 +180,8 @@ class BatchedConvolution final : public c10::OperatorKernel {
   StockKernel stock_;
 };
 
-// By rows, as a sum with the bias. torch.func takes it apart as it first sees it, for all
-// transformations.
+// linear as a sum with the bias, row by row. torch.func decomposes linear when it first sees it,
+// for all transformations.
 class TransformedLinear final : public c10::OperatorKernel {
  public:
   explicit TransformedLinear(const c10::OperatorHandle& op)
@@ -202,7 +203,7 @@ class TransformedLinear final : public c10::OperatorKernel {
   StockKernel stock_;
 };
 
-// vecdot and tensordot, which stock takes apart into products and their sum.
+// vecdot and tensordot, which stock code decomposes into products and their sum.
 class BatchedContraction final : public c10::OperatorKernel {
  public:
   explicit BatchedContraction(const c10::OperatorHandle& op) : stock_(stock_kernel(op, kBatched)) {}

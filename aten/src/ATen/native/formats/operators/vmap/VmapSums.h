@@ -3,8 +3,7 @@
 
 namespace at::formats {
 
-// front: for the key at which torch.func first sees a call; rules: for that of vmap's batching
-// rules.
+// front: at the key where torch.func first sees a call. rules: at the key of vmap's batching rules.
 void register_batched_sums(torch::Library& front, torch::Library& rules);
 
 } // namespace at::formats

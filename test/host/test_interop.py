@@ -172,7 +172,7 @@ def test_bfloat16_is_not_taken_for_a_number_format_in_silence():
     for convert in (torch.from_numpy, torch.as_tensor, torch.tensor, torch.asarray):
         with pytest.raises(
             TypeError,
-            match=r"torch\.bfloat16 and the number format e8m7 both are.*dtype=torch\.bfloat16",
+            match=r"torch\.bfloat16 and the number format e8m7; choose one.*dtype=torch\.bfloat16",
         ):
             convert(array)
     for dtype in (torch.bfloat16, torch_dtypes.dtype("e8m7")):

@@ -282,10 +282,10 @@ def test_clang_is_taken_where_its_openmp_is(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(programs), prepend=":")
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.delenv("CC", raising=False)
-    assert building.compiler() == str(programs / "c++")
+    assert building.choose_compiler() == str(programs / "c++")
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libomp.so").touch()
-    assert building.compiler() == str(programs / "clang++")
+    assert building.choose_compiler() == str(programs / "clang++")
     with_clang = building.configure_command(tmp_path, tmp_path / "build")
     assert {
         f"-DCMAKE_C_COMPILER={programs / 'clang'}",
@@ -300,11 +300,11 @@ def test_clang_is_taken_where_its_openmp_is(tmp_path, monkeypatch):
     (tmp_path / "build" / "CMakeCache.txt").write_text(
         "A:STRING=1\nCMAKE_CXX_COMPILER:FILEPATH=/x/g++\n"
     )
-    assert building.compiler(tmp_path / "build") == "/x/g++"
+    assert building.choose_compiler(tmp_path / "build") == "/x/g++"
     (tmp_path / "lib" / "libomp.so").unlink()
     monkeypatch.setenv("CXX", str(programs / "clang++-7"))
     monkeypatch.setattr(building, "HEADERS", {})
-    assert building.missing()[-1] == f"{tmp_path / 'lib' / 'libomp.so'} (libomp-dev)"
+    assert building.find_missing()[-1] == f"{tmp_path / 'lib' / 'libomp.so'} (libomp-dev)"
 
 
 def test_a_build_configures_then_builds(source, monkeypatch):

@@ -83,13 +83,13 @@ def compress_hook(state: CompressionState, bucket):
         state = torch_dtypes.distributed.CompressionState(torch.q43)
         ddp.register_comm_hook(state, torch_dtypes.distributed.compress_hook)
 
-    Let g_r be the gradients of rank r in a bucket, e_r its residuals (0 at first) and s_r a power of
-    two. Each rank sends the codes of c_r = round(s_r (g_r + e_r)) and keeps e_r = g_r + e_r - c_r /
-    s_r. All ranks get all codes, and so the same result, the mean of c_r / s_r over the ranks. It is
-    added in rank order in float32 (in float64 where one of the two dtypes needs it) and rounded
-    once to the model's dtype. s_r brings the largest magnitude of g_r + e_r to the format's largest
-    number, or to less than a factor of two below. For posits it brings it to the end of their
-    finest range.
+    Let g_r be the gradients of rank r in a bucket, e_r its residuals (0 at first) and s_r a power
+    of two. Each rank sends the codes of c_r = round(s_r (g_r + e_r)) and keeps e_r = g_r + e_r -
+    c_r / s_r. All ranks get all codes, and so the same result, the mean of c_r / s_r over the
+    ranks. It is added in rank order in float32 (in float64 where one of the two dtypes needs it)
+    and rounded once to the model's dtype. s_r brings the largest magnitude of g_r + e_r to the
+    format's largest number, or to less than a factor of two below. For posits it brings it to the
+    end of their finest range.
 
     An infinity or NaN among the gradients is sent as the format's code for it, and the bucket's
     residuals become 0. A rank sends and receives n codes for each other rank, where all_reduce
@@ -145,8 +145,8 @@ def same_random(group: dist.ProcessGroup | None = None) -> Iterator[None]:
 
     Replicas must round their states alike, or the copies of a model diverge. This concerns an
     optimizer over parameters of a stochastically rounding dtype, and ``LowPrecision`` with such
-    masters or states: outside the block each rank uses its own generator. Forward and backward passes may
-    draw freely: gradients leave ``DistributedDataParallel`` the same on all ranks.
+    masters or states: outside the block each rank uses its own generator. Forward and backward
+    passes may draw freely: gradients leave ``DistributedDataParallel`` the same on all ranks.
 
     All ranks enter the block. Each draws one word from its generator, and rank 0 of the group sends
     its own to the others. So equal generators stay equal, and a block may be within another.

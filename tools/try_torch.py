@@ -59,7 +59,7 @@ def run(*command: object, log: Path | None = None, **settings) -> None:
     if done.returncode != 0:
         end = "" if log is None else "\n" + "\n".join(log.read_text().splitlines()[-30:])
         raise SystemExit(
-            f"expected {words[0]} to succeed, but it ended with {done.returncode}{end}"
+            f"expected {words[0]} to succeed, but got status {done.returncode}; see its output{end}"
         )
 
 
@@ -172,8 +172,8 @@ def try_release(options: argparse.Namespace, folder: Path) -> int:
     )
     if not summary:
         raise SystemExit(
-            f"expected pytest's summary at the end of {log}, but it ended with "
-            f"{done.returncode}:\n"
+            f"expected pytest's summary at the end of {log}, but got status "
+            f"{done.returncode}; see its output:\n"
             f"{log.read_text()[-3000:]}"
         )
     facts = "import platform, torch; print(torch.__version__, platform.python_version())"

@@ -22,8 +22,8 @@ def test_unknown_format_in_a_file_is_named():
     )
     with pytest.raises(
         ValueError,
-        match=r"number format 'posit16es9', which this version of torch_dtypes does not know: "
-        r"expected es from 0 to 5",
+        match=r"expected a number format that this version of torch_dtypes knows, but got "
+        r"'posit16es9' in the file; .*expected es from 0 to 5",
     ):
         pickle.loads(raw)
     raw = pickle.dumps(torch.posit16es2).replace(b"posit16es2", b"takum16es2")
@@ -94,7 +94,7 @@ for load in (
         load()
     except ValueError as error:
         print(
-            "does not know" in str(error),
+            "this version of torch_dtypes knows" in str(error),
             "expected at most 64 number formats in one process" in str(error),
         )
 """

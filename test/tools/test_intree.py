@@ -340,7 +340,7 @@ def test_a_build_configures_then_builds(source, monkeypatch):
         str(elsewhere),
     } < set(commands[1])
     assert commands[2][-3:] == ["-j", "3", "c10"]
-    assert done.exit_code == 1 and "expected ninja to succeed, but it ended with 1" in done.output
+    assert done.exit_code == 1 and "expected ninja to succeed, but got status 1" in done.output
     assert (source / "c10" / "formats").exists()
     finished = []
     monkeypatch.setattr(building, "finish", lambda *given: finished.append(given))

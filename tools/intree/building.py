@@ -206,7 +206,7 @@ def build(
         done = subprocess.run(command, check=False, env=environment)
         if done.returncode != 0:
             raise Refused(
-                f"expected {command[0]} to succeed, but it ended with {done.returncode}: "
+                f"expected {command[0]} to succeed, but got status {done.returncode}; run "
                 f"{' '.join(command)}"
             )
     if target == "python":

@@ -45,9 +45,8 @@ def check() -> None:
     except (ImportError, SyntaxError) as error:
         raise ImportError(
             "torch_dtypes: expected torch_dtypes/_build_info.py, which the build writes, but got "
-            "none that can be read "
-            f"({error}). Build and install the package, in its source folder: pip install "
-            "--force-reinstall --no-deps ."
+            f"{error}; build the package in its source folder with "
+            "pip install --force-reinstall --no-deps ."
         ) from error
 
     running = str(torch.__version__)
@@ -55,15 +54,14 @@ def check() -> None:
         raise ImportError(
             f"torch_dtypes: expected torch {release(TORCH_VERSION)}, for which this package was "
             f"built ({TORCH_VERSION}), "
-            f"but got torch {running}. Either install that release: pip install "
-            f'"torch=={release(TORCH_VERSION)}.*" '
-            "or build the package for the running one, in its source folder: pip install "
-            "--force-reinstall --no-deps ."
+            f"but got torch {running}; install that release with pip install "
+            f'"torch=={release(TORCH_VERSION)}.*", or build the package for the running one in '
+            "its source folder with pip install --force-reinstall --no-deps ."
         )
     if int(torch.compiled_with_cxx11_abi()) != int(CXX11_ABI):
         raise ImportError(
             f"torch_dtypes: expected a torch with _GLIBCXX_USE_CXX11_ABI={int(CXX11_ABI)}, for "
             f"which this package was built, but got {int(torch.compiled_with_cxx11_abi())} in "
-            f"torch {running}. Build the package for it, in its source "
-            "folder: pip install --force-reinstall --no-deps ."
+            f"torch {running}; build the package for it in its source folder with "
+            "pip install --force-reinstall --no-deps ."
         )

@@ -61,8 +61,8 @@ def restore() -> bool:
         # Inside PyTorch's own tree, torch has these same dtypes.
         if getattr(torch, name := _C.name_of(dtype), dtype) is not dtype:
             raise ImportError(
-                f"expected a torch without torch.{name}, but got one that has it: is another copy "
-                f"of {_PACKAGE} loaded?"
+                f"expected a torch without torch.{name}, but got one that has it; load one copy "
+                f"of {_PACKAGE} only"
             )
     return False
 

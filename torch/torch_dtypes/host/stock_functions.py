@@ -45,8 +45,8 @@ def mask_value(dtype: torch.dtype) -> float:
     outermost = torch.finfo(dtype).min
     if outermost >= 0:
         raise TypeError(
-            f"expected a dtype with negative numbers for an attention mask, but got {dtype}: "
-            "masked scores have none there. Compute the attention in a signed format."
+            f"expected a dtype with negative numbers for an attention mask, but got {dtype}; "
+            "compute the attention in a signed format"
         )
     limit = torch.tensor(outermost, dtype=dtype, device="cpu")
     return outermost if limit + limit == limit else outermost / 4
@@ -162,27 +162,27 @@ def total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
 # ---- buffers and frozen parameters of modules ----
 
 
-def write_infinities(given: object, kept: object) -> None:
+def write_infinities(source: object, cast: object) -> None:
     """Write the infinities of a stock tensor into its cast as the format's numbers for them."""
     plain = (torch.Tensor, torch.nn.Parameter)
     if (
-        type(given) not in plain
-        or type(kept) not in plain
-        or given.is_meta
-        or kept.is_meta
-        or given.layout is not torch.strided
+        type(source) not in plain
+        or type(cast) not in plain
+        or source.is_meta
+        or cast.is_meta
+        or source.layout is not torch.strided
     ):
         return
-    form, is_stock = _C.format_of(kept.dtype), _C.format_of(given.dtype) is None
+    form, is_stock = _C.format_of(cast.dtype), _C.format_of(source.dtype) is None
     if (
         form is None
         or not form.infinity_is_nan
         or not is_stock
-        or not given.is_floating_point()
-        or given.shape != kept.shape
+        or not source.is_floating_point()
+        or source.shape != cast.shape
     ):
         return
     with torch.no_grad():
         for infinity in (float("inf"), float("-inf")):
-            if (there := given == infinity).any():
-                kept.masked_fill_(there.to(kept.device), infinity)
+            if (places := source == infinity).any():
+                cast.masked_fill_(places.to(cast.device), infinity)

@@ -32,8 +32,8 @@ def rebuild_format(name: str) -> _C.Format:
         return dtypes.format_of(name)
     except ValueError as error:
         raise ValueError(
-            f"the file holds the number format {name.partition(':')[0]!r}, which this version of "
-            f"torch_dtypes does not know: {error}"
+            f"expected a number format that this version of torch_dtypes knows, but got "
+            f"{name.partition(':')[0]!r} in the file; update torch-dtypes ({error})"
         ) from None
 
 

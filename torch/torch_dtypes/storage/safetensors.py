@@ -144,8 +144,8 @@ def save_safetensors(
     """
     if not isinstance(tensors, Mapping):
         raise TypeError(
-            "expected a mapping of names to tensors, as model.state_dict(), but got "
-            f"{said(tensors)}"
+            "expected a mapping of names to tensors, but got "
+            f"{said(tensors)}; pass model.state_dict(), for example"
         )
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TypeError(
@@ -155,7 +155,7 @@ def save_safetensors(
     written, dtypes, same, seen = {}, {}, {}, {}
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"expected tensors, but got {type(tensor)} for {name!r}")
+            raise ValueError(f"expected tensors, but got {type(tensor)} for {name!r}; leave it out")
         if _C.is_format_tensor(tensor):
             dtypes[name] = written_name(_C.name_of(tensor.dtype))
         # Empty and meta tensors have no memory to share.

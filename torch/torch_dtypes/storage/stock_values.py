@@ -40,7 +40,7 @@ def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
     It depends on the magnitude, the power of two that divides all values, the significant bits and
     the infinities. (Every stock dtype here has a NaN.)
     """
-    fmt, info, theirs = _C.format_of(dtype), torch.finfo(dtype), torch.finfo(stock)
+    fmt, info, stock_info = _C.format_of(dtype), torch.finfo(dtype), torch.finfo(stock)
     fraction, infinity = _STOCK[stock]
     if fmt.kind == _C.Kind.table:
         values = values_of_codes(fmt)
@@ -48,9 +48,9 @@ def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
         return (infinity or not values.isinf().any().item()) and torch.equal(
             values.to(stock).double(), values
         )
-    reaches = max(info.max, -info.min) <= theirs.max
+    reaches = max(info.max, -info.min) <= stock_info.max
     # The smallest subnormal number.
-    fine = 2.0**fmt.lsb_exponent >= theirs.smallest_normal * theirs.eps
+    fine = 2.0**fmt.lsb_exponent >= stock_info.smallest_normal * stock_info.eps
     return (
         reaches
         and fine

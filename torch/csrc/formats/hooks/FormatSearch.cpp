@@ -70,7 +70,7 @@ class Search {
  private:
   const FormatEntry* in_array(PyObject* const* items, Py_ssize_t count, int depth, int modules) {
     for (Py_ssize_t i = 0; i < std::min(count, kMaxItems); ++i) {
-      if (const FormatEntry* found = find(items[i], depth + 1, modules)) return found;
+      if (const FormatEntry* entry = find(items[i], depth + 1, modules)) return entry;
     }
     return nullptr;
   }
@@ -79,7 +79,7 @@ class Search {
     PyObject *key = nullptr, *value = nullptr;
     Py_ssize_t position = 0;
     for (Py_ssize_t i = 0; i < kMaxItems && PyDict_Next(dict, &position, &key, &value); ++i) {
-      if (const FormatEntry* found = find(value, depth + 1, modules)) return found;
+      if (const FormatEntry* entry = find(value, depth + 1, modules)) return entry;
     }
     return nullptr;
   }
@@ -87,21 +87,21 @@ class Search {
   // Uses the iterator of Python's own type, not a subclass's.
   const FormatEntry* in_set(PyObject* set, int depth, int modules) {
     THPObjectPtr items((PyFrozenSet_Check(set) ? PyFrozenSet_Type : PySet_Type).tp_iter(set));
-    const FormatEntry* found = nullptr;
-    for (Py_ssize_t i = 0; items && !found && i < kMaxItems; ++i) {
+    const FormatEntry* entry = nullptr;
+    for (Py_ssize_t i = 0; items && !entry && i < kMaxItems; ++i) {
       THPObjectPtr item(Py_TYPE(items.get())->tp_iternext(items.get()));
       if (!item) break;
-      found = find(item.get(), depth + 1, modules);
+      entry = find(item.get(), depth + 1, modules);
     }
     PyErr_Clear(); // no memory for the iterator
-    return found;
+    return entry;
   }
 
   const FormatEntry* in_module(PyObject* module, int modules) {
     for (const char* name : {"_parameters", "_buffers", "_modules"}) {
       THPObjectPtr dict = own_attribute(module, name);
       if (!dict || !PyDict_Check(dict.get())) continue; // __init__ is still running
-      if (const FormatEntry* found = in_dict(dict.get(), kMaxDepth - 1, modules + 1)) return found;
+      if (const FormatEntry* entry = in_dict(dict.get(), kMaxDepth - 1, modules + 1)) return entry;
     }
     return nullptr;
   }
@@ -111,7 +111,7 @@ class Search {
     for (const char* name : {"func", "args", "keywords"}) {
       THPObjectPtr part(PyObject_GetAttrString(partial, name));
       if (!part) PyErr_Clear();
-      if (const FormatEntry* found = find(part.get(), depth + 1, modules)) return found;
+      if (const FormatEntry* entry = find(part.get(), depth + 1, modules)) return entry;
     }
     return nullptr;
   }
@@ -120,9 +120,9 @@ class Search {
   int seen_ = 0;
 };
 
-PyObject* name_of_found(const FormatEntry* found) {
-  if (!found) Py_RETURN_NONE;
-  return PyUnicode_FromString(found->name.c_str());
+PyObject* name_or_none(const FormatEntry* entry) {
+  if (!entry) Py_RETURN_NONE;
+  return PyUnicode_FromString(entry->name.c_str());
 }
 
 } // namespace
@@ -138,12 +138,12 @@ PyObject* set_searched_classes(PyObject*, PyObject* args) {
 }
 
 PyObject* format_in(PyObject*, PyObject* value) {
-  return name_of_found(Search(/*dtypes=*/true).find(value, 0, 0));
+  return name_or_none(Search(/*dtypes=*/true).find(value, 0, 0));
 }
 
 PyObject* format_in_tensors(PyObject*, PyObject* value) {
   if (!at::formats::any_format_tensor()) Py_RETURN_NONE; // this process has never had one
-  return name_of_found(Search(/*dtypes=*/false).find(value, 0, 0));
+  return name_or_none(Search(/*dtypes=*/false).find(value, 0, 0));
 }
 
 } // namespace torch::formats

@@ -31,11 +31,11 @@ struct Known {
 c10::formats::ForkSafeMutex lock;
 
 // Needs the lock.
-Known& known(const GraphFunction& function) {
+Known& find_known(const GraphFunction& function) {
   static std::unordered_map<const Graph*, Known> all;
   const std::shared_ptr<Graph> graph = function.graph();
-  auto found = all.find(graph.get());
-  if (found != all.end() && found->second.graph.lock() == graph) return found->second;
+  auto entry = all.find(graph.get());
+  if (entry != all.end() && entry->second.graph.lock() == graph) return entry->second;
   for (auto it = all.begin(); it != all.end();)
     it = it->second.graph.expired() ? all.erase(it) : std::next(it);
   return all[graph.get()] = Known{graph, names_format(*graph)};
@@ -46,7 +46,7 @@ bool function_names_format(jit::Function& function) {
   if (!graph_function) return false;
   function.ensure_defined();
   const std::lock_guard<std::mutex> guard(lock);
-  return known(*graph_function).names_format;
+  return find_known(*graph_function).names_format;
 }
 
 bool works_on_formats(py::handle object) {

@@ -79,14 +79,14 @@ std::vector<std::pair<StrongNode, bool>> take_accumulators(const c10::TensorImpl
   std::vector<std::pair<StrongNode, bool>> nodes;
   const StrongNode latest = meta ? meta->grad_accumulator_.lock() : StrongNode();
   bool listed = false;
-  if (const auto found = older_accumulators.find(body); found != older_accumulators.end()) {
-    for (const Accumulator& a : found->second) {
+  if (const auto entry = older_accumulators.find(body); entry != older_accumulators.end()) {
+    for (const Accumulator& a : entry->second) {
       if (StrongNode node = a.node.lock()) {
         listed |= node.get() == latest.get();
         nodes.emplace_back(std::move(node), a.casts);
       }
     }
-    older_accumulators.erase(found);
+    older_accumulators.erase(entry);
   }
   if (!listed && dynamic_cast<AccumulateGrad*>(latest.get())) nodes.emplace_back(latest, false);
   return nodes;

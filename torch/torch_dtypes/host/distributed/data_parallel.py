@@ -64,19 +64,19 @@ def make_reducer(ddp, parameters, expect_sparse_gradient, param_to_name_mapping,
     named = _name_parameters(ddp)
     if not named:
         return None
-    theirs = [i for i, p in enumerate(parameters) if not _C.is_format_tensor(p)]
+    stock_places = [i for i, p in enumerate(parameters) if not _C.is_format_tensor(p)]
     stock = None
-    if theirs:
+    if stock_places:
         names = (
-            {place: param_to_name_mapping[i] for place, i in enumerate(theirs)}
+            {place: param_to_name_mapping[i] for place, i in enumerate(stock_places)}
             if param_to_name_mapping
             else param_to_name_mapping
         )
         helper = inspect.unwrap(type(ddp)._ddp_init_helper)
         helper(
             ddp,
-            [parameters[i] for i in theirs],
-            [expect_sparse_gradient[i] for i in theirs],
+            [parameters[i] for i in stock_places],
+            [expect_sparse_gradient[i] for i in stock_places],
             names,
             static_graph,
         )

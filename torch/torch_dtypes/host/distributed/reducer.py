@@ -121,7 +121,8 @@ class Reducer:
         stock = vars(self).get("_stock")
         if stock is None:
             raise AttributeError(
-                f"DistributedDataParallel of parameters in number formats has no reducer.{name}"
+                f"expected an attribute of Reducer, but got {name!r}; it exists only beside "
+                "parameters of stock dtypes"
             )
         return getattr(stock, name)
 

@@ -34,10 +34,10 @@ class _Moves(threading.local):
 _moves = _Moves()
 
 
-def _stands_still(module: nn.Module, given: dict) -> torch.dtype | None:
+def _stands_still(module: nn.Module, buffers: dict) -> torch.dtype | None:
     """Return the dtype with few digits to which running statistics were cast in training mode."""
     # The buffers of a script module are no dict.
-    before, now = given.get("running_var"), dict(module._buffers.items()).get("running_var")
+    before, now = buffers.get("running_var"), dict(module._buffers.items()).get("running_var")
     if (
         not module.training
         or not isinstance(before, torch.Tensor)
@@ -86,7 +86,7 @@ def extend_apply(stock):
 
     @functools.wraps(stock)
     def apply(self, fn, recurse=True):
-        given = dict(self._buffers.items())
+        buffers = dict(self._buffers.items())
         # The numbers before the call, which gives the parameter new ones.
         frozen = {name: p.detach() for name, p in _list_frozen(self).items()}
         _moves.depth += 1
@@ -94,12 +94,12 @@ def extend_apply(stock):
             result = stock(self, fn, recurse)
         finally:
             _moves.depth -= 1
-        if (dtype := _stands_still(self, given)) is not None:
+        if (dtype := _stands_still(self, buffers)) is not None:
             _moves.still = _moves.still or (type(self).__name__, dtype)
         if not _moves.depth and (still := _moves.still) is not None:
             _moves.still = None
             _warn_of_statistics(*still)
-        for name, tensor in given.items():
+        for name, tensor in buffers.items():
             write_infinities(tensor, self._buffers[name])
         for name, tensor in frozen.items():
             write_infinities(tensor, self._parameters[name])

@@ -49,7 +49,9 @@ def _take_dtype(args, dtype):
         dtype = next(v for v in args if isinstance(v, torch.dtype))
         args = [v for v in args if v is not dtype]
     if not isinstance(dtype, (torch.dtype, type)):  # Tensor.to takes more: a number, a device
-        raise TypeError(f"expected a torch.dtype as dtype, but got {dtype!r}")
+        raise TypeError(
+            f"expected a torch.dtype as dtype, but got {dtype!r}; name one, as torch.q43"
+        )
     return args, dtype
 
 
@@ -272,7 +274,7 @@ def set_data(self, data):
     ):
         raise RuntimeError(
             f"expected two strided tensors to exchange {self.dtype} for {data.dtype}, but got "
-            f"layouts {self.layout} and {data.layout}"
+            f"layouts {self.layout} and {data.layout}; convert them with to_dense() first"
         )
     wrapper = next((t for t in (self, data) if is_traceable_wrapper_subclass(t)), None)
     if wrapper is not None:
@@ -307,13 +309,14 @@ def set_(stock, self, source=None, *args, **kwargs):
         return stock(*args, **kwargs)
     if isinstance(source, torch.Tensor) and source.dtype is not self.dtype:
         raise TypeError(
-            f"set_: expected two tensors of one dtype, but got {self.dtype} and {source.dtype}"
+            f"set_: expected two tensors of one dtype, but got {self.dtype} and {source.dtype}; "
+            "convert one first"
         )
     if isinstance(source, torch.TypedStorage):
         if source.dtype is not self.dtype:
             raise RuntimeError(
                 f"expected a storage of {self.dtype} or an untyped one, but got one of "
-                f"{source.dtype}"
+                f"{source.dtype}; pass source.untyped()"
             )
         source = source._untyped_storage  # its public name warns
     return stock(source, *args, **kwargs)

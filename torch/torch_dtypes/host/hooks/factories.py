@@ -85,7 +85,9 @@ def finish(
         result = result.pin_memory()
     if out is not None:
         if out.dtype is not dtype:
-            raise RuntimeError(f"expected out= of dtype {dtype}, but got {out.dtype}")
+            raise RuntimeError(
+                f"expected out= of dtype {dtype}, but got {out.dtype}; leave out= out"
+            )
         if out.shape != result.shape:
             out.resize_(result.shape)
         result = out.copy_(result)
@@ -98,7 +100,9 @@ def for_stock(kwargs: dict) -> bool:
     own_out = out is not None and _C.is_format_tensor(out)
     if dtype is not None and _C.format_of(dtype) is None:
         if own_out:
-            raise RuntimeError(f"expected out= of dtype {dtype}, but got {out.dtype}")
+            raise RuntimeError(
+                f"expected out= of dtype {dtype}, but got {out.dtype}; leave out= out"
+            )
         return True
     return dtype is None and out is not None and not own_out
 
@@ -139,10 +143,10 @@ def ones(stock, *args, **kwargs):
 
 def full(stock, *args, **kwargs):
     """Make integers of the same width and fill them with the number, rounded once."""
-    given = dict(zip(("size", "fill_value"), args, strict=False)) | {
+    arguments = dict(zip(("size", "fill_value"), args, strict=False)) | {
         k: kwargs[k] for k in ("size", "fill_value") if k in kwargs
     }
-    value = given.get("fill_value")
+    value = arguments.get("fill_value")
     is_float = isinstance(value, float) or (
         isinstance(value, torch.Tensor) and value.is_floating_point()
     )
@@ -150,12 +154,12 @@ def full(stock, *args, **kwargs):
     for_default = kwargs.get("dtype") is None and kwargs.get("out") is None
     if for_stock(kwargs) or (for_default and not is_float):
         return stock(*args, **kwargs)
-    if len(given) != 2 or isinstance(value, complex):
+    if len(arguments) != 2 or isinstance(value, complex):
         return stock(*args, **kwargs | {"dtype": torch.float32})  # for its error
     dtype, requires_grad, out = take(kwargs)
-    rest = {k: v for k, v in kwargs.items() if k not in given}
+    rest = {k: v for k, v in kwargs.items() if k not in arguments}
     return finish(
-        _blank(stock(given["size"], 0, dtype=bits_dtype(dtype), **rest), dtype).fill_(value),
+        _blank(stock(arguments["size"], 0, dtype=bits_dtype(dtype), **rest), dtype).fill_(value),
         dtype,
         requires_grad,
         out,

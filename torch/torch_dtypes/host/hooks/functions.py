@@ -54,8 +54,8 @@ def rank_tolerance(stock, *args, atol=None, rtol=None, **kwargs):
     The arguments are (A, [tolerance,] *, atol, rtol, hermitian, out).
     """
     a = args[0] if args else kwargs["input"]
-    given = len(args) > 1 or rtol is not None or "tol" in kwargs or "rcond" in kwargs
-    if not given and a.dim() >= 2:
+    has_tolerance = len(args) > 1 or rtol is not None or "tol" in kwargs or "rcond" in kwargs
+    if not has_tolerance and a.dim() >= 2:
         if isinstance(atol, torch.Tensor):
             rtol = torch.where(atol > 0, 0.0, _relative_tolerance(a))
         elif atol is None or atol <= 0:
@@ -67,14 +67,18 @@ def rank_tolerance(stock, *args, atol=None, rtol=None, **kwargs):
 def pinverse(stock, *args, **kwargs):
     """Replace the default rcond=1e-15 of torch.pinverse, for which no format is precise enough."""
     a = args[0] if args else kwargs["input"]
-    given = len(args) > 1 or "rcond" in kwargs or a.dim() < 2
-    return stock(*args, **kwargs) if given else stock(*args, rcond=_relative_tolerance(a), **kwargs)
+    has_tolerance = len(args) > 1 or "rcond" in kwargs or a.dim() < 2
+    return (
+        stock(*args, **kwargs)
+        if has_tolerance
+        else stock(*args, rcond=_relative_tolerance(a), **kwargs)
+    )
 
 
 def pinverse_method(stock, self, *args, **kwargs):
     """Replace the default rcond=1e-15 of Tensor.pinverse."""
-    given = args or kwargs or self.dim() < 2
-    return stock(*args, **kwargs) if given else stock(_relative_tolerance(self))
+    has_tolerance = args or kwargs or self.dim() < 2
+    return stock(*args, **kwargs) if has_tolerance else stock(_relative_tolerance(self))
 
 
 def lstsq(stock, *args, **kwargs):
@@ -88,8 +92,8 @@ def lstsq(stock, *args, **kwargs):
     """
     a = args[0] if args else kwargs["input"]
     b = args[1] if len(args) > 1 else kwargs.get("b")
-    given = args[2] if len(args) > 2 else kwargs.get("rcond")
-    if given is None and a.dim() >= 2 and kwargs.get("driver") != "gels":
+    rcond = args[2] if len(args) > 2 else kwargs.get("rcond")
+    if rcond is None and a.dim() >= 2 and kwargs.get("driver") != "gels":
         args, kwargs = args[:2], {**kwargs, "rcond": _relative_tolerance(a)}
     if kwargs.get("driver") is None and not (isinstance(b, torch.Tensor) and b.numel() == 0):
         kwargs["driver"] = "gelsd"
@@ -109,13 +113,13 @@ def group_tensors(tensorlistlist, with_indices=False):
         return None
     groups = {}
     for index, tensor in enumerate(tensorlistlist[0]):
-        parted, kept = groups.setdefault(
+        lists, indices = groups.setdefault(
             (tensor.device, tensor.dtype), ([[] for _ in tensorlistlist], [])
         )
-        for part, tensors in zip(parted, tensorlistlist, strict=True):
+        for part, tensors in zip(lists, tensorlistlist, strict=True):
             part.extend(tensors[index : index + 1])  # a list may be empty
         if with_indices:
-            kept.append(index)
+            indices.append(index)
     return groups
 
 

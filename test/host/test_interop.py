@@ -490,7 +490,7 @@ def test_python_functions_on_elements(dtype):
     ):
         with pytest.raises(
             NotImplementedError,
-            match=rf"(apply|map2?)_: expected tensors of a stock dtype, but got {dtype}. Use "
+            match=rf"(apply|map2?)_: expected tensors of a stock dtype, but got {dtype}; use "
             r"x.copy_\(x.double\(\)",
         ):
             call()

@@ -68,8 +68,8 @@ def test_codes_of_another_width_are_refused():
     ):
         with pytest.raises(
             ValueError,
-            match=r"expected the codes of a tensor of torch\.posit16es2 as torch\.int16, but the "
-            rf"file holds .*{found}",
+            match=r"expected the codes of a tensor of torch\.posit16es2 as torch\.int16, but got "
+            rf".*{found}",
         ):
             pickling.rebuild_tensor(1, codes, "posit16es2", False, {})
 
@@ -110,7 +110,7 @@ def test_typed_storages_are_refused_with_what_to_save(dtype, tmp_path):
         wrap_storage=torch.ones(3, dtype=dtype).untyped_storage(), dtype=dtype, _internal=True
     )
     message = (
-        rf"expected a typed storage of a stock dtype to save, but got one of {dtype}: .*Save the "
+        rf"expected a typed storage of a stock dtype to save, but got one of {dtype}, .*; save the "
         r"tensor"
     )
     for save in (

@@ -309,7 +309,7 @@ def test_clang_is_taken_where_its_openmp_is(tmp_path, monkeypatch):
 
 def test_a_build_configures_then_builds(source, monkeypatch):
     commands = []
-    monkeypatch.setattr(building, "missing", list)
+    monkeypatch.setattr(building, "find_missing", list)
     monkeypatch.setattr(building, "is_clang", lambda cxx: False)
 
     def run_second_fails(words, **_):

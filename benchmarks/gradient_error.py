@@ -1,9 +1,9 @@
 r"""Compares a network's gradients in a dtype with float32's, by layer, loss scale and loss dtype.
 
 The network is CifarNet on MNIST after some steps in float32. Its weights are rounded to the dtype.
-The gradients of the mean loss of 128 images are computed by the network in the dtype and by a
-float32 network with the same rounded weights. The output is the cosine of the angle between the two
-(for all parameters, and for each layer's weights), a slash, and the ratio of their norms.
+The gradients of the mean loss of 128 images are computed twice: in the dtype, and in float32 with
+the same rounded weights. The output is the cosine of the angle between the two, a slash, and the
+ratio of their norms: for all parameters, and for each layer's weights.
 
     python benchmarks/gradient_error.py --data-dir DATA --seed 1 --steps 0 --steps 20 \\
         --steps 63 --dtype q52 --loss-scale 128

@@ -4,8 +4,8 @@
     python tools/fuzz.py --seed 3 --call 1234            # one call again, with its whole traceback
     python tools/fuzz.py --operator conv2d --calls 2000
 
-A finding is a call that ends the process, hangs, upsets a sanitizer (CONTRIBUTING.md has the
-command), blames PyTorch, returns the storage dtype, or returns an unsound tensor. Calls run in
+A finding is a call that ends the process, hangs, upsets a sanitizer, blames PyTorch, or returns the
+storage dtype or an unsound tensor. CONTRIBUTING.md has the command for sanitizers. Calls run in
 child processes. A call that ends one is made again alone, and then with float32 and float16 tensors
 in the place of format tensors. If these end it too, the call is listed as PyTorch's own. The exit
 status is 1 if this package has findings.

@@ -11,9 +11,9 @@ The report (report.md, report.json) is written again after every step. The outpu
 to files beside it at once (build.log, tests.log, speed.log, sanitize.log). So earlier results stay
 when the time ends.
 
-To spend a lent machine's minutes on tests only, build the package elsewhere first, for its Python,
-PyTorch and CUDA (here 3.12, 2.11.0 and 13.0), with a compiler and a C library no newer than its
-own. That needs nvcc of that CUDA, but no GPU.
+To spend a lent machine's minutes on tests only, build the package elsewhere first. Use its Python,
+PyTorch and CUDA (here 3.12, 2.11.0 and 13.0), and a compiler and C library no newer than its own.
+That needs nvcc of that CUDA, but no GPU.
 
     python3.12 -m venv /tmp/cp312 && /tmp/cp312/bin/pip install torch==2.11.0 cmake ninja
     /tmp/cp312/bin/python tools/gpu_check.py --steps build --arch 9.0 --minutes 120 --out /tmp/built

@@ -5,8 +5,8 @@
     # one of them, quickly, to the terminal
     python tools/operator_table.py --dtype q43 --samples 3 --out -
 
-One worker process runs the entries. It is restarted when an entry ends it or takes too long, so
-that a crash becomes a line of the table instead of the end of the run.
+One worker process runs the entries. It is restarted when an entry ends it or takes too long: a
+crash becomes a line of the table, not the end of the run.
 """
 
 import argparse
@@ -183,8 +183,8 @@ def shorten(reason: str, dtype: str, length: int = 200) -> str:
 def find_routes(ops) -> dict[str, list[str]]:
     """Return the steps of each entry's ATen operator, by the package's table of operators.
 
-    An operator without a row is `Boxed` if it has the boxed kernel, `View` if the stock view
-    suffices, else `Composite`, as functions written in Python are.
+    An operator without a row is `Boxed` if it has the boxed kernel, and `View` if the stock view
+    suffices. Others, as functions written in Python, are `Composite`.
     """
     import torch
 

@@ -9,8 +9,9 @@
 PyTorch is an unchanged CUDA build. test/simulated_gpu/ replaces the CUDA runtime, the driver, NCCL
 and PyTorch's own kernels, for which the CPU's compute on the same memory. This package's kernels
 for GPUs are compiled for the host. The code that binds them to PyTorch's CUDA is the same as on a
-GPU: streams, events, graphs, the caching allocator, generators, pinned memory, copies, collectives
-between processes. The simulation cannot show nvcc's output, races between threads, or speed.
+GPU. It covers streams, events, graphs, the caching allocator, generators, pinned memory, copies,
+and collectives between processes. The simulation cannot show nvcc's output, races between threads,
+or speed.
 
 Memory of a simulated GPU is closed to the host (SIGSEGV, as on a machine with a GPU), and holds
 0xa5 until it is written. Streams do nothing until somebody waits for them. With

@@ -145,7 +145,7 @@ def same_random(group: dist.ProcessGroup | None = None) -> Iterator[None]:
 
     Replicas must round their states alike, or the copies of a model diverge. This concerns an
     optimizer over parameters of a stochastically rounding dtype, and ``LowPrecision`` with such
-    masters or states: outside the block each rank uses its own generator. Forward and backward
+    masters or states. Outside the block each rank uses its own generator. Forward and backward
     passes may draw freely: gradients leave ``DistributedDataParallel`` the same on all ranks.
 
     All ranks enter the block. Each draws one word from its generator, and rank 0 of the group sends

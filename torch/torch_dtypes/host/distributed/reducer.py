@@ -89,8 +89,8 @@ class Reducer:
     A gradient is ready when AccumulateGrad has written it. A bucket whose gradients are all ready
     is reduced in the background, in the order of the buckets, so that all ranks call alike. The
     engine reports the end of backward, and then the averages are written to the gradients. Beside
-    PyTorch's reducer, and for a static graph, everything is reduced at the end: if gradients
-    arrived in different orders on two ranks, their calls would not match.
+    PyTorch's reducer, and for a static graph, everything is reduced at the end. Otherwise calls of
+    two ranks would not match if their gradients arrived in different orders.
     """
 
     def __init__(self, ddp, named: dict[str, torch.nn.Parameter], stock) -> None:

@@ -1,8 +1,8 @@
 """Hooks of the parts of torch.distributed that bypass its operators or sort by storage dtype.
 
-The operators know format tensors (Collectives.cpp). The hooks call once for each dtype, use another
-reducer (data_parallel.py), and raise before codes are added up as numbers or a library raises a
-misleading error.
+The operators know format tensors (Collectives.cpp). The hooks call once for each dtype, and use
+another reducer (data_parallel.py). They raise before codes are added up as numbers, or a library
+raises a misleading error.
 """
 
 from __future__ import annotations

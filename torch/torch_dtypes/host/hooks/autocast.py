@@ -1,8 +1,8 @@
 """Hooks of torch.autocast("cpu" or "cuda", dtype=<format dtype>).
 
 Its operators run in the format dtype, as they do in bfloat16. The stock autocast kernels take any
-dtype number. Two things in Python do not: the check of the dtype in the constructor, and the
-functions that look the number up in PyTorch's table of dtypes, which ends before format dtypes.
+dtype number. Two things in Python do not. The constructor checks the dtype, and other functions
+look its number up in PyTorch's table of dtypes, which ends before format dtypes.
 """
 
 from __future__ import annotations

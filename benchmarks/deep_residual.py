@@ -1,16 +1,15 @@
-"""A deep narrow residual network with batch normalisation, for
-``torch-dtypes sweep --model deep_residual:relu``: what directed rounding does to it.
+"""A deep narrow residual network with batch normalisation, to see the effect of directed rounding.
 
-50 linear layers stand for the 50 convolutions of a ResNet-50 (He, Zhang, Ren and Sun,
-arXiv:1512.03385, whose basic block this is): cheap to train, and as deep. In docs/results.md.
+Use it by ``torch-dtypes sweep --model deep_residual:relu``. Its 50 linear layers stand for the 50
+convolutions of a ResNet-50, with the same basic block (He, Zhang, Ren and Sun, arXiv:1512.03385).
+It is cheap to train, and as deep. Results are in docs/results.md.
 """
 
 from torch import nn
 
 
 class Block(nn.Module):
-    """Two linear layers with batch normalisation, and the input added before the last
-    activation."""
+    """Two linear layers with batch normalisation; the input is added before the last activation."""
 
     def __init__(self, width, activation):
         super().__init__()
@@ -28,7 +27,7 @@ class Block(nn.Module):
 
 
 def network(activation, blocks=24, width=256):
-    """From images of 32 by 32 pixels to 10 logits."""
+    """Make a network from images of 32 by 32 pixels to 10 logits."""
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(32 * 32, width),

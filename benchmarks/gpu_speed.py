@@ -1,8 +1,7 @@
-"""What the GPU's kernels cost, as ratios within one run: `python benchmarks/gpu_speed.py
-memory|sums|products|training|peers`.
+"""Measures the cost of the GPU's kernels, as ratios within one run.
 
-One line of JSON for each measurement. `--device cpu` runs the same bodies, small, to see that they
-run.
+Usage: `python benchmarks/gpu_speed.py memory|sums|products|training|peers`. It prints one line of
+JSON for each measurement. `--device cpu` runs the same code on small tensors, as a test.
 """
 
 import argparse
@@ -19,18 +18,20 @@ from torch_dtypes.workbench.bench.peers import installed, module
 from torch_dtypes.workbench.training.models import ResNet18
 
 FORMATS = ["q43", "posit8es2", "posit16es2", "e5m5", "posit32es2"]
-ROW = 10  # milliseconds of calls between two events, beside which the first one's launch is little
+ROW = 10  # milliseconds of calls between two events, long beside the first call's launch
 
 
 class Clock:
-    """Medians of a call's milliseconds: by CUDA's events on a GPU, after warming up."""
+    """Measures medians of a call's milliseconds, on a GPU by CUDA's events after warming up."""
 
     def __init__(self, device):
         self.cuda = device == "cuda"
 
-    def took(self, call, calls):
-        """Of each call in a row of them. (Between two events around one call an idle GPU would wait
-        for Python to launch it.)"""
+    def measure(self, call, calls):
+        """Return the milliseconds of each call in a row of calls.
+
+        With two events around one call, an idle GPU would wait for Python to launch it.
+        """
         if not self.cuda:
             began = time.perf_counter()
             for _ in range(calls):
@@ -46,25 +47,24 @@ class Clock:
 
     def __call__(self, call, repeats=15, warm=3):
         if not self.cuda:
-            return statistics.median(self.took(call, 1) for _ in range(3))
+            return statistics.median(self.measure(call, 1) for _ in range(3))
         for _ in range(warm):
             call()
-        calls = max(1, min(100, round(ROW / self.took(call, 1))))
-        return statistics.median(self.took(call, calls) for _ in range(repeats))
+        calls = max(1, min(100, round(ROW / self.measure(call, 1))))
+        return statistics.median(self.measure(call, calls) for _ in range(repeats))
 
 
 def allow_tf32(allowed):
-    """Whether stock convolutions may drop bits of float32 operands. PyTorch's default is that they
-    may, and that matrix products may not.
+    """Allow or forbid stock convolutions to drop bits of float32 operands.
 
-    By the old switch, since what it sets is read by old and new names alike: fp32_precision of
-    convolutions and RNNs alone is enough for torch.backends.cudnn.flags, and for whoever reads
-    allow_tf32, to raise.
+    By default PyTorch allows it, and forbids it for matrix products. This uses the old switch,
+    whose setting both old and new names read. Setting fp32_precision of convolutions and RNNs alone
+    makes torch.backends.cudnn.flags raise, and any code that reads allow_tf32.
     """
     torch.backends.cudnn.allow_tf32 = allowed
 
 
-def say(**row):
+def print_row(**row):
     print(
         json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}),
         flush=True,
@@ -72,17 +72,18 @@ def say(**row):
 
 
 def memory(device, clock):
-    """Casts and elementwise operators against a copy: by the fewest bytes that each must move.
+    """Measure casts and elementwise operators against a copy, by the fewest bytes that each must
+    move.
 
-    An operand has 256 MiB whatever its format, so that an H100's L2 (50 MB) keeps little of it;
-    operands are distinct, since one that comes twice is fetched once; bytes are random, since zeros
-    are moved faster.
+    An operand has 256 MiB in every format, so that an H100's L2 (50 MB) keeps little of it.
+    Operands are distinct, since one that occurs twice is fetched once. Bytes are random, since
+    zeros are moved faster.
     """
     size = 1 << (28 if device == "cuda" else 14)
     source = torch.randint(0, 256, (size,), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copied = 2 * size / clock(lambda: target.copy_(source)) / 1e6
-    say(what="copy", gigabytes_a_second=copied)
+    print_row(what="copy", gigabytes_a_second=copied)
     for name in FORMATS:
         dtype = getattr(torch, name)
         width = dtype.itemsize
@@ -110,7 +111,7 @@ def memory(device, clock):
                     call, moved = calls[what]
                     took = clock(call)
                     rate = moved * m / took / 1e6
-                    say(
+                    print_row(
                         what=what + mode,
                         format=name,
                         milliseconds=took,
@@ -122,7 +123,7 @@ def memory(device, clock):
     for name in ("posit16es2", "q43"):
         took = clock(lambda name=name: torch_dtypes.chop(values, name))
         rate = 8 * m / took / 1e6
-        say(
+        print_row(
             what="chop",
             format=name,
             milliseconds=took,
@@ -132,7 +133,7 @@ def memory(device, clock):
 
 
 def sums(device, clock):
-    """Dot products rounded at every step, and exact ones."""
+    """Measure dot products that round at every step, and exact ones."""
     small, large = (1024, 4096) if device == "cuda" else (24, 48)
     for name in ("posit16es2", "posit8es2", "posit8es0", "q43", "e5m5"):
         dtype = getattr(torch, name)
@@ -151,7 +152,7 @@ def sums(device, clock):
             with torch_dtypes.accumulate(policy, **options):
                 took = clock(lambda a=a, b=b: a @ b, repeats=5, warm=1)
             what = " ".join([policy, *(f"{k}={v}" for k, v in options.items())])
-            say(
+            print_row(
                 what=what,
                 format=name,
                 size=n,
@@ -161,7 +162,7 @@ def sums(device, clock):
 
 
 def products(device, clock):
-    """matmul as it is by default, beside stock types'."""
+    """Measure matmul with the default policy, beside stock dtypes'."""
     n = 4096 if device == "cuda" else 64
     stock = {}
 
@@ -176,7 +177,7 @@ def products(device, clock):
     ):
         torch.set_float32_matmul_precision(precision)
         stock[name] = took_by(dtype)
-        say(
+        print_row(
             what="matmul",
             format="float32 in TF32" if name == "tf32" else name,
             size=n,
@@ -185,7 +186,7 @@ def products(device, clock):
     torch.set_float32_matmul_precision("highest")
     for name in FORMATS:
         took = took_by(getattr(torch, name))
-        say(
+        print_row(
             what="matmul",
             format=name,
             size=n,
@@ -213,10 +214,10 @@ def lenet5():
 
 
 def training(device, clock):
-    """Steps of LeNet-5 at batch 256 and of ResNet-18 (images of 32 x 32) at batch 128 beside
-    float32's, with stock convolutions in float32 and, as PyTorch has it by default, in TF32.
+    """Measure steps of LeNet-5 at batch 256 and of ResNet-18 (images of 32 x 32) at batch 128.
 
-    posit16es2 has more bits than TF32: where that is allowed, its convolutions go to float64, so it
+    They are compared with float32's, whose convolutions run in float32 and, as by default, in TF32.
+    posit16es2 has more bits than TF32. Where TF32 is allowed, its convolutions use float64, so it
     has no row there.
     """
     side = 32 if device == "cuda" else 8
@@ -247,7 +248,7 @@ def training(device, clock):
         for precision in ("float32", "tf32"):
             allow_tf32(precision == "tf32")
             base[precision] = step_of(*network, torch.float32)
-            say(
+            print_row(
                 what=f"{what} step",
                 format="float32",
                 convolutions=precision,
@@ -261,7 +262,7 @@ def training(device, clock):
             for name in names if device == "cuda" else names[:1]:
                 took = step_of(*network, getattr(torch, name))
                 ratios = {f"of_{other}": took / of for other, of in base.items()}
-                say(
+                print_row(
                     what=f"{what} step",
                     format=name,
                     convolutions=precision,
@@ -272,8 +273,10 @@ def training(device, clock):
 
 
 def peers(device, clock):
-    """qtorch and mptorch, each where it is installed and its kernels build: how many times as fast
-    ours is."""
+    """Measure how many times as fast this package is as qtorch and mptorch.
+
+    Each runs only where it is installed and its kernels build.
+    """
     size, n = (1 << 26, 1024) if device == "cuda" else (1 << 14, 24)
     values = torch.randn(size, device=device)
     a, b = (torch.randn(n, n, device=device).to(torch.q52) for _ in range(2))
@@ -311,18 +314,18 @@ def peers(device, clock):
             stepwise,
         ),
     ]
-    for peer, what, theirs, ours in works:
+    for peer, what, run_peer, run_own in works:
         if not installed(peer):
-            say(what=what, peer=peer, not_measured="not installed")
+            print_row(what=what, peer=peer, not_measured="not installed")
             continue
         try:
             quant = module(f"{peer}.quant")
-            theirs(quant)
+            run_peer(quant)
         except (NotMeasuredError, RuntimeError, NotImplementedError) as error:
-            say(what=what, peer=peer, not_measured=str(error).strip().splitlines()[0])
+            print_row(what=what, peer=peer, not_measured=str(error).strip().splitlines()[0])
             continue
-        of_peer, own = clock(lambda q=quant, call=theirs: call(q)), clock(ours)
-        say(
+        of_peer, own = clock(lambda q=quant, call=run_peer: call(q)), clock(run_own)
+        print_row(
             what=what,
             peer=peer,
             milliseconds=own,

@@ -1,10 +1,9 @@
-"""How far a network's gradients in a dtype are from float32's, by layer, loss scale and the dtype
-of the loss.
+r"""Compares a network's gradients in a dtype with float32's, by layer, loss scale and loss dtype.
 
-Of CifarNet on MNIST after some steps in float32: weights are rounded to the dtype, and the
-gradients of the mean loss of 128 images are computed by the network in the dtype and by a float32
-network of the same rounded weights. Printed are the cosine of the angle between the two (of all
-parameters, and of each layer's weights) and, behind a slash, the ratio of their norms.
+The network is CifarNet on MNIST after some steps in float32. Its weights are rounded to the dtype.
+The gradients of the mean loss of 128 images are computed twice: in the dtype, and in float32 with
+the same rounded weights. The output is the cosine of the angle between the two, a slash, and the
+ratio of their norms: for all parameters, and for each layer's weights.
 
     python benchmarks/gradient_error.py --data-dir DATA --seed 1 --steps 0 --steps 20 \\
         --steps 63 --dtype q52 --loss-scale 128
@@ -28,7 +27,7 @@ _IMAGES, _BATCH = 128, 32
 
 
 def gradients(model, data, dtype, loss_scale, loss_dtype):
-    """The sum over the batches of the gradients of each parameter, unscaled, in float32."""
+    """Return the sum over the batches of each parameter's gradients, unscaled, in float32."""
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(5))[:_IMAGES]
     total = [torch.zeros(p.shape) for p in model.parameters()]
     for index in order.split(_BATCH):
@@ -43,7 +42,7 @@ def gradients(model, data, dtype, loss_scale, loss_dtype):
     return total
 
 
-def compared(want, got):
+def compare(want, got):
     a, b = (torch.cat([t.flatten() for t in each]).double() for each in (want, got))
     return f"{F.cosine_similarity(a, b, 0).item():.3f}/{(b.norm() / a.norm()).item():.2f}"
 
@@ -51,7 +50,7 @@ def compared(want, got):
 @click.command(help=__doc__.split("\n\n")[0])
 @click.option("--data-dir", default="data", show_default=True)
 @click.option(
-    "--seed", default=0, show_default=True, help="Of the initial weights and the order of images."
+    "--seed", default=0, show_default=True, help="Seed of the initial weights and image order."
 )
 @click.option(
     "--steps",
@@ -59,7 +58,7 @@ def compared(want, got):
     default=(0, 20, 63),
     show_default=True,
     type=click.IntRange(0),
-    help="After how many steps in float32.",
+    help="Number of steps in float32 before the comparison.",
 )
 @click.option(
     "--dtype",
@@ -84,12 +83,12 @@ def main(data_dir, seed, steps, names, scales):
                 for loss_dtype in ("network", "float32"):
                     got = gradients(copy.deepcopy(plain).to(dtype), data, dtype, scale, loss_dtype)
                     layers = " ".join(
-                        compared([w], [g]) for w, g in zip(want, got, strict=True) if w.dim() > 1
+                        compare([w], [g]) for w, g in zip(want, got, strict=True) if w.dim() > 1
                     )
                     loss = name if loss_dtype == "network" else loss_dtype
                     print(
                         f"{stop:3} steps, {name:9} scale {scale:5g}, loss in {loss:9}: "
-                        f"{compared(want, got)}, layers {layers}",
+                        f"{compare(want, got)}, layers {layers}",
                         flush=True,
                     )
 

@@ -1,11 +1,11 @@
-"""Draws the harmonic series in float32, rounded in several ways:
-``python benchmarks/harmonic.py docs/images/harmonic.png``.
+"""Draws the harmonic series in float32, rounded in several ways.
 
-Once 1/i is below half a unit in the last place of the sum, rounding to nearest drops every term and
-the sum stands still. Stochastic rounding keeps the mean of every addition, so its sums follow
-float64's. Up-down rounding is that of float32 with a step up or down after every operation, which
-has mean 0, so its sums stay with float32's, further apart from each other. The experiment is that
-of Gonzalez-Pepe, Akhaddar, Glatard, Chatelain, "Fuzzy PyTorch" (arXiv 2605.25991).
+Usage: ``python benchmarks/harmonic.py docs/images/harmonic.png``. Once 1/i is below half a unit in
+the last place of the sum, rounding to nearest drops every term, and the sum stops growing.
+Stochastic rounding keeps the mean of every addition, so its sums follow float64's. Up-down rounding
+is float32's with a step up or down after every operation, which has mean 0. So its sums stay near
+float32's, further apart from each other. The experiment is from Gonzalez-Pepe, Akhaddar, Glatard,
+Chatelain, "Fuzzy PyTorch" (arXiv 2605.25991).
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Harmonic:
-    """Sums of the first ``terms`` (int64) terms: ``exact`` in float64, and ``sums`` by mode,
-    float64 tensors with a row for each run."""
+    """Sums of the first ``terms`` (int64) terms.
+
+    ``exact`` is in float64. ``sums`` has a float64 tensor for each mode, with a row for each run.
+    """
 
     terms: torch.Tensor
     exact: torch.Tensor
@@ -36,13 +38,14 @@ class Harmonic:
 def harmonic(
     terms: int, *, runs: int = 20, points: int = 80, seed: int = 0, first: int = 1
 ) -> Harmonic:
-    """1/first + 1/(first + 1) + ... in float32, after the exact sum of all terms before, quotients
-    and sums rounded one after the other.
+    """Sum 1/first + 1/(first + 1) + ... in float32, after the exact sum of all earlier terms.
+
+    Quotients and sums are rounded one after the other.
 
     Args:
-        terms: how many, at least 1. runs: of each random mode. points: how many partial sums are
-            kept, evenly spaced in the logarithm.
-        seed: of the random bits. first: the first denominator.
+        terms: number of terms, at least 1. runs: runs of each random mode. points: number of kept
+            partial sums, evenly spaced in the logarithm.
+        seed: seed of the random bits. first: the first denominator.
     """
     stop = first + terms - 1
     ends = torch.linspace(float(first), float(stop), 2, dtype=torch.float64).log10()
@@ -69,36 +72,36 @@ def harmonic(
 def _partial_sums(
     mode: str, runs: int, first: int, stop: int, kept: torch.Tensor, before: float, seed: int
 ) -> torch.Tensor:
-    found, total = [], torch.full((runs, 1), before)
+    parts, total = [], torch.full((runs, 1), before)
     with fuzzy(mode=mode, dot_products=True, seed=seed):
         for start in range(first, stop + 1, _CHUNK):
             i = torch.arange(start, min(start + _CHUNK, stop + 1))
             quotients = torch.ones(runs, 1) / i.to(torch.float32)
             # Step by step, as a loop adds.
             partial = torch.cat([total, quotients], 1).cumsum(1)[:, 1:]
-            found.append(partial[:, kept[(kept >= start) & (kept < start + len(i))] - start])
+            parts.append(partial[:, kept[(kept >= start) & (kept < start + len(i))] - start])
             total = partial[:, -1:].clone()
-    return torch.cat(found, 1).double()
+    return torch.cat(parts, 1).double()
 
 
-def harmonic_figure(found: Harmonic, width: str = "page"):
-    """The end of the sums, and the variance of runs, against the number of terms."""
+def harmonic_figure(series: Harmonic, width: str = "page"):
+    """Draw the end of the sums, and the variance of runs, against the number of terms."""
     words = {"nearest_even": "float32", "stochastic": "stochastic", "up_down": "up-down"}
     colour = {"nearest_even": GREY, "stochastic": PALETTE[0], "up_down": PALETTE[1]}
     with new_figure(width, 3.6 if width == "page" else 4.2) as figure:
         sums, variances = figure.subplots(1, 2) if width == "page" else figure.subplots(2, 1)
-        shown = found.exact > found.exact[-1] - 3
-        n = found.terms[shown]
+        shown = series.exact > series.exact[-1] - 3
+        n = series.terms[shown]
         n = n / 1e6
         sums.plot(
-            n, found.exact[shown], color=GREY, linestyle=(0, (5, 2)), label="float64", zorder=3
+            n, series.exact[shown], color=GREY, linestyle=(0, (5, 2)), label="float64", zorder=3
         )
-        for mode, x in found.sums.items():
+        for mode, x in series.sums.items():
             mean, far = (
                 x.mean(0)[shown],
                 x.std(0)[shown] if len(x) > 1 else torch.zeros(int(shown.sum())),
             )
-            # On top of what it hides.
+            # Drawn over the lines that it would hide behind.
             plain = (
                 {"linestyle": (0, (1.2, 1.4)), "linewidth": 1.5, "zorder": 3}
                 if len(x) == 1
@@ -110,7 +113,7 @@ def harmonic_figure(found: Harmonic, width: str = "page"):
                     n, mean - 3 * far, mean + 3 * far, color=colour[mode], alpha=0.2, linewidth=0
                 )
                 variances.plot(
-                    found.terms,
+                    series.terms,
                     x.var(0).clamp_min(1e-18),
                     color=colour[mode],
                     label=words[mode],
@@ -132,17 +135,17 @@ def harmonic_figure(found: Harmonic, width: str = "page"):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("path", help="of the figure; its ending says the kind")
+    parser.add_argument("path", help="file of the figure; its suffix is the format")
     parser.add_argument("--terms", type=int, default=2**22)
     parser.add_argument("--runs", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    found = harmonic(arguments.terms, runs=arguments.runs, seed=arguments.seed)
-    print(f"{arguments.terms:,} terms: float64 {found.exact[-1]:.6f}")
-    for mode, sums in found.sums.items():
+    series = harmonic(arguments.terms, runs=arguments.runs, seed=arguments.seed)
+    print(f"{arguments.terms:,} terms: float64 {series.exact[-1]:.6f}")
+    for mode, sums in series.sums.items():
         spread = f", variance {sums[:, -1].var():.3g} of {len(sums)} runs" if len(sums) > 1 else ""
         print(f"{mode}: {sums[:, -1].mean():.6f}{spread}")
-    harmonic_figure(found).savefig(arguments.path)
+    harmonic_figure(series).savefig(arguments.path)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Where a training step spends its time, in a dtype and in float32: self times of the profiler,
-which names our decoding and encoding.
+"""Profiles a training step in a dtype and in float32: self times by kind of operator.
 
 Usage: python benchmarks/step_profile.py [--model resnet18] [--batch-size 32] [--dtype posit16es2]
 [--steps 5] [--threads 1]
 
-The profiler slows small operators down more than large ones; the shares are of the time under it.
-Steps of both kinds take turns.
+The profiler names this package's decoding and encoding. It slows small operators down more than
+large ones; the shares are of the time under it. Steps of both kinds take turns.
 """
 
 import argparse
@@ -17,9 +16,9 @@ from torch.profiler import ProfilerActivity, profile
 import torch_dtypes
 from torch_dtypes.workbench.bench.training import STEP, namespace
 
-KINDS = {  # what a name begins with or contains
-    "our encoding": ("formats::encode",),
-    "our decoding": ("formats::decode",),
+KINDS = {  # text that an operator's name contains
+    "encoding": ("formats::encode",),
+    "decoding": ("formats::decode",),
     "convolutions": ("conv",),
     "matrix products": ("mm", "linear", "matmul"),
     "normalisation": ("batch_norm",),
@@ -36,9 +35,9 @@ def kind_of(name: str) -> str:
 
 
 def times(spaces: dict[str, dict], steps: int) -> dict[str, collections.Counter]:
-    """Milliseconds of a step by kind, for each namespace."""
+    """Return milliseconds of a step by kind, for each namespace."""
     code = compile(STEP, "<step>", "exec")
-    found = {name: collections.Counter() for name in spaces}
+    milliseconds = {name: collections.Counter() for name in spaces}
     for space in spaces.values():
         exec(code, space)
     for _ in range(steps):
@@ -46,8 +45,9 @@ def times(spaces: dict[str, dict], steps: int) -> dict[str, collections.Counter]
             with profile(activities=[ProfilerActivity.CPU]) as profiler:
                 exec(code, space)
             for event in profiler.key_averages():
-                found[name][kind_of(event.key)] += event.self_cpu_time_total / 1000 / steps
-    return found
+                kind = kind_of(event.key)
+                milliseconds[name][kind] += event.self_cpu_time_total / 1000 / steps
+    return milliseconds
 
 
 def main() -> None:

@@ -1,12 +1,11 @@
-"""What the package costs code that does not use it: stock calls with and without it, in processes
-that take turns.
+"""Measures the package's cost for code that does not use it: stock calls with and without it.
 
 Usage: python benchmarks/stock_overhead.py [--rounds N]
 
-Each process times a call in batches and reports its fastest batch: with the machine's noise taken
-off, what is left is the call. Twenty processes of either kind take turns; the table compares their
-medians. The last rows are the processor seconds of whole imports: of PyTorch with the package
-installed but unused, and of PyTorch with the package loaded.
+Each process times a call in batches and reports its fastest batch, which has the least of the
+machine's noise. Twenty processes of either kind take turns; the table compares their medians. The
+last rows are the processor seconds of whole imports: of PyTorch with the package installed but
+unused, and of PyTorch with the package loaded.
 """
 
 import argparse

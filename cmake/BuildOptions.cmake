@@ -1,4 +1,4 @@
-# Options and the flags that every target of this project shares.
+# Options, and the flags of every target of this project.
 
 option(TORCH_DTYPES_WERROR "Treat the compiler's warnings as errors" OFF)
 option(TORCH_DTYPES_BUILD_TESTS "Build the C++ tests that link no PyTorch" OFF)
@@ -10,7 +10,7 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
 endif()
 string(TOUPPER "${CMAKE_BUILD_TYPE}" TORCH_DTYPES_BUILD_TYPE_UPPER)
 
-# PyTorch 2.13's headers ask for C++20.
+# PyTorch 2.13's headers need C++20.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -31,15 +31,15 @@ endif()
 function(torch_dtypes_compile_options target)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}"
     "${PROJECT_SOURCE_DIR}/aten/src")
-  # What wheels lack of the headers that PyTorch's include: before any that a machine may have, so
-  # that a build is the same on all.
+  # Headers that PyTorch's include and wheels lack. They come before any on a machine, so that
+  # builds are equal everywhere.
   target_include_directories(${target} BEFORE PRIVATE "${PROJECT_SOURCE_DIR}/third_party/include")
-  # -ffp-contract=off: a product and a sum must not fuse behind our back, or results differ in the
-  # last bit between processors.
+  # -ffp-contract=off: a product and a sum must not fuse unasked, or results differ in the last bit
+  # between processors.
   target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${TORCH_DTYPES_WERROR}>:-Werror>
     -ffp-contract=off)
-  # g++ 12 takes SmallVector's elements and a whole-array copy of sums for values that nobody set: a
-  # warning, no error.
+  # g++ 12 takes SmallVector's elements, and a whole-array copy of sums, for unset values: a
+  # warning, not an error.
   target_compile_options(${target} PRIVATE
     $<$<AND:$<BOOL:${TORCH_DTYPES_WERROR}>,$<CXX_COMPILER_ID:GNU>>:-Wno-error=maybe-uninitialized>)
   if(TORCH_DTYPES_SANITIZE)

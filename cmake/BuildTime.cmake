@@ -1,11 +1,10 @@
-# read_headers_seldom(<numerics> <operators> <objects> <bindings>): what makes a build of these
-# targets short.
+# read_headers_seldom(<numerics> <operators> <objects> <bindings>): keeps a build of these targets
+# short.
 #
-# PyTorch's headers, and the templates in them that each source instantiates anew, are most of what
-# a source that includes a tensor costs a compiler. A source names all that it needs nevertheless: a
-# build with both options off, as PyTorch's tree makes, finds what is missing. Sources of one layer
-# give no two things of their own (in an unnamed namespace, static) the same name:
-# test/tools/test_layers.py.
+# PyTorch's headers, and their templates that each source instantiates, are most of the compile time
+# of a source that includes a tensor. A source still includes all that it needs: a build with both
+# options off, as in PyTorch's tree, finds missing includes. Two sources of one layer may not use
+# one name for local things (in an unnamed namespace, or static): test/tools/test_layers.py.
 
 option(TORCH_DTYPES_PRECOMPILED_HEADERS "Read PyTorch's headers once for all sources of a layer" ON)
 option(TORCH_DTYPES_UNITY
@@ -18,7 +17,7 @@ set(_python_headers ${_tensor_headers} <torch/csrc/autograd/python_variable.h>
 
 function(read_headers_seldom numerics operators objects bindings)
   if(TORCH_DTYPES_PRECOMPILED_HEADERS)
-    # Two sets: each object file that has read pybind11 carries 100 KB of it.
+    # Two sets: each object file that includes pybind11 carries 100 KB of it.
     target_precompile_headers(${numerics} PRIVATE ${_tensor_headers})
     target_precompile_headers(${operators} REUSE_FROM ${numerics})
     target_precompile_headers(${objects} PRIVATE ${_python_headers})

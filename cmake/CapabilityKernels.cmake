@@ -1,13 +1,13 @@
 # add_capability_kernels(<file>...): compiles each kernel source once per vector unit and adds the
 # objects to _C.
 #
-# A source sees CPU_CAPABILITY=DEFAULT, AVX2 or AVX512 (to name its namespace) and
-# CPU_CAPABILITY_DEFAULT, _AVX2 or _AVX512 defined (to ask). The other sources see
-# TORCH_DTYPES_HAVE_AVX2 and TORCH_DTYPES_HAVE_AVX512 where they are built. Processors other than
-# x86-64 get DEFAULT alone.
+# A source sees CPU_CAPABILITY=DEFAULT, AVX2 or AVX512 (to name its namespace). It also sees
+# CPU_CAPABILITY_DEFAULT, _AVX2 or _AVX512 defined (to test). The other sources see
+# TORCH_DTYPES_HAVE_AVX2 and TORCH_DTYPES_HAVE_AVX512 if these are built. Processors other than
+# x86-64 have DEFAULT only.
 #
-# Whatever has external linkage belongs into the namespace CPU_CAPABILITY: the linker would keep one
-# copy of three.
+# Everything with external linkage belongs into the namespace CPU_CAPABILITY: the linker would keep
+# one copy of three.
 
 set(TORCH_DTYPES_VECTOR_UNITS all CACHE STRING
   "all, for a wheel that others install, or native: DEFAULT and the widest unit of this processor")
@@ -19,7 +19,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     list(APPEND TORCH_DTYPES_CPU_CAPABILITIES AVX2 AVX512)
   elseif(TORCH_DTYPES_VECTOR_UNITS STREQUAL "native")
     include(CheckCXXSourceRuns)
-    # The same questions as in cpu/Kernels.cpp.
+    # The same tests as in cpu/Kernels.cpp.
     check_cxx_source_runs([[#define HAS(unit) __builtin_cpu_supports(unit)
       int main() { return !(HAS("avx512f") && HAS("avx512bw") && HAS("avx512vl") &&
                             HAS("avx512dq") && HAS("avx512cd") && HAS("fma")); }]]
@@ -48,9 +48,9 @@ function(add_capability_kernels)
   if(NOT ARGN)
     return()
   endif()
-  # The order matters: of an inline function that several objects carry, the linker keeps the first,
-  # which must be the one that every processor can run. So the object libraries of the layers come
-  # first (CMake puts a target's own sources last), then the units in rising order.
+  # The order matters. The linker keeps the first copy of an inline function in several objects, and
+  # every processor must be able to run it. So the object libraries of the layers come first (CMake
+  # puts a target's own sources last), then the units in rising order.
   foreach(capability IN LISTS TORCH_DTYPES_CPU_CAPABILITIES)
     set(target torch_dtypes_kernels_${capability})
     if(NOT TARGET ${target})

@@ -1,5 +1,5 @@
-# add_torch_dtypes_cpp_test(<name> <file>...): a test program of the number layer, which links no
-# PyTorch. Built with -DTORCH_DTYPES_BUILD_TESTS=ON and run by ctest; exit status 0 is success.
+# add_torch_dtypes_cpp_test(<name> <file>...): a test program of the number layer, without PyTorch.
+# It is built with -DTORCH_DTYPES_BUILD_TESTS=ON and run by ctest; exit status 0 is success.
 
 function(add_torch_dtypes_cpp_test name)
   if(NOT TORCH_DTYPES_BUILD_TESTS)

@@ -1,11 +1,12 @@
-# The GPU's kernels: by nvcc for CUDA tensors, or by the host's compiler, which makes loops of their
-# grids, for tests without a GPU.
+# The GPU's kernels, compiled by nvcc for CUDA tensors, or for tests without a GPU by the host's
+# compiler, which makes loops of their grids.
 #
-# TORCH_DTYPES_CUDA: AUTO builds them where PyTorch is a CUDA build and nvcc of its major version is
-# found; ON insists; OFF leaves them out. OFF is the default as long as no GPU has run them.
-# Architectures: TORCH_CUDA_ARCH_LIST of the environment, as PyTorch's own extensions read it, else
-# Turing to Blackwell and PTX for what follows. TORCH_DTYPES_GPU_ON_HOST,
-# TORCH_DTYPES_GPU_SIMULATED: see CONTRIBUTING.md; developers' options. At most one of the three.
+# TORCH_DTYPES_CUDA: AUTO builds them if PyTorch is a CUDA build and nvcc of its major version
+# exists; ON insists; OFF leaves them out. OFF is the default until a GPU has run them.
+# Architectures: TORCH_CUDA_ARCH_LIST of the environment, as for PyTorch's own extensions, else
+# Turing to Blackwell and PTX for later ones. TORCH_DTYPES_GPU_ON_HOST and
+# TORCH_DTYPES_GPU_SIMULATED are developers' options, see CONTRIBUTING.md. At most one of the three
+# may be on.
 
 set(TORCH_DTYPES_CUDA OFF CACHE STRING "CUDA kernels: AUTO, ON or OFF")
 set_property(CACHE TORCH_DTYPES_CUDA PROPERTY STRINGS AUTO ON OFF)
@@ -15,15 +16,15 @@ option(TORCH_DTYPES_GPU_SIMULATED
   "Compile the GPU's kernels for the host, and a CUDA runtime without a GPU beside them (test/simulated_gpu/)"
   OFF)
 
-# CUDA's major version of PyTorch, by its own account; empty for a CPU build.
+# Returns CUDA's major version in PyTorch's version.py; empty for a CPU build.
 function(find_torch_cuda result)
   file(STRINGS "${TORCH_DTYPES_TORCH_DIR}/version.py" _line REGEX "^cuda[:= ].*= *'[0-9.]+'")
   string(REGEX MATCH "'([0-9]+)\\." _ "${_line}")
   set(${result} "${CMAKE_MATCH_1}" PARENT_SCOPE)
 endfunction()
 
-# The architectures of TORCH_CUDA_ARCH_LIST ("8.0 9.0a+PTX", by spaces, commas or semicolons) as
-# CMake writes them.
+# Converts the architectures in TORCH_CUDA_ARCH_LIST ("8.0 9.0a+PTX", with spaces, commas or
+# semicolons) to CMake's form.
 function(read_torch_arch_list text result)
   string(REPLACE " " ";" _list "${text}")
   string(REPLACE "," ";" _list "${_list}")
@@ -45,7 +46,7 @@ function(read_torch_arch_list text result)
   set(${result} "${_found}" PARENT_SCOPE)
 endfunction()
 
-# A macro: a language may not be enabled within a function. Its returns end this file.
+# A macro, since a language may not be enabled within a function. Its returns end this file.
 macro(add_cuda_kernels)
   find_torch_cuda(_torch_cuda)
   if(NOT _torch_cuda)
@@ -97,7 +98,7 @@ macro(add_cuda_kernels)
     endif()
   endif()
   enable_language(CUDA)
-  # Releases of CMake older than the compiler do not know how it is told the standard.
+  # Releases of CMake older than the compiler do not know its option for the standard.
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
@@ -111,8 +112,8 @@ macro(add_cuda_kernels)
   add_library(torch_dtypes_cuda OBJECT ${CUDA_KERNEL_SOURCES})
   target_include_directories(torch_dtypes_cuda PRIVATE "${PROJECT_SOURCE_DIR}"
     "${PROJECT_SOURCE_DIR}/aten/src")
-  # -fmad=false: as -ffp-contract=off. --expt-relaxed-constexpr: formats' constexpr functions are
-  # the device's too.
+  # -fmad=false is nvcc's -ffp-contract=off. --expt-relaxed-constexpr: the device calls the formats'
+  # constexpr functions too.
   target_compile_options(torch_dtypes_cuda PRIVATE -fmad=false --expt-relaxed-constexpr --threads=0
     -Xcompiler=-Wall,-Wextra
     $<$<BOOL:${TORCH_DTYPES_WERROR}>:-Werror=all-warnings>)
@@ -123,13 +124,13 @@ macro(add_cuda_kernels)
     POSITION_INDEPENDENT_CODE ON)
 
   add_cuda_binding("${CUDAToolkit_INCLUDE_DIRS}" ${CUDA_BINDING_SOURCES})
-  # The runtime that PyTorch has loaded, found by its name when this library is: no path of this
-  # machine's toolkit is kept.
+  # PyTorch's own runtime, already loaded, is found by its name: no path of this machine's toolkit
+  # stays in the library.
   target_sources(_C PRIVATE $<TARGET_OBJECTS:torch_dtypes_cuda>)
   target_link_libraries(_C PRIVATE CUDA::cudart)
 endmacro()
 
-# What includes PyTorch's CUDA.
+# Adds the sources that include PyTorch's CUDA.
 function(add_cuda_binding include_directories)
   add_library(torch_dtypes_cuda_binding OBJECT ${ARGN})
   torch_dtypes_compile_options(torch_dtypes_cuda_binding)
@@ -140,7 +141,7 @@ function(add_cuda_binding include_directories)
     "${TORCH_DTYPES_TORCH_DIR}/lib/libtorch_cuda.so")
 endfunction()
 
-# The kernels as the host's compiler makes them.
+# Adds the kernels, compiled by the host's compiler.
 function(add_host_kernels target)
   add_library(${target} OBJECT ${CUDA_KERNEL_SOURCES})
   set_source_files_properties(${CUDA_KERNEL_SOURCES} PROPERTIES LANGUAGE CXX)
@@ -150,8 +151,7 @@ endfunction()
 
 if(TORCH_DTYPES_GPU_ON_HOST)
   add_host_kernels(torch_dtypes_gpu_on_host)
-  # The one file that sees the option: a build differs from an ordinary one by it and by the
-  # kernels.
+  # Only this file sees the option: a build differs from an ordinary one by it and by the kernels.
   set_property(SOURCE aten/src/ATen/native/formats/gpu/GpuKernels.cpp APPEND PROPERTY
     COMPILE_DEFINITIONS TORCH_DTYPES_GPU_ON_HOST)
 elseif(TORCH_DTYPES_GPU_SIMULATED)
@@ -163,7 +163,8 @@ elseif(TORCH_DTYPES_GPU_SIMULATED)
     "${CUDAToolkit_INCLUDE_DIRS}")
   add_cuda_binding("${CUDAToolkit_INCLUDE_DIRS}" ${CUDA_BINDING_SOURCES} ${STOCK_ON_HOST_SOURCES})
 
-  # To be preloaded: before PyTorch's libraries find the runtime, and under the driver's name.
+  # This library is preloaded: before PyTorch's libraries find the runtime, and under the driver's
+  # name.
   add_library(simulated_gpu SHARED ${SIMULATED_GPU_SOURCES})
   target_compile_features(simulated_gpu PRIVATE cxx_std_20)
   target_include_directories(simulated_gpu SYSTEM PRIVATE "${CUDAToolkit_INCLUDE_DIRS}"

@@ -1,15 +1,14 @@
-"""PEP 517 build backend: scikit-build-core plus the search for the PyTorch that the extension is
-built against.
+"""PEP 517 build backend: scikit-build-core, and a search for the PyTorch to build against.
 
 The extension must be compiled against the very PyTorch that will load it. pip builds in an isolated
 environment that does not show it, and a build requirement would fetch a second copy of gigabytes.
-So this wrapper looks for the torch of the environment that pip installs into, reads its files
-*without importing it*, and hands its folder, version and C++ ABI to CMake. The same facts go into
-the wheel's metadata (`dynamic_metadata` below).
+So this wrapper looks for the torch of the environment that pip installs into. It reads the files
+*without importing them*, and hands folder, version and C++ ABI to CMake. The same facts are in the
+wheel's metadata (`dynamic_metadata` below).
 
 Interface: https://peps.python.org/pep-0517/, https://peps.python.org/pep-0660/ and
-scikit-build-core's dynamic metadata. CMakeLists.txt asks the same question with
-`python tools/build_backend.py`, when it is run by hand.
+scikit-build-core's dynamic metadata. CMakeLists.txt runs `python tools/build_backend.py` when it is
+run by hand.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ OVERRIDE = "TORCH_DTYPES_TORCH_DIR"
 
 
 class Torch(NamedTuple):
-    """An installed PyTorch: the folder of its package, its full version and _GLIBCXX_USE_CXX11_ABI
-    of its libraries."""
+    """An installed PyTorch: its package's folder, its full version and _GLIBCXX_USE_CXX11_ABI."""
 
     dir: Path
     version: str
@@ -43,15 +41,14 @@ class Torch(NamedTuple):
 
 
 def fail(expected: str, got: str, remedy: str) -> SystemExit:
-    """The error to raise: one line, and no traceback of a build front end's innards."""
+    """Return an error of one line, without a traceback of a build front end."""
     return SystemExit(f"torch-dtypes: expected {expected}, but got {got}; {remedy}")
 
 
 # --- which torch ---
 
 
-# A namespace package has no origin: the folder torch/ of this repository must not be taken for
-# PyTorch.
+# A namespace package has no origin: this repository's folder torch/ is not PyTorch.
 _LOCATE = """
 import importlib.util, os, sys
 sys.path[:] = [p for p in sys.path if p]
@@ -62,12 +59,12 @@ if spec is not None and spec.origin is not None:
 
 
 def locate_torch() -> Path | None:
-    """The folder of the torch that `sys.executable` sees, with or without pip's build isolation."""
+    """Return the folder of the torch that `sys.executable` sees, without pip's build isolation."""
     spec = importlib.util.find_spec("torch")
     if spec is not None and spec.origin is not None:  # no isolation, or torch is on PYTHONPATH
         return Path(spec.origin).parent
-    # pip isolates by a sitecustomize on PYTHONPATH that takes site-packages away: a child without
-    # it sees them.
+    # pip isolates by a sitecustomize on PYTHONPATH that removes site-packages. A child process
+    # without it sees them.
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONNOUSERSITE")}
     done = subprocess.run(
         [sys.executable, "-c", _LOCATE],
@@ -81,31 +78,33 @@ def locate_torch() -> Path | None:
 
 def read_version(torch_dir: Path) -> str:
     source = torch_dir / "version.py"
-    found = (
+    match = (
         re.search(r"^__version__\b[^=]*=\s*['\"]([^'\"]+)['\"]", source.read_text(), re.MULTILINE)
         if source.is_file()
         else None
     )
-    if found is None:
+    if match is None:
         raise fail(
             "a PyTorch package with version.py",
             f"{torch_dir} without one",
             f"reinstall torch or correct {OVERRIDE}",
         )
-    return found[1]
+    return match[1]
 
 
 def read_cxx11_abi(torch_dir: Path) -> int:
-    """From the CMake config where it says so, otherwise from the names in libc10 (the config is
-    silent since 2.7)."""
+    """Read the ABI from the CMake config, or else from the names in libc10.
+
+    The config lacks it since 2.7.
+    """
     config = torch_dir / "share" / "cmake" / "Torch" / "TorchConfig.cmake"
-    found = (
+    match = (
         re.search(r"_GLIBCXX_USE_CXX11_ABI=([01])", config.read_text())
         if config.is_file()
         else None
     )
-    if found is not None:
-        return int(found[1])
+    if match is not None:
+        return int(match[1])
     library = torch_dir / "lib" / "libc10.so"
     if not library.is_file():
         return 1
@@ -114,7 +113,7 @@ def read_cxx11_abi(torch_dir: Path) -> int:
 
 
 def describe_torch(torch_dir: Path) -> Torch:
-    """Reads a torch package and refuses one that the extension cannot be built against."""
+    """Read a torch package, and refuse one that the extension cannot be built against."""
     if not (torch_dir / "version.py").is_file() and (torch_dir / "torch" / "version.py").is_file():
         torch_dir = torch_dir / "torch"  # site-packages was given
     torch = Torch(torch_dir.resolve(), read_version(torch_dir), read_cxx11_abi(torch_dir))
@@ -136,8 +135,10 @@ def describe_torch(torch_dir: Path) -> Torch:
 
 @functools.cache
 def find_torch(override: str | None = None) -> Torch:
-    """The torch to build against: `override`, else the environment variable TORCH_DTYPES_TORCH_DIR,
-    else the installed one."""
+    """Return the torch to build against.
+
+    It is `override`, else the environment variable TORCH_DTYPES_TORCH_DIR, else the installed one.
+    """
     override = override or os.environ.get(OVERRIDE)
     torch_dir = Path(override) if override else locate_torch()
     if torch_dir is None:
@@ -161,8 +162,7 @@ def build_state(state: str) -> None:
 
 
 def dynamic_metadata(settings, project) -> dict[str, object]:
-    """Version and dependencies: a wheel belongs to one release of torch and says so; an sdist to
-    all that are supported."""
+    """Return version and dependencies: a wheel belongs to one release of torch, an sdist to all."""
     if _state == "sdist":
         return {"version": VERSION, "dependencies": [f"torch{','.join(_range_of(SUPPORTED))}"]}
     torch = _torch_of_this_build or find_torch()
@@ -173,8 +173,10 @@ def dynamic_metadata(settings, project) -> dict[str, object]:
 
 
 def _range_of(releases: tuple[str, ...]) -> list[str]:
-    """Specifiers of exactly these releases of one major version, which are in order: a release
-    between them that is not among them is excluded."""
+    """Return specifiers of exactly these releases of one major version.
+
+    They must be in order. A missing release between them is excluded.
+    """
     major = releases[0].split(".")[0]
     minors = [int(release.removeprefix(f"{major}.")) for release in releases]
     gaps = sorted(set(range(minors[0], minors[-1])) - set(minors))
@@ -190,8 +192,10 @@ def dynamic_wheel(settings) -> dict[str, bool]:
 
 
 def from_sdist() -> bool:
-    """Whether the sources are an unpacked sdist: its wheels must keep its version, and carry
-    torch's in the build tag."""
+    """Return whether the sources are an unpacked sdist.
+
+    Its wheels must keep its version, and have torch's in the build tag.
+    """
     return Path("PKG-INFO").is_file()
 
 
@@ -200,10 +204,10 @@ def from_sdist() -> bool:
 _torch_of_this_build: Torch | None = None
 
 
-def _settings(given: dict | None) -> dict:
-    """`given` with what CMake has to know about torch."""
+def _settings(config: dict | None) -> dict:
+    """Add the facts about torch that CMake needs."""
     global _torch_of_this_build
-    settings = dict(given or {})
+    settings = dict(config or {})
     torch = find_torch(settings.get(f"cmake.define.{OVERRIDE}"))
     _torch_of_this_build = torch
     settings[f"cmake.define.{OVERRIDE}"] = str(torch.dir)
@@ -263,5 +267,5 @@ def build_sdist(sdist_directory, config_settings=None):
 
 
 if __name__ == "__main__":
-    _found = find_torch()
-    print(f"{_found.dir};{_found.version};{_found.cxx11_abi}")
+    _torch = find_torch()
+    print(f"{_torch.dir};{_torch.version};{_torch.cxx11_abi}")

@@ -1,11 +1,12 @@
-"""Compares the chips' policies with what real ones gave: the validation data of
-north-numerical-computing/MATLAB-tensor-core.
+"""Compares the chips' policies with results of real chips.
+
+The results are the validation data of north-numerical-computing/MATLAB-tensor-core.
 
     git clone https://github.com/north-numerical-computing/MATLAB-tensor-core
     python tools/compare_adders.py MATLAB-tensor-core/model_validation
 
-Each file has some thousand sums D = A B + C of one product each, as the hardware computed them.
-Prints how many differ.
+Each file has some thousand sums D = A B + C of one product each, as the hardware computed them. The
+tool prints how many differ.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CHIPS = {
     "B200": "nvidia-b200",
 }
 FORMATS = {"fp16": "e5m10", "bf16": "e8m7", "tf32": "tf32", "E4M3": "e4m3fn", "E5M2": "q52"}
-# D in float16, of float16 operands: terms, extra bits and the smallest exponent (Khattak and
+# D in float16 from float16 operands: terms, extra bits and the smallest exponent (Khattak and
 # Mikaitis; MMA-Sim has the same).
 FLOAT16 = {
     "V100": (4, 13, -19),
@@ -38,7 +39,7 @@ FLOAT16 = {
 
 
 def numbers(file: Path, base: int) -> torch.Tensor:
-    """float32 numbers, written in hexadecimal digits or bits."""
+    """Read float32 numbers, written in hexadecimal digits or bits."""
     return torch.from_numpy(
         np.array([int(word, base) for word in file.read_text().split()], dtype=np.uint32).view(
             np.float32
@@ -47,15 +48,15 @@ def numbers(file: Path, base: int) -> torch.Tensor:
 
 
 def compare(folder: Path, gpu: str, name: str) -> tuple[int, int]:
-    """How many sums there are, and how many differ."""
+    """Return the number of sums, and how many differ."""
     c, d = (numbers(folder / gpu / name / f"{which}_{gpu}_fp32.txt", 2) for which in "cd")
     dtype = torch_dtypes.dtype(FORMATS[name])
     a, b = (
         numbers(folder / gpu / name / f"{which}_{gpu}_{name}.txt", 16).reshape(len(c), -1).to(dtype)
         for which in "ab"
     )
-    # float8 was multiplied by instructions that begin with 0; on the B200 these are float16's, and
-    # C is added behind, to nearest.
+    # float8 was multiplied by instructions that begin with 0. On the B200 these are float16's, and
+    # C is added afterwards, to nearest.
     behind = name in ("E4M3", "E5M2")
     start = torch.zeros_like(c) if behind else c
     with torch_dtypes.accumulate(CHIPS[gpu]):
@@ -75,7 +76,7 @@ def compare(folder: Path, gpu: str, name: str) -> tuple[int, int]:
 
 
 def compare_float16(folder: Path, gpu: str) -> tuple[int, int]:
-    """The same for sums in a register of float16, which begins with C rounded to it."""
+    """Compare sums in a register of float16, which begins with C rounded to it."""
     c = numbers(folder / gpu / "fp16" / f"c_{gpu}_fp32.txt", 2)
     d = numbers(folder / gpu / "fp16" / f"d_{gpu}_fp16.txt", 2)
     half, (terms, extra_bits, least) = torch_dtypes.dtype("fp16"), FLOAT16[gpu]
@@ -107,9 +108,9 @@ def main() -> int:
         return 2
     folder, wrong = Path(sys.argv[1]), 0
     for gpu in CHIPS:
-        found = [name for name in FORMATS if (folder / gpu / name).is_dir()]
-        outcomes = {name: compare(folder, gpu, name) for name in found}
-        if "fp16" in found:
+        present = [name for name in FORMATS if (folder / gpu / name).is_dir()]
+        outcomes = {name: compare(folder, gpu, name) for name in present}
+        if "fp16" in present:
             outcomes["fp16 into fp16"] = compare_float16(folder, gpu)
         for name, (count, differ) in outcomes.items():
             wrong += differ

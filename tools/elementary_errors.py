@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Measures every elementary function on all numbers of formats, against mpmath, and writes
-docs/elementary.md.
+"""Measures every elementary function on all numbers of formats, and writes docs/elementary.md.
 
-python tools/elementary_errors.py                # the formats of the document; minutes
-python tools/elementary_errors.py --dtype q43 --function exp --out -
+The exact values are mpmath's.
+
+python tools/elementary_errors.py                # the formats of the document; minutes python
+tools/elementary_errors.py --dtype q43 --function exp --out -
 """
 
 import argparse
@@ -44,8 +45,8 @@ DTYPES = (
 class Row:
     inputs: int = 0
     misrounded: int = 0
-    beyond: int = 0  # of them: 0 or NaR because float64 ends there
-    # Of them: other zeros, infinities and NaN where the exact result has none, or the reverse.
+    beyond: int = 0  # among these: 0 or NaR where float64 ends
+    # Among these: other zeros, infinities and NaN than the exact result's.
     specials: int = 0
     steps: float = 0.0  # largest error of a misrounded number, and where
     worst: float = math.nan
@@ -54,11 +55,11 @@ class Row:
 
 
 def places(t, m: np.ndarray) -> np.ndarray:
-    """Magnitudes on the scale on which the numbers of a format are 0, 1, 2 ... and the boundaries
-    between them 0.5, 1.5 ...
+    """Map magnitudes to a scale on which a format's numbers are 0, 1, 2 ...
 
-    Linear in between, so that correctly rounded results err by 0.5 at most. Beyond the largest
-    number: that number's place.
+    The boundaries between them are 0.5, 1.5 ... The scale is linear in between, so that correctly
+    rounded results err by 0.5 at most. Magnitudes beyond the largest number have that number's
+    place.
     """
     at = np.clip(np.searchsorted(t.values, m, side="right") - 1, 0, len(t.values) - 2)
     low, b, high = t.values[at], t.boundaries[at], t.values[at + 1]
@@ -70,18 +71,20 @@ def places(t, m: np.ndarray) -> np.ndarray:
 
 
 def measure(name: str, format_name: str) -> Row:
-    """Exact results count as float64 numbers for the size of an error, not for whether there is
-    one."""
+    """Measure a function's errors in a format.
+
+    Exact results become float64 numbers for the size of an error, not for its existence.
+    """
     function, spec = elementary.FUNCTIONS[name], FORMATS[format_name]
     t = table(spec)
     operands = from_codes(torch.arange(1 << spec.bits), dtype_of(format_name))
     x = operands.double().numpy()
     result = function.torch(operands)
-    found, y = codes_of(result).numpy(), result.double().numpy()
+    actual, y = codes_of(result).numpy(), result.double().numpy()
     right = elementary.expected_codes(function, spec, x)
     exact = [elementary.exact(function, v) for v in x.tolist()]
     e, due = np.array([elementary.as_float(v) for v in exact]), t.decode()[right]
-    wrong = ~elementary.same_codes(spec, found, right)
+    wrong = ~elementary.same_codes(spec, actual, right)
     signs = wrong & (y == 0) & (due == 0)
     wrong &= ~signs
     beyond = (

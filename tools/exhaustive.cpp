@@ -1,13 +1,13 @@
 // Checks + - * / of the CPU's kernels for all pairs of codes of a posit or float format, or for
-// seeded random pairs of a wide one:
+// seeded random pairs of a wide format:
 //
-//     exhaustive <posit: bits es | float: exponent bits, fraction bits> all|<pairs> <threads>
+//   exhaustive <posit: bits es | float: exponent bits, fraction bits> all|<pairs> <threads>
 //
 // The oracle shares no code with the kernels. It reads codes by their definition, bit by bit, as
-// integers times powers of two, and asks whether the exact result lies between the two boundaries
-// of the code that the kernels found (on a boundary: whether that code is even). Boundaries are the
-// means of neighbours for floats, and the posits of one more bit for posits. tools/exhaustive.py
-// builds and runs it.
+// integers times powers of two. It tests whether the exact result lies between the two boundaries
+// of the kernels' code (on a boundary: whether that code is even). Boundaries are the means of
+// neighbours for floats, and the posits with one more bit for posits. tools/exhaustive.py builds
+// and runs it.
 #include <ATen/native/formats/cpu/Kernels.h>
 
 #include <atomic>
@@ -41,7 +41,7 @@ int bit_length(Int x) {
   return low ? 64 - __builtin_clzll(low) : 0;
 }
 
-// -1, 0 or 1 as x is less than, equal to or greater than y; both positive.
+// Returns -1, 0 or 1 for x less than, equal to or greater than y; both positive.
 int compare_positive(Real x, Real y) {
   const int top_x = x.exponent + bit_length(x.mantissa),
             top_y = y.exponent + bit_length(y.mantissa);
@@ -60,7 +60,7 @@ int compare(const Real& x, const Real& y) {
                     : compare_positive({-y.mantissa, y.exponent}, {-x.mantissa, x.exponent});
 }
 
-// A nonnegative posit code of n bits, read from its first bit to its last.
+// Reads a nonnegative posit code of n bits from its first bit to its last.
 Real read_posit(unsigned long long code, int n, int es) {
   if (code == 0) return {0, 0};
   int at = n - 2;
@@ -80,7 +80,7 @@ Real read_posit(unsigned long long code, int n, int es) {
   return {mantissa, exponent};
 }
 
-// A nonnegative float code; the code behind the largest reads as if the exponents went on.
+// Reads a nonnegative float code. The code after the largest is read as if the exponents went on.
 Real read_float(unsigned long long code, const Spec& s) {
   const int bias = (1 << (s.exp_bits - 1)) - 1;
   const auto field = static_cast<int>(code >> s.man_bits);
@@ -107,7 +107,7 @@ struct Oracle {
   Real value(unsigned long long code) const {
     return values.empty() ? read_value(code) : values[code];
   }
-  // The boundary between magnitude codes k and k + 1.
+  // Returns the boundary between magnitude codes k and k + 1.
   Real boundary(unsigned long long k) const {
     return boundaries.empty() ? read_boundary(k) : boundaries[k];
   }
@@ -137,12 +137,13 @@ struct Oracle {
     return {(low.mantissa + (high.mantissa << (1 + shift))) / 2, low.exponent};
   }
 
-  // exact: whether `compare_with(c)`, the sign of |exact result| - c, fits magnitude code k.
+  // Returns whether the exact result fits magnitude code k. `compare_with(c)` is the sign of |exact
+  // result| - c.
   template <typename CompareWith>
   bool fits(unsigned long long k, CompareWith compare_with) const {
     const bool even = k % 2 == 0;
     if (spec.posit) {
-      if (k == 0) return false; // what is not 0 never becomes 0
+      if (k == 0) return false; // a nonzero result never becomes 0
       if (k > 1) {
         const int c = compare_with(boundary(k - 1));
         if (c < 0 || (c == 0 && !even)) return false;
@@ -161,17 +162,17 @@ struct Oracle {
   }
 
   bool right(BinaryOp op, unsigned long long a, unsigned long long b,
-             unsigned long long found) const {
+             unsigned long long actual) const {
     const bool special = is_nan(a) || is_nan(b) || is_infinite(a) || is_infinite(b);
     const Real y = special ? Real{0, 0} : value(b);
-    if (special || (op == BinaryOp::Div && y.mantissa == 0)) return right_special(op, a, b, found);
+    if (special || (op == BinaryOp::Div && y.mantissa == 0)) return right_special(op, a, b, actual);
     Real x = value(a), z = y;
     if (op == BinaryOp::Sub) z.mantissa = -z.mantissa;
-    // The exact result's sign, and how its magnitude compares with c.
-    if (is_nan(found)) return false;
+    // The exact result's sign, and the comparison of its magnitude with c.
+    if (is_nan(actual)) return false;
     const unsigned long long k =
-        spec.posit && (found & sign) ? (0 - found) & (2 * sign - 1) : found & (sign - 1);
-    const bool negative = found & sign;
+        spec.posit && (actual & sign) ? (0 - actual) & (2 * sign - 1) : actual & (sign - 1);
+    const bool negative = actual & sign;
     if (op == BinaryOp::Add || op == BinaryOp::Sub) return right_sum(x, z, k, negative);
     const bool zero = x.mantissa == 0 || (op == BinaryOp::Mul && y.mantissa == 0);
     // A float zero's sign is in its code only.
@@ -190,8 +191,8 @@ struct Oracle {
   }
 
   bool right_sum(const Real& x, const Real& z, unsigned long long k, bool negative) const {
-    // Far apart, the smaller one only breaks ties: it is moved near, where it is still less than
-    // any boundary's last place.
+    // If the operands are far apart, the smaller one only breaks ties. It is moved near, where it
+    // is still less than any boundary's last place.
     Real big = x, small = z;
     if (compare_magnitude(x, z) < 0) std::swap(big, small);
     if (small.mantissa != 0 && big.exponent - small.exponent > 80)
@@ -206,7 +207,7 @@ struct Oracle {
     return fits(k, [&](const Real& c) { return compare(magnitude, c); });
   }
 
-  // -0 only as the sum of two of them, which a Real cannot tell from 0: both signs pass where both
+  // -0 is only the sum of two -0, which a Real cannot tell from 0. So both signs pass where both
   // operands are 0.
   static bool zero_sign_fits(const Real& x, const Real& z, bool negative) {
     return (x.mantissa == 0 && z.mantissa == 0) || !negative;
@@ -227,22 +228,22 @@ struct Oracle {
     return __builtin_ldexp(static_cast<double>(r.mantissa), r.exponent);
   }
 
-  // NaN, infinities and division by zero, as IEEE arithmetic on doubles has them.
+  // Checks NaN, infinities and division by zero against IEEE arithmetic on doubles.
   bool right_special(BinaryOp op, unsigned long long a, unsigned long long b,
-                     unsigned long long found) const {
+                     unsigned long long actual) const {
     const double x = as_double(a), y = as_double(b);
     double r = x / y;
     if (op == BinaryOp::Add) r = x + y;
     if (op == BinaryOp::Sub) r = x - y;
     if (op == BinaryOp::Mul) r = x * y;
-    if (spec.posit || r != r) return is_nan(found);
-    return as_double(found) == r && (found & sign) == (__builtin_signbit(r) ? sign : 0);
+    if (spec.posit || r != r) return is_nan(actual);
+    return as_double(actual) == r && (actual & sign) == (__builtin_signbit(r) ? sign : 0);
   }
 };
 
 constexpr int kBatch = 512;
 
-// One batch of pairs through the kernels, as the elementwise engine runs them.
+// Runs one batch of pairs through the kernels, as the elementwise engine does.
 struct Batch {
   std::vector<char> codes_a, codes_b, codes_out;
   unsigned long long a[kBatch], b[kBatch];
@@ -271,11 +272,11 @@ struct Batch {
     }
     long wrong = 0;
     for (int i = 0; i < n; ++i) {
-      unsigned long long found = 0;
-      std::memcpy(&found, &codes_out[i * width], width);
-      if (!oracle.right(op, a[i], b[i], found) && wrong++ < 3) {
+      unsigned long long actual = 0;
+      std::memcpy(&actual, &codes_out[i * width], width);
+      if (!oracle.right(op, a[i], b[i], actual) && wrong++ < 3) {
         std::fprintf(stderr, "wrong: op %d of %#llx and %#llx gave %#llx\n", int(op), a[i], b[i],
-                     found);
+                     actual);
       }
     }
     return wrong;
@@ -315,7 +316,7 @@ int main(int argc, char** argv) {
             const unsigned long long r = all ? at + i : random();
             batch->a[i] = all ? r / codes : r & (codes - 1);
             batch->b[i] = all ? r % codes : r >> (64 - spec.bits);
-            // Every other random pair close together in exponent, where cancellation and ties are.
+            // Every other random pair is close in exponent, where cancellation and ties occur.
             if (!all && i % 2)
               batch->b[i] =
                   (batch->a[i] ^ (random() & (codes - 1)) >> (random() % spec.bits)) & (codes - 1);

@@ -1,12 +1,13 @@
-"""Checks + - * / of a format for all pairs of codes, or for seeded random pairs of a wide one,
-against exact integers.
+"""Checks + - * / of a format against exact integers.
+
+It checks all pairs of codes, or seeded random pairs of a wide format.
 
     python tools/exhaustive.py posit16es2             all 2^32 pairs, four operations: minutes
     python tools/exhaustive.py posit32es2 300000000   random pairs, half of them close in exponent
 
-Compiles tools/exhaustive.cpp with the CPU kernels (g++, or what CXX names; no PyTorch needed).
-TORCH_DTYPES_CPU_CAPABILITY chooses the vector unit. The exit status is 1 where a result was wrong.
-docs/proof.md records what was run.
+It compiles tools/exhaustive.cpp with the CPU kernels (g++, or the compiler in CXX; no PyTorch
+needed). TORCH_DTYPES_CPU_CAPABILITY chooses the vector unit. The exit status is 1 if a result was
+wrong. docs/proof.md records the runs.
 """
 
 import argparse
@@ -42,7 +43,7 @@ CAPABILITIES = {
 
 
 def build(folder):
-    """The checker with the kernels of every vector unit, as CMakeLists.txt builds them."""
+    """Build the checker with the kernels of every vector unit, as CMakeLists.txt does."""
     compiler = [
         *os.environ.get("CXX", "g++").split(),
         "-std=c++20",
@@ -105,7 +106,7 @@ def main():
     kind = ["posit", match[2], match[3]] if match[1] else ["float", match[4], match[5]]
     bits = int(match[2]) if match[1] else 1 + int(match[4]) + int(match[5])
     if options.pairs == "all" and bits > 16:
-        parser.error(f"all pairs of {bits} bits are too many: give a number of pairs")
+        parser.error(f"expected a number of pairs for {bits} bits, but got all; give a number")
     total = 4**bits if options.pairs == "all" else int(options.pairs)
     columns = (
         TextColumn("{task.description}"),

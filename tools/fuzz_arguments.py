@@ -1,5 +1,4 @@
-"""Random arguments for tools/fuzz.py: tensors of every format, layout and value, and what a schema
-may ask for beside them."""
+"""Random arguments for tools/fuzz.py: tensors of every format, layout and value, and all others."""
 
 import math
 import random
@@ -26,8 +25,7 @@ STOCK_FLOATS = (
 )
 STOCK = (*STOCK_FLOATS, torch.int64, torch.bool, torch.int32, torch.uint8, torch.complex64)
 WILD_INTEGERS = (1000, 2**31, 2**40, 2**62, 2**63 - 1, -(2**31), -(2**63))
-# Numbers of dtypes that PyTorch's Python layer hands on unread: undefined ones, ours, and those of
-# nobody.
+# Numbers of dtypes that PyTorch's Python layer passes on unread: undefined, of formats, and unused.
 DTYPE_NUMBERS = (
     -129,
     -1,
@@ -78,15 +76,17 @@ MEMORY_FORMATS = (
 
 
 def formats() -> list[torch.dtype]:
-    """The dtypes that operands have; made before the children, so that every child has the same
-    ones."""
+    """Return the dtypes of operands, made before the children so that all have the same."""
     return [*torch_dtypes.builtin_dtypes(), *map(torch_dtypes.dtype, RUN_TIME)]
 
 
 class Arguments:
-    """What one call is made of, drawn from its own generator. In another world `instead` stands for
-    each of our dtypes, with `uniform` for stock floating ones too; nothing else changes, so that a
-    call can be repeated with stock tensors of the same sizes, strides and values."""
+    """Arguments of one call, drawn from its own generator.
+
+    In another world, `instead` replaces each format dtype, and with `uniform` each stock floating
+    dtype too. Nothing else changes, so that a call can be repeated with stock tensors of the same
+    sizes, strides and values.
+    """
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Arguments:
         self.rng, self.dtypes, self.instead, self.uniform = rng, dtypes, instead, uniform
         self.primary = rng.choice(dtypes)
         self.operands: list[torch.Tensor] = []
-        self.asked: list[object] = []  # dtypes that the call names
+        self.dtypes_named: list[object] = []  # dtypes among the arguments
         count = rng.choice((0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5))
         self.shape = (
             [self.size()] * count if self.chance(0.35) else [self.size() for _ in range(count)]
@@ -121,18 +121,18 @@ class Arguments:
     def dtype(self) -> object:
         kind = self.rng.random()
         if kind < 0.4:
-            asked = self.world(self.primary)
+            dtype = self.world(self.primary)
         else:
-            asked = self.world(self.rng.choice(self.dtypes if kind < 0.6 else STOCK))
+            dtype = self.world(self.rng.choice(self.dtypes if kind < 0.6 else STOCK))
         if kind > 0.9:
-            asked = self.rng.choice(DTYPE_NUMBERS)
-        self.asked.append(asked)
-        return asked
+            dtype = self.rng.choice(DTYPE_NUMBERS)
+        self.dtypes_named.append(dtype)
+        return dtype
 
     # ---- tensors ----
 
     def near(self) -> list[int]:
-        """A shape that fits the call's own, or nearly."""
+        """Return a shape that fits the call's own, or nearly."""
         shape, kind = list(self.shape), self.rng.random()
         if kind < 0.7 or not shape:
             return shape if kind < 0.9 else [self.size()]
@@ -152,7 +152,7 @@ class Arguments:
         return shape
 
     def values(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """Elements one after another: random codes, simple numbers or the edges of the range."""
+        """Return elements: random codes, simple numbers or the edges of the range."""
         source, kind = numpy.random.default_rng(self.rng.getrandbits(32)), self.rng.random()
         if not torch_dtypes.is_format_dtype(dtype):
             if dtype.is_floating_point or dtype.is_complex:
@@ -196,8 +196,8 @@ class Arguments:
             t = torch.tensor(source.choice(edges, count), dtype=torch.float64).to(dtype)
         return t if self.instead is None else t.double().to(self.instead)
 
-    def laid_out(self, shape: list[int], dtype: torch.dtype) -> torch.Tensor:
-        """A tensor of this shape, its elements somewhere in a larger stretch of memory."""
+    def lay_out(self, shape: list[int], dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor of this shape, its elements placed within more memory."""
         while math.prod(shape) > 4096:
             shape = shape[1:]
         order = list(range(len(shape)))
@@ -241,9 +241,9 @@ class Arguments:
 
     def index_like(self, name: str) -> torch.Tensor:
         if "mask" in name or name == "condition":
-            return self.laid_out(self.near(), torch.bool)
+            return self.lay_out(self.near(), torch.bool)
         dtype = torch.int32 if self.chance(0.1) else torch.int64
-        return self.laid_out(self.near(), dtype)
+        return self.lay_out(self.near(), dtype)
 
     def tensor(self, name: str = "", written: bool = False) -> torch.Tensor:
         kind = self.rng.random()
@@ -273,15 +273,15 @@ class Arguments:
         if self.operands and self.chance(0.05):
             return self.rng.choice(self.operands)  # the same object twice
         if written and self.chance(0.5):
-            t = self.laid_out([0], dtype)
+            t = self.lay_out([0], dtype)
         elif (
             any(word in name for word in ("bias", "running", "mean", "var", "invstd"))
             and len(self.shape) > 1
             and self.chance(0.6)
         ):
-            t = self.laid_out([self.shape[1]], dtype)
+            t = self.lay_out([self.shape[1]], dtype)
         else:
-            t = self.laid_out(self.near(), dtype)
+            t = self.lay_out(self.near(), dtype)
         if self.chance(0.3) and dtype.is_floating_point and dtype not in STOCK_FLOATS[4:]:
             t = t.detach().requires_grad_()
             t = t * 1 if self.chance(0.3) else t
@@ -346,7 +346,7 @@ class Arguments:
         return self.rng.choice((self.real(), self.real(), self.integer(), self.chance(0.5), 1j))
 
     def of_type(self, kind: str, name: str = "", written: bool = False) -> object:
-        """An argument of the type that a schema names, as TorchScript writes it."""
+        """Return an argument of the type that a schema names, as TorchScript writes it."""
         if kind.startswith("Optional["):
             return (
                 None

@@ -1,5 +1,4 @@
-"""The calls of tools/fuzz.py: drawn from operator schemas, from PyTorch's own samples and from
-torch_dtypes' functions."""
+"""Calls for tools/fuzz.py, from operator schemas, PyTorch's samples and torch_dtypes' functions."""
 
 import functools
 import itertools
@@ -12,8 +11,8 @@ from fuzz_checks import Call, tensors
 from fuzz_functions import from_functions
 from torch.utils._pytree import tree_leaves, tree_map
 
-# No call of these is of use: they write files, wait, or make the wrappers of torch.func without
-# their levels.
+# Useless operators: they write files, wait, or make the wrappers of torch.func without their
+# levels.
 LEFT_OUT = frozenset(
     (
         "aten::from_file aten::wait aten::save aten::record_stream aten::set_grad_enabled "
@@ -25,7 +24,7 @@ LEFT_OUT = frozenset(
 
 @functools.cache
 def schemas(operator: str | None = None) -> list:
-    """Operators that take a tensor or a dtype; of one base name where one is asked for."""
+    """Return operators that take a tensor or a dtype, or those of one base name."""
 
     def of_use(schema) -> bool:
         kinds = " ".join(str(a.real_type) for a in schema.arguments)
@@ -44,7 +43,7 @@ def schemas(operator: str | None = None) -> list:
 
 
 def python_function(name: str, arguments: Arguments):
-    """The function or method that users write for an operator, where there is one."""
+    """Return a function or method that users call for an operator, if there is one."""
     owners = [
         o
         for o in (
@@ -104,16 +103,16 @@ def database() -> list:
     return [op for op in op_db if op.supports_dtype(torch.float32, "cpu")]
 
 
-def changed(value: object, arguments: Arguments) -> object:
-    """Another argument of the same type, or of a wrong one."""
+def change_argument(value: object, arguments: Arguments) -> object:
+    """Return another argument of the same type, or of a wrong one."""
     if arguments.chance(0.08):
         return arguments.rng.choice((None, "a", -1, 2.5, [], arguments.tensor()))
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         kind = arguments.rng.random()
         if value.dtype in (torch.int64, torch.bool) and kind < 0.7:
-            return arguments.laid_out(list(value.shape), value.dtype)
+            return arguments.lay_out(list(value.shape), value.dtype)
         if kind < 0.6:
-            return arguments.laid_out(list(value.shape), arguments.primary)
+            return arguments.lay_out(list(value.shape), arguments.primary)
         if kind < 0.75 and value.dim():
             return value.transpose(0, -1)
         return arguments.tensor()
@@ -136,7 +135,7 @@ def from_database(arguments: Arguments, operator: str | None) -> Call:
     sample = arguments.rng.choice(samples)
     dtype = arguments.world(arguments.primary)
 
-    def ours(value):
+    def cast(value):
         if (
             not isinstance(value, torch.Tensor)
             or value.dtype is not torch.float32
@@ -147,16 +146,17 @@ def from_database(arguments: Arguments, operator: str | None) -> Call:
         return t.requires_grad_() if grad else t
 
     grad = arguments.chance(0.4)
-    args, kwargs = tree_map(ours, ((sample.input, *sample.args), sample.kwargs))
+    args, kwargs = tree_map(cast, ((sample.input, *sample.args), sample.kwargs))
     changes = arguments.rng.choice((0, 1, 1, 2))
     places = [*range(len(args)), *kwargs]
     for place in arguments.rng.sample(places, min(changes, len(places))):
         if isinstance(place, str):
-            kwargs[place] = changed(kwargs[place], arguments)
+            kwargs[place] = change_argument(kwargs[place], arguments)
         else:
-            args = (*args[:place], changed(args[place], arguments), *args[place + 1 :])
-    # an asked dtype of the sample itself
-    arguments.asked += [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.dtype)]
+            args = (*args[:place], change_argument(args[place], arguments), *args[place + 1 :])
+    # The sample itself may name dtypes.
+    dtypes = [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.dtype)]
+    arguments.dtypes_named += dtypes
     variant = arguments.rng.random()
     run = op.op
     if variant < 0.15:
@@ -164,7 +164,7 @@ def from_database(arguments: Arguments, operator: str | None) -> Call:
     elif variant < 0.25 and op.supports_out:
         kwargs = {
             **kwargs,
-            "out": arguments.laid_out([0], arguments.primary)
+            "out": arguments.lay_out([0], arguments.primary)
             if arguments.chance(0.5)
             else arguments.tensor(),
         }
@@ -187,8 +187,11 @@ KINDS = {
 def draw(
     seed: int, number: int, dtypes, world=(), kind=None, operator=None
 ) -> tuple[Call, Arguments]:
-    """Call `number` of a seed: the same one in every process, and in every world (instead, uniform)
-    but for the dtypes that it replaces."""
+    """Draw call `number` of a seed.
+
+    It is the same in every process. In another world (instead, uniform) only the replaced dtypes
+    differ.
+    """
     rng = random.Random(f"{seed}/{number}")
     chosen = rng.choices(list(KINDS), [weight for _, weight in KINDS.values()])[0]
     arguments = Arguments(rng, dtypes, *world)

@@ -1,4 +1,4 @@
-"""Calls of tools/fuzz.py: of torch_dtypes' functions, and of what the Python layer adds."""
+"""Calls for tools/fuzz.py of torch_dtypes' functions, and of additions of the Python layer."""
 
 import copy
 import io
@@ -74,14 +74,14 @@ def data_of(arguments: Arguments, depth: int = 0) -> object:
     )
 
 
-def saved(t):
+def save_and_load(t):
     file = io.BytesIO()
     torch.save(t, file)
     file.seek(0)
     return torch.load(file, weights_only=True)
 
 
-def scrambled(text: str, arguments: Arguments) -> str:
+def scramble(text: str, arguments: Arguments) -> str:
     letters = list(text)
     for _ in range(arguments.rng.randrange(3)):
         at = arguments.rng.randrange(len(letters) + 1)
@@ -145,15 +145,15 @@ def from_functions(arguments: Arguments, operator: str | None) -> Call:
                 "conv2d": [4, t.shape[1] if t.dim() > 2 else 1, 2, 2],
             }
             run = rng.choice((torch.mm, torch.matmul, linear, conv2d))
-            operands[1] = arguments.laid_out(shapes.get(run.__name__, list(t.shape)[::-1]), t.dtype)
+            operands[1] = arguments.lay_out(shapes.get(run.__name__, list(t.shape)[::-1]), t.dtype)
         else:
             run = rng.choice(products)
         return Call("", run, tuple(operands))
 
-    def blocked(block, made):
-        return lambda: in_block(block(), lambda: made.run(*made.args))
+    def wrap_in(block, call):
+        return lambda: in_block(block(), lambda: call.run(*call.args))
 
-    def chopped():
+    def chop_operand():
         return rng.choice(
             (
                 tensor(),
@@ -182,7 +182,7 @@ def from_functions(arguments: Arguments, operator: str | None) -> Call:
     }
     fixed = {"signed": flag(), "overflow": overflow, "rounding": mode()}
     readers = ("numpy", "tolist", "item", "__bool__", "__len__", "__int__", "__repr__")
-    copies = (saved, copy.deepcopy, copy.copy, lambda t: pickle.loads(pickle.dumps(t)))
+    copies = (save_and_load, copy.deepcopy, copy.copy, lambda t: pickle.loads(pickle.dumps(t)))
     choices = {
         "posit_format": lambda: Call(
             "posit_format",
@@ -199,7 +199,7 @@ def from_functions(arguments: Arguments, operator: str | None) -> Call:
         "dtype": lambda: Call(
             "dtype",
             torch_dtypes.dtype,
-            (scrambled(str(rng.choice(arguments.dtypes))[6:], arguments),),
+            (scramble(str(rng.choice(arguments.dtypes))[6:], arguments),),
         ),
         "with_rounding": lambda: Call(
             "with_rounding",
@@ -209,14 +209,14 @@ def from_functions(arguments: Arguments, operator: str | None) -> Call:
         "chop": lambda: Call(
             "chop",
             torch_dtypes.chop,
-            (chopped(), rng.choice((dtype(), torch.float32, "e5m2", "posit9es1", "fixed3_3"))),
+            (chop_operand(), rng.choice((dtype(), torch.float32, "e5m2", "posit9es1", "fixed3_3"))),
             {"rounding": mode(), "flip_prob": rng.choice((0.0, 0.5, 1, 2, float("nan")))},
         ),
-        "accumulate": lambda: (lambda p: Call("accumulate", blocked(policy_block, p), (), {}, ()))(
+        "accumulate": lambda: (lambda p: Call("accumulate", wrap_in(policy_block, p), (), {}, ()))(
             product()
         ),
         "rounding": lambda: (
-            lambda p: Call("rounding", blocked(lambda: torch_dtypes.rounding(mode()), p))
+            lambda p: Call("rounding", wrap_in(lambda: torch_dtypes.rounding(mode()), p))
         )(product()),
         "getitem": lambda: Call("getitem", lambda t, i: t[i], (tensor(), index_of(arguments))),
         "setitem": lambda: Call(

@@ -1,4 +1,4 @@
-"""The package that tools/gpu_check.py checks: built with its kernels, or found in a folder."""
+"""Builds the package that tools/gpu_check.py checks, or finds it in a folder."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ BUILD = ROOT / "build" / "gpu"
 
 
 def build(report: Report, dry: bool, arch: str | None) -> Path | None:
-    """The folder that the built package is in, or None. (Kept between calls: a second build
-    compiles what changed.)"""
+    """Return the folder of the built package, or None.
+
+    It is kept between calls: a second build compiles the changes only.
+    """
     site = BUILD / ("site-on-host" if dry else "site")
     objects = BUILD / ("on-host" if dry else "cuda")
     options = (
@@ -69,7 +71,7 @@ def build(report: Report, dry: bool, arch: str | None) -> Path | None:
         )
     seconds = round(time.monotonic() - began)
     if status != 0:
-        why = "the time was up" if status == 124 else f"status {status}"
+        why = "no time left" if status == 124 else f"status {status}"
         errors = [
             line[:300] for line in output.splitlines() if re.search(r"error|FAILED|Error", line)
         ]
@@ -88,11 +90,11 @@ PACKAGE = (
 
 
 def environment_of(report: Report, site: Path, dry: bool) -> dict | None:
-    """The environment in which Python finds the package in a folder, or None where it does not, or
-    where it lacks the kernels."""
+    """Return the environment in which Python finds the package in a folder, with its kernels, or
+    None."""
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
-    # pytest's other plugins are this machine's, and our tests take any warning as an error; what a
-    # command prints is to be in its log at once.
+    # pytest's other plugins belong to this machine, and any warning is an error in these tests. A
+    # command's output must be in its log at once.
     environment = os.environ | {
         "PYTHONPATH": path,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -101,9 +103,9 @@ def environment_of(report: Report, site: Path, dry: bool) -> dict | None:
     status, output = shell(
         [sys.executable, "-c", PACKAGE], report, "build.log", env=environment, limit=120
     )
-    found, *kernels = output.split("\n")[-2:][0].rsplit(" ", 2)
+    path, *kernels = output.split("\n")[-2:][0].rsplit(" ", 2)
     expected = [str(not dry), str(dry)]
-    if status != 0 or kernels != expected or not Path(found).is_relative_to(site):
+    if status != 0 or kernels != expected or not Path(path).is_relative_to(site):
         why = (
             f"failed: expected a package in {site} with kernels for "
             f"{'the host' if dry else 'a GPU'}, of this Python and PyTorch, but got:"

@@ -1,28 +1,27 @@
-"""On a machine with a GPU: builds the package with its kernels, tests them in order of importance,
-measures them, and writes a report.
+r"""Builds the package with its kernels on a machine with a GPU, tests and measures it, and reports.
 
     python3 tools/gpu_check.py --minutes 9 --out gpu-report
     # here, over the GPU's kernels compiled for the host
     python3 tools/gpu_check.py --dry-run --out /tmp/report
 
-Nothing is installed: the package goes to a folder of its own (build/gpu/site), so that an
-environment that lacks pip's back ends, or the network, will do; it needs CMake, ninja, a compiler,
-nvcc and PyTorch, and pytest for the tests. Steps that the time does not suffice for are said to be
-missing. The report (report.md, report.json) is written anew after every step, and what commands
-print goes to files beside it (build.log, tests.log, speed.log, sanitize.log) as they print it: what
-was found before the time is up, stays.
+Nothing is installed: the package goes to a folder of its own (build/gpu/site), so it works without
+pip's back ends or the network. It needs CMake, ninja, a compiler, nvcc and PyTorch, and pytest for
+the tests, which run in order of importance. Steps for which no time is left are listed as missing.
+The report (report.md, report.json) is written again after every step. The output of commands goes
+to files beside it at once (build.log, tests.log, speed.log, sanitize.log). So earlier results stay
+when the time ends.
 
-To spend a lent machine's minutes on tests alone, build the package elsewhere first, for its Python,
-PyTorch and CUDA (here 3.12, 2.11.0 and 13.0), with a compiler and a C library no newer than its
-own. That needs nvcc of that CUDA, but no GPU.
+To spend a lent machine's minutes on tests only, build the package elsewhere first. Use its Python,
+PyTorch and CUDA (here 3.12, 2.11.0 and 13.0), and a compiler and C library no newer than its own.
+That needs nvcc of that CUDA, but no GPU.
 
     python3.12 -m venv /tmp/cp312 && /tmp/cp312/bin/pip install torch==2.11.0 cmake ninja
     /tmp/cp312/bin/python tools/gpu_check.py --steps build --arch 9.0 --minutes 120 --out /tmp/built
     # without it files that need PyTorch's own tests are not collected
     /tmp/cp312/bin/pip download --no-deps -d build/gpu/wheels expecttest==0.3.0
 
-Then carry build/gpu/site and build/gpu/wheels, and run there, each in a call of its own, the first
-line before either of the others:
+Then carry build/gpu/site and build/gpu/wheels, and run there, each in its own call, the first line
+before either of the others:
 
     python3 -m pip install -q --no-index --no-deps --upgrade --target /tmp/wheels \\
         build/gpu/wheels/*.whl; export PYTHONPATH=/tmp/wheels
@@ -47,7 +46,7 @@ from pathlib import Path
 from gpu_build import build, environment_of
 from gpu_report import ROOT, Report, shell
 
-# In order of importance: what decides first. Each a name and pytest's arguments.
+# Names and pytest's arguments, the most important first.
 TESTS = [
     ("the CPU's bits on the GPU", ["test/operators/test_gpu_route.py"]),
     (
@@ -91,7 +90,7 @@ TESTS = [
     ("graphs", ["test/operators/test_gpu_graphs.py"]),
     ("collectives", ["test/host/distributed/test_gpu_collectives.py"]),
     (
-        "what is observed, and fuzzy blocks",
+        "observation and fuzzy blocks",
         [
             "test/operators/test_gpu_counts.py",
             "test/fuzzing/test_fuzzy.py",
@@ -100,13 +99,13 @@ TESTS = [
         ],
     ),
     (
-        "autocast, and what is a GPU's alone",
+        "autocast, and features of GPUs only",
         ["test/host/test_gpu_autocast.py", "test/host/test_on_a_gpu.py"],
     ),
     ("compiled graphs", ["test/graphs"]),
     ("PyTorch's database", ["test/conformance/test_operators.py"]),
 ]
-# These run the kernels compiled for the host: of that a GPU learns nothing.
+# These run the kernels compiled for the host, which says nothing about a GPU.
 ON_HOST = [
     f"test/operators/test_cuda_{part}.py" for part in ("arithmetic", "kernels", "launches", "sums")
 ]
@@ -134,7 +133,7 @@ def machine() -> dict:
             }
     except (ImportError, OSError, RuntimeError) as error:
         facts["torch"] = f"not usable: {error}"
-    if git := shutil.which("git"):  # neither it nor .git need be where a copy of the files is
+    if git := shutil.which("git"):  # a copy of the files may lack git and .git
         commit = subprocess.run(
             [git, "rev-parse", "--short", "HEAD"],
             cwd=ROOT,
@@ -146,9 +145,12 @@ def machine() -> dict:
     return facts
 
 
-def summary_of(output: str) -> tuple[str, dict[str, list[str]]]:
-    """pytest's last line; files that it could not read, with the reason, failures by name, and the
-    reasons of skips."""
+def parse_summary(output: str) -> tuple[str, dict[str, list[str]]]:
+    """Return pytest's last line, and lists of lines.
+
+    The lists are files that it could not read, with the reason, failures by name, and the reasons
+    of skips.
+    """
     lines = output.splitlines()
     last = next(
         (
@@ -178,7 +180,7 @@ def summary_of(output: str) -> tuple[str, dict[str, list[str]]]:
 
 
 def device_options(arguments: list[str], device: str) -> list[str]:
-    """Of pytest: test_gpu_*.py say themselves where their tensors lie."""
+    """Return pytest's options for a device, which test_gpu_*.py choose themselves."""
     return [] if "/test_gpu_" in arguments[0] else ["--device", device]
 
 
@@ -218,31 +220,31 @@ def run_tests(report: Report, environment: dict, device: str, workers: int):
             env=environment,
             limit=240,
         )
-        last, found = summary_of(output)
+        last, details = parse_summary(output)
         outcome = (
             last
             if status in (0, 1)
             else f"ended with status {status} after {time.monotonic() - began:.0f} s; {last}"
         )
-        if found["not collected"]:
-            outcome += f"; {len(found['not collected'])} files not collected"
+        if details["not collected"]:
+            outcome += f"; {len(details['not collected'])} files not collected"
         if status == 124:
-            outcome += "; the time was up"
-        # After such an error a process's later calls on the GPU fail, too.
+            outcome += "; no time left"
+        # After such an error, later calls of the process on the GPU fail too.
         if lost := re.search(
             r"illegal memory access|unspecified launch failure|misaligned address|device-side "
             r"assert",
             output,
         ):
             outcome += (
-                f"; {lost[0]}: what failed after the first such test of a process may have failed "
-                "of that"
+                f"; {lost[0]}: later failures of the same process may result from the first such "
+                "test"
             )
-        report.step(f"tests: {name}", outcome, **found)
+        report.step(f"tests: {name}", outcome, **details)
 
 
 def sanitize(report: Report, environment: dict):
-    """compute-sanitizer over the kernels' own cases, some of each."""
+    """Run compute-sanitizer over some of the kernels' own cases of each kind."""
     sanitizer = shutil.which("compute-sanitizer") or shutil.which(
         "compute-sanitizer", path="/usr/local/cuda/bin"
     )
@@ -293,8 +295,8 @@ def sanitize(report: Report, environment: dict):
         )
 
 
-def rows_of(output: str) -> tuple[list[dict], str]:
-    """What a benchmark measured, and what else it printed: the last line may be half of one."""
+def parse_rows(output: str) -> tuple[list[dict], str]:
+    """Return a benchmark's rows, and its other output; the last line may be incomplete."""
     rows, rest = [], []
     for line in output.splitlines():
         try:
@@ -311,7 +313,7 @@ def measure(report: Report, environment: dict, device: str):
             continue
         command = [sys.executable, str(ROOT / "benchmarks/gpu_speed.py"), group, "--device", device]
         status, output = shell(command, report, "speed.log", env=environment, limit=120)
-        rows, rest = rows_of(output)
+        rows, rest = parse_rows(output)
         report.step(
             f"speed: {group}",
             "measured" if status == 0 else f"status {status}",
@@ -327,12 +329,12 @@ def main():
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="without a GPU: over the kernels compiled for the host",
+        help="run without a GPU, over the kernels compiled for the host",
     )
     parser.add_argument(
         "--steps",
         default="build,tests,speed,sanitize",
-        help="of build, tests, speed, sanitize: what is wanted, in this order",
+        help="steps to run, in this order, of build, tests, speed, sanitize",
     )
     parser.add_argument(
         "--workers",
@@ -340,21 +342,21 @@ def main():
         default=1,
         help="processes for tests; each holds half a gigabyte of the GPU",
     )
-    parser.add_argument("--only", default="", help="of the tests, those whose name has this in it")
+    parser.add_argument("--only", default="", help="run only tests whose name contains this")
     parser.add_argument(
-        "--site", type=Path, help="where the package was built, instead of building it"
+        "--site", type=Path, help="folder of a built package, instead of building it"
     )
     parser.add_argument(
-        "--arch", help="the GPU's architecture to build for, such as 9.0, instead of this machine's"
+        "--arch", help="GPU architecture to build for, as 9.0, instead of this machine's"
     )
     options = parser.parse_args()
     wanted, dry = options.steps.split(","), options.dry_run
     report = Report(options.out.resolve(), options.minutes)
-    report.found["machine"] = facts = machine()
+    report.data["machine"] = facts = machine()
     report.step("machine", ", ".join(f"{k} {v}" for k, v in facts.items()))
     if not dry and "gpu" not in facts and wanted != ["build"]:
         report.step(
-            "GPU", "failed: expected one that torch sees, but got none; --dry-run goes without"
+            "GPU", "failed: expected a GPU that torch sees, but got none; use --dry-run without one"
         )
         return 1
     site = (
@@ -381,12 +383,12 @@ def main():
         if name in steps:
             try:
                 steps[name]()
-            except Exception:  # what comes after it may still tell something
+            except Exception:  # later steps may still give results
                 report.step(name, "failed in this script", output=traceback.format_exc())
     return int(
         any(
             re.search(r"fail|status|error|no summary", step["outcome"])
-            for step in report.found["steps"][1:]
+            for step in report.data["steps"][1:]
         )
     )
 

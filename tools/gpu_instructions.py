@@ -1,13 +1,14 @@
-"""What the GPU's kernels are made of: instructions in all, and in the loops that matter, as a GPU's
-assembler has them. Needs nvcc and cuobjdump, which come with CUDA's toolkit, and no GPU.
+r"""Counts the instructions of the GPU's kernels, in all and in the important loops.
+
+The listing is the GPU assembler's. The tool needs nvcc and cuobjdump, which are in CUDA's toolkit,
+and no GPU.
 
     python3 tools/gpu_instructions.py TileKernel
     python3 tools/gpu_instructions.py ArithmeticKernel --arch sm_75 --kernel Flat \\
         --cuobjdump path/to/cuobjdump
 
-A multiprocessor of sm_90 issues instructions for 128 threads in a clock: a loop's count over what
-it computes says what its rate may be at most, where memory and latencies let it. Nothing here is a
-measurement of time.
+A multiprocessor of sm_90 issues instructions for 128 threads in a clock. So a loop's count per
+result bounds its rate, where memory and latencies allow it. Nothing here measures time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FLAGS = [
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,6})\*/\s+(.*?);")
 
 
-def assembled(source: Path, arch: str, cuobjdump: str) -> str:
+def assemble(source: Path, arch: str, cuobjdump: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernel.cubin"
         subprocess.run(
@@ -45,17 +46,16 @@ def assembled(source: Path, arch: str, cuobjdump: str) -> str:
 
 
 def operation(text: str) -> str:
-    """FADD of `@!P0 FADD.FTZ R1, R2, R3`."""
+    """Return the operation of an instruction: FADD of `@!P0 FADD.FTZ R1, R2, R3`."""
     return re.sub(r"^@!?U?P\w+ ", "", text).split()[0].split(".")[0]
 
 
 def innermost_loops(instructions: list[tuple[int, str]]) -> list[list[str]]:
-    """What lies between a branch back and where it goes, of those without another such branch
-    within."""
+    """Return the operations between each backward branch and its target, without inner loops."""
     jumps = [
-        (int(found[1], 16), at)
+        (int(target[1], 16), at)
         for at, text in instructions
-        if (found := re.search(r"BRA.*?0x([0-9a-f]+)", text))
+        if (target := re.search(r"BRA.*?0x([0-9a-f]+)", text))
     ]
     spans = [(first, last) for first, last in jumps if first < last]
     inner = [
@@ -76,18 +76,18 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("file", choices=sorted(path.stem for path in KERNELS.glob("*Kernel.cu")))
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument(
-        "--kernel", default="", metavar="TEXT", help="those with this in their (mangled) names"
+        "--kernel", default="", metavar="TEXT", help="kernels with this in their (mangled) names"
     )
     parser.add_argument(
         "--shortest",
         type=int,
         default=20,
         metavar="N",
-        help="loops of at least so many instructions (default: 20)",
+        help="loops of at least this many instructions (default: 20)",
     )
     parser.add_argument("--cuobjdump", default="cuobjdump", metavar="PATH")
     chosen = parser.parse_args(arguments)
-    listing = assembled(KERNELS / f"{chosen.file}.cu", chosen.arch, chosen.cuobjdump)
+    listing = assemble(KERNELS / f"{chosen.file}.cu", chosen.arch, chosen.cuobjdump)
     for function in re.split(r"\n\s*Function : ", listing)[1:]:
         name = function.split("\n", 1)[0]
         if chosen.kernel not in name:

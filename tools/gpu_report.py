@@ -1,4 +1,4 @@
-"""The report of tools/gpu_check.py, and its commands, which end when the time is up."""
+"""The report of tools/gpu_check.py, and its commands, which end when no time is left."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-GRACE = 20  # seconds in which an interrupted pytest says what it has found: its workers end first
+GRACE = 20  # seconds in which an interrupted pytest ends its workers and reports its results
 
 
 class Report:
     def __init__(self, out: Path, minutes: float):
         self.out, self.end = out, time.monotonic() + 60 * minutes
-        self.found: dict = {"machine": {}, "steps": []}
+        self.data: dict = {"machine": {}, "steps": []}
         out.mkdir(parents=True, exist_ok=True)
 
     def left(self) -> float:
@@ -31,19 +31,19 @@ class Report:
                     print("    ", line, flush=True)
             elif value:
                 print(f"    {key}: {value}"[:2000], flush=True)
-        self.found["steps"].append({"name": name, "outcome": outcome, **facts})
+        self.data["steps"].append({"name": name, "outcome": outcome, **facts})
         self.write()
 
     def write(self):
-        (self.out / "report.json").write_text(json.dumps(self.found, indent=1))
-        machine = self.found["machine"]
+        (self.out / "report.json").write_text(json.dumps(self.data, indent=1))
+        machine = self.data["machine"]
         lines = [
             f"# torch_dtypes on {machine.get('gpu', 'no GPU')}",
             "",
             *(f"- {k}: {v}" for k, v in machine.items()),
             "",
         ]
-        for step in self.found["steps"]:
+        for step in self.data["steps"]:
             lines += [f"## {step['name']}: {step['outcome']}", ""]
             if rows := step.get("rows"):
                 columns = list(dict.fromkeys(key for row in rows for key in row))
@@ -52,27 +52,28 @@ class Report:
                     "| " + " | ".join(str(row.get(c, "")) for c in columns) + " |" for row in rows
                 ]
             for key in ("not collected", "failures", "skipped", "output"):
-                # The end of a text says what became of it, the first of several lines what began
-                # it.
-                if found := step.get(key):
-                    text = found[-6000:] if isinstance(found, str) else "\n".join(found)[:12000]
+                # The end of a text has the outcome, the first of several lines the cause.
+                if fact := step.get(key):
+                    text = fact[-6000:] if isinstance(fact, str) else "\n".join(fact)[:12000]
                     lines += ["", f"{key}:", "", "```", text, "```"]
             lines.append("")
         (self.out / "report.md").write_text("\n".join(lines))
 
 
 def begin_group():
-    """In a command's process: what it starts can be stopped with it, but not by what a shell in the
-    background ignores."""
+    """Make a command's process the leader of a group, so that all its processes can be stopped.
+
+    It resets SIGINT, which a shell in the background ignores.
+    """
     os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def shell(command, report, log: str, *, limit=None, env=None) -> tuple[int, str]:
-    """A command's status and what it printed, which is added to a file of the report meanwhile.
+    """Run a command; return its status and its output, which goes to a file of the report at once.
 
-    When the time is up, the command and all that it has started are interrupted, so that pytest
-    still says what it has found, and then killed.
+    When no time is left, the command and all its processes are interrupted, so that pytest still
+    reports its results, and then killed.
     """
     seconds = max(1, min(report.left() - GRACE, limit or 1e9))
     with open(report.out / log, "a+b", buffering=0) as file:

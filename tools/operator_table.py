@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs every entry of PyTorch's operator database in our dtypes and writes docs/operators.md.
+"""Runs every entry of PyTorch's operator database in format dtypes and writes docs/operators.md.
 
     python tools/operator_table.py    # the dtypes of the document
     # one of them, quickly, to the terminal
     python tools/operator_table.py --dtype q43 --samples 3 --out -
 
-One worker process runs the entries and is started anew when one of them ends it or takes too long,
-so that a crash becomes a line of the table instead of the end of the run.
+One worker process runs the entries. It is restarted when an entry ends it or takes too long: a
+crash becomes a line of the table, not the end of the run.
 """
 
 import argparse
@@ -41,10 +41,9 @@ FIELDS = ("status", "reason", "samples", "bad")
 
 
 def work():
-    """Reads `dtype kind number samples` from standard input, a line each, and answers with a line
-    of JSON."""
+    """Read `dtype kind number samples` lines from standard input, and answer each in JSON."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what operators print must not get between the answers
+    os.dup2(2, 1)  # output of operators must not mix with the answers
     import op_cases
     import torch
     from torch.testing._internal.common_methods_invocations import op_db
@@ -114,7 +113,7 @@ class Worker:
 
 
 def run(names: list[str], options) -> dict:
-    """results[entry][dtype][kind] = outcome"""
+    """Return results[entry][dtype][kind] = outcome."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -161,7 +160,7 @@ def share(outcomes: list[dict]) -> str:
 
 
 def cell(by_dtype: dict, kind: str) -> str:
-    """The status that most dtypes have, and those that have another one."""
+    """Return the status that most dtypes have, and the dtypes with other ones."""
     dtypes = collections.defaultdict(list)
     for dtype, outcomes in by_dtype.items():
         dtypes[outcomes[kind]["status"].replace("n/a", "-")].append(dtype)
@@ -170,7 +169,7 @@ def cell(by_dtype: dict, kind: str) -> str:
 
 
 def shorten(reason: str, dtype: str, length: int = 200) -> str:
-    """An error's text without the names that differ from dtype to dtype."""
+    """Shorten an error's text, and drop the names that differ from dtype to dtype."""
     reason = re.sub(rf"(torch\.)?\b{dtype}\b", "D", reason)
     reason = re.sub(
         r"(?i)(torch\.)?\b(float8_e5m2fnuz|bfloat16)\b( \(the container\))?",
@@ -182,9 +181,11 @@ def shorten(reason: str, dtype: str, length: int = 200) -> str:
 
 
 def find_routes(ops) -> dict[str, list[str]]:
-    """The steps of each entry's operator of ATen, by the package's table of operators. Without a
-    row there: `Boxed` where it has the boxed kernel, `View` where the stock view suffices, else
-    `Composite`, as functions written in Python are."""
+    """Return the steps of each entry's ATen operator, by the package's table of operators.
+
+    An operator without a row is `Boxed` if it has the boxed kernel, and `View` if the stock view
+    suffices. Others, as functions written in Python, are `Composite`.
+    """
     import torch
 
     from torch_dtypes import _C
@@ -219,8 +220,7 @@ def find_routes(ops) -> dict[str, list[str]]:
 
 
 def describe_steps(routes: dict[str, list[str]]) -> str:
-    """The table of steps, in the order of their list: what each does, and how many entries' routes
-    have it."""
+    """Return the table of steps in their order: what each does, and how many routes have it."""
     from torch_dtypes import _C
 
     counted = collections.Counter(step for route in routes.values() for step in route)
@@ -243,19 +243,19 @@ def document(names: list[str], results: dict, options, known) -> str:
     def note(name: str, dtype: str, kind: str, outcome: dict) -> int | None:
         if outcome["status"] in ("pass", "n/a"):
             return None
-        said = known.expected(name, kind, dtype)
+        case = known.expected(name, kind, dtype)
         return notes.setdefault(
-            said.reason if said else shorten(outcome["reason"], dtype), len(notes) + 1
+            case.reason if case else shorten(outcome["reason"], dtype), len(notes) + 1
         )
 
     rows = []
     for name in names:
-        found = [
+        entry_notes = [
             note(name, dtype, kind, o)
             for dtype, kinds in results[name].items()
             for kind, o in kinds.items()
         ]
-        numbers = ", ".join(str(n) for n in sorted({n for n in found if n}))
+        numbers = ", ".join(str(n) for n in sorted({n for n in entry_notes if n}))
         samples = max(o["samples"] for kinds in results[name].values() for o in kinds.values())
         cells = [
             f"`{name}`",
@@ -279,7 +279,7 @@ def document(names: list[str], results: dict, options, known) -> str:
     head = f"""# Operators
 
 Every one of the {len(names)} entries of PyTorch {release}'s own operator database, run in
-our dtypes by
+format dtypes by
 
     {command}
 
@@ -309,12 +309,13 @@ order. A call takes them until one has done its work. Each variant (in place,
         "|---|"
     )
     table += "---|" * (len(KINDS) + 3) + "\n"
-    listed = (
+    note_list = (
         "\n## Notes\n\n" + "".join(f"{number}. {reason}\n" for reason, number in notes.items())
         if notes
         else ""
     )
-    return wrap_prose(head + "\n".join(totals) + "\n" + table + "\n".join(rows) + "\n" + listed)
+    page = head + "\n".join(totals) + "\n" + table + "\n".join(rows) + "\n" + note_list
+    return wrap_prose(page)
 
 
 def main():

@@ -18,12 +18,11 @@ from prose import wrap_prose
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "hooks.md"
 BEGIN, END = "<!-- made by tools/patch_table.py: begin -->\n", "<!-- end -->\n"
-GUARD = "A stock dtype that a user wrote means itself, also where it is the container's."
+GUARD = "Keep the meaning of a stock dtype that a user wrote, also if it is the storage dtype."
 
 
-def described(implementation: object) -> str:
-    """The first paragraph of its docstring; of the function that made it, where it has none of its
-    own."""
+def find_reason(implementation: object) -> str:
+    """Return the first paragraph of an implementation's docstring, or of its maker's."""
     while isinstance(implementation, functools.partial):
         implementation = implementation.func
     if implementation is None:
@@ -40,9 +39,10 @@ def described(implementation: object) -> str:
         )
     if not doc:
         raise SystemExit(
-            f"expected a docstring that says what {implementation!r} is for, since it stands in a "
-            "list of hooks, but got none"
+            f"expected a docstring for {implementation!r}, which a list of hooks names, but got "
+            "none; write why the hook exists"
         )
+    paragraphs = doc.split("\n\n")  # the first of pybind11's is the signature
     paragraphs = doc.split("\n\n")  # of pybind11's, the first is the signature
     return " ".join(paragraphs[" -> " in paragraphs[0] and len(paragraphs) > 1].split())
 
@@ -65,7 +65,7 @@ def _words(flag) -> str:
 
 
 def _path(module: str) -> str:
-    """The file of a module, in host/hooks/ unless it says more."""
+    """Return the file of a module; without a folder it is in host/hooks/."""
     return (
         module.removeprefix("torch_dtypes.").removeprefix("host.hooks.").replace(".", "/") + ".py"
     )
@@ -77,7 +77,7 @@ def _short(target: str) -> str:
 
 
 def name_targets(rows) -> str:
-    """The targets of rows that have all else in common, by their owners."""
+    """Return the targets, by their owners, of rows that are equal otherwise."""
     owners: dict[str, list[str]] = {}
     for row in rows:
         if not re.fullmatch(r"[\w.]+\.\w+", row.target):  # several places, or none with a name
@@ -104,11 +104,11 @@ def name_releases(row) -> str:
 
 
 def describe_row(row, module=None) -> tuple[str, str, str, str, str]:
-    """All columns but the target. The module is the one with the list, for a row in Python."""
+    """Return all columns but the target. For a row in Python, the module has the list."""
     installed = f"`{row.imported}` is imported" if row.imported else "at load"
     if row.imported and row.target.startswith(row.imported):
         installed = "its module is imported"
-    reason = row.reason or described(row.load_replacement())
+    reason = row.reason or find_reason(row.load_replacement())
     if isinstance(row.replacement, str):
         file = f"integrations/{row.replacement.partition(':')[0]}.py"
     else:
@@ -121,20 +121,20 @@ def lines() -> list[str]:
     from torch_dtypes.host import install
     from torch_dtypes.host.hooks.trampolines import When
 
-    made = ["| what | how | installed when | releases | why | file |", "|---|---|---|---|---|---|"]
+    table = ["| what | how | installed when | releases | why | file |", "|---|---|---|---|---|---|"]
     for row in install.list_patches():
-        made.append(f"| {' | '.join((name_targets([row]), *describe_row(row)))} |")
+        table.append(f"| {' | '.join((name_targets([row]), *describe_row(row)))} |")
     for module in (*install.MODULES, integrations):
         for columns, rows in itertools.groupby(
             module.HOOKS, functools.partial(describe_row, module=module)
         ):
-            made.append(f"| {' | '.join((name_targets(rows), *columns))} |")
+            table.append(f"| {' | '.join((name_targets(rows), *columns))} |")
     meanings = "; ".join(f"*{_words(flag)}*, {flag.meaning}" for flag in When)
-    made += [
+    table += [
         "",
-        f"Of builtins, the reasons for which the replacement runs, and the guards: {meanings}.",
+        f"The reasons for which a builtin's replacement runs, and the guards: {meanings}.",
     ]
-    return wrap_prose("\n".join(made)).split("\n")
+    return wrap_prose("\n".join(table)).split("\n")
 
 
 def main() -> int:

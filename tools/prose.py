@@ -1,4 +1,4 @@
-"""Prose of the pages that tools write, at the width of the others."""
+"""Wraps the prose of generated pages to the width of the other pages."""
 
 import textwrap
 
@@ -6,7 +6,7 @@ WIDTH = 80
 
 
 def wrap_prose(page: str) -> str:
-    """Fills paragraphs and list items of Markdown to 80 columns; tables, headings and code stay."""
+    """Fill paragraphs and list items of Markdown to 80 columns; tables, headings and code stay."""
     return "\n\n".join(map(_wrap_block, page.split("\n\n")))
 
 
@@ -25,7 +25,7 @@ def _wrap_block(block: str) -> str:
 
 
 def _marker(text: str) -> str:
-    """The marker of a list item with the blank behind it, or nothing."""
+    """Return the marker of a list item with the blank after it, or ""."""
     marker = text.partition(" ")[0]
     return f"{marker} " if marker == "-" or (marker[:-1].isdigit() and marker[-1] == ".") else ""
 

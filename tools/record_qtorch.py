@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Records what QPyTorch's functions return, for ``test/tools/test_coming_from.py``; its calls stand
-in docs/tutorials/coming_from.py.
+"""Records the results of QPyTorch's functions for ``test/tools/test_coming_from.py``.
+
+The calls are in docs/tutorials/coming_from.py.
 
     # compiles its C++ at the first import: needs g++, ninja and PyTorch's headers
     pip install --no-deps qtorch==0.3.0
     TORCH_DEVICE_BACKEND_AUTOLOAD=0 python tools/record_qtorch.py test/data/qtorch.json
 
 Inputs are float32 numbers: ties and their neighbours, subnormals, both ends of the range, zeros,
-infinities, NaN and random ones. Deterministic calls keep every result, stochastic ones how often
-each of the two neighbours came. Numbers are written as the bits of float32.
+infinities, NaN and random ones. Deterministic calls keep every result. Stochastic ones keep how
+often each of the two neighbours occurred. Numbers are written as the bits of float32.
 """
 
 import base64
@@ -38,9 +39,8 @@ def bits(x):
     return base64.b64encode(x.contiguous().numpy().tobytes()).decode()
 
 
-def beside(points):
-    """The points in float32, the next float32 numbers on both sides, and a third of them
-    negated."""
+def add_neighbours(points):
+    """Return the points in float32, the next float32 numbers, and a third of all negated."""
     x = torch.tensor(points, dtype=torch.float64).float()
     x = torch.cat(
         [x, torch.nextafter(x, torch.tensor(math.inf)), torch.nextafter(x, torch.tensor(-math.inf))]
@@ -49,18 +49,20 @@ def beside(points):
 
 
 def float_inputs(exp, man):
-    """Points a quarter of a step apart at the start of the subnormal and normal numbers, beside 1,
-    and at the end of the range."""
+    """Return points a quarter of a step apart near the ends of the ranges, and near 1.
+
+    These are the starts of the subnormal and normal numbers and the end of the range.
+    """
     lowest, highest, draw = 2 - 2 ** (exp - 1), min(2 ** (exp - 1), 127), random.Random(exp)
     step = 2.0 ** -(man + 2)
     points = [k * step * 2.0**lowest for k in (1, 2, 3, 6, 10, 2 ** (man + 2) - 2)]
     points += [(1 + k * step) * 2.0**e for e in (lowest, 0) for k in (1, 2, 6)] + [
         (2 - k * step) * 2.0**highest for k in (6, 4, 2, 1)
     ]
-    drawn = [
+    random_points = [
         draw.uniform(-2, 2) * 2.0 ** draw.randint(lowest - man, highest - 1) for _ in range(16)
     ]
-    return torch.cat([beside(points), torch.tensor(drawn), torch.tensor(SPECIALS)])
+    return torch.cat([add_neighbours(points), torch.tensor(random_points), torch.tensor(SPECIALS)])
 
 
 def fixed_inputs(wl, fl):
@@ -70,7 +72,7 @@ def fixed_inputs(wl, fl):
     ]
     return torch.cat(
         [
-            beside(points),
+            add_neighbours(points),
             torch.tensor([draw.uniform(-(2**wl), 2**wl) * step for _ in range(16)]),
             torch.tensor(SPECIALS),
         ]
@@ -78,8 +80,11 @@ def fixed_inputs(wl, fl):
 
 
 def block_inputs():
-    """Rows of 16: steps and halves of steps of 8 bits beside a largest 1.75, their neighbours, tiny
-    and huge rows, zeros, an infinity, NaN."""
+    """Return rows of 16 numbers for blocks.
+
+    They are steps and half steps of 8 bits beside a largest 1.75, their neighbours, tiny and huge
+    rows, zeros, an infinity and NaN.
+    """
     draw = random.Random(8)
     halves = torch.tensor(
         [1.75, *(k * 2.0**-7 for k in (-223, -41, -9, -5, -3, -1, 0, 1, 2, 3, 5, 9, 40, 222, 223))]
@@ -100,7 +105,7 @@ def block_inputs():
 
 
 def calls():
-    """Each call, as it stands in the page, and its input."""
+    """Yield each call of the page and its input."""
     for exp, man in ((5, 2), (4, 3), (2, 1), (5, 10), (8, 7)):
         yield f'float_quantize(x, exp={exp}, man={man}, rounding="nearest")', float_inputs(exp, man)
     for options in ("", ", symmetric=True", ", clamp=False"):
@@ -146,13 +151,13 @@ def record():
 
         if "nearest" in call:
             return {"shape": list(x.shape), "x": bits(x), "result": bits(run())}
-        drawn = torch.stack([run() for _ in range(DRAWS)])
-        low, high = drawn.amin(0), drawn.amax(0)
+        results = torch.stack([run() for _ in range(DRAWS)])
+        low, high = results.amin(0), results.amax(0)
         return {
             "x": bits(x),
             "low": bits(low),
             "high": bits(high),
-            "times high": (drawn == high).sum(0).tolist(),
+            "times high": (results == high).sum(0).tolist(),
             "draws": DRAWS,
         }
 
@@ -167,9 +172,9 @@ def record():
 
 
 if __name__ == "__main__":
-    recorded = record()
+    recording = record()
     lines = [
-        f"{json.dumps(call)}: {json.dumps(entry)}" for call, entry in recorded.pop("calls").items()
+        f"{json.dumps(call)}: {json.dumps(entry)}" for call, entry in recording.pop("calls").items()
     ]
     with open(sys.argv[1], "w") as file:
-        file.write(json.dumps(recorded)[:-1] + ', "calls": {\n' + ",\n".join(lines) + "\n}}\n")
+        file.write(json.dumps(recording)[:-1] + ', "calls": {\n' + ",\n".join(lines) + "\n}}\n")

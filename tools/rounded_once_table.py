@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the tables of functions that round once in docs/numerics.md from the tables of operators,
-of Python functions and of exceptions.
+"""Writes the tables of functions that round once in docs/numerics.md.
 
-python tools/rounded_once_table.py            # after a row was added or changed
-python tools/rounded_once_table.py --check    # says whether the document is up to date
+They come from the tables of operators, of Python functions and of exceptions.
+
+python tools/rounded_once_table.py            # after a row was added or changed python
+tools/rounded_once_table.py --check    # says whether the document is up to date
 """
 
 import argparse
@@ -15,7 +16,7 @@ PAGE = ROOT / "docs" / "numerics.md"
 BEGIN, END = "<!-- made by tools/rounded_once_table.py: begin -->\n", "<!-- end -->\n"
 
 
-def written(text: str) -> str:
+def format_name(text: str) -> str:
     name, _, argument = text.partition(":")
     if not argument:
         return f"`{name}`"
@@ -34,17 +35,19 @@ def lines() -> list[str]:
     from torch_dtypes.host.hooks import composed
 
     operators = [name for name, steps, _, _ in _C.operator_facts() if "Composed" in steps]
-    made = [
+    rows = [
         "| list | functions |",
         "|---|---|",
-        f"| operators (`Composed` in `OperatorFacts.cpp`) | {', '.join(map(written, operators))} |",
+        "| operators (`Composed` in `OperatorFacts.cpp`) | "
+        f"{', '.join(map(format_name, operators))} |",
     ]
-    made += [
-        f"| `{module.removesuffix('._ops')}` (`composed.py`) | {', '.join(map(written, names))} |"
+    rows += [
+        f"| `{module.removesuffix('._ops')}` (`composed.py`) | "
+        f"{', '.join(map(format_name, names))} |"
         for module, names in composed.FUNCTIONS.items()
     ]
     return [
-        *made,
+        *rows,
         "",
         "| exception | why |",
         "|---|---|",
@@ -53,7 +56,7 @@ def lines() -> list[str]:
 
 
 def page() -> str:
-    """The page with tables as they should be."""
+    """Return the page with its tables up to date."""
     before, rest = PAGE.read_text().split(BEGIN)
     return before + BEGIN + "\n".join(lines()) + "\n" + END + rest.split(END, 1)[1]
 

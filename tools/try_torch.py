@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 """Builds and tests the package against another release of PyTorch, in an environment of its own.
 
-    # the tests of what touches PyTorch's private parts, and the operator database
+    # the tests of PyTorch's private parts, and the operator database
     python tools/try_torch.py 2.15.0
     python tools/try_torch.py 2.15.0 --tests all    # the whole suite
-    # some files of it, while something is mended
+    # some files of it, while something is fixed
     python tools/try_torch.py 2.15.0 --tests test_views test_script
     python tools/try_torch.py 2.15.0 --python python3.12 --remove
 
-Prints one line for the table in docs/reference/releases.md. A release that comes as a CUDA build
-takes 6 GB and ten minutes; it imports without a GPU. The environment lies in
-build/try-torch-RELEASE-PYTHON and is used again; --fresh makes it anew, --remove deletes it
-afterwards.
+It prints one line for the table in docs/reference/releases.md. A release that is a CUDA build takes
+6 GB and ten minutes; it imports without a GPU. The environment is in build/try-torch-RELEASE-PYTHON
+and is used again. --fresh makes it again, --remove deletes it afterwards.
 """
 
 import argparse
@@ -28,8 +27,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ("build", "train", "test")
 
-# Tests of what reaches into PyTorch's private parts or follows its tables, by their files' names.
-# Whatever else a release changes, the operator database (conformance/) runs into it.
+# Files of tests that use PyTorch's private parts or follow its tables. The operator database
+# (conformance/) meets a release's other changes.
 PRIVATE = (
     "test_accumulation_operators test_amp test_assert_close test_attention test_autocast "
     "test_autocast_attention test_autograd test_autograd_functions test_bad_input "
@@ -51,8 +50,7 @@ PRIVATE = (
 
 
 def run(*command: object, log: Path | None = None, **settings) -> None:
-    """Runs a command; its output goes to the log, where there is one. An error shows the end of
-    it."""
+    """Run a command. Its output goes to the log, if any; an error shows the end of the log."""
     words = [str(word) for word in command]
     print("+", *words, *(() if log is None else (f"> {log}",)), flush=True)
     with open(os.devnull if log is None else log, "w") as file:
@@ -61,18 +59,18 @@ def run(*command: object, log: Path | None = None, **settings) -> None:
     if done.returncode != 0:
         end = "" if log is None else "\n" + "\n".join(log.read_text().splitlines()[-30:])
         raise SystemExit(
-            f"expected {words[0]} to succeed, but it ended with {done.returncode}{end}"
+            f"expected {words[0]} to succeed, but got status {done.returncode}; see its output{end}"
         )
 
 
 def python_release(python: str) -> str:
-    """Of an interpreter, as folders and tables name it: 3.12."""
+    """Return an interpreter's release as folders and tables name it: 3.12."""
     words = [python, "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def pins(*names: str) -> list[str]:
-    """Of some files of requirements, without torch."""
+def read_pins(*names: str) -> list[str]:
+    """Return the lines of some files of requirements, without torch."""
     lines = [
         line.split("#")[0].strip()
         for name in names
@@ -83,23 +81,21 @@ def pins(*names: str) -> list[str]:
     )
 
 
-def project(requirement: str) -> str:
-    """The name in a requirement, as names are compared: of "Typing_Extensions>=4.10"
-    typing-extensions."""
+def parse_project(requirement: str) -> str:
+    """Return a requirement's normalised name: typing-extensions for "Typing_Extensions>=4.10"."""
     return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower()
 
 
-def environment(folder: Path, python: str, release: str) -> Path:
-    """The Python of an environment with that torch and everything that the build and the tests
-    need."""
+def make_environment(folder: Path, python: str, release: str) -> Path:
+    """Make an environment with that torch and all needs of build and tests; return its Python."""
     interpreter = folder / "bin" / "python"
     if not (folder / ".complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
         run(python, "-m", "venv", folder)
         install = (interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         run(*install, f"torch=={release}")
-        # The constraints fit the pinned torch: what this one needs itself (2.11: setuptools
-        # below 82) is there already.
+        # The constraints fit the pinned torch. This torch's own requirements (2.11: setuptools
+        # below 82) are installed already.
         facts = (
             "import importlib.metadata, json; "
             "print(json.dumps(importlib.metadata.requires('torch')))"
@@ -109,37 +105,39 @@ def environment(folder: Path, python: str, release: str) -> Path:
                 [interpreter, "-c", facts], check=True, capture_output=True, text=True
             ).stdout
         )
-        own = {project(requirement) for requirement in needed}
+        own = {parse_project(requirement) for requirement in needed}
         constraints = folder / "constraints.txt"
         constraints.write_text(
-            "\n".join(line for line in pins("constraints") if project(line) not in own)
+            "\n".join(line for line in read_pins("constraints") if parse_project(line) not in own)
         )
-        run(*install, "-c", constraints, f"torch=={release}", *pins(*REQUIREMENTS))
+        run(*install, "-c", constraints, f"torch=={release}", *read_pins(*REQUIREMENTS))
         (folder / ".complete").touch()
     return interpreter
 
 
-def test_files(which: list[str]) -> list[Path]:
-    """Where the tests lie: of "all", of "private", or of the files with these names."""
-    found = {path.stem: path for path in sorted((ROOT / "test").rglob("test_*.py"))}
+def find_tests(which: list[str]) -> list[Path]:
+    """Return the paths of "all" tests, of "private" ones, or of files with these names."""
+    files = {path.stem: path for path in sorted((ROOT / "test").rglob("test_*.py"))}
     if which == ["all"]:
         return [ROOT / "test"]
     names = PRIVATE if which == ["private"] else which
-    if missing := [name for name in names if name not in found]:
+    if missing := [name for name in names if name not in files]:
         raise SystemExit(
             f"expected names of test files, all or private, but got {', '.join(missing)}; test/ "
-            f"has {', '.join(sorted(found))}"
+            f"has {', '.join(sorted(files))}"
         )
-    return [found[name] for name in names]
+    return [files[name] for name in names]
 
 
-def folder_of(release: str, python: str) -> Path:
+def find_folder(release: str, python: str) -> Path:
     return ROOT / "build" / f"try-torch-{release}-py{python_release(python)}"
 
 
 def install(python: Path, place: Path, jobs: int, *defined: str) -> None:
-    """Builds the package in a folder of the environment (of its own: the other builds' caches know
-    another PyTorch), and installs it there."""
+    """Build the package in a folder of the environment, and install it there.
+
+    Caches of other builds refer to another PyTorch.
+    """
     defined = (*defined, f"CMAKE_JOB_POOLS=compile={jobs}", "CMAKE_JOB_POOL_COMPILE=compile")
     build = (f"-Cbuild-dir={place}", *(f"-Ccmake.define.{one}" for one in defined))
     options = (
@@ -152,8 +150,8 @@ def install(python: Path, place: Path, jobs: int, *defined: str) -> None:
 
 
 def try_release(options: argparse.Namespace, folder: Path) -> int:
-    files = test_files(options.tests)
-    python = environment(folder, options.python, options.release)
+    files = find_tests(options.tests)
+    python = make_environment(folder, options.python, options.release)
     install(python, folder / "native", options.jobs)
 
     log = folder / "tests.log"
@@ -174,8 +172,8 @@ def try_release(options: argparse.Namespace, folder: Path) -> int:
     )
     if not summary:
         raise SystemExit(
-            f"expected pytest's summary at the end of {log}, but it ended with "
-            f"{done.returncode}:\n"
+            f"expected pytest's summary at the end of {log}, but got status "
+            f"{done.returncode}; see its output:\n"
             f"{log.read_text()[-3000:]}"
         )
     facts = "import platform, torch; print(torch.__version__, platform.python_version())"
@@ -191,17 +189,17 @@ def try_release(options: argparse.Namespace, folder: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("release", help="of PyTorch, as pip knows it: 2.15.0")
+    parser.add_argument("release", help="release of PyTorch by pip's name: 2.15.0")
     parser.add_argument(
         "--python",
         default=sys.executable,
-        help="the Python to make the environment with (default: this one)",
+        help="Python from which the environment is made (default: this one)",
     )
     parser.add_argument(
         "--tests",
         nargs="+",
         default=["private"],
-        help="all, private (default: what touches private parts), or names of files",
+        help="all, private (default: tests of private parts), or names of files",
     )
     parser.add_argument(
         "--jobs",
@@ -209,7 +207,7 @@ def main() -> int:
         default=os.cpu_count() or 1,
         help="processes that compile, and that test (default: one a core)",
     )
-    parser.add_argument("--fresh", action="store_true", help="make the environment anew")
+    parser.add_argument("--fresh", action="store_true", help="make the environment again")
     parser.add_argument("--remove", action="store_true", help="delete the environment afterwards")
     options = parser.parse_args()
     if not re.fullmatch(r"\d+\.\d+\.\d+", options.release):
@@ -217,7 +215,7 @@ def main() -> int:
             "expected a release as major.minor.patch, for example 2.15.0, but got "
             f"{options.release!r}"
         )
-    folder = folder_of(options.release, options.python)
+    folder = find_folder(options.release, options.python)
     if options.fresh:
         shutil.rmtree(folder, ignore_errors=True)
     try:

@@ -14,7 +14,8 @@ import re
 # Names of built-in dtypes; test_dormant.py compares it with the list of formats.
 _DTYPES = re.compile(r"(posit\d+es\d|q\d\d|tf32|e\d+m\d+)")
 
-# Functions that files of torch.save name, by their modules; those of release 0.1 name the second.
+# Functions named in files of torch.save, by their modules. Files of release 0.1 name the second
+# module.
 _IN_FILES = {
     ("torch_dtypes.storage.pickling", "torch_dtypes._serialization"): (
         "rebuild_tensor",
@@ -44,8 +45,7 @@ def load() -> None:
     stock = torch.__getattr__
 
     def find_dtype(name: str):
-        """``torch.__getattr__``: stock PyTorch's, then the built-in dtypes, which load the
-        package."""
+        """Find a name as stock PyTorch does, or a built-in dtype, which loads the package."""
         if _DTYPES.fullmatch(name):
             try:
                 importlib.import_module("torch_dtypes")
@@ -58,7 +58,7 @@ def load() -> None:
                 return vars(torch)[name]
         return stock(name)
 
-    # Python's warnings pass over frames of such a file, so that one of stock's names its caller's
+    # Python's warnings skip frames of such a file, so that a warning of PyTorch names its caller's
     # line (stacklevel=2).
     find_dtype.__code__ = find_dtype.__code__.replace(
         co_filename=f"{__file__} (importlib._bootstrap)"

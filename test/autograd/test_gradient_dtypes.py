@@ -169,11 +169,11 @@ def test_a_gradient_is_of_the_dtype_that_grad_dtype_asks_for():
     x.grad = torch.ones(3)
     assert x.grad.dtype is torch.float32
     with pytest.raises(
-        RuntimeError, match=r"grad_dtype asks for, torch\.float32, but got torch\.float64"
+        RuntimeError, match=r"a gradient of grad_dtype, torch\.float32, but got torch\.float64"
     ):
         x.grad = torch.ones(3).double()
     with pytest.raises(
-        RuntimeError, match=r"grad_dtype asks for, torch\.float32, but got torch\.q52"
+        RuntimeError, match=r"a gradient of grad_dtype, torch\.float32, but got torch\.q52"
     ):
         x.grad = torch.ones(3).to(torch.q52)
     x.grad_dtype = None  # any

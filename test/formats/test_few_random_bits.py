@@ -151,7 +151,7 @@ def test_layers_and_optimizers():
 
 # PyTorch's own.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:torch.compile runs what works on format tensors:UserWarning")
+@pytest.mark.filterwarnings("ignore:torch.compile runs code that works:UserWarning")
 def test_graphs():
     def f(x):
         return chop(x, "q43", "stochastic_a4") + chop(x, "mxfp4", "stochastic_b3")

@@ -287,7 +287,7 @@ def test_backends_never_see_format_tensors(compiled, backend):
     assert_same(torch.compile(function, backend=backend)(x), function(x))
 
 
-REMEDY = r"Run the eager code, or convert a float32 model by torch_dtypes\.quantize_"
+REMEDY = r"run the eager code, or convert a float32 model by torch_dtypes\.quantize_"
 
 
 def test_a_whole_graph_is_an_error(compiled):
@@ -363,6 +363,6 @@ print(len(seen), seen[0].category.__name__, seen[0].message)
 """,
     )
     assert done.stdout.startswith(
-        "1 UserWarning torch.compile runs what works on format tensors (torch.q43 here) as it is "
-        "written"
+        "1 UserWarning torch.compile runs code that works on format tensors (torch.q43 here) "
+        "uncompiled"
     ), done.stdout

@@ -23,7 +23,7 @@ pytestmark = [
 
 
 REFUSED = (
-    r"expected stock dtypes in TorchScript, but got .*Run the eager code, or convert a float32 "
+    r"expected stock dtypes in TorchScript, but got .*run the eager code, or convert a float32 "
     r"model by torch_dtypes\.quantize_"
 )
 

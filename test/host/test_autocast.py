@@ -349,7 +349,9 @@ def test_functions_of_users_are_autocast_s_in_backward(low):
     )
 
 
-@pytest.mark.filterwarnings("ignore:torch.compile runs what works on format tensors:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:torch.compile runs code that works on format tensors:UserWarning"
+)
 def test_compiled_code_in_autocast_with_a_dtype_of_ours():
     layer, x = nn.Linear(3, 2), torch.randn(4, 3)
 

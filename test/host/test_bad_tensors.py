@@ -204,7 +204,7 @@ def test_samples_and_losses_and_files_of_other_things():
     for tensors in (*NO_TENSORS.values(), torch.ones(2)):
         with pytest.raises(
             TypeError,
-            match=r"expected a mapping of names to tensors, as model.state_dict\(\), but got",
+            match=r"expected a mapping of names to tensors, but got",
         ):
             torch_dtypes.save_safetensors(tensors, "nowhere.safetensors")
 

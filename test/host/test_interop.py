@@ -172,7 +172,7 @@ def test_bfloat16_is_not_taken_for_a_number_format_in_silence():
     for convert in (torch.from_numpy, torch.as_tensor, torch.tensor, torch.asarray):
         with pytest.raises(
             TypeError,
-            match=r"torch\.bfloat16 and the number format e8m7 both are.*dtype=torch\.bfloat16",
+            match=r"torch\.bfloat16 and the number format e8m7; choose one.*dtype=torch\.bfloat16",
         ):
             convert(array)
     for dtype in (torch.bfloat16, torch_dtypes.dtype("e8m7")):
@@ -490,7 +490,7 @@ def test_python_functions_on_elements(dtype):
     ):
         with pytest.raises(
             NotImplementedError,
-            match=rf"(apply|map2?)_: expected tensors of a stock dtype, but got {dtype}. Use "
+            match=rf"(apply|map2?)_: expected tensors of a stock dtype, but got {dtype}; use "
             r"x.copy_\(x.double\(\)",
         ):
             call()

@@ -126,8 +126,8 @@ def test_after_a_failed_load_stock_works_and_loads_say_why():
     assert len(later) == 2
     for line in later:
         assert line.startswith(
-            "ImportError expected a process in which torch_dtypes loads for the first time, but "
-            "got one in which that failed"
+            "ImportError expected a process in which torch_dtypes has not failed to load, but "
+            "got one in which it did"
         )
         assert "OSError: no safe globals today" in line
 

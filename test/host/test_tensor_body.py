@@ -285,14 +285,14 @@ def test_data_of_another_layout_is_an_error(layout):
     w = torch.nn.Parameter(torch.ones(2, 2, dtype=P))
     with pytest.raises(
         RuntimeError,
-        match=r"expected two ordinary tensors to exchange torch\.posit16es2 for torch\.float32",
+        match=r"expected two strided tensors to exchange torch\.posit16es2 for torch\.float32",
     ):
         w.data = torch.eye(2).to_sparse(layout=layout)
     assert w.dtype is P and w.layout is torch.strided
     sparse = torch.eye(2).to_sparse(layout=layout)
     with pytest.raises(
         RuntimeError,
-        match=r"expected two ordinary tensors to exchange torch\.float32 for torch\.posit16es2",
+        match=r"expected two strided tensors to exchange torch\.float32 for torch\.posit16es2",
     ):
         sparse.data = torch.ones(2, 2, dtype=P)
     assert sparse.dtype is torch.float32 and sparse.layout is layout

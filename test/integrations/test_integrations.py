@@ -42,7 +42,7 @@ def test_asarray_gives_values(dtype):
     if dtype is not torch.q43:  # which ml_dtypes has: numpy() gives an array on the tensor's memory
         with pytest.raises(
             TypeError,
-            match=rf"expected a dtype that NumPy has a type for, but got {dtype}. Use "
+            match=rf"expected a dtype that NumPy has a type for, but got {dtype}; use "
             r"x.double\(\).numpy\(\)",
         ):
             x.numpy()

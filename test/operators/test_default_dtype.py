@@ -303,7 +303,7 @@ def test_default_dtype_makes_no_sparse_or_nested_tensors(default_dtype, dtype):
         with pytest.raises(NotImplementedError, match="expected the strided layout"):
             make()
     for data in ([[1.5], [2.0, 3]], [], [[], []]):
-        with pytest.raises(NotImplementedError, match="there are no nested tensors"):
+        with pytest.raises(NotImplementedError, match="which has no nested tensors"):
             torch.nested.nested_tensor(data)
     single = torch.ones(2, dtype=torch.float32)
     assert (

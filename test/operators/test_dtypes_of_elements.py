@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.filterwarnings(
         "ignore:index_reduce",
         "ignore:There is a performance drop",
-        "ignore:torch.compile runs what works on format tensors",
+        "ignore:torch.compile runs code that works on format tensors",
     ),
 ]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -285,8 +285,8 @@ def test_cumulations_in_place_stay_of_their_dtype(name):
         x = torch.tensor([1.5, 2.0, 3.0], dtype=own)
         with pytest.raises(
             RuntimeError,
-            match=f"{name}: expected dtype= of the tensor that is written to, {own}, but got "
-            f"{other}",
+            match=f"{name}: expected dtype={own}, the dtype of the tensor that is written to, but "
+            f"got {other}",
         ):
             getattr(x, name)(0, dtype=other)
         assert x.tolist() == [1.5, 2, 3]

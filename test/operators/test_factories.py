@@ -321,7 +321,7 @@ def test_legacy_new(dtype):
     expect_same(x.new(data=[1.5, 2.5]), torch.tensor([1.5, 2.5]))
     with pytest.raises(
         TypeError,
-        match=f"new: expected a tensor of {dtype}, but got one of torch.float64. Convert it first",
+        match=f"new: expected a tensor of {dtype}, but got one of torch.float64; convert it first",
     ):
         x.new(x.double())
     leaf = x.clone().requires_grad_()

@@ -339,7 +339,7 @@ def test_sobol_points_are_drawn_in_stock_dtypes(name):
     dtype, engine = types(name)[0], torch.quasirandom.SobolEngine(3, seed=5)
     with pytest.raises(
         NotImplementedError,
-        match=f"SobolEngine.draw: expected a stock dtype, .* but got {dtype}. Draw in float64",
+        match=f"SobolEngine.draw: expected a stock dtype, .* but got {dtype}; draw in float64",
     ):
         engine.draw(4, dtype=dtype)
     torch.set_default_dtype(dtype)

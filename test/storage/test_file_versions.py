@@ -22,8 +22,8 @@ def test_unknown_format_in_a_file_is_named():
     )
     with pytest.raises(
         ValueError,
-        match=r"number format 'posit16es9', which this version of torch_dtypes does not know: "
-        r"expected es from 0 to 5",
+        match=r"expected a number format that this version of torch_dtypes knows, but got "
+        r"'posit16es9' in the file; .*expected es from 0 to 5",
     ):
         pickle.loads(raw)
     raw = pickle.dumps(torch.posit16es2).replace(b"posit16es2", b"takum16es2")
@@ -68,8 +68,8 @@ def test_codes_of_another_width_are_refused():
     ):
         with pytest.raises(
             ValueError,
-            match=r"expected the codes of a tensor of torch\.posit16es2 as torch\.int16, but the "
-            rf"file holds .*{found}",
+            match=r"expected the codes of a tensor of torch\.posit16es2 as torch\.int16, but got "
+            rf".*{found}",
         ):
             pickling.rebuild_tensor(1, codes, "posit16es2", False, {})
 
@@ -94,7 +94,7 @@ for load in (
         load()
     except ValueError as error:
         print(
-            "does not know" in str(error),
+            "this version of torch_dtypes knows" in str(error),
             "expected at most 64 number formats in one process" in str(error),
         )
 """
@@ -110,7 +110,7 @@ def test_typed_storages_are_refused_with_what_to_save(dtype, tmp_path):
         wrap_storage=torch.ones(3, dtype=dtype).untyped_storage(), dtype=dtype, _internal=True
     )
     message = (
-        rf"expected a typed storage of a stock dtype to save, but got one of {dtype}: .*Save the "
+        rf"expected a typed storage of a stock dtype to save, but got one of {dtype}, .*; save the "
         r"tensor"
     )
     for save in (

@@ -154,7 +154,7 @@ def test_values_that_a_table_does_not_have(tmp_path):
             {"t": torch.tensor([value, 0.0]).to(stock)}, tmp_path / "t.safetensors", metadata
         )
         with pytest.raises(
-            ValueError, match=f"expected values of {dtype}, but got {value}, which it does not have"
+            ValueError, match=f"expected values of {dtype}, but got {value}, which it lacks"
         ):
             torch_dtypes.load_safetensors(tmp_path / "t.safetensors")
     safetensors.torch.save_file(
@@ -330,8 +330,8 @@ with warnings.catch_warnings(record=True) as said:
 print(safetensors.torch.save.__code__.co_varnames, *(w.message for w in said))
 """
     assert (
-        "('everything',) torch_dtypes does not know its way around this release of "
-        "safetensors.torch"
+        "('everything',) expected a supported release of safetensors.torch, but got one that "
+        "torch_dtypes cannot hook"
     ) in fresh(code, tmp_path)
 
 
@@ -416,7 +416,7 @@ print("read")
     [
         (
             {"version": 3, "dtypes": 3},
-            "expected version 1 to 2 of torch_dtypes' metadata in .*but got version 3: update "
+            "expected version 1 to 2 of torch_dtypes' metadata in .*but got version 3; update "
             "torch-dtypes",
         ),
         (
@@ -437,7 +437,7 @@ print("read")
         ),
         (
             {"version": 1, "dtypes": {"t": "posit16es9"}, "same": {}},
-            "cannot read 't' of .*'posit16es9', which this version",
+            "cannot read 't' of .*this version of torch_dtypes knows, but got 'posit16es9'",
         ),
         (
             {"version": 1, "dtypes": {"t": "q43"}, "same": {}},

@@ -85,10 +85,10 @@ def test_the_fuzzer_finds_what_it_looks_for():
     done = run("-c", SPOILED)
     assert done.returncode == 0, done.stderr
     expected = [
-        ("ours", "container", "container", 1),
-        ("ours", "crash", "abort", 1),
-        ("ours", "hang", "hang", 1),
-        ("ours", "message", "assertion", 1),
+        ("package", "container", "container", 1),
+        ("package", "crash", "abort", 1),
+        ("package", "hang", "hang", 1),
+        ("package", "message", "assertion", 1),
         ("stock", "crash", "stock abort", 1),
     ]
     assert done.stdout.splitlines()[-1] == f"status 1 {expected}"

@@ -95,7 +95,7 @@ SKIPPED [2] test/operators/test_views.py:7: decode: there is no kernel for it
 
 
 def test_pytests_output_is_read():
-    last, found = gpu_check.summary_of(OUTPUT)
+    last, found = gpu_check.parse_summary(OUTPUT)
     assert last == "1 failed, 36 passed, 2 skipped, 2 errors in 14.59s"
     assert found["not collected"] == [
         "test/operators/test_error_names.py: ModuleNotFoundError: No module named 'expecttest'"
@@ -105,7 +105,7 @@ def test_pytests_output_is_read():
         "test/operators/test_views.py::test_given",
     ]
     assert len(found["skipped"]) == 1
-    assert gpu_check.summary_of("Killed") == (
+    assert gpu_check.parse_summary("Killed") == (
         "no summary",
         {"not collected": [], "failures": [], "skipped": []},
     )
@@ -125,7 +125,7 @@ def test_pytest_writes_what_is_read(tmp_path, report, monkeypatch):
         gpu_check.run_tests(
             report, os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, "cpu", workers
         )
-        step = report.found["steps"][-1]
+        step = report.data["steps"][-1]
         assert step["outcome"].startswith("1 failed, 1 passed, 1 error in") and step[
             "outcome"
         ].endswith("; 1 files not collected")
@@ -138,7 +138,7 @@ def test_pytest_writes_what_is_read(tmp_path, report, monkeypatch):
     written = (report.out / "report.md").read_text()
     assert (
         "not collected:" in written
-        and json.loads((report.out / "report.json").read_text()) == report.found
+        and json.loads((report.out / "report.json").read_text()) == report.data
     )
     assert sorted(path.name for path in report.out.iterdir()) == [
         "report.json",
@@ -173,7 +173,7 @@ def test_a_machine_without_git(monkeypatch):
 
 
 def test_half_a_line_of_a_benchmark_is_no_row():
-    assert gpu_check.rows_of('{"what": "copy"}\nWarning\n7\n{"what": "enc') == (
+    assert gpu_check.parse_rows('{"what": "copy"}\nWarning\n7\n{"what": "enc') == (
         [{"what": "copy"}],
         'Warning\n7\n{"what": "enc',
     )

@@ -148,7 +148,9 @@ def test_the_bindings_are_those_of_both_builds():
 
 
 def test_the_bindings_include_nothing_of_the_overlay():
-    hooks = {Path(path).with_suffix(".h").as_posix() for path in laying._listed("PYTHON_SOURCES")}
+    hooks = {
+        Path(path).with_suffix(".h").as_posix() for path in laying._read_sources("PYTHON_SOURCES")
+    }
     assert hooks
     for path in (path for path in LAID if path.startswith(laying.BINDINGS)):
         named = set(re.findall(r'#include [<"]([^>"]+)', LAID[path]))

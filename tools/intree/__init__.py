@@ -1,2 +1,4 @@
-"""Puts the formats into a PyTorch source tree, as types of its own list:
-`tools/intree/build --help`, docs/in-tree.md."""
+"""Puts the formats into a PyTorch source tree, as types of its own list.
+
+See `tools/intree/build --help` and docs/in-tree.md.
+"""

@@ -1,5 +1,7 @@
-"""Edits a tree: all of it or nothing. Everything is worked out and checked before the first file is
-written."""
+"""Edits a tree completely or not at all.
+
+All texts are computed and checked before the first file is written.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,15 @@ MARK = "AT_FORALL_FORMAT_SCALAR_TYPES"
 
 
 def plan(tree: Tree) -> dict[Path, str]:
-    """The texts that files of the tree are to have: edited ones and ours. Refuses a tree in which
-    anything is not as expected."""
+    """Return the texts of edited files and of added ones, by their places.
+
+    A tree that is not as expected is refused.
+    """
     lists = tree.place(tree.release.lists)
     if lists.is_file() and MARK in lists.read_text():
         raise Refused(
-            f"expected PyTorch as it was released, but got {tree.folder}, which has been edited "
-            "already; take a fresh copy"
+            f"expected PyTorch as it was released, but got {tree.folder}, which was edited before; "
+            "take a new copy"
         )
     texts: dict[Path, str] = {}
     for path, edit in edits_for(tree):
@@ -32,7 +36,7 @@ def plan(tree: Tree) -> dict[Path, str]:
                     "without it; nothing was changed"
                 )
             texts[place] = place.read_bytes().decode()  # line ends as they are
-        texts[place] = edit.applied(texts[place], tree.release, path)
+        texts[place] = edit.apply(texts[place], tree.release, path)
     for path, text in laid_files(tree).items():
         place = tree.folder / path
         if place.exists():
@@ -42,8 +46,7 @@ def plan(tree: Tree) -> dict[Path, str]:
 
 
 def _exchange(place: Path, content: bytes) -> None:
-    """Gives a file other content. A new file takes its place: it may be a hard link to another
-    tree's."""
+    """Replace a file by a new one, since it may be a hard link to another tree's."""
     new = place.with_name(f".{place.name}.new")
     try:
         new.write_bytes(content)
@@ -55,8 +58,7 @@ def _exchange(place: Path, content: bytes) -> None:
 
 
 def apply(tree: Tree) -> list[Path]:
-    """Edits the tree in place and returns what was written. Where writing fails half way,
-    everything is put back."""
+    """Edit the tree in place and return the written places. If writing fails, restore all files."""
     texts = plan(tree)
     before = {place: place.read_bytes() if place.exists() else None for place in texts}
     folders: list[Path] = []
@@ -82,10 +84,12 @@ def apply(tree: Tree) -> list[Path]:
 
 
 def edit_copy(tree: Tree, to: Path) -> list[Path]:
-    """A copy of an include folder with the edits. `to` must not exist; where anything fails, it
-    does not exist afterwards."""
+    """Make a copy of an include folder with the edits.
+
+    `to` must not exist. If anything fails, it does not exist afterwards.
+    """
     if to.exists():
-        raise Refused(f"expected a folder that does not exist yet, but got {to}")
+        raise Refused(f"expected a folder that does not exist yet, but got {to}; give another one")
     plan(tree)  # before minutes of copying
     try:
         shutil.copytree(tree.folder, to)

@@ -1,4 +1,4 @@
-"""The places of ATen that are edited, and of the headers of types beside it."""
+"""The edited places of ATen and of the headers of types beside it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _COMPUTE_TYPE = (
 )
 
 
-def _structured(name: str, arguments: str) -> str:
-    """How a structured kernel of a reduction begins, in PyTorch's way of breaking lines."""
-    listed = "".join(f" {argument},\n" for argument in arguments.split(", "))
-    return f"TORCH_IMPL_FUNC({name})\n(const Tensor& self,\n{listed} const Tensor& result) {{"
+def _begin_kernel(name: str, arguments: str) -> str:
+    """Return the beginning of a structured reduction kernel, broken into lines as PyTorch does."""
+    lines = "".join(f" {argument},\n" for argument in arguments.split(", "))
+    return f"TORCH_IMPL_FUNC({name})\n(const Tensor& self,\n{lines} const Tensor& result) {{"
 
 
 ATEN_EDITS = (
@@ -24,14 +24,14 @@ ATEN_EDITS = (
         "[static_cast<int>(ScalarType::NumOptions)];",
         "instead",
         "[c10::formats::kEndOfNumbers];",
-        "`Tensor::type()` looks a number up here.",
+        "`Tensor::type()` looks up a number here.",
     ),
     Edit(
         "aten/src/ATen/core/DeprecatedTypePropertiesRegistry.cpp",
         "static_cast<int>(ScalarType::NumOptions)",
         "instead",
         "static_cast<int>(c10::formats::kEndOfNumbers)",
-        "And makes an entry for each number.",
+        "This makes the entry for each number.",
         SOURCES,
     ),
     Edit(
@@ -39,14 +39,15 @@ ATEN_EDITS = (
         "static_cast<int64_t>(ScalarType::NumOptions) +",
         "instead",
         "static_cast<int64_t>(c10::formats::kEndOfNumbers) +",
-        "Two numbers joined into one must not collide.",
+        "Pairs of numbers joined into one must not collide.",
     ),
     Edit(
         "aten/src/ATen/Dispatch_v2.h",
         "ScalarType::NumOptions) < 60",
         "instead",
         "ScalarType::NumOptions) <= 60",
-        "The macros take 60 types; with ours there are 59 and `Undefined`, which none is given.",
+        "The macros take 60 types. With the formats there are 59 and `Undefined`, which is never "
+        "given.",
         SINCE_2_14,
     ),
     Edit(
@@ -54,7 +55,7 @@ ATEN_EDITS = (
         "ScalarType::NumOptions) < 60",
         "instead",
         "ScalarType::NumOptions) <= 60",
-        "The same.",
+        "The macros take 60 types, as in ATen's header.",
         SINCE_2_14,
     ),
     Edit(
@@ -62,11 +63,11 @@ ATEN_EDITS = (
         "#define AT_ALL_SCALAR_TYPES_WITH_COMPLEX ",
         "after",
         " AT_FORMAT_SCALAR_TYPES, ",
-        "A second list for the accessors, which these releases have beside "
+        "These releases have a second list for accessors, beside "
         "`AT_FORALL_SCALAR_TYPES_WITH_COMPLEX`.",
         SINCE_2_14,
     ),
-    # --- what other code must be told ---
+    # --- other code that depends on the type ---
     Edit(
         "aten/src/ATen/DLConvertor.cpp",
         "dtype.bits = t.element_size() * 8;",
@@ -74,7 +75,7 @@ ATEN_EDITS = (
         '\n  TORCH_CHECK(!c10::formats::is_format_type(t.scalar_type()), "expected a dtype that '
         'DLPack has a type for, but got ",\n'
         '      toString(t.scalar_type()), "; share the codes, an integer tensor, instead");',
-        "A switch without a default, which would leave the type code unset.",
+        "This switch has no default, and would leave the type code unset.",
         SOURCES,
     ),
     Edit(
@@ -85,7 +86,7 @@ ATEN_EDITS = (
         "      AT_FORALL_FORMAT_SCALAR_TYPES(CASE_FORMAT)\n"
         "#undef CASE_FORMAT\n"
         "      break;\n",
-        "Compilers hold that switch complete.",
+        "Compilers check that this switch is complete.",
         SOURCES,
     ),
     Edit(
@@ -96,7 +97,7 @@ ATEN_EDITS = (
         "// native/formats/intree/Factories.cpp\n"
         "at::Tensor number_of_format(const c10::Scalar& value, c10::ScalarType type);\n"
         "} // namespace at::formats\n\n",
-        "`x[i] = 1.5` makes a tensor of the number's, past the dispatcher.",
+        "Declares the function that makes a tensor of a format for `x[i] = 1.5`.",
         SOURCES,
     ),
     Edit(
@@ -105,7 +106,7 @@ ATEN_EDITS = (
         "after",
         "\n  if (dtype_opt && c10::formats::is_format_type(*dtype_opt)) return "
         "at::formats::number_of_format(s, *dtype_opt);",
-        "And here it makes one of ours.",
+        "`x[i] = 1.5` makes a tensor of the number's dtype without the dispatcher.",
         SOURCES,
     ),
     Edit(
@@ -116,7 +117,8 @@ ATEN_EDITS = (
         "  if (options.device() == at::kCPU && "
         "!c10::formats::is_format_type(c10::typeMetaToScalarType(options.dtype()))) {\n"
         "    // This is a fast track to skip device dispatch",
-        "`torch.scalar_tensor` makes a CPU tensor past the dispatcher; ours go on to `empty`.",
+        "`torch.scalar_tensor` makes a CPU tensor without the dispatcher; a format goes on to "
+        "`empty`.",
         SOURCES,
     ),
     Edit(
@@ -127,8 +129,8 @@ ATEN_EDITS = (
         "  const KernelFunction& computedKernel(DispatchKey k) const {\n"
         "    return operatorDef_->op.lookup(DispatchKeySet(k));\n"
         "  }\n",
-        "Kernels of ours in front of stock's go on to those (`StockKernel.h`); newer releases "
-        "give them out themselves.",
+        "Kernels of formats call the stock kernels behind them (`StockKernel.h`); newer releases "
+        "return these themselves.",
         ("2.6",),
     ),
     Edit(
@@ -141,7 +143,7 @@ ATEN_EDITS = (
         "bool cpuinfo_has_x86_amx_tile(None...) { return false; }\n"
         "template <typename... None>\n"
         "bool cpuinfo_has_x86_amx_fp16(None...) { return false; }\n\n",
-        "Debian 12's cpuinfo cannot be asked for AMX; nothing of ours is in this edit.",
+        "Debian 12's cpuinfo has no function for AMX; the edit does not concern formats.",
         SOURCES,
     ),
     Edit(
@@ -150,8 +152,8 @@ ATEN_EDITS = (
         "instead",
         "    if (next == at::kDouble || (c10::formats::is_format_type(next) && next != "
         "lower_precision_fp)) {\n",
-        "`cat` and `stack` under an autocast of another dtype: theirs say nothing of the widest "
-        "one.",
+        "`cat` and `stack` under an autocast of another dtype: a format does not decide the widest "
+        "dtype.",
         SOURCES,
     ),
     Edit(
@@ -165,8 +167,8 @@ ATEN_EDITS = (
         "at::formats::compute_type(arg.scalar_type()) == at::kFloat)) {\n"
         "    return arg;\n"
         "  }",
-        "Autocast with a dtype of ours leaves those wider than float32 alone, as it does "
-        "float64, and autocast with a stock dtype all.",
+        "Autocast with a format leaves formats wider than float32 as they are, like float64. "
+        "Autocast with a stock dtype leaves all formats as they are.",
         SOURCES,
     ),
     Edit(
@@ -177,8 +179,8 @@ ATEN_EDITS = (
         "        if (std::get<1>(it->second).scalar_type() != to_type) std::get<1>(it->second) = "
         "arg.to(to_type);\n"
         "        ",
-        "The cache knows one cast of a tensor, whatever its dtype: a block would get that of the "
-        "block around it.",
+        "The cache has one cast of a tensor, of any dtype: a block would get the cast of the block "
+        "around it.",
         SOURCES,
     ),
     Edit(
@@ -186,7 +188,7 @@ ATEN_EDITS = (
         "namespace at::autocast {\n",
         "before",
         _COMPUTE_TYPE,
-        "float32 where it has all values of the format, else float64.",
+        "Declares the compute dtype: float32 if it has all values of the format, else float64.",
         SOURCES,
     ),
     Edit(
@@ -197,7 +199,7 @@ ATEN_EDITS = (
         "      if (c10::formats::is_format_type(type)) return at::formats::compute_type(type);\n"
         "      break;\n"
         "  }\n  switch (type) {\n",
-        "Batch normalisation asks it within `torch.func`.",
+        "Batch normalisation calls this within `torch.func`.",
         SOURCES,
     ),
     Edit(
@@ -205,7 +207,7 @@ ATEN_EDITS = (
         "namespace at {\n",
         "before",
         _COMPUTE_TYPE,
-        "float32 where it has all values of the format, else float64.",
+        "Declares the compute dtype: float32 if it has all values of the format, else float64.",
         SOURCES,
     ),
     Edit(
@@ -213,8 +215,8 @@ ATEN_EDITS = (
         "constexpr DispatchKeySet kKeysToPropagateToWrapper({\n  DispatchKey::Negative,\n",
         "after",
         "  DispatchKey::HPU,\n",
-        "Wrappers of `torch.func` inherit few backends; this one, which newer releases pass on, "
-        "stands for that of a number format.",
+        "Wrappers of `torch.func` inherit few backend keys. This one, which newer releases "
+        "inherit, stands for the key of a number format.",
         SOURCES,
     ),
     Edit(
@@ -223,7 +225,7 @@ ATEN_EDITS = (
         "after",
         "\n  if (c10::formats::is_format_type(sc_type)) return c10::formats::finfo(sc_type, "
         '"epsilon");',
-        "Tolerances within `torch.func`.",
+        "Gives tolerances within `torch.func`.",
         SOURCES,
     ),
     Edit(
@@ -231,7 +233,7 @@ ATEN_EDITS = (
         "namespace at::native {\n",
         "before",
         _COMPUTE_TYPE,
-        "float32 where it has all values of the format, else float64.",
+        "Declares the compute dtype: float32 if it has all values of the format, else float64.",
         SOURCES,
     ),
     Edit(
@@ -240,7 +242,7 @@ ATEN_EDITS = (
         "instead",
         "      return toComplexType(c10::formats::is_format_type(higher) ? "
         "at::formats::compute_type(higher) : higher);",
-        "`torch.result_type(x, 1j)`: complex64, or complex128 where float32 does not hold the "
+        "`torch.result_type(x, 1j)` is complex64, or complex128 where float32 lacks values of the "
         "format.",
         SOURCES,
     ),
@@ -256,7 +258,7 @@ ATEN_EDITS = (
         "TensorBase result_of_format(IntArrayRef size, IntArrayRef stride, ScalarType type);\n"
         "} // namespace at::formats\n\n"
         "namespace at::detail {\n",
-        "Results that stock's kernels make past the dispatcher,",
+        "Declares the function that makes results of a format outside the dispatcher.",
         SOURCES,
     ),
     Edit(
@@ -268,7 +270,8 @@ ATEN_EDITS = (
         "  if (c10::formats::is_format_type(dtype)) return at::formats::result_of_format(size, "
         "dtype, memory_format_opt);\n"
         "  auto allocator = GetCPUAllocatorMaybePinned(pin_memory);\n",
-        "of a number format",
+        "Stock kernels make results outside the dispatcher; one of a format needs its dispatch "
+        "keys.",
         SOURCES,
     ),
     Edit(
@@ -282,20 +285,19 @@ ATEN_EDITS = (
         "stride, dtype);\n"
         "  auto allocator = at::detail::GetCPUAllocatorMaybePinned(pin_memory);\n"
         "  constexpr c10::DispatchKeySet cpu_ks",
-        "have its dispatch keys.",
+        "Strided results of a format need its dispatch keys too.",
         SOURCES,
     ),
     *(
         Edit(
             _REDUCTIONS,
-            _structured(name, arguments),
+            _begin_kernel(name, arguments),
             "after",
             "\n  if (c10::formats::is_format_type(result.scalar_type())) {\n"
             f"    at::{name}(const_cast<Tensor&>(result), self.to(result.scalar_type()), "
             f"{passed});\n    return;\n"
             f"  }}\n",
-            f"`x.{name[:-4]}(dtype=torch.posit16es2)` of a stock tensor: it is cast first, as the "
-            "documentation says.",
+            f"`x.{name[:-4]}(dtype=torch.posit16es2)` casts a stock tensor first, as documented.",
             SOURCES,
         )
         for name, arguments, passed in (
@@ -325,7 +327,7 @@ ATEN_EDITS = (
         "before",
         "  if (opt_dtype && c10::formats::is_format_type(*opt_dtype)) return "
         "at::prod(self.to(*opt_dtype));\n",
-        "`prod` of all elements.",
+        "`prod` of all elements casts first.",
         SOURCES,
     ),
     Edit(
@@ -334,7 +336,7 @@ ATEN_EDITS = (
         "before",
         "  if (c10::formats::is_format_type(result.scalar_type()))\n"
         "    return at::nansum_out(result, self.to(result.scalar_type()), dim, keepdim);\n\n",
-        "`nansum`, and `nanmean`, which is made of it.",
+        "`nansum`, and `nanmean`, which uses it, cast first.",
         SOURCES,
     ),
     Edit(
@@ -346,7 +348,7 @@ ATEN_EDITS = (
         "  if (c10::formats::is_format_type(result.scalar_type())) return "
         "at::formats::draw_below_one(result);\n"
         "  return result.uniform_(0, 1, std::nullopt);",
-        "`torch.rand_like(x, dtype=torch.posit16es2)`: rounded toward zero, so that 1 never comes.",
+        "`torch.rand_like(x, dtype=torch.posit16es2)` rounds toward zero, so that 1 never occurs.",
         SOURCES,
     ),
     Edit(
@@ -357,7 +359,7 @@ ATEN_EDITS = (
         "at::Tensor draw_below_one(const at::Tensor& result); // "
         "native/formats/intree/ComputedFactories.cpp\n"
         "}\n\n",
-        "It.",
+        "Declares that function.",
         SOURCES,
     ),
     Edit(
@@ -366,7 +368,7 @@ ATEN_EDITS = (
         "before",
         '    if (c10::formats::is_format_type(scalar_type())) return std::string("torch.") + '
         "c10::formats::dtype_name(scalar_type());\n",
-        "The type of a tensor in error texts; its key's name says nothing.",
+        "Names a tensor's type in error texts by its dtype; its key's name does not.",
         SOURCES,
     ),
     *(
@@ -380,7 +382,7 @@ ATEN_EDITS = (
             '      "expected the strided layout for torch.", '
             "c10::formats::dtype_name(typeMetaToScalarType(data_type)),\n"
             f'      ", but got a {kind} tensor. Its values may be of a stock dtype: x.float().");',
-            f"There are no {kind} tensors of number formats: no operator on them is ours.",
+            f"There are no {kind} tensors of number formats, and no operators for them.",
             SOURCES,
         )
         for name, kind, anchor in (

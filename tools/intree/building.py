@@ -1,5 +1,8 @@
-"""Builds an edited tree with cmake and ninja. Installs nothing: what is missing is named, all of it
-at once. ccache and mold serve where present."""
+"""Builds an edited tree with cmake and ninja.
+
+It installs nothing, and names all missing programs and headers at once. It uses ccache and mold if
+present.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from .releases import Refused
 
 PROGRAMS = ("cmake", "ninja", "protoc", "flatc")
 MODULES = ("yaml", "typing_extensions", "setuptools", "numpy")
-# A header of each library that the build takes from the system, and Debian's package that has it.
+# A header of each library that the build takes from the system, and its Debian package.
 HEADERS = {
     "cblas.h": "libopenblas-dev",
     "cpuinfo.h": "libcpuinfo-dev",
@@ -39,8 +42,8 @@ OFF = (
     "BUILD_TEST USE_CUDA USE_ROCM USE_DISTRIBUTED USE_MKLDNN USE_KINETO USE_FBGEMM USE_XNNPACK "
     "USE_NNPACK USE_PYTORCH_QNNPACK USE_TENSORPIPE USE_GLOO USE_ITT USE_NUMA"
 ).split()
-# BUILD_SHARED_LIBS: a configuration that fails leaves it off. Precompiled headers save a third of a
-# unit.
+# BUILD_SHARED_LIBS: a failed configuration leaves it off. Precompiled headers save a third of a
+# unit's time.
 ON = (
     "USE_SYSTEM_LIBS",
     "USE_OPENMP",
@@ -59,14 +62,18 @@ def is_clang(cxx: str) -> bool:
 
 
 def openmp_of_clang(cxx: str) -> Path:
-    """The OpenMP library of a clang, beside it. PyTorch's search takes g++'s for it, which lacks
-    what clang calls."""
+    """Return the OpenMP library of a clang, beside it.
+
+    PyTorch's search takes g++'s library, which lacks functions that clang calls.
+    """
     return Path(shutil.which(cxx) or cxx).resolve().parents[1] / "lib" / "libomp.so"
 
 
-def compiler(folder: Path | None = None) -> str | None:
-    """That with which a folder was configured, the one that CXX names, clang with its OpenMP (g++
-    takes half as long again), or what is there."""
+def choose_compiler(folder: Path | None = None) -> str | None:
+    """Return the compiler with which a folder was configured, or else the best one.
+
+    It is the one in CXX, clang with its OpenMP (g++ takes half as long again), or any other.
+    """
     cache = folder / "CMakeCache.txt" if folder else None
     if (
         cache
@@ -89,23 +96,23 @@ def compiler(folder: Path | None = None) -> str | None:
     return shutil.which("c++") or shutil.which("g++")
 
 
-def missing() -> list[str]:
-    """What the build needs and the machine lacks, in words."""
+def find_missing() -> list[str]:
+    """Return descriptions of what the build needs and the machine lacks."""
     lacks = [f"the program {name}" for name in PROGRAMS if shutil.which(name) is None]
     lacks += [f"Python's {name}" for name in MODULES if find_spec(name) is None]
-    cxx = compiler()
+    cxx = choose_compiler()
     if cxx is None:
         return [*lacks, "a C++20 compiler"]
     for header, package in HEADERS.items():
         question = f"#if !__has_include(<{header}>)\n#error\n#endif"
-        seen = subprocess.run(
+        result = subprocess.run(
             [cxx, "-E", "-x", "c++", "-"],
             input=question,
             capture_output=True,
             text=True,
             check=False,
         )
-        if seen.returncode != 0:
+        if result.returncode != 0:
             lacks.append(f"<{header}> ({package})")
     if is_clang(cxx) and not openmp_of_clang(cxx).exists():
         lacks.append(f"{openmp_of_clang(cxx)} (libomp-dev)")
@@ -114,9 +121,9 @@ def missing() -> list[str]:
 
 def configure_command(source: Path, folder: Path, defines: tuple[str, ...] = ()) -> list[str]:
     switches = [f"-D{name}=OFF" for name in OFF] + [f"-D{name}=ON" for name in ON]
-    cxx = compiler(folder)
+    cxx = choose_compiler(folder)
     switches.append(f"-DCMAKE_CXX_COMPILER={cxx}")
-    # Without these ccache takes no unit with a precompiled header.
+    # Without these, ccache takes no unit with a precompiled header.
     flags = ["-fpch-preprocess"]
     if is_clang(cxx):
         flags = ["-Xclang", "-fno-pch-timestamp"]
@@ -146,11 +153,11 @@ def configure_command(source: Path, folder: Path, defines: tuple[str, ...] = ())
 
 
 def check_machine() -> None:
-    """Refuses a machine that lacks anything, before a tree is edited for it."""
-    if lacks := missing():
+    """Refuse a machine that lacks anything, before a tree is edited for it."""
+    if lacks := find_missing():
         raise Refused(
-            f"expected what PyTorch is built with, but got a machine without {'; '.join(lacks)}. "
-            "Install them; nothing was changed"
+            f"expected a machine that can build PyTorch, but got one without {'; '.join(lacks)}; "
+            "install them, nothing was changed"
         )
 
 
@@ -161,9 +168,11 @@ def build(
     folder: Path | None = None,
     defines: tuple[str, ...] = (),
 ) -> None:
-    """Configures and builds a target into a folder, SOURCE/build unless another is named. Goes on
-    after units that fail, and says so at the end. The target "python" is what `import torch` needs,
-    and makes the tree's packages complete."""
+    """Configure and build a target into a folder, by default SOURCE/build.
+
+    It continues after units that fail, and fails at the end. The target "python" is all that
+    `import torch` needs; it also completes the tree's packages.
+    """
     folder = folder or source / "build"
     flatc = [
         "flatc",
@@ -183,12 +192,12 @@ def build(
         *(["-j", str(jobs)] if jobs else []),
         *(TARGETS if target == "python" else (target,)),
     ]
-    # The header that flatc makes asks for its own version of flatbuffers.
-    made = (source / SCHEMA).with_name("mobile_bytecode_generated.h")
+    # The header that flatc makes needs flatc's own version of flatbuffers.
+    header = (source / SCHEMA).with_name("mobile_bytecode_generated.h")
     commands = [configure_command(source, folder, defines), ninja]
-    if not (folder / "build.ninja").exists() or not made.exists():
+    if not (folder / "build.ninja").exists() or not header.exists():
         commands.insert(0, flatc)
-    # By the files that a unit has read, ccache knows it without preprocessing it first.
+    # ccache then recognises a unit by the files that it read, without preprocessing it first.
     environment = {
         "CCACHE_SLOPPINESS": "pch_defines,time_macros",
         "CCACHE_DEPEND": "1",
@@ -197,7 +206,7 @@ def build(
         done = subprocess.run(command, check=False, env=environment)
         if done.returncode != 0:
             raise Refused(
-                f"expected {command[0]} to succeed, but it ended with {done.returncode}: "
+                f"expected {command[0]} to succeed, but got status {done.returncode}; run "
                 f"{' '.join(command)}"
             )
     if target == "python":

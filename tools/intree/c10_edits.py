@@ -1,4 +1,4 @@
-"""The places of `c10/` that are edited: the types, and what is asked of one."""
+"""The edited places of `c10/`: the types, and questions about a type."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ C10_EDITS = (
         "#include <cstdint>",
         "after",
         "\n#include <c10/formats/intree/ScalarTypes.h>",
-        "The elements' C++ types and the rows, which the list names. It brings `OpMathType`, "
-        "`AccumulateTypeDevice`, `_isnan`, `numeric_limits` and `c10::convert` of elements along "
-        "as specialisations, so that their headers need no edit.",
+        "The elements' C++ types and the rows, which the list names. It also specialises "
+        "`OpMathType`, `AccumulateTypeDevice`, `_isnan`, `numeric_limits` and `c10::convert` for "
+        "elements, so that their headers need no edit.",
     ),
     Edit(
         _LISTS,
         "{last}",
         "after",
         " \\\n  AT_FORALL_FORMAT_SCALAR_TYPES(_)",
-        "The list that makes the enumerators, in an order that files rely on: ours come last. "
+        "The list that makes the enumerators, in an order on which files rely: formats come last. "
         "`at::kPosit16es2`, `CppTypeToScalarType`, `toString`, `elementSize`, `TypeMeta`, "
         "`THPDtype` and `torch.posit16es2` expand from it.",
     ),
@@ -41,7 +41,7 @@ C10_EDITS = (
         'return "UNKNOWN_SCALAR";',
         "instead",
         'return c10::formats::name_or(t, "UNKNOWN_SCALAR");',
-        "Formats made at run time have no enumerator: their names in error texts.",
+        "Formats made at run time have no enumerator: this gives their names in error texts.",
     ),
     # --- questions about a type ---
     Edit(
@@ -56,8 +56,8 @@ C10_EDITS = (
         "isReducedFloatingType(t);",
         "instead",
         "isReducedFloatingType(t) ||\n      formats::is_format_type(t);",
-        "Autograd, promotion and factories ask `isFloatingType`. Last, so that stock types are "
-        "found first.",
+        "Autograd, promotion and factories call `isFloatingType`. Last, so that stock types are "
+        "tested first.",
     ),
     Edit(
         _TYPES,
@@ -66,14 +66,14 @@ C10_EDITS = (
         "#define CASE_FORMAT(_, name) case ScalarType::name:\n"
         "      AT_FORALL_FORMAT_SCALAR_TYPES(CASE_FORMAT)\n"
         "#undef CASE_FORMAT\n",
-        "`isSignedType`, a switch that compilers hold complete: `torch.dtype.is_signed`.",
+        "`isSignedType`, a switch that compilers check for completeness: `torch.dtype.is_signed`.",
     ),
     Edit(
         _TYPES,
         '  TORCH_CHECK(false, "Unknown ScalarType ", t);',
         "before",
         "  if (formats::is_format_type(t)) return formats::is_signed_format(t);\n",
-        "The same of formats made at run time: fixed point may be unsigned.",
+        "`isSignedType` of formats made at run time: fixed point may be unsigned.",
     ),
     Edit(
         "c10/core/ScalarType.cpp",
@@ -82,8 +82,8 @@ C10_EDITS = (
         "  if (formats::is_format_type(a) || formats::is_format_type(b)) {\n"
         "    return formats::promote_types(a, b);\n"
         "  }\n\n",
-        "`promoteTypes` ends in a table of the oldest types. After the answers for undefined, "
-        "equal, quantised and bits types.",
+        "`promoteTypes` ends in a table of the oldest types. The edit follows the answers for "
+        "undefined, equal, quantised and bits types.",
         SOURCES,
     ),
     Edit(
@@ -93,7 +93,7 @@ C10_EDITS = (
         "\n  if (formats::is_format_type(scalarType)) {\n"
         '    return {formats::dtype_name(scalarType), ""};\n'
         "  }",
-        "The names under which `torch` has the dtypes, and their repr.",
+        "The names of the dtypes in `torch`, and their repr.",
         SOURCES,
     ),
     # --- TypeMeta ---
@@ -102,7 +102,7 @@ C10_EDITS = (
         "return index_ < NumScalarTypes;",
         "instead",
         "return index_ < NumScalarTypes ||\n        c10::formats::is_run_time_number(index_);",
-        "A TypeMeta holds the number of a format made at run time, too. `NumScalarTypes` itself "
+        "A TypeMeta also holds the number of a format made at run time. `NumScalarTypes` itself "
         "must not grow: `DeviceCapability` has a bit for each type in 64 bits.",
     ),
     Edit(
@@ -110,21 +110,21 @@ C10_EDITS = (
         "if (C10_LIKELY(isScalarType())) {\n      return scalarTypeItemSizes",
         "instead",
         "if (C10_LIKELY(index_ < NumScalarTypes)) {\n      return scalarTypeItemSizes",
-        "That table is of enumerators; the other types' sizes are beside their names.",
+        "That table has enumerators only; other types' sizes are beside their names.",
     ),
     Edit(
         _TYPEID,
         "index < NumScalarTypes,",
         "instead",
         "index < c10::formats::kEndOfNumbers,",
-        "An assertion of debug builds.",
+        "This is an assertion of debug builds.",
     ),
     Edit(
         _TYPEID,
         "(NumScalarTypes + 15 /*",
         "instead",
         "(c10::formats::kEndOfNumbers + 15 /*",
-        "Mobile builds count the types that are no ScalarType; they come behind our numbers.",
+        "Mobile builds count the types that are no ScalarType; they follow the numbers of formats.",
     ),
     Edit(
         _TYPEID,
@@ -132,14 +132,14 @@ C10_EDITS = (
         "after",
         "\n  // The entry of a number format made at run time; its name must live as long as the "
         "process.\n  static void addFormat(ScalarType type, size_t itemsize, const char* name);",
-        "The registry of formats announces one that is made at run time.",
+        "The registry of formats announces a format made at run time by this function.",
     ),
     Edit(
         "c10/util/typeid.cpp",
         "TypeMeta::nextTypeIndex(NumScalarTypes);",
         "instead",
         "TypeMeta::nextTypeIndex(c10::formats::kEndOfNumbers);",
-        "Types that are no ScalarType (strings, pointers) get indices behind our numbers.",
+        "Types that are no ScalarType (strings, pointers) get indices after the formats' numbers.",
         SOURCES,
     ),
     Edit(
@@ -154,7 +154,7 @@ C10_EDITS = (
         "      itemsize, nullptr, nullptr, nullptr, nullptr, nullptr, "
         "TypeIdentifier::uninitialized(), name);\n"
         "}\n\n",
-        "What that declares.",
+        "Defines that function.",
         SOURCES,
     ),
     # --- where a tensor goes, and numbers ---
@@ -163,7 +163,7 @@ C10_EDITS = (
         "const auto dtype_ = dtype_or_default(dtype);",
         "after",
         "\n      if (formats::is_format_type(dtype_)) return DispatchKey::PrivateUse2;",
-        "`computeDispatchKey`: factories with one of our dtypes run our kernels, as those of "
+        "`computeDispatchKey`: factories with a format dtype run the formats' kernels, as those of "
         "quantised types run theirs.",
     ),
     Edit(
@@ -174,7 +174,7 @@ C10_EDITS = (
         "    return at::dispatchKeyToBackend(\n"
         "        format ? dtype(ScalarType::Byte).computeDispatchKey()\n"
         "               : computeDispatchKey());",
-        "A Backend names a device, and PrivateUse2 has none: that of the tensor's device. "
+        "A Backend names a device, and PrivateUse2 has none: the tensor's device decides. "
         "`flatten_dense_tensors` groups by it.",
     ),
     Edit(
@@ -182,7 +182,7 @@ C10_EDITS = (
         "AT_FORALL_COMPLEX_TYPES(DEFINE_IMPLICIT_CTOR)",
         "after",
         "\n  AT_FORALL_FORMAT_SCALAR_TYPES(DEFINE_IMPLICIT_CTOR)",
-        "An element becomes a Scalar, by its exact value.",
+        "An element becomes a Scalar with its exact value.",
     ),
     Edit(
         "c10/util/typeid.cpp",
@@ -191,7 +191,7 @@ C10_EDITS = (
         "      c10::formats::is_format_type(c10::ScalarType::name) \\\n"
         "          ? c10::c10_string_view(#name)                   \\\n"
         "          : c10::util::get_fully_qualified_type_name<T>()),\n",
-        "The name of an element's type in error texts.",
+        "Names an element's type in error texts.",
         SOURCES,
     ),
 )

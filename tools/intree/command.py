@@ -17,11 +17,10 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 def check(tree: Tree, jobs: int) -> None:
-    """Compiles the units with each compiler that is installed, shows how far that is, and fails
-    where one refuses any."""
+    """Compile the units with each installed compiler, show the progress, and fail on errors."""
     compilers = [path for names in COMPILERS if (path := find_compiler(names))]
     if not compilers:
-        raise Refused("expected g++ or clang++, but found neither; on Debian: apt install g++")
+        raise Refused("expected g++ or clang++, but got neither; on Debian: apt install g++")
     refused = 0
     for compiler in compilers:
         with tempfile.TemporaryDirectory() as folder:
@@ -40,7 +39,7 @@ def check(tree: Tree, jobs: int) -> None:
     if refused:
         raise Refused(
             f"expected units that compile against PyTorch {tree.release.name}, but got {refused} "
-            "with errors; they stand above"
+            "with errors; fix the errors above"
         )
 
 
@@ -56,27 +55,27 @@ def check(tree: Tree, jobs: int) -> None:
     "--to",
     type=click.Path(path_type=Path),
     metavar="COPY",
-    help="Where that copy goes; it must not exist yet.",
+    help="Folder for that copy; it must not exist yet.",
 )
 @click.option(
     "--check",
     "checked",
     type=FOLDER,
     metavar="INCLUDE",
-    help="Compile what would be laid, without code, against a copy of these headers.",
+    help="Compile the files to be laid, without code, against a copy of these headers.",
 )
 @click.option("--edits-only", is_flag=True, help="Edit SOURCE, and build nothing.")
-@click.option("--build-only", is_flag=True, help="Build SOURCE, which was edited before.")
+@click.option("--build-only", is_flag=True, help="Build SOURCE, which must be edited already.")
 @click.option(
     "--target",
     default="python",
     show_default=True,
-    help="What to build: python (what `import torch` needs), c10, torch_cpu, all, ...",
+    help="Target: python (all that `import torch` needs), c10, torch_cpu, all, ...",
 )
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where to build (default: SOURCE/build).",
+    help="Folder of the build (default: SOURCE/build).",
 )
 @click.option(
     "--define",
@@ -93,15 +92,20 @@ def main(source, only_headers, to, checked, edits_only, build_only, target, fold
     """Put the number formats into the PyTorch tree in SOURCE, as types of its own list, and build
     it.
 
-    SOURCE is edited in place, all of it or nothing. Nothing is installed: what the build needs and
-    does not find is named.
+    SOURCE is edited in place, completely or not at all. Nothing is installed: missing needs of the
+    build are named.
     """
-    if sum(given is not None for given in (source, only_headers, checked)) != 1:
-        raise click.UsageError("expected one of SOURCE, --only-headers INCLUDE and --check INCLUDE")
+    if sum(x is not None for x in (source, only_headers, checked)) != 1:
+        raise click.UsageError(
+            "expected one of SOURCE, --only-headers INCLUDE and --check INCLUDE, but got none or "
+            "several; give one"
+        )
     if edits_only and build_only:
-        raise click.UsageError("expected --edits-only or --build-only, and not both")
+        raise click.UsageError("expected --edits-only or --build-only, but got both; give one")
     if (to is None) != (only_headers is None):
-        raise click.UsageError("expected --to COPY with --only-headers INCLUDE, and nowhere else")
+        raise click.UsageError(
+            "expected --to COPY with --only-headers INCLUDE, but got one alone; give both"
+        )
     try:
         if checked is not None:
             check(include_tree(checked.resolve()), jobs or os.cpu_count() or 1)

@@ -1,4 +1,4 @@
-"""The places of `torch/csrc/` that are edited: Python's numbers, dtypes and scripts."""
+"""The edited places of `torch/csrc/`: Python's numbers, dtypes and scripts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .edit import SOURCES, Edit
 
 _SCRIPTS = "torch/csrc/jit/runtime/profiling_graph_executor_impl"
 
-# Words that several edits put: a key that names a device in the place of theirs.
+# Text that several edits insert: a key with a device replaces the format's key.
 _NO_DEVICE = (
     "{0}// A number format's key names no device.\n"
     "{0}if (c10::formats::is_format_type(scalar_type)) dispatch_key = c10::DispatchKey::CPU;\n"
@@ -31,8 +31,8 @@ CSRC_EDITS = (
         "double rounded_number(double value, c10::ScalarType type);\n"
         "at::Tensor of_numbers(const at::Tensor& numbers, c10::ScalarType type);\n"
         "} // namespace at::formats\n\n",
-        "How it is rounded now, and what an infinity is in a format that has none, are the "
-        "caller's choice.",
+        "Declares the rounding of a number. It depends on the caller's block, and so does an "
+        "infinity in a format that has none.",
         SOURCES,
     ),
     Edit(
@@ -41,7 +41,7 @@ CSRC_EDITS = (
         "after",
         "\n  if (c10::formats::is_format_type(scalarType)) {\n"
         "    return PyFloat_FromDouble(c10::formats::load_element(data, scalarType));\n  }",
-        "`tolist` and `item` read them.",
+        "`tolist` and `item` read elements.",
     ),
     Edit(
         "torch/csrc/TypeInfo.cpp",
@@ -57,7 +57,7 @@ CSRC_EDITS = (
         "       ? formatInfo(TYPE, NAME)                            \\\n"
         "       : _AT_DISPATCH_STOCK_FINFO_TYPES(TYPE, NAME, __VA_ARGS__))\n\n"
         "#define _AT_DISPATCH_STOCK_FINFO_TYPES(TYPE, NAME, ...) \\",
-        "`torch.finfo`, of formats made at run time too.",
+        "`torch.finfo` of formats, also of those made at run time.",
         SOURCES,
     ),
     Edit(
@@ -65,7 +65,7 @@ CSRC_EDITS = (
         "std::array<THPDtype*, static_cast<int>(at::ScalarType::NumOptions)>",
         "instead",
         "std::array<THPDtype*, c10::formats::kEndOfNumbers>",
-        "The dtype objects by number: formats made at run time have one.",
+        "The dtype objects by number: formats made at run time have numbers too.",
         SOURCES,
     ),
     Edit(
@@ -77,7 +77,7 @@ CSRC_EDITS = (
         "    dtype = reinterpret_cast<THPDtype*>(THPDtype_New(scalarType, name));\n"
         "    if (!dtype) throw python_error();\n"
         "    registerDtypeObject(dtype, scalarType);\n  }\n",
-        "Which is made when it is first asked for.",
+        "A dtype object is made at its first use.",
         SOURCES,
     ),
     Edit(
@@ -85,7 +85,7 @@ CSRC_EDITS = (
         "static_cast<size_t>(at::ScalarType::NumOptions) +",
         "instead",
         "static_cast<size_t>(c10::formats::kEndOfNumbers) +",
-        "Two numbers joined into one must not collide: tensors are put in groups of one dtype.",
+        "Pairs of numbers joined into one must not collide: tensors are grouped by dtype.",
     ),
     Edit(
         "torch/csrc/Dtype.cpp",
@@ -95,7 +95,7 @@ CSRC_EDITS = (
         'a complex counterpart, but got torch.",\n'
         '        c10::formats::dtype_name(scalar_type), "; its numbers times a complex one are '
         'complex64 or complex128");\n',
-        "`dtype.to_complex()`, whose switch knows stock types.",
+        "`dtype.to_complex()` has a switch of stock types.",
         SOURCES,
     ),
     Edit(
@@ -105,8 +105,8 @@ CSRC_EDITS = (
         "\n  const auto scalar_type = at::typeMetaToScalarType(options.dtype());\n"
         '  if (c10::formats::is_format_type(scalar_type)) return std::string("torch.") + '
         "c10::formats::dtype_name(scalar_type);\n",
-        "`x.type()`: classes named after types and devices, as `torch.FloatTensor`, are those of "
-        "the oldest types.",
+        "`x.type()`: only the oldest types have classes named after type and device, as "
+        "`torch.FloatTensor`.",
         SOURCES,
     ),
     Edit(
@@ -117,7 +117,7 @@ CSRC_EDITS = (
         "dtype say.\n        const bool of_format = device != at::kMeta && "
         "c10::formats::is_format_type(inferred_scalar_type);\n"
         "        if (of_format) opts = opts.dtype(at::kDouble);\n",
-        "`torch.tensor([1.5], dtype=torch.posit16es2)`,",
+        "`torch.tensor([1.5], dtype=torch.posit16es2)` first stores float64 numbers.",
         SOURCES,
     ),
     Edit(
@@ -132,7 +132,7 @@ CSRC_EDITS = (
         "              data);\n"
         "        }\n        if (of_format) tensor = at::formats::of_numbers(tensor, "
         "inferred_scalar_type);\n",
-        "which stores numbers one by one.",
+        "It then rounds them all at once.",
         SOURCES,
     ),
     Edit(
@@ -144,7 +144,7 @@ CSRC_EDITS = (
         "    PyObject* kwargs) {\n",
         "after",
         _NO_DEVICE.format("  "),
-        "`x.new(2, 3)` asks the key of x for a device.",
+        "`x.new(2, 3)` derives a device from the key of x.",
         SOURCES,
     ),
     Edit(
@@ -152,7 +152,7 @@ CSRC_EDITS = (
         "    auto new_tensor = new_from_data_copy(\n",
         "before",
         _NO_DEVICE.format("    "),
-        "So does `x.new_tensor(...)`.",
+        "`x.new_tensor(...)` derives a device from the key of x.",
         SOURCES,
     ),
     Edit(
@@ -181,7 +181,7 @@ CSRC_EDITS = (
         "#include <torch/csrc/jit/runtime/graph_executor_impl.h>\n",
         "after",
         "#include <torch/csrc/formats/intree/ScriptCheck.h>\n",
-        "For the next row.",
+        "Includes the check of the next rows.",
         SOURCES,
     ),
     Edit(
@@ -189,7 +189,7 @@ CSRC_EDITS = (
         "  std::optional<ExecutionPlan> fallback_plan_;\n",
         "after",
         "  torch::formats::ScriptCheck format_check_;\n",
-        "For the next row.",
+        "Holds the check of the next row.",
         SOURCES,
     ),
     Edit(
@@ -197,8 +197,8 @@ CSRC_EDITS = (
         "calling a torchscript function. Try not to\n  // add any code above this.\n",
         "after",
         "  format_check_.expect_stock(graph, stack);\n",
-        "The executor would take derivatives by formulas that round after every step, split "
-        "products from sums and fuse loops. A call that works on formats is an error.",
+        "The executor would take derivatives by formulas that round after every step, separate "
+        "products from sums and fuse loops. A call that works on formats raises.",
         SOURCES,
     ),
     Edit(
@@ -211,7 +211,7 @@ CSRC_EDITS = (
         'got one with tensors of torch.",\n'
         "      toString(tensor.scalar_type()),\n"
         '      ", which is made at run time. Use torch.save(model.state_dict(), ...).");\n',
-        "A script with a format made at run time was written, and no process could read it.",
+        "A script with a format made at run time would be written, but no process could read it.",
         SOURCES,
     ),
 )

@@ -1,5 +1,7 @@
-"""One place of PyTorch that is edited: text before, after or in the place of an anchor, a few words
-of its file that must stand there once."""
+"""One edited place of PyTorch: a text before, after or in the place of an anchor.
+
+The anchor is a few words that must occur once in the file.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,13 @@ from dataclasses import dataclass
 
 from .releases import RELEASES, Refused, Release
 
-SOURCES = ("2.6",)  # releases of which more than headers is known
+SOURCES = ("2.6",)  # releases whose sources are known, not only their headers
 SINCE_2_14 = ("2.14", "2.15")
 
 
 @dataclass(frozen=True)
 class Edit:
-    """`file` and `anchor` may name {lists} and {last}, which releases have in other places."""
+    """`file` and `anchor` may name {lists} and {last}, which differ by release."""
 
     file: str
     anchor: str
@@ -22,7 +24,7 @@ class Edit:
     why: str
     releases: tuple[str, ...] = tuple(RELEASES)
 
-    def applied(self, source: str, release: Release, path: object) -> str:
+    def apply(self, source: str, release: Release, path: object) -> str:
         anchor = self.anchor.replace("{last}", release.last)
         count = source.count(anchor)
         if count != 1:

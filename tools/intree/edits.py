@@ -1,5 +1,8 @@
-"""Every place of PyTorch that is edited, one row each, with its reason, in a file for each of its
-folders; here the build's. docs/in-tree.md's table is made from here."""
+"""The list of all edited places of PyTorch, one row each, with its reason.
+
+Each folder of PyTorch has a file of rows; the build's are here. The table in
+docs/reference/edits.md is made from this list.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _BUILD_EDITS = (
         "          util/*.cpp\n",
         "after",
         "          formats/*.cpp\n          formats/*/*.cpp\n",
-        "Our sources of c10.",
+        "The formats' sources of c10.",
         SOURCES,
     ),
     Edit(
@@ -27,7 +30,7 @@ _BUILD_EDITS = (
         "file(GLOB C10_FORMAT_SRCS formats/*.cpp formats/*/*.cpp)\n"
         "set_source_files_properties(${C10_FORMAT_SRCS} PROPERTIES COMPILE_OPTIONS "
         '"-std=gnu++20;-fvisibility=default;-ffp-contract=off;-ftrapping-math;-fmath-errno")\n',
-        "PyTorch 2.6 is C++17; what other headers of PyTorch include of ours is, too.",
+        "PyTorch 2.6 is C++17, and so are the formats' headers that its other headers include.",
         SOURCES,
     ),
     Edit(
@@ -36,8 +39,8 @@ _BUILD_EDITS = (
         "instead",
         '"${PROJECT_SOURCE_DIR}/aten/src/ATen/native/quantized/cpu/kernels/*.cpp" '
         '"${PROJECT_SOURCE_DIR}/aten/src/ATen/native/formats/cpu/*Kernel.cpp")',
-        "Kernels are compiled once per vector unit, and linked in an order in which no inline "
-        "function of a newer unit takes an older one's place.",
+        "Kernels are compiled once per vector unit. In the order of linking, no inline function of "
+        "a newer unit replaces an older unit's.",
         SOURCES,
     ),
     Edit(
@@ -53,7 +56,7 @@ _BUILD_EDITS = (
         "add_library(torch ${DUMMY_EMPTY_FILE})\n",
         "after",
         "include(${Torch_SOURCE_DIR}/aten/src/ATen/native/formats/intree/Formats.cmake)\n",
-        "Our sources of ATen, as C++20 without precompiled headers.",
+        "The formats' sources of ATen, as C++20 without precompiled headers.",
         SOURCES,
     ),
 )
@@ -62,8 +65,7 @@ EDITS = (*C10_EDITS, *ATEN_EDITS, *CSRC_EDITS, *PYTHON_EDITS, *_BUILD_EDITS)
 
 
 def edits_for(tree: Tree) -> list[tuple[str, Edit]]:
-    """The edits of a tree with the files that they go to: of headers alone, where nothing else is
-    there."""
+    """Return the edits of a tree, with their files. Where only headers are, headers only."""
     rows = [edit for edit in EDITS if tree.release.name in edit.releases]
     return [
         (path, edit) for edit in rows if tree.place(path := edit.place(tree.release)) is not None

@@ -1,8 +1,8 @@
-"""Completes the Python package of a tree that was built, so that
-`PYTHONPATH=SOURCE python -c "import torch"` works.
+"""Completes the Python package of a built tree, so that `PYTHONPATH=SOURCE python -c "import
+torch"` works.
 
-CMake builds PyTorch's libraries; what its setup.py does then is done here, by links into the build
-folder: nothing is copied, so a later build needs no further step.
+CMake builds PyTorch's libraries. This module does the rest of setup.py's work by links into the
+build folder: nothing is copied, so a later build needs no further step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .releases import Refused
 
-# What `import torch` loads, in CMake's words: the libraries, the helper for shared memory, the
+# CMake's names for all that `import torch` loads: the libraries, the helper for shared memory, the
 # extension module of torch_dtypes.
 TARGETS = ("torch_python", "torch", "torch_global_deps", "torch_shm_manager", "torch_dtypes_python")
 LOADED = (
@@ -37,7 +37,7 @@ def _link(to: Path, place: Path) -> None:
 
 
 def module_command(source: Path) -> list[str]:
-    """What makes torch._C of stub.c, a function that calls libtorch_python's."""
+    """Return the command that makes torch._C from stub.c, which calls libtorch_python."""
     compiler = shutil.which("cc") or "gcc"
     to = source / "torch" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
     library = source / "torch" / "lib"
@@ -58,8 +58,10 @@ def module_command(source: Path) -> list[str]:
 
 
 def finish(source: Path, folder: Path) -> None:
-    """Links what was built in a folder into the source tree's packages, and compiles torch._C.
-    Changes nothing where anything is missing."""
+    """Link a folder's build into the source tree's packages, and compile torch._C.
+
+    If anything is missing, nothing changes.
+    """
     if lacks := [path for path in LOADED if not (folder / path).exists()]:
         raise Refused(
             f"expected a finished build, but got {folder} without {', '.join(lacks)}; run "
@@ -72,4 +74,6 @@ def finish(source: Path, folder: Path) -> None:
         _link(folder / "torch_dtypes" / name, source / "torch_dtypes" / name)
     command = module_command(source)
     if subprocess.run(command, check=False).returncode != 0:
-        raise Refused(f"expected {command[0]} to make torch._C, but it failed: {' '.join(command)}")
+        raise Refused(
+            f"expected {command[0]} to make torch._C, but got an error; run {' '.join(command)}"
+        )

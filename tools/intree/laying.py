@@ -1,4 +1,4 @@
-"""Which files of ours are laid into a PyTorch tree, and with which texts."""
+"""The files of this repository that are laid into a PyTorch tree, with their texts."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ from .releases import Tree
 from .rows import ROOT, builtin_rows, header
 
 NUMBERS = "c10/formats"
-# Beside them where sources are, not headers alone: tensors, numerics, and what happens to each
-# operator. overlay/ stays away.
+# In a source tree also tensors, numerics and operators. overlay/ is left out.
 FORMATS = "aten/src/ATen/native/formats"
 TENSORS = "aten/src/ATen"
-DEVICES = f"{FORMATS}/cuda"  # its headers alone: a tree is built for the CPU
+DEVICES = f"{FORMATS}/cuda"  # only its headers: a tree is built for the CPU
 AWAY = (f"{FORMATS}/overlay", DEVICES)
 
-# The registry is the tree's own, in the place of the overlay's.
+# The tree has its own registry in the place of the overlay's.
 OWN = "c10/formats/intree/FormatRegistry"
 OVERLAYS = "c10/formats/FormatRegistry"
 
-# Python's view of them: the bindings that both builds have, and the tree's own.
+# The Python bindings that both builds have, and the tree's own.
 BINDINGS = "torch/csrc/formats"
 PYTHONS = (f"{BINDINGS}/intree/Load.cpp",)  # a part of libtorch_python
 # Parts of libtorch_cpu, whose executor refuses scripts.
 SCRIPTS = (f"{BINDINGS}/scripts/ScriptFormats.cpp", f"{BINDINGS}/intree/ScriptCheck.cpp")
 
-# The package, with what stands in the place of the overlay's modules. Not laid: what is the
-# overlay's, and what makes graphs and wrapper subclasses of tensors for a PyTorch that does not
-# know the dtypes.
+# The package, with modules that replace the overlay's. The overlay's own are left out, and so are
+# graphs and wrapper subclasses for a PyTorch that does not know the dtypes.
 PACKAGE = "torch/torch_dtypes"
 IN_PLACE = "torch/intree"
 OVERLAYS_PYTHON = (
@@ -38,20 +36,20 @@ OVERLAYS_PYTHON = (
     "host/releases.py",
 )
 
-ROWS = "c10/formats/intree/ScalarTypeRows.h"  # these are made
+ROWS = "c10/formats/intree/ScalarTypeRows.h"  # this and the next are generated
 SOURCES = f"{FORMATS}/intree/Sources.cmake"
 BINDING_SOURCES = f"{BINDINGS}/intree/Sources.cmake"
 
 
 def _texts(folder: str, *suffixes: str, but: tuple[str, ...] = ()) -> dict[str, str]:
-    """The files below a folder with these suffixes, but for those below some."""
+    """Return the files below a folder with these suffixes, except below some folders."""
     paths = [path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in suffixes]
     texts = {path.relative_to(ROOT).as_posix(): path for path in paths}
     return {name: p.read_text() for name, p in texts.items() if not name.startswith(but)}
 
 
-def _listed(name: str) -> list[str]:
-    """A list of sources in CMakeLists.txt."""
+def _read_sources(name: str) -> list[str]:
+    """Return a list of sources in CMakeLists.txt."""
     block = re.search(rf"set\({name}\b(.*?)\n\)", (ROOT / "CMakeLists.txt").read_text(), re.DOTALL)[
         1
     ]
@@ -59,13 +57,13 @@ def _listed(name: str) -> list[str]:
 
 
 def _list(name: str, paths: list[str]) -> str:
-    """The text of a Sources.cmake."""
+    """Return the text of a Sources.cmake."""
     lines = "".join(f"  {path}\n" for path in paths)
     return f"# Made by tools/intree from the lists in CMakeLists.txt.\nset({name}\n{lines})\n"
 
 
 def _sources() -> str:
-    """What torch_cpu gets."""
+    """Return the text of the list of torch_cpu's sources."""
     names = (
         "Bincount",
         "ComputedFactories",
@@ -77,17 +75,17 @@ def _sources() -> str:
     own = [f"{FORMATS}/intree/{name}.cpp" for name in names]
     return _list(
         "FORMAT_SOURCES",
-        [*_listed("NUMERICS_SOURCES"), *_listed("OPERATOR_SOURCES"), *own, *SCRIPTS],
+        [*_read_sources("NUMERICS_SOURCES"), *_read_sources("OPERATOR_SOURCES"), *own, *SCRIPTS],
     )
 
 
 def _bindings() -> dict[str, str]:
-    """The sources of the extension module, what libraries of PyTorch get of torch/csrc, and the
-    headers that they name."""
+    """Return the files of torch/csrc: the extension module's, those in libraries, and their
+    headers."""
     own = _texts(f"{BINDINGS}/intree", ".cpp", ".h", ".cmake")
     files = {
         path: (ROOT / path).read_text()
-        for path in (*_listed("BINDING_SOURCES"), *PYTHONS, *SCRIPTS)
+        for path in (*_read_sources("BINDING_SOURCES"), *PYTHONS, *SCRIPTS)
     } | own
     todo = list(files.values())
     while todo:
@@ -105,12 +103,12 @@ def _bindings() -> dict[str, str]:
 
 
 def _package() -> dict[str, str]:
-    """The Python package, beside PyTorch's own."""
+    """Return the files of the Python package, beside PyTorch's own."""
     folder, own = ROOT / PACKAGE, ROOT / IN_PLACE
-    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.*"))}
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.*"))}
     kept = {
         name: path
-        for name, path in found.items()
+        for name, path in paths.items()
         if path.suffix not in (".so", ".pyc") and not name.startswith(OVERLAYS_PYTHON)
     }
     files = {f"torch_dtypes/{name}": path.read_text() for name, path in kept.items()}
@@ -120,7 +118,7 @@ def _package() -> dict[str, str]:
 
 
 def laid_files(tree: Tree) -> dict[str, str]:
-    """The files that are laid into a tree, by their paths there, with their texts."""
+    """Return the texts of the laid files by their paths in the tree."""
     files = _texts(NUMBERS, ".h", ".cpp")
     for suffix in (".h", ".cpp"):
         files[OVERLAYS + suffix] = files.pop(OWN + suffix)

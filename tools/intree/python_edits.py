@@ -1,14 +1,13 @@
-"""The places of PyTorch's Python that are edited, for the sources of releases of which more than
-headers is known."""
+"""The edited places of PyTorch's Python, for releases whose sources are known."""
 
 from __future__ import annotations
 
 from .edit import SOURCES, Edit
 from .rows import ROOT, builtin_rows
 
-# Python's question whether a tensor is of a number format.
+# A test in Python whether a tensor has a number format.
 _IS_FORMAT = "torch._C._dispatch_keys({}).has(torch._C.DispatchKey.PrivateUse2)"
-# The same, of what torch.func wraps too, which has this other key of ours alone.
+# The same test also for tensors that torch.func wraps, which have only this key of the format.
 _WRAPS_FORMAT = (
     'torch._C._dispatch_keys({0}).has(torch._C.DispatchKey.HPU) and {0}.device.type != "hpu"'
 )
@@ -19,8 +18,8 @@ PYTHON_EDITS = (
         "    return {\n        torch.float8_e5m2,\n",
         "after",
         "".join(f"        torch.{row.name},\n" for row in builtin_rows(ROOT)),
-        "`torch.save` writes their storages untyped, beside the dtype's name, and `torch.load` "
-        "takes those names.",
+        "`torch.save` writes their storages untyped, with the dtype's name, and `torch.load` "
+        "accepts these names.",
         SOURCES,
     ),
     Edit(
@@ -55,7 +54,7 @@ PYTHON_EDITS = (
         "values are float64 numbers.\n"
         f"    if {_IS_FORMAT.format('self')}:\n"
         "        self = self.double()\n\n",
-        "Printed are the exact values; how they are written must not depend on a rounding mode.",
+        "Printing shows exact values; their notation must not depend on a rounding mode.",
         SOURCES,
     ),
     Edit(
@@ -80,12 +79,13 @@ PYTHON_EDITS = (
         "class CheckpointFunction(torch.autograd.Function):\n",
         "before",
         "def _carried(function):\n"
-        '    """A context for the first pass of a checkpointed function, and that function as '
-        "its recomputation calls it: who keeps state that\n"
-        '    both passes must have in common puts another in this one\'s place."""\n'
+        '    """Return a context for the first pass of a checkpointed function, and the function '
+        "for its recomputation.\n\n"
+        "    Code with state that both passes must share replaces this function.\n"
+        '    """\n'
         "    return contextlib.nullcontext(), function\n\n\n",
-        "A checkpoint's second pass runs under the blocks (`rounding`, `accumulate`) of the "
-        "first, as under its autocast; the package says how.",
+        "A checkpoint's second pass runs under the first one's blocks (`rounding`, `accumulate`), "
+        "as under its autocast; the package replaces this function.",
         SOURCES,
     ),
     Edit(
@@ -93,7 +93,7 @@ PYTHON_EDITS = (
         "        ctx.run_function = run_function\n",
         "instead",
         "        first_pass, ctx.run_function = _carried(run_function)\n",
-        "`use_reentrant=True` asks it,",
+        "`use_reentrant=True` calls it.",
         SOURCES,
     ),
     Edit(
@@ -101,7 +101,7 @@ PYTHON_EDITS = (
         "        with torch.no_grad():\n            outputs = run_function(*args)\n",
         "instead",
         "        with torch.no_grad(), first_pass:\n            outputs = run_function(*args)\n",
-        "and runs its first pass there.",
+        "The first pass of `use_reentrant=True` runs in its context.",
         SOURCES,
     ),
     Edit(
@@ -109,7 +109,7 @@ PYTHON_EDITS = (
         "    def recompute_fn(*inputs):\n",
         "before",
         "    first_pass, fn = _carried(fn)\n\n",
-        "`use_reentrant=False` likewise.",
+        "`use_reentrant=False` calls it.",
         SOURCES,
     ),
     Edit(
@@ -117,7 +117,7 @@ PYTHON_EDITS = (
         "    with _checkpoint_hook(new_frame), forward_context:\n",
         "instead",
         "    with _checkpoint_hook(new_frame), first_pass, forward_context:\n",
-        "Its first pass.",
+        "The first pass of `use_reentrant=False` runs in its context.",
         SOURCES,
     ),
     Edit(
@@ -127,8 +127,8 @@ PYTHON_EDITS = (
         f"                if {_IS_FORMAT.format('self._buffers[key]')}:\n"
         "                    from torch_dtypes.host.stock_functions import write_infinities\n\n"
         "                    write_infinities(buf, self._buffers[key])\n",
-        "A mask of infinities that a module holds keeps them as the numbers that were written, "
-        "in a format without.",
+        "A module's mask keeps its infinities in a format without them, as the format's numbers "
+        "for them.",
         SOURCES,
     ),
     Edit(
@@ -138,7 +138,7 @@ PYTHON_EDITS = (
         f"                if not param.requires_grad and {_IS_FORMAT.format('param_applied')}:\n"
         "                    from torch_dtypes.host.stock_functions import write_infinities\n\n"
         "                    write_infinities(param, param_applied)\n",
-        "So does one that is held as a parameter without gradients.",
+        "A mask in a parameter without gradients keeps its infinities too.",
         SOURCES,
     ),
     Edit(
@@ -150,7 +150,7 @@ PYTHON_EDITS = (
         "                                from torch_dtypes.host.stock_functions import "
         "write_infinities\n\n"
         "                                write_infinities(input_param, param)\n",
-        "And when it loads a stock checkpoint.",
+        "A mask keeps its infinities when a module loads a stock checkpoint.",
         SOURCES,
     ),
     Edit(
@@ -158,12 +158,12 @@ PYTHON_EDITS = (
         "def _canonical_mask(\n",
         "before",
         "def _of_number_format(name, *args):\n"
-        '    """What a function of stock\'s gives for a number format, or None where its own '
-        'result is right."""\n'
+        '    """Return a function\'s result for a number format, or None where PyTorch\'s own '
+        'is right."""\n'
         '    return getattr(importlib.import_module("torch_dtypes.host.stock_functions"), '
         "name)(*args)\n\n\n",
-        "What stock's Python does otherwise with number formats is the package's; TorchScript, "
-        "which compiles these functions, knows no imports.",
+        "The package has PyTorch's Python functions for number formats; TorchScript, which "
+        "compiles these functions, has no imports.",
         SOURCES,
     ),
     Edit(
@@ -177,7 +177,7 @@ PYTHON_EDITS = (
         "other_name, target_type, check_other)\n"
         "            if own is not None:\n"
         "                return own\n",
-        "Masks of attention are of its dtype, and `-inf` in them is what the format has for it.",
+        "Attention's masks have its dtype, with the format's number for `-inf`.",
         SOURCES,
     ),
     Edit(
@@ -190,7 +190,7 @@ PYTHON_EDITS = (
         '            own = F._of_number_format("subsequent_mask", sz, device, dtype)\n'
         "            if own is not None:\n"
         "                return own\n",
-        "So is the mask of `Transformer.generate_square_subsequent_mask`.",
+        "The mask of `Transformer.generate_square_subsequent_mask` has it too.",
         SOURCES,
     ),
     Edit(
@@ -201,8 +201,8 @@ PYTHON_EDITS = (
         "        from torch_dtypes.host.stock_functions import total_norm\n"
         "        total = total_norm(tensors, norm_type, error_if_nonfinite, foreach)\n"
         "        if total is not None:\n            return total\n",
-        "`clip_grad_norm_`: a total norm is a number of the compute dtype, since no format need "
-        "have it.",
+        "`clip_grad_norm_`: a total norm is a number of the compute dtype, since a format may lack "
+        "it.",
         SOURCES,
     ),
     *(
@@ -212,8 +212,8 @@ PYTHON_EDITS = (
             "after",
             f"        if any({_IS_FORMAT.format('p')} for p in params):\n"
             f"            func = _single_tensor_{module.lstrip('_')}\n",
-            f"`foreach=True` computes {name} by another formula than the for-loop; steps in a "
-            "number format have one result.",
+            f"`foreach=True` computes {name} by another formula than the for-loop; in a number "
+            "format both give the same bits.",
             SOURCES,
         )
         for module, name in (
@@ -235,7 +235,7 @@ PYTHON_EDITS = (
         "and two of them have no common type.\n"
         f"        actual, expected = (t.double() if {_IS_FORMAT.format('t')} else t for t in "
         "(actual, expected))\n",
-        "`assert_close` of number formats.",
+        "`assert_close` compares number formats in float64.",
         SOURCES,
     ),
 )

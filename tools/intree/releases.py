@@ -1,4 +1,4 @@
-"""Which PyTorch a folder holds, and what the known releases do not have in common."""
+"""Finds the PyTorch in a folder; the known releases and their differences."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from pathlib import Path
 
 
 class Refused(Exception):
-    """What was given cannot be edited; nothing was changed."""
+    """A folder that cannot be edited, or built; nothing was changed."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """A release whose places are known. `sources`: its sources were seen, not only the headers of
-    its wheel."""
+    """A release whose places are known.
+
+    `sources` is True if its sources were seen, and not only the headers of its wheel.
+    """
 
     name: str
     lists: str  # the header that has the list of types
@@ -38,15 +40,17 @@ RELEASES = {
 
 @dataclass(frozen=True)
 class Tree:
-    """A PyTorch to edit: a source tree, or the include folder of an installed package, where
-    headers lie otherwise."""
+    """A PyTorch to edit: a source tree, or the include folder of an installed package.
+
+    The include folder has other paths of headers.
+    """
 
     folder: Path
     release: Release
     headers_only: bool
 
     def place(self, path: str) -> Path | None:
-        """Where a file of the source tree lies here; None: not at all, since only headers are."""
+        """Return the place of a file of the source tree, or None where only headers are."""
         if not self.headers_only:
             return self.folder / path
         return self.folder / path.removeprefix("aten/src/") if path.endswith(".h") else None
@@ -57,20 +61,22 @@ def _text(path: Path) -> str:
 
 
 def _release_of(version: str, folder: Path, what: str) -> Release:
-    found = re.match(r"(\d+\.\d+)", version.strip())
-    if found is None:
-        raise Refused(f"expected {what} of PyTorch, but got {folder}, which says no version")
-    if found[1] not in RELEASES:
+    match = re.match(r"(\d+\.\d+)", version.strip())
+    if match is None:
+        raise Refused(
+            f"expected {what} of PyTorch, but got {folder} without a version; give another folder"
+        )
+    if match[1] not in RELEASES:
         known = ", ".join(RELEASES)
         raise Refused(
             f"expected PyTorch {known}, but got {version.strip()} in {folder}; docs/in-tree.md "
             "says how to add a release"
         )
-    return RELEASES[found[1]]
+    return RELEASES[match[1]]
 
 
 def source_tree(folder: Path) -> Tree:
-    """The PyTorch source tree in a folder: its version.txt names the release."""
+    """Return the PyTorch source tree in a folder; its version.txt names the release."""
     parts = (
         "version.txt",
         "c10/core/ScalarType.h",
@@ -80,30 +86,34 @@ def source_tree(folder: Path) -> Tree:
     missing = [part for part in parts if not (folder / part).is_file()]
     if missing:
         raise Refused(
-            f"expected a PyTorch source tree, but got {folder}, which lacks {', '.join(missing)}"
+            f"expected a PyTorch source tree, but got {folder} without {', '.join(missing)}; "
+            "give another folder"
         )
     release = _release_of(_text(folder / "version.txt"), folder, "a source tree")
     if not release.sources:
         known = ", ".join(name for name, known in RELEASES.items() if known.sources)
         raise Refused(
-            f"expected a source tree of PyTorch {known}, but got {release.name} in {folder}: of "
-            "that release only the headers are known; --only-headers takes the include folder of "
-            "its wheel"
+            f"expected a source tree of PyTorch {known}, but got {release.name} in {folder}, of "
+            "which only the headers are known; use --only-headers with the include folder of its "
+            "wheel"
         )
     return Tree(folder, release, headers_only=False)
 
 
 def include_tree(folder: Path) -> Tree:
-    """The include folder of an installed PyTorch: the package's version.py beside it names the
-    release."""
+    """Return the include folder of an installed PyTorch; version.py beside it names the release."""
     if not (folder / "c10" / "core" / "ScalarType.h").is_file():
         raise Refused(
-            f"expected the include folder of an installed PyTorch, but got {folder}, which lacks "
-            "c10/core/ScalarType.h"
+            f"expected the include folder of an installed PyTorch, but got {folder} without "
+            "c10/core/ScalarType.h; give another folder"
         )
-    said = re.search(r"^__version__ = '([^']+)'", _text(folder.parent / "version.py"), re.MULTILINE)
+    version = re.search(
+        r"^__version__ = '([^']+)'", _text(folder.parent / "version.py"), re.MULTILINE
+    )
     return Tree(
         folder,
-        _release_of(said[1] if said else "", folder, "the include folder of an installed package"),
+        _release_of(
+            version[1] if version else "", folder, "the include folder of an installed package"
+        ),
         headers_only=True,
     )

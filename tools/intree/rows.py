@@ -1,8 +1,7 @@
-"""The rows of the built-in formats as PyTorch's lists want them, made from
-c10/formats/BuiltinFormats.h.
+"""Rows of the built-in formats for PyTorch's lists, made from c10/formats/BuiltinFormats.h.
 
-That file's rows have names in small letters, which dtypes have; enumerators begin with a capital,
-which the preprocessor cannot make.
+That file has names in small letters, as dtypes have. Enumerators begin with a capital, which the
+preprocessor cannot make.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class Row:
     name: str
     bits: int
-    digits: int  # significant bits where a format has most
+    digits: int  # the most significant bits of a value
     posit: bool
 
     @property
@@ -31,13 +30,15 @@ class Row:
 
 
 def builtin_rows(root: Path) -> list[Row]:
-    """The built-in formats in their order: posits, then floats. ScalarTypes.cpp holds widths and
-    digits against the formats."""
+    """Return the built-in formats in their order: posits, then floats.
+
+    ScalarTypes.cpp checks widths and digits against the formats.
+    """
     text = (root / "c10" / "formats" / "BuiltinFormats.h").read_text()
     rows = []
     for macro, posit in (("AT_FORALL_POSIT_TYPES", True), ("AT_FORALL_CUSTOM_FLOAT_TYPES", False)):
-        listed = re.search(rf"#define {macro}\(_\)((?:.*\\\n)+.*)", text)[1]
-        for name, first, second in re.findall(r"_\((\w+), (\d+), (\d+)\)", listed):
+        macro_rows = re.search(rf"#define {macro}\(_\)((?:.*\\\n)+.*)", text)[1]
+        for name, first, second in re.findall(r"_\((\w+), (\d+), (\d+)\)", macro_rows):
             a, b = int(first), int(second)
             rows.append(
                 Row(name, a, max(a - 2 - b, 1), True)
@@ -48,12 +49,12 @@ def builtin_rows(root: Path) -> list[Row]:
 
 
 def header(rows: list[Row]) -> str:
-    """The text of c10/formats/intree/ScalarTypeRows.h."""
+    """Return the text of c10/formats/intree/ScalarTypeRows.h."""
     aliases = "\n".join(
         f"using {row.name} = formats::Element<{number}, {row.code_type}>;"
         for number, row in enumerate(rows)
     )
-    listed = " \\\n".join(f"  _(c10::{row.name}, {row.enumerator})" for row in rows)
+    list_rows = " \\\n".join(f"  _(c10::{row.name}, {row.enumerator})" for row in rows)
     types = ", ".join(f"c10::ScalarType::{row.enumerator}" for row in rows)
     names = ", ".join(f'"{row.name}"' for row in rows)
     digits = ", ".join(str(row.digits) for row in rows)
@@ -74,7 +75,7 @@ inline constexpr int kElementDigits[] = {{{digits}}};
 
 // Rows _(C++ type, enumerator), and for AT_DISPATCH_V2 the types alone.
 #define AT_FORALL_FORMAT_SCALAR_TYPES(_) \\
-{listed}
+{list_rows}
 
 #define AT_FORMAT_SCALAR_TYPES {types}
 #define TD_FIRST_FORMAT {rows[0].enumerator}

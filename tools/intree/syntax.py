@@ -1,9 +1,9 @@
-"""Compiles every unit that is laid into a PyTorch tree, without making code, against an edited copy
-of a wheel's headers.
+"""Compiles every unit that is laid into a PyTorch tree against an edited copy of a wheel's headers,
+without making code.
 
-A wheel has PyTorch's headers, those of the generated operators among them. A mistake in a unit of
-this repository shows in minutes, where a whole build takes hours. PyTorch's own .cpp files are not
-in a wheel: only a whole build tells whether their edits compile.
+A wheel has PyTorch's headers, also those of the generated operators. A mistake in a unit of this
+repository shows in minutes, where a whole build takes hours. PyTorch's own .cpp files are not in a
+wheel: only a whole build shows whether their edits compile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .laying import BINDING_SOURCES, FORMATS, PYTHONS, SOURCES, laid_files
 from .releases import Tree
 from .rows import ROOT
 
-# What PyTorch's CMakeLists.txt makes errors, where a compiler knows it.
+# Errors in PyTorch's CMakeLists.txt, if the compiler has them.
 ERRORS = (
     "return-type",
     "non-virtual-dtor",
@@ -48,16 +48,16 @@ DEFINES = (
 )
 KERNEL = ("-DCPU_CAPABILITY=DEFAULT", "-DCPU_CAPABILITY_DEFAULT")
 
-# Sources that need a header which wheels do not ship, each with that header. Today there is none.
+# Sources that need a header which wheels lack, each with that header. Today there is none.
 NOT_IN_WHEELS: dict[str, str] = {}
-# Each by the names that it is installed under.
+# Each compiler by the names of its program.
 COMPILERS = (("g++", "c++"), ("clang++", "clang++-14"))
-AT_ONCE = 12  # sources a compiler run: PyTorch's headers take it longer than a dozen of these
+AT_ONCE = 12  # sources per compiler run: PyTorch's headers take longer than a dozen of these
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Files of this repository that one run of a compiler reads, one after the other."""
+    """Files of this repository that one run of a compiler reads in order."""
 
     name: str
     files: tuple[str, ...]
@@ -68,8 +68,10 @@ class Unit:
 
 
 def lay_out(include: Tree, folder: Path) -> dict[str, str]:
-    """Writes the edited headers and the laid files into an empty folder, as a source tree has them.
-    Returns the laid files: paths, texts."""
+    """Write the edited headers and the laid files into an empty folder, as in a source tree.
+
+    Returns the texts of the laid files by their paths.
+    """
     laid = laid_files(Tree(include.folder, include.release, headers_only=False))
     edited = {
         place.relative_to(include.folder).as_posix(): text for place, text in plan(include).items()
@@ -82,10 +84,10 @@ def lay_out(include: Tree, folder: Path) -> dict[str, str]:
 
 
 def build_units(laid: dict[str, str]) -> Iterator[Unit]:
-    """Yields one unit of all headers, one for each kernel, and the other sources by the dozen.
+    """Yield one unit of all headers, one for each kernel, and the other sources by the dozen.
 
     Two headers that declare one name differently do not compile together. So no two of these may,
-    whether or not a source includes both.
+    even if no source includes both.
     """
     yield Unit("headers", tuple(path for path in laid if path.endswith(".h")), KERNEL)
     sources = [path for path in laid if path.endswith(".cpp") and path not in NOT_IN_WHEELS]
@@ -104,9 +106,11 @@ def build_units(laid: dict[str, str]) -> Iterator[Unit]:
 
 
 @functools.cache
-def errors(compiler: str) -> tuple[str, ...]:
-    """Returns the options that make errors of warnings, as PyTorch's build does: those that the
-    compiler knows."""
+def list_error_options(compiler: str) -> tuple[str, ...]:
+    """Return the options that make warnings errors, as PyTorch's build does.
+
+    Options that the compiler lacks are left out.
+    """
     options = [f"-Werror={name}" for name in ERRORS]
     empty = ["-fsyntax-only", "-x", "c++", "/dev/null"]
     return tuple(
@@ -118,7 +122,7 @@ def errors(compiler: str) -> tuple[str, ...]:
 
 
 def compile_command(compiler: str, folder: Path, include: Path, unit: Unit) -> list[str]:
-    """Returns the words of the command that checks a unit which was laid out in `folder`."""
+    """Return the command that checks a unit laid out in `folder`."""
     own = [folder, folder / "aten" / "src"]
     others = [
         ROOT / "third_party" / "include",
@@ -134,7 +138,7 @@ def compile_command(compiler: str, folder: Path, include: Path, unit: Unit) -> l
         "-fsyntax-only",
         "-ffp-contract=off",
         *WARNINGS,
-        *errors(compiler),
+        *list_error_options(compiler),
         *DEFINES,
         *unit.options,
     ]
@@ -142,13 +146,12 @@ def compile_command(compiler: str, folder: Path, include: Path, unit: Unit) -> l
 
 
 def find_compiler(names: tuple[str, ...]) -> str | None:
-    """Returns the path of the first of these programs that is installed."""
+    """Return the path of the first of these programs that is installed."""
     return next(filter(None, map(shutil.which, names)), None)
 
 
 def check_unit(compiler: str, folder: Path, include: Path, unit: Unit) -> str:
-    """Compiles a unit without making code. Returns what the compiler says of an error, else
-    nothing."""
+    """Compile a unit without making code. Return the compiler's errors, or ""."""
     (folder / f"{unit.name}.cpp").write_text(unit.text())
     done = subprocess.run(
         compile_command(compiler, folder, include, unit),
@@ -162,8 +165,10 @@ def check_unit(compiler: str, folder: Path, include: Path, unit: Unit) -> str:
 def check_units(
     include: Tree, folder: Path, compiler: str, jobs: int
 ) -> Iterator[tuple[Unit, str]]:
-    """Yields each unit with the compiler's errors, in order, as they come. `folder` must be empty;
-    `jobs` compilers run at once."""
+    """Yield each unit with the compiler's errors, in order.
+
+    `folder` must be empty; `jobs` compilers run at once.
+    """
     units = list(build_units(lay_out(include, folder)))
     with ThreadPoolExecutor(jobs) as pool:
         yield from zip(

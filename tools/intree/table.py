@@ -24,7 +24,7 @@ def code(text: str) -> str:
 
 
 def lines() -> list[str]:
-    made = ["| file | what | why | releases |", "|---|---|---|---|"]
+    table = ["| file | what | why | releases |", "|---|---|---|---|"]
     for edit in EDITS:
         lists = " and ".join(
             dict.fromkeys(f"*{edit.place(RELEASES[name])}*" for name in edit.releases)
@@ -34,11 +34,11 @@ def lines() -> list[str]:
             f"{code(edit.text)} {'in the place of' if edit.where == 'instead' else edit.where} "
             f"{anchor}"
         )
-        made.append(
+        table.append(
             f"| {lists} | {what} | {edit.why} | "
             f"{'all' if len(edit.releases) == len(RELEASES) else ', '.join(edit.releases)} |"
         )
-    return made
+    return table
 
 
 def main(check: bool) -> int:

@@ -1,5 +1,5 @@
-# What type checkers know of the extension. Private: use torch_dtypes. A test compares the names
-# with the extension's.
+# The extension's names for type checkers; a test compares them with the extension's. Private: use
+# torch_dtypes.
 import builtins
 import enum
 from collections.abc import Callable, Sequence
@@ -77,7 +77,7 @@ class Subnormals:
     name: str
     value: int
 
-# Name, Pychop's number or 0, whether it draws random words.
+# Name, Pychop's number or 0, and True if the mode draws random words.
 ROUNDING_MODES: tuple[tuple[str, int, bool], ...]
 
 class Rounding:
@@ -94,13 +94,13 @@ class Rounding:
     up_down: Rounding
     name: str
     value: int
-    # Whether it draws random words; may round up what lies only just above a code; and rounds
-    # otherwise where anything is cut off, however little.
+    # True if the mode draws random words; if it may round up a value just above a code; and if any
+    # cut-off remainder, however small, changes the result.
     draws: bool
     lifts_traces: bool
     sees_inexact: bool
-    # Of a magnitude: whether the code below it is odd, whether it is at least half of the way to
-    # the next one, and whether anything else is cut off.
+    # For a magnitude: whether the code below is odd, whether the rest is at least half of the way
+    # to the next one, and whether anything else is cut off.
     def rounds_up(self, negative: bool, odd: bool, half: bool, rest: bool) -> bool: ...
 
 class Accumulate:
@@ -168,7 +168,7 @@ class Format:
     def kind(self) -> Kind: ...
     @property
     def bits(self) -> int: ...
-    # Of one kind each; AttributeError for the others.
+    # Each exists for one kind only; others raise AttributeError.
     @property
     def es(self) -> int: ...
     @property

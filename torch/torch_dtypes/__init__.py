@@ -16,11 +16,11 @@ from . import _torch_version
 
 _torch_version.check()
 
-from .host.loading import collection_paused, restore  # noqa: E402
+from .host.loading import pause_collection, restore  # noqa: E402
 
 _loaded = restore()
 
-with collection_paused():
+with pause_collection():
     from . import _C, integrations
     from .formats import dtypes, lazy
     from .formats.codes import codes, from_codes
@@ -164,7 +164,7 @@ _find, _list = lazy.attach(
 
 
 def _find_late(name: str):
-    """A name that loads its module, or the sentence on one that is gone."""
+    """Return a name whose module loads late, or raise for a removed one."""
     if name in _REMOVED:
         raise AttributeError(
             f"expected a name of torch_dtypes {__version__}, but got {name}, which 0.2.0 removed; "
@@ -178,13 +178,12 @@ globals().update(__getattr__=_find_late, __dir__=_list)
 
 
 if not _loaded:
-    # formats last: where something before raises, no name of a dtype must be left that stock
-    # functions misread
-    with collection_paused():
+    # The names of dtypes are installed last: if an earlier part raises, no name may be left that
+    # stock functions misread.
+    with pause_collection():
         loading.install(install.install, integrations.install, dtypes.install, old_paths.install)
 
-# The built-in dtypes once more, for type checkers: they know torch by its own stubs, which have no
-# torch.posit16es2.
+# The built-in dtypes again, for type checkers: torch's stubs have no torch.posit16es2.
 posit8es0: torch.dtype
 posit8es1: torch.dtype
 posit8es2: torch.dtype

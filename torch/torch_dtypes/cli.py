@@ -13,12 +13,11 @@ import os
 import sys
 import warnings
 
-# What the commands print beyond ASCII, as a stream shows it that has no such sign
+# Replacements of non-ASCII characters in output for a stream whose encoding lacks them
 # (PYTHONIOENCODING=ascii, another 8-bit locale).
 _SPELT = {"±": "+-", "µ": "u", "…": "..."}
 
-# How writing to standard output fails; EPIPE (its reader has ended, as head does) is no error to
-# speak of.
+# Errors of writing to standard output. EPIPE (its reader has ended, as head does) gives no message.
 _UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 # Each command by its name, and the module below the package that has it.
@@ -44,23 +43,22 @@ def main(args=None):
         if stream is not None:  # None: it was closed, by >&-
             _spell_out(stream)
     as_before = warnings.formatwarning
-    warnings.formatwarning = _warning(as_before)
+    warnings.formatwarning = _format_warning(as_before)
     try:
         try:
             group()(args=args, prog_name="torch-dtypes")
         finally:
             warnings.formatwarning = as_before
             if sys.stdout is not None:
-                # Here, where what goes wrong can be said; Python's own at its end prints "Exception
-                # ignored".
+                # Flushed here, where an error can be reported. Python's own flush at exit prints
+                # "Exception ignored".
                 sys.stdout.flush()
     except OSError as error:
         if error.filename is not None or error.errno not in _UNWRITABLE:
-            # Files have names where they are opened; commands say themselves what is wrong with
-            # theirs.
+            # A file that was opened has a name. Commands report errors of their own files.
             raise
         with contextlib.suppress(OSError, ValueError, AttributeError):  # closed
-            # What is still in its buffer would fail again.
+            # The rest of the buffer would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(
             1
@@ -69,39 +67,38 @@ def main(args=None):
         )
 
 
-def _warning(as_before):
-    """How warnings that are meant for users look: without the line of this package's code that gave
-    them."""
+def _format_warning(as_before):
+    """Format warnings for users without the line of this package's code that gave them."""
 
-    def text(message, category, *place):
+    def format_text(message, category, *place):
         return (
             f"Warning: {message}\n"
             if category is UserWarning
             else as_before(message, category, *place)
         )
 
-    return text
+    return format_text
 
 
 def _spell_out(stream):
-    """Lets a text stream write signs that its encoding lacks as others: it would raise in the
-    middle of a table."""
+    """Replace characters that a stream's encoding lacks, which would raise in the middle of a
+    table."""
     try:
         "".join(_SPELT).encode(stream.encoding)
     except UnicodeEncodeError:
         codecs.register_error(
-            "torch_dtypes.spelt",
-            lambda error: (_spelt(error.object[error.start : error.end]), error.end),
+            "torch_dtypes.spelling",
+            lambda error: (_spell(error.object[error.start : error.end]), error.end),
         )
-        stream.reconfigure(errors="torch_dtypes.spelt")
+        stream.reconfigure(errors="torch_dtypes.spelling")
 
 
-def _spelt(text):
+def _spell(text):
     return "".join(_SPELT.get(sign, "?") for sign in text)
 
 
 def group():
-    """The ``click.Group`` of all commands; click must be installed."""
+    """Return the ``click.Group`` of all commands; click must be installed."""
     import click
     import torch
 

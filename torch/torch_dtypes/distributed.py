@@ -1,5 +1,4 @@
-"""For several processes: gradients that travel in a number format, and random words that all ranks
-have alike."""
+"""For several processes: gradients in a number format, and equal random words on all ranks."""
 
 from __future__ import annotations
 
@@ -19,17 +18,17 @@ __all__ = ["CompressionState", "compress_hook", "same_random"]
 
 
 class CompressionState:
-    """What ``compress_hook`` sends gradients in, and what it has kept back of them. See there.
+    """Format in which ``compress_hook`` sends gradients, and the residuals that it keeps.
 
     Args:
-        dtype: one of our dtypes, or its name: the codes that travel.
-        error_feedback: whether what rounding took from a rank's gradients is added to its next
-            ones. The residuals take as much memory as the gradients in float32 (float64 where one
-            of the two dtypes needs it).
-        process_group: DistributedDataParallel's, where it is not the default one.
+        dtype: the format dtype in which gradients are sent, or its name.
+        error_feedback: True adds the rounding error of a rank's gradients to its next ones. The
+            residuals take as much memory as the gradients in float32 (float64 where one of the two
+            dtypes needs it).
+        process_group: DistributedDataParallel's, unless it is the default one.
 
     Raises:
-        TypeError: not one of our dtypes.
+        TypeError: not a format dtype.
         ValueError: a format without negative numbers, which gradients have.
     """
 
@@ -50,8 +49,11 @@ class CompressionState:
         return self._residuals.get(tuple(map(id, bucket.parameters())))
 
     def _keep(self, bucket, residual: torch.Tensor) -> None:
-        """DistributedDataParallel makes its buckets anew after the first pass: what was kept for
-        the old ones is dropped then."""
+        """Keep a bucket's residual.
+
+        DistributedDataParallel makes new buckets after the first pass; the residuals of the old
+        ones are dropped then.
+        """
         key = tuple(map(id, bucket.parameters()))
         if key not in self._residuals:
             own = set(key)
@@ -61,8 +63,11 @@ class CompressionState:
         self._residuals[key] = residual
 
     def _scale(self, values: torch.Tensor) -> float:
-        """The power of two that brings the largest magnitude to the format's full scale (of posits
-        the end of their finest range), or below."""
+        """Return the power of two that brings the largest magnitude to the format's full scale, or
+        below.
+
+        A posit's full scale is the end of its finest range.
+        """
         largest = values.abs().max().item() if values.numel() else 0.0
         if not 0 < largest < math.inf:
             return 1.0
@@ -71,24 +76,25 @@ class CompressionState:
         )
 
 
-# Stock compares annotations, which are texts here, with its classes.
+# No annotations of torch's classes: PyTorch compares annotations, which are texts here, with them.
 def compress_hook(state: CompressionState, bucket):
-    """A communication hook that sends gradients in a number format, whatever the model's dtype::
+    """Send gradients in a number format, whatever the model's dtype, as a communication hook::
 
         state = torch_dtypes.distributed.CompressionState(torch.q43)
         ddp.register_comm_hook(state, torch_dtypes.distributed.compress_hook)
 
-    With g_r the gradients of rank r in a bucket, e_r its residuals (0 at first) and s_r a power of
-    two, each rank sends the codes of c_r = round(s_r (g_r + e_r)) and keeps e_r = g_r + e_r - c_r /
-    s_r. All ranks get all codes, and with them the same result: the mean of c_r / s_r over the
-    ranks, added in rank order in float32 (in float64 where one of the two dtypes needs it) and
-    rounded once to the model's dtype. s_r brings the largest magnitude of g_r + e_r to the format's
-    largest number, of posits to the end of their finest range, or to less than a factor of two
-    below.
+    Let g_r be the gradients of rank r in a bucket, e_r its residuals (0 at first) and s_r a power
+    of two. Each rank sends the codes of c_r = round(s_r (g_r + e_r)) and keeps e_r = g_r + e_r -
+    c_r / s_r. All ranks get all codes, and so the same result, the mean of c_r / s_r over the
+    ranks. It is added in rank order in float32 (in float64 where one of the two dtypes needs it)
+    and rounded once to the model's dtype. s_r brings the largest magnitude of g_r + e_r to the
+    format's largest number, or to less than a factor of two below. For posits it brings it to the
+    end of their finest range.
 
-    An infinity or NaN among the gradients travels as the format has it, and residuals of that
-    bucket are 0 then. A rank sends and receives n codes for each other rank, where all_reduce moves
-    about 8n bytes of float32: codes of 8 bits are the less up to 8 ranks, of 16 bits up to 4.
+    An infinity or NaN among the gradients is sent as the format's code for it, and the bucket's
+    residuals become 0. A rank sends and receives n codes for each other rank, where all_reduce
+    moves about 8n bytes of float32. Codes of 8 bits are less up to 8 ranks, codes of 16 bits up to
+    4.
 
     Source: Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression
     schemes" (arXiv 1901.09847), algorithm 2.
@@ -128,27 +134,29 @@ def compress_hook(state: CompressionState, bucket):
 
 @contextlib.contextmanager
 def same_random(group: dist.ProcessGroup | None = None) -> Iterator[None]:
-    """A block in which all ranks of a group draw the same random words, from torch's CPU generator
-    and the current GPU's, and after which each goes on with its own::
+    """Give all ranks of a group the same random words in a block::
 
         loss.backward()
         with torch_dtypes.distributed.same_random():
             optimizer.step()
 
-    What replicas keep must be rounded alike: an optimizer over parameters of a dtype that rounds
-    stochastically, or ``LowPrecision``, whose masters and states do, would else take the copies of
-    a model apart, each rank by its own generator. Forward and backward passes may draw as they
-    like; gradients come out of ``DistributedDataParallel`` the same on all ranks.
+    The words are those of torch's CPU generator and the current GPU's. After the block each rank
+    continues its own.
 
-    All ranks enter the block: each draws one word from its generator, and rank 0 of the group sends
-    its own to the others. So ranks whose generators are alike keep them alike, and a block may
-    stand within another.
+    Replicas must round their states alike, or the copies of a model diverge. This concerns an
+    optimizer over parameters of a stochastically rounding dtype, and ``LowPrecision`` with such
+    masters or states. Outside the block each rank uses its own generator. Forward and backward
+    passes may draw freely: gradients leave ``DistributedDataParallel`` the same on all ranks.
+
+    All ranks enter the block. Each draws one word from its generator, and rank 0 of the group sends
+    its own to the others. So equal generators stay equal, and a block may be within another.
 
     Args:
         group: default: the default process group.
     """
     group = group or dist.group.WORLD
-    # The generator takes 32 bits; by every rank, so that alike ones stay so.
+    # The seed has 32 bits, as the generator takes. Every rank draws, so that equal generators stay
+    # equal.
     seed = [torch.randint(2**32, (), device="cpu").item()]
     # On the device of the group's back end.
     dist.broadcast_object_list(seed, group=group, group_src=0)

@@ -242,7 +242,9 @@ def compiled(rank):
 
 
 @pytest.mark.whole
-@pytest.mark.filterwarnings("ignore:torch.compile runs what works on format tensors:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:torch.compile runs code that works on format tensors:UserWarning"
+)
 def test_compiled_models(tmp_path):
     together(compiled, tmp_path)
 

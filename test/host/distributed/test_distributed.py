@@ -180,7 +180,11 @@ class Wrapper(torch.Tensor):
 def test_tensors_without_memory(name):
     dtype = torch_dtypes.dtype(name)
     x, stock = torch.ones(2, 2, dtype=dtype), Wrapper(torch.ones(2, 2))
-    refused(f"expected a stock dtype, but got torch.{name}: a tensor without memory", Wrapper, x)
+    refused(
+        f"expected a stock dtype, but got torch.{name}, which needs a tensor with memory",
+        Wrapper,
+        x,
+    )
     layer = nn.Linear(2, 2)
     layer.weight = nn.Parameter(stock)
     for call in (

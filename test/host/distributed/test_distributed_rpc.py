@@ -51,7 +51,7 @@ def asked():
     for dtype in (torch.posit16es2, torch.q43, torch_dtypes.float_format(exp_bits=3, man_bits=6)):
         x = one.to(dtype)
         match = (
-            f"torch.distributed.rpc: expected stock tensors and dtypes, but got {dtype}. Send "
+            f"torch.distributed.rpc: expected stock tensors and dtypes, but got {dtype}; send "
             "x.float\\(\\), or torch_dtypes.codes"
         )
         layer = nn.Linear(2, 2).to(dtype)
@@ -85,7 +85,7 @@ def stages(rank):
     for dtype in (torch.posit16es2, torch.q43):
         with pytest.raises(
             NotImplementedError,
-            match=f"pipelining: expected .* of stock dtypes, but got {dtype} in weight. Use "
+            match=f"pipelining: expected .* of stock dtypes, but got {dtype} in weight; use "
             "fully_shard, or .* quantize_",
         ):
             PipelineStage(nn.Linear(2, 2).to(dtype), rank, 2, torch.device("cpu"))

@@ -121,7 +121,7 @@ def sharded(rank):
 
     with pytest.raises(
         NotImplementedError,
-        match=r"stock dtypes in mixed_precision, but got reduce_dtype=torch.q43. Use fully_shard",
+        match=r"stock dtypes in mixed_precision, but got reduce_dtype=torch.q43; use fully_shard",
     ):
         FullyShardedDataParallel(
             network(),

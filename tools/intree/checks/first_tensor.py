@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What a PyTorch with the dtypes in its own list must do at the least. Run it in one:
+"""Checks the basic abilities of a PyTorch with the dtypes in its own list. Run it in one:
 PYTHONPATH=SOURCE python tools/intree/checks/first_tensor.py
 
-Says for each check whether it passed. The first ones use torch alone; the last ones torch_dtypes.
+It prints for each check whether it passed. The first checks use torch alone, the last ones
+torch_dtypes.
 """
 
 import io
@@ -47,7 +48,7 @@ def a_number_is_rounded_once():
 
 
 def factories_know_the_dtype():
-    for made in (
+    for tensor in (
         torch.zeros(3, dtype=torch.q43),
         torch.ones(3, dtype=torch.q43),
         torch.empty(3, dtype=torch.q43),
@@ -56,7 +57,7 @@ def factories_know_the_dtype():
         torch.zeros(3, dtype=torch.q43).new_ones(3),
         torch.rand(3, dtype=torch.q43),
     ):
-        assert made.dtype is torch.q43
+        assert tensor.dtype is torch.q43
     assert torch.zeros_like(torch.ones(2, dtype=torch.e5m5)).dtype is torch.e5m5
 
 
@@ -69,10 +70,10 @@ def items_are_read_and_written():
 
 
 def types_promote():
-    ours = torch.ones(2, dtype=torch.posit16es2)
-    assert (ours + torch.ones(2, dtype=torch.int64)).dtype is torch.posit16es2
+    x = torch.ones(2, dtype=torch.posit16es2)
+    assert (x + torch.ones(2, dtype=torch.int64)).dtype is torch.posit16es2
     assert torch.promote_types(torch.posit16es2, torch.float32) is torch.float32
-    assert torch.result_type(ours, 2.5) is torch.posit16es2
+    assert torch.result_type(x, 2.5) is torch.posit16es2
 
 
 def finfo_says_the_limits():
@@ -153,17 +154,19 @@ def nothing_of_the_overlay_is_there():
 def formats_are_made_at_run_time():
     import torch_dtypes
 
-    made = torch_dtypes.posit_format(12, 1)
-    assert torch_dtypes.dtype("posit12es1") is made and torch.posit12es1 is made
-    x = torch.tensor([1.5, 0.1], dtype=made)
+    dtype = torch_dtypes.posit_format(12, 1)
+    assert torch_dtypes.dtype("posit12es1") is dtype and torch.posit12es1 is dtype
+    x = torch.tensor([1.5, 0.1], dtype=dtype)
     assert (
-        x.dtype is made and (x + x).dtype is made and torch_dtypes.codes(x)[0] == 0b0_10_0_10000000
+        x.dtype is dtype
+        and (x + x).dtype is dtype
+        and torch_dtypes.codes(x)[0] == 0b0_10_0_10000000
     )
     file = io.BytesIO()
     torch.save(x, file)
     file.seek(0)
     assert torch.load(file).equal(x)
-    # The format's name is all it has.
+    # The reading process knows only the format's name.
     script = (
         "import io, sys, torch, torch_dtypes; "
         "print(torch.load(io.BytesIO(sys.stdin.buffer.read())).dtype)"
@@ -180,13 +183,13 @@ def blocks_of_rounding_and_accumulation_hold():
     x = torch.tensor([1 + 2**-12 + 2**-30], dtype=torch.float64)
     with torch_dtypes.rounding("toward_zero"):
         assert x.to(torch.posit16es2).item() == 1.0
-    ours = torch.ones(3, 3, dtype=torch.q43)
+    ones = torch.ones(3, 3, dtype=torch.q43)
     for policy in ("machine", "float32", "exact", "format"):
         with torch_dtypes.accumulate(policy):
-            assert (ours @ ours).tolist() == [[3.0] * 3] * 3
+            assert (ones @ ones).tolist() == [[3.0] * 3] * 3
 
 
-# The others hold beside a stock PyTorch, too.
+# The other checks also pass with a stock PyTorch and the package.
 IN_THE_TREE = (torch_alone_has_them, nothing_of_the_overlay_is_there)
 CHECKS = [
     value
@@ -196,17 +199,17 @@ CHECKS = [
 
 
 def report(checks) -> int:
-    """Runs them all and says how each went; 1 where one failed."""
+    """Run all checks and print their outcomes; return 1 if one failed."""
     failed = []
     for check in checks:
-        said = "passed"
+        outcome = "passed"
         try:
             check()
         except Exception:  # all are run, and each failure is shown
-            said = "FAILED"
+            outcome = "FAILED"
             failed.append(check)
             traceback.print_exc(limit=-3)
-        print(said, check.__name__.replace("_", " "), flush=True)
+        print(outcome, check.__name__.replace("_", " "), flush=True)
     print(f"{len(checks) - len(failed)} of {len(checks)} passed, torch {torch.__version__}")
     return int(bool(failed))
 

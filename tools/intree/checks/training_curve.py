@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""LeNet-5 on MNIST in posit16es2, on one thread: losses, accuracies and a digest of the weights
-after each epoch, as JSON.
+"""Trains LeNet-5 on MNIST in posit16es2, on one thread, and writes its curve as JSON.
+
+The curve has losses, accuracies and a digest of the weights after each epoch.
 
     cd tools/intree/checks
     python training_curve.py --data FOLDER --out overlay.json    # beside a wheel
@@ -8,8 +9,8 @@ after each epoch, as JSON.
     PYTHONPATH=SOURCE python training_curve.py --data FOLDER --out tree.json
     python training_curve.py --compare overlay.json tree.json
 
-The sums are exact (--accumulate): stock's own, in float32, come from different libraries in the two
-builds and differ in their last bits.
+The sums are exact (--accumulate). PyTorch's own sums in float32 come from different libraries in
+the two builds and differ in their last bits.
 """
 
 import argparse
@@ -20,13 +21,13 @@ from pathlib import Path
 
 
 def digest(model) -> str:
-    """Of the codes of all parameters."""
+    """Return a digest of the codes of all parameters."""
     from torch_dtypes import codes
 
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for name, p in model.state_dict().items():
-        found.update(name.encode() + codes(p).contiguous().numpy().tobytes())
-    return found.hexdigest()
+        sha.update(name.encode() + codes(p).contiguous().numpy().tobytes())
+    return sha.hexdigest()
 
 
 def curve(options) -> dict:
@@ -69,18 +70,18 @@ def curve(options) -> dict:
     }
 
 
-def differences(first: dict, second: dict) -> list[str]:
-    """In words, bit for bit; the releases of PyTorch may differ."""
-    found = [
+def list_differences(first: dict, second: dict) -> list[str]:
+    """Return the differences bit for bit; the releases of PyTorch may differ."""
+    lines = [
         f"{key}: {first[key]} and {second[key]}"
         for key in ("settings", "begins")
         if first[key] != second[key]
     ]
     for number, (a, b) in enumerate(zip(first["epochs"], second["epochs"], strict=True), 1):
-        found += [
+        lines += [
             f"epoch {number}, {key}: {a[key]!r} and {b[key]!r}" for key in a if a[key] != b[key]
         ]
-    return found
+    return lines
 
 
 def main() -> int:
@@ -92,10 +93,10 @@ def main() -> int:
         nargs=2,
         type=Path,
         metavar="FILE",
-        help="say where two curves differ; 1 if they do",
+        help="print the differences of two curves; 1 if there are any",
     )
     parser.add_argument("--data", default="data", help="folder with MNIST/raw")
-    parser.add_argument("--out", type=Path, help="where the curve is written")
+    parser.add_argument("--out", type=Path, help="file for the curve")
     parser.add_argument("--dtype", default="posit16es2")
     parser.add_argument("--optimizer", choices=("sgd", "adam"), default="sgd")
     parser.add_argument("--accumulate", default="exact", help="a policy of torch_dtypes.accumulate")
@@ -105,11 +106,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.compare:
-        found = differences(*(json.loads(path.read_text()) for path in options.compare))
-        print("\n".join(found) or "equal, bit for bit")
-        return int(bool(found))
+        lines = list_differences(*(json.loads(path.read_text()) for path in options.compare))
+        print("\n".join(lines) or "equal, bit for bit")
+        return int(bool(lines))
     if options.out is None:
-        parser.error("expected --out FILE or --compare FILE FILE")
+        parser.error("expected --out FILE or --compare FILE FILE, but got neither; give one")
     options.out.write_text(json.dumps(curve(options), indent=1) + "\n")
     return 0
 

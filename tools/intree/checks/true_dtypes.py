@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What only a PyTorch with the dtypes in its own list can do: C++ that names them, options that
-carry them, scripts with them as constants.
+"""Checks abilities of a PyTorch with the dtypes in its own list that no wheel has.
+
+They are C++ that names the dtypes, options that carry them, and scripts with them as constants.
 
 PYTHONPATH=SOURCE python tools/intree/checks/true_dtypes.py SOURCE BUILD # the headers of the tree
 and of its build; compiles for a minute
@@ -84,10 +85,10 @@ def checks_of(module):
 
 
 def a_script_has_it_as_a_constant():
-    made = torch.jit.CompilationUnit(
+    x = torch.jit.CompilationUnit(
         "def f(n: int):\n  return torch.zeros([n], dtype=torch.posit16es2)\n"
     ).f(2)
-    assert made.dtype is torch.posit16es2
+    assert x.dtype is torch.posit16es2
 
 
 def a_script_compares_it():

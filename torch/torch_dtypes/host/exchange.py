@@ -1,5 +1,4 @@
-"""How other code gets into a Python function of PyTorch or another library: the function stays the
-same object."""
+"""Exchanges the code of a Python function of PyTorch or another library; the object stays."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ from typing import Any
 
 @functools.cache
 def copy_stock(function: Callable) -> Callable:
-    """Return a second function object that runs the stock code, also after the first one's code is
-    exchanged."""
+    """Return a copy that keeps the stock code when the function's code is exchanged."""
     if not isinstance(function, types.FunctionType):
         return function
     copy = types.FunctionType(
@@ -32,7 +30,7 @@ def copy_stock(function: Callable) -> Callable:
 
 
 def call_instead(function: types.FunctionType, replacement: Callable) -> None:
-    """Make a function call its replacement, and stay the object that others have imported by name.
+    """Make a function call its replacement, and stay the object that others imported by name.
 
     The replacement becomes a global of the function's module, where Dynamo finds it.
     """
@@ -42,7 +40,7 @@ def call_instead(function: types.FunctionType, replacement: Callable) -> None:
             f"expected one function {function.__name__!r} in {function.__module__}, but got a "
             "second one to exchange; rename a row"
         )
-    # Code can be exchanged for code with as many variables of a closure.
+    # New code must have as many free variables as the old code.
     free = ", ".join((*old.co_freevars, ""))
     lines = [
         "def outer():",
@@ -50,16 +48,16 @@ def call_instead(function: types.FunctionType, replacement: Callable) -> None:
         "  def inner(*args, **kwargs):",
     ]
     lines += [f"    return {name}(*args, **kwargs)", f"    {free}", "  return inner"]
-    made: dict[str, Any] = {}
-    exec(compile("\n".join(lines), old.co_filename, "exec"), made)
-    code = made["outer"]().__code__
+    namespace: dict[str, Any] = {}
+    exec(compile("\n".join(lines), old.co_filename, "exec"), namespace)
+    code = namespace["outer"]().__code__
     function.__globals__[name] = replacement
     function.__code__ = code.replace(
         co_name=old.co_name, co_qualname=old.co_qualname, co_firstlineno=old.co_firstlineno
     )
     function.__defaults__ = function.__kwdefaults__ = None
-    function.__wrapped__ = copy  # says the signature and the source
-    # Torch.jit.script compiles this one: it takes no *args.
+    function.__wrapped__ = copy  # gives the signature and the source
+    # torch.jit.script compiles this copy, since it takes no *args.
     function.__prepare_scriptable__ = lambda: copy
 
 
@@ -71,10 +69,10 @@ def parse_source(function: types.FunctionType) -> ast.Module:
 def compile_as(function: types.FunctionType, tree: ast.Module) -> types.CodeType:
     """Compile an edited tree of a function's source, with the function's file, lines and names."""
     ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
-    made: dict = {}
+    namespace: dict = {}
     exec(
         compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"),
         function.__globals__,
-        made,
+        namespace,
     )
-    return made[function.__name__].__code__.replace(co_qualname=function.__qualname__)
+    return namespace[function.__name__].__code__.replace(co_qualname=function.__qualname__)

@@ -1,12 +1,12 @@
 """Runs a function when another module has been imported, and loads nothing until then.
 
-Python says nothing when an import ends. But importlib sets the attribute `_initializing` of the
-module's spec to False then (`_load_unlocked` in importlib._bootstrap, Python 3.10 to 3.14). So the
-spec gets a class that sees it.
+Python has no event for the end of an import. But importlib then sets the attribute `_initializing`
+of the module's spec to False (`_load_unlocked` in importlib._bootstrap, Python 3.10 to 3.14). So
+the spec gets a class that sees this assignment.
 
-That serves a module that is half imported as well. It must: a library that imports PyTorch near
-its own beginning loads this package there. `wrapt.when_imported` (2.1) does not: it calls a hook
-at once for whatever is in sys.modules, and else after the loader's `exec_module`.
+It also serves a half-imported module: a library that imports PyTorch near its own beginning loads
+this package there. `wrapt.when_imported` (2.1) does not: it calls a hook at once for every module
+in sys.modules, and for others after the loader's `exec_module`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _watch(spec) -> None:
 
 
 class _Finder:
-    """Finds what the other finders of sys.meta_path find, and watches the imports waited for."""
+    """Finds a module by the other finders of sys.meta_path, and watches the awaited imports."""
 
     def find_spec(self, name, path=None, target=None):
         if name not in _waiting:
@@ -66,7 +66,7 @@ _finder = _Finder()
 
 
 def call_when_imported(name: str, function: Callable[[], None]) -> None:
-    """Call a function now where the module of that name is imported, else when it will have been.
+    """Call a function now if that module is imported, else when its import ends.
 
     An error of the function is an error of that import.
     """

@@ -1,5 +1,7 @@
-"""Every hook of PyTorch in one list, and what installs them, once a process. (Inside PyTorch's own
-tree another module stands here.)"""
+"""The list of all hooks of PyTorch, and their installation, once per process.
+
+Inside PyTorch's own tree another module takes this one's place.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from .hooks import (
 )
 from .table import Hook, Kind
 
-# The modules with a list HOOKS, which says what each hooks and when.
+# The modules with a list HOOKS.
 MODULES = (
     factories,
     random_factories,
@@ -68,7 +70,8 @@ MODULES = (
 
 
 def list_patches() -> list[Hook]:
-    """The rows of torch/csrc/formats/hooks/Patches.cpp, with the functions here that they run."""
+    """Return the rows of torch/csrc/formats/hooks/Patches.cpp, with the functions here that they
+    run."""
     rows = []
     for target, how, why, file, runs, first, last in _C.patches():
         function = pkgutil.resolve_name(f"{__package__}.hooks.{runs}") if runs else None
@@ -78,7 +81,7 @@ def list_patches() -> list[Hook]:
 
 
 def list_hooks() -> list[Hook]:
-    """The rows in Python of all modules."""
+    """Return the rows in Python of all modules."""
     return [row for module in MODULES for row in module.HOOKS]
 
 

@@ -1,5 +1,4 @@
-"""Loading once a process: what is installed in PyTorch stays there, and cannot be installed a
-second time over itself."""
+"""Loads the package once per process: hooks stay in PyTorch and cannot be installed twice."""
 
 from __future__ import annotations
 
@@ -16,9 +15,8 @@ _PACKAGE = __package__.partition(".")[0]
 
 
 @contextlib.contextmanager
-def collection_paused() -> Iterator[None]:
-    """A block without garbage collections: one over all that torch made takes as long as the
-    imports."""
+def pause_collection() -> Iterator[None]:
+    """Pause garbage collection: one over all objects of torch takes as long as the imports."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -29,13 +27,14 @@ def collection_paused() -> Iterator[None]:
 
 
 def restore() -> bool:
-    """Whether the process has this package loaded, as after importlib.reload or where it was
-    deleted from sys.modules. The modules of the first load, which PyTorch calls, are then the
-    package's again.
+    """Return whether the process has loaded this package before.
+
+    That is so after importlib.reload, or when it was deleted from sys.modules. The modules of the
+    first load, which PyTorch calls, then become the package's again.
 
     Raises:
-        ImportError: a load before this one failed after it had begun to install, or another copy of
-            the package is loaded.
+        ImportError: an earlier load failed after it had begun to install, or another copy of the
+            package is loaded.
     """
     first = _C.first_load
     if "modules" in first:
@@ -43,9 +42,9 @@ def restore() -> bool:
         return True
     if "error" in first:
         raise ImportError(
-            f"expected a process in which {_PACKAGE} loads for the first time, but got one in "
-            f"which that failed, with {first['error']}. "
-            "PyTorch itself works; mend the cause and start a new process."
+            f"expected a process in which {_PACKAGE} has not failed to load, but got one in which "
+            f"it did, with {first['error']}. "
+            "PyTorch itself works; fix the cause and start a new process."
         )
     frame = sys._getframe()
     while frame := frame.f_back:
@@ -55,21 +54,21 @@ def restore() -> bool:
         ):
             raise ImportError(
                 f"expected {_PACKAGE} to be imported before torch.load reads format tensors from "
-                "a file of the old layout (not a zip file), but got the first of them in the "
-                f"file; import {_PACKAGE} first"
+                "a file of the old layout (not a zip file), but got an import in the middle of "
+                f"the file; import {_PACKAGE} first"
             )
-    for made in _C.builtin_dtypes():
-        # Inside PyTorch's own tree it is that one.
-        if getattr(torch, name := _C.name_of(made), made) is not made:
+    for dtype in _C.builtin_dtypes():
+        # Inside PyTorch's own tree, torch has these same dtypes.
+        if getattr(torch, name := _C.name_of(dtype), dtype) is not dtype:
             raise ImportError(
-                f"expected a torch without torch.{name}, but got one that has it: is another copy "
-                f"of {_PACKAGE} loaded?"
+                f"expected a torch without torch.{name}, but got one that has it; load one copy "
+                f"of {_PACKAGE} only"
             )
     return False
 
 
 def install(*parts: Callable[[], None]) -> None:
-    """Runs the parts in turn and notes how it went, for restore() to read."""
+    """Run the parts in turn and record the outcome, which restore() reads."""
     try:
         for part in parts:
             part()

@@ -1,6 +1,7 @@
-"""Modules by the names that they had before: one finder, for a release.
+"""Finds modules by their former names: one finder, for one release.
 
-Files of torch.save name two of them and load for ever; the others warn and go in the next release.
+Files of torch.save name two of them, which load for ever. The others warn, and go in the next
+release.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..storage.pickling import IN_FILES_BEFORE
 
 _PACKAGE = __package__.partition(".")[0]
 
-# Packages stand for all their modules.
+# A package's row covers all its modules.
 _MOVED = {
     "training": "workbench.training",
     "bench": "workbench.bench",
@@ -29,7 +30,7 @@ _MOVED = {
     "quantization.integers": "targets.integers",
     "quantization.targets": "targets.lookup",
 }
-# Those that files name.
+# Modules named in files of torch.save.
 _IN_FILES = {
     old.removeprefix(f"{_PACKAGE}."): functions[0].__module__.removeprefix(f"{_PACKAGE}.")
     for old, functions in IN_FILES_BEFORE.items()
@@ -37,12 +38,12 @@ _IN_FILES = {
 
 
 def list_names() -> list[str]:
-    """The old names below the package."""
+    """Return the old names below the package."""
     return [*_MOVED, *_IN_FILES]
 
 
 def _find_new_name(name: str) -> str | None:
-    """The new name below the package of a module's old one; None: it has not moved."""
+    """Return a module's new name below the package, or None if it has not moved."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         head = ".".join(parts[:end])
@@ -52,7 +53,7 @@ def _find_new_name(name: str) -> str | None:
 
 
 class _Loader(importlib.abc.Loader):
-    """Give the module of the new name, which keeps its own spec."""
+    """Loads the module of the new name, which keeps its own spec."""
 
     def __init__(self, module) -> None:
         self._module, self._spec = module, module.__spec__
@@ -81,5 +82,5 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """Put the finder in front: folders of old names may be left, with bytecode alone in them."""
+    """Put the finder first: folders of old names may be left, with only bytecode in them."""
     sys.meta_path.insert(0, _Finder())

@@ -1,6 +1,6 @@
-"""What the supported releases of PyTorch do not have in common, beside the rows of hooks.
+"""Differences between the supported releases of PyTorch, other than the rows of hooks.
 
-A row says its own releases (``first``, ``last`` in host/table.py). C++'s differences are in
+A row has its own releases (``first``, ``last`` in host/table.py). The differences in C++ are in
 aten/src/ATen/Releases.h.
 """
 

@@ -1,8 +1,7 @@
-"""What stock's Python functions do with tensors of ours: those that make infinities, which no
-format need have, or join tensors of several dtypes.
+"""Format versions of PyTorch's Python functions that make infinities or join several dtypes.
 
-Each returns None where stock's own is right. Beside a wheel hooks call them
-(host/hooks/functions.py), inside PyTorch's tree those functions do.
+A format may lack infinities. Each function returns None where the stock function is right. Hooks
+call them in a wheel (host/hooks/functions.py); inside PyTorch's tree the functions themselves do.
 """
 
 from __future__ import annotations
@@ -19,11 +18,13 @@ from ..policies.autocast import own_autocast_dtype
 
 @cached
 def has_infinity(dtype: torch.dtype) -> bool:
-    """Whether numbers of a dtype of ours become infinite: not where they saturate, whatever codes
-    there are."""
+    """Return whether numbers of a format dtype can become infinite.
+
+    Numbers that saturate never do, even if the format has codes for infinities.
+    """
     fmt = _C.format_of(dtype)
     if fmt.kind == _C.Kind.table:
-        with _disable_current_modes():  # of fake tensors, for one
+        with _disable_current_modes():  # fake tensors, for example
             both = torch.tensor([float("inf"), float("-inf")], dtype=torch.float64, device="cpu")
             return bool(_C.decode_exact(fmt, _C.encode_exact(fmt, both)).isinf().all())
     return fmt.has_infinity and fmt.overflow != _C.Overflow.saturate
@@ -33,51 +34,56 @@ def has_infinity(dtype: torch.dtype) -> bool:
 
 
 def mask_value(dtype: torch.dtype) -> float:
-    """What an attention score gets added where it is masked: -inf, or in a format without
-    infinities its outermost number.
+    """Return the number added to masked attention scores: -inf, or the format's lowest number.
 
-    Scores and a second mask are added to it. Where that would leave the range for NaN or wrap
-    around, as in fn floats, it is a quarter of the outermost number, so that two masks and a score
-    stay within.
+    Scores and a second mask are added to it. In fn floats, for example, such a sum leaves the range
+    and becomes NaN, or wraps around. There it is a quarter of the lowest number, so that two masks
+    and a score stay in range.
     """
     if has_infinity(dtype):
         return float("-inf")
     outermost = torch.finfo(dtype).min
     if outermost >= 0:
         raise TypeError(
-            f"expected a dtype with negative numbers for an attention mask, but got {dtype}: "
-            "masked scores have none there. Compute the attention in a signed format."
+            f"expected a dtype with negative numbers for an attention mask, but got {dtype}; "
+            "compute the attention in a signed format"
         )
     limit = torch.tensor(outermost, dtype=dtype, device="cpu")
     return outermost if limit + limit == limit else outermost / 4
 
 
 def _autocast_format(device: torch.device, dtype: torch.dtype) -> torch.dtype | None:
-    """The dtype of ours, without infinities, to which autocast casts operands of a stock dtype."""
-    # It leaves float64 alone.
+    """Return the format dtype without infinities to which autocast casts a stock dtype, or None."""
+    # Autocast does not cast float64.
     low = None if dtype is torch.float64 else own_autocast_dtype(device.type)
     return None if low is None or has_infinity(low) else low
 
 
 def _within(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The mask, of a dtype that is no narrower, with the value of masked places where it is beyond
-    the range."""
+    """Replace numbers of a mask below the dtype's range by the value of masked places.
+
+    The mask has a dtype that is no narrower.
+    """
     lowest, value = _limits(dtype)
     return mask.masked_fill(mask < lowest, value)
 
 
 @cached
 def _limits(dtype: torch.dtype) -> tuple[float, float]:
-    """The lowest number, and that of masked places. Known before a graph of what is done with masks
-    is recorded, which has no part in this."""
+    """Return the dtype's lowest number and the value of masked places.
+
+    Both are computed outside a graph that records the operations on masks.
+    """
     with _disable_current_modes():
         return torch.finfo(dtype).min, mask_value(dtype)
 
 
 def canonical_mask(mask, mask_name, other_type, other_name, target_type, check_other=True):
-    """torch.nn.functional._canonical_mask for attention in a dtype of ours: bool and stock masks
-    become masks of that dtype. Where autocast is to cast them to one that has no infinity, they
-    stay in the stock dtype and have its numbers."""
+    """Run torch.nn.functional._canonical_mask for attention in a format dtype.
+
+    Bool masks and stock masks become masks of that dtype. Where autocast will cast them to a format
+    dtype without infinities, they keep the stock dtype, with numbers that it has.
+    """
     if mask is None or _C.format_of(mask.dtype) is not None:
         return None
     own = (
@@ -87,7 +93,7 @@ def canonical_mask(mask, mask_name, other_type, other_name, target_type, check_o
     )
     if own is None:
         return None
-    # Stock checks its arguments and fills bool masks; nothing is lost in float64.
+    # PyTorch checks the arguments and fills bool masks; float64 loses nothing.
     mask = F._canonical_mask(
         mask, mask_name, other_type, other_name, torch.float64, check_other
     ).double()
@@ -95,8 +101,10 @@ def canonical_mask(mask, mask_name, other_type, other_name, target_type, check_o
 
 
 def autocast_mask(mask):
-    """A mask that scores get added, of a stock dtype, as autocast can cast it to one of ours;
-    another one as it is."""
+    """Put a stock mask, which is added to scores, into the range of autocast's format dtype.
+
+    Any other mask is returned as it is.
+    """
     if (
         not isinstance(mask, torch.Tensor)
         or not mask.is_floating_point()
@@ -108,7 +116,7 @@ def autocast_mask(mask):
 
 
 def subsequent_mask(sz, device=None, dtype=None):
-    """torch.nn.Transformer.generate_square_subsequent_mask in a dtype of ours."""
+    """Run torch.nn.Transformer.generate_square_subsequent_mask for a format dtype."""
     wanted = torch.get_default_dtype() if dtype is None else dtype
     if _C.format_of(wanted) is None:
         return None
@@ -121,9 +129,11 @@ def subsequent_mask(sz, device=None, dtype=None):
 
 
 def total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    """torch.nn.utils.get_total_norm of tensors of which some are ours: a number of float32, or of
-    float64 where one of the dtypes is wider, since no format need have it. Nothing is rounded to a
-    format on the way."""
+    """Run torch.nn.utils.get_total_norm for tensors of which some are format tensors.
+
+    The norm is a float32 number, or float64 where one of the dtypes is wider, since a format may
+    lack it. Nothing is rounded to a format on the way.
+    """
     tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
     if not isinstance(tensors, (list, tuple)):
         return torch.nn.utils.get_total_norm(list(tensors), norm_type, error_if_nonfinite, foreach)
@@ -143,9 +153,8 @@ def total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     total = torch.linalg.vector_norm(torch.stack(norms), norm_type)
     if error_if_nonfinite and not total.isfinite():
         raise RuntimeError(
-            f"expected a finite total norm of order {norm_type}, but got {total.item()}: such "
-            "gradients cannot be clipped. Set error_if_nonfinite=False to scale them by it "
-            "anyway."
+            f"expected a finite total norm of order {norm_type}, but got {total.item()}; fix the "
+            "gradients, or set error_if_nonfinite=False to scale them by it anyway"
         )
     return total
 
@@ -153,28 +162,27 @@ def total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
 # ---- buffers and frozen parameters of modules ----
 
 
-def write_infinities(given: object, kept: object) -> None:
-    """The infinities of a stock tensor, put once more into what a cast has made of it, as the
-    numbers that they are."""
+def write_infinities(source: object, cast: object) -> None:
+    """Write the infinities of a stock tensor into its cast as the format's numbers for them."""
     plain = (torch.Tensor, torch.nn.Parameter)
     if (
-        type(given) not in plain
-        or type(kept) not in plain
-        or given.is_meta
-        or kept.is_meta
-        or given.layout is not torch.strided
+        type(source) not in plain
+        or type(cast) not in plain
+        or source.is_meta
+        or cast.is_meta
+        or source.layout is not torch.strided
     ):
         return
-    form, is_stock = _C.format_of(kept.dtype), _C.format_of(given.dtype) is None
+    form, is_stock = _C.format_of(cast.dtype), _C.format_of(source.dtype) is None
     if (
         form is None
         or not form.infinity_is_nan
         or not is_stock
-        or not given.is_floating_point()
-        or given.shape != kept.shape
+        or not source.is_floating_point()
+        or source.shape != cast.shape
     ):
         return
     with torch.no_grad():
         for infinity in (float("inf"), float("-inf")):
-            if (there := given == infinity).any():
-                kept.masked_fill_(there.to(kept.device), infinity)
+            if (places := source == infinity).any():
+                cast.masked_fill_(places.to(cast.device), infinity)

@@ -27,7 +27,8 @@ from .imports import call_when_imported
 
 
 class Kind(enum.Enum):
-    """How a replacement gets to its target. The value stands in the table of docs/design.md."""
+    """The way a replacement gets to its target. The value is printed in the table of
+    docs/design.md."""
 
     # torch/csrc/formats/hooks/Patches.cpp puts it in, and calls the replacement if there is one.
     CPP = "C++"
@@ -37,17 +38,17 @@ class Kind(enum.Enum):
     # The same for a builtin that asks the classes of its arguments first (`__torch_function__`), as
     # most operators do. Factories of data do not.
     ASKING = "builtin that asks classes"
-    # What replacement(stock) returns takes the target's place.
+    # The return value of replacement(stock) takes the target's place.
     REPLACED = "replaced"
     # replacement(stock, *args, **kwargs) runs. It must have the stock function's parameters.
     CALLED = "called"
     # replacement(*args, **kwargs) runs first. It raises, or returns None for a stock call.
     ASKED = "asked first"
-    # The same, only where the first argument is a format tensor: other calls pay the least.
+    # The same, but only where the first argument is a format tensor, so that other calls pay least.
     ASKED_OF_FORMATS = "asked first of format tensors"
-    # The function gets the replacement's code, which differs in calls of `_torch_dtypes_...` only.
+    # The function gets the replacement's code, which adds only calls of `_torch_dtypes_...`.
     CODE = "code exchanged"
-    # replacement(target) tells a list, a dictionary, a function or a module of the formats.
+    # replacement(target) adds format dtypes to a list, a dictionary, a function or a module.
     TOLD = "told"
 
 
@@ -74,20 +75,20 @@ class Hook:
     first: str | None = None  # releases of PyTorch that need the row; None: from the oldest one on
     last: str | None = None  # None: to the newest one
     within: bool = False  # the target is the function inside a decorator's wrapper
-    # Of rows in C++; the others' are read from the replacement.
+    # Set in rows in C++; other rows read them from the replacement.
     how: str | None = None
     reason: str | None = None
     file: str | None = None
 
     @property
     def is_needed(self) -> bool:
-        """Whether the running PyTorch is one of the row's releases."""
+        """True if the running PyTorch is one of the row's releases."""
         if self.first is not None and _release(self.first) > RUNNING:
             return False
         return self.last is None or _release(self.last) >= RUNNING
 
     def load_replacement(self) -> Any:
-        """Return the replacement, of which an integration's row has only the name."""
+        """Return the replacement. An integration's row has its name only, and imports it here."""
         if not isinstance(self.replacement, str):
             return self.replacement
         module, _, function = self.replacement.partition(":")
@@ -109,15 +110,15 @@ class Hook:
             in_class = isinstance(owner, type) and name in vars(owner)
             return owner, vars(owner)[name] if in_class else getattr(owner, name)
         except (AttributeError, ImportError):
-            raise self.unexpected("it") from None
+            raise self.make_error("it") from None
 
-    def unexpected(self, expected: str, found: object = None) -> ImportError:
-        got = "none" if found is None else repr(found)
+    def make_error(self, expected: str, actual: object = None) -> ImportError:
+        got = "none" if actual is None else repr(actual)
         library = self.target.partition(".")[0]
         version = getattr(sys.modules.get(library), "__version__", "of this process")
         return ImportError(
-            f"expected {expected} at {self.target}, but got {got} in {library} {version}: this "
-            "release, or another package, has changed it. Use a supported release, unpatched."
+            f"expected {expected} at {self.target}, but got {got} in {library} {version}; "
+            "use a supported release that no other package has patched"
         )
 
     def install(self) -> None:
@@ -168,7 +169,7 @@ def _put(row: Hook, owner: Any, stock: Any, make: Callable[[Callable], Any]) -> 
         own_name = stock.__name__
         stock = next((f for f in cells if getattr(f, "__name__", None) == own_name), None)
         if stock is None:
-            raise row.unexpected("a wrapped function", stock)
+            raise row.make_error("a wrapped function", stock)
     if isinstance(stock, staticmethod):
         setattr(owner, name, staticmethod(make(stock.__func__)))
     elif isinstance(stock, property):
@@ -178,7 +179,7 @@ def _put(row: Hook, owner: Any, stock: Any, make: Callable[[Callable], Any]) -> 
     elif callable(stock) or isinstance(stock, dict):
         setattr(owner, name, make(stock))
     else:
-        raise row.unexpected("a function", stock)
+        raise row.make_error("a function", stock)
 
 
 def _list_parameters(function: Callable) -> list[tuple]:
@@ -189,39 +190,39 @@ def _list_parameters(function: Callable) -> list[tuple]:
 def _install_called(row: Hook, _owner: Any, stock: Any, replacement: Callable) -> None:
     own = _list_parameters(replacement)[1:]
     if not isinstance(stock, types.FunctionType) or _list_parameters(stock) != own:
-        raise row.unexpected(f"a function of the parameters {[name for name, *_ in own]}", stock)
+        raise row.make_error(f"a function of the parameters {[name for name, *_ in own]}", stock)
     call_instead(stock, functools.partial(replacement, copy_stock(stock)))
 
 
 def _ask_first(replacement: Callable, stock: Callable) -> Callable:
     @functools.wraps(stock)
-    def extended(*args, **kwargs):
-        # Dynamo could not trace the replacement, and no format tensor enters a graph of its own.
+    def call(*args, **kwargs):
+        # Dynamo could not trace the replacement. No graph traced by it has a format tensor.
         compiling = torch.compiler.is_dynamo_compiling()
         own = None if compiling else replacement(*args, **kwargs)
         return stock(*args, **kwargs) if own is None else own
 
-    extended.__prepare_scriptable__ = lambda: stock  # of methods
-    return extended
+    call.__prepare_scriptable__ = lambda: stock  # of methods
+    return call
 
 
 def _ask_of_formats(replacement: Callable, stock: Callable) -> Callable:
     is_format_tensor, asking = _C.is_format_tensor, _ask_first(replacement, stock)
 
     @functools.wraps(stock)
-    def extended(*args, **kwargs):
+    def call(*args, **kwargs):
         if torch.compiler.is_dynamo_compiling() or (args and not is_format_tensor(args[0])):
             return stock(*args, **kwargs)
         return asking(*args, **kwargs)
 
-    extended.__prepare_scriptable__ = lambda: stock
-    return extended
+    call.__prepare_scriptable__ = lambda: stock
+    return call
 
 
 def _install_asked(ask: Callable, row: Hook, owner: Any, stock: Any, replacement: Callable) -> None:
     home = getattr(owner, "__module__", owner.__name__)
     if not row.within and getattr(stock, "__module__", None) != home:
-        raise row.unexpected("torch's own function", stock)
+        raise row.make_error("torch's own function", stock)
     _put(row, owner, stock, functools.partial(ask, replacement))
 
 
@@ -230,19 +231,19 @@ def _install_code(row: Hook, _owner: Any, stock: Any, replacement: types.Functio
     added = [name for name in own.co_names if name.startswith("_torch_dtypes_")]
     same = [name for name in own.co_names if name not in added]
     if same != list(code.co_names) or code.co_freevars:
-        raise row.unexpected(f"a function that uses {same}", code.co_names)
+        raise row.make_error(f"a function that uses {same}", code.co_names)
     for name in added:
         stock.__globals__[name] = replacement.__globals__[name]
     stock.__code__ = own.replace(co_name=code.co_name, co_qualname=code.co_qualname)
 
 
 def _tell(row: Hook, owner: Any, stock: Any, replacement: Callable) -> None:
-    # A class method is told bound.
+    # A class method is passed bound.
     replacement(stock if owner is None else getattr(owner, row.target.rpartition(".")[2]))
 
 
-# By kind, a function of the row, its owner, its target and its replacement. Those of builtins are
-# in host/hooks/trampolines.py: inside PyTorch's own tree no builtin is hooked.
+# By kind, a function of the row, its owner, its target and its replacement. Rows of builtins have
+# theirs in host/hooks/trampolines.py: no builtin is hooked inside PyTorch's own tree.
 INSTALLERS: dict[Kind, Callable[[Hook, Any, Any, Any], None]] = {
     Kind.REPLACED: _put,
     Kind.CALLED: _install_called,

@@ -1,6 +1,6 @@
-"""What other libraries need of us: a row for each place, and a module for each library.
+"""Hooks of other libraries: a row for each place, and a module for each library.
 
-The module is loaded, and the rows are installed, when the library is imported.
+The import of the library loads the module and installs the rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ..host import table
 from ..host.table import Hook, Kind, wait_for
 
-# Models of transformers with a norm after T5's.
+# Models of transformers with a norm like T5's.
 _T5_NORMS = "idefics kosmos2_5 longt5 mt5 pix2struct pop2piano switch_transformers t5 udop umt5"
 _NORMS = (
     *(f"transformers.models.{name}.modeling_{name}" for name in _T5_NORMS.split()),
@@ -38,10 +38,10 @@ HOOKS = [
     wait_for(_TENSORBOARD, "_prepare_pytorch", Kind.CALLED, "tensorboard:prepare"),
     Hook(_RPC_REDUCER, Kind.CALLED, "rpc:reduce", imported=_RPC),
     *(
-        wait_for(_RPC, f"_invoke_{name}", Kind.REPLACED, "rpc:refusing")
+        wait_for(_RPC, f"_invoke_{name}", Kind.REPLACED, "rpc:refuse_arguments")
         for name in ("rpc_builtin", "remote_builtin", "rpc_torchscript", "remote_torchscript")
     ),
-    wait_for("torchmetrics.metric", "Metric._apply", Kind.REPLACED, "torchmetrics:applying"),
+    wait_for("torchmetrics.metric", "Metric._apply", Kind.REPLACED, "torchmetrics:extend_apply"),
     *(
         wait_for(f"{package}.connector", name, kind, f"lightning:{replacement}")
         for package in ("lightning.fabric", "lightning_fabric")
@@ -69,13 +69,14 @@ HOOKS = [
 
 
 def _warn(install: Callable[[], None], name: str) -> None:
-    """Install a library's rows. An error is a warning: the import of a library must succeed."""
+    """Install a library's rows. An error becomes a warning, since the library's import must
+    succeed."""
     try:
         install()
     except Exception as error:
         warnings.warn(
-            f"torch_dtypes does not know its way around this release of {name}, which is not "
-            "affected, but may not take tensors of number formats. "
+            f"expected a supported release of {name}, but got one that torch_dtypes cannot hook; "
+            f"{name} works, but may not take tensors of number formats. "
             f"{type(error).__name__}: {error}",
             RuntimeWarning,
             stacklevel=2,
@@ -83,5 +84,5 @@ def _warn(install: Callable[[], None], name: str) -> None:
 
 
 def install() -> None:
-    """Called once, at load."""
+    """Install the rows, once, at load."""
     table.install(HOOKS, _warn)

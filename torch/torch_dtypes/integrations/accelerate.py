@@ -1,6 +1,8 @@
-"""accelerate (seen with 1.15): how many bytes an element takes, which it reads off the end of the
-dtype's name (0 of ``posit16es2``), and weights that lie on a disk, which it writes as arrays of
-NumPy: codes, with the dtype's name in the index."""
+"""accelerate (seen with 1.15): the size of an element, and weights on a disk.
+
+It reads the size off the end of the dtype's name (0 for ``posit16es2``). It writes weights as
+arrays of NumPy, which here hold codes, with the dtype's name in the index.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from ..formats.dtypes import is_format_dtype
 
 
 def dtype_byte_size(stock, dtype):
-    """Bytes of an element: the format dtype knows."""
+    """Return the bytes of an element, from a format dtype itself."""
     return dtype.itemsize if is_format_dtype(dtype) else stock(dtype)
 
 
 def offload_weight(stock, weight, weight_name, offload_folder, index=None):
-    """Writes the codes of a format tensor, and its dtype's name into the index."""
+    """Write the codes of a format tensor, and its dtype's name into the index."""
     if not _C.is_format_tensor(weight):
         return stock(weight, weight_name, offload_folder, index)
     index = stock(codes(weight.detach()), weight_name, offload_folder, index)
@@ -28,7 +30,7 @@ def offload_weight(stock, weight, weight_name, offload_folder, index=None):
 
 
 def load_offloaded_weight(stock, weight_file, weight_info):
-    """Reads codes back in the dtype that the index names."""
+    """Read codes in the dtype that the index names."""
     name = weight_info["dtype"]
     dtype = getattr(torch, name, None) or format_named(name)
     if not is_format_dtype(dtype):

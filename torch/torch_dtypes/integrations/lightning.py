@@ -1,8 +1,7 @@
-"""Lightning (2.x; lightning, pytorch_lightning, lightning_fabric): precision="posit16es2" in
-Trainer and Fabric.
+"""Lightning (2.x; lightning, pytorch_lightning, lightning_fabric): precision="posit16es2".
 
-It is Lightning's own plugin of half precision in another dtype: the module's parameters, inputs and
-new tensors have that dtype.
+Trainer and Fabric use Lightning's own plugin for half precision in another dtype: the module's
+parameters, inputs and new tensors have that dtype.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from ..formats import dtypes
 
 
 def precision_name(stock, precision):
-    """The flag's one name for a precision: a format's own, as Lightning's for those that it
-    knows."""
+    """Return a format's own name as a precision; Lightning names the others."""
     if isinstance(precision, torch.dtype) and _C.format_of(precision) is not None:
         return _C.name_of(precision)
     if not isinstance(precision, str):
@@ -30,14 +28,14 @@ def precision_name(stock, precision):
             dtypes.format_of(precision)
         except ValueError:
             raise ValueError(
-                f"{error} Or the name of a number format, such as 'posit16es2'."
+                f"{error} Or use the name of a number format, such as 'posit16es2'."
             ) from None
         return _C.name_of(dtypes.dtype(precision))
 
 
 def make_plugin(stock):
-    """The plugin for a format's name: Lightning's plugin of half precision in that format."""
-    # The modules of Fabric's connector and of the Trainer's.
+    """Make Lightning's plugin for half precision in the format that a precision names."""
+    # The modules of the connectors of Fabric and of the Trainer.
     package, in_trainer, _ = stock.__module__.partition(".trainer.")
     flag = "_precision_flag" if in_trainer else "_precision_input"
     plugins = f"{package.removesuffix('.connector')}.plugins.precision.half"

@@ -1,5 +1,4 @@
-"""torch.distributed.rpc refuses format tensors: C++ would send them as tensors of their storage
-dtype."""
+"""torch.distributed.rpc refuses format tensors: C++ would send them in their storage dtype."""
 
 from __future__ import annotations
 
@@ -16,20 +15,20 @@ def _refuse(values) -> None:
         dtype = x.dtype if isinstance(x, torch.Tensor) else x
         if isinstance(dtype, torch.dtype) and is_format_dtype(dtype):
             raise NotImplementedError(
-                f"torch.distributed.rpc: expected stock tensors and dtypes, but got {dtype}. Send "
-                "x.float(), or torch_dtypes.codes(x) with str(x.dtype), of which "
-                "torch_dtypes.from_codes makes the tensor."
+                f"torch.distributed.rpc: expected stock tensors and dtypes, but got {dtype}; send "
+                "x.float(), or torch_dtypes.codes(x) with str(x.dtype), from which "
+                "torch_dtypes.from_codes makes the tensor"
             )
 
 
 def reduce(stock, self, tensor):
-    """Puts a tensor aside for C++ to send, where it is a stock one."""
+    """Refuse a format tensor that C++ would send."""
     _refuse(tensor)
     return stock(self, tensor)
 
 
-def refusing(stock):
-    """An error for format tensors among arguments that C++ takes apart."""
+def refuse_arguments(stock):
+    """Refuse format tensors among arguments that C++ takes apart."""
 
     @functools.wraps(stock)
     def invoke(*args, **kwargs):

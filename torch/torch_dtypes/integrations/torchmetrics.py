@@ -1,5 +1,7 @@
-"""torchmetrics (seen with 1.9): the states of a metric, which are no buffers. MaxMetric begins with
--inf, and a posit would be NaR for good."""
+"""torchmetrics (seen with 1.9): the states of a metric, which are no buffers.
+
+MaxMetric begins with -inf, and a posit would stay NaR.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,15 @@ import functools
 from ..host.stock_functions import write_infinities
 
 
-def applying(stock):
-    """Metric._apply, behind to and set_dtype: infinities of states and their defaults are as it
-    were written in the new dtype, as those of buffers are (host/hooks/buffers.py)."""
+def extend_apply(stock):
+    """Keep infinities of states and their defaults in Metric.to and set_dtype.
+
+    They become the format's numbers for infinities, as in buffers (host/hooks/buffers.py).
+    """
 
     @functools.wraps(stock)
     def apply(self, fn, *args, **kwargs):
-        @functools.wraps(fn)  # stock's code goes by its name
+        @functools.wraps(fn)  # torchmetrics reads its name
         def convert(tensor):
             converted = fn(tensor)
             write_infinities(tensor, converted)

@@ -1,8 +1,8 @@
-"""transformers (seen with 5.23) and diffusers (0.42): what they do for bfloat16 by its name.
+"""transformers (seen with 5.23) and diffusers (0.42): code that tests for bfloat16 by name.
 
-T5's norms, and those made after it, normalise in float32 and come back where the weight is of a
-dtype in ``[torch.float16, torch.bfloat16]``: without that a layer behind them gets float32.
-Trainer's predictions and what some pipelines return are NumPy arrays, of bfloat16 by float32.
+T5's norms, and those made after it, normalise in float32. They cast back if the weight has a dtype
+in ``[torch.float16, torch.bfloat16]``; otherwise the next layer gets float32. Trainer's predictions
+and some pipelines' results are NumPy arrays, made of bfloat16 through float32.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Bfloat16:
 
 
 class _Torch:
-    """What functions that ask for bfloat16 see as ``torch``: they find our dtypes equal to it."""
+    """Replaces ``torch`` in functions that test for bfloat16: format dtypes equal it."""
 
     bfloat16 = _Bfloat16()
 
@@ -35,16 +35,16 @@ class _Torch:
         return getattr(torch, name)
 
 
-def _asks_of_ours(function: types.FunctionType) -> types.CodeType:
-    """The function's code, which finds _Torch in torch's place."""
+def _accept_formats(function: types.FunctionType) -> types.CodeType:
+    """Return the function's code with _Torch in the place of torch."""
     function.__globals__[_TORCH] = _Torch()
     return function.__code__.replace(
         co_names=tuple(_TORCH if name == "torch" else name for name in function.__code__.co_names)
     )
 
 
-def _asking(module) -> list[types.FunctionType]:
-    """The methods of the module's classes that ask for bfloat16."""
+def _find_bfloat16_tests(module) -> list[types.FunctionType]:
+    """Return the methods of the module's classes that test for bfloat16."""
     classes = [
         c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
     ]
@@ -53,8 +53,8 @@ def _asking(module) -> list[types.FunctionType]:
 
 
 def _forward(self, hidden_states):
-    # Dynamo traces the norms of stock models, in whose graphs nothing of ours is. Of ours it ends
-    # its graph before the function below.
+    # Dynamo traces the norms of stock models, whose graphs have no format tensor. For a format
+    # tensor it ends its graph before the function below.
     if torch.compiler.is_dynamo_compiling() and (
         self.weight is None or self.weight.dtype in _torch_dtypes_stock  # noqa: F821
     ):
@@ -69,22 +69,30 @@ def _copy(function: types.FunctionType, code: types.CodeType) -> types.FunctionT
 
 
 def extend_norm(module) -> None:
-    """The module's norm, which treats format dtypes as bfloat16."""
+    """Treat format dtypes in the module's norm as bfloat16."""
     norms = [
-        f for f in _asking(module) if f.__name__ == "forward" and "rsqrt" in f.__code__.co_names
+        f
+        for f in _find_bfloat16_tests(module)
+        if f.__name__ == "forward" and "rsqrt" in f.__code__.co_names
     ]
     if len(norms) != 1:
-        raise ImportError(f"expected one norm that asks for bfloat16, but got {len(norms)}")
+        raise ImportError(
+            f"expected one norm that tests for bfloat16, but got {len(norms)}; use a supported "
+            "release"
+        )
     (norm,) = norms
     parameters = norm.__code__.co_varnames[: norm.__code__.co_argcount]
     if parameters != ("self", "hidden_states"):
-        raise ImportError(f"expected a norm of self and hidden_states, but got {parameters}")
-    of_ours = _copy(norm, _asks_of_ours(norm))
+        raise ImportError(
+            f"expected a norm of self and hidden_states, but got {parameters}; use a supported "
+            "release"
+        )
+    own = _copy(norm, _accept_formats(norm))
 
     def forward(stock, self, hidden_states):
-        return (
-            of_ours if self.weight is not None and is_format_dtype(self.weight.dtype) else stock
-        )(self, hidden_states)
+        return (own if self.weight is not None and is_format_dtype(self.weight.dtype) else stock)(
+            self, hidden_states
+        )
 
     stock = _copy(norm, norm.__code__)
     norm.__globals__.update(
@@ -93,20 +101,20 @@ def extend_norm(module) -> None:
         _torch_dtypes_forward=functools.partial(forward, stock),
     )
     # Dynamo traces no file of this package, and torch.jit.script compiles the lines of the code's
-    # file. So the code stays where it was.
+    # file. So the code keeps its file and line.
     kept = ("co_filename", "co_firstlineno", "co_name", "co_qualname")
     place = {name: getattr(norm.__code__, name) for name in kept}
     norm.__code__ = _forward.__code__.replace(**place)
 
 
 def extend_pipeline(module) -> None:
-    """The module's functions that ask for bfloat16, which find format dtypes equal to it."""
-    for function in _asking(module):
-        function.__code__ = _asks_of_ours(function)
+    """Make format dtypes equal bfloat16 in the module's functions that test for it."""
+    for function in _find_bfloat16_tests(module):
+        function.__code__ = _accept_formats(function)
 
 
 def nested_numpify(stock, tensors):
-    """Tensors of ours as their exact values."""
+    """Return a format tensor as its exact values."""
     return (
         values_in_numpy(tensors.cpu())
         if isinstance(tensors, torch.Tensor) and is_format_dtype(tensors.dtype)

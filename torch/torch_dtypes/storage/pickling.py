@@ -1,10 +1,11 @@
-"""What files of torch.save and pickles call to make tensors, dtypes and formats anew: they name
-these functions, which therefore stay here.
+"""Functions that files of torch.save and pickles call to rebuild tensors, dtypes and formats.
 
-A tensor of ours is written as its codes (a stock integer tensor, so that storages are shared as
-ever) beside the canonical name of its dtype, which a fresh process turns back into the dtype,
-run-time formats included; behind the name of a table that is named by its content stand a colon and
-its values. (What writes them: host/hooks/serialization.py.)
+Files name these functions, so they must stay here.
+
+A format tensor is written as its codes and the canonical name of its dtype. The codes are a stock
+integer tensor, so storages are shared as usual. A new process makes the dtype from the name, also
+for run-time formats. The name of a table that is named by its content is followed by a colon and
+its values. host/hooks/serialization.py writes them.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ from ..formats.codes import refuse_beyond
 from ..formats.tables.making import written_name
 from ..targets.block_tensors import rebuild_block_tensor
 
-# The layout of what is written: raise it when rebuild_tensor's arguments change meaning. test/data
-# holds a file of each version, which must load for ever.
+# Version of the written layout: raise it when rebuild_tensor's arguments change meaning. test/data
+# has a file of each version, which must load for ever.
 FILE_VERSION = 1
 
 
 def rebuild_format(name: str) -> _C.Format:
-    """The format of a canonical name read from a file."""
+    """Return the format of a canonical name read from a file."""
     try:
         return dtypes.format_of(name)
     except ValueError as error:
         raise ValueError(
-            f"the file holds the number format {name.partition(':')[0]!r}, which this version of "
-            f"torch_dtypes does not know: {error}"
+            f"expected a number format that this version of torch_dtypes knows, but got "
+            f"{name.partition(':')[0]!r} in the file; update torch-dtypes ({error})"
         ) from None
 
 
 def rebuild_dtype(name: str) -> torch.dtype:
-    """The dtype of a canonical name read from a file."""
+    """Return the dtype of a canonical name read from a file."""
     rebuild_format(name)  # for its error
-    return dtypes.dtype(name)  # which says so where a process has all the formats that it can hold
+    return dtypes.dtype(name)  # raises where a process has as many formats as it can hold
 
 
 def _reduce_format(fmt: _C.Format) -> tuple:
-    """A pickle has the name, of a table that is named by its content its values too."""
+    """Pickle a format's name, with the values of a table that is named by its content."""
     return rebuild_format, (written_name(dtypes.name_of_format(fmt)),)
 
 
@@ -53,41 +54,41 @@ _C.Format.__reduce__ = _reduce_format
 def tensor_of_codes(codes: torch.Tensor, name: str) -> torch.Tensor:
     dtype = rebuild_dtype(name)
     if not isinstance(codes, torch.Tensor) or codes.dtype is not bits_dtype(dtype):
-        found = codes.dtype if isinstance(codes, torch.Tensor) else type(codes)
+        got = codes.dtype if isinstance(codes, torch.Tensor) else type(codes)
         raise ValueError(
-            f"expected the codes of a tensor of {dtype} as {bits_dtype(dtype)}, but the file "
-            f"holds {found}: it is damaged"
+            f"expected the codes of a tensor of {dtype} as {bits_dtype(dtype)}, but got {got}: "
+            "the file is damaged; write it again"
         )
     return codes.view(dtype)
 
 
-# Tensors of a file whose memory is read after they are made: files of the old layout (not zip).
-# None where there is no such file.
+# Tensors of a file of the old layout (not zip), whose memory is read after they are made. None
+# where no such file is being read.
 unread = threading.local()
 
 
 def check_codes(codes: torch.Tensor, dtype: torch.dtype) -> None:
-    """Refuses codes beyond the format, as from_codes does, once they have been read."""
+    """Refuse codes beyond the format, as from_codes does, once they have been read."""
     waiting = getattr(unread, "tensors", None)
     if waiting is not None:
         waiting.append((codes, dtype))
     elif not torch.serialization._serialization_tls.skip_data:
-        # In torch.serialization.skip_data() nothing is read.
+        # In torch.serialization.skip_data() no data are read.
         refuse_beyond(codes, dtype)
 
 
 def check_tensor(t: torch.Tensor) -> None:
-    """The same of a tensor of ours that a file made."""
+    """Refuse codes beyond the format in a format tensor from a file."""
     check_codes(t.detach().view(bits_dtype(t.dtype)), t.dtype)
 
 
 def rebuild_tensor(version: int, *written) -> torch.Tensor:
-    """The tensor of what version 1 writes: codes, the dtype's name, requires_grad and hooks. (A
-    later version may write something else.)"""
+    """Rebuild a tensor from codes, the dtype's name, requires_grad and hooks, as version 1 writes
+    them."""
     if version != FILE_VERSION:
         raise ValueError(
             f"expected a tensor written in version {FILE_VERSION} of torch_dtypes' layout, but "
-            f"got version {version}: update torch-dtypes"
+            f"got version {version}; update torch-dtypes"
         )
     codes, name, requires_grad, hooks = written
     tensor = tensor_of_codes(codes, name)
@@ -97,7 +98,7 @@ def rebuild_tensor(version: int, *written) -> torch.Tensor:
     return tensor
 
 
-# The modules in which release 0.1 had the functions that files name.
+# Modules in which release 0.1 had functions named in files.
 IN_FILES_BEFORE = {
     "torch_dtypes._serialization": (rebuild_tensor, rebuild_dtype, rebuild_format),
     "torch_dtypes.quantization.block_tensors": (rebuild_block_tensor,),
@@ -107,7 +108,7 @@ IN_FILES_BEFORE = {
 def allow(add_safe_globals) -> None:
     """Allow torch.load(weights_only=True) to call the functions that make format tensors.
 
-    They check what they are given. ``_torch_dtypes_autoload`` allows the same names where it runs.
+    They check their arguments. ``_torch_dtypes_autoload`` allows the same names where it runs.
     """
     known = {f[1] for f in torch.serialization.get_safe_globals() if isinstance(f, tuple)}
     for old_module, functions in IN_FILES_BEFORE.items():

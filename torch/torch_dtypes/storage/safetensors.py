@@ -1,5 +1,7 @@
-"""Files of safetensors: values that everybody reads, and the names of their dtypes in the metadata,
-for us to bring back every code."""
+"""Files of safetensors: values that every reader understands, and dtypes' names in the metadata.
+
+The names restore every code.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ from .table_values import is_table, table_of_values, values_of_table
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
-# The layout of the metadata in a safetensors file: raise it when its keys change meaning. Version 1
+# Version of the metadata in a safetensors file: raise it when its keys change meaning. Version 1
 # had codes under the tensors' own names.
 SAFETENSORS_VERSION = 2
 _KEY = "torch_dtypes"
-# Before the name of a tensor whose codes a file holds: no model has such a parameter.
+# Prefix of the name of a tensor of codes. No model has such a parameter.
 _CODES = "torch_dtypes codes of "
 
 
@@ -34,14 +36,13 @@ def _safetensors():
         import safetensors.torch
     except ImportError as error:
         raise ImportError(
-            "expected the package safetensors to be installed, but it is not: pip install "
-            "safetensors"
+            "expected the package safetensors, but got none installed; run pip install safetensors"
         ) from error
     return safetensors
 
 
 def _place(t: torch.Tensor) -> tuple:
-    """Two tensors of one place are one: the same elements of the same memory in the same order."""
+    """Return a key that two tensors share if they are the same elements of memory in one order."""
     return t.dtype, t.untyped_storage().data_ptr(), t.storage_offset(), t.shape, t.stride()
 
 
@@ -60,38 +61,40 @@ def _from_values(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def _contiguous(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.is_contiguous():
         raise ValueError(
-            f"expected contiguous tensors, but got a non contiguous one for {name!r}: save its "
+            f"expected contiguous tensors, but got a non contiguous one for {name!r}; save its "
             ".contiguous()"
         )
     return tensor
 
 
 def refuse_shared(tensors: Mapping[str, torch.Tensor]) -> None:
-    """What safetensors refuses, asked before tensors of ours become others without the memory that
-    they share."""
+    """Refuse tensors that share memory, as safetensors does.
+
+    It must see format tensors before values with memory of their own replace them.
+    """
     bits = {name: codes_of(t) if _C.is_format_tensor(t) else t for name, t in tensors.items()}
     if shared := [
         names for names in _safetensors().torch._find_shared_tensors(bits) if len(names) > 1
     ]:
         raise RuntimeError(
             "expected tensors that do not share memory, but got some that do: "
-            f"{', '.join(map(str, map(sorted, shared)))}. Save clones, or use "
-            "safetensors.torch.save_model or torch_dtypes.save_safetensors, which write one "
-            "tensor of several names once."
+            f"{', '.join(map(str, map(sorted, shared)))}; save clones, or use "
+            "safetensors.torch.save_model or torch_dtypes.save_safetensors, which write a tensor "
+            "of several names once"
         )
 
 
-def metadata_of(
+def make_metadata(
     dtypes: Mapping[str, str],
     metadata: Mapping[str, str] | None,
     same: Mapping[str, str] | None = None,
     codes: bool = False,
 ) -> dict[str, str]:
-    """A file's metadata with the names of dtypes in them."""
+    """Return a file's metadata with the names of dtypes added."""
     if _KEY in (metadata or {}):
         raise ValueError(
             f"expected metadata without the key {_KEY!r}, which names the dtypes in the file, but "
-            "got it"
+            "got it; use another key"
         )
     header = {
         "version": SAFETENSORS_VERSION,
@@ -109,26 +112,27 @@ def save_safetensors(
     *,
     codes: bool = False,
 ) -> None:
-    """Writes tensors of any dtype to a safetensors file; ``load_safetensors`` brings each back in
-    its dtype, bit for bit.
+    """Write tensors of any dtype to a safetensors file.
 
-    The format's list of dtypes is closed, so a tensor of ours is written as its values, in the
-    narrowest stock dtype that has them all: every reader of safetensors gets the right numbers. The
-    names of their dtypes are in the file's metadata under ``"torch_dtypes"``. A tensor that is
-    there under several names (tied weights) is written once.
+    ``load_safetensors`` restores each in its dtype, bit for bit.
+
+    The format's list of dtypes is closed, so a format tensor is written as its values, in the
+    narrowest stock dtype that has them all. Every reader of safetensors gets the right numbers. The
+    names of format dtypes are in the file's metadata under ``"torch_dtypes"``. A tensor with
+    several names (tied weights) is written once.
 
     Args:
         tensors: by name, for example ``model.state_dict()``.
-        filename: where to write; a file there is replaced.
-        metadata: texts of your own for the file's header.
+        filename: the file to write; an existing one is replaced.
+        metadata: further texts for the file's header.
         codes: True writes the codes instead, integers as wide as an element: the smallest file, for
-            ``load_safetensors`` alone. They are under names that no model has
-            (``"torch_dtypes codes of <name>"``), so that who takes them for numbers gets an error.
+            ``load_safetensors`` only. Their names belong to no model (``"torch_dtypes codes of
+            <name>"``), so that a reader that takes them for numbers gets an error.
 
     Raises:
         ImportError: safetensors is not installed.
-        ValueError: a value that is no tensor, a tensor that is not contiguous, or a key of
-            ``metadata`` that is ours.
+        ValueError: a value that is no tensor, a tensor that is not contiguous, or the key
+            ``"torch_dtypes"`` in ``metadata``.
         RuntimeError: tensors that overlap without being the same.
 
     Example::
@@ -140,8 +144,8 @@ def save_safetensors(
     """
     if not isinstance(tensors, Mapping):
         raise TypeError(
-            "expected a mapping of names to tensors, as model.state_dict(), but got "
-            f"{said(tensors)}"
+            "expected a mapping of names to tensors, but got "
+            f"{said(tensors)}; pass model.state_dict(), for example"
         )
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TypeError(
@@ -151,7 +155,7 @@ def save_safetensors(
     written, dtypes, same, seen = {}, {}, {}, {}
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"expected tensors, but got {type(tensor)} for {name!r}")
+            raise ValueError(f"expected tensors, but got {type(tensor)} for {name!r}; leave it out")
         if _C.is_format_tensor(tensor):
             dtypes[name] = written_name(_C.name_of(tensor.dtype))
         # Empty and meta tensors have no memory to share.
@@ -161,20 +165,22 @@ def save_safetensors(
                 same[name] = first
                 continue
         written[name] = tensor.detach()
-    made = metadata_of(dtypes, metadata, same, codes)
+    header = make_metadata(dtypes, metadata, same, codes)
     library = _safetensors()
     refuse_shared(written)
     for name in dtypes.keys() & written.keys():
         tensor = _contiguous(name, written.pop(name))
         written.update({_CODES + name: codes_of(tensor)} if codes else {name: _values_of(tensor)})
-    library.torch.save_file(written, filename, metadata=made)
+    library.torch.save_file(written, filename, metadata=header)
 
 
-def values_for(
+def replace_by_values(
     tensors: object, metadata: Mapping[str, str] | None
 ) -> tuple[object, Mapping[str, str] | None]:
-    """What safetensors' own functions get in the place of tensors of ours and metadata: values, and
-    metadata with the dtypes' names."""
+    """Return values for format tensors, and metadata with their dtypes' names.
+
+    The functions of safetensors write these instead.
+    """
     own = (
         {n: t for n, t in tensors.items() if isinstance(t, torch.Tensor) and _C.is_format_tensor(t)}
         if isinstance(tensors, dict)
@@ -182,7 +188,7 @@ def values_for(
     )
     if not own:
         return tensors, metadata
-    made = metadata_of(
+    header = make_metadata(
         {name: written_name(_C.name_of(t.dtype)) for name, t in own.items()}, metadata
     )
     refuse_shared(
@@ -194,7 +200,7 @@ def values_for(
     )
     return {
         name: _values_of(_contiguous(name, t)) if name in own else t for name, t in tensors.items()
-    }, made
+    }, header
 
 
 def _header(text: str, filename) -> dict:
@@ -204,12 +210,12 @@ def _header(text: str, filename) -> dict:
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
             f"expected {filename} to name its dtypes in the metadata {_KEY!r} as JSON with a "
-            f"version, but got {text!r}"
+            f"version, but got {text!r}; write it again"
         ) from error
     if version not in (1, SAFETENSORS_VERSION):
         raise ValueError(
             f"expected version 1 to {SAFETENSORS_VERSION} of torch_dtypes' metadata in "
-            f"{filename}, but got version {version!r}: update torch-dtypes"
+            f"{filename}, but got version {version!r}; update torch-dtypes"
         )
     for part in ("dtypes", "same"):
         if not isinstance(header.get(part), dict) or not all(
@@ -217,14 +223,14 @@ def _header(text: str, filename) -> dict:
         ):
             raise ValueError(
                 f"expected names by names under {part!r} in the metadata {_KEY!r} of {filename}, "
-                f"but got {header.get(part)!r}"
+                f"but got {header.get(part)!r}; write it again"
             )
     if version == 1:
         header["holds"] = "codes"
     elif header.get("holds") not in ("values", "codes"):
         raise ValueError(
             f"expected 'values' or 'codes' under 'holds' in the metadata {_KEY!r} of {filename}, "
-            f"but got {header.get('holds')!r}"
+            f"but got {header.get('holds')!r}; write it again"
         )
     return header
 
@@ -232,14 +238,14 @@ def _header(text: str, filename) -> dict:
 def load_safetensors(
     filename: str | os.PathLike, device: str | int | torch.device = "cpu"
 ) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file by name, those that were of a dtype of ours when they were
-    saved in that dtype.
+    """Read the tensors of a safetensors file by name.
 
-    A file of stock dtypes is read as ``safetensors.torch.load_file`` reads it.
+    Tensors saved in a format dtype have that dtype again. A file of stock dtypes is read as
+    ``safetensors.torch.load_file`` reads it.
 
     Args:
-        filename: a file of ``save_safetensors`` or of anybody else.
-        device: where the tensors go: ``"cpu"`` or a ``torch.device``.
+        filename: a file of ``save_safetensors`` or of any other writer.
+        device: device of the tensors: ``"cpu"`` or a ``torch.device``.
 
     Raises:
         ImportError: safetensors is not installed.
@@ -273,12 +279,13 @@ def load_safetensors(
                 raise ValueError(f"cannot read {name!r} of {filename}: {error}") from error
         elif name not in header["same"]:
             raise ValueError(
-                f"expected {filename} to hold {name!r}, whose dtype its metadata name, but it "
-                "does not"
+                f"expected {filename} to hold {name!r}, which has a dtype in its metadata, but "
+                "got none; write it again"
             )
     for name, first in header["same"].items():
         if first not in loaded or name in loaded:
             raise ValueError(
-                f"expected {name!r} to be another name of a tensor in {filename}, but got {first!r}"
+                f"expected {name!r} to be another name of a tensor in {filename}, but got "
+                f"{first!r}; write it again"
             )
     return loaded | {name: loaded[first] for name, first in header["same"].items()}

@@ -1,5 +1,7 @@
-"""The values of a tensor of ours in a stock dtype that has every one of them, and back, code for
-code. What files for everybody hold."""
+"""Values of a format tensor in a stock dtype that has all of them, and back, code for code.
+
+Files for every reader hold these values.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from ..formats.caches import cached
 from ..formats.code_types import bits_dtype, compute_type, values_of_codes
 from ..policies.rounding import rounding_block
 
-# Each with its fraction bits and whether it has infinities; the narrowest first, of two as narrow
-# the one that more readers know.
+# Fraction bits, and True for infinities. The narrowest is first; of two as narrow, the one that
+# more readers know.
 _STOCK = {
     torch.float8_e4m3fn: (3, False),
     torch.float8_e5m2: (2, True),
@@ -23,17 +25,22 @@ _STOCK = {
 
 
 def _specials(fmt: _C.Format) -> str:
-    """Which codes are not finite numbers: "ieee", "fn", "none", "fnuz" or "p3109", and "fnuz" for
-    posits and takums, whose NaR is alone too."""
+    """Name the codes that are not finite numbers: "ieee", "fn", "none", "fnuz" or "p3109".
+
+    Posits and takums are "fnuz", since their NaR is also the only special code.
+    """
     if fmt.is_tapered:
         return "fnuz"
     return "none" if fmt.kind in (_C.Kind.fixed, _C.Kind.table) else fmt.specials.name
 
 
 def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
-    """Whether every value is one of the stock dtype's: its magnitude, the power of two of which all
-    are multiples, its significant bits, its infinities. (Every stock one here has a NaN.)"""
-    fmt, info, theirs = _C.format_of(dtype), torch.finfo(dtype), torch.finfo(stock)
+    """Return whether the stock dtype has every value of the format.
+
+    It depends on the magnitude, the power of two that divides all values, the significant bits and
+    the infinities. (Every stock dtype here has a NaN.)
+    """
+    fmt, info, stock_info = _C.format_of(dtype), torch.finfo(dtype), torch.finfo(stock)
     fraction, infinity = _STOCK[stock]
     if fmt.kind == _C.Kind.table:
         values = values_of_codes(fmt)
@@ -41,9 +48,9 @@ def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
         return (infinity or not values.isinf().any().item()) and torch.equal(
             values.to(stock).double(), values
         )
-    reaches = max(info.max, -info.min) <= theirs.max
-    # Its smallest subnormal number.
-    fine = 2.0**fmt.lsb_exponent >= theirs.smallest_normal * theirs.eps
+    reaches = max(info.max, -info.min) <= stock_info.max
+    # The smallest subnormal number.
+    fine = 2.0**fmt.lsb_exponent >= stock_info.smallest_normal * stock_info.eps
     return (
         reaches
         and fine
@@ -54,15 +61,14 @@ def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
 
 @cached
 def stock_dtype_of(dtype: torch.dtype) -> torch.dtype:
-    """The narrowest stock dtype that has every value of a dtype of ours; float64 has those of
-    all."""
+    """Return the narrowest stock dtype with every value of a format dtype, at most float64."""
     return next(stock for stock in _STOCK if _holds(stock, dtype))
 
 
-# Casts keep every value, but of a NaN only that it is one (of a table's NaNs the one that casts
-# give), and a saturating format takes infinities for overflow. The codes of both are translated by
-# their bits: a NaN's sign, and its payload at the fraction's upper end, where conversions of
-# hardware put it.
+# Casts keep every value, but two things are lost. A NaN stays a NaN only (for a table's NaNs, the
+# one that casts give), and a saturating format takes infinities for overflow. So the codes of both
+# are translated by their bits: a NaN's sign, and its payload at the fraction's upper end, where
+# hardware conversions put it.
 
 
 def _stock_nan(code: torch.Tensor, fmt: _C.Format, stock: torch.dtype) -> torch.Tensor:
@@ -80,14 +86,16 @@ def _own_nan(bits: torch.Tensor, fmt: _C.Format, stock: torch.dtype) -> torch.Te
     if _specials(fmt) == "ieee":
         payload = (bits & ((1 << fraction) - 1)) >> (fraction - fmt.man_bits)
         code = torch.where(payload == 0, code, (fmt.max_code + 1) | payload)
-    return code | ((bits >> sign) & 1) << (fmt.bits - 1)  # the only NaN of others has this bit
+    return code | ((bits >> sign) & 1) << (fmt.bits - 1)  # set in the only NaN of others
 
 
 def _translate(
     source: torch.Tensor, target: torch.Tensor, special: torch.Tensor, translation
 ) -> None:
-    """Writes translation(bits of source) to the bits of target where special says so; all are
-    contiguous."""
+    """Write translation(bits of source) to the bits of target where special is True.
+
+    All are contiguous.
+    """
     places = special.flatten().nonzero().flatten()
     if places.numel():
         bits = source.view(bits_dtype(source.dtype)).view(-1)[places].long()
@@ -96,30 +104,30 @@ def _translate(
 
 
 def exact_values(x: torch.Tensor) -> torch.Tensor:
-    """The exact values, in float32 where that has every one of the format, else in float64: for who
-    computes on with them."""
+    """Return the exact values, to compute with: in float32 if it has every one, else in float64."""
     return x.to(compute_type(x.dtype))
 
 
 def values_in_numpy(x: torch.Tensor):
-    """A new NumPy array of the exact values."""
+    """Return a new NumPy array of the exact values."""
     return exact_values(x).numpy()
 
 
 def values_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The values of a contiguous tensor of ours, in stock_dtype_of its dtype: a new tensor."""
+    """Return the values of a contiguous format tensor, a new tensor in stock_dtype_of its dtype."""
     tensor, fmt, stock = tensor.detach(), _C.format_of(tensor.dtype), stock_dtype_of(tensor.dtype)
     values = tensor.to(stock)
-    # Others have one NaN at most.
+    # Other formats have at most one NaN.
     if tensor.device.type != "meta" and _specials(fmt) in ("ieee", "fn"):
         _translate(tensor, values, tensor.isnan(), lambda code: _stock_nan(code, fmt, stock))
     return values
 
 
 def from_values(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The tensor of a dtype of ours whose values_of these are. Codes that only say once more what
-    another says (fractions below the smallest number of a format without subnormals, which are 0)
-    become that one.
+    """Return the format tensor whose values_of these are.
+
+    Several codes may have one value: in a format without subnormals, fractions below the smallest
+    number are 0. They become one code.
 
     Raises:
         ValueError: values of another stock dtype, or one that the format does not have.
@@ -131,32 +139,33 @@ def from_values(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
             f"{getattr(values, 'dtype', type(values))}"
         )
     values = values.contiguous()
-    with rounding_block("nearest_even"):  # nothing is rounded, but up_down moves what is exact too
-        made = values.to(dtype)
+    with rounding_block("nearest_even"):  # up_down would move exact values too
+        result = values.to(dtype)
     if values.device.type == "meta":
-        return made
-    wide = values.float() if stock.itemsize == 1 else values  # stock's float8 have few operators
+        return result
+    wide = values.float() if stock.itemsize == 1 else values  # PyTorch's float8 has few operators
     specials, sign = _specials(fmt), 8 * stock.itemsize - 1
     if specials in ("ieee", "p3109"):
         _translate(
             values,
-            made,
+            result,
             wide.isinf(),
             lambda bits: (fmt.max_code + 1) | ((bits >> sign) & 1) << (fmt.bits - 1),
         )
     if specials != "none":
-        _translate(values, made, wide.isnan(), lambda bits: _own_nan(bits, fmt, stock))
-    if fmt.symmetric:  # the code below the lowest value, which nothing rounds to, is a number too
+        _translate(values, result, wide.isnan(), lambda bits: _own_nan(bits, fmt, stock))
+    if fmt.symmetric:  # the code below the lowest value is a number too, but nothing rounds to it
         _translate(
             values,
-            made,
+            result,
             wide == -(2.0**fmt.int_bits),
             lambda bits: torch.full_like(bits, 1 << (fmt.bits - 1)),
         )
-    back = made.to(wide.dtype)
+    back = result.to(wide.dtype)
     wrong = (back != wide) & ~(back.isnan() & wide.isnan())
     if wrong.any():
         raise ValueError(
-            f"expected values of {dtype}, but got {wide[wrong][0].item()}, which it does not have"
+            f"expected values of {dtype}, but got {wide[wrong][0].item()}, which it lacks; "
+            "write the file again"
         )
-    return made
+    return result

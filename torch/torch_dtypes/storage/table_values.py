@@ -1,9 +1,8 @@
-"""The values of a table's tensor in a stock dtype, and back, code for code: what files for
-everybody hold of it.
+"""Values of a table's tensor in a stock dtype, and back, code for code.
 
-Codes go by lookup, not by casts: a cast gives one NaN of several, and no infinity where the table
-saturates. A table's second NaN, and a code beyond its last value, which is NaN too, have other bits
-of a stock NaN.
+Files for every reader hold these values. They come from a lookup, not from casts: a cast gives one
+NaN of several, and no infinity where the table saturates. A table's second NaN has other bits of a
+stock NaN, and so has a code beyond its last value, which is NaN too.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from .. import _C
 from ..formats.code_types import bits_dtype, values_of_codes
 from .stock_values import _STOCK, _holds, stock_dtype_of
 
-# The NaN of casts; tables' further ones differ from it in the lowest bits, so that all are quiet.
+# The NaN of casts. Further NaNs of a table differ from it in the lowest bits, so that all are
+# quiet.
 _NAN = {
     torch.float8_e4m3fn: 0x7F,
     torch.float8_e5m2: 0x7F,
@@ -30,7 +30,7 @@ def is_table(dtype: torch.dtype) -> bool:
 
 
 def _values(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """The value of each code, and the codes that are NaN, that of casts first."""
+    """Return the value of each code, and the codes that are NaN, the one of casts first."""
     fmt = _C.format_of(dtype)
     values = values_of_codes(fmt)
     nans = values.isnan().nonzero().flatten()
@@ -39,8 +39,10 @@ def _values(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _stock_of(dtype: torch.dtype, nans: int) -> torch.dtype:
-    """The narrowest stock dtype that has every value, and quiet NaNs enough (the last one is what
-    some casts write for any)."""
+    """Return the narrowest stock dtype that has every value, and enough quiet NaNs.
+
+    The last NaN does not count: some casts write it for any.
+    """
     rooms = {
         stock: 2**fraction - 1 if infinity else 2 for stock, (fraction, infinity) in _STOCK.items()
     }
@@ -48,7 +50,7 @@ def _stock_of(dtype: torch.dtype, nans: int) -> torch.dtype:
 
 
 def _bits_of(values: torch.Tensor, nans: torch.Tensor, stock: torch.dtype) -> torch.Tensor:
-    """The bits of each code's value in a stock dtype, as integers of its width."""
+    """Return the bits of each code's value in a stock dtype, as integers of its width."""
     words = bits_dtype(stock)
     bits = values.to(stock).view(words).long()
     places = torch.arange(len(nans), device="cpu")
@@ -57,7 +59,7 @@ def _bits_of(values: torch.Tensor, nans: torch.Tensor, stock: torch.dtype) -> to
 
 
 def values_of_table(tensor: torch.Tensor) -> torch.Tensor:
-    """The values of a contiguous tensor of a table: a new tensor."""
+    """Return the values of a contiguous tensor of a table, as a new tensor."""
     values, nans = _values(tensor.dtype)
     stock = _stock_of(tensor.dtype, len(nans))
     if tensor.device.type == "meta":
@@ -67,8 +69,9 @@ def values_of_table(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def table_of_values(stored: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The tensor of a table whose ``values_of_table`` these are. A NaN of other bits becomes that
-    of casts.
+    """Return the tensor of a table whose ``values_of_table`` these are.
+
+    A NaN of other bits becomes the NaN of casts.
 
     Raises:
         ValueError: values of another stock dtype, or one that the table does not have.
@@ -89,22 +92,22 @@ def table_of_values(stored: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     codes = known.nonzero().flatten()
     bits, order = _bits_of(values, nans, stored.dtype)[codes].long().sort()
     codes, bits = codes[order].to(stored.device), bits.to(stored.device)
-    asked = stored.contiguous().view(bits_dtype(stored.dtype)).long()
-    places = torch.searchsorted(bits, asked).clamp(max=len(bits) - 1)
-    made, missing, numbers = codes[places], bits[places] != asked, stored.double()
-    # NaNs of other bits, the other zero.
+    stored_bits = stored.contiguous().view(bits_dtype(stored.dtype)).long()
+    places = torch.searchsorted(bits, stored_bits).clamp(max=len(bits) - 1)
+    result, missing, numbers = codes[places], bits[places] != stored_bits, stored.double()
+    # NaNs of other bits, and the other zero.
     for others, same in (
         (nans, numbers.isnan()),
         ((values == 0).nonzero().flatten(), numbers == 0),
     ):
         if len(others):
-            made, missing = (
-                torch.where(missing & same, others[0].to(made.device), made),
+            result, missing = (
+                torch.where(missing & same, others[0].to(result.device), result),
                 missing & ~same,
             )
     if missing.any():
         raise ValueError(
-            f"expected values of {dtype}, but got {numbers[missing][0].item()}, which it does not "
-            "have"
+            f"expected values of {dtype}, but got {numbers[missing][0].item()}, which it lacks; "
+            "write the file again"
         )
-    return made.to(bits_dtype(dtype)).view(dtype)
+    return result.to(bits_dtype(dtype)).view(dtype)

@@ -92,7 +92,9 @@ void bind_accumulation(py::module_& m) {
   m.def("product_into", [](py::handle a, py::handle b, py::handle dtype, py::handle start) {
     for (const py::handle t : {a, b, start}) {
       if (!t.is_none() && !format_of_tensor(t.ptr()))
-        throw py::type_error("expected tensors of number formats");
+        throw py::type_error(
+            "expected format tensors, but got a stock tensor or another object; "
+            "convert it with x.to(dtype)");
     }
     const FormatEntry& entry = expect_format(dtype);
     const Accumulation policy = at::formats::accumulation_of(entry);

@@ -1,4 +1,4 @@
-// What functions of the extension module take from Python, and give.
+// Conversions of arguments and results of the extension's functions.
 #pragma once
 #include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -9,7 +9,7 @@
 
 namespace torch::formats {
 
-// The format of a dtype of ours; a TypeError for anything else.
+// Returns the format of a format dtype; raises TypeError for anything else.
 inline const c10::formats::FormatEntry& expect_format(pybind11::handle dtype) {
   const c10::formats::FormatEntry* entry = format_of_dtype(dtype.ptr());
   if (!entry)

@@ -1,5 +1,4 @@
-// Formats, dtypes and numerics in Python: what a build beside a stock wheel and one inside
-// PyTorch's own tree have in common.
+// Formats, dtypes and numerics in Python: the part common to a wheel and PyTorch's own tree.
 #pragma once
 #include <pybind11/pybind11.h>
 

@@ -1,4 +1,4 @@
-// Formats and their dtypes in Python, and the number layer, which the tests open.
+// Bindings of formats, their dtypes, and the number layer, which the tests use.
 #include <torch/csrc/formats/bindings/Bindings.h>
 
 #include <ATen/FormatRounding.h>
@@ -22,8 +22,8 @@ using c10::formats::Kind;
 
 py::object define(const Format& format, const std::string& name) {
   if (!format.fits_double())
-    throw py::value_error("expected a format whose values all are float64 numbers, but got " +
-                          name);
+    throw py::value_error("expected a format whose values are all float64 numbers, but got " +
+                          name + "; use fewer bits");
   try {
     return py::reinterpret_borrow<py::object>(
         dtype_object(c10::formats::register_format(format, name)));
@@ -38,8 +38,8 @@ py::list builtin_dtypes() {
   return all;
 }
 
-// A table's format from what tables.py makes of its arguments. Values and boundaries: float64
-// tensors. An end: (saturates, code, infinity's code, next value, limit).
+// Makes a table's format from arguments that formats/tables/ has prepared. Values and boundaries
+// are float64 tensors. An end is (saturates, code, infinity's code, next value, limit).
 Format table_of_definition(const std::string& name, int bits, py::handle values, uint32_t nan_code,
                            const std::string& ties, py::handle boundaries, const py::tuple& high,
                            const py::tuple& low, bool minpos, bool negative_is_nan,
@@ -82,14 +82,16 @@ Format table_of_definition(const std::string& name, int bits, py::handle values,
   }
 }
 
-// A float64 or int64 tensor to codes as int64, by the generic codec, on the CPU; random: words for
-// the stochastic modes, int64 of the same size.
+// Encodes a float64 or int64 tensor to int64 codes by the generic codec, on the CPU. random: words
+// for the stochastic modes, int64 of the same size.
 py::object encode_exact(const Format& f, py::handle values, py::handle random) {
   const at::Tensor in = expect_tensor(values).cpu().contiguous();
   at::Tensor words = random.is_none() ? at::zeros(in.sizes(), at::kLong)
                                       : expect_tensor(random).cpu().contiguous();
   if (words.numel() != in.numel() || words.scalar_type() != at::kLong)
-    throw py::value_error("expected one int64 word for each value");
+    throw py::value_error("expected one int64 word for each value, but got " +
+                          std::to_string(words.numel()) + " of " +
+                          c10::toString(words.scalar_type()));
   at::Tensor out = at::empty(in.sizes(), at::kLong);
   int64_t* codes = out.mutable_data_ptr<int64_t>();
   const int64_t* word = words.const_data_ptr<int64_t>();
@@ -103,7 +105,7 @@ py::object encode_exact(const Format& f, py::handle values, py::handle random) {
   return wrap(out);
 }
 
-// The words that elements first to first + n - 1 of a cast with this seed use.
+// Returns the random words of elements first to first + n - 1 of a cast with this seed.
 py::object random_words(uint64_t seed, uint64_t first, int64_t n) {
   at::Tensor out = at::empty({n}, at::kLong);
   int64_t* words = out.mutable_data_ptr<int64_t>();
@@ -142,13 +144,13 @@ std::string explain_field(const Format& f, Kind kind, const char* field, const c
       name_of_kind(f.kind) + "; use " + instead;
 }
 
-// The value of a field that formats of one kind have.
+// Returns the value of a field that formats of one kind have.
 int read_field(const Format& f, Kind kind, const char* field, int value) {
   if (f.kind == kind) return value;
   throw py::attribute_error(explain_field(f, kind, field, fields_of(f.kind)));
 }
 
-// A field of floats that 0.1 had for posits and fixed point too.
+// Reads a field of floats that release 0.1 had for posits and fixed point too.
 int read_deprecated(const Format& f, const char* field, const char* instead, int value) {
   const std::string message = explain_field(f, Kind::Float, field, instead);
   if (PyErr_WarnEx(PyExc_DeprecationWarning, message.c_str(), 1) < 0) throw py::error_already_set();
@@ -197,7 +199,7 @@ void bind_formats(py::module_& m) {
   bind_enum<f::Subnormals>(m, "Subnormals",
                            {{"gradual", f::Subnormals::Gradual}, {"flush", f::Subnormals::Flush}});
   py::enum_<f::Rounding> rounding(m, "Rounding");
-  py::list modes; // (name, Pychop's number or 0, whether it draws random words)
+  py::list modes; // (name, Pychop's number or 0, true if it draws random words)
   for (const f::RoundingMode& r : f::kRoundingModes) {
     rounding.value(r.name, r.mode);
     modes.append(py::make_tuple(r.name, r.pychop, r.draws == f::Draws::Word));
@@ -309,7 +311,7 @@ void bind_formats(py::module_& m) {
     return builtin == f::Builtin::kNone ? py::object(py::none())
                                         : py::str(f::kBuiltinFormats[int(builtin)].name);
   });
-  // What __init__.py notes of this process's first load; the extension itself is loaded once.
+  // host/loading.py records this process's first load here; the extension is loaded only once.
   m.attr("first_load") = py::dict();
   m.attr("max_formats") = f::kMaxFormats;
   m.def("next_seed", [] { return at::formats::next_seed().number; });

@@ -1,5 +1,5 @@
-// The extension module torch_dtypes._C beside a stock PyTorch: what both builds have, and the
-// hooks. (Inside PyTorch's tree: intree/Module.cpp.)
+// The extension module torch_dtypes._C for a stock PyTorch: the common bindings, and the hooks.
+// (Inside PyTorch's tree: intree/Module.cpp.)
 #include <torch/csrc/formats/bindings/AccumulationBindings.h>
 #include <torch/csrc/formats/bindings/Arguments.h>
 #include <torch/csrc/formats/bindings/Bindings.h>
@@ -35,13 +35,13 @@ using c10::formats::FormatEntry;
 
 PyObject* room_maker = nullptr;
 
-// Calls Python's, and says whether it made room.
+// Calls the room maker in Python, and returns true if it made room.
 bool make_room() {
   const py::gil_scoped_acquire acquired;
   return py::reinterpret_borrow<py::function>(room_maker)().cast<bool>();
 }
 
-// The names of the formats made at run time that have a number and need not keep it.
+// Returns the names of run-time formats that have a number and need not keep it.
 std::vector<std::string> formats_at_run_time() {
   std::vector<std::string> names;
   for (const FormatEntry* entry : c10::formats::numbered_formats()) {
@@ -52,8 +52,8 @@ std::vector<std::string> formats_at_run_time() {
   return names;
 }
 
-// None where it has given its number back, else the dtype that somebody has, or that keeps its
-// number.
+// Frees a format's number and returns None. If its dtype is in use, or keeps its number, returns
+// the dtype.
 py::object retire(const std::string& name) {
   for (const FormatEntry* entry : c10::formats::numbered_formats()) {
     if (entry->name == name && !retire_dtype(*entry))
@@ -62,7 +62,7 @@ py::object retire(const std::string& name) {
   return py::none();
 }
 
-// When, as an enum.IntFlag.
+// Returns When as an enum.IntFlag.
 py::object when_flags() {
   py::list members;
 #define MEMBER(name, python, bit, meaning) \
@@ -79,29 +79,30 @@ py::object when_flags() {
 
 PyMethodDef raw_functions[] = {
     {"format_in", &format_in, METH_O,
-     "The name of a number format somewhere in a value, or None. Runs no code of the value's "
+     "Return the name of a number format anywhere in a value, or None. Runs no code of the value's "
      "class."},
     {"format_in_tensors", &format_in_tensors, METH_O,
-     "The same, for which a dtype alone does not count."},
+     "Return the name of a number format of a tensor in a value, or None; dtypes do not count."},
     {"set_searched_classes", &set_searched_classes, METH_VARARGS,
-     "set_searched_classes(Module, Optimizer, partial): what format_in looks into."},
+     "set_searched_classes(Module, Optimizer, partial): set the classes that format_in looks "
+     "into."},
     {"exchange_bodies", &exchange_bodies, METH_VARARGS,
-     "exchange_bodies(tensor, other): their data change places; what autograd knows of the first "
-     "stays with it."},
+     "exchange_bodies(tensor, other): exchange their data; the first keeps its autograd record."},
     {"without_memory", &without_memory, METH_VARARGS,
-     "without_memory(dtype, sizes, strides, device): the body of a wrapper of tensors of ours."},
+     "without_memory(dtype, sizes, strides, device): make the body of a wrapper of format "
+     "tensors."},
     {"set_wrapper_cast", &set_wrapper_cast, METH_O,
-     "set_wrapper_cast(cast): cast(wrapper, dtype) casts what a wrapper wraps, or gives None."},
+     "set_wrapper_cast(cast): cast(wrapper, dtype) casts a wrapper's tensor, or returns None."},
     {"hook", &hook_builtin, METH_VARARGS,
      "hook(builtin, implementation, when): put an implementation in front of a stock builtin."},
     {"call_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_operator)),
      METH_FASTCALL,
-     "call_operator(op, function, args, kwargs): what torch.ops calls; a stock dtype beside a "
-     "tensor of ours means itself."},
+     "call_operator(op, function, args, kwargs): call an operator of torch.ops, where a stock "
+     "dtype beside a format tensor keeps its meaning."},
     {"set_default_format", &set_default_format, METH_O,
-     "Make a dtype of ours the default dtype; None: the stock default holds."},
+     "Make a format dtype the default dtype, or None: the stock default holds."},
     {"get_default_format", &get_default_format, METH_NOARGS,
-     "The default dtype if it is one of ours, else None."},
+     "Return the default dtype if it is a format dtype, else None."},
     {nullptr, nullptr, 0, nullptr}};
 
 } // namespace

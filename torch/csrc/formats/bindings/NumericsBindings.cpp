@@ -1,5 +1,5 @@
-// Numerics in Python: casts of stock tensors, settings of a thread, tensors of ours as their codes,
-// and the table of operators.
+// Bindings of numerics: casts of stock tensors, settings of a thread, format tensors as codes, and
+// the table of operators.
 #include <torch/csrc/formats/bindings/Bindings.h>
 
 #include <ATen/FewRandomBits.h>
@@ -30,7 +30,7 @@ namespace {
 using c10::formats::Format;
 using c10::formats::FormatEntry;
 
-// The table of operators, for tests and documents: (name, steps, facts, detail) of each row.
+// Returns the table of operators, for tests and documents: (name, steps, facts, detail) of a row.
 py::list operator_facts() {
   py::list rows;
   for (const at::formats::OperatorFacts& row : at::formats::operator_rows()) {
@@ -44,7 +44,7 @@ py::list operator_facts() {
   return rows;
 }
 
-// The words of that table: (group, name, sentence) of each step and fact.
+// Returns the words of that table: (group, name, sentence) of each step and fact.
 py::list operator_words() {
   py::list words;
   const auto add = [&](const at::formats::OperatorWord& word) {
@@ -64,26 +64,28 @@ Format parse_format(std::string_view name, std::optional<std::string_view> round
   return py::reinterpret_borrow<py::function>(format_parser)(name, rounding).cast<Format>();
 }
 
-// A float32 tensor as one of a format with float32's codes, or such a tensor as a float32 one: the
-// same memory, no rounding, no autograd.
+// Returns a float32 tensor as a tensor of a format with float32's codes, or the reverse. The memory
+// is the same; there is no rounding and no autograd.
 py::object alias_binary32(py::handle tensor, py::handle dtype) {
   const at::Tensor t = expect_tensor(tensor);
   const FormatEntry* entry = dtype.is_none() ? nullptr : &expect_format(dtype);
   const c10::formats::Format& f = entry ? entry->format : at::formats::entry_of(t).format;
   if (!c10::formats::is_binary32(f) || (entry && t.scalar_type() != at::kFloat))
-    throw py::value_error("expected a float32 tensor and float32's codes");
+    throw py::value_error("expected a float32 tensor and float32's codes, but got " +
+                          std::string(c10::toString(t.scalar_type())) + " and " +
+                          (entry ? *entry : at::formats::entry_of(t)).name);
   return wrap(entry ? at::formats::format_alias(t, *entry)
                     : at::formats::stock_alias(t, at::kFloat));
 }
 
-// On the path of stock calls (Tensor.__rdiv__), so without pybind11's argument handling.
+// Stock calls run this (Tensor.__rdiv__), so it avoids pybind11's argument handling.
 PyObject* is_format_tensor(PyObject*, PyObject* object) {
   return PyBool_FromLong(format_of_tensor(object) != nullptr);
 }
 
-PyMethodDef tensor_functions[] = {{"is_format_tensor", &is_format_tensor, METH_O,
-                                   "Whether an object is a tensor of a number format."},
-                                  {nullptr, nullptr, 0, nullptr}};
+PyMethodDef tensor_functions[] = {
+    {"is_format_tensor", &is_format_tensor, METH_O, "Return whether an object is a format tensor."},
+    {nullptr, nullptr, 0, nullptr}};
 
 } // namespace
 
@@ -174,7 +176,7 @@ void bind_numerics(py::module_& m) {
                                       passes.is_none() ? at::Tensor() : expect_tensor(passes)));
   });
   m.def("set_format_parser", [](py::object parse) {
-    format_parser = parse.release().ptr(); // held for ever
+    format_parser = parse.release().ptr(); // never released
     at::formats::set_format_parser(&parse_format);
   });
   m.def("fill_number", [](double value, py::handle dtype) {
@@ -196,7 +198,7 @@ void bind_numerics(py::module_& m) {
   });
   m.def("count_rounding_use", [] { ++at::formats::override_uses().rounding; });
   m.def("count_accumulation_use", [] { ++at::formats::override_uses().accumulation; });
-  // As (number of bits, kind), (0, a) for none.
+  // As (number of bits, kind); (0, a) for none.
   using FewBits = c10::formats::FewBits;
   const auto pair_of = [](at::formats::FewRandomBits bits) {
     return std::pair(bits.count, bits.kind);
@@ -205,8 +207,8 @@ void bind_numerics(py::module_& m) {
   m.def("set_few_bits_override", [pair_of](std::pair<uint8_t, FewBits> bits) {
     return pair_of(at::formats::set_few_bits_override({bits.first, bits.second}));
   });
-  // The generator, or None, that this thread draws rounding's words from; gives back None, or what
-  // was set before as a Python object.
+  // Sets the generator, or None, from which this thread draws rounding's words. Returns the one
+  // that was set before, or None.
   m.def("set_word_source", [](py::handle generator) {
     std::optional<at::Generator> source;
     if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;

@@ -20,12 +20,15 @@ const void* memory_of(py::handle object) {
   return expect_tensor(object).unsafeGetTensorImpl()->data();
 }
 
-// Where tensors begin, by layer; of those that share a place, the first one's.
+// Returns the layer of each tensor by its address; of tensors at one address, the first one's.
 Observer::Memory memory(const py::list& tensors, const std::vector<int>& layers) {
-  if (tensors.size() != layers.size()) throw py::value_error("expected a layer for each tensor");
-  Observer::Memory found;
-  for (size_t i = 0; i < layers.size(); ++i) found.emplace(memory_of(tensors[i]), layers[i]);
-  return found;
+  if (tensors.size() != layers.size())
+    throw py::value_error("expected a layer for each tensor, but got " +
+                          std::to_string(layers.size()) + " layers for " +
+                          std::to_string(tensors.size()) + " tensors");
+  Observer::Memory layer_of;
+  for (size_t i = 0; i < layers.size(); ++i) layer_of.emplace(memory_of(tensors[i]), layers[i]);
+  return layer_of;
 }
 
 py::dict as_dict(const at::formats::Counts& c) {
@@ -65,7 +68,8 @@ py::list entries(const std::shared_ptr<Observer>& observer) {
   return list;
 }
 
-// The thread counts into an observer (or none), for layers' passes as given; what held before.
+// Makes the thread count into an observer (or none), for a layer and a pass. Returns the settings
+// before.
 py::tuple enter(const std::shared_ptr<Observer>& observer, int forward_layer, int pass,
                 bool updating) {
   auto& now = observed_thread();
@@ -93,8 +97,8 @@ void bind_observing(py::module_& m) {
            [](Observer& o, const py::list& tensors, const std::vector<int>& layers) {
              o.know_states(memory(tensors, layers));
            })
-      // A stock tensor's values against formats that they are not rounded to: (layer, pass,
-      // formats). Draws no random numbers.
+      // Measures a stock tensor's values against formats, without rounding the tensor: (layer,
+      // pass, formats). Draws no random numbers.
       .def("measure",
            [](const std::shared_ptr<Observer>& o, py::handle t, int layer, int pass,
               const std::vector<Format>& formats) {
@@ -104,7 +108,7 @@ void bind_observing(py::module_& m) {
                at::formats::measure(
                    values, f, at::formats::Recorder(o->record(layer, static_cast<Pass>(pass), f)));
            })
-      // A tensor of ours as it is: its numbers, all of them exact.
+      // Counts the numbers of a format tensor, which are all exact.
       .def("measure_exact",
            [](const std::shared_ptr<Observer>& o, py::handle t, int layer, int pass) {
              const at::Tensor own = expect_tensor(t);
@@ -120,7 +124,7 @@ void bind_observing(py::module_& m) {
         [] { return observed_thread().observer ? observed_thread().forward_layer : 0; });
   m.def("observe_backward_layer", [](const std::shared_ptr<Observer>& observer, int layer) {
     auto& now = observed_thread();
-    if (observer) now.observer = observer; // an engine's thread has none yet
+    if (observer) now.observer = observer; // a thread of the engine begins without one
     now.backward_layer = layer;
   });
   m.def("observers_open",

@@ -7,9 +7,9 @@
 
 namespace torch::formats {
 
-// The dtype object of a format: one as long as the format has its number. Borrowed.
+// Returns the dtype object of a format, which is one while the format has its number. Borrowed.
 PyObject* dtype_object(const c10::formats::FormatEntry& entry);
-// The same for Python, a new reference; nullptr with Python's error where no number is free for it.
+// Returns a new reference to the dtype object, or nullptr with Python's error if no number is free.
 inline PyObject* new_dtype_reference(const c10::formats::FormatEntry& entry) {
   try {
     return Py_NewRef(dtype_object(entry));
@@ -18,16 +18,15 @@ inline PyObject* new_dtype_reference(const c10::formats::FormatEntry& entry) {
     return nullptr;
   }
 }
-// What is called with each new dtype object of a format made at run time: what makes it known to
-// Python.
+// Sets the function that announces each new dtype object of a run-time format to Python.
 void set_announcer(PyObject* callable);
 
-// The format of a dtype object of ours, or nullptr for anything else.
+// Returns the format of a format dtype object, or nullptr for anything else.
 const c10::formats::FormatEntry* format_of_dtype(PyObject* object);
-// Whether an object is a tensor. (THPVariable_Check asks the metaclass's __instancecheck__, which
-// is slow for everything else.)
+// Returns whether an object is a tensor. (THPVariable_Check calls the metaclass's
+// __instancecheck__, which is slow for all other objects.)
 bool is_tensor(PyObject* object);
-// The format of a tensor of ours, within wrappers of torch.func too, or nullptr for anything else.
+// Returns the format of a format tensor, also within wrappers of torch.func, else nullptr.
 const c10::formats::FormatEntry* format_of_tensor(PyObject* object);
 
 } // namespace torch::formats

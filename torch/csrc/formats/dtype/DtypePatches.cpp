@@ -14,11 +14,12 @@ namespace torch::formats {
 using c10::formats::FormatEntry;
 
 getter replace_getter(PyTypeObject* type, const char* name, getter own) {
-  PyObject* found = PyDict_GetItemString(type->tp_dict, name); // borrowed
-  TORCH_CHECK(found && Py_TYPE(found) == &PyGetSetDescr_Type, "expected ", type->tp_name, ".", name,
-              " to be a property, as in the supported releases");
-  const PyGetSetDef* stock = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
-  // Lives as long as the type does.
+  PyObject* property = PyDict_GetItemString(type->tp_dict, name); // borrowed
+  TORCH_CHECK(property && Py_TYPE(property) == &PyGetSetDescr_Type, "expected ", type->tp_name, ".",
+              name, " to be a property, but got ", property ? Py_TYPE(property)->tp_name : "none",
+              "; use a supported release");
+  const PyGetSetDef* stock = reinterpret_cast<PyGetSetDescrObject*>(property)->d_getset;
+  // Has the lifetime of the type.
   auto* def = new PyGetSetDef{stock->name, own, stock->set, stock->doc, stock->closure};
   const getter previous = stock->get;
   THPObjectPtr descriptor(PyDescr_NewGetSet(type, def));
@@ -32,8 +33,7 @@ namespace {
 
 getter stock_tensor_dtype = nullptr;
 
-// A subclass that has a __torch_function__ is asked by stock's getter, and comes back here with
-// that disabled.
+// The stock getter calls a subclass's __torch_function__, and returns here with that disabled.
 PyObject* tensor_dtype(PyObject* self, void* closure) {
   if (const FormatEntry* entry = format_of_tensor(self)) {
     const int seen = THPVariable_CheckExact(self) ? 0 : seen_by_torch_function(self);
@@ -54,16 +54,16 @@ PyObject* dtype_reduce(PyObject* self, PyObject*) {
 PyObject* dtype_to_complex(PyObject* self, PyObject*) {
   const FormatEntry* entry = format_of_dtype(self);
   if (!entry) return PyObject_CallOneArg(stock_to_complex, self);
-  PyErr_Format(
-      PyExc_TypeError,
-      "expected a dtype with a complex counterpart, but got torch.%s: number formats have none",
-      entry->name.c_str());
+  PyErr_Format(PyExc_TypeError,
+               "expected a dtype with a complex counterpart, but got torch.%s; use a stock dtype",
+               entry->name.c_str());
   return nullptr;
 }
 
 PyObject* replace_method(const char* name, PyCFunction own) {
   PyObject* stock = PyDict_GetItemString(THPDtypeType.tp_dict, name);
-  TORCH_CHECK(stock, "expected torch.dtype to have ", name, ", as in the supported releases");
+  TORCH_CHECK(stock, "expected torch.dtype to have ", name,
+              ", but got none; use a supported release");
   Py_INCREF(stock);
   auto* def = new PyMethodDef{name, own, METH_NOARGS, nullptr};
   THPObjectPtr method(PyDescr_NewMethod(&THPDtypeType, def));
@@ -83,11 +83,11 @@ PyObject* dtype_to_real(PyObject* self, PyObject*) {
 
 void patch_tensor_dtype() {
   PyTypeObject* tensor_base = reinterpret_cast<PyTypeObject*>(THPVariableClass)->tp_base;
-  PyObject* found = PyDict_GetItemString(tensor_base->tp_dict, "dtype");
-  TORCH_CHECK(found && Py_TYPE(found) == &PyGetSetDescr_Type,
-              "expected Tensor.dtype to be a property of torch._C.TensorBase, as in the supported "
-              "releases");
-  PyGetSetDef* def = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
+  PyObject* property = PyDict_GetItemString(tensor_base->tp_dict, "dtype");
+  TORCH_CHECK(property && Py_TYPE(property) == &PyGetSetDescr_Type,
+              "expected Tensor.dtype to be a property of torch._C.TensorBase, but got ",
+              property ? Py_TYPE(property)->tp_name : "none", "; use a supported release");
+  PyGetSetDef* def = reinterpret_cast<PyGetSetDescrObject*>(property)->d_getset;
   stock_tensor_dtype = def->get;
   def->get = &tensor_dtype; // in place: Tensor.dtype stays the same object
 }

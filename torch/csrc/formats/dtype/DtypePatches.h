@@ -1,20 +1,19 @@
-// What torch.dtype and Tensor.dtype say of a format.
+// Attributes of torch.dtype, and Tensor.dtype, for formats.
 #pragma once
 #include <torch/csrc/formats/dtype/DtypeObject.h>
 
 namespace torch::formats {
 
-// Teach Tensor.dtype our dtypes.
+// Makes Tensor.dtype return format dtypes.
 void patch_tensor_dtype();
-// Teach the attributes of torch.dtype our dtypes. `reduce` is called with a dtype of ours for
-// __reduce__.
+// Gives format dtypes the attributes of torch.dtype. `reduce` is called for their __reduce__.
 void patch_dtype(PyObject* reduce);
-// Replaces `name` in a static type's dictionary by a getter that falls back on the one found there.
-// Needed where the type's own table lies in read-only memory (torch.dtype, torch.finfo).
+// Replaces `name` in a static type's dictionary by a getter that may call the previous one. Needed
+// where the type's own table is read-only (torch.dtype, torch.finfo).
 getter replace_getter(PyTypeObject* type, const char* name, getter own);
 
-// The same, where `answer` (a lambda of this call's own) says the attribute of what EntryOf finds a
-// format in.
+// Replaces a getter for objects in which EntryOf finds a format. `answer`, a lambda of this call
+// alone, returns the attribute.
 template <auto EntryOf, typename Answer>
 void add_property(PyTypeObject* type, const char* name, Answer) {
   static getter stock;

@@ -1,4 +1,4 @@
-// The dtype objects of formats by number, beside a stock PyTorch. Reaches into: THPDtype_New
+// The dtype objects of formats by number, for a stock PyTorch. Reaches into: THPDtype_New
 // (exported), torch.utils._dtype_abbrs.dtype_abbrs (a dictionary).
 #include <torch/csrc/formats/dtype/DtypeTable.h>
 
@@ -15,8 +15,8 @@ namespace torch::formats {
 
 using c10::formats::FormatEntry;
 
-// Listings of graphs, of checkpoints and of debug modes look every dtype up in a dictionary of
-// short names.
+// Listings of graphs, checkpoints and debug modes look up every dtype in a dictionary of short
+// names.
 static void add_short_name(PyObject* dtype, const std::string& name) {
   THPObjectPtr module(PyImport_ImportModule("torch.utils._dtype_abbrs"));
   THPObjectPtr names(module ? PyObject_GetAttrString(module.get(), "dtype_abbrs") : nullptr);
@@ -50,7 +50,7 @@ bool retire_dtype(const FormatEntry& entry) {
     if (at::autocast::get_autocast_dtype(device) == c10::formats::scalar_type(entry)) return false;
   }
   if (objects[id] && Py_REFCNT(objects[id]) != 1) return false;
-  // And is not freed: where torch remembers an object by its address, no other comes to lie there.
+  // The object is not freed: torch may remember it by its address, where no other may then be.
   objects[id] = nullptr;
   c10::formats::give_number_back(entry);
   return true;

@@ -42,7 +42,7 @@ PyObject* finfo_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* self = type->tp_alloc(type, 0);
   if (self) {
     reinterpret_cast<THPDTypeInfo*>(self)->type = c10::formats::scalar_type(*entry);
-    // It knows the format by its number, which is the format's as long as there is the dtype.
+    // finfo stores the format's number, which is valid while the dtype exists.
     Py_INCREF(dtype_object(*entry));
   }
   return self;
@@ -74,7 +74,7 @@ void patch_finfo() {
   THPFInfoType.tp_dealloc = &finfo_dealloc;
   THPFInfoType.tp_repr = &finfo_repr;
   THPFInfoType.tp_str = &finfo_repr;
-  // As stock documents it, what an element occupies in memory; format_of(D).bits is the width of a
+  // As PyTorch documents, the size of an element in memory; format_of(D).bits is the width of a
   // code.
   add_property<entry_of>(&THPFInfoType, "bits", [](const FormatEntry& e) {
     return PyLong_FromLong(8 * e.format.itemsize());

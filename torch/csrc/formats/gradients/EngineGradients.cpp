@@ -1,9 +1,9 @@
-// The engine casts what a node returns to the dtype of the tensor it is the gradient of, which it
-// takes for the container: the float32 gradient of a C++ torch::autograd::Function would be rounded
-// to that (8 bits of ours to those of another format), and a leaf would have it. So of a tensor of
-// ours it hears that any dtype will do, and the leaf casts, once. Reaches into: the virtual tables
-// of VariableHooks (grad_dtype, which InputMetadata asks for every tensor that gets a node) and of
-// AccumulateGrad (apply).
+// The dtypes of gradients in the engine. The engine casts a node's result to the dtype of the
+// tensor whose gradient it is, and takes the storage dtype for that. The float32 gradient of a C++
+// torch::autograd::Function would be rounded to the storage dtype, and a gradient of one 8-bit
+// format would become codes of another. So the engine is told that a format tensor takes any dtype,
+// and the leaf casts once. Reaches into: the virtual tables of VariableHooks (grad_dtype, which
+// InputMetadata calls for every tensor with a node) and of AccumulateGrad (apply).
 #include <torch/csrc/formats/gradients/EngineGradients.h>
 
 #include <ATen/FormatTensor.h>

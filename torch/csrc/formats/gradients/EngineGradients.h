@@ -1,4 +1,4 @@
-// The dtypes of the gradients that the engine hands on.
+// The dtypes of gradients in the engine.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/python_headers.h>
@@ -7,12 +7,12 @@
 
 namespace torch::formats {
 
-// What a node returned in another dtype than its operand's is handed on as it is, where the operand
-// is ours, and cast once: by a leaf.
+// Makes the engine pass on a node's result in another dtype unchanged if the operand is a format
+// tensor. A leaf casts it, once.
 void patch_engine_gradients();
 
-// The dtype that a leaf's gradient is asked to have, as its record says it: a tensor of ours that
-// was asked for none has the container's.
+// Returns the dtype recorded for a leaf's gradient. It is the storage dtype for a format tensor
+// whose grad_dtype was not set.
 std::optional<c10::ScalarType> recorded_grad_dtype(const at::Tensor& tensor);
 
 } // namespace torch::formats

@@ -1,10 +1,10 @@
-// Hooks of Python on tensors and nodes of a graph: the gradient that one returns has the dtype of
-// the one that it was given. Stock compares the two by the container: it lets the container's dtype
-// pass for ours and ours for the container's, and names it where it refuses. Reaches into: the
-// virtual tables of PyFunctionTensorPreHook, PyFunctionPreHook and PyFunctionPostHook, which
-// libtorch_python does not export: they are found in hooks made here, and their entries of
-// operator() exchanged. No hook is wrapped or copied, so that stock's objects stay what they are,
-// and compiled_args (for compiled autograd) is stock's.
+// Hooks of Python on tensors and graph nodes: the gradient that a hook returns must have the dtype
+// of the gradient that it got. PyTorch compares storage dtypes: it accepts the storage dtype for
+// the format and the reverse, and names it in errors. Reaches into: the virtual tables of
+// PyFunctionTensorPreHook, PyFunctionPreHook and PyFunctionPostHook. libtorch_python does not
+// export them, so they are read from hooks made here, and their entries of operator() are
+// exchanged. No hook is wrapped or copied, so PyTorch's objects stay the same, and compiled_args
+// (for compiled autograd) is PyTorch's own.
 #include <torch/csrc/formats/gradients/GradientHooks.h>
 
 #include <ATen/FormatTensor.h>
@@ -51,14 +51,14 @@ void expect_gradient_like(PyObject* given, PyObject* returned, PyObject* hook) {
                    Py_TYPE(returned)->tp_name, "'");
   TORCH_CHECK(format_of_tensor(given) == format_of_tensor(returned), "expected the hook ",
               name_of(hook), " to return a gradient of ", dtype_name(given), ", but got ",
-              dtype_name(returned), ". Convert it with .to().");
+              dtype_name(returned), "; convert it with .to()");
   check_variable_result(THPVariable_Unpack(given), THPVariable_Unpack(returned), name_of(hook));
 }
 
-// Calls the hooks in turn, as stock does: each with what the one before returned, a gradient or a
-// tuple of them, and with `second`, if any.
+// Calls the hooks in turn, as PyTorch does. Each gets the previous one's result, a gradient or a
+// tuple of them, and `second`, if any.
 THPObjectPtr call_hooks(PyObject* dict, THPObjectPtr given, PyObject* second = nullptr) {
-  THPObjectPtr hooks(PyDict_Values(dict)); // a list of its own: a hook may remove itself
+  THPObjectPtr hooks(PyDict_Values(dict)); // a copy: a hook may remove itself
   if (!hooks) throw python_error();
   for (Py_ssize_t i = 0, n = PyList_GET_SIZE(hooks.get()); i < n; ++i) {
     PyObject* hook = PyList_GET_ITEM(hooks.get(), i);
@@ -71,9 +71,9 @@ THPObjectPtr call_hooks(PyObject* dict, THPObjectPtr given, PyObject* second = n
       TORCH_CHECK_TYPE(PyTuple_Check(returned.get()), "expected tuple, but hook returned '",
                        Py_TYPE(returned.get())->tp_name, "'");
       const Py_ssize_t size = PyTuple_GET_SIZE(given.get()),
-                       found = PyTuple_GET_SIZE(returned.get());
-      TORCH_CHECK(size == found, "hook '", name_of(hook),
-                  "' has returned an incorrect number of values (got ", found, ", but expected ",
+                       count = PyTuple_GET_SIZE(returned.get());
+      TORCH_CHECK(size == count, "hook '", name_of(hook),
+                  "' has returned an incorrect number of values (got ", count, ", but expected ",
                   size, ")");
       for (Py_ssize_t k = 0; k < size; ++k)
         expect_gradient_like(PyTuple_GET_ITEM(given.get(), k), PyTuple_GET_ITEM(returned.get(), k),
@@ -84,7 +84,7 @@ THPObjectPtr call_hooks(PyObject* dict, THPObjectPtr given, PyObject* second = n
   return given;
 }
 
-THPObjectPtr wrapped(const variable_list& list) {
+THPObjectPtr wrap_list(const variable_list& list) {
   THPObjectPtr tuple(PyTuple_New(static_cast<Py_ssize_t>(list.size())));
   if (!tuple) throw python_error();
   for (size_t i = 0; i < list.size(); ++i)
@@ -92,7 +92,7 @@ THPObjectPtr wrapped(const variable_list& list) {
   return tuple;
 }
 
-variable_list unwrapped(PyObject* tuple) {
+variable_list unwrap_tuple(PyObject* tuple) {
   variable_list list(PyTuple_GET_SIZE(tuple));
   for (size_t i = 0; i < list.size(); ++i) {
     PyObject* item = PyTuple_GET_ITEM(tuple, i);
@@ -101,15 +101,15 @@ variable_list unwrapped(PyObject* tuple) {
   return list;
 }
 
-bool any_of_ours(const variable_list& list) {
+bool any_has_format(const variable_list& list) {
   return std::any_of(list.begin(), list.end(), [](const at::Tensor& t) {
     return t.defined() && at::formats::entry_beneath(t);
   });
 }
 
-// After stock's own call, given stock gradients: none of them may be ours now. Which hook it was is
-// not known any more. (A tensor's hooks see its gradient alone: those of its node's other results,
-// which may be ours, come back as they were.)
+// Checks that a stock call with stock gradients has returned no format tensor. The hook that did is
+// no longer known. (A tensor's hooks see its gradient only. The gradients of its node's other
+// results may have a format, and are returned unchanged.)
 void expect_stock(const variable_list& returned, const variable_list& given, PyObject* dict) {
   for (size_t i = 0; i < returned.size(); ++i) {
     if (!returned[i].defined() || returned[i].is_same(given[i]) ||
@@ -124,11 +124,11 @@ void expect_stock(const variable_list& returned, const variable_list& given, PyO
     TORCH_CHECK(false, "expected the hook ", names, " to return a gradient of ",
                 dtype_name(THPObjectPtr(THPVariable_Wrap(given[i])).get()), ", but got ",
                 dtype_name(THPObjectPtr(THPVariable_Wrap(returned[i])).get()),
-                ". Convert it with .to().");
+                "; convert it with .to()");
   }
 }
 
-// Member functions, called as the compiler calls these: `this` is the first argument.
+// Member functions with the compiler's calling convention: `this` is the first argument.
 using PreHook = variable_list (*)(FunctionPreHook*, const variable_list&);
 using PostHook = variable_list (*)(FunctionPostHook*, const variable_list&, const variable_list&);
 PreHook stock_tensor_pre_hook = nullptr, stock_pre_hook = nullptr;
@@ -151,25 +151,25 @@ variable_list tensor_pre_hook(FunctionPreHook* self, const variable_list& given)
 
 variable_list pre_hook(FunctionPreHook* self, const variable_list& given) {
   PyObject* dict = static_cast<PyFunctionPreHook*>(self)->dict;
-  if (!any_of_ours(given)) {
+  if (!any_has_format(given)) {
     variable_list results = stock_pre_hook(self, given);
     expect_stock(results, given, dict);
     return results;
   }
   const pybind11::gil_scoped_acquire gil;
-  return unwrapped(call_hooks(dict, wrapped(given)).get());
+  return unwrap_tuple(call_hooks(dict, wrap_list(given)).get());
 }
 
 variable_list post_hook(FunctionPostHook* self, const variable_list& outputs,
                         const variable_list& inputs) {
   PyObject* dict = static_cast<PyFunctionPostHook*>(self)->dict;
-  if (!any_of_ours(outputs)) {
+  if (!any_has_format(outputs)) {
     variable_list results = stock_post_hook(self, outputs, inputs);
     expect_stock(results, outputs, dict);
     return results;
   }
   const pybind11::gil_scoped_acquire gil;
-  return unwrapped(call_hooks(dict, wrapped(outputs), wrapped(inputs).get()).get());
+  return unwrap_tuple(call_hooks(dict, wrap_list(outputs), wrap_list(inputs).get()).get());
 }
 
 } // namespace
@@ -177,9 +177,9 @@ variable_list post_hook(FunctionPostHook* self, const variable_list& outputs,
 void patch_gradient_hooks() {
   const at::AutoGradMode recorded(true);
   at::Tensor leaf = at::empty({0}).requires_grad_();
-  const at::Tensor made = at::neg(leaf);
+  const at::Tensor result = at::neg(leaf);
   THPObjectPtr tensor(THPVariable_Wrap(leaf)),
-      node(PyObject_GetAttrString(THPObjectPtr(THPVariable_Wrap(made)).get(), "grad_fn"));
+      node(PyObject_GetAttrString(THPObjectPtr(THPVariable_Wrap(result)).get(), "grad_fn"));
   THPObjectPtr on_tensor(
       node ? PyObject_CallMethod(tensor.get(), "register_hook", "O", &PyType_Type) : nullptr);
   THPObjectPtr before(
@@ -187,12 +187,13 @@ void patch_gradient_hooks() {
   THPObjectPtr after(before ? PyObject_CallMethod(node.get(), "register_hook", "O", &PyType_Type)
                             : nullptr);
   if (!after) throw python_error();
-  const auto& grad_fn = made.grad_fn();
+  const auto& grad_fn = result.grad_fn();
   const auto& tensor_hooks = torch::autograd::impl::hooks(leaf);
   TORCH_CHECK(
       tensor_hooks.size() == 1 && grad_fn->pre_hooks().size() == 1 &&
           grad_fn->post_hooks().size() == 1,
-      "expected one hook object for each way to register one, as in the supported releases");
+      "expected one hook object for each way to register one, but got another number; use a "
+      "supported release");
   stock_tensor_pre_hook =
       replace_virtual(*tensor_hooks[0], "PyFunctionTensorPreHook",
                       place_in_table(&PyFunctionTensorPreHook::operator()), &tensor_pre_hook);

@@ -4,7 +4,7 @@
 
 namespace torch::formats {
 
-// What they return has the dtype of the gradient that they were given.
+// Makes hooks return gradients of the dtype of those that they got.
 void patch_gradient_hooks();
 
 } // namespace torch::formats

@@ -1,8 +1,8 @@
-// Whether a value that torch.compile is about to trace holds a number format: a tensor, a module's
-// or an optimizer's parameters, also in containers; and a dtype, where dtypes are asked for too.
-// Values are users', so none of their code may run: no attribute is looked up on them, no iterator
-// asked for, no instance check made. Python's own structures are read in place, and a bounded
-// number of them. What stays unseen is found when the graph is made (host/hooks/graphs.py).
+// Searches a value that torch.compile is about to trace for a number format. It finds format
+// tensors, parameters of modules and optimizers, also in containers, and dtypes if these count.
+// None of the users' code may run: the search looks up no attribute, calls no iterator and makes no
+// instance check on values. It reads Python's own structures in place, and a bounded number of
+// them. The graph finds the rest (host/hooks/graphs.py).
 #include <torch/csrc/formats/hooks/FormatSearch.h>
 
 #include <ATen/FormatTensor.h>
@@ -18,23 +18,23 @@ namespace {
 
 using c10::formats::FormatEntry;
 
-// Of lists in dicts in ...; an optimizer's parameters are four deep.
+// Lists in dicts in ...; an optimizer's parameters are four deep.
 constexpr int kMaxDepth = 6;
-constexpr int kMaxModuleDepth = 64;   // modules in modules
-constexpr Py_ssize_t kMaxItems = 512; // of one container
-constexpr int kMaxValues = 1 << 14;   // of one search, some 0.1 ms
+constexpr int kMaxModuleDepth = 64; // modules in modules
+constexpr Py_ssize_t kMaxItems = 512; // in one container
+constexpr int kMaxValues = 1 << 14; // in one search, some 0.1 ms
 
-// What is known of Python's classes; held for ever.
+// Python's classes that the search knows; never released.
 struct Classes {
   PyTypeObject *module = nullptr, *optimizer = nullptr, *partial = nullptr;
 };
 Classes classes;
 
-// An entry of an instance's own dictionary, or nullptr. (The dictionary that is made on the way
-// where there was none is the instance's.)
+// Returns an entry of an instance's own dictionary, or nullptr. (If there was no dictionary, the
+// one made here is the instance's.)
 THPObjectPtr own_attribute(PyObject* object, const char* name) {
   THPObjectPtr dict(PyObject_GenericGetDict(object, nullptr));
-  if (!dict) PyErr_Clear(); // a class with slots alone
+  if (!dict) PyErr_Clear(); // a class with slots only
   return THPObjectPtr(dict && PyDict_Check(dict.get())
                           ? Py_XNewRef(PyDict_GetItemString(dict.get(), name))
                           : nullptr);
@@ -70,7 +70,7 @@ class Search {
  private:
   const FormatEntry* in_array(PyObject* const* items, Py_ssize_t count, int depth, int modules) {
     for (Py_ssize_t i = 0; i < std::min(count, kMaxItems); ++i) {
-      if (const FormatEntry* found = find(items[i], depth + 1, modules)) return found;
+      if (const FormatEntry* entry = find(items[i], depth + 1, modules)) return entry;
     }
     return nullptr;
   }
@@ -79,39 +79,39 @@ class Search {
     PyObject *key = nullptr, *value = nullptr;
     Py_ssize_t position = 0;
     for (Py_ssize_t i = 0; i < kMaxItems && PyDict_Next(dict, &position, &key, &value); ++i) {
-      if (const FormatEntry* found = find(value, depth + 1, modules)) return found;
+      if (const FormatEntry* entry = find(value, depth + 1, modules)) return entry;
     }
     return nullptr;
   }
 
-  // By the iterator of Python's own type, not a subclass's.
+  // Uses the iterator of Python's own type, not a subclass's.
   const FormatEntry* in_set(PyObject* set, int depth, int modules) {
     THPObjectPtr items((PyFrozenSet_Check(set) ? PyFrozenSet_Type : PySet_Type).tp_iter(set));
-    const FormatEntry* found = nullptr;
-    for (Py_ssize_t i = 0; items && !found && i < kMaxItems; ++i) {
+    const FormatEntry* entry = nullptr;
+    for (Py_ssize_t i = 0; items && !entry && i < kMaxItems; ++i) {
       THPObjectPtr item(Py_TYPE(items.get())->tp_iternext(items.get()));
       if (!item) break;
-      found = find(item.get(), depth + 1, modules);
+      entry = find(item.get(), depth + 1, modules);
     }
     PyErr_Clear(); // no memory for the iterator
-    return found;
+    return entry;
   }
 
   const FormatEntry* in_module(PyObject* module, int modules) {
     for (const char* name : {"_parameters", "_buffers", "_modules"}) {
       THPObjectPtr dict = own_attribute(module, name);
-      if (!dict || !PyDict_Check(dict.get())) continue; // its __init__ has only begun
-      if (const FormatEntry* found = in_dict(dict.get(), kMaxDepth - 1, modules + 1)) return found;
+      if (!dict || !PyDict_Check(dict.get())) continue; // __init__ is still running
+      if (const FormatEntry* entry = in_dict(dict.get(), kMaxDepth - 1, modules + 1)) return entry;
     }
     return nullptr;
   }
 
-  // Of the exact type, whose attributes are members of a struct.
+  // Takes the exact type only, whose attributes are members of a struct.
   const FormatEntry* in_partial(PyObject* partial, int depth, int modules) {
     for (const char* name : {"func", "args", "keywords"}) {
       THPObjectPtr part(PyObject_GetAttrString(partial, name));
       if (!part) PyErr_Clear();
-      if (const FormatEntry* found = find(part.get(), depth + 1, modules)) return found;
+      if (const FormatEntry* entry = find(part.get(), depth + 1, modules)) return entry;
     }
     return nullptr;
   }
@@ -120,9 +120,9 @@ class Search {
   int seen_ = 0;
 };
 
-PyObject* name_of_found(const FormatEntry* found) {
-  if (!found) Py_RETURN_NONE;
-  return PyUnicode_FromString(found->name.c_str());
+PyObject* name_or_none(const FormatEntry* entry) {
+  if (!entry) Py_RETURN_NONE;
+  return PyUnicode_FromString(entry->name.c_str());
 }
 
 } // namespace
@@ -138,12 +138,12 @@ PyObject* set_searched_classes(PyObject*, PyObject* args) {
 }
 
 PyObject* format_in(PyObject*, PyObject* value) {
-  return name_of_found(Search(/*dtypes=*/true).find(value, 0, 0));
+  return name_or_none(Search(/*dtypes=*/true).find(value, 0, 0));
 }
 
 PyObject* format_in_tensors(PyObject*, PyObject* value) {
-  if (!at::formats::any_format_tensor()) Py_RETURN_NONE; // in this process, ever
-  return name_of_found(Search(/*dtypes=*/false).find(value, 0, 0));
+  if (!at::formats::any_format_tensor()) Py_RETURN_NONE; // this process has never had one
+  return name_or_none(Search(/*dtypes=*/false).find(value, 0, 0));
 }
 
 } // namespace torch::formats

@@ -1,8 +1,8 @@
-// torch.ops.aten.sum(x, dtype=torch.bfloat16): a stock dtype in an operator called by hand is the
+// Operators called by hand: in torch.ops.aten.sum(x, dtype=torch.bfloat16) a stock dtype is the
 // user's, as in torch.sum. Reaches into: the functions OpOverload.__call__ and
-// OpOverloadPacket.__call__ of torch/_ops.py, whose code (torch_dtypes/host/hooks/operators.py)
-// calls call_operator where it called the operator; and TorchScript's operators aten::backward and
-// aten::grad, which are registered anew.
+// OpOverloadPacket.__call__ of torch/_ops.py. Their new code (torch_dtypes/host/hooks/operators.py)
+// calls call_operator in the place of the operator. Also TorchScript's operators aten::backward and
+// aten::grad, which are registered again.
 #include <torch/csrc/formats/hooks/OperatorCall.h>
 
 #include <ATen/FormatTensor.h>
@@ -58,7 +58,7 @@ bool names_dtype(PyObject* args, PyObject* kwargs) {
   return any;
 }
 
-// An attribute that is a string, or "".
+// Returns an attribute that is a string, or "".
 std::string attribute_text(PyObject* object, const char* name) {
   THPObjectPtr text(PyObject_GetAttrString(object, name));
   const char* words = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
@@ -67,8 +67,8 @@ std::string attribute_text(PyObject* object, const char* name) {
   return "";
 }
 
-// Names of operators with a kernel of ours for our tensors: aten::sum.dim_IntList, and aten::sum
-// where one of its overloads that take no out= has one.
+// Returns whether this package has a kernel for an operator on format tensors. Names are
+// aten::sum.dim_IntList, and aten::sum if one of its overloads without out= has a kernel.
 bool has_own_kernel(const std::string& name) {
   static const auto* const names = [] {
     auto* all = new std::unordered_set<std::string>;
@@ -82,9 +82,10 @@ bool has_own_kernel(const std::string& name) {
   return names->count(name) != 0;
 }
 
-// Whether an operator called by hand knows our numbers as dtypes: what converts does, and our own
-// kernels. The others look them up in a table that ends before them; those written in Python
-// (prims', a user's) get dtypes from that table. (promote_types has an error of its own.)
+// Returns whether an operator called by hand knows the numbers of format dtypes. Conversions and
+// this package's kernels do. The others look dtypes up in PyTorch's table, which lacks these.
+// Operators written in Python (prims, a user's) get dtypes from that table. (promote_types raises
+// its own error.)
 bool knows_formats(const std::string& name, bool own_tensor) {
   static const std::unordered_set<std::string> known{
       "aten::to",     "aten::_to_copy",  "aten::view",     "aten::view_copy",
@@ -97,7 +98,8 @@ bool knows_formats(const std::string& name, bool own_tensor) {
 PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 4 || !PyTuple_Check(given[2]) || !PyDict_Check(given[3])) {
     PyErr_SetString(PyExc_TypeError,
-                    "expected an operator of torch.ops, what it calls, a tuple and a dictionary");
+                    "expected an operator of torch.ops, its function, a tuple and a dictionary, "
+                    "but got other arguments; call the operator itself");
     return nullptr;
   }
   PyObject *op = given[1], *args = given[2], *kwargs = given[3];
@@ -108,21 +110,20 @@ PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
     if (seen.own_tensor && !at::formats::dtype_is_stock_codes()) exact.emplace();
     return PyObject_Call(op, args, kwargs);
   }
-  std::string name = attribute_text(given[0], "_name");                        // of an overload
-  if (name.empty()) name = attribute_text(given[0], "_qualified_op_name");     // of all of them
+  std::string name = attribute_text(given[0], "_name"); // of one overload
+  if (name.empty()) name = attribute_text(given[0], "_qualified_op_name"); // of all overloads
   const bool aten = name.rfind("aten::", 0) == 0;
   if (aten && knows_formats(name, seen.own_tensor)) return PyObject_Call(op, args, kwargs);
   PyErr_Format(PyExc_TypeError,
-               "expected a stock dtype for this operator called by hand, but got %S%s",
+               "expected a stock dtype for this operator called by hand, but got %S; %s",
                seen.own_dtype,
-               aten ? ". Call the function of torch that it is named for, or convert its result."
-                    : ": operators outside of aten know stock dtypes only. Convert its operands or "
-                      "its result.");
+               aten ? "call the torch function of its name, or convert its result"
+                    : "convert its operands or its result, since operators outside of aten know "
+                      "stock dtypes only");
   return nullptr;
 }
 
-// A given gradient in the dtype of what it is a gradient of: the engine would cast it to the
-// container.
+// Casts a gradient to its output's dtype. The engine would cast it to the storage dtype.
 static c10::IValue of_same_dtype(const c10::IValue& gradient, const c10::IValue& output) {
   if (!gradient.isTensor() || !output.isTensor()) return gradient;
   return at::formats::gradient_of_dtype(gradient.toTensor(),

@@ -23,8 +23,9 @@ struct Patch {
   const char* how;
   const char* why;
   const char* file;
-  Install install = nullptr;          // nullptr for both: reached into when it is used
-  // With the function of torch_dtypes/host/hooks that `runs` names.
+  // nullptr for both functions: the place is read where it is used.
+  Install install = nullptr;
+  // Takes the function of torch_dtypes/host/hooks that `runs` names.
   InstallWith install_with = nullptr;
   const char* runs = nullptr;         // "module:function"
   // The releases of PyTorch on which the row was installed and its tests ran (README.md).
@@ -36,63 +37,68 @@ const Patch kPatches[] = {
     {"torch.dtype",
      "`THPDtype_New`, exported; descriptors and methods in the static type's dictionary (its own "
      "table is read-only)",
-     "`is_floating_point`, `itemsize`, `abbr`, `to_real`, `__reduce__`, ... of ours",
+     "Give format dtypes `is_floating_point`, `itemsize`, `abbr`, `to_real`, `__reduce__` and "
+     "others.",
      "DtypePatches.cpp", nullptr, &patch_dtype, "serialization:reduce_dtype"},
     {"torch.utils._dtype_abbrs.dtype_abbrs", "entries",
-     "listings of graphs, checkpoints and debug modes look every dtype up there", "DtypeTable.cpp"},
+     "Listings of graphs, checkpoints and debug modes look up every dtype there.",
+     "DtypeTable.cpp"},
     {"Tensor.dtype",
      "the getset table of `TensorBase`, writable, in place: the property stays the same object",
-     "our dtype, not the container", "DtypePatches.cpp", &patch_tensor_dtype},
+     "Return the format dtype, not the storage dtype.", "DtypePatches.cpp", &patch_tensor_dtype},
     {"torch.finfo", "its slots `tp_new`, `tp_repr`, `tp_str` and its dictionary",
-     "the limits of ours", "FormatInfo.cpp", &patch_finfo},
+     "Give the limits of format dtypes.", "FormatInfo.cpp", &patch_finfo},
     {"Tensor.__setitem__",
      "the slot `mp_ass_subscript` of `TensorBase` and of classes that have inherited it",
-     "`x[i] = 1.3`: stock would make the number a tensor of the container, which rounds it to that",
+     "Round the number in `x[i] = 1.3` once. PyTorch makes a tensor of the storage dtype from it, "
+     "which rounds it before.",
      "SetItem.cpp", &patch_setitem},
     {"Tensor.data", "the setter in the getset table of `TensorBase`",
-     "stock cannot become ours in its old body, nor the other way round: `.data =` and so "
-     "`model.to(dtype)` give the tensor a new one",
+     "Give a tensor a new body in `.data =`, and so in `model.to(dtype)`. A stock tensor cannot "
+     "become a format tensor in its old body, nor the reverse.",
      "TensorProperties.cpp", nullptr, &patch_data, "conversion:set_data"},
     {"a tensor's body",
      "`cdata` of the Python object and the `PyObjectSlot` of both bodies change places; autograd's "
-     "record (`TensorImpl::autograd_meta_`, hooks, "
-     "gradient, "
-     "version) goes along; `AccumulateGrad::variable` of older graphs is turned to the new body",
-     "the Python object stays the same when its dtype crosses the border; in place nothing can be "
-     "refused half way",
+     "record (`TensorImpl::autograd_meta_`, hooks, gradient, version) moves with them; "
+     "`AccumulateGrad::variable` of older graphs then names the new body",
+     "Keep the Python object when its dtype changes between stock and format. The exchange cannot "
+     "fail half way.",
      "TensorBody.cpp"},
     {"Tensor.grad", "the setters `grad` and `_grad` in the getset table of `TensorBase`",
-     "a gradient of another dtype is an error; stock compares containers", "TensorProperties.cpp",
+     "Refuse a gradient of another dtype; PyTorch compares storage dtypes.", "TensorProperties.cpp",
      &patch_grad},
     {"Tensor.grad_dtype", "the getset table of `TensorBase`",
-     "our dtype where stock means the container", "TensorProperties.cpp", &patch_grad_dtype},
-    {"torch.Tensor", "the slot `tp_new`", "`torch.Tensor(...)` while the default dtype is ours",
-     "TensorProperties.cpp", nullptr, &patch_tensor_new, "from_data:legacy_tensor"},
+     "Return the format dtype where PyTorch means the storage dtype.", "TensorProperties.cpp",
+     &patch_grad_dtype},
+    {"torch.Tensor", "the slot `tp_new`",
+     "Run `torch.Tensor(...)` while the default dtype is a format dtype.", "TensorProperties.cpp",
+     nullptr, &patch_tensor_new, "from_data:legacy_tensor"},
     {"hooks of tensors, nodes and modules",
      "the calls in the virtual tables of `PyFunctionTensorPreHook`, `PyFunctionPreHook` and "
      "`PyFunctionPostHook`",
-     "what a hook returns has the dtype of what it was given; stock checks by the container",
+     "Check that a hook returns the dtype that it got; PyTorch compares storage dtypes.",
      "GradientHooks.cpp", &patch_gradient_hooks},
     {"gradients of another dtype",
      "`VariableHooks::grad_dtype` and `AccumulateGrad::apply`, in their virtual tables",
-     "the engine would cast what a C++ function returns to the container: it is handed on as it "
-     "is, and cast once, by the leaf",
+     "Pass a C++ function's result on unchanged, and cast it once, in the leaf. The engine would "
+     "cast it to the storage dtype.",
      "EngineGradients.cpp", &patch_engine_gradients},
-    {"TorchScript's aten::backward, aten::grad", "the registry of JIT operators: registered anew",
-     "scripts' `y.backward(gradient)`: a given gradient is cast to its output's dtype, not to the "
-     "container",
+    {"TorchScript's aten::backward, aten::grad", "the registry of JIT operators: registered again",
+     "Cast the gradient in a script's `y.backward(gradient)` to its output's dtype, not to the "
+     "storage dtype.",
      "OperatorCall.cpp", &replace_backward_operators},
     {"torch.Tensor.__dlpack_c_exchange_api__",
      "the function table in its capsule, writable, in place",
-     "libraries that read it once and call it without Python would get the container: an error",
+     "Raise where libraries that read it once, and call it without Python, would get the storage "
+     "dtype.",
      "DlpackExchange.cpp", &patch_dlpack_exchange},
     {"builtins",
      "`ml_meth` of their `PyMethodDef`, writable: the builtin stays the same object, and a stock "
-     "call pays one test",
-     "the rows of kind *builtin* in Python", "Trampolines.cpp"},
+     "call costs one more test",
+     "Run the rows of kind *builtin* in Python.", "Trampolines.cpp"},
     {"casts of stock tensors", "`c10::SafeKernelFunction::kernel_`, a private member",
-     "a stock cast goes on to the kernel behind ours without a second look into the dispatcher's "
-     "tables",
+     "Let a stock cast reach the kernel behind this package's without another look-up in the "
+     "dispatcher's tables.",
      "aten/src/ATen/native/formats/operators/casts/Copy.cpp"},
 };
 

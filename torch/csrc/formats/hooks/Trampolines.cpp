@@ -1,6 +1,7 @@
-// Reaches into: the PyMethodDef of methods (ml_meth, writable memory), and the field `vectorcall`
-// of functions. The builtin stays the same object with the same hash, so TorchScript, torch.compile
-// and dictionaries of functions still know it, and a stock call costs one test of kwargs more.
+// C functions in front of builtins. Reaches into: the PyMethodDef of methods (ml_meth, writable
+// memory), and the field `vectorcall` of functions. The builtin stays the same object with the same
+// hash, so TorchScript, torch.compile and dictionaries of functions still know it. A stock call
+// costs one more test of kwargs.
 #include <torch/csrc/formats/hooks/Trampolines.h>
 
 #include <ATen/FormatTensor.h>
@@ -27,17 +28,17 @@ constexpr size_t kMaxHooks = 192;
 
 struct Hook {
   PyCFunction stock = nullptr;
-  // A copy with the stock function, from which a callable is made for the implementation.
+  // A copy with the stock function. The implementation gets a callable made from it.
   PyMethodDef stock_def{};
   PyObject* implementation = nullptr;
   int when = 0;
   bool is_method = false;
-  vectorcallfunc vectorcall = nullptr; // of a function without arguments
+  vectorcallfunc vectorcall = nullptr; // set for a function without arguments
 };
 
 std::array<Hook, kMaxHooks> hooks;
 size_t hook_count = 0;
-PyObject* default_dtype = nullptr; // one of ours, or nullptr while the stock default holds
+PyObject* default_dtype = nullptr; // a format dtype, or nullptr while the stock default holds
 PyObject* dtype_keyword = nullptr;
 
 constexpr int kScans = static_cast<int>(When::DtypeAnywhere) | static_cast<int>(When::OwnArgument) |
@@ -47,7 +48,7 @@ bool has(const Hook& h, When w) {
   return (h.when & static_cast<int>(w)) != 0;
 }
 
-// What the arguments of one call are, as far as the hooks ask.
+// Kinds of the arguments of one call, as the hooks need them.
 struct Arguments {
   bool own_dtype = false, own_tensor = false, stock_dtype = false, stock_tensor = false;
 
@@ -67,21 +68,21 @@ struct Arguments {
   }
 };
 
-// self of a method; of a function the first argument, or input= where it is given by name.
+// Tests self of a method; of a function the first argument, or input= if it is given by name.
 bool first_is_own_tensor(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
   if (h.is_method) return format_of_tensor(self) != nullptr;
   if (PyTuple_GET_SIZE(args) > 0) return format_of_tensor(PyTuple_GET_ITEM(args, 0)) != nullptr;
   return kwargs && format_of_tensor(PyDict_GetItemString(kwargs, "input")) != nullptr;
 }
 
-constexpr int kMostDimensions = 128; // of nested lists, as stock has it; interop.py looks as far
+constexpr int kMostDimensions = 128; // PyTorch's limit for nested lists; interop.py has the same
 
-// Whether a list or tuple (of lists ...) has a tensor of ours in it. `left`: lists to look into,
-// since one may hold itself, and more than once.
+// Returns whether a nested list or tuple contains a format tensor. `left` counts the lists still to
+// search, since one may contain itself, and more than once.
 bool holds_own_tensor_within(PyObject* data, int depth, int64_t& left) {
   for (Py_ssize_t i = 0, n = PySequence_Fast_GET_SIZE(data); i < n; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(data, i);
-    if (PyFloat_CheckExact(item) || PyLong_CheckExact(item)) continue; // most of them
+    if (PyFloat_CheckExact(item) || PyLong_CheckExact(item)) continue; // most items
     if (!PyList_Check(item) && !PyTuple_Check(item)) {
       if (format_of_tensor(item)) return true;
     } else if (depth < kMostDimensions && --left > 0 &&
@@ -116,15 +117,15 @@ bool later_hold_own_tensors(PyObject* args) {
   return false;
 }
 
-// An attribute, or nullptr without an exception.
+// Returns an attribute, or nullptr without an exception.
 THPObjectPtr attribute(PyObject* object, const char* name) {
   THPObjectPtr value(PyObject_GetAttrString(object, name));
   if (!value) PyErr_Clear();
   return value;
 }
 
-// Whether data (or what a nested list of them begins with) have one of our dtypes or one of
-// ml_dtypes'.
+// Returns whether data, or the first element of a nested list, have a format dtype or a type of
+// ml_dtypes.
 bool has_own_elements(PyObject* data) {
   for (int depth = 0;
        data && depth < kMostDimensions && (PyList_Check(data) || PyTuple_Check(data)); ++depth) {
@@ -140,12 +141,12 @@ bool has_own_elements(PyObject* data) {
       PyUnicode_CompareWithASCIIString(module.get(), "ml_dtypes") == 0;
 }
 
-// "torch.posit16es2", as x.type() says of a tensor of ours.
+// Returns whether data are a name like "torch.posit16es2", which x.type() returns.
 bool names_own_dtype(PyObject* data) {
   if (!PyUnicode_Check(data)) return false;
   Py_ssize_t length = 0;
   const char* text = PyUnicode_AsUTF8AndSize(data, &length);
-  if (!text) PyErr_Clear(); // no name of anything
+  if (!text) PyErr_Clear(); // not a valid text
   const std::string_view name(text ? text : "", static_cast<size_t>(length)), prefix("torch.");
   if (name.substr(0, prefix.size()) != prefix) return false;
   const auto formats = c10::formats::numbered_formats();
@@ -153,8 +154,8 @@ bool names_own_dtype(PyObject* data) {
                      [&](const auto* entry) { return name.substr(prefix.size()) == entry->name; });
 }
 
-// After a stock call that raised: whether the implementation shall have the data. The exception is
-// gone then.
+// Returns whether the implementation must handle data for which the stock call raised. The
+// exception is then cleared.
 bool refused_own_data(const Hook& h, PyObject* data) {
   if (!has(h, When::OwnData) || !data || !PyErr_Occurred()) return false;
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
@@ -200,8 +201,8 @@ PyObject* run_stock(const Hook& h, PyObject* self, PyObject* args, PyObject* kwa
                                                                                      kwargs);
 }
 
-// PyTorch's own modes make fake tensors or graphs, for which hiding a call would mean to run it now
-// and to record its result as a constant.
+// Raises in PyTorch's own modes, which make fake tensors or graphs. A hidden call would run now,
+// and its result would become a constant of the graph.
 bool refused_by_capture() {
   using Key = c10::impl::TorchDispatchModeKey;
   bool captures = false;
@@ -211,14 +212,14 @@ bool refused_by_capture() {
   if (captures) {
     PyErr_SetString(PyExc_NotImplementedError,
                     "expected stock dtypes in a captured graph (fake tensors, torch.export, "
-                    "make_fx), but got a format dtype: no graph can hold format tensors. "
-                    "Run the eager code, or convert a float32 model by torch_dtypes.quantize_, "
-                    "whose layers are captured as stock ones.");
+                    "make_fx), but got a format dtype, which no graph can hold; run the eager "
+                    "code, or convert a float32 model by torch_dtypes.quantize_, whose layers are "
+                    "captured as stock ones");
   }
   return captures;
 }
 
-// A script's method: self is among the arguments.
+// Tests a call of a script; the self of a script's method is among the arguments.
 bool is_script_on_formats(const Hook& h, PyObject* args, PyObject* kwargs) {
   if (!has(h, When::OwnScript)) return false;
   std::vector<PyObject*> given(PySequence_Fast_ITEMS(args),
@@ -232,9 +233,9 @@ bool is_script_on_formats(const Hook& h, PyObject* args, PyObject* kwargs) {
 PyObject* run_stock_first(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
   THPObjectPtr result(run_stock(h, self, args, kwargs));
   if (!result) return nullptr;
-  const bool ours =
+  const bool has_format =
       holds_own_tensor(args) || holds_own_tensor(result.get()) || format_of_tensor(result.get());
-  return ours ? call_implementation(h, result.get(), self, args, kwargs) : result.release();
+  return has_format ? call_implementation(h, result.get(), self, args, kwargs) : result.release();
 }
 
 PyObject* call_with_keywords(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -243,7 +244,7 @@ PyObject* call_with_keywords(const Hook& h, PyObject* self, PyObject* args, PyOb
   if (has(h, When::RunsBackward)) backward.emplace();
   PyObject* dtype = kwargs ? PyDict_GetItemWithError(kwargs, dtype_keyword) : nullptr;
   if (dtype == Py_None) dtype = nullptr;
-  bool ours = (dtype && has(h, When::DtypeKeyword) && format_of_dtype(dtype)) ||
+  bool replaced = (dtype && has(h, When::DtypeKeyword) && format_of_dtype(dtype)) ||
       (!dtype && default_dtype && has(h, When::DefaultDtype)) ||
       ((has(h, When::OwnSelf) || (dtype && has(h, When::OwnSelfDtype))) &&
        first_is_own_tensor(h, self, args, kwargs)) ||
@@ -252,8 +253,8 @@ PyObject* call_with_keywords(const Hook& h, PyObject* self, PyObject* args, PyOb
       (has(h, When::OwnGiven) && later_hold_own_tensors(args)) ||
       (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out"))) ||
       is_script_on_formats(h, args, kwargs);
-  // A default dtype is an argument of what makes tensors of it, and of no backward pass, whose
-  // formulas modes are to see.
+  // A default dtype counts as an argument of factories. It does not count in a backward pass, whose
+  // formulas must stay visible to modes.
   const bool of_default =
       !dtype && default_dtype && has(h, When::DefaultDtype) && !has(h, When::RunsBackward);
   bool own_dtype = (dtype && format_of_dtype(dtype)) || of_default;
@@ -261,17 +262,17 @@ PyObject* call_with_keywords(const Hook& h, PyObject* self, PyObject* args, PyOb
   if (h.when & kScans) {
     const Arguments given(args, kwargs);
     own_dtype |= given.own_dtype;
-    ours |= (given.own_dtype && has(h, When::DtypeAnywhere)) ||
+    replaced |= (given.own_dtype && has(h, When::DtypeAnywhere)) ||
         (given.own_tensor && has(h, When::OwnArgument));
     guarded |= (given.stock_dtype || given.stock_tensor) && has(h, When::GuardAnywhere);
   }
-  // Nothing to hide where no mode is on: the guard would only cost time.
+  // Without a mode there is nothing to hide, and the guard would only cost time.
   std::optional<at::formats::HiddenFromModes> hidden;
   if (own_dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) {
     if (refused_by_capture()) return nullptr;
     hidden.emplace();
   }
-  if (ours) return run_implementation(h, self, args, kwargs);
+  if (replaced) return run_implementation(h, self, args, kwargs);
   if (!guarded || !first_is_own_tensor(h, self, args, kwargs)) {
     PyObject* result = run_stock(h, self, args, kwargs);
     if (!result && refused_own_data(h, first_argument(args, kwargs)))
@@ -304,11 +305,12 @@ PyObject* call_with_one_argument(const Hook& h, PyObject* self, PyObject* argume
   return args ? run_implementation(h, self, args.get(), nullptr) : nullptr;
 }
 
-// METH_FASTCALL | METH_KEYWORDS, as pybind11's methods are from torch 2.13 on: the values of
-// `names` come after the `count` positional ones.
+// METH_FASTCALL | METH_KEYWORDS, which pybind11's methods have from torch 2.13 on. The values of
+// `names` follow the `count` positional ones.
 using Vectorcall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
-// The tuple and the dictionary that METH_VARARGS | METH_KEYWORDS takes. False after an error.
+// Makes the tuple and the dictionary for METH_VARARGS | METH_KEYWORDS. Returns false after an
+// error.
 bool collect(PyObject* const* given, Py_ssize_t count, PyObject* names, THPObjectPtr& args,
              THPObjectPtr& kwargs) {
   const Py_ssize_t keywords = names ? PyTuple_GET_SIZE(names) : 0;
@@ -335,9 +337,9 @@ PyObject* call_with_vector(const Hook& h, PyObject* self, PyObject* const* given
       : nullptr;
 }
 
-// A function (not a method) of METH_VARARGS | METH_KEYWORDS: Python would make the tuple and the
-// dictionary, too. Its ml_meth stays, of which its hash is made: dictionaries that have it as a key
-// are older than this.
+// Calls a function (not a method) of METH_VARARGS | METH_KEYWORDS, and makes the tuple and the
+// dictionary as Python would. Its ml_meth stays, since the hash depends on it, and dictionaries may
+// have the function as a key already.
 PyObject* call_function_object(const Hook& h, PyObject* function, PyObject* const* given,
                                size_t flags, PyObject* names) {
   THPObjectPtr args, kwargs;
@@ -350,16 +352,16 @@ PyObject* call_function_object(const Hook& h, PyObject* function, PyObject* cons
   return result;
 }
 
-// The same for METH_NOARGS; arguments are an error of the stock function's.
+// The same for METH_NOARGS; with arguments the stock function raises.
 PyObject* call_function_without_arguments(const Hook& h, PyObject* function, PyObject* const* given,
                                           size_t flags, PyObject* names) {
   if (PyVectorcall_NARGS(flags) > 0 || names) return h.vectorcall(function, given, flags, names);
   return call_with_one_argument(h, PyCFunction_GET_SELF(function), nullptr);
 }
 
-// Python calls a C function without saying for which hook. So each hook has a function of its own
-// in each signature, which adds the hook and does nothing else: there are six times kMaxHooks of
-// them.
+// Python's call of a C function does not say which hook it belongs to. So each hook has a function
+// in each signature, which adds the hook and does nothing else. There are six times kMaxHooks
+// functions.
 template <size_t I>
 struct Trampoline {
   static PyObject* keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -385,7 +387,7 @@ struct Trampoline {
   }
 };
 
-// One trampoline for each hook: what make.operator()<I>() gives, by I.
+// One trampoline for each hook: the results of make.operator()<I>(), by I.
 template <typename Make, size_t... I>
 constexpr auto trampolines_of(Make make, std::index_sequence<I...>) {
   return std::array{make.template operator()<I>()...};
@@ -426,7 +428,7 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
   if (!def) {
     PyErr_Format(
         PyExc_TypeError,
-        "expected a builtin function or method to hook, as in the supported releases, but got %R",
+        "expected a builtin function or method to hook, but got %R; use a supported release",
         builtin);
     return nullptr;
   }
@@ -438,13 +440,15 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
          reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(keyword_trampolines[i]) ||
          def->ml_meth == argument_trampolines[i] || def->ml_meth == arguments_trampolines[i] ||
          reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(vector_trampolines[i]))) {
-      PyErr_Format(PyExc_RuntimeError, "%R is hooked already", builtin);
+      PyErr_Format(PyExc_RuntimeError, "expected one hook of %R, but got a second; remove a row",
+                   builtin);
       return nullptr;
     }
   }
   if (hook_count == kMaxHooks) {
     PyErr_SetString(PyExc_RuntimeError,
-                    "no hook is left: raise kMaxHooks in torch/csrc/formats/hooks/Trampolines.cpp");
+                    "expected at most kMaxHooks hooks, but got more; raise kMaxHooks in "
+                    "torch/csrc/formats/hooks/Trampolines.cpp");
     return nullptr;
   }
   const int kind =
@@ -469,8 +473,8 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
   } else {
     Py_CLEAR(h.implementation);
     PyErr_Format(PyExc_TypeError,
-                 "expected %R to take (args, kwargs), one argument or none, as in the supported "
-                 "releases, but its flags are %d",
+                 "expected %R to take (args, kwargs), one argument or none, but got the flags %d; "
+                 "use a supported release",
                  builtin, def->ml_flags);
     return nullptr;
   }
@@ -480,7 +484,10 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
 
 PyObject* set_default_format(PyObject*, PyObject* dtype) {
   if (dtype != Py_None && !format_of_dtype(dtype)) {
-    PyErr_Format(PyExc_TypeError, "expected a dtype of a number format or None, but got %R", dtype);
+    PyErr_Format(PyExc_TypeError,
+                 "expected a dtype of a number format or None, but got %R; make one by "
+                 "torch_dtypes.dtype(name)",
+                 dtype);
     return nullptr;
   }
   Py_XSETREF(default_dtype, dtype == Py_None ? nullptr : Py_NewRef(dtype));

@@ -1,4 +1,4 @@
-// Exchanging a virtual function of a class that no one can derive from in its place.
+// Exchanges a virtual function in place, for a class that no other can derive from.
 #pragma once
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
@@ -10,8 +10,8 @@
 
 namespace torch::formats {
 
-// Where a virtual function stands in its class's table: what a pointer to it holds (Itanium C++
-// ABI, section 2.3; on Arm without the one).
+// Returns the place of a virtual function in its class's table, which a pointer to it holds
+// (Itanium C++ ABI, section 2.3; without its added one on Arm).
 template <typename Member>
 size_t place_in_table(Member member) {
   uintptr_t offset;
@@ -20,18 +20,19 @@ size_t place_in_table(Member member) {
   return offset / sizeof(void*);
 }
 
-// Puts a function in the place of an object's virtual one, for all objects of its class, and
-// returns what was there. A member function is called as the compiler calls these: `this` is the
-// first argument. type: a part of the class's name, to be sure of it.
+// Replaces an object's virtual function, for all objects of its class, and returns the previous
+// one. The function has a member's calling convention: `this` is the first argument. type: a part
+// of the class's name, as a check.
 template <typename Function, typename Object>
 Function replace_virtual(Object& object, const char* type, size_t place, Function own) {
   TORCH_CHECK(std::strstr(typeid(object).name(), type), "expected an object of the type ", type,
-              ", as in the supported releases, but got ", typeid(object).name());
+              ", but got ", typeid(object).name(), "; use a supported release");
   void** entry = *reinterpret_cast<void***>(&object) + place;
   const auto size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   void* page = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(entry) & ~(size - 1));
-  TORCH_CHECK(mprotect(page, size, PROT_READ | PROT_WRITE) == 0, "cannot exchange a function of ",
-              type);
+  TORCH_CHECK(mprotect(page, size, PROT_READ | PROT_WRITE) == 0,
+              "expected writable virtual tables for ", type,
+              ", but got none; allow mprotect in this process");
   void* stock = *entry;
   *entry = reinterpret_cast<void*>(own);
   mprotect(page, size, PROT_READ); // as the loader leaves virtual tables

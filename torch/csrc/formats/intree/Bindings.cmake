@@ -25,7 +25,7 @@ set_target_properties(torch_dtypes_python PROPERTIES
   PREFIX "" OUTPUT_NAME _C SUFFIX ".so" LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/torch_dtypes"
   BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../torch/lib")
 
-# What torch_dtypes/_torch_version.py compares with the PyTorch that runs.
+# torch_dtypes/_torch_version.py compares this with the running PyTorch.
 file(STRINGS "${Torch_SOURCE_DIR}/version.txt" _version LIMIT_COUNT 1)
 file(WRITE "${CMAKE_BINARY_DIR}/torch_dtypes/_build_info.py" "\"\"\"How this copy of torch_dtypes was built. Written by CMake.\"\"\"
 

@@ -1,6 +1,6 @@
-// The dtype objects of formats inside PyTorch's own tree, which has them by their numbers
-// (DynamicTypes.cpp): those of the built-in formats from the beginning, that of a format made at
-// run time once it is asked for. Such a number is never given back.
+// The dtype objects of formats inside PyTorch's own tree, which keeps them by number
+// (DynamicTypes.cpp). Built-in formats have theirs from the start, a run-time format from its first
+// use. Such a number is never freed.
 #include <torch/csrc/formats/dtype/DtypeObject.h>
 
 #include <torch/csrc/Dtype.h>

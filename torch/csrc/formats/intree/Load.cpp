@@ -1,5 +1,5 @@
-// A part of libtorch_python: what operators ask Python, whether or not the package torch_dtypes is
-// there.
+// A part of libtorch_python: operators read the depth of Python calls, even without the package
+// torch_dtypes.
 #include <torch/csrc/formats/hooks/PythonDepth.h>
 
 #include <ATen/native/formats/operators/boxed/StockFormula.h>

@@ -1,5 +1,5 @@
-// The extension module torch_dtypes._C inside PyTorch's own tree: what both builds have. There are
-// no hooks, so nothing else is needed.
+// The extension module torch_dtypes._C inside PyTorch's own tree: the common bindings. There are no
+// hooks, so nothing else is needed.
 #include <torch/csrc/formats/bindings/AccumulationBindings.h>
 #include <torch/csrc/formats/bindings/Bindings.h>
 #include <torch/csrc/formats/bindings/Observing.h>

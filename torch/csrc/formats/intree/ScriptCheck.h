@@ -1,5 +1,5 @@
-// Refuses TorchScript calls that work on number formats, inside PyTorch's own tree: an executor has
-// one of these.
+// Refuses TorchScript calls on number formats inside PyTorch's own tree; each executor has one
+// check.
 #pragma once
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -8,15 +8,15 @@
 
 namespace torch::formats {
 
-// The executor takes derivatives by formulas that round after every step, splits products from
-// sums, and fuses what it takes for float32.
+// The executor takes derivatives by formulas that round after every step, separates products from
+// sums, and fuses operators that it takes for float32.
 class ScriptCheck {
  public:
-  // Raises NotImplementedError where the graph, or an argument on the stack, has a format dtype.
+  // Raises NotImplementedError if the graph, or an argument on the stack, has a format dtype.
   void expect_stock(const std::shared_ptr<jit::Graph>& graph, const jit::Stack& stack);
 
  private:
-  std::optional<bool> names_format_; // the graph; known from the first call on
+  std::optional<bool> names_format_; // of the graph; set at the first call
 };
 
 } // namespace torch::formats

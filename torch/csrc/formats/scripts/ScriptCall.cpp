@@ -1,7 +1,7 @@
-// Which calls of TorchScript functions and methods work on number formats.
+// Finds calls of TorchScript functions and methods that work on number formats.
 //
-// The stock executor goes by storage dtypes: it would read codes as numbers. So a script module
-// does not run such a call, and a script function runs the Python function that it was made of
+// The stock executor uses storage dtypes, and would read codes as numbers. So a script module does
+// not run such a call, and a script function runs the Python function from which it was made
 // (torch/torch_dtypes/host/hooks/scripts.py).
 #include <torch/csrc/formats/scripts/ScriptCall.h>
 #include <torch/csrc/formats/scripts/ScriptFormats.h>
@@ -31,11 +31,11 @@ struct Known {
 c10::formats::ForkSafeMutex lock;
 
 // Needs the lock.
-Known& known(const GraphFunction& function) {
+Known& find_known(const GraphFunction& function) {
   static std::unordered_map<const Graph*, Known> all;
   const std::shared_ptr<Graph> graph = function.graph();
-  auto found = all.find(graph.get());
-  if (found != all.end() && found->second.graph.lock() == graph) return found->second;
+  auto entry = all.find(graph.get());
+  if (entry != all.end() && entry->second.graph.lock() == graph) return entry->second;
   for (auto it = all.begin(); it != all.end();)
     it = it->second.graph.expired() ? all.erase(it) : std::next(it);
   return all[graph.get()] = Known{graph, names_format(*graph)};
@@ -46,7 +46,7 @@ bool function_names_format(jit::Function& function) {
   if (!graph_function) return false;
   function.ensure_defined();
   const std::lock_guard<std::mutex> guard(lock);
-  return known(*graph_function).names_format;
+  return find_known(*graph_function).names_format;
 }
 
 bool works_on_formats(py::handle object) {
@@ -69,7 +69,7 @@ bool works_on_formats(py::handle object) {
   return false;
 }
 
-// A tensor or dtype of ours among Python arguments, also in containers.
+// Returns whether a Python argument is or contains a format tensor or a format dtype.
 bool is_or_holds_format(PyObject* value, int depth = 0) {
   if (format_of_tensor(value) || format_of_dtype(value)) return true;
   if (depth == 16) return false;
@@ -90,8 +90,8 @@ bool is_or_holds_format(PyObject* value, int depth = 0) {
 } // namespace
 
 bool script_works_on_formats(PyObject* const* given, Py_ssize_t count) {
-  if (autocast_to_format()) return true; // stock operands become ours on the way
-  if (default_dtype_object()) return true; // and factories make tensors of ours
+  if (autocast_to_format()) return true; // it casts stock operands to a format
+  if (default_dtype_object()) return true; // factories make format tensors
   for (Py_ssize_t i = 1; i < count; ++i) {
     if (is_or_holds_format(given[i])) return true;
   }

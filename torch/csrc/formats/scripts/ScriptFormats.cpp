@@ -14,7 +14,7 @@ using c10::IValue;
 using jit::Graph;
 using jit::Node;
 
-constexpr int kMaxNesting = 64; // of values: an object may hold itself
+constexpr int kMaxNesting = 64; // of values: an object may contain itself
 
 bool holds_format_at(const IValue& value, int depth) {
   const auto any = [depth](const auto& values) {
@@ -36,15 +36,15 @@ bool holds_format_at(const IValue& value, int depth) {
   return false;
 }
 
-// Whether a value is a format dtype, by its number.
+// Returns whether a value is the number of a format dtype.
 bool is_format_number(const std::optional<IValue>& value) {
   if (!value || !value->isInt()) return false;
   const c10::formats::FormatEntry* entry = c10::formats::find_dtype_number(value->toInt());
-  if (entry) c10::formats::keep_number(*entry); // the graph has it
+  if (entry) c10::formats::keep_number(*entry); // the graph uses it
   return entry != nullptr;
 }
 
-// The place of a node's dtype argument, or -1.
+// Returns the place of a node's dtype argument, or -1.
 int place_of_dtype(const Node* node) {
   const c10::FunctionSchema* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
   return schema ? schema->argumentIndexWithName("dtype").value_or(-1) : -1;

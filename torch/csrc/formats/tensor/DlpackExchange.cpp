@@ -1,7 +1,6 @@
-// Tensors of ours are not handed out by DLPack's C exchange API, the function table at
-// torch.Tensor.__dlpack_c_exchange_api__ that other libraries read once and then call without
-// Python: it would describe a tensor of ours by its container. Reaches into: that table (writable
-// memory), in place.
+// DLPack's C exchange API refuses format tensors, which it would describe by their storage dtype.
+// Other libraries read its function table at torch.Tensor.__dlpack_c_exchange_api__ once, and then
+// call it without Python. Reaches into: that table (writable memory), in place.
 #include <torch/csrc/formats/tensor/DlpackExchange.h>
 
 #include <ATen/dlpack.h>
@@ -20,8 +19,8 @@ bool refuse(void* object) {
   const auto* entry = format_of_tensor(static_cast<PyObject*>(object));
   if (!entry) return false;
   PyErr_Format(PyExc_BufferError,
-               "expected a dtype that DLPack has a type for, but got torch.%s. Export "
-               "torch_dtypes.codes(x) for the codes, or x.float() for the values.",
+               "expected a dtype that DLPack has a type for, but got torch.%s; export "
+               "torch_dtypes.codes(x) for the codes, or x.float() for the values",
                entry->name.c_str());
   return true;
 }
@@ -45,7 +44,7 @@ void patch_dlpack_exchange() {
   TORCH_CHECK(api->header.version.major == DLPACK_MAJOR_VERSION &&
                   api->managed_tensor_from_py_object_no_sync,
               "expected version ", DLPACK_MAJOR_VERSION, " of DLPack's exchange API, but got ",
-              api->header.version.major);
+              api->header.version.major, "; use a supported release");
   stock_managed = api->managed_tensor_from_py_object_no_sync;
   api->managed_tensor_from_py_object_no_sync = &managed_tensor;
   if (!api->dltensor_from_py_object_no_sync) return;

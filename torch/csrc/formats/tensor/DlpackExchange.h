@@ -4,7 +4,7 @@
 
 namespace torch::formats {
 
-// It refuses tensors of ours.
+// Makes it refuse format tensors.
 void patch_dlpack_exchange();
 
 } // namespace torch::formats

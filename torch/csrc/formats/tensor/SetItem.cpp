@@ -1,7 +1,6 @@
-// x[index] = number, where x is a tensor of ours: stock makes a tensor of the container's type from
-// the number, which rounds it to that. Reaches into: the slot mp_ass_subscript of
-// torch._C.TensorBase and of the classes that have inherited it, and the wrapper behind
-// TensorBase.__setitem__.
+// x[index] = number for a format tensor. PyTorch makes a tensor of the storage dtype from the
+// number, which rounds it before. Reaches into: the slot mp_ass_subscript of torch._C.TensorBase
+// and of classes that have inherited it, and the wrapper behind TensorBase.__setitem__.
 #include <torch/csrc/formats/tensor/SetItem.h>
 
 #include <ATen/FormatTensor.h>
@@ -20,10 +19,10 @@ namespace {
 
 objobjargproc stock_setitem = nullptr;
 
-// A tensor of the format without dimensions, or nullptr with a Python error.
+// Returns a tensor of the format without dimensions, or nullptr with a Python error.
 PyObject* number_as_tensor(PyObject* number, const c10::formats::FormatEntry& entry) {
   HANDLE_TH_ERRORS
-  // torch.func would wrap what a factory makes.
+  // torch.func would wrap a factory's result.
   const c10::impl::ExcludeDispatchKeyGuard unwrapped(
       c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
                            c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
@@ -40,22 +39,21 @@ PyObject* number_as_tensor(PyObject* number, const c10::formats::FormatEntry& en
   END_HANDLE_TH_ERRORS
 }
 
-// What stock takes for an item: numbers, tensors, and the numbers of a graph.
+// Returns whether PyTorch accepts a value as an item: numbers, tensors, and numbers of a graph.
 bool is_item(PyObject* value) {
   return PyFloat_Check(value) || PyLong_Check(value) || PyComplex_Check(value) ||
       is_tensor(value) || THPUtils_checkLong(value) || torch::is_symint(value) ||
       torch::is_symfloat(value) || torch::is_symbool(value);
 }
 
-// Stock's refusal of what is neither a number nor a tensor names the container.
-int refused(PyObject* self, PyObject* value) {
+// Replaces PyTorch's error for other values, which names the storage dtype.
+int raise_for_item(PyObject* self, PyObject* value) {
   const c10::formats::FormatEntry* entry =
       value && PyErr_ExceptionMatches(PyExc_TypeError) ? format_of_tensor(self) : nullptr;
   if (!entry || is_item(value)) return -1;
   PyErr_Format(PyExc_TypeError,
-               "expected a number or a tensor for elements of a tensor of torch.%s, but got a %s. "
-               "Make a tensor of it first, "
-               "for example with torch.tensor(...).",
+               "expected a number or a tensor for elements of a tensor of torch.%s, but got a %s; "
+               "make a tensor of it first, for example with torch.tensor(...)",
                entry->name.c_str(), Py_TYPE(value)->tp_name);
   return -1;
 }
@@ -64,7 +62,7 @@ int setitem(PyObject* self, PyObject* index, PyObject* value) {
   const c10::formats::FormatEntry* entry =
       value && (PyFloat_Check(value) || PyLong_Check(value)) ? format_of_tensor(self) : nullptr;
   if (!entry || THPVariable_Unpack(self).device().is_meta())
-    return stock_setitem(self, index, value) == 0 ? 0 : refused(self, value);
+    return stock_setitem(self, index, value) == 0 ? 0 : raise_for_item(self, value);
   THPObjectPtr tensor(number_as_tensor(value, *entry));
   return tensor ? stock_setitem(self, index, tensor.get()) : -1;
 }
@@ -85,7 +83,8 @@ void patch_slots(PyTypeObject* type) {
 void patch_setitem() {
   PyTypeObject* base = reinterpret_cast<PyTypeObject*>(THPVariableClass)->tp_base;
   TORCH_CHECK(base->tp_as_mapping && base->tp_as_mapping->mp_ass_subscript,
-              "expected torch._C.TensorBase to assign items, as in the supported releases");
+              "expected torch._C.TensorBase to assign items, but got no slot; use a supported "
+              "release");
   stock_setitem = base->tp_as_mapping->mp_ass_subscript;
   patch_slots(base);
   PyObject* wrapper = PyDict_GetItemString(base->tp_dict, "__setitem__");

@@ -1,10 +1,10 @@
-// x[index] = number, where x is a tensor of ours.
+// x[index] = number, where x is a format tensor.
 #pragma once
 #include <torch/csrc/python_headers.h>
 
 namespace torch::formats {
 
-// Numbers assigned to an item of a tensor of ours round once, to its format.
+// Makes numbers assigned to items of a format tensor round once, to its format.
 void patch_setitem();
 
 } // namespace torch::formats

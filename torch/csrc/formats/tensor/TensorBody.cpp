@@ -1,12 +1,12 @@
-// tensor.data = ... between stock and ours: the Python object gets another body (a TensorImpl of
-// the other class), and with it go its hooks, its gradient and its place in the graph. The old body
-// lives on with its values in the graphs of earlier forward passes; what they accumulate comes to
-// the new one, as it does in stock, where the body changes in place.
+// tensor.data = ... between stock and format dtypes. The Python object gets another body (a
+// TensorImpl of the other class), with its hooks, its gradient and its place in the graph. The old
+// body stays, with its values, in the graphs of earlier forward passes. The gradients that these
+// accumulate reach the new body, as in PyTorch, where the body changes in place.
 //
 // Reaches into: THPVariable's cdata; c10::TensorImpl's PyObjectSlot, by the rules of "PyObject
-// preservation" (c10/util/intrusive_ptr.h: a body that something else in C++ holds as well owns a
-// reference to its Python object); TensorImpl::autograd_meta_, a protected member, which an
-// explicit instantiation may name; the variable of an AccumulateGrad node.
+// preservation" (c10/util/intrusive_ptr.h: a body that C++ also holds elsewhere owns a reference to
+// its Python object); TensorImpl::autograd_meta_, a protected member, which an explicit
+// instantiation may name; the variable of an AccumulateGrad node.
 #include <torch/csrc/formats/tensor/TensorBody.h>
 
 #include <ATen/FormatTensor.h>
@@ -40,10 +40,10 @@ using torch::autograd::variable_list;
 using WeakNode = decltype(AutogradMeta::grad_accumulator_);
 using StrongNode = decltype(std::declval<const WeakNode&>().lock());
 
-// What an older graph accumulates has the dtype that the tensor had then, which is what its hooks
-// see, as in stock; then comes this.
+// Casts a gradient that an older graph accumulates, after the hooks. These see the dtype that the
+// tensor had then, as in PyTorch.
 struct ToVariable final : torch::autograd::FunctionPreHook {
-  const AccumulateGrad* node; // which owns this
+  const AccumulateGrad* node; // the owner
   explicit ToVariable(const AccumulateGrad* owner) : node(owner) {}
 
   variable_list operator()(const variable_list& gradients) override {
@@ -54,11 +54,11 @@ struct ToVariable final : torch::autograd::FunctionPreHook {
   }
 };
 
-// The nodes of older graphs that accumulate into a body; they hold it, so that an entry is stale
-// only where all of its nodes are gone.
+// A node of an older graph that accumulates into a body. The nodes hold the body, so an entry is
+// stale only when all of its nodes are gone.
 struct Accumulator {
   WeakNode node;
-  bool casts; // by ToVariable
+  bool casts; // true if the node has ToVariable
 };
 std::unordered_map<const c10::TensorImpl*, std::vector<Accumulator>> older_accumulators;
 size_t sweep_at = 64;
@@ -73,20 +73,20 @@ void forget_finished_graphs() {
   sweep_at = std::max<size_t>(64, 2 * older_accumulators.size());
 }
 
-// The living ones of a body, its latest graph's among them, which it forgets.
+// Removes and returns the living nodes of a body, with its latest graph's.
 std::vector<std::pair<StrongNode, bool>> take_accumulators(const c10::TensorImpl* body,
                                                            const AutogradMeta* meta) {
   std::vector<std::pair<StrongNode, bool>> nodes;
   const StrongNode latest = meta ? meta->grad_accumulator_.lock() : StrongNode();
   bool listed = false;
-  if (const auto found = older_accumulators.find(body); found != older_accumulators.end()) {
-    for (const Accumulator& a : found->second) {
+  if (const auto entry = older_accumulators.find(body); entry != older_accumulators.end()) {
+    for (const Accumulator& a : entry->second) {
       if (StrongNode node = a.node.lock()) {
         listed |= node.get() == latest.get();
         nodes.emplace_back(std::move(node), a.casts);
       }
     }
-    older_accumulators.erase(found);
+    older_accumulators.erase(entry);
   }
   if (!listed && dynamic_cast<AccumulateGrad*>(latest.get())) nodes.emplace_back(latest, false);
   return nodes;
@@ -105,8 +105,8 @@ void keep_accumulators(const c10::TensorImpl* body, std::vector<std::pair<Strong
   }
 }
 
-// Both objects keep their identity; their bodies change places, and with a body goes the reference
-// that it owns if C++ shares it.
+// Exchanges the bodies of two objects, which keep their identity. A body that C++ shares takes
+// along the reference that it owns.
 void exchange(PyObject* a, PyObject* b) {
   at::Tensor &first = reinterpret_cast<THPVariable*>(a)->cdata,
              &second = reinterpret_cast<THPVariable*>(b)->cdata;
@@ -138,11 +138,11 @@ PyObject* exchange_bodies(PyObject*, PyObject* args) {
   PyObject *tensor = nullptr, *other = nullptr;
   if (!PyArg_ParseTuple(args, "OO", &tensor, &other)) return nullptr;
   TORCH_CHECK_TYPE(THPVariable_Check(tensor) && THPVariable_Check(other) && tensor != other,
-                   "expected two tensors");
+                   "expected two tensors, but got other arguments or one tensor twice");
   const at::Tensor &given = THPVariable_Unpack(tensor), &data = THPVariable_Unpack(other);
   c10::TensorImpl &old_body = *given.unsafeGetTensorImpl(), &new_body = *data.unsafeGetTensorImpl();
   const c10::ScalarType before = at::formats::dtype_number(given);
-  // The count goes on, but what the old values' graphs saved is not changed any more.
+  // The counter continues, but values saved in older graphs no longer count as changed.
   if (!given.is_inference() && !data.is_inference()) {
     new_body.set_version_counter(
         c10::VariableVersion(old_body.version_counter().current_version()));
@@ -153,8 +153,7 @@ PyObject* exchange_bodies(PyObject*, PyObject* args) {
   auto* meta = static_cast<AutogradMeta*>(new_body.autograd_meta());
   if (!meta) Py_RETURN_NONE;
   auto accumulators = take_accumulators(&old_body, meta);
-  // The old body stays what it was in its graphs: a leaf that requires a gradient, or the result of
-  // a node.
+  // In its graphs the old body stays a leaf that requires a gradient, or the result of a node.
   auto in_graphs = std::make_unique<AutogradMeta>(
       &old_body, meta->requires_grad_, torch::autograd::Edge(meta->grad_fn_, meta->output_nr_));
   in_graphs->grad_accumulator_ = meta->grad_accumulator_;
@@ -166,7 +165,7 @@ PyObject* exchange_bodies(PyObject*, PyObject* args) {
   if (meta->grad_fn_)
     at::formats::record_cast(now, before, old_body.device(),
                              {torch::autograd::Edge(meta->grad_fn_, meta->output_nr_)});
-  if (meta->retains_grad_) { // the node's own hook looks for the old body
+  if (meta->retains_grad_) { // the node's own hook refers to the old body
     meta->retains_grad_ = false;
     now.retain_grad();
   }

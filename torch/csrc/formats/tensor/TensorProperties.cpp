@@ -1,6 +1,6 @@
-// Assigning Tensor.data and Tensor.grad, and calling torch.Tensor. Reaches into: the getset table
-// of torch._C.TensorBase (writable), in place, so that the properties stay the same objects; the
-// slot tp_new of that class and of those that have inherited it.
+// Assignments to Tensor.data and Tensor.grad, and calls of torch.Tensor. Reaches into: the getset
+// table of torch._C.TensorBase (writable), in place, so that the properties stay the same objects;
+// the slot tp_new of that class and of classes that have inherited it.
 #include <torch/csrc/formats/tensor/TensorProperties.h>
 
 #include <torch/csrc/formats/dtype/DtypeObject.h>
@@ -30,7 +30,7 @@ setter stock_set_data = nullptr;
 setter stock_set_grad = nullptr;
 PyObject* python_set_data = nullptr;
 
-// A stock tensor cannot become one of ours in its old body, nor the other way round: the Python
+// A stock tensor cannot become a format tensor in its old body, nor the reverse. The Python
 // implementation gives it a new one.
 int set_data(PyObject* self, PyObject* data, void* closure) {
   if (!data || !THPVariable_Check(data)) return stock_set_data(self, data, closure);
@@ -46,32 +46,32 @@ int set_data(PyObject* self, PyObject* data, void* closure) {
 getter stock_get_grad_dtype = nullptr;
 setter stock_set_grad_dtype = nullptr;
 
-// The dtype that gradients are cast to. The record has the container for ours, of which the engine
-// hears that any dtype will do.
+// Returns the dtype to which gradients are cast. For a format dtype the record has the storage
+// dtype, and the engine is told that any dtype will do.
 PyObject* get_grad_dtype(PyObject* self, void* closure) {
-  PyObject* found = stock_get_grad_dtype(self, closure);
+  PyObject* stock = stock_get_grad_dtype(self, closure);
   const c10::formats::FormatEntry* entry = format_of_tensor(self);
-  if (found != Py_None || !entry ||
+  if (stock != Py_None || !entry ||
       recorded_grad_dtype(THPVariable_Unpack(self)) != entry->container)
-    return found;
-  Py_DECREF(found);
+    return stock;
+  Py_DECREF(stock);
   return new_dtype_reference(*entry);
 }
 
-// Stock compares the two by the container's type. A stock gradient is one that `grad_dtype` asks
-// for, or allows, and so is one of the tensor's own dtype.
+// Returns whether a gradient may be assigned. PyTorch compares storage dtypes. A stock gradient
+// must have the dtype in `grad_dtype`, if any is set there, or the tensor's own dtype.
 bool takes_grad(PyObject* self, PyObject* grad) {
   const bool alike = format_of_tensor(self) == format_of_tensor(grad);
-  // Which stock judges.
+  // PyTorch decides about two stock tensors.
   if (alike && (!format_of_tensor(self) || !stock_get_grad_dtype)) return true;
-  // Releases before the property.
+  // Releases without the property.
   if (!stock_get_grad_dtype || (!alike && format_of_tensor(grad))) return false;
-  // What an operator returned has no such property.
+  // An operator's result has no such property.
   if (!THPVariable_Unpack(self).is_leaf()) return alike;
   PyObject* asked = get_grad_dtype(self, nullptr);
   PyObject* given = PyObject_GetAttrString(grad, "dtype");
   const bool takes = asked && given && (asked == Py_None || asked == given);
-  PyErr_Clear(); // who asked gets the error of the two dtypes
+  PyErr_Clear(); // the caller raises an error with the two dtypes
   Py_XDECREF(asked);
   Py_XDECREF(given);
   return takes;
@@ -84,8 +84,8 @@ int set_grad(PyObject* self, PyObject* grad, void* closure) {
     PyObject* asked = stock_get_grad_dtype ? get_grad_dtype(self, nullptr) : nullptr;
     const bool by_property = asked && asked != Py_None && asked != own;
     const char* text = by_property
-        ? "expected a gradient of the dtype that grad_dtype asks for, %R, but got %R"
-        : "expected a gradient of the tensor's own dtype, %R, but got %R";
+        ? "expected a gradient of grad_dtype, %R, but got %R; convert it with .to()"
+        : "expected a gradient of the tensor's own dtype, %R, but got %R; convert it with .to()";
     if (own && other) PyErr_Format(PyExc_RuntimeError, text, by_property ? asked : own, other);
     Py_XDECREF(asked);
     Py_XDECREF(own);
@@ -98,7 +98,7 @@ int set_grad(PyObject* self, PyObject* grad, void* closure) {
 int set_grad_dtype(PyObject* self, PyObject* dtype, void* closure) {
   const int seen = seen_by_torch_function(self);
   if (seen < 0) return -1;
-  // Who is asked there must see the dtype that was said, and comes back with it.
+  // A mode or subclass must see the user's dtype, and comes back here with it.
   if (seen > 0) return stock_set_grad_dtype(self, dtype, closure);
   const c10::formats::FormatEntry *own = format_of_tensor(self),
                                   *asked = dtype ? format_of_dtype(dtype) : nullptr;
@@ -106,7 +106,7 @@ int set_grad_dtype(PyObject* self, PyObject* dtype, void* closure) {
       own ? reinterpret_cast<PyObject*>(torch::getTHPDtype(own->container)) : nullptr;
   if (asked && asked == own) {
     const at::Tensor& tensor = THPVariable_Unpack(self);
-    // Stock would tell a graph that is there of the container.
+    // PyTorch would set the storage dtype in an existing graph.
     if (tensor.is_leaf() && recorded_grad_dtype(tensor) == own->container) return 0;
     return stock_set_grad_dtype(self, container, closure);
   }
@@ -114,8 +114,8 @@ int set_grad_dtype(PyObject* self, PyObject* dtype, void* closure) {
     PyObject* name = PyObject_GetAttrString(self, "dtype");
     if (name)
       PyErr_Format(PyExc_TypeError,
-                   "grad_dtype: expected %R, None or a stock dtype that is not stored in the same "
-                   "way, but got %R",
+                   "grad_dtype: expected %R, None or a stock dtype other than the storage dtype, "
+                   "but got %R",
                    name, dtype);
     Py_XDECREF(name);
     return -1;
@@ -128,25 +128,26 @@ PyTypeObject* tensor_base() {
 }
 
 PyGetSetDef& property(const char* name) {
-  PyObject* found = PyDict_GetItemString(tensor_base()->tp_dict, name);
-  TORCH_CHECK(found && Py_TYPE(found) == &PyGetSetDescr_Type, "expected torch._C.TensorBase.", name,
-              " to be a property, but got ", found ? Py_TYPE(found)->tp_name : "none");
-  return *reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
+  PyObject* property = PyDict_GetItemString(tensor_base()->tp_dict, name);
+  TORCH_CHECK(property && Py_TYPE(property) == &PyGetSetDescr_Type, "expected torch._C.TensorBase.",
+              name, " to be a property, but got ", property ? Py_TYPE(property)->tp_name : "none",
+              "; use a supported release");
+  return *reinterpret_cast<PyGetSetDescrObject*>(property)->d_getset;
 }
 
 newfunc stock_tensor_new = nullptr;
 PyObject* python_new = nullptr;
 
-// torch.Tensor(...) and its subclasses make tensors of the default dtype. Of a tensor they make an
-// alias, whatever its dtype.
+// torch.Tensor(...) and its subclasses make tensors of the default dtype. From a tensor they make
+// an alias, of any dtype.
 PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyTypeObject* plain = reinterpret_cast<PyTypeObject*>(THPVariableClass);
   const bool alias = PyTuple_GET_SIZE(args) == 1 && THPVariable_Check(PyTuple_GET_ITEM(args, 0));
   if (alias || !default_dtype_object() || !PyType_IsSubtype(type, plain))
     return stock_tensor_new(type, args, kwargs);
-  THPObjectPtr made(PyObject_Call(python_new, args, kwargs));
-  if (!made || type == plain) return made.release();
-  return PyObject_CallMethod(made.get(), "as_subclass", "O", type);
+  THPObjectPtr tensor(PyObject_Call(python_new, args, kwargs));
+  if (!tensor || type == plain) return tensor.release();
+  return PyObject_CallMethod(tensor.get(), "as_subclass", "O", type);
 }
 
 // A class made by a class statement has a copy of its base's slot.

@@ -1,20 +1,20 @@
-// What is assigned to a tensor's attributes, and torch.Tensor called.
+// Assignments to a tensor's attributes, and calls of torch.Tensor.
 #pragma once
 #include <torch/csrc/python_headers.h>
 
 namespace torch::formats {
 
-// Assigning .data across the border between stock dtypes and ours, by set_data(self, data).
+// Makes assignments to .data between stock and format dtypes call set_data(self, data).
 void patch_data(PyObject* set_data);
-// Assigning .grad of another dtype is an error.
+// Makes the assignment of a .grad of another dtype an error.
 void patch_grad();
-// .grad_dtype says our dtype where stock means the container.
+// Makes .grad_dtype return the format dtype where PyTorch means the storage dtype.
 void patch_grad_dtype();
-// Calling torch.Tensor while the default dtype is ours, by legacy_tensor(*args).
+// Makes torch.Tensor(*args) call legacy_tensor(*args) while the default is a format dtype.
 void patch_tensor_new(PyObject* legacy_tensor);
 
-// Whether a mode or a subclass is asked first, by PyTorch's own test, which its library does not
-// export to C++. Below 0: a Python error.
+// Returns whether PyTorch calls a mode or a subclass first, by its own test, which its library does
+// not export to C++. Below 0: a Python error.
 int seen_by_torch_function(PyObject* self);
 
 } // namespace torch::formats

@@ -15,17 +15,17 @@ namespace {
 
 PyObject* python_cast = nullptr;
 
-// The caller hides Python from a dtype number of ours; what is within is cast by calls that Python
-// may see, as of collectives under way.
+// Casts a wrapper by Python. The caller hides the number of a format dtype from Python. The calls
+// inside may be visible to it, as of pending collectives.
 at::Tensor cast_by_python(const at::Tensor& wrapper, c10::ScalarType dtype) {
   auto keys = c10::impl::tls_local_dispatch_key_set();
   keys.excluded_ = keys.excluded_ -
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
   const c10::impl::ForceDispatchKeyGuard visible(keys);
   const pybind11::gil_scoped_acquire gil;
-  const bool ours = c10::formats::is_format_type(dtype);
-  PyObject* asked = ours ? dtype_object(c10::formats::format_entry(dtype))
-                         : reinterpret_cast<PyObject*>(torch::getTHPDtype(dtype));
+  PyObject* asked = c10::formats::is_format_type(dtype)
+      ? dtype_object(c10::formats::format_entry(dtype))
+      : reinterpret_cast<PyObject*>(torch::getTHPDtype(dtype));
   THPObjectPtr object(THPVariable_Wrap(wrapper));
   THPObjectPtr cast(object ? PyObject_CallFunctionObjArgs(python_cast, object.get(), asked, nullptr)
                            : nullptr);
@@ -40,7 +40,7 @@ PyObject* without_memory(PyObject*, PyObject* args) {
   PyObject *dtype = nullptr, *sizes = nullptr, *strides = nullptr, *device = nullptr;
   if (!PyArg_ParseTuple(args, "OOOO", &dtype, &sizes, &strides, &device)) return nullptr;
   const c10::formats::FormatEntry* entry = format_of_dtype(dtype);
-  TORCH_CHECK_TYPE(entry, "expected a dtype of a number format");
+  TORCH_CHECK_TYPE(entry, "expected a dtype of a number format, but got another object");
   const auto numbers = [](PyObject* of) {
     return pybind11::cast<std::vector<int64_t>>(pybind11::handle(of));
   };

@@ -1,5 +1,7 @@
-"""Dtypes of formats made at run time, of which a process of this PyTorch has up to 64: what makes a
-new one known to Python. None is taken back."""
+"""Dtypes of formats made at run time, and their announcement to Python.
+
+A process of this PyTorch has up to 64. None is released.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,22 @@ from . import naming, testing
 
 
 def define(fmt: _C.Format) -> torch.dtype:
-    """The dtype of a format: there may be one already."""
+    """Return the dtype of a format, which may exist already."""
     return _C.define(fmt, naming.name_of_format(fmt))
 
 
-def announce(made: torch.dtype) -> None:
-    """torch.<name>, so that repr() can be evaluated, and the tables of PyTorch that list dtypes:
-    what files hold as untyped storages, and what torch.testing knows."""
-    setattr(torch, _C.name_of(made), made)
-    torch.storage._new_dtypes().add(made)
-    testing.add(made)
+def announce(dtype: torch.dtype) -> None:
+    """Add a dtype to torch, so that repr() can be evaluated, and to PyTorch's lists of dtypes.
+
+    The lists are those of untyped storages in files and of torch.testing.
+    """
+    setattr(torch, _C.name_of(dtype), dtype)
+    torch.storage._new_dtypes().add(dtype)
+    testing.add(dtype)
 
 
 def install() -> None:
-    """The built-in dtypes are in those tables, but for torch.testing's."""
-    for made in _C.builtin_dtypes():
-        testing.add(made)
+    """Add the built-in dtypes to the list of torch.testing; they are in all others."""
+    for dtype in _C.builtin_dtypes():
+        testing.add(dtype)
     _C.set_announcer(announce)

@@ -1,5 +1,4 @@
-"""What PyTorch must be told of the dtypes inside its own tree: it knows them, so only what the
-package adds."""
+"""Registers in PyTorch's own tree the parts of the package that its edits do not include."""
 
 from __future__ import annotations
 
@@ -22,17 +21,17 @@ from ..storage import pickling
 from ..targets import grid
 
 # While an optimizer steps: its groups and their eps, by its id.
-_given: dict[int, tuple[list, list]] = {}
+_stepping: dict[int, tuple[list, list]] = {}
 
 
 def _name_of(optimizer: Optimizer) -> str:
-    """The name of the optimizer whose formula it has: AdamW's is Adam's."""
+    """Return the name of the optimizer with the same formula: AdamW has Adam's."""
     name = type(optimizer).__name__.lower()
     return "adam" if name == "adamw" else name
 
 
-def _raised(eps: object, dtype: torch.dtype, name: str) -> object:
-    """The eps that a step of parameters of a dtype computes with."""
+def _raise_eps(eps: object, dtype: torch.dtype, name: str) -> object:
+    """Return the eps with which a step of parameters of a dtype computes."""
     if _C.format_of(dtype) is None:
         return eps
     if isinstance(eps, (tuple, list)):  # Adafactor's two
@@ -41,51 +40,53 @@ def _raised(eps: object, dtype: torch.dtype, name: str) -> object:
 
 
 def _before(optimizer: Optimizer, _args: tuple, _kwargs: dict) -> None:
-    """A group of parameters in several dtypes is one for each of them while the optimizer steps,
-    for the sake of their eps."""
+    """Split groups of parameters in several dtypes while the optimizer steps.
+
+    Each dtype then has its own eps.
+    """
     _after(optimizer)  # a step before this one may have raised
     if isinstance(optimizer, LowPrecision):  # computes in float32
         return
     groups, name = list(optimizer.param_groups), _name_of(optimizer)
-    given = [group.get("eps") for group in groups]
-    parted = []
-    for group, eps in zip(groups, given, strict=True):
+    values = [group.get("eps") for group in groups]
+    split = []
+    for group, eps in zip(groups, values, strict=True):
         dtypes = dict.fromkeys(p.dtype for p in group["params"]) if eps is not None else {}
         if not any(_C.format_of(dtype) for dtype in dtypes):
-            parted.append(group)
+            split.append(group)
         elif len(dtypes) == 1:
-            group["eps"] = _raised(eps, *dtypes, name)
-            parted.append(group)
+            group["eps"] = _raise_eps(eps, *dtypes, name)
+            split.append(group)
         else:
             for dtype in dtypes:
-                parted.append(
+                split.append(
                     {
                         **group,
                         "params": [p for p in group["params"] if p.dtype is dtype],
-                        "eps": _raised(eps, dtype, name),
+                        "eps": _raise_eps(eps, dtype, name),
                     }
                 )
-    if len(parted) > len(groups) or any(
-        group.get("eps") is not eps for group, eps in zip(groups, given, strict=True)
+    if len(split) > len(groups) or any(
+        group.get("eps") is not eps for group, eps in zip(groups, values, strict=True)
     ):
-        _given[id(optimizer)] = groups, given
-        optimizer.param_groups[:] = parted  # in place: a wrapper of an optimizer has its list
+        _stepping[id(optimizer)] = groups, values
+        optimizer.param_groups[:] = split  # in place: a wrapper of an optimizer has its list
 
 
 def _after(optimizer: Optimizer, *_arguments: object) -> None:
-    groups, given = _given.pop(id(optimizer), ((), ()))
-    for group, eps in zip(groups, given, strict=True):
+    groups, values = _stepping.pop(id(optimizer), ((), ()))
+    for group, eps in zip(groups, values, strict=True):
         if eps is not None:
             group["eps"] = eps
     if groups:
         optimizer.param_groups[:] = groups
 
 
-def _reduced(dtype: torch.dtype):
-    """What pickles and files hold of a dtype.
+def _reduce_dtype(dtype: torch.dtype):
+    """Return the pickled form of a dtype.
 
-    A format made at run time is made again from its name, in a process that need not know it yet;
-    all others are PyTorch's own, by their names in torch.
+    A format made at run time is made again from its name, so the reading process need not know it.
+    All others are PyTorch's own, by their names in torch.
     """
     if _C.format_of(dtype) is None or dtype in _C.builtin_dtypes():
         return dtype.__reduce__()
@@ -93,10 +94,10 @@ def _reduced(dtype: torch.dtype):
 
 
 def install() -> None:
-    copyreg.pickle(torch.dtype, _reduced)
+    copyreg.pickle(torch.dtype, _reduce_dtype)
     pickling.allow(torch.serialization.add_safe_globals)
     register_optimizer_step_pre_hook(_before)
     register_optimizer_step_post_hook(_after)
-    # An edit of PyTorch's leaves it the place.
+    # An edit of PyTorch reads this name.
     torch.utils.checkpoint._carried = recomputing.carried
     grid.install()

@@ -1,1 +1,1 @@
-"""What ``torch.distributed`` must know of format tensors."""
+"""Hooks of ``torch.distributed`` for format tensors."""

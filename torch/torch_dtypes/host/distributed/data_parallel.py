@@ -1,6 +1,9 @@
-"""DistributedDataParallel of models with parameters of ours: their gradients are averaged by a
-reducer of ours (reducer.py), since stock's allocates its buckets by the container. Each function is
-asked before the method of its row in distributed.py; None: nothing of ours is there."""
+"""DistributedDataParallel of models with format parameters.
+
+Their gradients are averaged by this package's reducer (reducer.py), since PyTorch's allocates its
+buckets by the storage dtype. Each function runs before the method of its row in wrappers.py, and
+returns None where no parameter is a format tensor.
+"""
 
 from __future__ import annotations
 
@@ -12,70 +15,68 @@ from ... import _C, quantization
 from .reducer import Logger, Reducer
 
 
-def _named(ddp) -> dict[str, nn.Parameter]:
-    """Parameters of ours whose gradients are averaged, each once."""
-    named = ddp.module.named_parameters()
+def _name_parameters(ddp) -> dict[str, nn.Parameter]:
+    """Return format parameters whose gradients are averaged, each once, by name."""
+    parameters = ddp.module.named_parameters()
     return {
         n: p
-        for n, p in named
+        for n, p in parameters
         if p.requires_grad and n not in ddp.parameters_to_ignore and _C.is_format_tensor(p)
     }
 
 
 def _refuse(ddp, what: str, instead: str):
-    name, parameter = next(iter(_named(ddp).items()))
+    name, parameter = next(iter(_name_parameters(ddp).items()))
     raise NotImplementedError(
         f"DistributedDataParallel: expected parameters of stock dtypes with {what}, but got "
-        f"{parameter.dtype} in {name}. {instead}"
+        f"{parameter.dtype} in {name}; {instead}"
     )
 
 
-def expect_possible(ddp):
-    """In front of DistributedDataParallel._build_params_for_reducer, which its constructor calls
-    before it sends or compares anything."""
+def expect_supported(ddp):
+    """Refuse unsupported options of DistributedDataParallel before it sends anything."""
     delayed = next((p for p in ddp._delay_all_reduce_params if _C.is_format_tensor(p)), None)
     if delayed is not None:
         raise NotImplementedError(
             "DistributedDataParallel: expected parameters of stock dtypes in "
-            f"delay_all_reduce_named_params, but got {delayed.dtype}. Leave them out."
+            f"delay_all_reduce_named_params, but got {delayed.dtype}; leave them out"
         )
     quantization.shared_scales.share_scales(ddp)
-    if not _named(ddp):
+    if not _name_parameters(ddp):
         return None
     if ddp.mixed_precision is not None:
         _refuse(
-            ddp, "mixed_precision=", "Leave it out: the parameters' own dtype is the precision."
+            ddp, "mixed_precision=", "leave it out, since the parameters' dtype is the precision"
         )
     if ddp.skip_all_reduce_unused_params:
-        _refuse(ddp, "skip_all_reduce_unused_params=True", "Use find_unused_parameters=True.")
+        _refuse(ddp, "skip_all_reduce_unused_params=True", "use find_unused_parameters=True")
     if ddp._use_python_reducer:
         _refuse(
             ddp,
             "the python_reducer of torch.compile",
-            "Leave torch._dynamo.config.optimize_ddp as it is.",
+            "leave torch._dynamo.config.optimize_ddp as it is",
         )
     return None
 
 
 def make_reducer(ddp, parameters, expect_sparse_gradient, param_to_name_mapping, static_graph):
-    """DistributedDataParallel._ddp_init_helper: stock's reducer gets the parameters of stock
-    dtypes, if there are any."""
-    named = _named(ddp)
+    """Build this package's reducer. PyTorch's gets the parameters of stock dtypes, if any."""
+    named = _name_parameters(ddp)
     if not named:
         return None
-    theirs = [i for i, p in enumerate(parameters) if not _C.is_format_tensor(p)]
+    stock_places = [i for i, p in enumerate(parameters) if not _C.is_format_tensor(p)]
     stock = None
-    if theirs:
+    if stock_places:
         names = (
-            {place: param_to_name_mapping[i] for place, i in enumerate(theirs)}
+            {place: param_to_name_mapping[i] for place, i in enumerate(stock_places)}
             if param_to_name_mapping
             else param_to_name_mapping
         )
         helper = inspect.unwrap(type(ddp)._ddp_init_helper)
         helper(
             ddp,
-            [parameters[i] for i in theirs],
-            [expect_sparse_gradient[i] for i in theirs],
+            [parameters[i] for i in stock_places],
+            [expect_sparse_gradient[i] for i in stock_places],
             names,
             static_graph,
         )
@@ -88,8 +89,7 @@ def make_reducer(ddp, parameters, expect_sparse_gradient, param_to_name_mapping,
 
 
 def register_comm_hook(ddp, state, hook):
-    """DistributedDataParallel.register_comm_hook: the hook gets buckets of stock's reducer and of
-    ours."""
+    """Register a communication hook, which gets the buckets of both reducers."""
     if not isinstance(vars(ddp).get("reducer"), Reducer):
         return None
     ddp._check_comm_hook(hook)
@@ -100,31 +100,30 @@ def register_comm_hook(ddp, state, hook):
 
 
 def refuse_builtin_hook(ddp, comm_hook_type):
-    """DistributedDataParallel._register_builtin_comm_hook: those hooks are in C++, and take stock's
-    buckets alone."""
+    """Refuse builtin communication hooks: they are in C++ and take PyTorch's own buckets only."""
     if isinstance(vars(ddp).get("reducer"), Reducer):
         _refuse(
             ddp,
             f"the builtin hook {comm_hook_type}",
-            "Use register_comm_hook, for example of torch_dtypes.distributed.compress_hook.",
+            "use register_comm_hook, for example with torch_dtypes.distributed.compress_hook",
         )
 
 
 def refuse_in_backward(ddp):
-    """Optimizers that step within backward are run by a hook that looks into stock's reducer."""
+    """Refuse optimizers that step within backward: their hook looks into PyTorch's reducer."""
     if isinstance(vars(ddp).get("reducer"), Reducer) and any(
         hasattr(p, "_in_backward_optimizers") for p in ddp._module_parameters
     ):
-        _refuse(ddp, "optimizers in backward", "Step after backward.")
+        _refuse(ddp, "optimizers in backward", "step after backward")
 
 
 def join_hook(ddp, **kwargs):
-    """DistributedDataParallel.join_hook: ranks that have run out of data answer calls of stock's
-    reducer alone; delayed scales are shared then."""
+    """Refuse join() of format parameters, and share delayed scales of other models in it.
+
+    Ranks that have run out of data answer calls of PyTorch's reducer only.
+    """
     if isinstance(vars(ddp).get("reducer"), Reducer):
-        _refuse(
-            ddp, "join()", "Give every rank as many batches, for example by DistributedSampler."
-        )
+        _refuse(ddp, "join()", "give every rank as many batches, for example by DistributedSampler")
     if not quantization.shared_scales.delayed_scalers(ddp.module):
         return None
     return quantization.shared_scales.join_hook(

@@ -1,6 +1,4 @@
-"""torch.distributed.tensor: what a DTensor of a number format is (format_dtensor.py), and how the
-sharding rules may split what chop rounds: wherever they like, for each element is rounded by
-itself; blocks stay whole."""
+"""Hooks of torch.distributed.tensor: format DTensors (format_dtensor.py), and sharding of chop."""
 
 from __future__ import annotations
 
@@ -11,13 +9,13 @@ import torch
 from ..table import Kind, wait_for
 
 
-def know_formats(_module) -> None:
-    """Loads format_dtensor.py, which says that files may name its class, and casts its tensors."""
+def load_format_dtensor(_module) -> None:
+    """Load format_dtensor.py, which registers its class for files and casts its tensors."""
     from . import format_dtensor  # noqa: F401
 
 
-def ask_first(stock):
-    """For releases whose C++ never asks a subclass of DTensor."""
+def dispatch_format_dtensors(stock):
+    """Call the subclass's dispatch, in releases whose C++ never calls that of a DTensor."""
     from . import format_dtensor
 
     @functools.wraps(stock)
@@ -31,7 +29,10 @@ def ask_first(stock):
 
 
 def split_chop(register_sharding) -> None:
-    """The sharding rules may split what chop rounds wherever they like, but blocks stay whole."""
+    """Let sharding rules split chop's operand anywhere, but keep blocks whole.
+
+    chop rounds each element by itself.
+    """
     from torch.distributed.tensor import Replicate, Shard
 
     def strategies(operator, dims):
@@ -52,7 +53,7 @@ _MODULE = "torch.distributed.tensor"
 _SLOW_PATH = "_dispatch.OpDispatcher._propagate_op_sharding_dispatch_slow_path"
 
 HOOKS = [
-    wait_for(_MODULE, _SLOW_PATH, Kind.REPLACED, ask_first, last="2.11"),
-    wait_for(_MODULE, "", Kind.TOLD, know_formats),
+    wait_for(_MODULE, _SLOW_PATH, Kind.REPLACED, dispatch_format_dtensors, last="2.11"),
+    wait_for(_MODULE, "", Kind.TOLD, load_format_dtensor),
     wait_for(_MODULE, "experimental.register_sharding", Kind.TOLD, split_chop),
 ]

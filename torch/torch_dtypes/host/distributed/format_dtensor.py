@@ -1,14 +1,15 @@
-"""Distributed tensors (DTensor) whose local tensors have a number format: what ``fully_shard``,
-clipping, optimizers and checkpoints ask of them.
+"""DTensors whose local tensors are format tensors, for ``fully_shard``, clipping, optimizers and
+checkpoints.
 
-PyTorch makes a DTensor, and runs operators on one, in C++, by the storage dtype of what it wraps.
-So format DTensors are of a subclass. Its body is a format tensor without memory, so that autograd,
-promotion and ``x.dtype`` go by the format. Operators come to ``__torch_dispatch__`` below.
+PyTorch's C++ makes a DTensor, and runs its operators, by the storage dtype of the local tensor. So
+format DTensors have a subclass. Its body is a format tensor without memory, so that autograd,
+promotion and ``x.dtype`` use the format. Operators reach ``__torch_dispatch__`` below.
 
-Operators on elements run on each rank's part, where all operands lie alike. Norms, and the rest of
-what Adafactor computes, run on every rank of the whole operands, whose codes come together before.
-All else is one error: PyTorch's sharding rules would round parts of a sum one by one, and take
-means of a rank's own elements."""
+Operators on elements run on each rank's part, where all operands are sharded alike. Norms, and the
+other operators of Adafactor, gather the codes and run on the whole operands on every rank. All
+others raise: PyTorch's sharding rules would round partial sums one by one, and average a rank's own
+elements.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from torch.utils import _pytree as pytree
 from ... import _C
 
 _aten = torch.ops.aten
-# A sum that is not added up yet passes as it is.
+# A partial sum may pass as it is.
 _MOVES = {_aten.detach.default, _aten.alias.default, _aten.clone.default}
 _CASTS = {
     _aten._to_copy.default,
@@ -47,7 +48,7 @@ _LIKES = {
     _aten.empty_like.default,
     _aten.full_like.default,
 }
-_ON_ELEMENTS = _MOVES | _CASTS | _FILLS | _LIKES  # and those with PyTorch's tag
+_ON_ELEMENTS = _MOVES | _CASTS | _FILLS | _LIKES  # and operators tagged pointwise by PyTorch
 _OF_WHOLES = {
     _aten.linalg_vector_norm.default,
     _aten.mm.default,
@@ -58,7 +59,7 @@ _OF_SIZES = {_aten.new_empty.default, _aten.new_zeros.default}
 
 
 class FormatDTensor(DTensor):
-    """A DTensor of local tensors with a number format."""
+    """A DTensor of local format tensors."""
 
     __slots__ = ()
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -75,8 +76,8 @@ class FormatDTensor(DTensor):
         return _rebuild, (self._local_tensor, self._spec, self.requires_grad)
 
 
-# What torch.distributed.checkpoint copies of a tensor when it stages it: those that the class
-# names.
+# torch.distributed.checkpoint copies the attributes in the class's __slots__ when it stages a
+# tensor.
 FormatDTensor.__slots__ = DTensor.__slots__
 
 
@@ -85,17 +86,17 @@ def _rebuild(local: torch.Tensor, spec: DTensorSpec, requires_grad: bool) -> DTe
 
 
 def new(cls, local_tensor, spec, requires_grad) -> FormatDTensor:
-    """DTensor(local_tensor, spec, requires_grad=...) of a local format tensor."""
+    """Make the DTensor of a local format tensor."""
     if cls not in (DTensor, FormatDTensor):
         raise NotImplementedError(
             f"{cls.__name__}: expected a local tensor of a stock dtype, but got "
-            f"{local_tensor.dtype}. Use DTensor itself."
+            f"{local_tensor.dtype}; use DTensor itself"
         )
     meta = spec.tensor_meta
     body = _C.without_memory(local_tensor.dtype, meta.shape, meta.stride, local_tensor.device)
-    made = torch.Tensor._make_subclass(FormatDTensor, body, requires_grad)
-    made._spec, made._local_tensor = spec, local_tensor
-    return made
+    result = torch.Tensor._make_subclass(FormatDTensor, body, requires_grad)
+    result._spec, result._local_tensor = spec, local_tensor
+    return result
 
 
 def _wrap(local: torch.Tensor, like: DTensorSpec) -> DTensor:
@@ -104,13 +105,13 @@ def _wrap(local: torch.Tensor, like: DTensorSpec) -> DTensor:
     return DTensor(local.detach(), spec, requires_grad=False)
 
 
-def _replicated(mesh, shape, stride, dtype) -> DTensorSpec:
+def _replicate(mesh, shape, stride, dtype) -> DTensorSpec:
     return DTensorSpec(
         mesh, (Replicate(),) * mesh.ndim, tensor_meta=TensorMeta(shape, stride, dtype)
     )
 
 
-def _lies_alike(x: DTensor, like: DTensor) -> bool:
+def _is_sharded_alike(x: DTensor, like: DTensor) -> bool:
     return (
         x._spec.mesh == like._spec.mesh
         and x._spec.placements == like._spec.placements
@@ -119,7 +120,7 @@ def _lies_alike(x: DTensor, like: DTensor) -> bool:
 
 
 def _local(x: DTensor, spec: DTensorSpec) -> torch.Tensor:
-    """This rank's part of a tensor that is brought to where a spec has it; outside autograd."""
+    """Return this rank's part of a tensor, redistributed as in a spec, outside autograd."""
     if x._spec.placements == spec.placements:
         return x._local_tensor.detach()
     local = redistribute_local_tensor(
@@ -131,18 +132,19 @@ def _local(x: DTensor, spec: DTensorSpec) -> torch.Tensor:
 
 
 def _whole(x: DTensor) -> torch.Tensor:
-    return _local(x, _replicated(x._spec.mesh, *x._spec.tensor_meta))
+    return _local(x, _replicate(x._spec.mesh, *x._spec.tensor_meta))
 
 
-def part_of(x, like: FormatDTensor):
-    """What an optimizer's step for a rank's part of a parameter takes of a gradient or state: the
-    rank's own part, or NotImplemented where that lies elsewhere. Tensors of one number are the same
-    on all ranks."""
+def take_part(x, like: FormatDTensor):
+    """Return this rank's part of a gradient or state for the step of its part of a parameter.
+
+    It is NotImplemented where the two are sharded differently. Tensors of one number are the same
+    on all ranks.
+    """
     if not isinstance(x, DTensor):
         return x
-    return (
-        x._local_tensor.detach() if _lies_alike(x, like) and not _is_partial(x) else NotImplemented
-    )
+    is_alike = _is_sharded_alike(x, like) and not _is_partial(x)
+    return x._local_tensor.detach() if is_alike else NotImplemented
 
 
 def _is_partial(x: DTensor) -> bool:
@@ -150,7 +152,7 @@ def _is_partial(x: DTensor) -> bool:
 
 
 def cast(x: torch.Tensor, dtype: torch.dtype) -> DTensor | None:
-    """A DTensor in another dtype, where one of the two is a format; None for other classes."""
+    """Cast a DTensor, where one of the two dtypes is a format dtype; None for other classes."""
     if not isinstance(x, DTensor):
         return None
     if _is_partial(x):
@@ -159,7 +161,7 @@ def cast(x: torch.Tensor, dtype: torch.dtype) -> DTensor | None:
 
 
 def _refusal(func, tensors) -> NotImplementedError:
-    def described(x):
+    def describe(x):
         return (
             f"{x.dtype} in {x._spec.placements}"
             if isinstance(x, DTensor)
@@ -167,40 +169,39 @@ def _refusal(func, tensors) -> NotImplementedError:
         )
 
     return NotImplementedError(
-        f"{func._schema.name}: expected an operator on elements of DTensors that lie alike, or a "
-        f"norm, where one has a number format, but got {', '.join(map(described, tensors))}. Use "
-        "x.to_local(), x.full_tensor() or x.float(), or a float32 model that quantize_ has "
-        "converted."
+        f"{func._schema.name}: expected an operator on elements of DTensors that are sharded "
+        "alike, or a norm, where one has a number format, but got "
+        f"{', '.join(map(describe, tensors))}; use x.to_local(), x.full_tensor() or x.float(), or "
+        "a float32 model that quantize_ has converted"
     )
 
 
-def _with_meant_dtypes(values, own: torch.dtype) -> tuple:
-    """Dtypes among arguments as format tensors understand them: PyTorch's own C++ asks for the
-    storage dtype where it means a tensor's dtype."""
+def _correct_dtypes(values, own: torch.dtype) -> tuple:
+    """Replace dtypes among arguments where PyTorch's C++ passes the storage dtype for a format."""
     return tuple(_C.meant_dtype(v, own) if isinstance(v, torch.dtype) else v for v in values)
 
 
 def dispatch(func, args, kwargs):
-    """What an operator with a format DTensor among its arguments gives."""
+    """Run an operator that has a format DTensor among its arguments."""
     tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
     own = next(x.dtype for x in tensors if isinstance(x, FormatDTensor))
     args, kwargs = (
-        _with_meant_dtypes(args, own),
-        dict(zip(kwargs, _with_meant_dtypes(kwargs.values(), own), strict=True)),
+        _correct_dtypes(args, own),
+        dict(zip(kwargs, _correct_dtypes(kwargs.values(), own), strict=True)),
     )
     refusal = functools.partial(_refusal, func, tensors)
     if func not in _MOVES and any(isinstance(x, DTensor) and _is_partial(x) for x in tensors):
         raise refusal()
     if func in _OF_WHOLES:
-        made = func(*(_whole(x) if isinstance(x, DTensor) else x for x in args), **kwargs)
+        result = func(*(_whole(x) if isinstance(x, DTensor) else x for x in args), **kwargs)
         return (
-            _wrap(made, _replicated(args[0]._spec.mesh, made.shape, made.stride(), own))
-            if isinstance(made, torch.Tensor)
-            else made
+            _wrap(result, _replicate(args[0]._spec.mesh, result.shape, result.stride(), own))
+            if isinstance(result, torch.Tensor)
+            else result
         )
     if func in _OF_SIZES:
-        made = func(args[0]._local_tensor, *args[1:], **kwargs)
-        return _wrap(made, _replicated(args[0]._spec.mesh, made.shape, made.stride(), own))
+        result = func(args[0]._local_tensor, *args[1:], **kwargs)
+        return _wrap(result, _replicate(args[0]._spec.mesh, result.shape, result.stride(), own))
     over_lists = func._schema.name.startswith("aten::_foreach_")
     if not (over_lists or func in _ON_ELEMENTS or torch.Tag.pointwise in func.tags):
         raise refusal()
@@ -222,9 +223,9 @@ def dispatch(func, args, kwargs):
             or x._spec.mesh != like._spec.mesh
         ):
             raise refusal()
-        if _lies_alike(x, like):
+        if _is_sharded_alike(x, like):
             return x._local_tensor.detach()
-        # As stock has it.
+        # As in PyTorch.
         if in_place and (
             x.shape == like.shape or not any(p.is_shard() for p in like._spec.placements)
         ):
@@ -242,12 +243,12 @@ def dispatch(func, args, kwargs):
     results = results if over_lists else [results]
     # _foreach_max, equal
     if any(
-        getattr(made, "shape", None) != like._local_tensor.shape
-        for made, like in zip(results, likes, strict=True)
+        getattr(result, "shape", None) != like._local_tensor.shape
+        for result, like in zip(results, likes, strict=True)
     ):
         raise refusal()
-    made = [_wrap(made, like._spec) for made, like in zip(results, likes, strict=True)]
-    return made if over_lists else made[0]
+    wrapped = [_wrap(result, like._spec) for result, like in zip(results, likes, strict=True)]
+    return wrapped if over_lists else wrapped[0]
 
 
 torch.serialization.add_safe_globals([FormatDTensor, _rebuild])

@@ -1,6 +1,9 @@
-"""FullyShardedDataParallel (the older of the two) refuses our dtypes when it is made, in parameters
-and in its policy; without this its first backward pass would fail over sizes. fully_shard takes a
-policy that names them; what it divides gradients by goes by PyTorch's own dtypes."""
+"""Hooks of FSDP and pipelines.
+
+FullyShardedDataParallel (the older of the two) refuses format dtypes in parameters and in its
+policy when it is made. Otherwise its first backward pass would fail over sizes. fully_shard takes a
+policy with format dtypes. Its divisors of gradients depend on the dtype.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from .wrappers import refuse_parallel
 
 
 def refuse_sharded(stock):
-    """An error where FullyShardedDataParallel gets format tensors or a policy of formats."""
+    """Raise where FullyShardedDataParallel gets format tensors or a policy with format dtypes."""
 
     @functools.wraps(stock)
     def __init__(self, module, *args, **kwargs):
@@ -28,8 +31,8 @@ def refuse_sharded(stock):
                 if isinstance(dtype, torch.dtype) and is_format_dtype(dtype):
                     raise NotImplementedError(
                         "FullyShardedDataParallel: expected stock dtypes in mixed_precision, but "
-                        f"got {name}={dtype}. Use fully_shard, whose "
-                        "MixedPrecisionPolicy takes number formats."
+                        f"got {name}={dtype}; use fully_shard, whose MixedPrecisionPolicy takes "
+                        "number formats"
                     )
         stock(self, module, *args, **kwargs)
 
@@ -37,7 +40,7 @@ def refuse_sharded(stock):
 
 
 def refuse_stages(stock):
-    """An error where a stage of a pipeline is made of a model with format tensors."""
+    """Raise where a stage of a pipeline is made of a model with format tensors."""
 
     @functools.wraps(stock)
     def __init__(self, submodule, *args, **kwargs):
@@ -52,9 +55,10 @@ def refuse_stages(stock):
 
 
 def cast_before_joining(stock):
-    """Gradients are cast to reduce_dtype before they are joined.
+    """Cast gradients to reduce_dtype before they are joined.
 
-    The stock operator casts them as it joins them, and raises where one of both is a format.
+    The stock operator casts them as it joins them, and raises where one of the two dtypes is a
+    format dtype.
     """
 
     @functools.wraps(stock)
@@ -68,11 +72,11 @@ def cast_before_joining(stock):
 
 
 def divide_once(stock):
-    """Gradients in a format are divided as float32 ones are, once.
+    """Divide gradients in a format once, as float32 gradients are.
 
-    Of every reduce_dtype but float32 and bfloat16 stock divides before and after the sum, since
-    float16 might overflow. In a format that would be two more roundings, and AVG divides before
-    the one that there is.
+    With every reduce_dtype but float32 and bfloat16, PyTorch divides before and after the sum,
+    since float16 might overflow. In a format that would add two roundings, while AVG divides before
+    the only one.
     """
 
     @functools.wraps(stock)
@@ -101,9 +105,10 @@ def divide_once(stock):
 
 
 def keep_gradient_dtype(stock):
-    """With a format, gradients are made in the parameter's own dtype, as in earlier releases.
+    """Make gradients in the parameter's own dtype where one of the dtypes is a format dtype.
 
-    Stock makes them in reduce_dtype, or in the shards' dtype. What joins them casts.
+    Earlier releases do so too. PyTorch makes them in reduce_dtype or in the shards' dtype; joining
+    them casts.
     """
 
     def unsharded_grad_dtype(self):

@@ -1,6 +1,8 @@
-"""Functional collectives give what is under way as a wrapper subclass, which waits when it is used.
-Of our dtypes there are none (they would be tensors without memory), so that results of ours are
-waited for at once."""
+"""Hooks of functional collectives, whose pending results are a wrapper subclass that waits when
+used.
+
+The wrapper of a format tensor would have no memory, so its results are waited for at once.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,15 @@ from ..table import Kind, wait_for
 
 
 def maybe_wrap_tensor(stock, self):
-    """A result under way: one of a format is waited for at once."""
-    # Dynamo traces these functions, and nothing of ours is in its graphs.
+    """Wait for a pending result of a format dtype at once."""
+    # Dynamo traces these functions, and its graphs have no format tensor.
     if torch.compiler.is_dynamo_compiling() or not _C.is_format_tensor(self):
         return stock(self)
     return torch.ops._c10d_functional.wait_tensor(self)
 
 
 def maybe_wrap_tensors(stock, tensors):
-    """The same of a list."""
+    """Wait for pending results at once where one has a format dtype."""
     if torch.compiler.is_dynamo_compiling() or not any(map(_C.is_format_tensor, tensors)):
         return stock(tensors)
     return [maybe_wrap_tensor(lambda t: stock([t])[0], t) for t in tensors]

@@ -1,5 +1,7 @@
-"""What averages gradients of our dtypes for DistributedDataParallel, whose own reducer is in C++
-and makes its buckets by the container."""
+"""Averages format gradients for DistributedDataParallel.
+
+Its own reducer is in C++ and makes its buckets by the storage dtype.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ from torch.autograd import Variable
 
 
 class Bucket:
-    """Gradients of one dtype that travel together; to a communication hook it is what
-    ``torch.distributed.GradBucket`` is."""
+    """Gradients of one dtype that are sent together.
+
+    Communication hooks use it like ``torch.distributed.GradBucket``.
+    """
 
     def __init__(
         self, index: int, count: int, numbers: list[int], parameters: list[torch.nn.Parameter]
@@ -55,11 +59,13 @@ class Bucket:
         return self.parts(self._flat)
 
 
-def _buckets(
+def _group_parameters(
     parameters: list[torch.nn.Parameter], first_bytes: int, most_bytes: int
 ) -> list[list[int]]:
-    """Numbers of parameters by dtype, the last registered first, for their gradients come first; a
-    first bucket of first_bytes at most, so that something is under way early."""
+    """Group numbers of parameters by dtype, the last registered first, as their gradients arrive.
+
+    The first bucket has first_bytes at most, so that it is sent early.
+    """
     buckets: list[list[int]] = []
     open_ones: dict[torch.dtype, tuple[list[int], int]] = {}
     limits: dict[torch.dtype, int] = {}
@@ -76,21 +82,22 @@ def _buckets(
 
 
 class Reducer:
-    """In the place of ``DistributedDataParallel.reducer`` where parameters are ours: averages their
-    gradients, and has those of stock dtypes averaged by stock's reducer, if there are any.
+    """Averages gradients of format parameters in the place of ``DistributedDataParallel.reducer``.
 
-    A gradient that AccumulateGrad has written is ready; a bucket whose gradients are all ready is
-    reduced in the background, in the order of the buckets, so that all ranks call alike. At the end
-    of backward, which the engine tells, the averages are written to the gradients. Beside a stock
-    reducer, and for a static graph, everything is reduced at the end: where on two ranks the
-    gradients came in another order, their calls would not match.
+    Gradients of stock dtypes are averaged by PyTorch's reducer, if there are any.
+
+    A gradient is ready when AccumulateGrad has written it. A bucket whose gradients are all ready
+    is reduced in the background, in the order of the buckets, so that all ranks call alike. The
+    engine reports the end of backward, and then the averages are written to the gradients. Beside
+    PyTorch's reducer, and for a static graph, everything is reduced at the end. Otherwise calls of
+    two ranks would not match if their gradients arrived in different orders.
     """
 
     def __init__(self, ddp, named: dict[str, torch.nn.Parameter], stock) -> None:
         self._ddp, self._stock = weakref.ref(ddp), stock
         self._names, self._parameters = list(named), list(named.values())
         cap = ddp.bucket_bytes_cap
-        groups = _buckets(self._parameters, dist._DEFAULT_FIRST_BUCKET_BYTES, cap)
+        groups = _group_parameters(self._parameters, dist._DEFAULT_FIRST_BUCKET_BYTES, cap)
         self._buckets = [
             Bucket(i, len(groups), g, [self._parameters[n] for n in g])
             for i, g in enumerate(groups)
@@ -114,18 +121,19 @@ class Reducer:
         stock = vars(self).get("_stock")
         if stock is None:
             raise AttributeError(
-                f"DistributedDataParallel of parameters in number formats has no reducer.{name}"
+                f"expected an attribute of Reducer, but got {name!r}; it exists only beside "
+                "parameters of stock dtypes"
             )
         return getattr(stock, name)
 
-    # ---- what DistributedDataParallel calls ----
+    # ---- called by DistributedDataParallel ----
 
     def prepare_for_forward(self) -> None:
         if self._stock is not None:
             self._stock.prepare_for_forward()
 
     def _rebuild_buckets(self) -> bool:
-        """Before a forward pass; the buckets stay as they are."""
+        """Called before a forward pass; the buckets stay as they are."""
         self._check_reducer_finalized()
         return self._stock._rebuild_buckets() if self._stock is not None else False
 
@@ -137,11 +145,10 @@ class Reducer:
                 if n not in self._ready
             ]
             raise RuntimeError(
-                "DistributedDataParallel: expected a gradient for every parameter in the "
-                "backward pass before, but got none for "
-                f"{', '.join(missing)}. If they are not always used, give "
-                "find_unused_parameters=True; and the loss must come from what the model "
-                "returned."
+                "DistributedDataParallel: expected a gradient for every parameter in the last "
+                f"backward pass, but got none for {', '.join(missing)}; use "
+                "find_unused_parameters=True if they are not always used, and compute the loss "
+                "from the model's outputs"
             )
         if self._stock is not None:
             self._stock._check_reducer_finalized()
@@ -154,17 +161,17 @@ class Reducer:
         for bucket in self._buckets:
             bucket.pending, bucket.work, bucket.future = len(bucket.numbers), None, None
         if self._static:
-            # So that backward begins with _DDPSink, which queues _delay_all_reduce.
+            # Backward then begins with _DDPSink, which queues _delay_all_reduce.
             self._ddp()._static_graph_delay_allreduce_enqueued = False
         elif self._find_unused:
-            self._unused = set(range(len(self._parameters))) - self._reached(outputs)
-            # Where none of ours is used here, others wait for their part all the same.
+            self._unused = set(range(len(self._parameters))) - self._find_reached(outputs)
+            # Other ranks wait for this rank's part, even if no format parameter is used here.
             for t in outputs:
                 if t.requires_grad and t.grad_fn is not None:
                     t.register_hook(lambda _: self._begin())
 
     def _delay_all_reduce(self) -> None:
-        """Of a static graph, queued by _DDPSink for the end of backward."""
+        """Reduce the gradients of a static graph; _DDPSink queues this for the end of backward."""
         ddp = self._ddp()
         if self._stock is not None and not vars(self).get("_stock_delayed"):
             self._stock_delayed = True
@@ -194,7 +201,7 @@ class Reducer:
 
     def register_hook(self, state, hook) -> None:
         if self._hook is not None:
-            # As stock's reducer says it.
+            # The message of PyTorch's reducer.
             raise RuntimeError(
                 "register_comm_hook or register_builtin_comm_hook can only be called once."
             )
@@ -216,9 +223,9 @@ class Reducer:
                 self._mark(n)
             self._unused = set()
 
-    def _got(self, number: int) -> None:
+    def _receive(self, number: int) -> None:
         self._used.add(number)
-        # no_sync, or a second backward pass: gradients are kept, and go with the next ones
+        # In no_sync, or a second backward pass, gradients are kept, and sent with the next ones.
         if not self._armed:
             return
         self._begin()
@@ -228,9 +235,8 @@ class Reducer:
         if number in self._ready:
             raise RuntimeError(
                 f"DistributedDataParallel: expected one gradient for {self._names[number]} "
-                f"({self._parameters[number].dtype}) in a backward pass, "
-                "but got another. Where checkpoints run parts of the model again, give "
-                "static_graph=True."
+                f"({self._parameters[number].dtype}) in a backward pass, but got another; use "
+                "static_graph=True if checkpoints run parts of the model again"
             )
         self._mark(number)
 
@@ -273,8 +279,10 @@ class Reducer:
         self._used.clear()
 
     def _used_anywhere(self) -> set[int]:
-        """Parameters that a rank has used: the others keep the gradients that they have, as stock's
-        do."""
+        """Return the parameters that any rank has used. The others keep their gradients.
+
+        PyTorch's reducer does the same.
+        """
         if not (self._find_unused or self._static):
             return set(range(len(self._parameters)))
         used = torch.zeros(
@@ -301,10 +309,10 @@ class Reducer:
         bucket.set_buffer(None)
         bucket.work = bucket.future = None
 
-    def _reached(self, outputs) -> set[int]:
-        """Parameters in the graph behind the outputs."""
+    def _find_reached(self, outputs) -> set[int]:
+        """Return the parameters in the graph behind the outputs."""
         numbers = {p: n for n, p in enumerate(self._parameters)}
-        found = {numbers[t] for t in outputs if t in numbers}
+        reached = {numbers[t] for t in outputs if t in numbers}
         seen, stack = set(), [t.grad_fn for t in outputs if t.grad_fn is not None]
         while stack:
             node = stack.pop()
@@ -313,15 +321,15 @@ class Reducer:
             seen.add(node)
             variable = getattr(node, "variable", None)
             if variable is not None and variable in numbers:
-                found.add(numbers[variable])
+                reached.add(numbers[variable])
             stack += [following for following, _ in node.next_functions if following is not None]
-        return found
+        return reached
 
 
 def _hook_of(reducer, number: int):
     def ready(_):
-        if (found := reducer()) is not None:
-            found._got(number)
+        if (owner := reducer()) is not None:
+            owner._receive(number)
 
     return ready
 
@@ -332,7 +340,7 @@ def _remove(handles: list) -> None:
 
 
 class Logger:
-    """In the place of stock's, which looks into its reducer, where that has no parameters."""
+    """Replaces PyTorch's logger, which looks into its reducer, where that has no parameters."""
 
     def set_runtime_stats_and_log(self) -> None:
         pass

@@ -1,7 +1,9 @@
-"""What of torch.distributed goes past its operators, which know tensors of ours (Collectives.cpp),
-or sorts tensors by container before: calls for each dtype, DistributedDataParallel's reducer
-(data_parallel.py), and errors before codes are added up as the container's numbers, or a library's
-own error speaks of something else."""
+"""Hooks of the parts of torch.distributed that bypass its operators or sort by storage dtype.
+
+The operators know format tensors (Collectives.cpp). The hooks call once for each dtype, and use
+another reducer (data_parallel.py). They raise before codes are added up as numbers, or a library
+raises a misleading error.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from ... import _C
 from ..hooks.trampolines import When
 from ..table import Hook, Kind
 from .data_parallel import (
-    expect_possible,
+    expect_supported,
     join_hook,
     make_reducer,
     refuse_builtin_hook,
@@ -21,8 +23,8 @@ from .data_parallel import (
     register_comm_hook,
 )
 
-# A backend's methods, called by hand on what ProcessGroup._get_backend gives. A process group's own
-# go by operators.
+# A backend's methods, called by hand on the result of ProcessGroup._get_backend. A process group's
+# own methods call operators.
 BACKEND_METHODS = (
     "broadcast allreduce allreduce_coalesced reduce allgather _allgather_base "
     "allgather_coalesced gather scatter reduce_scatter _reduce_scatter_base alltoall_base "
@@ -30,30 +32,28 @@ BACKEND_METHODS = (
 ).split()
 
 
-def _first_own(values) -> torch.Tensor | None:
+def _find_format_tensor(values) -> torch.Tensor | None:
     for v in values:
         if isinstance(v, torch.Tensor):
             if _C.is_format_tensor(v):
                 return v
-        elif isinstance(v, (list, tuple)) and (found := _first_own(v)) is not None:
-            return found
+        elif isinstance(v, (list, tuple)) and (tensor := _find_format_tensor(v)) is not None:
+            return tensor
     return None
 
 
 def refuse_parallel(what: str, module: torch.nn.Module, instead: str) -> None:
-    """For what shards a model or cuts it into stages: the error that names a parameter or buffer of
-    ours, if there is one."""
+    """Raise for format parameters or buffers of a model to be sharded or cut into stages."""
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if _C.is_format_tensor(tensor):
             raise NotImplementedError(
                 f"{what}: expected parameters and buffers of stock dtypes, but got {tensor.dtype} "
-                f"in {name}. Use {instead}."
+                f"in {name}; use {instead}"
             )
 
 
-def parted(stock):
-    """Stock joins what it broadcasts by container: a call for each dtype where there are tensors of
-    ours."""
+def split_by_dtype(stock):
+    """Broadcast format tensors by one call for each dtype, where PyTorch joins by storage dtype."""
 
     @functools.wraps(stock)
     def _broadcast_coalesced(process_group, tensors, buffer_size, src=0):
@@ -69,29 +69,33 @@ def parted(stock):
     return _broadcast_coalesced
 
 
-def refusing(what: str):
-    """An error for tensors of ours in a method of pybind11's class, which a C function in front of
-    it could not look into."""
+def refuse_format_tensors(what: str):
+    """Raise for format tensors in a method of pybind11's class.
 
-    def made(stock):
+    A C function in front of such a method could not look into its arguments.
+    """
+
+    def extend(stock):
         @functools.wraps(stock)
         def method(*args, **kwargs):
-            if (found := _first_own((*args, *kwargs.values()))) is not None:
+            if (tensor := _find_format_tensor((*args, *kwargs.values()))) is not None:
                 raise NotImplementedError(
-                    f"{what}: expected tensors of stock dtypes, but got {found.dtype}: a "
-                    "backend's own methods would take codes for numbers. Call "
-                    "torch.distributed's functions, or the process group's methods."
+                    f"{what}: expected tensors of stock dtypes, but got {tensor.dtype}, whose "
+                    "codes a backend's own methods would take for numbers; call "
+                    "torch.distributed's functions, or the process group's methods"
                 )
             return stock(*args, **kwargs)
 
         return method
 
-    return made
+    return extend
 
 
-def beginning(stock):
-    """A block of calls that NCCL begins together (batch_isend_irecv, _coalescing_manager), of which
-    none has work of its own: what is left to do of calls of ours waits for the block's."""
+def begin_coalescing(stock):
+    """Begin a block of calls that NCCL starts together (batch_isend_irecv, _coalescing_manager).
+
+    Such a call has no work of its own. The rest of a format tensor's call waits for the block's.
+    """
 
     @functools.wraps(stock)
     def _start_coalescing(group, device):
@@ -101,8 +105,8 @@ def beginning(stock):
     return _start_coalescing
 
 
-def ending(stock):
-    """The block's work, which does so once it is waited for."""
+def end_coalescing(stock):
+    """Return the block's work, which also finishes the calls of format tensors when waited for."""
 
     @functools.wraps(stock)
     def _end_coalescing(group, device):
@@ -116,8 +120,10 @@ def ending(stock):
 
 
 def new_dtensor(stock, cls, local_tensor, spec, requires_grad=False):
-    """DTensor's constructor, by which distribute_tensor, tensor parallelism and FSDP2's fully_shard
-    hold parameters: one of ours is of a subclass."""
+    """Make a DTensor of a local format tensor, which is of a subclass.
+
+    distribute_tensor, tensor parallelism and FSDP2's fully_shard hold parameters as DTensors.
+    """
     from . import format_dtensor
 
     return format_dtensor.new(cls, local_tensor, spec, requires_grad)
@@ -127,20 +133,20 @@ _C10D = "torch._C._distributed_c10d"
 _DDP = "torch.nn.parallel.distributed.DistributedDataParallel"
 
 HOOKS = [
-    Hook("torch.distributed._broadcast_coalesced", Kind.REPLACED, parted),
-    Hook(f"{_DDP}._build_params_for_reducer", Kind.ASKED, expect_possible),
+    Hook("torch.distributed._broadcast_coalesced", Kind.REPLACED, split_by_dtype),
+    Hook(f"{_DDP}._build_params_for_reducer", Kind.ASKED, expect_supported),
     Hook(f"{_DDP}._ddp_init_helper", Kind.ASKED, make_reducer),
     Hook(f"{_DDP}.register_comm_hook", Kind.ASKED, register_comm_hook),
     Hook(f"{_DDP}._register_builtin_comm_hook", Kind.ASKED, refuse_builtin_hook),
     Hook(f"{_DDP}._setup_in_backward_optimizers", Kind.ASKED, refuse_in_backward),
     Hook(f"{_DDP}.join_hook", Kind.ASKED, join_hook),
-    Hook(f"{_C10D}.Reducer.__init__", Kind.REPLACED, refusing("Reducer")),
+    Hook(f"{_C10D}.Reducer.__init__", Kind.REPLACED, refuse_format_tensors("Reducer")),
     *(
-        Hook(f"{_C10D}.Backend.{name}", Kind.REPLACED, refusing(f"Backend.{name}"))
+        Hook(f"{_C10D}.Backend.{name}", Kind.REPLACED, refuse_format_tensors(f"Backend.{name}"))
         for name in BACKEND_METHODS
     ),
-    Hook(f"{_C10D}.ProcessGroup._start_coalescing", Kind.REPLACED, beginning),
-    Hook(f"{_C10D}.ProcessGroup._end_coalescing", Kind.REPLACED, ending),
+    Hook(f"{_C10D}.ProcessGroup._start_coalescing", Kind.REPLACED, begin_coalescing),
+    Hook(f"{_C10D}.ProcessGroup._end_coalescing", Kind.REPLACED, end_coalescing),
     Hook(
         "torch._C.TensorBase._dtensor__new__",
         Kind.BUILTIN,

@@ -1,5 +1,5 @@
-"""What a stock wheel makes necessary: every module that puts code of ours into PyTorch's Python, or
-behind its builtins.
+"""Modules that put code of this package into PyTorch's Python, or behind its builtins.
 
-Inside PyTorch's own tree none of this would be needed. ``hooks`` installs it all, once a process.
+A stock wheel needs them; inside PyTorch's own tree none is needed. ``host/install.py`` installs
+all, once per process.
 """

@@ -1,6 +1,7 @@
-"""Attention and nn.TransformerEncoderLayer under an autocast with a dtype of ours: masks, and the
-operator that PyTorch has for the layer. And the rows of padding that nn.TransformerEncoder makes 0
-in inference."""
+"""Hooks of attention and nn.TransformerEncoder: masks, the fused layer, rows of padding.
+
+An autocast with a format dtype needs the first two. The third sets rows to 0 in inference.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +19,17 @@ from .trampolines import When
 
 
 def with_mask(stock, query, key, value, attn_mask=None, *rest, **named):
-    """torch.nn.functional.scaled_dot_product_attention, whose stock mask autocast casts: an
-    infinity that the dtype lacks would be NaN there."""
+    """Clamp a stock mask, which autocast casts to a dtype where its infinity might become NaN."""
     return stock(query, key, value, autocast_mask(attn_mask), *rest, **named)
 
 
 def encoder_layer(stock, src, embed_dim, num_heads, *rest, **named):
-    """torch._transformer_encoder_layer_fwd, all of a layer in inference, with stock tensors among
-    its operands: by its parts, since of autocast the first layer's result is of our dtype and the
-    second's weights are float32. As stock's kernel has it, the sums of the residual branches are in
-    autocast's dtype, and the norms' parameters stay."""
+    """Run a layer's inference by its parts where some operands are stock tensors.
+
+    Under autocast the first layer's result has the format dtype, and the second layer's weights are
+    float32. As in the stock kernel, the residual sums are in autocast's dtype, and the norms keep
+    their parameters.
+    """
     kind = src.device.type
     own = own_autocast_dtype(kind)
     if own is None or not _has_stock(src, *rest):
@@ -78,7 +80,7 @@ def _by_parts(
 
     def attention(x):
         masks = {}
-        if mask is not None:  # of pairs, of keys, or of both and each head
+        if mask is not None:  # type 0: pairs; 1: keys; 2: both, for each head
             masks = (
                 {"key_padding_mask": mask}
                 if mask_type == 1
@@ -123,9 +125,11 @@ _ZEROS = "_torch_dtypes_zero_padding"
 
 
 def zero_padding(encoder, src, mask, padding, output):
-    """Rows of padding as zeros, in the cases in which stock tensors become nested ones, of which
-    ours have none: what the layers gave, before the encoder's own norm. ``padding`` is a mask of
-    numbers: 0 where there is none."""
+    """Set rows of padding to 0 where PyTorch turns stock tensors into nested ones.
+
+    Format tensors cannot be nested. The rows are the layers' output, before the encoder's own norm.
+    ``padding`` is a mask of numbers: 0 where there is no padding.
+    """
     first = encoder.layers[0]
     if (
         _C.format_of(src.dtype) is None
@@ -145,15 +149,17 @@ def zero_padding(encoder, src, mask, padding, output):
     ):
         return output
     padded = padding.ne(0)
-    # Stock wants padding behind the rest.
+    # PyTorch takes padding only behind all other rows.
     if getattr(encoder, "mask_check", True) and (padded[:, :-1] & ~padded[:, 1:]).any():
         return output
     return output.masked_fill(padded.unsqueeze(-1), 0)
 
 
 def with_zeroed_padding(function) -> None:
-    """nn.TransformerEncoder.forward: its own code with one more statement, in front of the
-    encoder's norm, which graphs leave out."""
+    """Set rows of padding to 0, as nested tensors do, by one more statement before the norm.
+
+    Graphs leave the statement out.
+    """
     tree = parse_source(function)
     body = tree.body[0].body
     places = [
@@ -163,7 +169,8 @@ def with_zeroed_padding(function) -> None:
     ]
     if len(places) != 1:
         raise ImportError(
-            "expected nn.TransformerEncoder.forward to ask once whether self.norm is not None"
+            "expected nn.TransformerEncoder.forward to test once whether self.norm is not None, "
+            f"but got {len(places)} such tests; use a supported release of PyTorch"
         )
     text = (
         "if not torch.compiler.is_compiling():\n"

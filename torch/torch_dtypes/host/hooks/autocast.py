@@ -1,9 +1,8 @@
-"""torch.autocast("cpu" or "cuda", dtype=<one of ours>): its operators run in the dtype, as they do
-in bfloat16.
+"""Hooks of torch.autocast("cpu" or "cuda", dtype=<format dtype>).
 
-Stock's kernels for autocast take any dtype number; what stands in the way is Python's: the check of
-the dtype where an autocast is made, and the functions that look the number up in PyTorch's table of
-dtypes, which ends before ours.
+Its operators run in the format dtype, as they do in bfloat16. The stock autocast kernels take any
+dtype number. Two things in Python do not. The constructor checks the dtype, and other functions
+look its number up in PyTorch's table of dtypes, which ends before format dtypes.
 """
 
 from __future__ import annotations
@@ -18,52 +17,55 @@ from ..exchange import compile_as, parse_source
 from ..table import Hook, Kind
 from .trampolines import When
 
-# Where stock asks for a dtype that it does not know, and where it goes by CUDA's own questions and
-# asks none.
+# The two tests in PyTorch's code: for a dtype that it does not know, and for CUDA, where it has
+# questions of its own and not that one.
 _UNKNOWN, _CUDA = "self.fast_dtype not in device_supported_dtypes", "self.device == 'cuda'"
 _NAME = "_torch_dtypes_takes"
 
 
 def _takes(device_type: str, dtype: torch.dtype) -> bool:
-    """Whether a dtype is ours and may be an autocast's.
+    """Return whether a format dtype may be an autocast's dtype.
 
-    Stock disables an autocast of a dtype that it does not take, with a warning, and goes on in
-    float32; one of ours is not left behind so.
+    PyTorch disables an autocast of a dtype that it does not take, with a warning, and goes on in
+    float32. A format dtype raises instead.
 
     Raises:
-        ValueError: it is ours and not narrower than float32, as which it is stored; or the device
-            is neither the CPU nor a GPU of CUDA's.
+        ValueError: the format dtype is stored in 32 bits or more, so that it is not narrower than
+            float32; or the device is neither the CPU nor a CUDA GPU.
     """
     if not isinstance(dtype, torch.dtype) or (fmt := _C.format_of(dtype)) is None:
         return False
     if device_type not in AUTOCAST_DEVICES:
         raise ValueError(
             f"expected device_type 'cpu' or 'cuda' in torch.autocast with {dtype}, but got "
-            f"{device_type!r}: there it takes stock dtypes"
+            f"{device_type!r}; use a stock dtype there"
         )
     if fmt.itemsize > 2:
         raise ValueError(
             f"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {dtype}, stored "
-            f"in {8 * fmt.itemsize}, as float32 is or wider; use model.to({dtype}), or a narrower "
-            "one (torch.posit16es2, torch.q43) here"
+            f"in {8 * fmt.itemsize}; use model.to({dtype}), or a narrower dtype here, as "
+            "torch.posit16es2 or torch.q43"
         )
     return True
 
 
 def _with_tests(function):
-    """The code of autocast.__init__ with one more test, in the branches that it takes for dtypes
-    that it does not know and for CUDA: others pay nothing."""
+    """Return the code of autocast.__init__ with one more test for format dtypes.
+
+    It is in the branches for unknown dtypes and for CUDA, so that others pay nothing.
+    """
     tree = parse_source(function)
-    found = {
+    tests = {
         text: node
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and (text := ast.unparse(node.test)) in (_UNKNOWN, _CUDA)
     }
-    if found.keys() != {_UNKNOWN, _CUDA}:
+    if tests.keys() != {_UNKNOWN, _CUDA}:
         raise ImportError(
-            f"expected torch.autocast.__init__ to ask whether {_UNKNOWN} and whether {_CUDA}"
+            f"expected torch.autocast.__init__ to test {_UNKNOWN!r} and {_CUDA!r}, but got "
+            f"{sorted(tests)}; use a supported release of PyTorch"
         )
-    unknown, cuda = found[_UNKNOWN], found[_CUDA]
+    unknown, cuda = tests[_UNKNOWN], tests[_CUDA]
     ask = ast.parse(f"{_NAME}(self.device, self.fast_dtype)", mode="eval").body
     unknown.test = ast.copy_location(
         ast.BoolOp(ast.And(), [unknown.test, ast.UnaryOp(ast.Not(), ask)]), unknown.test
@@ -73,18 +75,18 @@ def _with_tests(function):
 
 
 def get_dtype(stock, device_type: str = "cpu") -> torch.dtype:
-    """torch.get_autocast_dtype, whose table ends before our dtypes."""
+    """Return autocast's format dtype, which PyTorch's table of dtypes lacks."""
     own = _C.autocast_dtype(device_type) if device_type in AUTOCAST_DEVICES else None
     return stock(device_type) if own is None else own
 
 
 def get_cpu_dtype(stock) -> torch.dtype:
-    """torch.get_autocast_cpu_dtype, likewise."""
+    """Return the CPU autocast's format dtype, which PyTorch's table of dtypes lacks."""
     return _C.autocast_dtype("cpu") or stock()
 
 
 def get_gpu_dtype(stock) -> torch.dtype:
-    """torch.get_autocast_gpu_dtype, likewise."""
+    """Return the CUDA autocast's format dtype, which PyTorch's table of dtypes lacks."""
     return _C.autocast_dtype("cuda") or stock()
 
 
@@ -93,8 +95,11 @@ def _any_own() -> bool:
 
 
 def set_cache_enabled(stock, enabled: bool) -> None:
-    """torch.set_autocast_cache_enabled, by which blocks begin and end: PyTorch's cache of cast
-    weights knows one dtype per tensor, and is off in blocks of ours, which have their own."""
+    """Switch the cache of cast weights where a block of autocast begins or ends.
+
+    PyTorch's cache knows one dtype per tensor. It is off in blocks with a format dtype, which have
+    a cache of their own.
+    """
     if _any_own():
         _C.set_autocast_cache(bool(enabled))
     else:
@@ -102,19 +107,18 @@ def set_cache_enabled(stock, enabled: bool) -> None:
 
 
 def is_cache_enabled(stock) -> bool:
-    """torch.is_autocast_cache_enabled: what the user has set, while PyTorch's cache is off."""
+    """Return the user's setting while PyTorch's own cache is off."""
     return _C.autocast_cache() if _any_own() else stock()
 
 
 def clear_cache(stock) -> None:
-    """torch.clear_autocast_cache, by which the outermost block ends: of our cache, too."""
+    """Clear this package's cache of casts too, at the end of the outermost block."""
     _C.clear_autocast_casts()
     stock()
 
 
-def let_ours_pass(function) -> None:
-    """torch.autocast's constructor: its own code with one more test, in the branches that it takes
-    for dtypes that it does not know and for CUDA."""
+def accept_format_dtypes(function) -> None:
+    """Accept format dtypes by one more test, in the branches for unknown dtypes and for CUDA."""
     code = _with_tests(function)
     function.__globals__[_NAME] = _takes
     function.__code__ = code
@@ -127,5 +131,5 @@ HOOKS = [
     Hook("torch.set_autocast_cache_enabled", Kind.BUILTIN, set_cache_enabled, When.OWN_AUTOCAST),
     Hook("torch.is_autocast_cache_enabled", Kind.BUILTIN, is_cache_enabled, When.OWN_AUTOCAST),
     Hook("torch.clear_autocast_cache", Kind.BUILTIN, clear_cache, When.OWN_AUTOCAST),
-    Hook("torch.amp.autocast_mode.autocast.__init__", Kind.TOLD, let_ours_pass),
+    Hook("torch.amp.autocast_mode.autocast.__init__", Kind.TOLD, accept_format_dtypes),
 ]

@@ -1,8 +1,7 @@
-"""Activation checkpointing: the recomputation runs under the overrides of the first pass, as it
-does under that one's autocast, and with its scales.
+"""Hooks of activation checkpointing: the recomputation has the first pass's overrides and scales.
 
-torch.utils.checkpoint.checkpoint has no place for a third kind of state, but what it calls keeps
-the function to run again.
+Autocast's state is restored by torch.utils.checkpoint, which has no place for a third kind of
+state. But the functions that it calls keep the function to run again.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from ..table import Hook, Kind
 
 
 def without_reentrant(stock):
-    """checkpoint(use_reentrant=False): the recomputation runs under the first pass's overrides."""
+    """Run the recomputation of use_reentrant=False under the first pass's overrides."""
 
     @functools.wraps(stock)
-    def generator(fn, *args, **kwargs):  # which runs it in the recomputation only
+    def generator(fn, *args, **kwargs):  # stock runs `again` in the recomputation only
         first_pass, again = carried(fn)
-        with first_pass:  # until it is over, for which a generator's caller waits here
+        with first_pass:  # a generator's caller runs the first pass while this waits
             yield from stock(again, *args, **kwargs)
 
     return generator
 
 
 def reentrant(stock):
-    """checkpoint(use_reentrant=True): the recomputation runs under the first pass's overrides."""
+    """Run the recomputation of use_reentrant=True under the first pass's overrides."""
 
     @functools.wraps(stock)
     def forward(ctx, run_function, *args):
@@ -42,7 +41,7 @@ def reentrant(stock):
 _GENERATOR = "torch.utils.checkpoint._checkpoint_without_reentrant_generator"
 
 HOOKS = [
-    # From 2.14 on the function of the old name only calls the one that keeps what runs again.
+    # From 2.14 on, the function of the old name only calls the one that keeps the function.
     Hook(_GENERATOR, Kind.REPLACED, without_reentrant, last="2.13"),
     Hook(f"{_GENERATOR}_impl", Kind.REPLACED, without_reentrant, first="2.14"),
     Hook("torch.utils.checkpoint.CheckpointFunction.forward", Kind.REPLACED, reentrant),

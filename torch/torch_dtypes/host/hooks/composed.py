@@ -1,8 +1,8 @@
-"""Functions that PyTorch composes in Python and that round once: they run on values in the compute
-dtype, and their results are rounded at the end.
+"""Functions that PyTorch composes in Python and that round once.
 
-The same of operators in C++ is the step ``Composed`` in ``OperatorFacts.cpp``.
-``docs/reference/rounded-once.md`` is made of both lists.
+They run on values in the compute dtype, and their results are rounded at the end. For operators in
+C++ the step ``Composed`` in ``OperatorFacts.cpp`` does the same. ``docs/reference/rounded-once.md``
+is made from both lists.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..stock_functions import has_infinity
 from ..table import Hook, Kind
 
 _LOSSES, _MASKED = "torch.nn.functional", "torch.masked._ops"
-# By module, each function's name; behind a colon an argument that must be given, or after a minus
-# sign one that must not be. (By its name ``out`` may: the result is copied to it.)
+# By module, each function's name. After a colon follows an argument that must be given, or after a
+# minus sign one that must not be. ``out`` may be given by name: the result is copied to it.
 FUNCTIONS = {
     _LOSSES: (
         "gaussian_nll_loss",
@@ -57,8 +57,10 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _one_format(values: tuple) -> torch.dtype | None:
-    """The dtype of ours that all floating tensors among the arguments have; None where there are
-    others, or stock functions ask a class first."""
+    """Return the one format dtype of all floating tensors among the arguments, or None.
+
+    None also where stock functions ask a tensor's class first.
+    """
     dtypes = {v.dtype for v in values if isinstance(v, torch.Tensor) and v.is_floating_point()}
     if len(dtypes) != 1 or any(
         isinstance(v, torch.Tensor) and type(v) not in _PLAIN for v in values
@@ -69,8 +71,10 @@ def _one_format(values: tuple) -> torch.dtype | None:
 
 
 def _finite(result: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Infinities, which stand for masked elements alone, as the outermost numbers of a format
-    without infinities."""
+    """Replace infinities by the outermost numbers, in a format that has none.
+
+    Only masked elements are infinite.
+    """
     if has_infinity(dtype):
         return result
     info = torch.finfo(dtype)
@@ -82,9 +86,11 @@ def _finite(result: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def rounded_once(
     stock: Callable, fills: bool, place: int | None, name: str, wanted: bool, *args, **kwargs
 ) -> torch.Tensor | None:
-    """The stock function of the values, in the compute dtype, and its result rounded once. Operands
-    of several dtypes promote or raise as in stock's function, whose operators round one by one
-    then, as they do under accumulation policies that round within a sum."""
+    """Run the stock function on values in the compute dtype, and round its result once.
+
+    Operands of several dtypes promote or raise as in the stock function, whose operators then round
+    one by one. They also do under accumulation policies that round within a sum.
+    """
     values = (*args, *kwargs.values())
     dtype = _one_format(values)
     if dtype is None or (kind := _C.accumulation_of(dtype).kind) not in _STOCK_SUMS:
@@ -95,7 +101,7 @@ def rounded_once(
         and torch.is_grad_enabled()
         and any(isinstance(v, torch.Tensor) and v.requires_grad for v in values)
     ):
-        return None  # an error of stock's
+        return None  # the stock function raises
     if (
         place is not None
         and ((args[place] if len(args) > place else kwargs.get(name)) is not None) != wanted
@@ -131,12 +137,11 @@ def _rows() -> Iterator[Hook]:
 
 
 def in_compute_dtype(stock: Callable) -> Callable:
-    """torch.nn.utils.clip_grads_with_norm_: a total norm in a format counts with its value, and the
-    factor is not rounded to that format."""
+    """Use the value of a total norm in a format, so that the factor is not rounded to it."""
 
     @functools.wraps(stock)
     def clip(parameters, max_norm, total_norm, foreach=None):
-        # No format tensor is in a graph of Dynamo's, which could not trace the second test.
+        # Dynamo could not trace the second test, and its graphs have no format tensor.
         if not torch.compiler.is_dynamo_compiling() and _C.is_format_tensor(total_norm):
             total_norm = total_norm.to(compute_type(total_norm.dtype))
         return stock(parameters, max_norm, total_norm, foreach)

@@ -1,4 +1,4 @@
-"""Conversions that stock code does by the container, or not at all."""
+"""Hooks of conversions that stock code bases on the storage dtype, or lacks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ... import _C
 from ...formats.code_types import compute_type
 from ..table import Hook, Kind
 from . import scripts
-from .promotion import promoted
+from .promotion import promote
 from .trampolines import When
 
 
 def to(stock, self, *args, **kwargs):
-    """Tensor.to(other) where other is a tensor of ours: stock would read the container off it."""
+    """Convert to a format tensor's device and dtype; PyTorch would take its storage dtype."""
     args = list(args)
     other = next((kwargs.pop(name) for name in ("other", "tensor") if name in kwargs), None)
     if other is None:
@@ -26,7 +26,7 @@ def to(stock, self, *args, **kwargs):
 
 
 def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
-    """Tensor.type of a tensor of ours, or to a dtype of ours by its name."""
+    """Name or convert a format tensor's dtype, or convert to a format dtype by its name."""
     if dtype is None:
         return str(self.dtype)
     if (
@@ -39,23 +39,27 @@ def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
     return self.to(compute_type(self.dtype)).type(dtype, non_blocking=non_blocking, **kwargs)
 
 
-# Operators with dtype= (sum, softmax, cumsum, ...), where it or the tensor is ours.
+# Operators with dtype= (sum, softmax, cumsum, ...), where it or the tensor's dtype is a format
+# dtype.
 
 
 def _take_dtype(args, dtype):
-    """(the other arguments, dtype), where dtype may be among the positional ones: softmax(x, 0,
-    dtype)."""
+    """Return (the other arguments, dtype). dtype may be positional, as in softmax(x, 0, dtype)."""
     if dtype is None:
         dtype = next(v for v in args if isinstance(v, torch.dtype))
         args = [v for v in args if v is not dtype]
     if not isinstance(dtype, (torch.dtype, type)):  # Tensor.to takes more: a number, a device
-        raise TypeError(f"expected a torch.dtype as dtype, but got {dtype!r}")
+        raise TypeError(
+            f"expected a torch.dtype as dtype, but got {dtype!r}; name one, as torch.q43"
+        )
     return args, dtype
 
 
-def _asked_again(dtype) -> dict:
-    """A stock dtype goes on to the operator: of integers without one, sums and products are int64,
-    and means an error."""
+def _pass_stock_dtype(dtype) -> dict:
+    """Return dtype= for the operator if it is a stock dtype.
+
+    Without it, sums and products of integers would be int64, and means would raise.
+    """
     return (
         {}
         if not isinstance(dtype, torch.dtype) or _C.format_of(dtype) is not None
@@ -64,25 +68,27 @@ def _asked_again(dtype) -> dict:
 
 
 def _cast_first(name: str, values: torch.Tensor, dtype) -> torch.Tensor:
-    """The operand in the dtype that was asked for. One of integers has no gradient: an error where
-    one is wanted, as of stock tensors."""
+    """Cast the operand to dtype=.
+
+    Integers have no gradient. As for stock tensors, they raise where one is required.
+    """
     keeps_nan = (
         isinstance(dtype, torch.dtype) and dtype.is_floating_point and _C.format_of(dtype) is None
     )
-    # Which would make numbers of what does not count.
+    # The cast might turn NaN, which does not count, into a number.
     if name == "nansum" and values.is_floating_point() and not keeps_nan:
         values = values.masked_fill(values.isnan(), 0)
-    made = values.to(dtype)
-    if values.requires_grad and torch.is_grad_enabled() and not made.requires_grad:
+    cast = values.to(dtype)
+    if values.requires_grad and torch.is_grad_enabled() and not cast.requires_grad:
         raise RuntimeError(
-            f"expected a floating dtype for a tensor that requires grad, but got {made.dtype}. "
-            "Call detach() first."
+            f"expected a floating dtype for a tensor that requires grad, but got {cast.dtype}; "
+            "call detach() first"
         )
-    return made
+    return cast
 
 
 def _counts_nan(name: str, dtype) -> bool:
-    """Whether it is the mean of numbers alone, in a format in which NaN would be a number."""
+    """Return whether this is nanmean in a format without NaN, where NaN would become a number."""
     fmt = _C.format_of(dtype) if name == "nanmean" and isinstance(dtype, torch.dtype) else None
     return fmt is not None and not fmt.has_nan
 
@@ -90,7 +96,7 @@ def _counts_nan(name: str, dtype) -> bool:
 def _mean_of_numbers(
     values: torch.Tensor, *dims, dtype: torch.dtype, out: torch.Tensor | None = None, **kwargs
 ) -> torch.Tensor:
-    """nanmean by stock's formula."""
+    """Compute nanmean by PyTorch's own formula."""
     count = values.detach().isnan().logical_not_().sum(*dims, **kwargs)
     return torch.div(torch.nansum(values, *dims, dtype=dtype, **kwargs), count, out=out)
 
@@ -98,19 +104,18 @@ def _mean_of_numbers(
 def _in_dtype(
     name: str, run: Callable, values: torch.Tensor, args, dtype, kwargs: dict
 ) -> torch.Tensor:
-    """An operator of the values in the dtype that was asked for."""
+    """Run an operator on the values in dtype=."""
     _expect_kind(name, values, dtype)
     if _counts_nan(name, dtype):
         return _mean_of_numbers(values, *args, dtype=dtype, **kwargs)
-    return run(_cast_first(name, values, dtype), *args, **_asked_again(dtype), **kwargs)
+    return run(_cast_first(name, values, dtype), *args, **_pass_stock_dtype(dtype), **kwargs)
 
 
 def method_with_dtype(name: str):
-    """Tensor.sum(dtype=...) and its kin: the tensor is cast first, as the documentation of each
-    says."""
+    """Cast the tensor to dtype= first, as the method's documentation says."""
 
-    def run(made, *args, **kwargs):
-        return getattr(made, name)(*args, **kwargs)
+    def run(cast, *args, **kwargs):
+        return getattr(cast, name)(*args, **kwargs)
 
     def method(stock, self, *args, dtype=None, **kwargs):
         args, dtype = _take_dtype(args, dtype)
@@ -120,8 +125,7 @@ def method_with_dtype(name: str):
 
 
 def function_with_dtype(stock, *args, dtype=None, **kwargs):
-    """torch.sum(..., dtype=...) and its kin: the tensor is cast first, as the documentation of each
-    says."""
+    """Cast the tensor to dtype= first, as the function's documentation says."""
     if isinstance(kwargs.get("input", *args[:1]), torch.dtype):
         return stock(*args, **kwargs)  # for its error
     args, dtype = _take_dtype(args, dtype)
@@ -130,54 +134,55 @@ def function_with_dtype(stock, *args, dtype=None, **kwargs):
 
 
 def _expect_kind(name: str, values: torch.Tensor, dtype) -> None:
-    """An error for what stock refuses: integers in means and norms of fractions, and norms in a
-    dtype that promotion would not give."""
+    """Raise where PyTorch does: for integers in means and norms, and for a norm that narrows.
+
+    A norm's dtype= must be the dtype to which the tensor's dtype promotes.
+    """
     norm = name.endswith("norm")
     if not norm and name != "nanmean":
         return
     if not (values.is_floating_point() or values.is_complex()):
         raise RuntimeError(
-            f"{name}: expected a floating or complex tensor, but got {values.dtype}. Convert it "
-            f"first: x.to({dtype})."
+            f"{name}: expected a floating or complex tensor, but got {values.dtype}; convert it "
+            f"first with x.to({dtype})"
         )
-    ours = [d for d in (values.dtype, dtype) if _C.format_of(d) is not None]
+    formats = [d for d in (values.dtype, dtype) if _C.format_of(d) is not None]
     if (
         norm
         and values.dtype is not dtype
-        and (len(ours) == 2 or promoted(values.dtype, dtype) is not dtype)
+        and (len(formats) == 2 or promote(values.dtype, dtype) is not dtype)
     ):
         raise RuntimeError(
             f"{name}: expected dtype= that the tensor's {values.dtype} promotes to, but got "
-            f"{dtype}. Convert it first: x.to({dtype})."
+            f"{dtype}; convert the tensor first with x.to({dtype})"
         )
 
 
 def in_place_with_dtype(stock, self, *args, dtype, **kwargs):
-    """Tensor.cumsum_(dtype=...) and its kin: the tensor's own, or an error, since it stays of its
-    dtype."""
+    """Raise unless dtype= is the tensor's own dtype, which an in-place operator keeps."""
     if dtype is not self.dtype:
         raise RuntimeError(
-            f"{stock.__name__}: expected dtype= of the tensor that is written to, {self.dtype}, "
-            f"but got {dtype}"
+            f"{stock.__name__}: expected dtype={self.dtype}, the dtype of the tensor that is "
+            f"written to, but got {dtype}; leave dtype= out"
         )
     return stock(*args, **kwargs)
 
 
 def refuse_dtype(stock, *args, **kwargs):
-    """An error: functions that make no sense, or nothing of their own, in a number format."""
+    """Raise: the function has no meaning, or no result of its own, in a format dtype."""
     asked = next(
         v
         for v in [*args, *kwargs.values()]
         if isinstance(v, torch.dtype) and _C.format_of(v) is not None
     )
     raise NotImplementedError(
-        f"{stock.__name__}: expected a stock dtype, but got {asked}. Call it with a stock one and "
-        "convert the result."
+        f"{stock.__name__}: expected a stock dtype, but got {asked}; call it with a stock dtype "
+        "and convert the result"
     )
 
 
 def foreach_norm(stock, tensors, ord=2, dtype=None):
-    """_foreach_norm and _foreach_powsum, of tensors of ours or in a dtype of ours."""
+    """Run _foreach_norm or _foreach_powsum with format tensors or a format dtype."""
     if dtype is None:
         return stock(tensors, ord)
     for t in tensors:
@@ -185,10 +190,9 @@ def foreach_norm(stock, tensors, ord=2, dtype=None):
     return stock([t.to(dtype) for t in tensors], ord)
 
 
-def found_in(*given) -> torch.dtype:
-    """The first of our dtypes in a call's arguments, for its error; where there is none, it is the
-    default dtype that the result would have."""
-    dtypes = (v.dtype if isinstance(v, torch.Tensor) else v for v in tree_leaves(given))
+def find_format_dtype(*arguments) -> torch.dtype:
+    """Return the first format dtype in a call's arguments, for its error, or the default dtype."""
+    dtypes = (v.dtype if isinstance(v, torch.Tensor) else v for v in tree_leaves(arguments))
     return next(
         (d for d in dtypes if isinstance(d, torch.dtype) and _C.format_of(d) is not None),
         torch.get_default_dtype(),
@@ -196,19 +200,19 @@ def found_in(*given) -> torch.dtype:
 
 
 def refuse_sparse(stock, *args, **kwargs):
-    """An error: there are no sparse tensors of number formats."""
+    """Raise: format tensors cannot be sparse."""
     raise NotImplementedError(
-        f"{stock.__name__}: expected values of a stock dtype, but got {found_in(args, kwargs)}: "
-        "there are no sparse tensors of number formats. Convert the values first, for example "
-        "with values.float()."
+        f"{stock.__name__}: expected values of a stock dtype, but got "
+        f"{find_format_dtype(args, kwargs)}, which has no sparse tensors; convert the values "
+        "first, for example with values.float()"
     )
 
 
 def parse_to(stock, *args, **kwargs):
-    """torch._C._nn._parse_to, behind Module.to: (device, dtype, non_blocking, memory format)."""
+    """Parse the arguments of Module.to into (device, dtype, non_blocking, memory format)."""
     values = [*args, *kwargs.values()]
     if tensors := [v for v in values if isinstance(v, torch.Tensor)]:
-        found, device = tensors[0].dtype, tensors[0].device
+        dtype, device = tensors[0].dtype, tensors[0].device
         rest = [v for v in args if not isinstance(v, torch.Tensor)]
         _, _, non_blocking, memory_format = stock(
             device,
@@ -216,50 +220,50 @@ def parse_to(stock, *args, **kwargs):
             *rest,
             **{k: v for k, v in kwargs.items() if k not in ("other", "tensor")},
         )
-        return device, found, non_blocking, memory_format
-    found = next(v for v in values if _C.format_of(v) is not None)
-    # Stock parses everything else: it checks the arguments and their order with a float dtype in
-    # our dtype's place.
-    args = [torch.float32 if v is found else v for v in args]
-    kwargs = {k: torch.float32 if v is found else v for k, v in kwargs.items()}
+        return device, dtype, non_blocking, memory_format
+    dtype = next(v for v in values if _C.format_of(v) is not None)
+    # PyTorch checks the arguments and their order, with a stock dtype in this one's place.
+    args = [torch.float32 if v is dtype else v for v in args]
+    kwargs = {k: torch.float32 if v is dtype else v for k, v in kwargs.items()}
     device, _, non_blocking, memory_format = stock(*args, **kwargs)
-    return device, found, non_blocking, memory_format
+    return device, dtype, non_blocking, memory_format
 
 
 def _expect_own_memory(x) -> None:
     if is_traceable_wrapper_subclass(x):
         raise NotImplementedError(
             "expected a tensor with its own memory to view in another dtype, but got a "
-            f"{type(x).__name__}; view what it wraps"
+            f"{type(x).__name__}; view the tensor inside it"
         )
 
 
 def view(stock, self, *args, **kwargs):
-    """Tensor.view(dtype) in a dtype of ours: of a wrapper an error, since its dispatch goes by a
-    table of dtypes that ends before ours."""
+    """Raise for a wrapper: its dispatch uses a table of dtypes that ends before format dtypes."""
     _expect_own_memory(self)
     return stock(*args, **kwargs)
 
 
 def view_copy(stock, *args, **kwargs):
-    """torch.view_copy, likewise."""
+    """Raise for a wrapper, as Tensor.view(dtype) does."""
     _expect_own_memory(args[0] if args else kwargs.get("input"))
     return stock(*args, **kwargs)
 
 
 def tolist(stock, self):
-    """Tensor.tolist: the exact values; stock reads memory by the container."""
+    """List the exact values, where PyTorch reads memory by the storage dtype."""
     return self.double().tolist()
 
 
 def set_data(self, data):
-    """tensor.data = data, where one of the two is ours and the other stock: the Python object stays
-    and gets a new body. Graphs of earlier forward passes keep the old one with its values; what
-    they accumulate comes to the tensor in its new dtype."""
+    """Exchange a format tensor's data for stock data, or the reverse.
+
+    The Python object stays and gets a new body. Graphs of earlier forward passes keep the old body
+    with its values. The gradients that they accumulate reach the tensor in its new dtype.
+    """
     if self.requires_grad and not (data.is_floating_point() or data.is_complex()):
         raise RuntimeError(
             "expected data of a floating dtype for a tensor that requires gradients, but got "
-            f"{data.dtype}"
+            f"{data.dtype}; call requires_grad_(False) first"
         )
     if (
         self.layout is not data.layout
@@ -269,15 +273,15 @@ def set_data(self, data):
         or data.is_nested
     ):
         raise RuntimeError(
-            f"expected two ordinary tensors to exchange {self.dtype} for {data.dtype}, but got "
-            f"layouts {self.layout} and {data.layout}"
+            f"expected two strided tensors to exchange {self.dtype} for {data.dtype}, but got "
+            f"layouts {self.layout} and {data.layout}; convert them with to_dense() first"
         )
     wrapper = next((t for t in (self, data) if is_traceable_wrapper_subclass(t)), None)
     if wrapper is not None:
         raise RuntimeError(
             f"expected tensors with memory of their own to exchange {self.dtype} for "
-            f"{data.dtype}, but got a {type(wrapper).__name__}. "
-            "Use torch.utils.swap_tensors, as module.to(dtype) does."
+            f"{data.dtype}, but got a {type(wrapper).__name__}; use torch.utils.swap_tensors, as "
+            "module.to(dtype) does"
         )
     grad = self.grad if self.is_leaf or self.retains_grad else None
     converted = None if grad is None else grad.detach().to(data.dtype)
@@ -289,11 +293,10 @@ def set_data(self, data):
 
 
 def rdiv(stock):
-    """Tensor.__rdiv__: number / tensor. Stock multiplies by the reciprocal, which rounds twice."""
+    """Round number / tensor once, where PyTorch multiplies by the reciprocal and rounds twice."""
 
     def __rdiv__(self, other):
-        # Dynamo comes in here where there is a mode of torch functions, and could not trace the
-        # second test.
+        # Under a mode of torch functions Dynamo traces this, and could not trace the second test.
         own = not torch.compiler.is_dynamo_compiling() and _C.is_format_tensor(self)
         return torch.div(other, self) if own else self.reciprocal() * other
 
@@ -301,37 +304,38 @@ def rdiv(stock):
 
 
 def set_(stock, self, source=None, *args, **kwargs):
-    """Tensor.set_ of or from a tensor of ours: stock expects a typed storage to be the container's,
-    and names the container in errors."""
+    """Set a format tensor's storage, where PyTorch expects one of the storage dtype."""
     if source is None:
         return stock(*args, **kwargs)
     if isinstance(source, torch.Tensor) and source.dtype is not self.dtype:
         raise TypeError(
-            f"set_: expected two tensors of one dtype, but got {self.dtype} and {source.dtype}"
+            f"set_: expected two tensors of one dtype, but got {self.dtype} and {source.dtype}; "
+            "convert one first"
         )
     if isinstance(source, torch.TypedStorage):
         if source.dtype is not self.dtype:
             raise RuntimeError(
                 f"expected a storage of {self.dtype} or an untyped one, but got one of "
-                f"{source.dtype}"
+                f"{source.dtype}; pass source.untyped()"
             )
         source = source._untyped_storage  # its public name warns
     return stock(source, *args, **kwargs)
 
 
 def floating_dtype(x: torch.Tensor) -> torch.dtype | None:
-    """What torch.svd_lowrank and torch.pca_lowrank compute in: our dtype, where stock knows no more
-    than its own three."""
+    """Return the format dtype for torch.svd_lowrank and pca_lowrank, which know three dtypes."""
     return x.dtype if _C.is_format_tensor(x) else None
 
 
 def refuse_lobpcg(x: torch.Tensor, *_args, **_kwargs) -> None:
-    """It knows tolerances and derivatives of float32 and float64 only; stock raises for half
-    types."""
+    """Raise: lobpcg has tolerances and derivatives for float32 and float64 only.
+
+    PyTorch raises for float16 and bfloat16 too.
+    """
     if _C.is_format_tensor(x):
         raise TypeError(
-            f"lobpcg: expected float32 or float64, but got {x.dtype}. Convert first, for example "
-            "with x.float()."
+            f"lobpcg: expected float32 or float64, but got {x.dtype}; convert it first, for "
+            "example with x.float()"
         )
 
 

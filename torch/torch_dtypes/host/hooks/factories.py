@@ -1,5 +1,7 @@
-"""Factories given one of our dtypes. Every value is exact (float64 or integers) until the one
-rounding to the format."""
+"""Hooks of factories that get a format dtype.
+
+Every value is exact (float64 or integers) until the one rounding to the format.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +15,32 @@ from .trampolines import When
 
 
 def _blank(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of ours over zero or arbitrary codes. TorchScript has no operator for a view in
-    another dtype, and a wrapper (DTensor) no memory, so they get a cast."""
+    """Return a format tensor over zero or arbitrary codes.
+
+    TorchScript has no operator for a view in another dtype, and a wrapper (DTensor) has no memory.
+    Both are cast instead.
+    """
     cast = torch._C._get_tracing_state() or (
         type(codes) is not torch.Tensor and is_traceable_wrapper_subclass(codes)
     )
     return codes.to(dtype) if cast else codes.view(dtype)
 
 
-def _uninitialised(made: torch.Tensor) -> None:
-    """Fills it in deterministic mode, where stock has filled the codes with the largest integer."""
+def _fill_uninitialised(tensor: torch.Tensor) -> None:
+    """Fill with NaN in deterministic mode, where PyTorch has filled with the largest integer."""
     if (
         torch.are_deterministic_algorithms_enabled()
         and torch.utils.deterministic.fill_uninitialized_memory
     ):
-        made.fill_(float("nan"))
+        tensor.fill_(float("nan"))
 
 
 def take(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None]:
-    """Removes what we handle ourselves: (our dtype, requires_grad, out). out= decides where no
-    dtype= is given, else the default dtype; and where the numbers are made, by whose generator,
-    where no device= is given."""
+    """Remove the arguments that PyTorch must not see: (format dtype, requires_grad, out).
+
+    Without dtype= the dtype is that of out=, else the default dtype. Without device= the numbers
+    are made on the device of out=, by its generator.
+    """
     dtype, requires_grad, out = (
         kwargs.pop("dtype", None),
         kwargs.pop("requires_grad", False),
@@ -45,22 +52,24 @@ def take(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None]:
         kwargs["device"] = out.device
     elif out is not None and torch.device(kwargs["device"]).type != out.device.type:
         raise RuntimeError(
-            f"expected out= on {kwargs['device']}, but got one on {out.device}: give device= of "
-            "the same, or none"
+            f"expected out= on {kwargs['device']}, but got one on {out.device}; give the same "
+            "device=, or none"
         )
     layout = kwargs.get("layout")
-    # Before stock fills integers of a layout that it knows floats in only.
+    # PyTorch would fill integers, but some layouts hold floats only.
     if layout not in (None, torch.strided):
         raise NotImplementedError(
-            f"expected the strided layout for a tensor of {dtype}, but got {layout}. Make it in a "
-            "stock dtype, or without layout=."
+            f"expected the strided layout for a tensor of {dtype}, but got {layout}; make it in a "
+            "stock dtype, or leave layout= out"
         )
     return dtype, requires_grad, out
 
 
 def take_all(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None, bool | None]:
-    """The same, and pin_memory, for a factory whose stock one makes numbers of another dtype: (our
-    dtype, and what finish() is given behind it)."""
+    """Remove pin_memory too, where the stock factory makes numbers of another dtype.
+
+    The results after the format dtype are the last arguments of finish().
+    """
     return *take(kwargs), kwargs.pop("pin_memory", False)
 
 
@@ -76,7 +85,9 @@ def finish(
         result = result.pin_memory()
     if out is not None:
         if out.dtype is not dtype:
-            raise RuntimeError(f"expected out= of dtype {dtype}, but got {out.dtype}")
+            raise RuntimeError(
+                f"expected out= of dtype {dtype}, but got {out.dtype}; leave out= out"
+            )
         if out.shape != result.shape:
             out.resize_(result.shape)
         result = out.copy_(result)
@@ -84,38 +95,41 @@ def finish(
 
 
 def for_stock(kwargs: dict) -> bool:
-    """A call that comes here for the default dtype or out= but that is not ours: a stock dtype=, or
-    out= of a stock dtype."""
+    """Return whether a call by the default dtype or out= has a stock dtype= or a stock out=."""
     dtype, out = kwargs.get("dtype"), kwargs.get("out")
     own_out = out is not None and _C.is_format_tensor(out)
     if dtype is not None and _C.format_of(dtype) is None:
         if own_out:
-            raise RuntimeError(f"expected out= of dtype {dtype}, but got {out.dtype}")
+            raise RuntimeError(
+                f"expected out= of dtype {dtype}, but got {out.dtype}; leave out= out"
+            )
         return True
     return dtype is None and out is not None and not own_out
 
 
 def bits(name: str):
-    """zeros, empty, empty_strided: made as integers of the same width. The code of 0 is 0 in every
-    format but tables of values."""
+    """Make zeros, empty or empty_strided as integers of the same width.
+
+    The code of 0 is 0 in every format but tables of values.
+    """
 
     def factory(stock, *args, **kwargs):
         if for_stock(kwargs):
             return stock(*args, **kwargs)
         dtype, requires_grad, out = take(kwargs)
-        made = _blank(stock(*args, dtype=bits_dtype(dtype), **kwargs), dtype)
+        result = _blank(stock(*args, dtype=bits_dtype(dtype), **kwargs), dtype)
         if name.startswith("empty"):
-            _uninitialised(made)
+            _fill_uninitialised(result)
         elif name == "zeros" and not _C.zero_is_code_zero(dtype):
-            made.zero_()
-        return finish(made, dtype, requires_grad, out)
+            result.zero_()
+        return finish(result, dtype, requires_grad, out)
 
     factory.__name__ = name
     return factory
 
 
 def ones(stock, *args, **kwargs):
-    """Made as integers of the same width and filled."""
+    """Make integers of the same width and fill them with ones."""
     if for_stock(kwargs):
         return stock(*args, **kwargs)
     dtype, requires_grad, out = take(kwargs)
@@ -128,34 +142,36 @@ def ones(stock, *args, **kwargs):
 
 
 def full(stock, *args, **kwargs):
-    """Made as integers of the same width and filled with the number, rounded once."""
-    given = dict(zip(("size", "fill_value"), args, strict=False)) | {
+    """Make integers of the same width and fill them with the number, rounded once."""
+    arguments = dict(zip(("size", "fill_value"), args, strict=False)) | {
         k: kwargs[k] for k in ("size", "fill_value") if k in kwargs
     }
-    value = given.get("fill_value")
+    value = arguments.get("fill_value")
     is_float = isinstance(value, float) or (
         isinstance(value, torch.Tensor) and value.is_floating_point()
     )
-    # The default dtype is for fractions, as stock has it.
+    # As in PyTorch, the default dtype is for fractions.
     for_default = kwargs.get("dtype") is None and kwargs.get("out") is None
     if for_stock(kwargs) or (for_default and not is_float):
         return stock(*args, **kwargs)
-    if len(given) != 2 or isinstance(value, complex):
+    if len(arguments) != 2 or isinstance(value, complex):
         return stock(*args, **kwargs | {"dtype": torch.float32})  # for its error
     dtype, requires_grad, out = take(kwargs)
-    rest = {k: v for k, v in kwargs.items() if k not in given}
+    rest = {k: v for k, v in kwargs.items() if k not in arguments}
     return finish(
-        _blank(stock(given["size"], 0, dtype=bits_dtype(dtype), **rest), dtype).fill_(value),
+        _blank(stock(arguments["size"], 0, dtype=bits_dtype(dtype), **rest), dtype).fill_(value),
         dtype,
         requires_grad,
         out,
     )
 
 
-def _through(stock, args: tuple, kwargs: dict, wide: torch.dtype) -> torch.Tensor:
-    """The stock result in another dtype, rounded once. Of out= the stock function says what becomes
-    of its shape: whether one with as many elements keeps its own, what is resized, and with which
-    warning."""
+def _round_stock(stock, args: tuple, kwargs: dict, wide: torch.dtype) -> torch.Tensor:
+    """Round the stock result in a wider dtype once.
+
+    The stock function decides how out= is shaped: whether one with as many elements keeps its
+    shape, whether it is resized, and with which warning.
+    """
     dtype, requires_grad, out, pinned = take_all(kwargs)
     there = (
         {"dtype": wide}
@@ -166,7 +182,7 @@ def _through(stock, args: tuple, kwargs: dict, wide: torch.dtype) -> torch.Tenso
 
 
 def arange(stock, *args, **kwargs):
-    """The stock result in float64, or int64 where all numbers are integers, rounded once."""
+    """Round the stock result in float64 once, or in int64 where all numbers are integers."""
     numbers = [*args, *(kwargs[k] for k in ("start", "end", "step") if k in kwargs)]
     floats = any(
         isinstance(n, float) or (isinstance(n, torch.Tensor) and n.is_floating_point())
@@ -176,24 +192,27 @@ def arange(stock, *args, **kwargs):
         kwargs.get("dtype") is None and kwargs.get("out") is None and not floats
     ):
         return stock(*args, **kwargs)
-    return _through(stock, args, kwargs, torch.float64 if floats else torch.int64)
+    return _round_stock(stock, args, kwargs, torch.float64 if floats else torch.int64)
 
 
 def through_float64(name: str):
-    """range, linspace, windows, ...: the stock result in float64, rounded once."""
+    """Round the stock result in float64 once, for range, linspace, windows and others."""
 
     def factory(stock, *args, **kwargs):
         if for_stock(kwargs):
             return stock(*args, **kwargs)
-        return _through(stock, args, kwargs, torch.float64)
+        return _round_stock(stock, args, kwargs, torch.float64)
 
     factory.__name__ = name
     return factory
 
 
-def between(factory):
-    """linspace and logspace: ends that are tensors say nothing of the result's dtype, which is the
-    one asked for or the default; but that complex ones make it complex, as in stock."""
+def accept_tensor_ends(factory):
+    """Take the ends of linspace and logspace from tensors.
+
+    As in PyTorch, their dtype does not decide the result's dtype, which is dtype= or the default.
+    But complex ends make the result complex.
+    """
 
     def number(x):
         return x.double() if isinstance(x, torch.Tensor) and _C.is_format_tensor(x) else x
@@ -201,34 +220,34 @@ def between(factory):
     def is_complex(x):
         return x.is_complex() if isinstance(x, torch.Tensor) else isinstance(x, complex)
 
-    def made(stock, *args, **kwargs):
+    def make(stock, *args, **kwargs):
         args = [number(x) for x in args]
         kwargs = {k: x if k == "out" else number(x) for k, x in kwargs.items()}
         dtype, out = kwargs.get("dtype"), kwargs.get("out")
         asked = [d for d in (dtype, None if out is None else out.dtype) if d is not None] or [
             torch.get_default_dtype()
         ]
-        ours = [d for d in asked if _C.format_of(d) is not None]
+        formats = [d for d in asked if _C.format_of(d) is not None]
         ends = [*args[:2], *(kwargs[k] for k in ("start", "end") if k in kwargs)]
-        if ours and any(map(is_complex, ends)):
+        if formats and any(map(is_complex, ends)):
             if dtype is not None or out is not None:
                 raise RuntimeError(
-                    f"expected real ends for a result of {ours[0]}, but got {ends[0]} and {ends[1]}"
+                    f"expected real ends for a result of {formats[0]}, but got {ends[0]} and "
+                    f"{ends[1]}; use a complex dtype"
                 )
-            ours = []
-        return factory(stock, *args, **kwargs) if ours else stock(*args, **kwargs)
+            formats = []
+        return factory(stock, *args, **kwargs) if formats else stock(*args, **kwargs)
 
-    return made
+    return make
 
 
 def linspace(stock, start, end, steps, **kwargs):
-    """Interpolated with whole-number weights, so that what is exact in the middle (0 of -1 to 1)
-    stays exact."""
+    """Interpolate with whole-number weights, so that an exact middle (0 of -1 to 1) stays exact."""
     if for_stock(kwargs):
         return stock(start, end, steps, **kwargs)
     dtype, requires_grad, out, pinned = take_all(kwargs)
     i = torch.arange(int(steps), dtype=torch.float64, **kwargs)
-    on_meta = i.is_meta  # where nobody knows the ends
+    on_meta = i.is_meta  # a meta tensor as an end has no value
     start, end = (
         0.0 if on_meta and isinstance(x, torch.Tensor) and x.is_meta else float(x)
         for x in (start, end)
@@ -240,8 +259,10 @@ def linspace(stock, start, end, steps, **kwargs):
 
 
 def frequencies(stock, *args, **kwargs):
-    """fftfreq and rfftfreq. Into an out= of several dimensions stock writes others, some of them
-    beside it: here it has as many as there are."""
+    """Compute fftfreq or rfftfreq, in the shape of out= if it has as many elements.
+
+    PyTorch writes an out= of several dimensions wrongly, and partly outside it.
+    """
     if for_stock(kwargs):
         return stock(*args, **kwargs)
     dtype, requires_grad, out, pinned = take_all(kwargs)
@@ -255,8 +276,7 @@ def frequencies(stock, *args, **kwargs):
 
 
 def _shaped_as(values: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-    """Numbers in a row in the shape of an out= with as many elements, which keeps it, as stock has
-    it."""
+    """Return the numbers in the shape of out= if it has as many elements, as PyTorch does."""
     return values if out is None or out.numel() != values.numel() else values.view(out.shape)
 
 
@@ -264,7 +284,7 @@ _FILL = {"zeros": 0, "ones": 1}
 
 
 def like(name: str):
-    """zeros_like and its kin, of a tensor (stock or ours) given one of our dtypes."""
+    """Make zeros_like and its kin of a stock or format tensor in a format dtype."""
 
     def factory(stock, *args, **kwargs):
         self, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
@@ -273,7 +293,7 @@ def like(name: str):
         value = args[0] if args else kwargs.pop("fill_value", None)
         result = _blank(torch.empty_like(self, dtype=bits_dtype(dtype), **kwargs), dtype)
         if kind == "empty":
-            _uninitialised(result)
+            _fill_uninitialised(result)
         else:
             result.fill_(value if kind == "full" else _FILL[kind])
         return result.requires_grad_() if requires_grad else result
@@ -283,7 +303,7 @@ def like(name: str):
 
 
 def new(name: str):
-    """new_zeros and its kin (of a stock tensor or ours) given one of our dtypes."""
+    """Make new_zeros and its kin of a stock or format tensor in a format dtype."""
 
     def factory(stock, self, *args, **kwargs):
         dtype, requires_grad, _ = take(kwargs)
@@ -299,7 +319,7 @@ def new(name: str):
         if kind in _FILL:
             result.fill_(_FILL[kind])
         else:
-            _uninitialised(result)
+            _fill_uninitialised(result)
         return result.requires_grad_() if requires_grad else result
 
     factory.__name__ = name
@@ -324,8 +344,8 @@ HOOKS = [
     Hook("torch.ones", Kind.ASKING, ones, FROM_NOTHING),
     Hook("torch.full", Kind.ASKING, full, FROM_NOTHING),
     Hook("torch.arange", Kind.ASKING, arange, FROM_NOTHING),
-    Hook("torch.linspace", Kind.ASKING, between(linspace), _ENDS),
-    Hook("torch.logspace", Kind.ASKING, between(through_float64("logspace")), _ENDS),
+    Hook("torch.linspace", Kind.ASKING, accept_tensor_ends(linspace), _ENDS),
+    Hook("torch.logspace", Kind.ASKING, accept_tensor_ends(through_float64("logspace")), _ENDS),
     Hook("torch.eye", Kind.ASKING, through_float64("eye"), FROM_NOTHING),
     *(
         Hook(f"torch.{name}", Kind.BUILTIN, through_float64(name), FROM_NOTHING)

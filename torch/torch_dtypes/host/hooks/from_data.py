@@ -1,5 +1,8 @@
-"""Factories of data: numbers, lists, arrays, tensors and storages, given one of our dtypes or
-holding some. What is converted is exact until the one rounding to the format."""
+"""Hooks of factories from data that get a format dtype, or data in one.
+
+Data are numbers, lists, arrays, tensors and storages. Conversion is exact until the one rounding to
+the format.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,12 @@ from .factories import finish, take, take_all
 from .trampolines import When
 
 
-def _exact(make, data: object, *args, real: bool = False, **kwargs) -> torch.Tensor:
-    """A stock tensor of data without loss: float64 for Python floats, int64 for integers, arrays
-    and tensors as they are. Where they must be real, complex numbers are stock's error."""
+def _make_exact(make, data: object, *args, real: bool = False, **kwargs) -> torch.Tensor:
+    """Make a stock tensor of data without loss.
+
+    Python floats become float64, and integers int64. Arrays and tensors keep their dtype. With
+    `real`, complex numbers raise PyTorch's error.
+    """
     try:
         values = make(data, *args, **kwargs)
     except (RuntimeError, ValueError, OverflowError):  # integers beyond int64
@@ -27,9 +33,8 @@ def _exact(make, data: object, *args, real: bool = False, **kwargs) -> torch.Ten
     return values
 
 
-def _filled(values: torch.Tensor, data: object, dtype: torch.dtype) -> torch.Tensor:
-    """Values of Python numbers for a tensor of ours: infinities as other numbers that are put into
-    a tensor (see infinities.py)."""
+def _replace_infinities(values: torch.Tensor, data: object, dtype: torch.dtype) -> torch.Tensor:
+    """Replace infinities of Python numbers by the format's numbers for them (infinities.py)."""
     if (
         not _from_python(data)
         or not values.is_floating_point()
@@ -38,23 +43,27 @@ def _filled(values: torch.Tensor, data: object, dtype: torch.dtype) -> torch.Ten
     ):
         return values
     for infinity in (float("inf"), float("-inf")):
-        # A question that no graph of what is made here depends on.
+        # A test on which no graph of the result depends.
         with torch._C._DisableTorchDispatch():
-            found = bool((values == infinity).any())
-        if found:
+            has_infinity = bool((values == infinity).any())
+        if has_infinity:
             values = torch.where(values == infinity, _C.fill_number(infinity, dtype), values)
     return values
 
 
 def _from_python(data: object) -> bool:
-    """Whether data are numbers (NumPy's float64, which is Python's, too), or lists of them, and no
-    tensor or array."""
+    """Return whether data are Python numbers or lists of them, and no tensor or array.
+
+    NumPy's float64 is a Python float too.
+    """
     return isinstance(data, float) or not _brings_dtype(data)
 
 
 def _brings_dtype(data: object) -> bool:
-    """Whether data are elements of a dtype of their own: a tensor, an array or number of NumPy,
-    what DLPack reads (a capsule only once)."""
+    """Return whether data have a dtype: a tensor, a NumPy array or number, or a DLPack object.
+
+    A DLPack capsule can be read only once.
+    """
     return (
         isinstance(data, torch.Tensor)
         or hasattr(data, "__array_interface__")
@@ -64,19 +73,23 @@ def _brings_dtype(data: object) -> bool:
 
 
 def _wants_default(values: torch.Tensor, data: object) -> bool:
-    """Whether stock would have given values the default dtype: fractions from Python."""
+    """Return whether PyTorch gave values the default dtype: they are fractions from Python."""
     return values.is_floating_point() and not _brings_dtype(data)
 
 
-def _given_tensor(data: object, asked: torch.dtype | None) -> object:
-    """Data that stock refuses, arrays of ml_dtypes and typed storages of ours, as a tensor on their
-    memory, and untyped storages given one of our dtypes, which are codes; others as they are."""
+def _wrap_data(data: object, asked: torch.dtype | None) -> object:
+    """Return a tensor on the memory of data that PyTorch refuses, or data as they are.
+
+    Refused are arrays of ml_dtypes and typed storages of format dtypes. Untyped storages with
+    dtype= a format dtype hold codes.
+    """
     if isinstance(data, torch.TypedStorage):
         if _C.format_of(data.dtype) is not None:
             return interop.of_storage(data._untyped_storage, data.dtype)  # its public name warns
         if asked is not None and _C.format_of(asked) is not None:
             raise RuntimeError(
-                f"expected a storage of {asked} or an untyped one, but got one of {data.dtype}"
+                f"expected a storage of {asked} or an untyped one, but got one of {data.dtype}; "
+                f"make a tensor of it first and convert that with x.to({asked})"
             )
         return data
     if (
@@ -103,15 +116,14 @@ def _from_data(stock, data, args, kwargs, *, copies: bool):
         data = data.detach()
         values = data.to(device=kwargs.get("device"), copy=True)
     else:
-        values = _exact(stock, data, *args, real=asked is not None, **kwargs)
+        values = _make_exact(stock, data, *args, real=asked is not None, **kwargs)
     if asked is None and not _wants_default(values, data):
         return values.requires_grad_() if requires_grad else values
-    return finish(_filled(values, data, dtype), dtype, requires_grad, None, pinned)
+    return finish(_replace_infinities(values, data, dtype), dtype, requires_grad, None, pinned)
 
 
 def _dtype_of_number(number: object) -> torch.dtype | None:
-    """The dtype that an element of a list brings along: a tensor, a number or an array of NumPy, a
-    complex number."""
+    """Return the dtype of a tensor, a complex number, or a NumPy number or array in a list."""
     if isinstance(number, torch.Tensor):
         return number.dtype
     if isinstance(number, complex) and not hasattr(number, "__array_interface__"):
@@ -125,12 +137,14 @@ def _dtype_of_number(number: object) -> torch.dtype | None:
 
 
 def _dtype_of_elements(data: object) -> torch.dtype | None:
-    """What tensors and NumPy's numbers in a nested list promote to; None where there are fractions
-    of neither. Stock would infer the container of tensors of ours. Beside them Python's numbers
-    count for nothing, beside others for the default dtype, as in stock."""
+    """Return the dtype that tensors and NumPy numbers in a nested list promote to, or None.
+
+    PyTorch would infer the storage dtype of format tensors. As in PyTorch, Python's numbers beside
+    a format tensor do not count; beside others, fractions count as the default dtype.
+    """
     if not isinstance(data, (list, tuple)) or isinstance(interop.first_of(data), (list, tuple)):
         return None
-    found: dict[torch.dtype, None] = {}
+    dtypes: dict[torch.dtype, None] = {}
     fractions = False
     lists, seen = [data], {id(data)}  # a list may hold itself
     while lists:
@@ -146,57 +160,59 @@ def _dtype_of_elements(data: object) -> torch.dtype | None:
                 and (dtype := _dtype_of_number(element))
                 and (dtype.is_floating_point or dtype.is_complex)
             ):
-                found[dtype] = None
+                dtypes[dtype] = None
     default = _C.get_default_format()
-    if found and fractions and default is not None and not any(map(_C.format_of, found)):
-        found[default] = None
-    return functools.reduce(torch.promote_types, found) if found else None
+    if dtypes and fractions and default is not None and not any(map(_C.format_of, dtypes)):
+        dtypes[default] = None
+    return functools.reduce(torch.promote_types, dtypes) if dtypes else None
 
 
 def tensor(stock, data, *args, **kwargs):
-    """A new tensor of data: their exact values, rounded once."""
-    if (given := _given_tensor(data, kwargs.get("dtype"))) is not data:
-        return _from_tensor(given, kwargs, copy=True)
+    """Make a new tensor of the exact values of data, rounded once."""
+    if (wrapped := _wrap_data(data, kwargs.get("dtype"))) is not data:
+        return _from_tensor(wrapped, kwargs, copy=True)
     if (
         kwargs.get("dtype") is None
         and isinstance(data, (list, tuple))
-        and (found := _dtype_of_elements(data))
+        and (dtype := _dtype_of_elements(data))
     ):
-        kwargs["dtype"] = found
+        kwargs["dtype"] = dtype
     if kwargs.get("dtype") is not None and _C.format_of(kwargs["dtype"]) is None:
-        return stock(data, *args, **kwargs)  # a stock dtype, for tensors of ours in a list
+        return stock(data, *args, **kwargs)  # a stock dtype, for format tensors in a list
     return _from_data(stock, data, args, kwargs, copies=True)
 
 
 def as_tensor(stock, data, *args, **kwargs):
-    """The same, where data of another dtype are converted."""
+    """Make a tensor of data, rounded once where they have another dtype."""
     kwargs.update(zip(("dtype", "device"), args, strict=False))
     kwargs = {k: v for k, v in kwargs.items() if v is not None}
-    if (given := _given_tensor(data, kwargs.get("dtype"))) is not data:
-        return _from_tensor(given, kwargs, copy=False)
-    if "dtype" not in kwargs and (found := _dtype_of_elements(data)):
-        kwargs["dtype"] = found
+    if (wrapped := _wrap_data(data, kwargs.get("dtype"))) is not data:
+        return _from_tensor(wrapped, kwargs, copy=False)
+    if "dtype" not in kwargs and (dtype := _dtype_of_elements(data)):
+        kwargs["dtype"] = dtype
     if "dtype" in kwargs and _C.format_of(kwargs["dtype"]) is None:
         return stock(data, **kwargs)
     return _from_data(stock, data, (), kwargs, copies=False)
 
 
 def asarray(stock, data, *args, **kwargs):
-    """A tensor on the memory of data where they are codes (tensors, arrays of ml_dtypes, buffers),
-    else their exact values, rounded once."""
+    """Make a tensor on the memory of data that are codes, or of their exact values, rounded once.
+
+    Tensors, arrays of ml_dtypes and buffers are codes.
+    """
     copy = kwargs.pop("copy", None)
     asked = kwargs.get("dtype")
-    data = _given_tensor(data, asked)
+    data = _wrap_data(data, asked)
     if isinstance(data, torch.Tensor) and (_C.is_format_tensor(data) or asked is not None):
         wanted = kwargs.pop("dtype", None) or data.dtype
         if wanted is not data.dtype:
             if copy is False:
                 raise ValueError(
                     f"expected data that can become {wanted} without a copy (copy=False), but got "
-                    f"{data.dtype}"
+                    f"{data.dtype}; leave copy= out"
                 )
             data, copy = data.to(wanted), None
-        return stock(data, *args, copy=copy, **kwargs)  # which knows what becomes of its graph
+        return stock(data, *args, copy=copy, **kwargs)  # decides what becomes of the graph
     if asked is None and isinstance(data, (list, tuple)):
         asked = kwargs["dtype"] = _dtype_of_elements(data)
     if _C.format_of(asked) is None if asked is not None else _brings_dtype(data):
@@ -212,45 +228,45 @@ def asarray(stock, data, *args, **kwargs):
     if copy is False and asked is None:
         raise ValueError(
             "expected a tensor, an array or a buffer to share memory with (copy=False), but got "
-            f"{type(data).__name__}"
+            f"{type(data).__name__}; leave copy= out"
         )
-    values = _exact(stock, data, *args, real=asked is not None, **kwargs)
+    values = _make_exact(stock, data, *args, real=asked is not None, **kwargs)
     if copy is False:
         raise ValueError(
             f"expected data that can become {dtype} without a copy (copy=False), but got "
-            f"{values.dtype}"
+            f"{values.dtype}; leave copy= out"
         )
     if asked is None and not _wants_default(values, data):
         return values.requires_grad_() if requires_grad else values
-    return finish(_filled(values, data, dtype), dtype, requires_grad, None)
+    return finish(_replace_infinities(values, data, dtype), dtype, requires_grad, None)
 
 
 def scalar_tensor(stock, value, *args, **kwargs):
-    """A number in float64 or int64, rounded once."""
+    """Round a number in float64 or int64 once."""
     dtype, *rest = take_all(kwargs)
     exact = torch.int64 if isinstance(value, int) else torch.float64
-    return finish(_filled(stock(value, *args, dtype=exact, **kwargs), value, dtype), dtype, *rest)
+    values = stock(value, *args, dtype=exact, **kwargs)
+    return finish(_replace_infinities(values, value, dtype), dtype, *rest)
 
 
 def new_tensor(stock, self, data, **kwargs):
-    """A new tensor of data in the tensor's own dtype, or the one asked for."""
+    """Make a new tensor of data in dtype=, or else in the tensor's own dtype."""
     if torch.overrides.has_torch_function_unary(self):
-        return stock(data, **kwargs)  # which asks the subclass, and comes back here
+        return stock(data, **kwargs)  # asks the subclass, and comes back here
     kwargs["dtype"] = kwargs.get("dtype") or self.dtype
     kwargs["device"] = kwargs.get("device") or self.device
     return torch.tensor(data, **kwargs)
 
 
 def legacy_tensor(*args, **kwargs):
-    """torch.Tensor(...) while the default dtype is ours."""
+    """Run torch.Tensor(...) while the default dtype is a format dtype."""
     return legacy_new(None, torch.empty(0, dtype=_C.get_default_format()), *args, **kwargs)
 
 
 def legacy_new(stock, self, *args, **kwargs):
-    """Tensor.new: the old constructor, which stock utilities (the DataLoader's collate) still
-    use."""
+    """Run the old constructor Tensor.new, which the DataLoader's collate still uses."""
     if stock is not None and torch.overrides.has_torch_function_unary(self):
-        return stock(*args, **kwargs)  # which asks the subclass, and comes back here
+        return stock(*args, **kwargs)  # asks the subclass, and comes back here
     device = kwargs.pop("device", None) or self.device
     if (
         not args
@@ -261,7 +277,7 @@ def legacy_new(stock, self, *args, **kwargs):
     if kwargs:
         raise TypeError(
             "new: expected one of size, other, storage and data, and device, but got "
-            f"{sorted(kwargs)} and {len(args)} without a name"
+            f"{sorted(kwargs)} and {len(args)} without a name; give one of them"
         )
     if not args:
         return torch.empty(0, dtype=self.dtype, device=device)
@@ -272,8 +288,8 @@ def legacy_new(stock, self, *args, **kwargs):
     if isinstance(first, torch.Tensor):
         if stock is not None and first.dtype is not self.dtype:
             raise TypeError(
-                f"new: expected a tensor of {self.dtype}, but got one of {first.dtype}. Convert "
-                f"it first, with x.to({self.dtype})."
+                f"new: expected a tensor of {self.dtype}, but got one of {first.dtype}; convert "
+                f"it first with x.to({self.dtype})"
             )
         return torch.Tensor(first)  # an alias, which has a gradient
     if all(isinstance(n, int) for n in args) or isinstance(first, torch.Size):

@@ -1,5 +1,4 @@
-"""Stock Python functions that make numbers no format need have (infinities, in masks for instance),
-and what they do in ours instead."""
+"""Hooks of Python functions that make numbers which a format may lack, as infinities in masks."""
 
 from __future__ import annotations
 
@@ -13,8 +12,10 @@ from .trampolines import When
 
 
 def masked_identity(op_name: str, x: torch.Tensor, *args) -> torch.Tensor | None:
-    """What stands for masked elements in torch.masked's functions. Where stock has an infinity and
-    the format has none, its outermost number does the same."""
+    """Return the number that torch.masked puts in the place of masked elements.
+
+    Where PyTorch uses an infinity and the format has none, its outermost number does the same.
+    """
     if not _C.is_format_tensor(x):
         return None
     smallest = op_name in ("amax", "argmax", "logaddexp", "logsumexp")
@@ -31,14 +32,16 @@ def masked_identity(op_name: str, x: torch.Tensor, *args) -> torch.Tensor | None
 
 
 def _relative_tolerance(a: torch.Tensor) -> float:
-    """sqrt(min(m, n)) * eps of our dtype, at most 1/2: what the rounding of entries can move a
-    singular value by, twice over.
+    """Return sqrt(min(m, n)) * eps of the format, at most 1/2.
 
-    Each entry is off by eps/2 of itself, the matrix by E with |E|_2 <= |E|_F <= eps/2 |A|_F <=
-    eps/2 sqrt(min(m, n)) |A|_2, and no singular value by more than |E|_2 (Weyl; Golub and Van Loan,
-    "Matrix Computations", section 2.4). PyTorch's default, max(m, n) * eps, allows for computing in
-    eps, which we do not: of the type that we compute in it is the least that is asked for. In
-    narrow formats it is above 1.
+    It is twice as far as the rounding of entries can move a singular value. Each entry is off by
+    eps/2 of itself, the matrix by E with |E|_2 <= |E|_F <= eps/2 |A|_F <= eps/2 sqrt(min(m, n))
+    |A|_2, and no singular value by more than |E|_2 (Weyl; Golub and Van Loan, "Matrix
+    Computations", section 2.4).
+
+    PyTorch's default, max(m, n) * eps, allows for errors of a computation in this eps, and is above
+    1 in narrow formats. Here the computation runs in the compute dtype, whose default is the lower
+    bound.
     """
     rows, columns = a.shape[-2:]
     least = max(rows, columns) * torch.finfo(compute_type(a.dtype)).eps
@@ -46,10 +49,13 @@ def _relative_tolerance(a: torch.Tensor) -> float:
 
 
 def rank_tolerance(stock, *args, atol=None, rtol=None, **kwargs):
-    """torch.linalg.matrix_rank and pinv: (A, [tolerance,] *, atol, rtol, hermitian, out)."""
+    """Choose the default tolerance of torch.linalg.matrix_rank and pinv by the format.
+
+    The arguments are (A, [tolerance,] *, atol, rtol, hermitian, out).
+    """
     a = args[0] if args else kwargs["input"]
-    given = len(args) > 1 or rtol is not None or "tol" in kwargs or "rcond" in kwargs
-    if not given and a.dim() >= 2:
+    has_tolerance = len(args) > 1 or rtol is not None or "tol" in kwargs or "rcond" in kwargs
+    if not has_tolerance and a.dim() >= 2:
         if isinstance(atol, torch.Tensor):
             rtol = torch.where(atol > 0, 0.0, _relative_tolerance(a))
         elif atol is None or atol <= 0:
@@ -59,31 +65,35 @@ def rank_tolerance(stock, *args, atol=None, rtol=None, **kwargs):
 
 
 def pinverse(stock, *args, **kwargs):
-    """torch.pinverse(A, rcond=1e-15), whose default no format is precise enough for."""
+    """Replace the default rcond=1e-15 of torch.pinverse, for which no format is precise enough."""
     a = args[0] if args else kwargs["input"]
-    given = len(args) > 1 or "rcond" in kwargs or a.dim() < 2
-    return stock(*args, **kwargs) if given else stock(*args, rcond=_relative_tolerance(a), **kwargs)
+    has_tolerance = len(args) > 1 or "rcond" in kwargs or a.dim() < 2
+    return (
+        stock(*args, **kwargs)
+        if has_tolerance
+        else stock(*args, rcond=_relative_tolerance(a), **kwargs)
+    )
 
 
 def pinverse_method(stock, self, *args, **kwargs):
-    """Tensor.pinverse, likewise."""
-    given = args or kwargs or self.dim() < 2
-    return stock(*args, **kwargs) if given else stock(_relative_tolerance(self))
+    """Replace the default rcond=1e-15 of Tensor.pinverse."""
+    has_tolerance = args or kwargs or self.dim() < 2
+    return stock(*args, **kwargs) if has_tolerance else stock(_relative_tolerance(self))
 
 
 def lstsq(stock, *args, **kwargs):
-    """torch.linalg.lstsq(A, B, rcond=None, *, driver=None); the driver gels takes A to be of full
-    rank.
+    """Choose rcond and the driver of torch.linalg.lstsq(A, B, rcond=None, *, driver=None).
 
-    Stock's default, gelsy, gets the order of its first pivots from uninitialised memory. That
-    decides where a format's large tolerance cuts, so that two calls differ by more than the last
-    place; the default here is gelsd, which goes by singular values. Without a right-hand side
-    LAPACK's gelsd is an error (gelsy is not).
+    PyTorch's default driver, gelsy, gets the order of its first pivots from uninitialised memory.
+    The order decides where a format's large tolerance cuts, so that two calls differ by more than
+    the last place. The default here is gelsd, which uses singular values. LAPACK's gelsd, unlike
+    gelsy, raises without a right-hand side. The driver gels takes A to be of full rank and gets no
+    rcond.
     """
     a = args[0] if args else kwargs["input"]
     b = args[1] if len(args) > 1 else kwargs.get("b")
-    given = args[2] if len(args) > 2 else kwargs.get("rcond")
-    if given is None and a.dim() >= 2 and kwargs.get("driver") != "gels":
+    rcond = args[2] if len(args) > 2 else kwargs.get("rcond")
+    if rcond is None and a.dim() >= 2 and kwargs.get("driver") != "gels":
         args, kwargs = args[:2], {**kwargs, "rcond": _relative_tolerance(a)}
     if kwargs.get("driver") is None and not (isinstance(b, torch.Tensor) and b.numel() == 0):
         kwargs["driver"] = "gelsd"
@@ -94,47 +104,47 @@ def lstsq(stock, *args, **kwargs):
 
 
 def group_tensors(tensorlistlist, with_indices=False):
-    """Groups for foreach and fused functions, by the first list's devices and dtypes.
+    """Group tensors for foreach and fused functions by the first list's devices and dtypes.
 
-    Stock's are by container, and where one list is float32, another of an 8-bit container is an
-    error.
+    PyTorch groups by storage dtype, and raises where one list is float32 and another is stored in 8
+    bits.
     """
     if not tensorlistlist or _C.format_in(tensorlistlist) is None:
         return None
     groups = {}
     for index, tensor in enumerate(tensorlistlist[0]):
-        parted, kept = groups.setdefault(
+        lists, indices = groups.setdefault(
             (tensor.device, tensor.dtype), ([[] for _ in tensorlistlist], [])
         )
-        for part, tensors in zip(parted, tensorlistlist, strict=True):
+        for part, tensors in zip(lists, tensorlistlist, strict=True):
             part.extend(tensors[index : index + 1])  # a list may be empty
         if with_indices:
-            kept.append(index)
+            indices.append(index)
     return groups
 
 
-# ---- control flow, of which PyTorch captures the functions as graphs in eager code too ----
+# ---- control flow: PyTorch captures its functions as graphs, in eager code too ----
 
 
-def chosen(pred, true_fn, false_fn, operands=()):
-    """torch.cond with operands of ours: one of the functions is called."""
+def choose_branch(pred, true_fn, false_fn, operands=()):
+    """Call one of the functions of torch.cond where operands are format tensors."""
     if (
         not isinstance(pred, torch.Tensor)
         or pred.numel() != 1
         or _C.format_in((pred, operands)) is None
     ):
         return None
-    made = (true_fn if pred else false_fn)(*operands)
-    if made is None:
+    result = (true_fn if pred else false_fn)(*operands)
+    if result is None:
         raise NotImplementedError(
-            "expected the functions of torch.cond to return tensors where operands are of a "
-            "number format, but got None"
+            "expected the functions of torch.cond to return tensors where operands are format "
+            "tensors, but got None; return a tensor"
         )
-    return made
+    return result
 
 
-def repeated(cond_fn, body_fn, carried_inputs):
-    """while_loop of tensors of ours: a loop of Python's."""
+def run_loop(cond_fn, body_fn, carried_inputs):
+    """Run while_loop with format tensors as a loop in Python."""
     if _C.format_in(carried_inputs) is None:
         return None
     while cond_fn(*carried_inputs):
@@ -145,23 +155,21 @@ def repeated(cond_fn, body_fn, carried_inputs):
 
 
 def refuse_captured(*args, **kwargs) -> None:
-    """An error: what scan and map capture of a function knows no dtype of ours."""
+    """Raise: the graphs that scan and map capture cannot hold format dtypes."""
     if (name := _C.format_in((args, kwargs))) is not None:
         raise NotImplementedError(
             "expected operands of stock dtypes for a function that is captured as a graph, but "
-            f"got torch.{name}: write a loop in Python, or use "
-            "torch.vmap, instead of torch's scan and map."
+            f"got torch.{name}; write a loop in Python, or use torch.vmap, instead of torch's "
+            "scan and map"
         )
 
 
 def refuse_jitted(*args, **kwargs) -> None:
-    """An error: a user's CUDA code for each element, compiled at the call, would take codes for the
-    container's numbers."""
+    """Raise: a user's CUDA code, compiled at the call, would take codes for numbers."""
     if (name := _C.format_in((args[1:], kwargs))) is not None:
         raise NotImplementedError(
             "expected operands of stock dtypes for a function of torch.cuda.jiterator, but got "
-            f"torch.{name}: cast them to float32, and the result "
-            "back."
+            f"torch.{name}; cast them to float32, and the result back"
         )
 
 
@@ -170,7 +178,7 @@ _LINALG = "torch._C._linalg"
 
 
 def refuse_scaled_product(stock, *args, **kwargs):
-    """torch._scaled_mm, whose errors speak of PyTorch's float8 dtypes alone."""
+    """Raise for torch._scaled_mm, whose own errors mention only PyTorch's float8 dtypes."""
     a = args[0] if args else kwargs["input"]
     raise NotImplementedError(
         f"torch._scaled_mm: expected operands of PyTorch's float8 dtypes, but got {a.dtype}; use "
@@ -209,7 +217,7 @@ HOOKS = [
     ),
     Hook("torch.nn.utils.get_total_norm", Kind.ASKED, total_norm, within=True),
     Hook("torch.cuda.jiterator._JittedFunction.__call__", Kind.ASKED, refuse_jitted),
-    Hook("torch.cond", Kind.ASKED, chosen),
-    Hook(f"{_CONTROL}.while_loop.while_loop", Kind.ASKED, repeated),
+    Hook("torch.cond", Kind.ASKED, choose_branch),
+    Hook(f"{_CONTROL}.while_loop.while_loop", Kind.ASKED, run_loop),
     *(Hook(f"{_CONTROL}.{name}.{name}", Kind.ASKED, refuse_captured) for name in ("scan", "map")),
 ]

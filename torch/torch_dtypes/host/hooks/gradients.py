@@ -1,5 +1,7 @@
-"""Gradients on their way through Python: each comes in the dtype of what it belongs to, where the
-engine tells dtypes by the container."""
+"""Hooks of gradients in Python: each has the dtype of its tensor.
+
+The engine tells dtypes apart only by the storage dtype.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ from .trampolines import When
 
 
 def _of_dtype(gradient, dtype):
-    """The gradient, cast to a dtype if it has another and one of the two is ours; the engine casts
-    between stock ones."""
+    """Cast a gradient whose dtype differs, if one of the two is a format dtype.
+
+    The engine casts between stock dtypes.
+    """
     return (
         _C.gradient_of_dtype(gradient, dtype)
         if dtype is not None and isinstance(gradient, torch.Tensor)
@@ -29,59 +33,67 @@ def _of_dtype(gradient, dtype):
 
 
 class _Engine(threading.local):
-    in_autocast = ()  # of ours, on these types of devices: it holds for what users have written
+    # Types of devices on which an autocast with a format dtype surrounds backward(). Backward
+    # functions of users run in it.
+    in_autocast = ()
 
 
 _engine = _Engine()
 
 
 def _gradient_dtype(t):
-    """The dtype that a gradient for `t` has; None for an edge, which nobody knows."""
+    """Return the dtype of a gradient for `t`, or None for an edge, whose dtype is unknown."""
     if not isinstance(t, torch.Tensor):
         return None
     return t.grad_dtype if t.is_leaf else t.dtype
 
 
-def _captured(found, create_graph=False, inputs=(), *_):
-    """What autograd.grad() found for its inputs, each in its input's dtype: the engine hands on
-    what a C++ function returned in another one. (For the leaves of backward(),
-    EngineGradients.cpp.)"""
-    if not found:  # of backward()
-        return found
-    asked = [_gradient_dtype(t) for t in inputs]
+def _cast_captured(gradients, create_graph=False, inputs=(), *_):
+    """Cast each gradient that autograd.grad() returns to its input's dtype.
+
+    The engine passes on a C++ function's result in another dtype. (EngineGradients.cpp does the
+    same for the leaves of backward().)
+    """
+    if not gradients:  # of backward()
+        return gradients
+    dtypes = [_gradient_dtype(t) for t in inputs]
     with torch.set_grad_enabled(create_graph):  # as the engine runs
-        return tuple(map(_of_dtype, found, asked))
+        return tuple(map(_of_dtype, gradients, dtypes))
 
 
 def run_backward(stock, self, outputs, gradients, *args, **kwargs):
-    """The engine, behind backward() and autograd.grad(): a given gradient has the output's dtype.
-    Within an autocast with a dtype of ours, formulas run in the dtypes of their forward pass, as
-    behind it: autocast would cast those of what ran in float32."""
-    given = tuple(
+    """Cast the gradients given to backward() and autograd.grad() to the outputs' dtypes.
+
+    Within an autocast with a format dtype, formulas run in the dtypes of their forward pass.
+    Autocast would cast those of operators that ran in float32.
+    """
+    cast = tuple(
         _of_dtype(g, o.dtype) if isinstance(o, torch.Tensor) else g
         for o, g in zip(outputs, gradients, strict=True)
     )
     kinds = in_autocast_of_ours()
     if not kinds:
         with fractions_of_integers():
-            return _captured(stock(outputs, given, *args, **kwargs), *args[1:])
+            return _cast_captured(stock(outputs, cast, *args, **kwargs), *args[1:])
     before, _engine.in_autocast = _engine.in_autocast, kinds
     try:
         with out_of_autocast(kinds), fractions_of_integers():
-            return _captured(stock(outputs, given, *args, **kwargs), *args[1:])
+            return _cast_captured(stock(outputs, cast, *args, **kwargs), *args[1:])
     finally:
         _engine.in_autocast = before
 
 
 def make_dual(stock, tensor, tangent, level):
-    """torch.autograd.forward_ad.make_dual, behind torch.func.jvp too: a tangent has its tensor's
-    dtype; stock casts by the container."""
+    """Cast a tangent to its tensor's dtype, where PyTorch casts it to the storage dtype.
+
+    torch.func.jvp calls this function too.
+    """
     return stock(tensor, _of_dtype(tangent, tensor.dtype), level)
 
 
-# A user's torch.autograd.Function. Its node is an object of Python, which remembers what the engine
-# does not know: the dtypes of the operands, in which gradients leave it, and those of the results,
-# in which they come. (For a result without a gradient, zeros come.)
+# The node of a user's torch.autograd.Function is a Python object. It remembers dtypes that the
+# engine does not know. Gradients leave the node in the operands' dtypes and reach it in the
+# results'. (For a result without a gradient, zeros reach it.)
 
 
 def _dtypes(values) -> list:
@@ -89,8 +101,7 @@ def _dtypes(values) -> list:
 
 
 def note_dtypes(result, *args, **_kwargs):
-    """After a call of an autograd.Function that has a tensor of ours among its operands or results:
-    its node learns their dtypes."""
+    """Give the node of an autograd.Function the dtypes of its operands and results."""
     outputs = result if isinstance(result, tuple) else (result,)
     node = next(
         (t.grad_fn for t in outputs if isinstance(t, torch.Tensor) and t.grad_fn is not None), None
@@ -101,20 +112,19 @@ def note_dtypes(result, *args, **_kwargs):
 
 
 def _operand_dtypes(node) -> list:
-    """Those that the engine knows, which are right where no operand is ours."""
+    """Return the operands' dtypes that the engine knows, which are right for stock dtypes."""
     edges = (edge for edge in node.next_functions if edge[0] is not None)
     return [next(edges) if needed else None for needed in node.needs_input_grad]
 
 
-def in_their_dtypes(stock):
-    """A Function's backward: gradients come to it in the results' dtypes and leave it in the
-    operands'."""
+def cast_gradients(stock):
+    """Pass gradients to a Function's backward in the results' dtypes, and on in the operands'."""
 
     @functools.wraps(stock)
     def backward(self, *gradients):
         operands, results = getattr(self, "_dtypes_of_gradients", (None, ()))
         if results:
-            # The list is the user's to empty.
+            # The user may empty the list.
             boxed = len(gradients) == 1 and isinstance(gradients[0], list)
             own = [
                 _of_dtype(g, d)
@@ -127,23 +137,23 @@ def in_their_dtypes(stock):
         with contextlib.ExitStack() as blocks:
             for kind in _engine.in_autocast:
                 blocks.enter_context(torch.autocast(kind))
-            found = stock(self, *gradients)
-        several = found if isinstance(found, tuple) else (found,)
+            returned = stock(self, *gradients)
+        several = returned if isinstance(returned, tuple) else (returned,)
         if operands is None:
             if not any(map(_C.is_format_tensor, several)):
-                return found
+                return returned
             operands = [
                 edge and edge[0]._input_metadata[edge[1]].dtype for edge in _operand_dtypes(self)
             ]
         cast = tuple(
             itertools.starmap(_of_dtype, itertools.zip_longest(several, operands[: len(several)]))
         )
-        return cast if isinstance(found, tuple) else cast[0]
+        return cast if isinstance(returned, tuple) else cast[0]
 
     return backward
 
 
-_NODE = "torch.autograd.function.BackwardCFunction"  # whose two methods the engine calls
+_NODE = "torch.autograd.function.BackwardCFunction"  # the engine calls its two methods
 
 _RUN = (
     When.OWN_NESTED | When.OWN_GIVEN | When.OWN_AUTOCAST | When.DEFAULT_DTYPE | When.RUNS_BACKWARD
@@ -158,6 +168,6 @@ HOOKS = [
         make_dual,
         When.OWN_SELF | When.OWN_ARGUMENT,
     ),
-    Hook(f"{_NODE}.apply", Kind.REPLACED, in_their_dtypes),
-    Hook(f"{_NODE}.apply_boxed", Kind.REPLACED, in_their_dtypes, first="2.13"),
+    Hook(f"{_NODE}.apply", Kind.REPLACED, cast_gradients),
+    Hook(f"{_NODE}.apply_boxed", Kind.REPLACED, cast_gradients, first="2.13"),
 ]

@@ -1,9 +1,8 @@
-"""torch.compile, torch.export, make_fx and TorchScript's traces beside number formats.
+"""Hooks of torch.compile, torch.export, make_fx and TorchScript's traces.
 
-Their graphs name dtypes by numbers that end before those of formats, so no format tensor enters
-one. ``torch.compile`` runs code that works on format tensors as it is written, and says so once.
-Whoever asks for a graph (``fullgraph=True``, ``torch.export``, ``make_fx``, ``torch.jit.trace``)
-gets an error.
+Their graphs number dtypes, and the numbers end before those of formats. So no graph holds a format
+tensor. ``torch.compile`` runs code on format tensors uncompiled, and warns once. A request for a
+graph (``fullgraph=True``, ``torch.export``, ``make_fx``, ``torch.jit.trace``) raises.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from ... import _C
 from ...formats.arguments import override_rounding
 from ...formats.dtypes import format_of
 from ...policies.autocast import AUTOCAST_DEVICES, own_autocast_dtype
-from ...quantization import operators  # noqa: F401  which it registers
+from ...quantization import operators  # noqa: F401  registers operators
 from ..releases import SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
 from ..table import Hook, Kind, wait_for
 from . import optimizers
 
 NOTICE = (
-    "torch.compile runs what works on format tensors (torch.{name} here) as it is written, "
-    "uncompiled. The results are those of the same code without torch.compile; code in stock "
-    "dtypes is compiled as ever. This is said once."
+    "torch.compile runs code that works on format tensors (torch.{name} here) uncompiled. The "
+    "results are those of the same code without torch.compile; code in stock dtypes is compiled "
+    "as usual. This warning is given once."
 )
 _noticed = False
 
@@ -43,17 +42,17 @@ def _notice(name: str) -> None:
 
 
 def refusal(what: str, name: str) -> str:
-    """The message of an error where somebody asks for a graph."""
+    """Return the message of an error where the caller requires a graph."""
     return (
-        f"expected stock dtypes in {what}, but got torch.{name}: no graph can hold format "
-        "tensors. Run the eager code, or convert a float32 model by torch_dtypes.quantize_, "
-        "whose layers are captured as stock ones."
+        f"expected stock dtypes in {what}, but got torch.{name}, which no graph can hold; run "
+        "the eager code, or convert a float32 model by torch_dtypes.quantize_, whose layers are "
+        "captured as stock ones"
     )
 
 
 # ---- does a frame work on format tensors? ----
 
-# What it looks into, and that it runs no code of users': torch/csrc/formats/hooks/FormatSearch.cpp.
+# torch/csrc/formats/hooks/FormatSearch.cpp says where this searches. It runs no code of users.
 format_in = _C.format_in
 
 
@@ -63,11 +62,10 @@ def _globals_read(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _format_of_frame(frame: types.FrameType) -> str | None:
-    """Returns the format that a frame works on, as far as its arguments, cells, globals and the
-    settings tell before it runs.
+    """Return the format that a frame works on, or None, before the frame runs.
 
-    A dtype among them does not count: it may be there for chop, which graphs can hold. Where it
-    makes a tensor, the graph ends.
+    The frame's arguments, cells and globals and the settings decide. A dtype among them does not
+    count: it may be for chop, which graphs can hold. Where it makes a tensor, the graph ends.
     """
     for setting in (_C.get_default_format(), *map(own_autocast_dtype, AUTOCAST_DEVICES)):
         if setting is not None:
@@ -81,13 +79,15 @@ def _format_of_frame(frame: types.FrameType) -> str | None:
 # ---- torch.compile ----
 
 
-def skipping(stock):
-    """What dynamo calls for each frame without valid compiled code: frames that work on format
-    tensors run as they are written."""
+def skip_format_frames(stock):
+    """Run frames that work on format tensors uncompiled.
+
+    Dynamo calls this function for each frame without valid compiled code.
+    """
     from torch._dynamo import convert_frame, exc, trace_rules
     from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 
-    # This call and those from it, but no later ones: the same code may get stock tensors next.
+    # Holds for this call and the calls in it, but no later ones: they may get stock tensors.
     strategy = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
     reason = {"skip_reason": "it works on format tensors"} if SKIPS_HAVE_REASONS else {}
     skip = ConvertFrameReturn(frame_exec_strategy=strategy, apply_to_code=False, **reason)
@@ -99,8 +99,8 @@ def skipping(stock):
             return stock(self, frame, cache_entry, frame_state)
         # fullgraph=True, strict export
         whole = isinstance(self._torchdynamo_orig_backend, convert_frame.ConvertFrameAssert)
-        # The rules take longer than all else here, and frames that they leave alone are skipped in
-        # any case.
+        # The rules take longer than all else here. Frames to which they do not apply are skipped
+        # anyway.
         if whole or not _noticed:
             if trace_rules.check(
                 frame.f_code, **({"frame": frame} if SKIP_RULES_KNOW_FRAMES else {})
@@ -109,25 +109,24 @@ def skipping(stock):
             if whole:
                 raise exc.Unsupported(refusal("a whole graph", name), "number format")
             _notice(name)
-        self._met_formats = True  # passing() asks
+        self._met_formats = True  # choose_callback() reads it
         return skip
 
     return call
 
 
-def passing(stock):
-    """The call-back that a compiled callable sets for its call: none, where it has met format
-    tensors before and is given some now.
+def choose_callback(stock):
+    """Set no call-back for a compiled callable that has met format tensors and gets some again.
 
-    Dynamo would ask ``skipping`` for frame after frame, which takes ten times as long as the rest
-    of the wrapper around such a call.
+    Otherwise Dynamo would call ``skip_format_frames`` for each frame, which takes ten times as long
+    as the rest of the wrapper around such a call.
     """
 
     @functools.wraps(stock)
     def choose(callback):
-        chosen = stock(callback)  # another one, or none, where torch.compiler.set_stance says so
+        chosen = stock(callback)  # torch.compiler.set_stance may choose another one, or none
         if chosen is callback and getattr(callback, "_met_formats", False):
-            caller = sys._getframe(2).f_locals  # behind the exchanged code (_exchange.call_instead)
+            caller = sys._getframe(2).f_locals  # behind the exchanged code (exchange.call_instead)
             if (
                 _C.format_in_tensors([caller.get(name) for name in ("args", "kwargs", "fn")])
                 is not None
@@ -138,9 +137,8 @@ def passing(stock):
     return choose
 
 
-def passing_module(stock):
-    """A compiled module's call: the module's own, where ``passing`` would choose no call-back, and
-    the compiled one has no hooks that run."""
+def call_module_eagerly(stock):
+    """Call the module itself where ``choose_callback`` would choose none and no hooks would run."""
     from torch._dynamo import eval_frame
     from torch.nn.modules.module import _has_any_global_hook
 
@@ -150,7 +148,7 @@ def passing_module(stock):
         if getattr(callback, "_met_formats", False) and not (
             _has_any_global_hook() or any(map(self.__dict__.get, _HOOKS_OF_MODULES))
         ):
-            fn = self._orig_mod  # where ``choose`` looks for it
+            fn = self._orig_mod  # choose_callback looks for this name
             if eval_frame._callback_from_stance(callback) is None:
                 return fn(*args, **kwargs)
         return stock(self, *args, **kwargs)
@@ -166,11 +164,10 @@ _HOOKS_OF_MODULES = (
 )
 
 
-def breaking(find):
-    """Functions of dynamo's that make graph inputs or nodes: where one would have a format dtype,
-    the graph ends before it."""
+def break_graph(find):
+    """End the graph before an input or node that would have a format dtype."""
 
-    def made(stock):
+    def extend(stock):
         from torch._dynamo import exc
 
         @functools.wraps(stock)
@@ -187,19 +184,23 @@ def breaking(find):
 
         return make
 
-    return made
+    return extend
 
 
-def never_compiled(add) -> None:
-    """Frames in the package's files are never compiled by themselves, as those in PyTorch's files
-    are not: what stands in front of a stock function would be compiled where the stock one is left
-    alone, and a hook registered there be lost with the graph's break."""
+def exclude_package(add) -> None:
+    """Exclude frames in the package's files from compilation by themselves, as PyTorch's are.
+
+    Otherwise the function in front of a stock one would be compiled where the stock one is not. A
+    hook registered there would be lost when the graph breaks.
+    """
     add("torch_dtypes")
 
 
-def traced_through(stock):
-    """The list of files whose functions are traced through where a traced one calls them, with the
-    package's that stand in front of stock ones."""
+def extend_inlined_files(stock):
+    """Add files of the package to those whose functions are traced through.
+
+    They run in front of stock functions.
+    """
     from torch._dynamo.trace_rules import _as_posix_path
 
     inside = ("composed", "conversion", "functions", "linear_cross_entropy", "printing", "testing")
@@ -213,17 +214,17 @@ def traced_through(stock):
         os.path.join("workbench", "training"),
     )
     package = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-    ours = {_as_posix_path(os.path.join(package, name)) for name in modules}
+    own = {_as_posix_path(os.path.join(package, name)) for name in modules}
 
     @functools.cache  # stock clears it by clear_lru_cache()
-    def listed():
-        return stock() | ours
+    def list_files():
+        return stock() | own
 
-    return listed
+    return list_files
 
 
 def _format_of_autocast(_, args, kwargs) -> str | None:
-    """The format dtype that a traced torch.autocast(...) is given."""
+    """Return the format dtype that a traced torch.autocast(...) gets, or None."""
     return format_in(
         [
             v.as_python_constant()
@@ -233,16 +234,18 @@ def _format_of_autocast(_, args, kwargs) -> str | None:
     )
 
 
-def draws(listed: list) -> None:
-    """The list of random operators whose calls are not joined, which goes by no tag: chop's, and
-    products under a policy."""
+def add_random_operators(operators_: list) -> None:
+    """Add chop and products under a policy to the random operators whose calls are not joined.
+
+    This list uses no tag.
+    """
     own = torch.ops.torch_dtypes
-    listed += [own.chop, own.chop_blocks, own.draw_seed, own.product, own.product_backward]
+    operators_ += [own.chop, own.chop_blocks, own.draw_seed, own.product, own.product_backward]
 
 
 def _fuse_chop(x, format, rounding=None, flip_prob=0.0, *, generator=None):
-    """Return a call of chop as stock operations, which inductor fuses, where those compute."""
-    # Without a mode, a call rounds in that of the block in which it runs. No graph knows it.
+    """Compute chop by stock operations, which inductor fuses, on devices without kernels."""
+    # A call without a mode uses the mode of the block in which it runs. No graph knows it.
     known = rounding is not None and flip_prob == 0 and generator is None
     if not known or not x.is_contiguous() or _C.backend(x) != "stock":
         return NotImplemented
@@ -255,13 +258,13 @@ def _fuse_chop(x, format, rounding=None, flip_prob=0.0, *, generator=None):
     return _C.round_in_graph(values, fmt, seed).to(x.dtype)
 
 
-def tell_inductor(decompositions: dict) -> None:
-    """Enters chop into the operators that inductor decomposes."""
+def add_decompositions(decompositions: dict) -> None:
+    """Add chop to the operators that inductor decomposes."""
     decompositions[torch.ops.torch_dtypes.chop.default] = _fuse_chop
 
 
 def refuse_compiled_backward(stock):
-    """An error where compiled autograd would capture a backward pass with format tensors."""
+    """Raise where compiled autograd would capture a backward pass with format tensors."""
 
     @functools.wraps(stock)
     def begin_capture(self, inputs, *args, **kwargs):
@@ -279,7 +282,7 @@ def refuse_compiled_backward(stock):
 
 
 def refuse_fake(stock):
-    """An error where a fake tensor would be made of a format tensor."""
+    """Raise where a fake tensor would be made of a format tensor."""
 
     @functools.wraps(stock)
     def from_real_tensor(self, fake_mode, t, *args, **kwargs):
@@ -293,7 +296,7 @@ def refuse_fake(stock):
 
 
 def refuse_tracking(stock):
-    """An error where make_fx would record a format tensor."""
+    """Raise where make_fx would record a format tensor."""
 
     @functools.wraps(stock)
     def track_tensor(tensor, proxy, **kwargs):
@@ -305,14 +308,13 @@ def refuse_tracking(stock):
 
 
 def refuse_export(mod, args=(), kwargs=None, *_, **__) -> None:
-    """An error for a model with format tensors, or for arguments that are some."""
+    """Raise for a model with format tensors, or for format tensors among the arguments."""
     if (name := _C.format_in_tensors((mod, args, kwargs))) is not None:
         raise NotImplementedError(refusal("torch.export", name))
 
 
 def refuse_package(self, *args, **kwargs) -> None:
-    """An error where compiled code of AOTInductor would take codes for numbers of the storage
-    dtype."""
+    """Raise where compiled code of AOTInductor would take codes for numbers."""
     if (name := format_in((args, kwargs))) is not None:
         raise TypeError(
             "expected tensors of stock dtypes for a package of AOTInductor, but got "
@@ -321,7 +323,7 @@ def refuse_package(self, *args, **kwargs) -> None:
 
 
 _DYNAMO = "torch._dynamo"
-_fake_value = breaking(lambda node, *_: format_in((*node.args, *node.kwargs.values())))
+_fake_value = break_graph(lambda node, *_: format_in((*node.args, *node.kwargs.values())))
 
 HOOKS = [
     Hook(
@@ -335,23 +337,23 @@ HOOKS = [
     *(
         wait_for(f"{_DYNAMO}.{module}", name, kind, replacement)
         for module, name, kind, replacement in (
-            ("trace_rules", "add", Kind.TOLD, never_compiled),
-            ("trace_rules", "get_mod_inlinelist", Kind.REPLACED, traced_through),
-            ("convert_frame", "CatchErrorsWrapper.__call__", Kind.REPLACED, skipping),
-            ("eval_frame", "_callback_from_stance", Kind.REPLACED, passing),
-            ("eval_frame", "OptimizedModule.__call__", Kind.REPLACED, passing_module),
+            ("trace_rules", "add", Kind.TOLD, exclude_package),
+            ("trace_rules", "get_mod_inlinelist", Kind.REPLACED, extend_inlined_files),
+            ("convert_frame", "CatchErrorsWrapper.__call__", Kind.REPLACED, skip_format_frames),
+            ("eval_frame", "_callback_from_stance", Kind.REPLACED, choose_callback),
+            ("eval_frame", "OptimizedModule.__call__", Kind.REPLACED, call_module_eagerly),
             (
                 "variables.builder",
                 "VariableBuilder.wrap_tensor",
                 Kind.REPLACED,
-                breaking(lambda builder, value: format_in(value)),
+                break_graph(lambda builder, value: format_in(value)),
             ),
             ("utils", "_get_fake_value_impl", Kind.REPLACED, _fake_value),
             (
                 "variables.ctx_manager",
                 "AutocastModeVariable.create",
                 Kind.REPLACED,
-                breaking(_format_of_autocast),
+                break_graph(_format_of_autocast),
             ),
             (
                 "compiled_autograd",
@@ -367,6 +369,6 @@ HOOKS = [
         Kind.ASKED,
         refuse_package,
     ),
-    wait_for("torch._functorch.compile_utils", "rand_ops", Kind.TOLD, draws),
-    wait_for("torch._inductor.decomposition", "decompositions", Kind.TOLD, tell_inductor),
+    wait_for("torch._functorch.compile_utils", "rand_ops", Kind.TOLD, add_random_operators),
+    wait_for("torch._inductor.decomposition", "decompositions", Kind.TOLD, add_decompositions),
 ]

@@ -1,4 +1,4 @@
-"""NumPy, DLPack, buffers and storages: what else reads or hands in raw memory."""
+"""Hooks of NumPy, DLPack, buffers and storages, which read or hand in raw memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ...formats.code_types import bits_dtype
 from ...formats.dtypes import dtype as dtype_of
 from ...storage.stock_values import values_in_numpy
 from ..table import Hook, Kind
-from .conversion import found_in
+from .conversion import find_format_dtype
 from .trampolines import When
 
-# ml_dtypes' types by the canonical names of the formats that have the same value for every code.
+# Types of ml_dtypes by canonical names of formats with the same value for every code.
 _ML_DTYPES = {
     "q43": "float8_e4m3",
     "q52": "float8_e5m2",
@@ -36,8 +36,10 @@ _FORMATS = {ml_name: name for name, ml_name in _ML_DTYPES.items()}
 
 
 def _numpy_dtype(dtype: torch.dtype):
-    """NumPy's type for a format, by ml_dtypes where it is installed, else None. How a format rounds
-    and overflows changes no value."""
+    """Return ml_dtypes' type for a format, or None where it is missing.
+
+    Rounding and overflow change no code's value.
+    """
     try:
         import ml_dtypes
     except ImportError:
@@ -47,45 +49,47 @@ def _numpy_dtype(dtype: torch.dtype):
 
 
 def numpy(stock, self, *, force=False):
-    """Tensor.numpy: an array of ml_dtypes' type with the same codes, on the same memory."""
+    """Return an array of ml_dtypes' type with the same codes, on the same memory."""
     if force:
         self = self.detach().cpu()
     elif self.requires_grad:
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
-    # np.asarray, and with it matplotlib, pandas, SciPy and scikit-learn, asks for numbers to
-    # compute with, not for this memory. Tensor.__array__ passes nothing on that would say so. NumPy
-    # can compute little with ml_dtypes' types: no histogram, no group of pandas, no image. The
-    # frame between looks at classes (table.Asking).
+    # np.asarray, and so matplotlib, pandas, SciPy and scikit-learn, needs numbers to compute with,
+    # not this memory. Tensor.__array__ passes on nothing that would tell the two apart. NumPy
+    # computes little with types of ml_dtypes: no histogram, no group of pandas, no image. The frame
+    # between looks at classes (Kind.ASKING).
     if sys._getframe(2).f_code is torch.Tensor.__array__.__code__:
         return values_in_numpy(self)
-    found = _numpy_dtype(self.dtype)
-    if found is None:
+    numpy_dtype = _numpy_dtype(self.dtype)
+    if numpy_dtype is None:
         raise TypeError(
-            f"expected a dtype that NumPy has a type for, but got {self.dtype}. Use "
+            f"expected a dtype that NumPy has a type for, but got {self.dtype}; use "
             "x.double().numpy() for the values, or torch_dtypes.codes(x).numpy() for the codes "
-            f"({bits_dtype(self.dtype)})."
+            f"({bits_dtype(self.dtype)})"
         )
-    return self.view(bits_dtype(self.dtype)).numpy().view(found)
+    return self.view(bits_dtype(self.dtype)).numpy().view(numpy_dtype)
 
 
-# What Python's operators call.
+# NumPy's functions behind Python's operators.
 _OPERATORS = frozenset(
     "add subtract multiply divide floor_divide remainder divmod power matmul".split()
 )
 
 
-def array_wrap(stock):
-    """Tensor.__array_wrap__, which NumPy's functions give what they have made of a tensor's exact
-    values: an array. Stock makes a tensor of it, of another dtype than the operand's, and of
-    ``x * array``, which Python hands to NumPy, silently: that is an error, as it is of bfloat16."""
-    # NumPy takes a TypeError for one about arguments, and asks again with fewer, at last without
+def extend_array_wrap(stock):
+    """Return NumPy's result as an array, and raise for ``x * array``, as for bfloat16.
+
+    NumPy computes with a tensor's exact values. PyTorch would make a tensor of the result, of
+    another dtype than the operand's. Python hands ``x * array`` to NumPy too.
+    """
+    # NumPy takes a TypeError for one about arguments. It calls again with fewer, at last without
     # the operands.
     refused = threading.local()
 
     @functools.wraps(stock)
-    def wrapped(self, array, *context):
+    def wrap(self, array, *context):
         if not _C.is_format_tensor(self):
             return stock(self, array, *context)
         import numpy
@@ -99,16 +103,16 @@ def array_wrap(stock):
         if getattr(refused, "array", None) == id(array):
             raise TypeError(
                 f"expected tensors and numbers beside a tensor of {self.dtype}, but got a NumPy "
-                "array: make it one, as by torch.as_tensor(array).to(x), or compute in NumPy by "
+                "array; convert it with torch.as_tensor(array).to(x), or compute in NumPy with "
                 "np.asarray(x)"
             )
         return array[()] if returns_scalar else array
 
-    return wrapped
+    return wrap
 
 
 def is_foreign(data: object) -> bool:
-    """Whether data are a NumPy array, or one number, of a type of ml_dtypes."""
+    """Return whether data are a NumPy array, or one number, of a type of ml_dtypes."""
     kind = getattr(getattr(data, "dtype", None), "type", None)
     return getattr(kind, "__module__", None) == "ml_dtypes" and hasattr(data, "__array_interface__")
 
@@ -118,7 +122,7 @@ def _format_of_array(array, asked: torch.dtype | None) -> torch.dtype:
     if name not in _FORMATS:
         raise TypeError(
             "expected an array of a type with a number format of the same codes, but got "
-            f"{array.dtype}. Convert it first, for example with array.astype(numpy.float32)."
+            f"{array.dtype}; convert it first, for example with array.astype(numpy.float32)"
         )
     if (
         asked is not None
@@ -128,19 +132,21 @@ def _format_of_array(array, asked: torch.dtype | None) -> torch.dtype:
         return asked
     if name == "bfloat16" and asked is None:
         raise TypeError(
-            "expected an array of a type that is one dtype, but got bfloat16, which "
-            "torch.bfloat16 and the number format e8m7 both are: say which, for example with "
+            "expected an array of a type that is one dtype, but got bfloat16, which is "
+            "torch.bfloat16 and the number format e8m7; choose one, for example with "
             "torch.as_tensor(array, dtype=torch.bfloat16), which shares memory"
         )
     return dtype_of(_FORMATS[name])
 
 
-_MOST_DIMENSIONS = 128  # of nested lists, as stock has it
+_MOST_DIMENSIONS = 128  # PyTorch's limit for nested lists
 
 
 def first_of(data: object) -> object:
-    """What a nested list begins with; a list at the depth at which stock gives up, so that one that
-    holds itself gets stock's error."""
+    """Return the first element of a nested list.
+
+    At PyTorch's limit of depth it is a list, so that a list that holds itself gets PyTorch's error.
+    """
     for _ in range(_MOST_DIMENSIONS):
         if not isinstance(data, (list, tuple)) or not data:
             break
@@ -149,9 +155,11 @@ def first_of(data: object) -> object:
 
 
 def adopt(data: object, asked: torch.dtype | None = None) -> object:
-    """An array of ml_dtypes as a tensor on its memory, of the asked dtype where that has the same
-    codes. Nested lists of arrays and numbers of ml_dtypes become one array first. Anything else as
-    it is."""
+    """Return an array of ml_dtypes as a tensor on its memory, or data as they are.
+
+    The tensor has the dtype in `asked` if that has the same codes. Nested lists of arrays and
+    numbers of ml_dtypes become one array first.
+    """
     if not is_foreign(first_of(data)):
         return data
     import numpy
@@ -161,23 +169,23 @@ def adopt(data: object, asked: torch.dtype | None = None) -> object:
         return data
     if asked is torch.bfloat16 and array.dtype.type.__name__ == "bfloat16":
         return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
-    made = _format_of_array(array, asked)
-    return torch.from_numpy(array.view({1: "uint8", 2: "int16"}[made.itemsize])).view(made)
+    dtype = _format_of_array(array, asked)
+    return torch.from_numpy(array.view({1: "uint8", 2: "int16"}[dtype.itemsize])).view(dtype)
 
 
 def from_numpy(stock, array):
-    """torch.from_numpy of an array of ml_dtypes."""
+    """Make a tensor on the memory of an array of ml_dtypes."""
     import numpy
 
     return adopt(array) if isinstance(array, numpy.ndarray) and is_foreign(array) else stock(array)
 
 
 def to_dlpack(stock, *args, **kwargs):
-    """An error: DLPack has no types for number formats, and would describe the container."""
+    """Raise: DLPack has no types for formats, and would describe the storage dtype."""
     tensor = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.Tensor))
     raise BufferError(
-        f"expected a dtype that DLPack has a type for, but got {tensor.dtype}. Export "
-        "torch_dtypes.codes(x) for the codes, or x.float() for the values."
+        f"expected a dtype that DLPack has a type for, but got {tensor.dtype}; export "
+        "torch_dtypes.codes(x) for the codes, or x.float() for the values"
     )
 
 
@@ -185,13 +193,12 @@ def to_dlpack(stock, *args, **kwargs):
 
 
 def frombuffer(stock, *args, dtype, requires_grad=False, **kwargs):
-    """torch.frombuffer: the buffer's bytes are codes."""
+    """Read a buffer's bytes as codes."""
     return stock(*args, dtype=bits_dtype(dtype), **kwargs).view(dtype).requires_grad_(requires_grad)
 
 
 def from_buffer_of_storage(stock, *args, **kwargs):
-    """UntypedStorage.from_buffer, which asks the dtype for the width of an element only (to swap
-    its bytes)."""
+    """Read a buffer by the width of a format's elements, which PyTorch needs to swap bytes."""
     args = [bits_dtype(v) if _C.format_of(v) is not None else v for v in args]
     return stock(
         *args, **{k: bits_dtype(v) if _C.format_of(v) is not None else v for k, v in kwargs.items()}
@@ -199,8 +206,11 @@ def from_buffer_of_storage(stock, *args, **kwargs):
 
 
 def is_buffer(data: object) -> bool:
-    """Whether torch.asarray reads data as a buffer of elements, as stock decides it: no array, no
-    DLPack, but the buffer protocol."""
+    """Return whether torch.asarray reads data as a buffer of elements.
+
+    It does, by PyTorch's rule, for data with the buffer protocol that are no array and not
+    DLPack's.
+    """
     if (
         isinstance(data, torch.Tensor)
         or hasattr(data, "__array_interface__")
@@ -218,7 +228,7 @@ def is_buffer(data: object) -> bool:
 
 
 def of_storage(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of codes on a storage's memory."""
+    """Return a tensor whose codes are on a storage's memory."""
     return torch.empty(0, dtype=dtype, device=storage.device).set_(storage)
 
 
@@ -226,50 +236,52 @@ def of_storage(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.Tenso
 
 
 def refuse_python_function(stock, *args, **kwargs):
-    """An error: stock reads and writes elements by the container."""
+    """Raise: PyTorch reads and writes elements by the storage dtype."""
     raise NotImplementedError(
-        f"{stock.__name__}: expected tensors of a stock dtype, but got {found_in(args, kwargs)}. "
-        f"Use x.copy_(x.double().{stock.__name__}(...))."
+        f"{stock.__name__}: expected tensors of a stock dtype, but got "
+        f"{find_format_dtype(args, kwargs)}; use x.copy_(x.double().{stock.__name__}(...))"
     )
 
 
-# Kinds of tensors that ours cannot be
+# Kinds of tensors that format tensors cannot be
 
 
 def refuse_nested(stock, *args, **kwargs):
-    """An error: there are no nested tensors of number formats."""
+    """Raise: format tensors cannot be nested."""
     raise NotImplementedError(
-        f"{stock.__name__}: expected tensors of a stock dtype, but got {found_in(args, kwargs)}: "
-        "there are no nested tensors of number formats. Convert them first, for example with "
-        "x.float(), or pad them (torch.nn.utils.rnn.pad_sequence)."
+        f"{stock.__name__}: expected tensors of a stock dtype, but got "
+        f"{find_format_dtype(args, kwargs)}, which has no nested tensors; convert them first, "
+        "for example with x.float(), or pad them (torch.nn.utils.rnn.pad_sequence)"
     )
 
 
 def nested_tensor(stock, data, *args, **kwargs):
-    """An error where the tensor would be a number format's: by dtype=, by its parts or, of lists of
-    numbers, by the default dtype."""
-    asked, given = kwargs.get("dtype"), tree_leaves(data)
-    ours = (
+    """Raise where the nested tensor would have a format dtype.
+
+    It would by dtype=, by its parts or, for lists of numbers, by the default dtype.
+    """
+    asked, leaves = kwargs.get("dtype"), tree_leaves(data)
+    has_format = (
         _C.format_of(asked) is not None
         if asked is not None
-        else any(isinstance(v, torch.Tensor) and _C.is_format_tensor(v) for v in given)
+        else any(isinstance(v, torch.Tensor) and _C.is_format_tensor(v) for v in leaves)
     )
     by_default = asked is None and _C.get_default_format() is not None
-    if ours or (by_default and any(type(v) is float for v in given)):
+    if has_format or (by_default and any(type(v) is float for v in leaves)):
         refuse_nested(stock, data, *args, **kwargs)
-    made = stock(data, *args, **kwargs)
-    if by_default and not given and made.is_floating_point():  # of nothing
+    result = stock(data, *args, **kwargs)
+    if by_default and not leaves and result.is_floating_point():  # an empty list
         refuse_nested(stock, data, *args, **kwargs)
-    return made
+    return result
 
 
 def refuse_wrapper(stock, *args, **kwargs):
-    """An error: a tensor without memory of its own has no codes."""
+    """Raise: a tensor without memory of its own has no codes."""
     asked = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.dtype))
     raise NotImplementedError(
-        f"{stock.__name__}: expected a stock dtype, but got {asked}: a tensor without memory of "
-        "its own (a nested tensor, a wrapper subclass such as quantising libraries make) cannot "
-        "have a number format. Convert first, for example with x.float()."
+        f"{stock.__name__}: expected a stock dtype, but got {asked}, which needs a tensor with "
+        "memory of its own, not a nested tensor or a wrapper subclass, such as quantising "
+        "libraries make; convert first, for example with x.float()"
     )
 
 
@@ -278,7 +290,7 @@ _NESTED = When.DTYPE_ANYWHERE | When.OWN_NESTED
 
 HOOKS = [
     Hook(f"{_TENSOR}.numpy", Kind.ASKING, numpy, When.OWN_SELF),
-    Hook("torch.Tensor.__array_wrap__", Kind.REPLACED, array_wrap),
+    Hook("torch.Tensor.__array_wrap__", Kind.REPLACED, extend_array_wrap),
     Hook("torch.from_numpy", Kind.BUILTIN, from_numpy, When.OWN_DATA),
     Hook("torch.frombuffer", Kind.BUILTIN, frombuffer, When.DTYPE_KEYWORD),
     Hook(

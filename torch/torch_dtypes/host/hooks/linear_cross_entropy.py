@@ -1,5 +1,7 @@
-"""torch.nn.functional.linear_cross_entropy(options=...), which evaluates its logits chunk by chunk
-in memory of a stock dtype."""
+"""Hooks of torch.nn.functional.linear_cross_entropy(options=...).
+
+It computes its logits chunk by chunk in memory of a stock dtype.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,14 @@ from ..table import Hook, Kind, wait_for
 
 
 def in_acc_dtype(stock):
-    """The chunked operator with operands and sums in acc_dtype, which holds our numbers exactly,
-    and results rounded once."""
+    """Run the chunked operator with operands and sums in acc_dtype, and round results once.
 
-    def chunked(*args):
-        ours = {a.dtype for a in args if isinstance(a, torch.Tensor) and _C.is_format_tensor(a)}
-        if not ours:
+    acc_dtype holds the format's numbers exactly.
+    """
+
+    def run(*args):
+        formats = {a.dtype for a in args if isinstance(a, torch.Tensor) and _C.is_format_tensor(a)}
+        if not formats:
             return stock(*args)
         dtypes = {
             a.dtype for a in args if isinstance(a, torch.Tensor) and a.dtype.is_floating_point
@@ -25,9 +29,9 @@ def in_acc_dtype(stock):
             names = " and ".join(sorted(map(str, dtypes)))
             raise RuntimeError(
                 "linear_cross_entropy: expected input, linear_weight, linear_bias and weight of "
-                f"one dtype, but got {names}. Convert them with .to({ours.pop()})."
+                f"one dtype, but got {names}; convert them with .to({formats.pop()})"
             )
-        dtype, acc_dtype = ours.pop(), next(a for a in args if isinstance(a, torch.dtype))
+        dtype, acc_dtype = formats.pop(), next(a for a in args if isinstance(a, torch.dtype))
         results = stock(
             *(
                 a.to(acc_dtype) if isinstance(a, torch.Tensor) and a.dtype is dtype else a
@@ -40,12 +44,15 @@ def in_acc_dtype(stock):
             else (results[0].to(dtype), *results[1:])
         )
 
-    return chunked
+    return run
 
 
 def adjust(options, num_batches, in_features, num_classes, dtype, *others, **named):
-    """LinearCrossEntropyOptions._adjust, by which torch chooses acc_dtype at each call: for ours
-    float32, or float64 where that is needed. What comes behind the dtype differs by release."""
+    """Choose acc_dtype for a format dtype: float32, or float64 where that is needed.
+
+    torch calls this function at each call of the loss. The arguments after the dtype differ by
+    release.
+    """
     if _C.format_of(dtype) is None:
         return None
     wanted = compute_type(dtype)
@@ -53,8 +60,7 @@ def adjust(options, num_batches, in_features, num_classes, dtype, *others, **nam
     if acc_dtype not in (wanted, torch.float64):
         raise ValueError(
             f"linear_cross_entropy: expected an acc_dtype that holds the numbers of {dtype}, "
-            f"{wanted} or None, but got {acc_dtype}. Leave "
-            "acc_dtype out, or pass options=None."
+            f"{wanted} or None, but got {acc_dtype}; leave acc_dtype out, or pass options=None"
         )
     return options._adjust(num_batches, in_features, num_classes, acc_dtype, *others, **named)
 

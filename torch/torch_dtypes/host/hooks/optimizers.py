@@ -1,8 +1,8 @@
-"""The private functions behind torch.optim's steps, for lists of parameters of ours.
+"""Hooks of the private functions behind torch.optim's steps, for format parameters.
 
-Stock PyTorch has up to three functions for a step: a loop of single operators, one over lists
+PyTorch has up to three functions for a step: a loop of single operators, one over lists
 (foreach=True) and a fused one. Their formulas differ a little, so that bfloat16's bits depend on
-the way; ours do not: whichever is asked for, a step has the bits of the loop.
+the choice. With format parameters each of them gives the bits of the loop.
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ _FUNCTIONS = {
     "rprop": "rprop",
     "sgd": "sgd",
 }
-# Over lists, stock computes these by other formulas; RAdam's divides by 0 in the first steps and
+# Over lists, PyTorch computes these by other formulas. RAdam's divides by 0 in the first steps and
 # relies on 1 / inf being 0, and a format may have no infinity.
 _OTHER_OVER_LISTS = {"_adafactor", "adagrad", "asgd", "nadam", "radam"}
 _FUSED = {"adagrad", "adam", "sgd"}
 
 
 def step(stock, own, name, params, *lists, **settings):
-    """One call of such a function: lists are parted by dtype, ours for the parameters of each dtype
-    of ours, stock's for the others. An eps that is 0 in ours is raised (optim/eps.py); SGD, Adam
-    and AdamW run in one pass over memory, whichever way is asked for (OptimizerSteps.cpp); over
-    lists, Adafactor, Adagrad, ASGD, NAdam and RAdam take the for-loop's function, and Adam and
-    AdamW where they are capturable."""
+    """Split a step's lists by dtype, and run the stock function for stock parameters alone.
+
+    For each format dtype, an eps that the format rounds to 0 is raised (optim/eps.py). SGD, Adam
+    and AdamW run in one pass over memory, for every choice of function (OptimizerSteps.cpp). Over
+    lists, Adafactor, Adagrad, ASGD, NAdam and RAdam take the for-loop's function; so do capturable
+    Adam and AdamW.
+    """
     if not any(map(_C.is_format_tensor, params)):
         return None
     places = {}
@@ -65,22 +67,24 @@ def step(stock, own, name, params, *lists, **settings):
             if part is not whole:
                 for i, x in zip(indices, part, strict=True):
                     whole[i] = x
-    return True  # done: stock's result is none
+    return True  # done: the stock function returns None
 
 
 def _by_loop(over_lists, loop, params, *lists, **settings):
-    refused = settings.get("differentiable")  # as stock refuses it over lists
+    refused = settings.get("differentiable")  # PyTorch refuses it over lists
     return (over_lists if refused else loop)(params, *lists, **settings)
 
 
 def _capturable_by_loop(other, loop, params, *lists, **settings):
-    """Adam's step by the loop where it is capturable: stock's formula over lists is another one
-    then, and one pass takes the number of steps out of the GPU's memory, which a capture refuses.
-    What scales gradients is for the fused way alone."""
+    """Run Adam's step by the loop where it is capturable.
+
+    PyTorch's formula over lists differs then. One pass reads the number of steps from the GPU's
+    memory, which a capture refuses. Gradients are scaled in the fused function only.
+    """
     scaled = any(
         x is not None for x in (*lists[5:], settings.get("grad_scale"), settings.get("found_inf"))
     )
-    # Stock refuses the CPU in the loop.
+    # PyTorch's loop refuses the CPU.
     kept = (
         scaled
         or settings.get("differentiable")
@@ -95,8 +99,10 @@ def _are_numbers(*settings) -> bool:
 
 
 def _plain(params, grads) -> bool:
-    """Whether a step can be one pass: nothing that autograd would record, no sparse gradients, no
-    subclasses of Tensor with ways of their own."""
+    """Return whether a step can be one pass.
+
+    It needs plain strided tensors and parameters, and no record for autograd.
+    """
     kinds = (torch.Tensor, torch.nn.Parameter)
     return not torch.is_grad_enabled() and all(
         type(t) in kinds and t.layout is torch.strided for t in (*params, *grads)
@@ -104,8 +110,11 @@ def _plain(params, grads) -> bool:
 
 
 def _are_counts(steps, params) -> bool:
-    """Whether steps are plain tensors with numbers. Before PyTorch 2.13 they lie on the default
-    device, on meta without a number: stock's loop raises."""
+    """Return whether steps are plain tensors with numbers.
+
+    Before PyTorch 2.13 they are on the default device. On meta they have no number, and PyTorch's
+    loop raises.
+    """
     return all(
         type(t) is torch.Tensor and (not t.is_meta or p.is_meta)
         for t, p in zip(steps, params, strict=True)
@@ -115,8 +124,10 @@ def _are_counts(steps, params) -> bool:
 def _adam(
     stock, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *scaling, **settings
 ):
-    """Adam's and AdamW's step in one pass
-    (aten/src/ATen/native/formats/optimizers/OptimizerSteps.cpp), or by stock's loop."""
+    """Run Adam's or AdamW's step in one pass, or by PyTorch's loop.
+
+    The pass is in aten/src/ATen/native/formats/optimizers/OptimizerSteps.cpp.
+    """
     s = settings
     scaling = (*scaling, s.get("grad_scale"), s.get("found_inf"))
     plain = _are_numbers(s["lr"], s["beta1"], s["beta2"], s["weight_decay"], s["eps"]) and not (
@@ -138,7 +149,7 @@ def _adam(
             *scaling[:-2],
             **settings,
         )
-    if state_steps[0].is_cpu:  # a tensor of its own is quicker there, as in stock code
+    if state_steps[0].is_cpu:  # as in PyTorch, adding a tensor is quicker there
         torch._foreach_add_(state_steps, torch.tensor(1.0, device="cpu"), alpha=1.0)
     else:
         torch._foreach_add_(state_steps, 1)
@@ -162,7 +173,7 @@ def _adam(
 
 
 def _sgd(stock, params, grads, momentum_buffers, *scaling, **settings):
-    """SGD's step in one pass, or by stock's loop."""
+    """Run SGD's step in one pass, or by PyTorch's loop."""
     s = settings
     scaling = (*scaling, s.get("grad_scale"), s.get("found_inf"))
     first = [b is None for b in momentum_buffers] if s["momentum"] != 0 else []
@@ -175,7 +186,7 @@ def _sgd(stock, params, grads, momentum_buffers, *scaling, **settings):
     for i, begins in enumerate(first):
         if begins:
             momentum_buffers[i] = torch.empty_like(grads[i])
-    # In order, for random words; where only some begin, one by one.
+    # Random words need this order. One by one where only some buffers begin.
     parts = [slice(None)] if len(set(first)) < 2 else [slice(i, i + 1) for i in range(len(params))]
     for part in parts:
         torch._fused_sgd_(
@@ -194,20 +205,22 @@ def _sgd(stock, params, grads, momentum_buffers, *scaling, **settings):
 
 
 def _on_shards(step, params, *lists, **settings):
-    """The step of each element needs that element alone: of distributed tensors in the same places
-    each rank steps for its own part."""
+    """Step on each rank's own part of distributed tensors that are split alike.
+
+    The step of an element needs that element alone.
+    """
     module = sys.modules.get("torch_dtypes.host.distributed.format_dtensor")
     if module is None or not all(isinstance(p, module.FormatDTensor) for p in params):
         return step(params, *lists, **settings)
     parts = [
-        [module.part_of(t, p) for t, p in zip(x, params, strict=True)]
+        [module.take_part(t, p) for t, p in zip(x, params, strict=True)]
         if isinstance(x, list) and x
         else x
         for x in lists
     ]
     if any(isinstance(x, list) and any(t is NotImplemented for t in x) for x in parts):
         return step(params, *lists, **settings)
-    step([module.part_of(p, p) for p in params], *parts, **settings)
+    step([module.take_part(p, p) for p in params], *parts, **settings)
     for whole, part in zip(lists, parts, strict=True):  # SGD's buffers of the first step
         for i, t in enumerate(part if isinstance(part, list) else ()):
             if whole[i] is None and t is not None:
@@ -219,7 +232,7 @@ _ONE_PASS = {"adam": _adam, "sgd": _sgd}
 
 
 def dtype_of(params, *_lists, **_settings) -> torch.dtype | None:
-    """The dtype of ours among a step's parameters."""
+    """Return the format dtype among a step's parameters, or None."""
     return next(
         (
             p.dtype
@@ -231,7 +244,7 @@ def dtype_of(params, *_lists, **_settings) -> torch.dtype | None:
 
 
 def _rows():
-    """For each of its functions: the loop, the one over lists, the fused one."""
+    """Make rows for the loop, the function over lists and the fused one of each optimizer."""
     for module_name, name in _FUNCTIONS.items():
         module = "torch.optim." + module_name
         ways = (

@@ -1,5 +1,4 @@
-"""How a tensor and a module are printed: exact values by PyTorch's own formatter, and the formats
-of a module's parameters."""
+"""Hooks of printing: exact values by PyTorch's own formatter, and the formats of parameters."""
 
 from __future__ import annotations
 
@@ -13,14 +12,17 @@ from ..table import Hook, Kind
 
 
 def tensor_str(self: torch.Tensor, indent: int) -> str | None:
-    """The numbers of a tensor of ours. Stock chooses how to write them by operators in the tensor's
-    dtype, which round: so the text would depend on the rounding mode, and printing would draw from
-    the generator in a stochastic one."""
+    """Print the exact numbers of a format tensor.
+
+    PyTorch chooses their notation by operators in the tensor's dtype, which round. The text would
+    then depend on the rounding mode, and in a stochastic mode printing would draw from the
+    generator.
+    """
     if not _C.is_format_tensor(self) or self.numel() == 0:
         return None
     values = self.detach().resolve_neg()
     summarize = values.numel() > _tensor_str.PRINT_OPTS.threshold
-    # The formatter's copies are of what is shown only.
+    # The formatter copies the printed part only.
     shown = _tensor_str.get_summarized_data(values) if summarize else values
     return _tensor_str._tensor_str_with_formatter(
         values, indent, summarize, _tensor_str._Formatter(shown.double())
@@ -28,7 +30,7 @@ def tensor_str(self: torch.Tensor, indent: int) -> str | None:
 
 
 class _WithFormats:
-    """A module to its stock ``__repr__``: all that it is, and one word more."""
+    """Passes for a module in its stock ``__repr__``, and adds one word."""
 
     def __init__(self, module: torch.nn.Module, formats: str) -> None:
         self._module, self._formats = module, formats
@@ -44,9 +46,11 @@ class _WithFormats:
 
 
 def _formats_of(module: torch.nn.Module) -> str | None:
-    """``dtype=q43`` where all of a module's own numbers are in it,
-    ``dtype=(weight: q43, bias: float32)`` where they differ; None: no format."""
-    # Stock names the dtype of each.
+    """Return the dtypes of a module's own tensors, or None if none is a format dtype.
+
+    It is ``dtype=q43`` if all are the same, else ``dtype=(weight: q43, bias: float32)``.
+    """
+    # PyTorch names the dtype of each of these lists' parameters.
     if isinstance(module, (torch.nn.ParameterList, torch.nn.ParameterDict)):
         return None
     own = {**vars(module).get("_parameters", {}), **vars(module).get("_buffers", {})}
@@ -64,15 +68,17 @@ def _formats_of(module: torch.nn.Module) -> str | None:
 
 
 def module_repr(stock):
-    """A module whose own parameters or buffers have a number format names it: print(model) tells
-    one in posits from one in float32. Stock modules say no dtypes."""
+    """Print the dtype of a module whose own parameters or buffers are format tensors.
+
+    print(model) then tells posits from float32; stock modules print no dtypes.
+    """
 
     @functools.wraps(stock)
-    def extended(self):
+    def represent(self):
         formats = _formats_of(self)
         return stock(self if formats is None else _WithFormats(self, formats))
 
-    return extended
+    return represent
 
 
 HOOKS = [

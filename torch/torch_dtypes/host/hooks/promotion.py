@@ -1,7 +1,8 @@
-"""Type promotion and the default dtype.
+"""Hooks of type promotion and of the default dtype.
 
-One of ours with bool, an integer or a Python number is ours; with a stock floating dtype, the stock
-one, or a wider one that has all numbers of both; two formats do not mix.
+A format dtype with bool, an integer or a Python number gives the format dtype. With a stock
+floating dtype it gives that one, or a wider one that has all numbers of both. Two formats do not
+mix.
 """
 
 from __future__ import annotations
@@ -21,23 +22,22 @@ from ..table import Hook, Kind
 from .trampolines import When
 
 
-def promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:
-    ours = [d for d in (a, b) if _C.format_of(d) is not None]
-    if len(ours) == 2:
+def promote(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+    formats = [d for d in (a, b) if _C.format_of(d) is not None]
+    if len(formats) == 2:
         if a is b:
             return a
         raise TypeError(
-            f"expected dtypes that promote to one, but got two number formats, {a} and {b}. "
-            "Convert one tensor first."
+            f"expected dtypes that promote to one, but got two number formats, {a} and {b}; "
+            "convert one tensor first"
         )
-    other = b if ours[0] is a else a
+    own = formats[0]
+    other = b if own is a else a
     if not (other.is_floating_point or other.is_complex):
-        return ours[0]
-    return (
-        other
-        if _C.has_numbers_of(other, _C.format_of(ours[0]))
-        else torch.promote_types(other, compute_type(ours[0]))
-    )
+        return own
+    if _C.has_numbers_of(other, _C.format_of(own)):
+        return other
+    return torch.promote_types(other, compute_type(own))
 
 
 _PYTHONS_TYPES = {
@@ -49,7 +49,7 @@ _PYTHONS_TYPES = {
 
 
 def _dtypes(stock, a, b):
-    """Two dtypes, each of which may be said by Python's type, as in stock; else stock's error."""
+    """Return two dtypes, each of which may be given as Python's type, or raise PyTorch's error."""
     a, b = (_PYTHONS_TYPES.get(x, x) if isinstance(x, type) else x for x in (a, b))
     if not (isinstance(a, torch.dtype) and isinstance(b, torch.dtype)):
         stock(a, b)
@@ -57,13 +57,15 @@ def _dtypes(stock, a, b):
 
 
 def promote_types(stock, type1, type2):
-    """torch.promote_types, whose table ends before our dtypes."""
-    return promoted(*_dtypes(stock, type1, type2))
+    """Promote two dtypes, of which PyTorch's table lacks format dtypes."""
+    return promote(*_dtypes(stock, type1, type2))
 
 
 def can_cast(stock, from_, to=None, **kwargs):
-    """Whether a cast is allowed under promotion's rules: not from floating to integers or bool, nor
-    from complex to real."""
+    """Return whether promotion's rules allow a cast.
+
+    They do not from floating to integers or bool, nor from complex to real.
+    """
     from_ = kwargs.get("from_", from_)
     to = kwargs.get("to", to)
     from_, to = _dtypes(stock, from_, to)
@@ -72,34 +74,35 @@ def can_cast(stock, from_, to=None, **kwargs):
     return not (from_.is_floating_point and not (to.is_floating_point or to.is_complex))
 
 
-# Python's numbers, a subclass of another before it.
+# Python's numbers; a subclass is before its base class.
 _CATEGORIES = {
     **dict.fromkeys((bool, torch.SymBool), torch.bool),
     **dict.fromkeys((int, torch.SymInt), torch.int64),
     **dict.fromkeys((float, torch.SymFloat), torch.float64),
-    complex: None,  # by the other operand
+    complex: None,  # depends on the other operand
 }
 
 
 def result_type(stock, *args, **kwargs):
-    """The dtype of an operation on the two: the higher category (bool, integer, floating, complex)
-    wins; within one category a tensor with dimensions outranks one without, and that outranks a
-    Python number."""
+    """Return the dtype of an operation on two operands.
 
+    The higher category (bool, integer, floating, complex) wins. Within one category a tensor with
+    dimensions outranks one without, which outranks a Python number.
+    """
     numpys = getattr(sys.modules.get("numpy"), "generic", ())
     operands = [x.item() if isinstance(x, numpys) else x for x in (*args, *kwargs.values())]
     if len(operands) != 2 or not all(isinstance(x, (torch.Tensor, *_CATEGORIES)) for x in operands):
         return stock(*args, **kwargs)  # for its error
     tensors = [x for x in operands if isinstance(x, torch.Tensor)]
-    ours = next((x.dtype for x in tensors if _C.format_of(x.dtype)), None)
-    if ours is None:  # here for the default dtype, which is that of a fraction beside integers
-        made = stock(*args, **kwargs)
+    own = next((x.dtype for x in tensors if _C.format_of(x.dtype)), None)
+    if own is None:  # a format dtype is the default, which a fraction beside integers has
+        result = stock(*args, **kwargs)
         return (
             _C.get_default_format()
-            if made.is_floating_point and not any(x.is_floating_point() for x in tensors)
-            else made
+            if result.is_floating_point and not any(x.is_floating_point() for x in tensors)
+            else result
         )
-    complex_dtype = compute_type(ours).to_complex()  # of a Python number: as torch.complex(x, x)
+    complex_dtype = compute_type(own).to_complex()  # of a Python number: as torch.complex(x, x)
 
     def describe(x):
         if isinstance(x, torch.Tensor):
@@ -117,46 +120,46 @@ def result_type(stock, *args, **kwargs):
     (a, rank_a), (b, rank_b) = map(describe, operands)
     if category(a) == category(b) and rank_a != rank_b:
         return a if rank_a > rank_b else b
-    return promoted(a, b)
+    return promote(a, b)
 
 
 class _FractionsOfIntegers(TorchFunctionMode):
-    """While one of ours is the default dtype: what operators make fractions of from integers (a
-    quotient, a root, a mean) is computed in it.
+    """While the default dtype is a format dtype, computes fractions of integers in it.
 
-    Stock decides that in C++, by a default that cannot be one of ours. What it made says that a
-    call was such a one, and the call is made again, of operands in ours: no stock function that
-    makes fractions of integers draws random numbers or writes to an operand. As with
-    torch.set_default_device, a mode belongs to its thread, and lies beneath the user's, whose
-    `with` blocks take the top one off. Where another thread has set the default back, it lets all
-    pass.
+    Examples are a quotient, a root and a mean of integers. PyTorch decides their dtype in C++, by a
+    default that cannot be a format dtype. So a result in that default shows such a call, and the
+    call is made again with operands in the format. This is safe, since no stock function that makes
+    fractions of integers draws random numbers or writes to an operand.
+
+    As with torch.set_default_device, a mode belongs to its thread. It is below the user's modes,
+    whose `with` blocks remove the top one. If another thread has reset the default, it changes
+    nothing.
     """
 
     explicit = frozenset(
         getattr(torch.Tensor, name)
         for name in "float double half bfloat16 to type type_as view".split()
     )
-    # No sets, since a builtin's hash goes by its C function, which hooks exchange.
-    # float64, whatever the default
+    # Tuples, not sets: a builtin's hash depends on its C function, which hooks exchange.
+    # These give float64 with any default.
     doubles = (torch.float_power, torch.Tensor.float_power, torch.bincount, torch.Tensor.bincount)
-    made = (torch.Tensor, torch.sparse_coo_tensor)  # of numbers, or of a size: nothing was computed
+    factories = (torch.Tensor, torch.sparse_coo_tensor)  # nothing is computed
     where = (torch.where, torch.Tensor.where)
-    counts = ("fweights",)  # operands that have to be integers
+    counts = ("fweights",)  # operands that must be integers
 
     def __init__(self, stock_default: torch.dtype):
         super().__init__()
         self.stock_default = stock_default
-        # The dtype as errors name it where PyTorch has no kernel for it, which it has for float32
-        # and float64.
+        # The dtype's name in the error of a missing kernel. float32 and float64 lack none.
         self.may_lack = {torch.float16: "Half", torch.bfloat16: "BFloat16"}.get(stock_default)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        ours = _C.get_default_format()
-        if ours is None or func in self.explicit:
+        own = _C.get_default_format()
+        if own is None or func in self.explicit:
             return func(*args, **kwargs)
         if kwargs.get("out") is not None:
-            return self._into(ours, func, args, **kwargs)
+            return self._write_out(own, func, args, **kwargs)
         result = None
         try:
             result = func(*args, **kwargs)
@@ -166,36 +169,37 @@ class _FractionsOfIntegers(TorchFunctionMode):
         else:
             if not (self._is_default(result) and self._decides(func, args, kwargs)):
                 return result
-            if func in self.made:
-                return self._cast(ours, result)
-        args, kwargs = self._operands(ours, func, args, kwargs)
+            if func in self.factories:
+                return self._cast(own, result)
+        args, kwargs = self._operands(own, func, args, kwargs)
         again = self._with_integers(result, func(*args, **kwargs))
-        # Functions in Python, within which modes are off, may make fractions of integers of their
-        # own. A list may hold float32's of a user's.
-        return again if self._is_of_lists(func) else self._cast(ours, again)
+        # Modes are off within functions in Python, which may themselves make fractions of
+        # integers. A list may hold a user's float32 tensors.
+        return again if self._is_of_lists(func) else self._cast(own, again)
 
     def _is_of_lists(self, func) -> bool:
         return getattr(func, "__name__", "").startswith("_foreach_")
 
     def _with_integers(self, first, again):
-        """Several results of a call that was made again, with those of its first run that were no
-        fractions: a list's are each of their own dtype."""
+        """Return the results of the second call, but the first call's where they were no fractions.
+
+        In a list each result has its own dtype.
+        """
         if type(first) not in (tuple, list):
             return again
         return type(first)(
             new if self._is_default(old) else old for old, new in zip(first, again, strict=True)
         )
 
-    def _into(self, ours, func, args, out, **kwargs):
-        """A call with out=, whose dtype does not say what was computed: what comes without it
-        does."""
+    def _write_out(self, own, func, args, out, **kwargs):
+        """Run a call with out=. Its dtype does not show fractions; a call without out= does."""
         if self._decides(func, args, kwargs):
             try:
                 fractions = self._is_default(func(*args, **kwargs))
             except RuntimeError as error:
                 fractions = self._is_lacking(error)
             if fractions:
-                args, kwargs = self._operands(ours, func, args, kwargs)
+                args, kwargs = self._operands(own, func, args, kwargs)
         return func(*args, out=out, **kwargs)
 
     def _is_default(self, result) -> bool:
@@ -206,33 +210,37 @@ class _FractionsOfIntegers(TorchFunctionMode):
         return self.may_lack is not None and self.may_lack in str(error)
 
     def _decides(self, func, args, kwargs) -> bool:
-        """Whether the default dtype does, in a call whose result is of stock's: of integers alone,
-        and without a dtype that was asked for."""
-        given = tree_leaves((args, kwargs))
-        if func in self.doubles or any(isinstance(v, torch.dtype) for v in given):
-            return False
-        tensors = [v for v in given if isinstance(v, torch.Tensor)]
-        fractions = any(v.is_floating_point() or v.is_complex() or v.is_quantized for v in tensors)
-        if self._is_of_lists(func):  # for each of a list's places by itself
-            return not all(v.is_floating_point() or v.is_complex() for v in tensors)
-        return func is torch.Tensor or (not fractions and (bool(tensors) or func in self.made))
+        """Return whether the default dtype decides the dtype of a call's stock result.
 
-    def _cast(self, ours, result):
+        It does for integers alone, without dtype=.
+        """
+        leaves = tree_leaves((args, kwargs))
+        if func in self.doubles or any(isinstance(v, torch.dtype) for v in leaves):
+            return False
+        tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
+        fractions = any(v.is_floating_point() or v.is_complex() or v.is_quantized for v in tensors)
+        if self._is_of_lists(func):  # each element of a list decides for itself
+            return not all(v.is_floating_point() or v.is_complex() for v in tensors)
+        return func is torch.Tensor or (not fractions and (bool(tensors) or func in self.factories))
+
+    def _cast(self, own, result):
         several = result if type(result) in (tuple, list) else (result,)
         cast = [
-            t.to(ours) if isinstance(t, torch.Tensor) and t.dtype is self.stock_default else t
+            t.to(own) if isinstance(t, torch.Tensor) and t.dtype is self.stock_default else t
             for t in several
         ]
         return cast[0] if several is not result else type(result)(cast)
 
-    def _operands(self, ours, func, args, kwargs) -> tuple:
-        """The arguments, with integers in ours; with bools too, where there is nothing else: beside
-        integers they promote, or are masks."""
+    def _operands(self, own, func, args, kwargs) -> tuple:
+        """Cast integers among the arguments to the format, and bools where there are only bools.
+
+        Beside integers, bools promote or are masks.
+        """
         if func in self.where:  # the condition stays, and there may be numbers alone
             place = self.where.index(func)
-            chosen = [v if i == place else torch.as_tensor(v).to(ours) for i, v in enumerate(args)]
-            return chosen, {
-                k: v if k == "condition" else torch.as_tensor(v).to(ours) for k, v in kwargs.items()
+            cast = [v if i == place else torch.as_tensor(v).to(own) for i, v in enumerate(args)]
+            return cast, {
+                k: v if k == "condition" else torch.as_tensor(v).to(own) for k, v in kwargs.items()
             }
         whole = any(
             v.dtype is not torch.bool
@@ -247,19 +255,21 @@ class _FractionsOfIntegers(TorchFunctionMode):
                 or v.is_complex()
                 or (whole and v.dtype is torch.bool)
             )
-            return v if stays else v.to(ours)
+            return v if stays else v.to(own)
 
         return tree_map(operand, args), {
             k: v if k in self.counts else tree_map(operand, v) for k, v in kwargs.items()
         }
 
 
-_mode: _FractionsOfIntegers | None = None  # that of the default dtype of ours, in every thread
+_mode: _FractionsOfIntegers | None = None  # while the default is a format dtype, in every thread
 
 
 def fractions_of_integers() -> AbstractContextManager:
-    """For a block of a user's code that PyTorch runs within a call of its own, where modes are off:
-    hooks, and Functions in the backward pass."""
+    """Restore the mode for user code that PyTorch runs within a call, where modes are off.
+
+    Such code are hooks, and Functions in the backward pass.
+    """
     mode = None if _C.get_default_format() is None else _mode
     on = any(
         isinstance(m, _FractionsOfIntegers) for m in overrides._get_current_function_mode_stack()
@@ -268,8 +278,10 @@ def fractions_of_integers() -> AbstractContextManager:
 
 
 def _exchange_mode(mode: _FractionsOfIntegers | None) -> None:
-    """Takes this thread's mode out of the stack of modes, wherever it lies, and puts a new one
-    beneath the user's; torch.set_default_device's mode must stay the lowest."""
+    """Remove this thread's mode from the stack of modes, and put a new one below the user's.
+
+    The mode of torch.set_default_device must stay the lowest.
+    """
     users = []
     while overrides._len_torch_function_stack():
         if not isinstance(top := overrides._pop_mode(), _FractionsOfIntegers):
@@ -283,11 +295,11 @@ def _exchange_mode(mode: _FractionsOfIntegers | None) -> None:
 
 
 def set_default_dtype(stock, dtype):
-    """torch.set_default_dtype to one of ours, and back."""
-    ours = _C.format_of(dtype) is not None
-    if not ours:
-        stock(dtype)  # which raises where it is no floating dtype
-    _exchange_default(dtype if ours else None)
+    """Set the default dtype to a format dtype, or back to a stock one."""
+    is_format = _C.format_of(dtype) is not None
+    if not is_format:
+        stock(dtype)  # raises for a dtype that is not floating
+    _exchange_default(dtype if is_format else None)
 
 
 def _exchange_default(dtype: torch.dtype | None) -> None:
@@ -300,14 +312,13 @@ def _exchange_default(dtype: torch.dtype | None) -> None:
 
 
 def set_default_tensor_type(stock, kind):
-    """torch.set_default_tensor_type, whose types are stock ones: it ends a default dtype of
-    ours."""
+    """End a format dtype's time as default: these types are stock types."""
     stock(kind)
     _exchange_default(None)
 
 
 def get_default_dtype(stock):
-    """torch.get_default_dtype while it is one of ours."""
+    """Return the default dtype while it is a format dtype."""
     return _C.get_default_format()
 
 

@@ -1,4 +1,4 @@
-"""Random factories given one of our dtypes: what stock draws from the same seed, rounded once."""
+"""Hooks of random factories: PyTorch's numbers from the same seed, rounded once to a format."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from .factories import FROM_NOTHING, FROM_TENSOR, finish, for_stock, take, take_
 from .trampolines import When
 
 
-def drawn(name: str):
-    """rand, randn, randint, ...: what stock draws from the same seed in the type that _drawing_type
-    says, rounded once."""
+def round_draws(name: str):
+    """Draw PyTorch's numbers from the same seed in _drawing_type(), and round them once."""
 
     def factory(stock, *args, **kwargs):
         if for_stock(kwargs):
@@ -23,19 +22,19 @@ def drawn(name: str):
         dtype, *rest = take_all(kwargs)
         values = stock(*args, dtype=_drawing_type(dtype), **kwargs)
         if name == "randint":
-            values = _within(values, dtype, "randint", args, kwargs)
-        with _words_of(kwargs.get("generator")):
-            return finish(_below_one(values, dtype) if name == "rand" else values, dtype, *rest)
+            values = _clamp_integers(values, dtype, "randint", args, kwargs)
+        with _words_from(kwargs.get("generator")):
+            return finish(_round_uniform(values, dtype) if name == "rand" else values, dtype, *rest)
 
     factory.__name__ = name
     return factory
 
 
 @contextlib.contextmanager
-def _words_of(generator: torch.Generator | None):
-    """Where rounding draws too, it draws from the same generator as the numbers."""
+def _words_from(generator: torch.Generator | None):
+    """Draw the random words of rounding from the numbers' own generator."""
     before = _C.set_word_source(generator)
-    if generator is None or before is not None:  # a block's own
+    if generator is None or before is not None:  # a block has its own generator
         _C.set_word_source(before)
     try:
         yield
@@ -44,32 +43,38 @@ def _words_of(generator: torch.Generator | None):
 
 
 def _drawing_type(dtype: torch.dtype) -> torch.dtype:
-    """float32, so that a run in a narrow format and one in float32 draw the same numbers; float64
-    for formats with more digits."""
+    """Return float32, or float64 for formats with more digits.
+
+    So runs in a narrow format and in float32 draw the same numbers.
+    """
     return torch.float32 if _C.format_of(dtype).significand_bits <= 24 else torch.float64
 
 
-def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Uniform on [0, 1), rounded toward zero, so that 1 never comes; below a posit's smallest
-    number that is 0, against posits' own rule."""
+def _round_uniform(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Round numbers of [0, 1) toward zero, so that 1 never occurs.
+
+    Numbers below a posit's smallest become 0, against the posits' own rule.
+    """
     values = _zero_below_least(values, dtype)
     with rounding_block("toward_zero"):
         return values.to(dtype)
 
 
-def _within(
-    values: torch.Tensor, dtype: torch.dtype, who: str, args: tuple, kwargs: dict
+def _clamp_integers(
+    values: torch.Tensor, dtype: torch.dtype, function: str, args: tuple, kwargs: dict
 ) -> torch.Tensor:
-    """Integers drawn from [low, high), the arguments before a size, held to where rounding leaves
-    them in it."""
+    """Clamp integers from [low, high) to numbers that rounding leaves in this range.
+
+    The two ends are the arguments before a size.
+    """
     ends = [x for x in args if not isinstance(x, (tuple, list))]
     high = kwargs["high"] if "high" in kwargs else ends.pop()
     low = kwargs["low"] if "low" in kwargs else (ends or [0]).pop()
-    return values.clamp_(*_C.drawn_integers(dtype, int(low), int(high), who))
+    return values.clamp_(*_C.drawn_integers(dtype, int(low), int(high), function))
 
 
 def permutation(stock, *args, **kwargs):
-    """randperm, by way of float64: of integers that float32 may not have."""
+    """Round randperm in float64 once: float32 may lack some of the integers."""
     n, dtype = args[0] if args else kwargs.get("n"), kwargs.get("dtype")
     if isinstance(n, int) and dtype is not None and _C.format_of(dtype) is not None:
         _C.expect_permutation(dtype, n)
@@ -82,35 +87,34 @@ def _zero_below_least(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def refuse_sobol(engine, n=1, out=None, dtype=None):
-    """An error of SobolEngine.draw, whose points would be rounded to 1, which they never are."""
+    """Raise: SobolEngine's points are below 1, and some would be rounded to 1."""
     asked = dtype or _C.get_default_format()
-    if (
-        found := next(
-            (
-                d
-                for d in (asked, engine._first_point.dtype)
-                if d is not None and _C.format_of(d) is not None
-            ),
-            None,
-        )
-    ) is not None:
+    formats = [
+        d
+        for d in (asked, engine._first_point.dtype)
+        if d is not None and _C.format_of(d) is not None
+    ]
+    if formats:
+        own = formats[0]
         raise NotImplementedError(
             "SobolEngine.draw: expected a stock dtype, and an engine made under one, but got "
-            f"{found}. Draw in float64, and round toward zero by torch_dtypes.chop(points, "
-            f"{str(found)!r}, rounding='toward_zero').to({found})."
+            f"{own}; draw in float64, and round toward zero by torch_dtypes.chop(points, "
+            f"{str(own)!r}, rounding='toward_zero').to({own})"
         )
 
 
 def normal(stock, *args, **kwargs):
-    """Given tensors it is an operator like any other, which takes no dtype=; given numbers and a
-    size it is a factory."""
+    """Run torch.normal: with numbers and a size it is a factory, and with tensors an operator.
+
+    The operator takes no dtype=.
+    """
     if any(isinstance(x, torch.Tensor) for x in (*args[:2], kwargs.get("mean"), kwargs.get("std"))):
         return stock(*args, **kwargs)
-    return drawn("normal")(stock, *args, **kwargs)
+    return round_draws("normal")(stock, *args, **kwargs)
 
 
-def drawn_like(name: str):
-    """rand_like and its kin, of a tensor (stock or ours) given one of our dtypes."""
+def round_draws_like(name: str):
+    """Run rand_like and its kin for a stock or format tensor, in a format dtype."""
 
     def factory(stock, *args, **kwargs):
         self, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
@@ -119,9 +123,9 @@ def drawn_like(name: str):
         shaped = torch.empty_like(self, dtype=drawing) if _C.is_format_tensor(self) else self
         values = stock(shaped, *args, dtype=drawing, **kwargs)
         if name == "randint_like":
-            values = _within(values, dtype, name, args, kwargs)
+            values = _clamp_integers(values, dtype, name, args, kwargs)
         elif name == "rand_like":
-            values = _below_one(values, dtype)
+            values = _round_uniform(values, dtype)
         return finish(values, dtype, requires_grad, None, pinned)
 
     factory.__name__ = name
@@ -130,12 +134,15 @@ def drawn_like(name: str):
 
 HOOKS = [
     Hook("torch.normal", Kind.ASKING, normal, FROM_NOTHING),
-    *(Hook(f"torch.{name}", Kind.ASKING, drawn(name), FROM_NOTHING) for name in ("rand", "randn")),
+    *(
+        Hook(f"torch.{name}", Kind.ASKING, round_draws(name), FROM_NOTHING)
+        for name in ("rand", "randn")
+    ),
     Hook("torch.quasirandom.SobolEngine.draw", Kind.ASKED, refuse_sobol),
-    Hook("torch.randint", Kind.ASKING, drawn("randint"), When.DTYPE_KEYWORD),
+    Hook("torch.randint", Kind.ASKING, round_draws("randint"), When.DTYPE_KEYWORD),
     Hook("torch.randperm", Kind.ASKING, permutation, When.DTYPE_KEYWORD),
     *(
-        Hook(f"torch.{name}", Kind.ASKING, drawn_like(name), FROM_TENSOR)
+        Hook(f"torch.{name}", Kind.ASKING, round_draws_like(name), FROM_TENSOR)
         for name in ("rand_like", "randn_like", "randint_like")
     ),
 ]

@@ -1,5 +1,4 @@
-"""TorchScript beside number formats: which calls, traces and files are refused, and casts of
-modules that scripts share parameters with."""
+"""Hooks of TorchScript: refused calls, traces and files, and parameters shared with scripts."""
 
 from __future__ import annotations
 
@@ -17,31 +16,28 @@ from .trampolines import When
 
 
 def refuse_save(stock, *args, **kwargs):
-    """An error: files of TorchScript know dtypes by PyTorch's own table."""
+    """Raise: files of TorchScript name dtypes by PyTorch's own table."""
     raise NotImplementedError(
         "expected a script with tensors and dtypes of stock types to save, but got one with a "
-        "number format: files of TorchScript know dtypes by PyTorch's own table. Save its "
-        "state_dict() by torch.save, or convert it first, for example with "
-        "script.to(torch.float64)."
+        "number format; save its state_dict() by torch.save, or convert it first, for example "
+        "with script.to(torch.float64)"
     )
 
 
 def refuse_onnx(stock, *args, **kwargs):
-    """torch.onnx takes its graphs from these two functions, and would write our codes into the file
-    as the container's numbers."""
+    """Raise: torch.onnx takes its graphs from these functions and would write codes as numbers."""
     exporter = sys.modules.get("torch.onnx._internal.torchscript_exporter._globals")
     if exporter is not None and exporter.GLOBALS.in_onnx_export:
         raise NotImplementedError(
-            "expected a model and arguments of stock dtypes to export, but got some of a number "
-            "format: ONNX files have no types for them. Convert first, for example with "
-            "model.float()."
+            "expected a model and arguments of stock dtypes to export, but got a number format, "
+            "for which ONNX has no type; convert first, for example with model.float()"
         )
     return stock(*args, **kwargs)
 
 
 # Script modules by the parameters that they share with Python: weak references to the scripts, and
-# the names there. A script holds the body of a tensor, which is another one after a change between
-# stock and ours.
+# the parameters' names there. A script holds the body of a tensor. Exchanging a stock dtype for a
+# format dtype, or back, changes the body.
 _scripts_of = torch.utils.weak.WeakTensorKeyDictionary()
 
 
@@ -55,15 +51,17 @@ def _remember(script: torch.jit.ScriptModule, module: torch.nn.Module) -> None:
 
 
 def give_new_body(parameter: torch.Tensor) -> None:
-    """Lets scripts know that the tensor has another body."""
+    """Give scripts the tensor's new body."""
     for script, name in _scripts_of.get(parameter, ()):
-        if (found := script()) is not None:
-            found._c.setattr(name, parameter)
+        if (module := script()) is not None:
+            module._c.setattr(name, parameter)
 
 
-def remembering_made(stock):
-    """Makes a script of a module, and remembers the parameters that they share: one may get another
-    body."""
+def remember_created(stock):
+    """Remember the parameters that a new script shares with its module.
+
+    A parameter may get another body.
+    """
 
     @functools.wraps(stock)
     def create(nn_module, *args, **kwargs):
@@ -74,9 +72,8 @@ def remembering_made(stock):
     return create
 
 
-def remembering(stock):
-    """Module._apply for script modules, those from files too: remembers the parameters that they
-    share."""
+def remember_shared(stock):
+    """Remember the parameters of a script module, which may be from a file, in Module._apply."""
 
     @functools.wraps(stock)
     def apply(self, fn, recurse=True):
@@ -87,25 +84,25 @@ def remembering(stock):
 
 
 _REFUSAL = (
-    "expected stock dtypes in TorchScript, but got {}: its executor would read codes as numbers. "
-    "Run the eager code, or convert a float32 model by torch_dtypes.quantize_ before it is "
-    "scripted or traced."
+    "expected stock dtypes in TorchScript, but got {}, whose codes its executor would read as "
+    "numbers; run the eager code, or convert a float32 model by torch_dtypes.quantize_ before it "
+    "is scripted or traced"
 )
 
 
 def refuse_call(stock, script, *args, **kwargs):
-    """An error where a script module works on format tensors."""
+    """Raise where a script module works on format tensors."""
     raise NotImplementedError(_REFUSAL.format("a format dtype"))
 
 
 def call_original(stock, script, *args, **kwargs):
-    """A script function on format tensors: the Python function that it was made of."""
+    """Call the Python function of which a script function on format tensors was made."""
     original = getattr(script, "_torchdynamo_inline", None)
     return refuse_call(stock, script) if original is None else original(*args, **kwargs)
 
 
 def refuse_trace(func, *args, **kwargs) -> None:
-    """An error where what is traced has format tensors, or where an example input is one."""
+    """Raise where the traced function has format tensors, or gets one as example input."""
     if (name := _C.format_in_tensors((func, args, kwargs))) is not None:
         raise NotImplementedError(_REFUSAL.format(f"torch.{name}"))
 
@@ -119,7 +116,7 @@ _SAVES = {
     ),
     "torch._C.ScriptFunction": ("save", "save_to_buffer"),
 }
-# Where torch.onnx gets the graph of a module, of a script.
+# torch.onnx gets graphs here: of a module, and of a script.
 _GRAPHS = ("_create_graph_by_tracing", "_propagate_and_assign_input_shapes")
 
 HOOKS = [
@@ -135,6 +132,6 @@ HOOKS = [
         Hook(f"torch.jit._trace.{name}", Kind.ASKED, refuse_trace)
         for name in ("trace", "trace_module")
     ),
-    Hook("torch.jit.ScriptModule._apply", Kind.REPLACED, remembering),
-    Hook("torch.jit._recursive.create_script_module_impl", Kind.REPLACED, remembering_made),
+    Hook("torch.jit.ScriptModule._apply", Kind.REPLACED, remember_shared),
+    Hook("torch.jit._recursive.create_script_module_impl", Kind.REPLACED, remember_created),
 ]

@@ -1,5 +1,7 @@
-"""Pickling, torch.save and sending tensors between processes: what writes codes and names. (What
-reads them: torch_dtypes/storage/pickling.py.)"""
+"""Hooks that write codes and names: pickling, torch.save, and tensors sent between processes.
+
+torch_dtypes/storage/pickling.py reads them.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,16 @@ from ..table import Hook, Kind
 
 
 def reduce_dtype(dtype: torch.dtype):
-    """dtype.__reduce__ of ours: by name."""
+    """Pickle a format dtype by its name."""
     return rebuild_dtype, (written_name(_C.name_of(dtype)),)
 
 
 def reduce_tensor(stock):
-    """What Tensor.__reduce_ex__ calls for the tensor itself; it adds the class and the Python
-    attributes of a tensor that has some."""
+    """Pickle a format tensor as codes and a name.
+
+    Tensor.__reduce_ex__ calls this, and adds the class and the Python attributes of a tensor that
+    has some.
+    """
 
     @functools.wraps(stock)
     def reduce(self, proto):
@@ -44,27 +49,29 @@ def reduce_tensor(stock):
 
 
 def refuse_storage(storage: torch.TypedStorage) -> None:
-    """An error: what a file knows a typed storage by is one of torch's classes for them."""
+    """Raise: a file names a typed storage by one of torch's classes."""
     if _C.format_of(storage.dtype) is not None:
         raise NotImplementedError(
-            f"expected a typed storage of a stock dtype to save, but got one of {storage.dtype}: "
-            "files name those by PyTorch's own table. Save the tensor, or its untyped_storage() "
-            "and str(x.dtype)."
+            f"expected a typed storage of a stock dtype to save, but got one of {storage.dtype}, "
+            "which torch has no class for; save the tensor, or its untyped_storage() and "
+            "str(x.dtype)"
         )
 
 
 def check_after_reading(stock):
-    """Files of the old layout, whose storages are read after the tensors on them are made: their
-    codes are checked then."""
+    """Check codes in files of the old layout once their storages are read.
+
+    Such files make the tensors first.
+    """
 
     @functools.wraps(stock)
     def load(*args, **kwargs):
         around, unread.tensors = getattr(unread, "tensors", None), []
         try:
-            loaded, made = stock(*args, **kwargs), unread.tensors
+            loaded, tensors = stock(*args, **kwargs), unread.tensors
         finally:
             unread.tensors = around
-        for codes, dtype in made:
+        for codes, dtype in tensors:
             check_codes(codes, dtype)
         return loaded
 
@@ -95,7 +102,7 @@ def _receive_tensor(cls: type, codes: torch.Tensor, name: str, requires_grad: bo
 
 
 def send(register) -> None:
-    """How tensors go to other processes: codes by stock's way, beside the name."""
+    """Send tensors to other processes as codes, as PyTorch sends integers, and a name."""
     register(torch.Tensor, _send_tensor)
     register(torch.nn.Parameter, _send_tensor)
 

@@ -1,5 +1,7 @@
-"""torch.testing with the built-in dtypes (formats/testing.py makes others known), and the
-comparison of assert_close."""
+"""Hooks of torch.testing: the built-in dtypes, and the comparison in assert_close.
+
+formats/testing.py adds other formats.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +14,26 @@ from ...formats.testing import tolerances
 from ..table import Hook, Kind
 
 
-def known_tolerances(table: dict) -> None:
-    """The tolerances of assert_close, for the built-in dtypes."""
+def add_tolerances(table: dict) -> None:
+    """Add assert_close's tolerances for the built-in dtypes."""
     table.update({dtype: tolerances(dtype) for dtype in _C.builtin_dtypes()})
 
 
-def known_types(types: list) -> None:
-    """What make_tensor takes: the built-in dtypes."""
+def add_types(types: list) -> None:
+    """Add the built-in dtypes to those that make_tensor takes."""
     types.extend(_C.builtin_dtypes())
 
 
-def by_value(stock):
-    """assert_close compares ours in float64, exactly: stock's comparison would round in them,
-    refuses tolerances for types of one byte, and finds no common type of two formats
-    (check_dtype=False)."""
+def compare_values(stock):
+    """Compare format tensors by exact values in float64 in assert_close.
+
+    PyTorch's comparison would round in the format. It refuses tolerances for types of one byte, and
+    finds no common type of two formats (check_dtype=False).
+    """
 
     @functools.wraps(stock)
     def equalize(self, actual, expected):
-        if torch.compiler.is_dynamo_compiling():  # no tensor of ours is in a graph of Dynamo's
+        if torch.compiler.is_dynamo_compiling():  # no graph of Dynamo has a format tensor
             return stock(self, actual, expected)
         return stock(
             self, *(t.double() if _C.is_format_tensor(t) else t for t in (actual, expected))
@@ -39,7 +43,11 @@ def by_value(stock):
 
 
 HOOKS = [
-    Hook("torch.testing._comparison._DTYPE_PRECISIONS", Kind.TOLD, known_tolerances),
-    Hook("torch.testing._creation._FLOATING_OR_COMPLEX_TYPES", Kind.TOLD, known_types),
-    Hook("torch.testing._comparison.TensorLikePair._equalize_attributes", Kind.REPLACED, by_value),
+    Hook("torch.testing._comparison._DTYPE_PRECISIONS", Kind.TOLD, add_tolerances),
+    Hook("torch.testing._creation._FLOATING_OR_COMPLEX_TYPES", Kind.TOLD, add_types),
+    Hook(
+        "torch.testing._comparison.TensorLikePair._equalize_attributes",
+        Kind.REPLACED,
+        compare_values,
+    ),
 ]

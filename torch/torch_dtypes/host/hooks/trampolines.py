@@ -1,5 +1,4 @@
-"""Installs hooks of builtins, in front of which torch/csrc/formats/hooks/Trampolines.cpp puts C
-functions."""
+"""Installs hooks of builtins by torch/csrc/formats/hooks/Trampolines.cpp."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from ..table import INSTALLERS, Hook, Kind
 
 When = _C.When  # the reasons for which a builtin calls the replacement of its row
 
-# Classes of most calls' arguments, which do not say what a call means.
-_SAY_NOTHING = frozenset(
+# Classes of most calls' arguments, which do not change a call's meaning.
+_NEUTRAL_CLASSES = frozenset(
     (
         torch.Tensor,
         torch.nn.Parameter,
@@ -33,33 +32,33 @@ _SAY_NOTHING = frozenset(
 )
 
 
-def _says_what_calls_mean(kind: type) -> bool:
-    """Whether stock asks a class, by its ``__torch_function__``, what a call with it means."""
+def _overrides_calls(kind: type) -> bool:
+    """Return whether PyTorch calls a class's ``__torch_function__`` for a call with it."""
     disabled = torch._C._disabled_torch_function_impl
     asked = getattr(kind, "__torch_function__", disabled)
     return asked is not disabled and torch._C._is_torch_function_enabled()
 
 
 def _ask_classes(replacement: Callable, skipped: int) -> Callable:
-    """Return the replacement, but let stock ask the class of an argument where it would.
+    """Return the replacement, but call the stock function where it would ask an argument's class.
 
-    What such a class calls comes here again, as a call without such classes. The first ``skipped``
-    arguments are in the stock function already, as a method's tensor is.
+    Calls from such a class come here again, without such classes. The first ``skipped`` arguments
+    are bound in the stock function already, as a method's tensor is.
     """
 
     @functools.wraps(replacement)
-    def asking(stock, *args, **kwargs):
+    def call(stock, *args, **kwargs):
         for value in (*args, *kwargs.values()):
             kind = type(value)
-            if kind not in _SAY_NOTHING and _says_what_calls_mean(kind):
+            if kind not in _NEUTRAL_CLASSES and _overrides_calls(kind):
                 return stock(*args[skipped:], **kwargs)
         return replacement(stock, *args, **kwargs)
 
-    return asking
+    return call
 
 
 def _install_builtin(row: Hook, _owner: Any, stock: Any, replacement: Callable | None) -> None:
-    # A static method, and a method of pybind11's, has the builtin in __func__.
+    # A static method, and a method of pybind11, has the builtin in __func__.
     _C.hook(getattr(stock, "__func__", stock), replacement, int(row.reasons))
 
 

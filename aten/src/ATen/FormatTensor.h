@@ -1,5 +1,5 @@
-// A format tensor: its elements are codes of a number format. Few functions make one, look into it
-// and convert it.
+// Format tensors, whose elements are codes of a number format, and the few functions that make,
+// read and convert them.
 //
 // A format tensor has its real device and the dispatch key PrivateUse2. That key outranks CPU and
 // CUDA, so every operator on a format tensor runs this package's kernel. Its TypeMeta is its

@@ -24,8 +24,8 @@ struct FloatAdditionRounder {
   static constexpr bool is_scaled = true;
 
   // scaled: a right factor times the scale, without the 2 that the left factor has (so the format's
-  // largest number stays finite). towards_magic: the factor times the ratio of a magic number to
-  // its number.
+  // largest number stays finite). towards_magic: the scaled factor times the ratio of a magic
+  // number to its number.
   struct Right {
     float scaled, towards_magic;
   };

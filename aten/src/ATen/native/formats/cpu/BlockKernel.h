@@ -27,7 +27,7 @@ struct BlockSettings {
 };
 
 // One row of k values with their exponents, times n columns of k values. n is at most kBlockLanes;
-// the columns' rows are `stride` apart. All values are finite, and products of two are exact in T.
+// b's rows are `stride` apart. All values are finite, and products of two are exact in T.
 // sums: what the registers hold, before and after. overflowed: set where a register went beyond
 // `high`.
 template <typename T>

@@ -107,7 +107,7 @@ static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) 
       const bool stock =
           plan.rule == OperandRule::FloatingOneDtype ? is_floating_operand(t) : is_stock_operand(t);
       // linalg.solve_ex writes pivots and success as integers. Statistics, and the operand of an
-      // in-place operator, are no integers.
+      // in-place operator, must not be integers.
       if (i > 0 && argument.written && stock && !is_floating_operand(t) &&
           plan.rule != OperandRule::Normalisation)
         return;

@@ -398,7 +398,7 @@ def test_a_block_decorates_and_ends():
         (dict(format="fp32x"), ValueError, "fp32x"),
         (dict(format="posit32es2"), ValueError, "values float32 has"),
         (dict(seed=-1), ValueError, "expected seed from 0"),
-        (dict(modules=["0"]), ValueError, "expected a model beside modules="),
+        (dict(modules=["0"]), ValueError, "expected a model with modules="),
         (
             dict(model=nn.Linear(2, 2), modules=["weight"]),
             ValueError,

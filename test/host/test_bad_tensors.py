@@ -166,7 +166,7 @@ def test_what_block_tensors_have_none_of():
     with pytest.raises(AttributeError, match=r"but got 'nothing'$"):
         made.nothing  # noqa: B018
     for call in (lambda: made[0], lambda: list(made)):
-        with pytest.raises(TypeError, match=r"expected a whole BlockTensor, .* but got an index"):
+        with pytest.raises(TypeError, match=r"expected no index of a BlockTensor, .* but got one"):
             call()
     assert torch.equal(copy.deepcopy(made).dequantize(), made.dequantize())
 

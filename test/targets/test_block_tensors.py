@@ -403,7 +403,7 @@ def test_what_is_no_product_says_what_to_call(name):
     w = quantize(torch.ones(4, 32), "mxfp4")
     with pytest.raises(
         TypeError,
-        match=r"expected tensors in \w+, but got a BlockTensor, .* call its dequantize\(\)",
+        match=r"expected tensors in \w+, but got a BlockTensor, .* use its dequantize\(\)",
     ):
         REFUSED[name](w)
     assert w in [w] and {w: 1}[w] == 1

@@ -20,9 +20,9 @@ from torch_dtypes.workbench.bench.measuring import (
     SPEED_UP,
     WARM_UP_ROUNDS,
     compare,
-    rounds_of,
+    count_rounds,
 )
-from torch_dtypes.workbench.bench.running import chosen, listing, measure
+from torch_dtypes.workbench.bench.running import choose_groups, list_comparisons, measure
 
 TINY = bench.Sizes(
     elements=1000,
@@ -90,12 +90,12 @@ def test_suite_runs(suite):
         suite, "posit16es2"
     )
     assert any(row["dtype"] == about and row["limit"] for row in rows)
-    listed = "\n".join(listing([suite]))
+    listed = "\n".join(list_comparisons([suite]))
     assert all(row["target"] is None or row["target"] in listed for row in rows)
 
 
 def test_quantised_layers_are_compared_with_float32s_and_qtorchs(monkeypatch):
-    monkeypatch.setattr(peers, "installed", lambda name: False)
+    monkeypatch.setattr(peers, "is_installed", lambda name: False)
     result = bench.run(["quantization"], threads=[1], quick=True, sizes=TINY)
     check(result["rows"], "quantization")
     assert {(row["dtype"], row["against"], row["limit"]) for row in result["rows"]} == {
@@ -105,10 +105,10 @@ def test_quantised_layers_are_compared_with_float32s_and_qtorchs(monkeypatch):
     }
     assert "pip install qtorch" in "\n".join(result["notes"])
     monkeypatch.undo()
-    if peers.installed("qtorch"):
+    if peers.is_installed("qtorch"):
         made = [
             group
-            for group in chosen(["quantization"], TINY, None)["quantization"]
+            for group in choose_groups(["quantization"], TINY, None)["quantization"]
             if "qtorch" in group.codes
         ]
         rows, _ = measure({"quantization": made}, [1], rounds=1)
@@ -173,7 +173,9 @@ def test_cases_take_turns_and_the_first_rounds_only_warm_up():
     group.measure(2, lambda: seen.append("|"))
     assert len("".join(seen).split("|")[1]) > 1
     group = bench.Group({}, dict, [])
-    assert [rounds_of(group, *options) for options in ((None, False), (None, True), (7, True))] == [
+    assert [
+        count_rounds(group, *options) for options in ((None, False), (None, True), (7, True))
+    ] == [
         30,
         3,
         7,
@@ -277,14 +279,14 @@ def test_memory_is_measured_in_a_process(monkeypatch):
 def test_peers_that_are_installed_and_that_are_not(monkeypatch, capsys):
     monkeypatch.setattr(
         peers,
-        "installed",
+        "is_installed",
         lambda name: name != "qtorch" and importlib.util.find_spec(name) is not None,
     )
     result = bench.run(["peers"], threads=[1], rounds=1, sizes=TINY)
     assert "qtorch: not installed: pip install qtorch" in result["notes"]
     assert "qtorch: not installed: pip install qtorch" in capsys.readouterr().out
     assert not any(row["against"] == "qtorch" for row in result["rows"])
-    if any(peers.installed(name) for name in ("ml_dtypes", "gfloat", "softposit")):
+    if any(peers.is_installed(name) for name in ("ml_dtypes", "gfloat", "softposit")):
         check(result["rows"], "peers")
         assert {row["measure"] for row in result["rows"]} == {SPEED_UP}
     scalars = [row for row in result["rows"] if row["against"] == "softposit"]
@@ -295,9 +297,9 @@ def test_a_peer_that_cannot_be_imported_is_a_note(monkeypatch):
     def broken(name):
         raise RuntimeError("Error building extension 'quant_cpu': ninja\nand more")
 
-    monkeypatch.setattr(peers, "installed", lambda name: name == "qtorch")
+    monkeypatch.setattr(peers, "is_installed", lambda name: name == "qtorch")
     monkeypatch.setattr(peers, "importlib", types.SimpleNamespace(import_module=broken))
-    rows, notes = measure(chosen(["peers"], TINY, None), [1], rounds=1)
+    rows, notes = measure(choose_groups(["peers"], TINY, None), [1], rounds=1)
     assert rows == []
     assert notes == [
         f"{name}: installed, but it cannot be imported: Error building extension 'quant_cpu': ninja"
@@ -307,7 +309,7 @@ def test_a_peer_that_cannot_be_imported_is_a_note(monkeypatch):
 
 @pytest.mark.parametrize("name", ["qtorch", "pychop", "mptorch"])
 def test_peers_for_want_of_which_nothing_else_runs_this(name):
-    if not peers.installed(name):
+    if not peers.is_installed(name):
         pytest.skip(f"needs {name}, an optional library to compare with")
     rows, notes = measure({"peers": peers.PEERS[name](TINY)}, [1], rounds=1)
     assert notes == []

@@ -252,13 +252,13 @@ def test_out_that_fills_up_within_a_checkpoint(tmp_path):
 
 @pytest.mark.whole
 def test_out_of_another_command_is_refused_before_training(tmp_path):
-    from torch_dtypes.workbench.report.folders import occupied
+    from torch_dtypes.workbench.report.folders import lock_folder
 
-    with occupied(tmp_path):
+    with lock_folder(tmp_path):
         result = run(*QUICK, "--out", tmp_path)
         assert (
             result.exit_code == 1
-            and f"another command is at work in {tmp_path}: wait for it, or give another --out"
+            and f"another command works in {tmp_path}; wait for it, or give another --out"
             in result.output
         )
         assert not list(tmp_path.iterdir())

@@ -80,7 +80,7 @@ def test_update_names_the_state_that_is_zero(eps_as_given):
     assert (
         (why.tensor, why.where) == ("0.weight", "update")
         and "exp_avg_sq is 0" in why.cause
-        and "an eps that the dtype has" in why.advice
+        and "an eps that the dtype can hold" in why.advice
     )
     assert "LowPrecision" in why.advice and "--recipe master" in str(why)
 

@@ -426,7 +426,7 @@ def test_bad_input():
         observe(network(), formats=[])
     with pytest.raises(
         ValueError,
-        match=r"expected a model of stock floating parameters beside formats=, but got 0\.weight "
+        match=r"expected a model of stock floating parameters with formats=, but got 0\.weight "
         r"of torch\.q43",
     ):
         observe(network().to(torch.q43), formats=["q43"])

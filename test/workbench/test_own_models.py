@@ -182,7 +182,7 @@ def test_maps_of_labels_are_counted_label_by_label(own, tmp_path):
 
 
 def test_weights_are_what_training_starts_from(own, tmp_path):
-    arguments = Config(model=f"{own}:tiny"), sources.own_data(f"{own}:data")
+    arguments = Config(model=f"{own}:tiny"), sources.load_own_data(f"{own}:data")
     model = sources.build_network(*arguments)
     torch.save(model.state_dict(), tmp_path / "w.pt")
     torch.save({"state_dict": model.state_dict(), "epoch": 3}, tmp_path / "checkpoint.pt")

@@ -109,8 +109,9 @@ def test_a_cell_that_was_stopped_goes_on(name, stop, tmp_path):
         iter(range(1, 100)),
     )
     store.open()
-    assert work(cell, store.running(cell), None, should_stop=lambda: next(count) == stop) is None
-    assert [path.name for path in store.running(cell).iterdir()] == ["checkpoint.pt"]
+    folder = store.make_running_folder(cell)
+    assert work(cell, folder, None, should_stop=lambda: next(count) == stop) is None
+    assert [path.name for path in folder.iterdir()] == ["checkpoint.pt"]
     told = Told()
     cut = go([cell], tmp_path / "cut", watcher=told)
     epochs = [

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import torch_dtypes
 from torch_dtypes.workbench.sensitivity.report import sentences
-from torch_dtypes.workbench.variability.batches import joined, numbers_in
+from torch_dtypes.workbench.variability.batches import concatenate, numbers_in
 
 g = torch.Generator().manual_seed(1)
 X, Y = torch.randn(20, 4, generator=g), torch.randint(3, (20,), generator=g)
@@ -107,8 +107,8 @@ def test_numbers_of_outputs():
         TypeError, match="floating-point ones in a dict, list or tuple, but got a dict with 'ids'"
     ):
         numbers_in({"ids": torch.ones(3, dtype=torch.int64)})
-    assert joined([torch.ones(2, 3), torch.ones(1, 3)]).shape == (3, 3)
-    assert joined([torch.ones(2, 3), torch.ones(2, 4)]).shape == (14,) and joined(
+    assert concatenate([torch.ones(2, 3), torch.ones(1, 3)]).shape == (3, 3)
+    assert concatenate([torch.ones(2, 3), torch.ones(2, 4)]).shape == (14,) and concatenate(
         [torch.tensor(1.0)] * 2
     ).shape == (2,)
 

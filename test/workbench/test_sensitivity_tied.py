@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import torch_dtypes
-from torch_dtypes.workbench.sensitivity.layers import layers_of
+from torch_dtypes.workbench.sensitivity.layers import find_layers
 from torch_dtypes.workbench.sensitivity.report import layer_rows, rules_text, sentences
 
 FORMATS = ["q43", "mxfp4", "int8"]
@@ -99,7 +99,7 @@ def test_layers_are_tied_through_others_and_by_those_that_are_named():
     both = nn.RNN(3, 4)
     both.weight_hh_l0 = model["g"].weight
     model["h"] = both
-    found = layers_of(model)
+    found = find_layers(model)
     assert [(x.name, [part.name for part in x.tied], x.elements) for x in found] == [
         ("a", ["d", "e"], 16),
         ("b", [], 64),
@@ -111,10 +111,10 @@ def test_layers_are_tied_through_others_and_by_those_that_are_named():
     both.weight_ih_l0 = nn.Parameter(torch.ones(4, 3))
     model["i"] = nn.Linear(3, 4)
     model["i"].weight = both.weight_ih_l0
-    assert [part.name for part in layers_of(model)[-1].parts] == ["g", "h", "i"] and layers_of(
+    assert [part.name for part in find_layers(model)[-1].parts] == ["g", "h", "i"] and find_layers(
         model
     )[-1].elements == 28
-    assert [x.name for x in layers_of(model, ["a", "e", "h"])] == ["a", "h"] and layers_of(
+    assert [x.name for x in find_layers(model, ["a", "e", "h"])] == ["a", "h"] and find_layers(
         model, "d"
     )[0].tied == ()
 

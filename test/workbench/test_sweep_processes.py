@@ -230,7 +230,7 @@ def test_a_second_sweep_in_the_folder_is_refused_and_spoils_nothing(own, tmp_pat
     def again():
         with pytest.raises(
             BlockingIOError,
-            match="another command is at work in out: wait for it, or give another --out",
+            match="another command works in out; wait for it, or give another --out",
         ) as error:
             torch_dtypes.sweep("q43", out="out", **OWN)
         refused.append(str(error.value))

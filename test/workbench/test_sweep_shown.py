@@ -162,7 +162,7 @@ def test_files_of_a_sweep(tmp_path):
 def test_a_damaged_outcome_names_its_file(tmp_path):
     store = Store(tmp_path)
     store.open()
-    store.path(cell()).write_text("{")
+    store.outcome_path(cell()).write_text("{")
     with pytest.raises(ValueError, match=f"could not read .*{cell().key}.json"):
         store.read(cell())
     other = replace(cell(), seed=4)

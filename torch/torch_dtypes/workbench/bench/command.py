@@ -5,7 +5,7 @@ import importlib.util
 import click
 
 from ..training import options as check
-from .running import ALL, listing, run
+from .running import ALL, list_comparisons, run
 from .suites import DEFAULT_SUITES, SUITES
 
 
@@ -42,7 +42,7 @@ from .suites import DEFAULT_SUITES, SUITES
     "--markdown",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    callback=check.markdown,
+    callback=check.check_markdown,
     help="Put the tables into a file, as docs/results.md has them.",
 )
 @click.option(
@@ -53,7 +53,7 @@ def bench(only_list, **options):
 
     Cases are timed in turn and medians compared, so every figure is a ratio within one run.
     """
-    # What was not given is left to the defaults of run().
+    # Options that are not given keep the defaults of run().
     given = {name: value for name, value in options.items() if value not in (None, (), False)}
     charts = (options["out"] or options["markdown"]) and {"scaling", ALL} & set(options["suites"])
     if charts and importlib.util.find_spec("matplotlib") is None:
@@ -63,7 +63,9 @@ def bench(only_list, **options):
         )
     try:
         if only_list:
-            click.echo("\n".join(listing(options["suites"] or DEFAULT_SUITES, options["dtypes"])))
+            click.echo(
+                "\n".join(list_comparisons(options["suites"] or DEFAULT_SUITES, options["dtypes"]))
+            )
         else:
             run(**given)
     except (ValueError, OSError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""The suite ``optimizers``: a step of SGD, Adam and AdamW, over stock float32's fused one."""
+"""The suite ``optimizers``: a step of SGD, Adam and AdamW, over the fused step of stock float32."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
                 p = [torch.randn(elements // 4).to(d).requires_grad_() for _ in range(4)]
                 for t in p:
                     t.grad = (torch.randn(t.shape) / 100).to(d)
-                eps = {} if optimizer == "SGD" else {"eps": 1e-4}  # that all formats have
+                eps = {} if optimizer == "SGD" else {"eps": 1e-4}  # a value that all formats have
                 made[name] = {
                     "optimizer": getattr(torch.optim, optimizer)(
                         p, **_SETTINGS[optimizer], **eps, fused=name == "float32"
@@ -64,8 +64,8 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
 
 def _low_precision(elements: int) -> Group:
-    """LowPrecision around Adam over parameters of q52, over the same Adam (the stock default,
-    operator by operator) of float32."""
+    """Compare LowPrecision around Adam, with q52 parameters, with the same Adam (the stock default,
+    operator by operator) in float32."""
 
     def spaces():
         made = {}

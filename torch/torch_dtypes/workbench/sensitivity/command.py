@@ -14,7 +14,7 @@ from ..training.sources import build_network, check_network
 from ..variability.command import run_study, trained_network
 from ..variability.programs import test_batches
 from .choosing import solver
-from .layers import RECIPES, check_model, layers_of, rules_in, targets_of
+from .layers import RECIPES, build_rules, check_model, find_layers, find_targets
 from .report import yaml_of_rules
 from .results import Settings
 from .study import METRICS, Study
@@ -23,7 +23,7 @@ from .study import METRICS, Study
 @check.callback
 def _formats(values):
     names = tuple(map(check.named, values))
-    targets_of(names)
+    find_targets(names)
     return names
 
 
@@ -93,10 +93,10 @@ def _formats(values):
     help="Write page, tables (CSV, JSON), figures and rules into DIR.",
 )
 def sensitivity(**options):
-    """Round one layer of a network at a time, and say which formats each bears.
+    """Round one layer of a network at a time, and report how much each format costs it.
 
     The network, with the weights of --weights or trained in float32 first, answers the test data
-    with one layer rounded to one format, then with all layers: what the metric rises by is the
+    with one layer rounded to one format, then with all layers. The rise of the metric is the
     layer's sensitivity. For each --bits the mixture of formats with the least sum of rises is
     found, measured, and written as rules of torch_dtypes.quantize_.
     """
@@ -106,9 +106,9 @@ def sensitivity(**options):
 
 
 def _prepare(options):
-    """The options as (layers, config, data), or a click error before any work."""
+    """Return the options as (layers, config, data), or raise a click error before any work."""
     config = check.config_of(options)
-    targets = targets_of(options["formats"])
+    targets = find_targets(options["formats"])
     if options["bits"] or options["out"]:
         try:
             solver()
@@ -131,7 +131,7 @@ def _prepare(options):
                 build_network(config, data).to(config.device), config, data, targets, options
             )
     except (ValueError, TypeError, OSError, RuntimeError) as error:
-        # The last: a device's kernels, which are not there.
+        # A NotImplementedError comes from missing kernels of a device.
         raise click.ClickException(str(error)) from error
     least = min(made.bits_per_value for made in targets.values())
     for bits in options["bits"]:
@@ -143,24 +143,24 @@ def _prepare(options):
 
 @torch.no_grad()
 def _tried_out(network, config, data, targets, options):
-    """The layers of a network. Two inputs run through it in every format: what a layer cannot be
-    rounded to is an error before any long work."""
+    """Find the layers of a network. Two inputs run through it in every format, so that a layer that
+    cannot round is an error before any long work."""
     check_model(network)
-    layers = layers_of(network, options["layers"] or None)
+    layers = find_layers(network, options["layers"] or None)
     inputs, _ = data.train.batch(torch.arange(min(2, len(data.train))))
     inputs = inputs.to(config.device)
     for made in targets.values():
         rules = {
             name: rule
             for x in layers
-            for name, rule in rules_in(x, made, options["recipe"]).items()
+            for name, rule in build_rules(x, made, options["recipe"]).items()
         }
         quantize_(network, rules, [inputs]).eval()(inputs)
     return layers
 
 
 def _run(options, layers, config, data):
-    targets = targets_of(options["formats"])
+    targets = find_targets(options["formats"])
     settings = Settings(tuple(targets), options["recipe"], options["metric"], options["seed"])
 
     def study(stage):

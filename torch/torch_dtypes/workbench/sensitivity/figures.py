@@ -1,4 +1,4 @@
-"""The figures of a study: rises as a heat map, layers by formats, and bits a weight against the
+"""The figures of a study: rises as a heat map of layers by formats, and bits a weight against the
 metric."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ RISE_NAMES = {
 }
 NOT_FINITE = "not finite"
 
-_STEPS = 7  # of colour: three and a half decades below the largest rise
-_LOG_FROM = 20  # where the largest value is so many times the smallest, their axis is logarithmic
+_STEPS = 7  # steps of colour: three and a half decades below the largest rise
+_LOG_FROM = 20  # the ratio of largest to smallest value above which their axis is logarithmic
 
 
 def rise_text(x: float) -> str:
@@ -31,8 +31,8 @@ def rise_text(x: float) -> str:
 
 
 def steps_of(rises) -> list[float]:
-    """Where colours change: 0, and seven of 1, 3, 10, 30, ... times a power of ten up to what
-    bounds the largest rise."""
+    """Return the numbers where colours change: 0, and seven of 1, 3, 10, 30, ... times a power of
+    ten, up to a bound of the largest rise."""
     largest = max((x for x in rises if math.isfinite(x)), default=0.0)
     if largest <= 0:
         return [0.0, 1.0]
@@ -43,7 +43,8 @@ def steps_of(rises) -> list[float]:
 
 
 def unit_of(top: float) -> float:
-    """A power of a thousand, of which the end of the scale is 1 to 300 times: cells are narrow."""
+    """Return the power of a thousand in which the end of the scale is 1 to 300, since cells are
+    narrow."""
     return float(f"1e{3 * math.floor(math.log10(top) / 3 + 1e-9)}")
 
 
@@ -61,11 +62,11 @@ def _step(k: int) -> float:
 
 
 def heatmap_figure(found: Sensitivity, width: str = "page"):
-    """A matplotlib figure: a row for each layer, a column for each format, the rise as colour and
-    number; below them, all layers at once.
+    """Draw a matplotlib figure with a row for each layer and a column for each format, the rise as
+    colour and number; below them, all layers at once.
 
-    Darker is worse, in grey, too. What is not finite is hatched, and has no place on the scale; a
-    rise below 0 has the lightest colour.
+    Darker is worse, also in grey. Results that are not finite are hatched, and have no place on the
+    scale; a rise below 0 has the lightest colour.
 
     Args:
         width: ``"page"`` or ``"column"``, one column of a paper.
@@ -111,17 +112,17 @@ def heatmap_figure(found: Sensitivity, width: str = "page"):
 
 
 def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = True):
-    """A matplotlib figure: the metric against mean bits a weight. Formats in all layers are points,
-    mixtures a line of measured points beside what the sum of rises predicts, float32 a dotted line.
-    What is not finite lies at the upper edge, as a cross.
+    """Draw a matplotlib figure of the metric against mean bits a weight. Formats in all layers are
+    points, float32 is a dotted line. Mixtures are a line of measured points, with the prediction
+    from the sum of rises. Results that are not finite are crosses at the upper edge.
 
     Args:
         width: ``"page"`` or ``"column"``, one column of a paper.
-        measure: whether to choose and measure mixtures of the line; else it has those that are
-            there.
+        measure: whether to choose and measure mixtures for the line; if not, it has the existing
+            ones.
 
     Raises:
-        ModuleNotFoundError: without scipy, for mixtures that are still to be chosen.
+        ModuleNotFoundError: without scipy, for mixtures still to be chosen.
     """
     line = found.trade_off() if measure else found._trade_off or []
     mixtures = sorted([*line, *found.mixtures], key=lambda m: (m.bits, -m.predicted))
@@ -141,7 +142,8 @@ def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = Tru
             label="float32",
             zorder=1,
         )
-        line = {"color": "black", "linewidth": 1.4 * scale}  # which is no format's
+        # The colour of names that are no formats
+        line = {"color": "black", "linewidth": 1.4 * scale}
         predicted = {**line, "linewidth": scale, "linestyle": "--"}
         axes.plot(
             [m.bits for m in mixtures],
@@ -182,7 +184,7 @@ def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = Tru
                 "markeredgewidth": 1.5 * scale,
                 "zorder": 3,
             }
-            style["markerfacecolor"] = "none"  # several formats may lie at one place
+            style["markerfacecolor"] = "none"  # several formats may have the same place
             if math.isfinite(made.measured):
                 axes.plot(
                     [made.bits],
@@ -222,7 +224,8 @@ def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = Tru
 
 
 def _plain_numbers(axes) -> None:
-    """Ticks as whole numbers, without a power or an offset above the axis, where the legend is."""
+    """Write ticks as whole numbers, without a power or an offset above the axis, where the legend
+    is."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axes.get_ylim()

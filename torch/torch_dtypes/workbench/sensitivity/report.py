@@ -1,4 +1,4 @@
-"""How a study is shown: its report, plain data, and rules as YAML."""
+"""The report of a study, plain data, and rules as YAML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .figures import NOT_FINITE, heatmap_figure, rise_text, tradeoff_figure
 if TYPE_CHECKING:
     from .results import Sensitivity
 
-_NAMED = 4  # layers that a sentence names; of more it says how many
+_NAMED = 4  # layers that a sentence names; if there are more, it tells their number
 _OF = {"loss": "the loss", "accuracy": "the error rate", "distance": "the distance of the outputs"}
 _MIXTURES = ("formats", "bits a weight", "as packed", "predicted", "measured", "rise")
 
@@ -46,7 +46,7 @@ def layer_rows(found: Sensitivity) -> list[list[str]]:
 
 
 def mixture_rows(found: Sensitivity) -> list[list[str]]:
-    """float32, each format in all layers, and what was chosen."""
+    """Return the rows of float32, of each format in all layers, and of the chosen mixtures."""
     rows = [["float32", "32", "32", "", _value(found.float32), ""]]
     for m in (*found.uniform.values(), *found.mixtures):
         numbers = (
@@ -61,7 +61,7 @@ def mixture_rows(found: Sensitivity) -> list[list[str]]:
 
 
 def sentences(found: Sensitivity) -> list[str]:
-    """What the study says, in words."""
+    """Summarise the study in sentences."""
     s, what = found.settings, _OF[found.settings.metric]
     which = (
         f"Each of {len(found.layers)} layers is rounded alone"
@@ -71,14 +71,14 @@ def sentences(found: Sensitivity) -> list[str]:
     parts = "weights and the activations that come in" if s.recipe == "ptq" else "weights"
     sums = f", sums of rounded layers by {s.accumulate}" if s.accumulate else ""
     said = [
-        f"{which} to {_listed(s.formats)} ({parts}), all else is float32{sums}; the network "
+        f"{which} to {_join_words(s.formats)} ({parts}), all else is float32{sums}; the network "
         f"answers {found.samples:,} inputs. A number is what {what} rises "
         f"by{'' if s.metric == 'distance' else f' from {_value(found.float32)}'}.",
-        *_tied(found),
-        *_drawn(found),
-        *_most_sensitive(found),
+        *_describe_tied(found),
+        *_describe_draws(found),
+        *_describe_worst(found),
     ]
-    said += [_chosen(found, m) for m in found.mixtures]
+    said += [_describe_mixture(found, m) for m in found.mixtures]
     if found.mixtures:
         said.append(
             "Predicted is what rises of layers add up to, which they need not; measured is the "
@@ -98,12 +98,12 @@ def sentences(found: Sensitivity) -> list[str]:
     return said
 
 
-def _listed(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _tied(found: Sensitivity) -> list[str]:
-    """Which layers share a weight."""
+def _describe_tied(found: Sensitivity) -> list[str]:
+    """Describe the layers that share a weight."""
     groups = [_layers([part.name for part in x.parts]) for x in found.layers if x.tied]
     what = "are one layer each" if len(groups) > 1 else "are one layer"
     return (
@@ -116,8 +116,8 @@ def _tied(found: Sensitivity) -> list[str]:
     )
 
 
-def _drawn(found: Sensitivity) -> list[str]:
-    """Which formats draw at random."""
+def _describe_draws(found: Sensitivity) -> list[str]:
+    """Describe the formats that draw at random."""
     names = [
         name
         for name in found.settings.formats
@@ -125,15 +125,15 @@ def _drawn(found: Sensitivity) -> list[str]:
     ]
     if not names:
         return []
-    which = f"{_listed(names)} {'draw' if len(names) > 1 else 'draws'} at random"
+    which = f"{_join_words(names)} {'draw' if len(names) > 1 else 'draws'} at random"
     return [
         f"{which}: each number is of one draw, that of seed {found.settings.seed}, and other "
         "seeds show its spread."
     ]
 
 
-def _most_sensitive(found: Sensitivity) -> list[str]:
-    """The worst layer in each format, those of one layer together."""
+def _describe_worst(found: Sensitivity) -> list[str]:
+    """Describe the worst layer in each format, with the formats of the same layer together."""
     what, worst, calm, broken = _OF[found.settings.metric], {}, [], []
     label = {x.name: x.label for x in found.layers}
     for name in found.settings.formats:
@@ -150,22 +150,22 @@ def _most_sensitive(found: Sensitivity) -> list[str]:
     if worst:
         said.append(
             "The most sensitive layer is "
-            + "; ".join(f"{label[layer]} in {_listed(of)}" for layer, of in worst.items())
+            + "; ".join(f"{label[layer]} in {_join_words(of)}" for layer, of in worst.items())
             + "."
         )
     if calm:
-        said.append(f"No layer raises {what} in {_listed(calm)}.")
+        said.append(f"No layer raises {what} in {_join_words(calm)}.")
     if broken:
         said.append(f"The network is not finite with {'; '.join(broken)}: no mixture has these.")
     return said
 
 
 def _layers(names: Sequence[str]) -> str:
-    return _listed(names) if len(names) <= _NAMED else f"{len(names)} layers"
+    return _join_words(names) if len(names) <= _NAMED else f"{len(names)} layers"
 
 
-def _chosen(found: Sensitivity, m: Mixture) -> str:
-    """What a mixture is, and whether a format in all layers does as well."""
+def _describe_mixture(found: Sensitivity, m: Mixture) -> str:
+    """Describe a mixture, and whether a format in all layers does as well."""
     what, of = _OF[found.settings.metric].removeprefix("the "), {}
     for x in found.layers:
         of.setdefault(m.formats[x.name], []).append(x.label)
@@ -186,12 +186,14 @@ def _chosen(found: Sensitivity, m: Mixture) -> str:
         u.label for u in found.uniform.values() if u.bits <= m.bits and u.measured < m.measured
     ]
     return (
-        f"{said} {_listed(better)} in all layers does better with no more bits." if better else said
+        f"{said} {_join_words(better)} in all layers does better with no more bits."
+        if better
+        else said
     )
 
 
 def _plain(x: float) -> float | str:
-    return x if math.isfinite(x) else str(x)  # which JSON has
+    return x if math.isfinite(x) else str(x)  # JSON has no infinities or NaN
 
 
 def _mixture(m: Mixture) -> dict:
@@ -210,7 +212,7 @@ def _mixture(m: Mixture) -> dict:
 
 
 def as_json(found: Sensitivity) -> dict:
-    """Plain data; numbers that are not finite as strings."""
+    """Return plain data. Numbers that are not finite are strings."""
     s = found.settings
     return {
         "settings": {
@@ -240,8 +242,8 @@ def as_json(found: Sensitivity) -> dict:
 
 
 def report_of(found: Sensitivity, command: str | None = None, measure: bool = True) -> Report:
-    """The report; without ``measure``, or from a pickle, its trade-off has those mixtures alone
-    that are measured already."""
+    """Build the report. Without ``measure``, or for a result from a pickle, its trade-off has only
+    the mixtures measured already."""
     made = Report(found.title, command=command, seeds=[found.settings.seed], data=found.as_json)
     made.text(*sentences(found))
     made.section("Sensitivity of each layer")
@@ -275,7 +277,7 @@ def report_of(found: Sensitivity, command: str | None = None, measure: bool = Tr
 
 
 def yaml_of_rules():
-    """PyYAML. Raises: ModuleNotFoundError."""
+    """Import PyYAML. Raises: ModuleNotFoundError."""
     try:
         import yaml
     except ModuleNotFoundError as error:
@@ -286,7 +288,7 @@ def yaml_of_rules():
 
 
 def rules_text(found: Sensitivity, m: Mixture) -> str:
-    """The rules of a mixture as YAML, which ``quantize_`` reads."""
+    """Return the rules of a mixture as YAML, which ``quantize_`` reads."""
     asks = any(
         isinstance(place, dict) and place.get("when") == "calibration"
         for rule in m.rules.values()

@@ -1,5 +1,5 @@
-"""What ``torch_dtypes.sweep`` is called with, held against the options of the command line: they
-mean the same."""
+"""Check the arguments of ``torch_dtypes.sweep`` by the options of the command line, which mean the
+same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SETTINGS = {field.name for field in fields(Settings)} - _NOT_HERE | {"seed", "j
 
 
 def several(value: object) -> tuple:
-    """One value, or some, as a tuple."""
+    """Return one value, or several, as a tuple."""
     return (
         tuple(value)
         if isinstance(value, Iterable) and not isinstance(value, (str, bytes))
@@ -32,7 +32,7 @@ def several(value: object) -> tuple:
 
 
 def check_settings(settings: dict[str, object]) -> None:
-    """Raises what the command line would say of the same options.
+    """Check settings as the command line checks the same options.
 
     Raises:
         TypeError: an unknown setting, or a value that is neither a number nor a name.
@@ -58,12 +58,12 @@ def _check(name: str, value: object) -> None:
 
 
 def names_of(formats: tuple) -> tuple[str, ...]:
-    """Formats by the names that tables and cells have for them: as they were spelt, or a dtype's, a
-    format's or a target's own.
+    """Return the names of formats for tables and cells: as the user spelt them, or the own name of
+    a dtype, format or target.
 
     Raises:
-        TypeError, ValueError: an unknown format, or one that its name does not say in another
-            process, where its cells are.
+        TypeError, ValueError: an unknown format, or one whose name does not define it in the
+            processes of cells.
     """
     names = []
     for value in formats:
@@ -84,8 +84,8 @@ def names_of(formats: tuple) -> tuple[str, ...]:
 
 
 def check_blocks() -> None:
-    """Raises ValueError within a block of ``rounding`` or ``accumulate``, which cells, in processes
-    of their own, would not heed."""
+    """Raise ValueError within a block of ``rounding`` or ``accumulate``: cells, in their own
+    processes, would ignore it."""
     for block, given in (("rounding", mode_said(None)), ("accumulate", policy_of_block())):
         if given is not None:
             raise ValueError(
@@ -96,7 +96,7 @@ def check_blocks() -> None:
 
 
 def check_names(what: str, names: tuple) -> None:
-    """Raises TypeError where one is no text: a module, a data set."""
+    """Raise TypeError for an object in place of a name, such as a module or a data set."""
     for name in names:
         if not isinstance(name, str):
             raise TypeError(

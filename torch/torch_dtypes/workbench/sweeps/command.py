@@ -132,10 +132,10 @@ def sweep(**options):
     """Try a network in every combination of formats, rounding modes, accumulators, recipes and
     seeds.
 
-    Each combination is a cell, in a process of its own: one that crashes, raises or diverges loses
-    itself alone, and the tables say why. Each network, data set and seed is trained in float32 as
-    well, for comparison. After an interruption the same command goes on; a cell that is defined
-    otherwise is another one.
+    Each combination is a cell, in its own process: if one crashes, raises or diverges, only that
+    cell is lost, and the tables tell why. Each network, data set and seed is trained in float32 as
+    well, for comparison. After an interruption the same command continues; a cell with another
+    definition runs anew.
     """
     console = plain_console()
     cells = _cells(options)
@@ -152,7 +152,7 @@ def sweep(**options):
             for (_, dataset), data in grid.check(cells, options["download"]).items()
         }
     except (ValueError, OSError, ImportError, RuntimeError) as error:
-        # The last: torchvision's downloads.
+        # An ImportError comes from torchvision's downloads.
         raise click.ClickException(str(error)) from error
     limits = {
         "jobs": options["jobs"],
@@ -167,7 +167,7 @@ def sweep(**options):
     except KeyboardInterrupt:
         interrupted = True
     except (OSError, ValueError, ImportError) as error:
-        # The disk, which knows no names.
+        # An error of the disk, which has no option.
         full = isinstance(error, OSError) and error.strerror and error.filename is None
         raise click.ClickException(
             f"cannot write into {options['out']}: {error.strerror}" if full else str(error)
@@ -175,7 +175,7 @@ def sweep(**options):
     found = _report(console, cells, guesses, options["out"])
     if interrupted:
         console.print("Interrupted: the same command goes on with what is missing.")
-        sys.exit(130)  # as a shell has it of a command that was interrupted
+        sys.exit(130)  # the shell's status of an interrupted command
     states = {found.outcomes[cell.key]["state"] for cell in cells if cell.key in found.outcomes}
     if states == {"failed"}:
         raise click.ClickException(

@@ -1,4 +1,4 @@
-"""Which settings of a training go together: the checks that ``train`` and ``sweep`` share."""
+"""Check which settings of a training go together, for ``train`` and ``sweep``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .recipes import AFTER, THROUGHOUT
 
 
 class Misfit(ValueError):
-    """A setting that another rules out. ``option`` is its name and ``value``, where it has several,
-    the one that does not fit."""
+    """A setting that another one excludes. ``option`` is its name, and ``value`` the one that does
+    not fit, if it has several."""
 
     def __init__(self, message: str, option: str, value: str | None = None):
         super().__init__(message)
@@ -31,11 +31,10 @@ def check_settings(
     state: str | None = None,
     **_,
 ) -> None:
-    """Sees that every setting has something to act on, in one of the recipes at least; others'
-    settings are passed over.
+    """Check that every setting affects at least one of the recipes; the other recipes ignore it.
 
     Raises:
-        Misfit: one has nothing.
+        Misfit: a setting affects none.
     """
     if momentum and optimizer != "sgd":
         raise Misfit("--momentum is for --optimizer sgd", "momentum")
@@ -53,11 +52,11 @@ def check_settings(
 
 
 def check_policy(policy: str | None, recipe: str, number: object = None) -> None:
-    """Sees that an accumulation policy holds for the sums of a recipe, and of a number's where one
-    is given.
+    """Check that an accumulation policy affects the sums of a recipe, and of a number if one is
+    given.
 
     Raises:
-        Misfit: those sums are PyTorch's own.
+        Misfit: PyTorch computes those sums itself.
     """
     if policy in (None, "machine"):
         return

@@ -18,7 +18,7 @@ from ..training.ranks import first_line
 from ..training.sources import build_network, check_network
 from .programs import Inference, Training, test_batches
 from .results import Settings
-from .study import METRICS, Study, check_one_mode, checked
+from .study import METRICS, Study, check_one_mode, check_settings
 
 
 @check.callback
@@ -130,13 +130,13 @@ def _share(value):
     help="Write page, tables (CSV, JSON) and figures into DIR.",
 )
 def variability(**options):
-    """Run a network again and again in random rounding, and say how many digits hold.
+    """Run a network repeatedly in random rounding, and report how many digits hold.
 
-    Every float32 operation is rounded up or down at random, so that digits which differ
-    between runs are rounding's. Metrics, predicted labels and each layer's activations are
-    compared; then one module is perturbed at a time, and a search (delta debugging) finds the
-    smallest sets of modules that are responsible. The network has the weights of --weights,
-    or is trained in float32 first.
+    Every float32 operation is rounded up or down at random, so digits that differ between runs
+    depend on rounding. Metrics, predicted labels and each layer's activations are compared. Then
+    one module is perturbed at a time, and a search (delta debugging) finds the smallest sets of
+    modules that are responsible. The network has the weights of --weights, or is trained in float32
+    first.
     """
     settings, config, data = _prepare(options)
     with check.threads(options["threads"]):
@@ -144,7 +144,7 @@ def variability(**options):
 
 
 def _prepare(options):
-    """The options as (settings, config, data), or a click error before any work."""
+    """Return the options as (settings, config, data), or raise a click error before any work."""
     config = check.config_of(options)
     if not options["where"]:
         for name in ("where_repeats", "metric", "tolerance"):
@@ -152,7 +152,7 @@ def _prepare(options):
                 raise click.UsageError(
                     f"--{name.replace('_', '-')} is for the search that --no-where leaves out"
                 )
-    settings = checked(Settings(**{f.name: options[f.name] for f in fields(Settings)}))
+    settings = check_settings(Settings(**{f.name: options[f.name] for f in fields(Settings)}))
     try:
         fuzzy(mode=settings.mode, format=settings.format)
         check_one_mode(settings)
@@ -183,15 +183,14 @@ def _run(options, settings, config, data):
 
 
 def run_study(model, out, study):
-    """Runs a study, which is called with the stages that it comes to, prints what it found and
-    writes it into ``out``."""
+    """Run a study, print its result and write it into ``out``. The study gets the function that
+    shows its stages."""
     console = plain_console()
     with stages(console) as stage:
         try:
             found = study(stage)
         except (RuntimeError, ValueError) as error:
-            # No memory, an operator that the network calls, a format that a layer cannot be rounded
-            # to.
+            # Memory is exhausted, an operator fails, or a layer cannot round to a format.
             raise click.ClickException(f"{model} failed: {first_line(error)}") from error
     console.print(f"{found.title}\n")
     found.print(Console(markup=False, emoji=False))
@@ -205,7 +204,7 @@ def run_study(model, out, study):
 
 
 def trained_network(config, data, seed, stage):
-    """The network with its weights: a file's, or those of a training in float32."""
+    """Build the network with its weights, from a file or from a training in float32."""
     if config.weights is not None:
         with forked_generators():
             torch.manual_seed(seed)

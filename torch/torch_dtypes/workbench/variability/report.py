@@ -1,4 +1,4 @@
-"""How a study is shown: its report, its figures, and plain data."""
+"""The report of a study: its text, its figures, and plain data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _PARTS = (
 
 
 def place(name: str) -> str:
-    """A module's name; the model itself has none."""
+    """Return a module's name; the model itself has none."""
     return name or "(the model itself)"
 
 
@@ -104,7 +104,7 @@ def part_rows(found: Variability) -> list[tuple[str, ...]]:
 
 
 def sentences(found: Variability) -> list[str]:
-    """What the study says, in words."""
+    """Summarise the study in sentences."""
     s = found.settings
     of = found.metrics[0].nonparametric
     draws = mode_and_bits(s.mode)[0].name in DRAWING_MODES
@@ -156,7 +156,8 @@ def sentences(found: Variability) -> list[str]:
             said.append(
                 f"No set of modules is responsible: all together stay within the tolerance {runs}."
             )
-            # Of the loss, say, whose own rounding is no module's.
+            # For example, the digits of the loss are lost in its own rounding, which is no
+            # module's.
             if found.deviation > found.tolerance:
                 said.append(
                     "What goes beyond it is rounded outside of modules, in the loss for "
@@ -166,8 +167,8 @@ def sentences(found: Variability) -> list[str]:
 
 
 def layers_figure(found: Variability, width: str = "page"):
-    """Digits of each module's activations: the median, and the range from the element in twenty
-    with the fewest."""
+    """Draw the digits of each module's activations: the median, and the range from the lowest 5 %
+    of elements."""
     layers = [*found.layers, *([found.output] if found.output else [])]
     with new_figure(width, 1.2 + 0.28 * len(layers)) as figure:
         axes = figure.add_subplot()
@@ -193,8 +194,8 @@ def layers_figure(found: Variability, width: str = "page"):
 
 
 def parts_figure(found: Variability, width: str = "page"):
-    """How far each module moves the chosen metric when it alone is perturbed, beside all of them
-    and the tolerance."""
+    """Draw how far each module moves the chosen metric when it alone is perturbed, with all of them
+    together and the tolerance."""
     parts = sorted(found.parts, key=lambda p: -p.deviation)
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -247,7 +248,7 @@ def _most(found: Variability) -> float:
 
 
 def as_json(found: Variability) -> dict:
-    """Plain data; numbers that are not finite as strings, which JSON has."""
+    """Return plain data. Numbers that are not finite are strings, for JSON."""
 
     def plain(value):
         if isinstance(value, float) and not math.isfinite(value):

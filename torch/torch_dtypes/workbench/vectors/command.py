@@ -17,7 +17,7 @@ from .making import OPERATIONS, Job
 
 
 def _file(ctx, param, path):
-    """A file whose folder can be written, before a long run; or ``-``."""
+    """Check, before a long run, that a file's folder can be written; ``-`` passes."""
     if path == "-":
         if sys.stdout is None:
             raise click.BadParameter("expected standard output to write to, but it is closed")
@@ -90,8 +90,8 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
 
     FORMAT is any name that show takes: posit16es2, q43, bf16, posit12es1, e4m3fn_saturate,
     fixed8_8. The flags are those of IEEE 754-2019, section 7. Vectors are directed-random (ties,
-    cancellation, both ends of the range, subnormal numbers and specials are drawn more often) or
-    all that there are. The same options write the same file.
+    cancellation, both ends of the range, subnormal numbers and specials are drawn more often), or
+    all combinations of operands. The same options write the same file.
     """
     from rich.console import Console
 
@@ -114,11 +114,11 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
         advance = functools.partial(bar.advance, bar.add_task("vectors", total=job.total))
         try:
             put(job, sys.stdout, kind, advance) if out == "-" else write(job, out, kind, advance)
-        except RuntimeError as error:  # a policy that the format cannot follow
+        except RuntimeError as error:  # the format cannot follow the policy
             raise click.ClickException(str(error)) from error
-        except OSError as error:  # a full disk
+        except OSError as error:  # for example, the disk is full
             if out == "-":
-                raise  # cli.main's, as of every command
+                raise  # handled in cli.main, for every command
             raise click.ClickException(f"cannot write {out}: {error.strerror}") from error
     written = (
         f"written: {out}, {job.total:,} vectors of {operation} in {format}, "

@@ -17,7 +17,7 @@ _LARGEST = torch.finfo(torch.float64).max
 
 
 def _in_float64(operation: str, values: Sequence[torch.Tensor]) -> torch.Tensor:
-    """What float64 makes of the operands: right where one is infinite or NaN, and where a zero
+    """Compute in float64. The result is right if an operand is infinite or NaN, and where a zero
     decides."""
     a = values[0]
     if operation == "sqrt":
@@ -26,7 +26,7 @@ def _in_float64(operation: str, values: Sequence[torch.Tensor]) -> torch.Tensor:
         return a
     b = values[1]
     if operation == "fma":
-        product = a * b  # which may leave float64's range without being infinite
+        product = a * b  # the product may exceed float64's range without being infinite
         product = torch.where(
             a.isfinite() & b.isfinite(), product.clamp(-_LARGEST, _LARGEST), product
         )
@@ -37,7 +37,8 @@ def _in_float64(operation: str, values: Sequence[torch.Tensor]) -> torch.Tensor:
 def _sum_terms(
     operation: str, values: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """The signs of the two numbers that the operation adds, as numbers of 1."""
+    """Return the signs of the two numbers that the operation adds, as 1 or -1; None if it adds
+    none."""
     one = torch.ones((), dtype=torch.float64)
     signs = [torch.copysign(one, v) for v in values]
     if operation == "add":
@@ -50,13 +51,13 @@ def _sum_terms(
 def evaluate(
     operation: str, values: Sequence[torch.Tensor], operand: _C.Format, result: _C.Format
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The codes of correctly rounded results, and their flags.
+    """Return the codes of correctly rounded results, and their flags.
 
     Args:
         operation: a key of ``ARITY``.
-        values: the operands' values, decoded exactly: float64 of one shape (n,).
-        operand, result: the formats of the operands, whose significands say which arithmetic serves
-            them, and of the result, with its mode.
+        values: the operands' values, decoded exactly, in float64, all of one shape (n,).
+        operand, result: the format of the operands, whose significands decide which arithmetic
+            computes, and the format of the result, with its mode.
 
     Returns:
         Codes and flags, int64 of shape (n,).
@@ -88,7 +89,8 @@ def evaluate(
     elif len(chosen):
         limits = card(operand)
         magnitudes = (limits.smallest, limits.largest)
-        if operand.kind == _C.Kind.table:  # whose negative numbers are others
+        # Whose negative numbers may differ from the positive ones
+        if operand.kind == _C.Kind.table:
             sizes = finite_values(operand).abs()
             magnitudes = (sizes[sizes > 0].min().item(), sizes.max().item())
         way = (
@@ -111,7 +113,7 @@ def evaluate(
         logarithms or result, torch.where(ordinary, found.clamp(-_LARGEST, _LARGEST), found)
     )
     delivered = _C.decode_exact(result, codes)
-    if logarithms:  # a number that has no other logarithm than the code's
+    if logarithms:  # numbers so close have the same logarithm as the code
         found = torch.where(
             (found - delivered).abs() < delivered.abs() * 2.0**-47, delivered, found
         )
@@ -125,8 +127,8 @@ def evaluate(
 def flags_of(
     found: torch.Tensor, delivered: torch.Tensor, ordinary: torch.Tensor, result: _C.Format
 ) -> torch.Tensor:
-    """Overflow, underflow and inexact of what was delivered for exact results; only where these are
-    finite."""
+    """Return overflow, underflow and inexact of the delivered results against the exact ones, where
+    these are finite."""
     limits, mode = Range(result), result.rounding.name
     overflow = ordinary & limits.overflows(found, mode)
     inexact = ordinary & ((delivered != found) | overflow)
@@ -135,7 +137,8 @@ def flags_of(
 
 
 def _with_signs_of_zeros(operation, found, ordinary, values, stock, mode):
-    """Exact zeros with their signs: of a sum by IEEE 754-2019, section 6.3, else float64's own."""
+    """Give exact zeros their signs: for a sum by IEEE 754-2019, section 6.3, else those of
+    float64."""
     zero = ordinary & (found == 0)
     if (terms := _sum_terms(operation, values)) is None:
         return torch.where(zero, torch.copysign(torch.zeros_like(stock), stock), found)

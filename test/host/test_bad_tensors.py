@@ -159,8 +159,8 @@ def test_what_block_tensors_have_none_of():
     for call in (lambda: made.to(torch.float16), lambda: made.view(64), lambda: made.sum()):
         with pytest.raises(
             AttributeError,
-            match=r"expected an attribute of a BlockTensor, but got '.*'; its numbers are "
-            r"dequantize\(\)'s",
+            match=r"expected an attribute of a BlockTensor, but got '.*'; dequantize\(\) gives "
+            r"a tensor",
         ):
             call()
     with pytest.raises(AttributeError, match=r"but got 'nothing'$"):

@@ -43,7 +43,7 @@ def test_a_seed_draws_the_same_and_a_smaller_count_its_beginning(tmp_path):
         (("q43", "--op", "sqrt", "--seed", 4, "--all"), "--seed or --all, but got both"),
         (
             ("q43", "--op", "dot", "--terms", 2, "--accumulate", "format(rounding=stochastic)"),
-            "format(rounding=stochastic) has stochastic: what",
+            "format(rounding=stochastic) has stochastic: its",
         ),
         (
             (
@@ -67,7 +67,7 @@ def test_a_seed_draws_the_same_and_a_smaller_count_its_beginning(tmp_path):
                 "--accumulate",
                 "block(terms=4, extra_bits=1, rounding=stochastic)",
             ),
-            "has stochastic: what it gives",
+            "has stochastic: its results",
         ),
         (
             ("q43", "--op", "dot", "--terms", 2, "--accumulate", "nvidia-v100"),

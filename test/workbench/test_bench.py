@@ -1,5 +1,4 @@
-"""Tests of ``torch-dtypes bench``: that every suite runs, and what it says. No test looks at a
-time."""
+"""``torch-dtypes bench``: every suite runs, and its report. No test depends on a time."""
 
 import importlib.util
 import json
@@ -51,8 +50,8 @@ FIELDS = {
 
 
 @pytest.fixture(autouse=True)
-def restored():
-    """A run leaves the number of threads as it was."""
+def restore_threads():
+    """Restore the number of threads, which a run must not change."""
     before = torch.get_num_threads()
     yield
     assert torch.get_num_threads() == before
@@ -266,7 +265,7 @@ def test_memory_rows(monkeypatch):
 def test_memory_is_measured_in_a_process(monkeypatch):
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     figures = memory._run("lenet5", "2", "posit16es2")
-    # Parameters, two moments; Adam counts each parameter's steps in float32.
+    # Parameters and two moments; Adam counts each parameter's steps in float32.
     assert figures["held"] == 3 * 61706 * 2 + 10 * 4
     assert figures["peak"] > figures["held"]
     with pytest.raises(
@@ -294,11 +293,11 @@ def test_peers_that_are_installed_and_that_are_not(monkeypatch, capsys):
 
 
 def test_a_peer_that_cannot_be_imported_is_a_note(monkeypatch):
-    def broken(name):
+    def raise_import_error(name):
         raise RuntimeError("Error building extension 'quant_cpu': ninja\nand more")
 
     monkeypatch.setattr(peers, "is_installed", lambda name: name == "qtorch")
-    monkeypatch.setattr(peers, "importlib", types.SimpleNamespace(import_module=broken))
+    monkeypatch.setattr(peers, "importlib", types.SimpleNamespace(import_module=raise_import_error))
     rows, notes = measure(choose_groups(["peers"], TINY, None), [1], rounds=1)
     assert rows == []
     assert notes == [
@@ -468,13 +467,13 @@ def test_an_interruption_keeps_what_was_measured(tmp_path, monkeypatch, capsys):
     docs.write_text("as it was")
     calls, measured = [], bench.Group.measure
 
-    def interrupted(self, *arguments):
+    def interrupt(self, *arguments):
         calls.append(self)
         if len(calls) == 3:
             raise KeyboardInterrupt
         return measured(self, *arguments)
 
-    monkeypatch.setattr(bench.Group, "measure", interrupted)
+    monkeypatch.setattr(bench.Group, "measure", interrupt)
     arguments = {
         "threads": [1],
         "quick": True,

@@ -1,5 +1,5 @@
-"""What studies take of data, networks and criteria: several inputs, outputs that are dicts and
-tuples, numbers, errors; blocks of a rounding mode."""
+"""Data, networks and criteria of studies: several inputs, outputs that are dicts and tuples,
+numbers, errors; blocks of a rounding mode."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ def network():
 
 
 class Returns(nn.Module):
-    """What ``made`` makes of the outputs of a network."""
+    """Applies ``made`` to the outputs of a network."""
 
     def __init__(self, made):
         super().__init__()
@@ -264,21 +264,21 @@ def test_a_block_of_a_rounding_mode_is_refused():
         with pytest.raises(ValueError, match=words):
             sensitivity(network(), [(X, Y)])
         with pytest.raises(ValueError, match=words):
-            found.choose(bits=8)  # which would measure in it
+            found.choose(bits=8)  # the study would measure in the block
         with pytest.raises(
             ValueError,
-            match=r"variability outside of blocks .*: mode='toward_zero' is that of all "
-            r"operations, and a format's own",
+            match=r"variability outside of blocks .*: mode='toward_zero' rounds all "
+            r"operations; a format's own",
         ):
             variability(network(), [(X, Y)])
     assert found.mixtures == [] and found.choose(bits=8).measured
-    # As the error says.
+    # As the error advises.
     made = torch_dtypes.sensitivity(network(), [(X, Y)], ["q43_toward_zero", "mxfp4_toward_zero"])
     assert made.rises["0"]["q43_toward_zero"] != found.rises["0"]["q43"]
 
 
 def test_a_block_s_policy_is_said_and_stays():
-    """Whatever block is around what is asked later."""
+    """A block around a later measurement has no effect."""
     torch.manual_seed(0)
     model, data = (
         nn.Sequential(nn.Linear(32, 8), nn.Tanh(), nn.Linear(8, 3)),

@@ -1,5 +1,5 @@
-"""Layers that share a weight are one layer of a study; its results as pickles and copies; formats
-that draw; what is said of one layer."""
+"""Layers that share a weight count as one in a study; results as pickles and copies; formats that
+draw; sentences on a single layer."""
 
 import copy
 import io
@@ -48,7 +48,7 @@ def test_a_tied_weight_has_one_format_and_counts_once():
         ("inner", 64, []),
     ]
     assert list(found.rises) == ["words", "inner"] and found.runs == 1 + 3 + 6
-    for name in FORMATS:  # both are rounded, as quantize_ does it
+    for name in FORMATS:  # both are rounded, as by quantize_
         rules = found.uniform[name].rules
         assert (
             set(rules) == {"words", "head", "inner"}
@@ -123,7 +123,7 @@ def test_results_are_pickled_and_copied():
     model, lock = Tied(), threading.Lock()
 
     def on_run(what, total):
-        with lock:  # which is neither copied nor pickled
+        with lock:  # neither copied nor pickled
             pass
 
     found = torch_dtypes.sensitivity(

@@ -1,4 +1,4 @@
-"""``torch-dtypes sweep``: cells as data, and what is refused before any long work."""
+"""``torch-dtypes sweep``: cells as data, and errors before any long work."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 
@@ -38,7 +38,7 @@ def test_the_key_of_a_cell_is_of_its_definition_alone():
         for path in ("/a/w.pt", "/b/w.pt")
     ]
     assert moved[0] == moved[1]
-    # Of any version: a folder of outcomes stays what it was.
+    # Keys must not change between versions: outcomes in existing folders stay valid.
     assert cell().key == "8acfe10176ee6d18"
 
 
@@ -91,13 +91,13 @@ def test_stock_names_are_our_dtypes_under_a_policy_which_is_then_obeyed():
         }
         assert {name: str(c.number()) for name, c in made.items()} == names
     assert str(replace(made["bf16"], accumulate="machine").number()) == "torch.bfloat16"
-    # Whose layers' sums obey it.
+    # The sums of its layers follow the policy.
     assert replace(made["bf16"], recipe="mixed").number().stock == "bfloat16"
-    # A folder of before may have an outcome under the hash of the plain definition, whose sums were
-    # PyTorch's own; others keep their file.
+    # An older folder may have an outcome under the hash of the plain definition, whose sums were
+    # PyTorch's own. Other cells keep their file.
     definitions = {name: c.definition() for name, c in made.items()}
     for definition in definitions.values():
-        del definition["settings"]["device"]  # there was the CPU alone
+        del definition["settings"]["device"]  # then there was only the CPU
     plain = {
         name: json.dumps(definition, sort_keys=True, separators=(",", ":")).encode()
         for name, definition in definitions.items()
@@ -129,7 +129,7 @@ def test_list_says_what_there_would_be(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# What is refused
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_the_command_line_goes_before_the_file(own):
     assert "2 cells" in output and "q52" in output and "q43" not in output
 
 
-# What the function is given
+# The arguments of the function
 
 
 def test_formats_may_be_dtypes_formats_and_targets():

@@ -284,11 +284,11 @@ def test_a_refused_run_leaves_no_markdown_file(tmp_path):
         (
             "--dtype half --accumulate exact",
             "of this package for --accumulate exact, but got torch.float16, whose sums are "
-            "PyTorch's own; say e5m10",
+            "PyTorch's own; use e5m10",
         ),
         (
             "--dtype float32 --recipe master --accumulate format",
-            "but got torch.float32, whose sums are PyTorch's own; say e8m23",
+            "but got torch.float32, whose sums are PyTorch's own; use e8m23",
         ),
         (
             "--recipe weights --accumulate exact",

@@ -487,7 +487,8 @@ def test_what_is_not_finite_is_never_chosen_and_shown(metric, tmp_path):
     only = torch_dtypes.sensitivity(build_overflowing_model(), data, "q43", metric=metric)
     assert only.trade_off() == [] and (metric != "distance" or only.figures()["tradeoff"].axes)
     with pytest.raises(
-        ValueError, match=f"a format that '2' bears, but it has no finite {metric} in q43"
+        ValueError,
+        match=f"a format with a finite metric for '2', but it has no finite {metric} in q43",
     ):
         only.choose(bits=8)
 

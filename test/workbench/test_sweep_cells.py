@@ -136,7 +136,7 @@ def test_list_says_what_there_would_be(tmp_path):
     ("options", "message"),
     [
         ("--out x", "expected at least one cell, but got no format"),
-        ("--format q43", "expected --out, a folder for what comes out, but got none"),
+        ("--format q43", "expected --out, a folder for the results, but got none"),
         ("--format q44 --out x", "got 'q44'; the nearest names are 'q43'"),
         ("--format q43 --rounding upward --out x", "'--rounding': expected"),
         (
@@ -165,7 +165,7 @@ def test_list_says_what_there_would_be(tmp_path):
         ("--format q43 --optimizer sgd --eps 1e-3 --out x", "--eps is for --optimizer adam"),
         (
             "--format q43 --epochs 0 --out x",
-            "expected epochs of at least 1, but got 0: that is for weights from a file",
+            "expected epochs of at least 1, but got 0, which is for weights from a file",
         ),
         (
             "--format q43 --engine dask --out x",
@@ -303,8 +303,8 @@ def test_formats_may_be_dtypes_formats_and_targets():
         torch_dtypes.sweep([3])
     with pytest.raises(
         ValueError,
-        match=r"since cells are processes of their own, but got torch\.table1_.*, whose values are "
-        r"known in this process",
+        match=r"for the processes of cells, but got torch\.table1_.*, whose values only this "
+        r"process knows",
     ):
         torch_dtypes.sweep(torch_dtypes.table_format([1.0, 2.0]))
 
@@ -327,7 +327,7 @@ def test_a_block_around_a_sweep_is_an_error_since_no_cell_heeds_it(said):
         block(said),
         pytest.raises(
             ValueError,
-            match=re.escape(f"got it in one of {said}: say sweep(..., {argument}={said!r})"),
+            match=re.escape(f"got a block of {said}; use sweep(..., {argument}={said!r})"),
         ),
     ):
         torch_dtypes.sweep("q43")

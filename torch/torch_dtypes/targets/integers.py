@@ -153,9 +153,9 @@ class IntegerFormat(Target):
         check_dense(x, f"quantise to {self.name}")
         if scale is None:
             raise ValueError(
-                f"expected a scale for {self.name}, but got None: integers have no "
-                f"magnitude. Give scale=, for example the tensor's absmax / {self.largest}, or "
-                f"let torch_dtypes.calibration({self.name!r}) see tensors and take its .scale"
+                f"expected a scale for {self.name}, but got None; give scale=, for example the "
+                f"tensor's absmax / {self.largest}, or the .scale of "
+                f"torch_dtypes.calibration({self.name!r}) after it has seen tensors"
             )
         factor = scale_like(scale, x, self.axis)
         point = self._zero_point(zero_point, x)

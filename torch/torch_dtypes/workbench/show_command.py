@@ -6,7 +6,7 @@ from .report.provenance import command_line
 from .training.options import check_width, folder, named_formats, width_option, writing_into
 
 
-@click.command(short_help="Say what number formats are: range, precision, values.")
+@click.command(short_help="Describe number formats: range, precision, values.")
 @click.argument("formats", nargs=-1, required=True, metavar="FORMAT...", callback=named_formats)
 @click.option(
     "--values", is_flag=True, help="List the value of each code, for formats of at most 8 bits."

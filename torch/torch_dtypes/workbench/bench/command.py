@@ -29,10 +29,10 @@ from .suites import DEFAULT_SUITES, SUITES
     multiple=True,
     metavar="NAME",
     callback=check.named_formats,
-    help="In place of a suite's own dtypes (peers keeps its own); repeat for several.",
+    help="Replaces a suite's own dtypes (not those of peers); repeat for several.",
 )
 @click.option(
-    "--rounds", type=click.IntRange(1), help="Timings of each case. Default: set by the suite."
+    "--rounds", type=click.IntRange(1), help="Timings of each case. Default: chosen by the suite."
 )
 @click.option("--quick", is_flag=True, help="Fewer timings; rough figures.")
 @click.option(
@@ -43,10 +43,10 @@ from .suites import DEFAULT_SUITES, SUITES
     type=click.Path(dir_okay=False),
     metavar="FILE",
     callback=check.check_markdown,
-    help="Put the tables into a file, as docs/results.md has them.",
+    help="Write the tables into the marked parts of a file such as docs/results.md.",
 )
 @click.option(
-    "--list", "only_list", is_flag=True, help="Say what would be compared, with the targets."
+    "--list", "only_list", is_flag=True, help="List the comparisons and their targets; run none."
 )
 def bench(only_list, **options):
     """Compare the dtypes with stock PyTorch, or other libraries, on the same work.

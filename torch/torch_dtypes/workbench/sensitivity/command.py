@@ -28,8 +28,8 @@ def _formats(values):
 
 
 @click.command(
-    short_help="Round a network layer by layer: which formats each bears, and which mixture fits a "
-    "budget of bits."
+    short_help="Round a network layer by layer: how sensitive each is, and the best "
+    "mixture of formats for a budget of bits."
 )
 @check.source_options()
 @check.epochs_option
@@ -41,8 +41,7 @@ def _formats(values):
     required=True,
     metavar="NAME",
     callback=_formats,
-    help="What layers are rounded to: q43, 'posit<12,1>', bf16, mxfp4, int8, ...; repeat for a "
-    "choice.",
+    help="Formats for layers: q43, 'posit<12,1>', bf16, mxfp4, int8, ...; repeat for a choice.",
 )
 @click.option(
     "--bits",
@@ -50,29 +49,31 @@ def _formats(values):
     multiple=True,
     callback=check.positive,
     metavar="NUMBER",
-    help="Find the best mixture of at most so many bits a weight, on average; repeat for several.",
+    help="Find the best mixture with at most this many bits a weight, on average; "
+    "repeat for several.",
 )
 @click.option(
     "--recipe",
     type=click.Choice(RECIPES),
     default="ptq",
     show_default=True,
-    help="ptq: weights and the activations that come in, with scales from training images; "
-    "weights: weights alone.",
+    help="ptq: weights and input activations, with scales from training images; "
+    "weights: only weights.",
 )
 @click.option(
     "--metric",
     type=click.Choice(METRICS),
     default="loss",
     show_default=True,
-    help="What rises; accuracy: the error rate; distance: of the outputs from float32's, relative.",
+    help="The measure of the damage. accuracy: the error rate; distance: of the "
+    "outputs from float32's, relative.",
 )
 @click.option(
     "--layers",
     multiple=True,
     metavar="PATTERN",
-    help="Of these alone: a name, a regular expression over names, or a type as nn.Conv2d; repeat "
-    "for several. Default: all.",
+    help="Round only these: a name, a regular expression over names, or a type "
+    "such as nn.Conv2d; repeat for several. Default: all.",
 )
 @click.option(
     "--calibrate",
@@ -121,7 +122,7 @@ def _prepare(options):
     ):
         raise click.UsageError(
             "expected --calibrate with --recipe ptq and integers (--format int8), but got it "
-            "with what has no scales from data"
+            "without one of these; leave it out"
         )
     data = check.data_of(options)
     try:

@@ -148,9 +148,9 @@ class Sensitivity(Reported):
         """Return the study, which measures mixtures."""
         if self._study is None:
             raise ValueError(
-                "expected a result that has its network and data, to measure a mixture, but got "
-                "one from a pickle, which has what was measured alone: choose, or ask for "
-                "trade_off(), before it is pickled, or call sensitivity again"
+                "expected a result with its network and data, to measure a mixture, but got one "
+                "from a pickle, which has only measurements; call choose() or trade_off() before "
+                "pickling, or sensitivity() again"
             )
         return self._study
 
@@ -160,8 +160,8 @@ class Sensitivity(Reported):
         for layer in self.layers:
             if not any(map(math.isfinite, self.rises[layer.name].values())):
                 raise ValueError(
-                    f"expected a format that {layer.name!r} bears, but it has no finite "
-                    f"{self.settings.metric} in {', '.join(names)}"
+                    f"expected a format with a finite metric for {layer.name!r}, but it has no "
+                    f"finite {self.settings.metric} in {', '.join(names)}"
                 )
         elements = sum(x.elements for x in self.layers)
         rises = [[self.rises[x.name][name] for name in names] for x in self.layers]

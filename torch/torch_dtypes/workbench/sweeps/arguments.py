@@ -71,12 +71,12 @@ def names_of(formats: tuple) -> tuple[str, ...]:
         is_table = isinstance(made, FormatTarget) and made.format.kind.name == "table"
         if is_table or (not isinstance(value, str) and target(made.name) != made):
             what = (
-                "whose values are known in this process alone"
+                "whose values only this process knows"
                 if is_table
-                else f"of which the name {made.name} says less"
+                else f"which the name {made.name} does not define"
             )
             raise ValueError(
-                "expected formats that a name says, since cells are processes of their own, but "
+                "expected formats with a name that defines them for the processes of cells, but "
                 f"got {said(value)}, {what}"
             )
         names.append(value if isinstance(value, str) else made.name)
@@ -89,9 +89,8 @@ def check_blocks() -> None:
     for block, given in (("rounding", mode_said(None)), ("accumulate", policy_of_block())):
         if given is not None:
             raise ValueError(
-                f"expected sweep outside of blocks of {block}(), which its cells, in processes of "
-                f"their own, do not heed, but got it in one of {given}: say sweep(..., "
-                f"{block}={given!r})"
+                f"expected sweep() outside of {block}() blocks, which its cells, in other "
+                f"processes, ignore, but got a block of {given}; use sweep(..., {block}={given!r})"
             )
 
 
@@ -100,6 +99,6 @@ def check_names(what: str, names: tuple) -> None:
     for name in names:
         if not isinstance(name, str):
             raise TypeError(
-                f"expected {what} by name, as 'package.module:function' where it is your own, but "
+                f"expected {what} by name, or your own as 'package.module:function', but "
                 f"got {said(name)}"
             )

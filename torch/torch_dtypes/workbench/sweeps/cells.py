@@ -167,7 +167,7 @@ class Cell:
         if made.needs_scale:
             raise ValueError(
                 f"expected a format without scales for --recipe {self.recipe}, but got "
-                f"{self.format}: that is for {', '.join(QUANTIZING)}"
+                f"{self.format}, which is for {', '.join(QUANTIZING)}"
             )
         if not self.is_after_training and not isinstance(made, FormatTarget):
             raise ValueError(

@@ -91,13 +91,13 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
             raise Misfit(f"expected at least one cell, but got no {words}", words)
     if settings.epochs == 0 and (settings.weights is None or set(axes.recipes) - set(AFTER)):
         raise Misfit(
-            "expected epochs of at least 1, but got 0: that is for weights from a file and the "
+            "expected epochs of at least 1, but got 0, which is for weights from a file and the "
             f"recipes {', '.join(AFTER)}",
             "epochs",
         )
     if settings.weights is not None and len(axes.models) > 1:
         raise Misfit(
-            f"expected one model, whose weights they are, but got {', '.join(axes.models)}",
+            f"expected one model for the weights, but got {', '.join(axes.models)}",
             "weights",
         )
     for recipe in axes.recipes:

@@ -48,7 +48,7 @@ from .sweeping import go_through
     type=click.IntRange(0, 2**32 - 1),
     default=0,
     show_default=True,
-    help="For initial weights, image order and dropout.",
+    help="Seed for initial weights, image order and dropout.",
 )
 @click.option(
     "--repeats",
@@ -77,24 +77,24 @@ from .sweeping import go_through
     "policy",
     metavar="POLICY",
     callback=check.policy,
-    help="How dot products in the dtypes add up: machine (default), float32, float64, exact, "
-    "format, chunked(K), block(TERMS) or a chip such as nvidia-h100; with options too: "
-    "format(accumulator=e5m7, fused=True).",
+    help="How dot products in the dtypes are summed: machine (default), float32, "
+    "float64, exact, format, chunked(K), block(TERMS) or a chip such as "
+    "nvidia-h100; with options too: format(accumulator=e5m7, fused=True).",
 )
 @click.option(
     "--loss-dtype",
     type=click.Choice(["network", "float32"]),
     default="network",
     show_default=True,
-    help="Of the recipes all and master: the loss is computed from the logits in the network's "
-    "dtype or in float32.",
+    help="For the recipes all and master: compute the loss from the logits in the "
+    "network's dtype or in float32.",
 )
 @click.option(
     "--observe",
     is_flag=True,
-    help="Count what rounding did in each run's last epoch (overflow, underflow, noise, by layer "
-    "and pass), into --out and its report; of float32 what the dtypes would do. That epoch "
-    "takes about twice the time.",
+    help="Count the roundings of each run's last epoch (overflow, underflow, "
+    "noise, by layer and pass), into --out and its report; for float32, those "
+    "that the dtypes would make. That epoch takes about twice the time.",
 )
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
 @check.threads_option
@@ -109,7 +109,7 @@ from .sweeping import go_through
 @click.option(
     "--resume",
     is_flag=True,
-    help="As without it: the same command goes on with what is missing in --out.",
+    help="No effect: the same command always continues in --out with the missing runs.",
 )
 @click.option(
     "--markdown",
@@ -187,7 +187,7 @@ def _prepare(options, ranks):
         raise click.UsageError("--rules is for --recipe mixed, qat or ptq")
     if options["rules"] and not set(recipes) - set(QUANTIZING) and check.is_given("dtypes"):
         raise click.UsageError(
-            "expected --dtype or --rules, but got both: a file's rules say their formats themselves"
+            "expected --dtype or --rules, but got both; a file of rules has its own formats"
         )
     check.check_width(options["out"])
     if options["resume"] and not options["out"]:
@@ -364,7 +364,7 @@ def _compare(options, config, data, described, cells, store, ranks, find_unused)
         end(ranks, 130)  # the shell's status of an interrupted command
     if runs and all(run.failure for run in runs.values()):
         raise click.ClickException(
-            "every run has failed; the reasons are above. The same command does them again"
+            "every run has failed; the reasons are above. The same command runs them again"
         )
 
 

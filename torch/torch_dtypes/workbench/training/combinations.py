@@ -71,4 +71,4 @@ def check_policy(policy: str | None, recipe: str, number: object = None) -> None
             f"expected a dtype of this package for --accumulate {policy}, but got {number}, whose "
             "sums are PyTorch's own"
         )
-        raise Misfit(f"{message}; say {made.format_name}", "dtype", str(number))
+        raise Misfit(f"{message}; use {made.format_name}", "dtype", str(number))

@@ -188,7 +188,7 @@ width_option = click.option(
     type=click.Choice(list(WIDTHS)),
     default="page",
     show_default=True,
-    help="Of the figures' files: column is one column of a paper.",
+    help="Width of the figures' files; column: one column of a paper.",
 )
 
 
@@ -241,7 +241,7 @@ optimizer_options = add_options(
             type=click.Choice(OPTIMIZERS),
             default="adam",
             show_default=True,
-            help="With its defaults, but for --lr and --momentum.",
+            help="The optimizer, with its default settings except --lr and --momentum.",
         ),
         click.option(
             "--lr",
@@ -265,14 +265,14 @@ epochs_option = click.option(
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Passes over the training data, where the network is trained.",
+    help="Passes over the training data, if the network is trained.",
 )
 seed_option = click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
     default=0,
     show_default=True,
-    help="Of weights, order of data and rounding.",
+    help="Seed for weights, order of data and rounding.",
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice."
@@ -283,8 +283,7 @@ device_option = click.option(
     default="cpu",
     show_default=True,
     callback=device,
-    help="cuda: a GPU; dtypes other than stock ones where this package was built with kernels for "
-    "it.",
+    help="cuda: a GPU. Dtypes that are not stock need a build of this package with kernels for it.",
 )
 
 
@@ -310,8 +309,7 @@ def source_options(several=False):
             "--weights",
             type=click.Path(exists=True, dir_okay=False),
             metavar="FILE",
-            help="Weights that the network starts from: a state dict by torch.save, or "
-            "safetensors.",
+            help="Initial weights: a state dict by torch.save, or safetensors.",
         ),
         click.option(
             "--dataset",
@@ -335,8 +333,8 @@ def source_options(several=False):
             default="data",
             show_default=True,
             metavar="DIR",
-            help="Folder laid out as torchvision does (MNIST/raw, FashionMNIST/raw, "
-            "cifar-10-batches-py).",
+            help="Folder of data files, with torchvision's layout (MNIST/raw, "
+            "FashionMNIST/raw, cifar-10-batches-py).",
         ),
         click.option("--download", is_flag=True, help="Fetch missing files (needs torchvision)."),
         click.option(
@@ -396,7 +394,7 @@ def check_files(options):
             )
             raise click.UsageError(
                 f"expected {what} with a --dataset of files, but got it with {which}: leave it "
-                "out, or say another --dataset"
+                "out, or give another --dataset"
             )
 
 
@@ -449,20 +447,20 @@ _WHICH_RECIPE = (
     ),
 )
 _HOW_TO_TRAIN = (
-    click.option("--eps", type=float, callback=positive, help="Adam's; default 1e-8."),
+    click.option("--eps", type=float, callback=positive, help="For adam; default 1e-8."),
     click.option(
         "--schedule",
         type=click.Choice(list(SCHEDULES)),
         default="constant",
         show_default=True,
-        help="Of the learning rate: linear and cosine fall to 0, step to a tenth after half of "
-        "the steps and again after three quarters.",
+        help="Schedule of the learning rate: linear and cosine fall to 0, step to a "
+        "tenth after half of the steps and again after three quarters.",
     ),
     click.option(
         "--loss-scale",
         metavar="NUMBER",
         callback=loss_scale,
-        help="Or dynamic; for the recipes master, mixed and qat.",
+        help="A number, or dynamic; for the recipes master, mixed and qat.",
     ),
     click.option(
         "--master",
@@ -470,14 +468,15 @@ _HOW_TO_TRAIN = (
         default="float32",
         show_default=True,
         callback=number_format,
-        help="Masters of the recipe master, rounded stochastically; none: the weights themselves "
-        "are updated.",
+        help="Format of the masters for the recipe master, rounded stochastically; "
+        "none: update the weights themselves.",
     ),
     click.option(
         "--state",
         metavar="FORMAT",
         callback=number_format,
-        help="Optimizer state of the recipe master, rounded stochastically; default: float32.",
+        help="Format of the optimizer's state for the recipe master, rounded "
+        "stochastically; default: float32.",
     ),
 )
 

@@ -36,7 +36,8 @@ def _share(value):
 
 
 @click.command(
-    short_help="Repeat a network in random rounding: how many digits of it hold, and where they go."
+    short_help="Repeat a network in random rounding: how many of its digits hold, and "
+    "which modules lose the others."
 )
 @check.source_options()
 @check.epochs_option
@@ -52,7 +53,7 @@ def _share(value):
 @click.option(
     "--training",
     is_flag=True,
-    help="Repeat the training too; without it a trained network's answers are repeated.",
+    help="Repeat the training too; otherwise only a trained network's answers.",
 )
 @click.option(
     "--mode",
@@ -68,7 +69,7 @@ def _share(value):
     show_default=True,
     metavar="NAME",
     callback=check.named_formats,
-    help="What results are rounded to; e8m23 is float32.",
+    help="The format of results; e8m23 is float32.",
 )
 @click.option(
     "--dot-products",
@@ -81,7 +82,7 @@ def _share(value):
     default=0.95,
     show_default=True,
     callback=_share,
-    help="Of digits that a further run confirms.",
+    help="Probability that a further run confirms the digits.",
 )
 @click.option(
     "--confidence",
@@ -89,13 +90,13 @@ def _share(value):
     default=0.95,
     show_default=True,
     callback=_share,
-    help="Of that statement.",
+    help="Confidence of that probability.",
 )
 @click.option(
     "--where/--no-where",
     default=True,
     show_default=True,
-    help="Look for the modules that the digits are lost in.",
+    help="Search for the modules that lose the digits.",
 )
 @click.option(
     "--where-repeats",
@@ -103,21 +104,21 @@ def _share(value):
     default=3,
     show_default=True,
     metavar="N",
-    help="Runs of each set of modules there.",
+    help="Runs of each set of modules in the search.",
 )
 @click.option(
     "--metric",
     type=click.Choice(METRICS),
     default="distance",
     show_default=True,
-    help="What modules are judged by; distance: of the outputs from IEEE's, relative.",
+    help="The measure for modules; distance: of the outputs from IEEE's, relative.",
 )
 @click.option(
     "--tolerance",
     type=float,
     callback=_tolerance,
-    help="Of the metric: modules are responsible beyond it. Default: half of what rounding every "
-    "operation does.",
+    help="Modules that move the metric further are responsible. Default: half of "
+    "the move by all modules.",
 )
 @check.seed_option
 @check.device_option

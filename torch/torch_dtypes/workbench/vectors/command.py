@@ -48,26 +48,31 @@ def _file(ctx, param, path):
     help="A deterministic rounding mode, or Pychop's number; default: the format's own.",
 )
 @click.option(
-    "--to", metavar="FORMAT", callback=named_formats, help="Of cast: the format of the results."
+    "--to", metavar="FORMAT", callback=named_formats, help="For cast: the format of the results."
 )
-@click.option("--terms", type=int, metavar="N", help="Of dot: how many products are added.")
+@click.option("--terms", type=int, metavar="N", help="For dot: the number of products.")
 @click.option(
     "--accumulate",
     default="machine",
     show_default=True,
     metavar="POLICY",
-    help="Of dot: machine, exact, chunked(32), format(accumulator=e5m7), ...",
+    help="For dot: machine, exact, chunked(32), format(accumulator=e5m7), ...",
 )
 @click.option(
     "--count", type=int, metavar="N", help="How many vectors, directed-random.  [default: 10000]"
 )
-@click.option("--all", "everything", is_flag=True, help="All operands instead, of small formats.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="All combinations of operands instead, for small formats.",
+)
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
     default=0,
     show_default=True,
-    help="Of the random ones.",
+    help="Seed of the random vectors.",
 )
 @click.option(
     "--out",
@@ -98,9 +103,7 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
     if everything and count is not None:
         raise click.UsageError("expected --count or --all, but got both")
     if everything and is_given("seed"):
-        raise click.UsageError(
-            "expected --seed or --all, but got both: of all operands none is drawn"
-        )
+        raise click.UsageError("expected --seed or --all, but got both; --all draws none")
     try:
         mode = None if mode is None else mode_written(mode)
         if count is None:

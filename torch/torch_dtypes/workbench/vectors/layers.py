@@ -96,7 +96,7 @@ def dump_vectors(
     if not written.layers:
         raise ValueError(
             "expected a run that calls at least one module without children, but got none: "
-            "nothing is written of functions"
+            "functions are not recorded"
         )
     manifest = {
         "module": type(module).__name__,

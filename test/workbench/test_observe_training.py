@@ -60,7 +60,7 @@ def test_files_and_sections(tmp_path):
         )
         assert (tmp_path / f"rounding_{run}_seed0_q43.png").stat().st_size > 10_000
     page = (tmp_path / "report.html").read_text()
-    assert page.count("What rounding did: ") == 2
+    assert page.count("Effects of rounding: ") == 2
     assert page.count("<svg") == 3
 
 

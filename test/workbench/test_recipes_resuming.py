@@ -147,7 +147,7 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(resume, tmp_
     said += process.communicate(timeout=240)[0]
     assert process.returncode == 130, said
     assert re.search(
-        r"Interrupted: q52 master seed 0; the same command goes on in epoch \d+\.", said
+        r"Interrupted: q52 master seed 0; the same command continues in epoch \d+\.", said
     ), said
     assert "float32" in said and "Traceback" not in said
     assert len(json.loads((tmp_path / "cut" / "results.json").read_text())["runs"]) == 1

@@ -187,7 +187,7 @@ def test_a_format_that_draws_is_said_to_be_one_draw():
 def test_one_layer_is_said_to_be_one():
     found = torch_dtypes.sensitivity(Tied(), data(), "q43", layers="inner")
     assert sentences(found)[0].startswith(
-        "One layer, inner, is rounded to q43 (weights and the activations that come in)"
+        "One layer, inner, is rounded to q43 (weights and input activations)"
     )
     found = torch_dtypes.sensitivity(Tied(), data(), "q43")
     assert sentences(found)[0].startswith(

@@ -122,9 +122,7 @@ def test_list_says_what_there_would_be(tmp_path):
         "ptq",
         "--list",
     ).output
-    assert (
-        "4 cells, and 1 training in float32 beside them." in output and output.count(".json") == 4
-    )
+    assert "4 cells, and 1 training in float32 for them." in output and output.count(".json") == 4
     assert f"{cell(rounding='stochastic').key}.json" in output
     assert list(tmp_path.iterdir()) == []
 

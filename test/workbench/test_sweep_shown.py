@@ -96,7 +96,7 @@ def test_counts_are_of_what_was_asked_for():
     failed = {c.key: outcome(c, "failed", "for a test") for c in (cells[0], base)}
     lost = (
         "<Sweep of 1 cell, 1 with an outcome, 1 failed or diverged; of 1 training in float32 "
-        "beside them, 1>"
+        "for them, 1>"
     )
     assert repr(Sweep(cells, failed)) == lost
     assert (

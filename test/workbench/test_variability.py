@@ -332,7 +332,7 @@ def test_what_no_module_rounds_is_told_from_what_all_do_together(capsys):
     said = capsys.readouterr().out
     assert found.responsible == [] and found.deviation > found.tolerance
     assert (
-        "all together stay within the tolerance in 3 runs. What goes beyond it is rounded "
+        "all together stay within the tolerance in 3 runs. The rest comes from rounding "
         "outside of modules"
     ) in " ".join(said.split())
 

@@ -55,7 +55,7 @@ def find_module_names(model: nn.Module | None, modules: object) -> set[str]:
             "list"
         )
     known = dict(model.named_modules(remove_duplicate=False))
-    found = set()
+    chosen = set()
     for m in modules:
         if isinstance(m, nn.Module):
             names = [name for name, module in known.items() if module is m]
@@ -72,9 +72,9 @@ def find_module_names(model: nn.Module | None, modules: object) -> set[str]:
                 "expected modules of the model, but got "
                 f"{m if isinstance(m, str) else type(m).__name__!r}{hint}"
             )
-        found.update(names)
-    if not found:
+        chosen.update(names)
+    if not chosen:
         raise ValueError(
             "expected modules to perturb, but got none: leave modules= out to perturb all"
         )
-    return found
+    return chosen

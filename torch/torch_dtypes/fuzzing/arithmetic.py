@@ -27,8 +27,8 @@ class Arithmetic:
     """
 
     def __init__(self, name: object, mode: str) -> None:
-        made = dtype_of(name)
-        self.dtype, self.exact = with_rounding(made, mode), with_rounding(made, "nearest_even")
+        plain = dtype_of(name)
+        self.dtype, self.exact = with_rounding(plain, mode), with_rounding(plain, "nearest_even")
         fmt, binary32 = format_of(self.exact), format_of("e8m23")
         if not fmt.fits_float:
             raise ValueError(
@@ -100,14 +100,14 @@ class Arithmetic:
                 else value
             )
 
-        given = [map_nested(a, enter) for a in args]
+        entered = [map_nested(a, enter) for a in args]
         named = {k: map_nested(v, enter) for k, v in kwargs.items()}
         if steps:
             with self.policy:
-                results = op(*given, **named)
+                results = op(*entered, **named)
         else:
-            results = op(*given, **named)
-        self._write_back(plan, given, named, pairs, self.leave)
+            results = op(*entered, **named)
+        self._write_back(plan, entered, named, pairs, self.leave)
         return _replace_written(plan, map_nested(results, leave), args, kwargs)
 
     def _write_back(self, plan: Plan, args, kwargs, pairs, back) -> None:
@@ -159,7 +159,7 @@ class Arithmetic:
         ):
             return None
         out = torch.empty_like(first)
-        given, n = out.view(-1), first.numel()
+        results, n = out.view(-1), first.numel()
         # Allocate once: the allocator gives freed memory back to the system each time.
         wide = [torch.empty(_PIECE, dtype=torch.float64, device="cpu") for _ in tensors]
         for at in range(0, n, _PIECE):
@@ -172,13 +172,13 @@ class Arithmetic:
                     return next(buffers)[:m].copy_(values if self.native else values.to(self.exact))
                 return round_number(value)
 
-            found = op(*map(piece, args), **{k: piece(v) for k, v in kwargs.items()})
-            if not isinstance(found, torch.Tensor) or found.dtype is not torch.float64:
+            wide_result = op(*map(piece, args), **{k: piece(v) for k, v in kwargs.items()})
+            if not isinstance(wide_result, torch.Tensor) or wide_result.dtype is not torch.float64:
                 return None
             if self.native:
-                _C.alias_binary32(given[at : at + m], self.dtype).copy_(found)
+                _C.alias_binary32(results[at : at + m], self.dtype).copy_(wide_result)
             else:
-                given[at : at + m].copy_(self.round_result(found))
+                results[at : at + m].copy_(self.round_result(wide_result))
         return out
 
     def _compute_whole(self, op, plan: Plan, args: tuple, kwargs: dict):
@@ -219,10 +219,10 @@ class Arithmetic:
                 else value
             )
 
-        given = [map_nested(a, enter) for a in args]
+        entered = [map_nested(a, enter) for a in args]
         named = {k: map_nested(v, enter) for k, v in kwargs.items()}
-        results = op(*given, **named)
-        self._write_back(plan, given, named, pairs, self.round_result)
+        results = op(*entered, **named)
+        self._write_back(plan, entered, named, pairs, self.round_result)
         if plan.written and all(plan.results):
             return _replace_written(plan, results, args, kwargs)
         return _replace_written(plan, map_nested(results, leave), args, kwargs)
@@ -252,10 +252,10 @@ def _replace_written(plan: Plan, results, args: tuple, kwargs: dict):
     """Replace the results that are arguments written in place by those arguments."""
     if not any(plan.results):
         return results
-    given = dict(_by_name(plan, args, kwargs))
+    arguments = dict(_by_name(plan, args, kwargs))
     if len(plan.results) == 1:
-        return given[plan.results[0]]
+        return arguments[plan.results[0]]
     return tuple(
-        given[name] if name is not None else r
+        arguments[name] if name is not None else r
         for name, r in zip(plan.results, results, strict=True)
     )

@@ -194,13 +194,13 @@ class Fuzzy(contextlib.ContextDecorator):
         """Run an operator without float32 operands. Some make float32 results: of integers by the
         default dtype, of others by ``dtype=``."""
         results = op(*args, **kwargs)
-        made = [t for t in each_tensor((results,)) if holds_float32(t)]
-        asked = kwargs.get("dtype") in FLOAT32
+        float32_results = [t for t in each_tensor((results,)) if holds_float32(t)]
+        is_requested = kwargs.get("dtype") in FLOAT32
         if (
             not tensors
-            or not made
+            or not float32_results
             or (
-                not asked
+                not is_requested
                 and any(
                     (t.is_floating_point() or t.is_complex()) and not t.is_quantized
                     for t in tensors
@@ -209,7 +209,7 @@ class Fuzzy(contextlib.ContextDecorator):
         ):
             # A narrow result may come with float32 statistics; they are part of its arithmetic.
             return results
-        if plan is None or only_in_float32(op, [*tensors, *made]):
+        if plan is None or only_in_float32(op, [*tensors, *float32_results]):
             self._note_unseen(op)
             return results
         if plan.way is Way.PRODUCTS and self.dot_products:  # their steps begin with float32 numbers
@@ -331,15 +331,15 @@ def fuzzy(
 
     Repeated runs show how many digits of a result rounding decides (``significant_digits``). The
     block works below autograd: forward, in backward and in optimizers. Each PyTorch operator that
-    has_kernels on float32 tensors gives its exact result (``+ - * / sqrt``, fused multiply-add) or
+    computes on float32 tensors gives its exact result (``+ - * / sqrt``, fused multiply-add) or
     float64's, rounded to float32 by ``mode``. In ``"stochastic"`` a result goes up or down with
     probabilities that keep the mean, and exact results stay. In ``"up_down"`` it rounds to nearest
     and then moves by one number, up or down. A Python number has its float32 value, as in stock
     arithmetic. An integer tensor has its own value (``torch.arange(3) / 3`` is float32 arithmetic,
     too). NaN stays NaN, overflow is infinite. Blocks of ``rounding`` change only results in number
     formats, so ``mode`` holds within and around them. Tensors stay float32, the same objects. The
-    block leaves alone operators that move, select, compare or draw values, that make tensors of
-    numbers (``linspace``, ``arange``, ``full``, windows), and arithmetic in other dtypes.
+    block leaves alone arithmetic in other dtypes, operators that move, select, compare or draw
+    values, and those that make tensors of numbers (``linspace``, ``arange``, ``full``, windows).
 
     Args:
         model: a float32 module on the CPU, or on a GPU for which this package has kernels; None for
@@ -364,12 +364,12 @@ def fuzzy(
         A :class:`Fuzzy`, to enter as a block or to decorate a function with.
 
     Not seen: NumPy, TorchScript's fused code, compiled code (call the model itself), CUDA graphs'
-    runs, data loaders' processes. ``Fuzzy.unseen`` counts operators that run in stock float32:
-    those of other libraries; those without a float64 kernel, such as normalisation with autocast's
-    narrow inputs; those on sparse, nested, quantized and oneDNN tensors. Attention runs by its
-    mathematical definition, an LSTM by its steps. On a GPU a cell of an LSTM or GRU is one operator
-    and rounds once, where the CPU rounds each step. In a block whose model has recurrent layers (or
-    without a model) cuDNN is off, for convolutions too.
+    runs, data loaders' processes. ``Fuzzy.unseen`` counts operators that run in stock float32.
+    These are operators of other libraries, on sparse, nested, quantized and oneDNN tensors, or
+    without a float64 kernel, such as normalisation with autocast's narrow inputs. Attention runs by
+    its mathematical definition, an LSTM by its steps. On a GPU a cell of an LSTM or GRU is one
+    operator and rounds once, where the CPU rounds each step. In a block whose model has recurrent
+    layers (or without a model) cuDNN is off, for convolutions too.
 
     Raises:
         TypeError: not a module, or parameters that are not float32.

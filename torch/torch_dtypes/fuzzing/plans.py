@@ -198,7 +198,7 @@ def holds_float32(t: torch.Tensor) -> bool:
 
 
 def is_float32(t: torch.Tensor) -> bool:
-    """Whether a tensor is dense and float32, so that this package has_kernels on it."""
+    """Whether a tensor is dense and float32, so that this package computes on it."""
     return holds_float32(t) and t.layout is torch.strided
 
 

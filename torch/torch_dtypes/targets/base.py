@@ -1,10 +1,10 @@
 """The base of all targets: the scale before and after rounding, and the gradient.
 
-With a scale s a value x becomes round(x * (1/s)) * s. The reciprocal, the product before and the
-product after are each rounded to nearest even in the compute dtype: float32 for tensors of at most
-32 bits, float64 for float64 tensors. Float8 training and fake quantisation compute the same
-(Micikevicius et al., arXiv 2209.05433, section 4; torch.fake_quantize_per_tensor_affine). Where s
-is a power of two, all three are exact, and only the target rounds.
+With a scale s a value x becomes round(x * (1/s)) * s. The reciprocal and both products are each
+rounded to nearest even in the compute dtype. That is float32 for tensors of at most 32 bits,
+float64 for float64 tensors. Float8 training and fake quantisation compute the same (Micikevicius et
+al., arXiv 2209.05433, section 4; torch.fake_quantize_per_tensor_affine). Where s is a power of two,
+all three are exact, and only the target rounds.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def full_scale_of(fmt: _C.Format) -> float:
     """Return the number to which a scale brings the largest magnitude: the format's largest, or for
     tapered formats the end of their finest range.
 
-    A posit has the most digits from 1/useed to useed = 2^2^es, and each binade beyond costs some:
-    next to maxpos there is one number every 2^es binades. So the result is the number below useed.
-    Its code is 010 and then ones: es exponent bits, as far as there is room, and the fraction. A
-    takum has the most digits from 1/2 to 2, a logarithmic format from 1/sqrt(e) to sqrt(e)
-    (Hunhold, arXiv 2404.18603). For a table it is the largest number whose log distance to the
-    number below is less than twice the smallest: within a float's binade that distance varies by up
-    to 2.
+    A posit has the most digits from 1/useed to useed = 2^2^es. Each binade beyond costs some: next
+    to maxpos there is one number every 2^es binades. So the result is the number below useed. Its
+    code is 010 and then ones: es exponent bits, as far as there is room, and the fraction. A takum
+    has the most digits from 1/2 to 2, a logarithmic format from 1/sqrt(e) to sqrt(e) (Hunhold,
+    arXiv 2404.18603). For a table it is the largest number whose log distance to the number below
+    is less than twice the smallest distance. (In a float's binade that distance varies by a factor
+    up to 2.)
     """
     if fmt.kind == _C.Kind.takum:
         return 2.0
@@ -171,14 +171,14 @@ def scale_like(scale: object, x: torch.Tensor, axis: int | None = None) -> torch
             raise TypeError(
                 f"expected a scale as a positive number or a floating tensor, but got {scale!r}"
             )
-        made = torch.tensor(scale, dtype=dtype, device=x.device)
+        factor = torch.tensor(scale, dtype=dtype, device=x.device)
         smallest = torch.finfo(dtype).tiny
         if not smallest <= scale <= torch.finfo(dtype).max:
             raise ValueError(
                 f"expected a scale from {smallest:.3g} to {torch.finfo(dtype).max:.3g}, but got "
                 f"{scale!r}"
             )
-        return made
+        return factor
     check_dense(scale, "scale by")
     if scale.is_meta and not x.is_meta:
         raise ValueError(

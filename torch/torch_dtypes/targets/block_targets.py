@@ -262,27 +262,27 @@ class BlockFormat(Target):
 
     def scales(self, x: torch.Tensor, *, scale: float | torch.Tensor | None = None) -> torch.Tensor:
         """Return the scale of each block of x, times the tensor's scale. Its shape is x's with one
-        entry for each block: ``(..., ceil(n / 32), 1)`` for blocks of 32 in the last dimension,
-        ``(..., 1)`` where one block is the whole dimension (n <= 32). For HiF4, where each 4
-        numbers share a scale, the shape is x's."""
+        entry for each block. For blocks of 32 in the last dimension that is ``(..., ceil(n / 32),
+        1)``, or ``(..., 1)`` if n <= 32. For HiF4, where each 4 numbers share a scale, the shape is
+        x's."""
         check_tensor(x, self)
         check_dense(x, f"quantise to {self.name}")
         self.check_shape(x.shape)
         if x.numel() == 0:  # as for quantize(x): a whole tensor may be one block
             sizes = x.shape if self._scale.micro else self.shape.grid_shape(x.shape)
             return torch.ones(sizes, dtype=COMPUTED[x.dtype], device=x.device)
-        made = self._cut(x.detach(), scale)
+        cut = self._cut(x.detach(), scale)
         return (
-            made.factor
-            if made.micro is None
-            else self.shape.join(made.factor, made.joins).view(x.shape)
+            cut.factor
+            if cut.micro is None
+            else self.shape.join(cut.factor, cut.joins).view(x.shape)
         )
 
-    def _elements(self, made: Cut, rounding, generator) -> tuple[torch.Tensor, torch.Tensor]:
+    def _elements(self, cut: Cut, rounding, generator) -> tuple[torch.Tensor, torch.Tensor]:
         """Round blocks to elements in the compute dtype. Return them, and the quotients before
         rounding."""
         careful = is_careful(self._reaches_far, self.rounding, rounding, INDIFFERENT_IN_NARROW)
-        y = times(made.blocks, made.inverse, careful)
+        y = times(cut.blocks, cut.inverse, careful)
         return round_to_grid(y, self.element, rounding, generator), y
 
     def _cut(self, x: torch.Tensor, outer: object) -> Cut:

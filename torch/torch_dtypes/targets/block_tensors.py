@@ -26,13 +26,13 @@ def _scale_codes(own: torch.Tensor, scale: ScaleFormat) -> torch.Tensor:
     if scale.powers:
         codes = torch.frexp(own).exponent - 1 - scale.lowest_exponent
         return torch.where(own.isnan(), (1 << scale.bits) - 1, codes).to(torch.uint8)
-    made = own.to(dtype_of(scale.name))
-    if not own.is_meta and not torch.equal(made.isnan(), own.isnan()):
+    encoded = own.to(dtype_of(scale.name))
+    if not own.is_meta and not torch.equal(encoded.isnan(), own.isnan()):
         raise ValueError(
             f"expected finite numbers in every block whose scale is {scale.name}, which has no "
             "NaN, but got an infinity or NaN"
         )
-    return codes_of(made)
+    return codes_of(encoded)
 
 
 def _scale_values(codes: torch.Tensor, scale: ScaleFormat, dtype: torch.dtype) -> torch.Tensor:
@@ -123,9 +123,9 @@ class BlockTensor:
     @property
     def elements(self) -> torch.Tensor:
         """The elements without their scales, as a tensor of the element's dtype."""
-        fmt, made = format_of(self.format.element), dtype_of(self.format.element)
-        width = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[made.itemsize]
-        return from_codes(unpack(self.data, fmt.bits, self.shape.numel(), width), made).view(
+        fmt, dtype = format_of(self.format.element), dtype_of(self.format.element)
+        width = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[dtype.itemsize]
+        return from_codes(unpack(self.data, fmt.bits, self.shape.numel(), width), dtype).view(
             self.shape
         )
 
@@ -314,9 +314,9 @@ def _product(function, *operands):
                 "expected block tensors and tensors of stock floating dtypes in a product, but "
                 f"got {hint}: cast it by .float()"
             )
-    given = [t for t in values if t is not None]
-    out = given[0].dtype
-    for t in given[1:]:
+    tensors = [t for t in values if t is not None]
+    out = tensors[0].dtype
+    for t in tensors[1:]:
         out = torch.promote_types(out, t.dtype)
     carrier = carrier_of(COMPUTED[out])
     return function(*(t if t is None else t.to(carrier) for t in values)).to(out)

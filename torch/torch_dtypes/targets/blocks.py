@@ -51,22 +51,22 @@ def block_format(
     format times a scale that each block shares.
 
     A block with largest magnitude a gets the scale d, and each of its numbers x becomes round(x *
-    (1/d)) * d, in float32 (float64 for float64 tensors), in any of the ten modes. The elements
-    always saturate. Scales that are powers of two make both products exact, so that each number is
-    rounded once; a result below float32's normal numbers rounds to them.
+    (1/d)) * d. It is computed in float32 (float64 for float64 tensors), in any of the ten modes.
+    The elements always saturate. Scales that are powers of two make both products exact, so that
+    each number is rounded once; a result below float32's normal numbers rounds to them.
 
     - Power-of-two scales (``"e8m0"``: 2^-127 to 2^127). E is the exponent of the element's largest
       power of two (for posits 2^es - 1, the largest in their finest range), or ``emax``.
-      ``scale_rule`` is ``"floor"`` (OCP, section 6.3; default): 2^(floor(log2 a) - E); ``"ceil"``:
-      2^(ceil(log2 a) - E); ``"even"``: floor's, after a is rounded to the element's significand;
-      ``"rceil"``: the least power of two with which a does not exceed the element's largest number
-      (for posits ``target(element).full_scale``, also below).
+      ``scale_rule`` is one of four. ``"floor"`` (OCP, section 6.3; default) gives 2^(floor(log2 a)
+      - E). ``"ceil"`` gives 2^(ceil(log2 a) - E). ``"even"`` is floor's, after a is rounded to the
+      element's significand. ``"rceil"`` gives the least power of two with which a does not exceed
+      the element's largest number (for posits ``target(element).full_scale``, also below).
     - Another format as scale: a / largest element, rounded to that format. ``scale_rule`` is
       ``"nearest"`` (even; default) or ``"ceil"`` (up, so that nothing is clamped). The scale is at
       least the format's smallest positive number.
     - ``"hif4"``, with elements ``"e1m2finite_bias1"`` and size 64 (together HiF4, with S1P2
       elements): s = a * bfloat16(1/7), in float32, held within 2^-48 and 49152, rounded to bfloat16
-      and to 3 significant bits; r = bfloat16(1 / s). Each 8 numbers x have a step of 2 if one of
+      and to 3 significant bits. r = bfloat16(1 / s). Each 8 numbers x have a step of 2 if one of
       |x| r is at least 4, else 1. Each 4 have another one if one of |x| r / step is at least 2. x
       becomes round(x r / steps) * steps * s.
     - ``tensor_scale``, in float32: e = largest scale * largest element (at most 2^126) / (largest
@@ -150,8 +150,8 @@ def block_format(
             f"expected scale_rule 'floor' or 'ceil' with emax, but got {rule!r}, which depends on "
             "the element's largest number"
         )
-    made = block_shapes.make(size, axis, dim)
-    if not boolean("pad", pad) and not made.has_size:
+    shape = block_shapes.make(size, axis, dim)
+    if not boolean("pad", pad) and not shape.has_size:
         raise ValueError(
             f"expected a size with pad=False, but got size={size!r}: without a size nothing "
             "is padded"
@@ -163,7 +163,7 @@ def block_format(
         element_name = naming.name_of_format(naming.to_nearest(fmt))
         if (
             element_name != micro_exponents.ELEMENT
-            or made.size != (micro_exponents.SIZE,)
+            or shape.size != (micro_exponents.SIZE,)
             or rule != FLOAT_RULES[0]
             or tensor_scale
         ):
@@ -178,7 +178,7 @@ def block_format(
             )
     exponent = largest_exponent(fmt) if emax is None else integer("emax", emax, -64, 64)
     return BlockFormat(
-        naming.name_of_format(fmt), kind.name, made, rule, tensor_scale, exponent, pad
+        naming.name_of_format(fmt), kind.name, shape, rule, tensor_scale, exponent, pad
     )
 
 
@@ -230,9 +230,7 @@ def block_float(
 
 def parse(name: str, mode: str) -> BlockFormat | None:
     """Parse a block format's name without rounding mode; None if it is no such name."""
-    match = _NAME.fullmatch(
-        _MSFP.sub(lambda found: f"bfp{int(found[1]) - 8}_size16", name, count=1)
-    )
+    match = _NAME.fullmatch(_MSFP.sub(lambda msfp: f"bfp{int(msfp[1]) - 8}_size16", name, count=1))
     if match is None:
         return None
     element, scale, size, bits, bfp_size, preset, place, minus, emax, rule, scaled, no_pad = (
@@ -245,8 +243,8 @@ def parse(name: str, mode: str) -> BlockFormat | None:
         element, scale, size, above = PRESETS[preset]
         tensor = tensor or above
     elif bits is not None:
-        made = block_float(int(bits))
-        element, scale, size = made.element, made.scale, bfp_size or "all"
+        base = block_float(int(bits))
+        element, scale, size = base.element, base.scale, bfp_size or "all"
         place = place or ("" if bfp_size else "_tensor")
     shape = block_shapes.parse(str(size), place or "")
     exponent = None if emax is None else int(emax) * (-1 if minus else 1)

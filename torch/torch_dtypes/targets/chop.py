@@ -51,15 +51,15 @@ def _target_of(D: object, flip_prob: float) -> _C.Format | str | Any:
     """Return the target of D, or its name if it is one format."""
     if not isinstance(D, (str, torch.dtype, Target)):
         return D if isinstance(D, _C.Format) else format_of(D)  # which raises the error
-    made = target(D)
-    if isinstance(made, FormatTarget):
-        return made.format_name
+    result = target(D)
+    if isinstance(result, FormatTarget):
+        return result.format_name
     if flip_prob != 0:
         raise ValueError(
-            f"expected flip_prob=0 with {made.name}, but got {flip_prob!r}: bits are flipped only "
-            "in formats without scales"
+            f"expected flip_prob=0 with {result.name}, but got {flip_prob!r}: bits are flipped "
+            "only in formats without scales"
         )
-    return made
+    return result
 
 
 def _chop_traced(x, D, rounding, generator, flip_prob):
@@ -180,17 +180,17 @@ def _chop_list(
     x: list, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None
 ) -> list:
     try:
-        made = torch.tensor(x, device="cpu")
-        if made.dtype not in (torch.int64, torch.bool):  # Python's fractions are float64
-            made = torch.tensor(
-                x, dtype=torch.complex128 if made.is_complex() else torch.float64, device="cpu"
+        tensor = torch.tensor(x, device="cpu")
+        if tensor.dtype not in (torch.int64, torch.bool):  # Python's fractions are float64
+            tensor = torch.tensor(
+                x, dtype=torch.complex128 if tensor.is_complex() else torch.float64, device="cpu"
             )
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             "expected a list of numbers, or of such lists of one length, to chop, but got "
             f"{said(x)}: {error}"
         ) from error
-    return _chop_tensor(made, name, mode, flip_prob, generator).tolist()
+    return _chop_tensor(tensor, name, mode, flip_prob, generator).tolist()
 
 
 def _is_column(x: object) -> bool:

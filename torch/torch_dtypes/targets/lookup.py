@@ -126,18 +126,18 @@ class FormatTarget(Target):
 
 
 @functools.lru_cache(maxsize=1024)
-def saturate_target(made: Target) -> Target:
+def saturate_target(original: Target) -> Target:
     """Return the saturating target of a float format that would give infinities or NaN; others as
     they are.
 
     A scale taken from other tensors needs this, as in float8 training (Micikevicius et al., arXiv
     2209.05433, section 4).
     """
-    if not isinstance(made, FormatTarget):
-        return made
-    fmt = made.format
+    if not isinstance(original, FormatTarget):
+        return original
+    fmt = original.format
     if fmt.kind != _C.Kind.float or fmt.overflow != _C.Overflow.ieee:
-        return made
+        return original
     return FormatTarget(naming.name_of_format(saturate_format(fmt)))
 
 
@@ -161,8 +161,8 @@ def _of_name(name: str) -> Target:
     plain = _STOCK_NAMES.get(plain, plain)
     if plain in _STOCK:
         return FormatTarget(_STOCK[plain], plain)
-    if (made := shared_scale(plain)) is not None:
-        return made
+    if (shared := shared_scale(plain)) is not None:
+        return shared
     try:
         return FormatTarget(naming.name_of_format(format_of(plain)))
     except ValueError as error:
@@ -229,10 +229,10 @@ _TRACED = _Traced()
 
 def _traced_name(value: str | torch.dtype) -> str:
     try:
-        made = target(value)
+        result = target(value)
     except (TypeError, ValueError) as error:
-        made = error
-    setattr(_TRACED, str(value), made)
+        result = error
+    setattr(_TRACED, str(value), result)
     return str(value)
 
 

@@ -39,9 +39,9 @@ def _round_to_digits(x: torch.Tensor, digits: int) -> torch.Tensor:
 
 
 def find_scales(absmax: torch.Tensor) -> torch.Tensor:
-    """Find the E6M2 scales of blocks with these largest magnitudes: a times bfloat16(1/7), held
-    within E6M2's range, rounded to bfloat16 and then to E6M2, to nearest even. 7 is the largest
-    number at scale 1."""
+    """Find the E6M2 scales of blocks with largest magnitudes a: a * bfloat16(1/7), held within
+    E6M2's range, rounded to bfloat16, then to E6M2, to nearest even. 7 is the largest number at
+    scale 1."""
     ratio = (absmax * (73 / 512)).clamp(SMALLEST, LARGEST)
     return _round_to_digits(_round_to_digits(ratio, 8), 3)
 
@@ -70,8 +70,8 @@ def find_exponents(blocks: torch.Tensor, own: torch.Tensor, dim: int) -> MicroEx
 
 
 def encode_scales(own: torch.Tensor, micro: MicroExponents | None, dim: int) -> torch.Tensor:
-    """Encode scales as 32-bit codes, one per block: E6M2 in bits 0 to 7, E1_8 in bits 8 to 15,
-    E1_16 in bits 16 to 31, those of the first numbers lowest."""
+    """Encode scales as 32-bit codes, one per block. Bits 0 to 7 are E6M2, bits 8 to 15 E1_8, bits
+    16 to 31 E1_16, the first numbers lowest."""
     fraction, exponent = torch.frexp(own.nan_to_num(1.0))
     code = (exponent.long() - 1 + _BIAS << 2) + (fraction.double() * 8).long() - 4
     if micro is not None:

@@ -1,4 +1,4 @@
-"""Pack codes of any number of bits into bytes without gaps: code i has bits i*n to i*n + n - 1, the
+"""Pack codes of any number of bits into bytes without gaps. Code i has bits i*n to i*n + n - 1, the
 lowest bit of a byte first."""
 
 from __future__ import annotations

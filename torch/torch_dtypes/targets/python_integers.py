@@ -47,19 +47,19 @@ def _exactly(n: int, fmt: _C.Format, name: str, generator: torch.Generator | Non
         )
         word = _C.random_words(seed, 0, 1)
     codes = _C.encode_exact(fmt, torch.tensor([leading], dtype=torch.int64, device="cpu"), word)
-    found = _C.decode_exact(fmt, codes).item()
+    value = _C.decode_exact(fmt, codes).item()
     if power == 0:
-        return found
+        return value
     if (
         fmt.kind != _C.Kind.float
-        or not math.isfinite(found)
-        or abs(int(found)) << power >= 1 << (fmt.max_exponent + 1)
+        or not math.isfinite(value)
+        or abs(int(value)) << power >= 1 << (fmt.max_exponent + 1)
     ):
         raise ValueError(
             f"expected an integer from -2^63 to 2^63 - 1, or one within the range of {name}, but "
             f"got one of {n.bit_length()} bits; give chop a float"
         )
-    return math.ldexp(found, power)
+    return math.ldexp(value, power)
 
 
 def before_rounding(

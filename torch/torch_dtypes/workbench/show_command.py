@@ -32,11 +32,11 @@ def show(formats, values, out, width):
 
     check_width(out)
     try:
-        made = compare(*formats, values=values, width=width)
+        comparison = compare(*formats, values=values, width=width)
     except (TypeError, ValueError) as error:
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
-    made.print()
+    comparison.print()
     if out:
         with writing_into(out):
-            written = made.write(out, command=command_line())
+            written = comparison.write(out, command=command_line())
         click.echo(f"\nwritten: {written[-2]}, {written[-1]} and {len(written) - 2} figures")

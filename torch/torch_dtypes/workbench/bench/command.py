@@ -54,7 +54,7 @@ def bench(only_list, **options):
     Cases are timed in turn and medians compared, so every figure is a ratio within one run.
     """
     # Options that are not given keep the defaults of run().
-    given = {name: value for name, value in options.items() if value not in (None, (), False)}
+    arguments = {name: value for name, value in options.items() if value not in (None, (), False)}
     charts = (options["out"] or options["markdown"]) and {"scaling", ALL} & set(options["suites"])
     if charts and importlib.util.find_spec("matplotlib") is None:
         raise click.BadParameter(
@@ -67,6 +67,6 @@ def bench(only_list, **options):
                 "\n".join(list_comparisons(options["suites"] or DEFAULT_SUITES, options["dtypes"]))
             )
         else:
-            run(**given)
+            run(**arguments)
     except (ValueError, OSError, RuntimeError) as error:
         raise click.ClickException(str(error)) from error

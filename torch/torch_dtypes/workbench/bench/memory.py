@@ -1,11 +1,11 @@
 """The suite ``memory``: the bytes that a model and its optimizer hold, and the peak of training,
 each dtype in its own process.
 
-The peak is the most physical memory of the process (VmHWM) in two training steps, by the operating
-system, less the memory before the model was made. So it includes the private buffers of kernels,
-which PyTorch's memory profiler does not see. A small step of the same network in the same dtype
-runs before, so that loaded code and tables do not count. glibc is set to return freed memory at
-once.
+The peak is the operating system's VmHWM, the most physical memory of the process, in two training
+steps. The memory before the model was made is subtracted. So it includes the private buffers of
+kernels, which PyTorch's memory profiler does not see. A small step of the same network in the same
+dtype runs before, so that loaded code and tables do not count. glibc is set to return freed memory
+at once.
 """
 
 from __future__ import annotations

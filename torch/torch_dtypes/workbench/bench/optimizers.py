@@ -29,18 +29,18 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
     def group(optimizer: str, elements: int) -> Group:
         def spaces():
-            made = {}
+            variables = {}
             for name, d in {"float32": torch.float32, **named}.items():
                 p = [torch.randn(elements // 4).to(d).requires_grad_() for _ in range(4)]
                 for t in p:
                     t.grad = (torch.randn(t.shape) / 100).to(d)
                 eps = {} if optimizer == "SGD" else {"eps": 1e-4}  # a value that all formats have
-                made[name] = {
+                variables[name] = {
                     "optimizer": getattr(torch.optim, optimizer)(
                         p, **_SETTINGS[optimizer], **eps, fused=name == "float32"
                     )
                 }
-            return made
+            return variables
 
         rows = [
             Row(
@@ -68,19 +68,19 @@ def _low_precision(elements: int) -> Group:
     operator by operator) in float32."""
 
     def spaces():
-        made = {}
+        variables = {}
         for name, options in {"float32": None, **_WRAPPED}.items():
             dtype = torch.float32 if options is None else torch.q52
             p = [torch.randn(elements // 4).to(dtype).requires_grad_() for _ in range(4)]
             for t in p:
                 t.grad = (torch.randn(t.shape) / 100).to(dtype)
             inner = torch.optim.Adam(p)
-            made[name] = {
+            variables[name] = {
                 "optimizer": inner
                 if options is None
                 else torch_dtypes.optim.LowPrecision(inner, **options)
             }
-        return made
+        return variables
 
     work = f"LowPrecision(Adam) step, {elements:,} parameters"
     rows = [

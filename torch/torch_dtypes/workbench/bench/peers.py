@@ -340,8 +340,8 @@ def is_installed(name: str) -> bool:
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
     """Build the groups of the installed libraries. Each library has its own dtypes, so ``dtypes``
     changes nothing."""
-    found = [group for name, make in PEERS.items() if is_installed(name) for group in make(sizes)]
-    return [dataclasses.replace(group, least_seconds=sizes.peer_seconds) for group in found]
+    built = [group for name, make in PEERS.items() if is_installed(name) for group in make(sizes)]
+    return [dataclasses.replace(group, least_seconds=sizes.peer_seconds) for group in built]
 
 
 def notes(sizes: Sizes) -> list[str]:

@@ -75,7 +75,7 @@ def by_qtorch(model: str, batch_size: int, mode: str) -> dict:
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
     """Build the groups. The rules give the formats, so ``dtypes`` changes nothing."""
-    found = []
+    result = []
     for model, batch_size in sizes.networks:
         work = f"{TITLES[model]} step, batch {batch_size}"
         rows = [
@@ -90,14 +90,14 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
             },
             "q43 natively": functools.partial(by_rules, model, batch_size, _NATIVE),
         }
-        found.append(_group(ways, rows, model))
+        result.append(_group(ways, rows, model))
         for name, mode in _MODES.items() if peers.is_installed("qtorch") else ():
             pair = {
                 name: ways[name],
                 "qtorch": functools.partial(by_qtorch, model, batch_size, mode),
             }
-            found.append(_group(pair, [Row(work, name, "qtorch", _PEER_LIMIT, SPEED_UP)], model))
-    return found
+            result.append(_group(pair, [Row(work, name, "qtorch", _PEER_LIMIT, SPEED_UP)], model))
+    return result
 
 
 def _group(ways: dict[str, Callable[[], dict]], rows: list[Row], model: str) -> Group:

@@ -65,21 +65,23 @@ def report_of(results: dict) -> Report:
     """Build the report: a table for each suite, the charts, and notes on cases that were not
     measured."""
     commands = results["command"]
-    made = Report(
+    report = Report(
         "torch-dtypes bench", command=" && ".join(commands.values()), data=lambda: results
     )
     busy = "The machine was busy with other work; figures are rough. " if _is_busy(results) else ""
-    made.text(f"{busy}Cases are timed in turn; a figure is this package's median over the other's.")
+    report.text(
+        f"{busy}Cases are timed in turn; a figure is this package's median over the other's."
+    )
     for suite in commands:
         lines = _pivot(results, suite, absolute=True)
-        made.section(suite).text(SUITES[suite].summary)
+        report.section(suite).text(SUITES[suite].summary)
         for name, figure in charts.figures(results).items() if suite == "scaling" else ():
-            made.figure(figure, charts.CAPTIONS[name], Path(name).stem)
+            report.figure(figure, charts.CAPTIONS[name], Path(name).stem)
         if lines:
-            made.table(_columns(results), lines)
+            report.table(_columns(results), lines)
     for note in results["notes"]:
-        made.footnote(note)
-    return made
+        report.footnote(note)
+    return report
 
 
 def markdown_of(results: dict, suite: str) -> str:

@@ -181,18 +181,18 @@ def run(
     # The greater load of before and after, without the run's own threads.
     results["machine"]["load"] = max(results["machine"]["load"], os.getloadavg()[0] - max(counts))
     results["notes"] = [note for suite in groups for note in SUITES[suite].notes(sizes)] + notes
-    found = report.report_of(results)
+    page = report.report_of(results)
     where = results["machine"]
     console.print(
         f"{where['cpu']}, {where['cores']} cores (load {where['load']:.1f}), "
         f"{where['vector_unit']}, torch {where['torch']}, torch_dtypes {where['torch_dtypes']}.",
         highlight=False,
     )
-    found.print(console)
+    page.print(console)
     if folder:
         if interrupted:
             write_json(folder / "bench.json", results)
-        written = [folder / "bench.json"] if interrupted else found.save(folder, "bench")
+        written = [folder / "bench.json"] if interrupted else page.save(folder, "bench")
         console.print(f"Written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)
     if interrupted:
         raise interrupted

@@ -37,12 +37,12 @@ def copy_name(bytes_per_element: int) -> str:
 def _available() -> int | None:
     """Return the bytes of memory available without swapping; None if the system does not tell."""
     try:
-        found = re.search(
+        match = re.search(
             r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE
         )
     except OSError:
         return None
-    return int(found[1]) * 1024 if found else None
+    return int(match[1]) * 1024 if match else None
 
 
 def _fits(size: int) -> bool:
@@ -60,14 +60,14 @@ def _elementwise(operation: str, size: int, named: dict[str, torch.dtype]) -> Gr
 
     def spaces():
         x, y = torch.randn(size), torch.randn(size if operation == "add" else 0)
-        made = {
+        variables = {
             name: {"x": x if operation == "encode" else x.to(d), "y": y.to(d)}
             for name, d in everything.items()
         }
         for width in widths:  # half of the bytes are read, half written
             source = torch.randint(256, (size * width // 2,), dtype=torch.uint8)
-            made[copy_name(width)] = {"source": source, "target": torch.empty_like(source)}
-        return made
+            variables[copy_name(width)] = {"source": source, "target": torch.empty_like(source)}
+        return variables
 
     rows = [
         Row(f"{operation}, {size:,} elements", name, BASELINE, operations=size) for name in codes

@@ -125,10 +125,10 @@ class Card:
         return torch.arange(math.frexp(self.smallest)[1] - 1, math.frexp(self.largest)[1])
 
 
-def describe_elements(made: Target) -> str:
+def describe_elements(block_or_integers: Target) -> str:
     """Describe the format of a block's elements; for integers, which have none, examples of
     formats."""
-    element = getattr(made, "element", None)
+    element = getattr(block_or_integers, "element", None)
     return repr(element) if isinstance(element, str) else "such as 'e4m3fn' or 'fixed7_0'"
 
 
@@ -138,15 +138,15 @@ def _parse(value: object) -> tuple[str, _C.Format]:
         raise TypeError(f"expected {what}, but got {value!r}")
     if isinstance(value, torch.dtype) and not value.is_floating_point:
         raise TypeError(f"expected {what}, but got {value}")
-    made = target(value)
-    if not isinstance(made, FormatTarget):
+    parsed = target(value)
+    if not isinstance(parsed, FormatTarget):
         raise ValueError(
-            f"expected {what}, but got {made.name}, whose numbers are multiples of a scale that "
-            f"differs by tensor; show the format of its elements, {describe_elements(made)}"
+            f"expected {what}, but got {parsed.name}, whose numbers are multiples of a scale that "
+            f"differs by tensor; show the format of its elements, {describe_elements(parsed)}"
         )
     if isinstance(value, (str, torch.dtype)):
-        return str(value).removeprefix("torch."), made.format
-    return made.name, made.format
+        return str(value).removeprefix("torch."), parsed.format
+    return parsed.name, parsed.format
 
 
 def card(value: torch.dtype | str | _C.Format | Target) -> Card:
@@ -210,7 +210,7 @@ def _card(name: str, fmt: _C.Format) -> Card:
         (named, getattr(fmt, field))
         for named, field in (*_PARAMETERS[kind], ("rounding", "rounding"))
     ]
-    made = Card(
+    result = Card(
         name,
         naming.name_of_format(fmt),
         fmt,
@@ -226,9 +226,9 @@ def _card(name: str, fmt: _C.Format) -> Card:
         tuple((named, str(getattr(v, "name", v))) for named, v in parameters),
     )
     if kind != "table":
-        return made
+        return result
     if first is None:
-        return replace(made, significant_bits=0)
+        return replace(result, significant_bits=0)
     # For a table, fmt.significand_bits counts the digits that write its numbers, so measure
     # instead.
-    return replace(made, significant_bits=int(made.precision(made.exponents()).max()))
+    return replace(result, significant_bits=int(result.precision(result.exponents()).max()))

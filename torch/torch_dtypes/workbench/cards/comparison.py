@@ -53,8 +53,8 @@ def _specials(c: Card) -> str:
     nan = "NaN" if c.nans == 1 else f"{c.nans:,} NaNs"
     if c.format.is_tapered:
         nan = "NaR"
-    found = ["-0"] * (c.zeros == 2) + ["infinities"] * (c.infinities > 0) + [nan] * (c.nans > 0)
-    return ", ".join(found) or "none"
+    names = ["-0"] * (c.zeros == 2) + ["infinities"] * (c.infinities > 0) + [nan] * (c.nans > 0)
+    return ", ".join(names) or "none"
 
 
 def _row(c: Card) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class Comparison(Reported):
     def report(self, command: str | None = None) -> Report:
         """Build the :class:`Report`: table, figures (``precision``, and ``number_line`` for formats
         of at most 8 bits), definitions and values."""
-        made = Report(
+        report = Report(
             f"Number formats: {', '.join(c.name for c in self.cards)}",
             command=command,
             data=self.as_json,
@@ -174,27 +174,27 @@ class Comparison(Reported):
         rows = [_row(c) for c in self.cards]
         names = dict(zip((row[0] for row in rows), (c.name for c in self.cards), strict=True))
         own = colours(names.values())
-        made.table(_ROWS, rows, colours={shown: own[name] for shown, name in names.items()})
-        made.footnote(
+        report.table(_ROWS, rows, colours={shown: own[name] for shown, name in names.items()})
+        report.footnote(
             "Largest and smallest are the largest finite and the smallest positive number; "
             "epsilon is the distance from 1 to the next number; decades are log10(largest / "
             "smallest); numbers counts the different finite values."
         )
-        made.section("Precision against magnitude")
+        report.section("Precision against magnitude")
         caption = "Significant bits of numbers by their magnitude, a step for each binade."
-        made.figure(lambda width: precision_figure(self.cards, width), caption, "precision")
+        report.figure(lambda width: precision_figure(self.cards, width), caption, "precision")
         is_small = any(c.bits <= 8 for c in self.cards)
         if is_small:
             caption = "The positive numbers of formats of at most 8 bits, a tick for each."
-            made.section("The number line").figure(
+            report.section("The number line").figure(
                 lambda width: number_line_figure(self.cards, width), caption, "number_line"
             )
-        made.section("Definitions" + " and values" * is_small)
+        report.section("Definitions" + " and values" * is_small)
         for c in self.cards:
-            made.section(c.name, level=3).text(_definition(c))
+            report.section(c.name, level=3).text(_definition(c))
             if c.bits <= 8:
-                made.table(*_grid(c, 8), dense=True)
-        return made
+                report.table(*_grid(c, 8), dense=True)
+        return report
 
     def html(self, command: str | None = None) -> str:
         """Return the text of the page, which opens without a network."""
@@ -284,7 +284,7 @@ def show(
         )
     if width not in WIDTHS:
         raise ValueError(f"expected a width of {', '.join(WIDTHS)}, but got {width!r}")
-    made = Comparison([card(f) for f in formats], values, width)
+    comparison = Comparison([card(f) for f in formats], values, width)
     if out is not None:
-        made.write(out)
-    return made
+        comparison.write(out)
+    return comparison

@@ -15,8 +15,8 @@ class Calls(Generic[Found]):
     def __init__(self) -> None:
         self._running: list[tuple[torch.nn.Module, Found]] = []
 
-    def begin(self, module: torch.nn.Module, found: Found) -> None:
-        self._running.append((module, found))
+    def begin(self, module: torch.nn.Module, value: Found) -> None:
+        self._running.append((module, value))
 
     def end(self, module: torch.nn.Module) -> Found:
         """Return the value of the call that ends now. Inner calls that are left have raised, and

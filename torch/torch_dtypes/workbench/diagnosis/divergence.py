@@ -122,9 +122,9 @@ def _describe_overflow(module: torch.nn.Module, activation: float) -> str | None
 def _explain_infinity() -> tuple[str, str] | None:
     """Return cause and advice if an operator made an infinity from finite operands in a format
     without infinities."""
-    if (made := _C.first_infinity()) is None:
+    if (first := _C.first_infinity()) is None:
         return None
-    operator, dtype = made
+    operator, dtype = first
     cause = (
         f"{operator} made an infinity of finite operands (log of 0, 1 / 0), which torch.{dtype} "
         "does not have: it is NaN"
@@ -138,12 +138,12 @@ def _explain_infinity() -> tuple[str, str] | None:
 
 
 def _explain_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Divergence | None:
-    found: list[Divergence] = []
+    divergences: list[Divergence] = []
     # Whether the inputs were finite, and the largest of them
     running: Calls[tuple[bool, float]] = Calls()
 
     def before(module, inputs):  # before the call, because a layer may overwrite its inputs
-        if not found:
+        if not divergences:
             finite = all(map(_is_finite, tensors_in(inputs)))
             running.begin(
                 module,
@@ -155,23 +155,23 @@ def _explain_forward(model: torch.nn.Module, forward: Callable[[], object]) -> D
 
     def look(name):
         def hook(module, inputs, output):
-            if found:
+            if divergences:
                 return
             finite, largest = running.end(module)
             if all(map(_is_finite, tensors_in(output))):
                 return
             bad = next(t for t in tensors_in(output) if not _is_finite(t))
-            if (made := _explain_infinity()) is not None:
-                found.append(
-                    Divergence(f"the output of {type(module).__name__}", name, "forward", *made)
+            if (infinity := _explain_infinity()) is not None:
+                divergences.append(
+                    Divergence(f"the output of {type(module).__name__}", name, "forward", *infinity)
                 )
             elif not finite:
                 advice = "data without NaN and infinities, in range of the dtype"
-                found.append(
+                divergences.append(
                     Divergence("the input", name, "forward", "the data are not finite", advice)
                 )
             elif (place := _describe_overflow(module, largest)) is not None:
-                found.append(
+                divergences.append(
                     Divergence(
                         f"the output of {type(module).__name__}", name, "forward", place, _ROUNDING
                     )
@@ -182,7 +182,7 @@ def _explain_forward(model: torch.nn.Module, forward: Callable[[], object]) -> D
                     f"{kind} out of finite operands: a result beyond {_largest(bad.dtype)}, or 0 "
                     "/ 0"
                 )
-                found.append(
+                divergences.append(
                     Divergence(
                         f"the output of {type(module).__name__}", name, "forward", cause, _OVERFLOW
                     )
@@ -205,13 +205,13 @@ def _explain_forward(model: torch.nn.Module, forward: Callable[[], object]) -> D
         with torch.no_grad():
             for buffer, was in buffers:
                 buffer.copy_(was)
-    if not found and not all(map(_is_finite, tensors_in(result))):
+    if not divergences and not all(map(_is_finite, tensors_in(result))):
         why = _explain_infinity() or (
             "the model's outputs are finite, the loss of them is not",
             "the loss in float32, or a wider format",
         )
-        found.append(Divergence("the loss", "", "forward", *why))
-    return found[0] if found else None
+        divergences.append(Divergence("the loss", "", "forward", *why))
+    return divergences[0] if divergences else None
 
 
 def explain_divergence(
@@ -228,12 +228,12 @@ def explain_divergence(
             print(torch_dtypes.explain_divergence(model, optimizer, loss))
 
     Call it before ``zero_grad()``, while the last step's gradients are there. It looks at
-    parameters first. If one is not finite, its gradient was not finite in the backward pass (then
-    the last such layer is named, where the pass begins), or the optimizer's step caused it. If all
-    are finite, it runs ``forward`` once more, without gradients, looks at the outputs of modules,
-    and restores buffers. For a layer of ``quantize_`` it tells the numbers beyond its format's
-    largest. It names an operator that made an infinity in a format without one (log of 0 in
-    posits). A run that does not diverge pays nothing.
+    parameters first. If one is not finite, its gradient was not finite in the backward pass, or the
+    optimizer's step caused it. Of several such layers it names the last, where the backward pass
+    begins. If all are finite, it runs ``forward`` once more, without gradients, looks at the
+    outputs of modules, and restores buffers. For a layer of ``quantize_`` it tells the numbers
+    beyond its format's largest. It names an operator that made an infinity in a format without one
+    (log of 0 in posits). A run that does not diverge pays nothing.
 
     Where everything is finite, it looks for these reasons of a loss that does not fall, in this
     order:
@@ -303,6 +303,6 @@ def explain_divergence(
             cause,
             "a smaller loss scale, gradient clipping, or a format with a wider range",
         )
-    if forward is not None and (found := _explain_forward(model, forward)) is not None:
-        return found
+    if forward is not None and (divergence := _explain_forward(model, forward)) is not None:
+        return divergence
     return explain_stagnation(model, optimizer, forward)

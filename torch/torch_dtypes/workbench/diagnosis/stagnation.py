@@ -27,7 +27,7 @@ def explain_stagnation(
     """Return the reason, if one is found, from the gradients and states of the last step, one trial
     step on copies, and one pass in evaluation mode."""
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    found = None
+    reason = None
     if (
         optimizer is not None
         and not calls_closure(optimizer)
@@ -35,7 +35,7 @@ def explain_stagnation(
     ):
         fresh = _compute_gradients(model, named, forward, optimizer)
         kept = {name: p.grad for name, p in named.items() if p.grad is not None}
-        found = (
+        reason = (
             _explain_clipping(kept, fresh)
             or _explain_factors(named, fresh or kept)
             or _explain_states(named, optimizer)
@@ -45,7 +45,7 @@ def explain_stagnation(
                 fresh or {name: _unscale(g, optimizer) for name, g in kept.items()},
             )
         )
-    return found or (
+    return reason or (
         _explain_evaluation(model, forward) if forward is not None and model.training else None
     )
 
@@ -85,11 +85,13 @@ def _compute_gradients(model, named: dict, forward, optimizer) -> dict[str, torc
         loss = forward()
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
             return {}
-        made = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             loss * getattr(optimizer, "loss_scale", 1.0), [*named.values()], allow_unused=True
         )
     return {
-        name: _unscale(g, optimizer) for name, g in zip(named, made, strict=True) if g is not None
+        name: _unscale(g, optimizer)
+        for name, g in zip(named, gradients, strict=True)
+        if g is not None
     }
 
 

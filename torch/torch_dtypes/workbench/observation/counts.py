@@ -73,7 +73,7 @@ class RoundingCounts:
 
     def share(self, count: str) -> float:
         """Return a count, by its name, as a share of the numbers to which it may happen. For most
-        counts these are the ``nonzero``: all formats with a 0 keep an exact 0, and the zeros of a
+        counts these are the ``nonzero``. All formats with a 0 keep an exact 0, and the zeros of a
         mostly dead layer would hide the rest. ``zeros``, ``elements`` and ``nonzero`` are shares of
         ``elements``, ``unchanged`` is one of ``compared``.
 

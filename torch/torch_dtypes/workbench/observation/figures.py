@@ -30,9 +30,9 @@ def _select_counts(
             raise ValueError(f"expected passes of {', '.join(PASSES)}, but got {unknown[0]!r}")
         wanted = [p for p in passes if any(c.where == p for c in of_format)]
     if not wanted:
-        asked = "any pass" if passes is None else " or ".join(passes)
+        where = "any pass" if passes is None else " or ".join(passes)
         raise ValueError(
-            f"expected numbers other than 0 that were rounded to {name} in {asked} to plot, but "
+            f"expected numbers other than 0 that were rounded to {name} in {where} to plot, but "
             "got none"
         )
     by_layer: dict[str, dict[str, RoundingCounts]] = {}
@@ -43,7 +43,7 @@ def _select_counts(
         worst = sorted(
             by_layer, key=lambda layer: -max(c.trouble for c in by_layer[layer].values())
         )[:limit]
-        by_layer = {layer: found for layer, found in by_layer.items() if layer in worst}
+        by_layer = {layer: by_pass for layer, by_pass in by_layer.items() if layer in worst}
     return by_layer, wanted
 
 
@@ -95,7 +95,7 @@ def _percent(share: float) -> str:
 def _find_lowest_exponent(by_layer: dict[str, dict[str, RoundingCounts]]) -> int:
     """Return an exponent below which at most one in a thousand of any layer's numbers is."""
     least = []
-    for counts in (c for found in by_layer.values() for c in found.values()):
+    for counts in (c for by_pass in by_layer.values() for c in by_pass.values()):
         left = sum(counts.exponents.values()) // 1000
         for e in sorted(counts.exponents):
             left -= counts.exponents[e]
@@ -117,7 +117,7 @@ def exponent_figure(
     by_layer, wanted = _select_counts(rows, name, passes, limit)
     c, colour = card(name), colours([name])[name]
     every = [
-        e for found in by_layer.values() for counts in found.values() for e in counts.exponents
+        e for by_pass in by_layer.values() for counts in by_pass.values() for e in counts.exponents
     ]
     smallest, largest = _find_range(c)
     # Without a limit, a few numbers near 0 would squeeze all others together.

@@ -128,12 +128,12 @@ class Hooks:
                 self._measure(p, layer, _WEIGHTS)
 
     def _layers_of_parameters(self) -> dict[torch.Tensor, int]:
-        found: dict[torch.Tensor, int] = {}
+        layers: dict[torch.Tensor, int] = {}
         for module, layer in self._number.items():
             for p in module._parameters.values():
                 if p is not None:
-                    found.setdefault(p, layer)
-        return found
+                    layers.setdefault(p, layer)
+        return layers
 
     def _know_parameters(self) -> None:
         self.parameters = self._layers_of_parameters()

@@ -76,11 +76,11 @@ class observe(contextlib.AbstractContextManager):
         stats.table()                                     # the worst first
         stats["conv2", "backward", "q43"].share("to_zero")  # 0.87: most of its gradients are lost
 
-    It counts every number that is rounded to a number format: results of operators on format
-    tensors, casts, ``chop`` and all that is built on it (``Cast``, ``quantize_``). With ``formats``
-    it measures the model's float tensors against each of them instead. The run stays the same in
-    either case, bit for bit, with the same random numbers. :class:`RoundingCounts` and
-    docs/workbench.md define the counts and where they belong.
+    It counts every number that is rounded to a number format: in operators on format tensors,
+    casts, ``chop``, and all that uses it (``Cast``, ``quantize_``). With ``formats`` it measures
+    the model's float tensors against each of them instead. The run stays the same in either case,
+    bit for bit, with the same random numbers. :class:`RoundingCounts` and docs/workbench.md define
+    the counts and where they belong.
 
     Args:
         model: the module whose modules are the layers; neither compiled nor a ScriptModule.

@@ -52,12 +52,12 @@ class Statistics(Mapping):
         stats["conv2", "backward", "q43"].share("underflow")
         max(stats.values(), key=lambda c: c.trouble)
 
-    A layer is a module's qualified name, in the model's order; ``""`` is the model itself
+    A layer is a module's qualified name, in the model's order. ``""`` is the model itself
     (``"(model)"`` finds it, too), and ``"(outside)"`` all that no module rounded. The passes are
     those of ``RoundingCounts.where``. Formats have the package's names; a dtype or any other name
-    finds them too. A key exists only where something was counted: the backward pass of the first
-    layer in a format dtype is missing, since the data need no gradient. :func:`observe` makes it.
-    Within the block it has the counts so far. Afterwards it is plain data, which can be copied and
+    finds them too. A key exists only where something was counted. So the backward pass of the first
+    layer in a format dtype is missing: the data need no gradient. :func:`observe` makes it. Within
+    the block it has the counts so far. Afterwards it is plain data, which can be copied and
     pickled. A notebook shows it as its table.
     """
 
@@ -68,17 +68,17 @@ class Statistics(Mapping):
     def _now(self) -> dict[tuple[str, str, str], RoundingCounts]:
         if self._hooks is None:
             return self._counts
-        made = [build_counts(*row) for row in self._hooks.read()]
-        return {(c.layer, c.where, c.format): c for c in made}
+        counts = [build_counts(*row) for row in self._hooks.read()]
+        return {(c.layer, c.where, c.format): c for c in counts}
 
     def close(self) -> None:
         """Keep the counts and release the model. The end of the block calls it."""
         self._counts, self._hooks = self._now(), None
 
     def __getitem__(self, key: tuple[str, str, str | torch.dtype | _C.Format]) -> RoundingCounts:
-        found = self._now()
-        if key in found:
-            return found[key]
+        counts = self._now()
+        if key in counts:
+            return counts[key]
         if isinstance(key, tuple) and len(key) == 3:
             layer, where, name = key
             same = (
@@ -86,9 +86,9 @@ class Statistics(Mapping):
                 where,
                 name if name in self.formats() else _canonical(name),
             )
-            if same in found:
-                return found[same]
-        raise KeyError(_explain_missing_key(key, found))
+            if same in counts:
+                return counts[same]
+        raise KeyError(_explain_missing_key(key, counts))
 
     def __iter__(self) -> Iterator[tuple[str, str, str]]:
         return iter(self._now())
@@ -103,9 +103,9 @@ class Statistics(Mapping):
         self.__dict__.update(state, _hooks=None)
 
     def __deepcopy__(self, memo: dict) -> Statistics:
-        made = Statistics(None)
-        made._counts = dict(self._now())  # a shallow copy will do: the records are immutable
-        return made
+        copied = Statistics(None)
+        copied._counts = dict(self._now())  # a shallow copy will do: the records are immutable
+        return copied
 
     def __repr__(self) -> str:
         rows = self.sorted()
@@ -272,14 +272,14 @@ class Statistics(Mapping):
                 "expected the result of as_json(), with 'counts', but got only "
                 f"{', '.join(map(repr, data)) or 'an empty mapping'}"
             )
-        made = cls(None)
+        result = cls(None)
         for row in data["counts"]:
             own = {k: v for k, v in row.items() if k not in _DERIVED} | {
                 "exponents": {int(e): n for e, n in row["exponents"].items()}
             }
             counts = RoundingCounts(**{k: math.inf if v is None else v for k, v in own.items()})
-            made._counts[counts.layer, counts.where, counts.format] = counts
-        return made
+            result._counts[counts.layer, counts.where, counts.format] = counts
+        return result
 
     def to_json(self, path: str | os.PathLike | IO[str]) -> None:
         """Write :meth:`as_json` to a file: a path, or an open text file.
@@ -309,30 +309,30 @@ class Statistics(Mapping):
                 writer.writerow([shown[name] for name in names])
 
     def _repr_html_(self) -> str:
-        made, rows = Report("Statistics"), self.rows(20)
+        report, rows = Report("Statistics"), self.rows(20)
         if not rows:
-            return made.text(_NOTHING).fragment()
-        made.table(_COLUMNS, [list(row.values()) for row in rows], dense=True)
-        return made.text(*([f"and {len(self) - 20} more"] if len(self) > 20 else [])).fragment()
+            return report.text(_NOTHING).fragment()
+        report.table(_COLUMNS, [list(row.values()) for row in rows], dense=True)
+        return report.text(*([f"and {len(self) - 20} more"] if len(self) > 20 else [])).fragment()
 
 
 def merge_statistics(first: Mapping, second: Mapping) -> Statistics:
     """Add up the counts of two stretches of one run."""
-    made = Statistics(None)
+    merged = Statistics(None)
     for key in {**second, **first}:
-        found = [counts[key] for counts in (first, second) if key in counts]
+        parts = [counts[key] for counts in (first, second) if key in counts]
         sums = {
-            f.name: sum(getattr(c, f.name) for c in found)
+            f.name: sum(getattr(c, f.name) for c in parts)
             for f in fields(RoundingCounts)
             if f.name not in (*_KEYS, "exponents")
         }
-        exponents = sorted({e for c in found for e in c.exponents})
-        made._counts[key] = RoundingCounts(
+        exponents = sorted({e for c in parts for e in c.exponents})
+        merged._counts[key] = RoundingCounts(
             *key,
             **sums,
-            exponents={e: sum(c.exponents.get(e, 0) for c in found) for e in exponents},
+            exponents={e: sum(c.exponents.get(e, 0) for c in parts) for e in exponents},
         )
-    return made
+    return merged
 
 
 _KEYS = ("layer", "where", "format")
@@ -355,18 +355,18 @@ def _canonical(name: object) -> str | None:
         return None
 
 
-def _explain_missing_key(key: object, found: Mapping) -> str:
+def _explain_missing_key(key: object, counts: Mapping) -> str:
     """Build the error text for a missing key, with the keys that exist."""
     text = f"expected (layer, pass, format) with counts, but got {key!r}"
-    if not found:
+    if not counts:
         return f"{text}: nothing was counted"
     if not (isinstance(key, tuple) and len(key) == 3):
-        return f"{text}; use stats[{', '.join(map(repr, next(iter(found))))}], for instance"
-    formats = f"formats: {', '.join(sorted({name for _, _, name in found}))}"
+        return f"{text}; use stats[{', '.join(map(repr, next(iter(counts))))}], for instance"
+    formats = f"formats: {', '.join(sorted({name for _, _, name in counts}))}"
     layer = "" if key[0] == _name("") else key[0]
-    there = {where for name, where, _ in found if name == layer}
+    there = {where for name, where, _ in counts if name == layer}
     if not there:
-        layers = list(dict.fromkeys(_name(name) for name, _, _ in found))
+        layers = list(dict.fromkeys(_name(name) for name, _, _ in counts))
         more = f" and {len(layers) - 20} more" if len(layers) > 20 else ""
         return f"{text}; layers: {', '.join(layers[:20])}{more}; {formats}"
     none = (

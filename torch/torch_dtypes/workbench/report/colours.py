@@ -38,10 +38,10 @@ def format_name(name: str) -> str:
     """
     plain = naming.split_rounding(name.removeprefix("torch."))[0]
     try:
-        made = target(plain)
+        parsed = target(plain)
     except ValueError:
         return name
-    return naming.name_of_format(made.format) if isinstance(made, FormatTarget) else made.name
+    return naming.name_of_format(parsed.format) if isinstance(parsed, FormatTarget) else parsed.name
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:

@@ -36,9 +36,9 @@ class Report:
         report.footnote("One epoch is 45 steps.")
         report.write("out/report.html")
 
-    Its page opens without a network (its policy forbids the browser to load anything), follows the
-    reader's choice of light or dark, fits a narrow window, and prints. It ends with the command,
-    seeds, versions, machine and date. A notebook shows it without these.
+    Its page opens without a network: its policy forbids the browser to load anything. It follows
+    the reader's choice of light or dark, fits a narrow window, and prints. It ends with the
+    command, seeds, versions, machine and date. A notebook shows it without these.
 
     Args:
         title: the title of the page and its window.

@@ -35,12 +35,12 @@ def versions() -> dict[str, str]:
 def cpu_name() -> str:
     """Return the processor's model, by the system's name."""
     try:
-        found = re.search(
+        match = re.search(
             r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
         )
     except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
+        match = None
+    return match[1] if match else platform.processor() or platform.machine()
 
 
 def machine() -> dict[str, str | int]:
@@ -66,10 +66,10 @@ def command_line() -> str:
     context = click.get_current_context()
     words = ["torch-dtypes", context.command.name or ""]
     for parameter in context.command.params:
-        said = (
+        is_given = (
             context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
         )
-        if not said or parameter.name in _LEFT_OUT:
+        if not is_given or parameter.name in _LEFT_OUT:
             continue
         value = context.params[parameter.name]
         for one in value if isinstance(value, tuple) else [value]:

@@ -72,8 +72,8 @@ def solver():
 def assign(
     values: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], limit: float
 ) -> list[int] | None:
-    """Choose a column for each row so that costs add up to at most ``limit`` and the sum of values
-    is the least; None if that is impossible.
+    """Choose a column for each row with the least sum of values whose costs add up to at most
+    ``limit``; None if that is impossible.
 
     The sum is the least within 1e-9 of its distance from the sum of the rows' least values. Columns
     with an infinite value or cost are never chosen. Of two equal columns it takes the first.
@@ -139,20 +139,20 @@ def _solve(
     rows, uppers = [np.array(above) / unit], [room]
     while True:
         limits = optimize.LinearConstraint(np.array(rows), -np.inf, uppers)
-        found = optimize.milp(
+        solution = optimize.milp(
             objective,
             integrality=np.ones(len(places)),
             bounds=optimize.Bounds(0, 1),
             constraints=[optimize.LinearConstraint(one, 1, 1), limits],
             options={"mip_rel_gap": 0.0},
         )
-        if found.x is None:
+        if solution.x is None:
             raise RuntimeError(
                 "expected scipy.optimize.milp to solve the assignment of formats, but it says: "
-                f"{found.message}"
+                f"{solution.message}"
             )
         chosen = [
-            max(row, key=lambda j, i=i: found.x[number[i, j]]) for i, row in enumerate(excess)
+            max(row, key=lambda j, i=i: solution.x[number[i, j]]) for i, row in enumerate(excess)
         ]
         if math.fsum(costs[i][j] for i, j in enumerate(chosen)) <= limit:
             return chosen

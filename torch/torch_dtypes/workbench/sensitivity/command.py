@@ -96,8 +96,8 @@ def _formats(values):
 def sensitivity(**options):
     """Round one layer of a network at a time, and report how much each format costs it.
 
-    The network, with the weights of --weights or trained in float32 first, answers the test data
-    with one layer rounded to one format, then with all layers. The rise of the metric is the
+    The network has the weights of --weights, or is trained in float32 first. It answers the test
+    data with one layer rounded to one format, then with all layers. The rise of the metric is the
     layer's sensitivity. For each --bits the mixture of formats with the least sum of rises is
     found, measured, and written as rules of torch_dtypes.quantize_.
     """
@@ -118,7 +118,8 @@ def _prepare(options):
         except ModuleNotFoundError as error:
             raise click.ClickException(str(error)) from error
     if check.is_given("calibrate") and (
-        options["recipe"] == "weights" or not any(made.needs_scale for made in targets.values())
+        options["recipe"] == "weights"
+        or not any(a_target.needs_scale for a_target in targets.values())
     ):
         raise click.UsageError(
             "expected --calibrate with --recipe ptq and integers (--format int8), but got it "
@@ -134,7 +135,7 @@ def _prepare(options):
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         # A NotImplementedError comes from missing kernels of a device.
         raise click.ClickException(str(error)) from error
-    least = min(made.bits_per_value for made in targets.values())
+    least = min(a_target.bits_per_value for a_target in targets.values())
     for bits in options["bits"]:
         if bits < least:
             what = f"at least {least:g} bits a weight, the fewest of these formats"
@@ -150,11 +151,11 @@ def _tried_out(network, config, data, targets, options):
     layers = find_layers(network, options["layers"] or None)
     inputs, _ = data.train.batch(torch.arange(min(2, len(data.train))))
     inputs = inputs.to(config.device)
-    for made in targets.values():
+    for a_target in targets.values():
         rules = {
             name: rule
             for x in layers
-            for name, rule in build_rules(x, made, options["recipe"]).items()
+            for name, rule in build_rules(x, a_target, options["recipe"]).items()
         }
         quantize_(network, rules, [inputs]).eval()(inputs)
     return layers
@@ -171,7 +172,7 @@ def _run(options, layers, config, data):
             images.to(config.device).split(config.batch_size),
             test_batches(data.test, config),
         )
-        found = Study(
+        result = Study(
             network,
             batches,
             settings,
@@ -180,11 +181,11 @@ def _run(options, layers, config, data):
             calibrate=calibrate,
             shown=Shown(False, stage),
         ).go()
-        found.title = f"Sensitivity of {config.model} on {data.name} to formats"
+        result.title = f"Sensitivity of {config.model} on {data.name} to formats"
         for bits in dict.fromkeys(options["bits"]):
-            found.choose(bits=bits)
+            result.choose(bits=bits)
         if options["out"]:
-            found.trade_off()
-        return found
+            result.trade_off()
+        return result
 
     run_study(config.model, options["out"], study)

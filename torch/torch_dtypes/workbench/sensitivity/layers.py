@@ -124,15 +124,15 @@ def find_targets(formats: object) -> dict[str, Target]:
         raise TypeError(
             f"expected formats= as a list of names, dtypes or targets, but got {said(formats)}"
         )
-    found: dict[str, Target] = {}
+    targets: dict[str, Target] = {}
     for value in formats:
-        made = target(value)
-        if made in found.values():
-            raise ValueError(f"expected formats that differ, but got {made.name} twice")
-        found[value if isinstance(value, str) else made.name] = made
-    if not found:
+        a_target = target(value)
+        if a_target in targets.values():
+            raise ValueError(f"expected formats that differ, but got {a_target.name} twice")
+        targets[value if isinstance(value, str) else a_target.name] = a_target
+    if not targets:
         raise ValueError("expected at least one format, but got none")
-    return found
+    return targets
 
 
 def find_layers(model: nn.Module, keys: object = None) -> list[Layer]:
@@ -145,7 +145,7 @@ def find_layers(model: nn.Module, keys: object = None) -> list[Layer]:
     Raises:
         TypeError, ValueError: a key that matches nothing, or no layer at all.
     """
-    found, weights = [], []
+    layers, weights = [], []
     parts = {
         module.out_proj for module in model.modules() if isinstance(module, nn.MultiheadAttention)
     }
@@ -159,18 +159,18 @@ def find_layers(model: nn.Module, keys: object = None) -> list[Layer]:
         shapes = tuple(tuple(parameter_of(module, p).shape) for p in names)
         # A ParameterList has no forward
         if shapes and type(module).forward is not nn.Module.forward:
-            found.append(
+            layers.append(
                 Layer(name, type(module).__name__, shapes, not isinstance(module, _TABLES))
             )
             weights.append([tuple(map(id, masters_of(module, p))) for p in names])
-    if not found:
+    if not layers:
         of = "" if keys is None else f", but none that layers={said(keys)} matches has any"
         what = (
             "expected a model with layers that have weights to round (linear ones, convolutions, "
             "...)"
         )
         raise ValueError(f"{what}{of or f', but {type(model).__name__} has none'}")
-    return _merge_tied(found, weights)
+    return _merge_tied(layers, weights)
 
 
 def _merge_tied(layers: list[Layer], weights: list[list[tuple[int, ...]]]) -> list[Layer]:
@@ -185,17 +185,17 @@ def _merge_tied(layers: list[Layer], weights: list[list[tuple[int, ...]]]) -> li
         groups = [group for group in groups if group not in sharing] + [
             sorted([*(j for group in sharing for j in group), i])
         ]
-    made = []
+    merged = []
     for first, *others in sorted(groups):
         seen, repeated = set(), []
         for j in (first, *others):
             for of, shape in zip(weights[j], layers[j].shapes, strict=True):
                 repeated += [shape] if of in seen else []
                 seen.add(of)
-        made.append(
+        merged.append(
             replace(layers[first], tied=tuple(layers[j] for j in others), repeated=tuple(repeated))
         )
-    return made
+    return merged
 
 
 def _match_names(model: nn.Module, keys: object) -> set[str]:
@@ -210,15 +210,15 @@ def _match_names(model: nn.Module, keys: object) -> set[str]:
     return set(choose(model, dict.fromkeys(keys, anything)))
 
 
-def build_rules(layer: Layer, made: Target, recipe: str) -> dict[str, dict]:
+def build_rules(layer: Layer, a_target: Target, recipe: str) -> dict[str, dict]:
     """Return the rules of a layer, and of those tied to it, in a format, by name."""
-    return {part.name: _build_rule(part, made, recipe) for part in layer.parts}
+    return {part.name: _build_rule(part, a_target, recipe) for part in layer.parts}
 
 
-def _build_rule(layer: Layer, made: Target, recipe: str) -> dict:
+def _build_rule(layer: Layer, a_target: Target, recipe: str) -> dict:
     """Return the rule of a layer in a format for ``quantize_`` and its YAML files: the rule of the
     recipe ``ptq``, or only its weights' part."""
-    rule = dict(rules_of(Config(), made.name, "ptq")[nn.Linear])
+    rule = dict(rules_of(Config(), a_target.name, "ptq")[nn.Linear])
     if recipe == "weights" or not layer.takes_numbers:
         del rule["activation"]
     # For 1-d weights, a scale for each number would round nothing.
@@ -227,13 +227,13 @@ def _build_rule(layer: Layer, made: Target, recipe: str) -> dict:
     return rule
 
 
-def stored_bits(made: Target, shape: tuple[int, ...]) -> int:
+def stored_bits(a_target: Target, shape: tuple[int, ...]) -> int:
     """Return the bits of a tensor as ``quantize`` packs it, with the scale of each block, also of a
     shorter one; for integers without scales."""
-    bits = math.prod(shape) * made.bits
-    if isinstance(made, BlockFormat):
-        blocks = math.prod(made.adapt_to(len(shape)).shape.grid_shape(shape))
-        bits += blocks * made._scale.bits + _SCALE_BITS * made.tensor_scale
+    bits = math.prod(shape) * a_target.bits
+    if isinstance(a_target, BlockFormat):
+        blocks = math.prod(a_target.adapt_to(len(shape)).shape.grid_shape(shape))
+        bits += blocks * a_target._scale.bits + _SCALE_BITS * a_target.tensor_scale
     return bits
 
 

@@ -110,9 +110,9 @@ class Sensitivity(Reported):
         formats = self._assign(kind, float(limit))
         study = self._expect_study()
         with study.shown.show_bar():
-            found = study.mixture(formats, "mixtures", (kind, float(limit)))
-        self.mixtures = [*(m for m in self.mixtures if m.budget != found.budget), found]
-        return found
+            mixture = study.mixture(formats, "mixtures", (kind, float(limit)))
+        self.mixtures = [*(m for m in self.mixtures if m.budget != mixture.budget), mixture]
+        return mixture
 
     def trade_off(self) -> list[Mixture]:
         """Return mixtures for budgets from the fewest bits to the most, each measured once; none if
@@ -197,7 +197,7 @@ class Sensitivity(Reported):
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
         """Write ``sensitivity.html`` (one file, which needs no network), ``sensitivity.json``,
-        tables as CSV, figures as PNG, SVG and PDF, and for each chosen mixture
+        tables as CSV, and figures as PNG, SVG and PDF. For each chosen mixture, write
         ``rules-<budget>.yaml``, which ``quantize_`` reads. A result from a pickle has only the
         mixtures measured before.
 
@@ -220,20 +220,20 @@ class Sensitivity(Reported):
         return f"<Sensitivity of {len(self.layers)} layers to {', '.join(self.settings.formats)}>"
 
 
-def least_bits(found: Sensitivity) -> float:
+def least_bits(result: Sensitivity) -> float:
     """Return the fewest bits a weight of a mixture in which each layer alone is finite."""
-    total = sum(x.elements for x in found.layers)
+    total = sum(x.elements for x in result.layers)
     finite = (
         [
-            found.uniform[name].bits
-            for name, x in found.rises[layer.name].items()
+            result.uniform[name].bits
+            for name, x in result.rises[layer.name].items()
             if math.isfinite(x)
         ]
-        for layer in found.layers
+        for layer in result.layers
     )
     return (
         math.fsum(
-            layer.elements * min(bits) for layer, bits in zip(found.layers, finite, strict=True)
+            layer.elements * min(bits) for layer, bits in zip(result.layers, finite, strict=True)
         )
         / total
     )

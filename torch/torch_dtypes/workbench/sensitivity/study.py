@@ -81,26 +81,26 @@ class Study:
             raise ValueError("expected data with at least one input, but got none")
 
     def __deepcopy__(self, memo: dict) -> Study:
-        made = memo[id(self)] = object.__new__(Study)
-        vars(made).update(
+        copied = memo[id(self)] = object.__new__(Study)
+        vars(copied).update(
             vars(self), _scales=dict(self._scales), found=copy.deepcopy(self.found, memo)
         )
-        return made
+        return copied
 
     def __reduce__(self):
         return _restore_without_study, ()
 
     def go(self) -> Sensitivity:
-        found, names = self.found, self.found.settings.formats
+        result, names = self.found, self.found.settings.formats
         self._exact = self._run("float32", 1, {})
-        metric = found.settings.metric
+        metric = result.settings.metric
         if metric == "accuracy" and "accuracy" not in self._exact.metrics:
             raise ValueError(
                 "expected metric='loss' or 'distance' for targets that are no labels of classes, "
                 "or outputs that are no tensor, but got 'accuracy'"
             )
-        found.float32 = self._value(self._exact)
-        if not math.isfinite(found.float32):
+        result.float32 = self._value(self._exact)
+        if not math.isfinite(result.float32):
             raise ValueError(
                 "expected a finite loss of the model in float32, but got "
                 f"{self._exact.metrics['loss']} on these data"
@@ -117,12 +117,12 @@ class Study:
                 )
                 for name in names
             }
-            found.rises[layer] = {
-                name: self._value(outcome) - found.float32 for name, outcome in outcomes.items()
+            result.rises[layer] = {
+                name: self._value(outcome) - result.float32 for name, outcome in outcomes.items()
             }
         for name, formats in everywhere.items():
-            found.uniform[name] = self._mixture(formats, whole[name], None)
-        return found
+            result.uniform[name] = self._mixture(formats, whole[name], None)
+        return result
 
     def mixture(
         self,
@@ -176,11 +176,11 @@ class Study:
 
     def _round_layers(self, formats: Mapping[str, str]) -> nn.Module:
         """Return the model with these layers rounded, on the parameters of this study."""
-        made = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
+        model = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
         return (
-            quantize_(made, self._rules(formats), self._collect_scales(formats))
+            quantize_(model, self._rules(formats), self._collect_scales(formats))
             if formats
-            else made
+            else model
         )
 
     def _calibration(self) -> dict:
@@ -211,11 +211,11 @@ class Study:
     def _calibrate_scales(self, name: str) -> Mapping:
         """Return the scales of a format in all layers."""
         if name not in self._scales:
-            made = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
+            model = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
             with _draw_from_seed(self.found.settings.seed):
                 self._scales[name] = (
                     quantize_(
-                        made,
+                        model,
                         self._rules(dict.fromkeys(self._layers, name)),
                         **self._calibration(),
                     )
@@ -254,13 +254,13 @@ def _restore_without_study() -> None:
 def _copy_model(model: nn.Module) -> nn.Module:
     """Copy a model with its parameters. Tensors that pruning or weight normalisation computed from
     parameters have a graph, so they are copied detached."""
-    made = {
+    copies = {
         id(t): t.detach().clone()
         for m in model.modules()
         for t in vars(m).values()
         if isinstance(t, torch.Tensor) and not t.is_leaf
     }
-    return copy.deepcopy(model, made)
+    return copy.deepcopy(model, copies)
 
 
 @contextlib.contextmanager
@@ -295,8 +295,8 @@ def sensitivity(
 
     The sensitivity of a layer l to a format f is metric(the network with l alone rounded to f) -
     metric(the network in float32). It is infinite where a metric or the loss is not finite. All
-    formats are also measured in all layers at once. ``choose`` finds the assignment with the least
-    sum of sensitivities within a mean number of bits a weight, exactly, and measures it, since
+    formats are also measured in all layers at once. ``choose`` finds exactly the assignment with
+    the least sum of sensitivities within a mean number of bits a weight. Then it measures it, since
     rises need not add up. docs/workbench.md explains them.
 
     The model and torch's random numbers are restored. A copy, which the result keeps, runs in

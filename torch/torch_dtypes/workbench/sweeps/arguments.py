@@ -39,8 +39,8 @@ def check_settings(settings: dict[str, object]) -> None:
         ValueError: a value out of range.
     """
     expect_settings("sweep", settings, _SETTINGS)
-    for name, given in settings.items():
-        for value in several(given):
+    for name, values in settings.items():
+        for value in several(values):
             if value is not None:
                 _check(name, value)
 
@@ -50,9 +50,9 @@ def _check(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (str, numbers.Real)):
         raise TypeError(f"expected {name} as a number or a name, but got {said(value)}")
     try:
-        made = option.type.convert(str(value), option, context)
+        converted = option.type.convert(str(value), option, context)
         if option.callback is not None:
-            option.callback(context, option, made)
+            option.callback(context, option, converted)
     except click.BadParameter as error:
         raise ValueError(f"{name}: {error.message}") from error
 
@@ -67,30 +67,30 @@ def names_of(formats: tuple) -> tuple[str, ...]:
     """
     names = []
     for value in formats:
-        made = target(value)
-        is_table = isinstance(made, FormatTarget) and made.format.kind.name == "table"
-        if is_table or (not isinstance(value, str) and target(made.name) != made):
+        a_target = target(value)
+        is_table = isinstance(a_target, FormatTarget) and a_target.format.kind.name == "table"
+        if is_table or (not isinstance(value, str) and target(a_target.name) != a_target):
             what = (
                 "whose values only this process knows"
                 if is_table
-                else f"which the name {made.name} does not define"
+                else f"which the name {a_target.name} does not define"
             )
             raise ValueError(
                 "expected formats with a name that defines them for the processes of cells, but "
                 f"got {said(value)}, {what}"
             )
-        names.append(value if isinstance(value, str) else made.name)
+        names.append(value if isinstance(value, str) else a_target.name)
     return tuple(names)
 
 
 def check_blocks() -> None:
     """Raise ValueError within a block of ``rounding`` or ``accumulate``: cells, in their own
     processes, would ignore it."""
-    for block, given in (("rounding", mode_said(None)), ("accumulate", policy_of_block())):
-        if given is not None:
+    for block, value in (("rounding", mode_said(None)), ("accumulate", policy_of_block())):
+        if value is not None:
             raise ValueError(
                 f"expected sweep() outside of {block}() blocks, which its cells, in other "
-                f"processes, ignore, but got a block of {given}; use sweep(..., {block}={given!r})"
+                f"processes, ignore, but got a block of {value}; use sweep(..., {block}={value!r})"
             )
 
 

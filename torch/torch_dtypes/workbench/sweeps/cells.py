@@ -71,13 +71,13 @@ class Cell:
 
     def definition(self) -> dict[str, Any]:
         """Return the cell as plain data, from which ``of`` rebuilds it."""
-        made = asdict(self)
-        settings = made["settings"]
+        data = asdict(self)
+        settings = data["settings"]
         for name, default in LATER.items():
             if settings[name] == default:
                 del settings[name]  # so that outcomes older than the setting keep their names
         settings["image_size"] = 32  # a later version may have 224
-        return made
+        return data
 
     @classmethod
     def of(cls, definition: dict[str, Any]) -> Cell:
@@ -159,22 +159,22 @@ class Cell:
         Raises:
             ValueError: the name means nothing, or the recipe cannot use it.
         """
-        made = target(self.format)
-        if made.rounding != self.rounding:
-            made = made.with_rounding(self.rounding)
+        result = target(self.format)
+        if result.rounding != self.rounding:
+            result = result.with_rounding(self.rounding)
         if self.recipe in QUANTIZING:
-            return made
-        if made.needs_scale:
+            return result
+        if result.needs_scale:
             raise ValueError(
                 f"expected a format without scales for --recipe {self.recipe}, but got "
                 f"{self.format}, which is for {', '.join(QUANTIZING)}"
             )
-        if not self.is_after_training and not isinstance(made, FormatTarget):
+        if not self.is_after_training and not isinstance(result, FormatTarget):
             raise ValueError(
                 f"expected a dtype for --recipe {self.recipe}, whose network has it throughout, "
                 f"but got {self.format}"
             )
-        return made
+        return result
 
     @property
     def has_rules(self) -> bool:
@@ -193,8 +193,8 @@ class Cell:
 
     def needs_kernels(self) -> bool:
         """Whether the cell needs kernels of this package. Raises: ValueError, as ``target``."""
-        made = self.target()
-        return self._is_carried or not isinstance(made, FormatTarget) or made.stock is None
+        number = self.target()
+        return self._is_carried or not isinstance(number, FormatTarget) or number.stock is None
 
     def number(self) -> torch.dtype | Target | RulesFile:
         """Return the dtype of ``target()`` if the whole network has it, else the target, or a
@@ -205,10 +205,10 @@ class Cell:
         """
         if self.has_rules:
             return RulesFile(self.format)
-        made = self.target()
+        result = self.target()
         if self.recipe not in THROUGHOUT:
-            return made
-        return dtype_of(made.format_name) if self._is_carried else made.dtype
+            return result
+        return dtype_of(result.format_name) if self._is_carried else result.dtype
 
     def config(self) -> Config:
         """Return the configuration of the training."""

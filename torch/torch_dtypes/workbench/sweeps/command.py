@@ -174,11 +174,11 @@ def sweep(**options):
         raise click.ClickException(
             f"cannot write into {options['out']}: {error.strerror}" if full else str(error)
         ) from error
-    found = _report(console, cells, guesses, options["out"])
+    result = _report(console, cells, guesses, options["out"])
     if interrupted:
         console.print("Interrupted: the same command continues with the missing cells.")
         sys.exit(130)  # the shell's status of an interrupted command
-    states = {found.outcomes[cell.key]["state"] for cell in cells if cell.key in found.outcomes}
+    states = {result.outcomes[cell.key]["state"] for cell in cells if cell.key in result.outcomes}
     if states == {"failed"}:
         raise click.ClickException(
             "every cell has failed; the reasons are above. With --retry the same command runs "
@@ -225,13 +225,13 @@ def _list(console, cells):
     bases = len(grid.with_bases(cells)) - len(cells)
     console.print(
         f"{len(cells)} cell{'s' * (len(cells) != 1)}, and {bases} training{'s' * (bases != 1)} in "
-        "float32 beside them."
+        "float32 for them."
     )
 
 
 def _report(console, cells, guesses, out):
     store = Store(out)
-    found = Sweep(
+    whole = Sweep(
         cells,
         {
             cell.key: result
@@ -240,8 +240,8 @@ def _report(console, cells, guesses, out):
         },
         guesses,
     )
-    found.print(console)
+    whole.print(console)
     with check.writing_into(out):
-        written = found.write(out, command_line())
+        written = whole.write(out, command_line())
     console.print(f"\nWritten: {', '.join(str(path) for path in written)}")
-    return found
+    return whole

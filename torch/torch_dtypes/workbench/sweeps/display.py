@@ -69,12 +69,12 @@ class Display(Watcher):
 
     def build_lines(self, cell: Cell, result: dict) -> Iterator[str]:
         """Return the lines for a cell that has ended."""
-        said = (
+        result_text = (
             f"accuracy {result['accuracy']:.2f} %"
             if result["state"] == "done"
             else f"{result['state']}: {result['reason']}"
         )
-        yield f"[{self._done}/{self._of}] {self.name(cell)}: {said}"
+        yield f"[{self._done}/{self._of}] {self.name(cell)}: {result_text}"
 
     def name(self, cell: Cell) -> str:
         """Return the cell's name in a line."""

@@ -68,12 +68,12 @@ class Joblib:
         return cell, result
 
     def _server(self) -> Server:
-        found = getattr(_local, "server", None)
-        if found is None or found[0] is not self:
+        entry = getattr(_local, "server", None)
+        if entry is None or entry[0] is not self:
             with self._lock:
-                _local.server = found = (self, Server(len(self._servers)))
-                self._servers.append(found[1])
-        return found[1]
+                _local.server = entry = (self, Server(len(self._servers)))
+                self._servers.append(entry[1])
+        return entry[1]
 
     def close(self) -> None:
         """End the running cells."""

@@ -22,8 +22,8 @@ def read_config(ctx: click.Context, param: click.Parameter, path: str | None) ->
 
 
 def place(ctx: click.Context, name: str, value: str | None = None) -> str:
-    """Return ``FILE:LINE: `` of an option's value, if a file and not the command line gave it; of
-    the option if it has no such value; else an empty text."""
+    """Return ``FILE:LINE: `` of an option's value, or of the option if it lacks the value. The text
+    is empty unless a file gave the option."""
     option, lines = ctx.meta.get(_LINES, {}).get(name.replace("_", "-"), (None, {}))
     if (
         option is None

@@ -108,18 +108,18 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
         for recipe in axes.recipes:
             check_policy(policy, recipe)
     named = [(name, *own) for name in axes.formats for own in _modes(name, axes.roundings)]
-    made = [
+    cells = [
         Cell(model, dataset, name, rounding, accumulate, recipe, seed, settings)
         for model, dataset, recipe, accumulate, (name, rounding), seed in itertools.product(
             axes.models, axes.datasets, axes.recipes, axes.accumulates, named, axes.seeds
         )
     ]
-    for cell in {(c.format, c.rounding, c.recipe): c for c in made}.values():
+    for cell in {(c.format, c.rounding, c.recipe): c for c in cells}.values():
         try:
             _check_target(cell)
         except ValueError as error:
             raise Misfit(str(error), "format", cell.format) from error
-    return list({cell.key: cell for cell in made}.values())
+    return list({cell.key: cell for cell in cells}.values())
 
 
 def _check_target(cell: Cell) -> None:

@@ -149,16 +149,16 @@ def _draw(axes, group: Group, title: str, letters: dict[str, str], size: float) 
     seeds = max(
         (len(e.accuracies) + len(e.reasons) + e.waiting for e in group.entries.values()), default=0
     )
-    said = (
+    sentence = (
         f"float32 {group.baseline.mean:.1f} %"
         if group.baseline.mean is not None
         else "float32 failed"
     )
-    said += f", guess {group.guess:.1f} %" if group.guess is not None else ""
-    said += f", mean of {seeds} seeds" if seeds > 1 else ""
+    sentence += f", guess {group.guess:.1f} %" if group.guess is not None else ""
+    sentence += f", mean of {seeds} seeds" if seeds > 1 else ""
     # Above the modes' names, which take two lines.
     axes.annotate(
-        said,
+        sentence,
         (0, 1),
         (0, size * 3.9),
         "axes fraction",

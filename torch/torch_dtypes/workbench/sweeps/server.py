@@ -1,5 +1,5 @@
-"""A process that has torch loaded and forks a child for each cell, so that a crash ends only the
-cell, and no cell waits for imports.
+"""A process that has torch loaded and forks a child for each cell. So a crash ends only the cell,
+and no cell waits for imports.
 
 Requests are lines of JSON on standard input. Answers are lines on standard output: the child's
 progress, then its wait status. When the input ends, the client is gone. Then the running cell ends

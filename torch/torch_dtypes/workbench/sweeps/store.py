@@ -53,8 +53,8 @@ class Store:
         """
         path = self.outcome_path(cell)
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            return found if Cell.of(found["cell"]).key == cell.key and found["state"] else None
+            data = json.loads(path.read_text(encoding="utf-8"))
+            return data if Cell.of(data["cell"]).key == cell.key and data["state"] else None
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -68,16 +68,16 @@ class Store:
         none."""
         if not cell.is_after_training or self.trained_path(cell).exists():
             return None
-        found = self.read(cell.base)
-        if found is None or found["state"] != "failed":
+        base = self.read(cell.base)
+        if base is None or base["state"] != "failed":
             return "its training in float32 has left no weights"
-        return f"its training in float32 has failed: {found['reason']}"
+        return f"its training in float32 has failed: {base['reason']}"
 
     def is_ready(self, cell: Cell) -> bool:
         """Whether a training in float32 is done, with its weights in place, or has failed for
         good."""
-        found = self.read(cell)
-        return found is not None and (found["state"] != "done" or self.trained_path(cell).exists())
+        data = self.read(cell)
+        return data is not None and (data["state"] != "done" or self.trained_path(cell).exists())
 
     def write(self, cell: Cell, result: dict, trained: bytes | Path | None = None) -> None:
         """Store the weights of a training, if any, and then an outcome."""

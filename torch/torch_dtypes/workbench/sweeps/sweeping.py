@@ -37,9 +37,9 @@ class Sweep(Reported):
         self.cells, self.outcomes, self.guesses = tuple(cells), dict(outcomes), dict(guesses or {})
 
     def rows(self) -> list[dict]:
-        """Return a row for each cell: model, dataset, recipe, accumulate, format, rounding, seed,
-        epochs, state, accuracy (percent), gap (points to float32 with the same seed), loss,
-        seconds, reason; None for missing values.
+        """Return a row for each cell, by column: model, dataset, recipe, accumulate, format,
+        rounding, seed, epochs, state, accuracy, gap, loss, seconds, reason. The accuracy is in
+        percent, the gap in points to float32 with the same seed. Missing values are None.
         """
         return tables.flat(self.cells, self.outcomes)
 
@@ -109,28 +109,28 @@ class Sweep(Reported):
         title = "Sweep: " + ", ".join(
             dict.fromkeys(f"{c.model} on {c.dataset}" for c in self.cells)
         )
-        made = Report(
+        report = Report(
             title,
             command=command,
             seeds=dict.fromkeys(cell.seed for cell in self.cells),
             data=self.to_json,
         )
         done = sum(r["state"] == "done" for c in self.cells if (r := self.outcomes.get(c.key)))
-        made.text(
+        report.text(
             f"{done} of {_count_text(len(self.cells), 'cell')} {'is' if done == 1 else 'are'} "
             f"done; {_settings(self.cells[0])}."
         )
-        made.figure(
+        report.figure(
             self.heatmap,
-            "Gap to float32 in points, by format and rounding mode; darker is worse, what failed "
-            "is hatched.",
+            "Gap to float32 in points, by format and rounding mode; darker is worse, failures "
+            "are hatched.",
             "heatmap",
         )
         for group in self.groups():
-            made.section(group.title).table(
+            report.section(group.title).table(
                 ["format", *group.roundings], group.rows(), group.caption(), note=group.note()
             )
-        return made.strip(self.failures, "Failed or diverged")
+        return report.strip(self.failures, "Failed or diverged")
 
     def __repr__(self) -> str:
         own = {cell.key: cell for cell in self.cells}
@@ -145,7 +145,7 @@ class Sweep(Reported):
             "failed or diverged"
         )
         trainings = (
-            f"; of {_count_text(len(beside), 'training')} in float32 beside them, {_lost(beside)}"
+            f"; of {_count_text(len(beside), 'training')} in float32 for them, {_lost(beside)}"
             if _lost(beside)
             else ""
         )

@@ -89,11 +89,11 @@ class Group:
 
     def caption(self) -> str:
         """Describe the numbers in a sentence."""
-        said = (
+        sentence = (
             "Test accuracy in percent; in parentheses its gap in points to float32's "
             f"{self.baseline.text() or 'missing'}"
         )
-        return said + (f"; a guess has {self.guess:.1f}." if self.guess is not None else ".")
+        return sentence + (f"; a guess has {self.guess:.1f}." if self.guess is not None else ".")
 
     def note(self) -> str:
         """List why cells failed or diverged."""
@@ -156,23 +156,23 @@ def groups(
     cells: Sequence[Cell], outcomes: dict[str, dict], guesses: dict[str, float] | None = None
 ) -> list[Group]:
     """Build the tables, in the order of the cells."""
-    made: dict[tuple, Group] = {}
+    tables: dict[tuple, Group] = {}
     for cell, row in zip(cells, flat(cells, outcomes), strict=True):
         key = (cell.model, cell.dataset, cell.recipe, cell.accumulate)
-        if key not in made:
-            made[key] = Group(*key, [], [], {}, Entry(), (guesses or {}).get(cell.dataset))
-        group = made[key]
+        if key not in tables:
+            tables[key] = Group(*key, [], [], {}, Entry(), (guesses or {}).get(cell.dataset))
+        group = tables[key]
         for name, names in ((cell.format, group.formats), (cell.rounding, group.roundings)):
             if name not in names:
                 names.append(name)
         _add(group.entries.setdefault((cell.format, cell.rounding), Entry()), row)
-    for key, group in made.items():
+    for key, group in tables.items():
         bases = {
             c.base.key: c.base for c in cells if (c.model, c.dataset, c.recipe, c.accumulate) == key
         }
         for row in flat(list(bases.values()), outcomes):
             _add(group.baseline, {**row, "gap": None})
-    return list(made.values())
+    return list(tables.values())
 
 
 def _add(entry: Entry, row: dict) -> None:

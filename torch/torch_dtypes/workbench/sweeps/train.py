@@ -356,7 +356,7 @@ def _compare(options, config, data, described, cells, store, ranks, find_unused)
     if interrupted:
         cell = next((cell for cell in every if cell.key not in outcomes), every[-1])
         kept = (
-            f"the same command goes on in epoch {shown.reached.get(cell.key, 0) + 1}"
+            f"the same command continues in epoch {shown.reached.get(cell.key, 0) + 1}"
             if options["out"]
             else "without --out it was not kept"
         )

@@ -46,8 +46,8 @@ def check_settings(
             "unscaled in the dtype, too; ptq and weights train in float32",
             "loss_scale",
         )
-    for name, given in (("master", master != "float32"), ("state", state is not None)):
-        if given and "master" not in recipes:
+    for name, is_set in (("master", master != "float32"), ("state", state is not None)):
+        if is_set and "master" not in recipes:
             raise Misfit(f"--{name} is for --recipe master", name)
 
 
@@ -66,9 +66,13 @@ def check_policy(policy: str | None, recipe: str, number: object = None) -> None
             f"but got {policy}; leave one of them out"
         )
         raise Misfit(message, "accumulate", policy)
-    if recipe in THROUGHOUT and isinstance(number, torch.dtype) and (made := target(number)).stock:
+    if (
+        recipe in THROUGHOUT
+        and isinstance(number, torch.dtype)
+        and (stock_target := target(number)).stock
+    ):
         message = (
             f"expected a dtype of this package for --accumulate {policy}, but got {number}, whose "
             "sums are PyTorch's own"
         )
-        raise Misfit(f"{message}; use {made.format_name}", "dtype", str(number))
+        raise Misfit(f"{message}; use {stock_target.format_name}", "dtype", str(number))

@@ -228,8 +228,8 @@ def _download(name, data_dir):
 def read_idx(path):
     """Read an IDX file of unsigned bytes as a tensor, gzipped if the name ends in ``.gz``.
 
-    The file is two zero bytes, a type code (8: unsigned byte), the number of dimensions, each
-    dimension as a big-endian 32-bit integer, then the bytes, last index fastest.
+    The file has two zero bytes, a type code (8: unsigned byte) and the number of dimensions. Each
+    dimension follows as a big-endian 32-bit integer, then the bytes, last index fastest.
 
     Raises:
         ValueError: a damaged file, or one of another type.

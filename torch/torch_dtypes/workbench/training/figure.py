@@ -34,13 +34,13 @@ class Curve:
 def curves_of(summaries):
     """Return the styles of the summaries that came to an end. Each has its format's colour, and a
     marker and dash that no other with the colour has."""
-    own, found, seen = colours(s.dtype for s in summaries), [], {}
+    own, styles, seen = colours(s.dtype for s in summaries), [], {}
     for summary in summaries:
         colour = own[summary.dtype]
         place = seen.setdefault(colour, 0)
         seen[colour] += 1
         if summary.accuracy:
-            found.append(
+            styles.append(
                 Curve(
                     summary,
                     colour,
@@ -48,7 +48,7 @@ def curves_of(summaries):
                     DASHES[place % len(DASHES)],
                 )
             )
-    return found
+    return styles
 
 
 def draw(summaries, title, setting="", guess=None, left_out=(), strip=None, width="page"):

@@ -89,22 +89,22 @@ def failures(summaries, guess=EVEN):
     """Return the reasons, by label, of summaries that diverged or failed with all seeds, or did not
     learn."""
     idle = did_not_learn(summaries, guess)
-    found = {}
+    reasons = {}
     for summary in summaries:
         if not summary.accuracy and not summary.diverged:
-            found[summary.label] = f"failed: {summary.why}"
+            reasons[summary.label] = f"failed: {summary.why}"
         elif not summary.accuracy:
             epochs = sorted({epoch for _, epoch in summary.diverged})
             where = f"diverged at epoch {epochs[0]}" + (
                 f" to {epochs[-1]}" if len(epochs) > 1 else ""
             )
             where += f" with all {summary.seeds} seeds" if summary.seeds > 1 else ""
-            found[summary.label] = (
+            reasons[summary.label] = (
                 f"{where}. {summary.why}" if summary.why else f"{where} (loss not finite)."
             )
         elif summary in idle:
-            found[summary.label] = _describe_idleness(summary, guess)
-    return found
+            reasons[summary.label] = _describe_idleness(summary, guess)
+    return reasons
 
 
 def losses_of_seeds(summaries):

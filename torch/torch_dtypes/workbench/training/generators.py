@@ -15,8 +15,8 @@ def gpus_in_use() -> list[int]:
 
 
 def forked_generators(cuda: bool = False) -> contextlib.AbstractContextManager:
-    """Restore the default generators after the block, those of GPUs too if the process uses some or
-    ``cuda`` is set: a seed is set for all."""
+    """Restore the default generators after the block. That includes the GPUs' if the process uses
+    some, or if ``cuda`` is set, because a seed is for all of them."""
     return torch.random.fork_rng(
         devices=range(torch.cuda.device_count()) if cuda else gpus_in_use()
     )
@@ -26,5 +26,5 @@ def states(gpus: list[int]) -> bytes:
     """Return the states of the CPU's generator and of some GPUs'. They differ after random numbers
     were drawn."""
     with _disable_current_modes():  # hides the calls from a recording mode
-        found = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, gpus)]
-        return b"".join(state.numpy().tobytes() for state in found)
+        tensors = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, gpus)]
+        return b"".join(state.numpy().tobytes() for state in tensors)

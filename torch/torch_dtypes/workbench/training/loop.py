@@ -65,9 +65,9 @@ class Training:
 
     The weights are initialised in float32 from ``seed`` and then set up by the recipe. Another
     generator with the same seed shuffles the images for each epoch, so all runs start alike and see
-    the same order. The same arguments on the same machine with the same number of threads give the
-    same figures, also if the run stops and continues from its ``state_dict()``. torch's default
-    generators stay as they were.
+    the same order. The same arguments, machine and number of threads give the same figures, also if
+    the run stops and continues from its ``state_dict()``. torch's default generators stay as they
+    were.
 
     Args:
         config: a :class:`Config`. data: a ``data.Dataset``. seed: at least 0.
@@ -246,8 +246,8 @@ class Training:
         states = state.get("random_of_ranks", [state["random"]])
         if self.ranks.rank < len(states):  # a new rank continues with its own random numbers
             # Restore the states of GPUs that there were; others keep those of the seed.
-            found = states[self.ranks.rank]
-            self._states = [*found[: len(self._states)], *self._states[len(found) :]]
+            saved = states[self.ranks.rank]
+            self._states = [*saved[: len(self._states)], *self._states[len(saved) :]]
         self.model.load_state_dict(state["model"])
         self._schedule.load_state_dict(state["schedule"])
         # After the schedule, so that the optimizer's learning rates win.
@@ -271,18 +271,18 @@ def _batch(split, index, dtype, device):
 
 
 def _explain(model, optimizer, forward):
-    found = explain_divergence(model, optimizer, forward)
-    return str(found) if found else None
+    divergence = explain_divergence(model, optimizer, forward)
+    return str(divergence) if divergence else None
 
 
 def explain_test(model, split, dtype, config):
-    """Explain a test with infinities or NaN, for a network with finite parameters, by the first
-    such tensor of the first such batch; None if all are finite."""
+    """Explain a test with infinities or NaN, if parameters are finite, by the first such tensor of
+    the first such batch. Return None if all are finite."""
     criterion = functools.partial(cross_entropy, loss_dtype=config.loss_dtype)
     for index in _indices(torch.arange(len(split)), _EVALUATION_BATCH):
         images, labels = _batch(split, index, dtype, config.device)
-        if found := _explain(model, None, lambda x=images, t=labels: criterion(model(x), t)):
-            return found
+        if reason := _explain(model, None, lambda x=images, t=labels: criterion(model(x), t)):
+            return reason
     return None
 
 
@@ -302,17 +302,19 @@ def evaluate(model, split, dtype, device="cpu", ranks=ALONE, loss_dtype="network
         percentage of labels with the largest logit.
     """
     model.eval()
-    found = {}  # by batch, to add them up in the order of a single process
+    by_batch = {}  # by batch, to add them up in the order of a single process
     for number, index in enumerate(_indices(torch.arange(len(split)), _EVALUATION_BATCH)):
         if number % ranks.size == ranks.rank:
             images, labels = _batch(split, index, dtype, device)
             logits = model(images)
-            found[number] = (
+            by_batch[number] = (
                 cross_entropy(logits, labels, loss_dtype).item() * len(labels),
                 (logits.argmax(1) == labels).sum().item(),
             )
-    found = {number: figures for each in ranks.gather(found) for number, figures in each.items()}
-    total, right = (sum(found[number][i] for number in sorted(found)) for i in range(2))
+    by_batch = {
+        number: figures for each in ranks.gather(by_batch) for number, figures in each.items()
+    }
+    total, right = (sum(by_batch[number][i] for number in sorted(by_batch)) for i in range(2))
     return total / len(split), 100 * right / split.labels.numel()
 
 

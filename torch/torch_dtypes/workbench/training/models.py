@@ -12,10 +12,10 @@ class LeNet5(nn.Module):
     """LeNet-5 as in studies of training with posits: 61,706 parameters for one channel and ten
     classes.
 
-    It differs from the 1998 network as nearly every later copy does: the second convolution sees
-    all six maps, pooling has no weights, and the output is linear (for softmax cross-entropy). As
-    for all networks here, the input is ``(N, in_channels, 32, 32)`` and the output ``(N,
-    num_classes)`` logits.
+    Like nearly every later copy it differs from the 1998 network. The second convolution sees all
+    six maps, pooling has no weights, and the output is linear (for softmax cross-entropy). As for
+    all networks here, the input is ``(N, in_channels, 32, 32)`` and the output ``(N, num_classes)``
+    logits.
 
     Sources: LeCun, Bottou, Bengio and Haffner, "Gradient-based learning applied to document
     recognition", Proc. IEEE 86 (1998), section II.B; Raposo, Tomas and Roma, "PositNN", ICASSP

@@ -67,12 +67,12 @@ def sentence(run: Run, observed: dict) -> str:
     """Summarise the counts in a line; ``observed`` is a result of ``Observed.state``."""
     stats = Statistics.from_json(observed)
     worst = next(iter(stats.sorted()), None)
-    said = (
+    text = (
         "no number left the range of its format"
         if worst is None or worst.trouble == 0
         else stats.worst()
     )
-    return f"{_name(run)}, epoch {observed['epoch']}: {said}"
+    return f"{_name(run)}, epoch {observed['epoch']}: {text}"
 
 
 def write_counts(folder: Path, run: Run, observed: dict) -> None:
@@ -86,10 +86,10 @@ def add_section(report: Report, run: Run, observed: dict) -> None:
     stats = Statistics.from_json(observed)
     if not (rows := stats.rows(_ROWS)):
         return
-    report.section(f"What rounding did: {_name(run)}, epoch {observed['epoch']}")
+    report.section(f"Effects of rounding: {_name(run)}, epoch {observed['epoch']}")
     report.text(
-        "Of the numbers that were rounded and not 0; the worst first. docs/workbench.md says "
-        "what each count means."
+        "Shares of the rounded nonzero numbers, the worst first. docs/workbench.md "
+        "defines each count."
     )
     used = [name for name in rows[0] if any(row[name] for row in rows)]
     report.table(used, [[row[name] for name in used] for row in rows], dense=True)

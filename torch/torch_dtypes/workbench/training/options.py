@@ -117,8 +117,8 @@ def named(value):
     Raises:
         ValueError: a file without such values, or a name that exists.
     """
-    name, given, path = value.partition("=") if "<" not in value else (value, "", "")
-    if given:
+    name, definition, path = value.partition("=") if "<" not in value else (value, "", "")
+    if definition:
         torch_dtypes.table_format(path, name=name)
     return name
 

@@ -78,9 +78,9 @@ class Ranks:
         """All ranks: return whether the flag is set on one of them."""
         if self.size == 1:
             return flag
-        told = torch.tensor([flag], dtype=torch.uint8)
-        dist.all_reduce(told, op=dist.ReduceOp.MAX)
-        return bool(told)
+        flags = torch.tensor([flag], dtype=torch.uint8)
+        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+        return bool(flags)
 
     # ---- exchange ----
 
@@ -96,9 +96,9 @@ class Ranks:
         """All ranks: return rank 0's value."""
         if self.size == 1:
             return value
-        told = [value]
-        dist.broadcast_object_list(told, src=0)
-        return told[0]
+        objects = [value]
+        dist.broadcast_object_list(objects, src=0)
+        return objects[0]
 
     def share_statistics(self, model: nn.Module) -> None:
         """All ranks: take over rank 0's buffers (running means, scales of recent steps), with which

@@ -113,25 +113,25 @@ def resolve(name, recipe):
         ValueError: the name means nothing, or the recipe cannot train in it.
     """
     if recipe == "weights":
-        made = torch_dtypes.target(name)
-        if made.needs_scale:
+        a_target = torch_dtypes.target(name)
+        if a_target.needs_scale:
             raise ValueError(
                 f"expected a format without scales for --recipe weights, but got {name}: that is "
                 f"for {', '.join(QUANTIZING)}"
             )
-        return made
+        return a_target
     try:
         return resolve_dtype(name)
     except ValueError as error:
         try:
-            made = torch_dtypes.target(name)
+            a_target = torch_dtypes.target(name)
         except ValueError as other:
             raise (other if recipe in QUANTIZING else error) from None
         if recipe in QUANTIZING:
-            return made
+            return a_target
         # Names such as "posit<12,1>".
-        if isinstance(made, torch_dtypes.quantization.FormatTarget) and made.stock is None:
-            return made.dtype
+        if isinstance(a_target, torch_dtypes.quantization.FormatTarget) and a_target.stock is None:
+            return a_target.dtype
         raise ValueError(
             f"expected a dtype for --recipe {recipe}, whose network has it throughout, but got "
             f"{name}: blocks and integers are for --recipe {', '.join(QUANTIZING)}"
@@ -183,13 +183,12 @@ def rules_of(config, number, recipe):
     and linear layer.
 
     Formats round weights and activations as they are. Gradients are far below the range of most
-    formats. So they are scaled by a power of two, found for each tensor, that brings its largest
-    magnitude to the end of the range (for posits, of their finest range). Integers have a scale for
-    each output channel of weights. The scales of their activations come from training images in
-    ``ptq``, from earlier steps in ``qat``, and in ``mixed`` from each tensor, as for gradients.
-    Blocks have their own scales, and round gradients stochastically, because with four bits
-    networks learn only so (NVIDIA, "Pretraining large language models with NVFP4", arXiv
-    2509.25149, section 4).
+    formats. So each tensor is scaled by a power of two, which brings its largest magnitude to the
+    end of the range (for posits, of their finest range). Integers have a scale for each output
+    channel of weights. The scales of their activations come from training images in ``ptq``, from
+    earlier steps in ``qat``, and in ``mixed`` from each tensor, as for gradients. Blocks have their
+    own scales, and round gradients stochastically, because with four bits networks learn only so
+    (NVIDIA, "Pretraining large language models with NVFP4", arXiv 2509.25149, section 4).
     """
     if config.rules is not None:
         return config.rules
@@ -251,6 +250,6 @@ def quantize(model, config, data, number, recipe):
 def round_weights(model, number):
     """Round every parameter of a network, once and in place. Buffers (statistics of batch
     normalisation) stay."""
-    made = torch_dtypes.target(number)
+    a_target = torch_dtypes.target(number)
     for parameter in model.parameters():
-        parameter.copy_(made.quantize(parameter))
+        parameter.copy_(a_target.quantize(parameter))

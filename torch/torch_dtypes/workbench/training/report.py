@@ -42,9 +42,9 @@ def _cells(summary):
 def print_table(console, summaries, title, guess=EVEN):
     """Print the comparison, one row per dtype and recipe, to a ``rich.console.Console``.
 
-    The columns are the accuracy in percent after each epoch (means over the seeds; on a narrow
-    terminal a selection of epochs), the final accuracy, its distance from float32 in points and the
-    seconds per epoch. Lines below name the runs that diverged.
+    The columns are the accuracy in percent after each epoch, the final accuracy, its distance from
+    float32 in points and the seconds per epoch. Figures are means over the seeds. A narrow terminal
+    shows a selection of epochs. Lines below name the runs that diverged.
     """
     count = max((len(summary.accuracy) for summary in summaries), default=0)
     headers = ("dtype", "recipe", "final %", "gap", "s/epoch")
@@ -145,25 +145,25 @@ def report_of(described, summaries, command=None, data=None):
     figure."""
     guess = guess_of(described)
     failed, count = failures(summaries, guess), max(len(s.accuracy) for s in summaries)
-    made = Report(title_of(described), command=command, seeds=described["seeds"], data=data)
-    made.text(
+    report = Report(title_of(described), command=command, seeds=described["seeds"], data=data)
+    report.text(
         f"{described['parameters']:,} parameters. All runs of a seed begin with the same weights "
         "and see the samples in the same order."
     )
-    made.figure(
+    report.figure(
         lambda width: figure_of(described, summaries, width, strip=False), _caption(summaries)
     )
-    made.figure(lambda width: figure_of(described, summaries, width), None, "accuracy")
-    made.strip(
+    report.figure(lambda width: figure_of(described, summaries, width), None, "accuracy")
+    report.strip(
         {**failed, **losses_of_seeds(summaries)}, "Failed" if failed else "Not with every seed"
     )
     own = colours(s.dtype for s in summaries)
-    made.section("In numbers").table(
+    report.section("In numbers").table(
         *_table(summaries), colours={s.name: own[s.dtype] for s in summaries}
     )
     if count > 1:
         shown = epochs_shown(count, 15)
-        made.section(
+        report.section(
             f"Test accuracy after {'each epoch' if len(shown) == count else 'some epochs'}, in "
             "percent"
         )
@@ -172,8 +172,8 @@ def report_of(described, summaries, command=None, data=None):
             for s in summaries
             if s.accuracy
         ]
-        made.table(["dtype", *map(str, shown)], rows)
-    return made.footnote(notes(summaries, guess)[0])
+        report.table(["dtype", *map(str, shown)], rows)
+    return report.footnote(notes(summaries, guess)[0])
 
 
 def _caption(summaries):
@@ -181,7 +181,7 @@ def _caption(summaries):
     if seeds == 1:
         return (
             "Left: test accuracy after each epoch. Right: final accuracy, and its distance from "
-            "float32's with the same seed. One seed says nothing of how much is luck: --repeats "
+            "float32's with the same seed. One seed does not show how much is luck; --repeats "
             "5 adds intervals."
         )
     return (

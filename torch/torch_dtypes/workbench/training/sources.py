@@ -49,17 +49,17 @@ def find(spec: str, what: str) -> Callable:
         and all(map(str.isidentifier, (*module_name.split("."), *name.split("."))))
     ):
         raise ValueError(f"expected {what} as {_SPELLING}, but got {spec!r}")
-    found = _import(module_name, what)
+    value = _import(module_name, what)
     for part in name.split("."):
         try:
-            found = getattr(found, part)
+            value = getattr(value, part)
         except AttributeError:
-            names = difflib.get_close_matches(part, dir(found), 3)
+            names = difflib.get_close_matches(part, dir(value), 3)
             hint = f"; there are {', '.join(names)}" if names else ""
             raise ValueError(f"expected {what}, but {module_name} has no {name}{hint}") from None
-    if not callable(found):
-        raise ValueError(f"expected {what} that can be called, but {spec} is {found!r}")
-    return found
+    if not callable(value):
+        raise ValueError(f"expected {what} that can be called, but {spec} is {value!r}")
+    return value
 
 
 def _import(name, what):
@@ -212,21 +212,21 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
 def load_own_data(spec: str) -> Dataset:
     """Load a user's data into memory: ``package.module:loader`` is called without arguments.
 
-    It returns ``(train, test)``, each a pair of tensors ``(inputs, labels)``, a
-    ``torch.utils.data.Dataset`` of such pairs, or an iterable of batches of them, such as a
-    ``DataLoader``, which is read once. Inputs are floating (they become float32) or integers, of
+    It returns ``(train, test)``. Each is a pair of tensors ``(inputs, labels)``, a
+    ``torch.utils.data.Dataset`` of such pairs, or an iterable of batches of them. An iterable, such
+    as a ``DataLoader``, is read once. Inputs are floating (they become float32) or integers, of
     shape ``(N, ...)``. Labels are integers from 0, of shape ``(N,)``, or ``(N, ...)`` for maps of
     labels.
 
     Raises:
         ValueError: the loader returns something else.
     """
-    made = _call(find(spec, "a loader of data"), spec)
-    if not isinstance(made, (tuple, list)) or len(made) != 2:
-        raise ValueError(f"expected {spec} to return {_TRAIN_AND_TEST}, but got {_describe(made)}")
+    data = _call(find(spec, "a loader of data"), spec)
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise ValueError(f"expected {spec} to return {_TRAIN_AND_TEST}, but got {_describe(data)}")
     train, test = (
         _load_examples(part, f"{name} data of {spec}")
-        for part, name in zip(made, ("training", "test"), strict=True)
+        for part, name in zip(data, ("training", "test"), strict=True)
     )
     if train.inputs.shape[1:] != test.inputs.shape[1:]:
         raise ValueError(

@@ -90,16 +90,16 @@ def agree(ranks, error=None):
     everyone = ranks.gather(
         None if error is None else (error.format_message(), error.exit_code, socket.gethostname())
     )
-    told = [(rank, *each) for rank, each in enumerate(everyone) if each is not None]
-    if not told:
+    errors = [(rank, *each) for rank, each in enumerate(everyone) if each is not None]
+    if not errors:
         return
     if ranks.is_first:
-        if len(told) < ranks.size or len({text for _, text, *_ in told}) > 1:
+        if len(errors) < ranks.size or len({text for _, text, *_ in errors}) > 1:
             error = click.ClickException(
-                "\n".join(f"rank {rank} on {host}: {text}" for rank, text, _, host in told)
+                "\n".join(f"rank {rank} on {host}: {text}" for rank, text, _, host in errors)
             )
         error.show()
-    end(ranks, told[0][2])
+    end(ranks, errors[0][2])
 
 
 def end(ranks, code):
@@ -112,12 +112,12 @@ def end(ranks, code):
 @contextlib.contextmanager
 def agree_after(ranks):
     """All ranks: end all if one of them has a ``click.ClickException`` in the block."""
-    found = None
+    caught = None
     try:
         yield
     except click.ClickException as error:
-        found = error
-    agree(ranks, found)
+        caught = error
+    agree(ranks, caught)
 
 
 def _who(ranks):

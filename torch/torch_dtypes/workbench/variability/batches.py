@@ -40,7 +40,7 @@ def load_batches(data: Iterable) -> list[Batch]:
     is_sequence = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
     if isinstance(data, (torch.Tensor, Mapping, str, nn.Module)) or not is_sequence:
         raise TypeError(f"{_BATCHES}, but got {described(data)}")
-    found = []
+    batches = []
     for batch in data:
         *inputs, targets = (
             batch if isinstance(batch, (tuple, list)) and len(batch) > 1 else (None, None)
@@ -63,10 +63,10 @@ def load_batches(data: Iterable) -> list[Batch]:
                 "DataLoader(dataset, batch_size=...) makes batches"
             )
             raise ValueError(f"{_BATCHES}, but got targets that are one 0-d tensor: {single}")
-        found.append(tuple(batch))
-    if not found:
+        batches.append(tuple(batch))
+    if not batches:
         raise ValueError("expected batches of inputs and targets, but got none")
-    return found
+    return batches
 
 
 def answer(model: nn.Module, batch: Batch) -> object:
@@ -101,13 +101,13 @@ def numbers_in(output: object) -> torch.Tensor:
     """
     if isinstance(output, torch.Tensor):
         return output
-    found = [t.to(torch.float32).flatten() for t in tensors_in(output) if t.is_floating_point()]
-    if not found:
+    parts = [t.to(torch.float32).flatten() for t in tensors_in(output) if t.is_floating_point()]
+    if not parts:
         raise TypeError(
             "expected a model that returns a tensor, or floating-point ones in a dict, list or "
             f"tuple, but got {described(output)}"
         )
-    return torch.cat(found)
+    return torch.cat(parts)
 
 
 def concatenate(outputs: list[torch.Tensor]) -> torch.Tensor:

@@ -176,9 +176,9 @@ def _run(options, settings, config, data):
                 trained_network(config, data, options["seed"], stage),
                 test_batches(data.test, config),
             )
-        found = Study(program, settings, stage).go()
-        found.title = f"Numerical variability of {config.model} on {data.name}"
-        return found
+        result = Study(program, settings, stage).go()
+        result.title = f"Numerical variability of {config.model} on {data.name}"
+        return result
 
     run_study(config.model, options["out"], study)
 
@@ -189,15 +189,15 @@ def run_study(model, out, study):
     console = plain_console()
     with stages(console) as stage:
         try:
-            found = study(stage)
+            result = study(stage)
         except (RuntimeError, ValueError) as error:
             # Memory is exhausted, an operator fails, or a layer cannot round to a format.
             raise click.ClickException(f"{model} failed: {first_line(error)}") from error
-    console.print(f"{found.title}\n")
-    found.print(Console(markup=False, emoji=False))
+    console.print(f"{result.title}\n")
+    result.print(Console(markup=False, emoji=False))
     if out:
         with check.writing_into(out):
-            written = found.write(out, command_line())
+            written = result.write(out, command_line())
         named = [str(path) for path in written if path.suffix in (".html", ".json", ".yaml")]
         console.print(
             f"\nwritten: {', '.join(named)} and {len(written) - len(named)} tables and figures"

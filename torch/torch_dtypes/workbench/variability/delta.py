@@ -72,8 +72,8 @@ def responsible(items: Sequence[Hashable], search: Search) -> list[list[Hashable
     (2002), algorithm ddmin; Févotte and Lathuilière, "Debugging and optimization of HPC programs
     with the Verrou tool" (2019), for the search among the remaining items.
     """
-    found, left = [], list(items)
+    sets, left = [], list(items)
     while left and search.fails(left):
-        found.append(search.minimal(left))
-        left = [item for item in left if item not in found[-1]]
-    return found
+        sets.append(search.minimal(left))
+        left = [item for item in left if item not in sets[-1]]
+    return sets

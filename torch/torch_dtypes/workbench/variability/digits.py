@@ -20,7 +20,7 @@ _METHODS = ("nonparametric", "classic")
 
 def _numbers(samples: object) -> torch.Tensor:
     """Convert results to one float64 tensor. A sequence of tensors, as from a loop, is stacked."""
-    made = samples
+    result = samples
     if (
         isinstance(samples, (list, tuple))
         and samples
@@ -29,18 +29,18 @@ def _numbers(samples: object) -> torch.Tensor:
         if len({s.shape for s in samples if not s.is_nested}) == 1 and not any(
             s.is_nested for s in samples
         ):
-            made = torch.stack([s.detach() for s in samples])
+            result = torch.stack([s.detach() for s in samples])
     try:
-        if not isinstance(made, torch.Tensor):
-            made = torch.as_tensor(made, dtype=torch.float64)
+        if not isinstance(result, torch.Tensor):
+            result = torch.as_tensor(result, dtype=torch.float64)
         if (
-            made.is_complex()
-            or made.layout is not torch.strided
-            or made.is_nested
-            or made.is_quantized
+            result.is_complex()
+            or result.layout is not torch.strided
+            or result.is_nested
+            or result.is_quantized
         ):
             raise TypeError
-        return made.detach().to(torch.float64)
+        return result.detach().to(torch.float64)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(
             "expected samples as a tensor, an array or a sequence of real results of one shape, "
@@ -48,18 +48,20 @@ def _numbers(samples: object) -> torch.Tensor:
         ) from None
 
 
-def _reference(given: object, x: torch.Tensor) -> torch.Tensor:
+def _reference(reference: object, x: torch.Tensor) -> torch.Tensor:
     try:
         at = (
-            given
-            if isinstance(given, torch.Tensor)
-            else torch.as_tensor(given, dtype=torch.float64)
+            reference
+            if isinstance(reference, torch.Tensor)
+            else torch.as_tensor(reference, dtype=torch.float64)
         )
         if at.is_complex():
             raise TypeError
         at = at.detach().to(torch.float64)
     except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"expected a reference of real numbers, but got {said(given)}") from None
+        raise TypeError(
+            f"expected a reference of real numbers, but got {said(reference)}"
+        ) from None
     try:
         fits = torch.broadcast_shapes(at.shape, x.shape[1:]) == x.shape[1:]
     except RuntimeError:

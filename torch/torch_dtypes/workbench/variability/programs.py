@@ -109,13 +109,16 @@ class Inference:
         output = concatenate(outputs)
         metrics, labels = {"loss": total / count}, None
         if self._of_labels and is_one and output.dim() > 1:
-            found, targets = (
+            labels_found, targets = (
                 output.argmax(1),
                 concatenate([targets for *_, targets in self.batches]),
             )
             # With a user's criterion, classes may be in another dimension.
-            if found.shape == targets.shape:
-                labels, metrics["accuracy"] = found, 100 * (found == targets).double().mean().item()
+            if labels_found.shape == targets.shape:
+                labels, metrics["accuracy"] = (
+                    labels_found,
+                    100 * (labels_found == targets).double().mean().item(),
+                )
         used, unseen = (
             (sum(block.operations.values()), dict(block.unseen))
             if isinstance(block, Fuzzy)

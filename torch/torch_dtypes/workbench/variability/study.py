@@ -99,7 +99,7 @@ class Study:
         }
 
     def go(self) -> Variability:
-        s, found = self.settings, self.found
+        s, result = self.settings, self.found
         exact = self._exact()
         runs = []
         spreads = {name: Spread(x) for name, x in exact.activations.items()}
@@ -111,18 +111,18 @@ class Study:
             output.add(outcome.output)
             outcome.activations = {}
             runs.append(outcome)
-            found.unseen.update(outcome.unseen)
+            result.unseen.update(outcome.unseen)
         bits = self._bits()
-        found.layers = [
+        result.layers = [
             spread.layer(name, self._kinds[name], bits) for name, spread in spreads.items()
         ]
-        found.output = output.layer("output", "", bits)
+        result.output = output.layer("output", "", bits)
         for name, value in exact.metrics.items():
             values = [r.metrics[name] for r in runs]
             nonparametric = significant_digits(
                 values, digits=bits, probability=s.probability, confidence=s.confidence
             )
-            found.metrics.append(
+            result.metrics.append(
                 Metric(
                     name,
                     value,
@@ -132,17 +132,17 @@ class Study:
                 )
             )
         if exact.labels is not None:
-            found.dice = minimum_dice([r.labels for r in runs])
+            result.dice = minimum_dice([r.labels for r in runs])
         if s.metric not in ("distance", *exact.metrics):
             raise ValueError(
                 "expected a metric that the program has, one of distance, "
                 f"{', '.join(exact.metrics)}, but got {s.metric}"
             )
-        found.deviation = max(self._distance(r, exact) for r in runs)
-        found.tolerance = found.deviation / 2 if s.tolerance is None else s.tolerance
+        result.deviation = max(self._distance(r, exact) for r in runs)
+        result.tolerance = result.deviation / 2 if s.tolerance is None else s.tolerance
         if s.where:
             self._where(exact)
-        return found
+        return result
 
     def _exact(self) -> Outcome:
         first, second = (
@@ -204,7 +204,7 @@ class Study:
         return result if math.isfinite(result) else math.inf
 
     def _where(self, exact: Outcome) -> None:
-        s, found = self.settings, self.found
+        s, result = self.settings, self.found
         deviations: dict[str, float] = {}
         names = self.program.modules()
         for name in names:
@@ -221,9 +221,9 @@ class Study:
             if operations:
                 deviations[name] = worst
                 digits = spread.layer(name, "", self._bits()).median
-                found.parts.append(
+                result.parts.append(
                     Part(
-                        name, self._kinds[name], operations, worst, digits, worst > found.tolerance
+                        name, self._kinds[name], operations, worst, digits, worst > result.tolerance
                     )
                 )
 
@@ -233,16 +233,16 @@ class Study:
                     self._distance(
                         self._run("search for the modules responsible", None, i, chosen), exact
                     )
-                    > found.tolerance
+                    > result.tolerance
                 ):
                     return True
             return False
 
         search = Search(fails)
         search.known.update(
-            {frozenset((name,)): worst > found.tolerance for name, worst in deviations.items()}
+            {frozenset((name,)): worst > result.tolerance for name, worst in deviations.items()}
         )
-        found.responsible = responsible(list(deviations), search)
+        result.responsible = responsible(list(deviations), search)
 
 
 def variability(

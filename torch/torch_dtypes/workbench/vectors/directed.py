@@ -26,8 +26,8 @@ def _longer(fmt: _C.Format) -> _C.Format | None:
         return None
     if fmt.kind == _C.Kind.takum:
         return _C.Format.takum(fmt.bits + 1)
-    made = _C.Format.posit(fmt.bits + 1, fmt.es)
-    return made if fmt.bits < 64 and made.fits_double else None
+    longer = _C.Format.posit(fmt.bits + 1, fmt.es)
+    return longer if fmt.bits < 64 and longer.fits_double else None
 
 
 def _fraction_bits(fmt: _C.Format) -> int:
@@ -44,12 +44,12 @@ class Directed:
         operation: the operation's name. operand, result: the formats.
         seed: the seed; the same one draws the same operands.
 
-    A vector of the classes *tie*, *small* and *large* aims at a result: a number half way between
-    two of the result's format (for posits, the posit of one more bit), or near an end of its range.
-    It draws all operands but the last, and chooses the last, or a neighbour of it, to bring the
-    exact result nearest to the aim. *cancellation* aims at sums that are small relative to the
-    operands, or at results near 1. *special* operands are zeros, NaN, infinities, the first and
-    last numbers, and numbers around 1 and around the smallest normal one.
+    A vector of the classes *tie*, *small* and *large* aims at a result. A tie is half way between
+    two numbers of the result's format (for posits, the posit of one more bit). The others are near
+    an end of its range. It draws all operands but the last, and chooses the last, or a neighbour of
+    it, to bring the exact result nearest to the aim. *cancellation* aims at sums that are small
+    relative to the operands, or at results near 1. *special* operands are zeros, NaN, infinities,
+    the first and last numbers, and numbers around 1 and around the smallest normal one.
     """
 
     def __init__(self, operation: str, operand: _C.Format, result: _C.Format, seed: int):
@@ -93,25 +93,27 @@ class Directed:
             )
             return chosen.unique()
         around = [0, one, fmt.max_code, 1 << max(_fraction_bits(fmt), 0), sign, self.codes]
-        found = {
+        codes = {
             (code + step + negative) % self.codes
             for code in around
             for step in (-2, -1, 0, 1, 2)
             for negative in (0, sign)
         }
-        found |= {
+        codes |= {
             _C.encode_exact(fmt, torch.tensor([x], dtype=torch.float64)).item()
             for x in (torch.nan, torch.inf, -torch.inf)
         }
-        return torch.tensor(sorted(found))
+        return torch.tensor(sorted(codes))
 
     # ---- vectors ----
 
     def draw(self, n: int) -> list[torch.Tensor]:
         """Draw the operands' codes of n vectors, in random order."""
-        made = [getattr(self, f"_{_CLASSES[i]}_vectors")(n // 16) for i in range(16)]
+        classes = [getattr(self, f"_{_CLASSES[i]}_vectors")(n // 16) for i in range(16)]
         order = torch.randperm(n // 16 * 16, generator=self.generator)
-        return [torch.cat([columns[j] for columns in made])[order] for j in range(len(made[0]))]
+        return [
+            torch.cat([columns[j] for columns in classes])[order] for j in range(len(classes[0]))
+        ]
 
     def draw_dots(self, n: int, terms: int) -> list[torch.Tensor]:
         """Draw the operands' codes of n dot products: mostly normal numbers, and also any codes,
@@ -239,8 +241,8 @@ class Directed:
         return _C.encode_exact(cut, x.abs().nan_to_num(1.0)).clamp(max=self.result.max_code)
 
     def _boundary(self, code: torch.Tensor) -> torch.Tensor:
-        """Return the magnitude at which rounding changes between a code and the next: half way, for
-        posits and takums the number of one more bit, for tables the ladder's boundary."""
+        """Return the magnitude at which rounding changes from a code to the next. It is half way;
+        for posits and takums the number of one more bit; for tables the ladder's boundary."""
         if self.ladder is not None:
             return self.ladder[1][code.clamp(max=self._last)]
         if longer := _longer(self.result):

@@ -2,8 +2,8 @@
 
 A result that is no float64 number becomes the odd one of its two neighbours. A second rounding, to
 a format with at least two bits fewer, then gives the result of a single rounding in every mode. The
-format's number equals the odd one only if the result is exact (Boldo and Melquiond, "Emulation of
-FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+format's number equals the odd one only if the result is exact. Source: Boldo and Melquiond,
+"Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008.
 
 There are two ways, which agree bit for bit. Rational numbers serve every format, one vector at a
 time. Tensors serve operands with significands of at most 26 bits: there, float64 holds products,

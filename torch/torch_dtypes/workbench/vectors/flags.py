@@ -8,13 +8,13 @@ The standard defines them for binary floats, from the exact result v and the mod
 - *divide by zero* (7.3): a finite number other than 0 is divided by 0.
 - *overflow* (7.4): v, rounded as if the exponents went on, exceeds the largest finite number,
   whatever the result is.
-- *underflow* (7.5): v, rounded to the format's precision as if the exponents went on, is strictly
-  between the smallest normal numbers of both signs, and the result is inexact. So tininess is
-  detected after rounding, as on x86 and RISC-V, also for formats without subnormals.
+- *underflow* (7.5): v, rounded as if the exponents went on, is strictly between the smallest normal
+  numbers of both signs, and the result is inexact. So tininess is detected after rounding, as on
+  x86 and RISC-V, also for formats without subnormals.
 - *inexact* (7.6): the result is not v.
 
 The posit standard has no flags. Here, overflow means that v is beyond maxpos, and underflow that it
-is between 0 and minpos; a result NaR is invalid, or a division by 0. For fixed point, overflow
+is between 0 and minpos. A result NaR is invalid, or a division by 0. For fixed point, overflow
 means that the rounded integer is out of range; there is no underflow. For tables of values,
 overflow means that v is beyond the outermost number of its sign, or that its sign has none.
 Underflow means that v is between 0 and the smallest number.

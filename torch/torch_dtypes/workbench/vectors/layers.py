@@ -151,7 +151,7 @@ class _Writer:
     def write(self, stem: str, role: str, tensor: torch.Tensor) -> dict[str, Any]:
         bits, codes = _codes(tensor)
         file = f"{stem}.{role}.{'mem' if self.kind == 'readmemh' else self.kind}"
-        said = {
+        entry = {
             "role": role,
             "file": file,
             "shape": list(tensor.shape),
@@ -159,13 +159,13 @@ class _Writer:
             "bits": bits,
         }
         if self.kind == "json":
-            text = json.dumps({"header": said, "codes": codes}) + "\n"
+            text = json.dumps({"header": entry, "codes": codes}) + "\n"
         else:
             mark = "#" if self.kind == "hex" else "//"
-            head = f"{mark} {stem} {role}: {said['dtype']}, {bits} bits, shape {said['shape']}\n"
+            head = f"{mark} {stem} {role}: {entry['dtype']}, {bits} bits, shape {entry['shape']}\n"
             text = head + "".join([f"{code:0{digits(bits)}x}\n" for code in codes])
         write_text(self.folder / file, text)
-        return said
+        return entry
 
 
 def _codes(tensor: torch.Tensor) -> tuple[int, list[int]]:

@@ -146,16 +146,16 @@ class Job:
 
     def header(self) -> dict[str, object]:
         """Return the header of a file."""
-        said: dict[str, object] = {
+        data: dict[str, object] = {
             "format": _both_names(self.format, self.operand),
             "operation": self.operation,
         }
         if self.to is not None:
-            said["to"] = _both_names(self.to, _find_format(self.to))
+            data["to"] = _both_names(self.to, _find_format(self.to))
         if self.terms is not None:
-            said |= {"terms": self.terms, "accumulate": self.accumulate}
+            data |= {"terms": self.terms, "accumulate": self.accumulate}
         inputs = "all" if self.count is None else f"directed random, seed {self.seed}"
-        return said | {
+        return data | {
             "rounding": self.result.rounding.name,
             "inputs": inputs,
             "vectors": self.total,
@@ -202,19 +202,19 @@ class Job:
         )
         a, b = from_codes(stored, dtype).chunk(2, dim=1)
         with accumulation_block(self.accumulate):
-            made = torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).flatten()
-        codes = codes_of(made).to(torch.int64) & (2**self.operand.bits - 1)
+            dots = torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).flatten()
+        codes = codes_of(dots).to(torch.int64) & (2**self.operand.bits - 1)
         delivered = _C.decode_exact(self.result, codes)
         canonical = _C.encode_exact(self.result, torch.full_like(delivered, torch.nan))
         codes = torch.where(delivered.isnan(), canonical, codes)
 
         finite = values.isfinite().all(1)
         x, y = values.chunk(2, dim=1)
-        found = torch.zeros_like(delivered)
-        found[finite] = exact.odd_dots(x[finite], y[finite])
-        flags = flags_of(found, delivered, finite, self.result)
+        exact_sums = torch.zeros_like(delivered)
+        exact_sums[finite] = exact.odd_dots(x[finite], y[finite])
+        flags = flags_of(exact_sums, delivered, finite, self.result)
         # A step overflowed though the sum would not have.
-        lost = finite & ~delivered.isfinite() & ~found.isinf()
+        lost = finite & ~delivered.isfinite() & ~exact_sums.isinf()
         flags = torch.where(lost, flags | 5, flags)
         products = x * y
         undefined = products.isnan().any(1) | (
@@ -224,18 +224,18 @@ class Job:
 
 
 def _find_format(name: str) -> _C.Format:
-    made = target(name)
-    if not isinstance(made, FormatTarget):
+    parsed = target(name)
+    if not isinstance(parsed, FormatTarget):
         raise ValueError(
-            f"expected a format without scales, but got {made.name}; name that of its elements, "
-            f"{describe_elements(made)}"
+            f"expected a format without scales, but got {parsed.name}; name that of its elements, "
+            f"{describe_elements(parsed)}"
         )
-    return made.format
+    return parsed.format
 
 
-def _both_names(asked: str, fmt: _C.Format) -> str:
+def _both_names(spelling: str, fmt: _C.Format) -> str:
     name = naming.name_of_format(fmt)
-    return name if name == asked else f"{asked} ({name})"
+    return name if name == spelling else f"{spelling} ({name})"
 
 
 def _check_format(fmt: _C.Format) -> None:

@@ -81,11 +81,11 @@ def evaluate(
     if operation == "div":
         ordinary &= values[1] != 0
 
-    found = torch.where(ordinary, 0.0, stock)
+    exact_results = torch.where(ordinary, 0.0, stock)
     chosen = ordinary.nonzero().squeeze(1)
     operands = [v[chosen] for v in values]
     if operation == "cast":
-        found[chosen] = operands[0]
+        exact_results[chosen] = operands[0]
     elif len(chosen):
         limits = card(operand)
         magnitudes = (limits.smallest, limits.largest)
@@ -98,52 +98,53 @@ def evaluate(
             if exact.is_fast(operand.significand_bits, magnitudes)
             else exact.by_rationals
         )
-        found[chosen] = way(operation, operands)
-    found = _with_signs_of_zeros(operation, found, ordinary, values, stock, mode)
+        exact_results[chosen] = way(operation, operands)
+    exact_results = _with_signs_of_zeros(operation, exact_results, ordinary, values, stock, mode)
 
     if operation != "cast":
         # One NaN, whatever sign the processor gave it.
-        found = torch.where(found.isnan(), math.nan, found)
+        exact_results = torch.where(exact_results.isnan(), math.nan, exact_results)
     logarithms = (
         operation in ("mul", "div", "sqrt")
         and result.table_address == operand.table_address
         and result.on_logarithms
     )
     codes = _C.encode_exact(
-        logarithms or result, torch.where(ordinary, found.clamp(-_LARGEST, _LARGEST), found)
+        logarithms or result,
+        torch.where(ordinary, exact_results.clamp(-_LARGEST, _LARGEST), exact_results),
     )
     delivered = _C.decode_exact(result, codes)
     if logarithms:  # numbers so close have the same logarithm as the code
-        found = torch.where(
-            (found - delivered).abs() < delivered.abs() * 2.0**-47, delivered, found
+        exact_results = torch.where(
+            (exact_results - delivered).abs() < delivered.abs() * 2.0**-47, delivered, exact_results
         )
     if operation == "cast":
         invalid |= (is_nan & ~delivered.isnan()) | (stock.isinf() & ~delivered.isinf())
     return codes, flags_of(
-        found, delivered, ordinary, result
+        exact_results, delivered, ordinary, result
     ) | invalid * INVALID | by_zero * DIVIDE_BY_ZERO
 
 
 def flags_of(
-    found: torch.Tensor, delivered: torch.Tensor, ordinary: torch.Tensor, result: _C.Format
+    exact_results: torch.Tensor, delivered: torch.Tensor, ordinary: torch.Tensor, result: _C.Format
 ) -> torch.Tensor:
     """Return overflow, underflow and inexact of the delivered results against the exact ones, where
     these are finite."""
     limits, mode = Range(result), result.rounding.name
-    overflow = ordinary & limits.overflows(found, mode)
-    inexact = ordinary & ((delivered != found) | overflow)
-    underflow = inexact & limits.is_tiny(found, mode)
+    overflow = ordinary & limits.overflows(exact_results, mode)
+    inexact = ordinary & ((delivered != exact_results) | overflow)
+    underflow = inexact & limits.is_tiny(exact_results, mode)
     return inexact * INEXACT | underflow * UNDERFLOW | overflow * OVERFLOW
 
 
-def _with_signs_of_zeros(operation, found, ordinary, values, stock, mode):
+def _with_signs_of_zeros(operation, exact_results, ordinary, values, stock, mode):
     """Give exact zeros their signs: for a sum by IEEE 754-2019, section 6.3, else those of
     float64."""
-    zero = ordinary & (found == 0)
+    zero = ordinary & (exact_results == 0)
     if (terms := _sum_terms(operation, values)) is None:
-        return torch.where(zero, torch.copysign(torch.zeros_like(stock), stock), found)
+        return torch.where(zero, torch.copysign(torch.zeros_like(stock), stock), exact_results)
     opposite = -0.0 if mode == "down" else 0.0
     signed = torch.where(
-        terms[0] == terms[1], torch.copysign(torch.zeros_like(found), terms[0]), opposite
+        terms[0] == terms[1], torch.copysign(torch.zeros_like(exact_results), terms[0]), opposite
     )
-    return torch.where(zero, signed, found)
+    return torch.where(zero, signed, exact_results)

@@ -198,7 +198,7 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(own, tmp_pat
     output = running.communicate(timeout=60)[0]
     assert running.returncode == 130 and "not done" in output
     assert output.index("Interrupted: ending the cells that run.") < output.index(
-        "Interrupted: the same command goes on"
+        "Interrupted: the same command continues"
     )
     assert len(list((tmp_path / "out").glob("cells/*.json"))) == 2
     went_on = subprocess.run(

@@ -48,7 +48,7 @@ class Arithmetic:
     def leave(self, t: torch.Tensor) -> torch.Tensor:
         return _C.alias_binary32(t, None) if self.native else t.to(torch.float32)
 
-    def widen(self, t: torch.Tensor) -> torch.Tensor:
+    def widen_operand(self, t: torch.Tensor) -> torch.Tensor:
         if t.dtype is torch.complex64 or self.native:
             return t.to(_WIDER[t.dtype])
         return t.to(self.exact).to(torch.float64)
@@ -199,7 +199,7 @@ class Arithmetic:
         def enter(value):
             if isinstance(value, torch.Tensor):
                 if is_float32(value):
-                    pairs.append((value, wide(self.widen(value))))
+                    pairs.append((value, wide(self.widen_operand(value))))
                     return pairs[-1][1]
                 # A Python number next to float32 tensors.
                 if value.dtype is torch.float64 and value.dim() == 0:

@@ -12,7 +12,7 @@ import yaml
 from command_line import command
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
-from test_sensitivity import FORMATS, batches, evaluated, network
+from test_sensitivity import FORMATS, batches, compute_loss, network
 
 import torch_dtypes
 from torch_dtypes.workbench.sensitivity.choosing import Mixture
@@ -231,8 +231,8 @@ def test_command_writes_rules_that_give_what_was_measured(tiny, tmp_path):
         path = tmp_path / "out" / f"rules-{bits}.yaml"
         assert yaml.safe_load(path.read_text()) == made["rules"] and made["bits"] <= float(bits)
         rounded = torch_dtypes.quantize_(copy.deepcopy(tiny), path, images)
-        assert evaluated(rounded, test) == made["measured"]
-    assert evaluated(tiny, test) == found["float32"]
+        assert compute_loss(rounded, test) == made["measured"]
+    assert compute_loss(tiny, test) == found["float32"]
 
 
 def test_command_trains_where_there_are_no_weights(tiny):

@@ -1,4 +1,4 @@
-"""torch_dtypes.fuzzy: float32 programs run with another rounding of every operation."""
+"""torch_dtypes.fuzzy: float32 programs with another rounding of every operation."""
 
 import contextlib
 import math
@@ -11,11 +11,11 @@ from torch.nn import functional as F
 
 import torch_dtypes
 
-KIND = torch.empty(0).device.type  # of `--device`
+KIND = torch.empty(0).device.type  # the device of `--device`
 
 
 def neighbours(exact):
-    """The float32 numbers on both sides of float64 ones."""
+    """Return the float32 numbers on both sides of float64 numbers."""
     near = exact.to(torch.float32)
     down = torch.where(near.double() > exact, torch.nextafter(near, torch.tensor(-math.inf)), near)
     up = torch.where(near.double() < exact, torch.nextafter(near, torch.tensor(math.inf)), near)
@@ -83,7 +83,7 @@ def test_stochastic_results_are_neighbours_of_float64s(name):
         )
         return
     down, up = neighbours(exact)
-    # Of two float64 results of one function.
+    # Two float64 results of one function may differ so.
     close = (found - down).abs() <= torch.finfo(torch.float32).eps * 1e-4 * found.abs()
     assert ((found == down) | (found == up) | close).all()
 
@@ -98,7 +98,7 @@ def test_stochastic_results_keep_the_mean(name):
         with torch_dtypes.fuzzy(seed=seed):
             total += FUNCTIONS[name](x, y)
     gap = (up.double() - down.double()).clamp_min(1e-30)
-    # A share of the gap; its deviation is at most 0.5 / sqrt(n).
+    # A share of the gap, with a deviation of at most 0.5 / sqrt(n).
     away = (total / n - exact).abs() / gap
     assert away.max() < 5 * 0.5 / math.sqrt(n)
     assert (total / n - exact).div(gap).mean().abs() < 5 * 0.5 / math.sqrt(n * exact.numel())
@@ -188,7 +188,7 @@ def test_a_training_step(options):
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         state = torch.get_rng_state()
         loss, block = step(model, optimizer, seed=seed, **options)
-        # Dropout would be what it is without the block.
+        # Dropout must be the same as without the block.
         assert torch.equal(torch.get_rng_state(), state)
         assert all(a is b for a, b in zip(before, model.parameters(), strict=True))
         assert (
@@ -398,7 +398,7 @@ def test_a_block_decorates_and_ends():
         (dict(format="fp32x"), ValueError, "fp32x"),
         (dict(format="posit32es2"), ValueError, "values float32 has"),
         (dict(seed=-1), ValueError, "expected seed from 0"),
-        (dict(modules=["0"]), ValueError, "expected a model beside modules="),
+        (dict(modules=["0"]), ValueError, "expected a model with modules="),
         (
             dict(model=nn.Linear(2, 2), modules=["weight"]),
             ValueError,
@@ -424,8 +424,8 @@ def test_a_block_is_entered_once_at_a_time():
 
 
 def test_many_elements_some_at_a_time():
-    """Functions of more elements than are computed at once: neighbours of float64's, whatever the
-    layout, and the same on any number of threads."""
+    """Functions of more elements than one piece. The results are neighbours of float64's in any
+    layout, and equal for any number of threads."""
     x = sample(3, 1 << 18)
     for operand in (x, x.t()):
         with torch_dtypes.fuzzy(seed=1):
@@ -448,7 +448,8 @@ def test_many_elements_some_at_a_time():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("format", ["e8m23", "e8m7"])
 def test_running_statistics_are_kept(training, format):
-    """Which batch normalisation writes without its schema's saying so: they stayed as they were."""
+    """Regression: batch normalisation writes to them, though its schema does not say so, and they
+    stayed as they were."""
     x = sample(64, 3, seed=4) + 2
     found, plain = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
     found.running_var.add_(0.3)
@@ -468,8 +469,8 @@ def test_running_statistics_are_kept(training, format):
 
 @pytest.mark.parametrize("overflows", [False, True])
 def test_a_step_by_a_grad_scaler(overflows):
-    """Whose operator over all gradients has no float64 form: products and a look for infinities
-    stand for it."""
+    """GradScaler's operator over all gradients has no float64 form; products and a search for
+    infinities replace it."""
     model, scaler = nn.Linear(20, 9), torch.amp.GradScaler(KIND, init_scale=1000.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     before = model.weight.detach().clone()
@@ -504,7 +505,7 @@ def test_its_mode_holds_beside_a_block_of_rounding(outer, dot_products):
     ):
         found = (x @ w + 1).exp() / 3
         up = torch_dtypes.with_rounding(torch.q43, "up")
-        # Of number formats the block's does.
+        # The block holds for number formats.
         assert torch.equal(x.to(up).float(), x.to(torch.q43).float())
     assert torch.equal(found, expected) and not torch.equal(found, (x @ w + 1).exp() / 3)
 
@@ -515,8 +516,8 @@ def test_its_mode_holds_beside_a_block_of_rounding(outer, dot_products):
     ids=lambda m: type(m).__name__,
 )
 def test_normalisation_of_autocast_s_inputs_runs_in_float32(layer):
-    """It takes float32 parameters beside bfloat16, and no float64 ones; where a list of autocast's
-    widens its input, it is seen."""
+    """Layer normalisation takes float32 parameters with bfloat16, but no float64 ones. If autocast
+    widens its input, the block counts it."""
     model = nn.Sequential(nn.Linear(4, 9), layer)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "fuzzy: aten::.* runs in stock float32")

@@ -1,4 +1,4 @@
-"""torch_dtypes.fuzzy of operands that are no dense float32 tensors, and make float32 results."""
+"""torch_dtypes.fuzzy on operands that are no dense float32 tensors, but give float32 results."""
 
 import warnings
 

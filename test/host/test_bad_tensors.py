@@ -159,14 +159,14 @@ def test_what_block_tensors_have_none_of():
     for call in (lambda: made.to(torch.float16), lambda: made.view(64), lambda: made.sum()):
         with pytest.raises(
             AttributeError,
-            match=r"expected an attribute of a BlockTensor, but got '.*'; its numbers are "
-            r"dequantize\(\)'s",
+            match=r"expected an attribute of a BlockTensor, but got '.*'; dequantize\(\) gives "
+            r"a tensor",
         ):
             call()
     with pytest.raises(AttributeError, match=r"but got 'nothing'$"):
         made.nothing  # noqa: B018
     for call in (lambda: made[0], lambda: list(made)):
-        with pytest.raises(TypeError, match=r"expected a whole BlockTensor, .* but got an index"):
+        with pytest.raises(TypeError, match=r"expected no index of a BlockTensor, .* but got one"):
             call()
     assert torch.equal(copy.deepcopy(made).dequantize(), made.dequantize())
 

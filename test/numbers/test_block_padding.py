@@ -77,9 +77,9 @@ def test_without_padding_in_constructors():
         block_format("q43", "e8m0", 32, pad=0)
     rows_of_all = block_format("q43", "e8m0", (4, None), (0, 1), pad=False)
     assert (
-        rows_of_all.fitting(1).pad
-        and not rows_of_all.fitting(2).pad
-        and target(rows_of_all.fitting(1).name) == rows_of_all.fitting(1)
+        rows_of_all.adapt_to(1).pad
+        and not rows_of_all.adapt_to(2).pad
+        and target(rows_of_all.adapt_to(1).name) == rows_of_all.adapt_to(1)
     )
 
 

@@ -21,7 +21,7 @@ def test_a_seed_draws_the_same_and_a_smaller_count_its_beginning(tmp_path):
         (("int8", "--op", "add"), "expected a format without scales, but got int8"),
         (
             ("q43", "--op", "cast", "--to", "mxfp4"),
-            "expected a format without scales, but got mxfp4: name that of its elements, "
+            "expected a format without scales, but got mxfp4; name that of its elements, "
             "'e2m1finite'",
         ),
         (
@@ -37,13 +37,13 @@ def test_a_seed_draws_the_same_and_a_smaller_count_its_beginning(tmp_path):
         (("q43", "--op", "dot", "--terms", 0), "expected 1 to 65536 terms"),
         (("q43", "--op", "dot", "--terms", 2, "--accumulate", "fast"), "'fast'"),
         (("q43", "--op", "add", "--accumulate", "exact"), "with dot only"),
-        (("posit16es2", "--op", "add", "--all"), "2^32: ask for a count"),
+        (("posit16es2", "--op", "add", "--all"), "2^32; give a count"),
         (("q43", "--op", "add", "--count", 0), "expected a count of at least 1"),
         (("q43", "--op", "add", "--count", 5, "--all"), "--count or --all, but got both"),
         (("q43", "--op", "sqrt", "--seed", 4, "--all"), "--seed or --all, but got both"),
         (
             ("q43", "--op", "dot", "--terms", 2, "--accumulate", "format(rounding=stochastic)"),
-            "format(rounding=stochastic) has stochastic: what",
+            "format(rounding=stochastic) has stochastic: its",
         ),
         (
             (
@@ -55,7 +55,7 @@ def test_a_seed_draws_the_same_and_a_smaller_count_its_beginning(tmp_path):
                 "--accumulate",
                 "format(accumulator=e5m7_up_down)",
             ),
-            "has up_down: what it gives depends on random",
+            "has up_down: its results depend on random",
         ),
         (
             (
@@ -67,7 +67,7 @@ def test_a_seed_draws_the_same_and_a_smaller_count_its_beginning(tmp_path):
                 "--accumulate",
                 "block(terms=4, extra_bits=1, rounding=stochastic)",
             ),
-            "has stochastic: what it gives",
+            "has stochastic: its results",
         ),
         (
             ("q43", "--op", "dot", "--terms", 2, "--accumulate", "nvidia-v100"),

@@ -1,5 +1,5 @@
-"""Packed blocks: the bytes of codes and scales read by other means, the numbers of
-``Target.quantize``, products, files."""
+"""Packed blocks: codes and scales decoded by other means, the numbers of ``Target.quantize``,
+products, files."""
 
 import copy
 import io
@@ -46,7 +46,7 @@ def same(a, b):
 
 
 def bits_of(data: torch.Tensor, bits: int, count: int) -> list[int]:
-    """Codes read from bytes as one long number."""
+    """Read codes from bytes as one long number."""
     whole = int.from_bytes(bytes(data.tolist()), "little")
     return [whole >> i * bits & (1 << bits) - 1 for i in range(count)]
 
@@ -96,7 +96,7 @@ def test_numbers_are_those_of_the_target(name, dtype):
 
 @pytest.mark.parametrize("name", [name for name in SPECS if name != "mxint8"])
 def test_bytes_by_ocp(name):
-    """Elements and E8M0 scales of the MX formats, decoded from the bytes by exact tables."""
+    """Decode elements and E8M0 scales of the MX formats from the bytes, by exact tables."""
     values, bits = oracle.table(SPECS[name]).decode(), target(name).bits
     x = numbers(6, 50)
     packed = quantize(x, name)
@@ -176,7 +176,8 @@ def test_transposition_keeps_numbers(name):
 
 def test_products():
     x, w, b = numbers(5, 64).requires_grad_(), quantize(numbers(7, 64), "mxfp8_e4m3"), numbers(7)
-    want = x @ w.T.dequantize()  # of the same layout: on some processors another one's sums differ
+    # Of the same layout: on some processors sums differ between layouts
+    want = x @ w.T.dequantize()
     assert torch.equal(w.T.dequantize(), w.dequantize().T)
     assert (
         torch.equal(x @ w.T, want)
@@ -196,7 +197,7 @@ def test_products():
 
 
 def test_products_obey_the_accumulation_policy():
-    """1 + 2^-24 + 2^-24 in float32 steps stays 1; a quire adds it up."""
+    """1 + 2^-24 + 2^-24 in float32 steps stays 1; a quire gives the exact sum."""
     row, ones = (
         quantize(torch.tensor([[1.0, 2**-24, 2**-24]]), "block<e5m10,e8m0,1>"),
         torch.ones(3, 1),
@@ -339,7 +340,7 @@ def test_scales_of_nothing(name, shape):
     ],
 )
 def test_scales_of_any_format(scale, name, least):
-    """a / 7 in the scale's format, to nearest, and integers times that."""
+    """Round a / 7 to the scale's format, to nearest; elements are integers times that."""
     fmt = torch_dtypes.block_format("fixed3_0_symmetric", scale, 4)
     assert fmt.scale == name and target(fmt.name) == fmt
     x = torch.tensor([[1.0, -2.5, 0.3, 6.0], [1e-4, 0.0, 0.0, 2e-5], [0.0, 0.0, 0.0, 0.0]])
@@ -370,8 +371,7 @@ def test_powers_of_two_are_e8m0_whatever_names_them():
 
 
 def test_one_block_for_each_number_of_a_vector():
-    """QPyTorch's dim of a one-dimensional tensor, a bias: each number has an exponent of its
-    own."""
+    """QPyTorch's dim of a 1-d tensor, such as a bias: each number has its own exponent."""
     x = torch.tensor([1.0, 1e-6, 3e5])
     torch.testing.assert_close(target("bfp8_dim0").quantize(x), x, rtol=2**-7, atol=0)
 
@@ -403,7 +403,7 @@ def test_what_is_no_product_says_what_to_call(name):
     w = quantize(torch.ones(4, 32), "mxfp4")
     with pytest.raises(
         TypeError,
-        match=r"expected tensors in \w+, but got a BlockTensor, .* call its dequantize\(\)",
+        match=r"expected tensors in \w+, but got a BlockTensor, .* use its dequantize\(\)",
     ):
         REFUSED[name](w)
     assert w in [w] and {w: 1}[w] == 1

@@ -1,5 +1,5 @@
-"""chop: the same numbers as a cast to the dtype and back, in the kind of array that came;
-gradients; flips."""
+"""chop: the numbers of a cast to the dtype and back, in the input's kind of array; gradients;
+flips."""
 
 import importlib.util
 
@@ -65,7 +65,7 @@ def test_is_the_cast_and_back(name, dtype):
 @pytest.mark.parametrize("mode", ["stochastic", "stochastic_equal", "up_down"])
 @parametrize_dtypes("float32 float64")
 def test_fixed_point_takes_the_random_bits_that_its_cast_takes(name, mode, dtype):
-    """Which is another way there, by codes of fixed point."""
+    """chop rounds fixed point on another way, by its codes."""
     x, made = values(dtype), torch_dtypes.dtype(f"{name}_{mode}") if name == "fixed4_4" else None
     if made is None:
         codes = _C.encode_exact(
@@ -82,7 +82,7 @@ def test_fixed_point_takes_the_random_bits_that_its_cast_takes(name, mode, dtype
 
 
 def words(n, seed):
-    """The random words of a chop whose generator has this seed."""
+    """Return the random words of a chop whose generator has this seed."""
     state = torch.get_rng_state()
     torch.manual_seed(seed)
     made = _C.random_words(_C.next_seed(), 0, n)
@@ -158,7 +158,7 @@ def test_straight_through():
     assert not chop(x.detach(), "q43").requires_grad
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.func.jvp brings its own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.func.jvp has its own
 def test_function_transforms():
     x = torch.randn(4, 3)
     assert torch.equal(torch.func.vmap(lambda t: chop(t, "q43"))(x), chop(x, "q43"))
@@ -345,7 +345,8 @@ assert ["rounding() block" in str(raised) for raised in errors] == [True, False,
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
 def test_jax():
-    """In a process of its own: JAX's threads would make later forks of this one dangerous."""
+    """Run in another process, because JAX's threads would make later forks of this one
+    dangerous."""
     new_process.run("-c", JAX, check=True)
 
 

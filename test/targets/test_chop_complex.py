@@ -1,4 +1,4 @@
-"""torch_dtypes.chop of complex numbers: the real and the imaginary part, each as by itself."""
+"""torch_dtypes.chop of complex numbers: the real and the imaginary part, each rounded by itself."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""Integers of 2 to 16 bits with scales and zero points: stock PyTorch's bits where it defines them,
-exact rationals elsewhere."""
+"""Integers of 2 to 16 bits with scales and zero points: PyTorch's bits where it defines them, exact
+rationals elsewhere."""
 
 import copy
 import math
@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import torch_dtypes
 from torch_dtypes import integer_format, target
 
-# PyTorch's own
+# PyTorch's own.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*quantization.* is deprecated:DeprecationWarning", "ignore:.*quantize.*:UserWarning"
 )
@@ -26,8 +26,8 @@ def bits_of(t):
 
 
 def inputs(scale, seed=0):
-    """Values around every integer and every tie of the range, ties of the float32 product among
-    them, and what lies beyond."""
+    """Return values around every integer and every tie of the range, ties of the float32 product
+    included, and values out of range."""
     near = torch.arange(-300, 300).float() / 2
     x = (
         torch.cat([near, torch.randn(2000, generator=torch.Generator().manual_seed(seed)) * 100])
@@ -64,7 +64,7 @@ SCALES = (1.0, 0.25, 0.1, 0.0123, 7.3, 1 / 3)
 )
 def test_fake_quantize_per_tensor(name, low, high, points, scale):
     x = inputs(scale)
-    x = x[x.abs() < 1e18 * scale]  # beyond, stock converts to int64 what none is
+    x = x[x.abs() < 1e18 * scale]  # out of range, PyTorch's conversion to int64 is undefined
     for point in points:
         a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
         ours = target(name).quantize(a, scale=scale, zero_point=point, clamped="zero")
@@ -99,8 +99,8 @@ def test_quantize_per_tensor(name, dtype, scale):
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("point", [-3, 44])
 def test_quantize_per_tensor_with_a_zero_point(scale, point):
-    """Stock's operator adds the zero point before it rounds, its fake quantisation and ours behind:
-    next to ties they may differ by one."""
+    """PyTorch's operator adds the zero point before it rounds; its fake quantisation and this
+    package add it after. Next to ties they may differ by one."""
     x = inputs(scale)
     x, t = x[x.abs() < 1e9 * scale], target("int8_affine")
     stock = torch.quantize_per_tensor(x, scale, point, torch.qint8)
@@ -131,7 +131,7 @@ def test_quantize_per_channel():
 # ---- every mode, by rationals ----
 
 
-def rounded(value: Fraction, mode: str) -> int:
+def round_by_rationals(value: Fraction, mode: str) -> int:
     down, up = math.floor(value), math.ceil(value)
     if down == up:
         return down
@@ -182,9 +182,9 @@ def test_modes(name, low, high, point, mode):
         for v in x:
             y = Fraction(float(np.float32(v * inverse)))
             if y == 0 and v:
-                y = Fraction(float(v)) / 10**9  # float32's product has underflown
+                y = Fraction(float(v)) / 10**9  # float32's product underflowed
             expected.append(
-                np.float32(min(max(rounded(y, mode) + point, low), high) - point) * scale
+                np.float32(min(max(round_by_rationals(y, mode) + point, low), high) - point) * scale
             )
         ours = t.quantize(torch.tensor(np.array(x)), scale=float(scale), zero_point=point or None)
         assert torch.equal(bits_of(ours), bits_of(torch.tensor(np.array(expected))))
@@ -206,7 +206,7 @@ def test_random_modes(mode):
         assert set(target("int8").quantize(x, scale=1.0).tolist()) == set(values)
 
 
-# ---- what the format is ----
+# ---- the format's properties ----
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_specials():
             and not values[3:].signbit().any()
         )
     assert target("int8_affine").encode(x, scale=0.5, zero_point=5).tolist() == [127, -128, 5, 5, 5]
-    # an infinity or NaN beside others moves none of them
+    # An infinity or NaN does not change its neighbours.
     assert target("uint8").quantize(torch.tensor([math.nan, 1.0]), scale=0.5, zero_point=3)[1] == 1
 
 
@@ -296,7 +296,7 @@ def test_gradients_pass_or_stop():
         (
             lambda: target("int8").quantize(torch.ones(2)),
             r"expected a scale for int8, but got None.*absmax / 127, or .*calibration\('int8'\) "
-            r"see",
+            r"after it has seen",
         ),
         (
             lambda: target("int8").quantize(torch.ones(2), scale=1.0, zero_point=3),
@@ -333,7 +333,7 @@ def test_errors(call, message):
         call()
 
 
-def everything(x):
+def quantize_each(x):
     scale, zero_point = (torch.full((4, 1), number, device=x.device) for number in (0.3, 7))
     affine = target("uint8").quantize(x, scale=scale, zero_point=zero_point, clamped="zero")
     return (
@@ -347,13 +347,13 @@ def everything(x):
 def test_graphs_and_transforms():
     x = torch.linspace(-30, 30, 24).reshape(4, 6)
     assert torch.equal(
-        torch.func.vmap(everything, in_dims=1, out_dims=1)(x.unsqueeze(1).expand(4, 3, 6))[:, 0],
-        everything(x),
+        torch.func.vmap(quantize_each, in_dims=1, out_dims=1)(x.unsqueeze(1).expand(4, 3, 6))[:, 0],
+        quantize_each(x),
     )
-    assert torch.equal(make_fx(everything)(x)(x / 2), everything(x / 2))
+    assert torch.equal(make_fx(quantize_each)(x)(x / 2), quantize_each(x / 2))
     torch._dynamo.reset()
-    compiled = torch.compile(everything, backend="aot_eager", fullgraph=True)
-    assert torch.equal(compiled(x), everything(x))
+    compiled = torch.compile(quantize_each, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(x), quantize_each(x))
     with torch_dtypes.rounding("down"):
-        assert torch.equal(compiled(x), everything(x))
+        assert torch.equal(compiled(x), quantize_each(x))
     torch._dynamo.reset()

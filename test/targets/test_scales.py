@@ -1,5 +1,5 @@
-"""Scales by hand: calibration by the largest number, a share of them, the least error; scales that
-follow the last tensors."""
+"""Scales by calibration: from the largest number, a share of the numbers, or the least error;
+scales that follow recent tensors."""
 
 import copy
 import math
@@ -47,8 +47,8 @@ TAPERED = [*POSIT_NAMES, "takum8_linear", "takum8_log", "takum16_linear", "takum
 
 
 def test_full_scales_of_other_formats():
-    """Takums: to where they have the most digits, sqrt(e) of logarithmic ones. Tables without such
-    a range, as floats: to the largest number."""
+    """Takums scale to the end of their most precise range; logarithmic formats to sqrt(e). Tables
+    without such a range scale to the largest number, as floats."""
     for name in ("takum6_linear", "takum12_linear", "takum32_linear"):
         assert target(name).full_scale == 2
     assert target("takum8_log").full_scale == pytest.approx(math.exp(0.5), rel=1e-12)
@@ -59,8 +59,8 @@ def test_full_scales_of_other_formats():
 
 @pytest.mark.parametrize("name", TAPERED)
 def test_tapered_formats_have_most_digits_there(name):
-    """Of normally distributed numbers the squared error is near the least that any power of two
-    gives, and far below that at maxpos."""
+    """For normally distributed numbers the squared error is near the least of any power of two, and
+    far below that at maxpos."""
     x = torch.randn(20_000, generator=torch.Generator().manual_seed(0)).double() * 0.03
     made, top = target(name), x.abs().max()
 
@@ -72,7 +72,7 @@ def test_tapered_formats_have_most_digits_there(name):
         error(2.0**k) for k in range(-8, 60, 1)
     ) and 20 * at_full_scale < error(made.largest)
     if "takum" in name:
-        return  # blocks have float32's exponents
+        return  # the scales of blocks have float32's exponents
     blocks = block_format(name, "e8m0", 32)
     assert (blocks.quantize(x) - x).square().sum() < 1.1 * at_full_scale
 
@@ -148,7 +148,7 @@ def error(x, scale):
 
 def test_least_error():
     x = torch.randn(5000, generator=torch.Generator().manual_seed(0))
-    x[0] = 8.0  # an outlier that absmax would pay for
+    x[0] = 8.0  # an outlier, for which absmax would pay
     seen = calibration("int4", by="mse")
     seen.observe(x)
     best = min(error(x, k / 64 * 8.0 / 7) for k in range(1, 65))

@@ -1,5 +1,4 @@
-"""Targets: one value for everything that numbers can be rounded to; names, scales, gradients,
-graphs."""
+"""Targets: one value for each kind of rounding; names, scales, gradients, graphs."""
 
 import copy
 import pickle
@@ -20,7 +19,7 @@ X = torch.tensor(
 )
 
 
-# ---- what a target is ----
+# ---- properties of targets ----
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,8 @@ def test_is_chop(name, dtype):
 
 
 def exactly(name, x, scale, mode):
-    """float32(round(float32(x * float32(1 / scale))) * scale), the rounding by rationals."""
+    """Compute float32(round(float32(x * float32(1 / scale))) * scale), with the rounding by
+    rationals."""
     spec = {
         "q43": oracle.binary(4, 3),
         "posit8es1": oracle.posit(8, 1),
@@ -247,11 +247,11 @@ def test_gradients(scale, passes):
         leaf = x.clone().requires_grad_()
         y = target("q43").quantize(leaf, scale=scale, clamped=clamped)
         same(y.detach(), target("q43").quantize(x, scale=scale))
-        y.mul_(3).sum().backward()  # may be written in place
+        y.mul_(3).sum().backward()  # the result can be written in place
         assert leaf.grad.tolist() == [3 * e for e in expected]
 
 
-def everything(x):
+def quantize_each(x):
     return (
         target("q43").quantize(x, scale=3.0, clamped="zero")
         + target("posit8es1").quantize(x, scale=torch.tensor(0.3)) * x
@@ -263,27 +263,27 @@ SAMPLE = torch.linspace(-900, 900, 24).reshape(4, 6)
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.func.jvp's own
 def test_transforms():
-    same(torch.func.vmap(everything)(SAMPLE), everything(SAMPLE))
+    same(torch.func.vmap(quantize_each)(SAMPLE), quantize_each(SAMPLE))
     leaf = SAMPLE.clone().requires_grad_()
-    everything(leaf).sum().backward()
-    same(torch.func.grad(lambda x: everything(x).sum())(SAMPLE), leaf.grad)
-    same(torch.func.vmap(torch.func.grad(lambda x: everything(x).sum()))(SAMPLE), leaf.grad)
-    same(torch.func.jvp(everything, (SAMPLE,), (torch.ones_like(SAMPLE),))[1], leaf.grad)
+    quantize_each(leaf).sum().backward()
+    same(torch.func.grad(lambda x: quantize_each(x).sum())(SAMPLE), leaf.grad)
+    same(torch.func.vmap(torch.func.grad(lambda x: quantize_each(x).sum()))(SAMPLE), leaf.grad)
+    same(torch.func.jvp(quantize_each, (SAMPLE,), (torch.ones_like(SAMPLE),))[1], leaf.grad)
 
 
 # PyTorch's own.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_graphs():
-    graph = make_fx(everything)(SAMPLE)
+    graph = make_fx(quantize_each)(SAMPLE)
     assert torch.ops.torch_dtypes.chop.default in [n.target for n in graph.graph.nodes]
-    same(graph(SAMPLE / 2), everything(SAMPLE / 2))
+    same(graph(SAMPLE / 2), quantize_each(SAMPLE / 2))
     torch._dynamo.reset()
-    compiled = torch.compile(everything, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(quantize_each, backend="aot_eager", fullgraph=True)
     leaves = [SAMPLE.clone().requires_grad_() for _ in range(2)]
-    left, right = compiled(leaves[0]), everything(leaves[1])
+    left, right = compiled(leaves[0]), quantize_each(leaves[1])
     same(left, right)
     left.sum().backward(), right.sum().backward()
     same(leaves[0].grad, leaves[1].grad)
     with torch_dtypes.rounding("up"):
-        same(compiled(SAMPLE), everything(SAMPLE))
+        same(compiled(SAMPLE), quantize_each(SAMPLE))
     torch._dynamo.reset()

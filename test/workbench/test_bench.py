@@ -1,5 +1,4 @@
-"""Tests of ``torch-dtypes bench``: that every suite runs, and what it says. No test looks at a
-time."""
+"""``torch-dtypes bench``: every suite runs, and its report. No test depends on a time."""
 
 import importlib.util
 import json
@@ -20,9 +19,9 @@ from torch_dtypes.workbench.bench.measuring import (
     SPEED_UP,
     WARM_UP_ROUNDS,
     compare,
-    rounds_of,
+    count_rounds,
 )
-from torch_dtypes.workbench.bench.running import chosen, listing, measure
+from torch_dtypes.workbench.bench.running import choose_groups, list_comparisons, measure
 
 TINY = bench.Sizes(
     elements=1000,
@@ -51,8 +50,8 @@ FIELDS = {
 
 
 @pytest.fixture(autouse=True)
-def restored():
-    """A run leaves the number of threads as it was."""
+def restore_threads():
+    """Restore the number of threads, which a run must not change."""
     before = torch.get_num_threads()
     yield
     assert torch.get_num_threads() == before
@@ -90,12 +89,12 @@ def test_suite_runs(suite):
         suite, "posit16es2"
     )
     assert any(row["dtype"] == about and row["limit"] for row in rows)
-    listed = "\n".join(listing([suite]))
+    listed = "\n".join(list_comparisons([suite]))
     assert all(row["target"] is None or row["target"] in listed for row in rows)
 
 
 def test_quantised_layers_are_compared_with_float32s_and_qtorchs(monkeypatch):
-    monkeypatch.setattr(peers, "installed", lambda name: False)
+    monkeypatch.setattr(peers, "is_installed", lambda name: False)
     result = bench.run(["quantization"], threads=[1], quick=True, sizes=TINY)
     check(result["rows"], "quantization")
     assert {(row["dtype"], row["against"], row["limit"]) for row in result["rows"]} == {
@@ -105,10 +104,10 @@ def test_quantised_layers_are_compared_with_float32s_and_qtorchs(monkeypatch):
     }
     assert "pip install qtorch" in "\n".join(result["notes"])
     monkeypatch.undo()
-    if peers.installed("qtorch"):
+    if peers.is_installed("qtorch"):
         made = [
             group
-            for group in chosen(["quantization"], TINY, None)["quantization"]
+            for group in choose_groups(["quantization"], TINY, None)["quantization"]
             if "qtorch" in group.codes
         ]
         rows, _ = measure({"quantization": made}, [1], rounds=1)
@@ -173,7 +172,9 @@ def test_cases_take_turns_and_the_first_rounds_only_warm_up():
     group.measure(2, lambda: seen.append("|"))
     assert len("".join(seen).split("|")[1]) > 1
     group = bench.Group({}, dict, [])
-    assert [rounds_of(group, *options) for options in ((None, False), (None, True), (7, True))] == [
+    assert [
+        count_rounds(group, *options) for options in ((None, False), (None, True), (7, True))
+    ] == [
         30,
         3,
         7,
@@ -264,7 +265,7 @@ def test_memory_rows(monkeypatch):
 def test_memory_is_measured_in_a_process(monkeypatch):
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     figures = memory._run("lenet5", "2", "posit16es2")
-    # Parameters, two moments; Adam counts each parameter's steps in float32.
+    # Parameters and two moments; Adam counts each parameter's steps in float32.
     assert figures["held"] == 3 * 61706 * 2 + 10 * 4
     assert figures["peak"] > figures["held"]
     with pytest.raises(
@@ -277,14 +278,14 @@ def test_memory_is_measured_in_a_process(monkeypatch):
 def test_peers_that_are_installed_and_that_are_not(monkeypatch, capsys):
     monkeypatch.setattr(
         peers,
-        "installed",
+        "is_installed",
         lambda name: name != "qtorch" and importlib.util.find_spec(name) is not None,
     )
     result = bench.run(["peers"], threads=[1], rounds=1, sizes=TINY)
     assert "qtorch: not installed: pip install qtorch" in result["notes"]
     assert "qtorch: not installed: pip install qtorch" in capsys.readouterr().out
     assert not any(row["against"] == "qtorch" for row in result["rows"])
-    if any(peers.installed(name) for name in ("ml_dtypes", "gfloat", "softposit")):
+    if any(peers.is_installed(name) for name in ("ml_dtypes", "gfloat", "softposit")):
         check(result["rows"], "peers")
         assert {row["measure"] for row in result["rows"]} == {SPEED_UP}
     scalars = [row for row in result["rows"] if row["against"] == "softposit"]
@@ -292,12 +293,12 @@ def test_peers_that_are_installed_and_that_are_not(monkeypatch, capsys):
 
 
 def test_a_peer_that_cannot_be_imported_is_a_note(monkeypatch):
-    def broken(name):
+    def raise_import_error(name):
         raise RuntimeError("Error building extension 'quant_cpu': ninja\nand more")
 
-    monkeypatch.setattr(peers, "installed", lambda name: name == "qtorch")
-    monkeypatch.setattr(peers, "importlib", types.SimpleNamespace(import_module=broken))
-    rows, notes = measure(chosen(["peers"], TINY, None), [1], rounds=1)
+    monkeypatch.setattr(peers, "is_installed", lambda name: name == "qtorch")
+    monkeypatch.setattr(peers, "importlib", types.SimpleNamespace(import_module=raise_import_error))
+    rows, notes = measure(choose_groups(["peers"], TINY, None), [1], rounds=1)
     assert rows == []
     assert notes == [
         f"{name}: installed, but it cannot be imported: Error building extension 'quant_cpu': ninja"
@@ -307,7 +308,7 @@ def test_a_peer_that_cannot_be_imported_is_a_note(monkeypatch):
 
 @pytest.mark.parametrize("name", ["qtorch", "pychop", "mptorch"])
 def test_peers_for_want_of_which_nothing_else_runs_this(name):
-    if not peers.installed(name):
+    if not peers.is_installed(name):
         pytest.skip(f"needs {name}, an optional library to compare with")
     rows, notes = measure({"peers": peers.PEERS[name](TINY)}, [1], rounds=1)
     assert notes == []
@@ -466,13 +467,13 @@ def test_an_interruption_keeps_what_was_measured(tmp_path, monkeypatch, capsys):
     docs.write_text("as it was")
     calls, measured = [], bench.Group.measure
 
-    def interrupted(self, *arguments):
+    def interrupt(self, *arguments):
         calls.append(self)
         if len(calls) == 3:
             raise KeyboardInterrupt
         return measured(self, *arguments)
 
-    monkeypatch.setattr(bench.Group, "measure", interrupted)
+    monkeypatch.setattr(bench.Group, "measure", interrupt)
     arguments = {
         "threads": [1],
         "quick": True,

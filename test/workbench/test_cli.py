@@ -1,4 +1,4 @@
-"""Tests of the command line ``torch-dtypes``: what it prints, writes and refuses."""
+"""The command line ``torch-dtypes``: its output, files and errors."""
 
 import contextlib
 import io
@@ -18,13 +18,13 @@ QUICK = "train --dtype bfloat16 --epochs 2 --train-samples 64 --test-samples 40 
 
 @pytest.fixture(autouse=True)
 def known_names(monkeypatch):
-    """Names that are no torch dtypes are refused as ``torch_dtypes.dtype`` refuses them."""
+    """Unknown names are refused with the error of ``torch_dtypes.dtype``."""
     import torch_dtypes
 
-    def unknown(name):
+    def refuse_name(name):
         raise ValueError(f"expected the name of a format, but got {name!r}")
 
-    monkeypatch.setattr(torch_dtypes, "dtype", unknown, raising=False)
+    monkeypatch.setattr(torch_dtypes, "dtype", refuse_name, raising=False)
 
 
 def test_version():
@@ -72,7 +72,7 @@ def test_train_prints_a_table_and_brief_lines():
     result = run(*QUICK)
     after = torch.get_num_threads()
     torch.set_num_threads(threads)
-    assert after == 2  # --threads 1 is for the command alone
+    assert after == 2  # --threads 1 holds for the command alone
     assert result.exit_code == 0
     lines = result.output.splitlines()
     head = (
@@ -128,7 +128,8 @@ def test_out_folder_and_determinism(tmp_path):
 def test_dtypes_run_once_each_with_the_baseline_first(tmp_path):
     run(*QUICK, "--dtype", "float", "--dtype", "torch.bfloat16", "--out", tmp_path)
     config = json.loads((tmp_path / "results.json").read_text())["config"]
-    assert config["dtypes"] == ["bfloat16", "float32"]  # float32 where it was asked for
+    # Float32 in the place where the user named it
+    assert config["dtypes"] == ["bfloat16", "float32"]
     result = run(*QUICK, "--no-baseline", "--out", tmp_path)
     assert "float32" not in result.output.replace("gap to float32", "")
     assert len(json.loads((tmp_path / "results.json").read_text())["runs"]) == 1
@@ -215,10 +216,10 @@ def test_out_that_cannot_be_written_is_refused_before_training(tmp_path, monkeyp
         assert result.exit_code == 2 and f"cannot write into {folder}" in result.output
         assert "epoch" not in result.output
 
-    def denied(*_, **__):
+    def deny(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tempfile.TemporaryFile", denied)
+    monkeypatch.setattr("tempfile.TemporaryFile", deny)
     result = run(*QUICK, "--out", tmp_path)
     assert result.exit_code == 2 and "Permission denied" in result.output
 
@@ -235,7 +236,7 @@ def test_out_that_fills_up_while_training(tmp_path):
 
 @pytest.mark.whole
 def test_out_that_fills_up_within_a_checkpoint(tmp_path):
-    """torch's own writer of files says "unexpected pos" there."""
+    """Regression: torch's own file writer reports "unexpected pos" on a full disk."""
     run(*QUICK, "--no-baseline", "--out", tmp_path)
     (done,) = (tmp_path / "cells").iterdir()
     running = tmp_path / "running" / done.stem
@@ -252,13 +253,13 @@ def test_out_that_fills_up_within_a_checkpoint(tmp_path):
 
 @pytest.mark.whole
 def test_out_of_another_command_is_refused_before_training(tmp_path):
-    from torch_dtypes.workbench.report.folders import occupied
+    from torch_dtypes.workbench.report.folders import lock_folder
 
-    with occupied(tmp_path):
+    with lock_folder(tmp_path):
         result = run(*QUICK, "--out", tmp_path)
         assert (
             result.exit_code == 1
-            and f"another command is at work in {tmp_path}: wait for it, or give another --out"
+            and f"another command works in {tmp_path}; wait for it, or give another --out"
             in result.output
         )
         assert not list(tmp_path.iterdir())
@@ -322,7 +323,7 @@ def test_warnings_show_no_code_of_ours(monkeypatch, capsys):
     monkeypatch.setattr(cli, "group", lambda: warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        # Pytest keeps them.
+        # Pytest would keep the warnings.
         monkeypatch.setattr(
             warnings,
             "showwarning",
@@ -330,7 +331,7 @@ def test_warnings_show_no_code_of_ours(monkeypatch, capsys):
         )
         cli.main([])
     said = capsys.readouterr().err
-    # Who develops wants to know where.
+    # A FutureWarning is for developers, and tells its place.
     assert said.startswith("Warning: the eps is 0\n") and "FutureWarning: old" in said
     assert warnings.formatwarning is before
 
@@ -361,7 +362,7 @@ def test_vectors_go_into_what_is_no_regular_file_and_where_a_link_leads(tmp_path
     assert run(*command, tmp_path / "plain").exit_code == 0
     expected = (tmp_path / "plain").read_text()
     os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # a pipe holds more than that
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # a pipe's buffer is smaller
     assert run(*command, tmp_path / "pipe").exit_code == 0
     assert os.read(reader, 1 << 16).decode() == expected
     os.close(reader)
@@ -374,7 +375,7 @@ def test_vectors_go_into_what_is_no_regular_file_and_where_a_link_leads(tmp_path
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["aim", "folder", "link", "pipe", "plain"]
 
 
-# What fits into the stream's buffer, and what does not.
+# Output that fits into the stream's buffer, and output that does not.
 @pytest.mark.parametrize("count", [5, 20_000])
 def test_standard_output_that_is_full_or_has_no_reader(monkeypatch, capsys, count):
     command = ["vectors", "q43", "--op", "add", "--count", str(count), "--out", "-"]
@@ -388,7 +389,7 @@ def test_standard_output_that_is_full_or_has_no_reader(monkeypatch, capsys, coun
     )
     reader, writer = os.pipe()
     os.close(reader)
-    # Click leaves what it could not write in the buffer.
+    # Click keeps in the buffer what it could not write.
     with contextlib.suppress(BrokenPipeError), open(writer, "w") as pipe:
         monkeypatch.setattr(sys, "stdout", pipe)
         with pytest.raises(SystemExit) as caught:

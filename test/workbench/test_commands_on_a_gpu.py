@@ -1,4 +1,4 @@
-"""The workbench's commands with `--device cuda`, each in a process of its own: `--device cuda`."""
+"""The workbench's commands with `--device cuda`, each in its own process: `--device cuda`."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
-"""What is said of a run that diverges: the first tensor that was not finite, its layer and pass,
-the cause, what to try."""
+"""explain_divergence: the first tensor that is not finite, its layer and pass, the cause, the
+advice."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_update_names_the_state_that_is_zero(eps_as_given):
     assert (
         (why.tensor, why.where) == ("0.weight", "update")
         and "exp_avg_sq is 0" in why.cause
-        and "an eps that the dtype has" in why.advice
+        and "an eps that the dtype can hold" in why.advice
     )
     assert "LowPrecision" in why.advice and "--recipe master" in str(why)
 
@@ -95,12 +95,12 @@ def test_update_that_leaves_the_range():
 
 
 def test_a_format_without_a_sign_says_what_it_lacks():
-    # Of initial weights, every other one is below 0.
+    # Every other initial weight is below 0.
     model = network(torch_dtypes.dtype("ue4m3p3109"))
     found = explain_divergence(model, torch.optim.SGD(model.parameters(), lr=0.1))
     assert (
         "or below 0, of which torch.ue4m3p3109 has none" in found.cause
-        and "a format with a sign" in found.advice
+        and "a signed format" in found.advice
     )
     signed = network(torch.q52)
     with torch.no_grad():
@@ -163,7 +163,7 @@ def test_statistics_are_as_before():
     assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())
 
 
-# Runs whose numbers are finite
+# Runs with finite numbers
 
 
 def flat(dtype, **options):
@@ -196,7 +196,8 @@ def test_updates_below_half_a_unit_are_said_by_layer(with_forward):
         and "below half a unit" in found.cause
         and "stands still (update pass" in str(found)
     )
-    # By hand: the update in exact rationals of float64 against half the distance to the neighbour.
+    # By hand: compare the update, in exact rationals of float64, with half the distance to the
+    # neighbour.
     expected = {}
     for name, p in model.named_parameters():
         w, step = p.detach().double(), p.grad.double() * 1e-4
@@ -242,7 +243,7 @@ def test_gradients_that_a_clip_has_made_0():
     model, optimizer, forward = flat(torch.q43, lr=1.0)
     forward().backward()
     for p in model.parameters():
-        p.grad.mul_(1e-4)  # a factor that q43 has as 0
+        p.grad.mul_(1e-4)  # a factor that q43 rounds to 0
     found = explain_divergence(model, optimizer, forward)
     assert (
         found.tensor == "0.weight.grad"
@@ -311,7 +312,7 @@ def test_evaluation_by_statistics_that_stand_still():
 
 
 def test_an_optimizer_of_another_library_is_named():
-    """In posits a sum below the smallest number is that number."""
+    """In posits, a sum below the smallest number rounds to that number."""
     torch.manual_seed(0)
     model, x = (
         nn.Sequential(nn.Linear(8, 2)).to(torch.posit8es1),

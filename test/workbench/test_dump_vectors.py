@@ -1,4 +1,4 @@
-"""dump_vectors: the codes of a model's run, read back by a reader of their own."""
+"""dump_vectors: the codes of a model's run, read back by an independent reader."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Files that commands write: whole, or not there."""
+"""Files that commands write are whole or missing."""
 
 import json
 import os

@@ -28,7 +28,7 @@ by_spec = by_name(
 
 
 class Apply(nn.Module):
-    """A layer that does one thing."""
+    """A layer with a single operator."""
 
     def __init__(self, function):
         super().__init__()
@@ -52,7 +52,7 @@ def one_layer(function):
 
 
 def numbers(seed=0, count=3000):
-    """All magnitudes, each special, and both signs."""
+    """Return all magnitudes and all specials, with both signs."""
     rng = np.random.default_rng(seed)
     x = np.ldexp(rng.standard_normal(count), rng.integers(-70, 70, count)).astype(np.float32)
     near = np.ldexp(rng.standard_normal(count), rng.integers(-12, 12, count)).astype(np.float32)
@@ -112,7 +112,8 @@ def test_chop_in_other_modes(spec, mode):
 @pytest.mark.parametrize("name", ["posit16es2", "q43", "q52"])
 @pytest.mark.parametrize("function", [torch.add, torch.mul, torch.div])
 def test_arithmetic_of_two_tensors(name, function):
-    """Products of two short numbers are exact in float64; quotients are not, but rounded alike."""
+    """Products of two short numbers are exact in float64. Quotients are not, but they round to the
+    same numbers."""
     dtype = getattr(torch, name)
     spec = {"posit16es2": posit(16, 2), "q43": binary(4, 3), "q52": binary(5, 2)}[name]
     a, b = (torch.from_numpy(numbers(seed)).to(dtype) for seed in (3, 4))
@@ -132,7 +133,7 @@ def test_arithmetic_of_two_tensors(name, function):
     got, expected = stats["0", "forward", name], counts(spec, exact)
     if function is torch.mul:
         assert_counts(got, expected)
-    else:  # the exact value is known in 24 bits rounded to odd
+    else:  # 24 bits, rounded to odd, stand for the exact value
         names = (
             "elements",
             "overflow",
@@ -152,7 +153,7 @@ def test_arithmetic_of_two_tensors(name, function):
 
 def test_functions_with_tables_are_counted_by_their_exact_results():
     x = torch.randn(300_000).to(torch.q43)
-    torch.tanh(x)  # as many elements as make a table
+    torch.tanh(x)  # enough elements for a table
     model = one_layer(torch.tanh)
     with torch_dtypes.observe(model) as stats:
         model(x[:2000])
@@ -240,7 +241,7 @@ def test_the_elements_of_hif4_alone_are_counted():
         model(x)
     (counted,) = stats.values()
     scales = torch_dtypes.target("hif4").scales(x).double()
-    # Of which the reciprocal is rounded to bfloat16.
+    # Its reciprocal is rounded to bfloat16.
     shared = scales / torch.exp2(torch.floor(torch.log2(scales)))
     inverse = (1 / shared).float().bfloat16().double() * torch.exp2(
         -torch.floor(torch.log2(scales))
@@ -252,8 +253,8 @@ def test_the_elements_of_hif4_alone_are_counted():
 
 
 def block_sums(a, b, start, terms):
-    """What a register of e6m5 is about to round after each block of terms; nothing is cut
-    before."""
+    """The observed numbers are those of an e6m5 register before it rounds, after each block of
+    terms; nothing is cut before."""
     products = a.double()[:, :, None] * b.double()[None]
     running, exact = start, []
     for part in products.split(terms, 1):
@@ -264,7 +265,7 @@ def block_sums(a, b, start, terms):
 
 @pytest.mark.parametrize("register", ["e6m5", "e6m5finite"])
 def test_the_registers_of_block_sums(register):
-    """In machine arithmetic (e6m5) and one number at a time."""
+    """In machine arithmetic (e6m5), and one number at a time."""
     a, b, c = (torch.randn(*size).clamp(-7, 7).to(torch.q43) for size in ((5, 10), (10, 3), (3,)))
     policy = {
         "policy": "block",
@@ -337,7 +338,7 @@ ONCE: dict = {}
 
 
 def test_zeros_of_a_format_that_has_none():
-    """What becomes zero was the zeros among results less those among operands: -300 of 32 bits."""
+    """Count as ``to_zero`` the zeros among results less those among operands: -300 of 32 bits."""
     dtype = torch_dtypes.table_format([-1.0, 1.0])
     layer = one_layer(lambda x: x.to(dtype))
     with torch_dtypes.observe(layer) as stats:
@@ -348,8 +349,8 @@ def test_zeros_of_a_format_that_has_none():
 
 @pytest.mark.parametrize("policy", ["format", "chunked(2)"])
 def test_terms_that_are_not_there_are_not_counted(policy):
-    """The holes of a strided transposed convolution: each of 9 numbers meets each of 9 weights
-    once. -360 products of 441."""
+    """A strided transposed convolution has holes: each of 9 numbers meets each of 9 weights once,
+    so -360 of 441 products."""
     model = nn.ConvTranspose2d(1, 1, 3, stride=2, bias=False)
     nn.init.ones_(model.weight)
     with (

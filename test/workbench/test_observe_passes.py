@@ -1,4 +1,4 @@
-"""observe: to which layer and pass roundings belong, and that observing changes nothing."""
+"""observe: the layers and passes of roundings, and runs that observing does not change."""
 
 import copy
 import io
@@ -76,7 +76,7 @@ def same(a, b):
 )
 def test_observing_changes_no_bit(name):
     dtype = torch_dtypes.dtype(name)
-    # What the first optimizer of a dtype asks once draws a random word too.
+    # The first optimizer of a dtype makes a check that draws a random word too.
     steps(network().to(dtype), dtype, 1)
     plain, observed = network().to(dtype), network().to(dtype)
     torch.manual_seed(1)
@@ -134,7 +134,7 @@ def test_observing_quantised_layers_changes_no_bit(rules):
 
 @pytest.mark.parametrize("name", ["q43", "posit8es1", "e4m3fn"])
 def test_every_pass_of_a_float_model(name):
-    """Each tensor by itself, against rationals."""
+    """Compare each tensor by itself with rationals."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.5)
     images, labels = batch()
@@ -174,8 +174,8 @@ def test_every_pass_of_a_float_model(name):
 
 
 def test_gradients_and_updates_in_a_dtype():
-    """Of a product alone, whose exact values are known: forward, weight gradient, input gradient,
-    and SGD's step."""
+    """The passes of a single product, whose exact values are known: forward, weight gradient, input
+    gradient, and SGD's step."""
     model = nn.Sequential(nn.Linear(5, 3, bias=False)).to(torch.q43)
     x = torch.randn(4, 5).to(torch.q43).requires_grad_()
     given = torch.randn(4, 3).to(torch.q43)
@@ -211,8 +211,8 @@ def test_gradients_and_updates_in_a_dtype():
 
 
 def test_backward_belongs_to_the_layer_that_runs():
-    """Functions between layers belong to what holds them; residual inputs and layers in place go
-    where they should."""
+    """Functions between layers belong to the module around them, as do residual inputs; layers in
+    place count once."""
 
     class Block(nn.Module):
         def __init__(self):
@@ -307,7 +307,7 @@ def test_other_threads_count_what_the_model_does_there():
     images = batch(torch.q43)[0]
 
     def work():
-        torch.randn(500).to(torch.q43)  # none of the model's
+        torch.randn(500).to(torch.q43)  # not of the model
         model(images).sum().backward()
 
     with torch_dtypes.observe(model) as stats:
@@ -426,7 +426,7 @@ def test_bad_input():
         observe(network(), formats=[])
     with pytest.raises(
         ValueError,
-        match=r"expected a model of stock floating parameters beside formats=, but got 0\.weight "
+        match=r"expected a model of stock floating parameters with formats=, but got 0\.weight "
         r"of torch\.q43",
     ):
         observe(network().to(torch.q43), formats=["q43"])

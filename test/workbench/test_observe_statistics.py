@@ -1,4 +1,4 @@
-"""What ``observe`` gives, asked for and written: shares of what is not 0, keys by any name of a
+"""The results of ``observe``, read and written: shares of nonzero numbers, keys by any name of a
 format, files of any kind."""
 
 import copy
@@ -16,7 +16,7 @@ from torch_dtypes import RoundingCounts, Statistics
 
 
 class DeadBehind(nn.Module):
-    """A layer whose outputs are 0 but for few, and so are its gradients."""
+    """A layer whose outputs and gradients are mostly 0."""
 
     def __init__(self):
         super().__init__()
@@ -38,7 +38,7 @@ class Call(nn.Module):
 
 @pytest.fixture(scope="module")
 def dead():
-    """Of 8,000 gradients some 20 are not 0, and each of these is lost."""
+    """Of 8,000 gradients about 20 are not 0, and each of these is lost."""
     torch.manual_seed(0)
     model = DeadBehind()
     with torch_dtypes.observe(
@@ -104,8 +104,8 @@ def test_what_is_not_finite_is_not_0():
     [("table", [0.0, 0.0, 1.0, 3.0], 4, 0.75), ("unsigned", [0.0, 0.0, -1.0, 1.0], 2, 0.5)],
 )
 def test_a_zero_that_a_format_cannot_keep_counts_as_others_do(name, x, nonzero, overflow):
-    """A table from 1 to 2, whose zeros are beyond its range; and unsigned numbers, where what is
-    beyond becomes 0."""
+    """A table from 1 to 2, which has no zero; and unsigned numbers, where negative ones become
+    0."""
     dtype = (
         torch_dtypes.table_format([1.0, 2.0])
         if name == "table"
@@ -140,7 +140,7 @@ def test_what_is_not_there_is_answered_by_what_is(dead):
         dead["a", "backward", "q43"]
     with pytest.raises(KeyError, match="layers: a, b; formats"):
         dead["nowhere", "backward", "e8m7"]
-    with pytest.raises(KeyError, match=r"say stats\['a', 'forward', 'e3m2finite'\]"):
+    with pytest.raises(KeyError, match=r"use stats\['a', 'forward', 'e3m2finite'\]"):
         dead["a"]
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).to(torch.q43)
     with torch_dtypes.observe(model) as stats:
@@ -148,7 +148,7 @@ def test_what_is_not_there_is_answered_by_what_is(dead):
     assert stats["1", "backward", "q43"].elements > 0
     with pytest.raises(
         KeyError,
-        match="passes of 0: forward, weights, gradients; without a gradient for what comes in",
+        match="passes of 0: forward, weights, gradients; a layer whose input needs no gradient",
     ):
         stats["0", "backward", "q43"]
     with pytest.raises(
@@ -179,7 +179,7 @@ def test_files_by_path_and_open(dead, tmp_path):
             write(3)
     with pytest.raises(
         TypeError,
-        match=r"expected what as_json\(\) gave, or a file of to_json\(\) by its path, but got 3",
+        match=r"expected the result of as_json\(\), or a file of to_json\(\) .*, but got 3",
     ):
         Statistics.from_json(3)
     with pytest.raises(KeyError, match="'counts', but got only 'rows'"):
@@ -187,7 +187,7 @@ def test_files_by_path_and_open(dead, tmp_path):
 
 
 def test_the_model_itself_has_a_name_in_csv():
-    """An empty field is read back as NaN; and the column is called as in ``rows``."""
+    """An empty field is read back as NaN; the column has the name in ``rows``."""
     layer = Call(lambda x: x.to(torch.q43))
     with torch_dtypes.observe(layer) as stats:
         layer(torch.ones(5))

@@ -1,5 +1,5 @@
-"""``torch-dtypes train --observe``: files, the report's sections, and a run whose figures are those
-without it."""
+"""``torch-dtypes train --observe``: files, the report's sections, and a run with the same figures
+as without it."""
 
 import dataclasses
 import functools
@@ -41,7 +41,7 @@ def test_an_observed_run_has_the_figures_of_the_same_run(few_digits):
 
 
 def test_files_and_sections(tmp_path):
-    device = torch.empty(0).device.type  # of the tests
+    device = torch.empty(0).device.type  # the device of the tests
     options = (
         "--dataset digits --train-samples 70 --test-samples 40 --epochs 1 --dtype q43 --observe "
         f"--threads 1 --device {device}"
@@ -60,7 +60,7 @@ def test_files_and_sections(tmp_path):
         )
         assert (tmp_path / f"rounding_{run}_seed0_q43.png").stat().st_size > 10_000
     page = (tmp_path / "report.html").read_text()
-    assert page.count("What rounding did: ") == 2
+    assert page.count("Effects of rounding: ") == 2
     assert page.count("<svg") == 3
 
 
@@ -69,7 +69,8 @@ def test_an_epoch_that_was_interrupted_is_counted_whole(name, tmp_path):
     cell = few_cell(name, epochs=2, observe=("posit16es2",))
 
     def counts(stops, folder):
-        """The counts of a run that is stopped after so many steps, each time by another process."""
+        """Return the counts of a run that stops after each number of steps and continues in another
+        process."""
         folder.mkdir()
         for stop in stops:
             asked = iter([False] * (stop - 1) + [True])
@@ -80,7 +81,7 @@ def test_an_epoch_that_was_interrupted_is_counted_whole(name, tmp_path):
         assert observed["epoch"] == 2
         return Statistics.from_json(observed)
 
-    # 3 steps an epoch: within the second one, twice
+    # 3 steps an epoch: stop twice within the second one.
     whole, resumed = counts([], tmp_path / "whole"), counts([4, 1], tmp_path / "resumed")
     assert list(whole) == list(resumed)
     for key, expected in whole.items():

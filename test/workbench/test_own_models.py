@@ -1,4 +1,4 @@
-"""Networks and data of one's own in the commands: ``--model package.module:factory --weights FILE
+"""A user's networks and data in the commands: ``--model package.module:factory --weights FILE
 --data package.module:loader``."""
 
 import json
@@ -108,7 +108,7 @@ def segmenter():
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """The name of a user's module in the current folder, which is not on Python's path."""
+    """Return the name of a user's module in the current folder, which is not on Python's path."""
     (tmp_path / "own_networks.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
@@ -116,7 +116,7 @@ def own(tmp_path, monkeypatch):
     sys.modules.pop("own_networks", None)
 
 
-def trained(out, *args):
+def train(out, *args):
     result = run(
         "train", "--dtype", "posit16es2", "--epochs", 2, "--threads", 1, "--out", out, *args
     )
@@ -126,7 +126,7 @@ def trained(out, *args):
 
 @pytest.mark.whole
 def test_a_network_and_data_of_one_s_own_train(own, tmp_path):
-    results = trained(
+    results = train(
         tmp_path / "a",
         "--model",
         f"{own}:tiny",
@@ -147,7 +147,7 @@ def test_a_network_and_data_of_one_s_own_train(own, tmp_path):
         run["epochs"][1]["train_loss"] < 0.8 * run["epochs"][0]["train_loss"]
         for run in results["runs"]
     )
-    loaders = trained(
+    loaders = train(
         tmp_path / "b",
         "--model",
         f"{own}:tiny",
@@ -167,7 +167,7 @@ def test_a_network_and_data_of_one_s_own_train(own, tmp_path):
 
 @pytest.mark.whole
 def test_maps_of_labels_are_counted_label_by_label(own, tmp_path):
-    results = trained(
+    results = train(
         tmp_path / "a",
         "--model",
         f"{own}:segmenter",
@@ -182,7 +182,7 @@ def test_maps_of_labels_are_counted_label_by_label(own, tmp_path):
 
 
 def test_weights_are_what_training_starts_from(own, tmp_path):
-    arguments = Config(model=f"{own}:tiny"), sources.own_data(f"{own}:data")
+    arguments = Config(model=f"{own}:tiny"), sources.load_own_data(f"{own}:data")
     model = sources.build_network(*arguments)
     torch.save(model.state_dict(), tmp_path / "w.pt")
     torch.save({"state_dict": model.state_dict(), "epoch": 3}, tmp_path / "checkpoint.pt")
@@ -193,7 +193,7 @@ def test_weights_are_what_training_starts_from(own, tmp_path):
         assert all(
             torch.equal(a, b) for a, b in zip(loaded.parameters(), model.parameters(), strict=True)
         )
-    results = trained(
+    results = train(
         tmp_path / "a",
         "--model",
         f"{own}:tiny",
@@ -305,7 +305,7 @@ def test_what_is_wrong_is_said_before_any_long_work(own, options, message, tmp_p
 
 @pytest.mark.whole
 def test_networks_of_one_kind_of_layer_round_and_those_of_none_are_refused(own, tmp_path):
-    results = trained(
+    results = train(
         tmp_path / "a",
         "--model",
         f"{own}:tiny",

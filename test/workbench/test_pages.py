@@ -1,5 +1,5 @@
-"""Reports as pages: what they hold, that they need nothing from elsewhere, and the colours and
-figures they share."""
+"""Reports as pages: their content, no references to other files or hosts, and their colours and
+figures."""
 
 import re
 from html.parser import HTMLParser
@@ -17,7 +17,7 @@ from torch_dtypes.workbench.report.page import Report
 
 
 class Elements(HTMLParser):
-    """The elements of a page, those that never end among them: names, attributes, and whether they
+    """Parses a page's elements, also those without an end tag: names, attributes, and whether they
     nest."""
 
     def __init__(self, text):

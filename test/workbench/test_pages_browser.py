@@ -1,5 +1,5 @@
-"""Each kind of report, opened in a browser from a file: what it loads, whether all is there, fits
-and can be read, by day and by night."""
+"""Each kind of report, opened in a browser from a file: what it loads, whether it is complete, fits
+and can be read, in light and dark."""
 
 import html
 import json
@@ -97,7 +97,7 @@ def heat_map():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """A page of each kind, by name."""
+    """Return a page of each kind, by name."""
     import test_sweep_shown
     from test_training_report import CASES, DESCRIBED
 
@@ -164,8 +164,8 @@ def pages(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
-def seen(pages, request, tmp_path_factory):
-    """What the browser says of each page in each width, and what it logged."""
+def browser_results(pages, request, tmp_path_factory):
+    """Return the browser's measurements of each page in each width, and its log."""
     folder = tmp_path_factory.mktemp("browser")
     (folder / "bad.html").write_text(BAD)
     frames = "".join(
@@ -188,7 +188,7 @@ def seen(pages, request, tmp_path_factory):
     assert found and found[1], done.stderr
     found = json.loads(html.unescape(found[1]))
     complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    # What is looked for is found where it is.
+    # The bad page shows that each fault is found.
     for each in (each for each in found if each["page"] == "bad"):
         assert (
             each["loaded"]
@@ -206,8 +206,8 @@ def seen(pages, request, tmp_path_factory):
 
 
 @pytest.mark.whole
-def test_the_browser_loads_nothing_and_complains_of_nothing(seen, pages):
-    _, found, complaints = seen
+def test_the_browser_loads_nothing_and_complains_of_nothing(browser_results, pages):
+    _, found, complaints = browser_results
     assert len(found) == len(pages) * len(WIDTHS)
     assert [each["loaded"] for each in found] == [[]] * len(found) and not any(
         each["scripts"] for each in found
@@ -215,8 +215,8 @@ def test_the_browser_loads_nothing_and_complains_of_nothing(seen, pages):
     assert not complaints
 
 
-def test_everything_is_there(seen, pages):
-    for each in seen[1]:
+def test_everything_is_there(browser_results, pages):
+    for each in browser_results[1]:
         source = pages[each["page"]].read_text()
         assert (each["svgs"], each["tables"]) == (
             source.count("<svg"),
@@ -225,15 +225,15 @@ def test_everything_is_there(seen, pages):
         assert each["empty"] == 0 and each["text"] > 300 and each["title"]
 
 
-def test_nothing_is_wider_than_the_window(seen):
-    assert sorted({each["width"] for each in seen[1]}) == list(WIDTHS)
-    for each in seen[1]:
+def test_nothing_is_wider_than_the_window(browser_results):
+    assert sorted({each["width"] for each in browser_results[1]}) == list(WIDTHS)
+    for each in browser_results[1]:
         assert each["scrolls"] <= each["width"], each
         assert each["inside"] == each["blocks"], each
 
 
-def test_text_and_lines_can_be_read_on_the_ground_that_the_reader_chose(seen):
-    scheme, found, _ = seen
+def test_text_and_lines_can_be_read_on_the_ground_that_the_reader_chose(browser_results):
+    scheme, found, _ = browser_results
     assert {each["ground"] for each in found} == {
         "rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 25, 29)"
     }

@@ -1,4 +1,4 @@
-"""How far long work is: bars on a terminal, lines elsewhere, nothing where nobody asked."""
+"""Progress of long work: bars on a terminal, lines elsewhere, nothing unless asked for."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 
@@ -33,7 +33,7 @@ def network():
 
 
 def on_a_terminal(code, tmp_path):
-    """What a program writes to a terminal on its standard error, without the codes that colour and
+    """Run a program and return its standard error on a terminal, without the codes that colour and
     erase."""
     ours, theirs = pty.openpty()
     running = subprocess.Popen(
@@ -59,13 +59,13 @@ def on_a_terminal(code, tmp_path):
 
 @pytest.mark.parametrize("what", ["sensitivity", "variability"])
 def test_a_study_says_its_stages_where_it_is_asked_to(capfd, what):
-    def found(**options):
+    def run_study(**options):
         model, data = network()
         if what == "sensitivity":
             return torch_dtypes.sensitivity(model, data, ["q43", "q52"], **options)
         return torch_dtypes.variability(model, data, repeats=3, where=False, **options)
 
-    def said():
+    def read_lines():
         out, err = capfd.readouterr()
         assert out == ""
         return err.splitlines()
@@ -78,20 +78,20 @@ def test_a_study_says_its_stages_where_it_is_asked_to(capfd, what):
         ],
         "variability": ["IEEE arithmetic: 2 runs", "repeats: 3 runs"],
     }
-    result, heard = found(progress=True), []
-    assert said() == lines[what]
+    result, heard = run_study(progress=True), []
+    assert read_lines() == lines[what]
     if what == "sensitivity":
         result.choose(bits=8)
-        assert said() == ["mixtures"]
-        assert len(result.trade_off()) == 1 and said() == ["trade-off: 1 run"]
-    found()  # standard error is no terminal
-    found(progress=False)
-    assert said() == []
-    found(progress=True, on_run=lambda *run: heard.append(run))
-    assert said() == lines[what] and f"{heard[0][0]}: {heard[0][1]} run" in lines[what][0]
+        assert read_lines() == ["mixtures"]
+        assert len(result.trade_off()) == 1 and read_lines() == ["trade-off: 1 run"]
+    run_study()  # standard error is no terminal
+    run_study(progress=False)
+    assert read_lines() == []
+    run_study(progress=True, on_run=lambda *run: heard.append(run))
+    assert read_lines() == lines[what] and f"{heard[0][0]}: {heard[0][1]} run" in lines[what][0]
     for wrong in (1, "yes"):
         with pytest.raises(TypeError, match="expected True or False for progress, but got"):
-            found(progress=wrong)
+            run_study(progress=wrong)
 
 
 def test_a_terminal_has_a_bar_unless_the_caller_hears_of_runs(tmp_path):

@@ -1,5 +1,5 @@
-"""The recipes of torch-dtypes train: what is in a format, what stays float32; what the command line
-refuses."""
+"""The recipes of torch-dtypes train: which numbers have a format, and which stay float32; errors of
+the command line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 DEVICE = torch.ones(()).device.type
 
 
-# What a recipe is
+# The meaning of recipes
 
 
 def test_master_keeps_float32_masters_whose_rounding_the_weights_are(few_digits):
@@ -53,7 +53,7 @@ def test_master_keeps_float32_masters_whose_rounding_the_weights_are(few_digits)
 
 @pytest.mark.parametrize("loss_dtype", ["network", "float32"])
 def test_master_by_hand(few_digits, loss_dtype):
-    """The loop, written out: float32 masters, the network in the dtype, weights rounded after each
+    """The loop written out: float32 masters, the network in the dtype, weights rounded after each
     step."""
     config = Config(
         epochs=1,
@@ -284,11 +284,11 @@ def test_a_refused_run_leaves_no_markdown_file(tmp_path):
         (
             "--dtype half --accumulate exact",
             "of this package for --accumulate exact, but got torch.float16, whose sums are "
-            "PyTorch's own; say e5m10",
+            "PyTorch's own; use e5m10",
         ),
         (
             "--dtype float32 --recipe master --accumulate format",
-            "but got torch.float32, whose sums are PyTorch's own; say e8m23",
+            "but got torch.float32, whose sums are PyTorch's own; use e8m23",
         ),
         (
             "--recipe weights --accumulate exact",
@@ -387,7 +387,7 @@ def test_rules_of_recipes(name, recipe, places):
             and rule.error.rounding == rule.grad.rounding == "stochastic"
         )
     elif recipe == "mixed":
-        # Gradients are scaled, by a power of two where the format has a range of its own.
+        # Gradients are scaled, by a power of two if the format has a range of its own.
         assert rule.error.scale.when == rule.grad.scale.when == "call"
         assert rule.error.scale.kind == ("free" if name == "int8" else "power_of_two")
     assert (rule.activation.scale is not None) == (name == "int8")
@@ -395,7 +395,8 @@ def test_rules_of_recipes(name, recipe, places):
 
 @pytest.mark.parametrize("recipe", ["mixed", "qat"])
 def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, recipe):
-    """By hand: quantize_, then an ordinary loop; and the same stopped and resumed."""
+    """By hand: quantize_, then an ordinary loop. The run must be the same when stopped and
+    resumed."""
     config = Config(epochs=2, lr=0.01, device=DEVICE)
     number = resolve("int8" if recipe == "qat" else "q52_stochastic", recipe)
     training = Training(config, few_digits, number, 1, recipe)
@@ -465,7 +466,7 @@ def test_ptq_is_float32_s_run_tested_after_quantisation(few_digits, tmp_path):
 
 @pytest.fixture
 def yaml(monkeypatch):
-    """PyYAML, or the part of YAML that is JSON where it is not installed."""
+    """Load YAML by PyYAML, or, where it is not installed, the part of YAML that is JSON."""
     try:
         import yaml  # noqa: F401
     except ModuleNotFoundError:

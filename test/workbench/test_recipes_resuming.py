@@ -1,5 +1,5 @@
-"""torch-dtypes train by recipes, interrupted: what is kept, and that the same command ends with the
-bits of a run that was not."""
+"""torch-dtypes train by recipes, interrupted: the same command continues, and ends with the bits of
+an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ RUNS = {
 @pytest.mark.parametrize("stop", [1, 3, 5])
 @pytest.mark.parametrize("name", RUNS)
 def test_a_stopped_run_goes_on_bit_for_bit(few_digits, name, stop, tmp_path):
-    """After the first step, at an epoch's end, within an epoch; by way of a file."""
+    """Stop after the first step, at an epoch's end, or within an epoch, and continue from a
+    file."""
     number, recipe, config = RUNS[name]
     number = number or torch_dtypes.with_rounding(torch.posit8es2, "stochastic")
     whole = Training(config, few_digits, number, 4, recipe)
@@ -65,7 +66,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(few_digits, name, stop, tmp_path):
     torch.save(first.state_dict(), tmp_path / "state.pt")
     again = Training(config, few_digits, number, 4, recipe)
     again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    torch.manual_seed(stop)  # what happens elsewhere in between changes nothing
+    torch.manual_seed(stop)  # random numbers drawn in between change nothing
     assert figures(again.go()) == figures(expected)
     assert all(map(torch.equal, weights(again), weights(whole)))
     with pytest.raises(ValueError, match="expected the state of"):
@@ -80,7 +81,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(few_digits, name, stop, tmp_path):
     "way", [("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")], ids=" to ".join
 )
 def test_a_run_that_goes_on_elsewhere_depends_on_its_file_alone(few_digits, way, tmp_path):
-    """The CPU's has no state of a GPU's generator."""
+    """The CPU's generator has no state of a GPU's."""
     number, found = torch_dtypes.with_rounding(torch.posit8es2, "stochastic"), []
     before, after = (
         Config(epochs=2, optimizer="sgd", momentum=0.9, device=device) for device in way
@@ -101,7 +102,8 @@ def test_a_run_that_goes_on_elsewhere_depends_on_its_file_alone(few_digits, way,
     ("name", "stop"), thin_out(itertools.product(["q52_stochastic", "float32"], [5, 1, 3]), 6)
 )
 def test_a_cell_that_was_stopped_goes_on(name, stop, tmp_path):
-    """After the first step, at an epoch's end, within an epoch; in another process."""
+    """Stop after the first step, at an epoch's end, or within an epoch, and continue in another
+    process."""
     cell = few_cell(name, "all" if name == "float32" else "master", epochs=2)
     whole, store, count = (
         go([cell], tmp_path / "whole"),
@@ -109,8 +111,9 @@ def test_a_cell_that_was_stopped_goes_on(name, stop, tmp_path):
         iter(range(1, 100)),
     )
     store.open()
-    assert work(cell, store.running(cell), None, should_stop=lambda: next(count) == stop) is None
-    assert [path.name for path in store.running(cell).iterdir()] == ["checkpoint.pt"]
+    folder = store.make_running_folder(cell)
+    assert work(cell, folder, None, should_stop=lambda: next(count) == stop) is None
+    assert [path.name for path in folder.iterdir()] == ["checkpoint.pt"]
     told = Told()
     cut = go([cell], tmp_path / "cut", watcher=told)
     epochs = [
@@ -120,7 +123,7 @@ def test_a_cell_that_was_stopped_goes_on(name, stop, tmp_path):
     assert epochs[0] == epochs[1] and len(epochs[0]) == 2
     assert not list((tmp_path / "cut" / "running").iterdir())
     here = [message["epoch"]["epoch"] for of, message in told.of("epoch") if of == cell]
-    assert here == ([1, 2] if stop < 4 else [2])  # the first was done before
+    assert here == ([1, 2] if stop < 4 else [2])  # the first run was done before
     assert go([cell], tmp_path / "cut") == cut
 
 
@@ -144,7 +147,7 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(resume, tmp_
     said += process.communicate(timeout=240)[0]
     assert process.returncode == 130, said
     assert re.search(
-        r"Interrupted: q52 master seed 0; the same command goes on in epoch \d+\.", said
+        r"Interrupted: q52 master seed 0; the same command continues in epoch \d+\.", said
     ), said
     assert "float32" in said and "Traceback" not in said
     assert len(json.loads((tmp_path / "cut" / "results.json").read_text())["runs"]) == 1

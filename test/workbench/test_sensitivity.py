@@ -1,5 +1,5 @@
-"""Sensitivity of layers to formats: against roundings by hand, mixtures against all assignments,
-the model left alone, what is not finite, errors."""
+"""Sensitivity of layers to formats: roundings by hand, mixtures against all assignments, an
+unchanged model, results that are not finite, errors."""
 
 import copy
 import csv
@@ -41,14 +41,14 @@ def batches(count=2, n=20):
 
 
 def int8(x, largest):
-    """To integers of 8 bits times the scale that brings ``largest`` to 127."""
+    """Round to 8-bit integers times the scale that brings ``largest`` to 127."""
     scale = (largest.double() / 127).float()
     return (x * (1 / scale)).round().clamp(-128, 127) * scale
 
 
-def rounded(module, x, name, recipe, seen):
-    """Weight and input of a layer in a format; ``seen``: the largest magnitude that came to it in
-    float32."""
+def round_layer(module, x, name, recipe, seen):
+    """Round weight and input of a layer to a format. ``seen`` is the largest magnitude of its input
+    in float32."""
     w = module.weight.detach()
     if name == "int8":
         w = int8(w, w.abs().flatten(1).amax(1).view(-1, *[1] * (w.dim() - 1)))
@@ -57,8 +57,8 @@ def rounded(module, x, name, recipe, seen):
 
 
 def outputs(model, formats, recipe, data, calibrate):
-    """Of all inputs, batch by batch, with layers in formats; the scales of ``calibrate``, of which
-    the float32 network is asked."""
+    """Compute the loss over all inputs, batch by batch, with layers in formats. Scales of
+    ``calibrate`` come from the float32 network."""
     largest = dict.fromkeys(("0", "3", "5"), torch.tensor(0.0))
     for x in calibrate:
         for name, module in model.named_children():
@@ -69,7 +69,7 @@ def outputs(model, formats, recipe, data, calibrate):
     for x, _ in data:
         for name, module in model.named_children():
             if name in formats:
-                w, x = rounded(module, x, formats[name], recipe, largest[name])
+                w, x = round_layer(module, x, formats[name], recipe, largest[name])
                 x = (
                     F.conv2d(x, w, module.bias)
                     if isinstance(module, nn.Conv2d)
@@ -144,7 +144,7 @@ def test_scales_are_of_the_calibration_that_is_given():
     )
 
 
-def evaluated(model, data):
+def compute_loss(model, data):
     with torch.no_grad():
         return sum(F.cross_entropy(model(x), t).item() * len(t) for x, t in data) / sum(
             len(t) for _, t in data
@@ -160,8 +160,8 @@ def test_quantize_takes_the_rules_and_gives_what_was_measured():
     ) > 1
     for calibrate in (mixture.scales, data):
         made = torch_dtypes.quantize_(copy.deepcopy(model), mixture.rules, calibrate)
-        assert evaluated(made, data) == mixture.measured
-    # What becomes of the model changes nothing that is measured later.
+        assert compute_loss(made, data) == mixture.measured
+    # Later changes of the model change no later measurement.
     torch_dtypes.quantize_(model, mixture.rules, mixture.scales)
     with torch.no_grad():
         model[0].weight.zero_()
@@ -193,7 +193,8 @@ def test_bits_are_the_formats_own_and_packed_ones_those_of_the_shapes():
 
 
 def best(values, costs, limit):
-    """The least sum of values over all assignments within the limit, by trying all of them."""
+    """Return the least sum of values over all assignments within the limit, by trying all of
+    them."""
     columns = [
         [
             j
@@ -215,7 +216,7 @@ def test_an_assignment_is_the_best_of_all(seed):
     g = torch.Generator().manual_seed(seed)
     rows, columns = 6, 4
     values = (10 ** (6 * torch.rand(rows, columns, generator=g, dtype=torch.float64) - 5)).tolist()
-    # One layer may be ten million times another.
+    # One layer may be ten million times as sensitive as another.
     elements = (10 ** (7 * torch.rand(rows, generator=g, dtype=torch.float64))).round().tolist()
     costs = [[n * bits for bits in (4.25, 6.25, 8.0, 13.0)] for n in elements]
     values[1][2], values[4][0] = math.inf, math.inf
@@ -242,8 +243,7 @@ def test_an_assignment_is_the_first_of_two_that_are_alike():
 
 
 def test_a_solution_beyond_the_limit_is_cut_off(monkeypatch):
-    """The solver may exceed a limit by its tolerance; such a choice is not taken, whatever it
-    says."""
+    """The solver may exceed a limit by its tolerance; such a choice is never taken."""
     optimize = choosing.solver()
     asked = []
 
@@ -303,7 +303,8 @@ def test_choose_is_the_best_of_all_assignments():
         assert mixture.predicted - found.float32 <= rise + 1e-9 and mixture.bits == pytest.approx(
             min(b for b, r in every if r <= rise)
         )
-    assert found.choose(bits=mixture.bits).bits <= mixture.bits  # a mixture's own bits are a budget
+    # A mixture's own bits as budget give the mixture
+    assert found.choose(bits=mixture.bits).bits <= mixture.bits
     bits = [m.bits for m in found.trade_off()]
     assert (
         bits == sorted(bits)
@@ -313,7 +314,7 @@ def test_choose_is_the_best_of_all_assignments():
     )
 
 
-# ---- the model is left alone, and random numbers are the seed's ----
+# ---- an unchanged model, and random numbers of the seed ----
 
 
 class Counts(nn.Module):
@@ -387,7 +388,7 @@ def test_runs_are_said_before_they_begin():
     assert stages[9:] == [("mixtures", None)]
 
 
-# ---- which layers ----
+# ---- selected layers ----
 
 
 class Text(nn.Module):
@@ -422,7 +423,7 @@ def test_layers_of_all_kinds_and_those_that_are_named():
         "memory",
         "head",
     ]
-    # An attention's output projection is its part.
+    # An attention's output projection is a part of it.
     assert names(nn.Linear) == ["encoder.linear1", "encoder.linear2", "head"]
     assert names(["head", "encoder\\.linear.", "nn.LSTM"]) == [
         "encoder.linear1",
@@ -436,7 +437,7 @@ def test_layers_of_all_kinds_and_those_that_are_named():
 def test_pruned_weights_and_a_layer_that_is_the_model():
     pruned = prune.l1_unstructured(nn.Linear(6, 3), "weight", 0.5)
     data = [(torch.randn(8, 6), torch.randn(8, 3))]
-    pruned(data[0][0])  # its weight knows a graph now, and could not be copied
+    pruned(data[0][0])  # its weight has a graph now, and copy.deepcopy would refuse it
     found = torch_dtypes.sensitivity(pruned, data, ["q43", "int8"])
     plain = nn.Linear(6, 3)
     plain.load_state_dict({"weight": pruned.weight.detach(), "bias": pruned.bias})
@@ -446,7 +447,7 @@ def test_pruned_weights_and_a_layer_that_is_the_model():
     assert found.choose(bits=8).rules[""]["weight"] in ("q43", {"format": "int8", "per": "channel"})
 
 
-# ---- what is not finite ----
+# ---- results that are not finite ----
 
 
 class Large(nn.Module):
@@ -456,7 +457,7 @@ class Large(nn.Module):
         return 1000 * x.abs() + 1000
 
 
-def overflowing():
+def build_overflowing_model():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), Large(), nn.Linear(8, 3), nn.LayerNorm(3))
 
@@ -465,7 +466,7 @@ def overflowing():
 def test_what_is_not_finite_is_never_chosen_and_shown(metric, tmp_path):
     g = torch.Generator().manual_seed(1)
     data = [(torch.randn(20, 6, generator=g), torch.randint(0, 3, (20,), generator=g))]
-    found = torch_dtypes.sensitivity(overflowing(), data, ["q43", "q52"], metric=metric)
+    found = torch_dtypes.sensitivity(build_overflowing_model(), data, ["q43", "q52"], metric=metric)
     assert found.rises["2"]["q43"] == math.inf == found.uniform["q43"].measured and math.isfinite(
         found.rises["0"]["q43"]
     )
@@ -483,10 +484,11 @@ def test_what_is_not_finite_is_never_chosen_and_shown(metric, tmp_path):
             json.loads((tmp_path / "sensitivity.json").read_text())["layers"][1]["rises"]["q43"]
             == "inf"
         )
-    only = torch_dtypes.sensitivity(overflowing(), data, "q43", metric=metric)
+    only = torch_dtypes.sensitivity(build_overflowing_model(), data, "q43", metric=metric)
     assert only.trade_off() == [] and (metric != "distance" or only.figures()["tradeoff"].axes)
     with pytest.raises(
-        ValueError, match=f"a format that '2' bears, but it has no finite {metric} in q43"
+        ValueError,
+        match=f"a format with a finite metric for '2', but it has no finite {metric} in q43",
     ):
         only.choose(bits=8)
 
@@ -583,6 +585,6 @@ def test_errors_of_budgets(monkeypatch):
         match=r"needs scipy, which is not installed: pip install 'torch-dtypes\[train\]'",
     ):
         found.choose(bits=5)
-    for _ in range(2):  # nor is it taken for a line without mixtures afterwards
+    for _ in range(2):  # and it does not count as a line without mixtures afterwards
         with pytest.raises(ModuleNotFoundError, match="needs scipy"):
             found.trade_off()

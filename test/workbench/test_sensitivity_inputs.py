@@ -1,5 +1,5 @@
-"""What studies take of data, networks and criteria: several inputs, outputs that are dicts and
-tuples, numbers, errors; blocks of a rounding mode."""
+"""Data, networks and criteria of studies: several inputs, outputs that are dicts and tuples,
+numbers, errors; blocks of a rounding mode."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import torch_dtypes
 from torch_dtypes.workbench.sensitivity.report import sentences
-from torch_dtypes.workbench.variability.batches import joined, numbers_in
+from torch_dtypes.workbench.variability.batches import concatenate, numbers_in
 
 g = torch.Generator().manual_seed(1)
 X, Y = torch.randn(20, 4, generator=g), torch.randint(3, (20,), generator=g)
@@ -23,7 +23,7 @@ def network():
 
 
 class Returns(nn.Module):
-    """What ``made`` makes of the outputs of a network."""
+    """Applies ``made`` to the outputs of a network."""
 
     def __init__(self, made):
         super().__init__()
@@ -107,8 +107,8 @@ def test_numbers_of_outputs():
         TypeError, match="floating-point ones in a dict, list or tuple, but got a dict with 'ids'"
     ):
         numbers_in({"ids": torch.ones(3, dtype=torch.int64)})
-    assert joined([torch.ones(2, 3), torch.ones(1, 3)]).shape == (3, 3)
-    assert joined([torch.ones(2, 3), torch.ones(2, 4)]).shape == (14,) and joined(
+    assert concatenate([torch.ones(2, 3), torch.ones(1, 3)]).shape == (3, 3)
+    assert concatenate([torch.ones(2, 3), torch.ones(2, 4)]).shape == (14,) and concatenate(
         [torch.tensor(1.0)] * 2
     ).shape == (2,)
 
@@ -264,21 +264,21 @@ def test_a_block_of_a_rounding_mode_is_refused():
         with pytest.raises(ValueError, match=words):
             sensitivity(network(), [(X, Y)])
         with pytest.raises(ValueError, match=words):
-            found.choose(bits=8)  # which would measure in it
+            found.choose(bits=8)  # the study would measure in the block
         with pytest.raises(
             ValueError,
-            match=r"variability outside of blocks .*: mode='toward_zero' is that of all "
-            r"operations, and a format's own",
+            match=r"variability outside of blocks .*: mode='toward_zero' rounds all "
+            r"operations; a format's own",
         ):
             variability(network(), [(X, Y)])
     assert found.mixtures == [] and found.choose(bits=8).measured
-    # As the error says.
+    # As the error advises.
     made = torch_dtypes.sensitivity(network(), [(X, Y)], ["q43_toward_zero", "mxfp4_toward_zero"])
     assert made.rises["0"]["q43_toward_zero"] != found.rises["0"]["q43"]
 
 
 def test_a_block_s_policy_is_said_and_stays():
-    """Whatever block is around what is asked later."""
+    """A block around a later measurement has no effect."""
     torch.manual_seed(0)
     model, data = (
         nn.Sequential(nn.Linear(32, 8), nn.Tanh(), nn.Linear(8, 3)),

@@ -1,5 +1,4 @@
-"""How a sensitivity study is shown: tables, figures, the page, the command and the rules that it
-writes."""
+"""Outputs of a sensitivity study: tables, figures, the page, the command and its rules."""
 
 import copy
 import functools
@@ -13,7 +12,7 @@ import yaml
 from command_line import command
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
-from test_sensitivity import FORMATS, batches, evaluated, network
+from test_sensitivity import FORMATS, batches, compute_loss, network
 
 import torch_dtypes
 from torch_dtypes.workbench.sensitivity.choosing import Mixture
@@ -26,8 +25,8 @@ from torch_dtypes.workbench.training.data import load_dataset
 # ---- tables and figures ----
 
 
-def described(layers, formats, rise=lambda i, j: 10.0 ** (-(i + j) % 5)):
-    """A study that was not run."""
+def build_result(layers, formats, rise=lambda i, j: 10.0 ** (-(i + j) % 5)):
+    """Build a study's result without a run."""
     made = [
         Layer(f"features.{i}.residual.{i}", "Conv2d", ((1000 * (i + 1), 25),))
         for i in range(layers)
@@ -46,7 +45,7 @@ def described(layers, formats, rise=lambda i, j: 10.0 ** (-(i + j) % 5)):
 
 def test_numbers_of_a_table_are_whole_on_a_narrow_terminal():
     stream = io.StringIO()
-    described(3, FORMATS).print(Console(file=stream, width=30))
+    build_result(3, FORMATS).print(Console(file=stream, width=30))
     words = stream.getvalue().split()
     assert {"features.1.residual.1", "25,000", "+1e+04", "weights"} <= set(words)
 
@@ -60,7 +59,7 @@ def test_numbers_of_a_table_are_whole_on_a_narrow_terminal():
     ],
 )
 def test_figures_have_nothing_cut_off(layers, formats, width):
-    found = described(
+    found = build_result(
         layers, formats, lambda i, j: math.inf if i == j == 0 else 10.0 ** -((i + j) % 6)
     )
     for figure in found.figures(width).values():
@@ -115,7 +114,7 @@ def test_float32_is_a_format_of_32_bits():
 
 
 def test_a_uniform_format_that_does_better_is_said():
-    found = described(2, ["q43", "q52"])
+    found = build_result(2, ["q43", "q52"])
     found.mixtures = [
         Mixture(
             dict(zip(found.rises, found.settings.formats, strict=True)),
@@ -162,7 +161,7 @@ def tiny():
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """A network of one's own in the current folder, and its weights."""
+    """Write a user's network into the current folder, and its weights."""
     (tmp_path / "tinynet.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -232,8 +231,8 @@ def test_command_writes_rules_that_give_what_was_measured(tiny, tmp_path):
         path = tmp_path / "out" / f"rules-{bits}.yaml"
         assert yaml.safe_load(path.read_text()) == made["rules"] and made["bits"] <= float(bits)
         rounded = torch_dtypes.quantize_(copy.deepcopy(tiny), path, images)
-        assert evaluated(rounded, test) == made["measured"]
-    assert evaluated(tiny, test) == found["float32"]
+        assert compute_loss(rounded, test) == made["measured"]
+    assert compute_loss(tiny, test) == found["float32"]
 
 
 def test_command_trains_where_there_are_no_weights(tiny):

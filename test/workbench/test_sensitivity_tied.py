@@ -1,5 +1,5 @@
-"""Layers that share a weight are one layer of a study; its results as pickles and copies; formats
-that draw; what is said of one layer."""
+"""Layers that share a weight count as one in a study; results as pickles and copies; formats that
+draw; sentences on a single layer."""
 
 import copy
 import io
@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import torch_dtypes
-from torch_dtypes.workbench.sensitivity.layers import layers_of
+from torch_dtypes.workbench.sensitivity.layers import find_layers
 from torch_dtypes.workbench.sensitivity.report import layer_rows, rules_text, sentences
 
 FORMATS = ["q43", "mxfp4", "int8"]
@@ -48,7 +48,7 @@ def test_a_tied_weight_has_one_format_and_counts_once():
         ("inner", 64, []),
     ]
     assert list(found.rises) == ["words", "inner"] and found.runs == 1 + 3 + 6
-    for name in FORMATS:  # both are rounded, as quantize_ does it
+    for name in FORMATS:  # both are rounded, as by quantize_
         rules = found.uniform[name].rules
         assert (
             set(rules) == {"words", "head", "inner"}
@@ -99,7 +99,7 @@ def test_layers_are_tied_through_others_and_by_those_that_are_named():
     both = nn.RNN(3, 4)
     both.weight_hh_l0 = model["g"].weight
     model["h"] = both
-    found = layers_of(model)
+    found = find_layers(model)
     assert [(x.name, [part.name for part in x.tied], x.elements) for x in found] == [
         ("a", ["d", "e"], 16),
         ("b", [], 64),
@@ -111,10 +111,10 @@ def test_layers_are_tied_through_others_and_by_those_that_are_named():
     both.weight_ih_l0 = nn.Parameter(torch.ones(4, 3))
     model["i"] = nn.Linear(3, 4)
     model["i"].weight = both.weight_ih_l0
-    assert [part.name for part in layers_of(model)[-1].parts] == ["g", "h", "i"] and layers_of(
+    assert [part.name for part in find_layers(model)[-1].parts] == ["g", "h", "i"] and find_layers(
         model
     )[-1].elements == 28
-    assert [x.name for x in layers_of(model, ["a", "e", "h"])] == ["a", "h"] and layers_of(
+    assert [x.name for x in find_layers(model, ["a", "e", "h"])] == ["a", "h"] and find_layers(
         model, "d"
     )[0].tied == ()
 
@@ -123,7 +123,7 @@ def test_results_are_pickled_and_copied():
     model, lock = Tied(), threading.Lock()
 
     def on_run(what, total):
-        with lock:  # which is neither copied nor pickled
+        with lock:  # neither copied nor pickled
             pass
 
     found = torch_dtypes.sensitivity(
@@ -187,7 +187,7 @@ def test_a_format_that_draws_is_said_to_be_one_draw():
 def test_one_layer_is_said_to_be_one():
     found = torch_dtypes.sensitivity(Tied(), data(), "q43", layers="inner")
     assert sentences(found)[0].startswith(
-        "One layer, inner, is rounded to q43 (weights and the activations that come in)"
+        "One layer, inner, is rounded to q43 (weights and input activations)"
     )
     found = torch_dtypes.sensitivity(Tied(), data(), "q43")
     assert sentences(found)[0].startswith(

@@ -1,4 +1,4 @@
-"""``torch-dtypes show`` and torch_dtypes.show: what is said of a format, against its list of
+"""``torch-dtypes show`` and torch_dtypes.show: the figures of a format against its list of
 values."""
 
 import functools
@@ -28,7 +28,7 @@ SMALL = [
 
 
 def numbers(card):
-    """The different finite values that a cast can give, sorted."""
+    """Return the different finite values that a cast can give, sorted."""
     values = card.values()
     values = values[values.isfinite()]
     return values[torch_dtypes.chop(values, card.format) == values].unique()
@@ -61,7 +61,7 @@ def test_precision_is_how_densely_numbers_lie(name):
     for e, bits in zip(exponents.tolist(), measured, strict=True):
         inside = found[(found >= 2.0**e) & (found < 2.0 ** (e + 1))]
         gaps = (inside[1:] - inside[:-1]).unique()
-        # Of a whole binade of more than one number, evenly spaced.
+        # A whole binade of more than one number, evenly spaced.
         if len(gaps) == 1 and inside[0] == 2.0**e:
             assert bits == 1 + e - math.log2(gaps[0])
     assert max(measured) == card.significant_bits
@@ -70,7 +70,7 @@ def test_precision_is_how_densely_numbers_lie(name):
 
 @pytest.mark.parametrize(("name", "bits"), [("nf4", 3), ("sf4", 2), ("lns3_3", 4), ("hif8", 4)])
 def test_tables(name, bits):
-    """How many digits their numbers are written with says nothing of their precision."""
+    """The digits that write a table's numbers do not tell its precision."""
     card = torch_dtypes.card(name)
     assert card.significant_bits == bits
     values = card.values()

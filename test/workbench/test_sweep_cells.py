@@ -1,4 +1,4 @@
-"""``torch-dtypes sweep``: cells as data, and what is refused before any long work."""
+"""``torch-dtypes sweep``: cells as data, and errors before any long work."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 
@@ -38,7 +38,7 @@ def test_the_key_of_a_cell_is_of_its_definition_alone():
         for path in ("/a/w.pt", "/b/w.pt")
     ]
     assert moved[0] == moved[1]
-    # Of any version: a folder of outcomes stays what it was.
+    # Keys must not change between versions: outcomes in existing folders stay valid.
     assert cell().key == "8acfe10176ee6d18"
 
 
@@ -91,13 +91,13 @@ def test_stock_names_are_our_dtypes_under_a_policy_which_is_then_obeyed():
         }
         assert {name: str(c.number()) for name, c in made.items()} == names
     assert str(replace(made["bf16"], accumulate="machine").number()) == "torch.bfloat16"
-    # Whose layers' sums obey it.
+    # The sums of its layers follow the policy.
     assert replace(made["bf16"], recipe="mixed").number().stock == "bfloat16"
-    # A folder of before may have an outcome under the hash of the plain definition, whose sums were
-    # PyTorch's own; others keep their file.
+    # An older folder may have an outcome under the hash of the plain definition, whose sums were
+    # PyTorch's own. Other cells keep their file.
     definitions = {name: c.definition() for name, c in made.items()}
     for definition in definitions.values():
-        del definition["settings"]["device"]  # there was the CPU alone
+        del definition["settings"]["device"]  # then there was only the CPU
     plain = {
         name: json.dumps(definition, sort_keys=True, separators=(",", ":")).encode()
         for name, definition in definitions.items()
@@ -122,21 +122,19 @@ def test_list_says_what_there_would_be(tmp_path):
         "ptq",
         "--list",
     ).output
-    assert (
-        "4 cells, and 1 training in float32 beside them." in output and output.count(".json") == 4
-    )
+    assert "4 cells, and 1 training in float32 for them." in output and output.count(".json") == 4
     assert f"{cell(rounding='stochastic').key}.json" in output
     assert list(tmp_path.iterdir()) == []
 
 
-# What is refused
+# Errors
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ("--out x", "expected at least one cell, but got no format"),
-        ("--format q43", "expected --out, a folder for what comes out, but got none"),
+        ("--format q43", "expected --out, a folder for the results, but got none"),
         ("--format q44 --out x", "got 'q44'; the nearest names are 'q43'"),
         ("--format q43 --rounding upward --out x", "'--rounding': expected"),
         (
@@ -165,7 +163,7 @@ def test_list_says_what_there_would_be(tmp_path):
         ("--format q43 --optimizer sgd --eps 1e-3 --out x", "--eps is for --optimizer adam"),
         (
             "--format q43 --epochs 0 --out x",
-            "expected epochs of at least 1, but got 0: that is for weights from a file",
+            "expected epochs of at least 1, but got 0, which is for weights from a file",
         ),
         (
             "--format q43 --engine dask --out x",
@@ -279,7 +277,7 @@ def test_the_command_line_goes_before_the_file(own):
     assert "2 cells" in output and "q52" in output and "q43" not in output
 
 
-# What the function is given
+# The arguments of the function
 
 
 def test_formats_may_be_dtypes_formats_and_targets():
@@ -303,8 +301,8 @@ def test_formats_may_be_dtypes_formats_and_targets():
         torch_dtypes.sweep([3])
     with pytest.raises(
         ValueError,
-        match=r"since cells are processes of their own, but got torch\.table1_.*, whose values are "
-        r"known in this process",
+        match=r"for the processes of cells, but got torch\.table1_.*, whose values only this "
+        r"process knows",
     ):
         torch_dtypes.sweep(torch_dtypes.table_format([1.0, 2.0]))
 
@@ -327,7 +325,7 @@ def test_a_block_around_a_sweep_is_an_error_since_no_cell_heeds_it(said):
         block(said),
         pytest.raises(
             ValueError,
-            match=re.escape(f"got it in one of {said}: say sweep(..., {argument}={said!r})"),
+            match=re.escape(f"got a block of {said}; use sweep(..., {argument}={said!r})"),
         ),
     ):
         torch_dtypes.sweep("q43")

@@ -1,4 +1,4 @@
-"""``torch-dtypes sweep``: cells in processes, that crash, diverge or hang; going on; other
+"""``torch-dtypes sweep``: cells in processes that crash, diverge or hang; resuming; other
 machines."""
 
 # ruff: noqa: F811 (a fixture that is imported)
@@ -48,8 +48,7 @@ def test_a_cell_that_crashes_raises_or_diverges_loses_itself_alone_and_the_rest_
     assert crashed["lines"] == ["about to crash"]
     assert found.is_complete and len(found.failures) == 3
 
-    # The same call does nothing; a lost outcome, and only that, is made again, and failures where
-    # they are asked for.
+    # The same call does nothing. Only a lost outcome is made again, and failures with --retry.
     files = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
     assert len(files) == 5 and list((out / "running").iterdir()) == []
     assert sweep(formats, **OWN, out=out).rows() == found.rows()
@@ -191,7 +190,7 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(own, tmp_pat
         start_new_session=True,
     )
     deadline = time.monotonic() + 120
-    # float32 and the first
+    # The cell in float32, and the first one.
     while len(list((tmp_path / "out").glob("cells/*.json"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(1)
@@ -199,7 +198,7 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(own, tmp_pat
     output = running.communicate(timeout=60)[0]
     assert running.returncode == 130 and "not done" in output
     assert output.index("Interrupted: ending the cells that run.") < output.index(
-        "Interrupted: the same command goes on"
+        "Interrupted: the same command continues"
     )
     assert len(list((tmp_path / "out").glob("cells/*.json"))) == 2
     went_on = subprocess.run(
@@ -219,8 +218,8 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(own, tmp_pat
 
 @pytest.mark.whole
 def test_a_second_sweep_in_the_folder_is_refused_and_spoils_nothing(own, tmp_path):
-    """Both would do the same cells in the same places, and each remove what the other one's
-    processes write."""
+    """Both would run the same cells in the same folders, and each remove the files of the other's
+    processes."""
     refused = []
 
     class Second(Watcher):
@@ -230,7 +229,7 @@ def test_a_second_sweep_in_the_folder_is_refused_and_spoils_nothing(own, tmp_pat
     def again():
         with pytest.raises(
             BlockingIOError,
-            match="another command is at work in out: wait for it, or give another --out",
+            match="another command works in out; wait for it, or give another --out",
         ) as error:
             torch_dtypes.sweep("q43", out="out", **OWN)
         refused.append(str(error.value))
@@ -248,7 +247,7 @@ def test_a_second_sweep_in_the_folder_is_refused_and_spoils_nothing(own, tmp_pat
     assert len(go(cells, "out")) == 2, "free again"
 
 
-def children(pid):
+def find_children(pid):
     return [
         int(p)
         for task in Path(f"/proc/{pid}/task").iterdir()
@@ -284,8 +283,8 @@ def test_a_cell_ends_with_whoever_asked_for_it_however_that_ends(own, tmp_path):
     while not list((tmp_path / "out").glob("cells/*.json")) and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(2)  # the hanging cell has begun
-    (server,) = children(asking.pid)
-    (hanging,) = children(server)
+    (server,) = find_children(asking.pid)
+    (hanging,) = find_children(server)
     asking.kill()
     while (is_running(server) or is_running(hanging)) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""What ``torch-dtypes sweep`` leaves: tables in every form, the heat map, files of outcomes."""
+"""Outputs of ``torch-dtypes sweep``: tables in every form, the heat map, files of outcomes."""
 
 import csv
 import io
@@ -17,8 +17,8 @@ from torch_dtypes.workbench.sweeps.work import outcome
 
 
 def example():
-    """A sweep of two formats by two modes and two seeds, with a failure, a divergence and a cell
-    that is missing."""
+    """Build a sweep of two formats by two modes and two seeds, with a failure, a divergence and a
+    missing cell."""
     axes = grid.Axes(
         ("q43", "bf16"), roundings=("nearest_even", "up"), recipes=("ptq",), seeds=(0, 1)
     )
@@ -89,14 +89,14 @@ def test_tables_in_every_form(tmp_path):
 
 
 def test_counts_are_of_what_was_asked_for():
-    """One cell of rounding after training, whose training in float32 failed: 1 and 1, and the
-    training beside it."""
+    """One cell of rounding after training, whose training in float32 failed: it counts 1 failure of
+    1 cell, and 1 training."""
     cells = grid.cells_of(grid.Axes(("q43",), recipes=("ptq",)), Settings())
     base = cells[0].base
     failed = {c.key: outcome(c, "failed", "for a test") for c in (cells[0], base)}
     lost = (
         "<Sweep of 1 cell, 1 with an outcome, 1 failed or diverged; of 1 training in float32 "
-        "beside them, 1>"
+        "for them, 1>"
     )
     assert repr(Sweep(cells, failed)) == lost
     assert (
@@ -132,7 +132,7 @@ def test_heat_map(width):
     assert (
         sum(p.get_linestyle() not in ("-", "solid") for p in axes.patches if not p.get_hatch()) == 1
     )
-    # Darker is worse in grey, too.
+    # Darker is worse, also in grey.
     colours = [axes.images[0].cmap(axes.images[0].norm(g)) for g in (0.05, 0.2, 0.5, 2, 5, 20, 50)]
     greys = [0.299 * r + 0.587 * g + 0.114 * b for r, g, b, _ in colours]
     assert all(a - b > 0.04 for a, b in itertools.pairwise(greys))
@@ -162,7 +162,7 @@ def test_files_of_a_sweep(tmp_path):
 def test_a_damaged_outcome_names_its_file(tmp_path):
     store = Store(tmp_path)
     store.open()
-    store.path(cell()).write_text("{")
+    store.outcome_path(cell()).write_text("{")
     with pytest.raises(ValueError, match=f"could not read .*{cell().key}.json"):
         store.read(cell())
     other = replace(cell(), seed=4)

@@ -33,7 +33,7 @@ E5M7 = torch.e5m7
 
 
 class Network(nn.Module):
-    """Layers whose statistics and random words are a rank's own, and one that is not used."""
+    """Layers whose statistics and random words differ by rank, and one that is not used."""
 
     def __init__(self):
         super().__init__()
@@ -51,13 +51,13 @@ def network():
 
 
 def single():
-    """Of inputs with one feature each, every sum of a gradient has one term that is not 0: a format
-    has it."""
+    """Each input has one feature, so every sum of a gradient has one term that is not 0, and rounds
+    exactly."""
     return nn.Linear(16, 2, bias=False)
 
 
 def features(size=64):
-    """A pair of training and test data with every feature once in 16 images."""
+    """Build training and test data with every feature once in 16 images."""
     order = torch.cat(
         [torch.randperm(16, generator=torch.Generator().manual_seed(i)) for i in range(size // 16)]
     )
@@ -70,7 +70,7 @@ def pairs():
 
 
 def noise(train=21, test=600):
-    """So many images that the last batch of 8 has five, and that the test has three batches."""
+    """Build data whose last batch of 8 has five images, and whose test has three batches."""
     g = torch.Generator().manual_seed(0)
     parts = (
         Examples(torch.randn(size, 4, generator=g), torch.randint(3, (size,), generator=g))
@@ -91,12 +91,12 @@ def figures(run):
 
 
 def same_everywhere(value):
-    """The same bits on all ranks."""
+    """Check that all ranks have the same bits."""
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, value)
     file = [io.BytesIO() for _ in everyone]
     for each, into in zip(everyone, file, strict=True):
-        # Which GPU they are on aside.
+        # Only the GPU's number may differ.
         torch.save(tree_map(lambda v: v.cpu() if isinstance(v, torch.Tensor) else v, each), into)
     assert len({into.getvalue() for into in file}) == 1
 
@@ -107,8 +107,7 @@ def same_everywhere(value):
 def trains(rank):
     ranks = Ranks(rank, 2)
 
-    # Where every number of a step is one of the format, halves of a batch give the bits of the
-    # whole.
+    # If the format has every number of a step, halves of a batch give the bits of the whole.
     with torch_dtypes.accumulate("exact"):
         settings, data = (
             config(single, optimizer="sgd", lr=0.5, momentum=0.5, batch_size=4, epochs=3),
@@ -122,11 +121,11 @@ def trains(rank):
     for name, value in alone.model.state_dict().items():
         assert torch.equal(value, two.model.state_dict()[name]), name
     assert figures(two.run)[-1][1:] == figures(alone.run)[-1][1:]
-    # Of losses that are rounded, half a batch each, and that a GPU adds up in another order.
+    # The mean of rounded losses of half a batch each; a GPU adds them up in another order.
     near = 1e-6 if DEVICE == "cpu" else 2**-8
     assert two.run.epochs[0].train_loss == pytest.approx(alone.run.epochs[0].train_loss, rel=near)
 
-    # What does not come out even, to one rank nothing at all, is weighed: near to one process.
+    # Uneven shares are weighed, even if one rank has no image: near to one process.
     for size in (21, 17):
         settings, data = config(single, optimizer="sgd", epochs=2), features()
         data = Dataset("odd", data.train.first(size), data.test, 2)
@@ -138,8 +137,7 @@ def trains(rank):
         torch.testing.assert_close(two.model.weight, alone.model.weight, rtol=1e-5, atol=1e-7)
         assert figures(two.run) == [pytest.approx(each, rel=1e-5) for each in figures(alone.run)]
 
-    # Every recipe: all ranks end with the same bits, in what they test alone and what they test
-    # together.
+    # With every recipe, all ranks end with the same bits, in their own tests and the shared ones.
     stochastic, blocks = torch_dtypes.dtype("q52_stochastic"), torch_dtypes.target("mxfp8_e4m3")
     for recipe, number in (
         ("all", stochastic),
@@ -161,7 +159,7 @@ def trains(rank):
             found = loop.evaluate(training.model, training.data.test, training.dtype, DEVICE)
             assert found == (training.run.epochs[-1].test_loss, training.run.epochs[-1].accuracy)
 
-    # One rank asks to stop: all do, and go on there.
+    # One rank asks to stop: all stop, and continue from there.
     settings = config(epochs=3)
     whole = Training(settings, noise(), torch.q43, 0, ranks=ranks, find_unused=True)
     whole.go()
@@ -186,7 +184,7 @@ def trains(rank):
     same_everywhere(training.run.divergence)
     assert "not finite" in training.run.divergence or "inf" in training.run.divergence
 
-    # An error of one rank's command line ends all, and is told once.
+    # An error of one rank's command line ends all, and is shown once.
     from torch_dtypes.workbench.training.together import agree
 
     said = io.StringIO()
@@ -295,7 +293,7 @@ def test_torchrun_gives_one_report(tmp_path):
         )
     for mine, one in zip(found["runs"][0]["epochs"], alone.epochs, strict=True):
         assert (mine["test_loss"], mine["accuracy"]) == (one.test_loss, one.accuracy)
-        # Of losses that are rounded, half a batch each.
+        # The mean of rounded losses of half a batch each.
         assert mine["train_loss"] == pytest.approx(one.train_loss, rel=0.01)
     again = run(torchrun("--nproc-per-node", "2"), *OPTIONS, "--out", out)
     assert (
@@ -325,7 +323,7 @@ def test_other_commands_are_one_process_s(command, monkeypatch):
     )
 
 
-def failing():
+def build_failing():
     class Failing(nn.Linear):
         def forward(self, x):
             if (
@@ -344,7 +342,7 @@ def failing():
 
 @pytest.mark.slow
 def test_a_rank_that_fails_ends_the_others():
-    options = [word.replace(":single", ":failing") for word in OPTIONS]
+    options = [word.replace(":single", ":build_failing") for word in OPTIONS]
     did = run(torchrun("--nproc-per-node", "2"), *options)
     errors = [line for line in did.stderr.splitlines() if line.startswith("Error:")]
     assert did.returncode == 1 and any(
@@ -357,8 +355,8 @@ def test_a_rank_that_fails_ends_the_others():
     )
 
 
-# A parent namespace is one host; a process within it in another namespace, at the other end of a
-# virtual cable, is the other.
+# Two network namespaces at the ends of a virtual cable act as two hosts: the parent, and one
+# process within it.
 TWO_HOSTS = """
 set -e
 ip link set lo up

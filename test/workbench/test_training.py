@@ -1,4 +1,4 @@
-"""Tests of the training command's parts: networks, data sets, loop and report."""
+"""The training command's parts: networks, data sets, loop and report."""
 
 import json
 import math
@@ -221,7 +221,7 @@ def test_divergence_is_recorded_and_ends_the_run(few_digits):
         Config(epochs=3), few_digits, torch.float16, 0, on_step=steps.append, on_epoch=seen.append
     )
     assert run.diverged_at == 1 and seen == run.epochs and len(seen) == 1
-    # The second of the three steps of an epoch met the NaN, and there it ended.
+    # The second of an epoch's three steps met the NaN, and the run ended there.
     assert len(steps) == 1
     record = json.loads(json.dumps(run.as_json(), allow_nan=False))
     assert record["diverged_at"] == 1

@@ -1,5 +1,5 @@
-"""The data sets of the training command: digits, IDX files, CIFAR batches, and what is wrong with
-damaged ones."""
+"""The data sets of the training command: digits, IDX files, CIFAR batches, and errors of damaged
+ones."""
 
 import gzip
 import os
@@ -153,7 +153,7 @@ def test_idx_files_that_do_not_fit(tmp_path, file, array, message):
 
 
 def write_cifar(folder):
-    """Six batches of two images in the official protocol; returns pixels and labels of all."""
+    """Write six batches of two images in the official protocol; return pixels and labels of all."""
     folder.mkdir(parents=True)
     rng = np.random.RandomState(5)
     pixels, labels = [], []

@@ -1,4 +1,4 @@
-"""The report of a comparison: its figure, what fails, the page, the user's names."""
+"""The report of a comparison: its figure, failures, the page, the user's names."""
 
 import math
 
@@ -31,7 +31,7 @@ def run(dtype, seed, accuracies, diverged=False, recipe="all", said=None, loss=0
 
 
 def several():
-    """Three seeds of all that can come of a dtype."""
+    """Build three seeds of all possible results of a dtype."""
     runs = []
     for seed in range(3):
         runs += [
@@ -80,7 +80,8 @@ CASES = {
 
 
 def texts(figure):
-    """What is written; an axis also keeps labels beyond its ends, which it does not draw."""
+    """Return the drawn labels. An axis also keeps labels beyond its ends, which it does not
+    draw."""
     from matplotlib.text import Text
 
     axes = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
@@ -208,7 +209,7 @@ def test_a_dtype_that_learns_and_guesses_on_the_test_images_is_told_of_running_s
 def test_the_gap_has_the_interval_of_students_t():
     bf16 = several()[1]
     assert [bf16.label, bf16.gap.mean, bf16.gap.std] == ["bf16", -0.5, 0.5]
-    # T of 2 degrees of freedom, as tabled.
+    # t for 2 degrees of freedom, from a table.
     assert bf16.gap.interval == pytest.approx(4.302653 * 0.5 / math.sqrt(3), rel=1e-6)
     drawn = [
         line
@@ -319,4 +320,4 @@ def test_the_users_spelling_is_kept(tmp_path):
         and str(tmp_path) not in page
     )
     assert "| bf16 |" in (tmp_path / "t.md").read_text()
-    assert '"dtype": "e8m7"' in (tmp_path / "results.json").read_text()  # what it is
+    assert '"dtype": "e8m7"' in (tmp_path / "results.json").read_text()  # its meaning

@@ -1,4 +1,4 @@
-"""Tools around training with our dtypes: averaging, parametrizations, pruning, packed sequences,
+"""Tools around training with format dtypes: averaging, parametrizations, pruning, packed sequences,
 replicas, sharing, profiler, collectives."""
 
 import copy
@@ -113,7 +113,7 @@ def test_pruning_and_vectors():
 
 @every_dtype
 def test_packed_sequences_keep_every_bit(dtype):
-    """pad_packed_sequence wrote the numbers into a tensor of the container."""
+    """Regression: pad_packed_sequence wrote the numbers into a tensor of the storage dtype."""
     x = numbers(5, 3, 2, dtype=dtype).requires_grad_()
     packed = pack_padded_sequence(x, [2, 5, 3], enforce_sorted=False)
     padded, lengths = pad_packed_sequence(packed, padding_value=1.3)
@@ -147,8 +147,8 @@ def test_recurrent_networks_on_packed_sequences(kind):
 
 
 def lstm_step_by_step(model, x):
-    """The layer's equations (torch.nn.LSTM's docstring), each operator rounded; x: (steps, batch,
-    features)."""
+    """Compute the layer's equations (torch.nn.LSTM's docstring), each operator rounded; x: (steps,
+    batch, features)."""
     h = c = torch.zeros(x.size(1), model.hidden_size, dtype=x.dtype)
     out = []
     for inputs in nn.functional.linear(x, model.weight_ih_l0, model.bias_ih_l0):
@@ -280,7 +280,7 @@ def test_checkpoints_repeat_stochastic_rounding(reentrant):
 
 
 def test_replicas_in_threads():
-    """As torch.nn.parallel.parallel_apply runs them, which takes no models on the CPU."""
+    """Run models as torch.nn.parallel.parallel_apply does, which takes none on the CPU."""
     model = network()
     replicas, inputs, found = (
         [copy.deepcopy(model) for _ in range(4)],
@@ -318,7 +318,7 @@ def test_sharing_and_collating():
 
 @every_dtype
 def test_meta_device(dtype):
-    """torch.rand on the meta device read the memory that is not there."""
+    """Regression: torch.rand on the meta device read memory that does not exist."""
     with torch.device("meta"):
         made = [
             torch.rand(3, dtype=dtype),

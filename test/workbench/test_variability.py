@@ -31,7 +31,7 @@ harmonic, harmonic_figure = _DRAWING["harmonic"], _DRAWING["harmonic_figure"]
 
 
 def uniform(n):
-    """n numbers evenly spread over 1 - 1e-3 to 1 + 1e-3, in no order."""
+    """Return n numbers spread evenly over 1 - 1e-3 to 1 + 1e-3, in random order."""
     return (1 + 1e-3 * torch.linspace(-1, 1, n, dtype=torch.float64))[
         torch.randperm(n, generator=torch.Generator().manual_seed(0))
     ]
@@ -41,14 +41,14 @@ def uniform(n):
 def test_nonparametric_against_closed_forms(n):
     found = digits(uniform(n), reference=1.0)
     assert found.samples == n and found.confidence == 0.95
-    if n < 59:  # all agree, for the probability that this shows
+    if n < 59:  # all agree, for the probability of so few samples
         assert found.probability == pytest.approx(
             0.05 ** (1 / n)
         ) and found.decimal == pytest.approx(3)
         return
     assert found.probability == 0.95
     kept = next(k for k in range(1, n + 1) if binom.cdf(k - 1, n, 0.95) >= 0.95)
-    assert kept <= n if n < 93 else kept < n  # from 93 samples on one may disagree
+    assert kept <= n if n < 93 else kept < n  # from 93 samples on, one may disagree
     distance = sorted((uniform(n) - 1).abs().tolist())[kept - 1]
     assert found.decimal.item() == pytest.approx(
         -math.log10(distance)
@@ -71,7 +71,7 @@ def test_nonparametric_against_significantdigits(n):
         probability=found.probability,
         confidence=0.95,
     )
-    if n < 93:  # theirs are whole bits, and of all samples
+    if n < 93:  # the reference has whole bits, and counts all samples
         assert found.bits.floor().tolist() == theirs.tolist()
     else:
         assert (found.bits.numpy() >= theirs).all() and (found.bits.numpy() < theirs + 2.5).all()
@@ -171,13 +171,13 @@ def test_minimum_dice():
     a, b = torch.tensor([[0, 0, 1], [1, 2, 2]]), torch.tensor([[0, 0, 1], [1, 1, 2]])
     # Label 2: 2 * 1 / (2 + 1).
     assert minimum_dice([a, a, a]) == 1 and minimum_dice([a, b]) == pytest.approx(2 / 3)
-    # Label 1 is nowhere in the second.
+    # The second map has no label 1.
     assert minimum_dice([torch.tensor([0, 1]), torch.tensor([0, 0])]) == 0
 
 
 def test_harmonic_series():
-    """Past 2^21 terms float32 stands still; stochastic rounding goes on as float64 does, up-down
-    stays, and its variance is the larger."""
+    """Past 2^21 terms float32 stands still. Stochastic rounding follows float64. Up-down rounding
+    stays, with the larger variance."""
     found = harmonic(8000, runs=16, points=5, first=1 << 22, seed=1)
     last = {mode: x[:, -1] for mode, x in found.sums.items()}
     grown = (found.exact[-1] - found.exact[0]).item()
@@ -188,10 +188,10 @@ def test_harmonic_series():
         < 4 * deviation["stochastic"] / 4 + 1e-6
     )
     assert abs(last["up_down"].mean() - last["nearest_even"]).item() < 4 * deviation["up_down"] / 4
-    assert 4 * deviation["stochastic"] < grown  # the two are told apart
+    assert 4 * deviation["stochastic"] < grown  # separates the two modes
     assert 0 < deviation["stochastic"] ** 2 < deviation["up_down"] ** 2
-    # each step adds the variance of one rounding: u^2 p (1 - p) stochastically, with p = (1/i) / u,
-    # and u^2 up-down
+    # Each step adds the variance of one rounding: stochastically u^2 p (1 - p), with p = (1/i) / u;
+    # up-down u^2.
     u, i = 2.0**-20, torch.arange(1 << 22, (1 << 22) + 8000, dtype=torch.float64)
     p = 1 / i / u
     assert deviation["stochastic"] ** 2 == pytest.approx(
@@ -211,7 +211,7 @@ def test_harmonic_float32_is_a_loops():
 
 
 class Cancels(nn.Module):
-    """x, by way of a large number: few digits are left of it."""
+    """Return x after adding and subtracting a large number, so that few digits are left."""
 
     def forward(self, x):
         return (x + 4096.0) - 4096.0
@@ -317,8 +317,8 @@ def test_a_study_of_numbers_and_of_nothing_to_find():
 
 
 def test_what_no_module_rounds_is_told_from_what_all_do_together(capsys):
-    """In bfloat16 the rounding of the loss itself outweighs that of the modules, which may so be
-    all within the tolerance."""
+    """In bfloat16 the loss's own rounding outweighs that of the modules, so all of them may be
+    within the tolerance."""
     found = torch_dtypes.variability(
         nn.Sequential(nn.ReLU()),
         batches(),
@@ -332,7 +332,7 @@ def test_what_no_module_rounds_is_told_from_what_all_do_together(capsys):
     said = capsys.readouterr().out
     assert found.responsible == [] and found.deviation > found.tolerance
     assert (
-        "all together stay within the tolerance in 3 runs. What goes beyond it is rounded "
+        "all together stay within the tolerance in 3 runs. The rest comes from rounding "
         "outside of modules"
     ) in " ".join(said.split())
 

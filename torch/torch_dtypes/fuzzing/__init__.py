@@ -1,4 +1,4 @@
-"""fuzzy: a float32 program run with another rounding, operation by operation."""
+"""fuzzy: run a float32 program with another rounding, operation by operation."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What fuzzy takes, checked."""
+"""Checks of the arguments of ``fuzzy``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import _C
 DEVICES = "the CPU, or a GPU for which this package has kernels"
 
 
-def computes(device: torch.device) -> bool:
+def has_kernels(device: torch.device) -> bool:
     return device.type == "cpu" or (device.type == "cuda" and _C.has_gpu_kernels())
 
 
@@ -37,16 +37,16 @@ def check_model(model: object) -> None:
                 f"expected float32 parameters, whose arithmetic fuzzy(...) perturbs, but {name} "
                 f"is {p.dtype}; use model.float()"
             )
-        if not computes(p.device):
+        if not has_kernels(p.device):
             raise ValueError(
                 f"expected a model on {DEVICES}, but {name} is on {p.device}; use model.cpu()"
             )
 
 
-def names_of_modules(model: nn.Module | None, modules: object) -> set[str]:
+def find_module_names(model: nn.Module | None, modules: object) -> set[str]:
     if model is None:
         raise ValueError(
-            "expected a model beside modules=, but got None: names are those of "
+            "expected a model with modules=, but got None: modules are named as in "
             "model.named_modules()"
         )
     if isinstance(modules, str) or not isinstance(modules, Iterable):
@@ -55,7 +55,7 @@ def names_of_modules(model: nn.Module | None, modules: object) -> set[str]:
             "list"
         )
     known = dict(model.named_modules(remove_duplicate=False))
-    found = set()
+    chosen = set()
     for m in modules:
         if isinstance(m, nn.Module):
             names = [name for name, module in known.items() if module is m]
@@ -72,9 +72,9 @@ def names_of_modules(model: nn.Module | None, modules: object) -> set[str]:
                 "expected modules of the model, but got "
                 f"{m if isinstance(m, str) else type(m).__name__!r}{hint}"
             )
-        found.update(names)
-    if not found:
+        chosen.update(names)
+    if not chosen:
         raise ValueError(
             "expected modules to perturb, but got none: leave modules= out to perturb all"
         )
-    return found
+    return chosen

@@ -1,8 +1,8 @@
-"""fuzzy(model): a block of code whose float32 arithmetic rounds as asked.
+"""fuzzy(model): a block of code whose float32 arithmetic is rounded in a given mode.
 
-A TorchDispatchMode lies beneath autograd, so that stock derivatives, losses and optimizers are seen
-operator by operator, as layers are. It runs each by its plan (plans.py) on the same tensors'
-values: no parameter, buffer or result ever has another dtype than float32.
+A TorchDispatchMode runs below autograd. It sees the operators of stock derivatives, losses and
+optimizers as it sees those of layers. It runs each operator by its plan (plans.py) on the values of
+the same tensors: all parameters, buffers and results stay float32.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .. import _C
 from ..formats.arguments import boolean, mode_name
 from ..policies.rounding import own_modes
-from .arguments import DEVICES, check_model, check_seed, computes, names_of_modules
+from .arguments import DEVICES, check_model, check_seed, find_module_names, has_kernels
 from .arithmetic import Arithmetic
 from .plans import (
     FLOAT32,
     Way,
     each_tensor,
-    in_float64,
+    find_plan,
+    holds_float32,
     leaves,
-    mapped,
-    of_float32,
+    map_nested,
     only_in_float32,
-    plan_of,
+    promotes_to_float64,
 )
 
 __all__ = ["Fuzzy", "fuzzy"]
 
 
 _UNSCALE = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
-# What stock kernels say of float64 where they have only float32.
+# Texts of the errors that stock float32-only kernels raise for float64.
 _NO_KERNEL = ("not implemented for", "unsupported data type")
 
 
@@ -50,8 +50,8 @@ class _Mode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Dynamo never compiles our frames (host/hooks/graphs.py); stock's wrapper would import
-        it."""
+        """Say no: Dynamo never compiles these frames (host/hooks/graphs.py), and the default would
+        import it."""
         return False
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
@@ -59,18 +59,17 @@ class _Mode(TorchDispatchMode):
 
 
 class _Where:
-    """Which of a model's modules runs now, and in backward which one ran the operator that is being
-    differentiated.
+    """Tracks whether a chosen module runs now, or ran the operator that is being differentiated.
 
-    Autograd numbers the nodes of a thread as they are recorded, so the numbers at which modules
-    begin and end say whose a node is.
+    Autograd numbers the nodes of a thread in the order of recording. The numbers at which modules
+    begin and end tell which module a node belongs to.
     """
 
     def __init__(self, model: nn.Module, chosen: set[str], nested: bool) -> None:
         self.model, self.chosen, self.nested = model, chosen, nested
         self.stack: list[bool] = []
-        self.places: list[int] = []  # the number from which on ...
-        self.states: list[bool] = []  # ... nodes are of a chosen module, or not
+        self.places: list[int] = []  # sequence numbers at which the state changes
+        self.states: list[bool] = []  # whether nodes from there on are of a chosen module
         self.hooks: list = []
         self.thread = threading.get_ident()
 
@@ -113,22 +112,21 @@ class _Where:
 
     def chosen_now(self) -> bool:
         node = torch._C._current_autograd_node()
-        # Forward; once more in backward, where activations are recomputed.
+        # In forward, or in backward where activations are recomputed.
         if node is None or self.stack:
             return self._inside()
         at = bisect.bisect_right(self.places, node._sequence_nr()) - 1
-        # The last change is an end.
+        # The last change is the end of a module.
         return at >= 0 and at < len(self.states) - 1 and self.states[at]
 
 
 class Fuzzy(contextlib.ContextDecorator):
-    """What ``fuzzy`` gives: a block under its arithmetic, entered as often as wanted, one entry at
-    a time.
+    """A block with ``fuzzy`` arithmetic. It can be entered again after each exit.
 
     Attributes:
-        operations: how many operators the last block ran so, by name.
-        unseen: those with float32 results that it had to leave alone, by name: of other libraries,
-            of sparse tensors, or without a float64 kernel.
+        operations: counts of the operators that the last block rounded, by name.
+        unseen: counts of the operators with float32 results that it left alone, by name: operators
+            of other libraries, on sparse tensors, or without a float64 kernel.
     """
 
     def __init__(self, model, mode, format, modules, nested, dot_products, seed) -> None:
@@ -140,7 +138,7 @@ class Fuzzy(contextlib.ContextDecorator):
         if model is not None:
             check_model(model)
         self._model = model
-        self._chosen = None if modules is None else names_of_modules(model, modules)
+        self._chosen = None if modules is None else find_module_names(model, modules)
         self._nested = boolean("nested", nested)
         self._where: _Where | None = None
         self._stack: contextlib.ExitStack | None = None
@@ -158,7 +156,7 @@ class Fuzzy(contextlib.ContextDecorator):
             )
             before = _C.set_word_source(source)
             stack.callback(_C.set_word_source, before)
-            _by_parts(stack, self._model if self._chosen is not None else None)
+            _disable_fused_kernels(stack, self._model if self._chosen is not None else None)
             if self._chosen is not None:
                 self._where = _Where(self._model, self._chosen, self._nested)
                 self._where.watch()
@@ -174,7 +172,7 @@ class Fuzzy(contextlib.ContextDecorator):
         self._where = None
 
     def _run(self, op, args, kwargs):
-        plan = plan_of(op)
+        plan = find_plan(op)
         if (plan is not None and plan.way is Way.LEFT) or (
             self._where is not None and not self._where.chosen_now()
         ):
@@ -182,69 +180,71 @@ class Fuzzy(contextlib.ContextDecorator):
         tensors = [*each_tensor(args), *each_tensor(kwargs.values())]
         if leaves(plan, args, kwargs, tensors) or any(t.is_meta for t in tensors):
             return op(*args, **kwargs)
-        if not any(map(of_float32, tensors)):
-            return self._of_other_dtypes(op, plan, args, kwargs, tensors)
-        if in_float64(tensors) or (
+        if not any(map(holds_float32, tensors)):
+            return self._run_other_dtypes(op, plan, args, kwargs, tensors)
+        if promotes_to_float64(tensors) or (
             plan is not None and kwargs.get("dtype") not in (None, *FLOAT32)
         ):
             return op(*args, **kwargs)
         if plan is None or only_in_float32(op, tensors):
-            return self._unseen(op, args, kwargs)
-        return self._perturbed(op, plan, args, kwargs, tensors)
+            return self._run_unseen(op, args, kwargs)
+        return self._perturb(op, plan, args, kwargs, tensors)
 
-    def _of_other_dtypes(self, op, plan, args, kwargs, tensors):
-        """Operands without float32 numbers, of which stock makes some: of integers by the default
-        dtype, of others by ``dtype=``."""
+    def _run_other_dtypes(self, op, plan, args, kwargs, tensors):
+        """Run an operator without float32 operands. Some make float32 results: of integers by the
+        default dtype, of others by ``dtype=``."""
         results = op(*args, **kwargs)
-        made = [t for t in each_tensor((results,)) if of_float32(t)]
-        asked = kwargs.get("dtype") in FLOAT32
+        float32_results = [t for t in each_tensor((results,)) if holds_float32(t)]
+        is_requested = kwargs.get("dtype") in FLOAT32
         if (
             not tensors
-            or not made
+            or not float32_results
             or (
-                not asked
+                not is_requested
                 and any(
                     (t.is_floating_point() or t.is_complex()) and not t.is_quantized
                     for t in tensors
                 )
             )
         ):
-            # float32 statistics beside a narrower result are that result's arithmetic
+            # A narrow result may come with float32 statistics; they are part of its arithmetic.
             return results
-        if plan is None or only_in_float32(op, [*tensors, *made]):
+        if plan is None or only_in_float32(op, [*tensors, *float32_results]):
             self._note_unseen(op)
             return results
-        if plan.way is Way.PRODUCTS and self.dot_products:  # whose steps begin with float32 numbers
-            args = mapped(args, lambda a: a.to(torch.float32) if isinstance(a, torch.Tensor) else a)
+        if plan.way is Way.PRODUCTS and self.dot_products:  # their steps begin with float32 numbers
+            args = map_nested(
+                args, lambda a: a.to(torch.float32) if isinstance(a, torch.Tensor) else a
+            )
             tensors = [*each_tensor(args)]
-        return self._perturbed(op, plan, args, kwargs, tensors)
+        return self._perturb(op, plan, args, kwargs, tensors)
 
-    def _perturbed(self, op, plan, args, kwargs, tensors):
-        elsewhere = next((t.device for t in tensors if not computes(t.device)), None)
+    def _perturb(self, op, plan, args, kwargs, tensors):
+        elsewhere = next((t.device for t in tensors if not has_kernels(t.device)), None)
         if elsewhere is not None:
             raise NotImplementedError(
                 f"fuzzy: expected a tensor of {DEVICES}, but {op} got one on {elsewhere}: there "
                 "is no kernel for it. Move it with .cpu(), or work on it outside of the block"
             )
         if op is _UNSCALE:
-            return self._unscaled(*args)
+            return self._run_unscale(*args)
         with own_modes() if _C.rounding_override() is not None else contextlib.nullcontext():
-            return self._computed(op, plan, args, kwargs, tensors)
+            return self._compute(op, plan, args, kwargs, tensors)
 
-    def _computed(self, op, plan, args, kwargs, tensors):
+    def _compute(self, op, plan, args, kwargs, tensors):
         self.operations[op._opname] += 1
         real = not any(type(a) is complex for a in (*args, *kwargs.values()))
         alone = real and all(t.dtype is torch.float32 for t in tensors)
         if real and plan.way is Way.NATIVE and self.arithmetic.native and not alone:
-            args, kwargs = self.arithmetic.narrowed(args, kwargs)
+            args, kwargs = self.arithmetic.narrow_operands(args, kwargs)
             alone = all(t.dtype is torch.float32 for t in each_tensor((args, *kwargs.values())))
         steps = plan.way is Way.PRODUCTS and self.dot_products
         if alone and (steps or (plan.way is Way.NATIVE and self.arithmetic.native)):
-            return self.arithmetic.in_format(op, plan, args, kwargs, steps)
+            return self.arithmetic.compute_in_format(op, plan, args, kwargs, steps)
         try:
-            return self.arithmetic.in_float64(op, plan, args, kwargs)
+            return self.arithmetic.compute_in_float64(op, plan, args, kwargs)
         except (NotImplementedError, RuntimeError) as error:
-            # Of autocast, beside which a kernel takes float32 alone.
+            # Under autocast a kernel may take narrow inputs with float32 alone.
             narrow = any(t.dtype in (torch.float16, torch.bfloat16) for t in tensors)
             if (
                 not isinstance(error, NotImplementedError)
@@ -253,15 +253,16 @@ class Fuzzy(contextlib.ContextDecorator):
             ):
                 raise
             self.operations[op._opname] -= 1
-            return self._unseen(op, args, kwargs)
+            return self._run_unseen(op, args, kwargs)
 
-    def _unscaled(self, gradients, found_inf, inverse_scale):
-        """GradScaler's operator, which has no float64 form: what it looks for, and products."""
+    def _run_unscale(self, gradients, found_inf, inverse_scale):
+        """Run GradScaler's operator, which has no float64 form: its search for infinities, then
+        products."""
         _UNSCALE([g.clone() for g in gradients], found_inf, inverse_scale)
         for g in gradients:
             self._run(torch.ops.aten.mul_.Tensor, (g, inverse_scale), {})
 
-    def _unseen(self, op, args, kwargs):
+    def _run_unseen(self, op, args, kwargs):
         self._note_unseen(op)
         return op(*args, **kwargs)
 
@@ -271,8 +272,7 @@ class Fuzzy(contextlib.ContextDecorator):
         if name not in self._warned:
             self._warned.add(name)
             why = (
-                "it is no operator of PyTorch's, has no float64 kernel, or its operands are not "
-                "dense"
+                "it is not a PyTorch operator, has no float64 kernel, or its operands are not dense"
             )
             warnings.warn(f"fuzzy: {name} runs in stock float32 arithmetic: {why}", stacklevel=5)
 
@@ -284,10 +284,11 @@ class Fuzzy(contextlib.ContextDecorator):
         )
 
 
-def _by_parts(stack: contextlib.ExitStack, model: nn.Module | None) -> None:
-    """Kernels that do the work of many operators in one, and have a form that calls those."""
+def _disable_fused_kernels(stack: contextlib.ExitStack, model: nn.Module | None) -> None:
+    """Turn off kernels that do the work of many operators at once and that PyTorch can replace by
+    those operators."""
     stack.callback(torch.backends.cuda.enable_flash_sdp, torch.backends.cuda.flash_sdp_enabled())
-    # The CPU's goes by it, too; torch.nn.attention.sdpa_kernel is slow to import.
+    # The flag holds for the CPU's kernel too; torch.nn.attention.sdpa_kernel is slow to import.
     torch.backends.cuda.enable_flash_sdp(False)
     stack.callback(
         torch.backends.cuda.enable_mem_efficient_sdp,
@@ -299,16 +300,16 @@ def _by_parts(stack: contextlib.ExitStack, model: nn.Module | None) -> None:
     stack.callback(
         torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
     )
-    # Of nn.TransformerEncoderLayer: one operator for all of it.
+    # The fast path runs a whole nn.TransformerEncoderLayer as one operator.
     torch.backends.mha.set_fastpath_enabled(False)
     if model is None or any(isinstance(m, nn.LSTM) for m in model.modules()):
-        before = torch.backends.mkldnn.enabled  # for its LSTM, which has no float64 form either
-        # Mkldnn.flags() would set its TF32 too, and warn of that.
+        before = torch.backends.mkldnn.enabled  # its LSTM has no float64 form either
+        # Mkldnn.flags() would also set its TF32, with a warning.
         torch._C._set_mkldnn_enabled(False)
         stack.callback(torch._C._set_mkldnn_enabled, before)
     if model is None or any(isinstance(m, nn.RNNBase) for m in model.modules()):
         stack.callback(torch._C._set_cudnn_enabled, torch.backends.cudnn.enabled)
-        torch._C._set_cudnn_enabled(False)  # whose recurrent layers are one operator each
+        torch._C._set_cudnn_enabled(False)  # its recurrent layers are one operator each
 
 
 def fuzzy(
@@ -321,53 +322,54 @@ def fuzzy(
     dot_products: bool = False,
     seed: int | None = None,
 ) -> Fuzzy:
-    """Runs float32 code with another rounding of every operation's result, in a block::
+    """Run float32 code in a block that rounds each operation's result in another mode::
 
         with torch_dtypes.fuzzy(model, "stochastic", seed=1):
             y = model(x)                       # float32; another y for each seed
             criterion(y, t).backward()
             optimizer.step()
 
-    Repeated, it shows how many digits of a result rounding decides (``significant_digits``). Each
-    operator of PyTorch's that computes on float32 tensors, below autograd and so forward, backward
-    and in optimizers, gives its exact result (``+ - * / sqrt``, fused multiply-add) or float64's,
-    rounded to float32 by ``mode``: in ``"stochastic"`` up or down with probabilities that keep the
-    mean, and exact results stay; in ``"up_down"`` to nearest and then one number further or back. A
-    Python number counts with its float32 value, as in stock arithmetic, an integer tensor with its
-    own (``torch.arange(3) / 3`` is float32 arithmetic, too). NaN stays NaN, overflow is infinite.
-    ``mode`` holds within blocks of ``rounding`` and around them, which are for results in number
-    formats. Tensors stay float32, the same objects; what moves, selects, compares or draws values
-    is left alone, as is what makes tensors of numbers (``linspace``, ``arange``, ``full``,
-    windows), and arithmetic in other dtypes.
+    Repeated runs show how many digits of a result rounding decides (``significant_digits``). The
+    block works below autograd: forward, in backward and in optimizers. Each PyTorch operator that
+    computes on float32 tensors gives its exact result (``+ - * / sqrt``, fused multiply-add) or
+    float64's, rounded to float32 by ``mode``. In ``"stochastic"`` a result goes up or down with
+    probabilities that keep the mean, and exact results stay. In ``"up_down"`` it rounds to nearest
+    and then moves by one number, up or down. A Python number has its float32 value, as in stock
+    arithmetic. An integer tensor has its own value (``torch.arange(3) / 3`` is float32 arithmetic,
+    too). NaN stays NaN, overflow is infinite. Blocks of ``rounding`` change only results in number
+    formats, so ``mode`` holds within and around them. Tensors stay float32, the same objects. The
+    block leaves alone arithmetic in other dtypes, operators that move, select, compare or draw
+    values, and those that make tensors of numbers (``linspace``, ``arange``, ``full``, windows).
 
     Args:
-        model: float32, on the CPU, or on a GPU for which this package has kernels; None for code
-            without one.
+        model: a float32 module on the CPU, or on a GPU for which this package has kernels; None for
+            code without a module.
         mode: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits), or Pychop's
-            number. Those without random bits serve too: all of float32 ``"toward_zero"``.
-        format: what results are rounded to, a dtype or a name; values of it must be float32's.
-            Operands that are none of its values (parameters) round to nearest where they are used.
-        modules: names (``named_modules()``) or modules of ``model`` whose operators are meant,
-            forward and backward; the others run as ever. None: all that runs in the block on this
-            thread, losses and optimizers included.
-        nested: whether a named module stands for those within it too.
-        dot_products: whether every product and every sum within matrix products, convolutions and
-            sums is rounded too, instead of their result alone (docs/accumulators.md: the policy
-            ``"format"``). Slow.
-        seed: of the rounding's random bits, 0 to 2^63 - 1: each entry of the block begins with it
-            anew. None: drawn from torch's generator at entry. The generator is left alone
-            otherwise, so that dropout and the order of data are what they are without the block.
+            number. Modes without random bits work too, such as ``"toward_zero"``.
+        format: the dtype, or its name, to which results are rounded; float32 must have all its
+            values. Operands that the format lacks (parameters) round to nearest where they are
+            used.
+        modules: names (``named_modules()``) or modules of ``model`` whose operators are rounded,
+            forward and backward; the others run in stock arithmetic. None: all operators of the
+            block on this thread, losses and optimizers included.
+        nested: whether a named module includes the modules within it.
+        dot_products: whether matrix products, convolutions and sums round every product and every
+            partial sum (docs/accumulators.md: the policy ``"format"``), instead of the result
+            alone. Slow.
+        seed: the seed of the rounding's random bits, 0 to 2^63 - 1; each entry of the block starts
+            from it. None: drawn from torch's generator at entry. Nothing else draws from that
+            generator, so dropout and the order of data are the same as without the block.
 
     Returns:
-        A :class:`Fuzzy` to enter, or to decorate a function with.
+        A :class:`Fuzzy`, to enter as a block or to decorate a function with.
 
     Not seen: NumPy, TorchScript's fused code, compiled code (call the model itself), CUDA graphs'
-    runs, data loaders' processes; ``Fuzzy.unseen`` counts the operators of other libraries, those
-    without a float64 kernel, normalisation beside autocast's narrow inputs among them, and those of
-    sparse, nested, quantized and oneDNN's tensors, which run in stock float32. Attention runs by
+    runs, data loaders' processes. ``Fuzzy.unseen`` counts operators that run in stock float32.
+    These are operators of other libraries, on sparse, nested, quantized and oneDNN tensors, or
+    without a float64 kernel, such as normalisation with autocast's narrow inputs. Attention runs by
     its mathematical definition, an LSTM by its steps. On a GPU a cell of an LSTM or GRU is one
-    operator, rounded once where the CPU's steps are each; cuDNN is off in a block whose model has
-    recurrent layers (or without a model), for its convolutions too.
+    operator and rounds once, where the CPU rounds each step. In a block whose model has recurrent
+    layers (or without a model) cuDNN is off, for convolutions too.
 
     Raises:
         TypeError: not a module, or parameters that are not float32.

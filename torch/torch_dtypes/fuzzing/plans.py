@@ -1,5 +1,5 @@
-"""What a block of fuzzy arithmetic does with each operator of PyTorch's: which leave values as they
-are, which are computed anew."""
+"""Plans of operators in a block of fuzzy arithmetic: left as they are, or computed with
+rounding."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ FLOAT32 = (torch.float32, torch.complex64)
 
 
 class Way(Enum):
-    LEFT = auto()  # moves, selects or compares values, or makes new ones: nothing is rounded
-    NATIVE = auto()  # arithmetic that the format's own kernels round from the exact result
-    PRODUCTS = auto()  # adds up products or values, whose steps may be rounded too
-    WIDE = auto()  # the stock operator in float64, its results rounded
+    LEFT = auto()  # moves, selects, compares or makes values, without rounding
+    NATIVE = auto()  # arithmetic that the format's kernels round from the exact result
+    PRODUCTS = auto()  # sums of products or values, whose steps may be rounded too
+    WIDE = auto()  # the stock operator in float64, with rounded results
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How one operator is run: its way, which of its arguments it writes to (their names; the last
-    ones in training, and unsaid by its schema), and for each result the argument that it is, or
-    None."""
+    """How to run one operator. ``written`` names the arguments that it writes to,
+    ``written_in_training`` those that its schema hides. ``results`` names, for each result, the
+    argument that it is, or None."""
 
     way: Way
     names: tuple[str, ...]
     written: frozenset[str]
     results: tuple[str | None, ...]
-    # Where it leaves values as they are but with a flag "accumulate", or an operand that is
-    # "complex" or "uncoalesced": which.
+    # The condition under which a LEFT operator computes after all: its flag "accumulate" is set, or
+    # an operand is "complex" or "uncoalesced". Empty: never.
     unless: str
-    outs: frozenset[str]  # arguments written to whose old values do not count
-    pointwise: bool  # one new tensor, each element of it made of the operands' at the same place
+    outs: frozenset[str]  # out= arguments, whose old values do not count
+    pointwise: bool  # elementwise, with one new tensor as result
     written_in_training: frozenset[str]
 
 
 _NATIVE = {"add", "sub", "mul", "div", "rsub", "sqrt", "reciprocal", "addcmul", "addcdiv", "lerp"}
-# Not those with a rounding mode of their own.
+# Overloads with a rounding mode are not among them.
 _NATIVE_OVERLOADS = {"Tensor", "Scalar", "default", "out"}
 
-# Beside what the table of operators says of moving and selecting values: copies, comparisons,
-# results that are exact, or no numbers at all.
+# Operators that round nothing, in addition to those that the table of operators calls moves and
+# selections: copies, comparisons, exact results, or results that are no numbers.
 _LEFT = set(
     """_local_scalar_dense _to_copy clone copy detach lift lift_fresh fill zero where type_as to
     contiguous empty empty_like zeros_like ones_like full_like new_empty new_empty_strided
@@ -64,10 +64,10 @@ _LEFT = set(
     _sparse_compressed_tensor_with_dims""".split()
 )
 
-# True of real numbers: of complex ones they are roots and quotients.
+# Exact for real numbers only: of complex numbers they are roots and quotients.
 _LEFT_IF_REAL = {"abs", "sgn"}
 
-# Add up what a sparse tensor has twice at one place.
+# Add up the entries that a sparse tensor has twice at one place.
 _LEFT_IF_COALESCED = set(
     (
         "_coalesce _to_dense to_dense _to_sparse _to_sparse_csr _to_sparse_csc _to_sparse_bsr "
@@ -75,12 +75,11 @@ _LEFT_IF_COALESCED = set(
     ).split()
 )
 
-# Arithmetic whose kernels are float32's alone.
+# Arithmetic with float32 kernels alone.
 _FLOAT32_ALONE = set("quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel".split())
 
 
-# Operators that write to running statistics, of which their schemas say nothing: those with a flag
-# for training where it is set.
+# Operators that write to running statistics in training, though their schemas do not say so.
 _RUNNING = "running_mean", "running_var"
 _UPDATES_RUNNING = set(
     (
@@ -112,7 +111,7 @@ def _way(op: torch._ops.OpOverload, name: str) -> Way:
     numbers = (
         not any("Tensor" in str(r.type) for r in op._schema.returns) and not op._schema.is_mutable
     )
-    if overload.startswith("decimals"):  # of round: a product, and a quotient
+    if overload.startswith("decimals"):  # round(decimals=): a product and a quotient
         return Way.WIDE
     if (
         numbers
@@ -134,9 +133,8 @@ def _unless(op: torch._ops.OpOverload, name: str) -> str:
 
 
 @functools.cache
-def plan_of(op: torch._ops.OpOverload) -> Plan | None:
-    """The plan of an operator of PyTorch's; None for those of other libraries, which nothing is
-    known of."""
+def find_plan(op: torch._ops.OpOverload) -> Plan | None:
+    """Return the plan of a PyTorch operator; None for an operator of another library."""
     if op.namespace != "aten":
         return None
     schema = op._schema
@@ -167,8 +165,7 @@ def plan_of(op: torch._ops.OpOverload) -> Plan | None:
 
 
 def leaves(plan: Plan | None, args: tuple, kwargs: dict, tensors: list[torch.Tensor]) -> bool:
-    """Whether an operator whose plan says ``unless`` leaves the values of these operands as they
-    are."""
+    """Whether an operator whose plan has ``unless`` rounds nothing for these operands."""
     if plan is None or not plan.unless:
         return False
     if plan.unless == "accumulate":
@@ -178,15 +175,16 @@ def leaves(plan: Plan | None, args: tuple, kwargs: dict, tensors: list[torch.Ten
     return all(t.layout is not torch.sparse_coo or t.is_coalesced() for t in tensors)
 
 
-def rounded_number(x):
-    """A Python number as float32 arithmetic takes it; anything else as it is."""
+def round_number(x):
+    """Round a Python number to float32, as float32 arithmetic does; return other objects as they
+    are."""
     if type(x) is complex:
         return complex(ctypes.c_float(x.real).value, ctypes.c_float(x.imag).value)
     return ctypes.c_float(x).value if type(x) is float else x
 
 
 def each_tensor(values) -> Iterator[torch.Tensor]:
-    """The tensors among arguments, lists of them included."""
+    """Yield the tensors among arguments, also those within lists."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
@@ -194,36 +192,36 @@ def each_tensor(values) -> Iterator[torch.Tensor]:
             yield from each_tensor(value)
 
 
-def of_float32(t: torch.Tensor) -> bool:
-    """Whether a tensor has float32's numbers, in any layout."""
+def holds_float32(t: torch.Tensor) -> bool:
+    """Whether a tensor has float32 or complex64 numbers, in any layout."""
     return t.dtype in FLOAT32 and not t.is_meta
 
 
 def is_float32(t: torch.Tensor) -> bool:
-    """Whether a tensor's arithmetic is float32's, and ours stands for it."""
-    return of_float32(t) and t.layout is torch.strided
+    """Whether a tensor is dense and float32, so that this package computes on it."""
+    return holds_float32(t) and t.layout is torch.strided
 
 
 def only_in_float32(op: torch._ops.OpOverload, tensors: list[torch.Tensor]) -> bool:
-    """Whether an operator, or a layout of operands (sparse, nested, of oneDNN), has no float64 form
-    to be rounded."""
+    """Whether the operator, or an operand's layout (sparse, nested, oneDNN), has no float64
+    form."""
     return op._opname in _FLOAT32_ALONE or any(
         t.layout is not torch.strided or t.is_nested or t.is_quantized for t in tensors
     )
 
 
-def in_float64(tensors: list[torch.Tensor]) -> bool:
-    """Whether operands, float32 ones among them, promote to float64 (or complex128) in stock
+def promotes_to_float64(tensors: list[torch.Tensor]) -> bool:
+    """Whether operands, float32 among them, promote to float64 or complex128 in stock
     arithmetic."""
     wide = [t for t in tensors if t.dtype in (torch.float64, torch.complex128)]
     narrow = [t for t in tensors if t.dtype in FLOAT32]
     return any(t.dim() > 0 for t in wide) or (bool(wide) and all(t.dim() == 0 for t in narrow))
 
 
-def mapped(value, function: Callable):
-    """A structure of arguments or results with ``function`` of each item."""
+def map_nested(value, function: Callable):
+    """Apply ``function`` to each item of a nested structure of arguments or results."""
     if isinstance(value, (list, tuple)):
-        items = [mapped(v, function) for v in value]
-        # Named tuples.
+        items = [map_nested(v, function) for v in value]
+        # A named tuple takes its items as arguments.
         return type(value)(items) if type(value) in (list, tuple) else type(value)(*items)
     return function(value)

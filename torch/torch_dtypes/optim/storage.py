@@ -94,7 +94,7 @@ class Storage:
                 return values.to(self.dtype)
         if self.target is not None:
             made = (
-                self.target.fitting(values.dim())
+                self.target.adapt_to(values.dim())
                 if isinstance(self.target, BlockFormat)
                 else self.target
             )
@@ -105,7 +105,7 @@ class Storage:
         """Raises ValueError where the format cuts blocks, does not pad, and a tensor of this shape
         would end in a shorter one."""
         if isinstance(self.target, BlockFormat):
-            self.target.fitting(len(shape)).check_shape(shape)
+            self.target.adapt_to(len(shape)).check_shape(shape)
 
     def _scale(self, values: torch.Tensor) -> torch.Tensor | None:
         """Returns the scale of the tensor's largest magnitude for integers, ``None`` for other

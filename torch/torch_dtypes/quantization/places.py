@@ -75,7 +75,11 @@ def missing_dimension(place: Place, axis: int | None, dims: int) -> int | None:
     """Which dimension, of those along which the blocks and the scales (``axis``) lie, a tensor of
     so many has not; None: it has all. Numbers in a row have none for scales: each would have one of
     its own, which rounds nothing."""
-    missing = place.target.shape.missing(dims) if isinstance(place.target, BlockFormat) else None
+    missing = (
+        place.target.shape.find_missing_axis(dims)
+        if isinstance(place.target, BlockFormat)
+        else None
+    )
     lacks = axis is not None and (dims < 2 or not -dims <= axis < dims)
     return axis if missing is None and lacks else missing
 
@@ -96,7 +100,7 @@ def narrowed(place: Place, dims: int) -> Place:
     channels are the tensor."""
     made, scale = place.target, place.scale
     if isinstance(made, BlockFormat):
-        made = made.fitting(dims)
+        made = made.adapt_to(dims)
     return dataclasses.replace(
         place,
         target=made,

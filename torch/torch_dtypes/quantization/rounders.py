@@ -21,7 +21,7 @@ from ..targets.base import (
     refuse_complex,
 )
 from ..targets.integers import IntegerFormat
-from ..targets.lookup import FormatTarget, clipping, target
+from ..targets.lookup import FormatTarget, saturate_target, target
 from .places import Place
 from .scalers import Scale, Scaler
 
@@ -73,7 +73,7 @@ class Rounder:
         self.place = place
         self.role = role
         self.target = (
-            clipping(place.target)
+            saturate_target(place.target)
             if place.scale is not None and place.scale.may_clip
             else place.target
         )

@@ -14,7 +14,7 @@ import torch
 from .. import _C
 from ..formats.arguments import dimension
 from ..targets.base import check_dense
-from ..targets.lookup import Target, clipping, target
+from ..targets.lookup import Target, saturate_target, target
 from .scale_rules import ScaleRule, scale_rule
 from .scalers import Scaler, bounds, joined, placed
 
@@ -27,7 +27,7 @@ class Calibration:
 
     def __init__(self, made: Target, rule: ScaleRule) -> None:
         self.target, self.rule = made, rule
-        self._rounds_to = clipping(made)
+        self._rounds_to = saturate_target(made)
         self._scaler = Scaler(rule, self._rounds_to, "activation", None)
         self._found: tuple[torch.Tensor, torch.Tensor | None] | None = None
 

@@ -1,1 +1,1 @@
-"""What numbers can be rounded to: formats, blocks with scales, integers; and ``chop``."""
+"""Targets of rounding: formats, blocks with scales, integers; and ``chop``."""

@@ -1,10 +1,10 @@
-"""What every target shares: the scale before and after rounding, and the gradient.
+"""The base of all targets: the scale before and after rounding, and the gradient.
 
-With a scale s a value x becomes round(x * (1/s)) * s. The reciprocal, the product before and the
-product after are each rounded to nearest even in the compute type: float32 for tensors of at most
-32 bits, float64 for float64 ones. That is what float8 training and fake quantisation compute
-(Micikevicius et al., arXiv 2209.05433, section 4; torch.fake_quantize_per_tensor_affine); where s
-is a power of two, all three are exact and the target's rounding is the only one.
+With a scale s a value x becomes round(x * (1/s)) * s. The reciprocal and both products are each
+rounded to nearest even in the compute dtype. That is float32 for tensors of at most 32 bits,
+float64 for float64 tensors. Float8 training and fake quantisation compute the same (Micikevicius et
+al., arXiv 2209.05433, section 4; torch.fake_quantize_per_tensor_affine). Where s is a power of two,
+all three are exact, and only the target rounds.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ COMPUTED = {
 
 CLAMPED = ("pass", "zero")
 
-# Modes in which a product that underflows to 0 or overflows to infinity rounds as it would with its
-# exact magnitude: in every format, and in those that saturate and have no number below 2^-64 (where
-# the probability of going up from there is none that a random word has).
+# Modes that need no exact magnitude of a product that underflows to 0 or overflows to infinity:
+# they round the 0 or the infinity to the same number. INDIFFERENT holds for every format,
+# INDIFFERENT_IN_NARROW for formats that saturate and have no number below 2^-64: there, no random
+# word is small enough to round up from below that.
 _MODES = _C.Rounding.__members__.items()
 INDIFFERENT = tuple(name for name, mode in _MODES if not (mode.draws or mode.sees_inexact))
 INDIFFERENT_IN_NARROW = tuple(name for name, mode in _MODES if not mode.lifts_traces)
 
 
 def saturates(fmt: _C.Format) -> bool:
-    """Whether a table's outermost values take all finite numbers beyond them."""
+    """Whether a table saturates: all finite numbers beyond its outermost values become those."""
     beyond = torch.tensor(
         [torch.finfo(torch.float64).max, torch.finfo(torch.float64).min],
         dtype=torch.float64,
@@ -49,15 +50,16 @@ def saturates(fmt: _C.Format) -> bool:
 
 
 def full_scale_of(fmt: _C.Format) -> float:
-    """The number to which a scale brings the largest magnitude: the format's largest, but of
+    """Return the number to which a scale brings the largest magnitude: the format's largest, or for
     tapered formats the end of their finest range.
 
-    From 1/useed to useed = 2^2^es a posit has the most digits, and each binade beyond costs some:
-    next to maxpos there is one number every 2^es binades. So the code is the one below useed's, 010
-    and ones: es exponent bits, as far as there is room, and the fraction. A takum has the most from
-    1/2 to 2, a logarithmic one from 1/sqrt(e) to sqrt(e) (Hunhold, arXiv 2404.18603). Of a table it
-    is the largest number whose ratio to the one below has less than twice the least logarithm: by
-    up to that it varies within a float's binade.
+    A posit has the most digits from 1/useed to useed = 2^2^es. Each binade beyond costs some: next
+    to maxpos there is one number every 2^es binades. So the result is the number below useed. Its
+    code is 010 and then ones: es exponent bits, as far as there is room, and the fraction. A takum
+    has the most digits from 1/2 to 2, a logarithmic format from 1/sqrt(e) to sqrt(e) (Hunhold,
+    arXiv 2404.18603). For a table it is the largest number whose log distance to the number below
+    is less than twice the smallest distance. (In a float's binade that distance varies by a factor
+    up to 2.)
     """
     if fmt.kind == _C.Kind.takum:
         return 2.0
@@ -80,11 +82,11 @@ def _finest_of_table(fmt: _C.Format) -> float:
     return values[1:][steps < 2 * steps.min() * (1 - 1e-12)].max().item()
 
 
-def saturating(fmt: _C.Format) -> _C.Format:
-    """The format in which what is beyond the largest number becomes it."""
+def saturate_format(fmt: _C.Format) -> _C.Format:
+    """Return the format in which numbers beyond the largest one become the largest."""
     if fmt.kind == _C.Kind.table:
         if not saturates(fmt):
-            if naming.parse(held := f"{fmt.table_name}_saturate"):  # a float's
+            if naming.parse(held := f"{fmt.table_name}_saturate"):  # the name of a float format
                 held = format_of(held)
                 held.rounding, held.random_bits, held.few_bits = (
                     fmt.rounding,
@@ -94,8 +96,7 @@ def saturating(fmt: _C.Format) -> _C.Format:
                 return held
             name = naming.name_of_format(fmt)
             raise ValueError(
-                "expected a table of values whose outermost ones take what is beyond them, but "
-                f"got {name}, which overflows: make it with "
+                f"expected a table that saturates, but got {name}, which overflows; make it with "
                 "overflow='saturate'"
             )
     elif fmt.kind == _C.Kind.posit:
@@ -112,7 +113,7 @@ def check_tensor(x: object, target: Target) -> None:
             f"expected a torch tensor to quantise to {target.name}, but got {type(x).__name__}; "
             f"{hint}"
         )
-    if x.is_complex():  # the name, which a graph could not trace, is for the error
+    if x.is_complex():  # the error alone builds the name, which no graph can trace
         refuse_complex(x, f"to quantise to {target.name}")
     if x.dtype not in COMPUTED:
         hint = "it is rounded already; " if _C.format_of(x.dtype) is not None else ""
@@ -124,9 +125,9 @@ def check_tensor(x: object, target: Target) -> None:
 
 
 def check_dense(x: torch.Tensor, what: str) -> None:
-    """An error for tensors whose numbers do not all lie in memory, which no operator that looks at
-    several of them takes."""
-    # Dynamo knows no layout within a backward function; its tensors are strided.
+    """Refuse sparse and nested tensors, which no operator that reads several numbers at once
+    takes."""
+    # Within a backward function Dynamo knows no layout; the tensors there are strided.
     if not torch.compiler.is_dynamo_compiling() and (x.layout is not torch.strided or x.is_nested):
         kind = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
         raise TypeError(
@@ -138,8 +139,8 @@ def check_dense(x: torch.Tensor, what: str) -> None:
 def refuse_complex(x: object, purpose: str) -> None:
     if isinstance(x, torch.Tensor) and x.is_complex():
         raise TypeError(
-            f"expected a tensor of real numbers {purpose}, but got one of {x.dtype}: formats have "
-            "no complex ones; round torch.view_as_real(x), and let a rule None leave a layer of "
+            f"expected a tensor of real numbers {purpose}, but got one of {x.dtype}: formats hold "
+            "real numbers; round torch.view_as_real(x), or let a rule None leave a layer of "
             "complex numbers as it is"
         )
 
@@ -147,13 +148,13 @@ def refuse_complex(x: object, purpose: str) -> None:
 def refuse_zero_point(zero_point: object, target: Target) -> None:
     if zero_point is not None:
         raise ValueError(
-            f"expected no zero_point with {target.name}, but got {zero_point!r}: integers alone "
-            "have one, as 'int8_affine'"
+            f"expected no zero_point with {target.name}, but got {zero_point!r}: only integers "
+            "have one, such as 'int8_affine'"
         )
 
 
 def check_clamped(clamped: object) -> bool:
-    """Whether the gradient of clamped values is 0."""
+    """Check ``clamped``, and return whether clamped values have the gradient 0."""
     if clamped not in CLAMPED:
         raise ValueError(
             f"expected clamped to be 'pass' (straight through) or 'zero', but got {clamped!r}"
@@ -162,22 +163,22 @@ def check_clamped(clamped: object) -> bool:
 
 
 def scale_like(scale: object, x: torch.Tensor, axis: int | None = None) -> torch.Tensor:
-    """A scale as a tensor of x's compute type that broadcasts to x; along ``axis`` where it has one
-    dimension and axis is given."""
+    """Return a scale as a tensor of x's compute dtype that broadcasts to x. A 1-d scale lies along
+    ``axis`` if that is given."""
     dtype = COMPUTED[x.dtype]
     if not isinstance(scale, torch.Tensor):
         if isinstance(scale, bool) or not isinstance(scale, (int, float)):
             raise TypeError(
                 f"expected a scale as a positive number or a floating tensor, but got {scale!r}"
             )
-        made = torch.tensor(scale, dtype=dtype, device=x.device)
+        factor = torch.tensor(scale, dtype=dtype, device=x.device)
         smallest = torch.finfo(dtype).tiny
         if not smallest <= scale <= torch.finfo(dtype).max:
             raise ValueError(
                 f"expected a scale from {smallest:.3g} to {torch.finfo(dtype).max:.3g}, but got "
                 f"{scale!r}"
             )
-        return made
+        return factor
     check_dense(scale, "scale by")
     if scale.is_meta and not x.is_meta:
         raise ValueError(
@@ -188,11 +189,13 @@ def scale_like(scale: object, x: torch.Tensor, axis: int | None = None) -> torch
             "expected a scale as a positive number or a tensor of a stock floating dtype, but "
             f"got one of {scale.dtype}"
         )
-    return broadcasting(scale.detach().to(dtype), x, "scale", axis)
+    return reshape_to_broadcast(scale.detach().to(dtype), x, "scale", axis)
 
 
-def broadcasting(t: torch.Tensor, x: torch.Tensor, what: str, axis: int | None) -> torch.Tensor:
-    """``t`` in a shape that broadcasts to x's: one dimension lies along ``axis``, where that is
+def reshape_to_broadcast(
+    t: torch.Tensor, x: torch.Tensor, what: str, axis: int | None
+) -> torch.Tensor:
+    """Reshape ``t`` so that it broadcasts to x. A 1-d tensor lies along ``axis`` if that is
     given."""
     if t.dim() == 1 and axis is not None:
         if not -x.dim() <= axis < x.dim():
@@ -218,7 +221,8 @@ def broadcasting(t: torch.Tensor, x: torch.Tensor, what: str, axis: int | None) 
 
 
 def times(x: torch.Tensor, inverse: torch.Tensor, careful: bool) -> torch.Tensor:
-    """x * inverse. Careful: what is finite and not 0 stays so, with its sign."""
+    """Multiply x by ``inverse``. With ``careful``, a finite product of a number other than 0 stays
+    finite and nonzero, with its sign."""
     y = x * inverse
     if not careful:
         return y
@@ -234,8 +238,8 @@ def times(x: torch.Tensor, inverse: torch.Tensor, careful: bool) -> torch.Tensor
 
 
 def is_eager() -> bool:
-    """Whether neither torch.compile nor torch.func looks on. Else there is no shorter way:
-    ``clamp_`` has no batching rule, for example."""
+    """Whether neither torch.compile nor torch.func sees the operators. Otherwise short cuts are
+    out: ``clamp_``, for example, has no batching rule."""
     return (
         not torch.compiler.is_dynamo_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
@@ -243,8 +247,8 @@ def is_eager() -> bool:
 
 
 def is_recorded() -> bool:
-    """Whether torch.jit.trace or torch.export looks on, which record operators, and nothing else
-    that a gradient goes by."""
+    """Whether torch.jit.trace or torch.export records. They record operators only, and nothing else
+    that a gradient could depend on."""
     if is_exporting():
         return True
     return not torch.compiler.is_dynamo_compiling() and torch._C._get_tracing_state() is not None
@@ -253,38 +257,39 @@ def is_recorded() -> bool:
 def is_careful(
     always: bool, mode: str, rounding: str | int | None, indifferent: tuple[str, ...] = INDIFFERENT
 ) -> bool:
-    """Whether rounding tells a tiny product from 0, or a huge one from infinity: always (by the
-    format), or by its mode."""
+    """Whether rounding tells a tiny product from 0, or a huge one from infinity: always in some
+    formats, in others by the mode."""
     if always or torch.compiler.is_dynamo_compiling():
-        return True  # a block's mode is known only when the graph runs
+        return True  # only the graph's run knows the mode of a block
     return (mode_said(rounding) or mode) not in indifferent
 
 
-def rounded(
+def round_scaled(
     x: torch.Tensor, name: str, scale: torch.Tensor, careful: bool, rounding, generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """x (detached, of the compute type) on the grid of a format times the scale, and x * (1 /
-    scale)."""
+    """Round x (detached, in the compute dtype) to the format's grid times the scale. Return that
+    and x * (1 / scale)."""
     y = times(x, scale.reciprocal(), careful)
     return round_to_grid(y, name, rounding, generator) * scale, y
 
 
 class Target:
-    """What numbers are rounded to: a number format, blocks with scales of their own, or integers.
-    Immutable, hashable, picklable.
+    """A target of rounding: a number format, blocks with their own scales, or integers. Immutable,
+    hashable, picklable.
 
-    ``torch_dtypes.target(value)`` makes one. Equal targets have equal names, and
+    ``torch_dtypes.target(value)`` makes a target. Equal targets have equal names, and
     ``target(t.name) == t``.
 
     Attributes:
-        name: the canonical name, which says everything: ``"q43"``, ``"mxfp8_e4m3"``, ``"int8"``.
-        bits: of one element's code, without scales.
-        largest: the largest number. Of blocks: the largest element, times the largest scale of a
-            block where a tensor's lies above it.
-        full_scale: to which a scale brings a tensor's largest magnitude: ``largest``, but of posits
-            the largest with the shortest regime, the end of the range in which they have the most
-            digits (3.875 in posit8es1).
-        rounding: the rounding mode, where no argument and no block says another.
+        name: the canonical name, which tells all parameters: ``"q43"``, ``"mxfp8_e4m3"``,
+            ``"int8"``.
+        bits: the bits of one element's code, without scales.
+        largest: the largest number. For blocks it is the largest element, times the largest block
+            scale if the tensor has a scale too.
+        full_scale: the number to which a scale brings a tensor's largest magnitude: ``largest``,
+            but for posits the largest with the shortest regime. There ends the range in which they
+            have the most digits (3.875 in posit8es1).
+        rounding: the rounding mode, unless an argument or a block gives another.
 
     Example::
 
@@ -303,7 +308,7 @@ class Target:
 
     @property
     def bits_per_value(self) -> float:
-        """Bits that one number takes, its share of the target's own scales included (8.25 in
+        """Bits of one number, its share of the target's scales included (8.25 in
         ``"mxfp8_e4m3"``)."""
         return float(self.bits)
 
@@ -314,12 +319,12 @@ class Target:
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """The torch dtype that has these numbers, ours (made if there is none yet) or stock; None
-        where there is none."""
+        """The torch dtype with these numbers: a stock dtype or a format dtype, registered when
+        first needed. None if there is none."""
         return None
 
     def with_rounding(self, mode: str | int) -> Target:
-        """The same numbers with another rounding mode."""
+        """Return the target of the same numbers with another rounding mode."""
         raise NotImplementedError
 
     def quantize(
@@ -332,32 +337,32 @@ class Target:
         generator: torch.Generator | None = None,
         clamped: str = "pass",
     ) -> torch.Tensor:
-        """x rounded to the target's numbers times the scale: round(x / scale) * scale, in x's dtype
+        """Round x to the target's numbers times the scale: round(x / scale) * scale, in x's dtype
         and shape.
 
-        The quotient is x times the scale's reciprocal, each rounded to nearest even in the compute
-        type: float32 (float64 for a float64 x). So is the product with the scale. With a power of
-        two all three are exact, as long as they stay in range, and each number is rounded once.
-        float16 and bfloat16 are computed in float32, and the result rounds to them where they lack
-        it. NaN stays NaN, but where the target says otherwise.
+        The quotient is x times the scale's reciprocal. Both, and the product with the scale, are
+        rounded to nearest even in the compute dtype: float32 (float64 for a float64 x). With a
+        power of two all three are exact, as long as they stay in range, and each number is rounded
+        once. float16 and bfloat16 are computed in float32, and a result that they lack rounds to
+        them. NaN stays NaN, unless the target says otherwise.
 
-        The gradient is x's own, straight through; none goes to the scale.
+        The gradient of x is the identity's (straight through); the scale gets none.
 
         Args:
             x: a tensor of float16, bfloat16, float32 or float64.
-            scale: what the target's 1 stands for: a positive number, or a floating tensor that
-                broadcasts to x, whose numbers are not looked at: NaN or 0 among them makes NaN.
-            zero_point: of integers only: the integer that stands for 0.
-            rounding: one of ``ROUNDING_MODES`` or Pychop's number; default: that of a
-                ``with torch_dtypes.rounding(...)`` block, else the target's own.
+            scale: the value of the target's 1: a positive number, or a floating tensor that
+                broadcasts to x. A tensor's numbers are not checked: NaN or 0 among them gives NaN.
+            zero_point: for integers only: the integer whose value is 0.
+            rounding: one of ``ROUNDING_MODES`` or Pychop's number; default: the mode of a ``with
+                torch_dtypes.rounding(...)`` block, else the target's own.
             generator: a CPU generator for stochastic modes; default: torch's.
-            clamped: ``"pass"``: the gradient also of values beyond the target's range. ``"zero"``:
-                none of them.
+            clamped: ``"pass"``: values beyond the target's range keep the gradient. ``"zero"``:
+                their gradient is 0.
 
         Raises:
-            TypeError: x or scale is none of the above.
+            TypeError: x or scale has another type.
             ValueError: a scale that is not positive, does not broadcast, or is missing where
-                ``needs_scale``; a zero point where there is none.
+                ``needs_scale``; a zero point for a target other than integers.
         """
         raise NotImplementedError
 

@@ -1,5 +1,5 @@
-"""The scale of a block: a power of two by one of four rules, another format's number, or HiF4's;
-and a tensor's scale above it."""
+"""Scales of blocks: a power of two by one of four rules, a number of another format, or HiF4's; and
+the scale of a tensor on top."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..formats import naming
 from ..formats.dtypes import format_of
 from ..formats.patterns import name_pattern
 from . import micro_exponents
-from .base import full_scale_of, saturating
+from .base import full_scale_of, saturate_format
 from .grid import round_to_grid
 
 _POWERS = name_pattern(r"e(\d+)m0")
@@ -21,25 +21,25 @@ _STOCK = {"float32": "e8m23", "bfloat16": "e8m7", "float16": "e5m10"}
 POWER_RULES = ("floor", "ceil", "even", "rceil")
 FLOAT_RULES = ("nearest", "ceil")
 
-# The least scale of a tensor: times the smallest number of a scale format it is a normal number of
-# float32, so that its reciprocal is finite.
+# The least scale of a tensor. Times the smallest number of a scale format it is a normal float32
+# number, so its reciprocal is finite.
 _LEAST_TENSOR_SCALE = 2.0**-117
-# To what a tensor's scale brings its largest magnitude at most, so that float32 has that and what
-# rounds up from it.
+# The limit to which a tensor's scale brings its largest magnitude. float32 holds it, and the
+# numbers that round up from it.
 _LARGEST = 2.0**126
 
 
 @dataclass(frozen=True)
 class ScaleFormat:
-    """Powers of two of ``exponents`` bits (E8M0 and its kin: 2^-127 to 2^127, and a NaN), the
-    numbers of a format, or HiF4's."""
+    """The numbers of a block's scale: powers of two of ``bits`` bits (E8M0 has 2^-127 to 2^127, and
+    a NaN), a format, or HiF4's."""
 
     name: str
     bits: int
     smallest: float
     largest: float
     powers: bool
-    micro: bool = False  # exponents of parts of a block below its scale
+    micro: bool = False  # whether parts of a block have exponents below its scale
 
     @property
     def lowest_exponent(self) -> int:
@@ -47,12 +47,12 @@ class ScaleFormat:
 
     @property
     def highest_exponent(self) -> int:
-        """Of powers of two, of which one code is NaN."""
+        """The exponent of the largest power of two; the code above it is NaN."""
         return (1 << self.bits - 1) - 1
 
 
 def scale_format(value: object) -> ScaleFormat:
-    """A block's scale format by its name, dtype or format."""
+    """Return the format of a block's scale by its name, dtype or format."""
     if isinstance(value, str) and (match := _POWERS.fullmatch(value)):
         bits = int(match[1])
         if not 2 <= bits <= 8:
@@ -79,7 +79,7 @@ def scale_format(value: object) -> ScaleFormat:
             "expected a block's scale of a format with positive values, but got "
             f"{naming.name_of_format(fmt)!r}"
         )
-    fmt = saturating(fmt)
+    fmt = saturate_format(fmt)
     fmt.rounding = _C.Rounding.nearest_even
     return ScaleFormat(
         naming.name_of_format(fmt), fmt.bits, max(fmt.smallest, 2.0**-126), fmt.largest, False
@@ -87,8 +87,8 @@ def scale_format(value: object) -> ScaleFormat:
 
 
 def mantissa_threshold(rule: str, element: _C.Format) -> tuple[float, bool]:
-    """From which significand (in [1/2, 1), as frexp gives it) of a block's absmax on the scale is
-    twice the floor's, and whether from that significand itself on."""
+    """Return the significand (in [1/2, 1), as frexp gives it) of a block's absmax from which the
+    scale doubles, and whether that significand is included."""
     if rule == "floor":
         return 1.0, True
     if rule == "ceil":
@@ -101,17 +101,17 @@ def mantissa_threshold(rule: str, element: _C.Format) -> tuple[float, bool]:
 def power_scale(
     absmax: torch.Tensor, exponent: int, threshold: tuple[float, bool], scale: ScaleFormat
 ) -> torch.Tensor:
-    """2^(floor(log2(absmax)) - exponent), or twice that by the threshold, within the scale format's
-    range."""
+    """Return 2^(floor(log2(absmax)) - exponent), doubled from the threshold on, within the range of
+    the scale format."""
     limits = torch.finfo(absmax.dtype)
     positive = absmax.clamp_min(limits.smallest_normal * limits.eps)
     fraction = torch.frexp(positive).mantissa
-    # The quotient is a power of two, exactly.
+    # The quotient is an exact power of two.
     power = (positive / (fraction * 2)) * math.ldexp(1, -exponent)
     bound, included = threshold
     if bound < 1:
         power = torch.where(fraction >= bound if included else fraction > bound, power * 2, power)
-    # What a tensor's scale has brought beyond the dtype's numbers.
+    # Magnitudes that the tensor's scale has brought beyond the dtype's range.
     power = torch.where(absmax < math.inf, power, scale.largest)
     return power.clamp(scale.smallest, scale.largest)
 
@@ -123,8 +123,8 @@ def float_scale(
     rule: str,
     scale: ScaleFormat,
 ) -> torch.Tensor:
-    """absmax / full_scale (times a tensor scale's reciprocal), rounded to the scale format; at
-    least its smallest positive number."""
+    """Return absmax / full_scale (times a tensor scale's reciprocal), rounded to the scale format;
+    at least its smallest positive number."""
     ratio = absmax / full_scale
     if inverse is not None:
         ratio = ratio * inverse
@@ -134,14 +134,14 @@ def float_scale(
 
 
 def brought_to(full_scale: float, scale: ScaleFormat) -> float:
-    """To what a tensor's scale brings its largest magnitude, in blocks of elements of this full
-    scale."""
+    """Return the magnitude to which a tensor's scale brings the tensor's largest one, for elements
+    of this full scale."""
     return min(full_scale * scale.largest, _LARGEST)
 
 
 def tensor_scale(absmax: torch.Tensor, full_scale: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """What brings a tensor's blocks into the range of their scales: the encoding factor full_scale
-    / max(absmax) and its reciprocal. Blocks with infinities or NaN have no part in it."""
+    """Return the tensor's encoding factor full_scale / max(absmax), and its reciprocal. Blocks with
+    infinities or NaN do not count."""
     top = torch.where(absmax < math.inf, absmax, torch.zeros_like(absmax)).amax()
     encode = (torch.full_like(top, full_scale) / top).clamp_max(1 / _LEAST_TENSOR_SCALE)
     return encode, encode.reciprocal()

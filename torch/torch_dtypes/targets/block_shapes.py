@@ -1,4 +1,4 @@
-"""Which numbers of a tensor make a block: runs along dimensions, whole slices, the whole tensor."""
+"""Shapes of blocks: runs along dimensions, whole slices, or the whole tensor."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _NAME = name_pattern(
 
 @dataclass(frozen=True)
 class BlockShape:
-    """Blocks of ``size`` along ``axis`` (both may have several entries; None: all of it), or one
-    block for each index of ``dim``, or one."""
+    """The numbers of a tensor that make a block: ``size`` along ``axis`` (each may have several
+    entries; size None: all), or a slice for each index of ``dim``. With neither, the whole tensor
+    is one block."""
 
     size: tuple[int | None, ...]
     axis: tuple[int, ...]
@@ -27,9 +28,9 @@ class BlockShape:
     def is_tensor(self) -> bool:
         return self.dim is None and not self.axis
 
-    def missing(self, dims: int) -> int | None:
-        """Which of the dimensions along which blocks lie a tensor of so many has not; None: it has
-        all."""
+    def find_missing_axis(self, dims: int) -> int | None:
+        """Return the first dimension of the blocks that a tensor with ``dims`` dimensions lacks;
+        None if it has all."""
         return next(
             (
                 a
@@ -41,11 +42,12 @@ class BlockShape:
 
     @property
     def has_size(self) -> bool:
-        """Whether a last block may be shorter than the others."""
+        """Whether blocks have a size, so that the last one may be shorter than the others."""
         return any(n is not None for n in self.size)
 
     def check_whole(self, shape: tuple[int, ...], name: str) -> None:
-        """Raises where a dimension is no multiple of its blocks' size; ``name`` is the format's."""
+        """Raise ValueError if a dimension is no multiple of its block size. ``name`` names the
+        format."""
         full = tuple(shape) or (1,)
         for axis, size in zip(self.axis, self.size, strict=True):
             length = full[self._dimension(full, axis)]
@@ -59,14 +61,14 @@ class BlockShape:
                 )
 
     def along_last(self) -> BlockShape:
-        """For a tensor that lacks one: blocks along its last dimension; what was a slice is the
-        whole tensor."""
+        """Return the shape for a tensor that lacks a dimension: blocks along its last dimension, or
+        the whole tensor instead of a slice."""
         return BlockShape(self.size[-1:], (-1,) if self.axis else ())
 
     def split(self, x: torch.Tensor) -> tuple[torch.Tensor, list[int], list[tuple[int, int]]]:
-        """x with each dimension that is cut as two, padded with zeros to whole blocks; the
-        dimensions of a block; what is to be joined again, as dimension and length, in that
-        order."""
+        """Cut each dimension with a block size in two, padded with zeros to whole blocks. Return
+        the tensor, the dimensions of a block, and the pairs (dimension, length) for ``join``, in
+        that order."""
         if self.dim is not None:
             kept = self._dimension(x, self.dim)
             return x, [d for d in range(x.dim()) if d != kept], []
@@ -82,7 +84,7 @@ class BlockShape:
                 f"expected axes that are different dimensions of shape {tuple(x.shape)}, but got "
                 f"{self.axis}"
             )
-        # From the last, so that what follows moves no dimension that is still to come.
+        # From the last dimension, so that a cut moves none that is still to be cut.
         for axis, size in cuts:
             length = x.shape[axis]
             if size is None or length <= size:
@@ -98,23 +100,23 @@ class BlockShape:
         return x, dims, joins
 
     def join(self, x: torch.Tensor, joins: list[tuple[int, int]]) -> torch.Tensor:
-        """The inverse of ``split``."""
+        """Undo ``split``."""
         for count, (axis, length) in enumerate(joins):
-            axis -= count  # each dimension that was joined before has moved the later ones
+            axis -= count  # each join so far has moved the later dimensions
             x = x.flatten(axis, axis + 1)
             if x.shape[axis] != length:
                 x = x.narrow(axis, 0, length)
         return x
 
     def grid(self, x: torch.Tensor, joins: list[tuple[int, int]]) -> torch.Tensor:
-        """What has one number a block, as ``split`` cuts them, with one dimension for each of the
-        tensor's."""
+        """Bring a tensor with one number per block, as ``split`` cuts them, to the tensor's number
+        of dimensions."""
         for count, (axis, _) in enumerate(joins):
             x = x.flatten(axis - count, axis - count + 1)
         return x
 
     def grid_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of ``grid`` for a tensor of this shape."""
+        """Return the shape of ``grid`` for a tensor of this shape."""
         shape = tuple(shape)
         if self.dim is not None:
             return tuple(
@@ -130,15 +132,15 @@ class BlockShape:
         )
 
     def spread(self, grid: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        """Numbers of blocks in a shape that broadcasts to the tensor's."""
+        """Repeat the numbers of blocks so that they broadcast to the tensor's shape."""
         for axis, size in zip(self.axis, self.size, strict=True):
             if shape and size is not None and grid.shape[axis] > 1:
                 grid = grid.repeat_interleave(size, axis).narrow(axis, 0, shape[axis])
         return grid
 
-    def moved(self, places: tuple[int, ...]) -> BlockShape:
-        """The shape of the same blocks once dimension ``places[i]`` (from the end, all negative)
-        stands in the place i."""
+    def permute(self, places: tuple[int, ...]) -> BlockShape:
+        """Return the shape of the same blocks after dimension ``places[i]`` (negative, from the
+        end) has moved to place i."""
         where = {old: new - len(places) for new, old in enumerate(places)}
 
         def place(axis: int) -> int:
@@ -161,7 +163,7 @@ class BlockShape:
 
 
 def make(size: object, axis: object, dim: object) -> BlockShape:
-    """A shape of what a user says."""
+    """Build the shape from a user's arguments."""
     if dim is not None:
         if size is not None:
             raise ValueError(
@@ -189,7 +191,7 @@ def make(size: object, axis: object, dim: object) -> BlockShape:
 
 
 def _last(count: int) -> tuple[int, ...]:
-    """The last dimensions, where a size is said and no axis."""
+    """Return the last dimensions: the default axes of as many sizes."""
     return tuple(range(-count, 0))
 
 
@@ -204,7 +206,7 @@ def size_name(shape: BlockShape) -> str:
 
 
 def place_name(shape: BlockShape) -> str:
-    """What a name says of the place, where that is not the last dimensions."""
+    """Return the part of a name that tells the axes or the dim; empty for the last dimensions."""
     if shape.dim is not None:
         return f"_dim{_number(shape.dim)}"
     if not shape.axis:
@@ -215,7 +217,7 @@ def place_name(shape: BlockShape) -> str:
 
 
 def parse(size: str, place: str) -> BlockShape:
-    """The shape of the two parts of a name."""
+    """Parse the two parts of a name, size and place."""
     sizes = tuple(None if n == "all" else int(n) for n in size.split("x"))
     match = _NAME.fullmatch(place)
     if match is None:

@@ -1,4 +1,4 @@
-"""A target of numbers that share a scale in blocks: what a block format rounds to."""
+"""Block formats: targets of numbers that share a scale in blocks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from .block_shapes import BlockShape
 from .gradients import straight_through
 from .grid import round_to_grid
 
-# Element, scale, size, and whether a tensor's scale lies above.
+# Element, scale, size, and whether the tensor has a scale on top.
 PRESETS = {
     "mxfp8_e4m3": ("e4m3fn_saturate", "e8m0", 32, False),
     "mxfp8_e5m2": ("e5m2_saturate", "e8m0", 32, False),
@@ -59,8 +59,8 @@ _BLOCK_FLOAT = name_pattern(r"fixed1_(\d+)_symmetric")
 
 
 def largest_exponent(fmt: _C.Format) -> int:
-    """The exponent of the largest power of two that a format has; of posits, of the largest with
-    the shortest regime."""
+    """Return the exponent of a format's largest power of two; for posits, of the largest with the
+    shortest regime."""
     return math.frexp(full_scale_of(fmt))[1] - 1
 
 
@@ -69,25 +69,25 @@ def default_rule(scale: ScaleFormat) -> str:
 
 
 class Cut(NamedTuple):
-    """A tensor cut into blocks, and their scales."""
+    """A tensor cut into blocks, with their scales."""
 
     blocks: torch.Tensor
-    own: torch.Tensor  # one number a block, NaN where a block is
-    above: torch.Tensor | None  # the tensor's
-    joins: list[tuple[int, int]]  # how blocks become the tensor again
-    micro: micro_exponents.MicroExponents | None = None  # HiF4's
-    dim: int = 0  # along which they lie
+    own: torch.Tensor  # the scale of each block, NaN where a block is NaN
+    above: torch.Tensor | None  # the scale of the tensor
+    joins: list[tuple[int, int]]  # arguments of BlockShape.join
+    micro: micro_exponents.MicroExponents | None = None  # of HiF4 alone
+    dim: int = 0  # the dimension of the blocks
 
     @property
     def factor(self) -> torch.Tensor:
-        """What a 1 in each block stands for, or at each place of one that has micro-exponents."""
+        """The value of a 1 in each block, or at each place of a block with micro-exponents."""
         return (
             factor_of(self.own, self.above) if self.micro is None else self.own * self.micro.steps
         )
 
     @property
     def inverse(self) -> torch.Tensor:
-        """By which numbers are multiplied before they are rounded."""
+        """The factor of numbers before they are rounded."""
         return (
             self.factor.reciprocal()
             if self.micro is None
@@ -96,14 +96,15 @@ class Cut(NamedTuple):
 
 
 def factor_of(own: torch.Tensor, above: torch.Tensor | None) -> torch.Tensor:
-    """The blocks' scales times the tensor's, at least the smallest normal number; NaN stays."""
+    """Multiply the blocks' scales by the tensor's. The result is at least the smallest normal
+    number; NaN stays."""
     return own if above is None else (own * above).clamp_min(torch.finfo(own.dtype).smallest_normal)
 
 
 @dataclass(frozen=True, repr=False)
 class BlockFormat(Target):
-    """Numbers of an element format times a scale that a block shares. Made by ``block_format``,
-    ``block_float`` and names."""
+    """Numbers of an element format times a scale that a block shares. ``block_format``,
+    ``block_float`` and names make it."""
 
     element: str
     scale: str
@@ -112,20 +113,20 @@ class BlockFormat(Target):
     tensor_scale: bool
     emax: int
     pad: bool = True
-    # What these say, for code that torch.compile traces.
+    # Derived from the fields above, and stored for code that torch.compile traces.
     bits: int = field(init=False, compare=False)
     largest: float = field(init=False, compare=False)
     full_scale: float = field(init=False, compare=False)
     rounding: str = field(init=False, compare=False)
     _largest_element: float = field(init=False, compare=False)
     _full_element: float = field(init=False, compare=False)
-    # Has numbers next to 0 that are no multiple of 2^-64, or never rounds to 0.
+    # Whether the element has numbers next to 0 that are no multiple of 2^-64, or never rounds to 0.
     _reaches_far: bool = field(init=False, compare=False)
     _scale: ScaleFormat = field(init=False, compare=False)
     _threshold: tuple[float, bool] = field(init=False, compare=False)
     _is_fixed: bool = field(init=False, compare=False)
     name: str = field(init=False, compare=False)
-    # Whether chop_blocks serves: the same results in one pass over memory.
+    # Whether _C.chop_blocks can compute it: the same results in one pass over memory.
     _in_one_pass: bool = field(init=False, compare=False)
 
     def __post_init__(self):
@@ -191,17 +192,17 @@ class BlockFormat(Target):
         set_rounding(fmt, mode)
         return dataclasses.replace(self, element=naming.name_of_format(fmt))
 
-    def fitting(self, dims: int) -> BlockFormat:
-        """The format for a tensor of so many dimensions, of which it may lack one: a bias among
-        weights."""
-        if self.shape.missing(max(dims, 1)) is None:
+    def adapt_to(self, dims: int) -> BlockFormat:
+        """Return the format for a tensor with ``dims`` dimensions, which may lack the blocks' axis,
+        such as a bias."""
+        if self.shape.find_missing_axis(max(dims, 1)) is None:
             return self
         shape = self.shape.along_last()
         return dataclasses.replace(self, shape=shape, pad=self.pad or not shape.has_size)
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Raises ValueError for the shape of a tensor whose last blocks would be shorter, where the
-        format does not pad."""
+        """Raise ValueError if the last block of such a shape would be shorter and the format does
+        not pad."""
         if not self.pad:
             self.shape.check_whole(shape, self.name)
 
@@ -223,12 +224,12 @@ class BlockFormat(Target):
                 and is_eager()
                 and _C.backend(x) == "kernels"
             )
-        except RuntimeError:  # what has no shape or strides
+        except RuntimeError:  # a tensor without a shape or strides
             check_dense(x, f"quantise to {self.name}")
             raise
         if one_pass:
-            mode = mode_said(rounding)  # a block's too, as in chop
-            # For which chop has a faster way.
+            mode = mode_said(rounding)  # or the mode of a block, as in chop
+            # For these, the way of chop is faster.
             if not (self._is_fixed and (mode or self.rounding) in ("stochastic", "up_down")):
                 own = self._scale
                 return _C.chop_blocks(
@@ -260,36 +261,37 @@ class BlockFormat(Target):
         )
 
     def scales(self, x: torch.Tensor, *, scale: float | torch.Tensor | None = None) -> torch.Tensor:
-        """The scale of each block of x, the tensor's scale included: of the shape that x has when
-        each block's dimensions are one entry long (of blocks of 32 in the last dimension:
-        ``(..., ceil(n / 32), 1)``, and ``(..., 1)`` where the one block is the whole dimension, n
-        <= 32); of HiF4, in which 4 numbers share one, of x's shape."""
+        """Return the scale of each block of x, times the tensor's scale. Its shape is x's with one
+        entry for each block. For blocks of 32 in the last dimension that is ``(..., ceil(n / 32),
+        1)``, or ``(..., 1)`` if n <= 32. For HiF4, where each 4 numbers share a scale, the shape is
+        x's."""
         check_tensor(x, self)
         check_dense(x, f"quantise to {self.name}")
         self.check_shape(x.shape)
-        if x.numel() == 0:  # as quantize(x) has them: a whole tensor may be a block
+        if x.numel() == 0:  # as for quantize(x): a whole tensor may be one block
             sizes = x.shape if self._scale.micro else self.shape.grid_shape(x.shape)
             return torch.ones(sizes, dtype=COMPUTED[x.dtype], device=x.device)
-        made = self._cut(x.detach(), scale)
+        cut = self._cut(x.detach(), scale)
         return (
-            made.factor
-            if made.micro is None
-            else self.shape.join(made.factor, made.joins).view(x.shape)
+            cut.factor
+            if cut.micro is None
+            else self.shape.join(cut.factor, cut.joins).view(x.shape)
         )
 
-    def _elements(self, made: Cut, rounding, generator) -> tuple[torch.Tensor, torch.Tensor]:
-        """The elements of blocks, as numbers of the compute type; and what was rounded to them."""
+    def _elements(self, cut: Cut, rounding, generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Round blocks to elements in the compute dtype. Return them, and the quotients before
+        rounding."""
         careful = is_careful(self._reaches_far, self.rounding, rounding, INDIFFERENT_IN_NARROW)
-        y = times(made.blocks, made.inverse, careful)
+        y = times(cut.blocks, cut.inverse, careful)
         return round_to_grid(y, self.element, rounding, generator), y
 
     def _cut(self, x: torch.Tensor, outer: object) -> Cut:
-        """x cut into blocks, in the compute type, with their scales."""
+        """Cut x into blocks in the compute dtype and find their scales."""
         x = x.to(COMPUTED[x.dtype])
         if x.dim() == 0:
             x = x.view(1)
         blocks, dims, joins = self.shape.split(x)
-        # Of no dimensions, amax would take all.
+        # Without dimensions, amax would take the maximum of all.
         absmax = blocks.abs().amax(dims, keepdim=True) if dims else blocks.abs()
         inverse = above = None
         if self._scale.micro:
@@ -298,15 +300,20 @@ class BlockFormat(Target):
                     f"expected no scale with {self.name}, whose blocks have their own, but got "
                     f"{outer!r}: multiply the tensor by it"
                 )
-            own = torch.where(absmax < math.inf, micro_exponents.shared(absmax), math.nan)
+            own = torch.where(absmax < math.inf, micro_exponents.find_scales(absmax), math.nan)
             return Cut(
-                blocks, own, None, joins, micro_exponents.find(blocks, own, dims[0]), dims[0]
+                blocks,
+                own,
+                None,
+                joins,
+                micro_exponents.find_exponents(blocks, own, dims[0]),
+                dims[0],
             )
         if outer is not None:
             above = scale_like(outer, x)
             if above.numel() != 1:
                 raise ValueError(
-                    "expected the scale of a whole tensor beside the blocks' own, one number, "
+                    "expected one number as the scale of a whole tensor on top of the blocks', "
                     f"but got shape {tuple(above.shape)}"
                 )
             above = above.reshape(())
@@ -314,7 +321,7 @@ class BlockFormat(Target):
         elif self.tensor_scale:
             inverse, above = tensor_scale(absmax, self.full_scale)
         if self._scale.powers:
-            # In float64, since the product may be beyond float32's numbers.
+            # In float64, because the product may exceed float32's range.
             a = absmax if inverse is None else absmax.double() * inverse.double()
             own = power_scale(a, self.emax, self._threshold, self._scale).to(x.dtype)
         else:

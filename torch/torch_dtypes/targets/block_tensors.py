@@ -21,18 +21,18 @@ __all__ = ["BlockTensor", "quantize"]
 
 
 def _scale_codes(own: torch.Tensor, scale: ScaleFormat) -> torch.Tensor:
-    """Scales as codes: of powers of two the exponent above the lowest one, and all ones for NaN;
-    else the format's codes."""
+    """Encode scales: for powers of two the exponent above the lowest one, all ones for NaN; else
+    the scale format's codes."""
     if scale.powers:
         codes = torch.frexp(own).exponent - 1 - scale.lowest_exponent
         return torch.where(own.isnan(), (1 << scale.bits) - 1, codes).to(torch.uint8)
-    made = own.to(dtype_of(scale.name))
-    if not own.is_meta and not torch.equal(made.isnan(), own.isnan()):
+    encoded = own.to(dtype_of(scale.name))
+    if not own.is_meta and not torch.equal(encoded.isnan(), own.isnan()):
         raise ValueError(
             f"expected finite numbers in every block whose scale is {scale.name}, which has no "
             "NaN, but got an infinity or NaN"
         )
-    return codes_of(made)
+    return codes_of(encoded)
 
 
 def _scale_values(codes: torch.Tensor, scale: ScaleFormat, dtype: torch.dtype) -> torch.Tensor:
@@ -43,29 +43,30 @@ def _scale_values(codes: torch.Tensor, scale: ScaleFormat, dtype: torch.dtype) -
 
 
 class BlockTensor:
-    """A tensor in a block format, as ``torch_dtypes.quantize`` makes it: codes without gaps, and a
-    scale for each block. It does not change.
+    """A tensor in a block format, as ``torch_dtypes.quantize`` makes it: packed codes, and a scale
+    for each block. Immutable.
 
-    It is no ``torch.Tensor``, and a block format no dtype: an element means nothing without the
-    scale of its block, so there is no view of some elements, no writing of one, no format for the
-    result of an operator. ``dequantize()`` gives the numbers; ``@``, ``torch.matmul`` and
-    ``torch.nn.functional.linear`` multiply by them, in the accumulation policy that holds.
+    It is no ``torch.Tensor``, and a block format is no dtype: an element means nothing without the
+    scale of its block. So it has no views, no writes of single elements, and operators have no
+    result format. ``dequantize()`` gives the numbers. ``@``, ``torch.matmul`` and
+    ``torch.nn.functional.linear`` multiply by them, in the current accumulation policy.
 
     Attributes:
         format: the block format.
-        shape: a torch.Size, as that of the tensor that was quantised.
-        dtype: that of ``dequantize()``.
-        data: the elements' codes, uint8, in row-major order without gaps: of 4 bits, the first of
-            two lies in the low half of a byte.
-        scale_codes: the codes of the blocks' scales, of the shape that is left when each block is
-            one entry: for a power of two the exponent + 127 in uint8 (of ``"e<k>m0"``, + 2^(k-1) -
-            1), 255 for NaN (all ones); of HiF4 int32: E6M2 in the lowest 8 bits (its exponent + 48,
-            two bits of fraction; 255 for NaN), then 8 bits of E1_8 and 16 of E1_16, the first
-            numbers' lowest; else those of the scale's format.
-        tensor_scale: the scale above those of the blocks, one number; None where there is none.
+        shape: the torch.Size of the quantised tensor.
+        dtype: the dtype of ``dequantize()``.
+        data: the elements' codes, uint8, in row-major order without gaps. With 4 bits, the first of
+            two codes is the low half of a byte.
+        scale_codes: the codes of the blocks' scales, with one entry for each block. For a power of
+            two, uint8: the exponent + 127 (for ``"e<k>m0"``, + 2^(k-1) - 1), 255 (all ones) for
+            NaN. For HiF4, int32: E6M2 in the lowest 8 bits (its exponent + 48, two bits of
+            fraction; 255 for NaN), then 8 bits of E1_8 and 16 of E1_16, each with the first numbers
+            lowest. Otherwise, codes of the scale's format.
+        tensor_scale: the scale of the tensor on top of the blocks', one number; None if there is
+            none.
 
-    Source: OCP Microscaling Formats 1.0, section 5, for what a block is; it leaves the layout in
-    memory open.
+    Source: OCP Microscaling Formats 1.0, section 5, defines a block and leaves the layout in memory
+    open.
 
     Example::
 
@@ -97,12 +98,12 @@ class BlockTensor:
 
     def __setattr__(self, name, value):
         raise AttributeError(
-            f"expected to read a BlockTensor, but got a new {name}: quantise again"
+            f"expected no change of a BlockTensor, but got a new {name}; quantise again"
         )
 
-    def __getattr__(self, name: str):  # what it has none of
+    def __getattr__(self, name: str):  # missing attributes only
         hint = (
-            "; its numbers are dequantize()'s, which has it"
+            "; dequantize() gives a tensor that has it"
             if hasattr(torch.Tensor, name) and not name.startswith("_")
             else ""
         )
@@ -110,8 +111,8 @@ class BlockTensor:
 
     def __getitem__(self, index):
         raise TypeError(
-            "expected a whole BlockTensor, whose numbers share scales, but got an index of some "
-            "of them: call dequantize()[...]"
+            "expected no index of a BlockTensor, whose numbers share scales, but got one; use "
+            "dequantize()[...]"
         )
 
     @property
@@ -122,35 +123,35 @@ class BlockTensor:
     @property
     def elements(self) -> torch.Tensor:
         """The elements without their scales, as a tensor of the element's dtype."""
-        fmt, made = format_of(self.format.element), dtype_of(self.format.element)
-        width = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[made.itemsize]
-        return from_codes(unpack(self.data, fmt.bits, self.shape.numel(), width), made).view(
+        fmt, dtype = format_of(self.format.element), dtype_of(self.format.element)
+        width = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[dtype.itemsize]
+        return from_codes(unpack(self.data, fmt.bits, self.shape.numel(), width), dtype).view(
             self.shape
         )
 
     @property
     def scales(self) -> torch.Tensor:
-        """What a 1 in each block stands for, the tensor's scale included: of the shape of
-        ``scale_codes`` (of HiF4 this tensor's), float32 (or float64)."""
+        """The value of a 1 in each block, the tensor's scale included: in float32 (or float64), of
+        the shape of ``scale_codes`` (for HiF4, of this tensor)."""
         if self.format._scale.micro:
             return self._factors()
         own = _scale_values(self.scale_codes, self.format._scale, COMPUTED[self.dtype])
         return factor_of(own, self.tensor_scale)
 
     def _factors(self) -> torch.Tensor:
-        """What a 1 stands for, in a shape that broadcasts to this tensor's."""
+        """Return the value of a 1, in a shape that broadcasts to this tensor's."""
         where = self.format.shape
         if not self.format._scale.micro:
             return where.spread(self.scales, self.shape)
         full, axis = self.shape or torch.Size((1,)), where.axis[0]
         codes = where.spread(self.scale_codes.view(where.grid_shape(full)), full)
-        return micro_exponents.factors(codes, axis, full[axis], COMPUTED[self.dtype]).view(
+        return micro_exponents.decode_factors(codes, axis, full[axis], COMPUTED[self.dtype]).view(
             self.shape
         )
 
     @property
     def nbytes(self) -> int:
-        """The bytes of codes and scales."""
+        """Bytes of codes and scales."""
         return sum(
             t.numel() * t.itemsize
             for t in (self.data, self.scale_codes, self.tensor_scale)
@@ -159,24 +160,25 @@ class BlockTensor:
 
     @property
     def bits_per_value(self) -> float:
-        """Bits that one number takes here, scales included."""
+        """Bits of one number here, scales included."""
         return 8 * self.nbytes / self.shape.numel() if self.shape.numel() else 0.0
 
     @property
     def ndim(self) -> int:
-        """How many dimensions the tensor has."""
+        """Number of dimensions."""
         return len(self.shape)
 
     def dim(self) -> int:
-        """As ``ndim``."""
+        """Return ``ndim``."""
         return len(self.shape)
 
     def numel(self) -> int:
-        """How many numbers it has, what fills up a last block not counted."""
+        """Return the number of elements, without the padding of a last block."""
         return self.shape.numel()
 
     def size(self, dim: int | None = None):
-        """The shape, or the length of one dimension. Raises: IndexError, no such dimension."""
+        """Return the shape, or the length of one dimension. Raises: IndexError, no such
+        dimension."""
         return self.shape if dim is None else self.shape[dim]
 
     def __len__(self) -> int:
@@ -185,12 +187,12 @@ class BlockTensor:
         return self.shape[0]
 
     def dequantize(self, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """The numbers: element times scale, what ``target(format).quantize(x)`` has, bit for bit
-        (but +0 where integers have no -0).
+        """Return the numbers, element times scale: bit for bit those of
+        ``target(format).quantize(x)`` (but +0 where integers have no -0).
 
         Args:
-            dtype: float16, bfloat16, float32 or float64; default: that of the tensor that was
-                quantised. What it lacks is rounded to it.
+            dtype: float16, bfloat16, float32 or float64; default: the dtype of the quantised
+                tensor. Numbers that it lacks are rounded to it.
         """
         if dtype is not None and dtype not in COMPUTED:
             raise TypeError(
@@ -202,11 +204,11 @@ class BlockTensor:
         return values.view(self.shape).to(dtype or self.dtype)
 
     def transpose(self, dim0: int, dim1: int) -> BlockTensor:
-        """The transposed tensor: the same blocks, which lie along the other dimension."""
+        """Return the transposed tensor: the same blocks, along the other dimension."""
         places = list(range(-self.ndim, 0))
         a, b = (self._dimension(d) for d in (dim0, dim1))
         places[a], places[b] = places[b], places[a]
-        fmt = dataclasses.replace(self.format, shape=self.format.shape.moved(tuple(places)))
+        fmt = dataclasses.replace(self.format, shape=self.format.shape.permute(tuple(places)))
         elements = codes_of(self.elements.transpose(a, b).contiguous())
         data = pack(elements, fmt.bits)
         return BlockTensor(
@@ -219,7 +221,7 @@ class BlockTensor:
         )
 
     def t(self) -> BlockTensor:
-        """The transposed matrix."""
+        """Return the transposed matrix."""
         if self.ndim != 2:
             raise ValueError(
                 f"expected a matrix to transpose, but got shape {tuple(self.shape)}: name the "
@@ -282,30 +284,28 @@ class BlockTensor:
 
 def _refusal(name: object) -> str:
     return (
-        f"expected tensors in {name}, but got a BlockTensor, which has products alone: call its "
+        f"expected tensors in {name}, but got a BlockTensor, which has only products; use its "
         "dequantize() for the numbers"
     )
 
 
-def _refused(name: str):
+def _build_refusing_method(name: str):
     def refuse(self, *operands):
         raise TypeError(_refusal(name))
 
     return refuse
 
 
-# Python's own errors would name types alone. (== stays whether two are the same object: lists look
-# for one by it.)
+# Python's own errors would name types alone. (== still compares identity: lists search by it.)
 for _name in "add sub mul truediv floordiv mod pow and or xor".split():
     for _side in ("", "r", "i"):
-        setattr(BlockTensor, f"__{_side}{_name}__", _refused(_name))
+        setattr(BlockTensor, f"__{_side}{_name}__", _build_refusing_method(_name))
 for _name in "lt le gt ge neg pos abs invert bool int float complex index setitem".split():
-    setattr(BlockTensor, f"__{_name}__", _refused(_name))
+    setattr(BlockTensor, f"__{_name}__", _build_refusing_method(_name))
 
 
 def _product(function, *operands):
-    """A product of tensors and block tensors, of which every one is float32 (or float64) numbers by
-    now."""
+    """Multiply tensors and block tensors, each converted to float32 (or float64) numbers."""
     values = [t.dequantize() if isinstance(t, BlockTensor) else t for t in operands]
     for t in values:
         if t is not None and (not isinstance(t, torch.Tensor) or t.dtype not in COMPUTED):
@@ -314,9 +314,9 @@ def _product(function, *operands):
                 "expected block tensors and tensors of stock floating dtypes in a product, but "
                 f"got {hint}: cast it by .float()"
             )
-    given = [t for t in values if t is not None]
-    out = given[0].dtype
-    for t in given[1:]:
+    tensors = [t for t in values if t is not None]
+    out = tensors[0].dtype
+    for t in tensors[1:]:
         out = torch.promote_types(out, t.dtype)
     carrier = carrier_of(COMPUTED[out])
     return function(*(t if t is None else t.to(carrier) for t in values)).to(out)
@@ -336,7 +336,8 @@ _PRODUCTS = {
 def rebuild_block_tensor(
     name: str, shape: tuple[int, ...], dtype: torch.dtype, data, scale_codes, tensor_scale
 ) -> BlockTensor:
-    """What a file or pickle calls; it checks what it is given, since files come from elsewhere."""
+    """Rebuild a tensor from a file or pickle. Files come from elsewhere, so it checks its
+    arguments."""
     fmt = target(name)
     if not isinstance(fmt, BlockFormat) or dtype not in COMPUTED:
         raise ValueError(
@@ -370,25 +371,25 @@ def quantize(
     rounding: str | int | None = None,
     generator: torch.Generator | None = None,
 ) -> BlockTensor:
-    """x as packed blocks: each number's code, and each block's scale.
-    ``quantize(x, f).dequantize()`` is ``target(f).quantize(x)``.
+    """Pack x as blocks: a code for each number, and a scale for each block. ``quantize(x,
+    f).dequantize()`` is ``target(f).quantize(x)``.
 
-    A float32 matrix of 4096 x 4096 takes 64 MiB, as ``"mxfp4"`` 8.5 MiB. Values, NaN, infinities
-    and overflow are as ``block_format`` says; what is stored has no gradient. Where a block is NaN
-    its scale says so, and its codes are 0.
+    A float32 matrix of 4096 x 4096 takes 64 MiB, as ``"mxfp4"`` 8.5 MiB. ``block_format`` defines
+    values, NaN, infinities and overflow. The result has no gradient. The scale of a NaN block is
+    NaN, and its codes are 0.
 
     Args:
         x: a tensor of float16, bfloat16, float32 or float64.
         format: a block format or its name: ``"mxfp8_e4m3"``, ``"nvfp4"``, ``"bfp8_size16"``.
-        scale: one number, what 1 stands for in a format whose tensor has a scale (``"nvfp4"``);
-            default: by the tensor's largest magnitude.
-        rounding: a mode, as ``chop`` takes it; default: that of a block, else the format's own.
-        generator: of stochastic modes.
+        scale: one number, the value of 1, for a format whose tensor has a scale (``"nvfp4"``);
+            default: from the tensor's largest magnitude.
+        rounding: a mode, as in ``chop``; default: the mode of a block, else the format's own.
+        generator: a generator for stochastic modes.
 
     Raises:
-        TypeError: no tensor of such a dtype, or a format that is none of blocks.
+        TypeError: no tensor of these dtypes, or no block format.
         ValueError: an unknown name, axes that x lacks, a shape that blocks do not divide
-            (``pad=False``); a NaN in a block whose scale has none.
+            (``pad=False``); a NaN in a block whose scale has no NaN.
 
     Example::
 
@@ -417,7 +418,7 @@ def quantize(
         one = torch.ones((), dtype=COMPUTED[x.dtype], device=x.device)
         ones = one.expand(fmt.shape.grid_shape(x.shape)).contiguous()
         codes = (
-            micro_exponents.codes(ones, None, 0)
+            micro_exponents.encode_scales(ones, None, 0)
             if fmt._scale.micro
             else _scale_codes(ones, fmt._scale)
         )
@@ -433,7 +434,9 @@ def quantize(
     values, _ = fmt._elements(cut, rounding, generator)
     values = torch.where(cut.own.isnan(), 0.0, values)
     elements = fmt.shape.join(values, cut.joins).reshape(x.shape).to(dtype_of(fmt.element))
-    own = cut.own if cut.micro is None else micro_exponents.codes(cut.own, cut.micro, cut.dim)
+    own = (
+        cut.own if cut.micro is None else micro_exponents.encode_scales(cut.own, cut.micro, cut.dim)
+    )
     grid = fmt.shape.grid(own, cut.joins).reshape(fmt.shape.grid_shape(x.shape))
     codes = grid if cut.micro is not None else _scale_codes(grid, fmt._scale)
     return BlockTensor(fmt, x.shape, x.dtype, pack(codes_of(elements), fmt.bits), codes, cut.above)

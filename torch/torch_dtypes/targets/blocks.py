@@ -17,15 +17,15 @@ from ..formats.arguments import boolean, choice, integer, set_rounding
 from ..formats.dtypes import format_of
 from ..formats.patterns import name_pattern
 from . import block_shapes, micro_exponents
-from .base import saturating
+from .base import saturate_format
 from .block_scales import FLOAT_RULES, POWER_RULES, scale_format
 from .block_targets import PRESETS, BlockFormat, default_rule, largest_exponent
 
 __all__ = ["block_float", "block_format"]
 
 _ALIASES = {"mxfp4_e2m1": "mxfp4"}
-# Microsoft floating point: 8 bits of exponent, of which 16 numbers share one, and sign and
-# significand in the rest (Rouhani et al., NeurIPS 2020).
+# Microsoft floating point: 16 numbers share an exponent of 8 bits; the other bits of each are sign
+# and significand (Rouhani et al., NeurIPS 2020).
 _MSFP = re.compile(r"msfp(1[1-6])")
 _NAME = name_pattern(
     r"(?:block<([^,<>]+),([^,<>]+),([^,<>]+)>|bfp(\d+)(?:_size((?:all|\d+)(?:x(?:all|\d+))*))?|"
@@ -47,43 +47,43 @@ def block_format(
     rounding: str | int | None = None,
     pad: bool = True,
 ) -> BlockFormat:
-    """Numbers of an element format times a scale that each block shares: a target for rules,
-    ``chop`` and ``quantize``.
+    """Build a block format, a target for rules, ``chop`` and ``quantize``: numbers of an element
+    format times a scale that each block shares.
 
     A block with largest magnitude a gets the scale d, and each of its numbers x becomes round(x *
-    (1/d)) * d, in float32 (float64 for float64 tensors), rounded by any of the ten modes. The
-    elements saturate, whatever their format does alone. Scales that are powers of two make both
-    products exact, so that each number is rounded once; a result below float32's normal numbers
-    rounds to them.
+    (1/d)) * d. It is computed in float32 (float64 for float64 tensors), in any of the ten modes.
+    The elements always saturate. Scales that are powers of two make both products exact, so that
+    each number is rounded once; a result below float32's normal numbers rounds to them.
 
-    - Power-of-two scales (``"e8m0"``: 2^-127 to 2^127), E the exponent of the element's largest
-      power of two (of posits, 2^es - 1, the largest in their finest range; or ``emax``), by
-      ``scale_rule``: ``"floor"`` (OCP, section 6.3; default) 2^(floor(log2 a) - E); ``"ceil"``
-      2^(ceil(log2 a) - E); ``"even"`` the floor's after a is rounded to the element's significand;
-      ``"rceil"`` the least power of two with which a does not exceed the element's largest number
-      (of posits ``target(element).full_scale``, as in what follows).
-    - Another format as scale: a / largest element, rounded to it; ``"nearest"`` (even; default) or
-      ``"ceil"`` (up, so that nothing is clamped); at least the format's smallest positive number.
-    - ``"hif4"``, with elements ``"e1m2finite_bias1"`` and size 64 (that is HiF4, S1P2 elements):
-      s = a * bfloat16(1/7), in float32, held within 2^-48 and 49152, rounded to bfloat16 and to 3
-      significant bits; r = bfloat16(1 / s). Each 8 numbers x have a step of 2 where one of |x| r is
-      at least 4, else 1; each 4 another one where one of |x| r / step is at least 2. x becomes
-      round(x r / steps) * steps * s.
-    - ``tensor_scale``, in float32: e = largest scale * largest element (2^126 if that is more) /
-      (largest magnitude of the tensor), t = 1/e; the blocks' scales are (a / largest element) * e
-      rounded to the scale's format, times t. That is NVFP4's. (t is at least 2^-117, for magnitudes
+    - Power-of-two scales (``"e8m0"``: 2^-127 to 2^127). E is the exponent of the element's largest
+      power of two (for posits 2^es - 1, the largest in their finest range), or ``emax``.
+      ``scale_rule`` is one of four. ``"floor"`` (OCP, section 6.3; default) gives 2^(floor(log2 a)
+      - E). ``"ceil"`` gives 2^(ceil(log2 a) - E). ``"even"`` is floor's, after a is rounded to the
+      element's significand. ``"rceil"`` gives the least power of two with which a does not exceed
+      the element's largest number (for posits ``target(element).full_scale``, also below).
+    - Another format as scale: a / largest element, rounded to that format. ``scale_rule`` is
+      ``"nearest"`` (even; default) or ``"ceil"`` (up, so that nothing is clamped). The scale is at
+      least the format's smallest positive number.
+    - ``"hif4"``, with elements ``"e1m2finite_bias1"`` and size 64 (together HiF4, with S1P2
+      elements): s = a * bfloat16(1/7), in float32, held within 2^-48 and 49152, rounded to bfloat16
+      and to 3 significant bits. r = bfloat16(1 / s). Each 8 numbers x have a step of 2 if one of
+      |x| r is at least 4, else 1. Each 4 have another one if one of |x| r / step is at least 2. x
+      becomes round(x r / steps) * steps * s.
+    - ``tensor_scale``, in float32: e = largest scale * largest element (at most 2^126) / (largest
+      magnitude of the tensor), t = 1/e. The blocks' scales are (a / largest element) * e, rounded
+      to the scale's format, times t. NVFP4 has such a scale. (t is at least 2^-117, for magnitudes
       below 1e-31.) ``quantize(x, scale=t)`` takes another t.
 
     Zeros keep their sign; a block of zeros has the least scale. A block with an infinity or NaN is
-    NaN throughout (OCP's NaN scale), and has no part in a tensor's scale. A last block may be
-    shorter: it is rounded as if zeros followed (they are counted where stochastic modes draw), as
-    microxcaling has it. With ``pad=False`` it is an error, as in torchao and in hardware that loads
-    whole blocks.
+    NaN throughout (OCP's NaN scale), and does not count for a tensor's scale. A last block may be
+    shorter: it is rounded as if zeros followed (stochastic modes draw for them too), as in
+    microxcaling. With ``pad=False`` it is an error, as in torchao and in hardware that loads whole
+    blocks.
 
     Names: ``"mxfp8_e4m3"``, ``"mxfp8_e5m2"``, ``"mxfp6_e3m2"``, ``"mxfp6_e2m3"``, ``"mxfp4"``,
-    ``"mxint8"`` (-127/64 to 127/64; OCP's -2, which may be left out, is in
-    ``block_format("fixed1_6", "e8m0", 32)``), ``"nvfp4"``, ``"hif4"``, ``"msfp12"`` (``"msfp11"``
-    to ``"msfp16"``), ``"block<e5m2,e8m0,64>"``; behind them ``_axis0``, ``_dim0`` or ``_tensor``,
+    ``"mxint8"`` (-127/64 to 127/64; ``block_format("fixed1_6", "e8m0", 32)`` has OCP's optional -2
+    too), ``"nvfp4"``, ``"hif4"``, ``"msfp12"`` (``"msfp11"`` to ``"msfp16"``),
+    ``"block<e5m2,e8m0,64>"``. Suffixes follow in this order: ``_axis0``, ``_dim0`` or ``_tensor``,
     ``_emax0``, the rule, ``_scaled`` (a tensor scale), ``_nopad``, a rounding mode:
     ``"mxfp4_axis0_rceil_nopad_stochastic"``.
 
@@ -91,28 +91,28 @@ def block_format(
         element: a dtype of this package, a format or its name.
         scale: ``"e<k>m0"``, powers of two with k from 2 to 8 exponent bits; ``"hif4"``; or any
             format whose values float32 has, and float32, float16 or bfloat16 themselves.
-        size: how many numbers make a block along ``axis``; None: all that there are. A tuple for
-            blocks of more dimensions, as (16, 16).
+        size: the numbers of a block along ``axis``; None: all of them. A tuple for blocks of more
+            dimensions, as (16, 16).
         axis: the dimension that is cut into blocks, or a tuple of them (default: the last, or the
             last ones of a tuple's sizes); None: the whole tensor is one block.
         dim: one block for each index of this dimension (QPyTorch's ``dim``), with size=None,
             instead of axis.
-        scale_rule: as above.
-        emax: the exponent to which a block's largest magnitude is brought, by power-of-two scales;
-            default: E.
-        tensor_scale: ``"float32"`` (or True): a scale of the whole tensor lies above those of the
-            blocks; None (or False): there is none.
-        rounding: of the elements; default: the element's own mode.
-        pad: whether a dimension may be no multiple of ``size``; False: a tensor with such a one is
-            refused before any work.
+        scale_rule: the rule for scales, as above.
+        emax: the exponent to which power-of-two scales bring a block's largest magnitude; default:
+            E.
+        tensor_scale: ``"float32"`` (or True): the tensor has a scale on top of the blocks'; None
+            (or False): it has none.
+        rounding: the mode of the elements; default: the element's own.
+        pad: whether a dimension may be no multiple of ``size``. False: such a tensor is refused
+            before any work.
 
     Raises:
-        ValueError: a parameter out of range, or some that contradict.
-        TypeError: one of another type.
+        ValueError: a parameter out of range, or parameters that contradict each other.
+        TypeError: a parameter of another type.
 
     Source: OCP Microscaling Formats 1.0, sections 5 and 6; NVIDIA, arXiv 2509.25149, appendix C;
     Luo et al., "HiFloat4 format for language model inference" (arXiv 2602.11287), section II,
-    equation 2 and algorithm 1, whose products are float32's here, as in its authors' library (which
+    equation 2 and algorithm 1. Its products are float32's here, as in the authors' library (which
     rounds elements to nearest, ties away: ``"hif4_nearest_away"``).
 
     Example::
@@ -121,7 +121,9 @@ def block_format(
         >>> torch_dtypes.block_format("e2m1finite", "e8m0", 4).quantize(x)
         tensor([  0.,   8., -64.,  32.])
     """
-    fmt = saturating(_C.Format(element) if isinstance(element, _C.Format) else format_of(element))
+    fmt = saturate_format(
+        _C.Format(element) if isinstance(element, _C.Format) else format_of(element)
+    )
     if not fmt.fits_float:
         raise ValueError(
             "expected elements with float32's exponents and at most 24 significant bits, but got "
@@ -133,10 +135,10 @@ def block_format(
     rules = POWER_RULES if kind.powers else FLOAT_RULES
     rule = default_rule(kind) if scale_rule is None else choice("scale_rule", scale_rule, rules)
     if rule == "even" and (fmt.is_tapered or fmt.kind == _C.Kind.table):
-        kind_name = "a posit's" if fmt.is_tapered else "a table's"
         raise ValueError(
-            f"expected scale_rule='even' with float or fixed-point elements: {kind_name} "
-            "significand has no length of its own"
+            "expected float or fixed-point elements with scale_rule='even', but got "
+            f"{naming.name_of_format(fmt)!r}, whose significand has no fixed length; take another "
+            "rule"
         )
     if emax is not None and not kind.powers:
         raise ValueError(
@@ -145,14 +147,14 @@ def block_format(
         )
     if emax is not None and rule in ("even", "rceil"):
         raise ValueError(
-            f"expected scale_rule 'floor' or 'ceil' with emax, but got {rule!r}, which goes by "
+            f"expected scale_rule 'floor' or 'ceil' with emax, but got {rule!r}, which depends on "
             "the element's largest number"
         )
-    made = block_shapes.make(size, axis, dim)
-    if not boolean("pad", pad) and not made.has_size:
+    shape = block_shapes.make(size, axis, dim)
+    if not boolean("pad", pad) and not shape.has_size:
         raise ValueError(
-            f"expected a size with pad=False, but got size={size!r}: a block of all that there is "
-            "needs no padding"
+            f"expected a size with pad=False, but got size={size!r}: without a size nothing "
+            "is padded"
         )
     tensor_scale = tensor_scale in ("float32", torch.float32) or (
         tensor_scale is not None and boolean("tensor_scale", tensor_scale)
@@ -161,7 +163,7 @@ def block_format(
         element_name = naming.name_of_format(naming.to_nearest(fmt))
         if (
             element_name != micro_exponents.ELEMENT
-            or made.size != (micro_exponents.SIZE,)
+            or shape.size != (micro_exponents.SIZE,)
             or rule != FLOAT_RULES[0]
             or tensor_scale
         ):
@@ -176,7 +178,7 @@ def block_format(
             )
     exponent = largest_exponent(fmt) if emax is None else integer("emax", emax, -64, 64)
     return BlockFormat(
-        naming.name_of_format(fmt), kind.name, made, rule, tensor_scale, exponent, pad
+        naming.name_of_format(fmt), kind.name, shape, rule, tensor_scale, exponent, pad
     )
 
 
@@ -189,26 +191,25 @@ def block_float(
     rounding: str | int = "nearest_even",
     pad: bool = True,
 ) -> BlockFormat:
-    """Block floating point: integers of ``bits`` bits with a sign, times a power of two that a
-    block shares.
+    """Build a block floating point format: signed integers of ``bits`` bits, times a power of two
+    that a block shares.
 
-    With a the block's largest magnitude, the step is 2^(floor(log2 a) - bits + 2) and integers go
-    from -(2^(bits-1) - 1) to 2^(bits-1) - 1. NaN, infinities and the rest as ``block_format`` says;
+    With a the block's largest magnitude, the step is 2^(floor(log2 a) - bits + 2), and integers go
+    from -(2^(bits-1) - 1) to 2^(bits-1) - 1. ``block_format`` defines NaN, infinities and the rest.
     ``block_float(8, size=32)`` is ``target("mxint8")``.
 
     Args:
-        bits: 2 to 24.
-        dim: one exponent for each index of this dimension, as QPyTorch's ``dim`` says; None: see
-            size.
-        size: blocks of so many numbers along ``axis``; None (and no dim): one exponent for the
-            whole tensor.
+        bits: the bits of an integer, 2 to 24.
+        dim: one exponent for each index of this dimension, as in QPyTorch; None: see size.
+        size: the numbers of a block along ``axis``; None (and no dim): one exponent for the whole
+            tensor.
         axis: with size, the dimension that is cut into blocks.
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
         pad: with size, whether the last block may be shorter, as in ``block_format``.
 
     Raises:
-        ValueError: a parameter out of range, or dim and size both.
-        TypeError: one of another type.
+        ValueError: a parameter out of range, or both dim and size.
+        TypeError: a parameter of another type.
 
     Source: Zhang et al., "QPyTorch" (arXiv 1910.04540); Wilkinson, "Rounding Errors in Algebraic
     Processes" (1963), chapter 1.
@@ -228,10 +229,8 @@ def block_float(
 
 
 def parse(name: str, mode: str) -> BlockFormat | None:
-    """The block format of a name without rounding mode; None: no such name."""
-    match = _NAME.fullmatch(
-        _MSFP.sub(lambda found: f"bfp{int(found[1]) - 8}_size16", name, count=1)
-    )
+    """Parse a block format's name without rounding mode; None if it is no such name."""
+    match = _NAME.fullmatch(_MSFP.sub(lambda msfp: f"bfp{int(msfp[1]) - 8}_size16", name, count=1))
     if match is None:
         return None
     element, scale, size, bits, bfp_size, preset, place, minus, emax, rule, scaled, no_pad = (
@@ -244,8 +243,8 @@ def parse(name: str, mode: str) -> BlockFormat | None:
         element, scale, size, above = PRESETS[preset]
         tensor = tensor or above
     elif bits is not None:
-        made = block_float(int(bits))
-        element, scale, size = made.element, made.scale, bfp_size or "all"
+        base = block_float(int(bits))
+        element, scale, size = base.element, base.scale, bfp_size or "all"
         place = place or ("" if bfp_size else "_tensor")
     shape = block_shapes.parse(str(size), place or "")
     exponent = None if emax is None else int(emax) * (-1 if minus else 1)

@@ -1,4 +1,4 @@
-"""chop: rounding float arrays to a number format, float values in and out."""
+"""chop: round float arrays to a number format, float values in and out."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from .lookup import FormatTarget, target, target_of_chop
 
 __all__ = ["chop"]
 
-_PLAIN: dict[str, bool] = {}  # names, and whether they are formats' and not targets'
+_PLAIN: dict[str, bool] = {}  # whether a name is one of a format, and not of another target
 
 
 @mark_constant
 def _is_plain(name: str) -> bool:
-    """Whether a name is a format's, or nobody's; else it is that of blocks or integers."""
+    """Whether a name is a format's or unknown, and not that of blocks or integers."""
     if (plain := _PLAIN.get(name)) is None:
         plain = target_of_chop(name) is None
-        # nobody's, and the operator takes no text that UTF-8 has not
+        # An unknown name: format_of raises here, because the operator takes no text outside UTF-8.
         if plain and not name.isascii():
             format_of(name)
         if len(_PLAIN) >= MAX_NAMES:
@@ -48,23 +48,22 @@ def _is_plain(name: str) -> bool:
 
 
 def _target_of(D: object, flip_prob: float) -> _C.Format | str | Any:
-    """What is no dtype, format or format's name as a target; of a target that is one format, its
-    name."""
+    """Return the target of D, or its name if it is one format."""
     if not isinstance(D, (str, torch.dtype, Target)):
-        return D if isinstance(D, _C.Format) else format_of(D)  # for its error
-    made = target(D)
-    if isinstance(made, FormatTarget):
-        return made.format_name
+        return D if isinstance(D, _C.Format) else format_of(D)  # which raises the error
+    result = target(D)
+    if isinstance(result, FormatTarget):
+        return result.format_name
     if flip_prob != 0:
         raise ValueError(
-            f"expected flip_prob=0 with {made.name}, but got {flip_prob!r}: bits are flipped in "
-            "formats without scales alone"
+            f"expected flip_prob=0 with {result.name}, but got {flip_prob!r}: bits are flipped "
+            "only in formats without scales"
         )
-    return made
+    return result
 
 
 def _chop_traced(x, D, rounding, generator, flip_prob):
-    """What dynamo traces."""
+    """Round as ``chop`` does, where dynamo traces."""
     if isinstance(x, torch.Tensor) and x.dtype.is_complex:
         return by_parts(x, lambda parts: _chop_traced(parts, D, rounding, generator, flip_prob))
     if not isinstance(x, torch.Tensor) or x.dtype not in FLOATS:
@@ -104,7 +103,7 @@ def _chop_numpy(
             "expected an array of float16, float32, float64, complex64, complex128 or integers "
             f"to chop, but got {x.dtype}"
         )
-    # torch takes native byte order, writeable memory and strides that are not negative.
+    # torch takes native byte order, writeable memory and no negative strides.
     native = np.ascontiguousarray(x, dtype=dtype)
     source = native if native.flags.writeable else native.copy()
     result = (
@@ -120,8 +119,8 @@ def _chop_numpy(
 
 
 def _expect_thread_with_blocks() -> None:
-    """An error in a thread that Python has not begun, where a ``with rounding(...)`` block around
-    the call is not to be seen."""
+    """Raise in a thread that Python has not started: it does not see the ``with rounding(...)``
+    block around the call."""
     if isinstance(threading.current_thread(), threading._DummyThread):
         raise RuntimeError(
             "expected a call on the thread of the rounding() block in which it was traced, but "
@@ -156,42 +155,42 @@ def _chop_jax(
             _chop_tensor(torch.from_dlpack(x).detach(), name, mode, flip_prob, generator)
         )
 
-    # That of the block in which it runs: JAX keeps what it has traced for calls outside, and in
-    # other blocks.
+    # JAX reuses what it has traced in other blocks, so the call asks for the mode of the block in
+    # which it runs.
     mode = None if of_block else mode
 
     @jax.custom_jvp
-    def chopped(x):
+    def chop_call(x):
         def call(values):
             if of_block:
                 _expect_thread_with_blocks()
             return _chop_numpy(np.asarray(values), name, mode, flip_prob, generator)
 
-        # Blocks are cut along given dimensions.
+        # Blocks are cut along given dimensions, so they take no batch dimension in front.
         method = "expand_dims" if isinstance(name, str) else "sequential"
         return jax.pure_callback(
             call, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method=method
         )
 
-    chopped.defjvp(lambda primals, tangents: (chopped(*primals), tangents[0]))
-    return chopped(x)
+    chop_call.defjvp(lambda primals, tangents: (chop_call(*primals), tangents[0]))
+    return chop_call(x)
 
 
 def _chop_list(
     x: list, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None
 ) -> list:
     try:
-        made = torch.tensor(x, device="cpu")
-        if made.dtype not in (torch.int64, torch.bool):  # of fractions: in which lists have them
-            made = torch.tensor(
-                x, dtype=torch.complex128 if made.is_complex() else torch.float64, device="cpu"
+        tensor = torch.tensor(x, device="cpu")
+        if tensor.dtype not in (torch.int64, torch.bool):  # Python's fractions are float64
+            tensor = torch.tensor(
+                x, dtype=torch.complex128 if tensor.is_complex() else torch.float64, device="cpu"
             )
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             "expected a list of numbers, or of such lists of one length, to chop, but got "
             f"{said(x)}: {error}"
         ) from error
-    return _chop_tensor(made, name, mode, flip_prob, generator).tolist()
+    return _chop_tensor(tensor, name, mode, flip_prob, generator).tolist()
 
 
 def _is_column(x: object) -> bool:
@@ -265,53 +264,54 @@ def chop(
     generator: torch.Generator | None = None,
     flip_prob: float = 0.0,
 ) -> Any:
-    """Rounds float values to a number format and gives them back as floats: ``chop(1.3, "q43")`` is
+    """Round float values to a number format and return them as floats: ``chop(1.3, "q43")`` is
     1.25.
 
-    Each value is rounded once, from its own type (float64 not by way of float32, a Python integer
-    of any size not by way of float64); a complex one is its real and its imaginary part, rounded
-    each. Differentiable by the straight-through estimator: the gradient is the identity's, also
-    where values overflow. NaN stays NaN where the format has one, and becomes what docs/numerics.md
-    says where not; infinities likewise.
+    Each value is rounded once, from its own type: float64 not through float32, a Python integer of
+    any size not through float64. Of a complex value the real and the imaginary part are rounded.
+    The gradient is the identity's (straight-through estimator), also where values overflow. NaN
+    stays NaN where the format has a NaN, and becomes the value in docs/numerics.md where not;
+    infinities likewise.
 
-    Of a tensor it is the operator ``torch.ops.torch_dtypes.chop``, which torch.compile (whole
-    graphs too), torch.export, make_fx, torch.jit.trace and torch.func record as one call;
-    stochastic modes and flips draw anew at each run of a graph.
+    On a tensor it is the operator ``torch.ops.torch_dtypes.chop``. torch.compile (whole graphs
+    too), torch.export, make_fx, torch.jit.trace and torch.func record it as one call; stochastic
+    modes and flips draw anew at each run of a graph.
 
     Args:
         x: a torch tensor of float16, bfloat16, float32 or float64, or of complex numbers (not for
-            blocks and integers with scales); a NumPy array or JAX array of those that they have; or
-            a number (the result is a float, of a complex one complex). The result is of the same
-            kind, type and shape. Tensors and NumPy arrays of integers, lists and pandas columns are
-            taken as float64, which the result has then; an integer beyond 2^53 in one is an error.
-            No memory is copied on the way in or out, but for arrays that torch cannot see
-            (read-only or byte-swapped ones) and for the two half types, which are rounded as
-            float32 and whose result rounds to the half type where that lacks the value. Under
-            ``jax.jit`` a call goes back to the host (``pure_callback``), which JAX may repeat or
-            drop: draw stochastic roundings outside of it. It rounds by the block that is open when
-            it runs, whichever it was traced in; where JAX runs it on a thread of its own, no block
-            is seen, and the mode goes by ``rounding=``.
-        D: a dtype of this package or a stock floating one, or the name of a format (any that
-            ``torch_dtypes.target`` takes), or a format; or blocks with scales of their own, by name
+            blocks and integers with scales); a NumPy or JAX array of the same dtypes; or a number
+            (the result is a float, or complex). The result has the same kind, type and shape.
+            Tensors and NumPy arrays of integers, lists and pandas columns are rounded as float64,
+            and the result is float64; an integer beyond 2^53 in one is an error. No memory is
+            copied on the way in or out, with two exceptions: arrays that torch cannot see
+            (read-only or byte-swapped), and the two half types, which are rounded as float32. A
+            result that a half type lacks rounds to it. Under ``jax.jit`` a call goes back to the
+            host (``pure_callback``), which JAX may repeat or drop: draw stochastic roundings
+            outside of it. It rounds by the block that is open when it runs, whichever it was traced
+            in. Where JAX runs it on its own thread, it sees no block; give the mode by
+            ``rounding=``.
+        D: a dtype of this package or a stock floating dtype; a format; the name of a format (any
+            that ``torch_dtypes.target`` takes); or blocks with their own scales, by name
             (``"mxfp8_e4m3"``) or as a target (``block_format``). Names and formats take none of the
-            process's 64 dtypes, so sweeps over thousands of formats are possible. (A format, or a
-            generator, is not for graphs: torch.compile leaves such a call to eager code.)
-        rounding: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits, as
-            ``with_rounding`` has them) or Pychop's number; default: D's own, or that of a
-            ``with torch_dtypes.rounding(...)`` block.
+            process's 64 dtypes, so sweeps over thousands of formats are possible. (torch.compile
+            leaves a call with a format or a generator to eager code.)
+        rounding: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits, as in
+            ``with_rounding``) or Pychop's number; default: the mode of a ``with
+            torch_dtypes.rounding(...)`` block, else D's own.
         generator: a generator of the CPU, or of x's device, for stochastic modes and flips;
-            default: torch's of x's device. One seed is drawn each call (one more for flips), so the
+            default: torch's for x's device. Each call draws one seed (one more for flips), so the
             result depends on the generator's state alone, not on threads.
-        flip_prob: 0 to 1: with this probability each, one random significand bit of a result's code
-            is flipped (fault injection), of infinities and NaNs none. float: a fraction bit; posit:
-            one of the fraction bits that the value has; fixed point: any bit but the sign.
+        flip_prob: 0 to 1: the probability with which one random significand bit of each result's
+            code is flipped (fault injection); infinities and NaNs stay. For floats it is a fraction
+            bit, for posits one of the fraction bits that the value has, for fixed point any bit but
+            the sign.
 
     Raises:
-        TypeError: x or D is none of the above.
-        ValueError: an unknown name or mode, a flip_prob out of range, or an integer beyond 64 bits
-            that is out of range of a format with more than 51 significant bits.
-        NotImplementedError: a tensor on a device other than the CPU, CUDA (where the package was
-            built with kernels for it) and the meta device.
+        TypeError: x or D has another type.
+        ValueError: an unknown name or mode; a flip_prob out of range; an integer beyond 64 bits
+            that exceeds the range of a format with more than 51 significant bits.
+        NotImplementedError: a tensor on a device other than the CPU, CUDA (if the package was built
+            with kernels for it) and the meta device.
 
     Sources: Higham, Pranesh, "Simulating low precision floating-point arithmetic", SISC 41 (2019);
     Bengio, Leonard, Courville, "Estimating or propagating gradients through stochastic neurons"
@@ -334,7 +334,7 @@ def chop(
     ):
         D = _target_of(D, flip_prob)
     name = D if hasattr(D, "quantize") else name_of(D)
-    # A block's too, so that what records this call (make_fx, torch.jit.trace) records it.
+    # The mode of a block too, so that recorders of this call (make_fx, torch.jit.trace) record it.
     mode = mode_said(rounding)
     if (
         isinstance(flip_prob, bool)

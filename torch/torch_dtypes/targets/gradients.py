@@ -1,4 +1,4 @@
-"""The gradient of rounding: straight through, or none where numbers were clamped."""
+"""The gradient of rounding: straight through, or 0 where numbers were clamped."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .base import is_eager, is_recorded
 
 
 class _StraightThrough(torch.autograd.Function):
-    """Values of its second argument, the gradient of its first one: all of it, or that where the
-    third is true."""
+    """Returns its second argument. The gradient goes to its first one, only where the third is
+    true."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(x, values, passes):
-        # No copy, and no view either, which nobody could write in place.
+        # No copy; and no view, since a view could not be written in place.
         return torch.ops.aten._unsafe_view(values, values.shape)
 
     @staticmethod
@@ -34,7 +34,7 @@ class _StraightThrough(torch.autograd.Function):
 
 
 class _WithTangent(_StraightThrough):
-    """The same in forward mode too, which torch.compile would refuse to trace."""
+    """The same with forward mode, which torch.compile would refuse to trace."""
 
     @staticmethod
     def jvp(ctx, tangent, *_others):
@@ -44,8 +44,8 @@ class _WithTangent(_StraightThrough):
 def straight_through(
     x: torch.Tensor, values: torch.Tensor, passes: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """``values`` (which know nothing of x), in x's dtype, with the identity's gradient to x; 0
-    where ``passes`` is false.
+    """Return ``values`` (which have no gradient history) in x's dtype, with the identity's gradient
+    to x; 0 where ``passes`` is false.
 
     Source: Bengio, Leonard, Courville, "Estimating or propagating gradients through stochastic
     neurons" (2013).

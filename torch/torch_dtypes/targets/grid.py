@@ -1,5 +1,5 @@
-"""The grid of a format: the operator ``chop`` on tensors, for callers whose arguments are
-checked."""
+"""The grid of a format: the operator ``chop`` on tensors, for callers that check their
+arguments."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _INTEGERS = (
     torch.uint64,
 )
 _NAMES: dict[_C.Format, str] = {}
-MAX_NAMES = 4096  # a sweep over formats goes on
+MAX_NAMES = 4096  # so that a sweep over formats goes on
 
 
 def name_of(D: torch.dtype | str | _C.Format) -> str:
-    """A name of a format by which the operator finds it, in another process too."""
+    """Return a format's name by which the operator finds it, in another process too."""
     if isinstance(D, str):
         return D
     if not isinstance(D, _C.Format):
         return _C.name_of(D) if _C.format_of(D) is not None else name_of(format_of(D))
     if (known := _NAMES.get(D)) is not None:
         return known
-    fmt = _C.Format(D)  # which nobody changes
+    fmt = _C.Format(D)  # callers never change it
     name = name_of_format(fmt)
     if len(_NAMES) >= MAX_NAMES:
         _NAMES.clear()
@@ -43,7 +43,8 @@ def name_of(D: torch.dtype | str | _C.Format) -> str:
 
 
 def _constant_name(D: torch.dtype | str) -> str | None:
-    """The name for a graph; None where there is none, for which eager code has the error."""
+    """Return the format's name for a graph; None if it has none, and eager code raises the
+    error."""
     try:
         if isinstance(D, torch.dtype):
             return _C.name_of(D)
@@ -73,13 +74,13 @@ mark_constant(_constant_mode)
 
 
 def by_parts(x: torch.Tensor, rounded: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """A complex tensor of the real and imaginary parts that ``rounded`` gives for its own."""
+    """Round the real and the imaginary part of a complex tensor by ``rounded``."""
     parts = rounded(torch.view_as_real(x.resolve_conj()))
     return torch.view_as_complex(parts if parts.stride(-1) == 1 else parts.contiguous())
 
 
 def check_generator(generator: object, x: object) -> None:
-    """Refuse what is no generator of the CPU or of x's device.
+    """Refuse an object that is no generator of the CPU or of x's device.
 
     Raises:
         TypeError: another object, or a generator of another device.
@@ -102,14 +103,14 @@ def _may_draw(generator: object, x: object) -> bool:
 
 
 def floats_of(x):
-    """A tensor's or an array's integers as float64."""
+    """Convert a tensor's or an array's integers to float64."""
     if x.itemsize == 8 and 0 not in x.shape:
         expect_within_float64(int(x.min()), int(x.max()))
     return x.double() if isinstance(x, torch.Tensor) else x.astype(float)
 
 
 def expect_within_float64(lowest: int, highest: int) -> None:
-    """Refuse integers that float64 has not exactly."""
+    """Refuse integers that float64 cannot hold exactly."""
     if max(-lowest, highest) > 2**53:
         raise ValueError(
             f"expected integers of at most 2**53 in an array or list, which float64 has exactly, "
@@ -119,7 +120,7 @@ def expect_within_float64(lowest: int, highest: int) -> None:
 
 
 def has_integers(x: torch.Tensor) -> bool:
-    """Whether a tensor is one of integers that round as float64 does."""
+    """Whether a tensor's integers are rounded as float64."""
     return x.dtype in _INTEGERS
 
 
@@ -130,7 +131,7 @@ def round_tensor(
     flip_prob: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
-    """Round a tensor in eager code. The mode is a checked one, or None for the format's own."""
+    """Round a tensor in eager code. The mode is checked, or None for the format's own."""
     if x.dtype.is_complex and not x.is_nested:
         return by_parts(x, lambda parts: round_tensor(parts, name, mode, flip_prob, generator))
     if has_integers(x):
@@ -159,9 +160,10 @@ def record(
 ) -> torch.Tensor:
     """Round a tensor while dynamo traces: one operator, with constants for format and mode.
 
-    A block's mode is asked for when the operator runs. What no graph takes goes to ``eager``.
+    The operator looks up the mode of a block when it runs. Calls that no graph takes go to
+    ``eager``.
     """
-    # A format may be changed in place later, of which a graph would know nothing.
+    # A graph would not see later changes of a format.
     name = _constant_name(D) if isinstance(D, (str, torch.dtype)) else None
     mode = _constant_mode(rounding)
     if name is None or mode is None:
@@ -187,8 +189,8 @@ def round_to_grid(
     Args:
         x: a tensor of float16, bfloat16, float32 or float64.
         D: a dtype of this package or the name of a format, not of blocks or integers.
-        rounding: a mode, as ``chop`` takes it; default: that of a block, else the format's own.
-        generator: of the CPU or of x's device; default: torch's.
+        rounding: a mode, as in ``chop``; default: the mode of a block, else the format's own.
+        generator: a generator of the CPU or of x's device; default: torch's.
         flip_prob: as in ``chop``.
     """
     if torch.compiler.is_dynamo_compiling():
@@ -198,7 +200,7 @@ def round_to_grid(
 
 
 def _parse(name: str, rounding: str | None) -> _C.Format:
-    """The format of the operator's arguments, which remembers it."""
+    """Return the format of the operator's arguments, cached by the operator."""
     fmt = format_of(name)
     if rounding is not None:
         override_rounding(fmt, rounding)
@@ -206,8 +208,8 @@ def _parse(name: str, rounding: str | None) -> _C.Format:
 
 
 def _fake(x, format, rounding=None, flip_prob=0.0, *, generator=None):
-    """The operator's result without its values."""
-    _parse(format, rounding)  # for its errors
+    """Return an empty tensor of the operator's result, for fake tensors."""
+    _parse(format, rounding)  # to raise its errors
     if x.dtype not in FLOATS:
         raise TypeError(
             f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}"
@@ -218,13 +220,13 @@ def _fake(x, format, rounding=None, flip_prob=0.0, *, generator=None):
 def _fake_blocks(
     x, element, rounding, size, emax, threshold, included, lowest, highest, *, generator=None
 ):
-    """The result of chop_blocks without its values."""
+    """Return an empty tensor of the result of chop_blocks, for fake tensors."""
     _parse(element, rounding)
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def install() -> None:
-    """Give the operator its grammar of names and what fake tensors need.
+    """Register the operator's grammar of names and its fake kernels.
 
     The kernels: aten/src/ATen/native/formats/chop/ChopOperator.cpp.
     """

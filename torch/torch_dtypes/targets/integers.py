@@ -15,12 +15,12 @@ from ..formats.patterns import name_pattern
 from .base import (
     INDIFFERENT_IN_NARROW,
     Target,
-    broadcasting,
     check_clamped,
     check_dense,
     check_tensor,
     is_careful,
     is_eager,
+    reshape_to_broadcast,
     scale_like,
     times,
 )
@@ -31,7 +31,7 @@ __all__ = ["IntegerFormat", "integer_format"]
 
 _NAME = name_pattern(r"(u)?int(\d+)(_affine|_symmetric)?(_narrow)?(?:_axis(minus)?(\d+))?")
 
-# Modes that are stock operators on float integers; they keep NaN.
+# Modes with a stock operator on float integers that keeps NaN.
 _STOCK = {
     "nearest_even": torch.round_,
     "up": torch.ceil_,
@@ -42,8 +42,8 @@ _STOCK = {
 
 @dataclass(frozen=True, repr=False)
 class IntegerFormat(Target):
-    """Integers from ``lowest`` to ``largest``: q stands for (q - zero_point) * scale. Made by
-    ``integer_format``."""
+    """Integers from ``lowest`` to ``largest``; the value of q is (q - zero_point) * scale.
+    ``integer_format`` makes it."""
 
     bits: int
     signed: bool
@@ -81,8 +81,8 @@ class IntegerFormat(Target):
 
     @property
     def storage(self) -> torch.dtype:
-        """The smallest stock integer dtype that holds them all and that operators take: of
-        ``encode``'s result."""
+        """The dtype of ``encode``'s result: the smallest stock integer dtype that holds all
+        integers and that operators take."""
         if self.bits <= 8:
             return torch.int8 if self.signed else torch.uint8
         return torch.int16 if self.signed or self.bits < 16 else torch.int32
@@ -96,7 +96,9 @@ class IntegerFormat(Target):
         self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"
     ):
         cut = check_clamped(clamped)
-        shifted, factor, inside = self._shifted(x, scale, zero_point, rounding, generator, cut)
+        shifted, factor, inside = self._round_shifted(
+            x, scale, zero_point, rounding, generator, cut
+        )
         return straight_through(x, shifted.mul_(factor), inside)
 
     def encode(
@@ -108,9 +110,9 @@ class IntegerFormat(Target):
         rounding: str | int | None = None,
         generator: torch.Generator | None = None,
     ) -> torch.Tensor:
-        """The integers themselves, in ``storage``; NaN becomes the zero point. Arguments and errors
-        as ``quantize``'s. No gradient."""
-        shifted, _, _ = self._shifted(
+        """Return the integers themselves, in ``storage``; NaN becomes the zero point. Arguments and
+        errors are those of ``quantize``. No gradient."""
+        shifted, _, _ = self._round_shifted(
             x.detach() if isinstance(x, torch.Tensor) else x,
             scale,
             zero_point,
@@ -128,8 +130,8 @@ class IntegerFormat(Target):
         scale: float | torch.Tensor,
         zero_point: int | torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """(codes - zero_point) * scale, in float32: what ``quantize`` gives for the values that
-        ``encode`` took."""
+        """Return (codes - zero_point) * scale, in float32: the result of ``quantize`` for the
+        values that ``encode`` took."""
         if (
             not isinstance(codes, torch.Tensor)
             or codes.dtype.is_floating_point
@@ -144,16 +146,16 @@ class IntegerFormat(Target):
         point = self._zero_point(zero_point, values)
         return (values if point is None else values - point) * scale_like(scale, values, self.axis)
 
-    def _shifted(self, x, scale, zero_point, rounding, generator, cut):
-        """The integers less the zero point, as floats (NaN where x is); the scale; where nothing
-        was clamped (if that is asked for)."""
+    def _round_shifted(self, x, scale, zero_point, rounding, generator, cut):
+        """Return three tensors: the rounded integers less the zero point, as floats (NaN where x is
+        NaN); the scale; and, if ``cut``, where nothing was clamped."""
         check_tensor(x, self)
         check_dense(x, f"quantise to {self.name}")
         if scale is None:
             raise ValueError(
-                f"expected a scale for {self.name}, but got None: integers alone say no "
-                f"magnitude. Give scale=, for example the tensor's absmax / {self.largest}, or "
-                f"let torch_dtypes.calibration({self.name!r}) see tensors and take its .scale"
+                f"expected a scale for {self.name}, but got None; give scale=, for example the "
+                f"tensor's absmax / {self.largest}, or the .scale of "
+                f"torch_dtypes.calibration({self.name!r}) after it has seen tensors"
             )
         factor = scale_like(scale, x, self.axis)
         point = self._zero_point(zero_point, x)
@@ -165,9 +167,9 @@ class IntegerFormat(Target):
         if self._mode(rounding) in _STOCK:
             whole = _STOCK[self._mode(rounding)](y)
         else:
-            # Integers are a float format's subnormals and first binade: it rounds them faster than
-            # fixed point and keeps NaN. With as many fraction bits as they have, it holds each of
-            # them less any zero point, and what is beyond stays beyond.
+            # Integers are a float format's subnormals and first binade. The float codec is faster
+            # than fixed point and keeps NaN. With as many fraction bits as the integers have bits,
+            # it holds each of them less any zero point, and numbers out of range stay out of range.
             wide = f"e2m{self.bits}_biasminus{self.bits - 1}" + (
                 "" if self.rounding == "nearest_even" else f"_{self.rounding}"
             )
@@ -185,13 +187,14 @@ class IntegerFormat(Target):
         return whole.add_(0.0), factor, inside  # no integer is -0
 
     def _mode(self, rounding: str | int | None) -> str | None:
-        """The mode of this call; None where only the graph's run knows it."""
+        """Return the mode of this call; None where only the graph's run knows it."""
         if torch.compiler.is_dynamo_compiling():
             return rounding if rounding is not None and rounding in _STOCK else None
         return mode_said(rounding) or self.rounding
 
     def _zero_point(self, zero_point, x: torch.Tensor) -> int | torch.Tensor | None:
-        """None if it is 0; a tensor in a shape that broadcasts to x, in x's compute type."""
+        """Return the zero point as a tensor that broadcasts to x, in x's compute dtype; None if it
+        is 0."""
         if zero_point is None:
             return None
         if self.symmetric and not (isinstance(zero_point, int) and zero_point == 0):
@@ -210,7 +213,7 @@ class IntegerFormat(Target):
                 "expected zero_point as an integer or a tensor of integers, but got one of "
                 f"{zero_point.dtype}"
             )
-        return broadcasting(zero_point, x, "zero_point", self.axis)
+        return reshape_to_broadcast(zero_point, x, "zero_point", self.axis)
 
     def _affine(self) -> str:
         return IntegerFormat(
@@ -227,32 +230,34 @@ def integer_format(
     axis: int | None = None,
     rounding: str | int = "nearest_even",
 ) -> IntegerFormat:
-    """Integers of ``bits`` bits with a scale and, if not symmetric, a zero point: a target for
-    rules, ``chop`` and ``quantize``.
+    """Build an integer format, a target for rules, ``chop`` and ``quantize``: integers of ``bits``
+    bits with a scale and, if not symmetric, a zero point.
 
     ``quantize(x, scale=s, zero_point=z)`` is (clamp(round(x * (1/s)) + z) - z) * s, with reciprocal
-    and products in float32: to nearest even the bits of ``torch.fake_quantize_per_tensor_affine``
-    and ``fake_quantize_per_channel_affine`` of float32 tensors, and where z is 0 those of
-    ``quantize_per_tensor`` and ``quantize_per_channel`` (which add z before they round, so that
-    beside ties they may differ by one). Infinities become the largest or lowest integer. NaN, which
-    no integer is, stays NaN, so that what diverges is seen (stock's fake quantisation gives the
-    lowest integer). There is no minus zero.
+    and products in float32. To nearest even, these are the bits of
+    ``torch.fake_quantize_per_tensor_affine`` and ``fake_quantize_per_channel_affine`` of float32
+    tensors. Where z is 0 they are also those of ``quantize_per_tensor`` and
+    ``quantize_per_channel``, which add z before they round and so may differ by one next to ties.
+    Infinities become the largest or lowest integer. NaN stays NaN, though no integer is NaN, so
+    that divergence stays visible (PyTorch's fake quantisation gives the lowest integer). There is
+    no minus zero.
 
-    Names: ``"int8"``, ``"uint4"``; ``_affine`` or ``_symmetric`` where that is not the default,
+    Names: ``"int8"``, ``"uint4"``, then ``_affine`` or ``_symmetric`` if that is not the default,
     ``_narrow``, ``_axis0``, a rounding mode.
 
     Args:
-        bits: 2 to 16.
-        signed: -2^(bits-1) to 2^(bits-1) - 1; else 0 to 2^bits - 1.
-        symmetric: the zero point is 0 always. Default: as ``signed``.
-        narrow: the lowest integer is the largest one's negative (-127 in 8 bits). Signed only.
-        axis: scales and zero points of one dimension lie along this dimension of x (per channel);
-            others broadcast to x.
+        bits: the bits of an integer, 2 to 16.
+        signed: whether integers go from -2^(bits-1) to 2^(bits-1) - 1; else from 0 to 2^bits - 1.
+        symmetric: whether the zero point is always 0. Default: as ``signed``.
+        narrow: whether the lowest integer is the negative of the largest (-127 in 8 bits). Signed
+            only.
+        axis: the dimension of x along which 1-d scales and zero points lie (per channel); others
+            broadcast to x.
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
         ValueError: a parameter out of range.
-        TypeError: one of another type.
+        TypeError: a parameter of another type.
 
     Example::
 
@@ -271,7 +276,7 @@ def integer_format(
 
 
 def parse(name: str, mode: str) -> IntegerFormat | None:
-    """The integers of a name without rounding mode; None: no such name."""
+    """Parse an integer format's name without rounding mode; None if it is no such name."""
     if not (match := _NAME.fullmatch(name)):
         return None
     unsigned, bits, kind, narrow, minus, axis = match.groups()

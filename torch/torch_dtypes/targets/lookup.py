@@ -1,4 +1,4 @@
-"""Targets: what numbers can be rounded to, by dtypes, formats, blocks, integers and names."""
+"""Find targets of rounding by dtypes, formats, blocks, integers and names."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .base import (
     full_scale_of,
     is_careful,
     refuse_zero_point,
-    rounded,
-    saturating,
+    round_scaled,
+    saturate_format,
     scale_like,
 )
 from .block_targets import PRESETS
@@ -35,8 +35,8 @@ from .grid import round_to_grid
 
 __all__ = ["FormatTarget", "Target", "target"]
 
-# The stock dtypes, and the format of the same numbers to which a cast to them rounds. (A cast of
-# float64 to the half types rounds twice; ours once.)
+# The stock dtypes, and formats of the same numbers. Rounding to such a format rounds once;
+# PyTorch's cast of float64 to the half types rounds twice.
 _STOCK = {
     "float64": "e11m52",
     "float32": "e8m23",
@@ -64,11 +64,11 @@ _STOCK_NAMES = {
 
 @dataclass(frozen=True, repr=False)
 class FormatTarget(Target):
-    """The numbers of one format, each rounded by itself; a scale is by choice."""
+    """The numbers of one format, each rounded by itself; a scale is optional."""
 
     format_name: str
     stock: str | None = None
-    # What the name says, for code that torch.compile traces.
+    # Derived from the fields above, and stored for code that torch.compile traces.
     bits: int = field(init=False, compare=False)
     largest: float = field(init=False, compare=False)
     full_scale: float = field(init=False, compare=False)
@@ -92,7 +92,7 @@ class FormatTarget(Target):
 
     @property
     def format(self) -> _C.Format:
-        """The format, a copy."""
+        """A copy of the format."""
         return format_of(self.format_name)
 
     @property
@@ -119,38 +119,38 @@ class FormatTarget(Target):
         else:
             factor = scale_like(scale, x)
             careful = is_careful(self.tells_ends_apart, self.rounding, rounding)
-            values, y = rounded(
+            values, y = round_scaled(
                 detached.to(factor.dtype), self.format_name, factor, careful, rounding, generator
             )
         return straight_through(x, values, ~(y.abs() > self.largest) if cut else None)
 
 
 @functools.lru_cache(maxsize=1024)
-def clipping(made: Target) -> Target:
-    """The target in which what is beyond the largest number becomes it, of a float that would make
-    infinities or NaN of that.
+def saturate_target(original: Target) -> Target:
+    """Return the saturating target of a float format that would give infinities or NaN; others as
+    they are.
 
-    So a scale that is of other tensors rounds, as float8 training has it (Micikevicius et al.,
-    arXiv 2209.05433, section 4).
+    A scale taken from other tensors needs this, as in float8 training (Micikevicius et al., arXiv
+    2209.05433, section 4).
     """
-    if not isinstance(made, FormatTarget):
-        return made
-    fmt = made.format
+    if not isinstance(original, FormatTarget):
+        return original
+    fmt = original.format
     if fmt.kind != _C.Kind.float or fmt.overflow != _C.Overflow.ieee:
-        return made
-    return FormatTarget(naming.name_of_format(saturating(fmt)))
+        return original
+    return FormatTarget(naming.name_of_format(saturate_format(fmt)))
 
 
 @cached
 def carrier_of(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of this package with a stock dtype's numbers, in which our kernels add up products
-    of them by a policy."""
+    """Return the format dtype with a stock dtype's numbers. This package's kernels add up its
+    products by a policy."""
     return dtype_of(_STOCK[str(dtype).removeprefix("torch.")])
 
 
 def shared_scale(name: str) -> Target | None:
-    """The blocks or integers of a name, what ``torch_dtypes.dtype`` has no name for; None: no such
-    name."""
+    """Parse a name of blocks or integers, which ``torch_dtypes.dtype`` does not know; None if it is
+    no such name."""
     parts = naming.split_rounding(name)
     return integers.parse(*parts) or blocks.parse(*parts)
 
@@ -161,8 +161,8 @@ def _of_name(name: str) -> Target:
     plain = _STOCK_NAMES.get(plain, plain)
     if plain in _STOCK:
         return FormatTarget(_STOCK[plain], plain)
-    if (made := shared_scale(plain)) is not None:
-        return made
+    if (shared := shared_scale(plain)) is not None:
+        return shared
     try:
         return FormatTarget(naming.name_of_format(format_of(plain)))
     except ValueError as error:
@@ -179,14 +179,15 @@ def _of_name(name: str) -> Target:
 
 
 def target_of_chop(D: object) -> Target | None:
-    """What ``chop`` rounds to where it is no format by itself; None: it is one, or nothing."""
+    """Return the target of ``chop`` unless it is one format; None for a format or an unknown
+    name."""
     if isinstance(D, Target):
         return D
     if not isinstance(D, str):
         return None
     try:
         plain = naming.spelled(D.removeprefix("torch."))
-    except ValueError:  # of two formats, which format_of says
+    except ValueError:  # ambiguous: format_of says so
         return None
     if (blocks_or_integers := shared_scale(plain)) is not None:
         return blocks_or_integers
@@ -201,14 +202,14 @@ def target_of_chop(D: object) -> Target | None:
 
 
 def known_names() -> tuple[str, ...]:
-    """Names that need no parameters, or show how they look."""
+    """List the names without parameters, and examples of those with parameters."""
     formats = (*(_C.name_of(d) for d in builtin_dtypes()), *_STOCK, *ALIASES, *making.known_names())
     return (*formats, "int8", "uint8", "int4", "uint4", "int16", *PRESETS, "bfp8")
 
 
 @making.ask_before_naming
 def is_taken(name: str) -> bool:
-    """Whether a name means a format, blocks, integers, a stock object of torch, or several of
+    """Whether a name already means a format, blocks, integers, an object of torch, or several of
     these."""
     if hasattr(torch, name) or name in AMBIGUOUS or naming.hint(name):
         return True
@@ -219,8 +220,8 @@ def is_taken(name: str) -> bool:
 
 
 class _Traced:
-    """Targets as attributes, by names: torch.compile takes names for constants, and no other
-    results of functions."""
+    """Targets as attributes, by name: torch.compile treats names as constants, but no other results
+    of functions."""
 
 
 _TRACED = _Traced()
@@ -228,10 +229,10 @@ _TRACED = _Traced()
 
 def _traced_name(value: str | torch.dtype) -> str:
     try:
-        made = target(value)
+        result = target(value)
     except (TypeError, ValueError) as error:
-        made = error
-    setattr(_TRACED, str(value), made)
+        result = error
+    setattr(_TRACED, str(value), result)
     return str(value)
 
 
@@ -239,18 +240,18 @@ _traced_name._dynamo_marked_constant = True
 
 
 def target(value: Target | torch.dtype | _C.Format | str) -> Target:
-    """What numbers are rounded to, as a value that says so: ``target("q43").quantize(x)``.
+    """Return the target of rounding for a dtype, a format or a name: ``target("q43").quantize(x)``.
 
     Args:
-        value: a dtype of this package or a stock floating one; a format; a block or integer format;
-            a target, which is given back; or a name: any that ``torch_dtypes.dtype`` takes,
-            ``"posit<12,1>"``, ``"float<5,6>"``, ``"fixed<8,8>"``, stock dtypes' (``"float16"``,
-            ``"bf16"``). fp16, bf16, fp32, fp64, half, single, double and binary16, 32, 64 mean the
-            stock dtypes here.
+        value: a dtype of this package or a stock floating dtype; a format; a block or integer
+            format; a target, which is returned; or a name. Names are all that
+            ``torch_dtypes.dtype`` takes, ``"posit<12,1>"``, ``"float<5,6>"``, ``"fixed<8,8>"``, and
+            those of stock dtypes (``"float16"``, ``"bf16"``). fp16, bf16, fp32, fp64, half, single,
+            double and binary16, 32, 64 mean the stock dtypes here.
 
     Raises:
-        TypeError: none of the above.
-        ValueError: an unknown name (the nearest ones are listed), or impossible parameters.
+        TypeError: a value of another type.
+        ValueError: an unknown name (the message lists the nearest), or impossible parameters.
 
     Example::
 

@@ -1,22 +1,21 @@
-"""Codes of any number of bits in bytes, without gaps: code i lies in bits i*n to i*n + n - 1, the
+"""Pack codes of any number of bits into bytes without gaps. Code i has bits i*n to i*n + n - 1, the
 lowest bit of a byte first."""
 
 from __future__ import annotations
 
 import torch
 
-# Codes at a time: what stands as single bits in between takes a byte each.
+# Codes at a time: each single bit takes a byte in between.
 _CHUNK = 1 << 20
 
 
 def packed_size(count: int, bits: int) -> int:
-    """The bytes that so many codes take."""
+    """Return the bytes that ``count`` codes take."""
     return -(-count * bits // 8)
 
 
 def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Integers from 0 to 2^bits - 1 (in any integer dtype) as bytes, one after the other in
-    row-major order."""
+    """Pack integers from 0 to 2^bits - 1 (in any integer dtype) into bytes, in row-major order."""
     flat = codes.reshape(-1)
     if bits == 8 * codes.dtype.itemsize:
         return flat.contiguous().view(torch.uint8)
@@ -30,7 +29,7 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
         1 << torch.arange(8, device=flat.device),
     )
     parts = []
-    # A multiple of eight codes, so that no byte is shared by two chunks.
+    # A multiple of eight codes, so that no two chunks share a byte.
     for chunk in flat.split(_CHUNK):
         single = (chunk.unsqueeze(1) >> shifts & 1).to(torch.uint8).view(-1)
         single = torch.nn.functional.pad(single, (0, -single.numel() % 8)).view(-1, 8)
@@ -39,7 +38,7 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def unpack(data: torch.Tensor, bits: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """The inverse of ``pack``: ``count`` codes as integers of ``dtype``."""
+    """Undo ``pack``: return ``count`` codes as integers of ``dtype``."""
     if bits == 8 * dtype.itemsize:
         return data.view(dtype).clone()
     if bits == 8:

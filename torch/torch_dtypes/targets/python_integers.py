@@ -1,4 +1,4 @@
-"""Python's integers, which have any number of bits, rounded to formats once."""
+"""Round Python's integers, which have any number of bits, to formats once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..formats.arguments import override_rounding
 from ..formats.dtypes import format_of
 from ..formats.naming import DRAWING_MODES
 
-# float64's 53, rounded to odd, round on to so many as if they had never been rounded
+# Significands of at most 51 bits round from float64's 53, rounded to odd, as from the exact value.
 _ODD_BITS = 51
 
 
 def _cut(n: int, bits: int) -> tuple[int, int]:
-    """The integer's leading bits and the power of two that they count, its last bit 1 where
-    anything is cut off: rounded to odd."""
+    """Return the integer's leading bits and the power of two that they count. The last bit is 1
+    where anything is cut off: rounded to odd."""
     size = abs(n)
     power = max(size.bit_length() - bits, 0)
     leading = size >> power
@@ -35,8 +35,8 @@ def _odd(n: int) -> float:
 
 
 def _exactly(n: int, fmt: _C.Format, name: str, generator: torch.Generator | None) -> float:
-    """An integer in a format of nearly as many bits as float64 has, rounded by the codec, which
-    takes 64."""
+    """Round an integer, by the codec, to a format with nearly as many significant bits as float64.
+    The codec takes 64 bits."""
     leading, power = _cut(n, 63)
     word = None
     if fmt.rounding.name in DRAWING_MODES:
@@ -47,25 +47,25 @@ def _exactly(n: int, fmt: _C.Format, name: str, generator: torch.Generator | Non
         )
         word = _C.random_words(seed, 0, 1)
     codes = _C.encode_exact(fmt, torch.tensor([leading], dtype=torch.int64, device="cpu"), word)
-    found = _C.decode_exact(fmt, codes).item()
+    value = _C.decode_exact(fmt, codes).item()
     if power == 0:
-        return found
+        return value
     if (
         fmt.kind != _C.Kind.float
-        or not math.isfinite(found)
-        or abs(int(found)) << power >= 1 << (fmt.max_exponent + 1)
+        or not math.isfinite(value)
+        or abs(int(value)) << power >= 1 << (fmt.max_exponent + 1)
     ):
         raise ValueError(
             f"expected an integer from -2^63 to 2^63 - 1, or one within the range of {name}, but "
             f"got one of {n.bit_length()} bits; give chop a float"
         )
-    return math.ldexp(found, power)
+    return math.ldexp(value, power)
 
 
 def before_rounding(
     n: int, name: object, mode: str | None, generator: torch.Generator | None
 ) -> tuple[float, str | None]:
-    """What of float64 rounds as an integer does, in the mode that comes with it."""
+    """Return a float64 that rounds as the integer does, and the mode to round it in."""
     try:
         if int(float(n)) == n:
             return float(n), mode

@@ -1,7 +1,7 @@
-"""What answers questions about a format: ``show`` says what it is, ``vectors`` what it computes,
-``sweep`` whether a network bears it, ``observe`` what it does to a model's numbers.
+"""Tools that answer questions about a format. ``show`` describes it, ``vectors`` lists its results,
+``sweep`` trains networks in it, ``observe`` counts its effects on a model's numbers.
 
-It needs rich, matplotlib and jinja2 for what it prints, draws and writes, each at its call.
+rich, matplotlib and jinja2 print, draw and write; each call imports those that it needs.
 """
 
 from typing import TYPE_CHECKING

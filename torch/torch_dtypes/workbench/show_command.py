@@ -6,7 +6,7 @@ from .report.provenance import command_line
 from .training.options import check_width, folder, named_formats, width_option, writing_into
 
 
-@click.command(short_help="Say what number formats are: range, precision, values.")
+@click.command(short_help="Describe number formats: range, precision, values.")
 @click.argument("formats", nargs=-1, required=True, metavar="FORMAT...", callback=named_formats)
 @click.option(
     "--values", is_flag=True, help="List the value of each code, for formats of at most 8 bits."
@@ -20,23 +20,23 @@ from .training.options import check_width, folder, named_formats, width_option, 
 )
 @width_option
 def show(formats, values, out, width):
-    """Say what number formats are: bits, range, precision, special values and, if asked for, every
+    """Describe number formats: bits, range, precision, special values and, with --values, every
     value.
 
-    FORMAT is the name of a dtype of this package (posit16es2, q43), of a stock one (bfloat16,
+    FORMAT is the name of a dtype of this package (posit16es2, q43), of a stock dtype (bfloat16,
     float8_e4m3fn), of a format by its parameters (posit12es1, posit<12,1>, e5m5_saturate,
-    fixed8_8), or another's name for it (bf16, fp16, ocp_e4m3). acme8=acme8.txt gives the values in
-    a file, a value for each code, that name.
+    fixed8_8), or another library's name for it (bf16, fp16, ocp_e4m3). acme8=acme8.txt names a
+    format after a file, which has a value for each code.
     """
     from .cards.comparison import show as compare
 
     check_width(out)
     try:
-        made = compare(*formats, values=values, width=width)
+        comparison = compare(*formats, values=values, width=width)
     except (TypeError, ValueError) as error:
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
-    made.print()
+    comparison.print()
     if out:
         with writing_into(out):
-            written = made.write(out, command=command_line())
+            written = comparison.write(out, command=command_line())
         click.echo(f"\nwritten: {written[-2]}, {written[-1]} and {len(written) - 2} figures")

@@ -1,9 +1,9 @@
-"""``torch-dtypes bench``: what a dtype costs, as ratios to stock PyTorch (or another library) in
-the same run.
+"""``torch-dtypes bench``: measure the cost of a dtype, in ratios to stock PyTorch (or another
+library) in the same run.
 
-Cases are timed in turn, round after round (a cast to bfloat16, a cast to each dtype, and again), so
-that whatever else the machine does falls on all of them alike; medians over the rounds are
-compared. A case is a line of Python, so the results can say what was run.
+Cases are timed in turn, round after round: a cast to bfloat16, a cast to each dtype, and again. So
+other load of the machine affects all alike. The medians over the rounds are compared. A case is a
+line of Python, so that results can tell what ran.
 """
 
 from .measuring import Group, NotMeasuredError, Row, Sizes

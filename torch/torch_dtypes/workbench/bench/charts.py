@@ -1,4 +1,4 @@
-"""The charts of the suite ``scaling``: rates against size, beside the machine's limits."""
+"""The charts of the suite ``scaling``: rates against size, with the machine's limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPERATIONS = {"encode": "encode float32", "decode": "decode to float32", "add":
 
 
 def figures(results: dict) -> dict:
-    """The charts by their files' names."""
+    """Draw the charts, by the names of their files."""
     rows = [row for row in results["rows"] if row["suite"] == "scaling"]
     chosen = {
         draw: [row for row in rows if row["work"].startswith("matmul") == (draw is _matmul)]
@@ -33,8 +33,8 @@ def figures(results: dict) -> dict:
 
 
 def _curves(rows: list[dict]) -> dict[str, list[tuple[int, float]]]:
-    """(operations, operations in a nanosecond) by case; the case compared against has its figures
-    in each row."""
+    """Return (operations, operations in a nanosecond) by case. Each row also has the figures of the
+    case that it compares with."""
     curves: dict[str, dict[int, float]] = {}
     for row in rows:
         curves.setdefault(row["dtype"], {})[row["operations"]] = (
@@ -48,7 +48,7 @@ def _curves(rows: list[dict]) -> dict[str, list[tuple[int, float]]]:
 
 @contextlib.contextmanager
 def _grid(columns: int, lines: int, title: str) -> Iterator:
-    """Axes on logarithmic scales, by line and column, in a figure."""
+    """Make a figure with a grid of axes on logarithmic scales, by line and column."""
     with new_figure("page", 1.0 + 2.2 * lines) as figure:
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize="medium")
         grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)

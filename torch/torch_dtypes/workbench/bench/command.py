@@ -5,7 +5,7 @@ import importlib.util
 import click
 
 from ..training import options as check
-from .running import ALL, listing, run
+from .running import ALL, list_comparisons, run
 from .suites import DEFAULT_SUITES, SUITES
 
 
@@ -29,10 +29,10 @@ from .suites import DEFAULT_SUITES, SUITES
     multiple=True,
     metavar="NAME",
     callback=check.named_formats,
-    help="In place of a suite's own dtypes (peers keeps its own); repeat for several.",
+    help="Replaces a suite's own dtypes (not those of peers); repeat for several.",
 )
 @click.option(
-    "--rounds", type=click.IntRange(1), help="Timings of each case. Default: set by the suite."
+    "--rounds", type=click.IntRange(1), help="Timings of each case. Default: chosen by the suite."
 )
 @click.option("--quick", is_flag=True, help="Fewer timings; rough figures.")
 @click.option(
@@ -42,19 +42,19 @@ from .suites import DEFAULT_SUITES, SUITES
     "--markdown",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    callback=check.markdown,
-    help="Put the tables into a file, as docs/results.md has them.",
+    callback=check.check_markdown,
+    help="Write the tables into the marked parts of a file such as docs/results.md.",
 )
 @click.option(
-    "--list", "only_list", is_flag=True, help="Say what would be compared, with the targets."
+    "--list", "only_list", is_flag=True, help="List the comparisons and their targets; run none."
 )
 def bench(only_list, **options):
     """Compare the dtypes with stock PyTorch, or other libraries, on the same work.
 
     Cases are timed in turn and medians compared, so every figure is a ratio within one run.
     """
-    # What was not given is left to the defaults of run().
-    given = {name: value for name, value in options.items() if value not in (None, (), False)}
+    # Options that are not given keep the defaults of run().
+    arguments = {name: value for name, value in options.items() if value not in (None, (), False)}
     charts = (options["out"] or options["markdown"]) and {"scaling", ALL} & set(options["suites"])
     if charts and importlib.util.find_spec("matplotlib") is None:
         raise click.BadParameter(
@@ -63,8 +63,10 @@ def bench(only_list, **options):
         )
     try:
         if only_list:
-            click.echo("\n".join(listing(options["suites"] or DEFAULT_SUITES, options["dtypes"])))
+            click.echo(
+                "\n".join(list_comparisons(options["suites"] or DEFAULT_SUITES, options["dtypes"]))
+            )
         else:
-            run(**given)
+            run(**arguments)
     except (ValueError, OSError, RuntimeError) as error:
         raise click.ClickException(str(error)) from error

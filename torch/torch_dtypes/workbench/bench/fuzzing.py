@@ -1,4 +1,5 @@
-"""What stochastic float32 arithmetic costs: operators in a block of ``torch_dtypes.fuzzy``."""
+"""The suite ``fuzzy``: the cost of stochastic float32 arithmetic, for operators in a block of
+``torch_dtypes.fuzzy``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timing cases in turn, and what a comparison of two of them says."""
+"""Time cases in turn, and compare two of them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _WARM_UP_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much work the cases do. Networks are (model, images in a step); for memory the first of a
-    model also says what it holds."""
+    """Amounts of work. Networks are pairs (model, images in a step). For memory, the first entry of
+    a model also gives the bytes it holds."""
 
     elements: int = 10_000_000
     cast_seconds: float = 0.03
@@ -54,24 +54,23 @@ class Sizes:
 
 
 class NotMeasuredError(Exception):
-    """A group that cannot be measured here; the message, one line, says why."""
+    """Raised for a group that cannot be measured here; the message is the reason, in one line."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A comparison: the case ``ours`` over the case ``against``, which are keys of a group's
-    ``codes``.
+    """A comparison: the case ``case`` over the case ``against``, both keys of a group's ``codes``.
 
     Attributes:
-        work: what is done, the same for all dtypes.
-        ours, against: names of cases; ``ours`` is the dtype's name.
-        limit: the target, in terms of ``measure``, or None.
+        work: the work, the same for all dtypes.
+        case, against: the names of the cases; ``case`` is the name of the dtype.
+        limit: the target of ``measure``, or None.
         measure: RATIO (of times, or bytes), OVER, RATE or SPEED_UP.
-        operations: of one call of ``ours``: elements, or multiply-adds; needed for RATE.
+        operations: the elements or multiply-adds of one call of ``case``; needed for RATE.
     """
 
     work: str
-    ours: str
+    case: str
     against: str
     limit: float | None = None
     measure: str = RATIO
@@ -79,15 +78,14 @@ class Row:
 
     @property
     def target(self) -> str | None:
-        """The target in words."""
+        """Target in words."""
         if self.limit is None:
             return None
         bound = "at least" if self.measure in (RATE, SPEED_UP) else "at most"
         return f"{bound} {self.limit:g}" + (f" {self.measure}" if self.measure != RATIO else "")
 
     def met(self, measured: float) -> bool | None:
-        """Whether the figure as a table shows it, with two digits after the point, is on the right
-        side of the target."""
+        """Whether the figure, with the two decimals of the table, meets the target."""
         if self.limit is None:
             return None
         return (
@@ -99,18 +97,20 @@ class Row:
 
 @dataclass
 class Group:
-    """Cases that take turns.
+    """Cases that are timed in turn.
 
     Attributes:
         codes: a line of Python for each case.
-        namespaces: makes what each case's line refers to, when its turn has come (tensors of a
-            suite need not all live at once).
-        rows: the comparisons between them.
-        rounds, quick_rounds: how often each case is timed. calls: of a line in one timing.
-        least_seconds: of one timing, where cases differ much: so each line finds the memory that it
-            freed itself, and not a large case's.
-        elements: in a case's call, where cases differ in that: the time of one element is compared.
-        unit: of what ``measure`` gives. once: measured with the largest number of threads only.
+        namespaces: a function that makes the variables of each case's line, when the group is
+            measured (so that the tensors of a suite need not exist all at once).
+        rows: the comparisons of the cases.
+        rounds, quick_rounds: how many times each case is timed. calls: the calls of a line in one
+            timing.
+        least_seconds: the least time of one timing, for cases of different sizes: then each line
+            reuses the memory that it freed itself, and not that of a larger case.
+        elements: the elements in a call of each case, where cases differ; then the times of one
+            element are compared.
+        unit: the unit of ``measure``. once: whether only the largest number of threads is measured.
     """
 
     codes: dict[str, str]
@@ -125,10 +125,10 @@ class Group:
     once: bool = False
 
     def measure(self, rounds: int, on_round: Callable[[], None]) -> dict[str, list[float]]:
-        """Seconds of one call of each case in each round, after rounds to warm up: WARM_UP_ROUNDS,
-        or fewer once they took long enough."""
+        """Return the seconds of one call, for each case and round. Rounds to warm up come first:
+        WARM_UP_ROUNDS, or fewer if they take long."""
         spaces = self.namespaces()
-        # A dtype that nothing holds may make room for another one.
+        # Hold the dtypes: one without references may make room for another.
         named = re.findall(r"\.to\(torch\.(\w+)\)", " ".join(self.codes.values()))
         held = [  # noqa: F841
             dtype
@@ -137,7 +137,7 @@ class Group:
         ]
         timers = {}
         for name, code in self.codes.items():
-            # The line is compiled once, as a function's body.
+            # The line is compiled once, as the body of a function.
             timers[name] = timeit.Timer(
                 code, globals={"torch": torch, "torch_dtypes": torch_dtypes, **spaces[name]}
             )
@@ -147,8 +147,8 @@ class Group:
         def one_round() -> dict[str, float]:
             return {name: timer.timeit(calls[name]) / calls[name] for name, timer in timers.items()}
 
-        # Not code and tables alone: the allocator needs a few frees before it keeps memory instead
-        # of returning it to the system.
+        # Warm-up is not for code and tables alone: the allocator needs a few frees before it keeps
+        # memory instead of returning it to the system.
         start = time.perf_counter()
         for _ in range(WARM_UP_ROUNDS):
             taken = one_round()
@@ -168,14 +168,14 @@ class Group:
 
 
 def compare(row: Row, group: Group, figures: dict[str, list[float]], threads: int) -> dict:
-    """The row as plain data, from the figures of its group; docs/results.md's tables and bench.json
-    are made of these."""
-    sizes = group.elements.get(row.ours, 1), group.elements.get(row.against, 1)
-    ours, against = statistics.median(figures[row.ours]), statistics.median(figures[row.against])
+    """Return the row as plain data, from the figures of its group, for bench.json and the tables of
+    docs/results.md."""
+    sizes = group.elements.get(row.case, 1), group.elements.get(row.against, 1)
+    ours, against = statistics.median(figures[row.case]), statistics.median(figures[row.against])
     ratio = (ours / sizes[0]) / (against / sizes[1])
     by_round = [
         (a / sizes[0]) / (b / sizes[1])
-        for a, b in zip(figures[row.ours], figures[row.against], strict=True)
+        for a, b in zip(figures[row.case], figures[row.against], strict=True)
     ]
     quartiles = (
         statistics.quantiles(by_round, n=4, method="inclusive")
@@ -191,7 +191,7 @@ def compare(row: Row, group: Group, figures: dict[str, list[float]], threads: in
         measured = 1 / ratio
     return {
         "work": row.work,
-        "dtype": row.ours,
+        "dtype": row.case,
         "against": row.against,
         "threads": threads,
         "unit": group.unit,
@@ -205,23 +205,23 @@ def compare(row: Row, group: Group, figures: dict[str, list[float]], threads: in
         "limit": row.limit,
         "target": row.target,
         "met": row.met(measured),
-        "commands": {"ours": group.codes[row.ours], "theirs": group.codes[row.against]},
+        "commands": {"ours": group.codes[row.case], "theirs": group.codes[row.against]},
         "elements": {"ours": sizes[0], "theirs": sizes[1]},
         "operations": row.operations,
     }
 
 
-def rounds_of(group: Group, rounds: int | None, quick: bool) -> int:
+def count_rounds(group: Group, rounds: int | None, quick: bool) -> int:
     return rounds or (group.quick_rounds if quick else group.rounds)
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """The dtype's name without ``torch.``."""
+    """Return the dtype's name without ``torch.``."""
     return str(dtype).removeprefix("torch.")
 
 
 def named_dtypes(
     dtypes: Sequence[torch.dtype] | None, names: Sequence[str]
 ) -> dict[str, torch.dtype]:
-    """The dtypes by name; None: those of the names."""
+    """Return the dtypes by name; if None, those with the given names."""
     return {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, names)}

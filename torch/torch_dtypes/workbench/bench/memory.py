@@ -1,11 +1,11 @@
-"""The suite ``memory``: what a model and its optimizer hold, and the peak of training it, each
-dtype in a process of its own.
+"""The suite ``memory``: the bytes that a model and its optimizer hold, and the peak of training,
+each dtype in its own process.
 
-The peak is the operating system's: the most physical memory of the process (VmHWM) in two training
-steps, less what it had before the model was made. So kernels' private buffers count, which
-PyTorch's memory profiler would not see. Before that a small step of the same network in the same
-dtype has loaded code and made tables, so that they do not count. glibc is told to give back what is
-freed at once.
+The peak is the operating system's VmHWM, the most physical memory of the process, in two training
+steps. The memory before the model was made is subtracted. So it includes the private buffers of
+kernels, which PyTorch's memory profiler does not see. A small step of the same network in the same
+dtype runs before, so that loaded code and tables do not count. glibc is set to return freed memory
+at once.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _CASE = "python -m torch_dtypes.workbench.bench.memory_process"
 
 
 class _MemoryGroup(Group):
-    """Processes in place of lines of Python: a case's figure is one of the keys of what
-    ``memory_process`` prints."""
+    """A group whose cases are processes instead of lines of Python. A figure is a key of the output
+    of ``memory_process``."""
 
     def measure(self, rounds: int, on_round: Callable[[], None]) -> dict[str, list[float]]:
         figures: dict[str, list[float]] = {name: [] for name in self.codes}
@@ -39,12 +39,12 @@ class _MemoryGroup(Group):
             for name, code in self.codes.items():
                 figures[name].append(_run(*code.split()[3:6])[self.figure])
             on_round()
-        on_round()  # a round to warm up is what others have; here each process does that for itself
+        on_round()  # in place of the other groups' warm-up: each process warms up itself
         return figures
 
 
 def _run(model: str, batch_size: str, dtype: str) -> dict[str, int]:
-    # Fixed thresholds: glibc would otherwise raise them as it goes and keep what was freed.
+    # Fixed thresholds: otherwise glibc raises them as it runs and keeps freed memory.
     environment = {
         **os.environ,
         "MALLOC_MMAP_THRESHOLD_": "65536",
@@ -79,7 +79,7 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
             Row(f"peak of a {TITLES[model]} step, batch {batch_size}", n, "float32", 1.2)
             for n in named
         ]
-        # What is held does not depend on the images.
+        # The bytes held do not depend on the images.
         for figure, rows, images in (("held", held, 2), ("peak", peak, batch_size)):
             codes = {name: f"{_CASE} {model} {images} {name}" for name in ("float32", *named)}
             group = _MemoryGroup(

@@ -1,6 +1,6 @@
 """``python -m torch_dtypes.workbench.bench.memory_process MODEL BATCH_SIZE DTYPE THREADS``: one
-process of the suite ``memory``; memory.py says what is measured. Nothing imports this file: a
-module that is imported already is not run as a program without a warning.
+process of the suite ``memory``; memory.py defines what it measures. Nothing may import this file:
+Python warns when it runs a module that is imported already.
 """
 
 import ctypes
@@ -28,15 +28,15 @@ def _status(field: str) -> int:
 
 
 def main(model: str, batch_size: str, dtype: str, threads: str) -> None:
-    """Prints ``{"held": bytes, "peak": bytes}``."""
+    """Print ``{"held": bytes, "peak": bytes}``."""
     torch.set_num_threads(int(threads))
     resolved = resolve_dtype(dtype)
     step = compile(STEP, "step", "exec")
     exec(step, namespace(model, 2, resolved))
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed would serve the steps unseen
+    ctypes.CDLL(None).malloc_trim(0)  # otherwise steps would reuse freed memory unseen
     before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew: proc(5)
+    Path("/proc/self/clear_refs").write_text("5")  # reset the high-water mark: proc(5)
     space = namespace(model, int(batch_size), resolved)
     for _ in range(2):
         exec(step, space)

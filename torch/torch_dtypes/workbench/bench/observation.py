@@ -1,4 +1,4 @@
-"""The suite ``observation``: a training step that is observed, over the same one that is not."""
+"""The suite ``observation``: a training step in ``observe``, over the same step outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite ``optimizers``: a step of SGD, Adam and AdamW, over stock float32's fused one."""
+"""The suite ``optimizers``: a step of SGD, Adam and AdamW, over the fused step of stock float32."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
     def group(optimizer: str, elements: int) -> Group:
         def spaces():
-            made = {}
+            variables = {}
             for name, d in {"float32": torch.float32, **named}.items():
                 p = [torch.randn(elements // 4).to(d).requires_grad_() for _ in range(4)]
                 for t in p:
                     t.grad = (torch.randn(t.shape) / 100).to(d)
-                eps = {} if optimizer == "SGD" else {"eps": 1e-4}  # that all formats have
-                made[name] = {
+                eps = {} if optimizer == "SGD" else {"eps": 1e-4}  # a value that all formats have
+                variables[name] = {
                     "optimizer": getattr(torch.optim, optimizer)(
                         p, **_SETTINGS[optimizer], **eps, fused=name == "float32"
                     )
                 }
-            return made
+            return variables
 
         rows = [
             Row(
@@ -64,23 +64,23 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
 
 def _low_precision(elements: int) -> Group:
-    """LowPrecision around Adam over parameters of q52, over the same Adam (the stock default,
-    operator by operator) of float32."""
+    """Compare LowPrecision around Adam, with q52 parameters, with the same Adam (the stock default,
+    operator by operator) in float32."""
 
     def spaces():
-        made = {}
+        variables = {}
         for name, options in {"float32": None, **_WRAPPED}.items():
             dtype = torch.float32 if options is None else torch.q52
             p = [torch.randn(elements // 4).to(dtype).requires_grad_() for _ in range(4)]
             for t in p:
                 t.grad = (torch.randn(t.shape) / 100).to(dtype)
             inner = torch.optim.Adam(p)
-            made[name] = {
+            variables[name] = {
                 "optimizer": inner
                 if options is None
                 else torch_dtypes.optim.LowPrecision(inner, **options)
             }
-        return made
+        return variables
 
     work = f"LowPrecision(Adam) step, {elements:,} parameters"
     rows = [

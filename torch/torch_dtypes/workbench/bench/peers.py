@@ -1,5 +1,5 @@
-"""The suite ``peers``: the same work in other libraries that simulate number formats, each only
-where it is installed.
+"""The suite ``peers``: the same work in other libraries that simulate number formats, where they
+are installed.
 
 Rounded float arrays are compared with ``chop`` and with casts, arrays of codes with casts, and
 scalars (per element) with tensors.
@@ -34,7 +34,7 @@ def module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except (ImportError, RuntimeError, OSError, AttributeError) as error:
-        # Qtorch compiles C++ when it is imported.
+        # qtorch compiles C++ at import.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise NotMeasuredError(f"{name}: installed, but it cannot be imported: {reason}") from error
 
@@ -49,7 +49,7 @@ def _pair(
     limit: float | None,
     **options,
 ) -> Group:
-    """One line of ours and one of the other library over the same names."""
+    """Compare a line of this package with a line of the other library over the same variables."""
 
     def spaces():
         shared = space()
@@ -75,8 +75,8 @@ def _roundings(
     space: Callable[[], dict],
     limit: float | None,
 ) -> list[Group]:
-    """Floats rounded to floats, as the other library does it, and rounded to the codes of a dtype,
-    as one would do it here."""
+    """Compare the other library's rounding of floats with ``chop``, and with a cast to the codes of
+    a dtype."""
     dtype = name_of(torch_dtypes.with_rounding(format_name, mode))
     ours = (
         f"torch_dtypes.chop(x, '{format_name}'"
@@ -137,7 +137,7 @@ def _qtorch(sizes: Sizes) -> list[Group]:
 
 
 def _low_precision_lenet(batch_size: int) -> dict:
-    """A step as qtorch's documentation writes it: a quantizer behind each layer, and its optimizer
+    """Build a step as in qtorch's documentation: a quantizer after each layer, and its optimizer
     around Adam; e5m2 everywhere."""
     quant, optim, number = (
         module("qtorch.quant"),
@@ -153,12 +153,16 @@ def _low_precision_lenet(batch_size: int) -> dict:
     layers = [layer for layer in (*network.features, *network.classifier)]
     model = nn.Sequential(*(part for layer in layers for part in (layer, quantizer())))
 
-    def rounded(x):
+    def round_e5m2(x):
         return quant.float_quantize(x, exp=5, man=2, rounding="nearest")
 
     inner = build_optimizer(Config(), model.parameters())
     outer = optim.OptimLP(
-        inner, weight_quant=rounded, grad_quant=rounded, momentum_quant=rounded, acc_quant=rounded
+        inner,
+        weight_quant=round_e5m2,
+        grad_quant=round_e5m2,
+        momentum_quant=round_e5m2,
+        acc_quant=round_e5m2,
     )
     return space | {"model": model, "optimizer": outer}
 
@@ -292,8 +296,8 @@ def _softposit(sizes: Sizes) -> list[Group]:
 
 
 def _mptorch(sizes: Sizes) -> list[Group]:
-    """Its matrix product rounds each product and each sum, as the policy ``format`` does here; the
-    results are the same, bit for bit."""
+    """Compare matrix products that round each product and each sum: mptorch's, and the policy
+    ``format`` here. The results are the same, bit for bit."""
     n = sizes.peer_matmul
 
     def values():
@@ -321,7 +325,7 @@ PEERS: dict[str, Callable[[Sizes], list[Group]]] = {
     "softposit": _softposit,
     "mptorch": _mptorch,
 }
-# on no registry
+# Libraries that are on no registry.
 _FROM = {
     "mptorch": (
         "clone the repository mptorch/mptorch and put it on PYTHONPATH; it needs unfoldNd and ninja"
@@ -329,19 +333,20 @@ _FROM = {
 }
 
 
-def installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    """The dtypes are those that a library has, so ``dtypes`` changes nothing."""
-    found = [group for name, make in PEERS.items() if installed(name) for group in make(sizes)]
-    return [dataclasses.replace(group, least_seconds=sizes.peer_seconds) for group in found]
+    """Build the groups of the installed libraries. Each library has its own dtypes, so ``dtypes``
+    changes nothing."""
+    built = [group for name, make in PEERS.items() if is_installed(name) for group in make(sizes)]
+    return [dataclasses.replace(group, least_seconds=sizes.peer_seconds) for group in built]
 
 
 def notes(sizes: Sizes) -> list[str]:
     return [
         f"{name}: not installed: {_FROM.get(name, f'pip install {name}')}"
         for name in PEERS
-        if not installed(name)
+        if not is_installed(name)
     ]

@@ -1,5 +1,5 @@
-"""The suite ``quantization``: a step of a network whose layers round by rules, over stock float32's
-and qtorch's."""
+"""The suite ``quantization``: a step of a network whose layers round by rules, over steps of stock
+float32 and qtorch."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def by_rules(model: str, batch_size: int, rules: dict) -> dict:
 
 
 def by_qtorch(model: str, batch_size: int, mode: str) -> dict:
-    """The same roundings as qtorch's documentation writes it: a quantizer behind each layer, and
-    its optimizer around Adam for the weights."""
+    """Build the same roundings as in qtorch's documentation: a quantizer after each layer, and its
+    optimizer around Adam for the weights."""
     mode = mode.removesuffix("_even")
     quant, optim, lib = (peers.module(name) for name in ("qtorch.quant", "qtorch.optim", "qtorch"))
     narrow, wide = lib.FloatingPoint(exp=4, man=3), lib.FloatingPoint(exp=5, man=2)
@@ -63,19 +63,19 @@ def by_qtorch(model: str, batch_size: int, mode: str) -> dict:
                 nn.Sequential(layer, quant.Quantizer(narrow, wide, mode, mode)),
             )
 
-    def rounded(x):
+    def round_e4m3(x):
         return quant.float_quantize(x, exp=4, man=3, rounding=mode)
 
     return space | {
         "optimizer": optim.OptimLP(
-            build_optimizer(Config(model), network.parameters()), weight_quant=rounded
+            build_optimizer(Config(model), network.parameters()), weight_quant=round_e4m3
         )
     }
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    """The formats are the rules', so ``dtypes`` changes nothing."""
-    found = []
+    """Build the groups. The rules give the formats, so ``dtypes`` changes nothing."""
+    result = []
     for model, batch_size in sizes.networks:
         work = f"{TITLES[model]} step, batch {batch_size}"
         rows = [
@@ -90,14 +90,14 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
             },
             "q43 natively": functools.partial(by_rules, model, batch_size, _NATIVE),
         }
-        found.append(_group(ways, rows, model))
-        for name, mode in _MODES.items() if peers.installed("qtorch") else ():
+        result.append(_group(ways, rows, model))
+        for name, mode in _MODES.items() if peers.is_installed("qtorch") else ():
             pair = {
                 name: ways[name],
                 "qtorch": functools.partial(by_qtorch, model, batch_size, mode),
             }
-            found.append(_group(pair, [Row(work, name, "qtorch", _PEER_LIMIT, SPEED_UP)], model))
-    return found
+            result.append(_group(pair, [Row(work, name, "qtorch", _PEER_LIMIT, SPEED_UP)], model))
+    return result
 
 
 def _group(ways: dict[str, Callable[[], dict]], rows: list[Row], model: str) -> Group:
@@ -112,4 +112,4 @@ def _group(ways: dict[str, Callable[[], dict]], rows: list[Row], model: str) -> 
 
 
 def notes(sizes: Sizes) -> list[str]:
-    return [] if peers.installed("qtorch") else ["qtorch: not installed: pip install qtorch"]
+    return [] if peers.is_installed("qtorch") else ["qtorch: not installed: pip install qtorch"]

@@ -12,7 +12,7 @@ from .measuring import OVER, RATE, SPEED_UP
 from .suites import SUITES
 
 IMAGES = "images"
-_BUSY = 0.25  # load for each core, at the start of a run, above which its results say so
+_BUSY = 0.25  # load per core at the start of a run, above which results mention it
 
 
 def _columns(results: dict) -> list[str]:
@@ -26,8 +26,8 @@ def _columns(results: dict) -> list[str]:
 
 
 def _pivot(results: dict, suite: str, absolute: bool) -> list[list[str]]:
-    """One line for each comparison of a suite: work, dtype, against, target, and a cell for each
-    number of threads."""
+    """Return a line for each comparison of a suite: work, dtype, against, target, and a cell for
+    each number of threads."""
     lines: dict[tuple, dict[int, str]] = {}
     for row in (row for row in results["rows"] if row["suite"] == suite):
         lines.setdefault((row["work"], row["dtype"], row["against"], row["target"] or ""), {})[
@@ -40,7 +40,8 @@ def _pivot(results: dict, suite: str, absolute: bool) -> list[list[str]]:
 
 
 def _cell(row: dict, absolute: bool) -> str:
-    """The row's ratio; where ours is to be faster, how many times. ``absolute``: with times."""
+    """Return the row's ratio, or how many times as fast this package is. With ``absolute``, add
+    times."""
     value = row["measured"] if row["measure"] == SPEED_UP else row["ratio"]
     times = (
         {OVER: " ({:+.2f} µs)", RATE: " ({:.0f} M/s per core)"}.get(row["measure"], "")
@@ -55,47 +56,48 @@ def _cell(row: dict, absolute: bool) -> str:
     )
 
 
-def _busy(results: dict) -> bool:
+def _is_busy(results: dict) -> bool:
     where = results["machine"]
     return where["load"] > _BUSY * where["cores"]
 
 
 def report_of(results: dict) -> Report:
-    """A table for each suite, the charts, and what was not measured."""
+    """Build the report: a table for each suite, the charts, and notes on cases that were not
+    measured."""
     commands = results["command"]
-    made = Report(
+    report = Report(
         "torch-dtypes bench", command=" && ".join(commands.values()), data=lambda: results
     )
-    busy = "The machine was busy with other work; figures are rough. " if _busy(results) else ""
-    made.text(
-        f"{busy}Cases are timed in turn; a figure is ours over theirs, of medians over rounds."
+    busy = "The machine was busy with other work; figures are rough. " if _is_busy(results) else ""
+    report.text(
+        f"{busy}Cases are timed in turn; a figure is this package's median over the other's."
     )
     for suite in commands:
         lines = _pivot(results, suite, absolute=True)
-        made.section(suite).text(SUITES[suite].summary)
+        report.section(suite).text(SUITES[suite].summary)
         for name, figure in charts.figures(results).items() if suite == "scaling" else ():
-            made.figure(figure, charts.CAPTIONS[name], Path(name).stem)
+            report.figure(figure, charts.CAPTIONS[name], Path(name).stem)
         if lines:
-            made.table(_columns(results), lines)
+            report.table(_columns(results), lines)
     for note in results["notes"]:
-        made.footnote(note)
-    return made
+        report.footnote(note)
+    return report
 
 
 def markdown_of(results: dict, suite: str) -> str:
-    """A suite's part of docs/results.md: ratios only, no absolute times."""
+    """Return a suite's part of docs/results.md: ratios only, no absolute times."""
     where = results["machine"]
     lines = [f"### {suite}", "", SUITES[suite].summary, "", f"    {results['command'][suite]}", ""]
     lines += [
         f"{where['cpu']}, {where['vector_unit']}, torch {where['torch']}, torch_dtypes "
         f"{where['torch_dtypes']}."
     ]
-    if _busy(results) and suite != "memory":
+    if _is_busy(results) and suite != "memory":
         lines[-1] += (
             f" **The machine was busy with other work** (load {where['load']:.1f} on "
             f"{where['cores']} cores): figures are rough."
         )
-    if suite == "scaling":  # hundreds of figures: bench.json has them
+    if suite == "scaling":  # bench.json has its hundreds of figures
         lines += [
             line
             for name, caption in charts.CAPTIONS.items()
@@ -113,8 +115,8 @@ def markdown_of(results: dict, suite: str) -> str:
 
 
 def update_markdown(path: Path, results: dict) -> None:
-    """Replaces the marked part of each suite that was run, or adds it at the end; the rest of the
-    file stays as it is."""
+    """Replace the marked part of each suite that ran, or append it. The rest of the file stays as
+    it is."""
     replace_sections(
         path, "bench", {suite: markdown_of(results, suite) for suite in results["command"]}
     )

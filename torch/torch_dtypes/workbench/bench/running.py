@@ -1,4 +1,4 @@
-"""Running suites and leaving their results: a table, ``bench.json``, charts, the tables of
+"""Run suites and write their results: a table, ``bench.json``, charts, the tables of
 docs/results.md."""
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..report.folders import write_json
 from ..report.progress import bar_on
 from ..report.provenance import cpu_name
 from ..training.recipes import resolve_dtype
-from .measuring import Group, NotMeasuredError, Sizes, compare, rounds_of
+from .measuring import Group, NotMeasuredError, Sizes, compare, count_rounds
 from .suites import DEFAULT_SUITES, SUITES
 
 ALL = "all"
 
 
 class InterruptedRunError(KeyboardInterrupt):
-    """Ctrl-C while suites were measured: what was measured until then."""
+    """Raised for Ctrl-C during a run, with the results so far."""
 
     def __init__(self, rows: list[dict], notes: list[str]) -> None:
         super().__init__("interrupted")
@@ -32,7 +32,7 @@ class InterruptedRunError(KeyboardInterrupt):
 
 
 def machine(threads: Sequence[int]) -> dict:
-    """What the figures depend on."""
+    """Return the properties that the figures depend on."""
     return {
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
@@ -45,7 +45,7 @@ def machine(threads: Sequence[int]) -> dict:
     }
 
 
-def _our_dtype(name: str) -> torch.dtype:
+def _resolve_format_dtype(name: str) -> torch.dtype:
     dtype = resolve_dtype(name)
     if not torch_dtypes.is_format_dtype(dtype):
         raise ValueError(
@@ -55,10 +55,10 @@ def _our_dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def chosen(
+def choose_groups(
     suites: Iterable[str], sizes: Sizes, dtypes: Sequence[torch.dtype] | None
 ) -> dict[str, list[Group]]:
-    """The groups of each suite, in the suites' own order.
+    """Build the groups of the named suites, in the order of SUITES.
 
     Raises ValueError for an unknown name.
     """
@@ -78,10 +78,10 @@ def measure(
     quick: bool = False,
     on_round: Callable[[str], None] = lambda work: None,
 ) -> tuple[list[dict], list[str]]:
-    """The rows of all groups with each number of threads, and a line for each group that could not
-    be measured.
+    """Return the rows of all groups for each number of threads, and a line for each group that
+    could not be measured.
 
-    Raises InterruptedRunError, which has the rows until then, for Ctrl-C.
+    Raises InterruptedRunError, with the rows so far, for Ctrl-C.
     """
     rows, notes = [], []
     before = torch.get_num_threads()
@@ -93,7 +93,7 @@ def measure(
                     work = group.rows[0].work
                     try:
                         figures = group.measure(
-                            rounds_of(group, rounds, quick),
+                            count_rounds(group, rounds, quick),
                             lambda suite=suite, work=work: on_round(f"{suite}: {work}"),
                         )
                     except NotMeasuredError as reason:
@@ -121,25 +121,26 @@ def run(
     markdown: str | None = None,
     sizes: Sizes | None = None,
 ) -> dict:
-    """Measures, prints a table for each suite, and writes what was asked for.
+    """Measure, print a table for each suite, and write the requested files.
 
     Args:
         suites: names out of SUITES, or "all".
-        threads: numbers of PyTorch's threads, each measured; default: one, and as many as PyTorch
-            has now.
-        rounds: for every case, at least 1; default: each group's own. quick: few rounds.
+        threads: numbers of PyTorch's threads, each measured; default: one, and PyTorch's current
+            number.
+        rounds: the rounds for every case, at least 1; default: each group's own. quick: whether to
+            take few rounds.
         dtypes: names of number formats in place of the suites' own.
         out: a folder for ``bench.json``, ``bench.html`` and, with the suite scaling, its charts as
             PNG, SVG and PDF; made if missing.
         markdown: a file whose marked parts become the tables of the suites; charts go into the
-            folder ``images`` beside it.
-        sizes: of the work.
+            folder ``images`` next to it.
+        sizes: the amounts of work.
 
-    Returns what ``bench.json`` holds: ``machine``, ``command``, ``rows``, ``notes``.
+    Returns the content of ``bench.json``: ``machine``, ``command``, ``rows``, ``notes``.
 
-    Raises ValueError for unknown names, OSError for what cannot be written; and, after the tables
-    and ``bench.json`` of what was measured until then, KeyboardInterrupt for Ctrl-C. Charts and
-    markdown are those of whole runs.
+    Raises ValueError for unknown names and OSError for files that cannot be written. For Ctrl-C it
+    raises KeyboardInterrupt, after the tables and ``bench.json`` of the results so far; charts and
+    markdown need a whole run.
     """
     from rich.console import Console
 
@@ -148,12 +149,12 @@ def run(
 
     counts = tuple(dict.fromkeys(threads)) or tuple(dict.fromkeys((1, torch.get_num_threads())))
     sizes, names = sizes or Sizes(), list(dtypes)
-    groups = chosen(suites, sizes, [_our_dtype(name) for name in names] or None)
+    groups = choose_groups(suites, sizes, [_resolve_format_dtype(name) for name in names] or None)
     folder = Path(out) if out else None
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
     if markdown:
-        # Hours of work are not to end in a file that cannot be written.
+        # Fail now, not after hours of work, if the file cannot be written.
         Path(markdown).open("a").close()
     results = {
         "machine": machine(counts),
@@ -161,7 +162,7 @@ def run(
     }
     console = Console()
     total = sum(
-        (rounds_of(g, rounds, quick) + 1) * (1 if g.once else len(counts))
+        (count_rounds(g, rounds, quick) + 1) * (1 if g.once else len(counts))
         for members in groups.values()
         for g in members
     )
@@ -177,21 +178,21 @@ def run(
             )
         except InterruptedRunError as error:
             interrupted, results["rows"], notes = error, error.rows, error.notes
-    # The greater of before and after, without what the run itself adds to it.
+    # The greater load of before and after, without the run's own threads.
     results["machine"]["load"] = max(results["machine"]["load"], os.getloadavg()[0] - max(counts))
     results["notes"] = [note for suite in groups for note in SUITES[suite].notes(sizes)] + notes
-    found = report.report_of(results)
+    page = report.report_of(results)
     where = results["machine"]
     console.print(
         f"{where['cpu']}, {where['cores']} cores (load {where['load']:.1f}), "
         f"{where['vector_unit']}, torch {where['torch']}, torch_dtypes {where['torch_dtypes']}.",
         highlight=False,
     )
-    found.print(console)
+    page.print(console)
     if folder:
         if interrupted:
             write_json(folder / "bench.json", results)
-        written = [folder / "bench.json"] if interrupted else found.save(folder, "bench")
+        written = [folder / "bench.json"] if interrupted else page.save(folder, "bench")
         console.print(f"Written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)
     if interrupted:
         raise interrupted
@@ -211,7 +212,7 @@ def _command(
     quick: bool,
     dtypes: Sequence[str],
 ) -> dict[str, str]:
-    """For each suite the command that repeats it."""
+    """Return, for each suite, the command that repeats it."""
     options = [f"--threads {count}" for count in threads] + [f"--dtype {name}" for name in dtypes]
     options += [f"--rounds {rounds}"] * bool(rounds) + ["--quick"] * quick
     return {
@@ -219,16 +220,16 @@ def _command(
     }
 
 
-def listing(suites: Iterable[str], dtypes: Iterable[str] = ()) -> list[str]:
-    """Lines that say what the suites compare, and their targets."""
+def list_comparisons(suites: Iterable[str], dtypes: Iterable[str] = ()) -> list[str]:
+    """List the comparisons of the suites, with their targets, as lines."""
     lines = []
-    for name, members in chosen(
-        suites, Sizes(), [_our_dtype(each) for each in dtypes] or None
+    for name, members in choose_groups(
+        suites, Sizes(), [_resolve_format_dtype(each) for each in dtypes] or None
     ).items():
         lines += ["", f"{name}: {SUITES[name].summary}"]
         for row in (row for group in members for row in group.rows):
             lines.append(
-                f"  {row.work}: {row.ours} over {row.against}"
+                f"  {row.work}: {row.case} over {row.against}"
                 + (f", {row.target}" if row.target else "")
             )
         lines += [f"  {note}" for note in SUITES[name].notes(Sizes())]

@@ -1,8 +1,8 @@
-"""The suite ``scaling``: the rate of casts, addition and products against size, beside what the
-machine can do at most.
+"""The suite ``scaling``: the rate of casts, addition and products against size, with the machine's
+limits.
 
-The limits are stock PyTorch's own: ``copy_`` of as many bytes as the work reads and writes, and the
-product of float32 matrices.
+The limits are measured on stock PyTorch: ``copy_`` of as many bytes as the work reads and writes,
+and the product of float32 matrices.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BYTES = {
     "decode": lambda width: 4 + width,
     "add": lambda width: 3 * width,
 }
-# Of all tensors that one size needs, results and the operands of the copies among them.
+# Bytes per element of all tensors of one size, results and the operands of the copies included.
 _BYTES_PER_ELEMENT = 32
 
 
@@ -35,14 +35,14 @@ def copy_name(bytes_per_element: int) -> str:
 
 
 def _available() -> int | None:
-    """Bytes of memory that can be had without swapping; None where the system does not say."""
+    """Return the bytes of memory available without swapping; None if the system does not tell."""
     try:
-        found = re.search(
+        match = re.search(
             r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE
         )
     except OSError:
         return None
-    return int(found[1]) * 1024 if found else None
+    return int(match[1]) * 1024 if match else None
 
 
 def _fits(size: int) -> bool:
@@ -60,14 +60,14 @@ def _elementwise(operation: str, size: int, named: dict[str, torch.dtype]) -> Gr
 
     def spaces():
         x, y = torch.randn(size), torch.randn(size if operation == "add" else 0)
-        made = {
+        variables = {
             name: {"x": x if operation == "encode" else x.to(d), "y": y.to(d)}
             for name, d in everything.items()
         }
-        for width in widths:  # one half is read, the other written
+        for width in widths:  # half of the bytes are read, half written
             source = torch.randint(256, (size * width // 2,), dtype=torch.uint8)
-            made[copy_name(width)] = {"source": source, "target": torch.empty_like(source)}
-        return made
+            variables[copy_name(width)] = {"source": source, "target": torch.empty_like(source)}
+        return variables
 
     rows = [
         Row(f"{operation}, {size:,} elements", name, BASELINE, operations=size) for name in codes

@@ -1,5 +1,5 @@
-"""The suites by name, and the ones that time operators: casts, arithmetic, functions, products,
-what a small operator costs."""
+"""The suites by name, and those of operators: casts, arithmetic, functions, products, the overhead
+of a small operator."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def casts(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
         return _casts(sizes, list(_ENCODE), _TWO) + _casts(
             sizes, list(_TABLES), ("nf4", "takum16_linear")
         )
-    # Tables apart: what large results a group's other cases free decides where a case finds its
-    # memory.
+    # Dtypes with tables make their own group: the memory of a case depends on the large results
+    # that the other cases of its group free.
     apart = [
         [name_of(d) for d in dtypes if (torch_dtypes.format_of(d).table_name is None) is plain]
         for plain in (True, False)
@@ -56,11 +56,11 @@ def casts(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
 
 def _casts(sizes: Sizes, names: list[str], drawn_too: Sequence[str]) -> list[Group]:
-    """Casts to dtypes that are all tables or none, over bfloat16's, and to tables over a copy; of
-    some dtypes with stochastic rounding too."""
+    """Compare casts to dtypes, all with tables or all without, with those to bfloat16, and tables
+    also with a copy. ``drawn_too`` names dtypes for stochastic rounding too."""
     named = {name: torch_dtypes.dtype(name) for name in names}
-    # Held, as those are: a dtype that nobody refers to may give its number back, and torch forgets
-    # its name.
+    # Holds the dtypes, as ``named`` does: one without references may lose its number, and torch
+    # forgets its name.
     drawing = {}
     limits, size = _ENCODE | _TABLES, f"{sizes.elements:,} elements"
 
@@ -126,7 +126,8 @@ def arithmetic(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group
 
 
 def functions(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    # Apart: what takes turns with calls that free large tensors pays for fresh memory.
+    # In two groups: a case that takes turns with calls that free large tensors pays for fresh
+    # memory.
     together = (
         [dtypes]
         if dtypes
@@ -208,7 +209,7 @@ def overhead(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
     named = named_dtypes(dtypes, _TWO)
 
     def operands():
-        # Whose tables of functions are made by a call of many elements, or in the course of many
+        # Make the tables of functions before: a call of many elements makes them, or else many
         # small calls.
         for d in named.values():
             many = torch.zeros(1 << 17, dtype=d)
@@ -256,8 +257,8 @@ def overhead(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite: one sentence on it, and what makes its groups and its notes (lines on what could not
-    be measured)."""
+    """A suite: a sentence on it, and functions that build its groups and its notes (lines on cases
+    that could not be measured)."""
 
     summary: str
     groups: Callable[[Sizes, Sequence[torch.dtype] | None], list[Group]]

@@ -19,7 +19,7 @@ _DTYPES = ("posit16es2", "q52")
 
 
 def namespace(model: str, batch_size: int, dtype: torch.dtype) -> dict:
-    """What STEP refers to: the same weights and images for every dtype."""
+    """Return the variables of STEP: the same weights and images for every dtype."""
     channels = 1 if model == "lenet5" else 3
     with forked_generators():
         torch.manual_seed(0)

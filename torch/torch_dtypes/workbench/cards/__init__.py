@@ -1,4 +1,4 @@
-"""``show``: what a number format is, as a card, a comparison and pictures."""
+"""``show``: describe a number format by a card, a comparison and pictures."""
 
 from .card import Card, card
 from .comparison import Comparison, show

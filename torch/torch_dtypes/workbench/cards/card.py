@@ -1,4 +1,4 @@
-"""What is to be said of a number format: its range, its precision, its values."""
+"""Cards of number formats: range, precision, values."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from ...targets.lookup import FormatTarget, target
 
 @dataclass(frozen=True)
 class Card:
-    """What a number format is, in numbers.
+    """A number format in figures.
 
     Attributes:
-        name: as it was asked for (``bf16``).
-        canonical: the package's own name, which says every parameter (``e8m7``).
-        format: the format; its ``rounding`` is a cast's.
-        largest, smallest: the largest finite number and the smallest positive one, or None: a table
-            may have none.
-        smallest_normal: the smallest positive number of full precision, or None: posits and fixed
-            point have no such border.
-        epsilon: the distance from 1 to the next larger number; None where 1 is not a number of the
+        name: the name as the caller gave it (``bf16``).
+        canonical: the package's own name, which tells every parameter (``e8m7``).
+        format: the format; ``rounding`` is the mode of casts.
+        largest, smallest: the largest finite number and the smallest positive one; None for a table
+            without one.
+        smallest_normal: the smallest positive number of full precision; None for posits and fixed
+            point, which have no such limit.
+        epsilon: the distance from 1 to the next larger number; None if 1 is not a number of the
             format, or its largest.
-        significant_bits: at most, the leading one counted; of a table, by the distance of its
-            positive numbers (0 where it has none).
-        finite: how many different numbers a cast can give. infinities, nans: how many codes of
-            these.
-        zeros: how many of 0 and -0 there are.
-        parameters: what its constructor takes, by name.
+        significant_bits: the most significant bits, the leading one included; of a table, by the
+            distances of its positive numbers (0 without any).
+        finite: the count of different numbers that a cast can give. infinities, nans: the counts of
+            their codes.
+        zeros: the count of 0 and -0.
+        parameters: the arguments of the format's constructor, by name.
 
     Example::
 
@@ -61,7 +61,7 @@ class Card:
 
     @property
     def bits(self) -> int:
-        """How many bits a code has, the sign's among them."""
+        """Bits of a code, the sign included."""
         return self.format.bits
 
     @property
@@ -71,13 +71,13 @@ class Card:
 
     @property
     def decades(self) -> float | None:
-        """The dynamic range: log10(largest / smallest); None without positive numbers."""
+        """Dynamic range: log10(largest / smallest); None without positive numbers."""
         return (
             None if self.smallest is None else math.log10(self.largest) - math.log10(self.smallest)
         )
 
     def values(self) -> torch.Tensor:
-        """The value of each code, in the order of codes: float64 of 2**bits elements.
+        """Return the value of each code, in the order of codes: float64 of 2**bits elements.
 
         Raises:
             ValueError: a format of more than 16 bits.
@@ -90,11 +90,11 @@ class Card:
         return values_of_codes(self.format)
 
     def precision(self, exponents: torch.Tensor) -> torch.Tensor:
-        """How many significant bits, the leading one counted, numbers from 2**e up to 2**(e+1)
-        have: float64, one for each exponent.
+        """Return the significant bits, the leading one included, of numbers from 2**e up to
+        2**(e+1): float64, one for each exponent.
 
-        It is 1 + e - log2(the distance of two neighbours there), measured on the format; 0 outside
-        of its range, and where less than one number lies in the binade.
+        It is 1 + e - log2(the distance of two neighbours there), measured on the format. It is 0
+        out of range, and where the binade has less than one number.
         """
         exponents = exponents.to(torch.float64)
         if self.smallest is None:
@@ -104,19 +104,19 @@ class Card:
         plain = _C.Format(self.format)
         below, above = chop(x, plain, rounding="down"), chop(x, plain, rounding="up")
         gap = above - below
-        exact = (exponents + 1075).clamp(max=53)  # where every float64 is a number of the format
+        exact = (exponents + 1075).clamp(max=53)  # where the format has every float64
         bits = torch.where(gap == 0, exact, 1 + exponents - torch.log2(gap))
         bits = torch.where((x > self.largest) | (x < self.smallest) | ~gap.isfinite(), 0.0, bits)
-        # Within the last binade the next number may be beyond the range: the distance is that to
-        # the one before.
+        # Within the last binade the next number may be out of range, so take the distance to the
+        # one before.
         last = (x < self.largest) & ~above.isfinite()
         before = chop(torch.nextafter(below, -x), plain, rounding="down")
         bits = torch.where(last, 1 + exponents - torch.log2(below - before), bits)
         return torch.where(bits < 1, 0.0, bits)
 
     def exponents(self) -> torch.Tensor:
-        """The exponents of the binades in which the format has numbers: from that of the smallest
-        to that of the largest.
+        """Return the exponents of the binades in which the format has numbers, from the smallest to
+        the largest.
 
         Empty without positive numbers.
         """
@@ -125,57 +125,57 @@ class Card:
         return torch.arange(math.frexp(self.smallest)[1] - 1, math.frexp(self.largest)[1])
 
 
-def elements(made: Target) -> str:
-    """The format of a block's elements, in words; of integers, which are none, formats as they may
-    be."""
-    element = getattr(made, "element", None)
+def describe_elements(block_or_integers: Target) -> str:
+    """Describe the format of a block's elements; for integers, which have none, examples of
+    formats."""
+    element = getattr(block_or_integers, "element", None)
     return repr(element) if isinstance(element, str) else "such as 'e4m3fn' or 'fixed7_0'"
 
 
-def _parsed(value: object) -> tuple[str, _C.Format]:
+def _parse(value: object) -> tuple[str, _C.Format]:
     what = "a floating dtype, a format or its name to show"
     if not isinstance(value, (str, torch.dtype, _C.Format, Target)):
         raise TypeError(f"expected {what}, but got {value!r}")
     if isinstance(value, torch.dtype) and not value.is_floating_point:
         raise TypeError(f"expected {what}, but got {value}")
-    made = target(value)
-    if not isinstance(made, FormatTarget):
+    parsed = target(value)
+    if not isinstance(parsed, FormatTarget):
         raise ValueError(
-            f"expected {what}, but got {made.name}, whose numbers are multiples of a scale that "
-            f"differs from tensor to tensor: show the format of its elements, {elements(made)}"
+            f"expected {what}, but got {parsed.name}, whose numbers are multiples of a scale that "
+            f"differs by tensor; show the format of its elements, {describe_elements(parsed)}"
         )
     if isinstance(value, (str, torch.dtype)):
-        return str(value).removeprefix("torch."), made.format
-    return made.name, made.format
+        return str(value).removeprefix("torch."), parsed.format
+    return parsed.name, parsed.format
 
 
 def card(value: torch.dtype | str | _C.Format | Target) -> Card:
-    """The :class:`Card` of a dtype of ours, a stock floating one, a format, or any name of one that
-    :func:`torch_dtypes.target` takes.
+    """Return the :class:`Card` of a format dtype, a stock floating dtype, a format, or any name
+    that :func:`torch_dtypes.target` takes for one.
 
-    Stock dtypes' cards are those of a stock cast: ``float8_e4m3fn`` saturates (in PyTorch 2.11 it
-    overflows to NaN). Nothing is registered: of the process's 64 dtypes it takes none.
+    The cards of stock dtypes describe stock casts: ``float8_e4m3fn`` saturates (in PyTorch 2.11 it
+    overflows to NaN). Nothing is registered, so it takes none of the process's 64 dtypes.
 
     Args:
         value: a dtype, a format, or a name.
 
     Raises:
-        ValueError: an unknown name (the nearest ones are listed), or one of blocks or integers,
-            which have scales.
-        TypeError: anything else.
+        ValueError: an unknown name (the message lists the nearest), or a name of blocks or
+            integers, which have scales.
+        TypeError: a value of another type.
 
     Example::
 
         >>> torch_dtypes.card("posit<12,1>").largest
         1048576.0
     """
-    name, fmt = _parsed(value)
+    name, fmt = _parse(value)
     return _card(name, fmt)
 
 
 @functools.lru_cache(maxsize=256)
 def _card(name: str, fmt: _C.Format) -> Card:
-    def decoded(code: int) -> float:
+    def decode(code: int) -> float:
         return _C.decode_exact(fmt, torch.tensor([code], device="cpu")).item()
 
     kind, most = fmt.kind.name, fmt.max_code
@@ -183,7 +183,7 @@ def _card(name: str, fmt: _C.Format) -> Card:
         first = 0.0
     else:
         starts_at_one = kind != "float" or fmt.subnormals == _C.Subnormals.gradual
-        first = decoded(1 if starts_at_one else 1 << fmt.man_bits)
+        first = decode(1 if starts_at_one else 1 << fmt.man_bits)
     above_one = chop(1 + 2.0**-52, _C.Format(fmt), rounding="up")
     has_one = chop(1.0, _C.Format(fmt), rounding="nearest_even") == 1 and 1 < above_one < math.inf
     if kind == "fixed":
@@ -205,12 +205,12 @@ def _card(name: str, fmt: _C.Format) -> Card:
         nans = 2**fmt.bits - 2 * most - zeros - infinities
     normal = math.ldexp(1.0, fmt.min_exponent) if kind == "float" else None
     if normal is not None and fmt.subnormals == _C.Subnormals.gradual:
-        normal = decoded(1 << fmt.man_bits)
+        normal = decode(1 << fmt.man_bits)
     parameters = [
         (named, getattr(fmt, field))
         for named, field in (*_PARAMETERS[kind], ("rounding", "rounding"))
     ]
-    made = Card(
+    result = Card(
         name,
         naming.name_of_format(fmt),
         fmt,
@@ -226,8 +226,9 @@ def _card(name: str, fmt: _C.Format) -> Card:
         tuple((named, str(getattr(v, "name", v))) for named, v in parameters),
     )
     if kind != "table":
-        return made
+        return result
     if first is None:
-        return replace(made, significant_bits=0)
-    # Not the digits that write its numbers down.
-    return replace(made, significant_bits=int(made.precision(made.exponents()).max()))
+        return replace(result, significant_bits=0)
+    # For a table, fmt.significand_bits counts the digits that write its numbers, so measure
+    # instead.
+    return replace(result, significant_bits=int(result.precision(result.exponents()).max()))

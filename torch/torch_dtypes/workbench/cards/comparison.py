@@ -1,4 +1,4 @@
-"""``show``: formats side by side, as a table, as figures and as a page."""
+"""``show``: compare formats in a table, in figures and on a page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _ROWS = (
 
 
 def _number(x: float | None) -> str:
-    """The digits that read back as it; a power of two far from 1 as one."""
+    """Write a number with digits that read back as it, or as a power of two if it is one far from
+    1."""
     if x is None:
         return ""
     mantissa, exponent = math.frexp(x)
@@ -43,7 +44,7 @@ def _number(x: float | None) -> str:
 
 
 def _digits(x: float) -> str:
-    """As few digits as read back as the number: at most 17."""
+    """Write a number with the fewest digits that read back as it, at most 17."""
     short = f"{x:.6g}"
     return short if float(short) == x or math.isnan(x) else repr(x).removesuffix(".0")
 
@@ -52,8 +53,8 @@ def _specials(c: Card) -> str:
     nan = "NaN" if c.nans == 1 else f"{c.nans:,} NaNs"
     if c.format.is_tapered:
         nan = "NaR"
-    found = ["-0"] * (c.zeros == 2) + ["infinities"] * (c.infinities > 0) + [nan] * (c.nans > 0)
-    return ", ".join(found) or "none"
+    names = ["-0"] * (c.zeros == 2) + ["infinities"] * (c.infinities > 0) + [nan] * (c.nans > 0)
+    return ", ".join(names) or "none"
 
 
 def _row(c: Card) -> tuple[str, ...]:
@@ -74,8 +75,8 @@ def _row(c: Card) -> tuple[str, ...]:
 
 
 class Comparison(Reported):
-    """What :func:`show` returns: the cards, and ways to look at them. A notebook shows it as a
-    table with its figures."""
+    """The result of :func:`show`: the cards, and their outputs. A notebook shows it as a table with
+    its figures."""
 
     def __init__(self, cards: Sequence[Card], values: bool = False, width: str = "page"):
         self.cards = tuple(cards)
@@ -83,18 +84,18 @@ class Comparison(Reported):
         self.width = width
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each format, by column: the words and numbers of the printed table."""
+        """Return a row for each format, by column: the words and numbers of the printed table."""
         return [dict(zip(_ROWS, _row(c), strict=True)) for c in self.cards]
 
     def print(self, console=None) -> None:
-        """Prints the table, each format's definition and, where asked for, its values (formats of
-        at most 8 bits)."""
+        """Print the table and each format's definition; with ``values``, also its values (formats
+        of at most 8 bits)."""
         from rich.console import Console
 
         console = console or Console()
         rows = [_row(c) for c in self.cards]
-        # A format a column, as many as there is room for.
-        for some in _fitting(rows, console.width - max(map(len, _ROWS))):
+        # A column for each format, as many as the console has room for.
+        for some in _group_rows(rows, console.width - max(map(len, _ROWS))):
             print_rows(
                 console,
                 [_ROWS[0], *(row[0] for row in some)],
@@ -117,13 +118,13 @@ class Comparison(Reported):
                 )
             elif self.with_values:
                 console.print(
-                    f"{2**c.bits:,} codes are too many to print: of at most 8 bits they are.",
+                    f"{2**c.bits:,} codes are too many to print; the limit is 8 bits.",
                     highlight=False,
                 )
 
     def as_json(self) -> dict:
-        """Plain data: every figure of every card, and the values of formats of at most 8 bits, as
-        ``code -> value``."""
+        """Return plain data: all figures of each card, and the values of formats of at most 8 bits,
+        in the order of codes."""
 
         def plain(c: Card) -> dict:
             data = {
@@ -150,22 +151,22 @@ class Comparison(Reported):
         return {"formats": [plain(c) for c in self.cards]}
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
-        """Writes ``formats.html`` (one file, without network), ``formats.json`` and the figures as
-        PNG, SVG and PDF, and returns the paths.
+        """Write ``formats.html`` (one file, which needs no network), ``formats.json`` and the
+        figures as PNG, SVG and PDF, and return the paths.
 
         Args:
-            folder: made where it does not exist. command: the line that the page names as its
+            folder: the folder, made if missing. command: the line that the page names as its
                 origin.
 
         Raises:
-            OSError: when it cannot be written.
+            OSError: a file cannot be written.
         """
         return self.report(command).save(folder, "formats", self.width)
 
     def report(self, command: str | None = None) -> Report:
-        """The :class:`Report`: table, figures (``precision``, and ``number_line`` of formats of at
-        most 8 bits), definitions and values."""
-        made = Report(
+        """Build the :class:`Report`: table, figures (``precision``, and ``number_line`` for formats
+        of at most 8 bits), definitions and values."""
+        report = Report(
             f"Number formats: {', '.join(c.name for c in self.cards)}",
             command=command,
             data=self.as_json,
@@ -173,39 +174,39 @@ class Comparison(Reported):
         rows = [_row(c) for c in self.cards]
         names = dict(zip((row[0] for row in rows), (c.name for c in self.cards), strict=True))
         own = colours(names.values())
-        made.table(_ROWS, rows, colours={shown: own[name] for shown, name in names.items()})
-        made.footnote(
+        report.table(_ROWS, rows, colours={shown: own[name] for shown, name in names.items()})
+        report.footnote(
             "Largest and smallest are the largest finite and the smallest positive number; "
             "epsilon is the distance from 1 to the next number; decades are log10(largest / "
             "smallest); numbers counts the different finite values."
         )
-        made.section("Precision against magnitude")
+        report.section("Precision against magnitude")
         caption = "Significant bits of numbers by their magnitude, a step for each binade."
-        made.figure(lambda width: precision_figure(self.cards, width), caption, "precision")
+        report.figure(lambda width: precision_figure(self.cards, width), caption, "precision")
         is_small = any(c.bits <= 8 for c in self.cards)
         if is_small:
             caption = "The positive numbers of formats of at most 8 bits, a tick for each."
-            made.section("The number line").figure(
+            report.section("The number line").figure(
                 lambda width: number_line_figure(self.cards, width), caption, "number_line"
             )
-        made.section("Definitions" + " and values" * is_small)
+        report.section("Definitions" + " and values" * is_small)
         for c in self.cards:
-            made.section(c.name, level=3).text(_definition(c))
+            report.section(c.name, level=3).text(_definition(c))
             if c.bits <= 8:
-                made.table(*_grid(c, 8), dense=True)
-        return made
+                report.table(*_grid(c, 8), dense=True)
+        return report
 
     def html(self, command: str | None = None) -> str:
-        """The page as a file has it: one that opens without a network."""
+        """Return the text of the page, which opens without a network."""
         return self.report(command).html()
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(c.name for c in self.cards)}>"
 
 
-def _fitting(rows: list[tuple[str, ...]], room: int) -> list[list[tuple[str, ...]]]:
-    """The rows in groups that are at most so many characters wide as columns, two between them; at
-    least one in each."""
+def _group_rows(rows: list[tuple[str, ...]], room: int) -> list[list[tuple[str, ...]]]:
+    """Group the rows so that each group, as columns two apart, is at most ``room`` characters wide;
+    a group has at least one."""
     groups: list[list[tuple[str, ...]]] = []
     left = 0
     for row in rows:
@@ -223,8 +224,8 @@ def _value(c: Card, x: float) -> str:
 
 
 def _grid(c: Card, columns: int) -> tuple[list[str], list[list[str]]]:
-    """Values by code, so many in a row (fewer where there are no more): headings, and rows of the
-    first code and their texts."""
+    """Arrange values by code, ``columns`` in a row (fewer if there are fewer): headings, then rows
+    of the first code and the texts."""
     values = [_value(c, x) for x in c.values().tolist()]
     digits = -(-c.bits // 4)
     rows = [
@@ -246,29 +247,28 @@ def show(
     values: bool = False,
     width: str = "page",
 ) -> Comparison:
-    """Says what formats are: bits, range, precision, special values, in a table, in figures and on
+    """Describe formats by bits, range, precision and special values, in a table, in figures and on
     a page::
 
         torch_dtypes.show("posit16es2", torch.bfloat16, "e5m5").print()
         torch_dtypes.show("q43", "posit8es1", out="formats")
 
     Args:
-        formats: dtypes of this package, stock floating ones, formats, or names of any of them
-            (``"bf16"``, ``"float8_e4m3fn"``, ``"posit12es1"``, ``"posit<12,1>"``); at least one.
-            None of them takes one of the process's 64 dtypes.
-        out: a folder for ``formats.html``, ``formats.json`` and the figures; made where it does not
-            exist.
-        values: whether ``print`` lists the value of each code (of formats of at most 8 bits; the
+        formats: dtypes of this package, stock floating dtypes, formats, or their names (``"bf16"``,
+            ``"float8_e4m3fn"``, ``"posit12es1"``, ``"posit<12,1>"``); at least one. They take none
+            of the process's 64 dtypes.
+        out: a folder for ``formats.html``, ``formats.json`` and the figures, made if missing.
+        values: whether ``print`` lists the value of each code (for formats of at most 8 bits; the
             page and the JSON always do).
-        width: of the figures' files, ``"page"`` or ``"column"`` (one column of a paper).
+        width: the width of the figures' files, ``"page"`` or ``"column"`` (one column of a paper).
 
     Returns:
         A :class:`Comparison`, which a notebook shows.
 
     Raises:
-        ValueError: no format, an unknown name (the nearest are listed), or one of blocks or
-            integers.
-        TypeError: what is no format.
+        ValueError: no format, an unknown name (the message lists the nearest), or a name of blocks
+            or integers.
+        TypeError: a value that is no format.
         OSError: ``out`` cannot be written.
 
     Example::
@@ -279,12 +279,12 @@ def show(
     """
     if not formats:
         raise ValueError(
-            "expected at least one format to show, but got none: say "
+            "expected at least one format to show, but got none; use "
             "torch_dtypes.show('posit16es2', 'bf16')"
         )
     if width not in WIDTHS:
         raise ValueError(f"expected a width of {', '.join(WIDTHS)}, but got {width!r}")
-    made = Comparison([card(f) for f in formats], values, width)
+    comparison = Comparison([card(f) for f in formats], values, width)
     if out is not None:
-        made.write(out)
-    return made
+        comparison.write(out)
+    return comparison

@@ -15,11 +15,11 @@ _LINE_BITS = 8
 
 
 def precision_figure(cards: Sequence[Card], width: str = "page"):
-    """Significant bits (left) and decimal digits (right) against magnitude, a step for each binade:
-    the figure of the posit literature.
+    """Draw significant bits (left) and decimal digits (right) against magnitude, a step for each
+    binade, as in the posit literature.
 
     Args:
-        cards: at least one. width: ``"page"`` or ``"column"``.
+        cards: the cards, at least one. width: ``"page"`` or ``"column"``.
 
     Source: Gustafson, Yonemoto, "Beating floating point at its own game: posit arithmetic" (2017),
     figures 7 to 10.
@@ -57,12 +57,12 @@ def precision_figure(cards: Sequence[Card], width: str = "page"):
 
 
 def number_line_figure(cards: Sequence[Card], width: str = "page"):
-    """The positive numbers of formats of at most 8 bits as ticks: on a linear scale, and by
+    """Draw the positive numbers of formats of at most 8 bits as ticks: on a linear scale, and by
     magnitude.
 
     Args:
-        cards: those of more than 8 bits are left out; at least one must be left. width: as in
-            :func:`precision_figure`.
+        cards: the cards; at least one must have at most 8 bits, and the others are left out. width:
+            as in :func:`precision_figure`.
     """
     small = [c for c in cards if c.bits <= _LINE_BITS]
     if not small:

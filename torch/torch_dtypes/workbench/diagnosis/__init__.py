@@ -1,1 +1,1 @@
-"""Why a run is not finite, or does not learn."""
+"""Explain why a run is not finite, or does not learn."""

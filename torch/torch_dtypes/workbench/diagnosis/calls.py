@@ -1,4 +1,4 @@
-"""What hooks before a module's calls have found, for the hooks after them."""
+"""Passes values from forward-pre hooks to the matching forward hooks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Found = TypeVar("Found")
 
 
 class Calls(Generic[Found]):
-    """Calls of modules that have not returned, the innermost last."""
+    """Calls of modules that have not returned, the innermost last, each with a value."""
 
     def __init__(self) -> None:
         self._running: list[tuple[torch.nn.Module, Found]] = []
 
-    def begin(self, module: torch.nn.Module, found: Found) -> None:
-        self._running.append((module, found))
+    def begin(self, module: torch.nn.Module, value: Found) -> None:
+        self._running.append((module, value))
 
     def end(self, module: torch.nn.Module) -> Found:
-        """What was found as the call began that returns now. Calls within it that are left over
-        have raised, which their caller caught."""
+        """Return the value of the call that ends now. Inner calls that are left have raised, and
+        their caller caught it."""
         while (call := self._running.pop())[0] is not module:
             pass
         return call[1]

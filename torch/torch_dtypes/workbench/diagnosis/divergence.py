@@ -1,4 +1,4 @@
-"""Why a training run is no longer finite, or does not learn."""
+"""Explain why a training run is no longer finite, or does not learn."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _ROUNDING = (
 )
 
 
-def _finite(t: torch.Tensor) -> bool:
+def _is_finite(t: torch.Tensor) -> bool:
     return not t.is_floating_point() or bool(t.detach().isfinite().all())
 
 
 def tensors_in(value):
-    """The tensors in lists, tuples and dictionaries, at any depth."""
+    """Yield the tensors in lists, tuples and dictionaries, at any depth."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -50,7 +50,7 @@ def _is_unsigned(dtype: torch.dtype) -> bool:
     return torch.finfo(dtype).min >= 0
 
 
-def _of_update(name: str, p: torch.Tensor, optimizer) -> Divergence:
+def _explain_update(name: str, p: torch.Tensor, optimizer) -> Divergence:
     kind = (
         "the optimizer"
         if optimizer is None
@@ -74,20 +74,18 @@ def _of_update(name: str, p: torch.Tensor, optimizer) -> Divergence:
                 layer_of(name),
                 "update",
                 cause,
-                f"an eps that the dtype has, loss scaling, or {MASTERS}",
+                f"an eps that the dtype can hold, loss scaling, or {MASTERS}",
             )
     cause = (
         f"the gradient was finite, so the step of {kind} left the range: beyond {_largest(p.dtype)}"
     )
-    # An initial weight is as likely: NaN, where the format does not saturate.
+    # An initial weight is as likely: rounded to NaN, unless the format saturates.
     if _is_unsigned(p.dtype):
         cause = (
             f"the gradient was finite, so the weight or the step of {kind} left the range: beyond "
             f"{_largest(p.dtype)}"
         )
-        return Divergence(
-            name, layer_of(name), "update", cause, "a format with a sign for what may be below 0"
-        )
+        return Divergence(name, layer_of(name), "update", cause, "a signed format")
     return Divergence(
         name, layer_of(name), "update", cause, f"a lower learning rate, a larger eps, or {MASTERS}"
     )
@@ -100,9 +98,9 @@ def _largest_of(tensors) -> float:
     )
 
 
-def _rounding_beyond(module: torch.nn.Module, activation: float) -> str | None:
-    """What a layer of ``quantize_``, whose inputs went up to ``activation``, rounds beyond the
-    largest number of its format, in words."""
+def _describe_overflow(module: torch.nn.Module, activation: float) -> str | None:
+    """Describe the numbers that a layer of ``quantize_``, with inputs up to ``activation``, rounds
+    beyond its format's largest."""
     if not is_quantized(module):
         return None
     rule = state_of(module).rule
@@ -121,12 +119,12 @@ def _rounding_beyond(module: torch.nn.Module, activation: float) -> str | None:
     return None
 
 
-def _made_infinity() -> tuple[str, str] | None:
-    """The cause and the advice where an operator has made an infinity, of finite operands, in a
-    format that has none."""
-    if (made := _C.first_infinity()) is None:
+def _explain_infinity() -> tuple[str, str] | None:
+    """Return cause and advice if an operator made an infinity from finite operands in a format
+    without infinities."""
+    if (first := _C.first_infinity()) is None:
         return None
-    operator, dtype = made
+    operator, dtype = first
     cause = (
         f"{operator} made an infinity of finite operands (log of 0, 1 / 0), which torch.{dtype} "
         "does not have: it is NaN"
@@ -139,13 +137,14 @@ def _made_infinity() -> tuple[str, str] | None:
     return cause, f"a mask made as bool or by masked_fill, or a format of {saturating}"
 
 
-def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Divergence | None:
-    found: list[Divergence] = []
-    running: Calls[tuple[bool, float]] = Calls()  # were the inputs finite, and how large
+def _explain_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Divergence | None:
+    divergences: list[Divergence] = []
+    # Whether the inputs were finite, and the largest of them
+    running: Calls[tuple[bool, float]] = Calls()
 
-    def before(module, inputs):  # a layer in place writes into them
-        if not found:
-            finite = all(map(_finite, tensors_in(inputs)))
+    def before(module, inputs):  # before the call, because a layer may overwrite its inputs
+        if not divergences:
+            finite = all(map(_is_finite, tensors_in(inputs)))
             running.begin(
                 module,
                 (
@@ -156,23 +155,23 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
 
     def look(name):
         def hook(module, inputs, output):
-            if found:
+            if divergences:
                 return
             finite, largest = running.end(module)
-            if all(map(_finite, tensors_in(output))):
+            if all(map(_is_finite, tensors_in(output))):
                 return
-            bad = next(t for t in tensors_in(output) if not _finite(t))
-            if (made := _made_infinity()) is not None:
-                found.append(
-                    Divergence(f"the output of {type(module).__name__}", name, "forward", *made)
+            bad = next(t for t in tensors_in(output) if not _is_finite(t))
+            if (infinity := _explain_infinity()) is not None:
+                divergences.append(
+                    Divergence(f"the output of {type(module).__name__}", name, "forward", *infinity)
                 )
             elif not finite:
                 advice = "data without NaN and infinities, in range of the dtype"
-                found.append(
+                divergences.append(
                     Divergence("the input", name, "forward", "the data are not finite", advice)
                 )
-            elif (place := _rounding_beyond(module, largest)) is not None:
-                found.append(
+            elif (place := _describe_overflow(module, largest)) is not None:
+                divergences.append(
                     Divergence(
                         f"the output of {type(module).__name__}", name, "forward", place, _ROUNDING
                     )
@@ -183,7 +182,7 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
                     f"{kind} out of finite operands: a result beyond {_largest(bad.dtype)}, or 0 "
                     "/ 0"
                 )
-                found.append(
+                divergences.append(
                     Divergence(
                         f"the output of {type(module).__name__}", name, "forward", cause, _OVERFLOW
                     )
@@ -191,10 +190,10 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
 
         return hook
 
-    # Containers' hooks come after their children's, so the first to see it is the innermost.
+    # Hooks of containers run after those of their children, so the innermost module sees it first.
     handles = [module.register_forward_hook(look(name)) for name, module in model.named_modules()]
     handles += [module.register_forward_pre_hook(before) for module in model.modules()]
-    # Statistics, of which this run is none.
+    # Buffers with statistics, for which this run must not count.
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     _C.forget_infinity()
     try:
@@ -206,13 +205,13 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
         with torch.no_grad():
             for buffer, was in buffers:
                 buffer.copy_(was)
-    if not found and not all(map(_finite, tensors_in(result))):
-        why = _made_infinity() or (
+    if not divergences and not all(map(_is_finite, tensors_in(result))):
+        why = _explain_infinity() or (
             "the model's outputs are finite, the loss of them is not",
             "the loss in float32, or a wider format",
         )
-        found.append(Divergence("the loss", "", "forward", *why))
-    return found[0] if found else None
+        divergences.append(Divergence("the loss", "", "forward", *why))
+    return divergences[0] if divergences else None
 
 
 def explain_divergence(
@@ -220,45 +219,42 @@ def explain_divergence(
     optimizer: torch.optim.Optimizer | None = None,
     forward: Callable[[], object] | None = None,
 ) -> Divergence | None:
-    """Why a run diverges or does not learn: the first tensor that is not finite, or what stands
-    still, its layer and pass, the cause, what to try::
+    """Explain why a run diverges or does not learn: the tensor at fault, its layer and pass, the
+    likely cause, and advice::
 
         loss = criterion(model(images), labels)
         if not loss.isfinite():
             loss = lambda: criterion(model(images), labels)
             print(torch_dtypes.explain_divergence(model, optimizer, loss))
 
-    Call it before ``zero_grad()``, while the gradients of the step before are there. Parameters are
-    looked at first: one that is not finite had its gradient so in the backward pass (the last such
-    layer, where the pass begins), or else the optimizer's step made it. If all are finite,
-    ``forward`` runs once more, without gradients (buffers are as before afterwards), and its
-    modules' outputs are looked at; of a layer that ``quantize_`` made round it is said what it
-    rounds beyond its format's largest number; an operator that made an infinity in a format without
-    one (log of 0 in posits) is named. A run that does not diverge pays nothing.
+    Call it before ``zero_grad()``, while the last step's gradients are there. It looks at
+    parameters first. If one is not finite, its gradient was not finite in the backward pass, or the
+    optimizer's step caused it. Of several such layers it names the last, where the backward pass
+    begins. If all are finite, it runs ``forward`` once more, without gradients, looks at the
+    outputs of modules, and restores buffers. For a layer of ``quantize_`` it tells the numbers
+    beyond its format's largest. It names an operator that made an infinity in a format without one
+    (log of 0 in posits). A run that does not diverge pays nothing.
 
-    Where everything is finite, a loss that stays where it is has one of these reasons, looked for
-    in this order:
+    Where everything is finite, it looks for these reasons of a loss that does not fall, in this
+    order:
 
-    - All gradients are 0, and those of ``forward`` are not: a clip's or a scale's factor
+    - All gradients are 0, and those of ``forward`` are not: the factor of a clip or a scale
       underflows.
-    - A parameter of one dimension (LayerScale's factor) is 0 throughout, and no gradient comes to a
-      weight.
-    - Most of a state of ``optimizer``, which is not wrapped in ``LowPrecision``, is the smallest
-      number of a posit, or 0 where steps divide by it.
-    - Most updates are below half a unit in the last place, by layer. One step of ``optimizer`` in
-      float32 is tried, on copies.
-    - The loss of ``forward`` is higher by half in evaluation mode, which goes by running
-      statistics.
+    - A 1-d parameter (LayerScale's factor) is 0 throughout, and a weight gets no gradient.
+    - Most numbers in a state of ``optimizer`` are a posit's smallest number, or 0 where steps
+      divide by them. An optimizer in ``LowPrecision`` has no such states.
+    - Most updates of a step are below half a unit in the last place. It tries one step of
+      ``optimizer`` in float32, on copies, and tells the share of each layer.
+    - The loss of ``forward`` is higher by half in evaluation mode, which uses running statistics.
 
     Args:
-        model: its modules give the names.
-        optimizer: for what its states say of the cause, and for the step that is tried. It stays as
-            it is.
-        forward: calls the model on the batch that failed and returns the loss. It may run four
-            times; buffers stay as before.
+        model: the module; its modules give the names.
+        optimizer: the optimizer, for its states and for the trial step. It does not change.
+        forward: a function that runs the model on the failed batch and returns the loss. It may run
+            four times; buffers are restored.
 
     Returns:
-        A :class:`Divergence`, whose text is a sentence, or ``None`` where nothing is found.
+        A :class:`Divergence`, whose text is a sentence, or ``None`` if nothing is found.
 
     Raises:
         TypeError: ``model`` is no module, ``optimizer`` no optimizer, or ``forward`` no function.
@@ -283,9 +279,11 @@ def explain_divergence(
             f"but got {said(forward)}"
         )
     named = list(model.named_parameters())
-    if bad := [(name, p) for name, p in named if not _finite(p)]:
-        gradients = [(name, p) for name, p in named if p.grad is not None and not _finite(p.grad)]
-        # Not trained, but loaded or rounded.
+    if bad := [(name, p) for name, p in named if not _is_finite(p)]:
+        gradients = [
+            (name, p) for name, p in named if p.grad is not None and not _is_finite(p.grad)
+        ]
+        # Not trained: the parameters were loaded or rounded so.
         if optimizer is None and all(p.grad is None for _, p in named):
             name, p = bad[0]
             cause = (
@@ -294,7 +292,7 @@ def explain_divergence(
             )
             return Divergence(name, layer_of(name), "forward", cause, _ROUNDING)
         if not gradients:
-            return _of_update(*bad[0], optimizer)
+            return _explain_update(*bad[0], optimizer)
         name, p = gradients[-1]
         kind = "an infinity" if p.grad.isinf().any() else "NaN"
         cause = f"{kind} in a gradient, beyond {_largest(p.grad.dtype)} or from 0 / 0 in the loss"
@@ -305,6 +303,6 @@ def explain_divergence(
             cause,
             "a smaller loss scale, gradient clipping, or a format with a wider range",
         )
-    if forward is not None and (found := _of_forward(model, forward)) is not None:
-        return found
+    if forward is not None and (divergence := _explain_forward(model, forward)) is not None:
+        return divergence
     return explain_stagnation(model, optimizer, forward)

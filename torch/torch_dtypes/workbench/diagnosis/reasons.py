@@ -1,4 +1,4 @@
-"""What explain_divergence finds: a tensor, and the reason."""
+"""Results of explain_divergence: a tensor, and the reason."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ class Divergence:
     """The first tensor that was not finite, or the reason why a finite run does not learn.
 
     Attributes:
-        tensor: its name: a parameter's, with ``.grad`` for its gradient, or that of a module's
-            output.
+        tensor: the name of a parameter, with ``.grad`` for its gradient, or of a module's output.
         layer: the module's qualified name, ``""`` for the model itself.
-        where: the pass that made it: ``"forward"``, ``"backward"``, ``"update"`` or
+        where: the pass in which it went wrong: ``"forward"``, ``"backward"``, ``"update"`` or
             ``"evaluation"``.
-        cause: what likely happened.
-        advice: what to try.
-        fault: what is wrong with it, in words.
+        cause: the likely cause.
+        advice: changes to try.
+        fault: the fault of the tensor, in words.
 
     Example::
 
@@ -47,5 +46,5 @@ class Divergence:
 
 
 def layer_of(name: str) -> str:
-    """The qualified name of the module that has a parameter."""
+    """Return the qualified name of the module that has the parameter ``name``."""
     return name.rpartition(".")[0]

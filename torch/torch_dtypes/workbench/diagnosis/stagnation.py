@@ -1,5 +1,5 @@
-"""Why a run whose numbers are all finite does not learn, or evaluates badly: what
-explain_divergence says of it."""
+"""The part of explain_divergence for runs with finite numbers that do not learn, or evaluate
+badly."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from ...optim.states import is_divisor
 from ...optim.storage import of_dtype
 from .reasons import MASTERS, Divergence, layer_of
 
-# The share of a model's updates, or of a state's numbers, from which on they are the explanation.
+# The share of lost updates, or of a state's numbers, above which they are the explanation.
 _MOST = 0.5
 
 
 def explain_stagnation(
     model: torch.nn.Module, optimizer, forward: Callable[[], object] | None
 ) -> Divergence | None:
-    """The reason, where one is found: by the gradients and states of the last step, one trial step
-    on copies, and one pass in evaluation mode."""
+    """Return the reason, if one is found, from the gradients and states of the last step, one trial
+    step on copies, and one pass in evaluation mode."""
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    found = None
+    reason = None
     if (
         optimizer is not None
         and not calls_closure(optimizer)
         and not any(hasattr(p, "device_mesh") for p in named.values())
     ):
-        fresh = _gradients(model, named, forward, optimizer)
+        fresh = _compute_gradients(model, named, forward, optimizer)
         kept = {name: p.grad for name, p in named.items() if p.grad is not None}
-        found = (
-            _of_clipping(kept, fresh)
-            or _of_factors(named, fresh or kept)
-            or _of_states(named, optimizer)
-            or _of_updates(
+        reason = (
+            _explain_clipping(kept, fresh)
+            or _explain_factors(named, fresh or kept)
+            or _explain_states(named, optimizer)
+            or _explain_updates(
                 named,
                 optimizer,
-                fresh or {name: _unscaled(g, optimizer) for name, g in kept.items()},
+                fresh or {name: _unscale(g, optimizer) for name, g in kept.items()},
             )
         )
-    return found or (
-        _of_evaluation(model, forward) if forward is not None and model.training else None
+    return reason or (
+        _explain_evaluation(model, forward) if forward is not None and model.training else None
     )
 
 
@@ -54,8 +54,8 @@ def explain_stagnation(
 
 
 @contextlib.contextmanager
-def _unchanged(model: torch.nn.Module):
-    """The model's buffers and modes, and random numbers, are as before afterwards."""
+def _restore_state(model: torch.nn.Module):
+    """Restore the model's buffers, modes and the random state after the block."""
     buffers = [(b, b.detach().clone()) for b in model.buffers()]
     modes = [(module, module.training) for module in model.modules()]
     devices = {p.device for p in model.parameters() if p.is_cuda}
@@ -70,33 +70,35 @@ def _unchanged(model: torch.nn.Module):
                     b.copy_(was)
 
 
-def _unscaled(gradient: torch.Tensor, optimizer) -> torch.Tensor:
+def _unscale(gradient: torch.Tensor, optimizer) -> torch.Tensor:
     return gradient.detach().to(compute_type(gradient.dtype)) / getattr(
         optimizer, "loss_scale", 1.0
     )
 
 
-def _gradients(model, named: dict, forward, optimizer) -> dict[str, torch.Tensor]:
-    """The gradients of one more pass, in float32; none where ``forward`` gives no loss that has
+def _compute_gradients(model, named: dict, forward, optimizer) -> dict[str, torch.Tensor]:
+    """Compute the gradients of one more pass, in float32; empty if ``forward`` returns no loss with
     gradients."""
     if forward is None:
         return {}
-    with _unchanged(model), torch.enable_grad():
+    with _restore_state(model), torch.enable_grad():
         loss = forward()
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
             return {}
-        made = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             loss * getattr(optimizer, "loss_scale", 1.0), [*named.values()], allow_unused=True
         )
     return {
-        name: _unscaled(g, optimizer) for name, g in zip(named, made, strict=True) if g is not None
+        name: _unscale(g, optimizer)
+        for name, g in zip(named, gradients, strict=True)
+        if g is not None
     }
 
 
-# What may be the reason
+# Possible reasons
 
 
-def _of_clipping(kept: dict, fresh: dict) -> Divergence | None:
+def _explain_clipping(kept: dict, fresh: dict) -> Divergence | None:
     if (
         not kept
         or any(g.any() for g in kept.values())
@@ -115,8 +117,8 @@ def _of_clipping(kept: dict, fresh: dict) -> Divergence | None:
     return Divergence(name + ".grad", layer_of(name), "update", cause, advice, "became 0")
 
 
-def _of_factors(named: dict, gradients: dict) -> Divergence | None:
-    """A factor of a layer (LayerScale) that is 0, with layers to which no gradient comes."""
+def _explain_factors(named: dict, gradients: dict) -> Divergence | None:
+    """Look for a factor of a layer (LayerScale) that is 0, and a weight without gradient."""
     dead = [name for name, g in gradients.items() if named[name].dim() > 1 and not g.any()]
     for name, p in named.items():
         if (
@@ -129,8 +131,8 @@ def _of_factors(named: dict, gradients: dict) -> Divergence | None:
             continue
         smallest = _C.format_of(p.dtype).smallest
         cause = (
-            f"a factor is 0 in all its {p.numel()} places, as which {p.dtype} has numbers below "
-            f"{smallest:g}, and no gradient comes to {dead[0]}"
+            f"a factor is 0 in all its {p.numel()} places ({p.dtype} has no positive numbers below "
+            f"{smallest:g}), and no gradient comes to {dead[0]}"
         )
         return Divergence(
             name,
@@ -143,9 +145,9 @@ def _of_factors(named: dict, gradients: dict) -> Divergence | None:
     return None
 
 
-def _of_states(named: dict, optimizer) -> Divergence | None:
-    """States of a plain optimizer, most of which are the smallest number of a format without
-    underflow, or 0 where the step divides by them."""
+def _explain_states(named: dict, optimizer) -> Divergence | None:
+    """Look for a state of a plain optimizer that is mostly the smallest number of a format without
+    underflow, or 0 where the step divides by it."""
     if isinstance(optimizer, LowPrecision):
         return None
     kind = type(optimizer).__name__
@@ -163,8 +165,8 @@ def _of_states(named: dict, optimizer) -> Divergence | None:
             if fmt.keeps_minpos:
                 count, what = (
                     int((values == fmt.smallest).sum()),
-                    f"the smallest number of {p.dtype}, {fmt.smallest:g}, as which it has all "
-                    "below",
+                    f"the smallest number of {p.dtype}, {fmt.smallest:g}, to which smaller "
+                    "ones round",
                 )
             else:
                 moves = p.grad is not None and p.grad.detach() != 0
@@ -186,11 +188,11 @@ def _of_states(named: dict, optimizer) -> Divergence | None:
     return None
 
 
-def _of_updates(named: dict, optimizer, gradients: dict) -> Divergence | None:
-    """Updates that rounding to nearest loses, by one step on copies."""
+def _explain_updates(named: dict, optimizer, gradients: dict) -> Divergence | None:
+    """Look for updates that rounding to nearest loses, by one step on copies."""
     lost = {}
-    for name, (start, moved) in _trial(named, optimizer, gradients).items():
-        rounds = _rounding_of(optimizer, named[name])
+    for name, (start, moved) in _try_step(named, optimizer, gradients).items():
+        rounds = _find_rounding(optimizer, named[name])
         if rounds is not None and (changes := moved != start).any():
             lost[name] = (int((changes & (rounds(moved) == start)).sum()), int(changes.sum()))
     lost_in_all, in_all = (
@@ -214,8 +216,8 @@ def _of_updates(named: dict, optimizer, gradients: dict) -> Divergence | None:
     return Divergence(worst, layer_of(worst), "update", cause, advice, "stands still")
 
 
-def _rounding_of(optimizer, p: torch.Tensor) -> Callable | None:
-    """Rounds as what the step adds to is rounded; None where that is exact, or at random."""
+def _find_rounding(optimizer, p: torch.Tensor) -> Callable | None:
+    """Return the rounding of the tensor that the step adds to; None if it is exact, or random."""
     if isinstance(optimizer, LowPrecision):
         storage, mode = optimizer._master or optimizer._weights_of(p), optimizer._mode
     else:
@@ -230,9 +232,11 @@ def _rounding_of(optimizer, p: torch.Tensor) -> Callable | None:
     return lambda values: storage.values(values.detach().to(dtype), "nearest_even")
 
 
-def _trial(named: dict, optimizer, gradients: dict) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """For each parameter with a gradient: itself (or its master), and where one step in float32
-    brings it."""
+def _try_step(
+    named: dict, optimizer, gradients: dict
+) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """Return, for each parameter with a gradient, its value (or its master's) before and after one
+    step in float32."""
     inner = optimizer.optimizer if isinstance(optimizer, LowPrecision) else optimizer
     copies, memo = {}, {}
     for name, p in named.items():
@@ -252,9 +256,9 @@ def _trial(named: dict, optimizer, gradients: dict) -> dict[str, tuple[torch.Ten
     return {name: (starts[name], p.detach()) for name, p in copies.items() if p.grad is not None}
 
 
-def _of_evaluation(model: torch.nn.Module, forward: Callable[[], object]) -> Divergence | None:
-    """The same input once more in evaluation mode, where its loss is higher by half and running
-    statistics are far from the input's."""
+def _explain_evaluation(model: torch.nn.Module, forward: Callable[[], object]) -> Divergence | None:
+    """Run the same input once more in evaluation mode. Running statistics are the reason if the
+    loss is higher by half and they are far from the input's."""
     far: dict[str, float] = {}
 
     def look(name):
@@ -280,7 +284,7 @@ def _of_evaluation(model: torch.nn.Module, forward: Callable[[], object]) -> Div
         return None
     handles = [m.register_forward_pre_hook(look(name)) for name, m in layers.items()]
     try:
-        with _unchanged(model), torch.no_grad():
+        with _restore_state(model), torch.no_grad():
             trained = forward()
             model.eval()
             evaluated = forward()
@@ -302,7 +306,7 @@ def _of_evaluation(model: torch.nn.Module, forward: Callable[[], object]) -> Div
         "from the input's: updates of a tenth of the difference may be lost"
     )
     advice = (
-        "this layer in float32, beside which others may be of any dtype (module.float() after "
+        "this layer in float32, while others keep their dtype (module.float() after "
         "model.to(dtype)), or quantize_, which leaves it so"
     )
     return Divergence(

@@ -1,4 +1,4 @@
-"""``observe``: what rounding does to a model's numbers, layer by layer and pass by pass."""
+"""``observe``: count what rounding does to a model's numbers, layer by layer and pass by pass."""
 
 from .counts import RoundingCounts
 from .observing import observe

@@ -1,4 +1,4 @@
-"""What is counted of the numbers that were rounded in one layer and pass, to one format."""
+"""Counts of the numbers that one layer and pass rounded to one format."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 
-# The order of passes in tables; c10's Pass in aten/src/ATen/Observation.h.
+# In the order of tables, and of Pass in aten/src/ATen/Observation.h.
 PASSES = ("forward", "backward", "weights", "gradients", "updates", "states", "accumulation")
-OUTSIDE = "(outside)"  # what no layer's call or backward pass rounded
+OUTSIDE = "(outside)"  # numbers rounded outside of all layers' calls and backward passes
 SHARES = (
     "overflow",    "saturated",   "underflow",   "to_zero",     "subnormal",   "zeros",
     "nan_in",      "infinite_in", "nan_made",    "inexact",     "unchanged",   "elements",
@@ -18,29 +18,29 @@ SHARES = (
 
 @dataclass(frozen=True)
 class RoundingCounts:
-    """Counts of one layer, pass and format. x is a number before rounding, r what it became.
-    docs/workbench.md has each count's meaning in a table.
+    """Counts of one layer, pass and format. x is a number before rounding, r the number after it. A
+    table in docs/workbench.md defines each count.
 
     Attributes:
-        layer: the module's qualified name, ``""`` for the model itself, ``"(outside)"`` for what no
-            module of it rounded (the loss).
+        layer: the module's qualified name, ``""`` for the model itself, ``"(outside)"`` for numbers
+            that no module of it rounded (the loss).
         where: the pass: ``"forward"``, ``"backward"``, ``"weights"``, ``"gradients"``,
             ``"updates"``, ``"states"`` or ``"accumulation"``.
         format: the format's name.
-        elements: how many numbers were rounded; every count below is a part of them.
-        overflow: x finite and beyond the range, or r not finite. saturated: x beyond, or infinite,
-            and r the outermost number.
-        underflow: x within the range, not 0, and below the smallest positive number in magnitude,
-            or r = 0. to_zero: those of them with r = 0.
-        subnormal: x from the smallest positive number up to the smallest normal one in magnitude, r
-            not 0.
-        zeros: r = 0, whatever x was. nan_in: x NaN. infinite_in: x infinite. nan_made: r NaN (NaR)
-            and x not. inexact: x not NaN and r not x.
-        signal, noise: the sums of x^2 and of (x - r)^2 where both are finite; of squares of 24
-            bits, so each within 2^-21 of itself.
-        exponents: how many finite x there were by exponent, floor(log2 |x|), without zeros. (-1023:
-            below float64's normal numbers.)
-        unchanged, compared: of updates, how many parameters a step left as they were, and of how
+        elements: the number of rounded numbers, of which every count below is a part.
+        overflow: x is finite and beyond the range, or r is not finite. saturated: x is beyond the
+            range or infinite, and r is the outermost number.
+        underflow: x is within the range, not 0, and below the smallest positive number in
+            magnitude, or r = 0. to_zero: the underflows with r = 0.
+        subnormal: x is from the smallest positive number up to the smallest normal one in
+            magnitude, and r is not 0.
+        zeros: r = 0, for any x. nan_in: x is NaN. infinite_in: x is infinite. nan_made: r is NaN
+            (NaR) and x is not. inexact: x is not NaN and r differs from x.
+        signal, noise: the sums of x^2 and of (x - r)^2 where both are finite. The squares have 24
+            bits, so each is within a relative 2^-21.
+        exponents: the count of finite nonzero x by exponent, floor(log2 |x|). (-1023: below
+            float64's normal numbers.)
+        unchanged, compared: for updates, how many parameters a step did not change, and of how
             many; else 0.
     """
 
@@ -66,21 +66,21 @@ class RoundingCounts:
 
     @property
     def nonzero(self) -> int:
-        """How many numbers were not 0 before rounding, infinities and NaN among them; and each 0
-        that the format, having none, could not keep."""
+        """Count of numbers that were not 0 before rounding, infinities and NaN included. Zeros
+        count too if the format has no 0 to keep them."""
         zero = self.elements - sum(self.exponents.values()) - self.infinite_in - self.nan_in
         return self.elements - min(zero, self.zeros)
 
     def share(self, count: str) -> float:
-        """A count by its name, over the numbers to which it may happen: ``nonzero``, since all
-        formats with a 0 keep an exact one, and the zeros of a layer that is mostly dead would hide
-        what becomes of the rest. ``zeros``, ``elements`` and ``nonzero``: over ``elements``;
-        ``unchanged``: over ``compared``.
+        """Return a count, by its name, as a share of the numbers to which it may happen. For most
+        counts these are the ``nonzero``. All formats with a 0 keep an exact 0, and the zeros of a
+        mostly dead layer would hide the rest. ``zeros``, ``elements`` and ``nonzero`` are shares of
+        ``elements``, ``unchanged`` is one of ``compared``.
 
-        0 where all numbers were 0; NaN of nothing.
+        The share is 0 if all numbers were 0, and NaN if there were none.
 
         Raises:
-            AttributeError: no count has that name.
+            AttributeError: an unknown name.
         """
         if count not in SHARES:
             raise AttributeError(
@@ -95,8 +95,8 @@ class RoundingCounts:
 
     @property
     def snr(self) -> float:
-        """The signal-to-noise ratio of the rounding in decibels: 10 log10(signal / noise); infinite
-        where nothing was lost, NaN where all was 0."""
+        """Signal-to-noise ratio of the rounding in decibels: 10 log10(signal / noise). Infinite if
+        nothing was lost, NaN if all numbers were 0."""
         if self.noise == 0:
             return math.inf if self.signal > 0 else math.nan
         return (
@@ -107,8 +107,8 @@ class RoundingCounts:
 
     @property
     def trouble(self) -> float:
-        """The share of numbers other than 0 that left the range: overflows, underflows, infinities
-        and NaN made; of updates, of parameters left as they were if that is more. Tables are sorted
+        """Share of nonzero numbers that left the range: overflows, underflows, infinities and NaN
+        made. For updates it is the share of unchanged parameters if that is more. Tables are sorted
         by it."""
         left = (
             (self.overflow + self.underflow + self.nan_made) / self.nonzero if self.nonzero else 0.0
@@ -116,7 +116,8 @@ class RoundingCounts:
         return max(left, self.share("unchanged")) if self.compared else left
 
     def as_json(self) -> dict:
-        """Plain data, ``snr`` and ``nonzero`` among it, with ``None`` for what is not finite."""
+        """Return plain data, including ``snr`` and ``nonzero``, with ``None`` for infinities and
+        NaN."""
         data = asdict(self) | {
             "snr": self.snr,
             "nonzero": self.nonzero,
@@ -128,7 +129,7 @@ class RoundingCounts:
 
 
 def _sum(bins: list[tuple[int, int, int, int]], column: int) -> float:
-    """The sum over exponents, exact until it is one float64."""
+    """Sum over exponents, exactly, and round to float64 once."""
     total = sum((Fraction(b[column]) * Fraction(2) ** (2 * b[0] - 22) for b in bins), Fraction(0))
     try:
         return float(total)
@@ -136,10 +137,10 @@ def _sum(bins: list[tuple[int, int, int, int]], column: int) -> float:
         return math.inf
 
 
-def counted(
+def build_counts(
     layer: str, where: str, name: str, raw: dict, unchanged: tuple[int, int]
 ) -> RoundingCounts:
-    """The record of what the extension counted."""
+    """Build the record of the extension's raw counts."""
     bins = raw["bins"]
     exponents = {e: count for e, count, _, _ in bins if count}
     plain = {k: v for k, v in raw.items() if k != "bins"}

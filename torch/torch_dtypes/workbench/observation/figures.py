@@ -1,4 +1,4 @@
-"""The figure of ``observe``: which exponents came, against the range of the format."""
+"""The figure of ``observe``: the exponents of numbers against the range of the format."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..report.drawing import label_binades, new_figure
 from .counts import PASSES, RoundingCounts
 
 _DRAWN = ("forward", "backward", "gradients", "updates")
-_LOST = "#B2182B"  # what left the range
+_LOST = "#B2182B"  # numbers out of range
 
 
-def _selected(
+def _select_counts(
     rows: Sequence[RoundingCounts], name: str, passes: Sequence[str] | None, limit: int | None
 ):
-    """Counts by layer and pass, the layers of most trouble in the model's order; and the passes
-    that there are."""
+    """Return counts by layer and pass, and the passes among them. The layers of most trouble stay,
+    in the model's order."""
     of_format = [c for c in rows if c.format == name and c.exponents]
     if passes is None:
         wanted = [p for p in _DRAWN if any(c.where == p for c in of_format)] or [
@@ -30,9 +30,9 @@ def _selected(
             raise ValueError(f"expected passes of {', '.join(PASSES)}, but got {unknown[0]!r}")
         wanted = [p for p in passes if any(c.where == p for c in of_format)]
     if not wanted:
-        asked = "any pass" if passes is None else " or ".join(passes)
+        where = "any pass" if passes is None else " or ".join(passes)
         raise ValueError(
-            f"expected numbers other than 0 that were rounded to {name} in {asked} to plot, but "
+            f"expected numbers other than 0 that were rounded to {name} in {where} to plot, but "
             "got none"
         )
     by_layer: dict[str, dict[str, RoundingCounts]] = {}
@@ -43,13 +43,13 @@ def _selected(
         worst = sorted(
             by_layer, key=lambda layer: -max(c.trouble for c in by_layer[layer].values())
         )[:limit]
-        by_layer = {layer: found for layer, found in by_layer.items() if layer in worst}
+        by_layer = {layer: by_pass for layer, by_pass in by_layer.items() if layer in worst}
     return by_layer, wanted
 
 
-def _range(c: Card) -> tuple[int, int]:
-    """The exponents of the smallest and the largest number: by magnitude, where a table has
-    negative ones alone."""
+def _find_range(c: Card) -> tuple[int, int]:
+    """Return the exponents of the smallest and the largest number, by magnitude if a table has only
+    negative ones."""
     ends = [c.smallest, c.largest]
     if c.smallest is None:
         sizes = c.values().abs()
@@ -58,9 +58,9 @@ def _range(c: Card) -> tuple[int, int]:
     return math.frexp(ends[0])[1] - 1, math.frexp(ends[1])[1]
 
 
-def _regions(axes, c: Card, low: int, high: int) -> None:
-    """What the format makes of each exponent: nothing, subnormal numbers, normal ones, overflow."""
-    smallest, largest = _range(c)
+def _shade_regions(axes, c: Card, low: int, high: int) -> None:
+    """Shade the exponents by their fate in the format: lost, subnormal, normal, overflow."""
+    smallest, largest = _find_range(c)
     normal = smallest if c.smallest_normal is None else math.frexp(c.smallest_normal)[1] - 1
     for begin, end, colour, alpha in (
         (low, smallest, _LOST, 0.10),
@@ -92,10 +92,10 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}%" if share < 0.0995 else f"{100 * share:.0f}%"
 
 
-def _least(by_layer: dict[str, dict[str, RoundingCounts]]) -> int:
-    """An exponent that at most one in a thousand of any layer's numbers lies below."""
+def _find_lowest_exponent(by_layer: dict[str, dict[str, RoundingCounts]]) -> int:
+    """Return an exponent below which at most one in a thousand of any layer's numbers is."""
     least = []
-    for counts in (c for found in by_layer.values() for c in found.values()):
+    for counts in (c for by_pass in by_layer.values() for c in by_pass.values()):
         left = sum(counts.exponents.values()) // 1000
         for e in sorted(counts.exponents):
             left -= counts.exponents[e]
@@ -112,16 +112,16 @@ def exponent_figure(
     limit: int | None = 12,
     width: str = "page",
 ):
-    """A histogram of exponents for each layer (row) and pass (column), each as high as its
-    commonest exponent; see ``Statistics.plot``."""
-    by_layer, wanted = _selected(rows, name, passes, limit)
+    """Draw a histogram of exponents for each layer (row) and pass (column), scaled to its commonest
+    exponent; see ``Statistics.plot``."""
+    by_layer, wanted = _select_counts(rows, name, passes, limit)
     c, colour = card(name), colours([name])[name]
     every = [
-        e for found in by_layer.values() for counts in found.values() for e in counts.exponents
+        e for by_pass in by_layer.values() for counts in by_pass.values() for e in counts.exponents
     ]
-    smallest, largest = _range(c)
-    # A few numbers near 0 would press all others together.
-    low = max(_least(by_layer), min(smallest, -120)) - 1
+    smallest, largest = _find_range(c)
+    # Without a limit, a few numbers near 0 would squeeze all others together.
+    low = max(_find_lowest_exponent(by_layer), min(smallest, -120)) - 1
     low = min(low, max(smallest, min(every) - 10)) - 2
     high = min(max(max(every), largest), max(every) + 12) + 3
     small = width == "column"
@@ -130,7 +130,7 @@ def exponent_figure(
         grid = figure.subplots(1, len(wanted), sharex=True, sharey=True, squeeze=False)[0]
         layers = list(by_layer)
         for axes, where in zip(grid, wanted, strict=True):
-            _regions(axes, c, low, high)
+            _shade_regions(axes, c, low, high)
             for i, layer in enumerate(layers):
                 base = len(layers) - 1 - i
                 axes.axhline(base, color=GREY, linewidth=0.4)

@@ -1,4 +1,4 @@
-"""Hooks that say to which layer and pass roundings belong, around counters in C++
+"""Hooks that attribute roundings to layers and passes, around the counters in C++
 (aten/src/ATen/Observation.h)."""
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _FORWARD, _BACKWARD, _WEIGHTS, _GRADIENTS, _UPDATES = range(5)
 
 
 class _Thread(threading.local):
-    """What the hooks on one thread remember: the calls that are under way, and whose output a
-    tensor is."""
+    """The state of the hooks on one thread: the calls under way, and the tensors that are
+    outputs."""
 
     def __init__(self):
         self.calls: list[tuple[int, tuple]] = []
@@ -46,14 +46,14 @@ def _version(t: torch.Tensor) -> int:
 
 
 class Hooks:
-    """The hooks of one observation, and what they count into."""
+    """The hooks of one observation, and its counters."""
 
     def __init__(self, model: nn.Module, formats: Sequence[_C.Format]) -> None:
         self.observer = _C.Observer()
         self.model = model
         self.formats = list(formats)
-        # A random mode's results would be another draw's: which parameters stay is asked of nearest
-        # rounding.
+        # A random mode would draw other results. Whether parameters stay is decided by rounding to
+        # nearest.
         self.steady = [_nearest(f) for f in formats]
         modules = list(model.named_modules())
         self.layers = [OUTSIDE, *(name for name, _ in modules)]
@@ -61,13 +61,13 @@ class Hooks:
         self._number = {module: i for i, (_, module) in enumerate(modules, 1)}
         self._thread = _Thread()
         self._handles: list = []
-        self._on_tensors: list = []  # handles, which hold no tensor
+        self._on_tensors: list = []  # handles, which do not keep tensors alive
         self._before: dict[torch.Tensor, torch.Tensor] = {}
         self._stepped = False
-        self.called = False  # the model, or a module of it
-        self._open = False  # a copy of the model keeps its hooks when these are long gone
+        self.called = False  # whether the model or a module of it ran
+        self._open = False  # copies of the model keep the hooks after detach
 
-    # ---- to and fro ----
+    # ---- attach and detach ----
 
     def attach(self) -> None:
         _C.observers_open(1)
@@ -76,15 +76,15 @@ class Hooks:
             for module, layer in self._number.items():
                 self._handles.append(
                     module.register_forward_pre_hook(
-                        self._enters(layer), prepend=True, with_kwargs=True
+                        self._build_enter_hook(layer), prepend=True, with_kwargs=True
                     )
                 )
                 self._handles.append(
-                    module.register_forward_hook(self._leaves(layer), always_call=True)
+                    module.register_forward_hook(self._build_leave_hook(layer), always_call=True)
                 )
             for p in self.model.parameters():
                 if p.requires_grad and p.is_leaf:
-                    self._handles.append(p.register_post_accumulate_grad_hook(self._accumulated))
+                    self._handles.append(p.register_post_accumulate_grad_hook(self._note_gradient))
             self._handles.append(register_optimizer_step_pre_hook(self._before_step))
             self._handles.append(register_optimizer_step_post_hook(self._after_step))
             self._know_parameters()
@@ -95,8 +95,7 @@ class Hooks:
             raise
 
     def try_formats(self) -> None:
-        """An error for formats with which a GPU of the model's does not compute, before the model
-        runs."""
+        """Raise before the model runs if its GPU cannot compute with one of the formats."""
         for device in {p.device for p in self.model.parameters() if p.is_cuda}:
             for f in self.formats:
                 try:
@@ -120,8 +119,8 @@ class Hooks:
         self._thread = _Thread()
 
     def finish(self) -> None:
-        """What is measured once, at the end: weights that no step came to, and those of our
-        dtypes."""
+        """Measure weights once, at the end: those of format dtypes, and all if no optimizer
+        stepped."""
         for p, layer in self._layers_of_parameters().items():
             if is_format_dtype(p.dtype):
                 self.observer.measure_exact(p, layer, _WEIGHTS)
@@ -129,12 +128,12 @@ class Hooks:
                 self._measure(p, layer, _WEIGHTS)
 
     def _layers_of_parameters(self) -> dict[torch.Tensor, int]:
-        found: dict[torch.Tensor, int] = {}
+        layers: dict[torch.Tensor, int] = {}
         for module, layer in self._number.items():
             for p in module._parameters.values():
                 if p is not None:
-                    found.setdefault(p, layer)
-        return found
+                    layers.setdefault(p, layer)
+        return layers
 
     def _know_parameters(self) -> None:
         self.parameters = self._layers_of_parameters()
@@ -158,7 +157,7 @@ class Hooks:
             if len(self._on_tensors) > 10_000:
                 self._on_tensors = [h for h in self._on_tensors if h.hooks_dict_ref() is not None]
 
-    def _enters(self, layer: int):
+    def _build_enter_hook(self, layer: int):
         def hook(module, args, kwargs):
             if not self._open:
                 return
@@ -172,8 +171,8 @@ class Hooks:
             now.calls.append((layer, before))
             outer = before[1] if before[0] is not None else 0
             for t in tensors_in((args, kwargs)):
-                # Behind this call's backward pass comes what is around it, or the layer whose
-                # output this is.
+                # When backward leaves this call, it enters the surrounding call, or the layer with
+                # this output.
                 if t.requires_grad and not t.is_leaf and not now.is_output(t):
                     self._on(
                         t,
@@ -184,26 +183,26 @@ class Hooks:
 
         return hook
 
-    def _leaves(self, layer: int):
+    def _build_leave_hook(self, layer: int):
         def hook(module, args, output):
             if not self._open:
                 return
             now = self._thread
-            while now.calls:  # an exception may have kept inner ones from leaving
+            while now.calls:  # after an exception, inner calls may not have left
                 left, before = now.calls.pop()
                 if left == layer:
                     _C.observe_enter(*before)
                     break
             for t in tensors_in(output):
-                if now.is_output(t):  # of a layer within this one
+                if now.is_output(t):  # the output of a layer within this one
                     continue
                 now.note(t)
                 self._measure(t, layer, _FORWARD)
-                self._on(t, self._gradient_of(layer))
+                self._on(t, self._build_gradient_hook(layer))
 
         return hook
 
-    def _gradient_of(self, layer: int):
+    def _build_gradient_hook(self, layer: int):
         def hook(gradient):
             if self._open:
                 _C.observe_backward_layer(self.observer, layer)
@@ -211,7 +210,7 @@ class Hooks:
 
         return hook
 
-    def _accumulated(self, p: torch.Tensor) -> None:
+    def _note_gradient(self, p: torch.Tensor) -> None:
         layer = self.parameters.get(p) if self._open else None
         if layer is None or p.grad is None or p.grad.layout is not torch.strided:
             return
@@ -236,7 +235,7 @@ class Hooks:
                 self._measure(p, self.parameters[p], _WEIGHTS)
                 if p.grad is not None and (self.formats or is_format_dtype(p.dtype)):
                     self._before[p] = p.detach().clone()
-        # Another model's optimizer is none of this observation's.
+        # This observation ignores an optimizer of another model.
         now.steps.append(_C.observe_enter(self.observer if own or nested else None, 0, -1, True))
 
     @staticmethod
@@ -259,28 +258,31 @@ class Hooks:
                 name = naming.name_of_format(_C.format_of(p.dtype))
                 bits = _BITS[p.itemsize]
                 same = (before.view(bits) == p.detach().view(bits)).sum()
-                self._stayed(layer, name, int(same), p.numel())
+                self._count_unchanged(layer, name, int(same), p.numel())
                 continue
             update = p.detach().double() - before.double()
             self._measure(update, layer, _UPDATES)
             for f, steady in zip(self.formats, self.steady, strict=True):
-                with _unobserved():
+                with _pause_observation():
                     old = torch.ops.torch_dtypes.chop(
                         before.double(), naming.name_of_format(steady)
                     )
                     new = torch.ops.torch_dtypes.chop(old + update, naming.name_of_format(steady))
-                self._stayed(layer, naming.name_of_format(f), int((old == new).sum()), p.numel())
+                self._count_unchanged(
+                    layer, naming.name_of_format(f), int((old == new).sum()), p.numel()
+                )
         self._before = {}
 
-    def _stayed(self, layer: int, name: str, same: int, of: int) -> None:
+    def _count_unchanged(self, layer: int, name: str, same: int, of: int) -> None:
         kept = self.unchanged.setdefault((layer, name), [0, 0])
         kept[0] += same
         kept[1] += of
 
     def read(self) -> Iterator[tuple[str, str, str, dict, tuple[int, int]]]:
-        """Yield what was counted so far: layer, pass, format and counts.
+        """Yield the counts so far: layer, pass, format and raw counts.
 
-        Last comes a pair: of how many parameters updates left how many as they were.
+        The last item is a pair for updates: the number of unchanged parameters, and of compared
+        ones.
         """
         for layer, where, f, raw in self.observer.entries():
             canonical = naming.name_of_format(f)
@@ -300,7 +302,7 @@ def _nearest(f: _C.Format) -> _C.Format:
 
 
 @contextlib.contextmanager
-def _unobserved():
+def _pause_observation():
     before = _C.observe_enter(None, 0, -1, False)
     try:
         yield

@@ -1,4 +1,4 @@
-"""``observe``: counts roundings in a block, by layer and pass."""
+"""``observe``: count roundings in a block, by layer and pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .statistics import Statistics
 _one_at_a_time = threading.Lock()
 
 
-def _checked_formats(model: nn.Module, formats) -> list[_C.Format]:
+def _check_formats(model: nn.Module, formats) -> list[_C.Format]:
     if formats is None:
         return []
     if isinstance(formats, (str, torch.dtype, _C.Format)):
@@ -41,14 +41,14 @@ def _checked_formats(model: nn.Module, formats) -> list[_C.Format]:
     if ours is not None:
         dtype = model.get_parameter(ours).dtype
         raise ValueError(
-            f"expected a model of stock floating parameters beside formats=, but got {ours} of "
+            f"expected a model of stock floating parameters with formats=, but got {ours} of "
             f"{dtype}: leave formats= out to count the roundings to {dtype}, or observe the "
             "float32 model"
         )
     return [c.format for c in cards.values()]
 
 
-def _checked_model(model: nn.Module) -> None:
+def _check_model(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"expected a torch.nn.Module to observe, but got {type(model).__name__}: pass the "
@@ -68,8 +68,7 @@ def _checked_model(model: nn.Module) -> None:
 
 
 class observe(contextlib.AbstractContextManager):
-    """Counts what rounding does to a model's numbers, by layer, pass and format, while the block
-    runs::
+    """Count what rounding does to a model's numbers, by layer, pass and format, in a block::
 
         with torch_dtypes.observe(model) as stats:
             criterion(model(images), labels).backward()
@@ -77,28 +76,28 @@ class observe(contextlib.AbstractContextManager):
         stats.table()                                     # the worst first
         stats["conv2", "backward", "q43"].share("to_zero")  # 0.87: most of its gradients are lost
 
-    Every number that is rounded to a number format is counted: results of operators on tensors of
-    our dtypes, casts, ``chop`` and what is built on it (``Cast``, ``quantize_``). With ``formats``
-    the float tensors of a model are measured against each of them instead. Nothing of the run
-    changes in either case: same bits, same random numbers. :class:`RoundingCounts` and
-    docs/workbench.md say what counts where, and what each count means.
+    It counts every number that is rounded to a number format: in operators on format tensors,
+    casts, ``chop``, and all that uses it (``Cast``, ``quantize_``). With ``formats`` it measures
+    the model's float tensors against each of them instead. The run stays the same in either case,
+    bit for bit, with the same random numbers. :class:`RoundingCounts` and docs/workbench.md define
+    the counts and where they belong.
 
     Args:
-        model: its modules give the layers. Not compiled and no ScriptModule.
-        formats: dtypes of this package, stock ones, formats or names (as :func:`card` takes them),
-            one or several; for models of stock floating parameters. They take none of the process's
-            64 dtypes.
+        model: the module whose modules are the layers; neither compiled nor a ScriptModule.
+        formats: one or several dtypes of this package, stock dtypes, formats or names (as
+            :func:`card` takes them), for models with stock floating parameters. They take none of
+            the process's 64 dtypes.
 
     Yields:
-        A :class:`Statistics`, which may be read within the block and after it.
+        A :class:`Statistics`, readable within the block and after it.
 
     Raises:
-        TypeError: no module, or one whose layers run no hooks.
-        ValueError: a model without layers, an unknown format, no format, or ``formats`` for a model
-            whose parameters are of our dtypes.
-        RuntimeError: another observation is going on in this process.
-        NotImplementedError: ``formats`` with which a GPU does not compute, for a model there; a
-            CUDA graph that is captured in the block.
+        TypeError: no module, or a module whose layers run no hooks.
+        ValueError: a model without layers, an unknown format, an empty list, or ``formats`` for a
+            model whose parameters have format dtypes.
+        RuntimeError: this process is already in an observation.
+        NotImplementedError: a model on a GPU that cannot compute with ``formats``; a CUDA graph
+            captured in the block.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2, bias=False))
@@ -116,16 +115,16 @@ class observe(contextlib.AbstractContextManager):
         model: nn.Module,
         formats: Sequence[torch.dtype | str | _C.Format] | torch.dtype | str | None = None,
     ) -> None:
-        _checked_model(model)
+        _check_model(model)
         self._model = model
-        self._formats = _checked_formats(model, formats)
+        self._formats = _check_formats(model, formats)
         self._hooks: Hooks | None = None
 
     def __enter__(self) -> Statistics:
         if not _one_at_a_time.acquire(blocking=False):
             raise RuntimeError(
-                "expected one observation at a time, but got another observe() within one or "
-                "beside it: leave that block first"
+                "expected one observation at a time, but got a second observe(); leave the first "
+                "block before"
             )
         try:
             self._hooks = Hooks(self._model, self._formats)
@@ -157,7 +156,7 @@ class observe(contextlib.AbstractContextManager):
         except Exception:
             if error[0] is None:
                 raise
-            # Else what went wrong in the block says why: memory that is spent, a graph that is
-            # being captured.
+            # The error of the block explains more: memory is exhausted, or a graph is being
+            # captured.
         finally:
             _one_at_a_time.release()

@@ -1,5 +1,5 @@
-"""What ``observe`` gives: counts by layer, pass and format, as a mapping, a table, a figure, files
-and plain data."""
+"""Results of ``observe``: counts by layer, pass and format, as a mapping, table, figure, files and
+plain data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..cards.card import card
 from ..report.folders import json_text, whole_file
 from ..report.page import Report
 from ..report.tables import print_rows
-from .counts import PASSES, RoundingCounts, counted
+from .counts import PASSES, RoundingCounts, build_counts
 from .figures import exponent_figure
 
 _SHARES = (
@@ -52,13 +52,13 @@ class Statistics(Mapping):
         stats["conv2", "backward", "q43"].share("underflow")
         max(stats.values(), key=lambda c: c.trouble)
 
-    Layers are qualified names of modules, in the model's order, ``""`` the model itself
-    (``"(model)"`` finds it, too), ``"(outside)"`` what none of them rounded; passes those of
-    ``RoundingCounts.where``; formats the package's names, and a dtype or any other name of one
-    finds it. What counted nothing is not there, such as the backward pass of a dtype's first layer,
-    for no gradient is computed for the data. It is made by :func:`observe`; within the block it is
-    what was counted so far, and afterwards plain data, which copies and pickles. A notebook shows
-    it as its table.
+    A layer is a module's qualified name, in the model's order. ``""`` is the model itself
+    (``"(model)"`` finds it, too), and ``"(outside)"`` all that no module rounded. The passes are
+    those of ``RoundingCounts.where``. Formats have the package's names; a dtype or any other name
+    finds them too. A key exists only where something was counted. So the backward pass of the first
+    layer in a format dtype is missing: the data need no gradient. :func:`observe` makes it. Within
+    the block it has the counts so far. Afterwards it is plain data, which can be copied and
+    pickled. A notebook shows it as its table.
     """
 
     def __init__(self, hooks: Any) -> None:
@@ -68,17 +68,17 @@ class Statistics(Mapping):
     def _now(self) -> dict[tuple[str, str, str], RoundingCounts]:
         if self._hooks is None:
             return self._counts
-        made = [counted(*row) for row in self._hooks.read()]
-        return {(c.layer, c.where, c.format): c for c in made}
+        counts = [build_counts(*row) for row in self._hooks.read()]
+        return {(c.layer, c.where, c.format): c for c in counts}
 
     def close(self) -> None:
-        """Keeps what was counted, and lets go of the model: the end of the block does it."""
+        """Keep the counts and release the model. The end of the block calls it."""
         self._counts, self._hooks = self._now(), None
 
     def __getitem__(self, key: tuple[str, str, str | torch.dtype | _C.Format]) -> RoundingCounts:
-        found = self._now()
-        if key in found:
-            return found[key]
+        counts = self._now()
+        if key in counts:
+            return counts[key]
         if isinstance(key, tuple) and len(key) == 3:
             layer, where, name = key
             same = (
@@ -86,9 +86,9 @@ class Statistics(Mapping):
                 where,
                 name if name in self.formats() else _canonical(name),
             )
-            if same in found:
-                return found[same]
-        raise KeyError(_missing(key, found))
+            if same in counts:
+                return counts[same]
+        raise KeyError(_explain_missing_key(key, counts))
 
     def __iter__(self) -> Iterator[tuple[str, str, str]]:
         return iter(self._now())
@@ -103,9 +103,9 @@ class Statistics(Mapping):
         self.__dict__.update(state, _hooks=None)
 
     def __deepcopy__(self, memo: dict) -> Statistics:
-        made = Statistics(None)
-        made._counts = dict(self._now())  # whose records nobody changes
-        return made
+        copied = Statistics(None)
+        copied._counts = dict(self._now())  # a shallow copy will do: the records are immutable
+        return copied
 
     def __repr__(self) -> str:
         rows = self.sorted()
@@ -114,11 +114,11 @@ class Statistics(Mapping):
         layers, formats = {c.layer for c in rows}, sorted({c.format for c in rows})
         return f"<Statistics of {len(layers)} layers in {', '.join(formats)}; {self.worst()}>"
 
-    # ---- looking at them ----
+    # ---- reading ----
 
     def sorted(self, by: str = "trouble") -> list[RoundingCounts]:
-        """The counts, those of most trouble first (of equal ones the lowest signal-to-noise ratio),
-        or in the model's order.
+        """Return the counts by falling trouble (where equal, by rising signal-to-noise ratio), or
+        in the model's order.
 
         Args:
             by: ``"trouble"`` or ``"layer"``.
@@ -134,7 +134,7 @@ class Statistics(Mapping):
         return sorted(rows, key=lambda c: (-c.trouble, math.inf if math.isnan(c.snr) else c.snr))
 
     def rows(self, limit: int | None = None, by: str = "trouble") -> list[dict[str, str]]:
-        """The rows of the printed table as texts, by column."""
+        """Return the rows of the printed table as texts, by column."""
         if limit is not None and (
             isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
         ):
@@ -142,13 +142,13 @@ class Statistics(Mapping):
         return [dict(zip(_COLUMNS, _row(c), strict=True)) for c in self.sorted(by)[:limit]]
 
     def table(self, limit: int | None = 20, by: str = "trouble", console: Any = None) -> None:
-        """Prints a row for each layer, pass and format: shares as of :meth:`RoundingCounts.share`,
-        the signal-to-noise ratio, and the exponents that came, as many columns as the console is
-        wide for.
+        """Print a row for each layer, pass and format: shares as in :meth:`RoundingCounts.share`,
+        the signal-to-noise ratio, and the exponents. Columns that do not fit the console are left
+        out.
 
         Args:
-            limit: how many rows at most; None: all. by: ``"trouble"``, the worst first, or
-                ``"layer"``. console: rich's; default: a new one.
+            limit: the most rows; None: all. by: ``"trouble"``, the worst first, or ``"layer"``.
+                console: rich's; default: a new one.
         """
         from rich.console import Console
 
@@ -157,7 +157,7 @@ class Statistics(Mapping):
         if not rows:
             console.print(_NOTHING, highlight=False)
             return
-        used = _fitting(rows, console.width)
+        used = _choose_columns(rows, console.width)
         print_rows(console, used, [[row[name] for name in used] for row in rows], fold=True)
         if (left := len(self) - len(rows)) > 0:
             console.print(f"and {left} more: table(limit=None)", highlight=False)
@@ -175,29 +175,28 @@ class Statistics(Mapping):
         limit: int | None = 12,
         width: str = "page",
     ):
-        """A matplotlib figure: for each layer and pass the exponents of the numbers before
+        """Draw a matplotlib figure: for each layer and pass the exponents of the numbers before
         rounding, against the format's range.
 
         Args:
-            format: one of the formats counted, by any of its names; may be left out where there is
-                one.
-            passes: those to draw, a column each; default: forward, backward, gradients and updates,
-                as far as there are counts.
-            limit: so many layers at most, those of most trouble; None: all.
+            format: one of the counted formats, by any of its names; optional if there is only one.
+            passes: the passes to draw, a column each; default: forward, backward, gradients and
+                updates, if they have counts.
+            limit: the most layers, those of most trouble; None: all.
             width: ``"page"`` or ``"column"`` (one column of a paper).
 
         Raises:
-            ValueError: nothing was counted, or not of that format or pass; several formats and none
-                chosen.
+            ValueError: no counts, or none for that format or pass; no format named where there are
+                several.
         """
         rows = self.sorted("layer")
         if not rows:
             raise ValueError(f"expected counts to plot, but got none: {_NOTHING}")
-        return exponent_figure(rows, self._chosen(format), passes, limit, width)
+        return exponent_figure(rows, self._choose_format(format), passes, limit, width)
 
     def worst(self) -> str:
-        """One line on the counts of most trouble: ``conv2, backward: 87% of 1,204 nonzero numbers
-        underflow in q43``; empty where nothing was counted."""
+        """Describe the counts of most trouble in a line: ``conv2, backward: 87% of 1,204 nonzero
+        numbers underflow in q43``; empty without counts."""
         rows = self.sorted()
         if not rows:
             return ""
@@ -223,16 +222,16 @@ class Statistics(Mapping):
         return f"{where}: {', '.join(what)}"
 
     def formats(self) -> list[str]:
-        """The names of the formats that were counted."""
+        """Return the names of the counted formats."""
         return sorted({c.format for c in self._now().values()})
 
-    def _chosen(self, name: str | None) -> str:
+    def _choose_format(self, name: str | None) -> str:
         there = self.formats()
         if name is None:
             if len(there) > 1:
                 raise ValueError(
                     f"expected one of the formats {', '.join(there)} to plot, but got none "
-                    f"chosen: say plot({there[0]!r})"
+                    f"named; use plot({there[0]!r})"
                 )
             return there[0]
         wanted = name if name in there else card(name).canonical
@@ -242,20 +241,21 @@ class Statistics(Mapping):
             )
         return wanted
 
-    # ---- writing them ----
+    # ---- writing ----
 
     def as_json(self) -> dict:
-        """Plain data: ``{"counts": [...]}``, each :meth:`RoundingCounts.as_json` with its share of
-        trouble."""
+        """Return plain data: ``{"counts": [...]}``, each :meth:`RoundingCounts.as_json` with its
+        share of trouble."""
         return {"counts": [c.as_json() | {"trouble": c.trouble} for c in self.sorted("layer")]}
 
     @classmethod
     def from_json(cls, data: Mapping | str | os.PathLike | IO[str]) -> Statistics:
-        """What :meth:`as_json` gave, or a file of :meth:`to_json`: its path, or it itself, open.
+        """Rebuild the result of :meth:`as_json`, or read a file of :meth:`to_json`, given its path
+        or open.
 
         Raises:
-            KeyError, TypeError: it is something else. ValueError: a file without JSON. OSError: it
-                cannot be read.
+            KeyError, TypeError: other data. ValueError: a file without JSON. OSError: an unreadable
+                file.
         """
         if isinstance(data, (str, os.PathLike)):
             with open(data, encoding="utf-8") as file:
@@ -264,43 +264,43 @@ class Statistics(Mapping):
             data = json.load(data)
         if not isinstance(data, Mapping):
             raise TypeError(
-                "expected what as_json() gave, or a file of to_json() by its path, but got "
+                "expected the result of as_json(), or a file of to_json() or its path, but got "
                 f"{said(data)}"
             )
         if "counts" not in data:
             raise KeyError(
-                "expected what as_json() gave, with 'counts', but got only "
+                "expected the result of as_json(), with 'counts', but got only "
                 f"{', '.join(map(repr, data)) or 'an empty mapping'}"
             )
-        made = cls(None)
+        result = cls(None)
         for row in data["counts"]:
             own = {k: v for k, v in row.items() if k not in _DERIVED} | {
                 "exponents": {int(e): n for e, n in row["exponents"].items()}
             }
             counts = RoundingCounts(**{k: math.inf if v is None else v for k, v in own.items()})
-            made._counts[counts.layer, counts.where, counts.format] = counts
-        return made
+            result._counts[counts.layer, counts.where, counts.format] = counts
+        return result
 
     def to_json(self, path: str | os.PathLike | IO[str]) -> None:
-        """Writes :meth:`as_json` to a file: a path, or an open text file.
+        """Write :meth:`as_json` to a file: a path, or an open text file.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
-        with _opened(path) as file:
+        with _open_text(path) as file:
             file.write(json_text(self.as_json()))
 
     def to_csv(self, path: str | os.PathLike | IO[str]) -> None:
-        """Writes a row for each layer, pass and format to a file, a path or an open text file: the
-        counts, signal, noise, ``snr`` and ``nonzero``; exponents as ``exponent:count`` with spaces
-        between; the model itself as ``(model)``.
+        """Write a row for each layer, pass and format as CSV, to a path or an open text file. The
+        columns are the counts, signal, noise, ``snr`` and ``nonzero``. Exponents are written as
+        ``exponent:count`` with spaces between, the model itself as ``(model)``.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         rows = [c.as_json() for c in self.sorted("layer")]
         names = list(rows[0]) if rows else list(RoundingCounts("", "", "", 0).as_json())
-        with _opened(path, newline="") as file:
+        with _open_text(path, newline="") as file:
             writer = csv.writer(file)
             writer.writerow("pass" if name == "where" else name for name in names)
             for row in rows:
@@ -309,36 +309,36 @@ class Statistics(Mapping):
                 writer.writerow([shown[name] for name in names])
 
     def _repr_html_(self) -> str:
-        made, rows = Report("Statistics"), self.rows(20)
+        report, rows = Report("Statistics"), self.rows(20)
         if not rows:
-            return made.text(_NOTHING).fragment()
-        made.table(_COLUMNS, [list(row.values()) for row in rows], dense=True)
-        return made.text(*([f"and {len(self) - 20} more"] if len(self) > 20 else [])).fragment()
+            return report.text(_NOTHING).fragment()
+        report.table(_COLUMNS, [list(row.values()) for row in rows], dense=True)
+        return report.text(*([f"and {len(self) - 20} more"] if len(self) > 20 else [])).fragment()
 
 
-def together(first: Mapping, second: Mapping) -> Statistics:
-    """The counts of two stretches of one run as those of both."""
-    made = Statistics(None)
+def merge_statistics(first: Mapping, second: Mapping) -> Statistics:
+    """Add up the counts of two stretches of one run."""
+    merged = Statistics(None)
     for key in {**second, **first}:
-        found = [counts[key] for counts in (first, second) if key in counts]
+        parts = [counts[key] for counts in (first, second) if key in counts]
         sums = {
-            f.name: sum(getattr(c, f.name) for c in found)
+            f.name: sum(getattr(c, f.name) for c in parts)
             for f in fields(RoundingCounts)
             if f.name not in (*_KEYS, "exponents")
         }
-        exponents = sorted({e for c in found for e in c.exponents})
-        made._counts[key] = RoundingCounts(
+        exponents = sorted({e for c in parts for e in c.exponents})
+        merged._counts[key] = RoundingCounts(
             *key,
             **sums,
-            exponents={e: sum(c.exponents.get(e, 0) for c in found) for e in exponents},
+            exponents={e: sum(c.exponents.get(e, 0) for c in parts) for e in exponents},
         )
-    return made
+    return merged
 
 
 _KEYS = ("layer", "where", "format")
-_DERIVED = ("snr", "nonzero", "trouble")  # in plain data, and no fields of RoundingCounts
+_DERIVED = ("snr", "nonzero", "trouble")  # in plain data, but no fields of RoundingCounts
 _NOTHING = (
-    "nothing was rounded to a number format in this block. Of a float model say observe(model, "
+    "nothing was rounded to a number format in this block. For a float model use observe(model, "
     "formats=['q43']); else call the model in the block."
 )
 
@@ -348,31 +348,31 @@ def _name(layer: str) -> str:
 
 
 def _canonical(name: object) -> str | None:
-    """The name that counts in a format have; None of what names no format."""
+    """Return the name under which a format is counted; None for a name of no format."""
     try:
         return card(name).canonical
     except (TypeError, ValueError):
         return None
 
 
-def _missing(key: object, found: Mapping) -> str:
-    """The error of a key that is not there: what is."""
+def _explain_missing_key(key: object, counts: Mapping) -> str:
+    """Build the error text for a missing key, with the keys that exist."""
     text = f"expected (layer, pass, format) with counts, but got {key!r}"
-    if not found:
+    if not counts:
         return f"{text}: nothing was counted"
     if not (isinstance(key, tuple) and len(key) == 3):
-        return f"{text}: say stats[{', '.join(map(repr, next(iter(found))))}], for instance"
-    formats = f"formats: {', '.join(sorted({name for _, _, name in found}))}"
+        return f"{text}; use stats[{', '.join(map(repr, next(iter(counts))))}], for instance"
+    formats = f"formats: {', '.join(sorted({name for _, _, name in counts}))}"
     layer = "" if key[0] == _name("") else key[0]
-    there = {where for name, where, _ in found if name == layer}
+    there = {where for name, where, _ in counts if name == layer}
     if not there:
-        layers = list(dict.fromkeys(_name(name) for name, _, _ in found))
+        layers = list(dict.fromkeys(_name(name) for name, _, _ in counts))
         more = f" and {len(layers) - 20} more" if len(layers) > 20 else ""
         return f"{text}; layers: {', '.join(layers[:20])}{more}; {formats}"
     none = (
         ""
         if key[1] != "backward" or "backward" in there
-        else "; without a gradient for what comes in, as at a dtype's first layer, none is there"
+        else "; a layer whose input needs no gradient, such as the first, has none"
     )
     return (
         f"{text}; passes of {_name(layer)}: "
@@ -381,8 +381,8 @@ def _missing(key: object, found: Mapping) -> str:
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike | IO[str], newline: str | None = None) -> Iterator[IO]:
-    """A file to write text into: a path's, or what is open."""
+def _open_text(path: str | os.PathLike | IO[str], newline: str | None = None) -> Iterator[IO]:
+    """Open a path to write text, or pass an open file on."""
     if hasattr(path, "write"):
         yield path
         return
@@ -393,7 +393,7 @@ def _opened(path: str | os.PathLike | IO[str], newline: str | None = None) -> It
 
 
 def _percent(share: float) -> str:
-    """A share in three digits; nothing for 0 and for what there is none of."""
+    """Format a share with three digits; empty for 0 and NaN."""
     if not share > 0:
         return ""
     percent = 100 * share
@@ -408,8 +408,8 @@ def _decibels(snr: float) -> str:
     return "exact" if snr == math.inf else f"{snr:.1f}"
 
 
-def _fitting(rows: list[dict[str, str]], room: int) -> list[str]:
-    """The columns that have something to say, as many as there is room for."""
+def _choose_columns(rows: list[dict[str, str]], room: int) -> list[str]:
+    """Choose the columns with entries, as many as the room allows."""
     used = [name for name in _COLUMNS if name in _COLUMNS[:5] or any(row[name] for row in rows)]
     for name in ("saturated", "exponents", "zeros", "subnormal", "numbers", "to zero", "nonzero"):
         if (

@@ -1,5 +1,5 @@
-"""A colour that belongs to a format, whatever stands beside it and in which order; the one palette
-of all figures."""
+"""Colours of formats. Each format keeps its colour in all figures, next to any others and in any
+order."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterable
 from ...formats import naming
 from ...targets.lookup import FormatTarget, target
 
-# Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), told apart by colour-blind readers,
-# without its faint yellow; then darker ones. Each with what stands for it on a dark ground.
+# Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), which colour-blind readers can tell
+# apart, without its faint yellow; then darker colours. Each maps to its colour on a dark ground.
 _TONES = {
     "#0072B2": "#4DA8E0", "#D55E00": "#FF8A3D", "#009E73": "#2FC99A", "#CC79A7": "#E79BC6",
     "#E69F00": "#F5B93B", "#56B4E9": "#86CDF7", "#7A3E9D": "#B988DB", "#8C510A": "#C98B46",
     "#01665E": "#35A89E", "#C51B7D": "#F062AE", "#5B7F00": "#A3C940", "#B2182B": "#F0606F",
 }  # fmt: skip
 PALETTE = tuple(_TONES)
-GREY = "#555555"  # float32's, to which the others are compared, and of what is no format
+GREY = "#555555"  # of float32, the baseline, and of names that are no formats
 RULE = "#DDDDDD"  # grids
 ON_DARK = {**_TONES, GREY: "#A9AFB6", RULE: "#3A3F45"}
-# Formats that are often seen together have places of their own; others take theirs from their name.
+# Places of formats that are often shown together. Others get a place from a hash of their name.
 _PLACES = {
     "posit16es2": 0,      "posit16es1": 5,      "posit8es2": 4,       "posit8es1": 8,
     "posit8es0": 9,       "posit32es2": 6,      "q43": 1,             "q52": 2,
@@ -31,23 +31,22 @@ _BASELINE = "e8m23"
 
 
 def format_name(name: str) -> str:
-    """The canonical name of what a name means, without its rounding mode: ``bf16``, ``bfloat16``
-    and ``e8m7_down`` are ``e8m7``.
+    """Return a format's canonical name without its rounding mode: ``bf16``, ``bfloat16`` and
+    ``e8m7_down`` are ``e8m7``.
 
-    What is no name of something to round to, such as a library's, stays as it is.
+    Other names, such as a library's, stay as they are.
     """
     plain = naming.split_rounding(name.removeprefix("torch."))[0]
     try:
-        made = target(plain)
+        parsed = target(plain)
     except ValueError:
         return name
-    return naming.name_of_format(made.format) if isinstance(made, FormatTarget) else made.name
+    return naming.name_of_format(parsed.format) if isinstance(parsed, FormatTarget) else parsed.name
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each name: float32's is ``GREY``; any other format's is its own of ``PALETTE``,
-    or the next that is free where several want the same. Names of one format, and its rounding
-    modes, share it.
+    """Choose a colour for each name: ``GREY`` for float32, else the format's own of ``PALETTE``, or
+    the next free one if several want the same. Names and rounding modes of one format share it.
     """
     names = list(names)
     families = {name: format_name(name) for name in names}

@@ -1,4 +1,5 @@
-"""What all figures share: their size and type, how they are saved, and how they stand in a page."""
+"""The common parts of all figures: their size and type, and how they are saved and put into a
+page."""
 
 from __future__ import annotations
 
@@ -16,25 +17,25 @@ _TYPE = {"page": 10.0, "column": 7.5}
 ENDINGS = ("png", "svg", "pdf")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (5, 2)), (0, (1.2, 1.4)), (0, (5, 1.5, 1.2, 1.5)))
-# No dates and no drawn numbers: the same figure is the same file. Type 42: publishers refuse
-# matplotlib's own Type 3 fonts.
+# Without dates and random ids, the same figure gives the same file. Type 42 because publishers
+# refuse matplotlib's default Type 3 fonts.
 _SAVED = {"svg.hashsalt": "torch_dtypes", "pdf.fonttype": 42}
 _METADATA = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 @contextlib.contextmanager
 def new_figure(width: str = "page", height: float = 4.2) -> Iterator:
-    """A matplotlib ``Figure`` to draw into, in a block::
+    """Make a matplotlib ``Figure`` to draw into, in a block::
 
         with new_figure("column", 2.4) as figure:
             axes = figure.add_subplot()
 
-    It knows neither pyplot (no window system, no global state) nor the user's style, which would
+    It uses neither pyplot (no window system, no global state) nor the user's style, which could
     turn a report dark.
 
     Args:
-        width: ``"page"`` or ``"column"``, one column of a paper, with type of its size. height: in
-            inches.
+        width: ``"page"`` or ``"column"`` (one column of a paper), which also sets the type size.
+            height: the height in inches.
     """
     import matplotlib.style
     from matplotlib.figure import Figure
@@ -65,11 +66,11 @@ def new_figure(width: str = "page", height: float = 4.2) -> Iterator:
             layout="constrained",
         )
         yield figure
-        figure.draw_without_rendering()  # ticks are made here, and take their type from the style
+        figure.draw_without_rendering()  # makes the ticks here, with the type of the style
 
 
 def label_binades(axes, most: int) -> None:
-    """Labels an axis of exponents with at most so many powers of two."""
+    """Label an axis of exponents with at most ``most`` powers of two."""
     from matplotlib.ticker import MaxNLocator
 
     locator = MaxNLocator(nbins=most, integer=True, steps=[1, 2, 4, 5, 8, 10])
@@ -78,7 +79,7 @@ def label_binades(axes, most: int) -> None:
 
 
 def save(figure, folder: Path, name: str) -> list[Path]:
-    """Writes a figure as PNG, SVG and PDF into a folder that is there, and returns the paths."""
+    """Write a figure as PNG, SVG and PDF into an existing folder, and return the paths."""
     import matplotlib
 
     written = []
@@ -90,8 +91,8 @@ def save(figure, folder: Path, name: str) -> list[Path]:
 
 
 def is_mapped(figure) -> bool:
-    """Whether colours stand for numbers in a figure, as in a heat map: these keep their light
-    ground, on which they were chosen."""
+    """Whether colours mean numbers in a figure, as in a heat map. Such a figure keeps its light
+    ground, for which the colours were chosen."""
     return any(
         artist.get_array() is not None
         for axes in figure.axes
@@ -100,8 +101,8 @@ def is_mapped(figure) -> bool:
 
 
 def inline_svg(figure, place: int) -> str:
-    """A figure as an ``<svg>`` element for a page that has several: names of its own, nothing of
-    elsewhere, colours by the page's variables."""
+    """Return a figure as an ``<svg>`` element for a page with several: with unique ids, no outside
+    references, and the page's variables as colours."""
     import matplotlib
 
     text = io.StringIO()
@@ -115,7 +116,7 @@ def inline_svg(figure, place: int) -> str:
         svg,
         flags=re.DOTALL,
     )
-    svg = re.sub(r'\s(xmlns(:\w+)?|version)="[^"]*"', "", svg)  # HTML knows them
+    svg = re.sub(r'\s(xmlns(:\w+)?|version)="[^"]*"', "", svg)  # HTML needs no namespaces
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>f{place}-", svg)
     if is_mapped(figure):
         return svg
@@ -133,5 +134,5 @@ def _variable(match: re.Match) -> str:
 
 
 def dark_variables() -> dict[str, str]:
-    """The page's variables on a dark ground, for the colours of figures."""
+    """Return the page's variables on a dark ground, for the colours of figures."""
     return {f"--c{colour.upper()[1:]}": tone for colour, tone in ON_DARK.items()}

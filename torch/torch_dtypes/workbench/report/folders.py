@@ -1,4 +1,5 @@
-"""Folders that commands write into: one command at a time, in files that are whole or not there."""
+"""Folders that commands write into. One command works there at a time, and each file is whole or
+missing."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ import torch
 
 
 @contextlib.contextmanager
-def occupied(folder: str | os.PathLike) -> Iterator[None]:
-    """The folder is this block's alone: a second command would remove or replace what the first one
-    counts on.
+def lock_folder(folder: str | os.PathLike) -> Iterator[None]:
+    """Lock a folder for the block, because a second command would remove or replace files that the
+    first one needs.
 
-    The lock is the folder's own and leaves no file. It ends with the process, however that ends.
-    Where a file system has none (some over a network), nothing is locked.
+    It locks the folder itself and leaves no file. The lock ends with the process, in whatever way
+    that ends. On file systems without locks (some over a network) it does nothing.
 
     Raises:
-        BlockingIOError: another command is at work there.
+        BlockingIOError: another command works in the folder.
     """
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -31,10 +32,10 @@ def occupied(folder: str | os.PathLike) -> Iterator[None]:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BlockingIOError(
-                f"expected a folder of its own, but another command is at work in {folder}: wait "
+                f"expected an idle folder, but another command works in {folder}; wait "
                 "for it, or give another --out"
             ) from None
-        except OSError:  # no locks there
+        except OSError:  # a file system without locks
             pass
         yield
     finally:
@@ -42,8 +43,7 @@ def occupied(folder: str | os.PathLike) -> Iterator[None]:
 
 
 def is_special(path: str | os.PathLike) -> bool:
-    """Whether it is there and no regular file, such as a pipe or device, in whose place no file may
-    come."""
+    """Whether a path exists and is no regular file: a pipe or device, which no file may replace."""
     return os.path.exists(path) and not os.path.isfile(path)
 
 
@@ -51,12 +51,12 @@ def is_special(path: str | os.PathLike) -> bool:
 def whole_file(
     path: str | os.PathLike, mode: str = "w", newline: str | None = None
 ) -> Iterator[IO]:
-    """An open file, text in UTF-8 or bytes, that has its name, or is where a link leads, when the
-    block has ended: whoever is killed leaves the old one, or none. Pipes and devices take what
-    comes as it comes.
+    """Open a file, text in UTF-8 or bytes, that replaces ``path`` (or the target of a link) when
+    the block ends. If the process is killed before, the old file or none is there. Pipes and
+    devices are written directly.
 
     Raises:
-        OSError: it cannot be written; nothing is left of it.
+        OSError: the file cannot be written; nothing of it is left.
     """
     settings = {"mode": mode, "encoding": None if "b" in mode else "utf-8", "newline": newline}
     if is_special(path):
@@ -68,47 +68,50 @@ def whole_file(
     try:
         file = open(partial, **settings)
     except OSError as error:
-        error.filename = str(path if path.parent.is_dir() else path.parent)  # what the caller knows
+        # The path that the caller knows
+        error.filename = str(path if path.parent.is_dir() else path.parent)
         raise
     try:
         with file:
             yield file
         os.replace(partial, path)
-    except BaseException:  # a second Ctrl-C, too
+    except BaseException:  # also for a second Ctrl-C
         partial.unlink(missing_ok=True)
         raise
 
 
 def save_tensors(state: object, path: Path) -> None:
-    """``torch.save`` in one step; the file is Python's: of a full disk torch's own writer says
-    ``unexpected pos`` alone. Raises: OSError."""
+    """Run ``torch.save`` in one step, through a Python file: on a full disk torch's own writer only
+    reports ``unexpected pos``. Raises: OSError."""
     try:
         with whole_file(path, "wb") as file:
             torch.save(state, file)
     except RuntimeError as error:
-        if isinstance(error.__context__, OSError):  # torch's, when it ends a file that broke off
+        # Torch wraps it when it closes an incomplete file
+        if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Writes a text in one step. Raises: OSError."""
+    """Write a text in one step. Raises: OSError."""
     with whole_file(path) as file:
         file.write(text)
 
 
 def json_text(data: object) -> str:
-    """A file's text of plain data without infinities or NaN, which JSON has not."""
+    """Return plain data as the text of a JSON file. JSON has no infinities or NaN."""
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
 def write_json(path: str | os.PathLike, data: object) -> None:
-    """Writes such data in one step. Raises: OSError."""
+    """Write plain data as JSON in one step. Raises: OSError."""
     write_text(path, json_text(data))
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Path:
-    """A table as it is shown, its numbers (of the third column on) without commas; the path."""
+    """Write a table as it is shown, but with no commas in numbers (from the third column on).
+    Return the path."""
     with whole_file(path, newline="") as file:
         csv.writer(file).writerows(
             [

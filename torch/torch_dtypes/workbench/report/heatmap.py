@@ -1,11 +1,11 @@
-"""Heat maps: numbers as colours and text, of which darker is worse, in grey, too."""
+"""Heat maps: numbers as text on colours. Darker is worse, also in grey."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
 
-_PLAIN = "#EDEDED"  # beneath the hatching of what has no number
+_PLAIN = "#EDEDED"  # below the hatching of cells without a number
 
 
 def _colours(steps: Sequence[float]):
@@ -26,14 +26,14 @@ def draw_map(
     hatched: Collection[tuple[int, int]] = (),
     framed: Collection[tuple[int, int]] = (),
 ) -> None:
-    """Draws a table of cells.
+    """Draw a table of cells.
 
     Args:
-        values: by row and column, brought into the steps; NaN: the cell has no colour. texts: what
-            is written there.
-        columns, rows: their names.
-        steps: where colours change. size: of type, in points.
-        hatched: cells, by row and column, that failed. framed: those with a dashed frame.
+        values: numbers by row and column, clipped to the steps; NaN: a cell without colour. texts:
+            the texts of the cells.
+        columns, rows: the names of columns and rows.
+        steps: the numbers where colours change. size: the type size in points.
+        hatched: cells, by row and column, that failed. framed: cells with a dashed frame.
     """
     import numpy as np
     from matplotlib.patches import Rectangle
@@ -99,7 +99,7 @@ def draw_map(
 def draw_scale(
     figure, axes, steps: Sequence[float], label: str, size: float, unit: float = 1.0
 ) -> None:
-    """Draws the scale of colours below the axes; its numbers are multiples of ``unit``."""
+    """Draw the scale of colours below the axes, with numbers in multiples of ``unit``."""
     from matplotlib.cm import ScalarMappable
 
     shades, norm = _colours(steps)

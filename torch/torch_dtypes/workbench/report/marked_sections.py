@@ -1,4 +1,4 @@
-"""Sections of a Markdown file that a command writes, between two comments."""
+"""Sections of a Markdown file that a command writes, each between two comments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .folders import write_text
 
 
 def replace_sections(path: Path, command: str, sections: dict[str, str]) -> None:
-    """Replaces the marked part of each section (its name and text), or adds it at the end; the rest
-    of the file stays as it is."""
+    """Replace the marked part of each section (its name and text), or append it. The rest of the
+    file stays as it is."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     for name, body in sections.items():
         begin, end = f"<!-- torch-dtypes {command}: {name} -->", f"<!-- end of {name} -->"

@@ -1,5 +1,5 @@
-"""Reports: sentences, tables and figures of one result, on a terminal, as a page that needs no
-network, and as files."""
+"""Reports: the sentences, tables and figures of a result, on a terminal, as an offline page, and as
+files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .drawing import dark_variables, inline_svg, is_mapped, save
 from .folders import write_csv, write_json, write_text
 from .provenance import origin
-from .tables import kinds_of, markdown_table, marked, print_rows, text_of_cell
+from .tables import escape_markdown, kinds_of, markdown_table, print_rows, text_of_cell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,7 @@ _TEX = {
 
 
 class Report:
-    """A report, filled from above to below::
+    """A report, filled from top to bottom::
 
         report = Report("LeNet-5 on digits", command=command_line(), seeds=[0, 1, 2])
         report.text("Accuracy on the test images.")
@@ -36,16 +36,16 @@ class Report:
         report.footnote("One epoch is 45 steps.")
         report.write("out/report.html")
 
-    Its page opens without a network (its own policy forbids the browser to load anything), follows
-    the reader's choice of light or dark, fits a narrow window, and prints. At its end stand the
+    Its page opens without a network: its policy forbids the browser to load anything. It follows
+    the reader's choice of light or dark, fits a narrow window, and prints. It ends with the
     command, seeds, versions, machine and date. A notebook shows it without these.
 
     Args:
-        title: of the page and its window.
+        title: the title of the page and its window.
         command: the line that made it (``provenance.command_line()`` inside a command); None: no
-            command did.
-        seeds: of random numbers; empty: none were drawn.
-        data: returns the plain data that ``save`` writes as JSON.
+            command made it.
+        seeds: the seeds of random numbers; empty: none were drawn.
+        data: a function that returns plain data, which ``save`` writes as JSON.
     """
 
     def __init__(
@@ -62,18 +62,18 @@ class Report:
         self._footnotes: list[str] = []
 
     def section(self, heading: str, level: int = 2) -> Report:
-        """A heading; ``level`` 3 is one below a section's."""
+        """Add a heading; ``level`` 3 is one below a section's."""
         return self._add(kind="heading", text=heading, level=level)
 
     def text(self, *paragraphs: str) -> Report:
-        """Paragraphs of plain text."""
+        """Add paragraphs of plain text."""
         for paragraph in paragraphs:
             self._add(kind="text", text=paragraph)
         return self
 
     def strip(self, entries: Mapping[str, str], heading: str) -> Report:
-        """What has no figures, with the reason for each: formats that failed. Nothing where there
-        are none."""
+        """Add a strip of entries without figures, each with its reason, such as formats that
+        failed. Without entries, add nothing."""
         return self._add(kind="strip", entries=dict(entries), heading=heading) if entries else self
 
     def table(
@@ -88,20 +88,20 @@ class Report:
         dense: bool = False,
         fold: bool = False,
     ) -> Report:
-        """A table, its columns of numbers to the right; a wide one scrolls by itself.
+        """Add a table with right-aligned columns of numbers. A wide table scrolls by itself.
 
         Args:
-            columns: their headings. rows: a cell for each column: text, a number (six significant
+            columns: the headings. rows: a cell for each column: text, a number (six significant
                 digits) or None (empty).
-            caption: a sentence above it. note: one below it, in Markdown and LaTeX.
-            name: of its file of CSV; None: it has none.
-            colours: a colour for texts of the first column: a mark before them, as in the figures
-                (``colours.colours(names)``).
-            dense: smaller type, for long tables of values. fold: its words break on a narrow
-                terminal.
+            caption: a sentence above the table. note: a sentence below it, in Markdown and LaTeX.
+            name: the name of its CSV file; None: no file.
+            colours: colours by texts of the first column, drawn as a mark before them, as in the
+                figures (``colours.colours(names)``).
+            dense: whether type is smaller, for long tables of values. fold: whether words break on
+                a narrow terminal.
 
         Raises:
-            ValueError: a row of another length.
+            ValueError: a row of the wrong length.
         """
         texts = [[text_of_cell(cell) for cell in row] for row in rows]
         for row in texts:
@@ -127,17 +127,18 @@ class Report:
         )
 
     def figure(self, figure: object, caption: str | None = "", name: str | None = None) -> Report:
-        """A matplotlib figure, or a function that draws it by its width, as SVG.
+        """Add a matplotlib figure, or a function that draws one by its width, as SVG.
 
         Args:
-            caption: also says it to those who cannot see it; None: the page has no such figure.
-            name: of its files; None: it has none.
+            caption: the caption, also read to users who cannot see the figure; None: leave the
+                figure out of the page.
+            name: the name of its files; None: no files.
         """
         draw = figure if callable(figure) else lambda width: figure
         return self._add(kind="figure", draw=draw, caption=caption, name=name)
 
     def footnote(self, text: str) -> Report:
-        """A sentence at the end of the page; the same one is there once."""
+        """Add a sentence at the end of the page, unless it is there already."""
         if text not in self._footnotes:
             self._footnotes.append(text)
         return self
@@ -146,14 +147,14 @@ class Report:
         self._parts.append(part)
         return self
 
-    # Ways to look at it
+    # Outputs
 
     def print(self, console: Console | None = None) -> None:
-        """Prints it without its figures."""
+        """Print the report without its figures."""
         from rich.console import Console
 
         console = console or Console()
-        # In a file nothing has to fit.
+        # A file has no width to fit.
         plain = {"highlight": False, "markup": False, "soft_wrap": not console.is_terminal}
         for part in self._parts:
             if part["kind"] == "heading":
@@ -171,35 +172,35 @@ class Report:
             console.print(note, **plain)
 
     def html(self) -> str:
-        """The page's text."""
+        """Return the text of the page."""
         return self._render("page.html")
 
     def fragment(self) -> str:
-        """What a notebook shows (``_repr_html_``): the page without its title and origin, its style
-        kept to itself."""
+        """Return the HTML for a notebook (``_repr_html_``): the page without title and origin. Its
+        style applies to itself only."""
         return self._render("fragment.html")
 
     _repr_html_ = fragment
 
     def markdown(self) -> str:
-        """Its headings, sentences and tables in Markdown."""
+        """Return the headings, sentences and tables in Markdown."""
         blocks = []
         for part in self._parts:
             if part["kind"] == "heading":
-                blocks.append(f"{'#' * (part['level'] + 1)} {marked(part['text'])}")
+                blocks.append(f"{'#' * (part['level'] + 1)} {escape_markdown(part['text'])}")
             elif part["kind"] == "text":
-                blocks.append(marked(part["text"]))
+                blocks.append(escape_markdown(part["text"]))
             elif part["kind"] == "table":
-                cells = [[marked(cell) for cell in row] for row in part["rows"]]
+                cells = [[escape_markdown(cell) for cell in row] for row in part["rows"]]
                 blocks += [
-                    marked(part["caption"]),
+                    escape_markdown(part["caption"]),
                     markdown_table(part["columns"], cells),
-                    marked(part["note"]),
+                    escape_markdown(part["note"]),
                 ]
         return "\n\n".join(filter(None, blocks)) + "\n"
 
     def latex(self) -> str:
-        """A ``table`` for each of its tables, with the rules of the package booktabs."""
+        """Return a LaTeX ``table`` for each table, with the rules of the package booktabs."""
         parts, heading = [], self.title
         for part in self._parts:
             if part["kind"] == "heading":
@@ -226,7 +227,8 @@ class Report:
         return "\n".join(parts)
 
     def figures(self, width: str = "page") -> dict[str, Any]:
-        """matplotlib figures by name; ``width``: ``"page"``, or ``"column"`` of a paper."""
+        """Draw the matplotlib figures by name; ``width``: ``"page"``, or ``"column"`` of a
+        paper."""
         return {
             part["name"]: part["draw"](width)
             for part in self._parts
@@ -234,11 +236,10 @@ class Report:
         }
 
     def write(self, path: str | os.PathLike) -> Path:
-        """Writes the page in one step, so that a reader never finds half of it; its folder is made
-        where it is missing.
+        """Write the page in one step, so that no reader finds half of it. Missing folders are made.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the page cannot be written.
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -252,15 +253,15 @@ class Report:
         width: str = "page",
         data: str | None = None,
     ) -> list[Path]:
-        """Writes all files into a folder, made where it is missing: named figures as PNG, SVG and
-        PDF, named tables as CSV, the page ``STEM.html`` and, where there are data, ``STEM.json``,
-        or ``DATA.json``.
+        """Write all files into a folder, which is made if missing. Named figures become PNG, SVG
+        and PDF, named tables CSV. The page is ``STEM.html``; data, if any, go to ``STEM.json``, or
+        ``DATA.json``.
 
         Returns:
-            The paths, page and data last.
+            The paths, with page and data last.
 
         Raises:
-            OSError: they cannot be written.
+            OSError: a file cannot be written.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -306,32 +307,33 @@ class Report:
 
 
 class Reported:
-    """A result that has a ``report``, and the ways to look at it that all of them share. A notebook
-    shows it as its report."""
+    """The base of results with a ``report``, and the outputs that all of them share. A notebook
+    shows the report."""
 
     _stem = "report"
 
     def report(self, command: str | None = None) -> Report:
-        """The :class:`Report`; ``command``: the line that made the result."""
+        """Build the :class:`Report`; ``command``: the line that made the result."""
         raise NotImplementedError
 
     def print(self, console: Console | None = None) -> None:
-        """Prints the tables, and what they say in words."""
+        """Print the tables and sentences."""
         self.report().print(console)
 
     def figures(self, width: str = "page") -> dict[str, Any]:
-        """matplotlib figures by name; ``width``: ``"page"``, or ``"column"`` of a paper."""
+        """Draw the matplotlib figures by name; ``width``: ``"page"``, or ``"column"`` of a
+        paper."""
         return self.report().figures(width)
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
-        """Writes the page, which opens without a network, the data as JSON, the tables as CSV, the
-        figures as PNG, SVG and PDF.
+        """Write the page, which opens without a network, the data as JSON, the tables as CSV, and
+        the figures as PNG, SVG and PDF.
 
         Returns:
             The paths.
 
         Raises:
-            OSError: they cannot be written.
+            OSError: a file cannot be written.
         """
         return self.report(command).save(folder, self._stem)
 

@@ -1,5 +1,5 @@
-"""How long work is shown: a bar on a terminal or in a notebook, with the time that is left, and
-nothing where the output goes elsewhere."""
+"""Progress of long work: a bar with the remaining time on a terminal or in a notebook, and nothing
+elsewhere."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ OnRun = Callable[[str, int | None], None]
 
 
 class Stages:
-    """A bar for each stage of a study, which says the stage's name and how many runs it has (None:
-    not known) before each of them."""
+    """Shows a bar for each stage of a study. The study calls it before each run with the stage's
+    name and number of runs (None: unknown)."""
 
     def __init__(self, bar) -> None:
         self._bar, self._name, self._task = bar, None, None
@@ -34,7 +34,7 @@ class Stages:
 
 
 class Lines:
-    """A line for each stage instead, of a console in which no bar can move."""
+    """Prints a line for each stage, on a console where no bar can move."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._name = console, None
@@ -49,13 +49,13 @@ class Lines:
 
 @contextlib.contextmanager
 def stages(console: Console) -> Iterator[Stages]:
-    """The stages of a study on a console, where it is a terminal or a notebook."""
+    """Show the stages of a study as bars, if the console is a terminal or a notebook."""
     with bar_on(console) as bar:
         yield Stages(bar)
 
 
 def bar_on(console: Console) -> Progress:
-    """A bar with the time that is left, which moves where somebody sees it."""
+    """Make a bar with the remaining time, hidden if nobody sees the console."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -74,28 +74,28 @@ def bar_on(console: Console) -> Progress:
 
 
 def plain_console(**options) -> Console:
-    """A console for lines of text: nothing is wrapped, highlighted or read as markup."""
+    """Make a console for lines of text, without wrapping, highlighting or markup."""
     from rich.console import Console
 
     return Console(soft_wrap=True, markup=False, emoji=False, highlight=False, **options)
 
 
 def is_seen(console: Console) -> bool:
-    """Whether somebody looks at it: a bar in a file is noise."""
+    """Whether a user sees the console: in a file a bar is noise."""
     return console.is_terminal or console.is_jupyter
 
 
 def console_of(progress: bool | None, otherwise: bool = True) -> Console | None:
-    """Standard error as a console on which a call from Python shows how far it is, or None where it
-    shows nothing.
+    """Return a console on standard error for the progress of a Python call; None if it shows
+    nothing.
 
     Args:
-        progress: the call's argument. None: where somebody sees it, unless ``otherwise`` is False,
-            or rich is not there, with which bars are drawn.
+        progress: the call's argument. None: show progress if a user sees it, but not without rich,
+            or if ``otherwise`` is False.
 
     Raises:
-        TypeError: it is none of the three.
-        ModuleNotFoundError: True without rich.
+        TypeError: ``progress`` is no bool and not None.
+        ModuleNotFoundError: ``progress`` is True without rich.
     """
     wanted = otherwise if progress is None else boolean("progress", progress)
     if not wanted:
@@ -111,11 +111,11 @@ def console_of(progress: bool | None, otherwise: bool = True) -> Console | None:
 
 
 class Shown:
-    """Who hears of a study's runs: the caller's ``on_run``, and a bar (or a line for each stage)
-    while a block of ``going`` is open.
+    """Passes a study's progress to the caller's ``on_run``, and to a bar (or a line for each stage)
+    in a block of ``show_bar``.
 
     Args:
-        progress: as ``console_of`` takes it; None: a bar, unless ``on_run`` says it in another way.
+        progress: as in ``console_of``; None: a bar, unless there is ``on_run``.
     """
 
     def __init__(self, progress: bool | None, on_run: OnRun | None) -> None:
@@ -129,8 +129,8 @@ class Shown:
             self._stages(what, total)
 
     @contextlib.contextmanager
-    def going(self) -> Iterator[None]:
-        """Shows the bar; within such a block another is the same."""
+    def show_bar(self) -> Iterator[None]:
+        """Show the bar in a block. A block within it shows the same bar."""
         if self._console is None or self._stages is not None:
             yield
             return

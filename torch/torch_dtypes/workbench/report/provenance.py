@@ -1,5 +1,4 @@
-"""Where figures come from: the command, the versions, the seed and the machine, in the same words
-in every report."""
+"""The origin of results: command, versions, seed and machine, in the same words in every report."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ import torch_dtypes
 
 from ... import _C
 
-# Where files are written is the reader's own, and what was interrupted is the same work.
+# Paths of outputs are the reader's own, and a resumed command does the same work.
 _LEFT_OUT = {"markdown", "out", "resume", "download"}
 
 
 def versions() -> dict[str, str]:
-    """Versions of what numbers depend on."""
+    """Return the versions of the software that results depend on."""
     import numpy
 
     return {
@@ -34,18 +33,18 @@ def versions() -> dict[str, str]:
 
 
 def cpu_name() -> str:
-    """The processor's model, as the system has it."""
+    """Return the processor's model, by the system's name."""
     try:
-        found = re.search(
+        match = re.search(
             r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
         )
     except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
+        match = None
+    return match[1] if match else platform.processor() or platform.machine()
 
 
 def machine() -> dict[str, str | int]:
-    """What speed and the order of sums depend on: no name of a host, no paths."""
+    """Return the properties on which speed and the order of sums depend. No host name, no paths."""
     return {
         "cpu": cpu_name(),
         "cores": os.cpu_count() or 0,
@@ -56,21 +55,21 @@ def machine() -> dict[str, str | int]:
 
 
 def command_line() -> str:
-    """The command that runs, with what was said of it: anybody can repeat it. A file goes by its
-    own name, without its folder.
+    """Return the running command with its arguments, so that a reader can repeat it. Files appear
+    without their folders.
 
     Raises:
-        RuntimeError: no click command runs.
+        RuntimeError: no click command is running.
     """
     import click
 
     context = click.get_current_context()
     words = ["torch-dtypes", context.command.name or ""]
     for parameter in context.command.params:
-        said = (
+        is_given = (
             context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
         )
-        if not said or parameter.name in _LEFT_OUT:
+        if not is_given or parameter.name in _LEFT_OUT:
             continue
         value = context.params[parameter.name]
         for one in value if isinstance(value, tuple) else [value]:
@@ -84,8 +83,7 @@ def command_line() -> str:
 
 
 def origin(command: str | None = None, seeds: Iterable[int] = ()) -> dict[str, str]:
-    """What a page says of its making, as words by subject: command, seed, versions, machine,
-    date."""
+    """Return the lines on a page's origin by subject: command, seed, versions, machine, date."""
     seeds, where, of = list(seeds), machine(), versions()
     threads = f"{where['threads']} thread{'s' * (where['threads'] != 1)}"
     return {

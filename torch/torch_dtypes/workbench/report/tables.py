@@ -20,8 +20,8 @@ def print_rows(
     title: str | None = None,
     fold: bool = False,
 ) -> None:
-    """Prints a table. However narrow the terminal, its cells are whole; with ``fold``, numbers and
-    the words of headings."""
+    """Print a table with whole cells, even wider than the terminal. With ``fold``, only numbers and
+    the words of headings stay whole."""
     from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
@@ -59,7 +59,7 @@ def print_rows(
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown; its cells are Markdown already."""
+    """Return a table in Markdown. Its cells are Markdown already."""
     lines = (columns, ["---"] * len(columns), *rows)
     return "\n".join(
         f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|"
@@ -67,8 +67,8 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str
     )
 
 
-def marked(text: str) -> str:
-    """Plain text as Markdown."""
+def escape_markdown(text: str) -> str:
+    """Escape plain text for Markdown."""
     return re.sub(r"([|*<])", r"\\\1", text)
 
 
@@ -81,7 +81,7 @@ def text_of_cell(cell: object) -> str:
 
 
 def kinds_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """For each column ``number``, which stands to the right, ``long``, of sentences, or
+    """Return the kind of each column: ``number`` (right-aligned), ``long`` (sentences) or
     ``word``."""
     return [_kind([row[i] for row in rows], is_first=i == 0) for i in range(len(columns))]
 

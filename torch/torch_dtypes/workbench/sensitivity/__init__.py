@@ -1,8 +1,9 @@
-"""Which formats each layer of a network bears, and which mixture of them fits a budget of bits.
+"""Measure how sensitive each layer of a network is to formats, and find the best mixture of formats
+within a budget of bits.
 
-``layers`` says which modules are rounded, how, and what their weights take; ``study`` measures;
-``results`` has what was found, and ``choosing`` the assignment of formats; ``figures`` and
-``report`` show it.
+``layers`` selects the modules to round, their rules and the size of their weights. ``study``
+measures, and ``results`` has the results. ``choosing`` assigns formats. ``figures`` and ``report``
+show the results.
 """
 
 from .choosing import Mixture

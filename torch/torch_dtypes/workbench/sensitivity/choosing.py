@@ -1,8 +1,8 @@
-"""The assignment of formats to layers: the least sum of rises within a budget of bits, or the
-fewest bits within a rise.
+"""Assign formats to layers: the least sum of rises within a budget of bits, or the fewest bits
+within a rise.
 
-One of several columns is chosen in each row, which is a multiple-choice knapsack, solved exactly as
-an integer linear programme (HiGHS, by ``scipy.optimize.milp``), as HAWQ-V3 does (Yao et al., arXiv
+Each row takes one of several columns. That is a multiple-choice knapsack, solved exactly as an
+integer linear programme (HiGHS, by ``scipy.optimize.milp``), as in HAWQ-V3 (Yao et al., arXiv
 2011.10680).
 """
 
@@ -12,9 +12,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-SLACK = 1e-9  # of a limit, relative: sums of it in another order are within it, too
+SLACK = 1e-9  # relative slack of a limit, so that sums in another order are within it too
 _UNITS = 1e6  # the largest coefficient over the smallest; the solver's tolerance is 1e-6
-_OBJECTIVE = 1e4  # to which the largest value is brought; what the solver leaves is 1e-6
+_OBJECTIVE = 1e4  # the largest value after scaling; the solver is accurate to 1e-6
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,17 @@ class Mixture:
     """A format for each layer.
 
     Attributes:
-        formats: by the layers' names, as formats were said; layers that share a weight have one, by
-            the name of the first.
-        rules: the same as ``quantize_`` takes it, a rule for each layer, tied ones too.
-        bits, stored: a weight, on average: by the formats' own figure (a block's scale included),
-            and as ``torch_dtypes.quantize`` packs them.
+        formats: the formats' names, as given, by the layers' names. Layers that share a weight have
+            one, under the first name.
+        rules: the same for ``quantize_``: a rule for each layer, tied ones too.
+        bits, stored: bits of a weight, on average: by the formats' own figures (a block's scale
+            included), and as ``torch_dtypes.quantize`` packs them.
         predicted: the metric if rises added up. measured: the metric of the network in this
-            mixture; infinite where it is not finite.
-        scales: what ``quantize_`` takes as ``calibrate=`` for these rules, in place of batches: a
-            state dict with scales alone.
-        budget: what was asked for: ``("bits", 6.0)``, ``("metric", 0.1)``; None of uniform formats.
+            mixture; infinite if it is not finite.
+        scales: a state dict with scales alone, which ``quantize_`` takes as ``calibrate=`` for
+            these rules instead of batches.
+        budget: the requested budget, ``("bits", 6.0)`` or ``("metric", 0.1)``; None for uniform
+            formats.
     """
 
     formats: dict[str, str]
@@ -45,7 +46,7 @@ class Mixture:
 
     @property
     def label(self) -> str:
-        """What was asked for, in words."""
+        """Budget in words, or the one format."""
         if self.budget is None:
             return next(iter(self.formats.values()))
         kind, limit = self.budget
@@ -53,10 +54,10 @@ class Mixture:
 
 
 def solver():
-    """``scipy.optimize``.
+    """Import ``scipy.optimize``.
 
     Raises:
-        ModuleNotFoundError: it is not installed.
+        ModuleNotFoundError: scipy is not installed.
     """
     try:
         import scipy.optimize
@@ -71,21 +72,20 @@ def solver():
 def assign(
     values: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], limit: float
 ) -> list[int] | None:
-    """A column for each row, with the least sum of values among those whose costs add up to at most
-    ``limit``; None: there are none.
+    """Choose a column for each row with the least sum of values whose costs add up to at most
+    ``limit``; None if that is impossible.
 
-    The sum is the least within 1e-9 of its distance from the sum of the rows' least values. Of a
-    row's columns those with an infinite value or cost are never chosen, and of two that are alike
-    the first.
+    The sum is the least within 1e-9 of its distance from the sum of the rows' least values. Columns
+    with an infinite value or cost are never chosen. Of two equal columns it takes the first.
 
     Args:
-        values, costs: of the same shape, without NaN.
+        values, costs: numbers of the same shape, without NaN.
 
     Raises:
         ModuleNotFoundError: without scipy.
     """
     optimize = solver()
-    rows = [_undominated(v, c) for v, c in zip(values, costs, strict=True)]
+    rows = [_drop_dominated(v, c) for v, c in zip(values, costs, strict=True)]
     if (
         not all(rows)
         or math.fsum(min(c[j] for j in row) for row, c in zip(rows, costs, strict=True)) > limit
@@ -95,18 +95,19 @@ def assign(
     excess = [{j: v[j] - low for j in row} for row, v, low in zip(rows, values, least, strict=True)]
     top = max(max(row.values()) for row in excess)
     while True:
-        chosen = _solved(optimize, excess, costs, limit)
+        chosen = _solve(optimize, excess, costs, limit)
         reached = math.fsum(row[j] for row, j in zip(excess, chosen, strict=True))
-        # No better choice has a column that alone exceeds what was reached: without these, what is
-        # left has a finer scale.
+        # No better choice has a column that alone exceeds this sum. Without such columns, the rest
+        # has a finer scale.
         excess = [{j: x for j, x in row.items() if x <= reached} for row in excess]
         before, top = top, max(max(row.values()) for row in excess)
         if reached == 0 or top > before / 2:
             return chosen
 
 
-def _undominated(values: Sequence[float], costs: Sequence[float]) -> list[int]:
-    """The columns of a row that no other one is as good as in both, of equal ones the first."""
+def _drop_dominated(values: Sequence[float], costs: Sequence[float]) -> list[int]:
+    """Return the columns of a row that no other one matches in both value and cost; of equal ones
+    the first."""
     kept = []
     for j in sorted(
         (j for j in range(len(values)) if math.isfinite(values[j]) and math.isfinite(costs[j])),
@@ -117,10 +118,10 @@ def _undominated(values: Sequence[float], costs: Sequence[float]) -> list[int]:
     return kept
 
 
-def _solved(
+def _solve(
     optimize, excess: list[dict[int, float]], costs: Sequence[Sequence[float]], limit: float
 ) -> list[int]:
-    """The best choice of these columns; there is one."""
+    """Return the best choice of these columns, which must exist."""
     import numpy as np
 
     places = [(i, j) for i, row in enumerate(excess) for j in row]
@@ -138,24 +139,24 @@ def _solved(
     rows, uppers = [np.array(above) / unit], [room]
     while True:
         limits = optimize.LinearConstraint(np.array(rows), -np.inf, uppers)
-        found = optimize.milp(
+        solution = optimize.milp(
             objective,
             integrality=np.ones(len(places)),
             bounds=optimize.Bounds(0, 1),
             constraints=[optimize.LinearConstraint(one, 1, 1), limits],
             options={"mip_rel_gap": 0.0},
         )
-        if found.x is None:
+        if solution.x is None:
             raise RuntimeError(
                 "expected scipy.optimize.milp to solve the assignment of formats, but it says: "
-                f"{found.message}"
+                f"{solution.message}"
             )
         chosen = [
-            max(row, key=lambda j, i=i: found.x[number[i, j]]) for i, row in enumerate(excess)
+            max(row, key=lambda j, i=i: solution.x[number[i, j]]) for i, row in enumerate(excess)
         ]
         if math.fsum(costs[i][j] for i, j in enumerate(chosen)) <= limit:
             return chosen
-        # Beyond the limit by less than the solver's tolerance: neither this choice, nor one that
-        # costs as much in every row.
+        # It exceeds the limit by less than the solver's tolerance: exclude this choice, and those
+        # that cost as much in every row.
         rows.append(np.array([float(costs[i][j] >= costs[i][chosen[i]]) for i, j in places]))
         uppers.append(len(excess) - 1)

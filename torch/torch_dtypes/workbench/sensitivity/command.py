@@ -14,7 +14,7 @@ from ..training.sources import build_network, check_network
 from ..variability.command import run_study, trained_network
 from ..variability.programs import test_batches
 from .choosing import solver
-from .layers import RECIPES, check_model, layers_of, rules_in, targets_of
+from .layers import RECIPES, build_rules, check_model, find_layers, find_targets
 from .report import yaml_of_rules
 from .results import Settings
 from .study import METRICS, Study
@@ -23,13 +23,13 @@ from .study import METRICS, Study
 @check.callback
 def _formats(values):
     names = tuple(map(check.named, values))
-    targets_of(names)
+    find_targets(names)
     return names
 
 
 @click.command(
-    short_help="Round a network layer by layer: which formats each bears, and which mixture fits a "
-    "budget of bits."
+    short_help="Round a network layer by layer: how sensitive each is, and the best "
+    "mixture of formats for a budget of bits."
 )
 @check.source_options()
 @check.epochs_option
@@ -41,8 +41,7 @@ def _formats(values):
     required=True,
     metavar="NAME",
     callback=_formats,
-    help="What layers are rounded to: q43, 'posit<12,1>', bf16, mxfp4, int8, ...; repeat for a "
-    "choice.",
+    help="Formats for layers: q43, 'posit<12,1>', bf16, mxfp4, int8, ...; repeat for a choice.",
 )
 @click.option(
     "--bits",
@@ -50,29 +49,31 @@ def _formats(values):
     multiple=True,
     callback=check.positive,
     metavar="NUMBER",
-    help="Find the best mixture of at most so many bits a weight, on average; repeat for several.",
+    help="Find the best mixture with at most this many bits a weight, on average; "
+    "repeat for several.",
 )
 @click.option(
     "--recipe",
     type=click.Choice(RECIPES),
     default="ptq",
     show_default=True,
-    help="ptq: weights and the activations that come in, with scales from training images; "
-    "weights: weights alone.",
+    help="ptq: weights and input activations, with scales from training images; "
+    "weights: only weights.",
 )
 @click.option(
     "--metric",
     type=click.Choice(METRICS),
     default="loss",
     show_default=True,
-    help="What rises; accuracy: the error rate; distance: of the outputs from float32's, relative.",
+    help="The measure of the damage. accuracy: the error rate; distance: of the "
+    "outputs from float32's, relative.",
 )
 @click.option(
     "--layers",
     multiple=True,
     metavar="PATTERN",
-    help="Of these alone: a name, a regular expression over names, or a type as nn.Conv2d; repeat "
-    "for several. Default: all.",
+    help="Round only these: a name, a regular expression over names, or a type "
+    "such as nn.Conv2d; repeat for several. Default: all.",
 )
 @click.option(
     "--calibrate",
@@ -93,10 +94,10 @@ def _formats(values):
     help="Write page, tables (CSV, JSON), figures and rules into DIR.",
 )
 def sensitivity(**options):
-    """Round one layer of a network at a time, and say which formats each bears.
+    """Round one layer of a network at a time, and report how much each format costs it.
 
-    The network, with the weights of --weights or trained in float32 first, answers the test data
-    with one layer rounded to one format, then with all layers: what the metric rises by is the
+    The network has the weights of --weights, or is trained in float32 first. It answers the test
+    data with one layer rounded to one format, then with all layers. The rise of the metric is the
     layer's sensitivity. For each --bits the mixture of formats with the least sum of rises is
     found, measured, and written as rules of torch_dtypes.quantize_.
     """
@@ -106,9 +107,9 @@ def sensitivity(**options):
 
 
 def _prepare(options):
-    """The options as (layers, config, data), or a click error before any work."""
+    """Return the options as (layers, config, data), or raise a click error before any work."""
     config = check.config_of(options)
-    targets = targets_of(options["formats"])
+    targets = find_targets(options["formats"])
     if options["bits"] or options["out"]:
         try:
             solver()
@@ -117,11 +118,12 @@ def _prepare(options):
         except ModuleNotFoundError as error:
             raise click.ClickException(str(error)) from error
     if check.is_given("calibrate") and (
-        options["recipe"] == "weights" or not any(made.needs_scale for made in targets.values())
+        options["recipe"] == "weights"
+        or not any(a_target.needs_scale for a_target in targets.values())
     ):
         raise click.UsageError(
             "expected --calibrate with --recipe ptq and integers (--format int8), but got it "
-            "with what has no scales from data"
+            "without one of these; leave it out"
         )
     data = check.data_of(options)
     try:
@@ -131,9 +133,9 @@ def _prepare(options):
                 build_network(config, data).to(config.device), config, data, targets, options
             )
     except (ValueError, TypeError, OSError, RuntimeError) as error:
-        # The last: a device's kernels, which are not there.
+        # A NotImplementedError comes from missing kernels of a device.
         raise click.ClickException(str(error)) from error
-    least = min(made.bits_per_value for made in targets.values())
+    least = min(a_target.bits_per_value for a_target in targets.values())
     for bits in options["bits"]:
         if bits < least:
             what = f"at least {least:g} bits a weight, the fewest of these formats"
@@ -143,24 +145,24 @@ def _prepare(options):
 
 @torch.no_grad()
 def _tried_out(network, config, data, targets, options):
-    """The layers of a network. Two inputs run through it in every format: what a layer cannot be
-    rounded to is an error before any long work."""
+    """Find the layers of a network. Two inputs run through it in every format, so that a layer that
+    cannot round is an error before any long work."""
     check_model(network)
-    layers = layers_of(network, options["layers"] or None)
+    layers = find_layers(network, options["layers"] or None)
     inputs, _ = data.train.batch(torch.arange(min(2, len(data.train))))
     inputs = inputs.to(config.device)
-    for made in targets.values():
+    for a_target in targets.values():
         rules = {
             name: rule
             for x in layers
-            for name, rule in rules_in(x, made, options["recipe"]).items()
+            for name, rule in build_rules(x, a_target, options["recipe"]).items()
         }
         quantize_(network, rules, [inputs]).eval()(inputs)
     return layers
 
 
 def _run(options, layers, config, data):
-    targets = targets_of(options["formats"])
+    targets = find_targets(options["formats"])
     settings = Settings(tuple(targets), options["recipe"], options["metric"], options["seed"])
 
     def study(stage):
@@ -170,7 +172,7 @@ def _run(options, layers, config, data):
             images.to(config.device).split(config.batch_size),
             test_batches(data.test, config),
         )
-        found = Study(
+        result = Study(
             network,
             batches,
             settings,
@@ -179,11 +181,11 @@ def _run(options, layers, config, data):
             calibrate=calibrate,
             shown=Shown(False, stage),
         ).go()
-        found.title = f"Sensitivity of {config.model} on {data.name} to formats"
+        result.title = f"Sensitivity of {config.model} on {data.name} to formats"
         for bits in dict.fromkeys(options["bits"]):
-            found.choose(bits=bits)
+            result.choose(bits=bits)
         if options["out"]:
-            found.trade_off()
-        return found
+            result.trade_off()
+        return result
 
     run_study(config.model, options["out"], study)

@@ -1,4 +1,4 @@
-"""The figures of a study: rises as a heat map, layers by formats, and bits a weight against the
+"""The figures of a study: rises as a heat map of layers by formats, and bits a weight against the
 metric."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ RISE_NAMES = {
 }
 NOT_FINITE = "not finite"
 
-_STEPS = 7  # of colour: three and a half decades below the largest rise
-_LOG_FROM = 20  # where the largest value is so many times the smallest, their axis is logarithmic
+_STEPS = 7  # steps of colour: three and a half decades below the largest rise
+_LOG_FROM = 20  # the ratio of largest to smallest value above which their axis is logarithmic
 
 
 def rise_text(x: float) -> str:
@@ -31,8 +31,8 @@ def rise_text(x: float) -> str:
 
 
 def steps_of(rises) -> list[float]:
-    """Where colours change: 0, and seven of 1, 3, 10, 30, ... times a power of ten up to what
-    bounds the largest rise."""
+    """Return the numbers where colours change: 0, and seven of 1, 3, 10, 30, ... times a power of
+    ten, up to a bound of the largest rise."""
     largest = max((x for x in rises if math.isfinite(x)), default=0.0)
     if largest <= 0:
         return [0.0, 1.0]
@@ -43,7 +43,8 @@ def steps_of(rises) -> list[float]:
 
 
 def unit_of(top: float) -> float:
-    """A power of a thousand, of which the end of the scale is 1 to 300 times: cells are narrow."""
+    """Return the power of a thousand in which the end of the scale is 1 to 300, since cells are
+    narrow."""
     return float(f"1e{3 * math.floor(math.log10(top) / 3 + 1e-9)}")
 
 
@@ -60,26 +61,26 @@ def _step(k: int) -> float:
     return float(f"{3 if k % 2 else 1}e{k // 2}")
 
 
-def heatmap_figure(found: Sensitivity, width: str = "page"):
-    """A matplotlib figure: a row for each layer, a column for each format, the rise as colour and
-    number; below them, all layers at once.
+def heatmap_figure(result: Sensitivity, width: str = "page"):
+    """Draw a matplotlib figure with a row for each layer and a column for each format. The rise is
+    a colour and a number. The last row is all layers at once.
 
-    Darker is worse, in grey, too. What is not finite is hatched, and has no place on the scale; a
-    rise below 0 has the lightest colour.
+    Darker is worse, also in grey. Results that are not finite are hatched, and have no place on the
+    scale; a rise below 0 has the lightest colour.
 
     Args:
         width: ``"page"`` or ``"column"``, one column of a paper.
     """
-    formats, size = found.settings.formats, 7.0 if width == "page" else 5.5
-    everywhere = [found.uniform[name].measured - found.float32 for name in formats]
-    rises = [*([found.rises[x.name][name] for name in formats] for x in found.layers), everywhere]
+    formats, size = result.settings.formats, 7.0 if width == "page" else 5.5
+    everywhere = [result.uniform[name].measured - result.float32 for name in formats]
+    rises = [*([result.rises[x.name][name] for name in formats] for x in result.layers), everywhere]
     steps = steps_of(x for row in rises for x in row)
     unit = unit_of(steps[-1])
     narrow = len(formats) > (9 if width == "page" else 4)
     values = [[x if math.isfinite(x) else math.nan for x in row] for row in rises]
     texts = [[_short(x, unit, narrow) for x in row] for row in rises]
     broken = {(i, j) for i, row in enumerate(values) for j, x in enumerate(row) if math.isnan(x)}
-    label = RISE_NAMES[found.settings.metric]
+    label = RISE_NAMES[result.settings.metric]
     with new_figure(
         width, 1.25 + (0.25 if width == "page" else 0.17) * (len(rises) + 0.4)
     ) as figure:
@@ -89,12 +90,12 @@ def heatmap_figure(found: Sensitivity, width: str = "page"):
             values,
             texts,
             formats,
-            [*(x.label for x in found.layers), "all layers"],
+            [*(x.label for x in result.layers), "all layers"],
             steps,
             size,
             broken,
         )
-        axes.axhline(len(found.layers) - 0.5, color="white", linewidth=4)
+        axes.axhline(len(result.layers) - 0.5, color="white", linewidth=4)
         if max(map(len, formats)) * len(formats) > (85 if width == "page" else 36):
             axes.tick_params(axis="x", labelrotation=45)
             for tick in axes.get_xticklabels():
@@ -110,38 +111,39 @@ def heatmap_figure(found: Sensitivity, width: str = "page"):
     return figure
 
 
-def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = True):
-    """A matplotlib figure: the metric against mean bits a weight. Formats in all layers are points,
-    mixtures a line of measured points beside what the sum of rises predicts, float32 a dotted line.
-    What is not finite lies at the upper edge, as a cross.
+def tradeoff_figure(result: Sensitivity, width: str = "page", measure: bool = True):
+    """Draw a matplotlib figure of the metric against mean bits a weight. Formats in all layers are
+    points, float32 is a dotted line. Mixtures are a line of measured points, with the prediction
+    from the sum of rises. Results that are not finite are crosses at the upper edge.
 
     Args:
         width: ``"page"`` or ``"column"``, one column of a paper.
-        measure: whether to choose and measure mixtures of the line; else it has those that are
-            there.
+        measure: whether to choose and measure mixtures for the line; if not, it has the existing
+            ones.
 
     Raises:
-        ModuleNotFoundError: without scipy, for mixtures that are still to be chosen.
+        ModuleNotFoundError: without scipy, for mixtures still to be chosen.
     """
-    line = found.trade_off() if measure else found._trade_off or []
-    mixtures = sorted([*line, *found.mixtures], key=lambda m: (m.bits, -m.predicted))
-    tone = colours(found.uniform)
+    line = result.trade_off() if measure else result._trade_off or []
+    mixtures = sorted([*line, *result.mixtures], key=lambda m: (m.bits, -m.predicted))
+    tone = colours(result.uniform)
     across = 4 if width == "page" else 2
-    lines = -(-(4 + len(found.uniform)) // across)  # of the legend
+    lines = -(-(4 + len(result.uniform)) // across)  # of the legend
     with new_figure(
         width, 3.6 + 0.19 * lines if width == "page" else 2.3 + 0.145 * lines
     ) as figure:
         axes = figure.add_subplot()
         scale = 1.0 if width == "page" else 0.7
         axes.axhline(
-            found.float32,
+            result.float32,
             color=GREY,
             linestyle=":",
             linewidth=1.4 * scale,
             label="float32",
             zorder=1,
         )
-        line = {"color": "black", "linewidth": 1.4 * scale}  # which is no format's
+        # The colour of names that are no formats
+        line = {"color": "black", "linewidth": 1.4 * scale}
         predicted = {**line, "linewidth": scale, "linestyle": "--"}
         axes.plot(
             [m.bits for m in mixtures],
@@ -158,8 +160,8 @@ def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = Tru
             markersize=4 * scale,
             label="mixtures, measured",
         )
-        asked = [m for m in finite if m.budget is not None]
-        if asked:
+        chosen = [m for m in finite if m.budget is not None]
+        if chosen:
             ring = {
                 "markersize": 9 * scale,
                 "markerfacecolor": "none",
@@ -167,14 +169,14 @@ def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = Tru
                 "linestyle": "",
             }
             axes.plot(
-                [m.bits for m in asked],
-                [m.measured for m in asked],
+                [m.bits for m in chosen],
+                [m.measured for m in chosen],
                 "o",
                 **ring,
-                label="asked for",
+                label="chosen",
                 zorder=4,
             )
-        for i, (name, made) in enumerate(found.uniform.items()):
+        for i, (name, mixture) in enumerate(result.uniform.items()):
             style = {
                 "color": tone[name],
                 "linestyle": "",
@@ -182,11 +184,11 @@ def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = Tru
                 "markeredgewidth": 1.5 * scale,
                 "zorder": 3,
             }
-            style["markerfacecolor"] = "none"  # several formats may lie at one place
-            if math.isfinite(made.measured):
+            style["markerfacecolor"] = "none"  # several formats may have the same place
+            if math.isfinite(mixture.measured):
                 axes.plot(
-                    [made.bits],
-                    [made.measured],
+                    [mixture.bits],
+                    [mixture.measured],
                     MARKERS[(i + 1) % len(MARKERS)],
                     **style,
                     label=f"{name} everywhere",
@@ -194,7 +196,7 @@ def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = Tru
             else:
                 edge = axes.get_xaxis_transform()
                 axes.plot(
-                    [made.bits],
+                    [mixture.bits],
                     [1.0],
                     "x",
                     **style,
@@ -204,25 +206,26 @@ def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = Tru
                 )
         values = [
             x
-            for x in (found.float32, *(m.measured for m in (*mixtures, *found.uniform.values())))
+            for x in (result.float32, *(m.measured for m in (*mixtures, *result.uniform.values())))
             if math.isfinite(x)
         ]
         positive = [x for x in values if x > 0]
         if (
             positive
-            and (found.settings.metric == "distance" or len(positive) == len(values))
+            and (result.settings.metric == "distance" or len(positive) == len(values))
             and max(positive) > _LOG_FROM * min(positive)
         ):
             axes.set_yscale("log")
         _plain_numbers(axes)
-        axes.set(xlabel="bits a weight, on average", ylabel=METRIC_NAMES[found.settings.metric])
+        axes.set(xlabel="bits a weight, on average", ylabel=METRIC_NAMES[result.settings.metric])
         axes.grid()
         figure.legend(ncols=across, loc="outside upper center", fontsize="small", borderaxespad=0.2)
     return figure
 
 
 def _plain_numbers(axes) -> None:
-    """Ticks as whole numbers, without a power or an offset above the axis, where the legend is."""
+    """Write ticks as whole numbers, without a power or an offset above the axis, where the legend
+    is."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axes.get_ylim()

@@ -1,4 +1,5 @@
-"""Which layers are rounded, by which rule, and what their weights take in a format."""
+"""Select the layers to round, build their rules, and count the bits of their weights in a
+format."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from ..training.records import Config
 
 RECIPES = ("ptq", "weights")
 
-_TABLES = (nn.Embedding, nn.EmbeddingBag)  # no numbers come in
+_TABLES = (nn.Embedding, nn.EmbeddingBag)  # inputs are indices, not numbers
 _WITH_WEIGHTS = (
     nn.Linear,
     nn.Bilinear,
@@ -39,15 +40,15 @@ _SCALE_BITS = 32  # of a tensor's scale, float32
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer that is rounded. Layers that share a weight are one, since a tensor has one format:
-    the first, with the others as ``tied``.
+    """A layer to round. Layers that share a weight count as one, since a tensor has one format: the
+    first, with the others as ``tied``.
 
     Attributes:
-        name, kind: in the model, and its type's.
-        shapes: of its own weights, without biases.
-        takes_numbers: whether what comes in can be rounded; an embedding takes indices.
-        tied: the layers behind it that share a weight with it, or with one another of these; they
-            are rounded where it is, to its format.
+        name, kind: its name in the model, and its type's name.
+        shapes: the shapes of its own weights, without biases.
+        takes_numbers: whether its inputs can be rounded; those of an embedding are indices.
+        tied: later layers that share a weight with it, or with another tied layer; they are rounded
+            with it, to its format.
         repeated: the shapes of weights that occur again among all of them.
     """
 
@@ -60,12 +61,12 @@ class Layer:
 
     @property
     def parts(self) -> tuple[Layer, ...]:
-        """It and the layers tied to it."""
+        """This layer and the layers tied to it."""
         return (self, *self.tied)
 
     @property
     def weights(self) -> list[tuple[int, ...]]:
-        """The shapes of all weights, each weight once."""
+        """Shapes of all weights, each weight once."""
         left = [shape for part in self.parts for shape in part.shapes]
         for shape in self.repeated:
             left.remove(shape)
@@ -73,21 +74,22 @@ class Layer:
 
     @property
     def elements(self) -> int:
-        """How many weights it has, those of tied layers included, each once."""
+        """Number of weights, those of tied layers included, each once."""
         return sum(map(math.prod, self.weights))
 
     @property
     def label(self) -> str:
-        """Its name, and those of tied layers as far as there is room; the model itself has none."""
+        """Its name and those of tied layers, as many as there is room for; the model itself has
+        none."""
         names = [part.name or "(the model itself)" for part in self.parts]
         return " = ".join(names) if len(names) < 3 else f"{names[0]} = {len(names) - 1} others"
 
 
 def check_model(model: object) -> None:
-    """Sees that a model is float32 and has no rules yet.
+    """Check that a model is float32 and has no rules yet.
 
     Raises:
-        TypeError, ValueError: it is something else.
+        TypeError, ValueError: another object or model.
     """
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         raise TypeError(f"expected a torch.nn.Module of Python, but got {type(model).__name__}")
@@ -110,11 +112,11 @@ def check_model(model: object) -> None:
             )
 
 
-def targets_of(formats: object) -> dict[str, Target]:
-    """What each format means, by its name as it was said.
+def find_targets(formats: object) -> dict[str, Target]:
+    """Return the targets of formats, by the names as given.
 
     Raises:
-        TypeError, ValueError: an unknown format, one that is said twice, or none.
+        TypeError, ValueError: an unknown format, one that is given twice, or none.
     """
     if isinstance(formats, (str, Target, torch.dtype, _C.Format)):
         formats = [formats]
@@ -122,32 +124,32 @@ def targets_of(formats: object) -> dict[str, Target]:
         raise TypeError(
             f"expected formats= as a list of names, dtypes or targets, but got {said(formats)}"
         )
-    found: dict[str, Target] = {}
+    targets: dict[str, Target] = {}
     for value in formats:
-        made = target(value)
-        if made in found.values():
-            raise ValueError(f"expected formats that differ, but got {made.name} twice")
-        found[value if isinstance(value, str) else made.name] = made
-    if not found:
+        a_target = target(value)
+        if a_target in targets.values():
+            raise ValueError(f"expected formats that differ, but got {a_target.name} twice")
+        targets[value if isinstance(value, str) else a_target.name] = a_target
+    if not targets:
         raise ValueError("expected at least one format, but got none")
-    return found
+    return targets
 
 
-def layers_of(model: nn.Module, keys: object = None) -> list[Layer]:
-    """The layers of a model that are rounded, in its order: those with weights of products and
-    tables, or those that ``keys`` match.
+def find_layers(model: nn.Module, keys: object = None) -> list[Layer]:
+    """Find the layers of a model to round, in its order: those with weights of products and tables,
+    or those that ``keys`` match.
 
-    An attention's output projection is a part of its attention. Those that share a weight are one
+    An attention's output projection is a part of its attention. Layers that share a weight are one
     layer.
 
     Raises:
         TypeError, ValueError: a key that matches nothing, or no layer at all.
     """
-    found, weights = [], []
+    layers, weights = [], []
     parts = {
         module.out_proj for module in model.modules() if isinstance(module, nn.MultiheadAttention)
     }
-    matched = None if keys is None else _matched(model, keys)
+    matched = None if keys is None else _match_names(model, keys)
     for name, module in model.named_modules():
         if module in parts or (
             name not in matched if matched is not None else not isinstance(module, _WITH_WEIGHTS)
@@ -155,24 +157,25 @@ def layers_of(model: nn.Module, keys: object = None) -> list[Layer]:
             continue
         names = [p for p in parameter_names(module) if not is_bias(p)]
         shapes = tuple(tuple(parameter_of(module, p).shape) for p in names)
-        if shapes and type(module).forward is not nn.Module.forward:  # a ParameterList only keeps
-            found.append(
+        # A ParameterList has no forward
+        if shapes and type(module).forward is not nn.Module.forward:
+            layers.append(
                 Layer(name, type(module).__name__, shapes, not isinstance(module, _TABLES))
             )
             weights.append([tuple(map(id, masters_of(module, p))) for p in names])
-    if not found:
+    if not layers:
         of = "" if keys is None else f", but none that layers={said(keys)} matches has any"
         what = (
             "expected a model with layers that have weights to round (linear ones, convolutions, "
             "...)"
         )
         raise ValueError(f"{what}{of or f', but {type(model).__name__} has none'}")
-    return _tied(found, weights)
+    return _merge_tied(layers, weights)
 
 
-def _tied(layers: list[Layer], weights: list[list[tuple[int, ...]]]) -> list[Layer]:
-    """Layers that share a weight as one. ``weights``: for each weight of each layer, the parameters
-    that it is, or is made of, by identity."""
+def _merge_tied(layers: list[Layer], weights: list[list[tuple[int, ...]]]) -> list[Layer]:
+    """Merge layers that share a weight. ``weights`` has, for each weight of each layer, the ids of
+    the parameters that it is or is made of."""
     groups: list[list[int]] = []
     for i, own in enumerate(weights):
         ids = {one for of in own for one in of}
@@ -182,21 +185,21 @@ def _tied(layers: list[Layer], weights: list[list[tuple[int, ...]]]) -> list[Lay
         groups = [group for group in groups if group not in sharing] + [
             sorted([*(j for group in sharing for j in group), i])
         ]
-    made = []
+    merged = []
     for first, *others in sorted(groups):
         seen, repeated = set(), []
         for j in (first, *others):
             for of, shape in zip(weights[j], layers[j].shapes, strict=True):
                 repeated += [shape] if of in seen else []
                 seen.add(of)
-        made.append(
+        merged.append(
             replace(layers[first], tied=tuple(layers[j] for j in others), repeated=tuple(repeated))
         )
-    return made
+    return merged
 
 
-def _matched(model: nn.Module, keys: object) -> set[str]:
-    """The names of the modules that keys of rules match."""
+def _match_names(model: nn.Module, keys: object) -> set[str]:
+    """Return the names of the modules that the keys of rules match."""
     keys = [keys] if isinstance(keys, (str, type, re.Pattern)) or callable(keys) else keys
     if not isinstance(keys, Iterable) or isinstance(keys, nn.Module) or not (keys := list(keys)):
         raise TypeError(
@@ -207,38 +210,37 @@ def _matched(model: nn.Module, keys: object) -> set[str]:
     return set(choose(model, dict.fromkeys(keys, anything)))
 
 
-def rules_in(layer: Layer, made: Target, recipe: str) -> dict[str, dict]:
-    """The rules of a layer, and of those tied to it, in a format, by name."""
-    return {part.name: _rule_of(part, made, recipe) for part in layer.parts}
+def build_rules(layer: Layer, a_target: Target, recipe: str) -> dict[str, dict]:
+    """Return the rules of a layer, and of those tied to it, in a format, by name."""
+    return {part.name: _build_rule(part, a_target, recipe) for part in layer.parts}
 
 
-def _rule_of(layer: Layer, made: Target, recipe: str) -> dict:
-    """The rule of a layer in a format, as ``quantize_`` and its YAML files take it: that of the
-    recipe ``ptq``, or of its weights alone."""
-    rule = dict(rules_of(Config(), made.name, "ptq")[nn.Linear])
+def _build_rule(layer: Layer, a_target: Target, recipe: str) -> dict:
+    """Return the rule of a layer in a format for ``quantize_`` and its YAML files: the rule of the
+    recipe ``ptq``, or only its weights' part."""
+    rule = dict(rules_of(Config(), a_target.name, "ptq")[nn.Linear])
     if recipe == "weights" or not layer.takes_numbers:
         del rule["activation"]
-    # A scale of its own would round no number.
+    # For 1-d weights, a scale for each number would round nothing.
     if isinstance(rule["weight"], dict) and max(map(len, layer.shapes)) < 2:
         rule["weight"] = {**rule["weight"], "per": "tensor"}
     return rule
 
 
-def stored_bits(made: Target, shape: tuple[int, ...]) -> int:
-    """Bits of a tensor packed as ``quantize`` packs it, each block's scale counted, a shorter
-    block's too; integers without their scales."""
-    bits = math.prod(shape) * made.bits
-    if isinstance(made, BlockFormat):
-        blocks = math.prod(made.fitting(len(shape)).shape.grid_shape(shape))
-        bits += blocks * made._scale.bits + _SCALE_BITS * made.tensor_scale
+def stored_bits(a_target: Target, shape: tuple[int, ...]) -> int:
+    """Return the bits of a tensor as ``quantize`` packs it, with the scale of each block, also of a
+    shorter one; for integers without scales."""
+    bits = math.prod(shape) * a_target.bits
+    if isinstance(a_target, BlockFormat):
+        blocks = math.prod(a_target.adapt_to(len(shape)).shape.grid_shape(shape))
+        bits += blocks * a_target._scale.bits + _SCALE_BITS * a_target.tensor_scale
     return bits
 
 
 def bits_a_weight(
     layers: list[Layer], formats: dict[str, str], targets: dict[str, Target]
 ) -> float:
-    """The mean over all weights of the bits that their layers' formats take, by the formats' own
-    figure."""
+    """Return the bits of a weight by the formats' own figures, averaged over all weights."""
     return math.fsum(x.elements * targets[formats[x.name]].bits_per_value for x in layers) / sum(
         x.elements for x in layers
     )
@@ -247,6 +249,6 @@ def bits_a_weight(
 def stored_bits_a_weight(
     layers: list[Layer], formats: dict[str, str], targets: dict[str, Target]
 ) -> float:
-    """The same of the weights as they are packed."""
+    """Return the bits of a weight as packed, averaged over all weights."""
     bits = sum(stored_bits(targets[formats[x.name]], shape) for x in layers for shape in x.weights)
     return bits / sum(x.elements for x in layers)

@@ -1,4 +1,4 @@
-"""What a study found: sensitivities, and mixtures that are chosen by them."""
+"""Results of a study: sensitivities, and the mixtures that are chosen by them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from .layers import Layer
 if TYPE_CHECKING:
     from .study import Study
 
-_TRADE_OFF_BUDGETS = 12  # the closer, the fewer bits there are: the first ones buy most
+_TRADE_OFF_BUDGETS = 12  # closer at few bits, because the first bits matter most
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is rounded and how it is judged: the arguments of ``sensitivity``, and the policy of a
-    block of ``accumulate`` around it."""
+    """The arguments of ``sensitivity``, and the policy of a surrounding block of ``accumulate``."""
 
     formats: tuple[str, ...]
     recipe: str = "ptq"
@@ -35,20 +34,20 @@ class Settings:
 
 @dataclass
 class Sensitivity(Reported):
-    """What a study found. A notebook shows it as its report.
+    """The results of a study. A notebook shows its report.
 
     Attributes:
-        settings: ``formats`` (as they were said), ``recipe``, ``metric``, ``seed``, ``accumulate``
-            (the policy of a block around it, or None).
-        samples: inputs of the data. runs: how often the network was evaluated.
-        layers: those that are rounded, in the model's order: ``name``, ``kind``, ``elements``
-            (weights), ``tied`` (which share a weight with it).
-        float32: the metric of the model as it is; of ``accuracy`` the error rate in percent, of
+        settings: ``formats`` (as given), ``recipe``, ``metric``, ``seed``, ``accumulate`` (the
+            policy of a surrounding block, or None).
+        samples: the number of inputs. runs: the number of evaluations of the network.
+        layers: the rounded layers, in the model's order: ``name``, ``kind``, ``elements``
+            (weights), ``tied`` (layers that share a weight with it).
+        float32: the metric of the model in float32; for ``accuracy`` the error rate in percent, for
             ``distance`` 0.
-        rises: by layer and format, what the metric rises by where this layer alone is rounded;
-            infinite where it is not finite then.
-        uniform: a ``Mixture`` for each format, which is that of all layers. mixtures: those that
-            were chosen, in order.
+        rises: by layer and format, the rise of the metric if only this layer is rounded; infinite
+            if the metric is not finite then.
+        uniform: for each format, the ``Mixture`` that has it in all layers. mixtures: the chosen
+            mixtures, in order.
     """
 
     settings: Settings
@@ -61,13 +60,13 @@ class Sensitivity(Reported):
     runs: int = 0
     title: str = "Sensitivity of layers to formats"
     _stem = "sensitivity"
-    # None of one that comes from a pickle.
+    # None for a result from a pickle.
     _study: Study | None = field(default=None, repr=False, compare=False)
     _trade_off: list[Mixture] | None = field(default=None, repr=False)
 
     def rows(self) -> list[dict]:
-        """A row for each layer and format: layer, kind, elements, format, bits (a weight, by the
-        format's own figure), rise."""
+        """Return a row for each layer and format: layer, kind, elements, format, bits (a weight, by
+        the format's own figure), rise."""
         bits = {name: mixture.bits for name, mixture in self.uniform.items()}
         return [
             {
@@ -83,16 +82,17 @@ class Sensitivity(Reported):
         ]
 
     def choose(self, *, bits: float | None = None, metric: float | None = None) -> Mixture:
-        """The mixture of formats with the least sum of rises within a budget, measured.
+        """Choose the mixture of formats with the least sum of rises within a budget, and measure
+        it.
 
         Args:
-            bits: of a weight, on average over all weights, by the formats' own figure: the mixture
-                has the least sum of rises with at most these.
-            metric: the largest sum of rises: the mixture has the fewest bits with at most it.
+            bits: the budget of bits a weight, averaged over all weights, by the formats' own
+                figures: the mixture has the least sum of rises within it.
+            metric: the largest sum of rises: the mixture has the fewest bits within it.
 
         Raises:
-            ValueError: both or none of them, a number that is not finite, a budget that no mixture
-                fits, a layer that no format leaves finite; a result that comes from a pickle.
+            ValueError: both or neither of them, a number that is not finite, a budget that no
+                mixture fits, a layer that is finite in no format; a result from a pickle.
             ModuleNotFoundError: without scipy.
         """
         if (bits is None) == (metric is None):
@@ -107,20 +107,20 @@ class Sensitivity(Reported):
             or not math.isfinite(limit)
         ):
             raise ValueError(f"expected a finite number for {kind}=, but got {limit!r}")
-        formats = self._assigned(kind, float(limit))
-        study = self._measuring()
-        with study.shown.going():
-            found = study.mixture(formats, "mixtures", (kind, float(limit)))
-        self.mixtures = [*(m for m in self.mixtures if m.budget != found.budget), found]
-        return found
+        formats = self._assign(kind, float(limit))
+        study = self._expect_study()
+        with study.shown.show_bar():
+            mixture = study.mixture(formats, "mixtures", (kind, float(limit)))
+        self.mixtures = [*(m for m in self.mixtures if m.budget != mixture.budget), mixture]
+        return mixture
 
     def trade_off(self) -> list[Mixture]:
-        """Mixtures for budgets from the fewest bits to the most, each measured once; none where a
-        layer is finite in no format.
+        """Return mixtures for budgets from the fewest bits to the most, each measured once; none if
+        a layer is finite in no format.
 
         Raises:
             ModuleNotFoundError: without scipy.
-            ValueError: a result that comes from a pickle, without them.
+            ValueError: a result from a pickle without them.
         """
         if self._trade_off is None:
             different = {}
@@ -132,36 +132,36 @@ class Sensitivity(Reported):
                 ]
                 different = {
                     tuple(formats.values()): formats
-                    for formats in (self._assigned("bits", budget) for budget in budgets)
+                    for formats in (self._assign("bits", budget) for budget in budgets)
                 }
-            self._trade_off = self._measured(list(different.values())) if different else []
+            self._trade_off = self._measure(list(different.values())) if different else []
         return self._trade_off
 
-    def _measured(self, mixtures: list[dict[str, str]]) -> list[Mixture]:
-        study = self._measuring()
-        with study.shown.going():
+    def _measure(self, mixtures: list[dict[str, str]]) -> list[Mixture]:
+        study = self._expect_study()
+        with study.shown.show_bar():
             return [
                 study.mixture(formats, "trade-off", None, len(mixtures)) for formats in mixtures
             ]
 
-    def _measuring(self) -> Study:
-        """What measures mixtures."""
+    def _expect_study(self) -> Study:
+        """Return the study, which measures mixtures."""
         if self._study is None:
             raise ValueError(
-                "expected a result that has its network and data, to measure a mixture, but got "
-                "one from a pickle, which has what was measured alone: choose, or ask for "
-                "trade_off(), before it is pickled, or call sensitivity again"
+                "expected a result with its network and data, to measure a mixture, but got one "
+                "from a pickle, which has only measurements; call choose() or trade_off() before "
+                "pickling, or sensitivity() again"
             )
         return self._study
 
-    def _assigned(self, kind: str, limit: float) -> dict[str, str]:
-        """The format of each layer."""
+    def _assign(self, kind: str, limit: float) -> dict[str, str]:
+        """Choose the format of each layer within a limit."""
         names = self.settings.formats
         for layer in self.layers:
             if not any(map(math.isfinite, self.rises[layer.name].values())):
                 raise ValueError(
-                    f"expected a format that {layer.name!r} bears, but it has no finite "
-                    f"{self.settings.metric} in {', '.join(names)}"
+                    f"expected a format with a finite metric for {layer.name!r}, but it has no "
+                    f"finite {self.settings.metric} in {', '.join(names)}"
                 )
         elements = sum(x.elements for x in self.layers)
         rises = [[self.rises[x.name][name] for name in names] for x in self.layers]
@@ -182,27 +182,27 @@ class Sensitivity(Reported):
         return {layer.name: names[j] for layer, j in zip(self.layers, columns, strict=True)}
 
     def heatmap(self, width: str = "page"):
-        """A matplotlib figure: layers by formats, coloured by the rise; darker is worse. ``width``:
-        ``"page"``, or ``"column"`` of a paper."""
+        """Draw a matplotlib figure: layers by formats, coloured by the rise; darker is worse.
+        ``width``: ``"page"``, or ``"column"`` of a paper."""
         return heatmap_figure(self, width)
 
     def as_json(self) -> dict:
-        """Plain data: every number that was measured."""
+        """Return plain data: every measured number."""
         return report.as_json(self)
 
     def report(self, command: str | None = None) -> Report:
-        """The :class:`Report`, for whose trade-off mixtures are measured once, but of a result from
-        a pickle."""
+        """Build the :class:`Report`. It measures the mixtures of the trade-off once, except for a
+        result from a pickle."""
         return report.report_of(self, command)
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
-        """Writes ``sensitivity.html`` (one file, without network), ``sensitivity.json``, tables as
-        CSV, figures as PNG, SVG and PDF, and for each chosen mixture ``rules-<budget>.yaml``, which
-        ``quantize_`` reads. A result from a pickle has those mixtures alone that were measured
-        before.
+        """Write ``sensitivity.html`` (one file, which needs no network), ``sensitivity.json``,
+        tables as CSV, and figures as PNG, SVG and PDF. For each chosen mixture, write
+        ``rules-<budget>.yaml``, which ``quantize_`` reads. A result from a pickle has only the
+        mixtures measured before.
 
         Raises:
-            OSError: they cannot be written.
+            OSError: a file cannot be written.
             ModuleNotFoundError: without scipy, for the mixtures of the trade-off, or PyYAML.
         """
         if self._study is not None:
@@ -214,26 +214,26 @@ class Sensitivity(Reported):
         return written
 
     def _repr_html_(self) -> str:
-        return report.report_of(self, measure=False).fragment()  # looking at it runs nothing
+        return report.report_of(self, measure=False).fragment()  # showing it runs nothing
 
     def __repr__(self) -> str:
         return f"<Sensitivity of {len(self.layers)} layers to {', '.join(self.settings.formats)}>"
 
 
-def least_bits(found: Sensitivity) -> float:
-    """The fewest bits a weight of a mixture in which each layer alone is finite."""
-    total = sum(x.elements for x in found.layers)
+def least_bits(result: Sensitivity) -> float:
+    """Return the fewest bits a weight of a mixture in which each layer alone is finite."""
+    total = sum(x.elements for x in result.layers)
     finite = (
         [
-            found.uniform[name].bits
-            for name, x in found.rises[layer.name].items()
+            result.uniform[name].bits
+            for name, x in result.rises[layer.name].items()
             if math.isfinite(x)
         ]
-        for layer in found.layers
+        for layer in result.layers
     )
     return (
         math.fsum(
-            layer.elements * min(bits) for layer, bits in zip(found.layers, finite, strict=True)
+            layer.elements * min(bits) for layer, bits in zip(result.layers, finite, strict=True)
         )
         / total
     )

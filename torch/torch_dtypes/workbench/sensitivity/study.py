@@ -1,4 +1,4 @@
-"""The study: a network with one layer rounded at a time, with all of them, and with mixtures of
+"""The study: run a network with one layer rounded at a time, with all of them, and with mixtures of
 formats."""
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .layers import (
     RECIPES,
     Layer,
     bits_a_weight,
+    build_rules,
     check_model,
-    layers_of,
-    rules_in,
+    find_layers,
+    find_targets,
     stored_bits_a_weight,
-    targets_of,
 )
 from .results import Sensitivity, Settings
 
@@ -45,13 +45,12 @@ _INSTEAD = (
 
 
 class Study:
-    """Evaluates a model, telling ``shown(what, total)`` before each run how many there will be in
-    that stage (None: not known).
+    """Evaluates a model. Before each run it calls ``shown(what, total)`` with the stage and its
+    number of runs (None: unknown).
 
-    It has a copy of the model: what becomes of the user's afterwards changes no mixture that is
-    measured later. A pickle of a result leaves it out, and with it the network, the data and
-    functions that may be no module's; a deep copy of a result has a study of the same network and
-    data.
+    It has a copy of the model, so later changes of the user's model affect no mixture. A pickle of
+    a result leaves the study out, with the network, the data and functions that may not pickle. A
+    deep copy of a result has a study of the same network and data.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Study:
         calibrate: Iterable | None = None,
         shown: Shown | None = None,
     ) -> None:
-        self._model = _copied(model)
+        self._model = _copy_model(model)
         self._batches, self._criterion = (
             Inference(self._model, batches, criterion).batches,
             criterion,
@@ -82,26 +81,26 @@ class Study:
             raise ValueError("expected data with at least one input, but got none")
 
     def __deepcopy__(self, memo: dict) -> Study:
-        made = memo[id(self)] = object.__new__(Study)
-        vars(made).update(
+        copied = memo[id(self)] = object.__new__(Study)
+        vars(copied).update(
             vars(self), _scales=dict(self._scales), found=copy.deepcopy(self.found, memo)
         )
-        return made
+        return copied
 
     def __reduce__(self):
-        return _left_out, ()
+        return _restore_without_study, ()
 
     def go(self) -> Sensitivity:
-        found, names = self.found, self.found.settings.formats
+        result, names = self.found, self.found.settings.formats
         self._exact = self._run("float32", 1, {})
-        metric = found.settings.metric
+        metric = result.settings.metric
         if metric == "accuracy" and "accuracy" not in self._exact.metrics:
             raise ValueError(
                 "expected metric='loss' or 'distance' for targets that are no labels of classes, "
                 "or outputs that are no tensor, but got 'accuracy'"
             )
-        found.float32 = self._value(self._exact)
-        if not math.isfinite(found.float32):
+        result.float32 = self._value(self._exact)
+        if not math.isfinite(result.float32):
             raise ValueError(
                 "expected a finite loss of the model in float32, but got "
                 f"{self._exact.metrics['loss']} on these data"
@@ -118,12 +117,12 @@ class Study:
                 )
                 for name in names
             }
-            found.rises[layer] = {
-                name: self._value(outcome) - found.float32 for name, outcome in outcomes.items()
+            result.rises[layer] = {
+                name: self._value(outcome) - result.float32 for name, outcome in outcomes.items()
             }
         for name, formats in everywhere.items():
-            found.uniform[name] = self._mixture(formats, whole[name], None)
-        return found
+            result.uniform[name] = self._mixture(formats, whole[name], None)
+        return result
 
     def mixture(
         self,
@@ -132,7 +131,7 @@ class Study:
         budget: tuple[str, float] | None,
         total: int | None = None,
     ) -> Mixture:
-        """A mixture, measured."""
+        """Measure a mixture."""
         return self._mixture(formats, self._value(self._run(stage, total, formats)), budget)
 
     def _mixture(
@@ -155,34 +154,38 @@ class Study:
             stored,
             predicted,
             measured,
-            self._scales_of(formats),
+            self._collect_scales(formats),
             budget,
         )
 
     def _rules(self, formats: Mapping[str, str]) -> dict[str, dict]:
         recipe, rules = self.found.settings.recipe, {}
         for layer, name in formats.items():
-            rules |= rules_in(self._layers[layer], self._targets[name], recipe)
+            rules |= build_rules(self._layers[layer], self._targets[name], recipe)
         return rules
 
     def _run(self, stage: str, total: int | None, formats: Mapping[str, str]) -> Outcome:
-        """The whole network with these layers rounded."""
+        """Run the network with these layers rounded."""
         check_no_block("sensitivity", _INSTEAD)
         self.shown(stage, total)
         self.found.runs += 1
-        with _seeded(self.found.settings.seed), in_policy(self.found.settings.accumulate):
-            return Inference(self._rounded(formats), self._batches, self._criterion).run(
+        with _draw_from_seed(self.found.settings.seed), in_policy(self.found.settings.accumulate):
+            return Inference(self._round_layers(formats), self._batches, self._criterion).run(
                 lambda model: contextlib.nullcontext()
             )
 
-    def _rounded(self, formats: Mapping[str, str]) -> nn.Module:
-        """The model with these layers rounded; its parameters are this study's own."""
-        made = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
-        return quantize_(made, self._rules(formats), self._scales_of(formats)) if formats else made
+    def _round_layers(self, formats: Mapping[str, str]) -> nn.Module:
+        """Return the model with these layers rounded, on the parameters of this study."""
+        model = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
+        return (
+            quantize_(model, self._rules(formats), self._collect_scales(formats))
+            if formats
+            else model
+        )
 
     def _calibration(self) -> dict:
-        """How ``quantize_`` runs the batches of calibration: by itself on the first of a tuple; on
-        all inputs where the data have several."""
+        """Return the arguments with which ``quantize_`` runs the calibration. By default it takes
+        the first of a tuple; for several inputs, ``forward`` takes them all."""
         if len(self._batches[0]) == 2:
             return {"calibrate": self._calibrate}
         several = len(self._batches[0]) - 1
@@ -191,28 +194,30 @@ class Study:
             "forward": lambda model, batch: model(*batch[:several]),
         }
 
-    def _scales_of(self, formats: Mapping[str, str]) -> OrderedDict:
-        """A state dict with the scales of calibration alone. They are the same whichever layers
-        round: calibration runs in float32."""
+    def _collect_scales(self, formats: Mapping[str, str]) -> OrderedDict:
+        """Return a state dict with the scales of calibration alone. Since calibration runs in
+        float32, they do not depend on which layers round."""
         state = OrderedDict()
         state._metadata = {}
         if self.found.settings.recipe == "ptq":
             for layer, name in formats.items():
                 if self._targets[name].needs_scale:
-                    scales = self._calibrated(name)
+                    scales = self._calibrate_scales(name)
                     state._metadata.update(
                         {part.name: scales.get(part.name, {}) for part in self._layers[layer].parts}
                     )
         return state
 
-    def _calibrated(self, name: str) -> Mapping:
-        """The scales of a format in all layers."""
+    def _calibrate_scales(self, name: str) -> Mapping:
+        """Return the scales of a format in all layers."""
         if name not in self._scales:
-            made = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
-            with _seeded(self.found.settings.seed):
+            model = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
+            with _draw_from_seed(self.found.settings.seed):
                 self._scales[name] = (
                     quantize_(
-                        made, self._rules(dict.fromkeys(self._layers, name)), **self._calibration()
+                        model,
+                        self._rules(dict.fromkeys(self._layers, name)),
+                        **self._calibration(),
                     )
                     .state_dict()
                     ._metadata
@@ -220,7 +225,7 @@ class Study:
         return self._scales[name]
 
     def _first_batches(self) -> list[Batch]:
-        """The first batches, with as many inputs as ``train`` calibrates on."""
+        """Return the first batches, with as many inputs as ``train`` calibrates on."""
         kept, count = [], 0
         for batch in self._batches:
             if count < CALIBRATION_IMAGES:
@@ -229,7 +234,7 @@ class Study:
         return kept
 
     def _value(self, outcome: Outcome) -> float:
-        """The metric, the lower the better; infinite where it, or the loss, is not finite."""
+        """Return the metric, the lower the better; infinite if it, or the loss, is not finite."""
         metric = self.found.settings.metric
         if metric == "distance":
             value = distance(outcome.output, self._exact.output)
@@ -242,25 +247,25 @@ class Study:
         )
 
 
-def _left_out() -> None:
-    """The study of a result that comes from a pickle."""
+def _restore_without_study() -> None:
+    """Return None, the study of a result from a pickle."""
 
 
-def _copied(model: nn.Module) -> nn.Module:
-    """A copy with parameters of its own; of tensors that pruning or weight normalisation have made
-    of parameters, too, which know their graph."""
-    made = {
+def _copy_model(model: nn.Module) -> nn.Module:
+    """Copy a model with its parameters. Tensors that pruning or weight normalisation computed from
+    parameters have a graph, so they are copied detached."""
+    copies = {
         id(t): t.detach().clone()
         for m in model.modules()
         for t in vars(m).values()
         if isinstance(t, torch.Tensor) and not t.is_leaf
     }
-    return copy.deepcopy(model, made)
+    return copy.deepcopy(model, copies)
 
 
 @contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Random numbers of the seed; those of before go on behind the block."""
+def _draw_from_seed(seed: int) -> Iterator[None]:
+    """Draw random numbers from the seed in a block; the generators continue as before after it."""
     with forked_generators():
         torch.manual_seed(seed)
         yield
@@ -280,8 +285,8 @@ def sensitivity(
     on_run: OnRun | None = None,
     progress: bool | None = None,
 ) -> Sensitivity:
-    """Which formats each layer of a float32 network bears, and which mixture of them fits a budget
-    of bits (mixed-precision assignment)::
+    """Measure how sensitive each layer of a float32 network is to formats, and find the mixture of
+    formats for a budget of bits (mixed-precision assignment)::
 
         found = torch_dtypes.sensitivity(model, loader, ["q43", "mxfp4", "int8"])
         found.print()
@@ -289,54 +294,54 @@ def sensitivity(
         torch_dtypes.quantize_(model, mixture.rules, calibrate=mixture.scales)
 
     The sensitivity of a layer l to a format f is metric(the network with l alone rounded to f) -
-    metric(the network in float32), infinite where they or the loss are not finite. All formats are
-    also measured in all layers at once. ``choose`` finds the assignment with the least sum of
-    sensitivities within a mean number of bits a weight, exactly, and measures it, since rises need
-    not add up. docs/workbench.md says what they mean.
+    metric(the network in float32). It is infinite where a metric or the loss is not finite. All
+    formats are also measured in all layers at once. ``choose`` finds exactly the assignment with
+    the least sum of sensitivities within a mean number of bits a weight. Then it measures it, since
+    rises need not add up. docs/workbench.md explains them.
 
-    The model is as before afterwards, as are torch's random numbers. A copy, which the result
-    keeps, runs in evaluation mode, without gradients. Layers that share a weight (a tied embedding
-    and output layer) are one: ``rises`` and ``formats`` have it by the name of the first, ``rules``
-    have them all. A pickle of the result has what was measured, without model and data: ``choose``
-    first.
+    The model and torch's random numbers are restored. A copy, which the result keeps, runs in
+    evaluation mode, without gradients. Layers that share a weight (a tied embedding and output
+    layer) count as one: ``rises`` and ``formats`` have the first name, ``rules`` have them all. A
+    pickle of the result has the measurements without model and data, so ``choose`` before.
 
     Args:
-        model: float32, on one device, without rules of ``quantize_``.
+        model: a float32 model on one device, without rules of ``quantize_``.
         data: batches ``(inputs, targets)`` on that device, kept in memory: a DataLoader or a list.
             Inputs are a tensor or a dict of keyword arguments; several are
             ``(first, second, ..., targets)``. Integer targets are labels of classes.
-        formats: what ``torch_dtypes.target`` takes: names, dtypes, blocks, integers. ``"float32"``
-            is one, of 32 bits.
-        layers: which are rounded: module types, names, regular expressions over names or
-            predicates, one or several, as ``quantize_``'s rules have them. None: all linear and
-            bilinear layers, convolutions, recurrent layers, attentions (each with its output
-            projection) and embeddings.
-        recipe: ``"ptq"`` rounds a layer's weights and the activations that come in, integers with a
-            scale of each output channel, and of activations by calibration; ``"weights"`` its
-            weights alone, with the same scales. Biases stay.
-        metric: ``"loss"``; ``"accuracy"``, as the error rate in percent, of labels alone;
+        formats: names, dtypes, blocks, integers, as in ``torch_dtypes.target``. ``"float32"``
+            counts as a format of 32 bits.
+        layers: the layers to round, as in the rules of ``quantize_``: one or several module types,
+            names, regular expressions over names or predicates. None: all linear and bilinear
+            layers, convolutions, recurrent layers, attentions (each with its output projection) and
+            embeddings.
+        recipe: ``"ptq"`` rounds a layer's weights and its input activations. Integers have a scale
+            for each output channel, and for activations one by calibration. ``"weights"`` rounds
+            only the weights, with the same scales. Biases stay.
+        metric: ``"loss"``; ``"accuracy"``, as the error rate in percent, for labels only;
             ``"distance"`` of the outputs from float32's, relative, in the Euclidean norm, over all
             floating-point numbers of a dict or a tuple.
-        criterion: of an output, a dict or a tuple too, and its targets, a mean over them as one
-            number, a 0-d tensor or a float; None: cross-entropy for labels, else the mean squared
-            error.
-        calibrate: batches for the scales of integers' activations, as ``quantize_`` takes them, or
-            with as many inputs as ``data`` has; None: the first batches of ``data``, until there
-            are 256 inputs.
-        seed: of stochastic formats: each run draws from it, 0 to 2^63 - 1, so that rises are a
+        criterion: a function of an output (also a dict or tuple) and its targets that returns a
+            mean as one number, a 0-d tensor or a float; None: cross-entropy for labels, else the
+            mean squared error.
+        calibrate: batches for the scales of integers' activations, as in ``quantize_``, or with as
+            many inputs as ``data`` has; None: the first batches of ``data``, up to 256 inputs.
+        seed: the seed of stochastic formats, 0 to 2^63 - 1: each run draws from it, so rises are a
             sample.
-        on_run: called before each run with the stage's name and how many runs it has, or None.
-        progress: whether standard error shows how far it is: a bar on a terminal or in a notebook,
-            else a line for each stage. None: where a bar can be shown and there is no ``on_run``.
+        on_run: a function to call before each run with the stage's name and its number of runs, or
+            None.
+        progress: whether to show progress on standard error: a bar on a terminal or in a notebook,
+            else a line for each stage. None: only as a bar, and only without ``on_run``.
 
     Returns:
         A :class:`Sensitivity`: ``.rises[layer][format]``, ``.uniform``, ``.choose(bits=...)``,
         ``.print()``, ``.heatmap()``, ``.write(folder)``.
 
     Raises:
-        ValueError: an unknown format, or one twice; no layer; data without inputs; a model with
-            rules, or whose loss is not finite in float32; a format that a layer cannot be rounded
-            to; a ``with rounding(...)`` block around it: a mode is said by formats' names.
+        ValueError: an unknown or repeated format; no layer; data without inputs; a model with
+            rules, or with a loss in float32 that is not finite; a format to which a layer cannot be
+            rounded; a surrounding ``with rounding(...)`` block, since formats' names give the
+            modes.
         TypeError: a model in another dtype than float32, or arguments of other types.
 
     Sources: HAWQ (Dong et al., arXiv 1905.03696), HAWQ-V3 (Yao et al., arXiv 2011.10680).
@@ -352,7 +357,7 @@ def sensitivity(
         (['0', '2'], 13.0)
     """
     check_model(model)
-    targets = targets_of(formats)
+    targets = find_targets(formats)
     check_metric(metric)
     settings = Settings(
         tuple(targets),
@@ -361,10 +366,10 @@ def sensitivity(
         integer("seed", seed, 0, 2**63 - 1),
         policy_of_block(),
     )
-    chosen = layers_of(model, layers)
+    chosen = find_layers(model, layers)
     check_loader(calibrate, None)
     if isinstance(calibrate, Mapping):
         raise TypeError(f"expected calibrate= as an iterable of batches, but got {said(calibrate)}")
     shown = Shown(progress, on_run)
-    with forked_generators(), shown.going():  # a DataLoader draws, and so may a model
+    with forked_generators(), shown.show_bar():  # a DataLoader or a model may draw random numbers
         return Study(model, data, settings, targets, chosen, criterion, calibrate, shown).go()

@@ -1,9 +1,9 @@
-"""``sweep``: which format, rounding mode, accumulator and recipe a network bears, as a grid of
-cells, each in a process of its own.
+"""``sweep``: train a network in many formats, rounding modes, accumulators and recipes, as a grid
+of cells, each in its own process.
 
-The grid is data (``cells``, ``grid``); what one cell does is ``work``, for which ``server`` forks a
-process; ``engines`` runs many, side by side or over machines; ``store`` keeps what came out, a file
-a cell; ``sweeping`` has the results, ``tables`` and ``heatmap`` show them.
+The grid is data (``cells``, ``grid``). ``work`` runs one cell, in a process that ``server`` forks.
+``engines`` runs many, in parallel or over machines. ``store`` keeps the outcomes, a file for each
+cell. ``sweeping`` has the results, which ``tables`` and ``heatmap`` show.
 """
 
 from .calling import sweep

@@ -1,5 +1,5 @@
-"""What ``torch_dtypes.sweep`` is called with, held against the options of the command line: they
-mean the same."""
+"""Check the arguments of ``torch_dtypes.sweep`` by the options of the command line, which mean the
+same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SETTINGS = {field.name for field in fields(Settings)} - _NOT_HERE | {"seed", "j
 
 
 def several(value: object) -> tuple:
-    """One value, or some, as a tuple."""
+    """Return one value, or several, as a tuple."""
     return (
         tuple(value)
         if isinstance(value, Iterable) and not isinstance(value, (str, bytes))
@@ -32,15 +32,15 @@ def several(value: object) -> tuple:
 
 
 def check_settings(settings: dict[str, object]) -> None:
-    """Raises what the command line would say of the same options.
+    """Check settings as the command line checks the same options.
 
     Raises:
         TypeError: an unknown setting, or a value that is neither a number nor a name.
         ValueError: a value out of range.
     """
     expect_settings("sweep", settings, _SETTINGS)
-    for name, given in settings.items():
-        for value in several(given):
+    for name, values in settings.items():
+        for value in several(values):
             if value is not None:
                 _check(name, value)
 
@@ -50,56 +50,55 @@ def _check(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (str, numbers.Real)):
         raise TypeError(f"expected {name} as a number or a name, but got {said(value)}")
     try:
-        made = option.type.convert(str(value), option, context)
+        converted = option.type.convert(str(value), option, context)
         if option.callback is not None:
-            option.callback(context, option, made)
+            option.callback(context, option, converted)
     except click.BadParameter as error:
         raise ValueError(f"{name}: {error.message}") from error
 
 
 def names_of(formats: tuple) -> tuple[str, ...]:
-    """Formats by the names that tables and cells have for them: as they were spelt, or a dtype's, a
-    format's or a target's own.
+    """Return the names of formats for tables and cells: as the user spelt them, or the own name of
+    a dtype, format or target.
 
     Raises:
-        TypeError, ValueError: an unknown format, or one that its name does not say in another
-            process, where its cells are.
+        TypeError, ValueError: an unknown format, or one whose name does not define it in the
+            processes of cells.
     """
     names = []
     for value in formats:
-        made = target(value)
-        is_table = isinstance(made, FormatTarget) and made.format.kind.name == "table"
-        if is_table or (not isinstance(value, str) and target(made.name) != made):
+        a_target = target(value)
+        is_table = isinstance(a_target, FormatTarget) and a_target.format.kind.name == "table"
+        if is_table or (not isinstance(value, str) and target(a_target.name) != a_target):
             what = (
-                "whose values are known in this process alone"
+                "whose values only this process knows"
                 if is_table
-                else f"of which the name {made.name} says less"
+                else f"which the name {a_target.name} does not define"
             )
             raise ValueError(
-                "expected formats that a name says, since cells are processes of their own, but "
+                "expected formats with a name that defines them for the processes of cells, but "
                 f"got {said(value)}, {what}"
             )
-        names.append(value if isinstance(value, str) else made.name)
+        names.append(value if isinstance(value, str) else a_target.name)
     return tuple(names)
 
 
 def check_blocks() -> None:
-    """Raises ValueError within a block of ``rounding`` or ``accumulate``, which cells, in processes
-    of their own, would not heed."""
-    for block, given in (("rounding", mode_said(None)), ("accumulate", policy_of_block())):
-        if given is not None:
+    """Raise ValueError within a block of ``rounding`` or ``accumulate``: cells, in their own
+    processes, would ignore it."""
+    for block, value in (("rounding", mode_said(None)), ("accumulate", policy_of_block())):
+        if value is not None:
             raise ValueError(
-                f"expected sweep outside of blocks of {block}(), which its cells, in processes of "
-                f"their own, do not heed, but got it in one of {given}: say sweep(..., "
-                f"{block}={given!r})"
+                f"expected sweep() outside of {block}() blocks, which its cells, in other "
+                f"processes, ignore, but got a block of {value}; use sweep(..., {block}={value!r})"
             )
 
 
 def check_names(what: str, names: tuple) -> None:
-    """Raises TypeError where one is no text: a module, a data set."""
+    """Raise TypeError for an object in place of a name, such as a module or a data set."""
     for name in names:
         if not isinstance(name, str):
             raise TypeError(
-                f"expected {what} by name, as 'package.module:function' where it is your own, but "
+                f"expected {what} by name, or your own as 'package.module:function', but "
                 f"got {said(name)}"
             )

@@ -1,4 +1,4 @@
-"""``torch_dtypes.sweep``."""
+"""The function ``torch_dtypes.sweep``."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def sweep(
     progress: bool | None = None,
     **settings,
 ) -> Sweep:
-    """Accuracy of a network by format, rounding mode, accumulation policy, recipe and seed: every
-    combination is a cell, in a process of its own::
+    """Measure a network's accuracy by format, rounding mode, accumulation policy, recipe and seed.
+    Every combination is a cell, in its own process::
 
         modes = ["nearest_even", "stochastic"]
         found = torch_dtypes.sweep(
@@ -47,30 +47,30 @@ def sweep(
         found.heatmap().savefig("heatmap.pdf")
         print(found.to_markdown())
 
-    A cell that crashes, raises or diverges loses itself alone, and its row says why. With ``out``,
-    what is done is kept there, and the same call goes on after any interruption. Each model, data
-    set and seed is trained in float32 as well, for comparison.
+    If a cell crashes, raises or diverges, only that cell is lost, and its row tells why. ``out``
+    keeps the cells that are done, and after an interruption the same call continues. Each model,
+    data set and seed is trained in float32 as well, for comparison.
 
     Args:
-        format: names, as ``torch_dtypes.target`` takes them, whose spelling tables keep; or dtypes,
-            formats and targets.
+        format: names, as in ``torch_dtypes.target``, which tables show as you spell them; or
+            dtypes, formats and targets.
         rounding: modes of ``ROUNDING_MODES``, or Pychop's numbers; none: each format's own.
-        accumulate: policies of ``torch_dtypes.accumulate`` by name, such as ``"chunked(32)"``. But
-            for ``"machine"``, a network that would have a stock dtype throughout has this package's
-            dtype of the same numbers, whose sums obey.
-        recipe, model, dataset: as ``torch-dtypes train`` has them; a data set of your own is
+        accumulate: policies of ``torch_dtypes.accumulate`` by name, such as ``"chunked(32)"``. With
+            a policy other than ``"machine"``, a network in a stock dtype gets this package's dtype
+            of the same numbers, whose sums follow the policy.
+        recipe, model, dataset: as for ``torch-dtypes train``; your own data set is
             ``"package.module:loader"``.
-        seed: at least 0.
+        seed: seeds of at least 0.
         out: a folder for outcomes; None: a temporary one.
-        jobs: cells side by side, at least 1; with ``device="cuda"`` each takes the next of the
-            machine's GPUs, in turn.
-        time_limit: of a cell, in seconds; None: there is none.
-        scheduler: a Dask scheduler's address, for cells over machines.
-        retry: whether cells that failed before are done again.
-        weights: a file that training starts from; with ``epochs=0`` nothing is trained.
-        data_dir: where the data sets' files are.
-        progress: whether standard error shows how far it is: a line for each cell, and a bar on a
-            terminal or in a notebook. None: there alone.
+        jobs: the number of parallel cells, at least 1; with ``device="cuda"`` they take the
+            machine's GPUs in turn.
+        time_limit: the limit of a cell in seconds; None: no limit.
+        scheduler: the address of a Dask scheduler, for cells over machines.
+        retry: whether to run cells again that failed before.
+        weights: a file with the initial weights; with ``epochs=0`` nothing is trained.
+        data_dir: the folder of the data sets' files.
+        progress: whether to show progress on standard error: a line for each cell, and a bar on a
+            terminal or in a notebook. None: only there.
         settings: ``epochs=7, batch_size=32, optimizer="adam", lr=, momentum=, eps=, schedule=,
             loss_scale=, master=, state=, train_samples=, test_samples=, threads=1, device="cpu"``,
             as the options of ``torch-dtypes train``.
@@ -79,12 +79,13 @@ def sweep(
         A :class:`Sweep`.
 
     Raises:
-        ValueError: no cells, an unknown name, a value out of range, a network or data that do not
-            serve, or a block of ``rounding`` or ``accumulate`` around the call, which cells would
-            not heed: before anything runs.
-        OSError: a file or folder; a BlockingIOError where another sweep is at work in it.
-        ConnectionError: no scheduler.
-        TypeError: an unknown setting, or a value of another kind.
+        ValueError: before any cell runs, for no cells, an unknown name, a value out of range, an
+            unsuitable network or data, or a surrounding block of ``rounding`` or ``accumulate``,
+            which cells would ignore.
+        OSError: a file or folder that cannot be used; a BlockingIOError if another sweep works in
+            it.
+        ConnectionError: an unreachable scheduler.
+        TypeError: an unknown setting, or a value of another type.
 
     Example::
 
@@ -94,7 +95,7 @@ def sweep(
         ['q43', 'posit8es1']
     """
     from ..report.progress import console_of
-    from . import arguments, grid  # whatever trains and draws is imported when it is first used
+    from . import arguments, grid  # modules that train and draw are imported when first used
     from .display import Display, Watcher
     from .sweeping import Sweep, go
 

@@ -1,4 +1,4 @@
-"""A cell of a sweep as data, and the name of its file."""
+"""Cells of a sweep as data, and the names of their files."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from ..training import records
 from ..training.data import Dataset, load_dataset
 from ..training.recipes import AFTER, QUANTIZING, THROUGHOUT, RulesFile
 from ..training.records import Config
-from ..training.sources import own_data
+from ..training.sources import load_own_data
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(records.Settings):
-    """What the cells of one sweep have in common.
+    """The common settings of all cells of a sweep.
 
     Attributes:
-        weights_digest, rules_digest: SHA-256 of these files: another file is another cell.
-        data_dir: the folder of the data sets' files as an absolute path, None where no set is read
+        weights_digest, rules_digest: SHA-256 of these files: another file makes another cell.
+        data_dir: the folder of the data sets' files as an absolute path; None if no set is read
             from files.
-        threads: of each cell.
-        observe: formats, as ``Observed`` takes them, where rounding is counted in the last epoch,
-            or None.
+        threads: the CPU threads of each cell.
+        observe: formats, as for ``Observed``, if rounding is counted in the last epoch; else None.
     """
 
     weights_digest: str | None = None
@@ -42,23 +41,23 @@ class Settings(records.Settings):
     observe: tuple[str, ...] | None = None
 
 
-# What train alone has.
+# Settings that only train has, with their defaults.
 LATER = {"rules": None, "rules_digest": None, "loss_dtype": "network", "observe": None}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One training, or one rounding after a training: everything that its result depends on but the
-    versions of what runs it.
+    """One training, or one rounding after a training: all that its result depends on, except the
+    versions of the software.
 
     Attributes:
-        model: as ``train --model`` takes it.
+        model: a name, as for ``train --model``.
         dataset: a name of ``training.data.DATASETS``, or ``package.module:loader``.
-        format: as the user spelt it.
+        format: the format as the user spelt it.
         rounding: one of ``ROUNDING_MODES``.
-        accumulate: a policy of ``torch_dtypes.accumulate``, by its name.
+        accumulate: the name of a policy of ``torch_dtypes.accumulate``.
         recipe: one of ``training.recipes.RECIPES``.
-        seed: for initial weights, the order of the images, and rounding at random.
+        seed: the seed for initial weights, the order of the images, and random rounding.
     """
 
     model: str
@@ -71,21 +70,21 @@ class Cell:
     settings: Settings
 
     def definition(self) -> dict[str, Any]:
-        """The cell as plain data, from which ``of`` makes it again."""
-        made = asdict(self)
-        settings = made["settings"]
+        """Return the cell as plain data, from which ``of`` rebuilds it."""
+        data = asdict(self)
+        settings = data["settings"]
         for name, default in LATER.items():
             if settings[name] == default:
-                del settings[name]  # outcomes of before there was another keep their names
-        settings["image_size"] = 32  # it could be 224
-        return made
+                del settings[name]  # so that outcomes older than the setting keep their names
+        settings["image_size"] = 32  # a later version may have 224
+        return data
 
     @classmethod
     def of(cls, definition: dict[str, Any]) -> Cell:
-        """The cell of a definition.
+        """Rebuild the cell of a definition.
 
         Raises:
-            TypeError, KeyError: it is another thing's.
+            TypeError, KeyError: the data are no definition.
         """
         settings = Settings(
             **{
@@ -100,19 +99,20 @@ class Cell:
 
     @functools.cached_property
     def key(self) -> str:
-        """16 hexadecimal digits that its definition alone decides: the name of its file. Another
-        definition has another."""
+        """16 hexadecimal digits that depend on the definition alone, and differ for another one:
+        the name of the cell's file."""
         definition = self.definition()
         settings = definition["settings"]
-        settings["weights"] = None  # wherever it lies: the digest says what is in it
+        settings["weights"] = None  # the digest identifies the content, wherever the file is
         settings.pop("rules", None)
         if settings["device"] == "cpu":
             del settings["device"]
         if self._is_carried:
-            # A folder may have an outcome in the stock dtype, whose sums heeded no policy.
+            # The folder may have an older outcome in the stock dtype, whose sums ignored the
+            # policy.
             definition["carried"] = True
         if table := content_of(self.format):
-            definition["table"] = table  # what a user's name means
+            definition["table"] = table  # the values behind a user's name
         text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -125,8 +125,8 @@ class Cell:
 
     @property
     def base(self) -> Cell:
-        """The training in float32 that it is compared with, and that rounding after training begins
-        with."""
+        """The training in float32 with which the cell is compared, and from which rounding after
+        training starts."""
         settings = replace(
             self.settings,
             loss_scale=None,
@@ -154,37 +154,37 @@ class Cell:
         return self.recipe in AFTER
 
     def target(self) -> Target:
-        """What its numbers are rounded to; no dtype is made for it.
+        """Return the target of rounding. It registers no dtype.
 
         Raises:
-            ValueError: the name means nothing, or nothing for its recipe.
+            ValueError: the name means nothing, or the recipe cannot use it.
         """
-        made = target(self.format)
-        if made.rounding != self.rounding:
-            made = made.with_rounding(self.rounding)
+        result = target(self.format)
+        if result.rounding != self.rounding:
+            result = result.with_rounding(self.rounding)
         if self.recipe in QUANTIZING:
-            return made
-        if made.needs_scale:
+            return result
+        if result.needs_scale:
             raise ValueError(
                 f"expected a format without scales for --recipe {self.recipe}, but got "
-                f"{self.format}: that is for {', '.join(QUANTIZING)}"
+                f"{self.format}, which is for {', '.join(QUANTIZING)}"
             )
-        if not self.is_after_training and not isinstance(made, FormatTarget):
+        if not self.is_after_training and not isinstance(result, FormatTarget):
             raise ValueError(
                 f"expected a dtype for --recipe {self.recipe}, whose network has it throughout, "
                 f"but got {self.format}"
             )
-        return made
+        return result
 
     @property
     def has_rules(self) -> bool:
-        """Whether a file says the formats; ``format`` is its name then."""
+        """Whether a file gives the formats; ``format`` is its name then."""
         return self.settings.rules is not None and self.recipe in QUANTIZING
 
     @property
     def _is_carried(self) -> bool:
-        """Whether a dtype of ours takes a stock one's place in the whole network, since a policy
-        would not hold there: its sums are PyTorch's own."""
+        """Whether this package's dtype of the same numbers replaces a stock dtype in the whole
+        network. The sums of stock dtypes are PyTorch's own and ignore a policy."""
         return (
             self.accumulate != "machine"
             and self.recipe in THROUGHOUT
@@ -192,44 +192,43 @@ class Cell:
         )
 
     def needs_kernels(self) -> bool:
-        """Whether anything in it is computed by kernels of this package. Raises: ValueError, as
-        ``target``."""
-        made = self.target()
-        return self._is_carried or not isinstance(made, FormatTarget) or made.stock is None
+        """Whether the cell needs kernels of this package. Raises: ValueError, as ``target``."""
+        number = self.target()
+        return self._is_carried or not isinstance(number, FormatTarget) or number.stock is None
 
     def number(self) -> torch.dtype | Target | RulesFile:
-        """The dtype of ``target()`` where the network has it throughout, else the target, or what
-        stands for a file of rules.
+        """Return the dtype of ``target()`` if the whole network has it, else the target, or a
+        stand-in for a file of rules.
 
-        bf16 is ``torch.bfloat16``, and the dtype of this package with its numbers, e8m7, under a
-        policy.
+        bf16 is ``torch.bfloat16``; under a policy it is e8m7, this package's dtype with the same
+        numbers.
         """
         if self.has_rules:
             return RulesFile(self.format)
-        made = self.target()
+        result = self.target()
         if self.recipe not in THROUGHOUT:
-            return made
-        return dtype_of(made.format_name) if self._is_carried else made.dtype
+            return result
+        return dtype_of(result.format_name) if self._is_carried else result.dtype
 
     def config(self) -> Config:
-        """The training's."""
+        """Return the configuration of the training."""
         policy = None if self.accumulate == "machine" else self.accumulate
         shared = {f.name: getattr(self.settings, f.name) for f in fields(records.Settings)}
         return Config(self.model, policy, **shared)
 
     def data(self) -> Dataset:
-        """Loads its data.
+        """Load the data set.
 
         Raises:
-            ValueError, OSError, ImportError: as ``load_dataset`` and ``own_data``.
+            ValueError, OSError, ImportError: as for ``load_dataset`` and ``load_own_data``.
         """
         return load(self.dataset, self.settings)
 
 
 def load(dataset: str, settings: Settings, download: bool = False) -> Dataset:
-    """A data set by the name that a cell has for it."""
+    """Load a data set by its name in a cell."""
     if ":" in dataset:
-        return own_data(dataset).first(settings.train_samples, settings.test_samples)
+        return load_own_data(dataset).first(settings.train_samples, settings.test_samples)
     return load_dataset(
         dataset,
         settings.data_dir or "data",

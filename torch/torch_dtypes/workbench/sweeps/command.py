@@ -33,8 +33,8 @@ def _formats(values):
     metavar="FILE",
     is_eager=True,
     callback=read_config,
-    help="YAML with these options as keys, lists for those that repeat; the command line goes "
-    "before it.",
+    help="A YAML file with these options as keys, and lists for repeatable ones. "
+    "Options of the command line win.",
 )
 @check.source_options(several=True)
 @click.option(
@@ -63,9 +63,9 @@ def _formats(values):
     show_default=True,
     metavar="POLICY",
     callback=check.policy,
-    help="How dot products add up: machine, float32, float64, exact, format, chunked(K), "
-    "block(TERMS) or a chip such as nvidia-h100; with options too: "
-    "format(accumulator=e5m7).",
+    help="How dot products are summed: machine, float32, float64, exact, format, "
+    "chunked(K), block(TERMS) or a chip such as nvidia-h100; with options "
+    "too: format(accumulator=e5m7).",
 )
 @click.option(
     "--recipe",
@@ -83,14 +83,14 @@ def _formats(values):
     multiple=True,
     default=(0,),
     show_default=True,
-    help="For initial weights, image order, and rounding at random.",
+    help="Seeds for initial weights, image order, and random rounding.",
 )
 @click.option(
     "--epochs",
     type=click.IntRange(0),
     default=7,
     show_default=True,
-    help="Passes over the training images; 0: --weights as they are.",
+    help="Passes over the training images; 0 tests --weights untrained.",
 )
 @check.optimizer_options
 @check.training_options
@@ -103,46 +103,48 @@ def _formats(values):
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Cells side by side; of several GPUs each takes its turn.",
+    help="Cells in parallel; they take several GPUs in turn.",
 )
 @click.option(
     "--time-limit",
     type=click.IntRange(1),
     metavar="SECONDS",
-    help="A cell that takes longer has failed.",
+    help="A cell that takes longer fails.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["joblib", "dask"]),
     default="joblib",
     show_default=True,
-    help="dask: over the machines of --scheduler.",
+    help="dask: run cells over the machines of --scheduler.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler's, tcp://host:8786.")
-@click.option("--retry", is_flag=True, help="Do the cells again that failed.")
-@click.option("--list", "list_only", is_flag=True, help="Say which cells there are, and do none.")
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="The address of a Dask scheduler, tcp://host:8786."
+)
+@click.option("--retry", is_flag=True, help="Run failed cells again.")
+@click.option("--list", "list_only", is_flag=True, help="List the cells; run none.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False),
     metavar="DIR",
-    help="Outcomes, tables, heat map and report go there; the same command goes on with what is "
-    "missing.",
+    help="Folder for outcomes, tables, heat map and report. The same command "
+    "continues there with the missing cells.",
 )
 def sweep(**options):
     """Try a network in every combination of formats, rounding modes, accumulators, recipes and
     seeds.
 
-    Each combination is a cell, in a process of its own: one that crashes, raises or diverges loses
-    itself alone, and the tables say why. Each network, data set and seed is trained in float32 as
-    well, for comparison. After an interruption the same command goes on; a cell that is defined
-    otherwise is another one.
+    Each combination is a cell, in its own process: if one crashes, raises or diverges, only that
+    cell is lost, and the tables tell why. Each network, data set and seed is trained in float32 as
+    well, for comparison. After an interruption the same command continues; a cell with another
+    definition runs anew.
     """
     console = plain_console()
     cells = _cells(options)
     if options["list_only"]:
         return _list(console, cells)
     if not options["out"]:
-        raise click.UsageError("expected --out, a folder for what comes out, but got none")
+        raise click.UsageError("expected --out, a folder for the results, but got none")
     if (options["engine"] == "dask") != bool(options["scheduler"]):
         raise click.UsageError("expected --engine dask and --scheduler ADDRESS together")
     check.folder(None, None, options["out"])
@@ -152,7 +154,7 @@ def sweep(**options):
             for (_, dataset), data in grid.check(cells, options["download"]).items()
         }
     except (ValueError, OSError, ImportError, RuntimeError) as error:
-        # The last: torchvision's downloads.
+        # An ImportError comes from torchvision's downloads.
         raise click.ClickException(str(error)) from error
     limits = {
         "jobs": options["jobs"],
@@ -167,19 +169,19 @@ def sweep(**options):
     except KeyboardInterrupt:
         interrupted = True
     except (OSError, ValueError, ImportError) as error:
-        # The disk, which knows no names.
+        # An error of the disk, which has no option.
         full = isinstance(error, OSError) and error.strerror and error.filename is None
         raise click.ClickException(
             f"cannot write into {options['out']}: {error.strerror}" if full else str(error)
         ) from error
-    found = _report(console, cells, guesses, options["out"])
+    result = _report(console, cells, guesses, options["out"])
     if interrupted:
-        console.print("Interrupted: the same command goes on with what is missing.")
-        sys.exit(130)  # as a shell has it of a command that was interrupted
-    states = {found.outcomes[cell.key]["state"] for cell in cells if cell.key in found.outcomes}
+        console.print("Interrupted: the same command continues with the missing cells.")
+        sys.exit(130)  # the shell's status of an interrupted command
+    states = {result.outcomes[cell.key]["state"] for cell in cells if cell.key in result.outcomes}
     if states == {"failed"}:
         raise click.ClickException(
-            "every cell has failed; the reasons are above. With --retry the same command does "
+            "every cell has failed; the reasons are above. With --retry the same command runs "
             "them again"
         )
 
@@ -187,7 +189,7 @@ def sweep(**options):
 def _cells(options):
     if not options["formats"]:
         raise click.UsageError(
-            "expected at least one cell, but got no format: say --format posit16es2"
+            "expected at least one cell, but got no format; give --format posit16es2"
         )
     ctx = click.get_current_context()
     if options["data"] and check.is_given("dataset"):
@@ -223,13 +225,13 @@ def _list(console, cells):
     bases = len(grid.with_bases(cells)) - len(cells)
     console.print(
         f"{len(cells)} cell{'s' * (len(cells) != 1)}, and {bases} training{'s' * (bases != 1)} in "
-        "float32 beside them."
+        "float32 for them."
     )
 
 
 def _report(console, cells, guesses, out):
     store = Store(out)
-    found = Sweep(
+    whole = Sweep(
         cells,
         {
             cell.key: result
@@ -238,8 +240,8 @@ def _report(console, cells, guesses, out):
         },
         guesses,
     )
-    found.print(console)
+    whole.print(console)
     with check.writing_into(out):
-        written = found.write(out, command_line())
+        written = whole.write(out, command_line())
     console.print(f"\nWritten: {', '.join(str(path) for path in written)}")
-    return found
+    return whole

@@ -1,4 +1,4 @@
-"""How far a sweep is: a bar, and a line for each cell."""
+"""Progress of a sweep: a bar, and a line for each cell."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ if TYPE_CHECKING:
 
 
 class Watcher(contextlib.AbstractContextManager):
-    """Who hears how far a sweep is; this one says nothing."""
+    """The receiver of a sweep's progress; this one shows nothing."""
 
     def __exit__(self, *_) -> None: ...
 
     def start(self, done: int, of: int) -> None:
-        """Before the first cell: how many were done before."""
+        """Begin; ``done`` of the ``of`` cells have an outcome already."""
 
     def told(self, cell: Cell, message: dict) -> None:
-        """A cell that runs here has come to a step or an epoch: a message as ``work`` gives it."""
+        """Note a step or an epoch of a running cell: a message of ``work``."""
 
     def cell(self, cell: Cell, result: dict) -> None:
-        """A cell has ended, with this outcome."""
+        """Note that a cell has ended, with this outcome."""
 
-    def interrupted(self) -> None:
-        """Ctrl-C came, and the processes of cells are being ended, which takes seconds."""
+    def on_interrupt(self) -> None:
+        """Note Ctrl-C: ending the processes of cells takes seconds."""
 
 
 class Display(Watcher):
-    """A bar with the time that is left, where somebody sees the console, and a line for each
-    cell."""
+    """Shows a bar with the remaining time, if a user sees the console, and a line for each cell."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._bar = console, bar_on(console)
@@ -49,10 +48,10 @@ class Display(Watcher):
 
     def start(self, done: int, of: int) -> None:
         self._done, self._of = done, of
-        # Those of before say nothing of the time.
+        # Cells that were done before do not count for the time.
         self._task = self._bar.add_task("cells", total=of - done)
         if done:
-            self._said(f"{done} of {of} cells were done before.")
+            self._print(f"{done} of {of} cells were done before.")
 
     def told(self, cell: Cell, message: dict) -> None:
         if "step" in message:
@@ -64,26 +63,26 @@ class Display(Watcher):
 
     def cell(self, cell: Cell, result: dict) -> None:
         self._done += 1
-        for text in self.said(cell, result):
-            self._said(text)
+        for text in self.build_lines(cell, result):
+            self._print(text)
         self._bar.update(self._task, advance=1)
 
-    def said(self, cell: Cell, result: dict) -> Iterator[str]:
-        """The lines on a cell that has ended."""
-        said = (
+    def build_lines(self, cell: Cell, result: dict) -> Iterator[str]:
+        """Return the lines for a cell that has ended."""
+        result_text = (
             f"accuracy {result['accuracy']:.2f} %"
             if result["state"] == "done"
             else f"{result['state']}: {result['reason']}"
         )
-        yield f"[{self._done}/{self._of}] {self.name(cell)}: {said}"
+        yield f"[{self._done}/{self._of}] {self.name(cell)}: {result_text}"
 
     def name(self, cell: Cell) -> str:
-        """How a cell is called."""
+        """Return the cell's name in a line."""
         return cell.label
 
-    def interrupted(self) -> None:
-        self._said("Interrupted: ending the cells that run.")
+    def on_interrupt(self) -> None:
+        self._print("Interrupted: ending the cells that run.")
 
-    def _said(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._console.print(text)
-        sys.stdout.flush()  # of the command, whose console it is
+        sys.stdout.flush()  # the console of the command writes there

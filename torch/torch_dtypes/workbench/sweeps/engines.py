@@ -1,5 +1,5 @@
-"""How cells run: side by side here through joblib, over machines through Dask, or one after the
-other on all ranks of a launcher together."""
+"""Engines that run cells: in parallel by joblib, over machines by Dask, or one after the other on
+all ranks of a launcher."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _local = threading.local()
 
 
 class Joblib:
-    """Cells side by side on this machine: a thread of joblib's for each, which waits for the cell's
-    process."""
+    """Runs cells in parallel on this machine: a thread of joblib waits for the process of each."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class Joblib:
         self._closed = False
 
     def run(self, cells: Iterable[Cell]) -> Iterator[Done]:
-        """Does cells, and gives each with its outcome, which is kept, in the order in which they
+        """Run cells. Yield each with its outcome, which is stored, in the order in which they
         end."""
         from joblib import Parallel, delayed
 
@@ -53,40 +52,42 @@ class Joblib:
         )
 
     def _one(self, cell: Cell) -> Done:
-        if self._closed:  # joblib goes on with what it had handed to its threads
+        if self._closed:  # joblib continues with cells that its threads already have
             return cell, outcome(cell, "failed", "interrupted")
         if (why := self.store.why_untrained(cell)) is not None:
-            return _kept(self.store, cell, why)
-        folder = self.store.running(cell)
+            return _store_failure(self.store, cell, why)
+        folder = self.store.make_running_folder(cell)
         base, told = (
-            self.store.trained(cell) if cell.is_after_training else None,
+            self.store.trained_path(cell) if cell.is_after_training else None,
             functools.partial(self._told, cell),
         )
         result = self._server().run(cell, folder, base, self.limit, told)
-        if not self._closed:  # of a cell that was interrupted nothing is known
+        if not self._closed:  # an interrupted cell has no outcome
             trained = folder / TRAINED
             self.store.write(cell, result, trained if trained.exists() else None)
         return cell, result
 
     def _server(self) -> Server:
-        found = getattr(_local, "server", None)
-        if found is None or found[0] is not self:
+        entry = getattr(_local, "server", None)
+        if entry is None or entry[0] is not self:
             with self._lock:
-                _local.server = found = (self, Server(len(self._servers)))
-                self._servers.append(found[1])
-        return found[1]
+                _local.server = entry = (self, Server(len(self._servers)))
+                self._servers.append(entry[1])
+        return entry[1]
 
     def close(self) -> None:
-        """Ends what runs."""
+        """End the running cells."""
         self._closed = True
         with self._lock:
             for server in self._servers:
                 server.close()
 
 
-def elsewhere(definition: dict, base: bytes | None, limit: int | None) -> tuple[dict, bytes | None]:
-    """Does a cell on whatever machine calls this, in a process of its own: its outcome, and the
-    weights that it leaves for others."""
+def run_remotely(
+    definition: dict, base: bytes | None, limit: int | None
+) -> tuple[dict, bytes | None]:
+    """Run a cell, in its own process, on the machine that calls this. Return its outcome, and the
+    weights that other cells start from."""
     cell = Cell.of(definition)
     if getattr(_local, "worker", None) is None:
         _local.worker = Server()
@@ -101,9 +102,9 @@ def elsewhere(definition: dict, base: bytes | None, limit: int | None) -> tuple[
 
 
 class Dask:
-    """Cells over the machines of a Dask cluster. Each must have this package, the user's modules
-    and the data at the same places; weights of trainings and outcomes travel, so that no folder
-    need be shared.
+    """Runs cells over the machines of a Dask cluster. Each machine needs this package, the user's
+    modules and the data at the same places. Weights and outcomes are sent, so no folder need be
+    shared.
     """
 
     def __init__(self, store: Store, scheduler: str, limit: int | None):
@@ -123,28 +124,28 @@ class Dask:
             ) from error
 
     def run(self, cells: Iterable[Cell]) -> Iterator[Done]:
-        """As ``Joblib.run``."""
+        """Run cells as ``Joblib.run``."""
         from distributed import as_completed
 
         bases: dict[Path, object] = {}
         futures = {}
         for cell in cells:
             if (why := self.store.why_untrained(cell)) is not None:
-                yield _kept(self.store, cell, why)
+                yield _store_failure(self.store, cell, why)
                 continue
-            path = self.store.trained(cell)
+            path = self.store.trained_path(cell)
             if cell.is_after_training and path not in bases:
                 bases[path] = self._client.scatter(path.read_bytes())
             base = bases[path] if cell.is_after_training else None
             futures[
-                self._client.submit(elsewhere, cell.definition(), base, self.limit, pure=False)
+                self._client.submit(run_remotely, cell.definition(), base, self.limit, pure=False)
             ] = cell
         for future in as_completed(list(futures), loop=self._client.loop):
             cell, trained = futures.pop(future), None
             error = future.exception()
             if error is None:
                 result, trained = future.result()
-            else:  # the worker itself was lost
+            else:  # the worker was lost
                 result = outcome(
                     cell, "failed", f"lost by Dask: {type(error).__name__}: {error}".splitlines()[0]
                 )
@@ -153,13 +154,13 @@ class Dask:
             yield cell, result
 
     def close(self) -> None:
-        """Leaves the cluster; what has not begun is forgotten there."""
+        """Leave the cluster, which then forgets cells that have not begun."""
         self._client.close()
 
 
 class Together:
-    """Cells one after the other, each by all ranks of a launcher like ``torchrun``, of which the
-    first one has the store."""
+    """Runs cells one after the other, each on all ranks of a launcher such as ``torchrun``. The
+    first rank has the store."""
 
     def __init__(
         self,
@@ -171,19 +172,19 @@ class Together:
         self.store, self._ranks, self._told, self._find_unused = store, ranks, told, find_unused
 
     def run(self, cells: Iterable[Cell]) -> Iterator[Done]:
-        """As ``Joblib.run``. Raises: KeyboardInterrupt, after the step in which it was pressed on
-        one of them."""
+        """Run cells as ``Joblib.run``. Raises: KeyboardInterrupt, after the step in which it was
+        pressed on one of them."""
         ranks, store = self._ranks, self.store
         with _Pressed() as stop:
             for cell in cells:
-                folder = store.running(cell) if ranks.is_first else store.folder
+                folder = store.make_running_folder(cell) if ranks.is_first else store.folder
                 options = {
                     "told": functools.partial(self._told, cell),
                     "should_stop": stop,
                     "ranks": ranks,
                     "find_unused": self._find_unused,
                 }
-                result = work(cell, folder, store.trained(cell), **options)
+                result = work(cell, folder, store.trained_path(cell), **options)
                 if result is None:
                     raise KeyboardInterrupt
                 if ranks.is_first:
@@ -193,11 +194,11 @@ class Together:
                 yield cell, result
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Do nothing: no process is left."""
 
 
 class _Pressed:
-    """Whether Ctrl-C was pressed, in a block; pressed again, it interrupts at once."""
+    """Whether Ctrl-C was pressed in a block; a second press interrupts at once."""
 
     def __init__(self) -> None:
         self._pressed = False
@@ -217,8 +218,8 @@ class _Pressed:
         return self._pressed
 
 
-def _kept(store: Store, cell: Cell, reason: str) -> Done:
-    """A cell that cannot begin, with its outcome, which is kept."""
+def _store_failure(store: Store, cell: Cell, reason: str) -> Done:
+    """Store the failure of a cell that cannot begin, and return both."""
     result = outcome(cell, "failed", reason)
     store.write(cell, result)
     return cell, result
@@ -230,15 +231,15 @@ def run_all(
     on_cell: Callable[[Cell, dict], None],
     on_interrupt: Callable[[], None],
 ) -> None:
-    """Does the cells: first the trainings in float32 that are among them, then what may begin with
-    these; where one runs at a time, seed by seed. ``on_interrupt`` is called at Ctrl-C, before what
-    runs is ended.
+    """Run the cells: first their trainings in float32, then the cells that start from these; where
+    one cell runs at a time, seed by seed. At Ctrl-C it calls ``on_interrupt`` before it ends
+    running cells.
     """
     cells = list(cells)
     seeds = dict.fromkeys(cell.seed for cell in cells)
     alone = isinstance(engine, Together) or (isinstance(engine, Joblib) and engine.jobs == 1)
     rounds = [{seed} for seed in seeds] if alone else [set(seeds)]
-    with contextlib.closing(engine), _told(on_interrupt):
+    with contextlib.closing(engine), _announce_interrupt(on_interrupt):
         for of_round in (
             [c for c in cells if c.seed in some and c.is_base is base]
             for some in rounds
@@ -249,7 +250,7 @@ def run_all(
 
 
 @contextlib.contextmanager
-def _told(on_interrupt: Callable[[], None]) -> Iterator[None]:
+def _announce_interrupt(on_interrupt: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:

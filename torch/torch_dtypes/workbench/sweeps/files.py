@@ -1,4 +1,5 @@
-"""A sweep's options in a YAML file: the same words as the flags, each error with its line."""
+"""Read a sweep's options from a YAML file: keys are the names of flags, and errors tell the
+line."""
 
 from __future__ import annotations
 
@@ -7,22 +8,22 @@ import difflib
 import click
 
 _NOT_IN_FILES = {"config", "list_only", "help"}
-# In the context's meta: of each key its option, and the places of its values, the key's own under
-# None.
+# Key in the context's meta: by option, its parameter's name and the places of its values; None has
+# the key's own place.
 _LINES = "torch_dtypes.sweep.lines"
 
 
 def read_config(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """The callback of ``--config``: what the file says stands where the command line says
-    nothing."""
+    """Callback of ``--config``: the file's values hold for options that the command line does not
+    give."""
     if path is not None and not ctx.resilient_parsing:
         ctx.default_map = {**(ctx.default_map or {}), **_values(ctx, path)}
     return path
 
 
 def place(ctx: click.Context, name: str, value: str | None = None) -> str:
-    """``FILE:LINE: `` of an option's value that a file said and the command line did not, of the
-    option where it has no such value; else nothing."""
+    """Return ``FILE:LINE: `` of an option's value, or of the option if it lacks the value. The text
+    is empty unless a file gave the option."""
     option, lines = ctx.meta.get(_LINES, {}).get(name.replace("_", "-"), (None, {}))
     if (
         option is None
@@ -83,7 +84,7 @@ def _values(ctx: click.Context, path: str) -> dict[str, object]:
 
 
 def _value(ctx: click.Context, param: click.Option, node, path: str, name: str) -> object:
-    """A value as the command line would have it, tried out with the option's own checks."""
+    """Return a value as the command line would give it, after the option's own checks."""
     import yaml
 
     if isinstance(node, yaml.SequenceNode):

@@ -1,4 +1,4 @@
-"""From axes to cells: every combination, checked before any of them runs."""
+"""Build cells from axes: every combination, checked before any of them runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .cells import Cell, Settings, load
 
 @dataclass(frozen=True)
 class Axes:
-    """What a sweep goes over, in the order of its tables. Without rounding modes each format has
-    its own."""
+    """The axes of a sweep, in the order of its tables. Without rounding modes each format has its
+    own."""
 
     formats: tuple[str, ...]
     models: tuple[str, ...] = ("lenet5",)
@@ -36,10 +36,10 @@ class Axes:
 
 
 def one_of(name: str, names: Sequence[str], what: str) -> str:
-    """The name, if it is one of them.
+    """Return the name if it is one of ``names``.
 
     Raises:
-        ValueError: it is none; the nearest ones are said.
+        ValueError: it is not; the message lists the nearest.
     """
     if name in names:
         return name
@@ -58,7 +58,7 @@ def settings_of(
     datasets: Iterable[str] = (),
     **options,
 ) -> Settings:
-    """``Settings`` with what is in the files.
+    """Build ``Settings``, with the digests of the files.
 
     Raises:
         OSError: the weights or rules cannot be read.
@@ -74,11 +74,10 @@ def settings_of(
 
 
 def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
-    """Every combination, each once; formats and recipes are what they should be.
+    """Build every combination once, and check formats and recipes.
 
     Raises:
-        ValueError: there is none, or one of them means nothing. A ``Misfit`` says which option it
-            is about.
+        ValueError: no combination, or a meaningless one. A ``Misfit`` names the option.
     """
     for words, values in (
         ("format", axes.formats),
@@ -92,13 +91,13 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
             raise Misfit(f"expected at least one cell, but got no {words}", words)
     if settings.epochs == 0 and (settings.weights is None or set(axes.recipes) - set(AFTER)):
         raise Misfit(
-            "expected epochs of at least 1, but got 0: that is for weights from a file and the "
+            "expected epochs of at least 1, but got 0, which is for weights from a file and the "
             f"recipes {', '.join(AFTER)}",
             "epochs",
         )
     if settings.weights is not None and len(axes.models) > 1:
         raise Misfit(
-            f"expected one model, whose weights they are, but got {', '.join(axes.models)}",
+            f"expected one model for the weights, but got {', '.join(axes.models)}",
             "weights",
         )
     for recipe in axes.recipes:
@@ -109,23 +108,22 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
         for recipe in axes.recipes:
             check_policy(policy, recipe)
     named = [(name, *own) for name in axes.formats for own in _modes(name, axes.roundings)]
-    made = [
+    cells = [
         Cell(model, dataset, name, rounding, accumulate, recipe, seed, settings)
         for model, dataset, recipe, accumulate, (name, rounding), seed in itertools.product(
             axes.models, axes.datasets, axes.recipes, axes.accumulates, named, axes.seeds
         )
     ]
-    for cell in {(c.format, c.rounding, c.recipe): c for c in made}.values():
+    for cell in {(c.format, c.rounding, c.recipe): c for c in cells}.values():
         try:
             _check_target(cell)
         except ValueError as error:
             raise Misfit(str(error), "format", cell.format) from error
-    return list({cell.key: cell for cell in made}.values())
+    return list({cell.key: cell for cell in cells}.values())
 
 
 def _check_target(cell: Cell) -> None:
-    """Sees that there is a target, and that it can be computed in, before hours of training in
-    float32."""
+    """Check, before hours of training in float32, that the target exists and can be computed in."""
     if cell.needs_kernels() and cell.settings.device == "cuda" and not _C.has_gpu_kernels():
         raise ValueError(
             f"expected stock dtypes on a GPU, but got {cell.format}: this build has no kernels of "
@@ -152,14 +150,14 @@ def check(
     download: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict[tuple[str, str], Dataset]:
-    """Loads each data set and runs two of its inputs through each network: what is wrong with them
-    is said before any cell runs.
+    """Load each data set and run two of its inputs through each network, so that errors come before
+    any cell runs.
 
     Returns:
         The data by model and data set.
 
     Raises:
-        ValueError, OSError, ImportError: what is wrong.
+        ValueError, OSError, ImportError: an error of a network or data set.
     """
     loaded: dict[str, Dataset] = {}
     seen = {}
@@ -176,7 +174,7 @@ def check(
 
 
 def with_bases(cells: Sequence[Cell], compared: bool = True) -> list[Cell]:
-    """The cells, and before them the trainings in float32 that they begin with, or are ``compared``
-    with, and that are not among them."""
+    """Return the cells, preceded by the missing trainings in float32 from which they start, or with
+    which they are ``compared``."""
     bases = {cell.base.key: cell.base for cell in cells if compared or cell.is_after_training}
     return [*bases.values(), *(cell for cell in cells if cell.key not in bases)]

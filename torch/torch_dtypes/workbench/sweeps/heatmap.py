@@ -10,8 +10,8 @@ from ..report.drawing import WIDTHS, new_figure
 from ..report.heatmap import draw_map, draw_scale
 from .tables import Entry, Group, signed
 
-# Points below float32, in steps that tell a tenth of a point from one, and ten from what is lost
-# altogether.
+# Points below float32, in steps that separate a tenth of a point from one, and ten from a total
+# loss.
 STEPS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _SHORT = {
     "nearest_even": "nearest\neven",
@@ -26,15 +26,15 @@ _SHORT = {
 
 
 def heatmap_figure(groups: Sequence[Group], width: str = "page"):
-    """A matplotlib figure with a panel for each table: a row a format, a column a rounding mode,
-    the gap to float32 in points as colour and number.
+    """Draw a matplotlib figure with a panel for each table: a row for each format, a column for
+    each rounding mode. The gap to float32, in points, is a colour and a number.
 
-    Darker is worse, in grey, too. What failed or diverged is hatched, and a strip below says why;
-    it has no place on the scale. A dashed frame marks what is no better than a guess. Of several
-    seeds the mean.
+    Darker is worse, also in grey. Failed and diverged cells are hatched and have no place on the
+    scale; a strip below tells the reasons. A dashed frame marks results that are no better than a
+    guess. Several seeds show their mean.
 
     Args:
-        groups: at least one. width: ``"page"`` or ``"column"``, one column of a paper.
+        groups: the tables, at least one. width: ``"page"`` or ``"column"``, one column of a paper.
     """
     if not groups:
         raise ValueError("expected at least one table for a heat map, but got none")
@@ -51,7 +51,7 @@ def heatmap_figure(groups: Sequence[Group], width: str = "page"):
     dashed = any(
         _is_a_guess(entry, group.guess) for group in groups for entry in group.entries.values()
     )
-    wrapped = _wrapped(
+    wrapped = _wrap_titles(
         reasons, letters, dashed, int(WIDTHS[width] * (15.5 if width == "page" else 19))
     )
     line = size * 1.7 / 72
@@ -88,7 +88,7 @@ def heatmap_figure(groups: Sequence[Group], width: str = "page"):
 
 
 def _reasons(groups: Sequence[Group]) -> list[str]:
-    """The reasons of what failed, each once, in order."""
+    """Return the reasons of failures, each once, in order."""
     return list(
         dict.fromkeys(
             text
@@ -99,7 +99,7 @@ def _reasons(groups: Sequence[Group]) -> list[str]:
     )
 
 
-def _wrapped(
+def _wrap_titles(
     reasons: list[str], letters: dict[str, str], dashed: bool, characters: int
 ) -> list[str]:
     lines = ["Dashed frame: at most 2 points better than a guess."] if dashed else []
@@ -112,10 +112,10 @@ def _wrapped(
 
 
 def _titles(groups: Sequence[Group], width: float, size: float) -> list[str]:
-    """The panels' titles, in lines that are as long as a panel of so many inches is wide, beside
-    the formats' names."""
+    """Break the panels' titles into lines that fit a panel of ``inches`` with the formats'
+    names."""
     names = max(len(name) for group in groups for name in group.formats)
-    letter = size * 1.2 * 0.6 / 72  # of bold type, inches
+    letter = size * 1.2 * 0.6 / 72  # inches of a bold character
     return [
         textwrap.fill(group.title, max(16, int((width - 0.1 - names * size * 0.55 / 72) / letter)))
         for group in groups
@@ -149,16 +149,16 @@ def _draw(axes, group: Group, title: str, letters: dict[str, str], size: float) 
     seeds = max(
         (len(e.accuracies) + len(e.reasons) + e.waiting for e in group.entries.values()), default=0
     )
-    said = (
+    sentence = (
         f"float32 {group.baseline.mean:.1f} %"
         if group.baseline.mean is not None
         else "float32 failed"
     )
-    said += f", guess {group.guess:.1f} %" if group.guess is not None else ""
-    said += f", mean of {seeds} seeds" if seeds > 1 else ""
+    sentence += f", guess {group.guess:.1f} %" if group.guess is not None else ""
+    sentence += f", mean of {seeds} seeds" if seeds > 1 else ""
     # Above the modes' names, which take two lines.
     axes.annotate(
-        said,
+        sentence,
         (0, 1),
         (0, size * 3.9),
         "axes fraction",

@@ -1,4 +1,4 @@
-"""Whoever asks for a cell in a process of its own: the other side of ``server``."""
+"""Ask a ``server`` to run a cell in its own process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SERVER = __name__.rpartition(".")[0] + ".server"
 
 
 class Server:
-    """One such process, for one cell after the other; made anew where it was lost. ``number``: of
-    those side by side, from 0."""
+    """A server process, which runs one cell after the other and is started again if it is lost.
+    ``number`` counts parallel servers from 0."""
 
     def __init__(self, number: int = 0) -> None:
         self._number = number
@@ -33,16 +33,16 @@ class Server:
         limit: int | None,
         told: Told = lambda message: None,
     ) -> dict:
-        """Does a cell in a process of its own.
+        """Run a cell in its own process.
 
         Args:
-            folder: for its files, which is there.
-            base: the file of its training in float32. limit: seconds, or None. told: as ``work``
-                takes it.
+            folder: an existing folder for its files.
+            base: the file of its training in float32. limit: seconds, or None. told: as in
+                ``work``.
 
         Returns:
-            Its outcome; of a process that was killed, with the reason and the last lines that it
-            wrote.
+            The cell's outcome. If the process was killed, it has the reason and the last lines of
+            the log.
         """
         (folder / OUTCOME).unlink(missing_ok=True)
         where = {"folder": str(folder), "base": None if base is None else str(base)}
@@ -53,7 +53,7 @@ class Server:
             "limit": limit,
             "number": self._number,
         }
-        status = self._asked(json.dumps(request) + "\n", told)
+        status = self._request(json.dumps(request) + "\n", told)
         if (folder / OUTCOME).exists():
             return json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
         try:
@@ -64,9 +64,9 @@ class Server:
             lines = []
         return outcome(cell, "failed", _reason(status, limit), lines)
 
-    def _asked(self, request: str, told: Told) -> int | None:
+    def _request(self, request: str, told: Told) -> int | None:
         if self._process is None or self._process.poll() is not None:
-            # A user's own networks are found as here.
+            # With this path, the server finds a user's own networks as this process does.
             path = os.pathsep.join(p or os.getcwd() for p in sys.path)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", _SERVER],
@@ -89,7 +89,7 @@ class Server:
         return None
 
     def close(self) -> None:
-        """Ends it, and the cell that runs."""
+        """End the server and the running cell."""
         if self._process is not None:
             self._process.stdin.close()
             try:

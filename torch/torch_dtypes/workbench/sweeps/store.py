@@ -1,4 +1,4 @@
-"""The folder of a sweep: a file for each cell that has an outcome, written in one step."""
+"""The folder of a sweep: a file for each cell with an outcome, written in one step."""
 
 from __future__ import annotations
 
@@ -13,47 +13,48 @@ from .cells import Cell
 
 
 class Store:
-    """``cells/KEY.json``: outcomes. ``trained/KEY.pt``: trainings in float32 that others begin
-    with. ``running/KEY``: what is under way."""
+    """The files of a sweep. ``cells/KEY.json`` has outcomes, ``trained/KEY.pt`` the trainings in
+    float32 from which others start, ``running/KEY`` the files of running cells."""
 
     def __init__(self, folder: str | os.PathLike):
         self.folder = Path(folder)
 
     def open(self) -> None:
-        """Makes the folders.
+        """Make the folders.
 
         Raises:
-            OSError: they cannot be written.
+            OSError: the folders cannot be written.
         """
         for name in ("cells", "trained", "running"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=self.folder / "cells"):
             pass
 
-    def path(self, cell: Cell) -> Path:
-        """Where a cell's outcome is, or will be."""
+    def outcome_path(self, cell: Cell) -> Path:
+        """Return the path of a cell's outcome, which may not exist yet."""
         return self.folder / "cells" / f"{cell.key}.json"
 
-    def trained(self, cell: Cell) -> Path:
-        """Where the training in float32 is, or will be, that a cell begins with."""
+    def trained_path(self, cell: Cell) -> Path:
+        """Return the path of the training in float32 from which a cell starts. It may not exist
+        yet."""
         return self.folder / "trained" / f"{cell.base.key}.pt"
 
-    def running(self, cell: Cell) -> Path:
-        """A folder for what a cell leaves while it runs: made, and kept until it has an outcome."""
+    def make_running_folder(self, cell: Cell) -> Path:
+        """Make a folder for the files of a running cell. It stays until there is an outcome."""
         folder = self.folder / "running" / cell.key
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def read(self, cell: Cell) -> dict | None:
-        """A cell's outcome; None: it has none yet.
+        """Return a cell's outcome; None if it has none yet.
 
         Raises:
-            ValueError: its file holds something else.
+            ValueError: the file holds no outcome of the cell.
         """
-        path = self.path(cell)
+        path = self.outcome_path(cell)
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            return found if Cell.of(found["cell"]).key == cell.key and found["state"] else None
+            data = json.loads(path.read_text(encoding="utf-8"))
+            return data if Cell.of(data["cell"]).key == cell.key and data["state"] else None
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -63,26 +64,27 @@ class Store:
             ) from error
 
     def why_untrained(self, cell: Cell) -> str | None:
-        """Why a cell has no training in float32 to begin with; None: it has one, or needs none."""
-        if not cell.is_after_training or self.trained(cell).exists():
+        """Return why a cell has no training in float32 to start from; None if it has one, or needs
+        none."""
+        if not cell.is_after_training or self.trained_path(cell).exists():
             return None
-        found = self.read(cell.base)
-        if found is None or found["state"] != "failed":
+        base = self.read(cell.base)
+        if base is None or base["state"] != "failed":
             return "its training in float32 has left no weights"
-        return f"its training in float32 has failed: {found['reason']}"
+        return f"its training in float32 has failed: {base['reason']}"
 
     def is_ready(self, cell: Cell) -> bool:
-        """Whether a training in float32 that others begin with is there, with its weights, or has
-        failed for good."""
-        found = self.read(cell)
-        return found is not None and (found["state"] != "done" or self.trained(cell).exists())
+        """Whether a training in float32 is done, with its weights in place, or has failed for
+        good."""
+        data = self.read(cell)
+        return data is not None and (data["state"] != "done" or self.trained_path(cell).exists())
 
     def write(self, cell: Cell, result: dict, trained: bytes | Path | None = None) -> None:
-        """Keeps an outcome, and before it the weights that a training left."""
+        """Store the weights of a training, if any, and then an outcome."""
         if isinstance(trained, bytes):
-            with whole_file(self.trained(cell), "wb") as file:
+            with whole_file(self.trained_path(cell), "wb") as file:
                 file.write(trained)
         elif trained is not None:
-            os.replace(trained, self.trained(cell))
-        write_json(self.path(cell), result)
+            os.replace(trained, self.trained_path(cell))
+        write_json(self.outcome_path(cell), result)
         shutil.rmtree(self.folder / "running" / cell.key, ignore_errors=True)

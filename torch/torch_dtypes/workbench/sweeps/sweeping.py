@@ -1,4 +1,4 @@
-"""The results of a sweep, and how its cells are gone through."""
+"""The results of a sweep, and the function that runs its cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..report.folders import occupied, write_json, write_text
+from ..report.folders import lock_folder, write_json, write_text
 from ..report.page import Report, Reported
 from ..training.ranks import ALONE, Ranks
 from . import tables
@@ -19,13 +19,13 @@ from .store import Store
 
 
 class Sweep(Reported):
-    """The results of a sweep. A notebook shows it as its report.
+    """The results of a sweep. A notebook shows its report.
 
     Attributes:
-        cells: what was asked for, in order.
-        outcomes: what came out, by ``cell.key``, the trainings in float32 too; cells that were not
-            reached have none.
-        guesses: the percentage of a guess, by data set.
+        cells: the requested cells, in order.
+        outcomes: the outcomes by ``cell.key``, those of trainings in float32 too; cells that did
+            not run have none.
+        guesses: the accuracy of a guess in percent, by data set.
     """
 
     def __init__(
@@ -37,19 +37,19 @@ class Sweep(Reported):
         self.cells, self.outcomes, self.guesses = tuple(cells), dict(outcomes), dict(guesses or {})
 
     def rows(self) -> list[dict]:
-        """A row for each cell: model, dataset, recipe, accumulate, format, rounding, seed, epochs,
-        state, accuracy (percent), gap (points to float32 with the same seed), loss, seconds,
-        reason; None where there is none.
+        """Return a row for each cell, by column: model, dataset, recipe, accumulate, format,
+        rounding, seed, epochs, state, accuracy, gap, loss, seconds, reason. The accuracy is in
+        percent, the gap in points to float32 with the same seed. Missing values are None.
         """
         return tables.flat(self.cells, self.outcomes)
 
     def groups(self) -> list[tables.Group]:
-        """A table for each model, data set, recipe and accumulation policy."""
+        """Return a table for each model, data set, recipe and accumulation policy."""
         return tables.groups(self.cells, self.outcomes, self.guesses)
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each format of each group: a text for each rounding mode,
-        ``mean ± deviation (gap)``."""
+        """Return a row for each format of each group, with a text for each rounding mode, ``mean ±
+        deviation (gap)``."""
         names = ("model", "dataset", "recipe", "accumulate")
         return [
             {name: getattr(group, name) for name in names}
@@ -60,7 +60,7 @@ class Sweep(Reported):
 
     @property
     def failures(self) -> dict[str, str]:
-        """Why cells failed or diverged, by what they are."""
+        """Reasons of cells that failed or diverged, by the cells' labels."""
         every = {cell.key: cell for cell in with_bases(self.cells)}
         return {
             cell.label: r["reason"]
@@ -74,21 +74,22 @@ class Sweep(Reported):
         return all(cell.key in self.outcomes for cell in self.cells)
 
     def to_csv(self, path: str | os.PathLike | None = None) -> str:
-        """A line for each cell; written into a file, too, where one is named. Raises: OSError."""
-        return _written(tables.csv_text(self.rows()), path)
+        """Return CSV with a line for each cell, and write it to ``path`` if given. Raises:
+        OSError."""
+        return _write_if_named(tables.csv_text(self.rows()), path)
 
     def to_markdown(self, path: str | os.PathLike | None = None) -> str:
-        """The tables in Markdown; written into a file, too, where one is named. Raises: OSError."""
-        return _written(self.report().markdown(), path)
+        """Return the tables in Markdown, and write them to ``path`` if given. Raises: OSError."""
+        return _write_if_named(self.report().markdown(), path)
 
     def to_latex(self, path: str | os.PathLike | None = None) -> str:
-        """The tables in LaTeX (booktabs); written into a file, too, where one is named. Raises:
+        """Return the tables in LaTeX (booktabs), and write them to ``path`` if given. Raises:
         OSError."""
-        return _written(self.report().latex(), path)
+        return _write_if_named(self.report().latex(), path)
 
     def to_json(self, path: str | os.PathLike | None = None) -> dict:
-        """All of it as plain data: the rows, and the outcomes with their epochs; written into a
-        file, too, where one is named. Raises: OSError."""
+        """Return plain data, the rows, and the outcomes with their epochs, and write them as JSON
+        to ``path`` if given. Raises: OSError."""
         data = {
             "rows": self.rows(),
             "guesses": self.guesses,
@@ -99,37 +100,37 @@ class Sweep(Reported):
         return data
 
     def heatmap(self, width: str = "page"):
-        """A matplotlib figure: formats by rounding modes, coloured by the gap to float32.
+        """Draw a matplotlib figure: formats by rounding modes, coloured by the gap to float32.
         ``width``: ``"page"``, or ``"column"`` of a paper."""
         return heatmap_figure(self.groups(), width)
 
     def report(self, command: str | None = None) -> Report:
-        """The :class:`Report`."""
+        """Build the :class:`Report`."""
         title = "Sweep: " + ", ".join(
             dict.fromkeys(f"{c.model} on {c.dataset}" for c in self.cells)
         )
-        made = Report(
+        report = Report(
             title,
             command=command,
             seeds=dict.fromkeys(cell.seed for cell in self.cells),
             data=self.to_json,
         )
         done = sum(r["state"] == "done" for c in self.cells if (r := self.outcomes.get(c.key)))
-        made.text(
-            f"{done} of {_counted(len(self.cells), 'cell')} {'is' if done == 1 else 'are'} done; "
-            f"{_settings(self.cells[0])}."
+        report.text(
+            f"{done} of {_count_text(len(self.cells), 'cell')} {'is' if done == 1 else 'are'} "
+            f"done; {_settings(self.cells[0])}."
         )
-        made.figure(
+        report.figure(
             self.heatmap,
-            "Gap to float32 in points, by format and rounding mode; darker is worse, what failed "
-            "is hatched.",
+            "Gap to float32 in points, by format and rounding mode; darker is worse, failures "
+            "are hatched.",
             "heatmap",
         )
         for group in self.groups():
-            made.section(group.title).table(
+            report.section(group.title).table(
                 ["format", *group.roundings], group.rows(), group.caption(), note=group.note()
             )
-        return made.strip(self.failures, "Failed or diverged")
+        return report.strip(self.failures, "Failed or diverged")
 
     def __repr__(self) -> str:
         own = {cell.key: cell for cell in self.cells}
@@ -140,19 +141,19 @@ class Sweep(Reported):
             if c.key not in own and (r := self.outcomes.get(c.key))
         ]
         counted = (
-            f"{_counted(len(own), 'cell')}, {len(states)} with an outcome, {_lost(states)} failed "
-            "or diverged"
+            f"{_count_text(len(own), 'cell')}, {len(states)} with an outcome, {_lost(states)} "
+            "failed or diverged"
         )
         trainings = (
-            f"; of {_counted(len(beside), 'training')} in float32 beside them, {_lost(beside)}"
+            f"; of {_count_text(len(beside), 'training')} in float32 for them, {_lost(beside)}"
             if _lost(beside)
             else ""
         )
         return f"<Sweep of {counted}{trainings}>"
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
-        """Writes results.csv, .json, .md and .tex, heatmap.png, .svg and .pdf, and report.html;
-        returns the paths. Raises: OSError."""
+        """Write results.csv, .json, .md and .tex, heatmap.png, .svg and .pdf, and report.html;
+        return the paths. Raises: OSError."""
         written = self.report(command).save(folder, data="results")
         for ending, to in (("csv", self.to_csv), ("md", self.to_markdown), ("tex", self.to_latex)):
             written.append(Path(folder) / f"results.{ending}")
@@ -160,7 +161,7 @@ class Sweep(Reported):
         return written
 
 
-def _counted(number: int, noun: str) -> str:
+def _count_text(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
@@ -181,22 +182,22 @@ def _settings(cell: Cell) -> str:
     return ", ".join(parts)
 
 
-def _written(text: str, path: str | os.PathLike | None) -> str:
+def _write_if_named(text: str, path: str | os.PathLike | None) -> str:
     if path is not None:
         write_text(path, text)
     return text
 
 
 def go(cells: Sequence[Cell], out: str | os.PathLike, **options) -> dict[str, dict]:
-    """Does what is not done yet in a folder, which it makes. Returns, and takes, what
-    ``go_through`` does.
+    """Run the cells without an outcome in a folder, which is made if missing. Options and result
+    are those of ``go_through``.
 
     Raises:
-        BlockingIOError: another command is at work in the folder. OSError: it cannot be written.
+        BlockingIOError: another command works in the folder. OSError: the folder cannot be written.
     """
     store = Store(out)
     store.folder.mkdir(parents=True, exist_ok=True)
-    with occupied(store.folder):
+    with lock_folder(store.folder):
         return go_through(store, cells, **options)
 
 
@@ -213,8 +214,8 @@ def go_through(
     ranks: Ranks = ALONE,
     find_unused: bool = False,
 ) -> dict[str, dict]:
-    """Does what is not done yet, and returns all outcomes by key, also of what an interruption
-    left; it goes on raising after it has tidied up."""
+    """Run the cells without an outcome, and return all outcomes by key. An interruption is raised
+    again after the processes have ended; outcomes so far are stored."""
     every, watcher = with_bases(cells, compared), watcher or Watcher()
     if ranks.is_first:
         store.open()
@@ -226,7 +227,7 @@ def go_through(
     if retry:
         outcomes = {key: result for key, result in outcomes.items() if result["state"] != "failed"}
     waiting = [cell for cell in every if cell.key not in outcomes]
-    # What begins with a training whose weights are gone needs that training again.
+    # If the weights of a training are gone, cells that start from it need the training again.
     needed = {cell.base.key for cell in waiting if cell.is_after_training}
     gone = [
         cell
@@ -252,5 +253,5 @@ def go_through(
             outcomes[cell.key] = result
             watcher.cell(cell, result)
 
-        run_all(engine, waiting, keep, watcher.interrupted)
+        run_all(engine, waiting, keep, watcher.on_interrupt)
     return outcomes

@@ -1,5 +1,5 @@
-"""The results of a sweep as plain rows, and as tables of formats by rounding modes in CSV,
-Markdown, LaTeX and JSON."""
+"""Results of a sweep as plain rows, and as tables of formats by rounding modes in CSV, Markdown,
+LaTeX and JSON."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ COLUMNS = (
 
 @dataclass
 class Entry:
-    """What the seeds of one format and rounding mode gave.
+    """The results of the seeds of one format and rounding mode.
 
     Attributes:
-        accuracies: in percent, of the cells that are done. gaps: to float32 with the same seed, in
-            points.
-        reasons: of the cells that are not, by seed. waiting: how many have no outcome yet.
+        accuracies: percent, for cells that are done. gaps: points to float32 with the same seed.
+        reasons: by seed, for cells that failed or diverged. waiting: the number of cells without an
+            outcome.
     """
 
     accuracies: list[float] = field(default_factory=list)
@@ -44,8 +44,8 @@ class Entry:
         return statistics.fmean(self.gaps) if self.gaps else None
 
     def text(self) -> str:
-        """``89.17 ± 0.42 (-0.04)``: mean, deviation over seeds, gap; ``failed`` or ``diverged``, of
-        how many seeds where not of all."""
+        """Write ``89.17 ± 0.42 (-0.04)``: mean, deviation over seeds, gap; then ``failed`` or
+        ``diverged``, with the number of seeds if not all."""
         of = len(self.accuracies) + len(self.reasons) + self.waiting
         parts = []
         if self.accuracies:
@@ -65,11 +65,11 @@ class Entry:
 
 @dataclass
 class Group:
-    """One table: what a model, data set, recipe and accumulation policy have, by format and
+    """One table: the results of a model, data set, recipe and accumulation policy, by format and
     rounding mode.
 
     Attributes:
-        baseline: float32's entry. guess: the percentage of a guess, if it is known.
+        baseline: the entry of float32. guess: the accuracy of a guess in percent, if known.
     """
 
     model: str
@@ -88,15 +88,15 @@ class Group:
         return f"{self.model} on {self.dataset}, {self.recipe}{sums}"
 
     def caption(self) -> str:
-        """What the numbers are, in a sentence."""
-        said = (
+        """Describe the numbers in a sentence."""
+        sentence = (
             "Test accuracy in percent; in parentheses its gap in points to float32's "
             f"{self.baseline.text() or 'missing'}"
         )
-        return said + (f"; a guess has {self.guess:.1f}." if self.guess is not None else ".")
+        return sentence + (f"; a guess has {self.guess:.1f}." if self.guess is not None else ".")
 
     def note(self) -> str:
-        """Why cells failed or diverged."""
+        """List why cells failed or diverged."""
         reasons = [
             f"{name} {rounding}: {why}"
             for (name, rounding), e in self.entries.items()
@@ -105,7 +105,7 @@ class Group:
         return f"Failed or diverged: {'; '.join(reasons)}." if reasons else ""
 
     def rows(self) -> list[list[str]]:
-        """A row for each format: its name, then a text for each rounding mode."""
+        """Return a row for each format: its name, then a text for each rounding mode."""
         nothing = Entry()
         return [
             [
@@ -120,12 +120,12 @@ class Group:
 
 
 def signed(value: float, digits: int) -> str:
-    """A number with its sign; what rounds to 0 is +0."""
+    """Write a number with its sign; numbers that round to 0 are +0."""
     return f"{round(value, digits) + 0.0:+.{digits}f}"
 
 
 def flat(cells: Sequence[Cell], outcomes: dict[str, dict]) -> list[dict]:
-    """A row for each cell, by ``COLUMNS``; None where there is no such number."""
+    """Return a row for each cell, by ``COLUMNS``; None for missing values."""
     rows = []
     for cell in cells:
         result, base = outcomes.get(cell.key), outcomes.get(cell.base.key)
@@ -155,24 +155,24 @@ def flat(cells: Sequence[Cell], outcomes: dict[str, dict]) -> list[dict]:
 def groups(
     cells: Sequence[Cell], outcomes: dict[str, dict], guesses: dict[str, float] | None = None
 ) -> list[Group]:
-    """The tables, in the order of the cells."""
-    made: dict[tuple, Group] = {}
+    """Build the tables, in the order of the cells."""
+    tables: dict[tuple, Group] = {}
     for cell, row in zip(cells, flat(cells, outcomes), strict=True):
         key = (cell.model, cell.dataset, cell.recipe, cell.accumulate)
-        if key not in made:
-            made[key] = Group(*key, [], [], {}, Entry(), (guesses or {}).get(cell.dataset))
-        group = made[key]
+        if key not in tables:
+            tables[key] = Group(*key, [], [], {}, Entry(), (guesses or {}).get(cell.dataset))
+        group = tables[key]
         for name, names in ((cell.format, group.formats), (cell.rounding, group.roundings)):
             if name not in names:
                 names.append(name)
         _add(group.entries.setdefault((cell.format, cell.rounding), Entry()), row)
-    for key, group in made.items():
+    for key, group in tables.items():
         bases = {
             c.base.key: c.base for c in cells if (c.model, c.dataset, c.recipe, c.accumulate) == key
         }
         for row in flat(list(bases.values()), outcomes):
             _add(group.baseline, {**row, "gap": None})
-    return list(made.values())
+    return list(tables.values())
 
 
 def _add(entry: Entry, row: dict) -> None:
@@ -188,7 +188,7 @@ def _add(entry: Entry, row: dict) -> None:
 
 
 def csv_text(rows: Sequence[dict]) -> str:
-    """A line for each cell, under a line of names (RFC 4180)."""
+    """Return CSV: a header, then a line for each cell (RFC 4180)."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS)
     writer.writeheader()

@@ -13,7 +13,7 @@ from ...formats.dtypes import is_format_dtype
 from ...formats.tables.making import content_of
 from ...policies.accumulation import accumulation_block
 from ...targets.lookup import target
-from ..report.folders import occupied
+from ..report.folders import lock_folder
 from ..report.progress import plain_console
 from ..report.provenance import command_line
 from ..training import findings, observing, report
@@ -25,7 +25,7 @@ from ..training.recipes import QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve
 from ..training.records import Config, Epoch, Run
 from ..training.sources import check_network
 from ..training.summaries import summarize
-from ..training.together import Command, agree, agreed, end, joined
+from ..training.together import Command, agree, agree_after, end, join_ranks
 from . import grid
 from .cells import Cell
 from .display import Display
@@ -48,7 +48,7 @@ from .sweeping import go_through
     type=click.IntRange(0, 2**32 - 1),
     default=0,
     show_default=True,
-    help="For initial weights, image order and dropout.",
+    help="Seed for initial weights, image order and dropout.",
 )
 @click.option(
     "--repeats",
@@ -77,24 +77,24 @@ from .sweeping import go_through
     "policy",
     metavar="POLICY",
     callback=check.policy,
-    help="How dot products in the dtypes add up: machine (default), float32, float64, exact, "
-    "format, chunked(K), block(TERMS) or a chip such as nvidia-h100; with options too: "
-    "format(accumulator=e5m7, fused=True).",
+    help="How dot products in the dtypes are summed: machine (default), float32, "
+    "float64, exact, format, chunked(K), block(TERMS) or a chip such as "
+    "nvidia-h100; with options too: format(accumulator=e5m7, fused=True).",
 )
 @click.option(
     "--loss-dtype",
     type=click.Choice(["network", "float32"]),
     default="network",
     show_default=True,
-    help="Of the recipes all and master: the loss is computed from the logits in the network's "
-    "dtype or in float32.",
+    help="For the recipes all and master: compute the loss from the logits in the "
+    "network's dtype or in float32.",
 )
 @click.option(
     "--observe",
     is_flag=True,
-    help="Count what rounding did in each run's last epoch (overflow, underflow, noise, by layer "
-    "and pass), into --out and its report; of float32 what the dtypes would do. That epoch "
-    "takes about twice the time.",
+    help="Count the roundings of each run's last epoch (overflow, underflow, "
+    "noise, by layer and pass), into --out and its report; for float32, those "
+    "that the dtypes would make. That epoch takes about twice the time.",
 )
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
 @check.threads_option
@@ -109,28 +109,27 @@ from .sweeping import go_through
 @click.option(
     "--resume",
     is_flag=True,
-    help="As without it: the same command goes on with what is missing in --out.",
+    help="No effect: the same command always continues in --out with the missing runs.",
 )
 @click.option(
     "--markdown",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    callback=check.markdown,
+    callback=check.check_markdown,
     help="Write the table by recipe into its marked part of FILE.",
 )
 def train(**options):
     """Train a network in number formats, and in float32 for comparison.
 
-    By the recipe "all" weights, activations, gradients and the optimizer's state all have
-    the dtype. All runs start from the same weights and see the images in the same order. A
-    dtype's name may end in a rounding mode (q52_stochastic). Each run is a process of its own:
-    one that crashes loses itself alone. Ctrl-C stops after the step and keeps what was reached;
-    with --out the same command goes on there. Under torchrun
-    (torchrun --nproc-per-node 2 -m torch_dtypes train ...) the processes share each step's
-    images and the test among them, and the first one reports and writes.
+    With the recipe "all", weights, activations, gradients and the optimizer's state all have the
+    dtype. All runs start from the same weights and see the images in the same order. A dtype's name
+    may end in a rounding mode (q52_stochastic). Each run is its own process: if one crashes, only
+    that run is lost. Ctrl-C stops after the step and keeps the results so far; with --out the same
+    command continues there. Under torchrun (torchrun --nproc-per-node 2 -m torch_dtypes train ...)
+    the processes share each step's images and the test, and the first one reports and writes.
     """
-    with joined() as ranks, contextlib.ExitStack() as held:
-        with agreed(ranks):
+    with join_ranks() as ranks, contextlib.ExitStack() as held:
+        with agree_after(ranks):
             config, trials = _prepare(options, ranks)
             folder = options["out"] or (
                 held.enter_context(tempfile.TemporaryDirectory(prefix="torch-dtypes-train-"))
@@ -138,37 +137,37 @@ def train(**options):
                 else "."
             )
             if ranks.is_first:
-                _or_click_error(held.enter_context, occupied(folder))
+                _or_click_error(held.enter_context, lock_folder(folder))
         data = _data(options, ranks)
         with check.threads(options["threads"]):
-            with agreed(ranks):
+            with agree_after(ranks):
                 described = _describe(options, config, data, trials, ranks)
                 cells = _cells(options, config, trials, described)
             with (
                 accumulation_block(options["policy"])
                 if options["policy"]
                 else contextlib.nullcontext(),
-                agreed(ranks),
+                agree_after(ranks),
             ):
                 find_unused = _try_out(config, data, trials)
             _compare(options, config, data, described, cells, Store(folder), ranks, find_unused)
 
 
 def _data(options, ranks):
-    """The data on every rank; the first one of each machine fetches files that are missing."""
+    """Load the data on every rank; the first rank of each machine downloads missing files."""
     fetches = options["download"] and int(os.environ.get("LOCAL_RANK", ranks.rank)) == 0
     data = None
     if fetches:
-        with agreed(ranks):
+        with agree_after(ranks):
             data = check.data_of(options)
     elif options["download"]:
         agree(ranks)
-    with agreed(ranks):
+    with agree_after(ranks):
         return data or check.data_of(options)
 
 
 def _prepare(options, ranks):
-    """The options as (config, trials), or a click error."""
+    """Return the options as (config, trials), or raise a click error."""
     recipes = dict.fromkeys(options["recipes"])
     if ranks.size > 1 and options["observe"]:
         raise click.UsageError(f"expected one process for --observe, but got {ranks.size}")
@@ -188,7 +187,7 @@ def _prepare(options, ranks):
         raise click.UsageError("--rules is for --recipe mixed, qat or ptq")
     if options["rules"] and not set(recipes) - set(QUANTIZING) and check.is_given("dtypes"):
         raise click.UsageError(
-            "expected --dtype or --rules, but got both: a file's rules say their formats themselves"
+            "expected --dtype or --rules, but got both; a file of rules has its own formats"
         )
     check.check_width(options["out"])
     if options["resume"] and not options["out"]:
@@ -200,7 +199,7 @@ def _prepare(options, ranks):
 
 
 def _trials(options, recipes):
-    """Every dtype by every recipe, and before them float32."""
+    """Build a trial of every dtype by every recipe, with float32 first."""
     trials = []
     if not options["no_baseline"]:
         trials.append(Trial("all", torch.float32))
@@ -221,13 +220,13 @@ def _trials(options, recipes):
         ]
     in_float32 = [t for t in trials if t.number is torch.float32]
     if not options["no_baseline"] and len(in_float32) > 1 and in_float32[1].recipe == "all":
-        trials.remove(in_float32[0])  # it runs where it was asked for
+        trials.remove(in_float32[0])  # the user gave it, so it runs in its place
     return tuple(_each_once(trials))
 
 
 def _each_once(trials):
-    """The trials without those that were said again; said by another name, one would be lost that
-    somebody looks for."""
+    """Drop trials that were given twice. The same trial under another name is an error, since one
+    of the names would be missing."""
     first = {}
     for trial in trials:
         before = first.setdefault(trial, trial)
@@ -241,13 +240,13 @@ def _each_once(trials):
 
 
 def _try_out(config, data, trials):
-    """Whether one of the trials leaves a parameter without a gradient."""
+    """Run each trial for one step; return whether one leaves a parameter without a gradient."""
     unused = []
     for trial in trials:
         try:
             unused.append(try_out(config, data, trial))
         except (RuntimeError, TypeError, ValueError, OSError, ImportError) as error:
-            # An operator that the dtype lacks, rules, no memory.
+            # The dtype lacks an operator, the rules do not fit, or memory is exhausted.
             raise click.ClickException(
                 f"training in {trial.label} failed: {first_line(error)}"
             ) from error
@@ -262,10 +261,10 @@ def _or_click_error(function, *arguments):
 
 
 def _describe(options, config, data, trials, ranks):
-    """Plain data that says what the comparison was, for results.json."""
+    """Return plain data that defines the comparison, for results.json."""
     several = {"ranks": ranks.size} if ranks.size > 1 else {}
     if tables := {trial.name: content for trial in trials if (content := content_of(trial.name))}:
-        several["tables"] = tables  # what a user's names mean
+        several["tables"] = tables  # the values behind a user's names
     return (
         asdict(config)
         | several
@@ -288,7 +287,7 @@ def _describe(options, config, data, trials, ranks):
 
 
 def _cells(options, config, trials, described):
-    """A cell for each trial with each seed, with the trial."""
+    """Build a cell for each trial with each seed, with the trial."""
     observe = (
         tuple(
             t.name
@@ -343,7 +342,7 @@ def _compare(options, config, data, described, cells, store, ranks, find_unused)
             f"cannot write into {options['out']}: {error.strerror}"
         ) from error
     except (RuntimeError, ValueError) as error:
-        # No memory; a file of an outcome that holds something else.
+        # Memory is exhausted, or the file of an outcome holds other data.
         if ranks.size > 1 and is_lost(error):
             raise
         raise click.ClickException(f"training failed: {first_line(error)}") from error
@@ -357,20 +356,20 @@ def _compare(options, config, data, described, cells, store, ranks, find_unused)
     if interrupted:
         cell = next((cell for cell in every if cell.key not in outcomes), every[-1])
         kept = (
-            f"the same command goes on in epoch {shown.reached.get(cell.key, 0) + 1}"
+            f"the same command continues in epoch {shown.reached.get(cell.key, 0) + 1}"
             if options["out"]
             else "without --out it was not kept"
         )
         console.print(f"Interrupted: {shown.name(cell)}; {kept}.")
-        end(ranks, 130)  # as a shell has it of a command that was interrupted
+        end(ranks, 130)  # the shell's status of an interrupted command
     if runs and all(run.failure for run in runs.values()):
         raise click.ClickException(
-            "every run has failed; the reasons are above. The same command does them again"
+            "every run has failed; the reasons are above. The same command runs them again"
         )
 
 
 def run_of(trial, seed, result):
-    """The :class:`Run` that an outcome is."""
+    """Rebuild the :class:`Run` of an outcome."""
     reason = result["reason"]
     why = {
         "divergence": reason if result["state"] == "diverged" else None,
@@ -387,7 +386,7 @@ def run_of(trial, seed, result):
 
 
 def _report(console, runs, outcomes, described, options, interrupted):
-    """Prints and writes what there is; ``runs`` and ``outcomes`` by cell."""
+    """Print and write the results so far; ``runs`` and ``outcomes`` are by cell."""
     summaries = summarize(runs.values())
     report.print_table(
         console,
@@ -420,7 +419,7 @@ def _write(write, folder, *what):
 
 
 class _Display(Display):
-    """A progress bar on a terminal, and one plain line per epoch everywhere."""
+    """Shows a progress bar on a terminal, and one plain line per epoch everywhere."""
 
     def __init__(self, console, cells, epochs):
         super().__init__(console)
@@ -434,7 +433,7 @@ class _Display(Display):
     def start(self, done, of):
         super().start(0, of - done)
         if done:
-            self._said(f"{done} runs were done before.")
+            self._print(f"{done} runs were done before.")
 
     def told(self, cell, message):
         super().told(cell, message)
@@ -449,9 +448,9 @@ class _Display(Display):
                     f"loss {epoch.train_loss:.4f}, accuracy {epoch.accuracy:.2f} %, "
                     f"{epoch.seconds:.1f} s"
                 )
-            self._said(text)
+            self._print(text)
 
-    def said(self, cell, result):
+    def build_lines(self, cell, result):
         if result["state"] == "failed":
             yield f"{self.name(cell)}: failed: {result['reason']}"
         elif cell.is_after_training and result["state"] == "done":

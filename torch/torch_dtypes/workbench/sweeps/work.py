@@ -1,5 +1,4 @@
-"""What the process of one cell does: trains or rounds, tests, and leaves its outcome in a
-folder."""
+"""Run a cell within its process: train or round, test, and leave the outcome in a folder."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ from ..training.records import Epoch, Run
 from ..training.repeatable import repeatable
 from .cells import Cell
 
-# {"step": number, "loss": loss} after a step, {"epoch": a ``records.Epoch`` as data} after an epoch
+# Receives {"step": number, "loss": loss} after a step, {"epoch": a ``records.Epoch`` as data} after
+# an epoch.
 Told = Callable[[dict], None]
 OUTCOME, TRAINED, CHECKPOINT, LOG = "outcome.json", "trained.pt", "checkpoint.pt", "log.txt"
 
@@ -36,8 +36,8 @@ def outcome(
     run: Run | None = None,
     seconds: float = 0.0,
 ):
-    """A cell's outcome as plain data: ``state`` is ``done``, ``diverged`` or ``failed``; ``reason``
-    says why it is not ``done``."""
+    """Build a cell's outcome as plain data. ``state`` is ``done``, ``diverged`` or ``failed``;
+    ``reason`` tells why it is not ``done``."""
     last = run.as_json()["epochs"][-1] if run and run.epochs else {}
     return {
         "key": cell.key,
@@ -64,34 +64,34 @@ def work(
     ranks: Ranks = ALONE,
     find_unused: bool = False,
 ) -> dict | None:
-    """Does a cell and writes its outcome into ``folder``; of what raises, the outcome says what.
+    """Run a cell and write its outcome into ``folder``. An error becomes an outcome too.
 
     Args:
-        folder: has the checkpoint of an earlier try, perhaps; a training that others begin with
-            leaves ``trained.pt`` in it.
-        base: the file of the training in float32, for a cell that begins after it; without one,
-            such a cell is not begun.
-        number: of those who work side by side, from 0: each takes the next of the machine's GPUs,
-            in turn, where the cell is for one.
-        told: hears of each step and epoch.
-        should_stop: asked after each step.
-        ranks: processes that do it together, of which the first one has the files; with several,
-            what raises is raised. find_unused: as ``loop.Training`` takes it.
+        folder: a folder, perhaps with the checkpoint of an earlier try; a training in float32
+            leaves ``trained.pt`` there.
+        base: the file of the training in float32, for a cell that starts from it, which then must
+            exist.
+        number: the index of the parallel server, from 0: cells on a GPU take the machine's GPUs in
+            turn.
+        told: a function that receives each step and epoch.
+        should_stop: a function that is asked after each step.
+        ranks: the processes that run the cell together, of which the first has the files; with
+            several, errors are raised. find_unused: as in ``loop.Training``.
 
     Returns:
-        The outcome, or None: it was stopped, and goes on there.
+        The outcome, or None: the cell was stopped, and can continue from its folder.
     """
     start = time.perf_counter()
     try:
         torch.set_num_threads(cell.settings.threads)
-        # Asked for here alone: who has counted GPUs cannot fork others that use them.
+        # Only here: a process that has counted GPUs cannot fork others that use them.
         if cell.settings.device == "cuda" and ranks.size == 1:
             torch.cuda.set_device(number % max(1, torch.cuda.device_count()))
         observed = None if cell.settings.observe is None else Observed(cell.settings.observe)
         if cell.is_after_training:
-            run = _after(cell, base, ranks)
+            run = _round_after_training(cell, base, ranks)
         else:
-            run = _trained(cell, folder, told, should_stop, ranks, find_unused, observed)
+            run = _train(cell, folder, told, should_stop, ranks, find_unused, observed)
         if run.interrupted:
             return None
         state = "done" if run.diverged_at is None else "diverged"
@@ -104,7 +104,7 @@ def work(
         if observed is not None and observed.state() is not None:
             result["observed"] = observed.state()
     except Exception as error:
-        # Whatever a user's network, data or operator raises is this cell's alone.
+        # An error of a user's network, data or operator fails this cell alone.
         if ranks.size > 1:
             raise
         text = str(error).strip()
@@ -121,7 +121,7 @@ def work(
     return result
 
 
-def _trained(
+def _train(
     cell: Cell,
     folder: Path,
     told: Told,
@@ -130,7 +130,7 @@ def _trained(
     find_unused: bool,
     observed: Observed | None,
 ) -> Run:
-    # Then its rules say how products add up.
+    # A recipe with its own rules sets how products add up there.
     has_own_policy = cell.recipe in recipes.QUANTIZING and not cell.has_rules
     with (
         contextlib.nullcontext()
@@ -148,7 +148,7 @@ def _trained(
             training.observed = functools.partial(observed.epoch, training, cell.recipe)
 
         def save(path: Path) -> None:
-            state = training.state_dict()  # of all ranks
+            state = training.state_dict()  # on all ranks
             if ranks.is_first:
                 save_tensors(
                     state | {"observed": None if observed is None else observed.state()}, path
@@ -164,7 +164,7 @@ def _trained(
         if run.interrupted:
             save(checkpoint)
             return run
-        if not run.epochs:  # --epochs 0: the weights as they were given
+        if not run.epochs:  # --epochs 0: test the given weights
             _test(training)
     if cell.is_base:
         save(folder / TRAINED)
@@ -172,7 +172,7 @@ def _trained(
 
 
 def _read(path: Path | None, ranks: Ranks) -> dict | None:
-    """The state of a training in a file that the first rank has, on all ranks; None: there is
+    """Read the state of a training from a file of the first rank, on all ranks; None if there is
     none."""
     return ranks.from_first(
         torch.load(path, weights_only=True) if ranks.is_first and path.exists() else None
@@ -188,12 +188,12 @@ def _test(training: loop.Training) -> None:
     diverged = not loss < float("inf")
     training.run.epochs.append(Epoch(0, float("nan"), loss, accuracy, 0.0, diverged))
     if diverged:
-        training.run.divergence = loop.explanation_of_test(
+        training.run.divergence = loop.explain_test(
             training.model, training.data.test, training.dtype, config
         )
 
 
-def _after(cell: Cell, base: Path | None, ranks: Ranks) -> Run:
+def _round_after_training(cell: Cell, base: Path | None, ranks: Ranks) -> Run:
     training = loop.Training(cell.base.config(), cell.data(), torch.float32, cell.seed, ranks=ranks)
     training.load_state_dict(_read(base, ranks))
     return loop.after_training(training, cell.number(), cell.recipe, cell.config(), ranks)

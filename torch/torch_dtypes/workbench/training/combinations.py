@@ -1,4 +1,4 @@
-"""Which settings of a training go together: the checks that ``train`` and ``sweep`` share."""
+"""Check which settings of a training go together, for ``train`` and ``sweep``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .recipes import AFTER, THROUGHOUT
 
 
 class Misfit(ValueError):
-    """A setting that another rules out. ``option`` is its name and ``value``, where it has several,
-    the one that does not fit."""
+    """A setting that another one excludes. ``option`` is its name, and ``value`` the one that does
+    not fit, if it has several."""
 
     def __init__(self, message: str, option: str, value: str | None = None):
         super().__init__(message)
@@ -31,11 +31,10 @@ def check_settings(
     state: str | None = None,
     **_,
 ) -> None:
-    """Sees that every setting has something to act on, in one of the recipes at least; others'
-    settings are passed over.
+    """Check that every setting affects at least one of the recipes; the other recipes ignore it.
 
     Raises:
-        Misfit: one has nothing.
+        Misfit: a setting affects none.
     """
     if momentum and optimizer != "sgd":
         raise Misfit("--momentum is for --optimizer sgd", "momentum")
@@ -47,17 +46,17 @@ def check_settings(
             "unscaled in the dtype, too; ptq and weights train in float32",
             "loss_scale",
         )
-    for name, given in (("master", master != "float32"), ("state", state is not None)):
-        if given and "master" not in recipes:
+    for name, is_set in (("master", master != "float32"), ("state", state is not None)):
+        if is_set and "master" not in recipes:
             raise Misfit(f"--{name} is for --recipe master", name)
 
 
 def check_policy(policy: str | None, recipe: str, number: object = None) -> None:
-    """Sees that an accumulation policy holds for the sums of a recipe, and of a number's where one
-    is given.
+    """Check that an accumulation policy affects the sums of a recipe, and of a number if one is
+    given.
 
     Raises:
-        Misfit: those sums are PyTorch's own.
+        Misfit: PyTorch computes those sums itself.
     """
     if policy in (None, "machine"):
         return
@@ -67,9 +66,13 @@ def check_policy(policy: str | None, recipe: str, number: object = None) -> None
             f"but got {policy}; leave one of them out"
         )
         raise Misfit(message, "accumulate", policy)
-    if recipe in THROUGHOUT and isinstance(number, torch.dtype) and (made := target(number)).stock:
+    if (
+        recipe in THROUGHOUT
+        and isinstance(number, torch.dtype)
+        and (stock_target := target(number)).stock
+    ):
         message = (
             f"expected a dtype of this package for --accumulate {policy}, but got {number}, whose "
             "sums are PyTorch's own"
         )
-        raise Misfit(f"{message}; say {made.format_name}", "dtype", str(number))
+        raise Misfit(f"{message}; use {stock_target.format_name}", "dtype", str(number))

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10")
 
-SIDE = 32  # every data set comes as SIDE x SIDE images
+SIDE = 32  # every data set has SIDE x SIDE images
 CLASSES = 10
 
 _FOLDERS = {
@@ -51,16 +51,16 @@ class Examples:
         return len(self.labels)
 
     def batch(self, index):
-        """The inputs and labels at ``index`` (anything that indexes a tensor), as they are."""
+        """Return the inputs and labels at ``index`` (any index of a tensor), as they are."""
         return self.inputs[index], self.labels[index]
 
     def first(self, count):
-        """The first ``count`` inputs."""
+        """Return the first ``count`` inputs."""
         return type(self)(self.inputs[:count], self.labels[:count])
 
     @property
     def shape(self):
-        """The shape of one input."""
+        """Shape of one input."""
         return tuple(self.inputs.shape[1:])
 
 
@@ -70,21 +70,21 @@ class Split(Examples):
     """
 
     def batch(self, index):
-        """The images (float32 in [0, 1]) and labels at ``index``."""
+        """Return the images (float32 in [0, 1]) and labels at ``index``."""
         return self.inputs[index].to(torch.float32) / 255, self.labels[index]
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What a network has that does not look at its input: the loss of equal odds, and the share of
-    the most frequent class in percent."""
+    """The result of a network that ignores its input: the loss of equal odds, and the share of the
+    most frequent class in percent."""
 
     classes: int
     accuracy: float
 
     @property
     def loss(self):
-        """The cross-entropy of equal odds, the natural logarithm of the number of classes."""
+        """Cross-entropy of equal odds: the natural logarithm of the number of classes."""
         return math.log(self.classes)
 
 
@@ -100,7 +100,7 @@ class Dataset:
 
     @property
     def shape(self):
-        """The shape of one input."""
+        """Shape of one input."""
         return self.train.shape
 
     @property
@@ -110,15 +110,15 @@ class Dataset:
 
     @property
     def guess(self):
-        """The :class:`Guess` of the test data."""
+        """The :class:`Guess` for the test data."""
         counts = self.test.labels.flatten().bincount()
         return Guess(self.classes, 100 * counts.max().item() / counts.sum().item())
 
     def first(self, train_samples=None, test_samples=None):
-        """The data set with its first samples only; ``None`` keeps all.
+        """Return the data set with its first samples only; ``None`` keeps all.
 
         Raises:
-            ValueError: for more samples than there are.
+            ValueError: more samples than there are.
         """
         train, test = (
             _first(self.train, train_samples, "training"),
@@ -182,13 +182,13 @@ def _load_digits():
             "'torch-dtypes[train]'"
         ) from error
     digits = load_digits()
-    # 0..16 in the source
+    # Values are 0..16 in the source.
     images = torch.from_numpy(digits.images).to(torch.float32).unsqueeze(1) / 16
     images = F.interpolate(images, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
     pixels = (images * 255).round().to(torch.uint8)
     labels = torch.from_numpy(digits.target).to(torch.int64)
-    # The source is ordered by writer, so it is shuffled before the split. The legacy
-    # generator is the one whose stream numpy has frozen (NEP 19).
+    # The source is ordered by writer, so shuffle it before the split, by the legacy generator:
+    # numpy has frozen its stream (NEP 19).
     order = torch.from_numpy(np.random.RandomState(0).permutation(len(labels)))
     train, test = order[:1437], order[1437:]
     return Split(pixels[train], labels[train]), Split(pixels[test], labels[test])
@@ -216,7 +216,7 @@ def _download(name, data_dir):
     try:
         from torchvision import datasets
     except (ImportError, RuntimeError) as error:
-        # The latter: one that was built for another PyTorch.
+        # A RuntimeError means a torchvision for another PyTorch.
         folder = os.path.abspath(Path(data_dir) / _FOLDERS[name])
         raise ModuleNotFoundError(
             f"--download needs torchvision, which cannot be imported ({error}): pip install "
@@ -226,14 +226,14 @@ def _download(name, data_dir):
 
 
 def read_idx(path):
-    """Read an IDX file of unsigned bytes as a tensor, gzipped where the name ends in ``.gz``.
+    """Read an IDX file of unsigned bytes as a tensor, gzipped if the name ends in ``.gz``.
 
-    The file is two zero bytes, a type code (8: unsigned byte), the number of dimensions, each
-    dimension as a big-endian 32-bit integer, then the bytes, last index fastest.
+    The file has two zero bytes, a type code (8: unsigned byte) and the number of dimensions. Each
+    dimension follows as a big-endian 32-bit integer, then the bytes, last index fastest.
 
     Raises:
-        ValueError: when the file is damaged or holds another type.
-        OSError: when it cannot be opened.
+        ValueError: a damaged file, or one of another type.
+        OSError: the file cannot be opened.
     """
     path = Path(path)
     try:
@@ -279,14 +279,14 @@ def _load_idx_pairs(paths):
 
 
 class _PickledDtype:
-    """Stands for ``numpy.dtype`` in a pickle; only unsigned bytes get through."""
+    """Stands for ``numpy.dtype`` in a pickle, and accepts only unsigned bytes."""
 
     def __init__(self, code, *_):
         if code not in (b"u1", "u1"):
             raise pickle.UnpicklingError(f"expected an array of type u1, but got {code!r}")
 
     def __setstate__(self, state):
-        pass  # byte order and alignment: one byte has neither
+        pass  # byte order and alignment, which a byte lacks
 
 
 class _PickledArray:
@@ -298,13 +298,13 @@ class _PickledArray:
         _, self.shape, _, self.fortran, self.data = state
 
     def tensor(self):
-        """The array as a uint8 tensor of its own memory."""
+        """Return the array as a uint8 tensor of its own memory."""
         flat = torch.frombuffer(bytearray(self.data), dtype=torch.uint8)
         return flat.reshape(self.shape[::-1]).T if self.fortran else flat.reshape(self.shape)
 
 
 def _latin1(text, encoding):
-    # Python 3 writes bytes this way in the pickle protocol of the official files.
+    # Python 3 writes bytes so in the pickle protocol of the official files.
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"expected latin1, but got {encoding!r}")
     return text.encode("latin1")
@@ -320,8 +320,8 @@ _PICKLED_NAMES = {
 
 
 class _BatchUnpickler(pickle.Unpickler):
-    """Unpickles a CIFAR batch without calling what the file names: only a numpy array's names are
-    known, and they lead to inert stand-ins."""
+    """Unpickles a CIFAR batch without calling the functions that the file names. It knows only the
+    names of a numpy array, and maps them to inert stand-ins."""
 
     def find_class(self, module, name):
         try:
@@ -331,17 +331,17 @@ class _BatchUnpickler(pickle.Unpickler):
 
 
 def read_cifar_batch(path):
-    """Read one batch file of the "python version" of CIFAR-10 as a :class:`Split`, safely: a file
-    that names any other object than byte arrays is refused before anything of it runs.
+    """Read one batch file of the "python version" of CIFAR-10 as a :class:`Split`, safely. A file
+    that names objects other than byte arrays is refused before any of its code runs.
 
     Raises:
-        ValueError: when the file is damaged, or is something else.
-        OSError: when it cannot be opened.
+        ValueError: a damaged file, or one of another kind.
+        OSError: the file cannot be opened.
     """
     with open(path, "rb") as file:
         try:
             batch = _BatchUnpickler(file, encoding="bytes").load()
-        except Exception as error:  # a damaged pickle can raise nearly anything
+        except Exception as error:  # a damaged pickle may raise nearly any error
             raise ValueError(
                 f"expected a CIFAR-10 batch, but could not read {path}: {error}"
             ) from error

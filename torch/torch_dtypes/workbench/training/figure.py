@@ -1,5 +1,5 @@
-"""The figure of a comparison: accuracy against epoch, the paired gap to float32 beside it, and what
-failed in a strip below."""
+"""The figure of a comparison: accuracy against epoch, the paired gap to float32 next to it, and
+failures in a strip below."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from ..report.colours import GREY, colours
 from ..report.drawing import DASHES, MARKERS, WIDTHS, new_figure
 
-_LINE = {"page": 0.185, "column": 0.14}  # inches of a line of text
-_SIGN = {"page": 0.064, "column": 0.049}  # and of a sign, on average
-_LABEL = {"page": 20, "column": 14}  # signs in a line of a name
+_LINE = {"page": 0.185, "column": 0.14}  # height of a line of text, in inches
+_SIGN = {"page": 0.064, "column": 0.049}  # average width of a character, in inches
+_LABEL = {"page": 20, "column": 14}  # characters in a line of a name
 _REASON_LINES = 2
 _MOST_FAILED = 8
 
 
 @dataclass(frozen=True)
 class Curve:
-    """How a summary is drawn, in both panels."""
+    """The style of a summary in both panels."""
 
     summary: object
     colour: str
@@ -32,15 +32,15 @@ class Curve:
 
 
 def curves_of(summaries):
-    """Those that came to an end, each with a colour that is its format's, and a marker and dash
-    that no other of this colour has."""
-    own, found, seen = colours(s.dtype for s in summaries), [], {}
+    """Return the styles of the summaries that came to an end. Each has its format's colour, and a
+    marker and dash that no other with the colour has."""
+    own, styles, seen = colours(s.dtype for s in summaries), [], {}
     for summary in summaries:
         colour = own[summary.dtype]
         place = seen.setdefault(colour, 0)
         seen[colour] += 1
         if summary.accuracy:
-            found.append(
+            styles.append(
                 Curve(
                     summary,
                     colour,
@@ -48,22 +48,21 @@ def curves_of(summaries):
                     DASHES[place % len(DASHES)],
                 )
             )
-    return found
+    return styles
 
 
 def draw(summaries, title, setting="", guess=None, left_out=(), strip=None, width="page"):
-    """The figure.
+    """Draw the figure.
 
     Args:
-        summaries: from ``summaries.summarize``, at least one.
+        summaries: the results of ``summaries.summarize``, at least one.
         title: the network and the data.
-        setting: what else the figures depend on: a sentence below the title.
-        guess: its accuracy, in percent.
-        left_out: labels of those that have no part in the panels, where their curves would stretch
-            the axes.
-        strip: what is to be said below, by label: why some failed.
-        width: ``"page"`` or ``"column"``, one column of a paper; there the panels stand one above
-            the other.
+        setting: a sentence below the title on other conditions of the figures.
+        guess: the accuracy of a guess, in percent.
+        left_out: labels of summaries without a part in the panels, because their curves would
+            stretch the axes.
+        strip: texts for the strip below, by label, such as reasons of failures.
+        width: ``"page"`` or ``"column"``, one column of a paper, with one panel above the other.
 
     Returns:
         A matplotlib ``Figure``.
@@ -134,7 +133,7 @@ def _accuracy(axes, curves, guess, size):
     for curve in curves:
         stats = curve.summary.accuracy
         epochs = range(1, len(stats) + 1)
-        # A wide line under the others, so that one which coincides with it is seen.
+        # A wide line below the others stays visible where another one covers it.
         style = {"linewidth": 0.32 * size, "zorder": 3, "linestyle": curve.dash}
         if curve.is_baseline:
             style = {"linewidth": size, "alpha": 0.45, "zorder": 2}
@@ -158,7 +157,7 @@ def _accuracy(axes, curves, guess, size):
     if high - low < 1:
         low, high = low - 0.5, high + 0.5
     if guess is not None and low < guess + 0.15 * (high - low):
-        high = max(high, guess + 0.04 * (guess - low))  # all may be worse
+        high = max(high, guess + 0.04 * (guess - low))  # all gaps may be below 0
         low = min(low, guess - 0.04 * (high - guess))
         axes.axhline(guess, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
         axes.annotate(
@@ -183,8 +182,8 @@ def _accuracy(axes, curves, guess, size):
 
 
 def _gaps(axes, curves, names, width):
-    """A row for each: the gap (the final accuracy, where there is nothing to compare with) as a
-    point with its interval, and in figures."""
+    """Draw a row for each summary: the gap (without a baseline, the final accuracy) as a point with
+    its interval, and in figures."""
     has_gaps = any(curve.summary.gap is not None for curve in curves)
     shown, texts = [], []
     size = 6 if width == "page" else 4.5
@@ -248,8 +247,7 @@ def _gaps(axes, curves, names, width):
 
 
 def _in_lines(label, signs):
-    """A name in lines of at most so many signs where it has places to break: before its options and
-    its recipe."""
+    """Break a name into lines of at most ``room`` characters, before its options and its recipe."""
     lines = [""]
     for part in re.findall(r"[ _]?[^ _]+", label):
         if lines[-1] and len(lines[-1] + part) > signs:
@@ -259,8 +257,8 @@ def _in_lines(label, signs):
 
 
 def _limits(axes, shown, has_gaps):
-    """Around all points and, as far as that leaves them apart, their intervals: those of two seeds
-    are as long as they are uncertain."""
+    """Return limits around all points, and around their intervals as far as the points stay apart:
+    with two seeds, intervals are very long."""
     from matplotlib.ticker import MaxNLocator
 
     means = [mean for mean, _ in shown] + [0.0] * has_gaps
@@ -274,7 +272,7 @@ def _limits(axes, shown, has_gaps):
 
 
 def _strip(failed, signs):
-    """The strip's lines: a label, or None where one goes on, and words."""
+    """Return the lines of the strip: a label, or None where a text continues, and words."""
     lines = []
     shown = list(failed.items())[
         : _MOST_FAILED if len(failed) <= _MOST_FAILED else _MOST_FAILED - 1

@@ -1,4 +1,4 @@
-"""What is said of a comparison in sentences: what diverged, failed, did not learn or guesses."""
+"""Summarise a comparison in sentences: runs that diverged, failed, did not learn or guess."""
 
 from ...targets.lookup import target
 from .data import CLASSES, Guess
@@ -8,15 +8,15 @@ EVEN = Guess(CLASSES, 100 / CLASSES)
 
 
 def over_seeds(summaries):
-    """What a title says of the seeds; an interruption leaves some with fewer than others, or all
-    with one."""
+    """Return a title's words on the seeds. After an interruption some summaries have fewer than
+    others."""
     counts = {summary.seeds for summary in summaries}
     most = max(counts, default=1)
     return "" if most == 1 else f", mean of {'up to ' * (len(counts) > 1)}{most} seeds"
 
 
 def notes(summaries, guess=EVEN):
-    """Sentences that explain the table: its units, and what diverged."""
+    """Return sentences that explain the table: its units, and the runs that diverged."""
     lines = ["Accuracy on the test images in percent; gap to float32 in points, seed by seed."]
     if any(s.accuracy and s.accuracy[-1].std is not None for s in summaries):
         lines.append("± is the standard deviation over the seeds.")
@@ -38,8 +38,8 @@ def notes(summaries, guess=EVEN):
                 f"{summary.why}"
             )
         if summary in idle:
-            lines.append(f"{summary.label} {_idleness(summary, guess)}")
-    lines += [f"{s.label} {_guessing(s)}" for s in guesses_after_training(summaries, guess)]
+            lines.append(f"{summary.label} {_describe_idleness(summary, guess)}")
+    lines += [f"{s.label} {_describe_guess(s)}" for s in guesses_after_training(summaries, guess)]
     if after := [
         recipe for recipe in AFTER if any(summary.recipe == recipe for summary in summaries)
     ]:
@@ -64,7 +64,7 @@ _ADVICE = {
 }
 
 
-def _idleness(summary, guess):
+def _describe_idleness(summary, guess):
     recipe = summary.recipe
     if recipe == "all" and target(summary.dtype).rounding.startswith("nearest"):
         recipe = "nearest"
@@ -74,7 +74,7 @@ def _idleness(summary, guess):
     )
 
 
-def _guessing(summary):
+def _describe_guess(summary):
     return (
         f"guesses on the test images ({summary.accuracy[-1].mean:.1f} %), though its training "
         f"loss fell to {summary.train_loss:.2f}. Normalisation "
@@ -86,28 +86,29 @@ def _guessing(summary):
 
 
 def failures(summaries, guess=EVEN):
-    """The reason of each that diverged or failed with all seeds, or did not learn, by label."""
+    """Return the reasons, by label, of summaries that diverged or failed with all seeds, or did not
+    learn."""
     idle = did_not_learn(summaries, guess)
-    found = {}
+    reasons = {}
     for summary in summaries:
         if not summary.accuracy and not summary.diverged:
-            found[summary.label] = f"failed: {summary.why}"
+            reasons[summary.label] = f"failed: {summary.why}"
         elif not summary.accuracy:
             epochs = sorted({epoch for _, epoch in summary.diverged})
             where = f"diverged at epoch {epochs[0]}" + (
                 f" to {epochs[-1]}" if len(epochs) > 1 else ""
             )
             where += f" with all {summary.seeds} seeds" if summary.seeds > 1 else ""
-            found[summary.label] = (
+            reasons[summary.label] = (
                 f"{where}. {summary.why}" if summary.why else f"{where} (loss not finite)."
             )
         elif summary in idle:
-            found[summary.label] = _idleness(summary, guess)
-    return found
+            reasons[summary.label] = _describe_idleness(summary, guess)
+    return reasons
 
 
 def losses_of_seeds(summaries):
-    """What is to be said of each that diverged with some of its seeds, by label."""
+    """Return a sentence, by label, on each summary that lost some of its seeds."""
     return {
         s.label: (
             f"{s.lost[0]} of {s.seeds} seeds {s.lost[1]}; its figures are the mean of the others."
@@ -119,7 +120,8 @@ def losses_of_seeds(summaries):
 
 
 def did_not_learn(summaries, guess=EVEN):
-    """Those whose training loss at the end is as high as a guess's, where float32's is not."""
+    """Return the summaries whose final training loss is as high as a guess's, if float32's is
+    lower."""
     stuck = 0.95 * guess.loss
     if not any(
         s.is_baseline and s.train_loss is not None and s.train_loss < stuck for s in summaries
@@ -133,8 +135,8 @@ def did_not_learn(summaries, guess=EVEN):
 
 
 def guesses_after_training(summaries, guess=EVEN):
-    """Those in a dtype whose training loss fell to less than half of a guess's, and whose test
-    accuracy is a guess's, where float32's is not."""
+    """Return summaries in a dtype whose training loss fell to less than half of a guess's, though
+    their test accuracy is a guess's. None if float32 guesses too."""
 
     def guesses(summary):
         return summary.accuracy[-1].mean <= guess.accuracy + 2

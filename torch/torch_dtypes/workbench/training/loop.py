@@ -1,4 +1,4 @@
-"""The training loop: an ordinary PyTorch loop that can be stopped after any step, and go on."""
+"""The training loop: an ordinary PyTorch loop that can stop after any step, and continue."""
 
 import copy
 import functools
@@ -41,7 +41,7 @@ __all__ = [
     "train",
 ]
 
-# The learning rate after a share t of all steps, as a factor.
+# The factor of the learning rate after a share t of all steps.
 SCHEDULES = {
     "constant": lambda t: 1.0,
     "linear": lambda t: 1 - t,
@@ -49,11 +49,11 @@ SCHEDULES = {
     "step": lambda t: 1.0 if t < 0.5 else 0.1 if t < 0.75 else 0.01,
 }
 
-_EVALUATION_BATCH = 256  # accuracy does not depend on it; memory does
+_EVALUATION_BATCH = 256  # affects memory, but not accuracy
 
 
 def cross_entropy(logits, labels, loss_dtype="network"):
-    """The mean cross-entropy, with every operator of it in the logits' dtype, or in float32 for
+    """Return the mean cross-entropy, all its operators in the logits' dtype, or in float32 with
     ``loss_dtype="float32"``."""
     return nn.functional.cross_entropy(
         logits.float() if loss_dtype == "float32" else logits, labels
@@ -61,23 +61,23 @@ def cross_entropy(logits, labels, loss_dtype="network"):
 
 
 class Training:
-    """One run: a network, its optimizer, and how far it has come.
+    """One run: a network, its optimizer, and its progress.
 
-    The weights are initialised in float32 from ``seed`` and then set up by the recipe; a generator
-    of its own, seeded so too, shuffles the images for each epoch. So all runs start alike and see
-    the same order. The same arguments on the same machine with the same number of threads give the
-    same figures, also if the run is stopped and goes on from its ``state_dict()``. torch's default
-    generators are left as they were.
+    The weights are initialised in float32 from ``seed`` and then set up by the recipe. Another
+    generator with the same seed shuffles the images for each epoch, so all runs start alike and see
+    the same order. The same arguments, machine and number of threads give the same figures, also if
+    the run stops and continues from its ``state_dict()``. torch's default generators stay as they
+    were.
 
     Args:
         config: a :class:`Config`. data: a ``data.Dataset``. seed: at least 0.
-        number: what numbers are rounded to: a floating-point ``torch.dtype`` or, of some recipes, a
+        number: the target of rounding: a floating-point ``torch.dtype`` or, for some recipes, a
             target.
-        recipe: one of ``recipes.RECIPES`` but those of ``recipes.AFTER``, which begin after a
+        recipe: one of ``recipes.RECIPES``, but not of ``recipes.AFTER``, which start from a
             training in float32.
-        ranks: the processes that train this together, a ``ranks.Ranks``: all make it, call its
+        ranks: the processes that train this together, a ``ranks.Ranks``: all construct it, call its
             methods in the same order and get the same figures.
-        find_unused: whether parameters may have no gradient; asked where there are several ranks.
+        find_unused: whether parameters may have no gradient; only for several ranks.
     """
 
     def __init__(self, config, data, number, seed, recipe="all", ranks=ALONE, find_unused=False):
@@ -87,12 +87,12 @@ class Training:
         with self._random():
             torch.manual_seed(seed)
             self.model, self.optimizer, self.dtype = set_up(config, data, number, recipe)
-            self._joined = ranks.joined(self.model, find_unused)
+            self._wrapped_model = ranks.wrap_model(self.model, find_unused)
             ranks.seed()
             self._states = self._random_states()
-        self.observed = nullcontext  # what to do around the steps of an epoch
+        self.observed = nullcontext  # makes a block around the steps of an epoch
         self._shuffle = torch.Generator().manual_seed(seed)
-        self._batch, self._total, self._seconds = 0, 0.0, 0.0  # of the epoch that is under way
+        self._batch, self._total, self._seconds = 0, 0.0, 0.0  # of the current epoch
         self._epoch_began = self._shuffle.get_state()
         steps = max(1, config.epochs * math.ceil(len(data.train) / config.batch_size))
         factor = SCHEDULES[config.schedule]
@@ -108,24 +108,24 @@ class Training:
 
     @property
     def steps_done(self):
-        """Steps since the beginning."""
+        """Number of steps so far."""
         return (
             len(self.run.epochs) * math.ceil(len(self.data.train) / self.config.batch_size)
             + self._batch
         )
 
     def go(self, on_step=None, on_epoch=None, should_stop=None):
-        """Trains to the end.
+        """Train to the end.
 
         Args:
-            on_step: called after each step with the mean loss of that batch.
-            on_epoch: called after each epoch with its :class:`Epoch`.
-            should_stop: asked after each step; if it answers True the run stops there,
+            on_step: a function to call after each step with the mean loss of that batch.
+            on_epoch: a function to call after each epoch with its :class:`Epoch`.
+            should_stop: a function to ask after each step; if it returns True the run stops there,
                 ``interrupted``.
 
         Returns:
-            The :class:`Run`. A loss that is not finite ends it early and is recorded in its
-            last epoch; it is not an error.
+            The :class:`Run`. A loss that is not finite ends it early and is recorded in its last
+            epoch; it is not an error.
         """
         run, config = self.run, self.config
         run.interrupted = False
@@ -145,7 +145,7 @@ class Training:
         return run
 
     def _common_random(self):
-        """An optimizer that rounds stochastically has to round alike on all ranks."""
+        """Make an optimizer with stochastic rounding round alike on all ranks, in a block."""
         return nullcontext() if self.ranks.size == 1 else same_random()
 
     def _set_random_states(self, states):
@@ -163,9 +163,9 @@ class Training:
             )
         diverged = not math.isfinite(test_loss)
         if diverged and self.run.divergence is None:
-            self.run.divergence = _explanation(
-                self.model, self.optimizer, None
-            ) or explanation_of_test(self.model, self.data.test, self.dtype, self.config)
+            self.run.divergence = _explain(self.model, self.optimizer, None) or explain_test(
+                self.model, self.data.test, self.dtype, self.config
+            )
         self.run.epochs.append(
             Epoch(
                 len(self.run.epochs) + 1, train_loss, test_loss, accuracy, self._seconds, diverged
@@ -175,8 +175,8 @@ class Training:
         self._epoch_began = self._shuffle.get_state()
 
     def _train_epoch(self, on_step, should_stop):
-        """The rest of a pass over the images; returns the mean loss, or the first that is not
-        finite and why it is not, or None if stopped."""
+        """Run the rest of a pass over the images. Return the mean loss, or the first that is not
+        finite with an explanation, or None if stopped."""
         config, split = self.config, self.data.train
         self._shuffle.set_state(self._epoch_began)
         order = torch.randperm(len(split), generator=self._shuffle)
@@ -187,19 +187,17 @@ class Training:
         for index in _indices(order[self._batch * config.batch_size :], config.batch_size):
             part, weight = self.ranks.part(index)
             images, labels = _batch(split, part, self.dtype, config.device)
-            loss = criterion(self._joined(images), labels)
+            loss = criterion(self._wrapped_model(images), labels)
             own = loss.item()
             value = self.ranks.mean(own, weight)
-            if not math.isfinite(value):  # while the gradients of the step before are there
+            if not math.isfinite(value):  # now, because the last step's gradients are still there
                 self._seconds = before + time.perf_counter() - start
                 forward = (
                     None
                     if math.isfinite(own)
                     else lambda x=images, t=labels: criterion(self.model(x), t)
                 )
-                why = self.ranks.gather(
-                    forward and _explanation(self.model, self.optimizer, forward)
-                )
+                why = self.ranks.gather(forward and _explain(self.model, self.optimizer, forward))
                 return value, next(filter(None, why), None)
             self.optimizer.zero_grad()
             scaled(loss if weight == 1 else loss * weight).backward()
@@ -216,8 +214,8 @@ class Training:
         return self._total / len(order), None
 
     def state_dict(self):
-        """All that the rest of the run depends on, as plain data and tensors; all ranks give the
-        same, but for what is random."""
+        """Return the state on which the rest of the run depends, as plain data and tensors, the
+        same on all ranks except for random states."""
         return {
             "key": list(self.run.key),
             "epochs": [asdict(epoch) for epoch in self.run.epochs],
@@ -233,10 +231,10 @@ class Training:
         }
 
     def load_state_dict(self, state):
-        """Goes on where ``state_dict()`` was asked for.
+        """Continue from a ``state_dict()``.
 
         Raises:
-            ValueError: that was another run's.
+            ValueError: the state of another run.
         """
         if tuple(state["key"]) != self.run.key:
             raise ValueError(
@@ -246,19 +244,19 @@ class Training:
         self._batch, self._total, self._seconds = state["batch"], state["total"], state["seconds"]
         self._epoch_began = state["shuffle"]
         states = state.get("random_of_ranks", [state["random"]])
-        if self.ranks.rank < len(states):  # a rank that was not there goes on with words of its own
-            # Of the GPUs that there were; what is drawn on others is what the seed says.
-            found = states[self.ranks.rank]
-            self._states = [*found[: len(self._states)], *self._states[len(found) :]]
+        if self.ranks.rank < len(states):  # a new rank continues with its own random numbers
+            # Restore the states of GPUs that there were; others keep those of the seed.
+            saved = states[self.ranks.rank]
+            self._states = [*saved[: len(self._states)], *self._states[len(saved) :]]
         self.model.load_state_dict(state["model"])
         self._schedule.load_state_dict(state["schedule"])
-        # After the schedule's, for the learning rates.
+        # After the schedule, so that the optimizer's learning rates win.
         self.optimizer.load_state_dict(state["optimizer"])
 
 
 def train(config, data, number, seed, on_step=None, on_epoch=None, recipe="all"):
-    """Trains a network from scratch; see :class:`Training` for the arguments and
-    :meth:`Training.go` for the result."""
+    """Train a network from scratch; see :class:`Training` for the arguments and :meth:`Training.go`
+    for the result."""
     return Training(config, data, number, seed, recipe).go(on_step, on_epoch)
 
 
@@ -272,58 +270,60 @@ def _batch(split, index, dtype, device):
     return images.to(dtype) if images.is_floating_point() else images, labels.to(device)
 
 
-def _explanation(model, optimizer, forward):
-    found = explain_divergence(model, optimizer, forward)
-    return str(found) if found else None
+def _explain(model, optimizer, forward):
+    divergence = explain_divergence(model, optimizer, forward)
+    return str(divergence) if divergence else None
 
 
-def explanation_of_test(model, split, dtype, config):
-    """Why the test of a network whose parameters are finite is not: of the first batch that is not,
-    the first tensor; None: all are finite."""
+def explain_test(model, split, dtype, config):
+    """Explain a test with infinities or NaN, if parameters are finite, by the first such tensor of
+    the first such batch. Return None if all are finite."""
     criterion = functools.partial(cross_entropy, loss_dtype=config.loss_dtype)
     for index in _indices(torch.arange(len(split)), _EVALUATION_BATCH):
         images, labels = _batch(split, index, dtype, config.device)
-        if found := _explanation(model, None, lambda x=images, t=labels: criterion(model(x), t)):
-            return found
+        if reason := _explain(model, None, lambda x=images, t=labels: criterion(model(x), t)):
+            return reason
     return None
 
 
 @torch.no_grad()
 def evaluate(model, split, dtype, device="cpu", ranks=ALONE, loss_dtype="network"):
-    """Test a network in evaluation mode, in which it is left.
+    """Test a network in evaluation mode, and leave it in that mode.
 
     Args:
-        model, dtype, device: maps inputs in ``dtype`` on ``device`` to logits. split: a
-            ``data.Split``.
-        ranks: the processes that share the batches among them, each with the same model; the
-            figures are those of one process.
-        loss_dtype: as :class:`Config` has it.
+        model, dtype, device: the network, which maps inputs in ``dtype`` on ``device`` to logits.
+            split: a ``data.Split``.
+        ranks: the processes that share the batches, each with the same model; the figures are those
+            of one process.
+        loss_dtype: as in :class:`Config`.
 
     Returns:
-        ``(loss, accuracy)``: mean cross-entropy, not finite where any batch's is, and the
-        percentage of labels whose logit is the largest of theirs.
+        ``(loss, accuracy)``: the mean cross-entropy, not finite if any batch's is, and the
+        percentage of labels with the largest logit.
     """
     model.eval()
-    found = {}  # by batch: they are added up in the order in which one process has them
+    by_batch = {}  # by batch, to add them up in the order of a single process
     for number, index in enumerate(_indices(torch.arange(len(split)), _EVALUATION_BATCH)):
         if number % ranks.size == ranks.rank:
             images, labels = _batch(split, index, dtype, device)
             logits = model(images)
-            found[number] = (
+            by_batch[number] = (
                 cross_entropy(logits, labels, loss_dtype).item() * len(labels),
                 (logits.argmax(1) == labels).sum().item(),
             )
-    found = {number: figures for each in ranks.gather(found) for number, figures in each.items()}
-    total, right = (sum(found[number][i] for number in sorted(found)) for i in range(2))
+    by_batch = {
+        number: figures for each in ranks.gather(by_batch) for number, figures in each.items()
+    }
+    total, right = (sum(by_batch[number][i] for number in sorted(by_batch)) for i in range(2))
     return total / len(split), 100 * right / split.labels.numel()
 
 
 def after_training(trained, number, recipe="ptq", config=None, ranks=ALONE):
-    """The run of a recipe that begins after a training: ``trained``, a :class:`Training` in float32
-    that has come to its end, tested after rounding.
+    """Return the run of a recipe that starts from a training: ``trained``, a finished
+    :class:`Training` in float32, is rounded and tested.
 
-    Its epochs are those of the training, the last with the rounded network's test. ``config`` says
-    what holds for the rounding, by default what held for the training. ``ranks`` share the test.
+    Its epochs are those of the training, but the last has the test of the rounded network.
+    ``config`` holds for the rounding; by default it is the training's. ``ranks`` share the test.
     """
     data, before = trained.data, trained.run
     config = config or trained.config
@@ -340,7 +340,7 @@ def after_training(trained, number, recipe="ptq", config=None, ranks=ALONE):
                 loss, accuracy = evaluate(model, data.test, torch.float32, config.device, ranks)
         diverged = not loss < float("inf")
         if diverged:
-            run.divergence = explanation_of_test(model, data.test, torch.float32, config)
+            run.divergence = explain_test(model, data.test, torch.float32, config)
         run.epochs[-1] = replace(
             run.epochs[-1], test_loss=loss, accuracy=accuracy, diverged=diverged
         )
@@ -348,11 +348,10 @@ def after_training(trained, number, recipe="ptq", config=None, ranks=ALONE):
 
 
 def try_out(config, data, trial):
-    """One step of a trial with two images, so that what it lacks is an error before hours of
-    training.
+    """Train one step of a trial with two images, so that errors come before hours of training.
 
     Returns:
-        Whether a parameter was left without a gradient.
+        Whether a parameter has no gradient.
     """
     few = replace(data, train=data.train.first(2), test=data.test.first(2))
     small = replace(config, epochs=1, batch_size=2)

@@ -1,7 +1,7 @@
 """Networks that the number-format literature trains, as ordinary ``nn.Module`` classes.
 
-Each one is made of stock layers, so ``model.to(dtype)`` is all it takes to run it in
-another format. The sources of the shapes are named at the classes.
+Each consists of stock layers, so ``model.to(dtype)`` suffices to run it in another format. The
+classes name the sources of the shapes.
 """
 
 import torch
@@ -9,12 +9,13 @@ from torch import nn
 
 
 class LeNet5(nn.Module):
-    """LeNet-5 in the form used in studies of training with posits: 61,706 parameters for one
-    channel and ten classes.
+    """LeNet-5 as in studies of training with posits: 61,706 parameters for one channel and ten
+    classes.
 
-    It differs from the 1998 network where nearly every later copy does: the second convolution sees
-    all six maps, pooling has no weights, and the output is linear (for softmax cross-entropy).
-    Input ``(N, in_channels, 32, 32)``, output ``(N, num_classes)`` logits, as of all networks here.
+    Like nearly every later copy it differs from the 1998 network. The second convolution sees all
+    six maps, pooling has no weights, and the output is linear (for softmax cross-entropy). As for
+    all networks here, the input is ``(N, in_channels, 32, 32)`` and the output ``(N, num_classes)``
+    logits.
 
     Sources: LeCun, Bottou, Bengio and Haffner, "Gradient-based learning applied to document
     recognition", Proc. IEEE 86 (1998), section II.B; Raposo, Tomas and Roma, "PositNN", ICASSP
@@ -45,7 +46,7 @@ class CifarNet(nn.Module):
     """The small CIFAR-10 network of cuda-convnet and Caffe: 145,578 parameters for three channels
     and ten classes.
 
-    Nothing stands between its last two linear layers, as in the source. Initial weights are
+    As in the source, its last two linear layers have nothing between them. Initial weights are
     PyTorch's.
 
     Source: Krizhevsky's cuda-convnet (2012), distributed with Caffe as
@@ -78,8 +79,8 @@ class AlexNet(nn.Module):
     """AlexNet in its one-tower form, adapted to 32x32 images: 28,714,826 parameters for three
     channels and ten classes.
 
-    The first convolution is 5x5 with stride 1 in place of 11x11 with stride 4, which leaves 3x3
-    maps (not 6x6) for the classifier.
+    The first convolution is 5x5 with stride 1 instead of 11x11 with stride 4, which leaves 3x3 maps
+    (not 6x6) for the classifier.
 
     Source: Krizhevsky, "One weird trick for parallelizing convolutional neural networks",
     arXiv:1404.5997 (2014).
@@ -118,8 +119,8 @@ class AlexNet(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions with batch norm, and the input added before the last ReLU, by a 1x1 one
-    (option B of the paper) where shapes differ."""
+    """Two 3x3 convolutions with batch norm. The input is added before the last ReLU, through a 1x1
+    convolution (option B of the paper) if shapes differ."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -175,11 +176,11 @@ MODELS = tuple(_CLASSES)
 
 
 def build_model(name, in_channels, num_classes=10):
-    """The network called ``name``, one of ``MODELS``, freshly initialised from torch's default
-    generator, in the default dtype on the CPU.
+    """Build the network called ``name``, one of ``MODELS``, in the default dtype on the CPU,
+    initialised from torch's default generator.
 
     Raises:
-        ValueError: for an unknown name.
+        ValueError: an unknown name.
     """
     if name not in MODELS:
         raise ValueError(f"expected a model out of {', '.join(MODELS)}, but got {name!r}")

@@ -1,4 +1,4 @@
-"""``train --observe``: what rounding did in the last epoch of each run, as files and as sections of
+"""``train --observe``: count the roundings in the last epoch of each run, for files and sections of
 the report."""
 
 from __future__ import annotations
@@ -9,33 +9,33 @@ from pathlib import Path
 
 from ...formats.dtypes import is_format_dtype
 from .. import Statistics, observe
-from ..observation.statistics import together
+from ..observation.statistics import merge_statistics
 from ..report.colours import colours
 from ..report.folders import write_json
 from ..report.page import Report
 from .recipes import QUANTIZING
 from .records import Run
 
-_ROWS = 12  # of a table in the report
+_ROWS = 12  # rows of a table in the report
 
 
 class Observed:
-    """The counts of the last epoch that a training came to, whole or not; of one that diverged,
-    that epoch's.
+    """The counts of the last epoch of a training, which may be incomplete; if it diverged, of that
+    epoch.
 
-    A training that rounds is counted as it rounds; one in a stock dtype is measured against the
-    formats, which changes nothing in it.
+    A training that rounds is counted as it rounds. A training in a stock dtype is measured against
+    the formats, which changes nothing in it.
     """
 
     def __init__(self, formats: Sequence[str]):
         self._formats = list(formats)
         self._now: tuple[int, Statistics] | None = None
-        # What was counted of an epoch before an interruption within it.
+        # Counts of the epoch from before an interruption.
         self._before: tuple[int, Statistics] | None = None
 
     @contextlib.contextmanager
     def epoch(self, training, recipe: str) -> Iterator[None]:
-        """Observes the training in a block."""
+        """Observe the training in a block."""
         is_stock = not is_format_dtype(training.dtype) and recipe not in QUANTIZING
         if is_stock and not self._formats:
             yield
@@ -45,56 +45,56 @@ class Observed:
         epoch = len(training.run.epochs) + 1
         if self._before is not None and self._before[0] == epoch:
             before = self._before[1]
-            # Whose weights are counted once, as an epoch leaves them.
+            # Their weights are counted once, at the end of an epoch.
             if is_format_dtype(training.dtype):
                 before = {
                     where: counts for where, counts in before.items() if where[1] != "weights"
                 }
-            stats = together(before, stats)
+            stats = merge_statistics(before, stats)
         self._before, self._now = None, (epoch, stats)
 
     def state(self) -> dict | None:
-        """What was counted of the last epoch, as plain data, or ``None``."""
+        """Return the counts of the last epoch as plain data, or ``None``."""
         return None if self._now is None else {"epoch": self._now[0], **self._now[1].as_json()}
 
     def load_state(self, state: dict | None) -> None:
-        """Takes over what ``state`` gave: the rest of that epoch is added to it."""
+        """Restore a result of ``state``; the rest of that epoch is added to it."""
         if state is not None:
             self._now = self._before = state["epoch"], Statistics.from_json(state)
 
 
 def sentence(run: Run, observed: dict) -> str:
-    """One line on what was counted: ``observed`` is what ``Observed.state`` gave of a run."""
+    """Summarise the counts in a line; ``observed`` is a result of ``Observed.state``."""
     stats = Statistics.from_json(observed)
     worst = next(iter(stats.sorted()), None)
-    said = (
+    text = (
         "no number left the range of its format"
         if worst is None or worst.trouble == 0
         else stats.worst()
     )
-    return f"{_name(run)}, epoch {observed['epoch']}: {said}"
+    return f"{_name(run)}, epoch {observed['epoch']}: {text}"
 
 
 def write_counts(folder: Path, run: Run, observed: dict) -> None:
-    """Writes the counts as JSON and CSV. Raises: OSError."""
+    """Write the counts as JSON and CSV. Raises: OSError."""
     write_json(folder / f"{_file(run)}.json", {"run": _name(run), **observed})
     Statistics.from_json(observed).to_csv(folder / f"{_file(run)}.csv")
 
 
 def add_section(report: Report, run: Run, observed: dict) -> None:
-    """Adds a run's section to the report, its figures with names of files."""
+    """Add a run's section to the report, with file names for its figures."""
     stats = Statistics.from_json(observed)
     if not (rows := stats.rows(_ROWS)):
         return
-    report.section(f"What rounding did: {_name(run)}, epoch {observed['epoch']}")
+    report.section(f"Effects of rounding: {_name(run)}, epoch {observed['epoch']}")
     report.text(
-        "Of the numbers that were rounded and not 0; the worst first. docs/workbench.md says "
-        "what each count means."
+        "Shares of the rounded nonzero numbers, the worst first. docs/workbench.md "
+        "defines each count."
     )
     used = [name for name in rows[0] if any(row[name] for row in rows)]
     report.table(used, [[row[name] for name in used] for row in rows], dense=True)
     for name in colours(stats.formats()):
-        with contextlib.suppress(ValueError):  # zeros alone have no exponents to draw
+        with contextlib.suppress(ValueError):  # zeros have no exponents to draw
             figure = stats.plot(name)
             caption = (
                 f"Exponents of the numbers before they were rounded to {name}, by layer and pass, "

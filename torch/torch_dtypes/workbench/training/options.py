@@ -1,4 +1,4 @@
-"""The options that commands share, and what each may be: errors before anything is loaded."""
+"""Options that several commands share, and their checks, which run before anything is loaded."""
 
 import contextlib
 import functools
@@ -19,14 +19,14 @@ from ..report.drawing import WIDTHS
 from .data import DATASETS, load_dataset
 from .loop import SCHEDULES
 from .models import MODELS
-from .ranks import launched
+from .ranks import read_launcher
 from .recipes import OPTIMIZERS, RECIPES
 from .records import Config, Settings
-from .sources import check_model, own_data
+from .sources import check_model, load_own_data
 
 
 def is_given(name):
-    """Whether an option was said, on the command line or in a file."""
+    """Whether the command line or a file gave an option."""
     return click.get_current_context().get_parameter_source(name) not in (
         None,
         click.core.ParameterSource.DEFAULT,
@@ -34,7 +34,7 @@ def is_given(name):
 
 
 def callback(check):
-    """Makes a click callback of a function of an option's value, whose error names the option."""
+    """Make a click callback from a check of an option's value; its errors name the option."""
 
     @functools.wraps(check)
     def run(ctx, param, value):
@@ -47,7 +47,7 @@ def callback(check):
 
 
 def several(value):
-    """The values of an option that may be repeated, or the one of another."""
+    """Return the values of a repeatable option, or the one of another."""
     return value if isinstance(value, tuple) else () if value is None else (value,)
 
 
@@ -68,7 +68,7 @@ def momentum(value):
 
 @callback
 def model(value):
-    """The name of a network, or several."""
+    """Check the name of a network, or several."""
     for name in several(value):
         check_model(name)
     return value
@@ -76,7 +76,7 @@ def model(value):
 
 @callback
 def data(value):
-    """The name of a loader of one's own."""
+    """Check the name of a user's loader."""
     if value is not None and ":" not in value:
         raise ValueError(f"expected --data as package.module:loader, but got {value!r}")
     return value
@@ -93,7 +93,7 @@ def image_size(value):
 
 @callback
 def policy(value):
-    """An accumulation policy, or several."""
+    """Check an accumulation policy, or several."""
     for name in filter(None, several(value)):
         with accumulation_block(name):
             pass
@@ -111,27 +111,27 @@ def loss_scale(value):
 
 
 def named(value):
-    """A format's name; of ``acme8=acme8.txt``, a proposal's and the file of its values, the name,
-    which means these from now on.
+    """Check a format's name and return it. ``acme8=acme8.txt`` defines the name of a proposal by
+    the file of its values.
 
     Raises:
-        ValueError: a file that has no such values, or a name that exists.
+        ValueError: a file without such values, or a name that exists.
     """
-    name, given, path = value.partition("=") if "<" not in value else (value, "", "")
-    if given:
+    name, definition, path = value.partition("=") if "<" not in value else (value, "", "")
+    if definition:
         torch_dtypes.table_format(path, name=name)
     return name
 
 
 @callback
 def named_formats(values):
-    """The names of formats, of which one may be ``acme8=acme8.txt``."""
+    """Check the names of formats, of which one may be ``acme8=acme8.txt``."""
     return tuple(map(named, values)) if isinstance(values, tuple) else values and named(values)
 
 
 @callback
 def number_format(value):
-    """The name of a format that an optimizer can keep values in."""
+    """Check the name of a format in which an optimizer can keep values."""
     if value in (None, "none", "float32"):
         return value
     name = named(value)
@@ -141,7 +141,7 @@ def number_format(value):
 
 @callback
 def mode(value):
-    """The names of rounding modes, or of one."""
+    """Check the names of rounding modes, or of one."""
     return (
         tuple(map(mode_written, value))
         if isinstance(value, tuple)
@@ -158,8 +158,8 @@ def device(value):
 
 @callback
 def folder(path):
-    """Create the folder and see that files can be written, before hours of training."""
-    if path is None or launched()[0] > 0:  # the first of several processes writes
+    """Make a folder and check that files can be written, before hours of training."""
+    if path is None or read_launcher()[0] > 0:  # only the first of several processes writes
         return path
     try:
         os.makedirs(path, exist_ok=True)
@@ -176,7 +176,7 @@ def folder(path):
 
 @contextlib.contextmanager
 def writing_into(path):
-    """Turns an OSError of the block into a click error that names the file or folder."""
+    """Turn an OSError of the block into a click error that names the file or folder."""
     try:
         yield
     except OSError as error:
@@ -188,12 +188,12 @@ width_option = click.option(
     type=click.Choice(list(WIDTHS)),
     default="page",
     show_default=True,
-    help="Of the figures' files: column is one column of a paper.",
+    help="Width of the figures' files; column: one column of a paper.",
 )
 
 
 def check_width(out):
-    """An error where --width is for no file."""
+    """Refuse --width if no files are written."""
     if is_given("width") and not out:
         raise click.UsageError(
             "expected --width with --out, the folder of the figures' files, but got it alone: "
@@ -202,22 +202,22 @@ def check_width(out):
 
 
 @callback
-def markdown(path):
-    """A file that can be written, or made."""
-    if path is not None and launched()[0] == 0:
+def check_markdown(path):
+    """Check that a file can be written, or made."""
+    if path is not None and read_launcher()[0] == 0:
         there = os.path.exists(path)
         try:
             with open(path, "a", encoding="utf-8"):
                 pass
             if not there:
-                os.remove(path)  # a run that is refused leaves nothing behind
+                os.remove(path)  # a refused run leaves nothing behind
         except OSError as error:
             raise ValueError(f"cannot write {path}: {error.strerror}") from error
     return path
 
 
-def taking(options):
-    """The decorator of a command that takes these options, in their order."""
+def add_options(options):
+    """Make the decorator of a command that takes these options, in their order."""
 
     def add(command):
         for option in reversed(options):
@@ -227,7 +227,7 @@ def taking(options):
     return add
 
 
-optimizer_options = taking(
+optimizer_options = add_options(
     (
         click.option(
             "--batch-size",
@@ -241,7 +241,7 @@ optimizer_options = taking(
             type=click.Choice(OPTIMIZERS),
             default="adam",
             show_default=True,
-            help="With its defaults, but for --lr and --momentum.",
+            help="The optimizer, with its default settings except --lr and --momentum.",
         ),
         click.option(
             "--lr",
@@ -265,14 +265,14 @@ epochs_option = click.option(
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Passes over the training data, where the network is trained.",
+    help="Passes over the training data, if the network is trained.",
 )
 seed_option = click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
     default=0,
     show_default=True,
-    help="Of weights, order of data and rounding.",
+    help="Seed for weights, order of data and rounding.",
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice."
@@ -283,16 +283,15 @@ device_option = click.option(
     default="cpu",
     show_default=True,
     callback=device,
-    help="cuda: a GPU; dtypes other than stock ones where this package was built with kernels for "
-    "it.",
+    help="cuda: a GPU. Dtypes that are not stock need a build of this package with kernels for it.",
 )
 
 
 def source_options(several=False):
-    """The options that say which network and which data, for the commands that need both;
-    ``several``: --model and --dataset repeat.
+    """Make the options that choose network and data, for commands that need both. With ``several``,
+    --model and --dataset repeat.
 
-    The data are then what ``data_of`` loads.
+    ``data_of`` then loads the data.
     """
     each = {"multiple": True} if several else {}
     options = (
@@ -310,8 +309,7 @@ def source_options(several=False):
             "--weights",
             type=click.Path(exists=True, dir_okay=False),
             metavar="FILE",
-            help="Weights that the network starts from: a state dict by torch.save, or "
-            "safetensors.",
+            help="Initial weights: a state dict by torch.save, or safetensors.",
         ),
         click.option(
             "--dataset",
@@ -335,8 +333,8 @@ def source_options(several=False):
             default="data",
             show_default=True,
             metavar="DIR",
-            help="Folder laid out as torchvision does (MNIST/raw, FashionMNIST/raw, "
-            "cifar-10-batches-py).",
+            help="Folder of data files, with torchvision's layout (MNIST/raw, "
+            "FashionMNIST/raw, cifar-10-batches-py).",
         ),
         click.option("--download", is_flag=True, help="Fetch missing files (needs torchvision)."),
         click.option(
@@ -354,25 +352,25 @@ def source_options(several=False):
         click.option("--image-size", hidden=True, callback=image_size, expose_value=False),
     )
 
-    return taking(options)
+    return add_options(options)
 
 
 def config_of(options):
-    """The ``Config`` of a training by the options of ``source_options`` and of one optimizer, for
-    the commands that may train a network first."""
+    """Build the ``Config`` of a training from the options of ``source_options`` and of one
+    optimizer, for commands that may train a network first."""
     if options["momentum"] and options["optimizer"] != "sgd":
         raise click.UsageError("--momentum is for --optimizer sgd")
     return Config(options["model"], **settings_in(options))
 
 
 def settings_in(options):
-    """Those of the options that all trainings share."""
+    """Select the options that all trainings share."""
     return {f.name: options[f.name] for f in fields(Settings) if f.name in options}
 
 
 @contextlib.contextmanager
 def threads(number):
-    """A block on so many CPU threads; None: on as many as before."""
+    """Set the number of CPU threads in a block; None keeps it."""
     before = torch.get_num_threads()
     torch.set_num_threads(number or before)
     try:
@@ -382,7 +380,7 @@ def threads(number):
 
 
 def check_files(options):
-    """An error where --data-dir or --download are for data that are no files."""
+    """Refuse --data-dir or --download for data that are not read from files."""
     names = options["dataset"]
     if not options["data"] and set((names,) if isinstance(names, str) else names) != {"digits"}:
         return
@@ -396,22 +394,23 @@ def check_files(options):
             )
             raise click.UsageError(
                 f"expected {what} with a --dataset of files, but got it with {which}: leave it "
-                "out, or say another --dataset"
+                "out, or give another --dataset"
             )
 
 
 def data_of(options, dataset=None):
-    """The data that the options of ``source_options`` ask for; ``dataset``: which of several.
+    """Load the data that the options of ``source_options`` name; ``dataset`` chooses one of
+    several.
 
     Raises:
-        click.ClickException: there are none, or not such.
+        click.ClickException: data that do not exist or cannot be loaded.
     """
     if options["data"] and is_given("dataset"):
         raise click.UsageError("expected --dataset or --data, but got both")
     check_files(options)
     try:
         if options["data"]:
-            return own_data(options["data"]).first(
+            return load_own_data(options["data"]).first(
                 options["train_samples"], options["test_samples"]
             )
         return load_dataset(
@@ -422,7 +421,7 @@ def data_of(options, dataset=None):
             options["download"],
         )
     except (ValueError, OSError, ImportError, RuntimeError) as error:
-        # The last: torchvision's downloads.
+        # An ImportError comes from torchvision's downloads.
         raise click.ClickException(str(error)) from error
 
 
@@ -448,20 +447,20 @@ _WHICH_RECIPE = (
     ),
 )
 _HOW_TO_TRAIN = (
-    click.option("--eps", type=float, callback=positive, help="Adam's; default 1e-8."),
+    click.option("--eps", type=float, callback=positive, help="For adam; default 1e-8."),
     click.option(
         "--schedule",
         type=click.Choice(list(SCHEDULES)),
         default="constant",
         show_default=True,
-        help="Of the learning rate: linear and cosine fall to 0, step to a tenth after half of "
-        "the steps and again after three quarters.",
+        help="Schedule of the learning rate: linear and cosine fall to 0, step to a "
+        "tenth after half of the steps and again after three quarters.",
     ),
     click.option(
         "--loss-scale",
         metavar="NUMBER",
         callback=loss_scale,
-        help="Or dynamic; for the recipes master, mixed and qat.",
+        help="A number, or dynamic; for the recipes master, mixed and qat.",
     ),
     click.option(
         "--master",
@@ -469,17 +468,18 @@ _HOW_TO_TRAIN = (
         default="float32",
         show_default=True,
         callback=number_format,
-        help="Masters of the recipe master, rounded stochastically; none: the weights themselves "
-        "are updated.",
+        help="Format of the masters for the recipe master, rounded stochastically; "
+        "none: update the weights themselves.",
     ),
     click.option(
         "--state",
         metavar="FORMAT",
         callback=number_format,
-        help="Optimizer state of the recipe master, rounded stochastically; default: float32.",
+        help="Format of the optimizer's state for the recipe master, rounded "
+        "stochastically; default: float32.",
     ),
 )
 
 
-training_options = taking(_HOW_TO_TRAIN)
-recipe_options = taking((*_WHICH_RECIPE, *_HOW_TO_TRAIN))
+training_options = add_options(_HOW_TO_TRAIN)
+recipe_options = add_options((*_WHICH_RECIPE, *_HOW_TO_TRAIN))

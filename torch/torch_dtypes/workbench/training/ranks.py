@@ -1,4 +1,5 @@
-"""Processes that train one network together: what each has of a step, and what all must know."""
+"""Processes that train one network together: the share of each in a step, and the values that all
+need."""
 
 from __future__ import annotations
 
@@ -9,18 +10,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-# What gloo says where another process is gone or does not answer.
+# Texts of gloo's errors if another process is gone or does not answer.
 _LOST = re.compile(r"gloo|connection (closed|reset|refused)|timed out|broken pipe", re.IGNORECASE)
 
 
 class Ranks:
-    """This process among those that train together over the default process group; by default it is
-    alone, and nothing is sent.
+    """This process among those that train together over the default process group. By default it is
+    alone, and sends nothing.
 
-    A step takes ``batch_size`` images on any number of ranks: rank r of n has every n-th of them
-    from the r-th on, as ``torch.utils.data.DistributedSampler`` deals them out, but repeats none
-    where they do not come out even. Methods whose description says *all ranks* are called by all,
-    in the same order.
+    A step takes ``batch_size`` images on any number of ranks: rank r of n takes every n-th of them,
+    from the r-th on, as ``torch.utils.data.DistributedSampler`` does. But it repeats none where
+    their number is no multiple of n. All ranks must call methods whose description begins with *all
+    ranks*, in the same order.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
@@ -28,12 +29,12 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the one that prints and writes files."""
+        """Whether this rank prints and writes files."""
         return self.rank == 0
 
     def take_gpu(self) -> None:
-        """Makes ``cuda`` this rank's own GPU among its machine's, where there are several ranks: an
-        error where it has none."""
+        """Make ``cuda`` this rank's own GPU of its machine, if there are several ranks; raise if it
+        has none."""
         if self.size == 1:
             return
         number, count = int(os.environ.get("LOCAL_RANK", self.rank)), torch.cuda.device_count()
@@ -47,25 +48,25 @@ class Ranks:
     # ---- a step ----
 
     def part(self, index: torch.Tensor) -> tuple[torch.Tensor, float]:
-        """What this rank has of a step.
+        """Return this rank's share of a step.
 
         Returns:
-            Its indices, and by how much its mean counts in the average of all ranks: 1 where all
-            have as many, 0 where there was nothing left and it takes the first image, so that it
-            can join in.
+            Its indices, and the weight of its mean in the average of all ranks: 1 if all have
+            equally many. It is 0 if there was no image left; then the rank takes the first image,
+            so that it can take part.
         """
         own = index[self.rank :: self.size]
         return (own, len(own) * self.size / len(index)) if len(own) else (index[:1], 0.0)
 
-    def joined(self, model: nn.Module, find_unused: bool = False) -> nn.Module:
-        """All ranks: the model as a training step calls it, whose gradients become the averages of
-        all ranks; rank 0's weights go to all."""
+    def wrap_model(self, model: nn.Module, find_unused: bool = False) -> nn.Module:
+        """All ranks: wrap the model for training steps, so that gradients become the averages of
+        all ranks; all get rank 0's weights."""
         if self.size == 1:
             return model
         return nn.parallel.DistributedDataParallel(model, find_unused_parameters=find_unused)
 
     def mean(self, loss: float, weight: float) -> float:
-        """All ranks: the mean loss of a step, the same on all; not finite where one rank's is
+        """All ranks: return the mean loss of a step, the same on all; not finite if one rank's is
         not."""
         if self.size == 1:
             return loss
@@ -74,17 +75,17 @@ class Ranks:
         return sum(map(float, everyone)) / self.size
 
     def any(self, flag: bool) -> bool:
-        """All ranks: whether it is so on one of them."""
+        """All ranks: return whether the flag is set on one of them."""
         if self.size == 1:
             return flag
-        told = torch.tensor([flag], dtype=torch.uint8)
-        dist.all_reduce(told, op=dist.ReduceOp.MAX)
-        return bool(told)
+        flags = torch.tensor([flag], dtype=torch.uint8)
+        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+        return bool(flags)
 
-    # ---- what all have alike ----
+    # ---- exchange ----
 
     def gather(self, value: object) -> list:
-        """All ranks: what each gives, by rank."""
+        """All ranks: return the values of all, by rank."""
         if self.size == 1:
             return [value]
         everyone = [None] * self.size
@@ -92,16 +93,16 @@ class Ranks:
         return everyone
 
     def from_first(self, value: object) -> object:
-        """All ranks: what rank 0 gives."""
+        """All ranks: return rank 0's value."""
         if self.size == 1:
             return value
-        told = [value]
-        dist.broadcast_object_list(told, src=0)
-        return told[0]
+        objects = [value]
+        dist.broadcast_object_list(objects, src=0)
+        return objects[0]
 
     def share_statistics(self, model: nn.Module) -> None:
-        """All ranks: what a model keeps beside its parameters (running means, scales of recent
-        steps) becomes rank 0's, as it is to be tested."""
+        """All ranks: take over rank 0's buffers (running means, scales of recent steps), with which
+        the model is tested."""
         if self.size == 1:
             return
         parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
@@ -113,8 +114,8 @@ class Ranks:
             model.load_state_dict(kept, strict=False)
 
     def seed(self) -> None:
-        """Gives each rank's default generator, the same on all, random words of its own (dropout,
-        stochastic rounding); rank 0 keeps its."""
+        """Seed each rank's default generator, equal on all so far, differently (for dropout and
+        stochastic rounding); rank 0 keeps its own."""
         if self.size > 1:
             seeds = torch.randint(
                 2**32, (self.size,), generator=torch.Generator().manual_seed(torch.initial_seed())
@@ -126,8 +127,8 @@ class Ranks:
 ALONE = Ranks()
 
 
-def launched() -> tuple[int, int]:
-    """Which process of how many a launcher like ``torchrun`` has made this one: ``(0, 1)`` without
+def read_launcher() -> tuple[int, int]:
+    """Return rank and number of processes of a launcher such as ``torchrun``: ``(0, 1)`` without
     one."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if not all(os.environ.get(name) for name in names):
@@ -136,10 +137,10 @@ def launched() -> tuple[int, int]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line; its type where it says nothing."""
+    """Return an error's first line, or its type if it has no text."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether an error of this rank only says that another one is gone, or cannot be reached."""
+    """Whether an error of this rank only means that another one is gone, or cannot be reached."""
     return isinstance(error, dist.DistError) or bool(_LOST.search(str(error)))

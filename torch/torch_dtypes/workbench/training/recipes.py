@@ -1,8 +1,7 @@
-"""Recipes: which numbers of a training are in a format, and which stay float32.
+"""Recipes: which numbers of a training have a format, and which stay float32.
 
-A network is built in float32 and an ordinary ``nn.Module`` in all of them; what a format means is
-decided below PyTorch's operators, in ``torch_dtypes.optim.LowPrecision`` and in
-``torch_dtypes.quantize_``.
+In all of them, a network is built in float32 and is an ordinary ``nn.Module``. Formats act below
+PyTorch's operators, in ``torch_dtypes.optim.LowPrecision`` and in ``torch_dtypes.quantize_``.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ RECIPES = {
     ),
     "weights": "trained in float32, then weights and biases rounded, once",
 }
-# Whose layers round: they take whatever torch_dtypes.target takes.
+# Recipes whose layers round: they take all targets of torch_dtypes.target.
 QUANTIZING = ("mixed", "qat", "ptq")
-AFTER = ("ptq", "weights")  # which begin after a training in float32
-THROUGHOUT = ("all", "master")  # whose network is in the dtype
+AFTER = ("ptq", "weights")  # recipes that start from a training in float32
+THROUGHOUT = ("all", "master")  # recipes whose network has the dtype
 
 OPTIMIZERS = ("adam", "sgd")
 _LAYERS = (nn.Conv2d, nn.Linear)
@@ -41,11 +40,11 @@ CALIBRATION_IMAGES = 256
 
 
 def resolve_dtype(name):
-    """The floating-point ``torch.dtype`` called ``name``: ``torch.<name>`` where that is a dtype,
-    otherwise ``torch_dtypes.dtype(name)``.
+    """Return the floating-point ``torch.dtype`` called ``name``: ``torch.<name>`` if that is a
+    dtype, otherwise ``torch_dtypes.dtype(name)``.
 
     Raises:
-        ValueError: for an unknown name, or a dtype in which nothing can be trained.
+        ValueError: an unknown name, or a dtype that cannot be trained in.
     """
     name = name.removeprefix("torch.")
     dtype = getattr(torch, name.lower(), None)
@@ -57,15 +56,15 @@ def resolve_dtype(name):
 
 
 def dtype_name(number):
-    """The name of a dtype, without ``torch.``, or of another number format."""
+    """Return the name of a dtype, without ``torch.``, or of another target."""
     return str(number).removeprefix("torch.") if isinstance(number, torch.dtype) else number.name
 
 
 def build_optimizer(config, parameters):
-    """The optimizer that ``config`` asks for, over ``parameters``.
+    """Build the optimizer of ``config`` over ``parameters``.
 
     Raises:
-        ValueError: for an unknown name.
+        ValueError: an unknown name.
     """
     if config.optimizer == "adam":
         settings = {"lr": config.lr, "eps": config.eps}
@@ -81,7 +80,7 @@ def build_optimizer(config, parameters):
 
 @dataclass(frozen=True)
 class RulesFile:
-    """What stands for a format where the rules of a file say it: ``name`` is the file's, for the
+    """Stands for a format where the rules of a file give it; ``name`` is the file's, for the
     tables."""
 
     name: str
@@ -89,8 +88,8 @@ class RulesFile:
 
 @dataclass(frozen=True)
 class Trial:
-    """A row of the comparison: a recipe, and a dtype, a target or a file of rules for it, with the
-    user's name for that."""
+    """A row of the comparison: a recipe with a dtype, a target or a file of rules, and the user's
+    name for that."""
 
     recipe: str
     number: object
@@ -107,32 +106,32 @@ class Trial:
 
 
 def resolve(name, recipe):
-    """What ``name`` means for a recipe: a floating-point dtype or, where layers round, anything
-    that ``torch_dtypes.target`` takes.
+    """Return the meaning of ``name`` for a recipe: a floating-point dtype or, if its layers round,
+    any target of ``torch_dtypes.target``.
 
     Raises:
-        ValueError: it means nothing, or only something that the recipe cannot train in.
+        ValueError: the name means nothing, or the recipe cannot train in it.
     """
     if recipe == "weights":
-        made = torch_dtypes.target(name)
-        if made.needs_scale:
+        a_target = torch_dtypes.target(name)
+        if a_target.needs_scale:
             raise ValueError(
                 f"expected a format without scales for --recipe weights, but got {name}: that is "
                 f"for {', '.join(QUANTIZING)}"
             )
-        return made
+        return a_target
     try:
         return resolve_dtype(name)
     except ValueError as error:
         try:
-            made = torch_dtypes.target(name)
+            a_target = torch_dtypes.target(name)
         except ValueError as other:
             raise (other if recipe in QUANTIZING else error) from None
         if recipe in QUANTIZING:
-            return made
-        # "posit<12,1>"
-        if isinstance(made, torch_dtypes.quantization.FormatTarget) and made.stock is None:
-            return made.dtype
+            return a_target
+        # Names such as "posit<12,1>".
+        if isinstance(a_target, torch_dtypes.quantization.FormatTarget) and a_target.stock is None:
+            return a_target.dtype
         raise ValueError(
             f"expected a dtype for --recipe {recipe}, whose network has it throughout, but got "
             f"{name}: blocks and integers are for --recipe {', '.join(QUANTIZING)}"
@@ -140,10 +139,10 @@ def resolve(name, recipe):
 
 
 def set_up(config, data, number, recipe):
-    """A network fresh from torch's default generator and its optimizer.
+    """Build a network, initialised from torch's default generator, and its optimizer.
 
     Returns:
-        ``(model, optimizer, dtype)``, the last that of the images.
+        ``(model, optimizer, dtype)``, the last for the images.
     """
     model = build_network(config, data).to(config.device)
     dtype = torch.float32
@@ -166,7 +165,8 @@ def set_up(config, data, number, recipe):
 
 
 def master_of(config, number):
-    """The ``master`` of ``LowPrecision``: float64 where a dtype has more digits than float32."""
+    """Return the ``master`` of ``LowPrecision``: float64 if a dtype has more digits than
+    float32."""
     if config.master == "none":
         return None
     if config.master == "float32":
@@ -179,16 +179,16 @@ def master_of(config, number):
 
 
 def rules_of(config, number, recipe):
-    """The rules of ``torch_dtypes.quantize_``: of a file, or the same for every convolution and
-    linear layer.
+    """Return the rules of ``torch_dtypes.quantize_``: a file's, or the same for every convolution
+    and linear layer.
 
-    Formats round weights and activations as they are, and gradients, which are far below the range
-    of most, times a power of two, found for each tensor, that brings its largest magnitude to the
-    end of the range (of posits, of the range in which they are finest). Integers have a scale of
-    each output channel's weights; of activations from training images in ``ptq``, from the steps
-    before in ``qat``, and in ``mixed`` of each tensor, as of gradients. Blocks have scales of their
-    own, and round gradients stochastically: with four bits networks learn only so (NVIDIA,
-    "Pretraining large language models with NVFP4", arXiv 2509.25149, section 4).
+    Formats round weights and activations as they are. Gradients are far below the range of most
+    formats. So each tensor is scaled by a power of two, which brings its largest magnitude to the
+    end of the range (for posits, of their finest range). Integers have a scale for each output
+    channel of weights. The scales of their activations come from training images in ``ptq``, from
+    earlier steps in ``qat``, and in ``mixed`` from each tensor, as for gradients. Blocks have their
+    own scales, and round gradients stochastically, because with four bits networks learn only so
+    (NVIDIA, "Pretraining large language models with NVFP4", arXiv 2509.25149, section 4).
     """
     if config.rules is not None:
         return config.rules
@@ -226,12 +226,12 @@ def _integer_rule(number, recipe):
 
 
 def quantize(model, config, data, number, recipe):
-    """Makes the network's layers round, with scales from the first training images where the rules
-    ask for them."""
+    """Make the network's layers round, with scales from the first training images if the rules need
+    them."""
     images, _ = data.train.batch(torch.arange(min(CALIBRATION_IMAGES, len(data.train))))
     batches = [batch.to(config.device) for batch in images.split(config.batch_size)]
     rules = rules_of(config, number, recipe)
-    if config.rules is None:  # a network of one's own may have one kind alone
+    if config.rules is None:  # a user's network may have one kind alone
         rules = {
             layer: rule
             for layer, rule in rules.items()
@@ -248,8 +248,8 @@ def quantize(model, config, data, number, recipe):
 
 @torch.no_grad()
 def round_weights(model, number):
-    """Rounds every parameter of a network, in place and once; buffers (batch normalisation's
-    statistics) stay."""
-    made = torch_dtypes.target(number)
+    """Round every parameter of a network, once and in place. Buffers (statistics of batch
+    normalisation) stay."""
+    a_target = torch_dtypes.target(number)
     for parameter in model.parameters():
-        parameter.copy_(made.quantize(parameter))
+        parameter.copy_(a_target.quantize(parameter))

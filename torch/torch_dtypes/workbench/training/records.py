@@ -1,4 +1,4 @@
-"""What a comparison asks for and what a run gave, as plain data."""
+"""The settings of a comparison and the results of its runs, as plain data."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import asdict, dataclass, field, fields
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What all trainings of one command have in common, as its options say it.
+    """The common settings of all trainings of a command, from its options.
 
     Attributes:
         lr: ``None`` is the optimizer's default (adam) or 0.01 (sgd). eps: ``None`` is adam's
             default.
         loss_scale: ``None``, a number above 0 or ``"dynamic"``; not for the recipe ``all``.
-        master, state: of the recipe ``master``: the masters' format, or ``"none"``, and the
-            states', or ``None`` for float32.
-        rules: of the recipes that quantise layers: a YAML file of rules, or ``None``.
-        weights: a file of weights that the network starts from, or ``None``.
-        loss_dtype: of the recipes whose network is in a dtype: ``"network"`` computes the loss in
-            it, ``"float32"`` in float32 from its logits.
+        master, state: for the recipe ``master``: the masters' format, or ``"none"``, and the
+            states' format, or ``None`` for float32.
+        rules: for recipes that quantise layers: a YAML file of rules, or ``None``.
+        weights: a file with the initial weights, or ``None``.
+        loss_dtype: for recipes whose network has a dtype: ``"network"`` computes the loss in it,
+            ``"float32"`` in float32 from its logits.
     """
 
     epochs: int = 7
@@ -43,8 +43,8 @@ class Config(Settings):
     """The settings of one training, and its network.
 
     Attributes:
-        accumulate: of the recipes that quantise layers: how their products add up, or ``None``.
-            (Of the others a block says so.)
+        accumulate: for recipes that quantise layers: the policy of their products, or ``None``.
+            (Other recipes run in a block with the policy.)
     """
 
     model: str = "lenet5"
@@ -53,16 +53,16 @@ class Config(Settings):
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch gave.
+    """The results of one epoch.
 
     Attributes:
-        epoch: counted from 1.
-        train_loss: mean over the training images, each at the step that used it; not finite in an
-            epoch that diverged, which is broken off there.
-        test_loss, accuracy: after the epoch, over the test images: the mean, and percent classified
-            right.
-        seconds: time of the training part, without the test.
-        diverged: whether a loss was not finite; the figures then mean nothing.
+        epoch: the number of the epoch, from 1.
+        train_loss: the mean over the training images, each at the step that used it; not finite if
+            the epoch diverged, which ends it.
+        test_loss, accuracy: after the epoch, on the test images: the mean loss, and the percentage
+            classified right.
+        seconds: the time of the training part, without the test.
+        diverged: whether a loss was not finite, so that the figures mean nothing.
     """
 
     epoch: int
@@ -74,8 +74,8 @@ class Epoch:
 
 
 class Named:
-    """What has a ``dtype``, a ``recipe``, and in ``said`` the dtype as the user spelt it, or
-    ``None``."""
+    """The base of records with a ``dtype``, a ``recipe``, and in ``said`` the dtype as the user
+    spelt it, or ``None``."""
 
     @property
     def name(self):
@@ -84,7 +84,7 @@ class Named:
 
     @property
     def label(self):
-        """The name, followed by the recipe unless it is ``all``."""
+        """The dtype's name, followed by the recipe unless it is ``all``."""
         return self.name if self.recipe == "all" else f"{self.name} {self.recipe}"
 
 
@@ -93,16 +93,16 @@ class Run(Named):
     """One training from scratch, in one dtype with one seed.
 
     Attributes:
-        dtype: name without ``torch.``, of what numbers were rounded to.
-        seed: for the initial weights, the order of the images and dropout.
-        epochs: a list of :class:`Epoch`; shorter than asked for after divergence. Of the recipe
+        dtype: the name of the dtype or target, without ``torch.``.
+        seed: the seed for initial weights, the order of the images and dropout.
+        epochs: a list of :class:`Epoch`, shorter than requested after divergence. For the recipes
             ``ptq`` and ``weights`` they are float32's, and the last is tested after rounding.
-        divergence: of a run that diverged, a sentence on the first tensor that was not
-            finite, its layer and pass, the likely cause and what to try; or ``None``.
+        divergence: for a run that diverged, a sentence on the first tensor that was not finite, its
+            layer and pass, the likely cause and advice; or ``None``.
         recipe: one of ``recipes.RECIPES``.
         interrupted: whether it was stopped before its last epoch.
-        failure: of a run that raised, crashed or hung, why; or ``None``.
-        said: the dtype as the user spelt it (``bf16``), or ``None``: as it is called here.
+        failure: the reason, for a run that raised, crashed or hung; or ``None``.
+        said: the dtype as the user spelt it (``bf16``), or ``None`` if it is ``dtype``.
     """
 
     dtype: str
@@ -116,7 +116,7 @@ class Run(Named):
 
     @property
     def key(self):
-        """What it was: dtype, recipe and seed."""
+        """Identity of the run: dtype, recipe and seed."""
         return self.dtype, self.recipe, self.seed
 
     @property
@@ -126,11 +126,11 @@ class Run(Named):
 
     @property
     def is_good(self):
-        """Whether it came to its end with finite figures."""
+        """Whether the run came to its end with finite figures."""
         return self.diverged_at is None and self.failure is None
 
     def as_json(self):
-        """The run as plain data for JSON, with ``None`` where a figure is not finite."""
+        """Return plain data for JSON, with ``None`` for figures that are not finite."""
 
         def finite(value):
             return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -151,10 +151,10 @@ class Run(Named):
 
     @classmethod
     def from_json(cls, data):
-        """The run that ``as_json`` gave, a figure that was not finite as NaN.
+        """Rebuild a run from ``as_json``; figures that were not finite become NaN.
 
         Raises:
-            KeyError, TypeError: it is something else.
+            KeyError, TypeError: other data.
         """
         names = [f.name for f in fields(Epoch)]
         epochs = [

@@ -1,4 +1,4 @@
-"""What stock float32 has to be where formats are compared with it."""
+"""Settings under which stock float32 is a baseline for formats."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 
 def repeatable(device: str) -> contextlib.AbstractContextManager:
-    """A block for comparisons on a device by its type: on a GPU, convolutions in float32 would
-    otherwise run in TF32 and be no baseline, and may pick an algorithm that adds in a different
-    order each time.
+    """Make comparisons on a type of device repeatable in a block. On a GPU, convolutions in float32
+    would otherwise run in TF32, and might use an algorithm that adds in a different order each
+    time.
     """
     if device == "cpu":
         return contextlib.nullcontext()

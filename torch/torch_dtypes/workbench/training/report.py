@@ -1,4 +1,4 @@
-"""What a comparison of dtypes comes to: the table on the terminal, its report, ``results.json``, a
+"""The report of a comparison of dtypes: the table on the terminal, the page, ``results.json``, a
 table in Markdown."""
 
 from pathlib import Path
@@ -15,9 +15,9 @@ from .summaries import summarize
 
 
 def epochs_shown(count, room):
-    """At most ``room`` of the epochs 1 to ``count``, evenly and with both ends.
+    """Choose at most ``room`` of the epochs 1 to ``count``, evenly and with both ends.
 
-    None at all where there is no room for two: the last is also in the final column.
+    If there is no room for two, choose none: the last is also in the final column.
     """
     if count <= room:
         return list(range(1, count + 1))
@@ -27,7 +27,7 @@ def epochs_shown(count, room):
 
 
 def _cells(summary):
-    """The text of a row outside its epochs: dtype, recipe, final, gap, seconds."""
+    """Return a row's texts outside its epochs: dtype, recipe, final, gap, seconds."""
     if not summary.accuracy:
         how = (
             f"diverged at epoch {min(epoch for _, epoch in summary.diverged)}"
@@ -42,9 +42,9 @@ def _cells(summary):
 def print_table(console, summaries, title, guess=EVEN):
     """Print the comparison, one row per dtype and recipe, to a ``rich.console.Console``.
 
-    Accuracy in percent after each epoch (means over the seeds; on a narrow terminal a
-    selection of epochs), the final one, its distance from float32 in points and the
-    seconds per epoch. Runs that diverged are named below.
+    The columns are the accuracy in percent after each epoch, the final accuracy, its distance from
+    float32 in points and the seconds per epoch. Figures are means over the seeds. A narrow terminal
+    shows a selection of epochs. Lines below name the runs that diverged.
     """
     count = max((len(summary.accuracy) for summary in summaries), default=0)
     headers = ("dtype", "recipe", "final %", "gap", "s/epoch")
@@ -53,7 +53,7 @@ def print_table(console, summaries, title, guess=EVEN):
     if all(summary.recipe == "all" for summary in summaries):
         names, headers, rows = 1, (headers[0], *headers[2:]), [(row[0], *row[2:]) for row in rows]
     fixed = sum(2 + max(map(len, column)) for column in zip(headers, *rows, strict=True))
-    # In a file nothing has to fit.
+    # A file has no width to fit.
     room = (
         (console.width - fixed) // (2 + max(5, len(f"ep {count}")))
         if console.is_terminal
@@ -78,7 +78,7 @@ def print_table(console, summaries, title, guess=EVEN):
 
 
 def setting(described):
-    """A sentence on what the figures depend on besides the dtypes."""
+    """Describe the conditions of the figures, other than the dtypes, in a sentence."""
     schedule = "" if described["schedule"] == "constant" else f", {described['schedule']} schedule"
     momentum = f", momentum {described['momentum']:g}" if described["momentum"] else ""
     sums = "" if described["accumulate"] == "machine" else f", sums by {described['accumulate']}"
@@ -93,14 +93,16 @@ def setting(described):
 
 
 def guess_of(described):
-    """The :class:`Guess` of a comparison; ``described`` is the ``config`` of its results.json."""
+    """Return the :class:`Guess` of a comparison; ``described`` is the ``config`` of its
+    results.json."""
     return Guess(described["classes"], described["guess"])
 
 
 def results_of(described, runs):
-    """What ``results.json`` holds, of the plain data ``described`` and a list of ``records.Run``:
-    ``config``, ``versions``, ``units``, ``runs`` (per dtype, recipe and seed, every epoch) and
-    ``summary`` (per dtype and recipe); a figure that is not finite is ``null``.
+    """Build the content of ``results.json`` from the plain data ``described`` and a list of
+    ``records.Run``. It has ``config``, ``versions``, ``units``, ``runs`` (per dtype, recipe and
+    seed, every epoch) and ``summary`` (per dtype and recipe). Figures that are not finite are
+    ``null``.
     """
     return {
         "config": described,
@@ -117,13 +119,13 @@ def results_of(described, runs):
 
 
 def title_of(described):
-    """The network and the data."""
+    """Return the title: the network and the data."""
     return f"{described['model']} on {described['dataset']}"
 
 
 def figure_of(described, summaries, width="page", strip=True):
-    """The figure of a comparison; ``described`` is the ``config`` of its results.json. ``strip``:
-    whether what failed stands below."""
+    """Draw the figure of a comparison; ``described`` is the ``config`` of its results.json.
+    ``strip``: whether failures are listed below."""
     guess = guess_of(described)
     failed = failures(summaries, guess)
     below = {**failed, **losses_of_seeds(summaries)} if strip else {}
@@ -139,29 +141,29 @@ def figure_of(described, summaries, width="page", strip=True):
 
 
 def report_of(described, summaries, command=None, data=None):
-    """The :class:`Report`, to which more sections may be added. What failed stands on its
+    """Build the :class:`Report`, to which more sections may be added. Failures are on its
     figure."""
     guess = guess_of(described)
     failed, count = failures(summaries, guess), max(len(s.accuracy) for s in summaries)
-    made = Report(title_of(described), command=command, seeds=described["seeds"], data=data)
-    made.text(
+    report = Report(title_of(described), command=command, seeds=described["seeds"], data=data)
+    report.text(
         f"{described['parameters']:,} parameters. All runs of a seed begin with the same weights "
         "and see the samples in the same order."
     )
-    made.figure(
+    report.figure(
         lambda width: figure_of(described, summaries, width, strip=False), _caption(summaries)
     )
-    made.figure(lambda width: figure_of(described, summaries, width), None, "accuracy")
-    made.strip(
+    report.figure(lambda width: figure_of(described, summaries, width), None, "accuracy")
+    report.strip(
         {**failed, **losses_of_seeds(summaries)}, "Failed" if failed else "Not with every seed"
     )
     own = colours(s.dtype for s in summaries)
-    made.section("In numbers").table(
+    report.section("In numbers").table(
         *_table(summaries), colours={s.name: own[s.dtype] for s in summaries}
     )
     if count > 1:
         shown = epochs_shown(count, 15)
-        made.section(
+        report.section(
             f"Test accuracy after {'each epoch' if len(shown) == count else 'some epochs'}, in "
             "percent"
         )
@@ -170,8 +172,8 @@ def report_of(described, summaries, command=None, data=None):
             for s in summaries
             if s.accuracy
         ]
-        made.table(["dtype", *map(str, shown)], rows)
-    return made.footnote(notes(summaries, guess)[0])
+        report.table(["dtype", *map(str, shown)], rows)
+    return report.footnote(notes(summaries, guess)[0])
 
 
 def _caption(summaries):
@@ -179,7 +181,7 @@ def _caption(summaries):
     if seeds == 1:
         return (
             "Left: test accuracy after each epoch. Right: final accuracy, and its distance from "
-            "float32's with the same seed. One seed says nothing of how much is luck: --repeats "
+            "float32's with the same seed. One seed does not show how much is luck; --repeats "
             "5 adds intervals."
         )
     return (
@@ -190,7 +192,7 @@ def _caption(summaries):
 
 
 def _table(summaries):
-    """Columns and rows; columns without a cell are left out."""
+    """Return columns and rows, without empty columns."""
     columns = [
         "dtype",
         "recipe",
@@ -222,7 +224,7 @@ def _table(summaries):
 
 
 def write_markdown(path, described, summaries, command):
-    """Replaces the comparison's part of a Markdown file, a table by dtype and recipe, or adds it.
+    """Replace the comparison's part of a Markdown file, a table by dtype and recipe, or append it.
 
     Raises:
         OSError: the file cannot be read or written.

@@ -1,7 +1,8 @@
-"""Networks and data that are not this package's: a user's own by ``package.module:name``,
+"""Networks and data from outside this package: a user's own by ``package.module:name``,
 torchvision's networks by name, weights from a file.
 
-Torchvision is no dependency: it is asked for where a name is not one of ours.
+Torchvision is no dependency: it is imported only for the names of other networks than this
+package's.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ _TRAIN_AND_TEST = (
 
 
 def find(spec: str, what: str) -> Callable:
-    """What ``package.module:name`` names; modules in the current folder are found, too.
+    """Import the function that ``package.module:name`` names. Modules in the current folder are
+    found, too.
 
     Args:
-        spec: where it is; ``name`` may have dots.
-        what: what it is for, as errors say it.
+        spec: its place; ``name`` may have dots.
+        what: its purpose, for errors.
 
     Raises:
-        ValueError: it is spelt otherwise, there is none, its module does not import, or it cannot
-            be called.
+        ValueError: a wrong spelling, no such name, a module that does not import, or an object that
+            is not callable.
     """
     module_name, _, name = spec.partition(":")
     if not (
@@ -47,20 +49,20 @@ def find(spec: str, what: str) -> Callable:
         and all(map(str.isidentifier, (*module_name.split("."), *name.split("."))))
     ):
         raise ValueError(f"expected {what} as {_SPELLING}, but got {spec!r}")
-    found = _imported(module_name, what)
+    value = _import(module_name, what)
     for part in name.split("."):
         try:
-            found = getattr(found, part)
+            value = getattr(value, part)
         except AttributeError:
-            names = difflib.get_close_matches(part, dir(found), 3)
+            names = difflib.get_close_matches(part, dir(value), 3)
             hint = f"; there are {', '.join(names)}" if names else ""
             raise ValueError(f"expected {what}, but {module_name} has no {name}{hint}") from None
-    if not callable(found):
-        raise ValueError(f"expected {what} that can be called, but {spec} is {found!r}")
-    return found
+    if not callable(value):
+        raise ValueError(f"expected {what} that can be called, but {spec} is {value!r}")
+    return value
 
 
-def _imported(name, what):
+def _import(name, what):
     here = os.getcwd()
     package = name.partition(".")[0]
     if (
@@ -79,14 +81,14 @@ def _imported(name, what):
                 "Python's path)"
             ) from error
         raise ValueError(f"expected {what}, but {name} does not import: {error}") from error
-    except Exception as error:  # a user's module may raise anything
+    except Exception as error:  # a user's module may raise any error
         raise ValueError(
             f"expected {what}, but {name} does not import: {type(error).__name__}: {error}"
         ) from error
 
 
 def check_model(name: str) -> None:
-    """Sees that there is a network of that name.
+    """Check that there is a network of that name.
 
     Raises:
         ValueError: there is none.
@@ -106,7 +108,7 @@ def check_model(name: str) -> None:
 
         names = list_models()
     except (ImportError, RuntimeError) as error:
-        # The latter: one that was built for another PyTorch.
+        # A RuntimeError means a torchvision for another PyTorch.
         known += (
             f"; torchvision, which might have it, cannot be imported ({error}): pip install "
             "torchvision"
@@ -117,11 +119,11 @@ def check_model(name: str) -> None:
 
 
 def build_network(config, data) -> nn.Module:
-    """The network of ``config``, a ``records.Config``, for a data set: fresh from torch's default
-    generator, with its weights if it names a file.
+    """Build the network of ``config``, a ``records.Config``, for a data set: initialised from
+    torch's default generator, or with the weights of a file.
 
     Raises:
-        ValueError: it cannot be made for those data, or the weights are another network's.
+        ValueError: the network does not fit the data, or the weights are another network's.
         OSError: the file cannot be read.
     """
     name = config.model
@@ -133,7 +135,7 @@ def build_network(config, data) -> nn.Module:
             )
         model = build_model(name, data.channels, data.classes)
     elif ":" in name:
-        model = _called(find(name, "a factory of a network"), name)
+        model = _call(find(name, "a factory of a network"), name)
         if not isinstance(model, nn.Module):
             raise ValueError(f"expected {name} to return a torch.nn.Module, but got {model!r}")
     else:
@@ -151,10 +153,10 @@ def build_network(config, data) -> nn.Module:
     return model
 
 
-def _called(function, spec):
+def _call(function, spec):
     try:
         return function()
-    except Exception as error:  # a user's function may raise anything
+    except Exception as error:  # a user's function may raise any error
         raise ValueError(
             f"expected {spec} to run without arguments, but it raised {type(error).__name__}: "
             f"{error}"
@@ -162,12 +164,12 @@ def _called(function, spec):
 
 
 def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
-    """Loads a state dict, from ``torch.save`` (nothing in it is run) or a .safetensors file, into a
+    """Load a state dict, from ``torch.save`` (no code in it runs) or a .safetensors file, into a
     network.
 
     Raises:
         ValueError: the file has no state dict, or another network's.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     path = Path(path)
     try:
@@ -180,8 +182,8 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
     except (OSError, ImportError, MemoryError):
         raise
     except Exception as error:
-        # Safetensors has errors of its own; what is no pickle raises what its bytes happen to mean,
-        # which is not passed on.
+        # Safetensors has its own errors. For a file that is no pickle, torch raises an accidental
+        # error, whose text is left out.
         says = isinstance(error, RuntimeError) or type(error).__module__.startswith("safetensors")
         reason = f" ({first_line(error)})" if says else ""
         message = (
@@ -189,7 +191,7 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
             f"something else{reason}"
         )
         raise ValueError(f"{message}; save model.state_dict()") from error
-    # As checkpoints of trainers have it.
+    # Checkpoints of trainers have the weights under this key.
     if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
         state = state["state_dict"]
     if not isinstance(state, dict) or not all(
@@ -207,25 +209,24 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
         ) from error
 
 
-def own_data(spec: str) -> Dataset:
-    """The data of one's own that ``package.module:loader`` returns when it is called without
-    arguments, all in memory.
+def load_own_data(spec: str) -> Dataset:
+    """Load a user's data into memory: ``package.module:loader`` is called without arguments.
 
-    It returns ``(train, test)``, each a pair of tensors ``(inputs, labels)``, a
-    ``torch.utils.data.Dataset`` of such pairs, or an iterable of batches of them, a ``DataLoader``
-    for instance, which is read once. Inputs are floating (they become float32) or integers, of
-    shape ``(N, ...)``; labels are integers from 0, of shape ``(N,)``, or ``(N, ...)`` for maps of
+    It returns ``(train, test)``. Each is a pair of tensors ``(inputs, labels)``, a
+    ``torch.utils.data.Dataset`` of such pairs, or an iterable of batches of them. An iterable, such
+    as a ``DataLoader``, is read once. Inputs are floating (they become float32) or integers, of
+    shape ``(N, ...)``. Labels are integers from 0, of shape ``(N,)``, or ``(N, ...)`` for maps of
     labels.
 
     Raises:
-        ValueError: it returns something else.
+        ValueError: the loader returns something else.
     """
-    made = _called(find(spec, "a loader of data"), spec)
-    if not isinstance(made, (tuple, list)) or len(made) != 2:
-        raise ValueError(f"expected {spec} to return {_TRAIN_AND_TEST}, but got {_described(made)}")
+    data = _call(find(spec, "a loader of data"), spec)
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise ValueError(f"expected {spec} to return {_TRAIN_AND_TEST}, but got {_describe(data)}")
     train, test = (
-        _examples(part, f"{name} data of {spec}")
-        for part, name in zip(made, ("training", "test"), strict=True)
+        _load_examples(part, f"{name} data of {spec}")
+        for part, name in zip(data, ("training", "test"), strict=True)
     )
     if train.inputs.shape[1:] != test.inputs.shape[1:]:
         raise ValueError(
@@ -236,13 +237,13 @@ def own_data(spec: str) -> Dataset:
     return Dataset(spec, train, test, classes)
 
 
-def _described(value):
+def _describe(value):
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of {len(value)}"
     return f"a {type(value).__name__}"
 
 
-def _examples(part, what):
+def _load_examples(part, what):
     if isinstance(part, torch.utils.data.Dataset):
         part = torch.utils.data.DataLoader(part, batch_size=256)
     if (
@@ -254,14 +255,14 @@ def _examples(part, what):
     elif hasattr(part, "__iter__") and not isinstance(part, torch.Tensor):
         try:
             batches = list(part)
-        except Exception as error:  # a user's data set may raise anything
+        except Exception as error:  # a user's data set may raise any error
             raise ValueError(
                 f"expected {what} to be read, but it raised {type(error).__name__}: {error}"
             ) from error
     else:
         raise ValueError(
             f"expected {what} as a pair of tensors, a data set or an iterable of batches, but got "
-            f"{_described(part)}"
+            f"{_describe(part)}"
         )
     for batch in itertools.islice(batches, 1) if batches else [None]:
         pair = (
@@ -272,7 +273,7 @@ def _examples(part, what):
         if not pair:
             raise ValueError(
                 f"expected {what} in pairs of tensors (inputs, labels), but got "
-                f"{'nothing' if batch is None else _described(batch)}"
+                f"{'nothing' if batch is None else _describe(batch)}"
             )
     try:
         inputs, labels = (
@@ -282,10 +283,10 @@ def _examples(part, what):
         raise ValueError(
             f"expected {what} in batches of one shape, but got {first_line(error)}"
         ) from error
-    return _checked(inputs, labels, what)
+    return _check_examples(inputs, labels, what)
 
 
-def _checked(inputs, labels, what):
+def _check_examples(inputs, labels, what):
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"expected {what} with integers as labels, but got {labels.dtype}")
     if labels.numel() == 0 or inputs.numel() == 0:
@@ -313,15 +314,14 @@ def _checked(inputs, labels, what):
 
 
 def check_network(config, data) -> int:
-    """Runs two inputs through the network in float32: what it cannot do is an error before any long
-    work.
+    """Run two inputs through the network in float32, so that errors come before any long work.
 
     Returns:
-        How many parameters it has.
+        The number of parameters.
 
     Raises:
-        ValueError: it raises, or returns no logits for the classes of the data.
-        OSError: its weights cannot be read.
+        ValueError: the network raises, or returns no logits for the classes of the data.
+        OSError: the weights cannot be read.
     """
     with forked_generators():
         model = build_network(config, data).eval()
@@ -329,14 +329,14 @@ def check_network(config, data) -> int:
         try:
             with torch.no_grad():
                 logits = model(inputs)
-        except Exception as error:  # a user's network may raise anything
+        except Exception as error:  # a user's network may raise any error
             raise ValueError(
                 f"expected {config.model} to take inputs of shape {tuple(inputs.shape)}, but it "
                 f"raised: {first_line(error)}"
             ) from error
     if not isinstance(logits, torch.Tensor):
         raise ValueError(
-            f"expected {config.model} to return logits as a tensor, but got {_described(logits)}"
+            f"expected {config.model} to return logits as a tensor, but got {_describe(logits)}"
         )
     shape = tuple(logits.shape)
     if logits.dim() < 2 or (shape[0], *shape[2:]) != tuple(labels.shape) or shape[1] < data.classes:

@@ -1,4 +1,4 @@
-"""The runs of a comparison put together: means and deviations over seeds, by dtype and recipe."""
+"""Summaries of a comparison's runs: means and deviations over seeds, by dtype and recipe."""
 
 import math
 import statistics
@@ -11,8 +11,7 @@ BASELINE = "float32"
 
 @dataclass(frozen=True)
 class Stat:
-    """Mean and sample standard deviation over seeds; ``std`` is ``None`` for one seed. ``count``:
-    how many seeds."""
+    """Mean and sample standard deviation over ``count`` seeds; ``std`` is ``None`` for one seed."""
 
     mean: float
     std: float | None
@@ -20,7 +19,7 @@ class Stat:
 
     @classmethod
     def of(cls, values):
-        """The statistics of ``values``, or ``None`` if there are none."""
+        """Return the statistics of ``values``, or ``None`` if there are none."""
         values = list(values)
         if not values:
             return None
@@ -43,7 +42,7 @@ class Stat:
         )
 
     def text(self, digits, sign=""):
-        """``mean`` or ``mean ± std`` with so many digits after the point."""
+        """Write ``mean`` or ``mean ± std`` with ``digits`` digits after the point."""
         text = f"{self.mean:{sign}.{digits}f}"
         return text if self.std is None else f"{text} ± {self.std:.{digits}f}"
 
@@ -54,16 +53,16 @@ class Summary(Named):
     and ``failed``.
 
     Attributes:
-        dtype: name without ``torch.``.
+        dtype: the name of the dtype, without ``torch.``.
         recipe: one of ``recipes.RECIPES``.
-        accuracy: one :class:`Stat` in percent for each epoch; empty if no run came to its end.
-        gap: final accuracy minus that of float32 with the same seed, in points, or
-            ``None`` where there is no pair to compare.
-        seconds: training time of one epoch, or ``None``.
+        accuracy: a :class:`Stat` in percent for each epoch; empty if no run came to its end.
+        gap: the final accuracy minus float32's with the same seed, in points, or ``None`` without a
+            pair.
+        seconds: the training time of one epoch, or ``None``.
         diverged: ``(seed, epoch)`` of the runs that diverged.
-        train_loss: of the last epoch, the mean over the seeds, or ``None``.
-        seeds: how many runs there were.
-        why: of the first run that diverged or failed, the sentence on it, or ``None``.
+        train_loss: the loss of the last epoch, averaged over the seeds, or ``None``.
+        seeds: the number of runs.
+        why: the sentence on the first run that diverged or failed, or ``None``.
         said: the dtype as the user spelt it (``bf16``), for tables and figures.
     """
 
@@ -81,18 +80,18 @@ class Summary(Named):
 
     @property
     def lost(self):
-        """How many runs did not come to their end, and how, in words."""
+        """How many runs did not come to their end, and in which way, in words."""
         return len(self.diverged) + len(self.failed), " or ".join(
             ["diverged"] * bool(self.diverged) + ["failed"] * bool(self.failed)
         )
 
     @property
     def is_baseline(self):
-        """Whether the others are compared with it: float32 throughout."""
+        """Whether it is the baseline of the others: float32 throughout."""
         return (self.dtype, self.recipe) == (BASELINE, "all")
 
     def as_json(self):
-        """The summary as plain data for JSON."""
+        """Return plain data for JSON."""
 
         def pair(stat):
             return None if stat is None else {"mean": stat.mean, "std": stat.std}
@@ -111,7 +110,7 @@ class Summary(Named):
 
 
 def summarize(runs):
-    """One :class:`Summary` per dtype and recipe, in the order in which they first appear."""
+    """Return one :class:`Summary` per dtype and recipe, in the order in which they first appear."""
     grouped = {}
     for run in runs:
         grouped.setdefault((run.dtype, run.recipe), []).append(run)

@@ -1,5 +1,5 @@
-"""Commands under ``torchrun``: ranks that report as one, and errors that end them all in plain
-words."""
+"""Commands under ``torchrun``: ranks report as one, and an error ends them all with a plain
+message."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ import click
 import torch
 import torch.distributed as dist
 
-from .ranks import ALONE, Ranks, first_line, is_lost, launched
+from .ranks import ALONE, Ranks, first_line, is_lost, read_launcher
 
-# What a command reports where one rank alone has the reason.
+# The message of a command if only one other rank has the reason.
 _LOST = "lost another rank, which has ended or cannot be reached; what it said itself is the reason"
 
 
 class Command(click.Command):
-    """A command that several processes may run together, each from its own command line: an option
-    that is wrong on one of them ends all."""
+    """A command that several processes may run together, each from its own command line. A wrong
+    option on one of them ends all."""
 
     def make_context(self, *args, **kwargs):
         try:
             return super().make_context(*args, **kwargs)
         except click.ClickException as error:
-            with joined() as ranks:
+            with join_ranks() as ranks:
                 agree(ranks, error)
             raise
 
 
 class Alone(click.Group):
-    """A group of commands that one process runs, but for those of :class:`Command`."""
+    """A group of commands. Only a :class:`Command` may run in more than one process."""
 
     def resolve_command(self, ctx, args):
         name, command, rest = super().resolve_command(ctx, args)
-        size = launched()[1]
+        size = read_launcher()[1]
         if size > 1 and command is not None and not isinstance(command, Command):
             raise click.UsageError(
                 f"expected one process for {name}, but got {size}: only train runs under torchrun"
@@ -44,10 +44,10 @@ class Alone(click.Group):
 
 
 @contextlib.contextmanager
-def joined():
-    """The ranks that a launcher has started, in a process group over gloo for the block; tensors on
-    GPUs, if they come, go over NCCL."""
-    rank, size = launched()
+def join_ranks():
+    """Join the ranks that a launcher has started, in a process group over gloo for the block.
+    Tensors on GPUs go over NCCL."""
+    rank, size = read_launcher()
     if size == 1:
         yield ALONE
         return
@@ -73,15 +73,16 @@ def joined():
         raise click.ClickException(f"{_who(ranks)}: {_LOST}") from error
     finally:
         dist.destroy_process_group()
-        # PyTorch keeps the threads of a group that DistributedDataParallel had. One that still
-        # holds tensors of the last exchange lets go of their Python objects under Python's lock,
-        # and would end the process if Python ended meanwhile; nothing tells when it has.
+        # PyTorch keeps the threads of a group that DistributedDataParallel used. One that still
+        # holds tensors of the last exchange releases their Python objects under Python's lock. If
+        # Python ended meanwhile, the process would crash, and nothing tells when the thread is
+        # done.
         time.sleep(0.1)
 
 
 def agree(ranks, error=None):
-    """All ranks: goes on where none has a ``click.ClickException``; else rank 0 shows what all or
-    some have, and all end."""
+    """All ranks: return if none has a ``click.ClickException``. Otherwise rank 0 shows them, and
+    all end."""
     if ranks.size == 1:
         if error is not None:
             raise error
@@ -89,34 +90,34 @@ def agree(ranks, error=None):
     everyone = ranks.gather(
         None if error is None else (error.format_message(), error.exit_code, socket.gethostname())
     )
-    told = [(rank, *each) for rank, each in enumerate(everyone) if each is not None]
-    if not told:
+    errors = [(rank, *each) for rank, each in enumerate(everyone) if each is not None]
+    if not errors:
         return
     if ranks.is_first:
-        if len(told) < ranks.size or len({text for _, text, *_ in told}) > 1:
+        if len(errors) < ranks.size or len({text for _, text, *_ in errors}) > 1:
             error = click.ClickException(
-                "\n".join(f"rank {rank} on {host}: {text}" for rank, text, _, host in told)
+                "\n".join(f"rank {rank} on {host}: {text}" for rank, text, _, host in errors)
             )
         error.show()
-    end(ranks, told[0][2])
+    end(ranks, errors[0][2])
 
 
 def end(ranks, code):
-    """All ranks: the end of the processes, together, since a launcher ends the others as soon as
-    one has failed."""
+    """All ranks: end the processes together, because a launcher ends the others as soon as one has
+    failed."""
     ranks.gather(None)
     raise SystemExit(code)
 
 
 @contextlib.contextmanager
-def agreed(ranks):
-    """All ranks: a block whose ``click.ClickException`` on one of them ends all."""
-    found = None
+def agree_after(ranks):
+    """All ranks: end all if one of them has a ``click.ClickException`` in the block."""
+    caught = None
     try:
         yield
     except click.ClickException as error:
-        found = error
-    agree(ranks, found)
+        caught = error
+    agree(ranks, caught)
 
 
 def _who(ranks):

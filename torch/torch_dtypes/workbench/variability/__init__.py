@@ -1,5 +1,5 @@
-"""Where a float32 program's digits go: repeated runs under random rounding, what they say, and
-which modules are responsible."""
+"""Find where a float32 program loses digits: repeat it under random rounding, compare the runs, and
+name the modules responsible."""
 
 from .digits import Digits, significant_digits
 from .results import Variability

@@ -1,5 +1,4 @@
-"""What a study takes of data, network and criterion: batches, the tensors of an output, and the
-number that a criterion makes of it."""
+"""Data, outputs and criteria of a study: batches, the tensors of an output, and its loss."""
 
 from __future__ import annotations
 
@@ -25,23 +24,23 @@ _BATCHES = (
 )
 
 
-def batches_of(data: Iterable) -> list[Batch]:
-    """Batches as tuples, in memory.
+def load_batches(data: Iterable) -> list[Batch]:
+    """Load batches as tuples into memory.
 
     Raises:
-        TypeError: no batches, but a data set of single examples, say.
-        ValueError: none, a batch that is something else, or one without a dimension of inputs.
+        TypeError: other data, such as a data set of single examples.
+        ValueError: no batch, an object that is no batch, or targets without a batch dimension.
     """
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         raise TypeError(
             f"{_BATCHES}, but got {described(data)}, which has single examples: "
             "DataLoader(dataset, batch_size=...) makes batches"
         )
-    # Which some loaders have alone.
+    # Some loaders have only __getitem__.
     is_sequence = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
     if isinstance(data, (torch.Tensor, Mapping, str, nn.Module)) or not is_sequence:
         raise TypeError(f"{_BATCHES}, but got {described(data)}")
-    found = []
+    batches = []
     for batch in data:
         *inputs, targets = (
             batch if isinstance(batch, (tuple, list)) and len(batch) > 1 else (None, None)
@@ -64,20 +63,20 @@ def batches_of(data: Iterable) -> list[Batch]:
                 "DataLoader(dataset, batch_size=...) makes batches"
             )
             raise ValueError(f"{_BATCHES}, but got targets that are one 0-d tensor: {single}")
-        found.append(tuple(batch))
-    if not found:
+        batches.append(tuple(batch))
+    if not batches:
         raise ValueError("expected batches of inputs and targets, but got none")
-    return found
+    return batches
 
 
 def answer(model: nn.Module, batch: Batch) -> object:
-    """What the model returns for a batch's inputs."""
+    """Call the model on a batch's inputs."""
     inputs = batch[:-1]
     return model(**inputs[0]) if isinstance(inputs[0], Mapping) else model(*inputs)
 
 
 def tensors_in(value: object) -> Iterator[torch.Tensor]:
-    """The tensors of nested dicts, lists, tuples and data classes, in order."""
+    """Yield the tensors of nested dicts, lists, tuples and data classes, in order."""
     if isinstance(value, torch.Tensor):
         yield value
         return
@@ -94,32 +93,32 @@ def tensors_in(value: object) -> Iterator[torch.Tensor]:
 
 
 def numbers_in(output: object) -> torch.Tensor:
-    """An output as one tensor: itself, or all floating-point numbers of its tensors, one behind the
-    other in one dimension, as float32.
+    """Return an output as one tensor: itself, or else all floating-point numbers of its tensors as
+    float32, concatenated in one dimension.
 
     Raises:
-        TypeError: it has none.
+        TypeError: an output without such tensors.
     """
     if isinstance(output, torch.Tensor):
         return output
-    found = [t.to(torch.float32).flatten() for t in tensors_in(output) if t.is_floating_point()]
-    if not found:
+    parts = [t.to(torch.float32).flatten() for t in tensors_in(output) if t.is_floating_point()]
+    if not parts:
         raise TypeError(
             "expected a model that returns a tensor, or floating-point ones in a dict, list or "
             f"tuple, but got {described(output)}"
         )
-    return torch.cat(found)
+    return torch.cat(parts)
 
 
-def joined(outputs: list[torch.Tensor]) -> torch.Tensor:
-    """Outputs of all batches as one tensor: along the first dimension, or of different shapes all
-    numbers in one dimension."""
+def concatenate(outputs: list[torch.Tensor]) -> torch.Tensor:
+    """Concatenate the outputs of all batches along the first dimension; if shapes differ,
+    concatenate all numbers in one dimension."""
     alike = outputs[0].dim() > 0 and len({output.shape[1:] for output in outputs}) == 1
     return torch.cat(outputs if alike else [output.flatten() for output in outputs])
 
 
 def distance(output: torch.Tensor, exact: torch.Tensor) -> float:
-    """The distance of two outputs over the exact one's Euclidean norm."""
+    """Return the Euclidean distance of two outputs over the norm of the exact one."""
     exact = exact.double()
     norm, far = exact.norm().item(), (output.double() - exact).norm().item()
     return far / norm if norm else (0.0 if far == 0 else math.inf)
@@ -133,15 +132,15 @@ def check_criterion(criterion: object) -> None:
         )
 
 
-def loss_of(output: object, targets: torch.Tensor, criterion: Callable | None) -> float:
-    """The criterion's number; without one, cross-entropy for labels, which are integers, else the
-    mean squared error.
+def compute_loss(output: object, targets: torch.Tensor, criterion: Callable | None) -> float:
+    """Return the criterion's number. Without one it is cross-entropy for integer targets (labels),
+    else the mean squared error.
 
     Raises:
         TypeError: an output that is no tensor, without a criterion; a criterion that returns no
             number.
-        ValueError: one that returns several; labels that are no integers, targets of another shape
-            than the output's.
+        ValueError: a criterion that returns several numbers; labels that are no integers; targets
+            whose shape differs from the output's.
     """
     if criterion is None and not isinstance(output, torch.Tensor):
         raise TypeError(
@@ -195,7 +194,7 @@ def loss_of(output: object, targets: torch.Tensor, criterion: Callable | None) -
 
 
 def check_metric(metric: object) -> None:
-    """An error for a function in the place of a metric's name."""
+    """Refuse a function in place of a metric's name."""
     if callable(metric):
         raise TypeError(
             f"expected metric= as a name, but got {said(metric)}: a function of an output and its "

@@ -18,7 +18,7 @@ from ..training.ranks import first_line
 from ..training.sources import build_network, check_network
 from .programs import Inference, Training, test_batches
 from .results import Settings
-from .study import METRICS, Study, check_one_mode, checked
+from .study import METRICS, Study, check_one_mode, check_settings
 
 
 @check.callback
@@ -36,7 +36,8 @@ def _share(value):
 
 
 @click.command(
-    short_help="Repeat a network in random rounding: how many digits of it hold, and where they go."
+    short_help="Repeat a network in random rounding: how many of its digits hold, and "
+    "which modules lose the others."
 )
 @check.source_options()
 @check.epochs_option
@@ -52,7 +53,7 @@ def _share(value):
 @click.option(
     "--training",
     is_flag=True,
-    help="Repeat the training too; without it a trained network's answers are repeated.",
+    help="Repeat the training too; otherwise only a trained network's answers.",
 )
 @click.option(
     "--mode",
@@ -68,7 +69,7 @@ def _share(value):
     show_default=True,
     metavar="NAME",
     callback=check.named_formats,
-    help="What results are rounded to; e8m23 is float32.",
+    help="The format of results; e8m23 is float32.",
 )
 @click.option(
     "--dot-products",
@@ -81,7 +82,7 @@ def _share(value):
     default=0.95,
     show_default=True,
     callback=_share,
-    help="Of digits that a further run confirms.",
+    help="Probability that a further run confirms the digits.",
 )
 @click.option(
     "--confidence",
@@ -89,13 +90,13 @@ def _share(value):
     default=0.95,
     show_default=True,
     callback=_share,
-    help="Of that statement.",
+    help="Confidence of that probability.",
 )
 @click.option(
     "--where/--no-where",
     default=True,
     show_default=True,
-    help="Look for the modules that the digits are lost in.",
+    help="Search for the modules that lose the digits.",
 )
 @click.option(
     "--where-repeats",
@@ -103,21 +104,21 @@ def _share(value):
     default=3,
     show_default=True,
     metavar="N",
-    help="Runs of each set of modules there.",
+    help="Runs of each set of modules in the search.",
 )
 @click.option(
     "--metric",
     type=click.Choice(METRICS),
     default="distance",
     show_default=True,
-    help="What modules are judged by; distance: of the outputs from IEEE's, relative.",
+    help="The measure for modules; distance: of the outputs from IEEE's, relative.",
 )
 @click.option(
     "--tolerance",
     type=float,
     callback=_tolerance,
-    help="Of the metric: modules are responsible beyond it. Default: half of what rounding every "
-    "operation does.",
+    help="Modules that move the metric further are responsible. Default: half of "
+    "the move by all modules.",
 )
 @check.seed_option
 @check.device_option
@@ -130,13 +131,13 @@ def _share(value):
     help="Write page, tables (CSV, JSON) and figures into DIR.",
 )
 def variability(**options):
-    """Run a network again and again in random rounding, and say how many digits hold.
+    """Run a network repeatedly in random rounding, and report how many digits hold.
 
-    Every float32 operation is rounded up or down at random, so that digits which differ
-    between runs are rounding's. Metrics, predicted labels and each layer's activations are
-    compared; then one module is perturbed at a time, and a search (delta debugging) finds the
-    smallest sets of modules that are responsible. The network has the weights of --weights,
-    or is trained in float32 first.
+    Every float32 operation is rounded up or down at random, so digits that differ between runs
+    depend on rounding. Metrics, predicted labels and each layer's activations are compared. Then
+    one module is perturbed at a time, and a search (delta debugging) finds the smallest sets of
+    modules that are responsible. The network has the weights of --weights, or is trained in float32
+    first.
     """
     settings, config, data = _prepare(options)
     with check.threads(options["threads"]):
@@ -144,7 +145,7 @@ def variability(**options):
 
 
 def _prepare(options):
-    """The options as (settings, config, data), or a click error before any work."""
+    """Return the options as (settings, config, data), or raise a click error before any work."""
     config = check.config_of(options)
     if not options["where"]:
         for name in ("where_repeats", "metric", "tolerance"):
@@ -152,7 +153,7 @@ def _prepare(options):
                 raise click.UsageError(
                     f"--{name.replace('_', '-')} is for the search that --no-where leaves out"
                 )
-    settings = checked(Settings(**{f.name: options[f.name] for f in fields(Settings)}))
+    settings = check_settings(Settings(**{f.name: options[f.name] for f in fields(Settings)}))
     try:
         fuzzy(mode=settings.mode, format=settings.format)
         check_one_mode(settings)
@@ -175,29 +176,28 @@ def _run(options, settings, config, data):
                 trained_network(config, data, options["seed"], stage),
                 test_batches(data.test, config),
             )
-        found = Study(program, settings, stage).go()
-        found.title = f"Numerical variability of {config.model} on {data.name}"
-        return found
+        result = Study(program, settings, stage).go()
+        result.title = f"Numerical variability of {config.model} on {data.name}"
+        return result
 
     run_study(config.model, options["out"], study)
 
 
 def run_study(model, out, study):
-    """Runs a study, which is called with the stages that it comes to, prints what it found and
-    writes it into ``out``."""
+    """Run a study, print its result and write it into ``out``. The study gets the function that
+    shows its stages."""
     console = plain_console()
     with stages(console) as stage:
         try:
-            found = study(stage)
+            result = study(stage)
         except (RuntimeError, ValueError) as error:
-            # No memory, an operator that the network calls, a format that a layer cannot be rounded
-            # to.
+            # Memory is exhausted, an operator fails, or a layer cannot round to a format.
             raise click.ClickException(f"{model} failed: {first_line(error)}") from error
-    console.print(f"{found.title}\n")
-    found.print(Console(markup=False, emoji=False))
+    console.print(f"{result.title}\n")
+    result.print(Console(markup=False, emoji=False))
     if out:
         with check.writing_into(out):
-            written = found.write(out, command_line())
+            written = result.write(out, command_line())
         named = [str(path) for path in written if path.suffix in (".html", ".json", ".yaml")]
         console.print(
             f"\nwritten: {', '.join(named)} and {len(written) - len(named)} tables and figures"
@@ -205,7 +205,7 @@ def run_study(model, out, study):
 
 
 def trained_network(config, data, seed, stage):
-    """The network with its weights: a file's, or those of a training in float32."""
+    """Build the network with its weights, from a file or from a training in float32."""
     if config.weights is not None:
         with forked_generators():
             torch.manual_seed(seed)

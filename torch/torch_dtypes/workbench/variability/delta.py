@@ -1,4 +1,4 @@
-"""Delta debugging: the smallest sets of items that together make a run fail."""
+"""Delta debugging: find the smallest sets of items that together make a run fail."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ __all__ = ["Search", "responsible"]
 
 
 class Search:
-    """A test of sets of items, each run once.
+    """Tests sets of items, each once.
 
     Args:
-        fails: whether a run with these items perturbed, and no others, fails.
+        fails: a function that runs with only these items perturbed, and returns whether the run
+            fails.
     """
 
     def __init__(self, fails: Callable[[tuple[Hashable, ...]], bool]) -> None:
@@ -29,10 +30,10 @@ class Search:
         return len(self.known) - 1
 
     def minimal(self, items: Sequence[Hashable]) -> list[Hashable]:
-        """A subset that fails, and does not without any one of its items.
+        """Find a subset that fails, but not without any one of its items.
 
-        Parts of the items, then all but one part, in ever smaller parts: about n runs where one
-        item is responsible, n^2 at worst.
+        It tries parts of the items, then all but one part, in ever smaller parts. It takes about n
+        runs where one item is responsible, n^2 at worst.
         """
         left, parts = list(items), 2
         while len(left) >= 2:
@@ -61,18 +62,18 @@ class Search:
 
 
 def responsible(items: Sequence[Hashable], search: Search) -> list[list[Hashable]]:
-    """Sets of items each of which fails by itself, and no longer without any one of its items;
-    without them the rest does not fail.
+    """Find sets of items that each fail by themselves, but not without any one of their items. The
+    items outside of all sets do not fail.
 
     Returns:
-        The sets in the order in which they were found; none where all items together do not fail.
+        The sets in the order of discovery; none if all items together do not fail.
 
     Sources: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 28
     (2002), algorithm ddmin; Févotte and Lathuilière, "Debugging and optimization of HPC programs
-    with the Verrou tool" (2019), for going on with what is left.
+    with the Verrou tool" (2019), for the search among the remaining items.
     """
-    found, left = [], list(items)
+    sets, left = [], list(items)
     while left and search.fails(left):
-        found.append(search.minimal(left))
-        left = [item for item in left if item not in found[-1]]
-    return found
+        sets.append(search.minimal(left))
+        left = [item for item in left if item not in sets[-1]]
+    return sets

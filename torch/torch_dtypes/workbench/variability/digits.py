@@ -19,8 +19,8 @@ _METHODS = ("nonparametric", "classic")
 
 
 def _numbers(samples: object) -> torch.Tensor:
-    """Results as one float64 tensor; a sequence may be of tensors, as a loop gives them."""
-    made = samples
+    """Convert results to one float64 tensor. A sequence of tensors, as from a loop, is stacked."""
+    result = samples
     if (
         isinstance(samples, (list, tuple))
         and samples
@@ -29,18 +29,18 @@ def _numbers(samples: object) -> torch.Tensor:
         if len({s.shape for s in samples if not s.is_nested}) == 1 and not any(
             s.is_nested for s in samples
         ):
-            made = torch.stack([s.detach() for s in samples])
+            result = torch.stack([s.detach() for s in samples])
     try:
-        if not isinstance(made, torch.Tensor):
-            made = torch.as_tensor(made, dtype=torch.float64)
+        if not isinstance(result, torch.Tensor):
+            result = torch.as_tensor(result, dtype=torch.float64)
         if (
-            made.is_complex()
-            or made.layout is not torch.strided
-            or made.is_nested
-            or made.is_quantized
+            result.is_complex()
+            or result.layout is not torch.strided
+            or result.is_nested
+            or result.is_quantized
         ):
             raise TypeError
-        return made.detach().to(torch.float64)
+        return result.detach().to(torch.float64)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(
             "expected samples as a tensor, an array or a sequence of real results of one shape, "
@@ -48,18 +48,20 @@ def _numbers(samples: object) -> torch.Tensor:
         ) from None
 
 
-def _reference(given: object, x: torch.Tensor) -> torch.Tensor:
+def _reference(reference: object, x: torch.Tensor) -> torch.Tensor:
     try:
         at = (
-            given
-            if isinstance(given, torch.Tensor)
-            else torch.as_tensor(given, dtype=torch.float64)
+            reference
+            if isinstance(reference, torch.Tensor)
+            else torch.as_tensor(reference, dtype=torch.float64)
         )
         if at.is_complex():
             raise TypeError
         at = at.detach().to(torch.float64)
     except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"expected a reference of real numbers, but got {said(given)}") from None
+        raise TypeError(
+            f"expected a reference of real numbers, but got {said(reference)}"
+        ) from None
     try:
         fits = torch.broadcast_shapes(at.shape, x.shape[1:]) == x.shape[1:]
     except RuntimeError:
@@ -74,15 +76,15 @@ def _reference(given: object, x: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Digits:
-    """What ``significant_digits`` gives, each a float64 tensor of the samples' shape without their
+    """The result of ``significant_digits``: float64 tensors of the samples' shape without the first
     dimension.
 
     Attributes:
         decimal, bits: the significant digits in base 10 and in base 2.
-        mean, deviation: of the samples; the deviation is the sample's own (divided by n - 1).
-        probability: that a further result agrees with the reference to so many digits, at least,
-            with ``confidence``; None for the classic estimator.
-        samples: how many there were.
+        mean, deviation: the samples' mean and standard deviation (divided by n - 1).
+        probability: the probability, at ``confidence``, that a further result agrees with the
+            reference to at least that many digits; None for the classic estimator.
+        samples: the number of samples.
     """
 
     decimal: torch.Tensor
@@ -95,7 +97,7 @@ class Digits:
 
 
 def check_shares(probability: float, confidence: float) -> None:
-    """Both are numbers between 0 and 1."""
+    """Check that both are numbers between 0 and 1."""
     for name, value in (("probability", probability), ("confidence", confidence)):
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise TypeError(f"expected a number between 0 and 1 for {name}, but got {said(value)}")
@@ -112,31 +114,31 @@ def significant_digits(
     confidence: float = 0.95,
     digits: int = FLOAT32_BITS,
 ) -> Digits:
-    """How many digits of a result do not depend on rounding, from ``n`` runs of it under random
+    """Estimate how many digits of a result do not depend on rounding, from ``n`` runs under random
     rounding (``fuzzy``).
 
-    With Z = X / reference - 1 of a result X: ``"nonparametric"``: -log2 |Z|, of the largest |Z| but
-    for as many as the confidence allows, so that a further result agrees to so many bits with
-    ``probability``, at ``confidence``. All n samples must agree for a probability of
-    ``(1 - confidence)^(1/n)``: 59 samples for 0.95 at 0.95. With fewer, that smaller probability is
-    meant, and given back. ``"classic"``: -log2 |deviation / mean|, Parker's estimate, which assumes
-    a normal distribution.
+    For a result X, let Z = X / reference - 1. ``"nonparametric"`` gives -log2 |Z| of the largest
+    |Z|, after it drops as many of the largest as the confidence allows. A further result then
+    agrees to that many bits with ``probability``, at ``confidence``. If all n samples must agree,
+    the probability is ``(1 - confidence)^(1/n)``: 0.95 at 0.95 takes 59 samples. With fewer
+    samples, that smaller probability is used, and returned. ``"classic"`` is -log2 |deviation /
+    mean|, Parker's estimate, which assumes a normal distribution.
 
-    Results lie between 0 and ``digits`` bits: all samples equal have all of them, also at 0; a
-    reference of 0 with samples that differ has none. A sample or reference that is not finite makes
-    the result NaN.
+    Results are between 0 and ``digits`` bits. Equal samples have all digits, also at 0; different
+    samples with a reference of 0 have none. A sample or reference that is not finite makes the
+    result NaN.
 
     Args:
-        samples: n at least 2 results along the first dimension.
-        reference: what they are compared with, broadcast over them; the samples' mean where None.
+        samples: n results, at least 2, along the first dimension.
+        reference: the value to compare with, broadcast over the results; None: the samples' mean.
         method: ``"nonparametric"`` or ``"classic"`` (which has no reference).
         probability, confidence: between 0 and 1, exclusive.
-        digits: of the format, in bits: float32's 24.
+        digits: the bits of the format's significand; 24 for float32.
 
     Raises:
         ValueError: fewer than two samples, an unknown method, a number out of its range, a
             reference of another shape.
-        TypeError: samples or a reference that are no real numbers.
+        TypeError: samples or a reference that are not real numbers.
 
     Sources: Sohier, de Oliveira Castro, Févotte, Lathuilière, Petit, Jamond, "Confidence intervals
     for stochastic arithmetic", ACM TOMS 47 (2021), section 5; Parker, "Monte Carlo arithmetic"
@@ -159,7 +161,7 @@ def significant_digits(
     check_shares(probability, confidence)
     if method == "classic" and reference is not None:
         raise ValueError(
-            "expected no reference with method='classic', which goes by the samples' own mean"
+            "expected no reference with method='classic', which uses the samples' own mean"
         )
     digits = integer("digits", digits, 1, _MOST_DIGITS)
     if reference is not None:
@@ -173,7 +175,7 @@ def significant_digits(
     else:
         at = mean if reference is None else reference
         distance = torch.where(x == at, 0.0, (x - at).abs() / at.abs())
-        kept, reached = _kept(n, probability, confidence)
+        kept, reached = _find_bound(n, probability, confidence)
         error = distance.sort(0).values[kept - 1]
     bits = torch.where(error == 0, float(digits), -torch.log2(error)).clamp(0, digits)
     finite = x.isfinite().all(0) & mean.isfinite()
@@ -191,16 +193,16 @@ def significant_digits(
     )
 
 
-def _kept(n: int, probability: float, confidence: float) -> tuple[int, float]:
-    """Of n distances in rising order, the number of the one that bounds a share ``probability`` of
-    all, at the confidence; and that probability.
+def _find_bound(n: int, probability: float, confidence: float) -> tuple[int, float]:
+    """Return k and a probability: at the confidence, the k-th smallest of n distances bounds that
+    share of all.
 
-    The number of samples beyond a quantile of probability p is binomial: the smallest number k with
-    P(Binomial(n, p) < k) >= confidence serves. Where even all n do not, the largest p for which
-    they do is (1 - confidence)^(1/n).
+    The number of samples below a quantile of probability p is binomial, so k is the smallest number
+    with P(Binomial(n, p) < k) >= confidence. If even k = n does not suffice, the largest p for
+    which it does is (1 - confidence)^(1/n).
     """
 
-    def exactly(k: int) -> float:  # by logarithms: powers of many samples underflow
+    def exactly(k: int) -> float:  # in logarithms, because powers of many samples underflow
         ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
         return math.exp(ways + k * math.log(probability) + (n - k) * math.log1p(-probability))
 

@@ -1,4 +1,4 @@
-"""What is repeated: a network's answers to test data, or its training before them."""
+"""Programs to repeat: a network's answers to test data, or its training before them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,35 @@ from torch import nn
 from ...fuzzing import Fuzzy
 from ..training import loop
 from ..training.repeatable import repeatable
-from .batches import answer, batches_of, check_criterion, joined, loss_of, numbers_in, tensors_in
+from .batches import (
+    answer,
+    check_criterion,
+    compute_loss,
+    concatenate,
+    load_batches,
+    numbers_in,
+    tensors_in,
+)
 
-# Arithmetic for a model: a block to run it in.
+# Makes the block, with its arithmetic, in which a model runs.
 Block = Callable[[nn.Module], contextlib.AbstractContextManager]
 
-_ACTIVATION_SAMPLES = 16  # inputs whose activations are compared, element by element
+_ACTIVATION_SAMPLES = 16  # inputs whose activations are compared, elementwise
 
 
 @dataclass
 class Outcome:
-    """What one run gave.
+    """The result of one run.
 
     Attributes:
         metrics: numbers by name.
-        output: of the network for all inputs, float32, ``(N, ...)``; of one that returns several
-            tensors, all their numbers in one dimension.
-        labels: the class of the largest output; None where the targets are no labels, or the output
-            is not one tensor.
-        activations: outputs of the modules that have none within them, by name, for the first
-            inputs.
-        operations: how many operators the run computed under the block's arithmetic. unseen: those
-            left to stock float32, by name.
+        output: the network's output for all inputs, float32, ``(N, ...)``; several tensors are
+            concatenated in one dimension.
+        labels: the class of the largest output; None if the targets are no labels, or the output is
+            not one tensor.
+        activations: outputs of the modules without submodules, by name, for the first inputs.
+        operations: the number of operators that the run computed in the block's arithmetic. unseen:
+            the operators left to stock float32, counted by name.
     """
 
     metrics: dict[str, float]
@@ -46,15 +53,15 @@ class Outcome:
 
 
 class Inference:
-    """A network's answers to data, again and again.
+    """Repeats a network's answers to data.
 
     Args:
-        model: float32, on one device.
+        model: a float32 network, on one device.
         batches: ``(inputs, targets)`` in order, on the model's device, kept in memory. Inputs are a
             tensor or a dict of keyword arguments; several are ``(first, second, ..., targets)``.
             Integer targets are labels of classes.
-        criterion: of an output and its targets, a mean over them; cross-entropy for labels, the
-            mean squared error else, where None.
+        criterion: a function of an output and its targets that returns a mean; None: cross-entropy
+            for labels, else the mean squared error.
     """
 
     what = "inference"
@@ -64,7 +71,7 @@ class Inference:
     ) -> None:
         check_criterion(criterion)
         self.model, self._criterion = model, criterion
-        self.batches = batches_of(batches)
+        self.batches = load_batches(batches)
         self._of_labels = not any(targets.is_floating_point() for *_, targets in self.batches)
 
     def modules(self) -> list[str]:
@@ -72,13 +79,14 @@ class Inference:
 
     @torch.no_grad()
     def run(self, block: Block, watched: bool = False) -> Outcome:
-        """Once through the data; ``watched``: the activations are kept."""
+        """Go through the data once. With ``watched``, keep activations."""
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
             return self._run(block(self.model), watched)
         finally:
-            for module, training in modes:  # each its own: a frozen BatchNorm stays frozen
+            # Per module, because a frozen BatchNorm stays in evaluation mode
+            for module, training in modes:
                 module.training = training
 
     def _run(self, block: contextlib.AbstractContextManager, watched: bool) -> Outcome:
@@ -89,7 +97,7 @@ class Inference:
             with repeatable(next(tensors_in(self.batches[0])).device.type), block:
                 for batch in self.batches:
                     output, targets = answer(self.model, batch), batch[-1]
-                    total += loss_of(output, targets, self._criterion) * len(targets)
+                    total += compute_loss(output, targets, self._criterion) * len(targets)
                     count += len(targets)
                     outputs.append(numbers_in(output))
                     is_one = is_one and isinstance(output, torch.Tensor)
@@ -98,13 +106,19 @@ class Inference:
         finally:
             for hook in hooks:
                 hook.remove()
-        output = joined(outputs)
+        output = concatenate(outputs)
         metrics, labels = {"loss": total / count}, None
         if self._of_labels and is_one and output.dim() > 1:
-            found, targets = output.argmax(1), joined([targets for *_, targets in self.batches])
-            # A criterion of one's own may have the classes elsewhere.
-            if found.shape == targets.shape:
-                labels, metrics["accuracy"] = found, 100 * (found == targets).double().mean().item()
+            labels_found, targets = (
+                output.argmax(1),
+                concatenate([targets for *_, targets in self.batches]),
+            )
+            # With a user's criterion, classes may be in another dimension.
+            if labels_found.shape == targets.shape:
+                labels, metrics["accuracy"] = (
+                    labels_found,
+                    100 * (labels_found == targets).double().mean().item(),
+                )
         used, unseen = (
             (sum(block.operations.values()), dict(block.unseen))
             if isinstance(block, Fuzzy)
@@ -114,11 +128,11 @@ class Inference:
 
 
 class Training:
-    """A network trained anew each time from the same weights on data in the same order, and its
-    answers then.
+    """Repeats a network's training, from the same weights on data in the same order, and its
+    answers after it.
 
     Args:
-        config, data, seed: as ``training.loop.Training`` has them.
+        config, data, seed: as in ``training.loop.Training``.
     """
 
     what = "training"
@@ -156,8 +170,8 @@ class Training:
 
 
 def test_batches(split, config, size: int = 256) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """A data set's test examples as batches, as large and where ``config``, a
-    ``training.records.Config``, says."""
+    """Return a data set's test examples as batches of ``size``, on the device of ``config``, a
+    ``training.records.Config``."""
     batches = (split.batch(index) for index in torch.arange(len(split)).split(size))
     return [(inputs.to(config.device), targets.to(config.device)) for inputs, targets in batches]
 

@@ -1,4 +1,4 @@
-"""How a study is shown: its report, its figures, and plain data."""
+"""The report of a study: its text, its figures, and plain data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _PARTS = (
 
 
 def place(name: str) -> str:
-    """A module's name; the model itself has none."""
+    """Return a module's name; the model itself has none."""
     return name or "(the model itself)"
 
 
@@ -58,9 +58,9 @@ def _value(x: float) -> str:
     return f"{x:.9g}"
 
 
-def metric_rows(found: Variability) -> list[tuple[str, ...]]:
+def metric_rows(result: Variability) -> list[tuple[str, ...]]:
     rows = []
-    for m in found.metrics:
+    for m in result.metrics:
         a, b = m.nonparametric, m.classic
         estimates = (x.item() for x in (a.decimal, a.bits, b.decimal, b.bits))
         rows.append(
@@ -75,8 +75,8 @@ def metric_rows(found: Variability) -> list[tuple[str, ...]]:
     return rows
 
 
-def layer_rows(found: Variability) -> list[tuple[str, ...]]:
-    layers = [*found.layers, *([found.output] if found.output else [])]
+def layer_rows(result: Variability) -> list[tuple[str, ...]]:
+    layers = [*result.layers, *([result.output] if result.output else [])]
     return [
         (
             place(x.name),
@@ -88,8 +88,8 @@ def layer_rows(found: Variability) -> list[tuple[str, ...]]:
     ]
 
 
-def part_rows(found: Variability) -> list[tuple[str, ...]]:
-    parts = sorted(found.parts, key=lambda p: -p.deviation)
+def part_rows(result: Variability) -> list[tuple[str, ...]]:
+    parts = sorted(result.parts, key=lambda p: -p.deviation)
     return [
         (
             place(p.name),
@@ -103,72 +103,73 @@ def part_rows(found: Variability) -> list[tuple[str, ...]]:
     ]
 
 
-def sentences(found: Variability) -> list[str]:
-    """What the study says, in words."""
-    s = found.settings
-    of = found.metrics[0].nonparametric
+def sentences(result: Variability) -> list[str]:
+    """Summarise the study in sentences."""
+    s = result.settings
+    of = result.metrics[0].nonparametric
     draws = mode_and_bits(s.mode)[0].name in DRAWING_MODES
     steps = ", products and sums within dot products too" if s.dot_products else ""
-    said = [
-        f"{found.what.capitalize()} repeated {s.repeats} times on {found.samples:,} inputs, every "
-        f"operation rounded to {s.format} in the mode {s.mode}{steps}.",
+    lines = [
+        f"{result.what.capitalize()} repeated {s.repeats} times on {result.samples:,} inputs, "
+        f"every operation rounded to {s.format} in the mode {s.mode}{steps}.",
         "Two runs in IEEE arithmetic are "
         + (
             "the same to the last bit."
-            if found.deterministic
+            if result.deterministic
             else "NOT the same: digits are lost there, too."
         ),
     ]
     if draws:
-        said.append(
-            "Digits are of the non-parametric estimator: a further run agrees with the mean to "
+        lines.append(
+            "Digits are by the non-parametric estimator: a further run agrees with the mean to "
             f"so many with probability {of.probability:.3g}, at a confidence of "
             f"{of.confidence:.3g}; layers, with IEEE's value. The classic estimate is "
             "-log10(deviation / mean)."
         )
     else:
-        said.append(
-            "This mode draws nothing, so that every run rounds alike: digits of metrics, by "
-            "which runs are compared, say nothing of rounding; those of layers are how far they "
+        lines.append(
+            "This mode draws nothing, so every run rounds alike. Digits of metrics, which compare "
+            "runs, do not measure rounding; digits of layers tell how far they "
             "agree with IEEE's value. Give a mode that draws, such as stochastic or up_down."
         )
-    if found.dice is not None:
-        said.append(
-            f"The smallest Dice score of the predicted labels of two runs is {found.dice:.6g}."
+    if result.dice is not None:
+        lines.append(
+            f"The smallest Dice score of the predicted labels of two runs is {result.dice:.6g}."
         )
-    if found.unseen:
-        said.append(
+    if result.unseen:
+        lines.append(
             "Left in stock float32: "
-            + ", ".join(f"{name} ({n} times)" for name, n in sorted(found.unseen.items()))
+            + ", ".join(f"{name} ({n} times)" for name, n in sorted(result.unseen.items()))
             + "."
         )
     if s.where:
         limit = "given" if s.tolerance is not None else "half of that"
         moved = (
-            f"With every operation rounded so, the {s.metric} moves by up to {found.deviation:.3g}"
+            f"With every operation rounded so, the {s.metric} moves by up to {result.deviation:.3g}"
         )
-        said.append(f"{moved}; the tolerance is {found.tolerance:.3g} ({limit}).")
-        if found.responsible:
-            sets = "; ".join(" with ".join(place(n) for n in names) for names in found.responsible)
-            said.append(f"Responsible: {sets}.")
+        lines.append(f"{moved}; the tolerance is {result.tolerance:.3g} ({limit}).")
+        if result.responsible:
+            sets = "; ".join(" with ".join(place(n) for n in names) for names in result.responsible)
+            lines.append(f"Responsible: {sets}.")
         else:
             runs = f"in {s.where_repeats} run{'s' * (s.where_repeats != 1)}"
-            said.append(
+            lines.append(
                 f"No set of modules is responsible: all together stay within the tolerance {runs}."
             )
-            # Of the loss, say, whose own rounding is no module's.
-            if found.deviation > found.tolerance:
-                said.append(
-                    "What goes beyond it is rounded outside of modules, in the loss for "
+            # For example, the digits of the loss are lost in its own rounding, which is no
+            # module's.
+            if result.deviation > result.tolerance:
+                lines.append(
+                    "The rest comes from rounding outside of modules, in the loss for "
                     "instance, or takes more runs to show."
                 )
-    return said
+    return lines
 
 
-def layers_figure(found: Variability, width: str = "page"):
-    """Digits of each module's activations: the median, and the range from the element in twenty
-    with the fewest."""
-    layers = [*found.layers, *([found.output] if found.output else [])]
+def layers_figure(result: Variability, width: str = "page"):
+    """Draw the digits of each module's activations: the median, and the range from the lowest 5 %
+    of elements."""
+    layers = [*result.layers, *([result.output] if result.output else [])]
     with new_figure(width, 1.2 + 0.28 * len(layers)) as figure:
         axes = figure.add_subplot()
         at = range(len(layers), 0, -1)
@@ -185,24 +186,24 @@ def layers_figure(found: Variability, width: str = "page"):
             label="5 % of the elements have no more",
         )
         axes.set_yticks(at, [place(x.name) for x in layers])
-        axes.set(xlabel="significant decimal digits", xlim=(0, _most(found) * 1.03))
-        axes.axvline(_most(found), color=GREY, linewidth=0.8, linestyle=":")
+        axes.set(xlabel="significant decimal digits", xlim=(0, _most(result) * 1.03))
+        axes.axvline(_most(result), color=GREY, linewidth=0.8, linestyle=":")
         axes.grid(axis="x")
         axes.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     return figure
 
 
-def parts_figure(found: Variability, width: str = "page"):
-    """How far each module moves the chosen metric when it alone is perturbed, beside all of them
-    and the tolerance."""
-    parts = sorted(found.parts, key=lambda p: -p.deviation)
+def parts_figure(result: Variability, width: str = "page"):
+    """Draw how far each module moves the chosen metric when it alone is perturbed, with all of them
+    together and the tolerance."""
+    parts = sorted(result.parts, key=lambda p: -p.deviation)
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    culprits = {name for names in found.responsible for name in names}
+    culprits = {name for names in result.responsible for name in names}
     with new_figure(width, 1.3 + 0.28 * (len(parts) + 1)) as figure:
         axes = figure.add_subplot()
         names = ["all modules", *(place(p.name) for p in parts)]
-        values = [found.deviation, *(p.deviation for p in parts)]
+        values = [result.deviation, *(p.deviation for p in parts)]
         shown = [v for v in values if 0 < v < math.inf] or [1.0]
         floor, ceiling = min(shown) / 3, max(shown) * 3
         colours = [GREY, *(PALETTE[1] if p.name in culprits else PALETTE[0] for p in parts)]
@@ -216,7 +217,7 @@ def parts_figure(found: Variability, width: str = "page"):
             )
         axes.set_yticks(range(len(names), 0, -1), names)
         axes.set_xscale("log")
-        metric = found.settings.metric
+        metric = result.settings.metric
         what = (
             "distance of the outputs from IEEE's, relative"
             if metric == "distance"
@@ -227,10 +228,10 @@ def parts_figure(found: Variability, width: str = "page"):
         axes.xaxis.set_major_locator(
             LogLocator(10, subs=(1.0, 2.0, 5.0) if ceiling / floor < 100 else (1.0,))
         )
-        if floor < found.tolerance < ceiling:
-            axes.axvline(found.tolerance, color=GREY, linewidth=0.9, linestyle="--")
+        if floor < result.tolerance < ceiling:
+            axes.axvline(result.tolerance, color=GREY, linewidth=0.9, linestyle="--")
             axes.text(
-                found.tolerance,
+                result.tolerance,
                 len(names) + 0.55,
                 "tolerance",
                 color=GREY,
@@ -242,12 +243,12 @@ def parts_figure(found: Variability, width: str = "page"):
     return figure
 
 
-def _most(found: Variability) -> float:
-    return format_of(found.settings.format).significand_bits * math.log10(2)
+def _most(result: Variability) -> float:
+    return format_of(result.settings.format).significand_bits * math.log10(2)
 
 
-def as_json(found: Variability) -> dict:
-    """Plain data; numbers that are not finite as strings, which JSON has."""
+def as_json(result: Variability) -> dict:
+    """Return plain data. Numbers that are not finite are strings, for JSON."""
 
     def plain(value):
         if isinstance(value, float) and not math.isfinite(value):
@@ -257,16 +258,16 @@ def as_json(found: Variability) -> dict:
         return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
     data = {
-        "settings": asdict(found.settings),
-        "what": found.what,
-        "samples": found.samples,
-        "deterministic": found.deterministic,
-        "runs": found.runs,
-        "dice": found.dice,
-        "deviation": found.deviation,
-        "tolerance": found.tolerance,
-        "unseen": found.unseen,
-        "responsible": found.responsible,
+        "settings": asdict(result.settings),
+        "what": result.what,
+        "samples": result.samples,
+        "deterministic": result.deterministic,
+        "runs": result.runs,
+        "dice": result.dice,
+        "deviation": result.deviation,
+        "tolerance": result.tolerance,
+        "unseen": result.unseen,
+        "responsible": result.responsible,
         "metrics": [
             {
                 "name": m.name,
@@ -281,35 +282,37 @@ def as_json(found: Variability) -> dict:
                 "classic_digits": m.classic.decimal.item(),
                 "classic_bits": m.classic.bits.item(),
             }
-            for m in found.metrics
+            for m in result.metrics
         ],
-        "layers": [asdict(x) for x in found.layers],
-        "output": asdict(found.output) if found.output else None,
-        "parts": [asdict(p) for p in found.parts],
+        "layers": [asdict(x) for x in result.layers],
+        "output": asdict(result.output) if result.output else None,
+        "parts": [asdict(p) for p in result.parts],
     }
     return plain(data)
 
 
-def report_of(found: Variability, command: str | None = None) -> Report:
-    made = Report(found.title, command=command, seeds=[found.settings.seed], data=found.as_json)
-    made.text(*sentences(found))
-    made.section("Results").table(_METRICS, metric_rows(found), name="metrics")
-    made.section("Digits of activations")
+def report_of(result: Variability, command: str | None = None) -> Report:
+    report = Report(
+        result.title, command=command, seeds=[result.settings.seed], data=result.as_json
+    )
+    report.text(*sentences(result))
+    report.section("Results").table(_METRICS, metric_rows(result), name="metrics")
+    report.section("Digits of activations")
     caption = (
         "Significant decimal digits of each module's activations; the dotted line is all that "
         "the format has."
     )
-    made.figure(lambda width: layers_figure(found, width), caption, "layers")
-    made.table(_LAYERS, layer_rows(found), name="layers", fold=True)
-    if found.parts:
-        made.section("Where the digits go")
+    report.figure(lambda width: layers_figure(result, width), caption, "layers")
+    report.table(_LAYERS, layer_rows(result), name="layers", fold=True)
+    if result.parts:
+        report.section("Where the digits go")
         caption = (
             "Deviation with one module perturbed at a time; in another colour, those that the "
             "search found responsible."
         )
-        made.figure(lambda width: parts_figure(found, width), caption, "modules")
-        made.table(_PARTS, part_rows(found), name="modules", fold=True)
-    return made.footnote(
-        f"{found.runs} runs in all. Elements that are 0 in every run are not counted among a "
+        report.figure(lambda width: parts_figure(result, width), caption, "modules")
+        report.table(_PARTS, part_rows(result), name="modules", fold=True)
+    return report.footnote(
+        f"{result.runs} runs in all. Elements that are 0 in every run are not counted among a "
         "module's."
     )

@@ -1,4 +1,4 @@
-"""What a study of variability is asked and finds."""
+"""Settings and results of a study of variability."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .digits import Digits
 
 @dataclass(frozen=True)
 class Settings:
-    """How a program is perturbed and judged. The arguments of ``variability``."""
+    """The arguments of ``variability``: how the program is perturbed and judged."""
 
     repeats: int = 10
     mode: str = "stochastic"
@@ -44,28 +44,28 @@ class Layer:
 
     name: str
     kind: str
-    elements: int  # that are not 0 in every run
+    elements: int  # elements that are not 0 in every run
     least: float
-    low: float  # one element in twenty has no more
+    low: float  # 5 % of the elements have no more digits
     median: float
-    classic: float  # the median of the classic estimate
+    classic: float  # median of the classic estimate
 
 
 @dataclass(frozen=True)
 class Part:
-    """One module perturbed alone."""
+    """One module, perturbed alone."""
 
     name: str
     kind: str
     operations: int
-    deviation: float  # of the chosen metric: the largest over the repeats
-    digits: float  # the median of the output's elements
+    deviation: float  # largest deviation of the chosen metric over the repeats
+    digits: float  # median of the output's elements
     fails: bool
 
 
 @dataclass
 class Variability(Reported):
-    """What a study found; ``report.py`` shows it."""
+    """The results of a study; ``report.py`` shows them."""
 
     settings: Settings
     what: str
@@ -76,7 +76,7 @@ class Variability(Reported):
     dice: float | None = None
     deterministic: bool = True
     unseen: dict[str, int] = field(default_factory=dict)
-    deviation: float = math.nan  # of the chosen metric, all modules perturbed
+    deviation: float = math.nan  # of the chosen metric, with all modules perturbed
     tolerance: float = math.nan
     parts: list[Part] = field(default_factory=list)
     responsible: list[list[str]] = field(default_factory=list)
@@ -86,9 +86,9 @@ class Variability(Reported):
     _stem = "variability"
 
     def report(self, command: str | None = None) -> Report:
-        """The :class:`Report`."""
+        """Build the :class:`Report`."""
         return report.report_of(self, command)
 
     def as_json(self) -> dict:
-        """Plain data: every number of every run."""
+        """Return plain data: every number of every run."""
         return report.as_json(self)

@@ -1,5 +1,5 @@
-"""The study: repeats, what they say of metrics, labels and layers, and the search for the modules
-that the digits are lost in."""
+"""The study of variability: repeats, statistics of metrics, labels and layers, and the search for
+the modules that lose the digits."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from .programs import Inference, Outcome, Training
 from .results import Layer, Metric, Part, Settings, Variability
 
 METRICS = ("distance", "loss", "accuracy")
-# Of a study: more than it has runs, so that those of two studies draw other numbers.
+# Seeds of a study: more than it has runs, so that two studies draw different numbers.
 _SEEDS = 1_000_003
 
 
 class Spread:
-    """Elementwise statistics of one tensor over runs, without the runs: against the IEEE one."""
+    """Elementwise statistics of one tensor over runs, which it does not keep, against the IEEE
+    run."""
 
     def __init__(self, exact: torch.Tensor) -> None:
         self.exact = exact.double()
@@ -69,8 +70,8 @@ class Spread:
 
 
 def minimum_dice(labels: list[torch.Tensor]) -> float:
-    """The smallest Dice score of two maps of labels and a label that one of them has: 2 |A and B| /
-    (|A| + |B|)."""
+    """Return the smallest Dice score, 2 |A and B| / (|A| + |B|), over pairs of label maps and the
+    labels in either."""
     least = 1.0
     for i, a in enumerate(labels):
         for b in labels[i + 1 :]:
@@ -84,8 +85,8 @@ def minimum_dice(labels: list[torch.Tensor]) -> float:
 
 
 class Study:
-    """Runs a program's study, telling ``on_run(what, total)`` before each run how many there will
-    be in that stage (None: not known)."""
+    """Runs the study of a program. Before each run it calls ``on_run(what, total)`` with the stage
+    and its number of runs (None: unknown)."""
 
     def __init__(
         self, program: Inference | Training, settings: Settings, on_run: OnRun | None = None
@@ -98,7 +99,7 @@ class Study:
         }
 
     def go(self) -> Variability:
-        s, found = self.settings, self.found
+        s, result = self.settings, self.found
         exact = self._exact()
         runs = []
         spreads = {name: Spread(x) for name, x in exact.activations.items()}
@@ -110,18 +111,18 @@ class Study:
             output.add(outcome.output)
             outcome.activations = {}
             runs.append(outcome)
-            found.unseen.update(outcome.unseen)
+            result.unseen.update(outcome.unseen)
         bits = self._bits()
-        found.layers = [
+        result.layers = [
             spread.layer(name, self._kinds[name], bits) for name, spread in spreads.items()
         ]
-        found.output = output.layer("output", "", bits)
+        result.output = output.layer("output", "", bits)
         for name, value in exact.metrics.items():
             values = [r.metrics[name] for r in runs]
             nonparametric = significant_digits(
                 values, digits=bits, probability=s.probability, confidence=s.confidence
             )
-            found.metrics.append(
+            result.metrics.append(
                 Metric(
                     name,
                     value,
@@ -131,17 +132,17 @@ class Study:
                 )
             )
         if exact.labels is not None:
-            found.dice = minimum_dice([r.labels for r in runs])
+            result.dice = minimum_dice([r.labels for r in runs])
         if s.metric not in ("distance", *exact.metrics):
             raise ValueError(
                 "expected a metric that the program has, one of distance, "
                 f"{', '.join(exact.metrics)}, but got {s.metric}"
             )
-        found.deviation = max(self._distance(r, exact) for r in runs)
-        found.tolerance = found.deviation / 2 if s.tolerance is None else s.tolerance
+        result.deviation = max(self._distance(r, exact) for r in runs)
+        result.tolerance = result.deviation / 2 if s.tolerance is None else s.tolerance
         if s.where:
             self._where(exact)
-        return found
+        return result
 
     def _exact(self) -> Outcome:
         first, second = (
@@ -192,8 +193,8 @@ class Study:
         return format_of(self.settings.format).significand_bits
 
     def _distance(self, outcome: Outcome, exact: Outcome) -> float:
-        """How far a run is from the one in IEEE arithmetic, in the chosen metric; infinite where a
-        number is not finite."""
+        """Return how far a run is from the IEEE run in the chosen metric; infinite if a number is
+        not finite."""
         if self.settings.metric == "distance":
             result = distance(outcome.output, exact.output)
         else:
@@ -203,7 +204,7 @@ class Study:
         return result if math.isfinite(result) else math.inf
 
     def _where(self, exact: Outcome) -> None:
-        s, found = self.settings, self.found
+        s, result = self.settings, self.found
         deviations: dict[str, float] = {}
         names = self.program.modules()
         for name in names:
@@ -214,15 +215,15 @@ class Study:
                 )
                 operations = outcome.operations
                 if not operations:
-                    break  # it computes nothing by itself
+                    break  # the module computes nothing by itself
                 spread.add(outcome.output)
                 worst = max(worst, self._distance(outcome, exact))
             if operations:
                 deviations[name] = worst
                 digits = spread.layer(name, "", self._bits()).median
-                found.parts.append(
+                result.parts.append(
                     Part(
-                        name, self._kinds[name], operations, worst, digits, worst > found.tolerance
+                        name, self._kinds[name], operations, worst, digits, worst > result.tolerance
                     )
                 )
 
@@ -232,16 +233,16 @@ class Study:
                     self._distance(
                         self._run("search for the modules responsible", None, i, chosen), exact
                     )
-                    > found.tolerance
+                    > result.tolerance
                 ):
                     return True
             return False
 
         search = Search(fails)
         search.known.update(
-            {frozenset((name,)): worst > found.tolerance for name, worst in deviations.items()}
+            {frozenset((name,)): worst > result.tolerance for name, worst in deviations.items()}
         )
-        found.responsible = responsible(list(deviations), search)
+        result.responsible = responsible(list(deviations), search)
 
 
 def variability(
@@ -253,36 +254,37 @@ def variability(
     progress: bool | None = None,
     **settings,
 ) -> Variability:
-    """How much a float32 network's answers depend on rounding, and which of its modules decide
-    that::
+    """Measure how much a float32 network's answers depend on rounding, and find the modules
+    responsible::
 
         found = torch_dtypes.variability(model, loader, repeats=20)
         found.print()
         found.write("report")
 
-    The network runs twice in IEEE arithmetic, ``repeats`` times under ``fuzzy``, then with one
-    module perturbed at a time, and with sets of modules until the smallest that are responsible are
-    known (delta debugging). It runs in evaluation mode, without gradients, and is as before
-    afterwards.
+    The network runs twice in IEEE arithmetic and ``repeats`` times under ``fuzzy``. Then it runs
+    with one module perturbed at a time, and with sets of modules until the smallest responsible
+    ones are known (delta debugging). It runs in evaluation mode, without gradients, and its modes
+    are restored.
 
     Args:
-        model: float32, on the CPU, or on a GPU for which this package has kernels.
-        batches, criterion, on_run, progress: as ``data`` and these of :func:`sensitivity`.
-        settings: ``repeats`` (10, at least 2), ``mode``, ``format``, ``dot_products`` (those of
-            ``fuzzy``), ``seed`` (0), ``probability``, ``confidence`` (0.95; those of
-            ``significant_digits``), ``where`` (True: look for the modules), ``where_repeats`` (3
-            runs of each set), ``metric`` (``"distance"`` of the output from IEEE's, relative, in
-            the Euclidean norm; ``"loss"``, ``"accuracy"``), ``tolerance``: a set of modules is
-            responsible where the metric is further from IEEE's than that (None: half of what
-            rounding every operation does).
+        model: a float32 network on the CPU, or on a GPU for which this package has kernels.
+        batches, criterion, on_run, progress: as ``data`` and the same arguments of
+            :func:`sensitivity`.
+        settings: ``repeats`` (10, at least 2); ``mode``, ``format``, ``dot_products``, as in
+            ``fuzzy``; ``seed`` (0); ``probability``, ``confidence`` (0.95), as in
+            ``significant_digits``; ``where`` (True: search for the modules); ``where_repeats`` (3
+            runs of each set); ``metric``: ``"distance"`` of the output from the IEEE output,
+            relative, in the Euclidean norm, or ``"loss"``, ``"accuracy"``; ``tolerance``: a set of
+            modules is responsible if it moves the metric further from IEEE's (None: half of the
+            move by all modules).
 
     Returns:
         A :class:`Variability`: ``.metrics``, ``.layers``, ``.dice``, ``.parts``, ``.responsible``,
         ``.print()``, ``.write(folder)``.
 
     Raises:
-        ValueError, TypeError: settings, a model or batches that do not serve, before anything is
-            run; a ``with rounding(...)`` block around it; a criterion that returns no one number.
+        ValueError, TypeError: unsuitable settings, model or batches, before any run; a ``with
+            rounding(...)`` block around it; a criterion that does not return one number.
 
     Example::
 
@@ -293,22 +295,22 @@ def variability(
         (True, ['loss', 'accuracy'])
     """
     expect_settings("variability", settings, [f.name for f in fields(Settings)])
-    chosen = checked(Settings(**settings))
+    chosen = check_settings(Settings(**settings))
     check_no_block(
         "variability",
-        "mode={mode!r} is that of all operations, and a format's own belongs in its name, as in "
+        "mode={mode!r} rounds all operations; a format's own mode belongs in its name, as in "
         "'q43_{mode}'",
     )
-    fuzzy(model, chosen.mode, format=chosen.format)  # its errors
+    fuzzy(model, chosen.mode, format=chosen.format)  # raises its errors
     check_one_mode(chosen)
     shown = Shown(progress, on_run)
-    with shown.going():
+    with shown.show_bar():
         return Study(Inference(model, batches, criterion), chosen, shown).go()
 
 
 def check_no_block(what: str, instead: str) -> None:
-    """Sees that no ``with rounding(...)`` block is open, which would change what is measured, and
-    no report could say it."""
+    """Refuse an open ``with rounding(...)`` block: it would change the measurement, and no report
+    could mention it."""
     if (mode := mode_said(None)) is not None:
         raise ValueError(
             f"expected {what} outside of blocks of torch_dtypes.rounding, but got one of {mode!r} "
@@ -317,7 +319,7 @@ def check_no_block(what: str, instead: str) -> None:
 
 
 def check_one_mode(s: Settings) -> None:
-    """Sees that a format's name says no other rounding mode: it would be dropped."""
+    """Refuse another rounding mode in the format's name, because it would be dropped."""
     own = target(s.format).rounding
     if own not in ("nearest_even", mode_name(s.mode)):
         raise ValueError(
@@ -326,8 +328,8 @@ def check_one_mode(s: Settings) -> None:
         )
 
 
-def checked(s: Settings) -> Settings:
-    """The settings, or an error that says which is wrong."""
+def check_settings(s: Settings) -> Settings:
+    """Return the settings, or raise an error that names the wrong one."""
     for name, least in (("repeats", 2), ("where_repeats", 1), ("seed", 0)):
         value = getattr(s, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -1,5 +1,5 @@
-"""Golden vectors: operands, results and flags of an operation as codes, for who builds hardware;
-and the codes of a model's run."""
+"""Golden vectors for hardware: operands, results and flags of an operation as codes; and the codes
+of a model's run."""
 
 from .layers import dump_vectors
 

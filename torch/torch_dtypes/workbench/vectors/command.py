@@ -17,7 +17,7 @@ from .making import OPERATIONS, Job
 
 
 def _file(ctx, param, path):
-    """A file whose folder can be written, before a long run; or ``-``."""
+    """Check, before a long run, that a file's folder can be written; ``-`` passes."""
     if path == "-":
         if sys.stdout is None:
             raise click.BadParameter("expected standard output to write to, but it is closed")
@@ -48,26 +48,31 @@ def _file(ctx, param, path):
     help="A deterministic rounding mode, or Pychop's number; default: the format's own.",
 )
 @click.option(
-    "--to", metavar="FORMAT", callback=named_formats, help="Of cast: the format of the results."
+    "--to", metavar="FORMAT", callback=named_formats, help="For cast: the format of the results."
 )
-@click.option("--terms", type=int, metavar="N", help="Of dot: how many products are added.")
+@click.option("--terms", type=int, metavar="N", help="For dot: the number of products.")
 @click.option(
     "--accumulate",
     default="machine",
     show_default=True,
     metavar="POLICY",
-    help="Of dot: machine, exact, chunked(32), format(accumulator=e5m7), ...",
+    help="For dot: machine, exact, chunked(32), format(accumulator=e5m7), ...",
 )
 @click.option(
     "--count", type=int, metavar="N", help="How many vectors, directed-random.  [default: 10000]"
 )
-@click.option("--all", "everything", is_flag=True, help="All operands instead, of small formats.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="All combinations of operands instead, for small formats.",
+)
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
     default=0,
     show_default=True,
-    help="Of the random ones.",
+    help="Seed of the random vectors.",
 )
 @click.option(
     "--out",
@@ -90,17 +95,15 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
 
     FORMAT is any name that show takes: posit16es2, q43, bf16, posit12es1, e4m3fn_saturate,
     fixed8_8. The flags are those of IEEE 754-2019, section 7. Vectors are directed-random (ties,
-    cancellation, both ends of the range, subnormal numbers and specials are drawn more often) or
-    all that there are. The same options write the same file.
+    cancellation, both ends of the range, subnormal numbers and specials are drawn more often), or
+    all combinations of operands. The same options write the same file.
     """
     from rich.console import Console
 
     if everything and count is not None:
         raise click.UsageError("expected --count or --all, but got both")
     if everything and is_given("seed"):
-        raise click.UsageError(
-            "expected --seed or --all, but got both: of all operands none is drawn"
-        )
+        raise click.UsageError("expected --seed or --all, but got both; --all draws none")
     try:
         mode = None if mode is None else mode_written(mode)
         if count is None:
@@ -114,11 +117,11 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
         advance = functools.partial(bar.advance, bar.add_task("vectors", total=job.total))
         try:
             put(job, sys.stdout, kind, advance) if out == "-" else write(job, out, kind, advance)
-        except RuntimeError as error:  # a policy that the format cannot follow
+        except RuntimeError as error:  # the format cannot follow the policy
             raise click.ClickException(str(error)) from error
-        except OSError as error:  # a full disk
+        except OSError as error:  # for example, the disk is full
             if out == "-":
-                raise  # cli.main's, as of every command
+                raise  # handled in cli.main, for every command
             raise click.ClickException(f"cannot write {out}: {error.strerror}") from error
     written = (
         f"written: {out}, {job.total:,} vectors of {operation} in {format}, "

@@ -1,5 +1,5 @@
-"""Operands that make hard cases: drawn at random, but towards ties, cancellation, the ends of the
-range, subnormals and specials."""
+"""Operands of hard cases, drawn at random near ties, cancellation, the ends of the range,
+subnormals and specials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from ... import _C
 from .flags import finite_values
 
-# Of 16 vectors: so many of each class.
+# The classes of 16 vectors.
 _CLASSES = (
     ("any",) * 4
     + ("special",) * 2
@@ -20,18 +20,18 @@ _CLASSES = (
 
 
 def _longer(fmt: _C.Format) -> _C.Format | None:
-    """A format of strings of bits with one bit more; None: other formats, and values that float64
-    lacks."""
+    """Return the tapered format with one bit more; None for other formats, or if float64 lacks its
+    values."""
     if not fmt.is_tapered:
         return None
     if fmt.kind == _C.Kind.takum:
         return _C.Format.takum(fmt.bits + 1)
-    made = _C.Format.posit(fmt.bits + 1, fmt.es)
-    return made if fmt.bits < 64 and made.fits_double else None
+    longer = _C.Format.posit(fmt.bits + 1, fmt.es)
+    return longer if fmt.bits < 64 and longer.fits_double else None
 
 
 def _fraction_bits(fmt: _C.Format) -> int:
-    """How long the fraction in a code is, at most."""
+    """Return the length of the longest fraction in a code."""
     if fmt.kind == _C.Kind.table:
         return 0
     return fmt.frac_bits if fmt.kind == _C.Kind.fixed else fmt.significand_bits - 1
@@ -41,15 +41,15 @@ class Directed:
     """Draws operands of one operation.
 
     Args:
-        operation: its name. operand, result: the formats.
-        seed: the same seed draws the same operands.
+        operation: the operation's name. operand, result: the formats.
+        seed: the seed; the same one draws the same operands.
 
-    A vector of the classes *tie*, *small* and *large* aims at a result: a number half way between
-    two of the result's format (of posits, the posit of one more bit), or near an end of its range.
-    All operands but the last are drawn, and the last is the number, or a neighbour of the number,
-    that brings the exact result nearest to it. *cancellation* aims at results that are small beside
-    the operands (sums), or near 1. *special* operands are zeros, NaN, infinities, the first and the
-    last numbers, those around 1 and around the smallest normal one.
+    A vector of the classes *tie*, *small* and *large* aims at a result. A tie is half way between
+    two numbers of the result's format (for posits, the posit of one more bit). The others are near
+    an end of its range. It draws all operands but the last, and chooses the last, or a neighbour of
+    it, to bring the exact result nearest to the aim. *cancellation* aims at sums that are small
+    relative to the operands, or at results near 1. *special* operands are zeros, NaN, infinities,
+    the first and last numbers, and numbers around 1 and around the smallest normal one.
     """
 
     def __init__(self, operation: str, operand: _C.Format, result: _C.Format, seed: int):
@@ -73,7 +73,7 @@ class Directed:
         return self.specials[self._integers(0, len(self.specials), *shape)]
 
     def _short(self, cleared: torch.Tensor) -> torch.Tensor:
-        """Codes whose last bits are 0: numbers with few significant bits."""
+        """Draw codes whose last bits are 0: numbers with few significant bits."""
         return (self._any(len(cleared)) >> cleared) << cleared
 
     def _special_codes(self) -> torch.Tensor:
@@ -93,42 +93,44 @@ class Directed:
             )
             return chosen.unique()
         around = [0, one, fmt.max_code, 1 << max(_fraction_bits(fmt), 0), sign, self.codes]
-        found = {
+        codes = {
             (code + step + negative) % self.codes
             for code in around
             for step in (-2, -1, 0, 1, 2)
             for negative in (0, sign)
         }
-        found |= {
+        codes |= {
             _C.encode_exact(fmt, torch.tensor([x], dtype=torch.float64)).item()
             for x in (torch.nan, torch.inf, -torch.inf)
         }
-        return torch.tensor(sorted(found))
+        return torch.tensor(sorted(codes))
 
     # ---- vectors ----
 
     def draw(self, n: int) -> list[torch.Tensor]:
-        """The operands' codes of n vectors, in an order without pattern."""
-        made = [getattr(self, f"_{_CLASSES[i]}_vectors")(n // 16) for i in range(16)]
+        """Draw the operands' codes of n vectors, in random order."""
+        classes = [getattr(self, f"_{_CLASSES[i]}_vectors")(n // 16) for i in range(16)]
         order = torch.randperm(n // 16 * 16, generator=self.generator)
-        return [torch.cat([columns[j] for columns in made])[order] for j in range(len(made[0]))]
+        return [
+            torch.cat([columns[j] for columns in classes])[order] for j in range(len(classes[0]))
+        ]
 
     def draw_dots(self, n: int, terms: int) -> list[torch.Tensor]:
-        """Those of n dot products: normal numbers, any codes, sums that cancel, now and then a
-        special one."""
+        """Draw the operands' codes of n dot products: mostly normal numbers, and also any codes,
+        sums that cancel, or a special number."""
         normal = torch.randn(n, 2 * terms, generator=self.generator, dtype=torch.float64)
-        codes = self._encoded(normal)
+        codes = self._encode(normal)
         kind = self._integers(0, 8, n, 1)
         codes = torch.where(kind == 0, self._any(n, 2 * terms), codes)
-        # The second half of the terms is the first half's, negated.
+        # Negate the first half of the terms in the second half.
         half = terms // 2
         if half:
             values = _C.decode_exact(self.operand, codes)
             a, b = values[:, :half], -values[:, terms : terms + half]
             opposed = codes.clone()
-            opposed[:, half : 2 * half] = self._encoded(a)
+            opposed[:, half : 2 * half] = self._encode(a)
             opposed[:, terms + half : terms + 2 * half] = (
-                self._encoded(b) + self._integers(0, 2, n, half)
+                self._encode(b) + self._integers(0, 2, n, half)
             ) % self.codes
             codes = torch.where((kind == 1) | (kind == 2), opposed, codes)
         places = torch.nn.functional.one_hot(self._integers(0, 2 * terms, n), 2 * terms).bool()
@@ -139,7 +141,8 @@ class Directed:
         return [self._any(n) for _ in range(self._arity)]
 
     def _special_vectors(self, n: int) -> list[torch.Tensor]:
-        chosen = self._integers(0, self._arity, n)  # at least this one
+        # The index of an operand that is certainly special
+        chosen = self._integers(0, self._arity, n)
         coin = [self._integers(0, 2, n) for _ in range(self._arity)]
         return [
             torch.where((chosen == i) | (coin[i] == 1), self._special(n), self._any(n))
@@ -153,18 +156,18 @@ class Directed:
         cleared = self._integers(0, fraction + 1, n)
         first = self._short(cleared)
         if self.operation in ("mul", "fma"):
-            # A product of one bit more than fits, or of that many.
+            # A product with one bit more than fits, or with exactly as many as fit.
             second = self._short(fraction - cleared)
             if self.operation == "mul":
                 return [first, second]
             product = _C.decode_exact(self.operand, first) * _C.decode_exact(self.operand, second)
-            return self._aimed([first, second], self._boundary(self._code_of_result(product)))
+            return self._aim([first, second], self._boundary(self._code_of_result(product)))
         if self.operation in ("add", "sub"):
-            first = self._any(n)  # half a unit in its last place more or less
-            return self._aimed(
+            first = self._any(n)  # the aim is half a unit in its last place away
+            return self._aim(
                 [first], self._boundary(self._code_of_result(_C.decode_exact(self.operand, first)))
             )
-        return self._aimed(
+        return self._aim(
             [self._any(n) for _ in range(self._arity - 1)],
             self._boundary(self._any_result(n)),
             wander=4,
@@ -177,7 +180,7 @@ class Directed:
             if self.operation in ("add", "sub", "fma")
             else self._signed(torch.ones(n, dtype=torch.float64))
         )
-        return self._aimed(drawn, target, wander=1)
+        return self._aim(drawn, target, wander=1)
 
     def _small_vectors(self, n: int) -> list[torch.Tensor]:
         first = 2 ** max(min(_fraction_bits(self.result) + 1, self.result.bits - 2, 6), 0)
@@ -189,22 +192,22 @@ class Directed:
                 codes,
                 (1 << self.result.man_bits) - 4 + self._integers(0, 8, n),
             ).clamp(min=0)
-        # Below the smallest number of all.
+        # Below the smallest number.
         codes = torch.where(self._integers(0, 2, n) == 0, codes, self._integers(0, 2, n))
         target = self._signed(self._boundary(codes))
         drawn = [self._any(n) for _ in range(self._arity - 1)]
-        # A sum of two small numbers: what is taken from a large product is seldom small.
+        # Add two small numbers: a large product less a number is seldom small.
         if self.operation == "fma":
-            product = self._encoded(target / _C.decode_exact(self.operand, drawn[0]))
-            return [drawn[0], product, self._encoded(target * self._integers(-2, 3, n))]
-        return self._aimed(drawn, target, wander=2)
+            product = self._encode(target / _C.decode_exact(self.operand, drawn[0]))
+            return [drawn[0], product, self._encode(target * self._integers(-2, 3, n))]
+        return self._aim(drawn, target, wander=2)
 
     def _large_vectors(self, n: int) -> list[torch.Tensor]:
         codes = (self._last - self._integers(0, 4, n)).clamp(min=0)
         beyond = torch.rand(n, generator=self.generator, dtype=torch.float64) ** 4 + 1
         target = self._boundary(codes).clamp(max=torch.finfo(torch.float64).max / 2) * beyond
         drawn = [self._any(n) for _ in range(self._arity - 1)]
-        return self._aimed(drawn, self._signed(target), wander=2)
+        return self._aim(drawn, self._signed(target), wander=2)
 
     # ---- aims ----
 
@@ -215,20 +218,20 @@ class Directed:
     def _signed(self, x: torch.Tensor) -> torch.Tensor:
         return torch.where(self._integers(0, 2, *x.shape) == 0, x, -x)
 
-    def _encoded(self, x: torch.Tensor) -> torch.Tensor:
+    def _encode(self, x: torch.Tensor) -> torch.Tensor:
         return _C.encode_exact(self.nearest, x)
 
     @property
     def _last(self) -> int:
-        """The code of the largest magnitude; of tables its place, as everything here that is called
-        a result's code."""
+        """Code of the largest magnitude. For tables, all result codes here are places in the
+        ladder."""
         return self.result.max_code if self.ladder is None else len(self.ladder[0]) - 1
 
     def _any_result(self, n: int) -> torch.Tensor:
         return self._integers(0, max(self._last, 1), n)
 
     def _code_of_result(self, x: torch.Tensor) -> torch.Tensor:
-        """The codes of the magnitudes at or below some numbers."""
+        """Return the codes of the largest magnitudes at or below the given ones."""
         if self.ladder is not None:
             return (
                 torch.searchsorted(self.ladder[0], x.abs().nan_to_num(1.0), right=True) - 1
@@ -238,8 +241,8 @@ class Directed:
         return _C.encode_exact(cut, x.abs().nan_to_num(1.0)).clamp(max=self.result.max_code)
 
     def _boundary(self, code: torch.Tensor) -> torch.Tensor:
-        """The magnitude half way between the numbers of a code and the next one; of posits and
-        takums, that of one more bit; of tables, theirs."""
+        """Return the magnitude at which rounding changes from a code to the next. It is half way;
+        for posits and takums the number of one more bit; for tables the ladder's boundary."""
         if self.ladder is not None:
             return self.ladder[1][code.clamp(max=self._last)]
         if longer := _longer(self.result):
@@ -249,11 +252,11 @@ class Directed:
         below = _C.decode_exact(self.result, (code - 1).clamp(min=0))
         return values + torch.where(above > values, above - values, values - below) / 2
 
-    def _aimed(
+    def _aim(
         self, drawn: list[torch.Tensor], target: torch.Tensor, wander: int = 0
     ) -> list[torch.Tensor]:
-        """The drawn operands and the last one: what comes nearest to the target, up to so many
-        codes off."""
+        """Append the last operand, the one that comes nearest to the target, up to ``wander`` codes
+        off."""
         values = [_C.decode_exact(self.operand, c) for c in drawn]
         a = values[0] if values else target
         last = {
@@ -268,16 +271,16 @@ class Directed:
         if self.operation in ("add", "sub") and not wander:
             # The tie on the other side.
             last = torch.where(self._integers(0, 2, len(last)) == 0, last, -last)
-        codes = self._encoded(last)
+        codes = self._encode(last)
         if wander:
             codes = (codes + self._integers(-wander, wander + 1, len(codes))) % self.codes
         return [*drawn, codes]
 
 
 def _ladder(fmt: _C.Format) -> tuple[torch.Tensor, torch.Tensor]:
-    """The numbers of a table from 0 on (negated, where there are none above it), and behind each
-    the last float64 number that rounds to nearest back to it or before it: its boundary to the
-    next. Behind the last, as far as to the one before."""
+    """Return a table's numbers from 0 up (negated if there are none above 0), and the boundary
+    above each. A boundary is the last float64 number that rounds to nearest to the lower number or
+    below. That of the last number is as far away as half the distance below it."""
     values = finite_values(fmt)
     sign = 1.0 if (values > 0).any() else -1.0
     steps = torch.cat(
@@ -286,7 +289,7 @@ def _ladder(fmt: _C.Format) -> tuple[torch.Tensor, torch.Tensor]:
     nearest = _C.Format(fmt)
     nearest.rounding = _C.Rounding.nearest_even
     low, high = steps[:-1].clone(), steps[1:].clone()
-    for _ in range(120):  # from 0 on, exponents are halved too
+    for _ in range(120):  # enough steps, since from 0 on they halve the exponent too
         middle = low + (high - low) / 2
         below = (
             _C.decode_exact(nearest, _C.encode_exact(nearest, middle * sign)) * sign <= steps[:-1]

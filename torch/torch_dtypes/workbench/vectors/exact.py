@@ -1,13 +1,13 @@
 """Exact results of operations, as float64 numbers rounded to odd.
 
 A result that is no float64 number becomes the odd one of its two neighbours. A second rounding, to
-a format of at least two bits less, then has the result of one rounding in every mode, and the
-format's number equals the odd one only where the result is exact (Boldo and Melquiond, "Emulation
-of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+a format with at least two bits fewer, then gives the result of a single rounding in every mode. The
+format's number equals the odd one only if the result is exact. Source: Boldo and Melquiond,
+"Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008.
 
-There are two ways. With rational numbers, one vector at a time, for every format; and with tensors,
-where the significands of operands have at most 26 bits: then products are exact in float64, and a
-sum's error is one. They agree bit for bit.
+There are two ways, which agree bit for bit. Rational numbers serve every format, one vector at a
+time. Tensors serve operands with significands of at most 26 bits: there, float64 holds products,
+and the error of a sum, exactly.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fractions import Fraction
 
 import torch
 
-# What float64 must hold exactly in the second way: a product, and the error of a sum with it.
+# In the second way float64 must hold exactly a product, and the error of a sum with it.
 FAST_BITS = 26
 _FAST_EXPONENT = 400
 
 
 def is_fast(significand_bits: int, magnitudes: tuple[float, float]) -> bool:
-    """Whether operands of so many bits, from the smallest to the largest of two magnitudes, are
-    served by tensors."""
+    """Whether tensors can compute with operands of so many bits and magnitudes from ``low`` to
+    ``high``."""
     low, high = magnitudes
     return (
         significand_bits <= FAST_BITS
@@ -38,7 +38,7 @@ def is_fast(significand_bits: int, magnitudes: tuple[float, float]) -> bool:
 
 
 def odd_float(x: Fraction) -> float:
-    """A rational number rounded to odd; beyond float64's range an infinity."""
+    """Round a rational number to odd; to infinity beyond float64's range."""
     n, d = abs(x.numerator), x.denominator
     if n == 0:
         return 0.0
@@ -54,8 +54,8 @@ def odd_float(x: Fraction) -> float:
 
 
 def odd_root(x: Fraction) -> float:
-    """The square root of a rational number of at least 0 whose denominator is a power of two,
-    rounded to odd."""
+    """Return the square root of a rational number of at least 0, with a power of two as
+    denominator, rounded to odd."""
     n, bits = x.numerator, x.denominator.bit_length() - 1
     shift = max(0, 128 - n.bit_length())
     shift += (bits + shift) % 2
@@ -75,14 +75,15 @@ _RATIONAL = {
 
 
 def by_rationals(operation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Results of finite operands for which the operation has one, one vector at a time."""
+    """Compute results one vector at a time, for finite operands with a defined result."""
     function = _RATIONAL[operation]
     rows = zip(*(map(Fraction, x.tolist()) for x in operands), strict=True)
     return torch.tensor([function(*row) for row in rows], dtype=torch.float64)
 
 
 def odd_dots(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The exact dot products of the rows of two tensors of finite numbers, rounded to odd."""
+    """Return the exact dot products of the rows of two tensors of finite numbers, rounded to
+    odd."""
     rows = zip(a.tolist(), b.tolist(), strict=True)
     sums = (
         sum((Fraction(x) * Fraction(y) for x, y in zip(*row, strict=True)), Fraction(0))
@@ -95,8 +96,8 @@ def odd_dots(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _odd_sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a + b: the nearest number and its error (Knuth's TwoSum), by which an even one moves to its
-    odd neighbour."""
+    """Return a + b rounded to odd: the nearest number and its error (Knuth's TwoSum), by which an
+    even number moves to its odd neighbour."""
     total = a + b
     part = total - a
     error = (a - (total - part)) + (b - part)
@@ -109,7 +110,7 @@ def _odd_sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _integers(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Magnitudes as integers n of FAST_BITS bits and exponents e: n * 2^e."""
+    """Split magnitudes into integers n of FAST_BITS bits and exponents e: n * 2^e."""
     fraction, exponent = torch.frexp(x.abs())
     return torch.ldexp(fraction, torch.tensor(FAST_BITS)).to(torch.int64), exponent.to(
         torch.int64
@@ -118,7 +119,7 @@ def _integers(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _odd_quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     (n, n_exponent), (d, d_exponent) = _integers(a), _integers(b)
-    d = d.clamp(min=1)  # b is not 0; only what is left out of the results is
+    d = d.clamp(min=1)  # b is 0 only where the caller drops the result
     n = n << 36
     quotient = n // d
     quotient |= (quotient * d != n).to(torch.int64)
@@ -130,7 +131,7 @@ def _odd_square_root(x: torch.Tensor) -> torch.Tensor:
     n, exponent = _integers(x)
     odd = exponent & 1
     n, exponent = n << (34 + odd), exponent - 34 - odd
-    root = n.to(torch.float64).sqrt().to(torch.int64)  # at most one from the floor
+    root = n.to(torch.float64).sqrt().to(torch.int64)  # at most one off the floor
     root = torch.where(root * root > n, root - 1, root)
     root = torch.where((root + 1) * (root + 1) <= n, root + 1, root)
     root = 2 * root + (root * root != n).to(torch.int64)
@@ -148,5 +149,5 @@ _TENSORS = {
 
 
 def by_tensors(operation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-    """As :func:`by_rationals`, all at once; only where :func:`is_fast` says so."""
+    """Compute as :func:`by_rationals`, all vectors at once; only if :func:`is_fast` allows it."""
     return _TENSORS[operation](*operands)

@@ -17,7 +17,7 @@ from .making import Job
 
 
 def put(job: Job, file: TextIO, kind: str, progress: Callable[[int], None] | None = None) -> None:
-    """Writes the vectors of a job into an open text file; otherwise as ``write``."""
+    """Write the vectors of a job into an open text file; otherwise as ``write``."""
     if kind not in KINDS:
         raise ValueError(f"expected one of {', '.join(KINDS)}, but got {kind!r}")
     for text, count in _texts(job, kind):
@@ -29,20 +29,20 @@ def put(job: Job, file: TextIO, kind: str, progress: Callable[[int], None] | Non
 def write(
     job: Job, path: str | os.PathLike, kind: str, progress: Callable[[int], None] | None = None
 ) -> Path:
-    """Writes the vectors of a job; the file appears when it is whole, where a link leads. Pipes and
-    devices take it as it comes.
+    """Write the vectors of a job. A file appears once it is whole, at the target of a link; pipes
+    and devices are written directly.
 
     Args:
-        kind: one of ``KINDS``. ``"hex"``: a vector a line, codes with spaces between them, behind
-            lines that begin with ``#``. ``"readmemh"``: a vector a line as one word, the first
-            column in its highest bits, underscores between them, behind lines that begin with
-            ``//``; each column fills whole digits. ``"json"``: an object with ``header`` and
-            ``vectors``, a list of lists of integers.
-        progress: called with the number of vectors written after each batch.
+        kind: one of ``KINDS``. ``"hex"``: a vector a line, with spaces between the codes, after
+            header lines that begin with ``#``. ``"readmemh"``: a vector a line as one word, the
+            first column in its highest bits, underscores between columns, after header lines that
+            begin with ``//``; each column fills whole digits. ``"json"``: an object with ``header``
+            and ``vectors``, a list of lists of integers.
+        progress: a function to call after each batch with the number of its vectors.
 
     Raises:
         OSError: the file cannot be written.
-        ValueError: another kind.
+        ValueError: an unknown kind.
     """
     with whole_file(path) as file:
         put(job, file, kind, progress)

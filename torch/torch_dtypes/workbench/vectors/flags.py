@@ -1,23 +1,23 @@
 """The flags of an operation, by IEEE 754-2019, section 7.
 
-What the standard says of binary floats, from the exact result v and the mode:
+The standard defines them for binary floats, from the exact result v and the mode:
 
 - *invalid* (7.2): no result is defined: inf - inf, 0 * inf, 0 / 0, inf / inf, the root of a number
   below 0; a cast of NaN or an infinity to a format that has none. The NaNs of number formats are
-  quiet: a NaN among the operands raises nothing.
+  quiet, so a NaN operand raises nothing.
 - *divide by zero* (7.3): a finite number other than 0 is divided by 0.
-- *overflow* (7.4): v, rounded as if the exponents went on, exceeds the largest finite number;
-  whatever is delivered then.
-- *underflow* (7.5): v, rounded to the format's precision as if the exponents went on, lies strictly
-  between the smallest normal numbers of both signs, and the result is inexact. So tininess is
-  detected after rounding, as x86 and RISC-V do. Formats without subnormals too.
+- *overflow* (7.4): v, rounded as if the exponents went on, exceeds the largest finite number,
+  whatever the result is.
+- *underflow* (7.5): v, rounded as if the exponents went on, is strictly between the smallest normal
+  numbers of both signs, and the result is inexact. So tininess is detected after rounding, as on
+  x86 and RISC-V, also for formats without subnormals.
 - *inexact* (7.6): the result is not v.
 
-Posits have no flags in their standard. Here overflow says that v lies beyond maxpos, underflow that
-it lies between 0 and minpos, and what becomes NaR is invalid, or a division by 0. Of fixed point,
-overflow says that the rounded integer is out of range; there is no underflow. Of tables of values,
-overflow says that v lies beyond the outermost number of its sign, or that there is none of its
-sign; underflow that it lies between 0 and the smallest one.
+The posit standard has no flags. Here, overflow means that v is beyond maxpos, and underflow that it
+is between 0 and minpos. A result NaR is invalid, or a division by 0. For fixed point, overflow
+means that the rounded integer is out of range; there is no underflow. For tables of values,
+overflow means that v is beyond the outermost number of its sign, or that its sign has none.
+Underflow means that v is between 0 and the smallest number.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ class _Step:
     lower: float
     distance: float
     odd: bool
-    # Every number of the grid is odd, and ties go away from 0 (IEEE 754-2019, section 4.3.1).
+    # Whether every number of the grid is odd, so that ties go away from 0 (IEEE 754-2019, section
+    # 4.3.1).
     one_digit: bool = False
 
     def reaches_next(
         self, magnitude: torch.Tensor, negative: torch.Tensor, mode: str
     ) -> torch.Tensor:
-        """Where a magnitude, rounded on the grid, is at least the upper of the two."""
+        """Return where a magnitude, rounded on the grid, is at least the upper of the two."""
         rounding = _C.Rounding.__members__[mode]
         if rounding.draws:
             raise ValueError(f"expected a deterministic rounding mode, but got {mode!r}")
@@ -71,14 +72,14 @@ class _Step:
 
 
 def finite_values(fmt: _C.Format) -> torch.Tensor:
-    """A table's numbers, by code."""
+    """Return a table's finite numbers, in the order of codes."""
     values = values_of_codes(fmt)
     return values[values.isfinite()]
 
 
 @dataclass(frozen=True)
 class Range:
-    """Where a format's range ends, on both sides and towards 0."""
+    """The ends of a format's range, on both sides and towards 0."""
 
     fmt: _C.Format
 

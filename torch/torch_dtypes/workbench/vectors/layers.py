@@ -1,4 +1,4 @@
-"""The codes of a model's run: what each layer got, its parameters, and what it gave."""
+"""Write the codes of a model's run: each layer's inputs, parameters and outputs."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def dump_vectors(
     module: torch.nn.Module, inputs: Any, folder: str | os.PathLike, *, as_: str = "hex"
 ) -> dict[str, Any]:
-    """Writes each layer's inputs, parameters and outputs of one run as codes: golden vectors of a
+    """Write each layer's inputs, parameters and outputs in one run as codes: golden vectors of a
     network.
 
-    A layer is a module without children. The module runs once, without gradients, in the mode
-    (training or evaluation) that it is in. Inputs, parameters and buffers are as the layer finds
-    them, whatever it then writes into them. Tensors of a number format are written as their codes;
-    stock floating ones as their IEEE bits, integers and bools as two's complement.
+    A layer is a module without children. The module runs once, without gradients, in its current
+    mode (training or evaluation). Inputs, parameters and buffers are recorded before the layer
+    runs, since it may write into them. Format tensors are written as their codes, stock floating
+    tensors as their IEEE bits, integers and bools as two's complement.
 
     Args:
         module: any module.
-        inputs: what it is called with: a tensor, a tuple of positional arguments, or a dict of
+        inputs: the arguments of the call: a tensor, a tuple of positional arguments, or a dict of
             keyword arguments.
-        folder: made where it does not exist. It gets ``manifest.json`` and a file for each tensor,
+        folder: the folder, made if missing. It gets ``manifest.json`` and a file for each tensor,
             ``000_conv1.input0.hex``: one element a line, in the order of a contiguous tensor, the
             last dimension fastest.
-        as_: ``"hex"`` (lines of comments begin with ``#``), ``"readmemh"`` (with ``//``, for
-            Verilog's ``$readmemh``) or ``"json"`` (an object with ``header`` and ``codes``).
+        as_: ``"hex"`` (comment lines begin with ``#``), ``"readmemh"`` (with ``//``, for Verilog's
+            ``$readmemh``) or ``"json"`` (an object with ``header`` and ``codes``).
 
     Returns:
         The manifest: ``"layers"``, in the order of calls, each with ``name``, ``type``, ``call`` (0
-        for a module's first) and ``tensors``, of which each has ``role`` (``"input0"``,
+        for a module's first call) and ``tensors``. Each of these has ``role`` (``"input0"``,
         ``"weight"``, ``"output0"``), ``file``, ``shape``, ``dtype`` and ``bits``.
 
     Raises:
-        TypeError: not a module, or inputs that are none of these.
-        ValueError: another ``as_``, or a run that calls no layer.
+        TypeError: no module, or inputs of another type.
+        ValueError: an unknown ``as_``, or a run that calls no layer.
         OSError: the folder cannot be written.
 
     Example::
@@ -96,7 +96,7 @@ def dump_vectors(
     if not written.layers:
         raise ValueError(
             "expected a run that calls at least one module without children, but got none: "
-            "nothing is written of functions"
+            "functions are not recorded"
         )
     manifest = {
         "module": type(module).__name__,
@@ -113,7 +113,7 @@ def _version() -> str:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors of an argument or a result, nested as layers nest them."""
+    """Return the tensors of an argument or a result, nested as layers nest them."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
@@ -131,7 +131,7 @@ class _Writer:
     def before(self, layer, args, kwargs):
         named = [(f"input{i}", t) for i, t in enumerate([*_tensors(args), *_tensors(kwargs)])]
         named += [*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)]
-        # ReLU(inplace=True) and BatchNorm write into them.
+        # Copies, because ReLU(inplace=True) and BatchNorm write into them.
         self.running.begin(layer, [(role, t.detach().clone()) for role, t in named])
 
     def after(self, name: str):
@@ -151,7 +151,7 @@ class _Writer:
     def write(self, stem: str, role: str, tensor: torch.Tensor) -> dict[str, Any]:
         bits, codes = _codes(tensor)
         file = f"{stem}.{role}.{'mem' if self.kind == 'readmemh' else self.kind}"
-        said = {
+        entry = {
             "role": role,
             "file": file,
             "shape": list(tensor.shape),
@@ -159,17 +159,17 @@ class _Writer:
             "bits": bits,
         }
         if self.kind == "json":
-            text = json.dumps({"header": said, "codes": codes}) + "\n"
+            text = json.dumps({"header": entry, "codes": codes}) + "\n"
         else:
             mark = "#" if self.kind == "hex" else "//"
-            head = f"{mark} {stem} {role}: {said['dtype']}, {bits} bits, shape {said['shape']}\n"
+            head = f"{mark} {stem} {role}: {entry['dtype']}, {bits} bits, shape {entry['shape']}\n"
             text = head + "".join([f"{code:0{digits(bits)}x}\n" for code in codes])
         write_text(self.folder / file, text)
-        return said
+        return entry
 
 
 def _codes(tensor: torch.Tensor) -> tuple[int, list[int]]:
-    """The bits of an element, and those of every element as integers from 0 up."""
+    """Return the bits of an element, and each element's bits as a nonnegative integer."""
     tensor = tensor.detach().contiguous()
     if _C.is_format_tensor(tensor):
         bits, words = _C.format_of(tensor.dtype).bits, codes_of(tensor)

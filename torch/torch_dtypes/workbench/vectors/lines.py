@@ -1,8 +1,8 @@
-"""What the files of vectors have in common."""
+"""Shared parts of the files of vectors."""
 
 KINDS = ("hex", "json", "readmemh")
 
 
 def digits(bits: int) -> int:
-    """How many hexadecimal digits a code fills."""
+    """Return how many hexadecimal digits a code fills."""
     return -(-bits // 4)

@@ -1,4 +1,4 @@
-"""A set of golden vectors: which, and their codes in batches."""
+"""Sets of golden vectors: their definition, and their codes in batches."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ from ...formats.codes import from_codes
 from ...formats.dtype_numbers import define
 from ...policies.accumulation import accumulation_block, modes_of
 from ...targets.lookup import FormatTarget, target
-from ..cards.card import card, elements
+from ..cards.card import card, describe_elements
 from . import exact
 from .directed import Directed
 from .flags import BITS, INVALID
 from .operations import ARITY, evaluate, flags_of
 
 OPERATIONS = (*ARITY, "dot")
-_MOST = 2**24  # of all vectors: a file of some hundred megabytes
+_MOST = 2**24  # vectors in a set of all: a file of some hundred megabytes
 _BATCH = 2**14
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked for.
+    """The definition of a set of vectors.
 
     Args:
-        format: the operands', and but for ``cast`` the results': any name that ``show`` takes.
+        format: the format of the operands and, but for ``cast``, of the results: any name that
+            ``show`` takes.
         operation: one of ``OPERATIONS``.
-        mode: a deterministic rounding mode; None: the format's own, of a cast the target's.
-        to: of ``cast``, the format of the results.
-        terms: of ``dot``, how many products.
-        accumulate: of ``dot``, a policy of :func:`torch_dtypes.accumulate`.
-        count: how many vectors; None: all that there are.
-        seed: of the random ones.
+        mode: a deterministic rounding mode; None: the format's own (for a cast, the target's).
+        to: the format of the results, for ``cast`` only.
+        terms: the number of products, for ``dot`` only.
+        accumulate: a policy of :func:`torch_dtypes.accumulate`, for ``dot`` only.
+        count: the number of vectors; None: all combinations of operands.
+        seed: the seed of random vectors.
 
     Raises:
-        ValueError: an unknown name, a combination that has no meaning, or a format that float64
-            carries no exact results of.
-        TypeError: what is no format.
+        ValueError: an unknown name, a meaningless combination, or a format whose exact results
+            float64 cannot carry.
+        TypeError: a value that is no format.
     """
 
     format: str
@@ -83,12 +84,12 @@ class Job:
         if self.operation == "dot":
             self._check_policy()
         for fmt in {self.operand, self.result}:
-            _checked(fmt)
+            _check_format(fmt)
         total = 2 ** (self.operand.bits * self.operands)
         if self.count is None and total > _MOST:
             raise ValueError(
                 f"expected at most {_MOST:,} vectors, but all of {self.operation} in "
-                f"{self.format} are 2^{self.operand.bits * self.operands}: ask for a count"
+                f"{self.format} are 2^{self.operand.bits * self.operands}; give a count"
             )
         if self.count is not None and self.count < 1:
             raise ValueError(f"expected a count of at least 1, but got {self.count}")
@@ -99,28 +100,28 @@ class Job:
             if drawing:
                 raise ValueError(
                     "expected an accumulation policy of deterministic rounding modes, but "
-                    f"{self.accumulate} has {drawing[0]}: what it gives depends "
+                    f"{self.accumulate} has {drawing[0]}: its results depend "
                     "on random words; name another mode"
                 )
             one = torch.zeros(1, 1, 1, dtype=self._dtype())
             try:
                 torch.bmm(one, one)
-            except RuntimeError as error:  # a policy that the format cannot follow
+            except RuntimeError as error:  # the format cannot follow the policy
                 raise ValueError(str(error)) from error
 
     @property
     def operand(self) -> _C.Format:
-        return _format_of(self.format)
+        return _find_format(self.format)
 
     @property
     def result(self) -> _C.Format:
-        fmt = _C.Format(self.operand if self.to is None else _format_of(self.to))
+        fmt = _C.Format(self.operand if self.to is None else _find_format(self.to))
         if self.mode is not None:
             set_rounding(fmt, self.mode)
         if fmt.rounding.name in naming.DRAWING_MODES:
             raise ValueError(
                 f"expected a deterministic rounding mode, but got {naming.mode_of_format(fmt)}: "
-                "what it gives depends on random words; name another mode"
+                "its results depend on random words; name another mode"
             )
         return fmt
 
@@ -133,7 +134,7 @@ class Job:
         return 2 ** (self.operand.bits * self.operands) if self.count is None else self.count
 
     def columns(self) -> list[tuple[str, int]]:
-        """The names of a vector's numbers and their bits, from left to right."""
+        """Return the names of a vector's numbers and their bits, from left to right."""
         names = list("abc"[: self.operands])
         if self.terms is not None:
             names = [f"{name}{i}" for name in "ab" for i in range(self.terms)]
@@ -144,17 +145,17 @@ class Job:
         ]
 
     def header(self) -> dict[str, object]:
-        """What a file says of itself."""
-        said: dict[str, object] = {
+        """Return the header of a file."""
+        data: dict[str, object] = {
             "format": _both_names(self.format, self.operand),
             "operation": self.operation,
         }
         if self.to is not None:
-            said["to"] = _both_names(self.to, _format_of(self.to))
+            data["to"] = _both_names(self.to, _find_format(self.to))
         if self.terms is not None:
-            said |= {"terms": self.terms, "accumulate": self.accumulate}
+            data |= {"terms": self.terms, "accumulate": self.accumulate}
         inputs = "all" if self.count is None else f"directed random, seed {self.seed}"
-        return said | {
+        return data | {
             "rounding": self.result.rounding.name,
             "inputs": inputs,
             "vectors": self.total,
@@ -162,8 +163,8 @@ class Job:
         }
 
     def batches(self) -> Iterator[list[torch.Tensor]]:
-        """The vectors, some thousands at a time: for each column a tensor of int64. A smaller count
-        has the first of a larger one's."""
+        """Yield the vectors, some thousands at a time, as an int64 tensor for each column. A
+        smaller count gives the first vectors of a larger one."""
         directed = Directed(self.operation, self.operand, self.result, self.seed)
         size = _BATCH if self.terms is None else max(64, _BATCH // self.terms)
         for first in range(0, self.total, size):
@@ -186,34 +187,34 @@ class Job:
         return self._dots(columns, torch.stack(values, 1))
 
     def _dtype(self) -> torch.dtype:
-        """Of dot: what rounds as the results do. (A mode for all dtypes would be the accumulator's,
-        too.)"""
+        """Return the dtype, for dot, that rounds as the results do. (A mode for all dtypes would
+        change the accumulator too.)"""
         return define(self.result)
 
     def _dots(
         self, columns: list[torch.Tensor], values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Dot products by the package's own operators; the flags compare them with the exact sum of
-        exact products."""
+        """Compute dot products by the package's own operators. The flags compare them with the
+        exact sum of exact products."""
         dtype = self._dtype()
         stored = torch.stack(columns, 1).to(
             {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
         )
         a, b = from_codes(stored, dtype).chunk(2, dim=1)
         with accumulation_block(self.accumulate):
-            made = torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).flatten()
-        codes = codes_of(made).to(torch.int64) & (2**self.operand.bits - 1)
+            dots = torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).flatten()
+        codes = codes_of(dots).to(torch.int64) & (2**self.operand.bits - 1)
         delivered = _C.decode_exact(self.result, codes)
         canonical = _C.encode_exact(self.result, torch.full_like(delivered, torch.nan))
         codes = torch.where(delivered.isnan(), canonical, codes)
 
         finite = values.isfinite().all(1)
         x, y = values.chunk(2, dim=1)
-        found = torch.zeros_like(delivered)
-        found[finite] = exact.odd_dots(x[finite], y[finite])
-        flags = flags_of(found, delivered, finite, self.result)
-        # Where a step overflowed and the sum would not have.
-        lost = finite & ~delivered.isfinite() & ~found.isinf()
+        exact_sums = torch.zeros_like(delivered)
+        exact_sums[finite] = exact.odd_dots(x[finite], y[finite])
+        flags = flags_of(exact_sums, delivered, finite, self.result)
+        # A step overflowed though the sum would not have.
+        lost = finite & ~delivered.isfinite() & ~exact_sums.isinf()
         flags = torch.where(lost, flags | 5, flags)
         products = x * y
         undefined = products.isnan().any(1) | (
@@ -222,22 +223,22 @@ class Job:
         return codes, flags | (~finite & ~values.isnan().any(1) & undefined) * INVALID
 
 
-def _format_of(name: str) -> _C.Format:
-    made = target(name)
-    if not isinstance(made, FormatTarget):
+def _find_format(name: str) -> _C.Format:
+    parsed = target(name)
+    if not isinstance(parsed, FormatTarget):
         raise ValueError(
-            f"expected a format without scales, but got {made.name}: name that of its elements, "
-            f"{elements(made)}"
+            f"expected a format without scales, but got {parsed.name}; name that of its elements, "
+            f"{describe_elements(parsed)}"
         )
-    return made.format
+    return parsed.format
 
 
-def _both_names(asked: str, fmt: _C.Format) -> str:
+def _both_names(spelling: str, fmt: _C.Format) -> str:
     name = naming.name_of_format(fmt)
-    return name if name == asked else f"{asked} ({name})"
+    return name if name == spelling else f"{spelling} ({name})"
 
 
-def _checked(fmt: _C.Format) -> None:
+def _check_format(fmt: _C.Format) -> None:
     limits = card(fmt)
     if fmt.significand_bits > 51 or (limits.smallest is not None and limits.smallest < 2.0**-1071):
         raise ValueError(

@@ -17,7 +17,7 @@ _LARGEST = torch.finfo(torch.float64).max
 
 
 def _in_float64(operation: str, values: Sequence[torch.Tensor]) -> torch.Tensor:
-    """What float64 makes of the operands: right where one is infinite or NaN, and where a zero
+    """Compute in float64. The result is right if an operand is infinite or NaN, and where a zero
     decides."""
     a = values[0]
     if operation == "sqrt":
@@ -26,7 +26,7 @@ def _in_float64(operation: str, values: Sequence[torch.Tensor]) -> torch.Tensor:
         return a
     b = values[1]
     if operation == "fma":
-        product = a * b  # which may leave float64's range without being infinite
+        product = a * b  # the product may exceed float64's range without being infinite
         product = torch.where(
             a.isfinite() & b.isfinite(), product.clamp(-_LARGEST, _LARGEST), product
         )
@@ -37,7 +37,8 @@ def _in_float64(operation: str, values: Sequence[torch.Tensor]) -> torch.Tensor:
 def _sum_terms(
     operation: str, values: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """The signs of the two numbers that the operation adds, as numbers of 1."""
+    """Return the signs of the two numbers that the operation adds, as 1 or -1; None if it adds
+    none."""
     one = torch.ones((), dtype=torch.float64)
     signs = [torch.copysign(one, v) for v in values]
     if operation == "add":
@@ -50,13 +51,13 @@ def _sum_terms(
 def evaluate(
     operation: str, values: Sequence[torch.Tensor], operand: _C.Format, result: _C.Format
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The codes of correctly rounded results, and their flags.
+    """Return the codes of correctly rounded results, and their flags.
 
     Args:
         operation: a key of ``ARITY``.
-        values: the operands' values, decoded exactly: float64 of one shape (n,).
-        operand, result: the formats of the operands, whose significands say which arithmetic serves
-            them, and of the result, with its mode.
+        values: the operands' values, decoded exactly, in float64, all of one shape (n,).
+        operand, result: the format of the operands, whose significands decide which arithmetic
+            computes, and the format of the result, with its mode.
 
     Returns:
         Codes and flags, int64 of shape (n,).
@@ -80,15 +81,16 @@ def evaluate(
     if operation == "div":
         ordinary &= values[1] != 0
 
-    found = torch.where(ordinary, 0.0, stock)
+    exact_results = torch.where(ordinary, 0.0, stock)
     chosen = ordinary.nonzero().squeeze(1)
     operands = [v[chosen] for v in values]
     if operation == "cast":
-        found[chosen] = operands[0]
+        exact_results[chosen] = operands[0]
     elif len(chosen):
         limits = card(operand)
         magnitudes = (limits.smallest, limits.largest)
-        if operand.kind == _C.Kind.table:  # whose negative numbers are others
+        # Whose negative numbers may differ from the positive ones
+        if operand.kind == _C.Kind.table:
             sizes = finite_values(operand).abs()
             magnitudes = (sizes[sizes > 0].min().item(), sizes.max().item())
         way = (
@@ -96,51 +98,53 @@ def evaluate(
             if exact.is_fast(operand.significand_bits, magnitudes)
             else exact.by_rationals
         )
-        found[chosen] = way(operation, operands)
-    found = _with_signs_of_zeros(operation, found, ordinary, values, stock, mode)
+        exact_results[chosen] = way(operation, operands)
+    exact_results = _with_signs_of_zeros(operation, exact_results, ordinary, values, stock, mode)
 
     if operation != "cast":
         # One NaN, whatever sign the processor gave it.
-        found = torch.where(found.isnan(), math.nan, found)
+        exact_results = torch.where(exact_results.isnan(), math.nan, exact_results)
     logarithms = (
         operation in ("mul", "div", "sqrt")
         and result.table_address == operand.table_address
         and result.on_logarithms
     )
     codes = _C.encode_exact(
-        logarithms or result, torch.where(ordinary, found.clamp(-_LARGEST, _LARGEST), found)
+        logarithms or result,
+        torch.where(ordinary, exact_results.clamp(-_LARGEST, _LARGEST), exact_results),
     )
     delivered = _C.decode_exact(result, codes)
-    if logarithms:  # a number that has no other logarithm than the code's
-        found = torch.where(
-            (found - delivered).abs() < delivered.abs() * 2.0**-47, delivered, found
+    if logarithms:  # numbers so close have the same logarithm as the code
+        exact_results = torch.where(
+            (exact_results - delivered).abs() < delivered.abs() * 2.0**-47, delivered, exact_results
         )
     if operation == "cast":
         invalid |= (is_nan & ~delivered.isnan()) | (stock.isinf() & ~delivered.isinf())
     return codes, flags_of(
-        found, delivered, ordinary, result
+        exact_results, delivered, ordinary, result
     ) | invalid * INVALID | by_zero * DIVIDE_BY_ZERO
 
 
 def flags_of(
-    found: torch.Tensor, delivered: torch.Tensor, ordinary: torch.Tensor, result: _C.Format
+    exact_results: torch.Tensor, delivered: torch.Tensor, ordinary: torch.Tensor, result: _C.Format
 ) -> torch.Tensor:
-    """Overflow, underflow and inexact of what was delivered for exact results; only where these are
-    finite."""
+    """Return overflow, underflow and inexact of the delivered results against the exact ones, where
+    these are finite."""
     limits, mode = Range(result), result.rounding.name
-    overflow = ordinary & limits.overflows(found, mode)
-    inexact = ordinary & ((delivered != found) | overflow)
-    underflow = inexact & limits.is_tiny(found, mode)
+    overflow = ordinary & limits.overflows(exact_results, mode)
+    inexact = ordinary & ((delivered != exact_results) | overflow)
+    underflow = inexact & limits.is_tiny(exact_results, mode)
     return inexact * INEXACT | underflow * UNDERFLOW | overflow * OVERFLOW
 
 
-def _with_signs_of_zeros(operation, found, ordinary, values, stock, mode):
-    """Exact zeros with their signs: of a sum by IEEE 754-2019, section 6.3, else float64's own."""
-    zero = ordinary & (found == 0)
+def _with_signs_of_zeros(operation, exact_results, ordinary, values, stock, mode):
+    """Give exact zeros their signs: for a sum by IEEE 754-2019, section 6.3, else those of
+    float64."""
+    zero = ordinary & (exact_results == 0)
     if (terms := _sum_terms(operation, values)) is None:
-        return torch.where(zero, torch.copysign(torch.zeros_like(stock), stock), found)
+        return torch.where(zero, torch.copysign(torch.zeros_like(stock), stock), exact_results)
     opposite = -0.0 if mode == "down" else 0.0
     signed = torch.where(
-        terms[0] == terms[1], torch.copysign(torch.zeros_like(found), terms[0]), opposite
+        terms[0] == terms[1], torch.copysign(torch.zeros_like(exact_results), terms[0]), opposite
     )
-    return torch.where(zero, signed, found)
+    return torch.where(zero, signed, exact_results)

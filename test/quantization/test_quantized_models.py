@@ -386,7 +386,7 @@ def test_second_derivatives_through_policies_are_an_error():
     (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
     with pytest.raises(
         RuntimeError,
-        match=r"expected first derivatives alone through a quantised layer under a "
+        match=r"expected first derivatives through a quantised layer under a "
         r"policy.*accumulate=None",
     ):
         gradient.square().sum().backward()

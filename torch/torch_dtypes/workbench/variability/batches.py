@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, IterableDataset
 
 from ...formats.arguments import said
-from ...quantization.calibrate import described
+from ...quantization.calibrate import describe_batch
 
 # (inputs, targets), (first, second, ..., targets), or (a dict of keyword arguments, targets)
 Batch = tuple
@@ -34,13 +34,13 @@ def batches_of(data: Iterable) -> list[Batch]:
     """
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         raise TypeError(
-            f"{_BATCHES}, but got {described(data)}, which has single examples: "
+            f"{_BATCHES}, but got {describe_batch(data)}, which has single examples: "
             "DataLoader(dataset, batch_size=...) makes batches"
         )
     # Which some loaders have alone.
     is_sequence = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
     if isinstance(data, (torch.Tensor, Mapping, str, nn.Module)) or not is_sequence:
-        raise TypeError(f"{_BATCHES}, but got {described(data)}")
+        raise TypeError(f"{_BATCHES}, but got {describe_batch(data)}")
     found = []
     for batch in data:
         *inputs, targets = (
@@ -55,8 +55,8 @@ def batches_of(data: Iterable) -> list[Batch]:
             by_keyword or all(isinstance(x, torch.Tensor) for x in inputs)
         ):
             raise ValueError(
-                f"{_BATCHES}, but got {described(batch)} as a batch; a single one is [(inputs, "
-                "targets)]"
+                f"{_BATCHES}, but got {describe_batch(batch)} as a batch; a single one is "
+                "[(inputs, targets)]"
             )
         if not targets.dim():
             single = (
@@ -106,7 +106,7 @@ def numbers_in(output: object) -> torch.Tensor:
     if not found:
         raise TypeError(
             "expected a model that returns a tensor, or floating-point ones in a dict, list or "
-            f"tuple, but got {described(output)}"
+            f"tuple, but got {describe_batch(output)}"
         )
     return torch.cat(found)
 
@@ -146,7 +146,7 @@ def loss_of(output: object, targets: torch.Tensor, criterion: Callable | None) -
     if criterion is None and not isinstance(output, torch.Tensor):
         raise TypeError(
             "expected a model that returns one tensor where no criterion= is given, but got "
-            f"{described(output)}: give a function of it and the "
+            f"{describe_batch(output)}: give a function of it and the "
             "targets, such as criterion=lambda output, targets: "
             "F.cross_entropy(output['logits'], targets)"
         )
@@ -189,7 +189,7 @@ def loss_of(output: object, targets: torch.Tensor, criterion: Callable | None) -
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(
             "expected one number (a 0-d tensor or a float) of criterion=, but got "
-            f"{described(value)}"
+            f"{describe_batch(value)}"
         )
     return float(value)
 

@@ -37,7 +37,7 @@ def test_a_value_above_0_is_kept_as_the_smallest_number_at_its_place(name, large
     values = torch.tensor(
         [largest, smallest / 1000, 0.0, smallest * 2.0**-40] + [smallest / 1000] * 28
     )
-    kept = Storage("state", name).kept_positive(values, mode).float()
+    kept = Storage("state", name).keep_positive(values, mode).float()
     # To the next number, in which the others would be 0.
     moved = 2 if mode == "up_down" and name == "posit8es0" else 1
     assert (
@@ -46,7 +46,7 @@ def test_a_value_above_0_is_kept_as_the_smallest_number_at_its_place(name, large
         and (kept[[1, 3, *range(4, 32)]] >= smallest).all()
         and (kept[4:] <= moved * smallest).all()
     )
-    signed = Storage("state", name).kept(-values, "nearest_even").float()
+    signed = Storage("state", name).keep(-values, "nearest_even").float()
     # Where a step does not divide, numbers still become 0.
     assert name == "posit8es0" or (signed[1:] == 0).all()
 

@@ -23,10 +23,10 @@ def expect_settings(of: str, given: dict, names: Collection[str]) -> None:
             hint = (
                 f"; do you mean {near[0]}?" if near else f"; there are {', '.join(sorted(names))}"
             )
-            raise TypeError(f"expected a setting of {of}, but got {name}={said(value)}{hint}")
+            raise TypeError(f"expected a setting of {of}, but got {name}={shorten(value)}{hint}")
 
 
-def said(value: object) -> str:
+def shorten(value: object) -> str:
     """A value in an error: of a tensor or an array what it is, for its numbers would fill the
     screen."""
     if getattr(value, "is_nested", False):  # which has no one shape
@@ -49,7 +49,7 @@ def index_of(value: object) -> int | None:
 def integer(name: str, value: object, low: int, high: int) -> int:
     number = index_of(value)
     if number is None:
-        raise TypeError(f"expected an integer for {name}, but got {said(value)}")
+        raise TypeError(f"expected an integer for {name}, but got {shorten(value)}")
     if not low <= number <= high:
         raise ValueError(f"expected {name} from {low} to {high}, but got {number}")
     return number
@@ -62,7 +62,7 @@ def dimension(name: str, value: object) -> int:
 
 def boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"expected True or False for {name}, but got {said(value)}")
+        raise TypeError(f"expected True or False for {name}, but got {shorten(value)}")
     return value
 
 
@@ -70,7 +70,7 @@ def choice(name: str, value: object, choices) -> str:
     if not isinstance(value, str):
         raise TypeError(
             f"expected {name} as a string, one of {', '.join(map(repr, choices))}, but got "
-            f"{said(value)}"
+            f"{shorten(value)}"
         )
     if value not in choices:
         raise ValueError(
@@ -86,7 +86,7 @@ def rounding_mode(mode: str | int) -> _C.Rounding:
     if not isinstance(mode, str) or mode not in naming.ROUNDING_MODES:
         names, numbers = ", ".join(map(repr, naming.ROUNDING_MODES)), naming.PYCHOP_MODES
         asked = f"one of {names}, or Pychop's number from {min(numbers)} to {max(numbers)}"
-        raise ValueError(f"expected a rounding mode, {asked}, but got {said(mode)}")
+        raise ValueError(f"expected a rounding mode, {asked}, but got {shorten(mode)}")
     return getattr(_C.Rounding, mode)
 
 
@@ -125,7 +125,7 @@ def mode_and_bits(mode: str | int) -> tuple[_C.Rounding, tuple[int, _C.FewBits]]
     return rounding_mode("stochastic" if bits[0] else name), bits
 
 
-def mode_written(value: str | int) -> str:
+def parse_mode(value: str | int) -> str:
     """The same of what a command line or a file says, where Pychop's number may be digits."""
     return mode_name(int(value) if isinstance(value, str) and value.isdecimal() else value)
 
@@ -181,7 +181,7 @@ def set_rounding(
     )
 
 
-def mode_said(rounding: str | int | None) -> str | None:
+def find_mode(rounding: str | int | None) -> str | None:
     """The name of the mode that an argument says or, without one, a ``with rounding(...)`` block;
     None: each format's own."""
     if rounding is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 _made: list = []
 
 
-def cached(function: Callable) -> Callable:
+def clearable_cache(function: Callable) -> Callable:
     """functools.lru_cache, emptied by ``clear``."""
     made = functools.lru_cache(maxsize=1024)(function)
     _made.append(made)

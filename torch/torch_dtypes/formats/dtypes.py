@@ -12,7 +12,7 @@ import torch
 
 from .. import _C
 from . import dtype_numbers, layouts, naming
-from .arguments import said, set_rounding
+from .arguments import set_rounding, shorten
 from .dtype_numbers import define
 from .spellings import ALIASES
 from .tables import constructors, making
@@ -132,7 +132,7 @@ def _find_format(base: str, mode: str) -> _C.Format | None:
 def _format_of_name(name: str) -> _C.Format:
     if not isinstance(name, str):
         raise TypeError(
-            f"expected a dtype of a number format, or the name of one, but got {said(name)}"
+            f"expected a dtype of a number format, or the name of one, but got {shorten(name)}"
         )
     base, mode = naming.split_rounding(naming.spelled(making.learn(name.removeprefix("torch."))))
     if (fmt := _find_format(base, mode)) is not None:
@@ -228,7 +228,7 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
         return _format_of_name(dtype)
     fmt = _C.format_of(dtype)
     if fmt is None:
-        raise TypeError(f"expected a dtype of a number format, but got {said(dtype)}")
+        raise TypeError(f"expected a dtype of a number format, but got {shorten(dtype)}")
     return fmt
 
 

@@ -12,12 +12,12 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _C
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..formats.code_types import compute_type
 from ..policies.autocast import own_autocast_dtype
 
 
-@cached
+@clearable_cache
 def has_infinity(dtype: torch.dtype) -> bool:
     """Whether numbers of a dtype of ours become infinite: not where they saturate, whatever codes
     there are."""
@@ -66,7 +66,7 @@ def _within(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return mask.masked_fill(mask < lowest, value)
 
 
-@cached
+@clearable_cache
 def _limits(dtype: torch.dtype) -> tuple[float, float]:
     """The lowest number, and that of masked places. Known before a graph of what is done with masks
     is recorded, which has no part in this."""

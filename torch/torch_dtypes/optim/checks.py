@@ -132,12 +132,12 @@ def refuse_masters(masters: dict, expected: dict) -> None:
         i: (m.shape, m.dtype) for i, m in expected.items()
     }:
         raise ValueError(
-            f"expected masters as {_described(expected)}, but got {_described(masters)}; give "
+            f"expected masters as {_describe_masters(expected)}, but got {_describe_masters(masters)}; give "
             "LowPrecision the formats that it was saved with"
         )
 
 
-def overflowed(params: list, gradients: list, rounded: float) -> bool:
+def has_overflow(params: list, gradients: list, rounded: float) -> bool:
     """Whether a gradient reaches the limit of its parameter's dtype, or of the format (``rounded``)
     that it was rounded to; of shards, whether this rank's part does."""
     found = False
@@ -197,7 +197,7 @@ def _same_values(a: _C.Format, b: _C.Format | None) -> bool:
     return a == b
 
 
-def _described(masters: dict) -> str:
+def _describe_masters(masters: dict) -> str:
     return ", ".join(f"{i}: {m.dtype} of {tuple(m.shape)}" for i, m in masters.items()) or "none"
 
 

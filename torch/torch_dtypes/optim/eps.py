@@ -23,7 +23,7 @@ import warnings
 import torch
 
 from .. import _C
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..policies.rounding import rounding_block
 
 # These divide by the root of a mean of squares and add eps to the root. Squares below the smallest
@@ -38,7 +38,7 @@ def smallest(dtype: torch.dtype) -> float:
     return 0.0 if f.keeps_minpos else f.smallest
 
 
-@cached
+@clearable_cache
 def is_zero(eps: float, dtype: torch.dtype, mode: str) -> bool:
     """Whether the number may be 0 in the dtype, rounded by a mode."""
     rounding = _C.Rounding.__members__[mode]

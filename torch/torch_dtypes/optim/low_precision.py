@@ -16,7 +16,7 @@ import torch
 from torch.optim import Optimizer
 
 from .. import _C
-from ..formats.arguments import mode_name, said
+from ..formats.arguments import mode_name, shorten
 from ..formats.code_types import compute_type
 from ..policies.rounding import rounding_block
 from . import checks
@@ -253,7 +253,9 @@ class LowPrecision(Optimizer):
         makes the gradients for ``step()``. Clip such gradients by a bound times ``loss_scale``. A
         constant factor that is 0, infinite or NaN in the loss's dtype is a ValueError."""
         if not isinstance(loss, torch.Tensor) or not loss.is_floating_point():
-            raise TypeError(f"expected the loss as a tensor of real numbers, but got {said(loss)}")
+            raise TypeError(
+                f"expected the loss as a tensor of real numbers, but got {shorten(loss)}"
+            )
         if not self._scale.is_on:
             return loss
         # The factor is the first gradient, in the loss's dtype: what it becomes there is what the
@@ -327,7 +329,7 @@ class LowPrecision(Optimizer):
         gradients = [self._gradient(p) for p in params]
         if self._scale.rule:
             overflowed = (
-                checks.overflowed(params, gradients, self._grad.overflow_limit())
+                checks.has_overflow(params, gradients, self._grad.overflow_limit())
                 or factor_saturated
             )
             overflowed = checks.on_any_rank(overflowed, self._parameters())
@@ -336,7 +338,7 @@ class LowPrecision(Optimizer):
                 return
         if inverse != 1:
             gradients = [g * inverse for g in gradients]
-        working = {p: self._working(p, g) for p, g in zip(params, gradients, strict=True)}
+        working = {p: self._prepare_tensor(p, g) for p, g in zip(params, gradients, strict=True)}
         link(working, inverse)
         self._run(working)
         if self._state_by_name and working:
@@ -359,7 +361,7 @@ class LowPrecision(Optimizer):
             p.dtype, self._weight.dtype, self._master and self._master.dtype, *state
         )
 
-    def _working(self, p, gradient):
+    def _prepare_tensor(self, p, gradient):
         """The tensor that the inner optimizer updates, with its gradient."""
         self._adopt(p)
         dtype = self._computes_in(p)
@@ -435,18 +437,18 @@ class LowPrecision(Optimizer):
             states[name] = self._of_state(p, name, value, functools.partial(self._keep_state, name))
         storage, mode = self._weights_of(p), self._mode
         if p in self._masters:
-            self._masters[p] = self._master.kept(w, mode)
+            self._masters[p] = self._master.keep(w, mode)
             w, mode = self._masters[p].to(w.dtype), None
         if not (storage.is_exact and w.data_ptr() == p.data_ptr()):
-            p.copy_(storage.kept(w, mode))
+            p.copy_(storage.keep(w, mode))
         self._versions[p] = checks.version(p)
 
     def _keep_state(self, name, storage, values):
         """Rounds a state; one that a step divides by is never rounded to 0."""
         kept = (
-            storage.kept_positive(values, self._mode)
+            storage.keep_positive(values, self._mode)
             if is_divisor(name, values)
-            else storage.kept(values, self._mode)
+            else storage.keep(values, self._mode)
         )
         self._fit.look(name, storage, values, kept)
         return kept
@@ -468,18 +470,18 @@ class LowPrecision(Optimizer):
             roundings = [storage.values(w, mode) for mode in ("down", "up")]
             is_same = sum((now == r) | (now.isnan() & r.isnan()) for r in roundings) > 0
             if not is_same.all():
-                self._masters[p] = self._master.kept(torch.where(is_same, w, now), "nearest_even")
+                self._masters[p] = self._master.keep(torch.where(is_same, w, now), "nearest_even")
         else:
             w = p.detach().to(dtype)
             if self._master is not None and not (
                 storage.is_exact and self._master.is_exact and p.dtype is dtype
             ):
-                self._masters[p] = self._master.kept(w.clone(), "nearest_even")
+                self._masters[p] = self._master.keep(w.clone(), "nearest_even")
                 w = self._masters[p].to(dtype)
             # Else nothing is to be rounded, nor are random words to be drawn, after resuming for
             # one.
             if not storage.holds(w):
-                p.copy_(storage.kept(w, None))
+                p.copy_(storage.keep(w, None))
         self._versions[p] = checks.version(p)
 
     # Saving and resuming
@@ -532,7 +534,7 @@ class LowPrecision(Optimizer):
         for i, p in enumerate(params):
             states = self.state.get(p)
             for name, value in states.items() if isinstance(states, dict) else ():
-                states[name] = self._of_state(p, name, value, lambda storage, t: storage.held(t))
+                states[name] = self._of_state(p, name, value, lambda storage, t: storage.store(t))
             if p in self._masters:
                 self._masters[p] = masters[i].to(p.device, copy=True)
         self._scale.load_state_dict(own["scale"])

@@ -9,7 +9,7 @@ import math
 import torch
 
 from .. import _C
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..policies.rounding import rounding_block
 from ..quantization import BlockFormat, FormatTarget, target
 from ..targets.base import saturates
@@ -56,12 +56,12 @@ class Storage:
     def __repr__(self) -> str:
         return str(self.dtype if self.dtype is not None else self.target and self.target.name)
 
-    def kept(self, values: torch.Tensor, mode: str | None) -> torch.Tensor:
+    def keep(self, values: torch.Tensor, mode: str | None) -> torch.Tensor:
         """What is kept of float values: rounded once, by ``mode`` or the format's own. Values that
         are exact may be given back themselves."""
-        return self._rounded(values, mode, self._scale(values))
+        return self._round_values(values, mode, self._scale(values))
 
-    def kept_positive(self, values: torch.Tensor, mode: str | None) -> torch.Tensor:
+    def keep_positive(self, values: torch.Tensor, mode: str | None) -> torch.Tensor:
         """Keeps float values as ``kept`` does, but a value above 0 never as 0: it becomes the
         smallest number at its place.
 
@@ -69,9 +69,9 @@ class Storage:
         tensor where there is one.
         """
         if self.is_exact:
-            return self.kept(values, mode)
+            return self.keep(values, mode)
         scale = self._scale(values)
-        kept = self._rounded(values, mode, scale)
+        kept = self._round_values(values, mode, scale)
         # A GPU would be waited for, and the ranks of a DTensor must go the same way.
         if (
             values.is_cpu
@@ -81,9 +81,9 @@ class Storage:
         ):
             return kept
         lost = (kept == 0) & (values > 0)
-        return torch.where(lost, self._rounded(values, "up", scale), kept)
+        return torch.where(lost, self._round_values(values, "up", scale), kept)
 
-    def _rounded(
+    def _round_values(
         self, values: torch.Tensor, mode: str | None, scale: torch.Tensor | None
     ) -> torch.Tensor:
         """Rounds and keeps values, by the scale that ``_scale`` gave for them."""
@@ -99,7 +99,7 @@ class Storage:
                 else self.target
             )
             values = made.quantize(values, scale=scale, rounding=mode)
-        return self.held(values)
+        return self.store(values)
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Raises ValueError where the format cuts blocks, does not pad, and a tensor of this shape
@@ -125,20 +125,20 @@ class Storage:
         kept = self.values(values, "toward_zero")
         return bool(((kept == values) | (kept.isnan() & values.isnan())).all())
 
-    def held(self, values: torch.Tensor) -> torch.Tensor:
+    def store(self, values: torch.Tensor) -> torch.Tensor:
         """What is kept of values that are rounded already."""
         return values if self.dtype is None else values.to(self.dtype)
 
     def values(self, values: torch.Tensor, mode: str | None = None) -> torch.Tensor:
         """Float values after they were kept."""
-        return self.kept(values, mode).to(values.dtype)
+        return self.keep(values, mode).to(values.dtype)
 
     def overflow_limit(self) -> float | None:
         """See :func:`overflow_limit`."""
         return overflow_limit(self.format)
 
 
-@cached
+@clearable_cache
 def of_dtype(dtype: torch.dtype) -> Storage:
     """Where a parameter of a dtype keeps its values."""
     return Storage("weight", dtype)

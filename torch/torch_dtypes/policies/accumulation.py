@@ -82,12 +82,14 @@ class Accumulation:
                 boolean(field.name, value)
             elif value is False:  # which is not None, and equals 0
                 raise TypeError(f"expected a value for {field.name}, or None, but got {value}")
-        if isinstance(self.policy, str) and (written := accumulation_options.written(self.policy)):
-            if twice := [name for name in written[1] if name in self._given()]:
+        if isinstance(self.policy, str) and (
+            parsed := accumulation_options.parse_policy(self.policy)
+        ):
+            if twice := [name for name in parsed[1] if name in self._given()]:
                 raise ValueError(
                     f"expected {', '.join(twice)} once, but got it in {self.policy!r} and beside it"
                 )
-            self._set(policy=written[0], **written[1])
+            self._set(policy=parsed[0], **parsed[1])
         accumulation_options.check_policy(self.policy)
         given = self._given()
         accumulation_options.check_options(self.policy, given)

@@ -63,7 +63,7 @@ _NUMBER = name_pattern(r"-?\d+")
 _ORDER = name_pattern(r"(sequential|pairwise|tree)|lanes\((\d+)\)")
 
 
-def written(policy: str) -> tuple[str, dict] | None:
+def parse_policy(policy: str) -> tuple[str, dict] | None:
     """The policy and the options that a text like ``"chunked(32, accumulator=e5m7)"`` says; None
     where it is no such text."""
     match = _WRITTEN.fullmatch(policy)

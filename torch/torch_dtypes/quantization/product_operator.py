@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import torch
 
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..formats.dtypes import dtype as dtype_of
 from ..policies.accumulation import Accumulation
 from . import product_plans, products
 
 
-@cached
+@clearable_cache
 def _read(text: str):
     carrier, *policies = text.split("; ")
     dtype = getattr(torch, carrier, None)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .. import _C
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..formats.dtypes import dtype as dtype_of
 from ..formats.dtypes import format_of
 from ..formats.layouts import float_format
@@ -58,7 +58,7 @@ class ProductPlan:
         return UnderPolicy.apply(x, weight, bias, geometry, self)
 
 
-@cached
+@clearable_cache
 def _overrides(policies: tuple) -> tuple:
     return tuple(accumulation_block(policy) for policy in policies)
 
@@ -112,7 +112,7 @@ def plan_of_block(rule: LayerRule, one_product: bool) -> ProductPlan | None:
     return _plan_by(rule, policy_of_native(native), one_product)
 
 
-@cached
+@clearable_cache
 def _plan_by(rule: LayerRule, policy: Accumulation, one_product: bool) -> ProductPlan | None:
     where = (
         "the block around a layer that is rounded by casts "
@@ -167,7 +167,7 @@ def _format_dtype(target) -> torch.dtype:
     return dtype_of(target.format_name)
 
 
-@cached
+@clearable_cache
 def find_common_float(first: torch.dtype, second: torch.dtype) -> torch.dtype:
     """Return the narrowest IEEE-like float that holds the values of both format dtypes: one of
     them if possible, else for example e5m3 for q43 and q52.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 
 from .. import _C
-from ..formats.arguments import boolean, said
+from ..formats.arguments import boolean, shorten
 from ..formats.codes import codes as codes_of
 from ..formats.codes import from_codes
 from ..formats.tables.making import written_name
@@ -141,11 +141,12 @@ def save_safetensors(
     if not isinstance(tensors, Mapping):
         raise TypeError(
             "expected a mapping of names to tensors, as model.state_dict(), but got "
-            f"{said(tensors)}"
+            f"{shorten(tensors)}"
         )
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TypeError(
-            f"expected metadata as a mapping of texts to texts, or None, but got {said(metadata)}"
+            "expected metadata as a mapping of texts to texts, or None, but got "
+            f"{shorten(metadata)}"
         )
     boolean("codes", codes)
     written, dtypes, same, seen = {}, {}, {}, {}

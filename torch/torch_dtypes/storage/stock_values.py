@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from .. import _C
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..formats.code_types import bits_dtype, compute_type, values_of_codes
 from ..policies.rounding import rounding_block
 
@@ -52,7 +52,7 @@ def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
     )
 
 
-@cached
+@clearable_cache
 def stock_dtype_of(dtype: torch.dtype) -> torch.dtype:
     """The narrowest stock dtype that has every value of a dtype of ours; float64 has those of
     all."""

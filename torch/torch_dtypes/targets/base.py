@@ -16,7 +16,7 @@ import torch
 from .. import _C
 from .._torch_version import is_exporting
 from ..formats import naming
-from ..formats.arguments import mode_said
+from ..formats.arguments import find_mode
 from ..formats.code_types import values_of_codes
 from ..formats.dtypes import format_of
 from .grid import round_to_grid
@@ -257,7 +257,7 @@ def is_careful(
     format), or by its mode."""
     if always or torch.compiler.is_dynamo_compiling():
         return True  # a block's mode is known only when the graph runs
-    return (mode_said(rounding) or mode) not in indifferent
+    return (find_mode(rounding) or mode) not in indifferent
 
 
 def rounded(

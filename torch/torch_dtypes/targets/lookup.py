@@ -11,7 +11,7 @@ from .. import _C
 from .._torch_version import FLOAT8_CASTS_SATURATE
 from ..formats import naming
 from ..formats.arguments import set_rounding
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..formats.dtypes import builtin_dtypes, format_of
 from ..formats.dtypes import dtype as dtype_of
 from ..formats.spellings import ALIASES, AMBIGUOUS
@@ -141,7 +141,7 @@ def clipping(made: Target) -> Target:
     return FormatTarget(naming.name_of_format(saturating(fmt)))
 
 
-@cached
+@clearable_cache
 def carrier_of(dtype: torch.dtype) -> torch.dtype:
     """The dtype of this package with a stock dtype's numbers, in which our kernels add up products
     of them by a policy."""

@@ -7,7 +7,7 @@ import math
 import torch
 
 from .. import dtype_numbers
-from ..arguments import index_of, said, set_rounding
+from ..arguments import index_of, set_rounding, shorten
 from .definition import TIES, Definition, End, expect_format
 from .making import keep
 from .values import numbers_of
@@ -16,7 +16,7 @@ from .values import numbers_of
 def _code(what: str, value: object, count: int) -> int:
     number = index_of(value)
     if number is None:
-        raise TypeError(f"expected a code for {what}, an integer, but got {said(value)}")
+        raise TypeError(f"expected a code for {what}, an integer, but got {shorten(value)}")
     if not 0 <= number < count:
         raise ValueError(f"expected a code from 0 to {count - 1} for {what}, but got {value}")
     return number
@@ -198,7 +198,7 @@ def table_format(
     """
     definition = define(values, nan, ties, boundaries, overflow)
     if name is not None and not isinstance(name, str):
-        raise TypeError(f"expected a name as a string, but got {said(name)}")
+        raise TypeError(f"expected a name as a string, but got {shorten(name)}")
     name = definition.name() if name is None else name
     keep(name, definition)
     fmt = definition.format(name)

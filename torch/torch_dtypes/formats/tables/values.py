@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import torch
 
-from ..arguments import index_of, said
+from ..arguments import index_of, shorten
 from .definition import MAX_VALUES
 
 
@@ -27,7 +27,7 @@ def numbers_of(what: str, given: object) -> list[float]:
             or given.is_quantized
         ):
             raise TypeError(
-                f"expected {what} as a dense tensor with numbers in it, but got {said(given)}; "
+                f"expected {what} as a dense tensor with numbers in it, but got {shorten(given)}; "
                 "convert it"
             )
         given = given.detach().to("cpu").flatten()
@@ -60,7 +60,7 @@ def _exactly(what: str, value: object, place: int) -> float:
     except OverflowError:  # beyond float64's range
         pass
     if number is None or (whole is not None and number != whole):
-        got = said(value if whole is None else whole)
+        got = shorten(value if whole is None else whole)
         raise ValueError(
             f"expected numbers that float64 has as {what}, but got {got} in place {place}: round "
             "it first"

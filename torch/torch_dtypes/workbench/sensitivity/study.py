@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import torch
 from torch import nn
 
-from ...formats.arguments import choice, integer, said
+from ...formats.arguments import choice, integer, shorten
 from ...policies.accumulation import in_policy, policy_of_block
 from ...quantization.calibrate import check_loader
 from ...quantization.convert import quantize_
@@ -364,7 +364,9 @@ def sensitivity(
     chosen = layers_of(model, layers)
     check_loader(calibrate, None)
     if isinstance(calibrate, Mapping):
-        raise TypeError(f"expected calibrate= as an iterable of batches, but got {said(calibrate)}")
+        raise TypeError(
+            f"expected calibrate= as an iterable of batches, but got {shorten(calibrate)}"
+        )
     shown = Shown(progress, on_run)
     with forked_generators(), shown.going():  # a DataLoader draws, and so may a model
         return Study(model, data, settings, targets, chosen, criterion, calibrate, shown).go()

@@ -278,7 +278,7 @@ def test_states_by_name():
     ],
 )
 # SGD without momentum has none.
-@pytest.mark.filterwarnings("ignore:expected an optimizer whose states")
+@pytest.mark.filterwarnings("ignore:expected an optimizer with states")
 def test_every_dense_optimizer(optimizer, master):
     """Weights that nothing rounds are those of the plain optimizer; rounded ones are in their
     format."""

@@ -165,13 +165,13 @@ def test_a_user_s_optimizer_that_calls_twice():
 
 def test_what_cannot_be_run():
     model = network(torch.q52)
-    with pytest.raises(ValueError, match="expected a constant grad_scale or none around LBFGS"):
+    with pytest.raises(ValueError, match="expected a constant grad_scale or None for LBFGS"):
         LowPrecision(LBFGS(model.parameters()), grad_scale="dynamic")
     optimizer = LowPrecision(LBFGS(model.parameters()), grad_scale=8)
     for closure, message in (
         (None, "which LBFGS calls within a step, but got None"),
         (3, "but got 3"),
-        (lambda m: m, "called without arguments"),
+        (lambda m: m, "closure without arguments"),
     ):
         with pytest.raises(TypeError, match=message):
             optimizer.step(closure)

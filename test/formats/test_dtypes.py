@@ -498,7 +498,7 @@ def test_a_line_break_is_no_part_of_a_name():
     [
         (
             "q43_stochastik",
-            r"another option behind 'q43', but got 'stochastik' in 'q43_stochastik'\. Did you "
+            r"another option after 'q43', but got 'stochastik' in 'q43_stochastik'\. Did you "
             r"mean 'q43_stochastic'\?",
         ),
         (

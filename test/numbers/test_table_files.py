@@ -108,9 +108,7 @@ def test_values_from_files(tmp_path):
 )
 def test_files_that_hold_no_values(name, content, what, tmp_path):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(
-        ValueError, match=f"expected {what}.*{name}.* but got what cannot be read so"
-    ):
+    with pytest.raises(ValueError, match=f"expected {what}.*{name}.* but got another content"):
         torch_dtypes.table_format(tmp_path / name)
 
 
@@ -137,7 +135,7 @@ def test_files_that_hold_no_values(name, content, what, tmp_path):
         (("nowhere.txt",), ValueError, "a file of values"),
         ((3.0,), TypeError, "list, a tensor"),
         (([0.0, 1.0], 2), ValueError, "a code from 0 to 1 for nan"),
-        (([0.0, 1.0], None, "odd"), ValueError, "ties to be one of"),
+        (([0.0, 1.0], None, "odd"), ValueError, "ties as one of"),
     ],
 )
 def test_impossible_tables(arguments, error, message):
@@ -153,12 +151,12 @@ def test_impossible_tables(arguments, error, message):
         ({"boundaries": [0.5, 0.5, 1.5, 3.0]}, "beyond all values"),
         (
             {"boundaries": [-0.5, 0.5, 1.5, 3.0]},
-            r"expected overflow with boundaries beyond the outermost values, but got \(-0.5, 3.0\)",
+            r"with boundaries beyond the outermost values, but got \(-0.5, 3.0\)",
         ),
         ({"overflow": "infinity"}, "inf and -inf among the values"),
         ({"overflow": "nan"}, "a NaN among the values"),
         ({"overflow": 3}, "a code from 0 to 2 for overflow"),
-        ({"overflow": (0, 1, 2)}, "one code for overflow or two"),
+        ({"overflow": (0, 1, 2)}, "overflow as one code or two"),
     ],
 )
 def test_impossible_options(options, message):
@@ -175,7 +173,7 @@ def test_impossible_options(options, message):
         (lambda: torch_dtypes.dtype("takum33_log"), "nbits from 6 to 32"),
         (
             lambda: torch_dtypes.dtype("takum17_log"),
-            "logarithmic takums of at most 16 bits, but got nbits=17; use linear ones",
+            "logarithmic takums of at most 16 bits, but got nbits=17; use linear=True",
         ),
         (lambda: torch_dtypes.dtype("takum33_linear"), "nbits from 6 to 32"),
         (lambda: torch_dtypes.lns_format(8, 8), "3 to 16 bits"),
@@ -191,7 +189,7 @@ def test_impossible_options(options, message):
         ),
         (
             lambda: torch_dtypes.float_format(4, 3, specials="fn", overflow="propagate"),
-            "specials with infinities",
+            "specials 'ieee' or 'p3109'",
         ),
         (
             lambda: torch_dtypes.float_format(4, 3, subnormals="flush"),

@@ -358,8 +358,8 @@ def test_a_format_that_no_name_describes():
     assert copy.copy(fmt) == copy.deepcopy(fmt) == fmt
     with pytest.raises(
         ValueError,
-        match=r"expected a format that a name describes, but got <Format q43: .*, whose name 'q43' "
-        r"is another's",
+        match=r"expected a format that a name describes, but got <Format q43: .*, since 'q43' "
+        r"means another one",
     ):
         pickle.dumps(fmt)
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .. import _C
 from ..formats.caches import clearable_cache
 from ..formats.code_types import compute_type
-from ..policies.autocast import own_autocast_dtype
+from ..policies.autocast import find_autocast_dtype
 
 
 @clearable_cache
@@ -55,7 +55,7 @@ def mask_value(dtype: torch.dtype) -> float:
 def _autocast_format(device: torch.device, dtype: torch.dtype) -> torch.dtype | None:
     """The dtype of ours, without infinities, to which autocast casts operands of a stock dtype."""
     # It leaves float64 alone.
-    low = None if dtype is torch.float64 else own_autocast_dtype(device.type)
+    low = None if dtype is torch.float64 else find_autocast_dtype(device.type)
     return None if low is None or has_infinity(low) else low
 
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import torch
 
-from ..formats.arguments import shorten
+from ..formats.arguments import outline
 
 __all__ = ["DynamicScale"]
 
 
 def _number(name: str, value: object, low: float, high: float = math.inf) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"expected {name} as a number, but got {shorten(value)}")
+        raise TypeError(f"expected {name} as a number, but got {outline(value)}")
     if not (low < value < high and math.isfinite(value)):
         between = f"between {low:g} and {high:g}" if math.isfinite(high) else f"above {low:g}"
         raise ValueError(f"expected {name} to be a finite number {between}, but got {value!r}")

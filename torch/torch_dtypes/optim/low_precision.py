@@ -16,7 +16,7 @@ import torch
 from torch.optim import Optimizer
 
 from .. import _C
-from ..formats.arguments import mode_name, shorten
+from ..formats.arguments import mode_name, outline
 from ..formats.code_types import compute_type
 from ..policies.rounding import rounding_block
 from . import checks
@@ -92,8 +92,8 @@ class LowPrecision(Optimizer):
     ``grad``, is infinite or NaN (NaR too). It is also skipped if a gradient, or the factor in the
     loss's dtype, reaches the largest number of a format that saturates. These are posits, fixed
     point, and floats with ``overflow="saturate"``. A format that wraps leaves no trace of overflow,
-    and is refused. With a constant scale or none, steps are never skipped. With parameters in shards
-    (``DTensor``, ``fully_shard``), all ranks skip a step if one rank's part overflows. A dynamic
+    and is refused. With a constant scale or none, steps are never skipped. With parameters in
+    shards (``DTensor``, ``fully_shard``), all ranks skip a step if one's part overflows. A dynamic
     factor drives gradients to the end of the range. That suits floats; posits are finest around 1
     and do better with a constant factor.
 
@@ -256,7 +256,7 @@ class LowPrecision(Optimizer):
         """
         if not isinstance(loss, torch.Tensor) or not loss.is_floating_point():
             raise TypeError(
-                f"expected the loss as a tensor of real numbers, but got {shorten(loss)}"
+                f"expected the loss as a tensor of real numbers, but got {outline(loss)}"
             )
         if not self._scale.is_on:
             return loss

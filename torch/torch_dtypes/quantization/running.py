@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from .. import _C
-from ..policies.autocast import in_autocast_of_ours, out_of_autocast
+from ..policies.autocast import find_autocast_devices, out_of_autocast
 from ..targets.base import refuse_complex
 from ..targets.grid import round_to_grid
 from .integer_layers import IntegerPlan
@@ -25,7 +25,7 @@ from .scalers import Scale
 def run_by_state(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
     if state.observing:
         return _observe(module, state, forward, args, kwargs)
-    if kinds := in_autocast_of_ours():
+    if kinds := find_autocast_devices():
         return _run_in_autocast(kinds, module, state, forward, args, kwargs)
     if state.rule.native is not None:
         return _run_native(module, state, forward, args, kwargs)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ..policies.recomputing import once
+from ..policies.recomputing import find_once
 from ..targets.lookup import Target
 from .scale_rules import BY, ScaleRule, channel_axis, is_affine
 
@@ -67,7 +67,7 @@ class Scaler:
             history = self._history_on(tensors[0].device)
             # Only entries that all ranks have, if there are several.
             return self._of_bounds(join_bounds(history[self.own or 0 :] or history))
-        return once(self, lambda: self._use_history(tensors, training))
+        return find_once(self, lambda: self._use_history(tensors, training))
 
     # A module's to() does not move the state of its scales, and a loaded one is on the device where
     # it was saved. So the state moves to the device of the tensors.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 
 from .. import _C
-from ..formats.arguments import boolean, shorten
+from ..formats.arguments import boolean, outline
 from ..formats.codes import codes as codes_of
 from ..formats.codes import from_codes
 from ..formats.tables.making import written_name
@@ -141,12 +141,12 @@ def save_safetensors(
     if not isinstance(tensors, Mapping):
         raise TypeError(
             "expected a mapping of names to tensors, as model.state_dict(), but got "
-            f"{shorten(tensors)}"
+            f"{outline(tensors)}"
         )
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TypeError(
             "expected metadata as a mapping of texts to texts, or None, but got "
-            f"{shorten(metadata)}"
+            f"{outline(metadata)}"
         )
     boolean("codes", codes)
     written, dtypes, same, seen = {}, {}, {}, {}

@@ -9,7 +9,7 @@ from typing import Any, overload
 import torch
 
 from .. import _C
-from ..formats.arguments import find_mode, shorten
+from ..formats.arguments import find_mode, outline
 from ..formats.dtypes import format_of
 from . import python_integers
 from .base import Target
@@ -189,7 +189,7 @@ def _chop_list(
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             "expected a list of numbers, or of such lists of one length, to chop, but got "
-            f"{shorten(x)}: {error}"
+            f"{outline(x)}: {error}"
         ) from error
     return _chop_tensor(made, name, mode, flip_prob, generator).tolist()
 

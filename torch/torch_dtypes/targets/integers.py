@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..formats.arguments import boolean, dimension, find_mode, integer, mode_name, shorten
+from ..formats.arguments import boolean, dimension, find_mode, integer, mode_name, outline
 from ..formats.patterns import name_pattern
 from .base import (
     INDIFFERENT_IN_NARROW,
@@ -138,7 +138,7 @@ class IntegerFormat(Target):
         ):
             raise TypeError(
                 f"expected a tensor of integers to decode from {self.name}, but got "
-                f"{shorten(codes)}"
+                f"{outline(codes)}"
             )
         check_dense(codes, f"decode from {self.name}")
         values = codes.float()

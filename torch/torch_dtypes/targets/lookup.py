@@ -157,7 +157,7 @@ def shared_scale(name: str) -> Target | None:
 
 @functools.lru_cache(maxsize=1024)
 def _of_name(name: str) -> Target:
-    plain = naming.spelled(name.removeprefix("torch."))
+    plain = naming.spell(name.removeprefix("torch."))
     plain = _STOCK_NAMES.get(plain, plain)
     if plain in _STOCK:
         return FormatTarget(_STOCK[plain], plain)
@@ -185,7 +185,7 @@ def target_of_chop(D: object) -> Target | None:
     if not isinstance(D, str):
         return None
     try:
-        plain = naming.spelled(D.removeprefix("torch."))
+        plain = naming.spell(D.removeprefix("torch."))
     except ValueError:  # of two formats, which format_of says
         return None
     if (blocks_or_integers := shared_scale(plain)) is not None:

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from ... import _C
-from ...policies.autocast import own_autocast_dtype
+from ...policies.autocast import find_autocast_dtype
 from ..exchange import compile_as, parse_source
 from ..stock_functions import autocast_mask
 from ..table import Hook, Kind
@@ -29,7 +29,7 @@ def encoder_layer(stock, src, embed_dim, num_heads, *rest, **named):
     second's weights are float32. As stock's kernel has it, the sums of the residual branches are in
     autocast's dtype, and the norms' parameters stay."""
     kind = src.device.type
-    own = own_autocast_dtype(kind)
+    own = find_autocast_dtype(kind)
     if own is None or not _has_stock(src, *rest):
         return stock(src, embed_dim, num_heads, *rest, **named)
     if src.is_nested:

@@ -15,7 +15,7 @@ from typing import IO, Any
 import torch
 
 from ... import _C
-from ...formats.arguments import shorten
+from ...formats.arguments import outline
 from ..cards.card import card
 from ..report.folders import json_text, whole_file
 from ..report.page import Report
@@ -265,7 +265,7 @@ class Statistics(Mapping):
         if not isinstance(data, Mapping):
             raise TypeError(
                 "expected what as_json() gave, or a file of to_json() by its path, but got "
-                f"{shorten(data)}"
+                f"{outline(data)}"
             )
         if "counts" not in data:
             raise KeyError(
@@ -388,7 +388,7 @@ def _opened(path: str | os.PathLike | IO[str], newline: str | None = None) -> It
         return
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(
-            f"expected a path or an open text file to write into, but got {shorten(path)}"
+            f"expected a path or an open text file to write into, but got {outline(path)}"
         )
     with whole_file(path, newline=newline) as file:
         yield file

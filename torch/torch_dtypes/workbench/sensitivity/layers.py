@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ... import _C
-from ...formats.arguments import shorten
+from ...formats.arguments import outline
 from ...quantization.layer_state import is_bias
 from ...quantization.layers import is_quantized
 from ...quantization.parameters import masters_of, parameter_names, parameter_of
@@ -120,7 +120,7 @@ def targets_of(formats: object) -> dict[str, Target]:
         formats = [formats]
     if not isinstance(formats, Iterable):
         raise TypeError(
-            f"expected formats= as a list of names, dtypes or targets, but got {shorten(formats)}"
+            f"expected formats= as a list of names, dtypes or targets, but got {outline(formats)}"
         )
     found: dict[str, Target] = {}
     for value in formats:
@@ -161,7 +161,7 @@ def layers_of(model: nn.Module, keys: object = None) -> list[Layer]:
             )
             weights.append([tuple(map(id, masters_of(module, p))) for p in names])
     if not found:
-        of = "" if keys is None else f", but none that layers={shorten(keys)} matches has any"
+        of = "" if keys is None else f", but none that layers={outline(keys)} matches has any"
         what = (
             "expected a model with layers that have weights to round (linear ones, convolutions, "
             "...)"
@@ -201,7 +201,7 @@ def _matched(model: nn.Module, keys: object) -> set[str]:
     if not isinstance(keys, Iterable) or isinstance(keys, nn.Module) or not (keys := list(keys)):
         raise TypeError(
             "expected layers= as types, names, regular expressions or predicates, as quantize_'s "
-            f"rules have, but got {shorten(keys)}"
+            f"rules have, but got {outline(keys)}"
         )
     anything = LayerRule(weight=Place(target("float32")))
     return set(choose(model, dict.fromkeys(keys, anything)))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import torch
 from torch import nn
 
-from ...formats.arguments import choice, integer, shorten
+from ...formats.arguments import choice, integer, outline
 from ...policies.accumulation import in_policy, policy_of_block
 from ...quantization.calibrate import check_loader
 from ...quantization.convert import quantize_
@@ -365,7 +365,7 @@ def sensitivity(
     check_loader(calibrate, None)
     if isinstance(calibrate, Mapping):
         raise TypeError(
-            f"expected calibrate= as an iterable of batches, but got {shorten(calibrate)}"
+            f"expected calibrate= as an iterable of batches, but got {outline(calibrate)}"
         )
     shown = Shown(progress, on_run)
     with forked_generators(), shown.going():  # a DataLoader draws, and so may a model

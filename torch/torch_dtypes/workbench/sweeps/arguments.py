@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import click
 
-from ...formats.arguments import expect_settings, find_mode, shorten
+from ...formats.arguments import expect_settings, find_mode, outline
 from ...policies.accumulation import policy_of_block
 from ...targets.lookup import FormatTarget, target
 from .cells import LATER, Settings
@@ -48,7 +48,7 @@ def check_settings(settings: dict[str, object]) -> None:
 def _check(name: str, value: object) -> None:
     option, context = _OPTIONS[name], click.Context(command)
     if isinstance(value, bool) or not isinstance(value, (str, numbers.Real)):
-        raise TypeError(f"expected {name} as a number or a name, but got {shorten(value)}")
+        raise TypeError(f"expected {name} as a number or a name, but got {outline(value)}")
     try:
         made = option.type.convert(str(value), option, context)
         if option.callback is not None:
@@ -77,7 +77,7 @@ def names_of(formats: tuple) -> tuple[str, ...]:
             )
             raise ValueError(
                 "expected formats that a name says, since cells are processes of their own, but "
-                f"got {shorten(value)}, {what}"
+                f"got {outline(value)}, {what}"
             )
         names.append(value if isinstance(value, str) else made.name)
     return tuple(names)
@@ -101,5 +101,5 @@ def check_names(what: str, names: tuple) -> None:
         if not isinstance(name, str):
             raise TypeError(
                 f"expected {what} by name, as 'package.module:function' where it is your own, but "
-                f"got {shorten(name)}"
+                f"got {outline(name)}"
             )

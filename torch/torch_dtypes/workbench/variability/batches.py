@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, IterableDataset
 
-from ...formats.arguments import shorten
+from ...formats.arguments import outline
 from ...quantization.calibrate import describe_batch
 
 # (inputs, targets), (first, second, ..., targets), or (a dict of keyword arguments, targets)
@@ -129,7 +129,7 @@ def check_criterion(criterion: object) -> None:
     if criterion is not None and not callable(criterion):
         raise TypeError(
             "expected criterion= as a function of an output and its targets, but got "
-            f"{shorten(criterion)}"
+            f"{outline(criterion)}"
         )
 
 
@@ -198,6 +198,6 @@ def check_metric(metric: object) -> None:
     """An error for a function in the place of a metric's name."""
     if callable(metric):
         raise TypeError(
-            f"expected metric= as a name, but got {shorten(metric)}: a function of an output and "
+            f"expected metric= as a name, but got {outline(metric)}: a function of an output and "
             "its targets is criterion=, metric='loss'"
         )

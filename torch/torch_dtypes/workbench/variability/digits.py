@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ...formats.arguments import integer, shorten
+from ...formats.arguments import integer, outline
 
 __all__ = ["Digits", "significant_digits"]
 
@@ -44,7 +44,7 @@ def _numbers(samples: object) -> torch.Tensor:
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(
             "expected samples as a tensor, an array or a sequence of real results of one shape, "
-            f"but got {shorten(samples)}"
+            f"but got {outline(samples)}"
         ) from None
 
 
@@ -59,7 +59,7 @@ def _reference(given: object, x: torch.Tensor) -> torch.Tensor:
             raise TypeError
         at = at.detach().to(torch.float64)
     except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"expected a reference of real numbers, but got {shorten(given)}") from None
+        raise TypeError(f"expected a reference of real numbers, but got {outline(given)}") from None
     try:
         fits = torch.broadcast_shapes(at.shape, x.shape[1:]) == x.shape[1:]
     except RuntimeError:
@@ -99,7 +99,7 @@ def check_shares(probability: float, confidence: float) -> None:
     for name, value in (("probability", probability), ("confidence", confidence)):
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise TypeError(
-                f"expected a number between 0 and 1 for {name}, but got {shorten(value)}"
+                f"expected a number between 0 and 1 for {name}, but got {outline(value)}"
             )
         if not 0 < value < 1:
             raise ValueError(f"expected {name} between 0 and 1, but got {value!r}")

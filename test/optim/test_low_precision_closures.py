@@ -91,11 +91,11 @@ WAYS = {
 @every_kind
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_resumes_bit_for_bit(way, kind):
-    def made():
+    def build():
         model = network(torch.q52)
         return model, LowPrecision(LBFGS(model.parameters(), **KINDS[kind]), **WAYS[way])
 
-    model, optimizer = made()
+    model, optimizer = build()
     for seed in range(2):
         optimizer.step(evaluation(model, optimizer, seed))
     kept = next(iter(optimizer.state.values()))
@@ -108,7 +108,7 @@ def test_a_run_resumes_bit_for_bit(way, kind):
     torch.save((model.state_dict(), optimizer.state_dict(), torch.get_rng_state()), file)
     file.seek(0)
     of_model, of_optimizer, random = torch.load(file, weights_only=True)
-    again, resumed = made()
+    again, resumed = build()
     again.load_state_dict(of_model), resumed.load_state_dict(of_optimizer)
     results = []
     for m, o in ((model, optimizer), (again, resumed)):

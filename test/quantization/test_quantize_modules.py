@@ -239,7 +239,7 @@ def test_a_model_that_is_moved_to_another_stock_dtype_afterwards(rule, dtype):
 def test_a_model_without_memory(rule):
     with torch.device("meta"):
         model = quantize_(linear(), {nn.Linear: rule})
-        # Which ask whether numbers are finite.
+        # These rules check whether numbers are finite, which meta tensors cannot.
         if rule not in (RULES["integers"], RULES["delayed"], RULES["least error"]):
             assert model(torch.empty(3, 6)).shape == (3, 4)
     x = torch.randn(3, 6)
@@ -335,7 +335,7 @@ def test_everything_in_a_module_is_everything_in_its_layers():
     assert attention(x[:, :4], x[:, :4], x[:, :4])[0].dtype is torch.float32
 
 
-# ---- within autocast with a dtype of ours ----
+# ---- within autocast with a format dtype ----
 
 
 @every_rule
@@ -491,7 +491,7 @@ def test_tensors_in_containers_of_the_user_s(rule, box):
         else chop(2 * x.detach(), "q43")
     )
     assert y.dtype is torch.float32 and torch.equal(y.detach(), want)
-    # What the user holds stays.
+    # The user's container keeps its tensor.
     assert (held["x"] if isinstance(held, collections.UserDict) else held.x) is x
     (y * torch.linspace(1, 2, 5)).sum().backward()
     assert rule == dict(output="q43", accumulate="exact") or torch.equal(

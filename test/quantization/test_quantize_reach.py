@@ -1,4 +1,4 @@
-"""What share of a model its rules reach, and layers that store weights as inputs x outputs."""
+"""Share of a model that its rules reach, and layers that store weights as inputs x outputs."""
 
 import warnings
 

@@ -322,36 +322,36 @@ def test_scales_are_saved_and_loaded():
 
 
 def test_scales_of_another_format_or_dimension_are_refused():
-    def made(**options):
+    def build(**options):
         return quantize_(
             nn.Sequential(layer()),
             {nn.Linear: dict(activation=dict(format="int8") | options)},
             batches(),
         )
 
-    kept = made().state_dict()
+    kept = build().state_dict()
     words = (
         r"'0': expected scales of activation for int4 \(per tensor\), but got a state dict's for "
         r"int8 \(per tensor\)"
     )
     with pytest.raises(ValueError, match=words):
-        made(format="int4").load_state_dict(kept)
+        build(format="int4").load_state_dict(kept)
     with pytest.raises(ValueError, match=words):
         quantize_(nn.Sequential(layer()), {nn.Linear: dict(activation="int4")}, kept)
     with pytest.raises(
         ValueError, match=r"for int8 \(per -1\), but got a state dict's for int8 \(per tensor\)"
     ):
-        made(per="channel").load_state_dict(kept)
+        build(per="channel").load_state_dict(kept)
     x = batches()[0]
-    # What numbers, not how they are rounded.
-    other = made(format="int8_stochastic", by="mse", rounding="nearest_even")
+    # The values decide, not how they are rounded.
+    other = build(format="int8_stochastic", by="mse", rounding="nearest_even")
     other.load_state_dict(kept)
-    assert torch.equal(other(x), made()(x))
-    made(format="int4", when="call").load_state_dict(kept)  # which has no use for it
+    assert torch.equal(other(x), build()(x))
+    build(format="int4", when="call").load_state_dict(kept)  # which has no use for it
     before = copy.deepcopy(kept)
     for name in ("format", "per"):
         del before._metadata["0"]["scales"]["activation"][name]  # as 0.1 wrote it
-    other = made(format="int4")
+    other = build(format="int4")
     other.load_state_dict(before)
     want = target("int4").quantize(x, scale=absmax(torch.cat(batches()), 127))
     assert torch.equal(other(x), F.linear(want, other[0].weight, other[0].bias))
@@ -361,18 +361,18 @@ def test_scales_of_another_format_or_dimension_are_refused():
             Cast("q43", dict(format="q52", when="delayed")).state_dict()
         )
     cast.load_state_dict(cast.state_dict())
-    calibrated = made(format=torch.float16).state_dict()
-    made(format="e5m10").load_state_dict(calibrated)  # the same numbers
+    calibrated = build(format=torch.float16).state_dict()
+    build(format="e5m10").load_state_dict(calibrated)  # the same numbers
 
 
 def test_a_history_is_loaded_as_it_was_and_as_long_as_the_rule_says():
-    def made(history):
+    def build(history):
         return Cast(dict(format="int8", when="delayed", history=history))
 
-    fresh, long = made(16).state_dict(), made(16)
+    fresh, long = build(16).state_dict(), build(16)
     for size in (8.0, 4.0, 2.0, 1.0):
         long(torch.tensor([size]))
-    short = made(2)
+    short = build(2)
     short.load_state_dict(long.state_dict())
     assert short.eval()(torch.tensor([100.0])).item() == 2  # of 2 and 1, at once
     long.load_state_dict(fresh)

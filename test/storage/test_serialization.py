@@ -45,7 +45,7 @@ def fresh_process(code, *arguments):
     ).stdout.strip()
 
 
-def saved(thing, **options):
+def save_and_load(thing, **options):
     file = io.BytesIO()
     torch.save(thing, file)
     file.seek(0)
@@ -59,9 +59,9 @@ WAYS = {
         f"pickle {p}": lambda t, p=p: pickle.loads(pickle.dumps(t, p))
         for p in range(pickle.HIGHEST_PROTOCOL + 1)
     },
-    "save": saved,
-    "save, loaded in full": lambda t: saved(t, weights_only=False),
-    "save, mapped": lambda t: saved(t, map_location="cpu"),
+    "save": save_and_load,
+    "save, loaded in full": lambda t: save_and_load(t, weights_only=False),
+    "save, mapped": lambda t: save_and_load(t, map_location="cpu"),
 }
 every_way = pytest.mark.parametrize("way", WAYS)
 

@@ -1,4 +1,4 @@
-"""torch.testing with dtypes of ours: assert_close and make_tensor."""
+"""torch.testing with format dtypes: assert_close and make_tensor."""
 
 import math
 import subprocess
@@ -31,8 +31,8 @@ def dtype(request):
     return torch_dtypes.dtype(request.param)
 
 
-def ascending(dtype):
-    """All numbers of a dtype of at most eight bits, the first 256 from 1 on of others."""
+def list_values(dtype):
+    """All values of a dtype of at most eight bits; of others, the first 256 from 1."""
     if torch_dtypes.format_of(dtype).bits <= 8:
         values = torch_dtypes.from_codes(
             torch.arange(2 ** torch_dtypes.format_of(dtype).bits).to(torch.uint8), dtype
@@ -44,7 +44,7 @@ def ascending(dtype):
 
 @every_dtype
 def test_numbers_up_to_two_steps_apart_from_one_to_two_are_close(dtype):
-    values = ascending(dtype)
+    values = list_values(dtype)
     values = values[(values >= min(1, values.max())) & (values <= 2)]
     for steps in (1, 2):
         if len(values) > steps and torch_dtypes.format_of(dtype).significand_bits > 2:
@@ -65,7 +65,7 @@ def test_the_step_at_zero_is_close_and_large_numbers_are_not(dtype):
     else:
         assert rtol == min(2 * info.eps, 0.5)
     if torch_dtypes.format_of(dtype).bits <= 8:
-        least = ascending(dtype)
+        least = list_values(dtype)
         least = least[least > 0].min()
         assert atol == max(1e-5, float(least) * (1 if kind != "Kind.fixed" else 2))
         assert_close(least.to(dtype), torch.zeros((), dtype=dtype))

@@ -157,7 +157,7 @@ def test_itemsize_is_the_width_rounded_up_to_a_power_of_two(name, itemsize):
     t = torch.zeros(3, 5, dtype=dtype)
     assert t.element_size() == t.itemsize == itemsize
     assert t.nbytes == t.untyped_storage().nbytes() == 15 * itemsize
-    # What typed storages, and with them the DataLoader's workers, count in.
+    # Typed storages, and so the DataLoader's workers, count in this size.
     assert torch._utils._element_size(dtype) == itemsize
 
 
@@ -498,17 +498,17 @@ def test_a_line_break_is_no_part_of_a_name():
     [
         (
             "q43_stochastik",
-            r"another option behind 'q43', but got 'stochastik' in 'q43_stochastik'\. Did you "
+            r"another option after 'q43', but got 'stochastik' in 'q43_stochastik'\. Did you "
             r"mean 'q43_stochastic'\?",
         ),
         (
             "fp16_satrate_up",
-            r"behind 'fp16', but got 'satrate' in 'fp16_satrate_up'\. Did you mean "
+            r"after 'fp16', but got 'satrate' in 'fp16_satrate_up'\. Did you mean "
             r"'fp16_saturate'\?",
         ),
         (
             "posit16es2_no_such_mode",
-            r"behind 'posit16es2', but got 'no_such_mode' .* The modes are nearest_even,",
+            r"after 'posit16es2', but got 'no_such_mode' .* The modes are nearest_even,",
         ),
         ("nonsense_up", "expected the name of a number format, but got 'nonsense_up'"),
     ],

@@ -254,8 +254,7 @@ def test_the_kind_of_random_bits_is_heeded_or_refused():
 
 
 def test_sums_of_formats_that_draw_few_bits():
-    """What the error of accumulate says works: an accumulator, and a register, of two random
-    bits."""
+    """Accumulators and registers of two random bits work, as the error of accumulate says."""
     ones, small = (
         torch.ones(1, 2).to(torch.q43),
         torch.tensor([1.0, 2.0**-5]).repeat(4000, 1).to(torch.q43),

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import torch_dtypes
 from torch_dtypes.cli import group
-from torch_dtypes.formats.spellings import AMBIGUOUS, SPELLINGS, markdown
+from torch_dtypes.formats.spellings import AMBIGUOUS, SPELLINGS, build_markdown
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_name_of_two_formats_is_an_error_that_shows_both(name):
         lambda n: torch_dtypes.chop(1.0, n),
         lambda n: torch_dtypes.dtype(n + "_up"),
     ):
-        with pytest.raises(ValueError, match="by which two are meant") as caught:
+        with pytest.raises(ValueError, match="expected the name of one format") as caught:
             call(name)
         assert all(repr(ours) in str(caught.value) for ours, _ in AMBIGUOUS[name])
 
@@ -96,7 +96,7 @@ def test_every_spelling_means_its_row():
             == torch_dtypes.format_of(ours)
         ), name
     page = (pathlib.Path(__file__).parents[2] / "docs/reference/spellings.md").read_text()
-    assert page.endswith(markdown())
+    assert page.endswith(build_markdown())
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,9 @@ def test_a_table_has_the_name_that_a_user_gives():
         torch_dtypes.show("acme8").table()[0]["format"] == "acme8"
         and torch_dtypes.target("acme8").name == "acme8"
     )
-    with pytest.raises(ValueError, match="one table of the name 'acme8', but got other values"):
+    with pytest.raises(
+        ValueError, match="the values that 'acme8' has in this process, but got others"
+    ):
         torch_dtypes.table_format([0.0, 1.0], name="acme8")
     with pytest.raises(ValueError, match="nearest names are 'acme8'"):
         torch_dtypes.dtype("acm8")
@@ -172,7 +174,7 @@ def test_files_bring_a_table_with_its_name(tmp_path):
     other = code.replace(
         "x = torch.load", "torch_dtypes.table_format([0.0, 2.0], name='acme8'); x = torch.load"
     )
-    assert "expected one table of the name 'acme8'" in new_process.run("-c", other).stderr
+    assert "expected the values that 'acme8' has" in new_process.run("-c", other).stderr
 
 
 def _invoke(*arguments):
@@ -187,7 +189,7 @@ def test_commands_take_a_file_of_values_by_a_name(tmp_path):
     assert shown.exit_code == 0 and "acme" in shown.output and "table3_" not in shown.output
     assert "table3_" not in (tmp_path / "shown/formats.html").read_text()
     refused = _invoke("show", f"q43={file}")
-    assert refused.exit_code == 2 and "expected a name that no format has" in " ".join(
+    assert refused.exit_code == 2 and "expected a name that is not taken" in " ".join(
         refused.output.split()
     )
 

@@ -1,4 +1,4 @@
-"""What type checkers see: the package's types, and those of the extension."""
+"""Types of the package, and of the extension, for type checkers."""
 
 import importlib.resources
 import os

@@ -132,7 +132,7 @@ def optimizer_made_inside(compile_):
 
 
 @case
-def clipping(compile_):
+def clip_gradients(compile_):
     weights = [leaf(3), leaf(4)]
     for w in weights:
         (w * 9).sum().backward()
@@ -187,13 +187,13 @@ class Net(nn.Module):
 
 class HalfMade(torch.optim.Optimizer):
     def __init__(self):
-        self.rate = scaled(torch.ones(2), self)
+        self.rate = double(torch.ones(2), self)
 
     def __getattr__(self, name):
         raise RuntimeError(f"{name} asked")
 
 
-def scaled(x, *_):
+def double(x, *_):
     return x * 2
 
 
@@ -202,11 +202,11 @@ for value in (
     Elements([1]),
     Hidden(),
     Net(),
-    functools.partial(scaled, Hidden()),
+    functools.partial(double, Hidden()),
     {1: Values()},
     frozenset([2]),
 ):
-    CASES[f"argument_{type(value).__name__}"] = lambda compile_, value=value: compile_(scaled)(
+    CASES[f"argument_{type(value).__name__}"] = lambda compile_, value=value: compile_(double)(
         torch.ones(2), value
     )
 CASES["bound_module"] = lambda compile_: compile_(Net().forward)(torch.ones(3))
@@ -236,7 +236,7 @@ def operators_by_hand(compile_):
 
 
 @case
-def divided(compile_):
+def divide(compile_):
     return compile_(lambda x: 1 / x + x.__rdiv__(2))(torch.ones(3))
 
 
@@ -254,7 +254,7 @@ def masked_reduction(compile_):
 
 
 @case
-def checkpointed(compile_):
+def use_checkpoint(compile_):
     from torch.utils.checkpoint import checkpoint
 
     x = leaf()

@@ -107,7 +107,7 @@ def inside_a_block(x):
         return chop(x, "e5m5") * 2
 
 
-def everything(x):
+def chop_thrice(x):
     return chop(x * 1.7, "q43") + chop(x, torch.posit16es2, "up") + inside_a_block(x)
 
 
@@ -122,18 +122,18 @@ class Net(torch.nn.Module):
 
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
 def test_make_fx_records_the_call(mode):
-    graph = make_fx(everything, tracing_mode=mode)(X)
+    graph = make_fx(chop_thrice, tracing_mode=mode)(X)
     assert [node.target for node in graph.graph.nodes].count(OP) == 3
-    assert torch.equal(graph(Y), everything(Y))
+    assert torch.equal(graph(Y), chop_thrice(Y))
 
 
 def test_traced_by_torchscript():
-    traced = torch.jit.trace(everything, X)
+    traced = torch.jit.trace(chop_thrice, X)
     file = io.BytesIO()
     torch.jit.save(traced, file)
     file.seek(0)
-    assert torch.equal(traced(Y), everything(Y))
-    assert torch.equal(torch.jit.load(file)(Y), everything(Y))
+    assert torch.equal(traced(Y), chop_thrice(Y))
+    assert torch.equal(torch.jit.load(file)(Y), chop_thrice(Y))
 
 
 # PyTorch 2.11's own.
@@ -160,12 +160,12 @@ def test_onnx_says_what_it_does_not_know(tmp_path):
 
 
 def test_function_transforms():
-    assert torch.equal(torch.func.vmap(everything)(X), everything(X))
+    assert torch.equal(torch.func.vmap(chop_thrice)(X), chop_thrice(X))
     assert torch.equal(
         torch.func.vmap(torch.func.vmap(lambda t: chop(t, "q43")), in_dims=1, out_dims=1)(X),
         chop(X, "q43"),
     )
-    assert torch.equal(torch.func.functionalize(everything)(X), everything(X))
+    assert torch.equal(torch.func.functionalize(chop_thrice)(X), chop_thrice(X))
     per_row = torch.func.vmap(torch.func.grad(lambda t: (chop(t, "q43") ** 2).sum()))
     assert torch.equal(per_row(X), 2 * chop(X, "q43"))
     assert torch.equal(
@@ -174,7 +174,7 @@ def test_function_transforms():
     assert torch.equal(torch.func.jacfwd(lambda t: chop(t, "q43"))(X[0]), torch.eye(6))
 
 
-# of any operator under 2.15's opcheck, stock ones too
+# 2.15's opcheck warns for any operator, PyTorch's own too.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize(
     "x",

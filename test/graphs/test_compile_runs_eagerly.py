@@ -1,5 +1,5 @@
-"""torch.compile of code that works on format tensors runs it as it is written, with one notice; a
-whole graph is an error."""
+"""torch.compile runs code on format tensors eagerly, with one notice. A whole graph is an
+error."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 import copy
@@ -14,17 +14,17 @@ import torch_dtypes
 from torch_dtypes.host.hooks import graphs
 
 pytestmark = [
-    # dynamo's own, of any autograd.Function
+    # Dynamo warns so of any autograd.Function.
     pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
-    # Which dynamo hides by other means.
+    # Dynamo itself hides this one by other means.
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
-    # PyTorch's own, while it loads inductor.
+    # PyTorch warns so while it loads inductor.
     pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning"),
 ]
 
 
 @pytest.fixture
-def compiled(monkeypatch):
+def graph_counter(monkeypatch):
     """compile(f) with the graphs counted, from a clean slate; one test alone is about the
     notice."""
     torch._dynamo.reset()
@@ -41,9 +41,9 @@ def function(x):
 
 
 @formats
-def test_a_function_by_turns(compiled, dtype):
-    """Format tensors run uncompiled and stock ones compiled, whichever come first."""
-    compile_, counter = compiled
+def test_a_function_by_turns(graph_counter, dtype):
+    """Format tensors run uncompiled and stock tensors compiled, in either order."""
+    compile_, counter = graph_counter
     f = compile_(function)
     x = torch.randn(3, 4)
     own = x.to(dtype)
@@ -56,8 +56,8 @@ def test_a_function_by_turns(compiled, dtype):
 
 
 @pytest.mark.parametrize("way", ["torch.compile", "Module.compile", "step"])
-def test_training(compiled, net, way):
-    compile_, counter = compiled
+def test_training(graph_counter, net, way):
+    compile_, counter = graph_counter
     model, x = copy.deepcopy(net[0]).to(torch.q43), net[1].to(torch.q43)
     reference = copy.deepcopy(model)
     if way == "step":
@@ -76,8 +76,8 @@ class Doubles(nn.Module):
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """The frames of which dynamo asks whether they work on format tensors."""
+def asked_frames(monkeypatch):
+    """Names of the frames that dynamo checks for format tensors."""
     found, find = [], graphs._format_of_frame
     monkeypatch.setattr(
         graphs, "_format_of_frame", lambda frame: found.append(frame.f_code.co_name) or find(frame)
@@ -86,8 +86,8 @@ def asked(monkeypatch):
 
 
 @pytest.mark.parametrize("way", ["torch.compile", "Module.compile", "function"])
-def test_dynamo_is_not_asked_after_a_first_call(compiled, asked, way):
-    compile_, counter = compiled
+def test_dynamo_is_not_asked_after_a_first_call(graph_counter, asked_frames, way):
+    compile_, counter = graph_counter
     f = Doubles() if way != "function" else lambda x: x * 2
     if way == "Module.compile":
         f.compile(backend=counter)
@@ -96,13 +96,13 @@ def test_dynamo_is_not_asked_after_a_first_call(compiled, asked, way):
     own, x = torch.tensor([1.5, 2], dtype=torch.q43), torch.ones(2)
     for turn in (1, 2):
         assert_same(f(own), own * 2)
-        assert asked or turn == 2
-        asked.clear()
+        assert asked_frames or turn == 2
+        asked_frames.clear()
         assert_same(f(own), own * 2)
-        assert not asked
+        assert not asked_frames
         assert_same(f(x), x * 2)
         assert counter.frame_count == turn
-        asked.clear()
+        asked_frames.clear()
         torch._dynamo.reset()
     with (
         torch.compiler.set_stance("fail_on_recompile"),
@@ -113,17 +113,17 @@ def test_dynamo_is_not_asked_after_a_first_call(compiled, asked, way):
         assert_same(f(own), own * 2)
     with torch.compiler.set_stance(force_backend="eager"):
         assert_same(f(own), own * 2)
-    assert asked
+    assert asked_frames
 
 
-def test_a_compiled_module_that_is_passed_keeps_its_mode_and_its_hooks(compiled, asked):
+def test_a_compiled_module_that_is_passed_keeps_its_mode_and_its_hooks(graph_counter, asked_frames):
     module, own = Doubles(), torch.tensor([1.5, 2], dtype=torch.q43)
-    f, calls = compiled[0](module), []
+    f, calls = graph_counter[0](module), []
     f(own)
-    asked.clear()
+    asked_frames.clear()
     inner = module.register_forward_hook(lambda *_: calls.append("inner"))
     assert_same(f.eval()(own), own * 3)
-    assert not module.training and calls == ["inner"] and not asked
+    assert not module.training and calls == ["inner"] and not asked_frames
     outer = f.register_forward_hook(lambda *_: calls.append("outer"))
     f(own)
     assert calls == ["inner", "inner", "outer"]
@@ -138,13 +138,13 @@ def test_a_compiled_module_that_is_passed_keeps_its_mode_and_its_hooks(compiled,
         f(own, 1)
 
 
-def test_a_model_of_a_format_on_stock_inputs_is_passed_too(compiled, asked):
+def test_a_model_of_a_format_on_stock_inputs_is_passed_too(graph_counter, asked_frames):
     model = nn.Embedding(4, 3).to(torch.q43)
-    f, tokens = compiled[0](model), torch.tensor([1, 3])
+    f, tokens = graph_counter[0](model), torch.tensor([1, 3])
     f(tokens)
-    asked.clear()
+    asked_frames.clear()
     assert_same(f(tokens), model(tokens))
-    assert not asked
+    assert not asked_frames
 
 
 # --- functions of stock tensors that name a format in their body: found while tracing ---
@@ -166,7 +166,7 @@ def helper(x):
     return x.to(dtype=torch.posit32es2)
 
 
-def inlined(x):
+def call_helper(x):
     return helper(torch.sin(x)) * 2, torch.cos(x)
 
 
@@ -216,7 +216,7 @@ def own_derivative(x):
 INSIDE = [
     makes_inside,
     loop_inside,
-    inlined,
+    call_helper,
     comprehension,
     in_place,
     rounds,
@@ -227,8 +227,8 @@ INSIDE = [
 
 
 @pytest.mark.parametrize("f", INSIDE, ids=lambda f: f.__name__)
-def test_a_function_that_makes_format_tensors(compiled, f):
-    compile_, counter = compiled
+def test_a_function_that_makes_format_tensors(graph_counter, f):
+    compile_, counter = graph_counter
     g = compile_(f)
     x, y = (torch.linspace(-2, 2, 12).reshape(3, 4).requires_grad_() for _ in range(2))
     frames = None
@@ -250,7 +250,7 @@ class Holder:
     pass
 
 
-def test_a_function_that_finds_format_tensors(compiled):
+def test_a_function_that_finds_format_tensors(graph_counter):
     """In objects that nobody looks into before the graph is made."""
     holder = Holder()
     holder.w = torch.tensor([1.5, 2], dtype=torch.posit16es2)
@@ -258,31 +258,31 @@ def test_a_function_that_finds_format_tensors(compiled):
     def f(x):
         return torch.sin(x) + 1, holder.w * 3
 
-    g = compiled[0](f)
+    g = graph_counter[0](f)
     for _ in range(3):
         for a, b in zip(g(torch.ones(2)), f(torch.ones(2)), strict=True):
             assert_same(a, b)
 
 
-def test_chop_with_a_format_dtype_is_compiled(compiled):
+def test_chop_with_a_format_dtype_is_compiled(graph_counter):
     """A dtype among the arguments or globals is no reason to skip a frame."""
-    compile_, counter = compiled
+    compile_, counter = graph_counter
     x = torch.randn(3, 4)
     f = compile_(lambda t, dtype: torch_dtypes.chop(t * 2, dtype), fullgraph=True)
     assert torch.equal(f(x, torch.q43), torch_dtypes.chop(x * 2, torch.q43))
     assert counter.frame_count == 1
 
 
-def test_under_a_default_dtype_that_is_a_format(compiled):
+def test_under_a_default_dtype_that_is_a_format(graph_counter):
     torch.set_default_dtype(torch.q43)
     try:
-        assert compiled[0](lambda: torch.zeros(3) * 2)().dtype is torch.q43
+        assert graph_counter[0](lambda: torch.zeros(3) * 2)().dtype is torch.q43
     finally:
         torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-def test_backends_never_see_format_tensors(compiled, backend):
+def test_backends_never_see_format_tensors(graph_counter, backend):
     x = torch.ones(3, dtype=torch.posit16es2)
     assert_same(torch.compile(function, backend=backend)(x), function(x))
 
@@ -290,8 +290,8 @@ def test_backends_never_see_format_tensors(compiled, backend):
 REMEDY = r"run the eager code, or convert a float32 model by torch_dtypes\.quantize_"
 
 
-def test_a_whole_graph_is_an_error(compiled):
-    compile_, _ = compiled
+def test_a_whole_graph_is_an_error(graph_counter):
+    compile_, _ = graph_counter
     x = torch.ones(3, 4)
     with pytest.raises(
         torch._dynamo.exc.Unsupported,

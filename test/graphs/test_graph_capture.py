@@ -24,7 +24,7 @@ def test_export_of_a_cast_is_an_error():
         torch.export.export(Inside(), (torch.ones(3),))
 
 
-def doubled(x):
+def double(x):
     return x * 2
 
 
@@ -42,9 +42,7 @@ def autocast_cache():
 def test_onnx_export_is_an_error(net, capture, tmp_path, autocast_cache):
     model, x = copy.deepcopy(net[0]).to(torch.posit16es2).eval(), net[1].to(torch.posit16es2)
     captured = (
-        model
-        if capture == "module"
-        else torch.jit.script(model if capture == "script" else doubled)
+        model if capture == "module" else torch.jit.script(model if capture == "script" else double)
     )
     with pytest.raises(
         NotImplementedError,
@@ -61,7 +59,7 @@ def test_make_fx_is_an_error(mode):
         (NotImplementedError, UnsupportedFakeTensorException),
         match=r"expected stock dtypes in .*, but got torch\.q43",
     ):
-        make_fx(doubled, tracing_mode=mode)(torch.ones(3, dtype=torch.q43))
+        make_fx(double, tracing_mode=mode)(torch.ones(3, dtype=torch.q43))
     with pytest.raises(NotImplementedError, match="expected stock dtypes in a captured graph"):
         make_fx(lambda x: x.to(torch.q43), tracing_mode=mode)(torch.ones(3))
 

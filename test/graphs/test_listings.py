@@ -1,5 +1,5 @@
-"""What PyTorch writes about graphs and calls names our dtypes: listings of torch.fx,
-checkpoint(debug=True), DebugMode."""
+"""PyTorch's listings of graphs and calls name format dtypes: torch.fx, checkpoint(debug=True),
+DebugMode."""
 
 import logging
 

@@ -138,11 +138,11 @@ def test_what_is_recorded_has_the_gradients_of_eager_code(way, tmp_path):
         y, *_ = step(model, model, batch(seed), seed)
         expected = {name: p.grad.clone() for name, p in model.named_parameters()}
         for run in runs:
-            # Whose own derivative of tanh differs in the last place.
+            # An optimised execution's derivative of tanh differs in the last place.
             with torch.jit.optimized_execution(False):
                 got, *_ = step(run, run, batch(seed), seed)
             assert torch.equal(got, y) and len(list(run.parameters())) == len(expected)
-            # Which a strict export has in an order of its own.
+            # By name, since a strict export has another order of parameters.
             for name, p in run.named_parameters():
                 assert torch.equal(p.grad, expected[name]), name
 
@@ -151,13 +151,13 @@ def test_gradients_by_scales_of_steps_before_are_refused_in_what_is_recorded():
     model = network({"3": dict(error={"format": "int8", "when": "delayed"})})
     module = torch.export.export(model, (batch(),)).module()
     assert torch.equal(module(batch()), model(batch()))
-    with pytest.raises(RuntimeError, match="scaled by those of the calls before"):
+    with pytest.raises(RuntimeError, match="got a trace or an export, which remembers no calls"):
         module(batch()).sum().backward()
 
 
 def test_scripts_of_layers_with_rules_are_refused():
     with pytest.raises(
-        TypeError, match="expected modules without rules to script, but got a Linear of quantize_"
+        TypeError, match="expected a module without rules to script, but got a quantised Linear"
     ):
         torch.jit.script(network({"3": dict(weight="q43")}))
 
@@ -210,7 +210,7 @@ def test_integer_layers_in_graphs(accumulator, has_gradients, way, tmp_path):
             x = torch.randn(4, 2, 6)
             y, want = run(x), model(x)
             assert torch.equal(y, want)
-            # Whose own derivative of tanh differs in the last place.
+            # An optimised execution's derivative of tanh differs in the last place.
             if has_gradients and way != "trace":
                 found, expected = (
                     torch.autograd.grad(t.square().sum(), list(m.parameters()))
@@ -312,12 +312,12 @@ def plan(text):
 @pytest.mark.parametrize("text", PLANS)
 def test_plans_are_read_as_they_were_written(text):
     made = product_operator._read(plan(text))
-    assert product_operator._read(made.text) == made and made.text == products.written(
+    assert product_operator._read(made.text) == made and made.text == products.write_plan(
         product_operator._read(made.text)
     )
 
 
-# of any operator under 2.15's opcheck, stock ones too
+# 2.15's opcheck warns for any operator, PyTorch's own too.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("text", [PLANS[0], PLANS[4]])
 @pytest.mark.parametrize("kind", ["linear", "convolution", "transposed"])
@@ -361,7 +361,7 @@ def test_opcheck(text, kind):
         assert torch.equal(a, b.float())
 
 
-# of any operator under 2.15's opcheck, stock ones too
+# 2.15's opcheck warns for any operator, PyTorch's own too.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("accumulator", ["int12", "int12_saturate"])
 def test_opcheck_of_integers(accumulator):

@@ -28,20 +28,20 @@ REFUSED = (
 )
 
 
-def refused():
+def expect_refusal():
     return pytest.raises(NotImplementedError, match=REFUSED)
 
 
 @formats
 def test_a_script_module_is_refused(net, dtype):
     model, x = copy.deepcopy(net[0]).to(dtype), net[1].to(dtype)
-    with refused():
+    with expect_refusal():
         torch.jit.script(model)(x)
-    with refused():
+    with expect_refusal():
         torch.jit.script(copy.deepcopy(net[0]))(x)  # stock parameters, a format tensor as argument
-    with refused():
+    with expect_refusal():
         torch.jit.script(model)(net[1])
-    with torch.no_grad(), refused():
+    with torch.no_grad(), expect_refusal():
         torch.jit.freeze(torch.jit.script(model.eval()))(x)
 
 
@@ -54,7 +54,7 @@ def test_a_script_of_a_stock_model_that_is_converted(net):
     for _ in range(3):  # also after the executor has optimised the graph
         assert torch.equal(script(x), expected)
     model.to(torch.q43)
-    with refused():
+    with expect_refusal():
         script(x)
     script.to(torch.float64)
     assert script(x.double()).dtype is torch.float64
@@ -64,11 +64,11 @@ def test_a_script_of_a_stock_model_that_is_converted(net):
 def test_a_trace_is_refused(net, given):
     model = copy.deepcopy(net[0]).to(torch.q43) if given != "input" else net[0]
     x = net[1].to(torch.q43) if given != "module" else net[1]
-    with refused():
+    with expect_refusal():
         torch.jit.trace(model, x)
-    with refused():
+    with expect_refusal():
         torch.jit.trace(lambda t: model(t), x.to(torch.q43))
-    with refused():
+    with expect_refusal():
         torch.jit.trace_module(model, {"forward": (x,)})
 
 
@@ -80,7 +80,7 @@ def test_a_trace_that_casts_is_refused():
         with pytest.raises(torch.jit.TracingCheckError, match=REFUSED):
             torch.jit.trace(casting, x)
     traced = torch.jit.trace(nn.Sequential(Casts()), x, check_trace=False)
-    with refused():
+    with expect_refusal():
         traced(x)
     function = torch.jit.trace(lambda t: t.to(torch.q43) * 1.3, x, check_trace=False)
     assert_same(function(x), x.to(torch.q43) * 1.3)
@@ -112,12 +112,12 @@ def test_settings_that_make_format_tensors(net, setting):
     """Under them even stock arguments lead to format tensors."""
     script, function = torch.jit.script(copy.deepcopy(net[0])), torch.jit.script(makes_numbers)
     if setting == "autocast":
-        with torch.autocast("cpu", dtype=torch.q43), refused():
+        with torch.autocast("cpu", dtype=torch.q43), expect_refusal():
             script(net[1])
         return
     torch.set_default_dtype(torch.q43)
     try:
-        with refused():
+        with expect_refusal():
             script(net[1])
         assert function(2).dtype is torch.q43
     finally:

@@ -52,7 +52,7 @@ LINEAR = torch.nn.Linear(1, 1)
         ),
         (
             lambda: torch_dtypes.float_format(11, 2, bias=-1000),
-            "expected exponents that float64 has",
+            "expected exponents of float64",
         ),
         (lambda: torch_dtypes.dtype("posit99es1"), "expected nbits from 2 to 64, but got 99"),
         (lambda: torch_dtypes.dtype("e12m3"), "expected exp_bits from 2 to 11, but got 12"),
@@ -67,7 +67,7 @@ LINEAR = torch.nn.Linear(1, 1)
         ),
         (
             lambda: torch_dtypes.dtype("e4m3fn_saturate_saturate"),
-            "another option behind 'e4m3fn_saturate', but got 'saturate'",
+            "another option after 'e4m3fn_saturate', but got 'saturate'",
         ),
         (lambda: torch_dtypes.dtype("posit" + "9" * 400 + "es1"), "expected"),
         (

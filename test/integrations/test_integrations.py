@@ -1,5 +1,5 @@
-"""Other libraries given tensors of ours: einops, TensorBoard, Lightning, matplotlib, pandas,
-distributed checkpoints, transformers. Each where it is installed."""
+"""Other libraries with format tensors: einops, TensorBoard, Lightning, matplotlib, pandas,
+distributed checkpoints, transformers. Each runs if it is installed."""
 
 import json
 import types
@@ -149,7 +149,7 @@ def test_batches_of_examples_are_collated(dtype):
     assert (
         of_arrays.dtype in (torch.float32, torch.float64) and of_arrays.tolist() == [x.tolist()] * 2
     )
-    # What a table of plain numbers gives.
+    # The same result as for a table of plain numbers.
     columns = torch.utils.data.default_collate([{"x": x.tolist()}, {"x": x.tolist()}])
     assert torch.equal(torch.stack(columns["x"]).t().to(dtype), torch.stack([x, x]))
 
@@ -256,7 +256,9 @@ def test_tensorboard_writes_values(dtype, tmp_path):
         make_np(x).dtype == ("float64" if dtype is torch.posit32es2 else "float32")
         and make_np(x).tolist() == x.tolist()
     )
-    assert make_np(torch.tensor(1.5, dtype=torch.bfloat16)).dtype == "float16"  # stock's own way
+    assert (
+        make_np(torch.tensor(1.5, dtype=torch.bfloat16)).dtype == "float16"
+    )  # as without this package
 
 
 # ---- Lightning ----

@@ -492,5 +492,5 @@ def test_posits_that_underflow_differ_below_minpos_alone():
     ],
 )
 def test_a_stock_dtypes_name_says_the_formats(name, words):
-    with pytest.raises(ValueError, match=f"that is a stock dtype, and .*{words}"):
+    with pytest.raises(ValueError, match=f"that is a stock dtype; .*{words}"):
         torch_dtypes.dtype(name)

@@ -255,7 +255,7 @@ def test_accumulators_that_wrap():
     ("message", "policy", "options"),
     [
         (
-            "expected order 'sequential', 'pairwise', 'tree' or 'lanes",
+            "expected order as 'sequential', 'pairwise', 'tree' or 'lanes",
             "format",
             {"order": "random"},
         ),

@@ -118,12 +118,12 @@ def test_backward_obeys_too(own_policy):
         ),
         (
             ValueError,
-            "expected the number of terms .* beside 'chunked', as in 'chunked.32.'",
+            "expected the number of terms .* with 'chunked', as in 'chunked.32.'",
             {"policy": "chunked"},
         ),
         (
             ValueError,
-            "expected chunk=.* but got 'format', chunk=4",
+            "expected chunk=.* but got 'format' with chunk=4",
             {"policy": "format", "chunk": 4},
         ),
         (ValueError, "expected chunk from 1 to 2.63 - 1, but got 0", {"policy": "chunked(0)"}),
@@ -232,13 +232,13 @@ def test_a_policy_in_one_text(text, policy, options):
         ("chunked(chunk=all)", "expected chunk as an integer .* but got 'chunk=all'", {}),
         (
             "chunked(8, accumulator=e5m7)",
-            "expected accumulator once, but got it in 'chunked.* and beside it",
+            "expected accumulator once, but got it in 'chunked.* and as an argument",
             {"accumulator": "e5m7"},
         ),
-        ("format(4)", "expected chunk=.* but got 'format', chunk=4", {}),
+        ("format(4)", "expected chunk=.* but got 'format' with chunk=4", {}),
         (
             "format(accumulator=float32)",
-            "that is a stock dtype, and 'bf16', .* are formats of such numbers",
+            "that is a stock dtype; 'bf16', .* are formats of the same values",
             {},
         ),
         ("format(accumulator=posit<16,1)", "expected an accumulation policy", {}),
@@ -324,12 +324,12 @@ def test_operands_that_a_chip_has_not():
 @pytest.mark.parametrize(
     ("message", "policy", "options"),
     [
-        ("expected terms=, the number of products", "block", {}),
+        ("expected terms= with 'block', the number of products", "block", {}),
         ("expected terms from 1 to", "block", {"terms": 0}),
         ("expected terms from 1 to .* but got True", "block", {"terms": True}),
         ("expected extra_bits from 0 to 52, but got -1", "block", {"terms": 4, "extra_bits": -1}),
-        ("expected a block whose sum has 62 bits", "block", {"terms": 4, "extra_bits": 30}),
-        ("expected a block whose sum has 62 bits", "block", {"terms": 2**20, "extra_bits": 20}),
+        ("expected sums of at most 62 bits", "block", {"terms": 4, "extra_bits": 30}),
+        ("expected sums of at most 62 bits", "block", {"terms": 2**20, "extra_bits": 20}),
         ("expected a float as the register", "block", {"terms": 4, "register": "posit16es2"}),
         ("expected a float as the register", "block", {"terms": 4, "register": "fixed8_8"}),
         (
@@ -344,7 +344,7 @@ def test_operands_that_a_chip_has_not():
             {"terms": 2, "interleave": 3},
         ),
         (
-            "expected late, .* at least extra_bits=3, but got 2",
+            "expected late of at least extra_bits=3, but got 2",
             "block",
             {"terms": 2, "extra_bits": 3, "late": 2},
         ),

@@ -104,7 +104,7 @@ def test_layers_that_quantize_rounds():
         assert torch.equal(layer(x).float(), want), policy
     with pytest.raises(
         ValueError,
-        match="expected a layer whose places all have one dtype for the policy 'nvidia-h100'",
+        match="expected one dtype for weight, activation, error and grad with 'nvidia-h100'",
     ):
         torch_dtypes.quantize_(
             torch.nn.Linear(4, 4),

@@ -56,32 +56,32 @@ def by_hand(
     """Weights after each step: gradients of all parameters first, then of each its states, master
     and weight. weight, grad, state and master are names; master None: the weights are updated."""
 
-    def rounded(x, name, by=None):
+    def round_to(x, name, by=None):
         return x if name in (None, "fp32") else chop(x, name, by)
 
-    weights = [rounded(w, weight) for w in starts]
-    masters = [rounded(w, master) for w in (weights if master is None else starts)]
+    weights = [round_to(w, weight) for w in starts]
+    masters = [round_to(w, master) for w in (weights if master is None else starts)]
     states = [{} for _ in starts]
     history = []
     for at_step in gradients:
-        given = [rounded(g, grad) * (1 / scale) for g in at_step]
+        given = [round_to(g, grad) * (1 / scale) for g in at_step]
         made = [formula(w, g, s) for w, g, s in zip(masters, given, states, strict=True)]
         for i, w in enumerate(made):
             for name in states[i]:
                 if name != "step":
                     computed, states[i][name] = (
                         states[i][name],
-                        rounded(states[i][name], state, mode),
+                        round_to(states[i][name], state, mode),
                     )
-                    # What a step divides by is never 0.
+                    # A state that a step divides by is never 0.
                     if name == "exp_avg_sq" and state not in (None, "fp32"):
                         smallest = torch_dtypes.format_of(state).smallest
                         states[i][name][(states[i][name] == 0) & (computed > 0)] = smallest
             if master is None:
-                weights[i] = masters[i] = rounded(w, weight, mode)
+                weights[i] = masters[i] = round_to(w, weight, mode)
             else:
-                masters[i] = rounded(w, master, mode)
-                weights[i] = rounded(masters[i], weight)
+                masters[i] = round_to(w, master, mode)
+                weights[i] = round_to(masters[i], weight)
         history.append([w.clone() for w in weights])
     return history
 
@@ -224,22 +224,22 @@ def test_blocks(name):
     one dimension to be cut along."""
     starts, gradients = inputs("e8m23")
 
-    def rounded(x, **options):
+    def round_to(x, **options):
         return torch_dtypes.target(
             name if x.dim() == 2 else ALONG_ONE_DIMENSION.get(name, name)
         ).quantize(x, **options)
 
     torch.manual_seed(3)
-    weights, buffers, expected = [rounded(w) for w in starts], [None, None], []
+    weights, buffers, expected = [round_to(w) for w in starts], [None, None], []
     for at_step in gradients:
-        given = [rounded(g) for g in at_step]
+        given = [round_to(g) for g in at_step]
         made = []
         for i, g in enumerate(given):
             buffers[i] = g if buffers[i] is None else buffers[i] * 0.9 + g
             made.append(weights[i].add(buffers[i], alpha=-0.125))
         for i, w in enumerate(made):
-            buffers[i] = rounded(buffers[i], rounding="stochastic")
-            weights[i] = rounded(w, rounding="stochastic")
+            buffers[i] = round_to(buffers[i], rounding="stochastic")
+            weights[i] = round_to(w, rounding="stochastic")
         expected.append(list(weights))
     formats = dict.fromkeys(("weight", "grad", "state"), name)
     expect_equal(
@@ -278,7 +278,7 @@ def test_states_by_name():
     ],
 )
 # SGD without momentum has none.
-@pytest.mark.filterwarnings("ignore:expected an optimizer whose states")
+@pytest.mark.filterwarnings("ignore:expected an optimizer with states")
 def test_every_dense_optimizer(optimizer, master):
     """Weights that nothing rounds are those of the plain optimizer; rounded ones are in their
     format."""

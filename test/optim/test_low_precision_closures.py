@@ -91,11 +91,11 @@ WAYS = {
 @every_kind
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_resumes_bit_for_bit(way, kind):
-    def made():
+    def build():
         model = network(torch.q52)
         return model, LowPrecision(LBFGS(model.parameters(), **KINDS[kind]), **WAYS[way])
 
-    model, optimizer = made()
+    model, optimizer = build()
     for seed in range(2):
         optimizer.step(evaluation(model, optimizer, seed))
     kept = next(iter(optimizer.state.values()))
@@ -108,7 +108,7 @@ def test_a_run_resumes_bit_for_bit(way, kind):
     torch.save((model.state_dict(), optimizer.state_dict(), torch.get_rng_state()), file)
     file.seek(0)
     of_model, of_optimizer, random = torch.load(file, weights_only=True)
-    again, resumed = made()
+    again, resumed = build()
     again.load_state_dict(of_model), resumed.load_state_dict(of_optimizer)
     results = []
     for m, o in ((model, optimizer), (again, resumed)):
@@ -165,13 +165,13 @@ def test_a_user_s_optimizer_that_calls_twice():
 
 def test_what_cannot_be_run():
     model = network(torch.q52)
-    with pytest.raises(ValueError, match="expected a constant grad_scale or none around LBFGS"):
+    with pytest.raises(ValueError, match="expected a constant grad_scale or None for LBFGS"):
         LowPrecision(LBFGS(model.parameters()), grad_scale="dynamic")
     optimizer = LowPrecision(LBFGS(model.parameters()), grad_scale=8)
     for closure, message in (
         (None, "which LBFGS calls within a step, but got None"),
         (3, "but got 3"),
-        (lambda m: m, "called without arguments"),
+        (lambda m: m, "closure without arguments"),
     ):
         with pytest.raises(TypeError, match=message):
             optimizer.step(closure)

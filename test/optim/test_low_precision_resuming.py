@@ -27,14 +27,14 @@ WAYS = {
 def test_a_run_resumes_bit_for_bit(way, inner, first, tmp_path):
     settings = {"Adam": {}, "SGD": dict(lr=0.1, momentum=0.9)}[inner]
 
-    def made():
+    def build():
         model = network()
         optimizer = LowPrecision(
             getattr(torch.optim, inner)(model.parameters(), **settings), **WAYS[way]
         )
         return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
 
-    model, optimizer, scheduler = made()
+    model, optimizer, scheduler = build()
     torch.manual_seed(5)
     steps(model, optimizer, range(7), scheduler)
     saved = {
@@ -46,7 +46,7 @@ def test_a_run_resumes_bit_for_bit(way, inner, first, tmp_path):
     torch.save(saved, tmp_path / "saved.pt")
     steps(model, optimizer, range(7, 12), scheduler)
 
-    again, resumed, schedule = made()
+    again, resumed, schedule = build()
     steps(again, resumed, range(2))  # what is loaded replaces all of it
     saved = torch.load(tmp_path / "saved.pt", weights_only=True)
     parts = {"model": again, "optimizer": resumed}
@@ -96,7 +96,7 @@ def test_a_loaded_factor_is_one_that_was_found():
     """Not one that this optimizer was given, nor that of no scaling: clipping goes by
     loss_scale."""
 
-    def made(scale):
+    def build(scale):
         return LowPrecision(torch.optim.SGD(network().parameters(), lr=0.1), grad_scale=scale)
 
     dynamic = DynamicScale(init=2.0**10)
@@ -108,12 +108,12 @@ def test_a_loaded_factor_is_one_that_was_found():
         (64, "dynamic", 2.0**16),
         (dynamic, "dynamic", 2.0**10),
     ):
-        optimizer = made(loading)
-        optimizer.load_state_dict(made(saved).state_dict())
+        optimizer = build(loading)
+        optimizer.load_state_dict(build(saved).state_dict())
         assert optimizer.loss_scale == want
-    old = made(dynamic).state_dict()
+    old = build(dynamic).state_dict()
     del old["low_precision"]["scale"]["is_dynamic"]
-    optimizer = made("dynamic")
+    optimizer = build("dynamic")
     optimizer.load_state_dict(old)
     assert optimizer.loss_scale == 2.0**10
 
@@ -130,18 +130,18 @@ def test_a_loaded_factor_is_one_that_was_found():
 def test_weights_without_masters_that_round_at_random_resume(weight, dtype):
     dtype = dtype if isinstance(dtype, torch.dtype) else torch_dtypes.dtype(dtype)
 
-    def made():
+    def build():
         model = network().to(dtype)
         return model, LowPrecision(
             torch.optim.SGD(model.parameters(), 0.05), weight=weight, master=None
         )
 
-    model, optimizer = made()
+    model, optimizer = build()
     steps(model, optimizer, range(3))
     saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
     state = torch.get_rng_state()
     steps(model, optimizer, range(3, 6))
-    again, resumed = made()
+    again, resumed = build()
     again.load_state_dict(saved[0])
     resumed.load_state_dict(saved[1])
     torch.set_rng_state(state)

@@ -82,7 +82,7 @@ def test_a_factor_that_the_loss_s_dtype_rounds_is_what_the_step_divides_by():
         assert 1 - masters(optimizer)[0].item() == pytest.approx(2.0**-5, rel=1e-6)
     optimizer.scale(torch.ones((), dtype=torch.float32))
     with pytest.raises(
-        RuntimeError, match=r"in which the factor of 1000 is one number, but got torch.q52"
+        RuntimeError, match=r"got torch.q52, which rounds the factor of 1000 differently"
     ):
         optimizer.scale(torch.ones((), dtype=torch.q52))
 
@@ -119,8 +119,8 @@ def test_a_constant_factor_that_the_loss_s_dtype_lacks_is_refused(name, factor, 
     optimizer = LowPrecision(torch.optim.SGD([p], lr=1.0), grad_scale=factor)
     with pytest.raises(
         ValueError,
-        match=rf"holds, but got {factor:g} beside a loss of torch.{name}, which makes {becomes} of "
-        r"it; compute the loss",
+        match=rf"holds, but got {factor:g}, which is {becomes} in torch.{name}; "
+        r"compute the loss",
     ):
         optimizer.scale((p * 2.0**-5).sum())
     slope = 2.0**-7 if factor > 1 else 2.0**7
@@ -159,11 +159,11 @@ def test_gradscaler_beside(dtype):
 @pytest.mark.parametrize("number", [1e39, 1e-46, 1e-40])
 def test_factors_of_which_float32_has_no_reciprocal_are_refused(number):
     with pytest.raises(
-        ValueError, match="expected init as a number of which float32 has the reciprocal"
+        ValueError, match="expected init as a number that float32 holds with its reciprocal"
     ):
         DynamicScale(init=number)
     with pytest.raises(
-        ValueError, match="expected grad_scale as a number of which float32 has the reciprocal"
+        ValueError, match="expected grad_scale as a number that float32 holds with its reciprocal"
     ):
         LowPrecision(torch.optim.SGD(network().parameters(), 0.1), grad_scale=number)
 
@@ -184,5 +184,5 @@ def test_a_dynamic_factor_ends_in_an_error_and_not_in_zeros():
     optimizer = LowPrecision(
         torch.optim.SGD(low.parameters(), 0.1), grad_scale=DynamicScale(init=2.0**-11)
     )
-    with pytest.raises(ValueError, match=r"makes 0 of it"):
+    with pytest.raises(ValueError, match=r"which is 0 in"):
         optimizer.scale(low(torch.ones(1, 4, dtype=torch.q43)).sum())

@@ -37,7 +37,7 @@ def test_a_value_above_0_is_kept_as_the_smallest_number_at_its_place(name, large
     values = torch.tensor(
         [largest, smallest / 1000, 0.0, smallest * 2.0**-40] + [smallest / 1000] * 28
     )
-    kept = Storage("state", name).kept_positive(values, mode).float()
+    kept = Storage("state", name).keep_positive(values, mode).float()
     # To the next number, in which the others would be 0.
     moved = 2 if mode == "up_down" and name == "posit8es0" else 1
     assert (
@@ -46,7 +46,7 @@ def test_a_value_above_0_is_kept_as_the_smallest_number_at_its_place(name, large
         and (kept[[1, 3, *range(4, 32)]] >= smallest).all()
         and (kept[4:] <= moved * smallest).all()
     )
-    signed = Storage("state", name).kept(-values, "nearest_even").float()
+    signed = Storage("state", name).keep(-values, "nearest_even").float()
     # Where a step does not divide, numbers still become 0.
     assert name == "posit8es0" or (signed[1:] == 0).all()
 
@@ -168,7 +168,7 @@ def test_a_format_that_does_not_fit_the_states_is_said_once(state):
     optimizer = LowPrecision(torch.optim.Adam([weight]), state=state)
     with pytest.warns(
         UserWarning,
-        match=f"8 of 8 numbers in exp_avg_sq are less than 1/1000 of .* state={state}.*mxfp8_e4m3",
+        match=f"8 of 8 numbers in exp_avg_sq below 1/1000 of .* state={state}.*mxfp8_e4m3",
     ) as said:
         optimizer.step()
     assert len(said) == 1 and said[0].filename == __file__
@@ -185,8 +185,8 @@ def test_states_beyond_the_range_are_said():
     optimizer = LowPrecision(torch.optim.Adam([weight]), state=torch.q43)
     with pytest.warns(
         UserWarning,
-        match=r"1 of 4 numbers in exp_avg_sq are infinite, .* beyond the largest number of "
-        r"state=torch.q43; use",
+        match=r"1 of 4 numbers in exp_avg_sq beyond the largest number of "
+        r"state=torch.q43, so that they became infinite; use",
     ):
         for _ in range(10):
             weight.grad = torch.tensor([1.0, 2.0, 3.0, 300.0])

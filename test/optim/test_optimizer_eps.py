@@ -22,7 +22,7 @@ OPTIMIZERS = {
 }
 
 
-def trained(optimizer, dtype, ways, steps=8, **options):
+def train(optimizer, dtype, ways, steps=8, **options):
     """A parameter whose gradients are 0."""
     p = torch.tensor([1.0, -2.0, 0.5], dtype=dtype, requires_grad=True)
     optim = getattr(torch.optim, optimizer)(
@@ -42,7 +42,7 @@ def test_zero_gradients_leave_the_parameter(dtype, optimizer, ways):
         pytest.skip("stock has no fused step of it")
     if "fused" in ways and optimizer == "Adagrad" and torch.ones(()).is_cuda:
         pytest.skip("stock has no fused step of it on a GPU")
-    p, optim = trained(optimizer, dtype, ways)
+    p, optim = train(optimizer, dtype, ways)
     assert p.isfinite().all()
     if optimizer != "AdamW":  # which decays the weights
         assert p.tolist() == [1.0, -2.0, 0.5]
@@ -67,7 +67,7 @@ def test_an_eps_that_the_dtype_has_stays(request, dtype):
 
 
 def test_parameters_of_several_dtypes():
-    """Each with its own eps, stock ones with the given one."""
+    """Each format has its own eps; stock parameters keep the one that was given."""
 
     def run(dtypes):
         generator = torch.Generator().manual_seed(0)

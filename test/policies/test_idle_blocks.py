@@ -64,7 +64,7 @@ def test_what_obeys_a_block_says_nothing(block):
     loss = nn.Linear(4, 3).to(torch.q43)(torch.ones(2, 4).to(torch.q43)).sum()
     with BLOCKS[block]():  # the backward pass alone
         loss.backward()
-    # What the inner block does happens in the outer one, too.
+    # Uses in the inner block count for the outer one too.
     with BLOCKS[block](), BLOCKS[block]():
         backward()
 

@@ -1,5 +1,5 @@
-"""What docs/accumulators.md says of a network: in sums of two fraction bits LeNet-5 hardly learns,
-in six it does."""
+"""LeNet-5 hardly learns with sums of two fraction bits, and learns with six, as
+docs/accumulators.md says."""
 
 import pytest
 import torch

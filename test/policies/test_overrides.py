@@ -150,7 +150,7 @@ def test_an_unknown_option_of_accumulate_is_an_error():
 def test_they_are_functions_with_their_parameters_and_docstrings():
     assert (
         str(inspect.signature(rounding)).startswith("(mode: 'str | int') -> ")
-        and "Rounds every result" in rounding.__doc__
+        and "Round every result" in rounding.__doc__
     )
     (options,) = typing.get_args(typing.get_type_hints(accumulate)["options"])
     names = [field.name for field in dataclasses.fields(torch_dtypes.Accumulation)]
@@ -178,7 +178,7 @@ def test_they_are_functions_with_their_parameters_and_docstrings():
     assert (
         inspect.isfunction(rounding)
         and inspect.isfunction(accumulate)
-        and "Adds up dot products" in accumulate.__doc__
+        and "Add up dot products" in accumulate.__doc__
     )
     assert torch_dtypes.rounding is rounding and torch_dtypes.accumulate is accumulate
 

@@ -32,7 +32,7 @@ def network():
     return nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10))
 
 
-def trained(model, optimizer, split, dtype=torch.float32, epochs=6, after_epoch=lambda epoch: None):
+def fit(model, optimizer, split, dtype=torch.float32, epochs=6, after_epoch=lambda epoch: None):
     images, labels = split
     scaled = getattr(optimizer, "scale", lambda loss: loss)
     shuffle = torch.Generator().manual_seed(0)
@@ -47,7 +47,7 @@ def trained(model, optimizer, split, dtype=torch.float32, epochs=6, after_epoch=
 
 
 @torch.no_grad()
-def measured(model, split, dtype=torch.float32):
+def measure(model, split, dtype=torch.float32):
     """Mean loss and percent right."""
     images, labels = split
     logits = model(images.to(dtype)).float()
@@ -63,7 +63,7 @@ def sgd(model, lr=0.05):
 @pytest.fixture(scope="module")
 def float32(digits):
     model = network()
-    return measured(trained(model, sgd(model), digits[0]), digits[1])
+    return measure(fit(model, sgd(model), digits[0]), digits[1])
 
 
 def test_e5m2_with_e6m9_accumulators_and_loss_scaling(digits, float32):
@@ -74,7 +74,7 @@ def test_e5m2_with_e6m9_accumulators_and_loss_scaling(digits, float32):
     train, test = digits
     model = network().to(torch.q52)
     optimizer = LowPrecision(sgd(model), grad="q52", state="e6m9", master="e6m9", grad_scale=256)
-    loss, accuracy = measured(trained(model, optimizer, train, torch.q52), test, torch.q52)
+    loss, accuracy = measure(fit(model, optimizer, train, torch.q52), test, torch.q52)
     assert accuracy > float32[1] - 2
     for p in model.parameters():
         assert p.dtype is p.grad.dtype is torch.q52
@@ -86,15 +86,15 @@ def test_e5m2_with_e6m9_accumulators_and_loss_scaling(digits, float32):
     without = LowPrecision(
         sgd(model), grad="q52", state="q52", master="q52", rounding=None, grad_scale=256
     )
-    lost, _ = measured(trained(model, without, train, torch.q52), test, torch.q52)
+    lost, _ = measure(fit(model, without, train, torch.q52), test, torch.q52)
     assert lost > 1.3 * loss
 
 
 def test_swalp(digits, float32):
     """Yang et al., "SWALP: stochastic weight averaging in low-precision training" (ICML 2019),
-    algorithm 2: weights, activations, errors, gradients and momentum in block floating point (an
-    exponent for each tensor) with stochastic rounding and no masters, at a high learning rate; the
-    mean of the weights after some epochs, in float32, is better than the last ones."""
+    algorithm 2. Weights, activations, errors, gradients and momentum are in block floating point
+    (an exponent for each tensor), with stochastic rounding, no masters and a high learning rate.
+    The float32 mean of the weights after some epochs is better than the last weights."""
     train, test = digits
     model = network()
     low = "bfp6_stochastic"
@@ -108,9 +108,9 @@ def test_swalp(digits, float32):
         if epoch >= 4:
             averaged.update_parameters(model)
 
-    trained(model, optimizer, train, epochs=10, after_epoch=average)
+    fit(model, optimizer, train, epochs=10, after_epoch=average)
     for p in model.parameters():
         assert torch.equal(p, torch_dtypes.target("bfp6").quantize(p.detach()))
     exact = [torch_dtypes.dequantize_(m) for m in (model, averaged.module)]
-    (last_loss, _), (mean_loss, accuracy) = (measured(m, test) for m in exact)
+    (last_loss, _), (mean_loss, accuracy) = (measure(m, test) for m in exact)
     assert mean_loss < last_loss and accuracy > float32[1] - 2

@@ -283,7 +283,7 @@ POLICIES = [
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("layer", ["linear", "conv", "transposed"])
 def test_policies_hold_between_operands_of_different_formats(layer, policy):
-    """By hand: the same product of float32's own format as a dtype of ours, with autograd's
+    """By hand: the same product in the format dtype of float32's format, with autograd's
     derivative, all under the policy."""
     torch.manual_seed(0)
     made = {

@@ -32,7 +32,7 @@ def test_what_is_beyond_the_scale_s_tensors_is_clipped(name, origin):
     assert y.isfinite().all()
     largest = y.abs().max().item()
     inside = x.detach().abs() <= largest
-    # What is clipped is the largest number.
+    # Clipped values become the largest number.
     assert not inside.all() and (y[~inside] == largest * x[~inside].sign()).all()
     y.sum().backward()
     assert torch.equal(x.grad, torch.ones_like(x))

@@ -25,7 +25,7 @@ def windows(x, kernel, stride):
     return np.stack([x[:, :, i * stride : i * stride + kernel] for i in range(count)], -1)
 
 
-def limited(sums, bits, saturates):
+def limit(sums, bits, saturates):
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     return np.clip(sums, low, high) if saturates else (sums - low) % 2**bits + low
 
@@ -78,7 +78,7 @@ def test_integer_layers_compute_what_numpys_integers_do(kind, per, formats, accu
         if accumulator
         else (32, False)
     )
-    start = limited(np.rint(bias.astype(np.float64) / step).astype(np.int64), bits, saturates)
+    start = limit(np.rint(bias.astype(np.float64) / step).astype(np.int64), bits, saturates)
     if kind == "linear":
         terms = q_x[:, None, :] * q_weight[None]  # batch, out, k
         sums = np.broadcast_to(start, terms.shape[:2])
@@ -87,7 +87,7 @@ def test_integer_layers_compute_what_numpys_integers_do(kind, per, formats, accu
         terms = np.einsum("bctp,oct->bopct", patches, q_weight).reshape(2, 5, patches.shape[-1], -1)
         sums, step = np.broadcast_to(start[:, None], terms.shape[:3]), step.reshape(-1, 1)
     for k in range(terms.shape[-1]):  # in the order of the sum's index
-        sums = limited(sums + terms[..., k], bits, saturates)
+        sums = limit(sums + terms[..., k], bits, saturates)
     assert np.array_equal(got.detach().numpy(), (sums * step).astype(np.float32))
     assert summary(model, show=False)[""].runs == "integers"
 

@@ -105,7 +105,7 @@ def test_layers_that_need_their_parameters_in_place_refuse_parametrised_ones():
     quantize_(lstm, {nn.LSTM: dict(activation="q43", error="q52")})
     norm = quantize_(nn.LayerNorm(4), {nn.LayerNorm: dict(weight="q43")})
     parametrize.register_parametrization(norm, "weight", nn.Identity())
-    with pytest.raises(RuntimeError, match="parametrised now; call quantize_ again"):
+    with pytest.raises(RuntimeError, match="got a parametrised one; call quantize_ again"):
         norm(torch.randn(2, 4))
 
 
@@ -174,8 +174,8 @@ def test_a_scale_for_each_number_is_refused(place):
     per_number = {place: dict(format="int4", scale="free", per="channel")}
     with pytest.raises(
         ValueError,
-        match=rf"but got {place}, whose shape is \(6,\): each number would have a scale of its "
-        r"own, which rounds nothing",
+        match=rf"each number of one would get a scale, but got {place} of shape \(6,\); set "
+        "per='tensor'",
     ):
         quantize_(nn.LayerNorm(6), {nn.LayerNorm: per_number})
 
@@ -186,7 +186,7 @@ def test_a_scale_along_a_dimension_that_an_input_lacks():
     )
     with pytest.raises(
         ValueError,
-        match=r"tensor with dimension 2, for each index of which there is a scale, but got shape "
+        match=r"tensor with dimension 2, which has a scale per index, but got shape "
         r"\(3, 6\)",
     ):
         model(torch.randn(3, 6))
@@ -239,7 +239,7 @@ def test_a_model_that_is_moved_to_another_stock_dtype_afterwards(rule, dtype):
 def test_a_model_without_memory(rule):
     with torch.device("meta"):
         model = quantize_(linear(), {nn.Linear: rule})
-        # Which ask whether numbers are finite.
+        # These rules check whether numbers are finite, which meta tensors cannot.
         if rule not in (RULES["integers"], RULES["delayed"], RULES["least error"]):
             assert model(torch.empty(3, 6)).shape == (3, 4)
     x = torch.randn(3, 6)
@@ -294,12 +294,11 @@ def test_modules_that_never_run_have_no_rule():
     for key in ("tables", nn.ParameterList):
         with pytest.raises(
             ValueError,
-            match=r"modules that are called, but 'tables' .* is a ParameterList.*None leaves this "
-            r"one",
+            match=r"a module that is called .*, but 'tables' is a ParameterList.*this one None",
         ):
             quantize_(Body(), {key: dict(weight="q43")})
     with pytest.raises(
-        ValueError, match=r"modules that are called, but 'layers' .* is a ModuleList"
+        ValueError, match=r"a module that is called .*, but 'layers' is a ModuleList"
     ):
         quantize_(Body(), {nn.ModuleList: dict(activation="q43")})
     model = quantize_(Body(), {".*": dict(weight="q43"), "tables": None})
@@ -318,8 +317,8 @@ def test_modules_that_never_run_have_no_rule():
 def test_everything_in_a_module_is_everything_in_its_layers():
     with pytest.raises(
         ValueError,
-        match=r"everything in '0' .rule Sequential. to be torch.q43, but got '0.0', .* of the "
-        r"layers in it.*'0\.\.\*'",
+        match=r"everything in '0' .rule Sequential. to be torch.q43, but got '0.0', .* the "
+        r"layers in it a rule.*'0\.\.\*'",
     ):
         quantize_(nn.Sequential(linear()), {nn.Sequential: torch.q43, "": None})
     x = torch.randn(3, 6)
@@ -336,7 +335,7 @@ def test_everything_in_a_module_is_everything_in_its_layers():
     assert attention(x[:, :4], x[:, :4], x[:, :4])[0].dtype is torch.float32
 
 
-# ---- within autocast with a dtype of ours ----
+# ---- within autocast with a format dtype ----
 
 
 @every_rule
@@ -492,7 +491,7 @@ def test_tensors_in_containers_of_the_user_s(rule, box):
         else chop(2 * x.detach(), "q43")
     )
     assert y.dtype is torch.float32 and torch.equal(y.detach(), want)
-    # What the user holds stays.
+    # The user's container keeps its tensor.
     assert (held["x"] if isinstance(held, collections.UserDict) else held.x) is x
     (y * torch.linspace(1, 2, 5)).sum().backward()
     assert rule == dict(output="q43", accumulate="exact") or torch.equal(
@@ -559,5 +558,5 @@ def test_parameters_in_lists_are_their_owner_s(key):
         for p in model.parameters()
     )
     assert summary(model, show=False)[""].weight == "q43"
-    with pytest.raises(ValueError, match="expected modules that are called"):
+    with pytest.raises(ValueError, match="expected a module that is called"):
         quantize_(Lists(), {"weights": dict(weight="q43")})

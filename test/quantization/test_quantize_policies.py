@@ -75,9 +75,9 @@ def test_a_rule_s_own_policy_stays():
                 weight=dict(format="int8", when="call"), activation=dict(format="int8", when="call")
             ),
             "format",
-            "int8 with a scale, which have no one format",
+            "int8 with a scale, which have no common format",
         ),
-        (RULE, "nvidia-h100", "expected a layer whose places all have one dtype"),
+        (RULE, "nvidia-h100", "expected one dtype for weight, activation, error and grad"),
     ],
 )
 def test_what_cannot_be_obeyed_is_an_error(rule, policy, said):

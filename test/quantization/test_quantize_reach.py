@@ -1,4 +1,4 @@
-"""What share of a model its rules reach, and layers that store weights as inputs x outputs."""
+"""Share of a model that its rules reach, and layers that store weights as inputs x outputs."""
 
 import warnings
 
@@ -30,7 +30,7 @@ def _mixture():
 def test_a_module_of_ones_own_that_no_rule_names_is_said():
     with pytest.warns(
         UserWarning,
-        match=r"they reach 5\.6% of them, and '1', a Experts, holds 89\.8% and has no rule; .* by "
+        match=r"got 5\.6% of them, while '1', a Experts, has 89\.8% and no rule; .* by "
         r"{'1': None}",
     ):
         model = torch_dtypes.quantize_(_mixture(), {nn.Linear: dict(weight="q43")})
@@ -135,7 +135,7 @@ def test_what_is_no_batch_is_an_error_and_the_model_stays_quantised():
         torch_dtypes.summary(model, 3)
     with pytest.raises(ValueError, match="expected batches of inputs= that the model takes"):
         torch_dtypes.summary(model, torch.ones(3))
-    with pytest.raises(ValueError, match="expected inputs=, the batch that forward= runs"):
+    with pytest.raises(ValueError, match="expected inputs= with the batch that forward= runs"):
         torch_dtypes.summary(model, forward=lambda model, batch: model(batch))
     assert (
         torch_dtypes.summary(model, show=False)[""].runs == "casts"

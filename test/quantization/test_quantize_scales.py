@@ -270,7 +270,7 @@ def test_inputs_of_several_sizes_have_no_scale_by_channel_in_a_call():
     )
     with pytest.raises(
         ValueError,
-        match=r"one size along dimension -1, which share scales, but got 3 and 5; say per='tensor'",
+        match=r"one size along dimension -1, .* but got 3 and 5; set per='tensor'",
     ):
         made(torch.ones(2, 3), torch.ones(2, 5))
 
@@ -301,7 +301,7 @@ def test_a_cast_scales_each_tensor_by_itself():
         Cast(dict(format="int8", scale="free"))(x), want
     )
     with pytest.raises(
-        ValueError, match=r"when='call' .* or 'delayed' .* of a Cast, but got 'calibration'"
+        ValueError, match=r"a Cast's when to be 'call' .* or 'delayed' .*, but got 'calibration'"
     ):
         Cast(dict(format="int8", when="calibration"))
 
@@ -322,36 +322,36 @@ def test_scales_are_saved_and_loaded():
 
 
 def test_scales_of_another_format_or_dimension_are_refused():
-    def made(**options):
+    def build(**options):
         return quantize_(
             nn.Sequential(layer()),
             {nn.Linear: dict(activation=dict(format="int8") | options)},
             batches(),
         )
 
-    kept = made().state_dict()
+    kept = build().state_dict()
     words = (
         r"'0': expected scales of activation for int4 \(per tensor\), but got a state dict's for "
         r"int8 \(per tensor\)"
     )
     with pytest.raises(ValueError, match=words):
-        made(format="int4").load_state_dict(kept)
+        build(format="int4").load_state_dict(kept)
     with pytest.raises(ValueError, match=words):
         quantize_(nn.Sequential(layer()), {nn.Linear: dict(activation="int4")}, kept)
     with pytest.raises(
         ValueError, match=r"for int8 \(per -1\), but got a state dict's for int8 \(per tensor\)"
     ):
-        made(per="channel").load_state_dict(kept)
+        build(per="channel").load_state_dict(kept)
     x = batches()[0]
-    # What numbers, not how they are rounded.
-    other = made(format="int8_stochastic", by="mse", rounding="nearest_even")
+    # The values decide, not how they are rounded.
+    other = build(format="int8_stochastic", by="mse", rounding="nearest_even")
     other.load_state_dict(kept)
-    assert torch.equal(other(x), made()(x))
-    made(format="int4", when="call").load_state_dict(kept)  # which has no use for it
+    assert torch.equal(other(x), build()(x))
+    build(format="int4", when="call").load_state_dict(kept)  # which has no use for it
     before = copy.deepcopy(kept)
     for name in ("format", "per"):
         del before._metadata["0"]["scales"]["activation"][name]  # as 0.1 wrote it
-    other = made(format="int4")
+    other = build(format="int4")
     other.load_state_dict(before)
     want = target("int4").quantize(x, scale=absmax(torch.cat(batches()), 127))
     assert torch.equal(other(x), F.linear(want, other[0].weight, other[0].bias))
@@ -361,18 +361,18 @@ def test_scales_of_another_format_or_dimension_are_refused():
             Cast("q43", dict(format="q52", when="delayed")).state_dict()
         )
     cast.load_state_dict(cast.state_dict())
-    calibrated = made(format=torch.float16).state_dict()
-    made(format="e5m10").load_state_dict(calibrated)  # the same numbers
+    calibrated = build(format=torch.float16).state_dict()
+    build(format="e5m10").load_state_dict(calibrated)  # the same numbers
 
 
 def test_a_history_is_loaded_as_it_was_and_as_long_as_the_rule_says():
-    def made(history):
+    def build(history):
         return Cast(dict(format="int8", when="delayed", history=history))
 
-    fresh, long = made(16).state_dict(), made(16)
+    fresh, long = build(16).state_dict(), build(16)
     for size in (8.0, 4.0, 2.0, 1.0):
         long(torch.tensor([size]))
-    short = made(2)
+    short = build(2)
     short.load_state_dict(long.state_dict())
     assert short.eval()(torch.tensor([100.0])).item() == 2  # of 2 and 1, at once
     long.load_state_dict(fresh)
@@ -405,7 +405,7 @@ def test_inputs_of_several_sizes_share_no_scales_by_channel(by):
     rule = dict(activation=dict(format="int8", per="channel", by=by))
     with pytest.raises(
         ValueError,
-        match=r"one size along dimension -1, which share scales, but got 3 and 5; say per='tensor'",
+        match=r"one size along dimension -1, .* but got 3 and 5; set per='tensor'",
     ):
         quantize_(
             nn.Bilinear(3, 5, 2),
@@ -475,7 +475,7 @@ BAD = {
     "a scale whose reciprocal it lacks": (
         dict(weight=dict(format="q43", scale=1e-40)),
         ValueError,
-        "scale from .* for weight of 'the model', whose",
+        "scale from .* for weight of 'the model' in float32",
     ),
     "a scale that no number has": (
         dict(error=dict(format="q43", scale=10**400)),
@@ -485,12 +485,12 @@ BAD = {
     "channels of blocks": (
         dict(weight=dict(format="nvfp4", per="channel")),
         ValueError,
-        "one scale of a tensor beside those of its blocks",
+        "one scale per tensor for .*, whose blocks have their own",
     ),
     "a scale of scaled blocks": (
         dict(weight=dict(format="hif4", scale=2.0)),
         ValueError,
-        "expected no scale of hif4, whose blocks have their own",
+        "expected no scale for hif4, whose blocks have their own",
     ),
     "history": (
         dict(error=dict(format="int8", when="delayed", history=0)),
@@ -550,16 +550,16 @@ LOADERS = {
         ValueError,
         r"expected finite numbers for the scale of '' \(activation\), .* from batch 0 of",
     ),
-    "no rows": ([torch.zeros(0, 6)], ValueError, "but none came to ''"),
+    "no rows": ([torch.zeros(0, 6)], ValueError, "but none reached ''"),
     "a plain dict": (
         {"x": torch.zeros(3, 6)},
         TypeError,
-        "iterable of batches, but got dict; a state dict's scales lie in its metadata",
+        "iterable of batches, but got dict; give the state dict itself",
     ),
     "a state dict without scales": (
         layer().state_dict(),
         ValueError,
-        "a state dict with the scales of '', or batches",
+        "a state dict with the scales of '', but got one without them",
     ),
     "labels": (
         [(torch.zeros(3, dtype=torch.long), torch.zeros(3, 6))],
@@ -591,7 +591,7 @@ def test_loaders_of_other_things():
     by_words = quantize_(Two(), rules, [dict(x=x, y=x)])
     by_function = quantize_(Two(), rules, [(x, x)], forward=lambda model, batch: model(*batch))
     assert torch.equal(by_words(x, x), by_function(x, x))
-    with pytest.raises(ValueError, match=r"none came to 'b' \(activation\)"):
+    with pytest.raises(ValueError, match=r"none reached 'b' \(activation\)"):
         quantize_(Two(), rules, [x])
 
 

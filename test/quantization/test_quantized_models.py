@@ -83,7 +83,7 @@ def test_scales_come_to_the_device_of_what_they_round(name, when, per, way, by):
         for k in range(3)
     ]
 
-    def made(device):
+    def build(device):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(6, 4)).to(device)
         return quantize_(
@@ -98,7 +98,7 @@ def test_scales_come_to_the_device_of_what_they_round(name, when, per, way, by):
         y.backward(torch.ones_like(y))
         return [t.detach().cpu() for t in (y, x.grad, model[0].weight.grad)]
 
-    model, expected = made(before), made("cpu")
+    model, expected = build(before), build("cpu")
     equal(pass_of(model, batches[0], before), pass_of(expected, batches[0], "cpu"))
     if by == "to":
         model.to(after)
@@ -107,7 +107,7 @@ def test_scales_come_to_the_device_of_what_they_round(name, when, per, way, by):
         torch.save(model.state_dict(), file)
         file.seek(0)
         gradient = model[0].weight.grad.to(after)
-        model = made(after)
+        model = build(after)
         model.load_state_dict(torch.load(file, weights_only=True))
         model[0].weight.grad = gradient
     for training in (True, False):
@@ -386,7 +386,7 @@ def test_second_derivatives_through_policies_are_an_error():
     (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
     with pytest.raises(
         RuntimeError,
-        match=r"expected first derivatives alone through a quantised layer under a "
+        match=r"expected first derivatives through a quantised layer under a "
         r"policy.*accumulate=None",
     ):
         gradient.square().sum().backward()

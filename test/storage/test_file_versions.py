@@ -120,7 +120,7 @@ def test_typed_storages_are_refused_with_what_to_save(dtype, tmp_path):
         lambda: storage.pickle_storage_type(),
     ):
         with pytest.raises(NotImplementedError, match=message), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # stock's, that typed storages will go
+            warnings.simplefilter("ignore")  # PyTorch warns that typed storages will go
             save()
 
 

@@ -22,8 +22,8 @@ every_dtype = parametrize_dtypes(
     "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e2m1finite fixed4_3 e11m30"
 )
 VALUES = [1.0, -2.0, 0.5, 3.0, 0.0, -1.5]
-# What each format's values are written in; built-in and run-time ones, with every kind of special
-# codes.
+# Stock dtypes in which files hold each format's values; built-in and run-time formats, with every
+# kind of special codes.
 WRITTEN = {
     "q43": torch.float16,                 "q52": torch.float8_e5m2,
     "posit8es0": torch.float16,           "posit8es2": torch.bfloat16,

@@ -45,7 +45,7 @@ def fresh_process(code, *arguments):
     ).stdout.strip()
 
 
-def saved(thing, **options):
+def save_and_load(thing, **options):
     file = io.BytesIO()
     torch.save(thing, file)
     file.seek(0)
@@ -59,9 +59,9 @@ WAYS = {
         f"pickle {p}": lambda t, p=p: pickle.loads(pickle.dumps(t, p))
         for p in range(pickle.HIGHEST_PROTOCOL + 1)
     },
-    "save": saved,
-    "save, loaded in full": lambda t: saved(t, weights_only=False),
-    "save, mapped": lambda t: saved(t, map_location="cpu"),
+    "save": save_and_load,
+    "save, loaded in full": lambda t: save_and_load(t, weights_only=False),
+    "save, mapped": lambda t: save_and_load(t, map_location="cpu"),
 }
 every_way = pytest.mark.parametrize("way", WAYS)
 
@@ -358,8 +358,8 @@ def test_a_format_that_no_name_describes():
     assert copy.copy(fmt) == copy.deepcopy(fmt) == fmt
     with pytest.raises(
         ValueError,
-        match=r"expected a format that a name describes, but got <Format q43: .*, whose name 'q43' "
-        r"is another's",
+        match=r"expected a format that a name describes, but got <Format q43: .*, since 'q43' "
+        r"means another one",
     ):
         pickle.dumps(fmt)
 

@@ -303,7 +303,7 @@ def test_a_refused_run_leaves_no_markdown_file(tmp_path):
         ("--rules /nowhere.yaml", "Invalid value for '--rules'"),
         (
             "--recipe master --dtype fixed3_4_wrap --loss-scale dynamic",
-            "in fixed3_4_wrap master failed: expected gradients whose overflow shows",
+            "in fixed3_4_wrap master failed: expected a format without wrap-around",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Number formats and their dtypes: names, parameters, codes. The room below all others."""
+"""Number formats and their dtypes: names, parameters, codes. All other rooms import this one."""
 
 from .lazy import attach
 

@@ -1,5 +1,4 @@
-"""Checks of what callers give: numbers, flags, words and rounding modes, with errors that name the
-argument."""
+"""Checks of arguments: numbers, flags, words and rounding modes. Their errors name the argument."""
 
 from __future__ import annotations
 
@@ -15,21 +14,20 @@ _FEW_BITS = name_pattern(r"stochastic_([abc])(\d+)")
 
 
 def expect_settings(of: str, given: dict, names: Collection[str]) -> None:
-    """Raises TypeError where one of the keyword arguments that a function passes on is none of the
-    names."""
+    """Raise TypeError if a keyword argument that a function passes on has none of the names."""
     for name, value in given.items():
         if name not in names:
             near = difflib.get_close_matches(name, names, 1)
             hint = (
                 f"; do you mean {near[0]}?" if near else f"; there are {', '.join(sorted(names))}"
             )
-            raise TypeError(f"expected a setting of {of}, but got {name}={said(value)}{hint}")
+            raise TypeError(f"expected a setting of {of}, but got {name}={outline(value)}{hint}")
 
 
-def said(value: object) -> str:
-    """A value in an error: of a tensor or an array what it is, for its numbers would fill the
-    screen."""
-    if getattr(value, "is_nested", False):  # which has no one shape
+def outline(value: object) -> str:
+    """Return a short text of a value for an error: of a tensor or an array, only dtype and
+    shape."""
+    if getattr(value, "is_nested", False):  # a nested tensor has several shapes
         return f"a nested {type(value).__name__} of {value.dtype}"
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"a {type(value).__name__} of {value.dtype} and shape {tuple(value.shape)}"
@@ -38,8 +36,7 @@ def said(value: object) -> str:
 
 
 def index_of(value: object) -> int | None:
-    """The integer that a value is, or None; tensors and arrays have ``__index__`` and raise where
-    it is called."""
+    """Return a value's integer, or None. Tensors and arrays have ``__index__`` but may raise."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
     except (TypeError, RuntimeError, NotImplementedError):
@@ -49,20 +46,20 @@ def index_of(value: object) -> int | None:
 def integer(name: str, value: object, low: int, high: int) -> int:
     number = index_of(value)
     if number is None:
-        raise TypeError(f"expected an integer for {name}, but got {said(value)}")
+        raise TypeError(f"expected an integer for {name}, but got {outline(value)}")
     if not low <= number <= high:
         raise ValueError(f"expected {name} from {low} to {high}, but got {number}")
     return number
 
 
 def dimension(name: str, value: object) -> int:
-    """A dimension of tensors of any size: PyTorch's have 64 at most."""
+    """Check a dimension of a tensor of any size. PyTorch allows at most 64 dimensions."""
     return integer(name, value, -64, 63)
 
 
 def boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"expected True or False for {name}, but got {said(value)}")
+        raise TypeError(f"expected True or False for {name}, but got {outline(value)}")
     return value
 
 
@@ -70,7 +67,7 @@ def choice(name: str, value: object, choices) -> str:
     if not isinstance(value, str):
         raise TypeError(
             f"expected {name} as a string, one of {', '.join(map(repr, choices))}, but got "
-            f"{said(value)}"
+            f"{outline(value)}"
         )
     if value not in choices:
         raise ValueError(
@@ -80,18 +77,18 @@ def choice(name: str, value: object, choices) -> str:
 
 
 def rounding_mode(mode: str | int) -> _C.Rounding:
-    """A rounding mode by its name or Pychop's number, without a number of random bits."""
+    """Return a rounding mode by its name or Pychop's number, without a number of random bits."""
     if not isinstance(mode, str) and (number := index_of(mode)) is not None:
         mode = naming.PYCHOP_MODES.get(number, mode)
     if not isinstance(mode, str) or mode not in naming.ROUNDING_MODES:
         names, numbers = ", ".join(map(repr, naming.ROUNDING_MODES)), naming.PYCHOP_MODES
-        asked = f"one of {names}, or Pychop's number from {min(numbers)} to {max(numbers)}"
-        raise ValueError(f"expected a rounding mode, {asked}, but got {said(mode)}")
+        known = f"one of {names}, or Pychop's number from {min(numbers)} to {max(numbers)}"
+        raise ValueError(f"expected a rounding mode, {known}, but got {outline(mode)}")
     return getattr(_C.Rounding, mode)
 
 
 def few_bits(mode: object) -> tuple[int, _C.FewBits]:
-    """The number and kind of random bits that the name of a mode says; 0: none."""
+    """Return the number and kind of random bits in the name of a mode; 0 if there are none."""
     match = _FEW_BITS.fullmatch(mode) if isinstance(mode, str) else None
     return (
         (integer("stochastic_bits", int(match[2]), 1, 63), getattr(_C.FewBits, match[1]))
@@ -101,8 +98,8 @@ def few_bits(mode: object) -> tuple[int, _C.FewBits]:
 
 
 def mode_name(mode: str | int) -> str:
-    """The name of a mode, or of ``stochastic`` with few random bits ("stochastic_a4"), which its
-    name, or Pychop's number of a mode, says."""
+    """Return the name of a mode, given by its name or Pychop's number. The name may have a number
+    of random bits ("stochastic_a4")."""
     if isinstance(mode, str) and mode in naming.ROUNDING_MODES:
         return mode
     count, kind = few_bits(mode)
@@ -118,21 +115,21 @@ def mode_name(mode: str | int) -> str:
 
 
 def mode_and_bits(mode: str | int) -> tuple[_C.Rounding, tuple[int, _C.FewBits]]:
-    """The mode that a name, or Pychop's number, says, and its number and kind of random bits; 0:
-    none."""
+    """Return the mode of a name or Pychop's number, with its number and kind of random bits; 0 if
+    there are none."""
     name = mode_name(mode)
     bits = few_bits(name)
     return rounding_mode("stochastic" if bits[0] else name), bits
 
 
-def mode_written(value: str | int) -> str:
-    """The same of what a command line or a file says, where Pychop's number may be digits."""
+def parse_mode(value: str | int) -> str:
+    """Return the name of a mode from a command line or a file, where Pychop's number is a text."""
     return mode_name(int(value) if isinstance(value, str) and value.isdecimal() else value)
 
 
 def override_rounding(fmt: _C.Format, mode: str | int) -> None:
-    """Gives a format the mode of a call or block. The number of random bits stays its own where the
-    mode says none."""
+    """Give a format the mode of a call or block. The format keeps its number of random bits if the
+    mode has none."""
     fmt.rounding, (count, kind) = mode_and_bits(mode)
     if count:
         fmt.random_bits, fmt.few_bits = count, kind
@@ -144,8 +141,7 @@ def set_rounding(
     stochastic_bits: int | None = None,
     stochastic_kind: str | None = None,
 ) -> None:
-    """Gives a format a mode, or "stochastic_a4": the mode stochastic with 4 random bits by P3109's
-    definition A."""
+    """Give a format a mode, as "up" or "stochastic_a4" (4 random bits by P3109's definition A)."""
     name, kind = mode_name(mode), stochastic_kind
     if kind is not None:
         choice("stochastic_kind", kind, ("a", "b", "c"))
@@ -153,12 +149,12 @@ def set_rounding(
         if stochastic_bits is not None:
             raise ValueError(
                 f"expected the number of random bits once, but got {mode!r} and "
-                f"stochastic_bits={stochastic_bits!r}"
+                f"stochastic_bits={stochastic_bits!r}; leave stochastic_bits out"
             )
         if kind not in (None, match[1]):
             raise ValueError(
                 f"expected the kind of random bits once, but got {mode!r} and "
-                f"stochastic_kind={kind!r}: leave stochastic_kind out"
+                f"stochastic_kind={kind!r}; leave stochastic_kind out"
             )
         name, kind, stochastic_bits = "stochastic", match[1], int(match[2])
     fmt.rounding = rounding_mode(name)
@@ -167,7 +163,7 @@ def set_rounding(
         if kind is not None:
             raise ValueError(
                 f"expected stochastic_kind with stochastic_bits only, but got {kind!r} for the "
-                f"mode {name!r}: say the number of bits too, or leave it out"
+                f"mode {name!r}; give the number of bits too, or leave it out"
             )
         return
     if fmt.rounding != _C.Rounding.stochastic:
@@ -181,9 +177,11 @@ def set_rounding(
     )
 
 
-def mode_said(rounding: str | int | None) -> str | None:
-    """The name of the mode that an argument says or, without one, a ``with rounding(...)`` block;
-    None: each format's own."""
+def find_mode(rounding: str | int | None) -> str | None:
+    """Return the name of the mode of an argument, or else of the ``with rounding(...)`` block.
+
+    None: each format uses its own mode.
+    """
     if rounding is not None:
         return mode_name(rounding)
     override = _C.rounding_override()

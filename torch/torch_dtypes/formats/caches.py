@@ -1,21 +1,21 @@
-"""Caches of functions that take dtypes or give what refers to them: emptied before numbers are
-taken back, so that they keep none in use."""
+"""Caches of functions whose arguments or results refer to dtypes. They are cleared before the
+numbers of unused dtypes are taken back, since they would keep dtypes in use."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 
-_made: list = []
+_caches: list = []
 
 
-def cached(function: Callable) -> Callable:
-    """functools.lru_cache, emptied by ``clear``."""
-    made = functools.lru_cache(maxsize=1024)(function)
-    _made.append(made)
-    return made
+def clearable_cache(function: Callable) -> Callable:
+    """Wrap a function in functools.lru_cache that ``clear`` clears."""
+    cache = functools.lru_cache(maxsize=1024)(function)
+    _caches.append(cache)
+    return cache
 
 
 def clear() -> None:
-    for cache in _made:
+    for cache in _caches:
         cache.cache_clear()

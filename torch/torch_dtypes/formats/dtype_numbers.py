@@ -1,5 +1,5 @@
-"""The numbers of dtypes, of which a process has 64: what makes a new dtype known to Python, and
-what takes back a number that nobody uses."""
+"""The numbers of dtypes, of which a process has 64: announces new dtypes to Python, and takes back
+unused numbers."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from . import caches, naming, testing
 
 
 def define(fmt: _C.Format) -> torch.dtype:
-    """The dtype of a format: there may be one already."""
+    """Return the dtype of a format, a new one if there is none yet."""
     return _C.define(fmt, naming.name_of_format(fmt))
 
 
-def announce(made: torch.dtype) -> None:
-    """torch.<name>, so that repr() can be evaluated, and what torch.testing knows. Called by the
-    extension for each new dtype object."""
-    name = _C.name_of(made)
+def announce(dtype: torch.dtype) -> None:
+    """Set torch.<name>, so that repr() can be evaluated, and add the dtype to torch.testing. The
+    extension calls it for each new dtype object."""
+    name = _C.name_of(dtype)
     if not hasattr(torch, name):
-        setattr(torch, name, made)
-        testing.add(made)
+        setattr(torch, name, dtype)
+        testing.add(dtype)
 
 
 def _forget(name: str) -> None:
-    """Lets go of a dtype wherever the package itself has put it."""
-    made = torch.__dict__.pop(name, None)
-    if made is not None:
-        dtype_abbrs.pop(made, None)
-        testing.remove(made)
+    """Remove a dtype from all places where ``announce`` put it."""
+    dtype = torch.__dict__.pop(name, None)
+    if dtype is not None:
+        dtype_abbrs.pop(dtype, None)
+        testing.remove(dtype)
 
 
 def make_room() -> bool:
-    """Takes back the numbers of the formats made at run time whose dtypes nobody else refers to;
+    """Take back the numbers of run-time formats whose dtypes nobody else refers to, and return
     whether there was one.
 
-    Tensors know their format without its number: their dtype is made anew when it is asked for.
+    Tensors know their format without its number. Their dtype is created again when it is needed.
     """
     if _take_back():
         return True
     if threading.active_count() == 1:
         return False
-    # Where another thread collects, this one's collection ends at once with nothing.
+    # While another thread collects garbage, this one's collection returns at once.
     time.sleep(0.02)
     return _take_back()
 
@@ -54,16 +54,16 @@ def make_room() -> bool:
 def _take_back() -> bool:
     caches.clear()
     gc.collect()
-    found = False
+    has_room = False
     for name in _C.formats_at_run_time():
         _forget(name)
         in_use = _C.retire(name)
         if in_use is None:
-            found = True
+            has_room = True
         else:
             dtype_abbrs[in_use] = name
             announce(in_use)
-    return found
+    return has_room
 
 
 def install() -> None:

@@ -1,9 +1,9 @@
-"""Number formats and their dtypes: making one from a name, and asking about one.
+"""Dtypes of number formats: how to create one from a name, and its properties.
 
-Equal parameters give the same dtype object as long as somebody refers to it. A process has at most
-64 formats in use at a time, the built-in ones among them (PyTorch numbers dtypes with eight bits);
-a format with another rounding mode counts as one more. The place of one whose dtype nothing refers
-to any more, a tensor alone not counted, is taken by the next.
+Equal parameters give the same dtype object as long as something refers to it. A process has at most
+64 formats in use at a time, the built-in ones included, since PyTorch numbers dtypes with eight
+bits. The same format with another rounding mode counts as one more. A new format takes the place of
+one whose dtype is no longer referred to; tensors do not count as references.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 from .. import _C
 from . import dtype_numbers, layouts, naming
-from .arguments import said, set_rounding
+from .arguments import outline, set_rounding
 from .dtype_numbers import define
 from .spellings import ALIASES
 from .tables import constructors, making
@@ -37,27 +37,27 @@ def with_rounding(
     stochastic_bits: int | None = None,
     stochastic_kind: str | None = None,
 ) -> torch.dtype:
-    """The dtype of the same numbers with another rounding mode:
+    """Return the dtype of the same values with another rounding mode:
     ``with_rounding(torch.q43, "stochastic")`` is ``torch.q43_stochastic``.
 
-    It is a dtype of its own: an operator does not mix the two, convert one first (exact, since both
-    have the same values).
+    Operators do not mix the two dtypes. Convert one first, which is exact, since both have the same
+    values.
 
     Args:
         dtype: a dtype of this package or a name.
-        mode: one of ``ROUNDING_MODES``, or Pychop's number; or ``"stochastic_a4"``, the mode
-            ``stochastic`` with 4 random bits of kind a, as names have it.
-        stochastic_bits: how many random bits the mode ``stochastic`` draws for an element, 1 to 63,
-            as hardware that has few of them. Default: 64.
-        stochastic_kind: with stochastic_bits, what becomes of the fraction cut off, which is added
-            to the N random bits and rounds up by their carry: ``"a"`` (the default): it is cut to N
-            bits. ``"b"``: rounded to N bits, ties up. ``"c"``: rounded, ties to even. (IEEE P3109's
-            StochasticA, B and C.)
+        mode: one of ``ROUNDING_MODES``, or Pychop's number. ``"stochastic_a4"``, as in names, is
+            the mode ``stochastic`` with 4 random bits of kind a.
+        stochastic_bits: the number N of random bits that the mode ``stochastic`` draws for an
+            element, 1 to 63, as in hardware with few of them. Default: 64.
+        stochastic_kind: with stochastic_bits, how the fraction that is cut off becomes N bits. They
+            are added to the N random bits, and a carry rounds up. ``"a"`` (the default): the
+            fraction is cut. ``"b"``: it is rounded, ties up. ``"c"``: it is rounded, ties to even.
+            (IEEE P3109's StochasticA, B and C.)
 
     Raises:
         TypeError: a stock dtype.
         ValueError: an unknown name, not a mode, stochastic_bits with another mode, stochastic_kind
-            without them or beside a mode that says another, or 64 dtypes in use.
+            without stochastic_bits or with a mode of another kind, or 64 dtypes in use.
 
     Example::
 
@@ -71,28 +71,34 @@ def with_rounding(
 
 
 def dtype(name: str | torch.dtype) -> torch.dtype:
-    """The dtype of a name, made if there is none yet. ``str(dtype)``, which begins with ``torch.``,
-    is a name too; a dtype is itself.
+    """Return the dtype of a name, a new one if there is none yet. ``str(dtype)``, which begins with
+    ``torch.``, is a name too. A dtype is returned as it is.
 
-    Built-in ones: ``"posit16es2"``, ``"q43"``... By parameters:
-    ``posit<nbits>es<es>[_underflow][_saturate]``,
-    ``e<exp_bits>m<man_bits>[fn|finite|fnuz|p3109][_bias[minus]<bias>][_flush][_saturate]``,
-    ``[u]fixed[minus]<int_bits>_[minus]<frac_bits>[_symmetric|_wrap]``, ``takum<nbits>_linear``,
-    ``takum<nbits>_log``, each with ``_<rounding mode>`` behind it where that is not nearest_even.
-    Other names: ``posit<16,1>``, ``float<5,10>``, ``[u]fixed<8,8>``; IEEE P3109's
-    ``binary<K>p<P>se`` (with infinities) and ``...sf`` (finite); and other tools' spellings
-    (formats of this package, not the stock dtypes), which docs/reference/spellings.md lists:
-    ``fp16``, ``half``, ``bf16``, ``ocp_e4m3``, ``float8_e4m3``. A float's options go behind any of
-    its names: ``q43_flush``, ``fp16_saturate``, ``binary8p4se_saturate``. Options stand in any
-    order, and case is ignored, but where a standard's capitals name another format (``E4M3``): such
-    a name, and one that two tools give to two formats, is an error that shows both.
+    Names of built-in formats are ``"posit16es2"``, ``"q43"`` and others. Names by parameters are:
+
+    - ``posit<nbits>es<es>[_underflow][_saturate]``
+    - ``e<exp_bits>m<man_bits>[fn|finite|fnuz|p3109][_bias[minus]<bias>][_flush][_saturate]``
+    - ``[u]fixed[minus]<int_bits>_[minus]<frac_bits>[_symmetric|_wrap]``
+    - ``takum<nbits>_linear`` and ``takum<nbits>_log``
+    - ``posit<16,1>``, ``float<5,10>`` and ``[u]fixed<8,8>``, with brackets
+    - IEEE P3109's ``binary<K>p<P>se`` (with infinities) and ``binary<K>p<P>sf`` (finite)
+
+    ``_<rounding mode>`` ends a name if the mode is not nearest_even. Other tools' spellings are
+    names too: ``fp16``, ``half``, ``bf16``, ``ocp_e4m3``, ``float8_e4m3``.
+    docs/reference/spellings.md lists them. They mean formats of this package, not the stock dtypes.
+    A float's options may follow any of its names: ``q43_flush``, ``fp16_saturate``,
+    ``binary8p4se_saturate``.
+
+    Options may have any order, and case is ignored. A name that a standard writes in capitals for
+    another format (``E4M3``) is an error. So is a name that two tools give to two formats. Both
+    errors show the two formats.
 
     Args:
         name: as above, or a dtype of this package.
 
     Raises:
         ValueError: not a name of a format, or one with impossible parameters.
-        TypeError: no name, or a stock dtype.
+        TypeError: not a text, or a stock dtype.
 
     Example::
 
@@ -132,9 +138,9 @@ def _find_format(base: str, mode: str) -> _C.Format | None:
 def _format_of_name(name: str) -> _C.Format:
     if not isinstance(name, str):
         raise TypeError(
-            f"expected a dtype of a number format, or the name of one, but got {said(name)}"
+            f"expected a dtype of a number format, or the name of one, but got {outline(name)}"
         )
-    base, mode = naming.split_rounding(naming.spelled(making.learn(name.removeprefix("torch."))))
+    base, mode = naming.split_rounding(naming.spell(making.learn(name.removeprefix("torch."))))
     if (fmt := _find_format(base, mode)) is not None:
         return fmt
     base = naming.by_parameters(base)
@@ -146,9 +152,9 @@ def _format_of_name(name: str) -> _C.Format:
     if head:
         meant = naming.close_option(head, rest)
         raise ValueError(
-            f"expected a rounding mode or another option behind {head!r}, but got {rest!r} in "
-            f"{name!r}.{meant} The modes are {', '.join(naming.ROUNDING_MODES)}; "
-            "torch_dtypes.dtype says the options"
+            f"expected a rounding mode or another option after {head!r}, but got {rest!r} in "
+            f"{name!r}.{meant} The modes are {', '.join(naming.ROUNDING_MODES)}; see "
+            "torch_dtypes.dtype for the options"
         )
     known = [_C.name_of(d) for d in builtin_dtypes()]
     near = naming.nearest_names(
@@ -175,7 +181,7 @@ _BUILTIN: list[torch.dtype] = []
 
 
 def builtin_dtypes() -> tuple[torch.dtype, ...]:
-    """The built-in dtypes, in the order of c10/formats/BuiltinFormats.h.
+    """Return the built-in dtypes, in the order of c10/formats/BuiltinFormats.h.
 
     Example::
 
@@ -186,7 +192,7 @@ def builtin_dtypes() -> tuple[torch.dtype, ...]:
 
 
 def is_format_dtype(dtype: object) -> bool:
-    """Whether ``dtype`` is a dtype of this package.
+    """Return whether ``dtype`` is a dtype of this package.
 
     Args:
         dtype: anything.
@@ -200,13 +206,13 @@ def is_format_dtype(dtype: object) -> bool:
 
 
 def format_of(dtype: torch.dtype | str) -> _C.Format:
-    """The format of a dtype of this package, or of a name.
+    """Return the format of a dtype of this package, or of a name.
 
     All formats have ``kind``, ``bits``, ``significand_bits``, ``specials``, ``overflow``,
     ``is_signed`` and ``rounding``. Floats also have ``exp_bits``, ``man_bits``, ``bias`` and
-    ``subnormals``; posits ``es``, ``underflow`` and ``infinity``; fixed point ``int_bits``,
+    ``subnormals``, posits ``es``, ``underflow`` and ``infinity``, fixed point ``int_bits``,
     ``frac_bits`` and ``symmetric``. The format is a copy: a change to it changes no dtype. A name
-    makes no dtype.
+    does not create a dtype.
 
     Args:
         dtype: a dtype of this package or a name.
@@ -215,8 +221,9 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
         TypeError: a stock dtype.
         ValueError: an unknown name.
         AttributeError: ``es``, ``exp_bits``, ``man_bits``, ``bias``, ``int_bits`` or ``frac_bits``
-            of a format of another kind. ``exp_bits`` and ``man_bits`` of posits and fixed point
-            warn until 0.3 and mean ``es``, ``int_bits``, ``frac_bits`` or the longest fraction.
+            of a format of another kind. Until 0.3, ``exp_bits`` and ``man_bits`` of posits and
+            fixed point warn, and return ``es``, ``int_bits``, ``frac_bits`` or the longest
+            fraction.
 
     Example::
 
@@ -228,7 +235,7 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
         return _format_of_name(dtype)
     fmt = _C.format_of(dtype)
     if fmt is None:
-        raise TypeError(f"expected a dtype of a number format, but got {said(dtype)}")
+        raise TypeError(f"expected a dtype of a number format, but got {outline(dtype)}")
     return fmt
 
 
@@ -256,7 +263,7 @@ _PARAMETERS = {
 
 
 def _describe(self: _C.Format) -> str:
-    """A format's name and its parameters, by the names that the constructors give them."""
+    """Return a format's name and its parameters, named as in the constructors."""
     kind = self.kind.name
     values = {
         name: getattr(self, field) for name, field in (*_PARAMETERS[kind], ("rounding", "rounding"))
@@ -268,16 +275,16 @@ def _describe(self: _C.Format) -> str:
 
 
 def name_of_format(fmt: _C.Format) -> str:
-    """The canonical name of a format, for a process that has nothing else of it.
+    """Return the canonical name of a format, from which another process can create it.
 
     Raises:
-        ValueError: a format whose fields were set to what no name says.
+        ValueError: no name describes the format's fields.
     """
     name = naming.name_of_format(fmt)
     if format_of(name) != fmt:
         raise ValueError(
-            f"expected a format that a name describes, but got {fmt!r}, whose name {name!r} is "
-            "another's"
+            f"expected a format that a name describes, but got {fmt!r}, since {name!r} means "
+            "another one"
         )
     return name
 
@@ -290,14 +297,14 @@ _C.Format.__copy__, _C.Format.__deepcopy__ = (
 
 
 def install() -> None:
-    """Puts the built-in dtypes into the torch namespace."""
-    for made in _C.builtin_dtypes():
-        name = _C.name_of(made)
-        if getattr(torch, name, made) is not made:
+    """Put the built-in dtypes into the torch namespace."""
+    for builtin in _C.builtin_dtypes():
+        name = _C.name_of(builtin)
+        if getattr(torch, name, builtin) is not builtin:
             raise ImportError(
                 f"torch.{name} exists already: is torch_dtypes loaded twice, or does this torch "
-                "bring its own?"
+                "have its own?"
             )
-        setattr(torch, name, made)
-        _BUILTIN.append(made)
+        setattr(torch, name, builtin)
+        _BUILTIN.append(builtin)
     dtype_numbers.install()

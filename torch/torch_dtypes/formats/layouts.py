@@ -1,4 +1,4 @@
-"""Formats of three layouts by their parameters: posits, floats and fixed point."""
+"""Constructors of formats by their parameters: posits, floats and fixed point."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ def posit_format(
     infinity: str = "nan",
     rounding: str | int = "nearest_even",
 ) -> torch.dtype:
-    """The dtype of posits with ``nbits`` bits and ``es`` exponent bits.
+    """Return the dtype of posits with ``nbits`` bits and ``es`` exponent bits.
 
-    Values are 0, NaR (one code, for every NaN, and for infinities unless they saturate) and
-    (-1)^s * 2^(k * 2^es + x) * 1.f. Rounding acts on the bit string, as the standard says; what is
-    beyond maxpos = 2^((nbits - 2) * 2^es) becomes maxpos in every mode.
+    Values are 0, NaR and (-1)^s * 2^(k * 2^es + x) * 1.f. NaR is one code, for every NaN, and for
+    infinities unless they saturate. Rounding acts on the bit string, as in the standard. Values
+    beyond maxpos = 2^((nbits - 2) * 2^es) become maxpos in every mode.
 
     Args:
-        nbits: 2 to 64, as long as float64 has every value: at most 53 significant bits, maxpos
-            below 2^1024. A tensor's element takes 1, 2, 4 or 8 bytes.
+        nbits: 2 to 64, if float64 holds every value: at most 53 significant bits, maxpos below
+            2^1024. A tensor's element takes 1, 2, 4 or 8 bytes.
         es: 0 to 5.
-        regime_max: makes a bounded posit, which has at most 16 bits and the standard's
-            ``underflow`` and ``infinity``. It is the longest regime, 2 to nbits - 1. A regime of
-            that length has no bit that ends it, so maxpos is about 2^(regime_max * 2^es), and every
-            number has a fraction where bits are left for one.
-        underflow: ``"minpos"``: what is not 0 never becomes 0, in any mode (the standard).
-            ``"zero"``: between 0 and minpos values round as between two floats, those up to minpos
-            / 2 to 0 in nearest modes.
-        infinity: ``"nan"``: what is infinite becomes NaR (the standard). ``"saturate"``: maxpos or
-            -maxpos, everywhere: in casts, as the result of a division by 0 or of ``log(0)``. (A
-            Python number saturates in either.)
+        regime_max: the longest regime of a bounded posit, 2 to nbits - 1. A bounded posit has at
+            most 16 bits, and the standard's ``underflow`` and ``infinity``. The longest regime has
+            no end bit. So maxpos is about 2^(regime_max * 2^es), and every number has a fraction if
+            bits are left for one.
+        underflow: ``"minpos"``: only 0 becomes 0, in any mode (the standard). ``"zero"``: values
+            between 0 and minpos round as between two floats; nearest modes round up to minpos / 2
+            to 0.
+        infinity: ``"nan"``: infinities become NaR (the standard). ``"saturate"``: they become
+            maxpos or -maxpos, in casts and as results of a division by 0 or of ``log(0)``. (An
+            infinite Python number always saturates.)
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
@@ -91,7 +91,7 @@ def make_posit(
     fmt = _C.Format.posit(nbits, es)
     if not fmt.fits_double:
         raise ValueError(
-            "expected a posit whose values all are float64 numbers (at most 53 significant bits, "
+            "expected a posit whose values float64 holds (at most 53 significant bits, "
             f"maxpos below 2^1024), but got nbits={nbits}, es={es}: {fmt.significand_bits} "
             f"significant bits, maxpos 2^{fmt.max_exponent}; choose fewer bits"
         )
@@ -112,32 +112,33 @@ def float_format(
     overflow: str = "ieee",
     rounding: str | int = "nearest_even",
 ) -> torch.dtype:
-    """The dtype of binary floats with ``exp_bits`` exponent bits, ``man_bits`` fraction bits and,
-    unless ``signed`` is False, a sign.
+    """Return the dtype of binary floats with ``exp_bits`` exponent bits, ``man_bits`` fraction bits
+    and, unless ``signed`` is False, a sign.
 
-    A NaN stays NaN where the format has one and becomes the largest magnitude where not.
+    A NaN stays NaN. In a format without NaN it becomes the largest magnitude.
 
     Args:
-        exp_bits: 2 to 11; 1 too where ``specials`` is not ``"ieee"``.
+        exp_bits: 2 to 11; also 1 unless ``specials`` is ``"ieee"``.
         man_bits: 0 to 52 (at least 1 with ``specials="ieee"``, where NaN needs a fraction).
-        bias: of the exponent field, as IEEE counts: field 1 means 2^(1 - bias). Default:
+        bias: the bias of the exponent field, as in IEEE 754: field 1 means 2^(1 - bias). Default:
             2^(exp_bits - 1) - 1, and one more with ``"fnuz"`` and ``"p3109"``.
-        signed: False: no numbers below 0; what rounds to one becomes NaN, or 0 where it saturates.
+        signed: False: there are no numbers below 0. A value that would round to one becomes NaN, or
+            0 with saturation.
         subnormals: False: zero is the only value below the smallest normal number. ``"normal"``:
-            the lowest binade holds normal numbers like every other, but for the code that is 0
-            (DLFloat).
+            the lowest binade holds normal numbers like every other, except the code of 0 (DLFloat).
         specials: ``"ieee"``: the topmost binade holds infinities and NaNs. ``"fn"``: only the code
-            of all ones is NaN, there is no infinity (OCP e4m3fn). ``"none"``: every code is finite
-            (OCP e2m1, e2m3, e3m2). ``"fnuz"``: the code of minus zero is NaN, there is no minus
-            zero and no infinity. ``"p3109"``: the same, and the largest magnitudes are infinities
-            (IEEE P3109).
-        overflow: ``"ieee"``: to infinity, or NaN where there is none. ``"saturate"``: to the
-            largest finite value, infinities too. With ``specials="none"`` every overflow saturates.
-            ``"propagate"``: finite numbers saturate, infinities stay (P3109's SatPropagate).
+            of all ones is NaN, and there is no infinity (OCP e4m3fn). ``"none"``: every code is
+            finite (OCP e2m1, e2m3, e3m2). ``"fnuz"``: the code of minus zero is NaN; there is no
+            minus zero and no infinity. ``"p3109"``: likewise, but the largest magnitudes are
+            infinities (IEEE P3109).
+        overflow: ``"ieee"``: to infinity, or to NaN in a format without infinity. ``"saturate"``:
+            to the largest finite value, infinities too. With ``specials="none"`` every overflow
+            saturates. ``"propagate"``: finite numbers saturate, infinities stay (P3109's
+            SatPropagate).
         rounding: a mode, as ``with_rounding`` takes it.
 
-    Floats without a sign, with ``subnormals="normal"`` or ``overflow="propagate"`` are tables of
-    values and have 16 bits at most.
+    Floats without a sign, with ``subnormals="normal"`` or with ``overflow="propagate"`` are tables
+    of values, and have at most 16 bits.
 
     Raises:
         ValueError: a parameter out of range, values beyond float64's, or 64 dtypes in use.
@@ -177,8 +178,8 @@ def make_float(
 ) -> _C.Format:
     if isinstance(specials, str) and specials == "finite":
         raise ValueError(
-            f"expected specials to be one of {', '.join(map(repr, _SPECIALS))}, but got 'finite', "
-            "which names write for 'none'"
+            f"expected specials to be one of {', '.join(map(repr, _SPECIALS))}, but got 'finite'; "
+            "use 'none', which names write as finite"
         )
     specials = choice("specials", specials, _SPECIALS)
     exp_bits = integer("exp_bits", exp_bits, 2 if specials == "ieee" else 1, 11)
@@ -197,7 +198,7 @@ def make_float(
             f"expected subnormals to be True, False or 'normal', but got {subnormals!r}"
         )
     if not boolean("signed", signed) or subnormals == "normal" or overflow == "propagate":
-        return constructors.tabled_float(fmt, signed, subnormals, specials, overflow, rounding)
+        return constructors.make_table_float(fmt, signed, subnormals, specials, overflow, rounding)
     fmt.overflow = _C.Overflow.saturate if specials == "none" else _OVERFLOW[overflow]
     if not subnormals:
         fmt.subnormals = _C.Subnormals.flush
@@ -205,11 +206,11 @@ def make_float(
     if fmt.max_code < 1 << (0 if subnormals else man_bits):
         raise ValueError(
             f"expected a format with a positive number, but got exp_bits={exp_bits}, "
-            f"man_bits={man_bits}, specials={specials!r}"
+            f"man_bits={man_bits}, specials={specials!r}; add bits"
         )
     if not fmt.fits_double:
         raise ValueError(
-            f"expected exponents that float64 has (-1022 to 1023), but got {fmt.min_exponent} to "
+            f"expected exponents of float64 (-1022 to 1023), but got {fmt.min_exponent} to "
             f"{fmt.max_exponent} from exp_bits={exp_bits}, bias={fmt.bias}"
         )
     return fmt
@@ -224,14 +225,14 @@ def fixed_format(
     symmetric: bool = False,
     rounding: str | int = "nearest_even",
 ) -> torch.dtype:
-    """The dtype of fixed-point numbers: integers of ``signed + int_bits + frac_bits`` bits, two's
-    complement, times 2^-frac_bits.
+    """Return the dtype of fixed-point numbers: integers of ``signed + int_bits + frac_bits`` bits,
+    two's complement, times 2^-frac_bits.
 
     NaN becomes 0, and there is no minus zero. Infinities become the largest or lowest value.
 
     Args:
         int_bits: bits before the binary point, without the sign: -64 to 64.
-        frac_bits: bits behind it: -64 to 64. All bits together: 1 (signed: 2) to 32. A negative
+        frac_bits: bits after it: -64 to 64. All bits together: 1 (signed: 2) to 32. A negative
             number takes bits from the other side: ``fixed_format(-3, 6)`` has 3 bits and a sign,
             below 2^-3; ``fixed_format(9, -1)`` has even numbers.
         signed: False: values from 0 up.
@@ -288,7 +289,10 @@ def make_fixed(
     fmt = _C.Format.fixed(int_bits, frac_bits, signed)
     fmt.overflow = _FIXED_OVERFLOW[choice("overflow", overflow, _FIXED_OVERFLOW)]
     if boolean("symmetric", symmetric) and (overflow == "wrap" or not signed):
-        raise ValueError("expected symmetric=True with signed=True and overflow='saturate' only")
+        raise ValueError(
+            "expected symmetric=True with signed=True and overflow='saturate' only, but got "
+            f"signed={signed}, overflow={overflow!r}"
+        )
     fmt.symmetric = symmetric
     if overflow == "wrap" and fmt.digits_to_wrap > 64:
         raise ValueError(

@@ -1,5 +1,5 @@
-"""The names of formats: from a format to its name and back. The grammar is in the docstring of
-formats.dtype()."""
+"""Names of formats: from a format to its name, and back. The docstring of formats.dtype() has the
+grammar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .patterns import name_pattern
 from .spellings import ALIASES, refuse_ambiguous
 
 ROUNDING_MODES = tuple(name for name, _, _ in _C.ROUNDING_MODES)
-# Those that take random words.
+# Modes that draw random words.
 DRAWING_MODES = frozenset(name for name, _, draws in _C.ROUNDING_MODES if draws)
 
 # Pychop's numbers. Other libraries number differently, so names are the interface.
@@ -36,8 +36,7 @@ _OTHER_SPECIALS = name_pattern(r"(u?e\d+m\d+)_?([a-zA-Z]+[0-9]*)(.*)")
 _FEW_BITS = name_pattern(r"(.+)_(stochastic_[abc]\d+)")
 _IN_CAPITALS = re.compile(r"(?:.*[<,] ?)?(E4M3|E3M2|E2M3|E2M1)(?:[_,>].*)?")
 
-# What may stand behind a name, in the order in which the patterns of names have it; of each line
-# one.
+# Options that may follow a name, in their canonical order. A name has at most one of each line.
 _ORDER = (
     r"regime\d+",
     r"size(?:all|\d+)(?:x(?:all|\d+))*",
@@ -58,51 +57,48 @@ _LAST_OPTION = name_pattern(rf"(?s)(.+?)_({'|'.join(f'(?:{kind})' for kind in _O
 _OPTIONS_OF_A_KIND = tuple(name_pattern(kind) for kind in _ORDER)
 
 
-# Names of what is no format of this package, or of several, and what to do about each.
+# Patterns of names that mean no format of this package, or several, each with its remedy.
 _HINTS = (
     (
         name_pattern(r"takum(\d+)"),
-        r"'takum\1_linear' and 'takum\1_log' are two formats, of which libraries mean the one or "
-        r"the other by the bare name",
+        r"give 'takum\1_linear' or 'takum\1_log': libraries mean one or the other by the bare name",
     ),
     (
         re.compile(r"(?i:aether[_-]?float[_-]?8).*"),
-        "AetherFloat-8 has no name here, since what is published of it (arXiv 2603.08741) leaves "
-        "open its bias, its zero, NaN and infinities and how it rounds; who knows these makes it "
-        "by table_format(values, ...)",
+        "AetherFloat-8 has no name here, since its paper (arXiv 2603.08741) leaves open its bias, "
+        "zero, NaN, infinities and rounding; if you know these, use table_format(values, ...)",
     ),
     (
         re.compile(r"((?:mx(?:fp|int)[0-9]|nvfp4|hif4|msfp[0-9]|bfp[0-9]|block<).*)"),
-        r"blocks are no dtype, since an element means nothing without its block's scale: "
-        r"torch_dtypes.quantize(x, '\1') packs them, and torch_dtypes.chop(x, '\1') rounds to "
-        r"them",
+        r"blocks are no dtype, since an element needs its block's scale; pack them with "
+        r"torch_dtypes.quantize(x, '\1'), or round to them with torch_dtypes.chop(x, '\1')",
     ),
     (
         name_pattern(r"(u?int\d+)"),
-        r"\1 with a scale is a target: torch_dtypes.chop(x, '\1'); integers of k bits alone are "
-        r"the format 'fixed<k-1>_0'",
+        r"round to \1 with a scale by torch_dtypes.chop(x, '\1'); integers of k bits without a "
+        r"scale are the format 'fixed<k-1>_0'",
     ),
     (name_pattern(r"posit_?(\d+)(?:[_,]+(?:es?)?|es?)_?(\d+)"), r"did you mean 'posit\1es\2'?"),
     (
         name_pattern(r"posit_?(\d+)"),
-        r"posits are named with the bits of their exponents, as 'posit\1es2' is",
+        r"add the number of exponent bits, as in 'posit\1es2'",
     ),
     (
         re.compile(r"b?float(?:16|32|64)"),
-        "that is a stock dtype, and 'bf16', 'fp16', 'fp32', 'fp64' are formats of such numbers",
+        "that is a stock dtype; 'bf16', 'fp16', 'fp32' and 'fp64' are formats of the same values",
     ),
     (
         re.compile(r"float8_(e[0-9]m[0-9](?:fn|fnuz)?)"),
-        r"that is a stock dtype, and '\1' is the format of such numbers",
+        r"that is a stock dtype; '\1' is the format of the same values",
     ),
 )
 
 
 def hint(name: str) -> str:
-    """What to do about a name that is none of a format, behind a semicolon, or nothing."""
+    """Return advice about a name of no format, after a semicolon, or an empty text."""
     matches = ((pattern.fullmatch(name), what) for pattern, what in _HINTS)
-    if found := next((f"; {match.expand(what)}" for match, what in matches if match), ""):
-        return found
+    if advice := next((f"; {match.expand(what)}" for match, what in matches if match), ""):
+        return advice
     if match := _OTHER_SPECIALS.fullmatch(name):
         float_name, word, options = match.groups()
         near = (
@@ -115,19 +111,19 @@ def hint(name: str) -> str:
 
 
 def nearest_names(name: str, names: Collection[str]) -> str:
-    """The nearest of the names as the rest of a sentence, or nothing."""
+    """Return the names most like ``name`` as the end of a sentence, or an empty text."""
     near = difflib.get_close_matches(name, names, n=4, cutoff=0.5)
     return f"; the nearest names are {', '.join(map(repr, near))}" if near else ""
 
 
 def close_option(head: str, rest: str) -> str:
-    """The name that may have been meant, as a sentence, or nothing."""
+    """Return a sentence that proposes a similar name, or an empty text."""
     close = difflib.get_close_matches(rest, (*ROUNDING_MODES, *_OPTION_NAMES), 1)
     return f" Did you mean '{head}_{close[0]}'?" if close and close[0] != rest else ""
 
 
 def standard_bias(fmt: _C.Format) -> int:
-    """IEEE 754's bias, or P3109's for the formats with one zero."""
+    """Return IEEE 754's bias, or P3109's for formats with one zero."""
     return 2 ** (fmt.exp_bits - 1) - (fmt.specials not in (_C.Specials.fnuz, _C.Specials.p3109))
 
 
@@ -160,32 +156,32 @@ def _base_name(fmt: _C.Format) -> str:
 
 
 def bias_name(bias: int | None) -> str:
-    """A bias as names of floats have it; None: the standard one."""
+    """Return the text of a bias in names of floats; None is the standard bias, without a text."""
     return "" if bias is None else f"_bias{bias}".replace("-", "minus")
 
 
 def mode_of_format(fmt: _C.Format) -> str:
-    """The name of a format's mode, with its number of random bits: ``stochastic_a4``."""
-    few = fmt.random_bits and fmt.rounding == _C.Rounding.stochastic  # other modes draw none
+    """Return the name of a format's mode, with its number of random bits: ``stochastic_a4``."""
+    few = fmt.random_bits and fmt.rounding == _C.Rounding.stochastic  # other modes ignore the bits
     return f"stochastic_{fmt.few_bits.name}{fmt.random_bits}" if few else fmt.rounding.name
 
 
 def to_nearest(fmt: _C.Format) -> _C.Format:
-    """The format of the same numbers in the mode nearest_even, which names do not say."""
+    """Return the format of the same values with the mode nearest_even, which names leave out."""
     plain = _C.Format(fmt)
     plain.rounding, plain.random_bits, plain.few_bits = _C.Rounding.nearest_even, 0, _C.FewBits.a
     return plain
 
 
 def name_of_format(fmt: _C.Format) -> str:
-    """The canonical name; a built-in format's own (q43, and not e4m3) where there is one."""
+    """Return the canonical name: a built-in format's own (q43, not e4m3) if there is one."""
     mode = mode_of_format(fmt)
     base = _C.builtin_name(to_nearest(fmt)) or _base_name(fmt)
     return base if mode == "nearest_even" else f"{base}_{mode}"
 
 
 def split_rounding(name: str) -> tuple[str, str]:
-    """A name without its rounding mode, and the mode, with its number of random bits."""
+    """Split a name into the part before the rounding mode, and the mode with its random bits."""
     if match := _FEW_BITS.fullmatch(name):
         return match[1], match[2]
     for mode in sorted(ROUNDING_MODES, key=len, reverse=True):  # up_down before down
@@ -195,7 +191,7 @@ def split_rounding(name: str) -> tuple[str, str]:
 
 
 def split_options(name: str) -> tuple[str, list[str]]:
-    """A name without what stands behind it, and these options in their canonical order."""
+    """Split a name into its head and its options, in canonical order."""
     options: list[str] = []
     while match := _LAST_OPTION.fullmatch(name):
         name = match[1]
@@ -208,14 +204,14 @@ def split_options(name: str) -> tuple[str, list[str]]:
     )
 
 
-def spelled(name: str) -> str:
-    """A name in this package's spelling: in lower case, parameters in brackets (``posit<16,1>``) as
-    the package has them, options in order.
+def spell(name: str) -> str:
+    """Convert a name to this package's spelling: lower case, no brackets (``posit<16,1>``), options
+    in canonical order.
 
     Raises:
-        ValueError: a name by which two tools mean two formats.
+        ValueError: a name that two tools use for two formats.
     """
-    if not name.isascii() or ":" in name:  # nobody's, or with a table's values behind it
+    if not name.isascii() or ":" in name:  # no name of a format, or one with a table's values
         return name
     if match := _IN_CAPITALS.fullmatch(name):
         refuse_ambiguous(match[1], name)
@@ -232,8 +228,8 @@ def spelled(name: str) -> str:
 
 
 def by_parameters(name: str) -> str:
-    """The name with others' names (``fp16_saturate``) and built-in floats' own ones (``q43_flush``)
-    before options written as parameters."""
+    """Replace other tools' names (``fp16_saturate``), and built-in names with options
+    (``q43_flush``), by names of parameters."""
     head, options = _OPTIONS.fullmatch(name).groups() if name else ("", "")
     head = ALIASES.get(head, head)
     if not options:
@@ -242,21 +238,21 @@ def by_parameters(name: str) -> str:
         if _C.name_of(builtin) == head and _C.format_of(builtin).kind == _C.Kind.float:
             head = _base_name(_C.format_of(builtin))
     if _P3109.fullmatch(head) and parse(head):
-        _, (exp_bits, man_bits), said = parse(head)
+        _, (exp_bits, man_bits), fields = parse(head)
         bias = (
-            bias_name(said["bias"])
-            if said["bias"] != 2 ** (exp_bits - 1) or said["specials"] == "fn"
+            bias_name(fields["bias"])
+            if fields["bias"] != 2 ** (exp_bits - 1) or fields["specials"] == "fn"
             else ""
         )
-        head = f"{'' if said['signed'] else 'u'}e{exp_bits}m{man_bits}{said['specials']}"
+        head = f"{'' if fields['signed'] else 'u'}e{exp_bits}m{man_bits}{fields['specials']}"
         if bias and not options.startswith("_bias"):
             head += bias
     return head + options
 
 
 def parse(name: str) -> tuple[str, tuple, dict] | None:
-    """The kind of format of a name without rounding mode, and the arguments of its constructor;
-    None: no such name."""
+    """Parse a name without rounding mode: the kind of format, and its constructor's arguments. None
+    if it is no such name."""
     if match := _POSIT.fullmatch(name):
         options = {
             "underflow": "zero" if match[4] else "minpos",

@@ -1,4 +1,4 @@
-"""What names of formats, targets, policies and rounding modes are matched by."""
+"""Regular expressions that match names of formats, targets, policies and rounding modes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 
 
 def name_pattern(pattern: str) -> re.Pattern:
-    r"""A compiled regular expression in which ``\d+`` is a number as names have them: of ASCII
-    digits (other scripts' would make a second name of the same format), at most 99 of them (int()
-    refuses thousands, by an error that says nothing of names)."""
+    r"""Compile a regular expression in which ``\d+`` matches a number of 1 to 99 ASCII digits.
+
+    Digits of other scripts would give a format a second name. int() refuses thousands of digits, by
+    an error that does not mention the name.
+    """
     return re.compile(pattern.replace(r"\d+", "[0-9]{1,99}"))

@@ -1,5 +1,5 @@
-"""Other tools' names of formats: this package's name for each, with its source, and the names by
-which two tools mean two formats."""
+"""Other tools' names of formats: this package's name for each, with its source, and the names that
+two tools use for two formats."""
 
 from __future__ import annotations
 
@@ -97,10 +97,11 @@ _ROWS = (
     ("SoftPosit 0.4 and the Posit Standard (2022)", {"posit32": "posit32es2"}),
 )
 
-SPELLINGS = {name: (ours, source) for source, names in _ROWS for name, ours in names.items()}
-"""Another tool's name, in lower case: this package's name for the same numbers, and the source."""
+SPELLINGS = {name: (here, source) for source, names in _ROWS for name, here in names.items()}
+"""Other tools' names, in lower case, with this package's name for the same values, and the
+source."""
 
-ALIASES = {name: ours for name, (ours, _) in SPELLINGS.items()}
+ALIASES = {name: here for name, (here, _) in SPELLINGS.items()}
 
 _E4M3 = (
     ("q43", "with infinities and the largest number 240"),
@@ -133,28 +134,25 @@ AMBIGUOUS = {
     "E2M3": (("e2m3", "with infinities and NaN"), ("e2m3finite", "OCP's, of finite numbers alone")),
     "E2M1": (("e2m1", "with infinities and NaN"), ("e2m1finite", "OCP's, of finite numbers alone")),
 }
-"""Names by which two tools mean two formats, those in capitals as OCP has them: what each means,
-and whose it is."""
+"""Names that two tools use for two formats: both formats, each with its tool. Capitals are OCP's
+spelling."""
 
 
 def refuse_ambiguous(head: str, name: str) -> None:
-    """Raises ValueError where the head of a name, without its options, means two formats."""
+    """Raise ValueError if a name without its options means two formats."""
     if head in AMBIGUOUS:
-        (first, whose), (second, others) = AMBIGUOUS[head]
+        (first, one_tool), (second, other_tool) = AMBIGUOUS[head]
         raise ValueError(
-            f"expected the name of one format, but got {name!r}, by which two are meant: "
-            f"{first!r} ({whose}) and {second!r} ({others}); "
-            "write the one that you mean"
+            f"expected the name of one format, but got {name!r}, which means {first!r} "
+            f"({one_tool}) or {second!r} ({other_tool}); write one of these"
         )
 
 
-def markdown() -> str:
-    """The table of docs/reference/spellings.md."""
-    rows = [f"| `{name}` | `{ours}` | {source} |" for name, (ours, source) in SPELLINGS.items()]
+def build_markdown() -> str:
+    """Build the table of docs/reference/spellings.md."""
+    rows = [f"| `{name}` | `{here}` | {source} |" for name, (here, source) in SPELLINGS.items()]
     both = [
-        f"| `{name}` | "
-        + " | ".join(f"`{ours}`, {whose}" for ours, whose in AMBIGUOUS[name])
-        + " |"
+        f"| `{name}` | " + " | ".join(f"`{here}`, {tool}" for here, tool in AMBIGUOUS[name]) + " |"
         for name in AMBIGUOUS
     ]
     head = (

@@ -1,5 +1,5 @@
-"""What torch.testing knows of a dtype: the tolerances of assert_close, and that make_tensor takes
-it. Both are modules' data."""
+"""Format dtypes in torch.testing: tolerances for assert_close, and the dtypes of make_tensor. Both
+are module data there."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from .. import _C
 
 
 def tolerances(dtype: torch.dtype) -> tuple[float, float]:
-    """(rtol, atol) for a dtype of ours: two steps of the numbers from 1 on, and one step of those
-    from 0 on or stock's 1e-5.
+    """Return (rtol, atol) for a format dtype: two steps at 1, and one step at 0 or 1e-5.
 
-    Stock's rtol are 1 eps (float16), 2 (bfloat16) and 11 (float32), its atol 1e-5. Formats without
-    a fraction, or one bit of it, get rtol = 1/2, as do tables without a neighbour of 1: twice their
-    eps would let 0 pass for any number. Fixed point's numbers lie equally far apart: two steps,
-    rtol = 0.
+    PyTorch's own rtol is 1 eps for float16, 2 for bfloat16 and 11 for float32, and its atol is
+    1e-5. Formats with at most one fraction bit get rtol = 1/2, since twice their eps would let 0
+    pass for any number. So do tables without a neighbour of 1. Fixed-point numbers have equal
+    steps, so their rtol is 0 and their atol two steps.
     """
     info, fmt = torch.finfo(dtype), _C.format_of(dtype)
     if fmt.kind == _C.Kind.table:
@@ -28,14 +27,13 @@ def tolerances(dtype: torch.dtype) -> tuple[float, float]:
 
 
 def add(dtype: torch.dtype) -> None:
-    """Makes a new dtype known to assert_close and make_tensor, whose lists of types are modules'
-    data."""
+    """Add a new dtype to the lists of assert_close and make_tensor."""
     _comparison._DTYPE_PRECISIONS[dtype] = tolerances(dtype)
     _creation._FLOATING_OR_COMPLEX_TYPES.append(dtype)
 
 
 def remove(dtype: torch.dtype) -> None:
-    """Undoes ``add``."""
+    """Undo ``add``."""
     _comparison._DTYPE_PRECISIONS.pop(dtype, None)
     if dtype in _creation._FLOATING_OR_COMPLEX_TYPES:
         _creation._FLOATING_OR_COMPLEX_TYPES.remove(dtype)

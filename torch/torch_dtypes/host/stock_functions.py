@@ -11,12 +11,12 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _C
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..formats.code_types import compute_type
-from ..policies.autocast import own_autocast_dtype
+from ..policies.autocast import find_autocast_dtype
 
 
-@cached
+@clearable_cache
 def has_infinity(dtype: torch.dtype) -> bool:
     """Return whether numbers of a format dtype can become infinite.
 
@@ -55,7 +55,7 @@ def mask_value(dtype: torch.dtype) -> float:
 def _autocast_format(device: torch.device, dtype: torch.dtype) -> torch.dtype | None:
     """Return the format dtype without infinities to which autocast casts a stock dtype, or None."""
     # Autocast does not cast float64.
-    low = None if dtype is torch.float64 else own_autocast_dtype(device.type)
+    low = None if dtype is torch.float64 else find_autocast_dtype(device.type)
     return None if low is None or has_infinity(low) else low
 
 
@@ -68,7 +68,7 @@ def _within(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return mask.masked_fill(mask < lowest, value)
 
 
-@cached
+@clearable_cache
 def _limits(dtype: torch.dtype) -> tuple[float, float]:
     """Return the dtype's lowest number and the value of masked places.
 

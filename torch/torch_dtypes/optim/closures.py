@@ -1,5 +1,5 @@
-"""Steps that call their closure as often as they like (LBFGS): at each call the model has the
-weights that the step is at, rounded."""
+"""Steps that call their closure several times (LBFGS). At each call the model holds the step's
+current weights, rounded."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import torch
 
 
 def step_with(wrapper, closure: Callable[[], torch.Tensor]):
-    """One step of a ``LowPrecision`` around such an optimizer. Where the closure raises, what was
-    reached is kept, as of the optimizer alone."""
+    """Run one step of a ``LowPrecision`` around such an optimizer.
+
+    If the closure raises, the weights reached so far are kept, as without the wrapper.
+    """
     with torch.no_grad():
-        working = {p: _apart(wrapper, p) for p in wrapper._parameters() if p.requires_grad}
+        working = {
+            p: _separate_tensor(wrapper, p) for p in wrapper._parameters() if p.requires_grad
+        }
 
     originals = [group["params"] for group in wrapper.param_groups]
 
@@ -21,8 +25,8 @@ def step_with(wrapper, closure: Callable[[], torch.Tensor]):
         with torch.no_grad():
             for p, w in working.items():
                 if w.data_ptr() != p.data_ptr():
-                    p.copy_(wrapper._weights_of(p).kept(w.detach(), None))
-        with torch.enable_grad(), _groups_of(wrapper, originals):
+                    p.copy_(wrapper._weights_of(p).keep(w.detach(), None))
+        with torch.enable_grad(), _restore_groups(wrapper, originals):
             loss = closure()
         inverse = wrapper._take_factor()
         with torch.no_grad():
@@ -31,7 +35,7 @@ def step_with(wrapper, closure: Callable[[], torch.Tensor]):
         return loss
 
     try:
-        with torch.no_grad(), _held(wrapper.optimizer, working):
+        with torch.no_grad(), _exchange_list(wrapper.optimizer, working):
             return wrapper._run(working, evaluate)
     finally:
         with torch.no_grad():
@@ -39,18 +43,19 @@ def step_with(wrapper, closure: Callable[[], torch.Tensor]):
                 wrapper._keep(p, w)
 
 
-def _apart(wrapper, p: torch.Tensor) -> torch.Tensor:
-    """What the step updates: not the parameter's memory, into which its rounding is written
-    meanwhile."""
-    w = wrapper._working(p, None)
+def _separate_tensor(wrapper, p: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that the step updates. It never shares the parameter's memory, since the
+    closure writes rounded weights there, unless weights are exact."""
+    w = wrapper._prepare_tensor(p, None)
     if wrapper._weights_of(p).is_exact or w.data_ptr() != p.data_ptr():
         return w
     return w.detach().clone().requires_grad_()
 
 
 @contextlib.contextmanager
-def _groups_of(wrapper, params: list[list]):
-    """The groups' own parameters, whose gradients a closure's ``zero_grad()`` means."""
+def _restore_groups(wrapper, params: list[list]):
+    """Put the model's parameters back into the groups for a closure, whose ``zero_grad()`` has to
+    clear their gradients."""
     groups = wrapper.param_groups
     before = [group["params"] for group in groups]
     for group, own in zip(groups, params, strict=True):
@@ -63,8 +68,8 @@ def _groups_of(wrapper, params: list[list]):
 
 
 @contextlib.contextmanager
-def _held(optimizer, working: dict):
-    """LBFGS has a list of its parameters beside its groups'."""
+def _exchange_list(optimizer, working: dict):
+    """Exchange the parameters in the list that LBFGS keeps besides its groups."""
     if not hasattr(optimizer, "_params"):
         yield
         return

@@ -1,10 +1,9 @@
-"""Second derivatives for optimizers that take them within a step: AdaHessian (Yao et al., arXiv
-2006.00719), and those like it.
+"""Second derivatives for optimizers that take them within a step, as AdaHessian (Yao et al., arXiv
+2006.00719).
 
-They call ``torch.autograd.grad(gradients, parameters, directions)``, after
-``backward(create_graph=True)``. The tensors that a step of LowPrecision computes with are copies.
-Their gradients get a node here, which passes directions to the graph of the parameters' own
-gradients.
+They call ``torch.autograd.grad(gradients, parameters, directions)`` after
+``backward(create_graph=True)``. A step of LowPrecision computes on copies of the parameters. A node
+links the copies' gradients to the graph of the parameters' own gradients.
 """
 
 from __future__ import annotations
@@ -46,26 +45,25 @@ class _Gradients(torch.autograd.Function):
 
 
 def _not_zero(products: torch.Tensor) -> torch.Tensor:
-    """The products, of a format dtype with its smallest number for 0: a step divides by them, and 0
-    may stand for anything below that number."""
+    """Replace 0 by the smallest number of a format dtype. A step divides by the products, and a
+    product below that number may have become 0."""
     fmt = _C.format_of(products.dtype)
     return products if fmt is None else torch.where(products == 0, fmt.smallest, products)
 
 
 def link(working: dict, factor: float) -> None:
-    """Makes the gradients of working tensors (by their parameters) differentiable, if all the
-    parameters' own are.
+    """Make the gradients of a step's tensors differentiable, if all the parameters' own are.
 
     Args:
         working: for each parameter the tensor that the step updates.
-        factor: by which the parameters' gradients were multiplied.
+        factor: the parameters' gradients were multiplied by it.
     """
     params = list(working)
     if not params or not all(p.grad.requires_grad for p in params):
         return
     with torch.enable_grad():
-        made = _Gradients.apply(
+        linked = _Gradients.apply(
             params, [w.grad for w in working.values()], factor, *working.values()
         )
-    for w, g in zip(working.values(), made, strict=True):
+    for w, g in zip(working.values(), linked, strict=True):
         w.grad = g

@@ -1,18 +1,21 @@
-"""An optimizer's eps that is 0 in the parameters' dtype, as Adam's 1e-8 is in ``torch.q52``: the
-first gradient that is 0 would make NaN.
+"""A larger eps for optimizers whose own is 0 in the parameters' dtype, as Adam's 1e-8 is in
+``torch.q52``. Else the first gradient that is 0 would make NaN.
 
-A step computes with the dtype's smallest positive number s instead; where eps is added to the root
-of a mean of squared gradients (Adagrad, Adam, AdamW, NAdam, RAdam, RMSprop) with the root of s.
-Squares of gradients below that root are 0 in the dtype, and a gradient divided by s would make a
-step of up to 1/root(s) times the learning rate: finite, but the loss rises. A step may still be the
-longer by up to 1/root(1 - beta2), 32 for Adam: a new square brings that share of itself to the
-mean, which is 0 for gradients up to root(s / (1 - beta2)). An eps of that size would bound it, and
-stop what learns: LeNet-5 on digits reaches 87 % in e5m7 so, and 98 % with root(s).
+Let s be the dtype's smallest positive number.
 
-An eps that the format holds or rounds to a number above 0 in the rounding mode of the step, that of
-stock parameters, and 0 itself are never touched. Of Adafactor's two it is ``eps[0]``, whose square
-must not be 0. RAdam's is at least the reciprocal of the largest number, since it divides by eps
-before it multiplies.
+1. A step computes with eps = s.
+2. Adagrad, Adam, AdamW, NAdam, RAdam and RMSprop add eps to the root of a mean of squared
+   gradients. Their steps compute with eps = root(s). Squares of gradients below root(s) are 0 in
+   the dtype. With eps = s, such a gradient would make a step of up to 1/root(s) times the learning
+   rate: finite, but the loss rises.
+3. With root(s) a step may still be too long, by up to 1/root(1 - beta2), 32 for Adam. A new square
+   adds its share 1 - beta2 to the mean, and that is 0 for gradients up to root(s / (1 - beta2)).
+   An eps of that size would bound the step, but stop learning. LeNet-5 on digits in e5m7 then
+   reaches 87 %, and 98 % with root(s).
+
+The eps of stock parameters, 0, and an eps that the step's rounding mode rounds to a number above 0
+stay as they are. Adafactor has two; ``eps[0]`` counts, whose square must not be 0. RAdam divides by
+eps before it multiplies, so its eps is at least the reciprocal of the largest number.
 """
 
 from __future__ import annotations
@@ -23,42 +26,40 @@ import warnings
 import torch
 
 from .. import _C
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..policies.rounding import rounding_block
 
-# These divide by the root of a mean of squares and add eps to the root. Squares below the smallest
-# number are 0, of gradients up to its root.
+# Optimizers that divide by the root of a mean of squares, and add eps to the root.
 _ADD_TO_ROOT = {"adagrad", "adam", "nadam", "radam", "rmsprop"}
-_told = False  # that an eps was raised, in this process
+_told = False  # True once this process has warned that an eps was raised
 
 
 def smallest(dtype: torch.dtype) -> float:
-    """The smallest positive number, or 0 where nothing positive is rounded to 0."""
+    """Return the smallest positive number, or 0 if the format rounds nothing positive to 0."""
     f = _C.format_of(dtype)
     return 0.0 if f.keeps_minpos else f.smallest
 
 
-@cached
+@clearable_cache
 def is_zero(eps: float, dtype: torch.dtype, mode: str) -> bool:
-    """Whether the number may be 0 in the dtype, rounded by a mode."""
+    """Return whether the number may be rounded to 0 in the dtype by a mode."""
     rounding = _C.Rounding.__members__[mode]
-    # What is nearly the smallest number may be 0.
+    # This mode may round any number below the smallest to 0.
     if rounding.draws or not rounding.rounds_up(negative=False, odd=False, half=True, rest=True):
-        # Which moves the smallest number to 0, too.
+        # up_down may move the smallest number itself to 0.
         return eps < smallest(dtype) * (2 if mode == "up_down" else 1)
     with rounding_block(mode):
         return torch.tensor(eps, dtype=torch.float64, device="cpu").to(dtype).item() == 0
 
 
 def _mode_of(dtype: torch.dtype) -> str:
-    """The rounding mode of results of the dtype now."""
-    found = _C.rounding_override()
-    return (_C.format_of(dtype).rounding if found is None else found).name
+    """Return the mode in which results of the dtype are rounded now."""
+    override = _C.rounding_override()
+    return (_C.format_of(dtype).rounding if override is None else override).name
 
 
 def with_eps(dtype: torch.dtype, settings: dict, name: str) -> dict:
-    """The settings of a step of the optimizer of that name, with an eps that is not 0 in the
-    dtype."""
+    """Return the settings of an optimizer's step with an eps that is not 0 in the dtype."""
     global _told
     for key in ("eps", "eps1"):
         eps = settings.get(key)
@@ -80,10 +81,9 @@ def with_eps(dtype: torch.dtype, settings: dict, name: str) -> dict:
             if not _told:
                 _told = True
                 warnings.warn(
-                    f"the optimizer's eps of {eps} is 0 in {dtype} and would let it divide 0 by "
-                    f"0: its steps compute with {least:g}. Give an eps "
-                    "that the dtype has, or wrap the optimizer in "
-                    "torch_dtypes.optim.LowPrecision, whose steps compute in float32.",
+                    f"the optimizer's eps of {eps} is 0 in {dtype}, so it might divide 0 by 0: its "
+                    f"steps compute with {least:g}. Give an eps that the dtype holds, or wrap the "
+                    "optimizer in torch_dtypes.optim.LowPrecision, whose steps compute in float32.",
                     UserWarning,
                     stacklevel=2,
                 )

@@ -1,8 +1,8 @@
-"""Loss scaling: the factor that lifts gradients into a format's range, constant or found while
+"""Loss scaling: a factor that lifts gradients into a format's range, constant or found during
 training.
 
-Source: Micikevicius et al., "Mixed precision training", ICLR 2018, sections 3.2 and 4; the rule of
-the dynamic factor is torch.amp.GradScaler's.
+Source: Micikevicius et al., "Mixed precision training", ICLR 2018, sections 3.2 and 4. The dynamic
+factor follows torch.amp.GradScaler.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import torch
 
-from ..formats.arguments import said
+from ..formats.arguments import outline
 
 __all__ = ["DynamicScale"]
 
 
 def _number(name: str, value: object, low: float, high: float = math.inf) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"expected {name} as a number, but got {said(value)}")
+        raise TypeError(f"expected {name} as a number, but got {outline(value)}")
     if not (low < value < high and math.isfinite(value)):
         between = f"between {low:g} and {high:g}" if math.isfinite(high) else f"above {low:g}"
         raise ValueError(f"expected {name} to be a finite number {between}, but got {value!r}")
@@ -27,38 +27,37 @@ def _number(name: str, value: object, low: float, high: float = math.inf) -> flo
 
 
 def _invertible(name: str, number: float) -> float:
-    """A factor that float32 has, and its reciprocal: gradients are multiplied by both."""
+    """Check that float32 holds a factor and its reciprocal: gradients are multiplied by both."""
     for value in (_float32(number), _float32(1 / number)):
         if not (value and math.isfinite(value)):
             raise ValueError(
-                f"expected {name} as a number of which float32 has the reciprocal, too, but got "
+                f"expected {name} as a number that float32 holds with its reciprocal, but got "
                 f"{number!r}"
             )
     return number
 
 
 def _float32(number: float) -> float:
-    """As GradScaler keeps its factor."""
+    """Round to float32, as GradScaler keeps its factor."""
     return torch.tensor(number, dtype=torch.float32, device="cpu").item()
 
 
 @dataclass(frozen=True)
 class DynamicScale:
-    """Dynamic loss scaling: what ``LowPrecision(grad_scale=...)`` takes for a factor that is found
-    while training.
+    """Options of dynamic loss scaling, for ``LowPrecision(grad_scale=...)``.
 
-    A step whose gradients overflowed is left out and multiplies the factor by ``backoff``;
-    ``interval`` steps in a row without one multiply it by ``growth``.
+    A step whose gradients overflow is skipped, and the factor is multiplied by ``backoff``. After
+    ``interval`` steps in a row without overflow it is multiplied by ``growth``.
 
     Args:
         init: the first factor, above 0.
         growth: above 1.
         backoff: between 0 and 1.
-        interval: steps, at least 1.
+        interval: a number of steps, at least 1.
 
     Raises:
-        ValueError: one is out of range.
-        TypeError: one is no number.
+        ValueError: an option is out of range.
+        TypeError: an option is no number.
 
     Example::
 
@@ -82,36 +81,35 @@ class DynamicScale:
 
 
 class Scale:
-    """The factor of one optimizer: 1, a constant, or one that moves by the rule of a
-    :class:`DynamicScale`."""
+    """The factor of one optimizer: 1, a constant, or dynamic by a :class:`DynamicScale`."""
 
-    def __init__(self, given: object) -> None:
-        if isinstance(given, str) and given == "dynamic":
-            given = DynamicScale()
-        elif isinstance(given, str):
+    def __init__(self, value: object) -> None:
+        if isinstance(value, str) and value == "dynamic":
+            value = DynamicScale()
+        elif isinstance(value, str):
             raise ValueError(
                 "expected grad_scale as a number, 'dynamic', a DynamicScale or None, but got "
-                f"{given!r}"
+                f"{value!r}"
             )
-        self.rule = given if isinstance(given, DynamicScale) else None
-        self.is_on = given is not None
+        self.rule = value if isinstance(value, DynamicScale) else None
+        self.is_on = value is not None
         if self.rule:
             self.factor = _float32(self.rule.init)
-        elif given is None:
+        elif value is None:
             self.factor = 1.0
         else:
-            self.factor = _invertible("grad_scale", _number("grad_scale", given, 0))
-        self._good_steps = 0  # without overflow, in a row
+            self.factor = _invertible("grad_scale", _number("grad_scale", value, 0))
+        self._good_steps = 0  # steps in a row without overflow
 
     def update(self, overflowed: bool) -> None:
-        """After a step of a dynamic factor."""
+        """Change a dynamic factor after a step."""
         if overflowed:
             smaller = _float32(self.factor * self.rule.backoff)
             if not (smaller and math.isfinite(_float32(1 / smaller))):
                 raise RuntimeError(
                     "expected gradients that a smaller loss scale keeps finite, but got overflow "
-                    f"at {self.factor:g} too: they are infinite or NaN "
-                    "whatever the scale. torch_dtypes.explain_divergence says where that begins"
+                    f"at {self.factor:g} too; find where infinities or NaN begin with "
+                    "torch_dtypes.explain_divergence"
                 )
             self.factor, self._good_steps = smaller, 0
             return
@@ -128,7 +126,6 @@ class Scale:
         }
 
     def load_state_dict(self, state: dict) -> None:
-        """Takes over a factor that was found. One that was given, or none, stays as this one has
-        it."""
-        if self.rule and state.get("is_dynamic", True):  # which older files do not say
+        """Load a dynamic factor. A constant one, or none, stays."""
+        if self.rule and state.get("is_dynamic", True):  # older files lack the key
             self.factor, self._good_steps = state["factor"], state["good_steps"]

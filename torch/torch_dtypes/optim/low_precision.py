@@ -1,9 +1,9 @@
-"""LowPrecision: an optimizer's step computed in float32 between weights, gradients and states that
-are kept in number formats.
+"""LowPrecision: an optimizer that computes its step in float32, and keeps weights, gradients and
+states in number formats.
 
-Sources: Micikevicius et al., "Mixed precision training", ICLR 2018, for masters and loss scaling;
-Gupta et al., "Deep learning with limited numerical precision", ICML 2015, for stochastic updates;
-Zhang et al., "QPyTorch" (2019), for which numbers of a step have formats.
+Sources: Micikevicius et al., "Mixed precision training", ICLR 2018 (masters, loss scaling). Gupta
+et al., "Deep learning with limited numerical precision", ICML 2015 (stochastic updates). Zhang et
+al., "QPyTorch" (2019): the numbers of a step that have formats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch.optim import Optimizer
 
 from .. import _C
-from ..formats.arguments import mode_name, said
+from ..formats.arguments import mode_name, outline
 from ..formats.code_types import compute_type
 from ..policies.rounding import rounding_block
 from . import checks
@@ -29,7 +29,7 @@ from .storage import Storage, of_dtype, overflow_limit
 __all__ = ["LowPrecision"]
 
 _KEY = "low_precision"  # in the state_dict
-# Of a whole tensor, which optimizers keep as tensors too.
+# Numbers per parameter that optimizers keep as tensors, and that are never rounded.
 _COUNTS = ("step", "mu_product", "eta", "mu", "H_diag", "ro", "al", "t")
 
 
@@ -48,73 +48,72 @@ class LowPrecision(Optimizer):
         optimizer = torch_dtypes.optim.LowPrecision(
             inner, weight="q52", grad="q52", state="e6m9", master="e6m9", grad_scale=1024)
 
-    A step takes each parameter's gradient g, master w and states s, all decoded exactly, and
+    A step takes each parameter's gradient g, master w and states s, all decoded exactly. It
     computes (w, s) = update(w, round_grad(g) / grad_scale, s) as ``optimizer`` does on float32
-    tensors (float64 ones where a parameter, master or state has values that are not in float32).
-    Then w and s are rounded to their formats and kept, and the parameter becomes round_weight(w).
-    So nothing inside the update is rounded; an optimizer without this wrapper, over parameters of a
-    dtype of ours, rounds after every operator. A parameter without a gradient stays.
+    tensors, or on float64 ones if float32 lacks values of a parameter, master or state. Then w and
+    s are rounded to their formats and kept, and the parameter becomes round_weight(w).
 
-    ``param_groups``, ``state`` and ``defaults`` are those of ``optimizer``, which may go on being
-    used for them: learning-rate schedulers take either. ``optimizer`` is not to be stepped by
-    itself.
+    So nothing inside the update is rounded. Without this wrapper, an optimizer over parameters of a
+    format dtype rounds after every operator. A parameter without a gradient does not change.
+
+    ``param_groups``, ``state`` and ``defaults`` are those of ``optimizer``, and learning-rate
+    schedulers take either. Do not call ``optimizer.step()`` itself.
 
     Args:
-        optimizer: any dense optimizer of torch or like them; ``foreach`` and ``fused`` ways
-            included. One whose step calls a closure many times (LBFGS) finds the weights that it is
-            at, rounded, in the model at each call; it takes no dynamic scale.
-        weight: the format of the parameters' values: whatever ``torch_dtypes.target`` takes, as a
-            dtype (of this package or a stock one), a name (``"e5m2"``, also with a mode,
-            ``"q52_stochastic"``), blocks or integers (which are scaled by the tensor's largest
-            magnitude). ``None``: what the parameters' own dtype holds, which a format beside
-            parameters of ours must be. float32 parameters hold any format's values.
-        grad: the format in which gradients come to the step, still scaled. ``None``: the
-            parameters' dtype, in which autograd made them.
+        optimizer: any dense optimizer of torch, or one like them, also ``foreach`` and ``fused``.
+            If its step calls a closure several times (LBFGS), the model holds its current weights,
+            rounded, at each call. Such an optimizer takes no dynamic scale.
+        weight: the format of the parameters' values: anything that ``torch_dtypes.target`` takes.
+            This is a dtype (of this package or a stock one), a name (``"e5m2"``, also with a mode,
+            ``"q52_stochastic"``), blocks, or integers, which are scaled by the tensor's largest
+            magnitude. ``None``: the parameters' dtype. Parameters of a format dtype only take
+            their own format; float32 parameters hold any format's values.
+        grad: the format to which the step rounds the gradients, still scaled. ``None``: the
+            parameters' dtype, in which autograd computed them.
         state: the format of the optimizer's states (momentum, second moments; not its counts of
-            steps); or a dictionary of formats by the states' names, ``{"exp_avg": "q52"}``, the
-            others staying float32. In a dtype the tensors kept have that dtype. A state that steps
-            divide by, or by its root, is never rounded to 0: a value above 0 becomes at least the
-            smallest number at its place.
-        master: the format of the weights that the update adds to: ``torch.float32``, another dtype,
-            name or format (an accumulator, as ``"e6m9"``). Parameters are roundings of their
-            masters from the beginning: where a format lacks their values, they change at once.
-            ``None``: there are none, the parameters themselves are updated and rounded.
-        rounding: the mode in which the values that go on from step to step are rounded: states,
-            masters in a format and, without masters, weights. Stochastic rounding keeps updates
-            below half a unit in the last place from being lost, on average. ``None``: each format's
-            own mode. Gradients, and weights that are only copies of masters, always have their
-            formats' own.
+            steps). Or a dictionary of formats by the states' names, ``{"exp_avg": "q52"}``; the
+            others stay float32. With a dtype, the stored tensors have that dtype. A state that
+            steps divide by, or by its root, is never rounded to 0: a value above 0 becomes at
+            least the smallest number at its place.
+        master: the format of the weights to which updates are added: ``torch.float32``, another
+            dtype, name or format (an accumulator, as ``"e6m9"``). Parameters are roundings of
+            their masters from the beginning, so they change at once if the format lacks their
+            values. ``None``: no masters; the parameters themselves are updated and rounded.
+        rounding: the mode that rounds the values kept from step to step: states, masters in a
+            format and, without masters, weights. Stochastic rounding keeps, on average, updates
+            below half a unit in the last place. ``None``: each format's own mode. Gradients, and
+            weights with masters, always use their formats' own mode.
         grad_scale: a constant loss scale (a number above 0), ``"dynamic"`` or a
-            :class:`DynamicScale`. Then ``scale(loss).backward()`` is how gradients are made, and
-            the step divides by the factor after ``grad`` has rounded and before anything else.
+            :class:`DynamicScale`. Gradients then have to come from ``scale(loss).backward()``.
+            The step divides them by the factor right after it has rounded them to ``grad``.
             ``None``: no scaling.
 
-    Overflow, with a dynamic scale: a step is left out if any gradient, as autograd made it or as
-    ``grad`` rounded it, is infinite or NaN (NaR too), or reaches the largest number of a format
-    that saturates instead: a posit, fixed point, or a float with ``overflow="saturate"``; so does
-    the factor in the loss's dtype. A format that wraps leaves no trace of overflow and is refused.
-    With a constant scale or none, steps are never left out. Of parameters in shards (``DTensor``,
-    ``fully_shard``) all ranks leave a step out where one's part overflowed. A dynamic factor drives
-    gradients to the end of the range: right for floats, while posits are finest around 1 and do
-    better with a constant one.
+    Overflow, with a dynamic scale: a step is skipped if a gradient, before or after rounding to
+    ``grad``, is infinite or NaN (NaR too). It is also skipped if a gradient, or the factor in the
+    loss's dtype, reaches the largest number of a format that saturates. These are posits, fixed
+    point, and floats with ``overflow="saturate"``. A format that wraps leaves no trace of overflow,
+    and is refused. With a constant scale or none, steps are never skipped. With parameters in
+    shards (``DTensor``, ``fully_shard``), all ranks skip a step if one's part overflows. A dynamic
+    factor drives gradients to the end of the range. That suits floats; posits are finest around 1
+    and do better with a constant factor.
 
-    Random words of stochastic rounding come from torch's generator of the parameter's device, as
-    everywhere in this package: in the order of the parameters, of each first the states by their
-    order, then the master, then the weight; before them the gradients, of all parameters. A run
-    resumes bit for bit by ``state_dict()`` of the model and of this (masters, states, loss scale)
-    and ``torch.get_rng_state()`` (on a GPU ``torch.cuda.get_rng_state()``).
+    Random words of stochastic rounding come from torch's generator of the parameter's device. The
+    gradients of all parameters draw first. Then each parameter in turn draws for its states in
+    their order, its master and its weight. To resume a run bit for bit, save ``state_dict()`` of
+    the model and of this optimizer, and ``torch.get_rng_state()`` (on a GPU
+    ``torch.cuda.get_rng_state()``).
 
-    Weights that were changed by hand (loading a checkpoint, clipping) are seen at the next step,
-    and elements that are no rounding of their masters become masters. What autograd's version
-    counter does not see (writes to ``p.data``) is not.
+    The next step notices weights that were changed by hand (by loading a checkpoint, by clipping).
+    Elements that are no rounding of their masters then become masters. Writes that autograd's
+    version counter does not see (to ``p.data``) go unnoticed.
 
     Raises:
-        TypeError: no optimizer, one that needs sparse gradients, or something that is no format.
-        ValueError: an unknown format or mode, a weight format that the parameters' dtype is not,
-            masters of float32 for parameters that are computed in float64, a factor that float32
-            lacks, or its reciprocal, parameters that are not real floating-point tensors, a dynamic
-            scale around an optimizer that calls closures, rounded states of
-            ``RMSprop(centered=True)``.
+        TypeError: no optimizer, one that needs sparse gradients, or a value that is no format.
+        ValueError: an unknown format or mode; another weight format than the parameters' format
+            dtype; parameters that are not real floating-point tensors; float32 masters of
+            parameters that are computed in float64; a factor that float32 lacks, or whose
+            reciprocal it lacks; a dynamic scale for an optimizer that calls closures; rounded
+            states of ``RMSprop(centered=True)``.
 
     Example::
 
@@ -137,7 +136,7 @@ class LowPrecision(Optimizer):
         grad_scale: float | str | DynamicScale | None = None,
     ) -> None:
         if isinstance(optimizer, LowPrecision):
-            raise TypeError("expected an optimizer that is not wrapped yet, but got a LowPrecision")
+            raise TypeError("expected an optimizer without a wrapper, but got a LowPrecision")
         checks.refuse_optimizer(optimizer)
         self.optimizer = optimizer
         self._weight = Storage("weight", weight)
@@ -154,9 +153,9 @@ class LowPrecision(Optimizer):
         self._calls_closure = checks.calls_closure(optimizer)
         checks.refuse_dynamic(self._scale, optimizer)
         self._masters: dict[torch.Tensor, torch.Tensor] = {}
-        # Of the parameters, when this last wrote them.
+        # Versions of the parameters when this optimizer last wrote them.
         self._versions: dict[torch.Tensor, tuple] = {}
-        self._applied: float | None = None  # the factor, since a loss was scaled by it
+        self._applied: float | None = None  # the factor by which a loss was scaled, until a step
         self._factor_saturated = False
         self._begin()
         with torch.no_grad():
@@ -166,24 +165,23 @@ class LowPrecision(Optimizer):
             for p in self._parameters():
                 self._adopt(p)
 
-    # What every Optimizer has. Its own __init__ would make groups and states; these are the inner
-    # optimizer's.
+    # The interface of Optimizer. Its __init__ would create groups and states, but those of the
+    # inner optimizer serve.
 
     def _begin(self) -> None:
-        # Hooks, and the profiler's name of step.
+        # Sets up hooks, and the profiler's name of step.
         super().__setstate__({"defaults": self.optimizer.defaults})
-        self._knows_states = not self._state.is_given  # whether there are any that state= rounds
+        self._knows_states = not self._state.is_given  # False until states for state= are searched
         self._fit = Fit()
 
     @property
     def param_groups(self):
-        """The inner optimizer's: parameters with their learning rates and other options."""
+        """The inner optimizer's groups: parameters, learning rates and other options."""
         return self.optimizer.param_groups
 
     @property
     def state(self):
-        """The inner optimizer's states by parameter, as they are kept between steps, in their
-        formats."""
+        """The inner optimizer's states by parameter, in their formats, as stored between steps."""
         return self.optimizer.state
 
     def __getstate__(self):
@@ -225,8 +223,7 @@ class LowPrecision(Optimizer):
         return [p for group in self.param_groups for p in group["params"]]
 
     def add_param_group(self, param_group):
-        """Adds a group to the inner optimizer, and rounds its parameters to the format of
-        weights."""
+        """Add a group to the inner optimizer, and round its parameters to the format of weights."""
         known = set(self._parameters())
         self.optimizer.add_param_group(param_group)
         new = [p for p in self.param_groups[-1]["params"] if p not in known]
@@ -249,33 +246,40 @@ class LowPrecision(Optimizer):
         return self._scale.factor
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss times the factor as the loss's dtype has it, in float32, whose ``backward()``
-        makes the gradients for ``step()``. Clip such gradients by a bound times ``loss_scale``. A
-        constant factor that is 0, infinite or NaN in the loss's dtype is a ValueError."""
+        """Multiply the loss by the factor. Its ``backward()`` then makes gradients for ``step()``.
+
+        The factor is first rounded to the loss's dtype. To clip such gradients, multiply the bound
+        by ``loss_scale``.
+
+        Raises:
+            ValueError: a constant factor is 0, infinite or NaN in the loss's dtype.
+        """
         if not isinstance(loss, torch.Tensor) or not loss.is_floating_point():
-            raise TypeError(f"expected the loss as a tensor of real numbers, but got {said(loss)}")
+            raise TypeError(
+                f"expected the loss as a tensor of real numbers, but got {outline(loss)}"
+            )
         if not self._scale.is_on:
             return loss
-        # The factor is the first gradient, in the loss's dtype: what it becomes there is what the
-        # step divides by.
+        # Backward begins with the factor in the loss's dtype, so the step has to divide by the
+        # factor as this dtype rounds it.
         with rounding_block("nearest_even"):
             factor = (
                 torch.tensor(self._scale.factor, dtype=torch.float32, device="cpu")
                 .to(loss.dtype)
                 .item()
             )
-        # Every gradient would be that. (A dynamic factor that is infinite leaves the step out, and
-        # is a smaller one then.)
+        # Every gradient would be 0, infinite or NaN. (An infinite dynamic factor skips the step and
+        # becomes smaller.)
         if factor == 0 or not (self._scale.rule or math.isfinite(factor)):
             raise ValueError(
                 "expected a grad_scale that the loss's dtype holds, but got "
-                f"{self._scale.factor:g} beside a loss of {loss.dtype}, which makes {factor:g} of "
-                "it; compute the loss in float32, of model(x).float(), or use another factor"
+                f"{self._scale.factor:g}, which is {factor:g} in {loss.dtype}; compute the loss in "
+                "float32, from model(x).float(), or use another factor"
             )
         if self._applied not in (None, factor):
             raise RuntimeError(
-                f"expected losses of dtypes in which the factor of {self._scale.factor:g} is one "
-                f"number, but got {loss.dtype} beside another"
+                f"expected losses of one dtype between steps, but got {loss.dtype}, which rounds "
+                f"the factor of {self._scale.factor:g} differently; convert the losses to float32"
             )
         self._applied = factor
         self._factor_saturated |= factor >= (overflow_limit(_C.format_of(loss.dtype)) or math.inf)
@@ -284,19 +288,19 @@ class LowPrecision(Optimizer):
     # The step
 
     def step(self, closure: Callable[[], float] | None = None):
-        """One step of the optimizer.
+        """Run one step of the optimizer.
 
         Args:
-            closure: makes the gradients anew and returns the loss; it is called once, before
-                everything else, or by an optimizer that needs one, which calls it as often as it
-                likes. With ``grad_scale`` it calls ``scale(loss).backward()`` and returns ``loss``.
+            closure: computes the gradients and returns the loss. It is called once, before
+                everything else, or several times if the optimizer needs one (LBFGS). With
+                ``grad_scale`` it must call ``scale(loss).backward()`` and return ``loss``.
 
         Returns:
-            What the closure returned, or ``None``.
+            The result of the closure, or ``None``.
 
         Raises:
-            RuntimeError: ``grad_scale`` was given and no loss was scaled since the last step; or a
-                gradient is sparse.
+            RuntimeError: with ``grad_scale``, no loss was scaled since the last step; or a gradient
+                is sparse.
         """
         loss = None
         if self._calls_closure:
@@ -312,7 +316,7 @@ class LowPrecision(Optimizer):
         return loss
 
     def _take_factor(self) -> float:
-        """By what gradients are multiplied: the reciprocal of the factor by which the loss was."""
+        """Return the reciprocal of the factor that scaled the loss, and forget the factor."""
         checks.refuse_unscaled(self._scale, self._applied)
         inverse, self._applied = 1 / (self._applied or 1), None
         return inverse
@@ -327,7 +331,7 @@ class LowPrecision(Optimizer):
         gradients = [self._gradient(p) for p in params]
         if self._scale.rule:
             overflowed = (
-                checks.overflowed(params, gradients, self._grad.overflow_limit())
+                checks.has_overflow(params, gradients, self._grad.overflow_limit())
                 or factor_saturated
             )
             overflowed = checks.on_any_rank(overflowed, self._parameters())
@@ -336,7 +340,7 @@ class LowPrecision(Optimizer):
                 return
         if inverse != 1:
             gradients = [g * inverse for g in gradients]
-        working = {p: self._working(p, g) for p, g in zip(params, gradients, strict=True)}
+        working = {p: self._prepare_tensor(p, g) for p, g in zip(params, gradients, strict=True)}
         link(working, inverse)
         self._run(working)
         if self._state_by_name and working:
@@ -348,8 +352,7 @@ class LowPrecision(Optimizer):
                 self._keep(p, w)
 
     def _gradient(self, p):
-        """The gradient in the dtype of the step, rounded to the format of gradients, still
-        scaled."""
+        """Round a gradient, still scaled, to the format of gradients, in the dtype of the step."""
         g = p.grad.to(self._computes_in(p))
         return self._grad.values(g)
 
@@ -359,20 +362,20 @@ class LowPrecision(Optimizer):
             p.dtype, self._weight.dtype, self._master and self._master.dtype, *state
         )
 
-    def _working(self, p, gradient):
-        """The tensor that the inner optimizer updates, with its gradient."""
+    def _prepare_tensor(self, p, gradient):
+        """Return the tensor that the inner optimizer updates, with its gradient."""
         self._adopt(p)
         dtype = self._computes_in(p)
         kept = self._masters.get(p, p).detach()
-        # Of what is kept as it is, the memory itself; never the parameter's, whose gradient stays
-        # its own.
+        # Without a conversion, w shares the stored memory. Still it is another tensor than the
+        # parameter, so that the parameter keeps its own gradient.
         w = kept.to(dtype)
         w.requires_grad_()
         w.grad = gradient
         return w
 
     def _run(self, working, *closure):
-        """The inner optimizer's step, over other tensors than it was made for."""
+        """Run the inner optimizer's step on the working tensors instead of the parameters."""
         inner, groups = self.optimizer, [group["params"] for group in self.param_groups]
         self._exchange_states(working, self._states_for)
         for group, params in zip(inner.param_groups, groups, strict=True):
@@ -385,15 +388,15 @@ class LowPrecision(Optimizer):
             self._exchange_states({w: p for p, w in working.items()})
 
     def _exchange_states(self, tensors, change=lambda tensor, states: states) -> None:
-        """Puts the states of the keys of ``tensors`` under its values."""
+        """Move the states of each key of ``tensors`` to its value."""
         states = self.optimizer.state
         for key in list(states):
-            of_key = states.pop(key)  # every one, so that their order stays
+            of_key = states.pop(key)  # all are moved, so that their order stays
             new = tensors.get(key, key) if isinstance(key, torch.Tensor) else key
             states[new] = of_key if new is key else change(new, of_key)
 
     def _rounds_state(self, p, name, value) -> Storage | None:
-        """Where a state is kept, ``None`` for what is none: counts, numbers, lists."""
+        """Return a state's storage, ``None`` for counts, numbers and lists."""
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or name == "step":
             return None
         if value.dim() == 0 and (p.dim() != 0 or name in _COUNTS):
@@ -401,7 +404,7 @@ class LowPrecision(Optimizer):
         return self._state_by_name.get(name, self._state)
 
     def _states_for(self, w, states):
-        """The states of a parameter as the inner optimizer computes with them."""
+        """Decode the states of a parameter for the inner optimizer's computation."""
         if not isinstance(states, dict):
             return states
         return {
@@ -410,24 +413,24 @@ class LowPrecision(Optimizer):
         }
 
     def _of_state(self, p, name, value, function):
-        """The state, with ``function(storage, tensor)`` of what is kept in a format: the tensor, or
-        those in a list."""
+        """Apply ``function(storage, tensor)`` to a state, or to each one of a list; counts and
+        numbers stay."""
         if isinstance(value, list):
             return [self._of_state(p, name, v, function) for v in value]
         storage = self._rounds_state(p, name, value)
         return value if storage is None else function(storage, value)
 
     def _look_for_states(self, params) -> None:
-        """After the first step: a warning where ``state=`` is of nothing."""
-        self._knows_states, found = True, []
+        """Warn after the first step if the optimizer has no states for ``state=``."""
+        self._knows_states, tensors = True, []
         for p in params:
             for name, value in self.state[p].items() if isinstance(self.state.get(p), dict) else ():
-                self._of_state(p, name, value, lambda _, t: found.append(t))
-        if not found:
+                self._of_state(p, name, value, lambda _, t: tensors.append(t))
+        if not tensors:
             checks.warn_of_no_state(self._state, type(self.optimizer).__name__)
 
     def _keep(self, p, w) -> None:
-        """Rounds what a step computed, and keeps it."""
+        """Round and store the states, the master and the weight that a step computed."""
         w.grad = None
         w = w.detach()
         states = self.state.get(p)
@@ -435,18 +438,18 @@ class LowPrecision(Optimizer):
             states[name] = self._of_state(p, name, value, functools.partial(self._keep_state, name))
         storage, mode = self._weights_of(p), self._mode
         if p in self._masters:
-            self._masters[p] = self._master.kept(w, mode)
+            self._masters[p] = self._master.keep(w, mode)
             w, mode = self._masters[p].to(w.dtype), None
         if not (storage.is_exact and w.data_ptr() == p.data_ptr()):
-            p.copy_(storage.kept(w, mode))
+            p.copy_(storage.keep(w, mode))
         self._versions[p] = checks.version(p)
 
     def _keep_state(self, name, storage, values):
-        """Rounds a state; one that a step divides by is never rounded to 0."""
+        """Round a state. One that a step divides by is never rounded to 0."""
         kept = (
-            storage.kept_positive(values, self._mode)
+            storage.keep_positive(values, self._mode)
             if is_divisor(name, values)
-            else storage.kept(values, self._mode)
+            else storage.keep(values, self._mode)
         )
         self._fit.look(name, storage, values, kept)
         return kept
@@ -457,36 +460,34 @@ class LowPrecision(Optimizer):
         return self._weight if self._weight.is_given else of_dtype(p.dtype)
 
     def _adopt(self, p) -> None:
-        """Makes the master of a parameter that has none yet, and sees to it that it is still this
-        parameter's."""
+        """Create a parameter's master, or update it where the parameter was changed by hand."""
         if self._versions.get(p) == checks.version(p):
             return
         storage, dtype = self._weights_of(p), self._computes_in(p)
         if p in self._masters:
             now, w = p.detach().to(dtype), self._masters[p].to(dtype)
-            # Of stochastic modes either.
+            # Stochastic modes give one of these two as well.
             roundings = [storage.values(w, mode) for mode in ("down", "up")]
             is_same = sum((now == r) | (now.isnan() & r.isnan()) for r in roundings) > 0
             if not is_same.all():
-                self._masters[p] = self._master.kept(torch.where(is_same, w, now), "nearest_even")
+                self._masters[p] = self._master.keep(torch.where(is_same, w, now), "nearest_even")
         else:
             w = p.detach().to(dtype)
             if self._master is not None and not (
                 storage.is_exact and self._master.is_exact and p.dtype is dtype
             ):
-                self._masters[p] = self._master.kept(w.clone(), "nearest_even")
+                self._masters[p] = self._master.keep(w.clone(), "nearest_even")
                 w = self._masters[p].to(dtype)
-            # Else nothing is to be rounded, nor are random words to be drawn, after resuming for
-            # one.
+            # Rounding exact values would still draw random words, for example after resuming.
             if not storage.holds(w):
-                p.copy_(storage.kept(w, None))
+                p.copy_(storage.keep(w, None))
         self._versions[p] = checks.version(p)
 
     # Saving and resuming
 
     def state_dict(self):
-        """The inner optimizer's ``state_dict()`` and, as ``"low_precision"``, the masters by their
-        parameters' numbers and the loss scale."""
+        """Return the inner optimizer's ``state_dict()``, with the loss scale and the masters, by
+        their parameters' indices, as ``"low_precision"``."""
         masters = {
             i: self._masters[p] for i, p in enumerate(self._parameters()) if p in self._masters
         }
@@ -496,21 +497,20 @@ class LowPrecision(Optimizer):
         }
 
     def load_state_dict(self, state_dict) -> None:
-        """Takes over what ``state_dict()`` of an optimizer with the same formats gave, rounding
-        nothing anew.
+        """Load the ``state_dict()`` of an optimizer with the same formats, without rounding again.
 
         Raises:
-            ValueError: it is another optimizer's, or its masters are of other parameters or dtypes.
+            ValueError: the state dict has no masters, or masters of other parameters or dtypes.
         """
         if not isinstance(state_dict, dict):
             raise TypeError(
-                f"expected a state_dict of LowPrecision, a dict, but got {state_dict!r}"
+                f"expected a state_dict of LowPrecision as a dict, but got {state_dict!r}"
             )
         if _KEY not in state_dict:
             raise ValueError(
                 "expected a state_dict of LowPrecision, but got one with "
                 f"{', '.join(map(repr, state_dict)) or 'nothing'}; "
-                "load that of a plain optimizer before it is wrapped"
+                "load that of a plain optimizer before you wrap it"
             )
         params, own = self._parameters(), state_dict[_KEY]
         masters = own["masters"]
@@ -518,7 +518,7 @@ class LowPrecision(Optimizer):
             masters, {i: self._masters[p] for i, p in enumerate(params) if p in self._masters}
         )
         inner = self.optimizer
-        # What stock code casts states to: the dtype of these.
+        # PyTorch casts loaded states to the dtype of the groups' parameters.
         stand_ins = {p: torch.empty(0, dtype=self._computes_in(p), device=p.device) for p in params}
         groups = [group["params"] for group in inner.param_groups]
         for group, before in zip(inner.param_groups, groups, strict=True):
@@ -532,8 +532,8 @@ class LowPrecision(Optimizer):
         for i, p in enumerate(params):
             states = self.state.get(p)
             for name, value in states.items() if isinstance(states, dict) else ():
-                states[name] = self._of_state(p, name, value, lambda storage, t: storage.held(t))
+                states[name] = self._of_state(p, name, value, lambda storage, t: storage.store(t))
             if p in self._masters:
                 self._masters[p] = masters[i].to(p.device, copy=True)
         self._scale.load_state_dict(own["scale"])
-        self._versions.clear()  # whichever of model and optimizer is loaded first
+        self._versions.clear()  # so that the order of loading model and optimizer does not matter

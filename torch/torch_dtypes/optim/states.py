@@ -1,5 +1,5 @@
-"""An optimizer's states in narrow formats: which of them must not become 0, and a warning where a
-format does not fit them."""
+"""An optimizer's states in narrow formats: states that must not become 0, and a warning if a format
+does not fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 
 import torch
 
-# The states of torch.optim by which a step divides, or by whose roots.
+# States of torch.optim by which, or by whose roots, a step divides.
 _DIVISORS = (
     "exp_avg_sq",
     "max_exp_avg_sq",
@@ -19,7 +19,7 @@ _DIVISORS = (
     "col_var",
     "variance",
 )
-# Its other states. Other libraries give these names to the same things.
+# Other states of torch.optim. Other libraries use these names with the same meanings.
 _OTHERS = (
     "exp_avg",
     "momentum_buffer",
@@ -33,36 +33,38 @@ _OTHERS = (
     "old_dirs",
     "old_stps",
 )
-# Steps of a process after which states are looked at: after the first they are what was computed,
-# and later ones may have overflowed.
+# Steps of a process after which states are checked. After the first, states hold one computed
+# value; later they may have overflowed.
 _CHECKED = (1, 10, 100, 1000)
-_FAR = 1000  # Adam's second moments grow by as much
+_FAR = 1000  # Adam's second moments grow as much
 
 
 def is_divisor(name: str, values: torch.Tensor) -> bool:
-    """Whether a step may divide by a state, or by its root: by its name, and for a name that
-    torch.optim has not, if no value is below 0."""
+    """Return whether a step may divide by a state or its root.
+
+    The name decides. A state of a name that torch.optim lacks is a divisor if no value is below 0.
+    """
     return name in _DIVISORS or (may_divide(name) and bool((values >= 0).all()))
 
 
 def may_divide(name: str) -> bool:
-    """Whether a state of that name is none of torch.optim's that no step divides by."""
+    """Return whether a step may divide by a state of that name."""
     return name not in _OTHERS
 
 
 class Fit:
-    """Says once, of one optimizer, that a format does not fit a state: looked for after four of its
-    steps in this process."""
+    """Warns once per optimizer if a format does not fit a state. Checks after four of its steps in
+    this process."""
 
     def __init__(self) -> None:
         self._steps = 0
         self._looks = self._told = False
-        # By state: its storage, numbers, those kept too large, infinite ones.
+        # For each state: storage, and counts of numbers above 0, of far too large, of infinite.
         self._seen: dict[str, list] = {}
 
     @contextlib.contextmanager
     def step(self):
-        """One step, whose states come to ``look``."""
+        """Run one step, which passes its states to ``look``."""
         self._steps += 1
         self._looks = not self._told and self._steps in _CHECKED
         self._seen.clear()
@@ -72,7 +74,7 @@ class Fit:
         self._looks = False
 
     def look(self, name: str, storage, values: torch.Tensor, kept: torch.Tensor) -> None:
-        """Compares a state with what was computed, after the steps for which that is done."""
+        """Compare a stored state with its computed values, after the steps in ``_CHECKED``."""
         if not self._looks or storage.is_exact or hasattr(values, "device_mesh"):
             return
         kept = kept.to(values.dtype).abs()
@@ -86,14 +88,13 @@ class Fit:
         for name, (storage, count, too_large, infinite) in self._seen.items():
             if infinite:
                 what = (
-                    f"{infinite} of {count} numbers in {name} are infinite, having gone beyond "
-                    f"the largest number of state={storage}"
+                    f"{infinite} of {count} numbers in {name} beyond the largest number of "
+                    f"state={storage}, so that they became infinite"
                 )
             elif 2 * too_large > count:
                 what = (
-                    f"{too_large} of {count} numbers in {name} are less than 1/{_FAR} of the "
-                    f"smallest number of state={storage}, as which they are "
-                    "kept, so that steps have another length than in float32"
+                    f"{too_large} of {count} numbers in {name} below 1/{_FAR} of the smallest "
+                    f"number of state={storage}, so that steps have another length than in float32"
                 )
             else:
                 continue

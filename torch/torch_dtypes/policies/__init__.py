@@ -1,1 +1,1 @@
-"""How a thread rounds and adds up now: rounding modes, accumulation, and blocks of them."""
+"""Policies of a thread: how it rounds and adds up now, by dtype or in a block."""

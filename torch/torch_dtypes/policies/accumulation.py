@@ -1,4 +1,4 @@
-"""How dot products add up: the accumulation policy of a block of code, and of a dtype."""
+"""Accumulation policies: how dot products add up, in a block of code or for a dtype."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from .. import _C
 from ..formats.arguments import boolean, rounding_mode
 from ..formats.dtypes import dtype as dtype_of_name
 from . import accumulation_options
-from .accumulation_options import our_dtype
+from .accumulation_options import format_dtype
 from .overrides import Override
 
 __all__ = ["Accumulation", "accumulate", "accumulation_of", "set_accumulation"]
 
 _IDLE = (
     "expected a sum of a number format in the block of accumulate({0!s}), but got none on its "
-    "thread: stock tensors obey no policy. Use model.to(torch_dtypes.dtype('e8m23')), which has "
-    "float32's numbers, or another format dtype; torch_dtypes.quantize_(model, ...); or "
+    "thread, since policies do not affect stock tensors; use a format dtype, as in "
+    "model.to(torch_dtypes.dtype('e8m23')), which has float32's values, "
+    "torch_dtypes.quantize_(model, ...), or "
     "torch_dtypes.fuzzy(model, ..., dot_products=True) around float32 code"
 )
 
 
 class AccumulationOptions(TypedDict, total=False):
-    """What ``accumulate`` takes beside a policy: the fields of ``Accumulation``, for type
-    checkers."""
+    """Options of ``accumulate`` for type checkers: the fields of ``Accumulation`` but the
+    policy."""
 
     chunk: int | None
     product: torch.dtype | str | None
@@ -48,8 +49,8 @@ class AccumulationOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Accumulation:
-    """An accumulation policy: what ``accumulate`` takes, and ``accumulation_of`` gives. Its
-    arguments are those of ``accumulate``.
+    """An accumulation policy for ``accumulate``, with the same arguments. ``accumulation_of``
+    returns one.
 
     Example::
 
@@ -80,14 +81,17 @@ class Accumulation:
             value = getattr(self, field.name)
             if field.name in accumulation_options.FLAGS:
                 boolean(field.name, value)
-            elif value is False:  # which is not None, and equals 0
+            elif value is False:  # it equals 0, so the checks below would accept it
                 raise TypeError(f"expected a value for {field.name}, or None, but got {value}")
-        if isinstance(self.policy, str) and (written := accumulation_options.written(self.policy)):
-            if twice := [name for name in written[1] if name in self._given()]:
+        if isinstance(self.policy, str) and (
+            parsed := accumulation_options.parse_policy(self.policy)
+        ):
+            if twice := [name for name in parsed[1] if name in self._given()]:
                 raise ValueError(
-                    f"expected {', '.join(twice)} once, but got it in {self.policy!r} and beside it"
+                    f"expected {', '.join(twice)} once, but got it in {self.policy!r} and as an "
+                    "argument"
                 )
-            self._set(policy=written[0], **written[1])
+            self._set(policy=parsed[0], **parsed[1])
         accumulation_options.check_policy(self.policy)
         given = self._given()
         accumulation_options.check_options(self.policy, given)
@@ -116,7 +120,7 @@ class Accumulation:
         self._set(order=None if order == "sequential" else named)
 
     def __str__(self) -> str:
-        """The policy as one text, which ``accumulate`` and the command line take:
+        """Return the policy as a text that ``accumulate`` and the command line take, as
         ``"chunked(32, accumulator=e5m7)"``."""
         defaults = accumulation_options.BLOCK_DEFAULTS if self.policy == "block" else {}
         options = [
@@ -127,14 +131,16 @@ class Accumulation:
         return f"{self.policy}({', '.join(options)})" if options else self.policy
 
     def _given(self) -> dict:
-        """The options that were said: not None, and not False. (0 may be one.)"""
-        said = {
+        """Return the options that are set: neither None nor False. (0 counts as set.)"""
+        values = {
             field.name: getattr(self, field.name)
             for field in fields(self)
             if field.name != "policy"
         }
         return {
-            name: value for name, value in said.items() if value is not None and value is not False
+            name: value
+            for name, value in values.items()
+            if value is not None and value is not False
         }
 
     def _set(self, **values) -> None:
@@ -180,7 +186,7 @@ class Accumulation:
 
 def _dtype_of_option(name: str, value: object) -> torch.dtype | None:
     try:
-        return our_dtype(value)
+        return format_dtype(value)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name}: {error}") from error
 
@@ -230,94 +236,99 @@ def _policy_of(policy: str | Accumulation, options: dict) -> Accumulation:
         return Accumulation(policy, **options)
     given = [name for name, value in options.items() if value is not None and value is not False]
     if given:
-        raise ValueError(f"expected an Accumulation alone, but got {', '.join(given)} beside it")
+        raise ValueError(
+            f"expected an Accumulation without options, but got {', '.join(given)} too; give them "
+            "to Accumulation"
+        )
     return policy
 
 
 def accumulate(policy: str | Accumulation, **options: Unpack[AccumulationOptions]) -> Override:
-    """Adds up dot products of number formats by ``policy`` in the block::
+    """Add up dot products of number formats by ``policy`` in a block::
 
         with torch_dtypes.accumulate("format", accumulator=torch.e5m7, rounding="toward_zero"):
             loss = criterion(model(x), y)
             loss.backward()
 
-    It holds for mm, bmm, addmm, baddbmm, addbmm, mv, addmv, dot, linear, einsum, matmul,
-    convolutions of any dimension (transposed ones too) and their gradients,
-    scaled_dot_product_attention, sum, mean and cumsum, on the calling thread, and for the backward
-    pass when ``backward()`` is called in the block. A dtype's own policy (``set_accumulation``)
-    holds where no block says otherwise.
+    The policy applies to mm, bmm, addmm, baddbmm, addbmm, mv, addmv, dot, linear, einsum, matmul,
+    scaled_dot_product_attention, sum, mean and cumsum. It also applies to convolutions of any
+    dimension, transposed ones too, and to the gradients of all these. It holds on the calling
+    thread, and for backward passes that start in the block. Without a block, a dtype's own policy
+    (``set_accumulation``) applies.
 
     Args:
-        policy: ``"machine"``: the default, float32 where every value of the format is one, else
-            float64; the order is the stock kernel's, and the result is rounded once. ``"float32"``,
-            ``"float64"``: the same in that type. ``"exact"``: no rounding before the last, as with
-            a quire or Kulisch accumulator: the correctly rounded dot product. ``"format"``: every
-            product and every sum is rounded, in the order of the sum's index (convolutions:
-            channel, then kernel position; gradients of inputs and transposed convolutions: channel,
-            then ascending position of the other operand; gradients of weights: batch, then
-            position). ``"chunked(k)"``: as ``"format"`` for ``k`` terms, and those sums are added
-            in the type of ``"machine"``. ``"block"``: as tensor cores do it: ``terms`` exact
-            products at once, cut at one place and rounded into a register together
-            (``docs/accumulators.md``). ``"nvidia-v100"``, ``"nvidia-a100"``, ``"nvidia-h100"``,
-            ``"nvidia-b200"``, ``"amd-mi300x"``: ``"block"`` with the numbers of that chip for the
-            operands' format, one of float16, bfloat16, TF32 and float8 (by exponent and fraction
-            widths). Any of them may name its options in the same text:
-            ``"format(accumulator=e5m7, fused=True)"``, ``"chunked(32, rounding=toward_zero)"``,
-            ``"block(terms=16, extra_bits=2)"``.
-        chunk: ``k``, where ``policy`` is ``"chunked"``.
-        product, accumulator: dtypes of this package (or names) that products and sums are rounded
-            to, instead of the operands' own. ``product="exact"``: products are not rounded before
-            they are added.
+        policy: one of the following.
+            ``"machine"``, the default: float32 if it holds every value of the format, else float64.
+            The order is that of PyTorch's kernel, and the result is rounded once.
+            ``"float32"``, ``"float64"``: the same in that type.
+            ``"exact"``: only the result is rounded, as with a quire or Kulisch accumulator. It is
+            the correctly rounded dot product.
+            ``"format"``: every product and every sum is rounded, in the order of the sum's index.
+            For convolutions this order is channel, then kernel position. For gradients of inputs
+            and transposed convolutions it is channel, then ascending position of the other operand;
+            for gradients of weights batch, then position.
+            ``"chunked(k)"``: as ``"format"`` for ``k`` terms; these sums are added in the type of
+            ``"machine"``.
+            ``"block"``: as tensor cores add. ``terms`` exact products are cut at one place and
+            rounded into a register together (``docs/accumulators.md``).
+            ``"nvidia-v100"``, ``"nvidia-a100"``, ``"nvidia-h100"``, ``"nvidia-b200"``,
+            ``"amd-mi300x"``: ``"block"`` with that chip's numbers for the operands' format. This is
+            one of float16, bfloat16, TF32 and float8, by exponent and fraction widths.
+            The text may include options: ``"format(accumulator=e5m7, fused=True)"``,
+            ``"chunked(32, rounding=toward_zero)"``, ``"block(terms=16, extra_bits=2)"``.
+        chunk: ``k`` of ``"chunked"``.
+        product, accumulator: dtypes of this package (or names) to which products and sums are
+            rounded, instead of the operands' own. With ``product="exact"``, products are not
+            rounded before they are added.
         fused: one rounding for each multiply-add.
-        kahan: sums with Kahan's compensation, each of its operations rounded to the accumulator's
-            format.
-        rounding: the mode of every step; else each format's own. The result is rounded by its own
-            dtype's mode. Of ``"block"``: the mode in which a block's sum goes into the register,
-            ``"toward_zero"`` if none is given.
-        order: of ``"format"``: ``"sequential"`` (the default), ``"pairwise"`` (the sum of the first
-            half, which has the fewer terms, and of the second, each made in the same way),
-            ``"tree"`` (neighbours, then neighbouring sums; a last one without a neighbour goes up
-            as it is) or ``"lanes(k)"`` (term i into running sum i modulo k, and those ``k`` sums as
-            a tree). What an operator begins with, a bias, is added last where the order is not
-            sequential.
-        outer: of ``"chunked"``: a dtype of this package that each sum of chunks is rounded to,
+        kahan: sums with Kahan's compensation; each of its operations is rounded to the
+            accumulator's format.
+        rounding: the mode of every step; by default each format's own. The result is rounded by its
+            dtype's mode. With ``"block"``: the mode that rounds a block's sum into the register, by
+            default ``"toward_zero"``.
+        order: with ``"format"``, ``"sequential"`` (the default) or one of these. ``"pairwise"``:
+            the sum of the first half, which may have one term fewer, and of the second, each
+            computed likewise. ``"tree"``: neighbours, then neighbouring sums; a last one without a
+            neighbour passes unchanged. ``"lanes(k)"``: term i goes into running sum i modulo k, and
+            a tree adds the ``k`` sums. If the order is not sequential, a bias is added last.
+        outer: with ``"chunked"``: a dtype of this package to which each sum of chunks is rounded,
             instead of the type of ``"machine"``.
-        terms: of ``"block"``, like all that follow: products that are added at once, from 1 on. A
-            term that is not there (a hole of a strided transposed convolution) is a 0 in its place.
-        extra_bits: bits that are kept below the register's last place, for the largest exponent
-            among the products and the register (default 0).
+        terms: with ``"block"``, as all that follow: the number of products added at once, from 1. A
+            missing term (a hole of a strided transposed convolution) counts as 0.
+        extra_bits: bits kept below the register's last place, for the largest exponent among the
+            products and the register (default 0).
         register: a float dtype of this package, or ``"float32"`` (the default). It starts at 0 or
             the bias.
-        align: the mode in which a product is cut (default ``"toward_zero"``), without random words.
-        interleave: the products at every ``interleave``-th place are aligned among themselves, and
-            the groups' sums cut downwards (default 1).
-        late: the register does not take part in the alignment of products but meets their finished
-            sum, of which ``late`` extra bits are kept, both cut downwards (default: it takes part).
-        min_exponent: the smallest exponent that is aligned to (default: none).
+        align: the mode that cuts a product (default ``"toward_zero"``); it must not draw random
+            words.
+        interleave: products at every ``interleave``-th place are aligned among themselves, and the
+            groups' sums are cut downwards (default 1).
+        late: the register is not aligned with the products. It is added to their finished sum, of
+            which ``late`` extra bits are kept, both cut downwards (default: it is aligned).
+        min_exponent: the smallest exponent for alignment (default: none).
         product_limit: a product beyond the register's range is infinite (default: only a register
             can be).
 
-    A bias that an operator adds (addmm, convolution) is what the accumulator starts with. Like
+    The accumulator starts with a bias that an operator adds (addmm, convolution). Like
     ``rounding(...)``, the result can decorate a function and be used many times.
 
     Raises:
         ValueError: not a policy, or options that contradict each other.
-        TypeError: a stock dtype. RuntimeError, from an operator: a chip's policy with operands that
-        it does not multiply; ``"float32"`` with a format whose values (or
-            products, of posits) float32 does not have, or that needs bits which
-            ``torch.set_float32_matmul_precision`` and its like let float32 products drop
-            (``"machine"`` takes float64 then, and warns once); steps in a format of more than 51
-            significant bits or with exponents beyond some 510.
+        TypeError: a stock dtype.
+        RuntimeError: raised by an operator. A chip's policy with operands that the chip does not
+            multiply. ``"float32"`` with a format whose values (or products, of posits) float32 does
+            not hold, or needs bits that ``torch.set_float32_matmul_precision`` allows to drop
+            (``"machine"`` then takes float64, and warns once). Steps in a format of more than 51
+            significant bits, or with exponents beyond some 510.
 
     Warns:
-        UserWarning: nothing on this thread was added up by the policy, as around a model of
-            float32.
+        UserWarning: the policy added up nothing on this thread, as around a float32 model.
 
-    Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8; Posit Standard (2022),
-    section 3.4; Kahan, CACM 8 (1965); Blanchard, Higham, Mary, "A class of fast and accurate
-    summation algorithms", SISC 42 (2020), for chunked sums; Khattak and Mikaitis, "Accurate models
-    of NVIDIA tensor cores", ACM TACO (2026), and Xie et al., "MMA-Sim", arXiv 2511.10909, for
-    blocks and chips.
+    Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8. Posit Standard (2022),
+    section 3.4. Kahan, CACM 8 (1965). Chunked sums: Blanchard, Higham, Mary, "A class of fast and
+    accurate summation algorithms", SISC 42 (2020). Blocks and chips: Khattak and Mikaitis,
+    "Accurate models of NVIDIA tensor cores", ACM TACO (2026); Xie et al., "MMA-Sim", arXiv
+    2511.10909.
 
     Example::
 
@@ -334,30 +345,29 @@ def accumulate(policy: str | Accumulation, **options: Unpack[AccumulationOptions
         >>> with torch_dtypes.accumulate("exact"):
         ...     print((x @ y).item() == 2**-12)
         True
-        >>> # Beside 2**14, what lies below 2**-9 is cut off.
+        >>> # All below 2**-9 is cut off when 2**14 is added.
         >>> with torch_dtypes.accumulate("nvidia-v100"):
         ...     print((x @ y).item())
         0.0
     """
-    chosen = _policy_of(policy, options)
-    return Override(_C.set_accumulation_override, chosen._native(), "accumulation", _IDLE, chosen)
+    value = _policy_of(policy, options)
+    return Override(_C.set_accumulation_override, value._native(), "accumulation", _IDLE, value)
 
 
 def accumulation_block(policy: str | Accumulation, **options) -> Override:
-    """Is ``accumulate`` for this package's own code, some of which adds up nothing: no warning."""
+    """Return ``accumulate`` for this package's own code, without the warning of idle blocks."""
     return Override(_C.set_accumulation_override, _policy_of(policy, options)._native())
 
 
 def policy_of_block() -> str | None:
-    """The policy of the block of ``accumulate`` that the calling code runs in, as text; None: there
-    is none."""
+    """Return the policy of the current block of ``accumulate`` as a text; None outside of one."""
     native = _C.accumulation_override()
     return None if native is None else str(policy_of_native(native))
 
 
 def in_policy(text: str | None) -> Override:
-    """A block with the policy that ``policy_of_block`` gave, or with none, whatever block is around
-    it."""
+    """Return a block with the policy that ``policy_of_block`` returned, or with none if that was
+    None."""
     return (
         Override(_C.set_accumulation_override, None) if text is None else accumulation_block(text)
     )
@@ -366,11 +376,11 @@ def in_policy(text: str | None) -> Override:
 def set_accumulation(
     dtype: torch.dtype | str, policy: str | Accumulation, **options: Unpack[AccumulationOptions]
 ) -> None:
-    """Makes ``policy`` the accumulation policy of a dtype, for all threads, until it is set anew.
-    Arguments are those of ``accumulate``.
+    """Set the accumulation policy of a dtype for all threads, until it is set again. Arguments are
+    those of ``accumulate``.
 
-    ``set_accumulation(D, "machine")`` brings the default back. Dtypes that differ in rounding mode
-    have policies of their own.
+    ``set_accumulation(D, "machine")`` restores the default. Dtypes that differ only in their
+    rounding mode each have their own policy.
 
     Args:
         dtype: a dtype of this package or a name.
@@ -394,8 +404,8 @@ def set_accumulation(
 
 
 def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
-    """The accumulation policy that holds for a dtype on this thread now: a block's, where one is
-    active, or else the dtype's own.
+    """Return the accumulation policy of a dtype on this thread now: that of the active block, or
+    else the dtype's own.
 
     Args:
         dtype: a dtype of this package or a name.
@@ -413,7 +423,7 @@ def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
 
 
 def modes_of(dtype: torch.dtype | str) -> set[str]:
-    """The rounding modes of the steps and results of a dtype's sums on this thread now."""
+    """Return the rounding modes of the steps and results of a dtype's sums on this thread now."""
     policy = accumulation_of(dtype)
     formats = [
         _C.format_of(d)

@@ -1,5 +1,4 @@
-"""What an accumulation policy may say: its options, the text that has them all in one, and the
-errors of what contradicts itself."""
+"""Options of accumulation policies: their names, their text form, and the checks of both."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from ..formats.patterns import name_pattern
 PLAIN = ("machine", "float32", "float64", "exact")
 STEPS = ("format", "chunked")
 PRESETS = tuple(name for name, _source, _rows in _C.block_presets())
-# The options of each policy beside "policy" itself, in the order of Accumulation's fields.
+# The options of each policy, in the order of Accumulation's fields.
 OPTIONS = {
     "format": ("product", "accumulator", "fused", "kahan", "rounding", "order"),
     "chunked": ("chunk", "product", "accumulator", "fused", "kahan", "rounding", "outer"),
@@ -52,7 +51,7 @@ INTEGERS = {
 }
 LANES = (1, 4096)
 
-# A policy with its options as one text: format(accumulator=e5m7, order=lanes(8)), chunked(32,
+# A policy with its options as a text: format(accumulator=e5m7, order=lanes(8)), chunked(32,
 # rounding=down), block(terms=16, extra_bits=2).
 _VALUE = r"(?:[^,=()<>]|<[^=()<>]*>)*(?:\(\w*\))?\s*"
 _WRITTEN = re.compile(
@@ -63,9 +62,9 @@ _NUMBER = name_pattern(r"-?\d+")
 _ORDER = name_pattern(r"(sequential|pairwise|tree)|lanes\((\d+)\)")
 
 
-def written(policy: str) -> tuple[str, dict] | None:
-    """The policy and the options that a text like ``"chunked(32, accumulator=e5m7)"`` says; None
-    where it is no such text."""
+def parse_policy(policy: str) -> tuple[str, dict] | None:
+    """Parse a policy with options, as ``"chunked(32, accumulator=e5m7)"``; None for another
+    text."""
     match = _WRITTEN.fullmatch(policy)
     if not match or not (match[2] or match[3]):
         return None
@@ -77,10 +76,10 @@ def written(policy: str) -> tuple[str, dict] | None:
             )
         ),
     )
-    said = {} if match[2] is None else {"terms" if kind == "block" else "chunk": int(match[2])}
+    values = {} if match[2] is None else {"terms" if kind == "block" else "chunk": int(match[2])}
     for item in filter(None, map(str.strip, re.split(r",(?![^<]*>)", match[3]))):
         name, value = map(str.strip, item.split("="))
-        if name not in known or name in said:
+        if name not in known or name in values:
             raise ValueError(
                 f"expected options of {policy!r} once each, out of {', '.join(known)}, but got "
                 f"{item!r}"
@@ -93,10 +92,10 @@ def written(policy: str) -> tuple[str, dict] | None:
             raise ValueError(f"expected {name} as an integer in {policy!r}, but got {item!r}")
         number = name in INTEGERS or (name in ("rounding", "align") and value.isdecimal())
         if name in FLAGS:
-            said[name] = value == "True"
+            values[name] = value == "True"
         else:
-            said[name] = int(value) if number else value
-    return kind, said
+            values[name] = int(value) if number else value
+    return kind, values
 
 
 def check_policy(policy: object) -> None:
@@ -109,23 +108,22 @@ def check_policy(policy: object) -> None:
 
 
 def check_options(policy: str, given: dict) -> None:
-    """That the options are the policy's, integers are in range, and one does not contradict
-    another.
+    """Check that the options belong to the policy, are in range, and do not contradict each other.
 
     Args:
-        policy: its name.
-        given: what was said, without what is None or False.
+        policy: the policy's name.
+        given: the options that are neither None nor False.
     """
     chunk = given.get("chunk")
     if policy == "chunked" and chunk is None:
         raise ValueError(
-            "expected the number of terms that are added in the format beside 'chunked', as in "
+            "expected the number of terms that are added in the format with 'chunked', as in "
             "'chunked(32)' or chunk=32, but got none"
         )
     if policy != "chunked" and chunk is not None:
         raise ValueError(
-            "expected chunk=, the number of terms added in the format, with 'chunked' only, but "
-            f"got {policy!r}, chunk={chunk}"
+            f"expected chunk= with 'chunked' only, but got {policy!r} with chunk={chunk}; leave it "
+            "out"
         )
     for name, value in given.items():
         if name in INTEGERS:
@@ -148,19 +146,19 @@ def check_options(policy: str, given: dict) -> None:
         raise ValueError(f"expected {', '.join(foreign)} with {where} only, but got {policy!r}")
     if given.get("fused") and ("kahan" in given or "product" in given):
         raise ValueError(
-            "expected fused=True without kahan= and product=: a fused multiply-add has no "
-            "product of its own to round or compensate"
+            "expected fused=True without kahan= and product=, but got both; leave one out, since a "
+            "fused multiply-add does not round its product"
         )
 
 
 def check_order(order: object, given: dict) -> tuple[str, int]:
-    """The order's name and its number of lanes (1 in the others)."""
+    """Return the order's name, and its number of lanes (1 in other orders)."""
     match = _ORDER.fullmatch(order) if isinstance(order, str) else None
     lanes = int(match[2]) if match and match[2] else 1
     if not match or not LANES[0] <= lanes <= LANES[1]:
         raise ValueError(
-            f"expected order 'sequential', 'pairwise', 'tree' or 'lanes(<1 to {LANES[1]}>)', but "
-            f"got {order!r}"
+            f"expected order as 'sequential', 'pairwise', 'tree' or 'lanes(<1 to {LANES[1]}>)', "
+            f"but got {order!r}"
         )
     if match[1] in ("pairwise", "tree") and (given.get("fused") or given.get("kahan")):
         raise ValueError(
@@ -170,28 +168,27 @@ def check_order(order: object, given: dict) -> tuple[str, int]:
     return match[1] or "lanes", lanes
 
 
-def our_dtype(value: torch.dtype | str | None) -> torch.dtype | None:
+def format_dtype(value: torch.dtype | str | None) -> torch.dtype | None:
     return None if value is None else dtype_of_name(value)
 
 
 def mode_of_steps(name: str, mode: str | int) -> str:
-    """The name of a policy's mode, of which formats say the number of random bits."""
+    """Return the name of a policy's mode. It has no number of random bits; formats have one."""
     if few_bits(mode)[0]:
         raise ValueError(
-            f"expected {name} without a number of random bits, but got {mode!r}: the formats of "
-            f"the steps say it, as accumulator='e5m7_{mode}' without rounding=, or in 'block' "
-            f"register='e5m7_{mode}' with rounding='stochastic'"
+            f"expected {name} without a number of random bits, but got {mode!r}; give that number "
+            f"to a format, as accumulator='e5m7_{mode}' without rounding=, or with 'block' "
+            f"register='e5m7_{mode}' and rounding='stochastic'"
         )
     return rounding_mode(mode).name
 
 
 def block_options(given: dict) -> dict:
-    """All options of ``block``, with what was not said, and the register as a dtype of this package
+    """Return all options of ``block`` with defaults filled in, and the register as a format dtype
     or ``"float32"``."""
     if "terms" not in given:
         raise ValueError(
-            "expected terms=, the number of products that are added at once, with 'block', but "
-            "got none"
+            "expected terms= with 'block', the number of products added at once, but got none"
         )
     options = {**BLOCK_DEFAULTS, "late": None, "min_exponent": None, **given}
     for name in ("rounding", "align"):
@@ -201,7 +198,7 @@ def block_options(given: dict) -> dict:
             f"expected a mode without random words as align, but got {options['align']!r}"
         )
     plain = options["register"] in ("float32", torch.float32)
-    options["register"] = "float32" if plain else our_dtype(options["register"])
+    options["register"] = "float32" if plain else format_dtype(options["register"])
     fmt = None if plain else format_of(options["register"])
     if fmt is not None and (fmt.kind != _C.Kind.float or fmt.overflow == _C.Overflow.wrap):
         raise ValueError(
@@ -213,17 +210,13 @@ def block_options(given: dict) -> dict:
             f"expected interleave of at most terms={terms}, but got {options['interleave']}"
         )
     if late is not None and late < extra:
-        raise ValueError(
-            f"expected late, extra bits of the finished sum, of at least extra_bits={extra}, but "
-            f"got {late}"
-        )
+        raise ValueError(f"expected late of at least extra_bits={extra}, but got {late}")
     own = 23 if plain else fmt.man_bits
     widest = own + max(extra, late or 0)
     if own + extra > 52 or widest + 2 + (terms + 1).bit_length() > 62:
         raise ValueError(
-            "expected a block whose sum has 62 bits at most (2 before the point, "
-            f"{(terms + 1).bit_length()} for {terms} terms, and behind it those of the register "
-            f"and extra_bits, 52 at most), but got {widest} behind it: take fewer extra bits or "
-            "terms"
+            "expected sums of at most 62 bits (2 before the point, "
+            f"{(terms + 1).bit_length()} for {terms} terms, and after it those of the register and "
+            f"extra_bits, at most 52), but got {widest} after it; take fewer extra bits or terms"
         )
     return options

@@ -1,4 +1,4 @@
-"""Where torch.autocast has a dtype of ours."""
+"""torch.autocast with a format dtype."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 
 from .. import _C
 
-AUTOCAST_DEVICES = ("cpu", "cuda")  # where torch.autocast may have a dtype of ours
+AUTOCAST_DEVICES = ("cpu", "cuda")  # device types for which torch.autocast takes a format dtype
 
 
-def own_autocast_dtype(kind: str) -> torch.dtype | None:
-    """The dtype of ours to which autocast casts on a device of that type, where the calling code
-    runs within one that has one and is not off."""
+def find_autocast_dtype(kind: str) -> torch.dtype | None:
+    """Return the format dtype to which autocast now casts on a device of that type; None if it is
+    off or has a stock dtype."""
     low = (
         torch.get_autocast_dtype(kind)
         if kind in AUTOCAST_DEVICES and torch.is_autocast_enabled(kind)
@@ -22,15 +22,14 @@ def own_autocast_dtype(kind: str) -> torch.dtype | None:
     return None if low is None or _C.format_of(low) is None else low
 
 
-def in_autocast_of_ours() -> list[str]:
-    """The types of the devices on which the calling code runs within an autocast with a dtype of
-    ours."""
-    return [kind for kind in AUTOCAST_DEVICES if own_autocast_dtype(kind) is not None]
+def find_autocast_devices() -> list[str]:
+    """Return the types of the devices for which autocast is on with a format dtype."""
+    return [kind for kind in AUTOCAST_DEVICES if find_autocast_dtype(kind) is not None]
 
 
 @contextlib.contextmanager
 def out_of_autocast(kinds):
-    """A block in which autocast is off on these devices."""
+    """Run a block in which autocast is off on these devices."""
     with contextlib.ExitStack() as blocks:
         for kind in kinds:
             blocks.enter_context(torch.autocast(kind, enabled=False))

@@ -1,4 +1,4 @@
-"""The code that computes: this package's kernels, or stock tensor operations."""
+"""The back end that computes: this package's kernels, or stock tensor operations."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ __all__ = ["backend", "set_backend"]
 
 
 def backend(tensor: torch.Tensor) -> str:
-    """Returns ``"kernels"`` or ``"stock"``: what rounds ``tensor`` and computes with it.
+    """Return the back end that rounds ``tensor`` and computes with it, ``"kernels"`` or
+    ``"stock"``.
 
     ``"kernels"`` are this package's own, for the CPU and, in a build with CUDA kernels, for CUDA
     devices. ``"stock"`` are PyTorch's tensor operations, which run on a device of any kind. Both
-    give the same bits; what stock operations have no way to do raises ``NotImplementedError``.
+    give the same bits. Where stock operations have no way, they raise ``NotImplementedError``.
 
     Args:
-        tensor: of any dtype. Its device decides, unless ``set_backend`` has.
+        tensor: of any dtype. Its device decides, unless ``set_backend`` was called.
 
     Raises:
         TypeError: not a tensor.
@@ -31,11 +32,10 @@ def backend(tensor: torch.Tensor) -> str:
 
 
 def set_backend(name: str | None) -> None:
-    """Sets one back end for every device and thread of the process, to test or to compare them.
+    """Set one back end for every device and thread of the process, to test or to compare them.
 
     Args:
-        name: ``"stock"`` or ``"kernels"``; None: each device has its own again, as ``backend``
-            says.
+        name: ``"stock"`` or ``"kernels"``, or None to let each device have its own again.
 
     Raises:
         ValueError: another name.

@@ -1,4 +1,4 @@
-"""Matrix products that say their result's dtype: operands of one format or two."""
+"""Matrix products with a given result dtype, of operands of one format or two."""
 
 from __future__ import annotations
 
@@ -24,24 +24,23 @@ _STOCK = {
 def matmul(
     a: torch.Tensor, b: torch.Tensor, *, out: torch.dtype | str, start: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The matrix product ``a b``, plus ``start``, rounded to ``out``: for operands of two formats,
-    and for results wider than they are.
+    """Return the matrix product ``a b``, plus ``start``, rounded to ``out``. The operands may have
+    two formats, and the result may be wider.
 
-    ``a @ b`` wants one format and rounds to it; here nothing is rounded before the products are
-    added. They are added by the accumulation policy that holds for ``out`` (:func:`accumulate`,
-    :func:`set_accumulation`): products and accumulators that the policy leaves open are in ``out``,
-    a chip's policy goes by the operands' formats, and ``"machine"`` is float64. Differentiable: the
-    gradients are such products too, in the operands' own dtypes and by the policy that holds for
-    those in the backward pass. NaN and infinities are IEEE 754's.
+    ``a @ b`` wants one format and rounds to it. Here the products are added by the accumulation
+    policy of ``out`` (:func:`accumulate`, :func:`set_accumulation`). Products and accumulators that
+    the policy leaves open are in ``out``, a chip's policy depends on the operands' formats, and
+    ``"machine"`` is float64. The gradients are such products too, in the operands' dtypes and by
+    the policies of these in the backward pass. NaN and infinities are IEEE 754's.
 
     Args:
         a: ``[..., m, k]``, of a dtype of this package.
         b: ``[..., k, n]``, likewise; dimensions before the last two broadcast.
-        out: the result's dtype, one of this package or a name; or float64, float32, float16 or
-            bfloat16 themselves, for which the products are added and rounded as for the format of
-            their numbers (``"fp32"``).
-        start: what the accumulator starts with, of ``out``, ``[..., m, n]`` or of sizes that
-            broadcast to that; else 0.
+        out: the result's dtype: one of this package, or a name. For the stock float64, float32,
+            float16 and bfloat16, the products are added and rounded as for the format of the same
+            values (``"fp32"``).
+        start: the accumulator's start, of dtype ``out`` and of sizes ``[..., m, n]`` or sizes that
+            broadcast to these; by default 0.
 
     Returns:
         ``[..., m, n]`` of ``out``.
@@ -53,8 +52,7 @@ def matmul(
             size does not fit.
         RuntimeError: a policy that a format cannot follow, as in :func:`accumulate`.
 
-    Source: the rule that two formats meet only where the result's dtype is said is
-    ``torch.promote_types``', which has no answer for them.
+    Source: ``torch.promote_types`` has no result for two formats, so their product needs ``out``.
 
     Example::
 
@@ -70,7 +68,7 @@ def matmul(
         if start is not None and (not isinstance(start, torch.Tensor) or start.dtype != stock):
             raise TypeError(
                 f"expected start of the result's dtype, {stock}, but got "
-                f"{getattr(start, 'dtype', type(start))}"
+                f"{getattr(start, 'dtype', type(start))}; convert it"
             )
         same = dtype_of_name(_STOCK[stock])
         return matmul(a, b, out=same, start=None if start is None else start.to(same)).to(stock)
@@ -85,7 +83,7 @@ def matmul(
         if operand.dim() < 2:
             raise ValueError(
                 f"expected operands of matmul with 2 dimensions or more, but got {operand.dim()} "
-                f"in argument {place}: unsqueeze it"
+                f"in argument {place}; unsqueeze it"
             )
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(
@@ -96,7 +94,7 @@ def matmul(
         if not isinstance(start, torch.Tensor) or start.dtype != out:
             raise TypeError(
                 f"expected start of the result's dtype, {out}, but got "
-                f"{start.dtype if isinstance(start, torch.Tensor) else type(start)}"
+                f"{start.dtype if isinstance(start, torch.Tensor) else type(start)}; convert it"
             )
         sizes = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
         try:
@@ -118,7 +116,7 @@ def _product(
             if wide == torch.float32 and not format_of(operand.dtype).fits_float:
                 raise RuntimeError(
                     "matmul: expected formats whose values float32 has for the accumulation "
-                    f"policy float32, but got {operand.dtype}"
+                    f"policy float32, but got {operand.dtype}; use another policy"
                 )
             if wide == torch.float32:
                 _C.expect_float32_products(operand.dtype, "matmul", operand)
@@ -149,13 +147,13 @@ class _Product(torch.autograd.Function):
             matmul(a.transpose(-2, -1), gradient, out=b.dtype) if ctx.needs_input_grad[1] else None
         )
         return (
-            _summed(to_a, a.shape),
-            _summed(to_b, b.shape),
+            _sum_broadcast(to_a, a.shape),
+            _sum_broadcast(to_b, b.shape),
             gradient if ctx.needs_input_grad[2] else None,
             None,
         )
 
 
-def _summed(gradient: torch.Tensor | None, shape: torch.Size) -> torch.Tensor | None:
-    """Over the dimensions that were broadcast."""
+def _sum_broadcast(gradient: torch.Tensor | None, shape: torch.Size) -> torch.Tensor | None:
+    """Add up a gradient over the dimensions that were broadcast."""
     return gradient if gradient is None or gradient.shape == shape else gradient.sum_to_size(shape)

@@ -1,4 +1,4 @@
-"""What rounding() and accumulate() give: an override of the calling thread as a context manager."""
+"""Override: the context manager of rounding() and accumulate(), for the calling thread."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .. import _C
 
 
 class Override(contextlib.ContextDecorator):
-    """A block under one override. One object can be entered any number of times, within itself and
+    """A block with one override. One object can be entered any number of times, within itself and
     in several threads at once.
 
-    A user's block that ends without an exception, and in which nothing followed the override,
-    warns.
+    A user's block warns at its end if nothing in it followed the override, unless an exception ends
+    it.
     """
 
     def __init__(
@@ -28,13 +28,13 @@ class Override(contextlib.ContextDecorator):
         idle: str = "",
         setting: object = None,
     ) -> None:
-        self._exchange = exchange  # sets the override and returns what it was
+        self._exchange = exchange  # sets the override and returns the previous one
         self._value = value
-        # What a user's block is to have followed.
+        # Index of the count of uses that a user's block must raise; None without a warning.
         self._counts = ("rounding", "accumulation").index(counts) if counts else None
-        # The warning where it has not, and what it says was set.
+        # The warning of a block without uses, and the setting that it names.
         self._idle, self._setting = idle, setting
-        # What this thread's blocks go back to: an override is the thread's.
+        # Previous overrides, which blocks restore. An override belongs to its thread.
         self._entered = threading.local()
 
     def __enter__(self) -> None:
@@ -47,8 +47,8 @@ class Override(contextlib.ContextDecorator):
         entered = getattr(self._entered, "previous", None)
         if not entered:
             raise RuntimeError(
-                "expected a block to end on the thread on which it began, but got an end without "
-                "a beginning: write 'with ...:'"
+                "expected a block to end on the thread on which it began, but got an end without a "
+                "beginning; write 'with ...:'"
             )
         previous, uses = entered.pop()
         self._exchange(previous)
@@ -62,7 +62,7 @@ class Override(contextlib.ContextDecorator):
         return 0 if self._counts is None else _C.override_uses()[self._counts]
 
     def __call__(self, function):
-        # Such a function returns before its body runs, so that the override would hold for nothing.
+        # These functions return before their body runs, so the override would have no effect.
         for kind in (
             inspect.isgeneratorfunction,
             inspect.iscoroutinefunction,
@@ -70,7 +70,7 @@ class Override(contextlib.ContextDecorator):
         ):
             if kind(function):
                 raise TypeError(
-                    f"expected a function that runs when it is called, but got {function!r}. Put "
-                    "the with block inside it."
+                    f"expected a function that runs when it is called, but got {function!r}; put "
+                    "the with block inside it"
                 )
         return super().__call__(function)

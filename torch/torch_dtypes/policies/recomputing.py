@@ -1,9 +1,9 @@
-"""What holds in the first pass of a checkpointed function, and what it found there, given again
-where the function is computed again for backward.
+"""Overrides and scales of a checkpointed function's first pass, restored when backward computes it
+again.
 
-A block around the first pass, as of rounding(), may be over then. And a scale of the tensors before
-would be another one, since the first pass's tensor is among them: backward would go by other values
-than those that were computed.
+A block around the first pass, as of rounding(), may have ended by then. A delayed scale would be
+another one, since its history now has the first pass's tensor. Backward would then use other values
+than forward did.
 """
 
 from __future__ import annotations
@@ -14,71 +14,73 @@ from collections.abc import Callable, Iterator
 
 from .. import _C
 
-Record = dict[object, list]  # what each object found, in its order
+Record = dict[object, list]  # the results of each owner's ``find_once``, in order
 
 
-class _Here(threading.local):
+class _Passes(threading.local):
     def __init__(self) -> None:
-        self.records: list[Record] = []  # of the first passes now running, the outer ones first
+        self.records: list[Record] = []  # of the first passes now running, outermost first
         self.repeats: dict[object, Iterator] | None = None  # of the recomputation now running
 
 
-_here = _Here()
+_passes = _Passes()
 
 
 @contextlib.contextmanager
-def recording(record: Record):
-    """A first pass: ``once`` keeps what it finds."""
-    _here.records.append(record)
+def record_pass(record: Record):
+    """Run a first pass, in which ``find_once`` records its results."""
+    _passes.records.append(record)
     try:
         yield
     finally:
-        _here.records = [kept for kept in _here.records if kept is not record]
+        _passes.records = [kept for kept in _passes.records if kept is not record]
 
 
 @contextlib.contextmanager
-def repeating(record: Record):
-    """A recomputation: ``once`` gives what it found in the first pass."""
-    before, _here.repeats = _here.repeats, {key: iter(found) for key, found in record.items()}
+def repeat_pass(record: Record):
+    """Run a recomputation, in which ``find_once`` returns the results of the first pass."""
+    before, _passes.repeats = _passes.repeats, {key: iter(values) for key, values in record.items()}
     try:
         yield
     finally:
-        _here.repeats = before
+        _passes.repeats = before
 
 
-def once(owner: object, find: Callable):
-    """``find()``, or what it was in the first pass of what is computed again."""
-    if _here.repeats is None and not _here.records:
+def find_once(owner: object, find: Callable):
+    """Return ``find()``, or in a recomputation its result from the first pass."""
+    if _passes.repeats is None and not _passes.records:
         return find()
-    found = find() if _here.repeats is None else next(_here.repeats.get(owner, iter(())), None)
-    if found is None:
+    result = find() if _passes.repeats is None else next(_passes.repeats.get(owner, iter(())), None)
+    if result is None:
         raise RuntimeError(
-            "expected a checkpointed function that computes again what it computed, but got "
-            "other calls of its layers"
+            "expected a checkpointed function to repeat the calls of its first pass, but got other "
+            "calls of its layers"
         )
-    for record in _here.records:
-        record.setdefault(owner, []).append(found)
-    return found
+    for record in _passes.records:
+        record.setdefault(owner, []).append(result)
+    return result
 
 
-# Each returns what it was.
+# Each returns the previous value.
 _EXCHANGES = (_C.set_rounding_override, _C.set_few_bits_override, _C.set_accumulation_override)
 
 
-def carried(function: Callable) -> tuple[contextlib.AbstractContextManager, Callable]:
-    """A context for the first pass of a function, and the function as it is called later: under the
-    overrides that hold now on this thread, also where there are none, with the scales that the
-    first pass found."""
+def carry_overrides(function: Callable) -> tuple[contextlib.AbstractContextManager, Callable]:
+    """Return a context for a function's first pass, and the function for its recomputation.
+
+    The recomputation runs under this thread's present overrides, or none, with the scales of the
+    first pass.
+    """
     record: Record = {}
     overrides = (_C.rounding_override(), _C.few_bits_override(), _C.accumulation_override())
 
     def repeat(*args: object, **kwargs: object) -> object:
         around = [exchange(value) for exchange, value in zip(_EXCHANGES, overrides, strict=True)]
         try:
-            with repeating(record):
+            with repeat_pass(record):
                 return function(*args, **kwargs)
         finally:
             for exchange, value in zip(_EXCHANGES, around, strict=True):
                 exchange(value)
 
-    return recording(record), repeat
+    return record_pass(record), repeat

@@ -1,4 +1,4 @@
-"""The rounding mode of a block of code."""
+"""rounding: the rounding mode of a block of code."""
 
 from __future__ import annotations
 
@@ -6,43 +6,41 @@ import torch
 
 from .. import _C
 from ..formats.arguments import mode_and_bits
-from .autocast import in_autocast_of_ours
+from .autocast import find_autocast_devices
 from .overrides import Override
 
 __all__ = ["rounding"]
 
 _IDLE = (
     "expected something to be rounded to a number format in the block of rounding({0!r}), but "
-    "got none on its thread: stock tensors obey no rounding mode. Use "
-    "model.to(torch_dtypes.dtype('e8m23')), which has float32's numbers, or another format "
-    "dtype; torch_dtypes.quantize_(model, ...); or torch_dtypes.fuzzy(model, {0!r}) around "
-    "float32 code"
+    "got none on its thread, since the mode does not affect stock tensors; use a format dtype, as "
+    "in model.to(torch_dtypes.dtype('e8m23')), which has float32's values, "
+    "torch_dtypes.quantize_(model, ...), or torch_dtypes.fuzzy(model, {0!r}) around float32 code"
 )
 
 
 def rounding(mode: str | int) -> Override:
-    """Rounds every result of a number format by ``mode`` in the block, whatever the dtypes' own
-    modes are::
+    """Round every result of a number format by ``mode`` in a block, instead of by the dtypes' own
+    modes::
 
         with torch_dtypes.rounding("toward_zero"):
             y = model(x)
 
-    Holds for the calling thread, for forward and (when ``backward()`` is called in the block)
-    backward; nests, and ends with the block also when an exception leaves it. Can decorate a
-    function, and can be kept and used many times. Casts, operators and factories all obey it; what
-    only moves or selects values rounds nothing.
+    The mode holds on the calling thread, for casts, operators and factories, and for backward
+    passes that start in the block. Operations that only move or select values do not round. Blocks
+    nest, and an exception ends them too. The result can decorate a function and be used many times.
 
     Args:
-        mode: one of ``ROUNDING_MODES``, or Pychop's number from 1 to 9; or ``"stochastic_a4"``, the
-            mode ``stochastic`` with 4 random bits by IEEE P3109's definition a (or b, or c), as
-            names of dtypes have it. (``"stochastic"`` leaves their number to each dtype.)
+        mode: one of ``ROUNDING_MODES``, or Pychop's number from 1 to 9. ``"stochastic_a4"``, as in
+            names of dtypes, is ``stochastic`` with 4 random bits by IEEE P3109's definition a (or
+            b, or c). ``"stochastic"`` leaves the number of bits to each dtype.
 
     Raises:
         ValueError: not a mode.
 
     Warns:
-        UserWarning: nothing on this thread was rounded to a format in the block, as around a model
-            of float32.
+        UserWarning: the block rounded nothing to a format on this thread, as around a float32
+            model.
 
     Example::
 
@@ -54,18 +52,18 @@ def rounding(mode: str | int) -> Override:
 
 
 def rounding_block(mode: str | int) -> Override:
-    """Is ``rounding`` for this package's own code, some of which rounds nothing: no warning."""
+    """Return ``rounding`` for this package's own code, without the warning of idle blocks."""
     return Override(_exchange, mode_and_bits(mode))
 
 
 def own_modes() -> Override:
-    """A block in which every dtype rounds by its own mode, whatever block is around it."""
+    """Return a block in which every dtype rounds by its own mode, even inside another block."""
     return Override(_exchange, (None, (0, _C.FewBits.a)))
 
 
-def _exchange(said: tuple) -> tuple:
-    """Sets a thread's mode and its number of random bits, and returns what they were."""
-    mode, bits = said
-    if in_autocast_of_ours():
-        torch.clear_autocast_cache()  # of weights that another mode has rounded
+def _exchange(mode_and_bits: tuple) -> tuple:
+    """Set a thread's mode and number of random bits, and return the previous ones."""
+    mode, bits = mode_and_bits
+    if find_autocast_devices():
+        torch.clear_autocast_cache()  # it has weights that another mode rounded
     return _C.set_rounding_override(mode), _C.set_few_bits_override(bits)

@@ -1,4 +1,4 @@
-"""Models that round by rules, and where scales come from."""
+"""Layers that round their numbers by rules, and the scales for this."""
 
 from typing import TYPE_CHECKING
 

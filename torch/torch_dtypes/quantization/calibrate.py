@@ -1,5 +1,5 @@
-"""Scales from data: a model run over a loader, unrounded, with every place that asks for it looking
-at what comes by."""
+"""Scales from data: the model runs over a loader without rounding. Each place that needs a scale
+observes the tensors that reach it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def needs_calibration(state: LayerState) -> bool:
 
 
 def check_loader(loader: object, forward: object) -> None:
-    """An error for what can be no loader, and nothing to run its batches, also where no scale asks
-    for them.
+    """Refuse a bad loader or ``forward``, even if no scale needs calibration.
 
     Raises:
-        TypeError, ValueError: not an iterable of batches, nor a state dict; ``forward`` without
-            one, or no function of two arguments.
+        TypeError: ``loader`` is neither an iterable of batches nor a state dict, or ``forward`` is
+            no function of two arguments.
+        ValueError: ``forward`` without a loader.
     """
     if forward is not None and loader is None:
         raise ValueError(
-            "expected calibrate=, whose batches forward= runs, but got None beside "
-            f"forward={forward!r}"
+            "expected calibrate= with the batches that forward= runs, but got None with "
+            f"forward={forward!r}; give a loader, or leave forward out"
         )
     if forward is not None and not takes_two(forward):
         raise TypeError(f"expected forward= as a function of (model, batch), but got {forward!r}")
@@ -42,14 +42,14 @@ def check_loader(loader: object, forward: object) -> None:
     if isinstance(loader, (torch.Tensor, Mapping, str, nn.Module)) or not isinstance(
         loader, Iterable
     ):
-        what = (
-            "a state dict's scales lie in its metadata, which a plain dict has not"
+        advice = (
+            "give the state dict itself, since a plain copy loses the metadata with the scales"
             if isinstance(loader, Mapping)
-            else "a single batch in a list is one"
+            else "put a single batch into a list"
         )
         raise TypeError(
             f"expected calibrate= as an iterable of batches, but got {type(loader).__name__}; "
-            f"{what}"
+            f"{advice}"
         )
 
 
@@ -59,17 +59,18 @@ def calibrate_(
     loader: Iterable,
     forward: Callable[[nn.Module, Any], Any] | None,
 ) -> None:
-    """Runs the model over the loader as it was before, in evaluation mode, and settles the scales.
+    """Run the model without its rules over the loader, in evaluation mode, and set the scales.
 
     Raises:
-        TypeError, ValueError: not a loader, no batches, a batch that is no input, a layer that no
-            batch came to, or infinities or NaN did.
+        TypeError: a batch of another type than the model's inputs.
+        ValueError: there are no batches, the model refuses one, no batch reached a layer, or
+            infinities or NaN did.
     """
     for state in states.values():
         state.observing = True
     batches = 0
     try:
-        with evaluating(model):
+        with evaluation_mode(model):
             for batch in loader:
                 try:
                     run_batch(model, batch, forward, batches)
@@ -82,7 +83,7 @@ def calibrate_(
                     raise ValueError(
                         f"expected finite numbers for the scale of {name!r} "
                         f"({error.rounder.role}), but got infinities or NaN from batch {batches} "
-                        f"of calibrate=, {described(batch)}"
+                        f"of calibrate=, {describe_batch(batch)}"
                     ) from error
                 batches += 1
     finally:
@@ -90,8 +91,8 @@ def calibrate_(
             state.observing = False
     if not batches:
         raise ValueError(
-            "expected calibrate= with at least one batch, but got none; an iterator gives its "
-            "batches only once"
+            "expected calibrate= with at least one batch, but got none; give a new iterator, since "
+            "one gives its batches only once"
         )
     for name, state in states.items():
         for role, rounder in state.all_rounders().items():
@@ -101,31 +102,31 @@ def calibrate_(
                 and not rounder.scaler.settle()
             ):
                 raise ValueError(
-                    "expected batches that come to every layer with a scale, but none came to "
+                    "expected batches that reach every layer with a scale, but none reached "
                     f"{name!r} ({role}); give it no rule"
                 )
 
 
 def take_scales_(states: dict[str, LayerState], state_dict: Mapping) -> None:
-    """Settles the scales by those that a state dict has beside it.
+    """Take the scales from a state dict's metadata.
 
     Raises:
-        ValueError: it has none for a layer that needs one, or those of another format.
+        ValueError: the state dict has no scale for a layer that needs one, or a scale of another
+            format.
     """
     for name, state in states.items():
         check_scales(state.all_rounders(), state_dict._metadata.get(name, {}), name)
         load_scales(state.all_rounders(), state_dict._metadata.get(name, {}))
         if needs_calibration(state):
             raise ValueError(
-                f"expected a state dict with the scales of {name!r}, or batches, as calibrate=, "
-                "but got one of a model that had none there"
+                f"expected calibrate= as a state dict with the scales of {name!r}, but got one "
+                "without them; give one of a model with the same rule, or batches"
             )
 
 
 @contextlib.contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """A block in evaluation mode and without gradients, after which each module is in the mode that
-    it was in."""
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Run a block in evaluation mode and without gradients, then restore each module's mode."""
     modes = {m: m.training for m in model.modules()}
     try:
         model.eval()
@@ -150,8 +151,8 @@ def run_batch(
     if not isinstance(first, (torch.Tensor, Mapping)):
         raise TypeError(
             f"expected batches of {name} as tensors, tuples whose first element is one, or dicts "
-            f"of keyword arguments, but got {described(batch)}; forward=lambda model, batch: ... "
-            "runs others"
+            f"of keyword arguments, but got {describe_batch(batch)}; "
+            "forward=lambda model, batch: ... runs others"
         )
     try:
         model(**first) if isinstance(first, Mapping) else model(first)
@@ -160,20 +161,17 @@ def run_batch(
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
         raise ValueError(
             f"expected batches of {name} that the model takes, but batch {index}, "
-            f"{described(batch)}, gives: {str(error).rstrip('.')}. "
+            f"{describe_batch(batch)}, gives: {str(error).rstrip('.')}. "
             "forward=lambda model, batch: ... runs others"
         ) from error
 
 
-def described(value: object) -> str:
-    """A batch in few words."""
+def describe_batch(value: object) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor of {value.dtype} and shape {tuple(value.shape)}"
     if isinstance(value, (tuple, list)):
-        return (
-            f"a {type(value).__name__} of "
-            f"({', '.join(described(v) for v in value[:4])}{', ...' if len(value) > 4 else ''})"
-        )
+        parts = [*map(describe_batch, value[:4]), *(["..."] if len(value) > 4 else [])]
+        return f"a {type(value).__name__} of ({', '.join(parts)})"
     if isinstance(value, Mapping):
         return f"a {type(value).__name__} with {', '.join(map(repr, list(value)[:4]))}"
     return f"{'an' if type(value).__name__[0] in 'aeiouAEIOU' else 'a'} {type(value).__name__}"

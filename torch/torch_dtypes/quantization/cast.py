@@ -1,4 +1,4 @@
-"""Cast: rounding of activations and errors at a place in a model that one chooses by hand."""
+"""Cast: a module that rounds activations and errors where a user puts it in a model."""
 
 from __future__ import annotations
 
@@ -10,49 +10,48 @@ import torch
 from torch import nn
 
 from .places import Place, layer_rule
-from .rounders import Rounder, check_scales, load_scales, rounded_through, save_scales
+from .rounders import Rounder, check_scales, load_scales, round_through, save_scales
 
 __all__ = ["Cast"]
 
 
-def _uncalibrated(place: Place, value: Any) -> Place:
-    """The place with a scale of each tensor, where nothing else is said: no calibration runs
-    through a module that stands by itself."""
+def _scale_each_call(place: Place, value: Any) -> Place:
+    """Give the place a scale per tensor instead of calibration, which never runs through a Cast."""
     if place.scale is None or place.scale.when != "calibration":
         return place
     if isinstance(value, Mapping) and value.get("when") is not None:
         raise ValueError(
-            "expected when='call' (a scale of each tensor) or 'delayed' (of those before) of a "
-            "Cast, but got 'calibration', a rule's"
+            "expected a Cast's when to be 'call' (from each tensor) or 'delayed' (from those "
+            "before), but got 'calibration'; calibrate with quantize_"
         )
     return dataclasses.replace(place, scale=dataclasses.replace(place.scale, when="call"))
 
 
 class Cast(nn.Module):
-    """Rounds what passes: values to ``forward``, the gradients that come back to ``backward``, each
-    once, with the identity's gradient.
+    """Rounds the values that pass to ``forward``, and their gradients to ``backward``, each once.
+    Rounding has the identity's gradient.
 
     ::
 
         cast = torch_dtypes.nn.Cast(forward="q43", backward="q52")
         model = nn.Sequential(nn.Linear(784, 100), cast, nn.ReLU(), nn.Linear(100, 10))
 
-    What is NaN, infinite or out of range becomes what the format makes of it
+    NaN, infinities and values out of range become what the format makes of them
     (``torch_dtypes.chop``). ``torch_dtypes.Cast`` is the same class.
 
     Args:
         forward, backward: a dtype, format, block or integer format or name
             (``torch_dtypes.target``), or a dict as in ``quantize_``:
-            ``dict(format="int8", scale="free", rounding="stochastic")``. A scale is each tensor's
-            own, or ``when="delayed"``: of those before. None: nothing is rounded.
+            ``dict(format="int8", scale="free", rounding="stochastic")``. A scale comes from each
+            tensor, or with ``when="delayed"`` from those before. None: nothing is rounded.
 
-    Shape: any; a floating tensor of float16, bfloat16, float32 or float64, and the result is of the
-    same dtype and shape.
+    Shape: any; the tensor is float16, bfloat16, float32 or float64. The result has the same dtype
+    and shape.
 
     Raises:
         ValueError: an unknown name or option, a format that needs a scale without one, or a scale
-            by calibration, which is ``quantize_``'s.
-        TypeError: something else.
+            by calibration, which only ``quantize_`` has.
+        TypeError: a value of another type.
 
     Example::
 
@@ -71,11 +70,10 @@ class Cast(nn.Module):
         }
         if not given:
             raise ValueError(
-                "expected forward= or backward=, what values or gradients are rounded to, but "
-                "got neither"
+                "expected a format for forward= or backward=, but got neither; give at least one"
             )
         places = {
-            name: _uncalibrated(place, given[name])
+            name: _scale_each_call(place, given[name])
             for name, place in layer_rule(given, "Cast").places().items()
         }
         self._forward = (
@@ -84,7 +82,7 @@ class Cast(nn.Module):
         self._backward = Rounder(places["error"], "error", self) if "error" in places else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return rounded_through(x, self._forward, self._backward, self.training, (x,))
+        return round_through(x, self._forward, self._backward, self.training, (x,))
 
     def _rounders(self) -> dict[str, Rounder]:
         return {

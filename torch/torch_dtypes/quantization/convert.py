@@ -1,4 +1,4 @@
-"""quantize_ and dequantize_: a model's layers run by rules, and as before."""
+"""quantize_ and dequantize_: give a model's layers rules for rounding, and take them away."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch import nn
 from .calibrate import calibrate_, check_loader, needs_calibration, take_scales_
 from .layer_state import LayerState, is_bias, place_of
 from .layers import attach, detach, is_quantized, state_of
-from .parameters import has_weights, leaving, masters_of
-from .places import LayerRule, Place, missing_dimension, narrowed, turned
+from .parameters import has_weights, leave_out, masters_of
+from .places import LayerRule, Place, fit_place, missing_dimension, transpose_place
 from .refusals import (
     check_containers,
     check_effects,
@@ -39,8 +39,8 @@ def quantize_(
     *,
     forward: Callable[[nn.Module, Any], Any] | None = None,
 ) -> nn.Module:
-    """Lets the layers of a model round their numbers by rules, in place: quantisation,
-    quantisation-aware and low-precision training in one call.
+    """Let the layers of a model round their numbers by rules, in place: quantisation,
+    quantisation-aware training and low-precision training in one call.
 
     ::
 
@@ -52,54 +52,54 @@ def quantize_(
             "head.*": dict(weight="int8", activation="int8"),
         }, calibrate=loader)
 
-    A layer computes what it computed, of numbers that were rounded before: its inputs
-    (``activation``) and parameters (``weight``, ``bias``) in forward, the gradient of its output
-    (``error``) before backward, the gradients of its parameters (``grad``) after; by choice its
-    ``output``. Rounding has the identity's gradient (straight through). Parameters stay the same
-    float32 objects under the same names, so that optimizers, state dicts and initialisers know
-    nothing of it; while a layer runs, rounded tensors stand in their place. NaN, infinities and
-    what is out of range become what each format makes of them.
+    A layer computes as before, but on rounded numbers. Forward rounds its inputs (``activation``),
+    its parameters (``weight``, ``bias``) and, if a rule says so, its ``output``. Backward first
+    rounds the gradient of its output (``error``), and last the gradients of its parameters
+    (``grad``). Rounding has the identity's gradient (straight through).
+
+    Parameters stay the same float32 objects under the same names. Optimizers, state dicts and
+    initialisers work as before. Rounded tensors replace the parameters only while a layer runs.
+    NaN, infinities and values out of range become what each format makes of them.
 
     Args:
         model: any module.
-        rules: a dict, or the path of a YAML file that has one. Keys: a module type or its name
-            (``"nn.Linear"``); a module's name; a regular expression that a module's whole name
-            matches (of the modules that have parameters of their own); a predicate of
-            ``(module, name)``. A name wins over an expression, that over a predicate, that over a
-            type, and a nearer class over a farther one; the winner says all. Values: None leaves a
-            layer as it is. A dtype (or its name) makes everything in it that dtype. A dict has
-            ``weight``, ``bias``, ``activation``, ``output``, ``error``, ``grad``: each what
-            ``torch_dtypes.target`` takes, or a dict of ``format``, ``rounding`` (a mode),
-            ``clamped`` (``"zero"``: values out of range have no gradient), and what is said of its
-            scale; ``accumulate``: a policy (``torch_dtypes.accumulate``), or a dict of its
-            arguments, for the layer's three products; ``arithmetic="integer"`` and ``accumulator``.
-            docs/mixed-precision.md explains each.
-        calibrate: for scales that come from data, an iterable of batches: tensors, tuples whose
-            first element is the input, or dicts of keyword arguments. It is run through the model
-            once, in evaluation mode and without gradients. Or a state dict of the model as it was
-            quantised by these rules, whose scales are taken (and nothing else: ``load_state_dict``
-            loads it).
-        forward: what runs a batch in calibration, ``forward(model, batch)``, where a batch is
-            something else.
+        rules: a dict, or the path of a YAML file with one. docs/mixed-precision.md explains each
+            word. A key is a module type or its name (``"nn.Linear"``), a module's name, a regular
+            expression, or a predicate of ``(module, name)``. An expression must match the whole
+            name of a module with parameters of its own. One key decides for a module: a name wins
+            over an expression, that over a predicate, that over a type. The nearer class wins
+            over the farther one.
+            A value None leaves a layer as it is. A dtype (or its name) makes everything in the
+            layer that dtype. A dict has ``weight``, ``bias``, ``activation``, ``output``,
+            ``error``, ``grad``. Each is what ``torch_dtypes.target`` takes, or a dict of
+            ``format``, ``rounding`` (a mode), ``clamped`` (``"zero"``: values out of range have no
+            gradient), and the options of its scale. ``accumulate`` is a policy
+            (``torch_dtypes.accumulate``), or a dict of its arguments, for the layer's three
+            products. ``arithmetic="integer"`` and ``accumulator`` make them integer products.
+        calibrate: for scales from data, an iterable of batches: tensors, tuples whose first
+            element is the input, or dicts of keyword arguments. They run through the model once,
+            in evaluation mode and without gradients. Or a state dict of the model, quantised by
+            the same rules: its scales are taken, and nothing else (``load_state_dict`` loads it).
+        forward: a function that runs a batch of another kind: ``forward(model, batch)``.
 
-    Where weight, activation, error and grad are one dtype of this package, the layer runs in it
-    natively: it gets and gives tensors of its surroundings' dtype, and between them its own kernels
-    compute in the dtype. Else products are the stock float32 kernels' on rounded values, or, under
-    a policy, those of a dtype of ours that holds all of them.
+    If weight, activation, error and grad are one dtype of this package, the layer runs in it
+    natively. Its inputs are cast to the dtype, its kernels compute in the dtype, and its outputs
+    are cast back. Else PyTorch's float32 kernels multiply the rounded values. Under a policy, a
+    wider format dtype carries these values, and this package's kernels multiply.
 
     Returns:
-        ``model``. A second call replaces all rules of the first. ``summary`` says what share of the
-        parameters the rules reach, and ``summary(model, batch)`` of the multiply-adds too.
+        ``model``. A second call replaces all rules of the first. ``summary`` shows the share of
+        the parameters that the rules reach, ``summary(model, batch)`` of the multiply-adds too.
 
     Warns:
-        UserWarning: a module that is none of ``torch.nn``, which no rule names, holds more than a
-            tenth of the parameters: experts that are 3-D parameters, for instance, of which a rule
-            of ``nn.Linear`` knows nothing. A rule, or None, says what is meant.
+        UserWarning: a module outside of ``torch.nn`` holds more than a tenth of the parameters,
+            and no rule names it. Experts with 3-D parameters are an example: a rule of
+            ``nn.Linear`` does not reach them. A rule for the module, or None, stops the warning.
 
     Raises:
         ValueError, TypeError: a rule that matches nothing or contradicts another, unknown words
             (the nearest are named), a format that needs a scale without one, a policy that cannot
-            be obeyed, a loader that yields something else; the model is as it was then.
+            be obeyed, a loader that yields something else. The model is then unchanged.
 
     Sources: Micikevicius et al., "Mixed precision training" (arXiv 1710.03740), for float32
     masters; Bengio, Leonard, Courville (2013), for the estimator; torchao's ``quantize_`` for the
@@ -118,27 +118,26 @@ def quantize_(
         raise TypeError(f"expected a torch.nn.Module to quantise, but got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError(
-            "expected modules of Python to quantise, but got a script; quantize_ before "
+            "expected a Python module to quantise, but got a script; quantize_ before "
             "torch.jit.script"
         )
     check_loader(calibrate, forward)
-    found = choose(model, rules)
-    with leaving(found.left):
-        chosen = _called(model, found)
+    choices = choose(model, rules)
+    with leave_out(choices.left):
+        chosen = _drop_idle(model, choices)
         check_effects(model, chosen)
         check_containers(model, chosen)
         states = {
-            name: _state(model.get_submodule(name), name, choice)
-            for name, choice in _with_parts(model, chosen).items()
+            name: _build_state(model.get_submodule(name), name, choice)
+            for name, choice in _merge_projections(model, chosen).items()
         }
     _check_numbers(model, states)
     needs = [name for name, state in states.items() if needs_calibration(state)]
     if needs and calibrate is None:
         raise ValueError(
             "expected calibrate=, a loader of the model's inputs, for the scales of "
-            f"{', '.join(map(repr, needs[:4]))}, but got None. "
-            "Or let the rule say when='call' (a scale of each tensor) or 'delayed' (of those "
-            "before)"
+            f"{', '.join(map(repr, needs[:4]))}, but got None; give one, or set when='call' (a "
+            "scale from each tensor) or 'delayed' (from those before) in the rule"
         )
     before = {module: state_of(module) for module in model.modules() if is_quantized(module)}
     try:
@@ -150,20 +149,20 @@ def quantize_(
     except BaseException:
         _exchange(model, before)
         raise
-    with leaving(found.left):
-        warn_of_unreached(model, found)
+    with leave_out(choices.left):
+        warn_of_unreached(model, choices)
     return model
 
 
 def dequantize_(model: nn.Module) -> nn.Module:
-    """Lets every layer of a model run as it did before ``quantize_``, in place: the same
-    parameters, bit for bit.
+    """Let every layer of a model run as before ``quantize_``, in place. The parameters are the
+    same, bit for bit.
 
     Args:
         model: any module.
 
     Returns:
-        ``model``; one that has no rules is left as it is.
+        ``model``, unchanged if it has no rules.
 
     Raises:
         TypeError: not a module.
@@ -184,8 +183,8 @@ def dequantize_(model: nn.Module) -> nn.Module:
 
 
 def _check_numbers(model: nn.Module, states: dict[str, LayerState]) -> None:
-    """Numbers said as scales are float32's, where what comes by will be of at most 32 bits: float64
-    tensors come to models with such parameters."""
+    """Refuse numbers as scales that are out of float32's range, unless the model has float64
+    parameters or buffers: then its tensors are expected to be float64."""
     dtypes = {t.dtype for t in [*model.parameters(), *model.buffers()] if t.is_floating_point()}
     if not dtypes or torch.float64 in dtypes:
         return
@@ -200,21 +199,21 @@ def _check_numbers(model: nn.Module, states: dict[str, LayerState]) -> None:
             ):
                 raise ValueError(
                     f"expected a scale from {limits.tiny:.3g} to {limits.max:.3g} for {role} of "
-                    f"{name or 'the model'!r}, whose numbers are float32, but got {kind!r}"
+                    f"{name or 'the model'!r} in float32, but got {kind!r}"
                 )
 
 
 def _exchange(model: nn.Module, states: dict[nn.Module, LayerState]) -> None:
-    """The rules that there are for others."""
+    """Replace all rules of the model."""
     dequantize_(model)
     for module, state in states.items():
         attach(module, state)
     _leave_fast_paths(model)
 
 
-def _called(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice]:
-    """The choices without modules that only keep others and never run (ModuleList), which a rule of
-    many modules passes by."""
+def _drop_idle(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice]:
+    """Drop the modules that only keep others and never run (ModuleList). A rule must choose at
+    least one module that runs."""
     idle = {
         name
         for name in chosen
@@ -225,17 +224,16 @@ def _called(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice]:
         module, key = model.get_submodule(name), chosen[name].key
         if has_weights(module) or key not in heard:
             raise ValueError(
-                f"expected modules that are called, but {name or 'the model'!r} (rule {key}) is a "
-                f"{type(module).__name__}, which only keeps "
-                "others or parameters. A rule rounds parameters of the module whose forward uses "
-                "them; None leaves this one as it is"
+                f"expected a module that is called for the rule {key}, but "
+                f"{name or 'the model'!r} is a {type(module).__name__}, which only keeps modules "
+                "or parameters; name the module whose forward uses them, or give this one None"
             )
     return {name: choice for name, choice in chosen.items() if name not in idle}
 
 
-def _with_parts(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice]:
-    """The choices, without those of modules that never run by themselves: an attention multiplies
-    by its output projection's weight itself."""
+def _merge_projections(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice]:
+    """Merge the choice of an attention's output projection into the attention's, since the
+    attention itself multiplies by that weight."""
     kept = dict(chosen)
     for name, module in model.named_modules():
         if not isinstance(module, nn.MultiheadAttention):
@@ -247,10 +245,9 @@ def _with_parts(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice
         more = [place for place in choice.rule.places() if place not in ("weight", "bias")]
         if more or choice.rule.accumulate is not None or choice.rule.arithmetic != "float":
             warnings.warn(
-                f"{part!r} is a part of a MultiheadAttention, which multiplies by its weight "
-                f"itself: of the rule {choice.key} its weight and bias are rounded, and nothing "
-                f"else. A rule of nn.MultiheadAttention, or None for {part!r}, says what is "
-                "meant.",
+                f"{part!r} is a part of a MultiheadAttention, which itself multiplies by its "
+                f"weight. The rule {choice.key} therefore rounds only its weight and bias. Give "
+                f"nn.MultiheadAttention a rule, or {part!r} None.",
                 stacklevel=3,
             )
         own = kept.get(name, Choice(LayerRule(), choice.key))
@@ -258,8 +255,8 @@ def _with_parts(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice
     return kept
 
 
-def _state(module: nn.Module, name: str, choice: Choice) -> LayerState:
-    """What the layer will know, or an error: nothing of the model has changed yet."""
+def _build_state(module: nn.Module, name: str, choice: Choice) -> LayerState:
+    """Build a layer's state, or refuse its rule. The model is still unchanged."""
     where, rule = f"{name or 'the model'!r} (rule {choice.key})", choice.rule
     check_module(module, rule, where)
     if rule.accumulate is not None or rule.arithmetic == "integer":
@@ -270,50 +267,52 @@ def _state(module: nn.Module, name: str, choice: Choice) -> LayerState:
         for name in state.names:
             of = choice.part if name.startswith("out_proj.") and choice.part is not None else rule
             if (place := place_of(of, name)) is not None:
-                state.parameters[name] = _rounder(
+                state.parameters[name] = _build_rounder(
                     place, "bias" if is_bias(name) else "weight", module, name, where
                 )
             if rule.grad is not None:
-                state.gradients[name] = _rounder(rule.grad, "grad", module, name, where)
+                state.gradients[name] = _build_rounder(rule.grad, "grad", module, name, where)
     return state
 
 
-def _rounder(place: Place, role: str, module: nn.Module, name: str, where: str) -> Rounder:
-    """A parameter's rounder. Of a layer's gradients, those of a bias have fewer dimensions than
-    those of which the rule says one."""
+def _build_rounder(place: Place, role: str, module: nn.Module, name: str, where: str) -> Rounder:
+    """Build a parameter's rounder.
+
+    A rule has one place for all gradients of a layer. A bias may lack the dimension of its blocks
+    or scales; the place is then fitted to the bias.
+    """
     shape = max((p.shape for p in masters_of(module, name)), key=len)
     if stores_inputs_first(module) and not is_bias(name):
-        place = turned(place)
+        place = transpose_place(place)
     channels_of = "bias" if is_bias(name) else "weight"
-    made = Rounder(place, role, module, channels_of)
+    rounder = Rounder(place, role, module, channels_of)
     missing = missing_dimension(
-        place, None if made.scaler is None else made.scaler.axis, len(shape)
+        place, None if rounder.scaler is None else rounder.scaler.axis, len(shape)
     )
     if missing is None:
         check_whole(place, role, shape, where)
-        return made
+        return rounder
     if role == "grad" or math.prod(shape) == 1:
-        place = narrowed(place, len(shape))
+        place = fit_place(place, len(shape))
         check_whole(place, role, shape, where)
         return Rounder(place, role, module, channels_of)
-    if len(shape) == 1 and made.scaler is not None and missing == made.scaler.axis:
+    if len(shape) == 1 and rounder.scaler is not None and missing == rounder.scaler.axis:
         raise ValueError(
-            f"expected {role} of {where} to have a dimension beside that along which its scales "
-            f"lie, but got {name}, whose shape is {tuple(shape)}: "
-            "each number would have a scale of its own, which rounds nothing; say per='tensor'"
+            f"expected {role} of {where} with at least 2 dimensions, since each number of one "
+            f"would get a scale, but got {name} of shape {tuple(shape)}; set per='tensor'"
         )
     raise ValueError(
-        f"expected {role} of {where} to have the dimension along which its blocks or scales lie, "
-        f"but got dimension {missing} of {name}, whose shape is {tuple(shape)}"
+        f"expected {role} of {where} with dimension {missing} for its blocks or scales, but got "
+        f"{name} of shape {tuple(shape)}"
     )
 
 
-# ---- paths of stock PyTorch that would pass quantised layers by ----
+# ---- fast paths of PyTorch that would skip quantised layers ----
 
 
-def _runs_its_parts(module: nn.Module, args: tuple) -> None:
-    """A hook that does nothing: where there is one, nn.TransformerEncoderLayer calls its parts
-    instead of one fused kernel with their weights."""
+def _forbid_fused_kernel(module: nn.Module, args: tuple) -> None:
+    """Do nothing, as a forward-pre hook. A module with hooks makes nn.TransformerEncoderLayer call
+    its parts instead of one fused kernel with their weights."""
 
 
 def _leave_fast_paths(model: nn.Module) -> None:
@@ -321,7 +320,7 @@ def _leave_fast_paths(model: nn.Module) -> None:
         if not any(is_quantized(part) for part in module.modules()):
             continue
         if isinstance(module, nn.TransformerEncoderLayer):
-            module.register_forward_pre_hook(_runs_its_parts)
+            module.register_forward_pre_hook(_forbid_fused_kernel)
         elif isinstance(module, nn.TransformerEncoder) and getattr(
             module, "use_nested_tensor", False
         ):
@@ -331,7 +330,9 @@ def _leave_fast_paths(model: nn.Module) -> None:
 
 def _take_fast_paths(model: nn.Module) -> None:
     for module in model.modules():
-        for key in [k for k, hook in module._forward_pre_hooks.items() if hook is _runs_its_parts]:
+        for key in [
+            k for k, hook in module._forward_pre_hooks.items() if hook is _forbid_fused_kernel
+        ]:
             del module._forward_pre_hooks[key]
         if module.__dict__.pop("_used_nested_tensor", False):
             module.use_nested_tensor = True

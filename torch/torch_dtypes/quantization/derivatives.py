@@ -1,4 +1,4 @@
-"""Backward functions that have no derivative of their own."""
+"""Backward functions without a second derivative."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ import torch
 from torch.autograd.function import once_differentiable
 
 _TWICE = (
-    "expected first derivatives alone through {}, but a second one was asked for: their backward "
-    "pass is not recorded. Leave create_graph=True out, or {}"
+    "expected first derivatives through {}, but got a second one, whose backward pass is not "
+    "recorded; leave create_graph=True out, or {}"
 )
 
 
 def first_only(what: str, instead: str) -> Callable:
-    """Makes a ``backward``, which gives a tuple, one without a second derivative: who asks for it
-    gets an error that says ``what`` has none and what to do ``instead``.
+    """Decorate a ``backward`` that returns a tuple: a second derivative raises an error. It names
+    the layer (``what``) and the remedy (``instead``).
 
-    PyTorch's own ``once_differentiable`` looks at the incoming gradients alone: where they are
-    constants, as those of ``loss.backward(create_graph=True)``, it gives gradients that have
-    forgotten what they depend on.
+    PyTorch's own ``once_differentiable`` looks only at the incoming gradients. If these are
+    constants, as in ``loss.backward(create_graph=True)``, it silently drops dependencies.
     """
 
     def decorate(backward: Callable) -> Callable:
@@ -29,13 +28,15 @@ def first_only(what: str, instead: str) -> Callable:
         @functools.wraps(backward)
         def wrapper(ctx, *gradients):
             if torch._C._functorch.maybe_current_level() is not None:
-                return stock(ctx, *gradients)  # torch.func records always, wanted or not
+                return stock(ctx, *gradients)  # torch.func always records
             with torch.no_grad():
-                found = backward(ctx, *gradients)
+                results = backward(ctx, *gradients)
             if not torch.is_grad_enabled():
-                return found
-            raises = torch._C._functions.DelayedError(_TWICE.format(what, instead), 1)
-            return tuple(None if g is None else raises(g.detach().requires_grad_()) for g in found)
+                return results
+            delayed = torch._C._functions.DelayedError(_TWICE.format(what, instead), 1)
+            return tuple(
+                None if g is None else delayed(g.detach().requires_grad_()) for g in results
+            )
 
         return wrapper
 

@@ -1,5 +1,5 @@
-"""Layers in integer arithmetic: integer products, integer sums that wrap around or saturate, one
-scale behind.
+"""Layers in integer arithmetic: integer products, and integer sums that wrap around or saturate.
+One scale then turns the sums into values.
 
 Source: Jacob et al., "Quantization and training of neural networks for efficient
 integer-arithmetic-only inference" (arXiv 1712.05877), section 2.
@@ -19,14 +19,14 @@ from ..targets.integers import IntegerFormat
 from . import product_operator
 from .derivatives import first_only
 from .places import ACCUMULATOR
-from .products import Geometry, gradients, operator_arguments, prepared, product
+from .products import Geometry, gradients, operator_arguments, prepare_input, product
 
-_EXACT = 2**53  # up to which float64 has every integer
+_EXACT = 2**53  # float64 holds every integer up to this one
 _STRAIGHT = contextlib.nullcontext()
 
 
 class IntegerPlan:
-    """How a layer's product runs on integers. ``accumulator``: ``"int32"``,
+    """How a layer's product runs on integers. ``accumulator`` is for example ``"int32"`` or
     ``"int20_saturate"``."""
 
     def __init__(self, accumulator: str) -> None:
@@ -44,9 +44,9 @@ class IntegerPlan:
         *,
         scales,
     ) -> torch.Tensor:
-        """The layer's output for an input and a weight that are rounded already, by ``scales``
-        ("activation", "weight")."""
-        if not x.is_floating_point():  # so nothing was rounded, and there is no scale
+        """Compute the layer's output from an input and a weight that ``scales`` ("activation",
+        "weight") have already rounded."""
+        if not x.is_floating_point():  # then nothing was rounded, and there is no scale
             raise TypeError(
                 "expected a floating tensor as the input of a layer with arithmetic='integer', "
                 f"but got {x.dtype}; convert it"
@@ -55,14 +55,15 @@ class IntegerPlan:
             torch.as_tensor(scales[name][0], dtype=torch.float64, device=x.device)
             for name in ("activation", "weight")
         )
-        x, geometry = prepared(module, x, output_size)
+        x, geometry = prepare_input(module, x, output_size)
         largest = _reach(state.rounders["activation"].place.target) * _reach(
             state.parameters["weight"].place.target
         )
-        # Which would differentiate what the integers are rounded by.
+        # A recorded graph would differentiate through the rounding to integers; one operator
+        # hides it.
         if torch.compiler.is_compiling() or is_recorded():
-            given = (x, weight, bias, scale, weight_scale, self.accumulator, largest)
-            return torch.ops.torch_dtypes.integer_product(*given, *operator_arguments(geometry))
+            operands = (x, weight, bias, scale, weight_scale, self.accumulator, largest)
+            return torch.ops.torch_dtypes.integer_product(*operands, *operator_arguments(geometry))
         return _IntegerProduct.apply(x, weight, bias, geometry, self, scale, weight_scale, largest)
 
     def sums(
@@ -73,11 +74,11 @@ class IntegerPlan:
         geometry: Geometry | None,
         largest: int,
     ) -> torch.Tensor:
-        """The accumulator's integers, as float64. Operands are integers in float64, and a product's
-        magnitude is ``largest`` at most."""
+        """Return the accumulator's integers, as float64. Operands are integers in float64; the
+        magnitude of a product is at most ``largest``."""
         low, high = -(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1
         if bias is not None:
-            bias = bias.clamp(low, high) if self.saturates else self._wrapped(bias)
+            bias = bias.clamp(low, high) if self.saturates else self._wrap(bias)
         taps = (
             weight[0].numel()
             if geometry is None or not geometry.transposed
@@ -86,13 +87,13 @@ class IntegerPlan:
         bound = taps * largest + (0 if bias is None else high + 1)
         if bound > _EXACT:
             raise ValueError(
-                f"expected sums that float64 holds exactly (up to 2^53), but got {taps} products "
-                f"of up to {largest}"
+                f"expected sums of at most 2^53, which float64 holds exactly, but got {taps} "
+                f"products of up to {largest}; use integers of fewer bits"
             )
         if not self.saturates:
-            # Exact, so that one wrap at the end is as good as one at each step.
+            # The sum is exact, so one wrap at the end equals a wrap at each step.
             y = product(x, weight, bias, geometry)
-            return self._wrapped(y)
+            return self._wrap(y)
         exact = product(x, weight, bias, geometry)
         if bound <= high:
             return exact
@@ -106,8 +107,8 @@ class IntegerPlan:
             )
         return torch.where(exact.isnan(), exact, y.to(torch.float64))  # fixed point has no NaN
 
-    def _wrapped(self, sums: torch.Tensor) -> torch.Tensor:
-        """The accumulator's integers that are congruent to these; NaN of what is infinite."""
+    def _wrap(self, sums: torch.Tensor) -> torch.Tensor:
+        """Reduce sums modulo the accumulator's range. Infinities give NaN."""
         rest = torch.remainder(sums, 2.0**self.bits)
         return torch.where(rest < 2.0 ** (self.bits - 1), rest, rest - 2.0**self.bits)
 
@@ -115,9 +116,9 @@ class IntegerPlan:
 def integer_product(
     x, weight, bias, geometry: Geometry | None, plan: IntegerPlan, scale, weight_scale, largest: int
 ) -> torch.Tensor:
-    """The values of the sums, in x's dtype. Scales are float64."""
-    # One scale for each channel of the weight, or one for all; behind the product it lies along the
-    # output's channels.
+    """Compute the values of the sums, in x's dtype. Scales are float64."""
+    # One scale for each channel of the weight, or one for all. In the output it belongs to the
+    # channel dimension.
     along = weight_scale.reshape(-1) * scale.reshape(-1)
     rank = x.dim() - 1 if geometry is None else weight.dim() - 2
     factor = along if geometry is None else along.reshape(-1, *[1] * rank)
@@ -127,8 +128,8 @@ def integer_product(
 
 
 class _IntegerProduct(torch.autograd.Function):
-    """Integers forward; backward the derivative of the same product of the values that they stand
-    for (straight through)."""
+    """Integer product forward. Backward differentiates the same product of the values behind the
+    integers (straight through)."""
 
     generate_vmap_rule = True
 
@@ -158,19 +159,19 @@ class _IntegerProduct(torch.autograd.Function):
 
 
 def _reach(target: IntegerFormat) -> int:
-    """The largest magnitude of an integer less the zero point."""
+    """Return the largest magnitude of an integer minus the zero point."""
     return (
         max(-target.lowest, target.largest) if target.symmetric else target.largest - target.lowest
     )
 
 
-# ---- for graphs, an operator of stock tensors: torch.ops.torch_dtypes.integer_product ----
+# ---- the operator of stock tensors that graphs record: torch.ops.torch_dtypes.integer_product ----
 
 
 def _product(x, weight, bias, scale, weight_scale, accumulator, largest, *geometry):
-    made = product_operator.geometry_of(*geometry)
+    shape = product_operator.geometry_of(*geometry)
     return integer_product(
-        x, weight, bias, made, IntegerPlan(accumulator), scale, weight_scale, largest
+        x, weight, bias, shape, IntegerPlan(accumulator), scale, weight_scale, largest
     ).contiguous()
 
 
@@ -187,7 +188,7 @@ def _keep(ctx, inputs, output):
 def _differentiate(ctx, gradient):
     x, weight = ctx.saved_tensors
     geometry = product_operator.geometry_of(*ctx.geometry)
-    found = gradients(
+    results = gradients(
         gradient,
         x,
         weight,
@@ -196,7 +197,7 @@ def _differentiate(ctx, gradient):
         ctx.needs_input_grad[:3],
         (_STRAIGHT, _STRAIGHT),
     )
-    return *found, *[None] * (len(ctx.needs_input_grad) - 3)
+    return *results, *[None] * (len(ctx.needs_input_grad) - 3)
 
 
 OPERATORS = {

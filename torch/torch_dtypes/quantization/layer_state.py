@@ -1,4 +1,4 @@
-"""What a layer knows that runs by a rule."""
+"""The state of a layer that runs by a rule."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
 
 class LayerState:
-    """What a quantised layer knows beside its module: the rule, and a rounder for each place,
-    parameter by parameter."""
+    """A quantised layer's rule, with a rounder for each place and each parameter."""
 
     def __init__(self, rule: LayerRule, key: str, module: nn.Module, where: str) -> None:
         self.rule, self.key = rule, key
@@ -26,11 +25,11 @@ class LayerState:
             for name, place in rule.places().items()
             if name in ("activation", "output", "error")
         }
-        self.names = parameter_names(module)  # of what it computes with
-        self.parameters: dict[str, Rounder] = {}  # by these names
-        self.gradients: dict[str, Rounder] = {}  # likewise, each with a scale of its own
+        self.names = parameter_names(module)  # the tensors that the layer computes with
+        self.parameters: dict[str, Rounder] = {}  # keys are from ``names``
+        self.gradients: dict[str, Rounder] = {}  # keys likewise; each has its own scale
         self.is_product = is_product(module)
-        self.observing = False  # while calibration runs
+        self.observing = False  # True while calibration runs
         self.looks_up = isinstance(module, _TABLES) and rule.weight is not None
         self.is_fresh = (
             gives_fresh(module) and rule.accumulate is None and rule.arithmetic == "float"
@@ -57,11 +56,11 @@ class LayerState:
 
 
 def _check_scales(module: nn.Module, state: LayerState, rule: LayerRule, where: str) -> None:
-    """Integer sums have one scale for each output channel behind them."""
+    """Refuse scales for integer products that are finer than one per output channel."""
     if state.rounders["activation"].scaler.axis is not None:
         raise ValueError(
             f"expected one scale per tensor for the activation of {where} in integer products, "
-            f"but got {rule.activation}"
+            f"but got {rule.activation}; set per='tensor'"
         )
     axis = Rounder(rule.weight, "weight", module).scaler.axis
     if axis not in (None, channel_axis("weight", module)) or (
@@ -69,7 +68,7 @@ def _check_scales(module: nn.Module, state: LayerState, rule: LayerRule, where: 
     ):
         raise ValueError(
             f"expected one scale per tensor or per output channel for the weight of {where} in "
-            f"integer products, but got {rule.weight}"
+            f"integer products, but got {rule.weight}; set per='tensor' or 'channel'"
         )
 
 

@@ -1,8 +1,7 @@
-"""A layer that runs by a rule: its class is exchanged for one whose forward rounds, everything else
-of it stays.
+"""A layer that runs by a rule. Only its class changes, to one whose forward rounds.
 
-The parameters stay the same objects under the same names, float32: optimizers, state dicts and
-initialisers know nothing of the rule. While the layer runs, rounded tensors stand in their place.
+The parameters stay the same float32 objects under the same names, so optimizers, state dicts and
+initialisers work as before. Rounded tensors replace them only while the layer runs.
 """
 
 from __future__ import annotations
@@ -17,39 +16,39 @@ from torch import nn
 from .layer_state import LayerState
 from .places import LayerRule
 from .rounders import check_scales, load_scales, save_scales
-from .running import renormalised, run_by_state
+from .running import renormalise_rows, run_by_state
 
 
 class Quantized:
-    """What goes before a module's class: its forward."""
+    """Base class that comes before a module's own class, so that its forward rounds."""
 
     _quantized_base: type
 
     def forward(self, *args, **kwargs):
         state = self.__dict__["_quantized"]
         if state.looks_up and self.max_norm is not None:
-            with renormalised(self, *args, **kwargs):
+            with renormalise_rows(self, *args, **kwargs):
                 return run_by_state(self, state, super().forward, args, kwargs)
         return run_by_state(self, state, super().forward, args, kwargs)
 
     def extra_repr(self) -> str:
         own, rule = super().extra_repr(), self.__dict__["_quantized"].rule
-        return ", ".join([*([own] if own else []), *described(rule)])
+        return ", ".join([*([own] if own else []), *describe_rule(rule)])
 
     def __reduce_ex__(self, protocol):
-        made, args, *rest = super().__reduce_ex__(protocol)
-        if made is not copyreg.__newobj__:
+        constructor, args, *rest = super().__reduce_ex__(protocol)
+        if constructor is not copyreg.__newobj__:
             raise TypeError(
-                "expected a module that is pickled in the ordinary way, but "
-                f"{type(self).__name__} has its own; dequantize_ it first"
+                "expected a module with the default __reduce_ex__, but got "
+                f"{type(self).__name__} with its own; dequantize_ it first"
             )
         return _new, (self._quantized_base, *args[1:]), *rest
 
-    def __prepare_scriptable__(self):  # which torch.jit.script asks for
+    def __prepare_scriptable__(self):  # torch.jit.script calls this first
         kind = type(self).__name__
         raise TypeError(
-            f"expected modules without rules to script, but got a {kind} of quantize_; "
-            "torch.jit.trace takes it, or dequantize_ it first"
+            f"expected a module without rules to script, but got a quantised {kind}; use "
+            "torch.jit.trace, or dequantize_ it first"
         )
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
@@ -63,8 +62,8 @@ class Quantized:
         load_scales(rounders, local_metadata)
 
 
-def described(rule: LayerRule) -> list[str]:
-    """What a rule says, in few words."""
+def describe_rule(rule: LayerRule) -> list[str]:
+    """Return the rule's places and their formats as short texts."""
     if rule.native is not None:
         return [f"everything={rule.native}".replace("torch.", "")]
     return [f"{name}={place.target.name}" for name, place in rule.places().items()]
@@ -99,14 +98,13 @@ def attach(module: nn.Module, state: LayerState) -> None:
 
 
 def detach(module: nn.Module) -> None:
-    module.__class__ = _unquantized(type(module))
+    module.__class__ = _strip_quantized(type(module))
     del module.__dict__["_quantized"]
 
 
 @contextlib.contextmanager
-def detached(model: nn.Module) -> Iterator[dict[nn.Module, LayerState]]:
-    """A block in which a model's layers run as they did before ``quantize_``; gives their
-    states."""
+def suspend_rules(model: nn.Module) -> Iterator[dict[nn.Module, LayerState]]:
+    """Run a block in which a model's layers run as before ``quantize_``. Yields their states."""
     states = {module: state_of(module) for module in model.modules() if is_quantized(module)}
     for module in states:
         detach(module)
@@ -117,9 +115,11 @@ def detached(model: nn.Module) -> Iterator[dict[nn.Module, LayerState]]:
             attach(module, state)
 
 
-def _unquantized(kind: type) -> type:
-    """The class as it would be without ours; one that a parametrisation put over ours keeps its
-    properties."""
+def _strip_quantized(kind: type) -> type:
+    """Return the class without ``Quantized`` among its bases.
+
+    A class that a parametrisation derived from a quantised one keeps its properties.
+    """
     if "_quantized_base" in vars(kind):
         return kind._quantized_base
     if not issubclass(kind, Quantized):
@@ -127,4 +127,4 @@ def _unquantized(kind: type) -> type:
     own = {
         name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")
     }
-    return type(kind.__name__, tuple(map(_unquantized, kind.__bases__)), own)
+    return type(kind.__name__, tuple(map(_strip_quantized, kind.__bases__)), own)

@@ -1,8 +1,7 @@
-"""The operators that graphs record for layers that round: ``torch.ops.torch_dtypes.product`` and
-others.
+"""Operators that graphs record for layers that round, as ``torch.ops.torch_dtypes.product``.
 
-They are known as soon as the package is loaded, so that files which name them load. The code
-behind them loads at the first call.
+Importing the package registers them, so that saved graphs that name them load. Their code loads at
+the first call.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _GEOMETRY = (
     "groups"
 )
 
-# For each operator: its schema, and the module that has its functions.
+# Each operator's schema, and the module with its functions.
 _SCHEMAS = {
     "straight_through": ("(Tensor x, Tensor values, Tensor? passes) -> Tensor", "recorded"),
     "round_gradient": ("(Tensor x, str place) -> Tensor", "recorded"),
@@ -69,4 +68,4 @@ def _install() -> torch.library.Library:
     return library
 
 
-_LIBRARY = _install()  # which withdraws its operators when it goes
+_LIBRARY = _install()  # kept, since the operators vanish with the library

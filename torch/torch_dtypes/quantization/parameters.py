@@ -1,9 +1,8 @@
-"""What a layer computes with: its parameters, and the tensors that torch.nn.utils makes of
-parameters and puts in their place.
+"""Parameters of a layer, and the tensors that torch.nn.utils computes in place of parameters.
 
 Pruning, ``weight_norm`` and ``spectral_norm`` keep parameters under other names and set an
-attribute before each forward; parametrisations (``torch.nn.utils.parametrize``) have a property.
-What a layer multiplies by, and what a rule is about, is the tensor made.
+attribute before each forward. Parametrisations (``torch.nn.utils.parametrize``) have a property.
+A layer multiplies by the computed tensor, and rules apply to that one.
 """
 
 from __future__ import annotations
@@ -21,17 +20,18 @@ _PRODUCTS = (nn.Linear, nn.modules.conv._ConvNd)
 _LISTS = (nn.ParameterList, nn.ParameterDict)
 _left: ContextVar[Collection[nn.Module]] = ContextVar("lists that no rule is to round", default=())
 _IN_PRODUCTS = ("weight", "bias")
-_ENDINGS = ("_orig", "_g", "_v")  # of what pruning and spectral_norm, and weight_norm, keep
+# Endings of the parameters that pruning and spectral_norm ("_orig") and weight_norm keep.
+_ENDINGS = ("_orig", "_g", "_v")
 
 
 def is_list(module: nn.Module) -> bool:
-    """Whether a module only keeps parameters, which its owner computes with."""
+    """Return whether a module only keeps parameters with which its owner computes."""
     return isinstance(module, _LISTS)
 
 
 @contextlib.contextmanager
-def leaving(lists: Collection[nn.Module]) -> Iterator[None]:
-    """A block in which the parameters of some lists are no parameters of their owners."""
+def leave_out(lists: Collection[nn.Module]) -> Iterator[None]:
+    """Run a block in which the parameters of these lists do not count as their owners'."""
     token = _left.set(lists)
     try:
         yield
@@ -40,33 +40,35 @@ def leaving(lists: Collection[nn.Module]) -> Iterator[None]:
 
 
 def owner_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """The module that has a parameter of a dotted name (an attention's ``out_proj.weight``), and
-    its name there."""
+    """Return the module that has a parameter of a dotted name (an attention's
+    ``out_proj.weight``), and the parameter's name in that module."""
     path, _, last = name.rpartition(".")
     return (module.get_submodule(path) if path else module), last
 
 
 def parameter_of(module: nn.Module, name: str) -> torch.Tensor:
-    """The parameter, or what is made in its place (anew, where it is parametrised)."""
+    """Return the parameter, or the tensor in its place (a parametrised one is computed anew)."""
     owner, last = owner_of(module, name)
-    found = owner._parameters.get(last)
-    return getattr(owner, last) if found is None else found
+    parameter = owner._parameters.get(last)
+    return getattr(owner, last) if parameter is None else parameter
 
 
 def masters_of(module: nn.Module, name: str) -> list[torch.Tensor]:
-    """The parameters themselves: one, or those that a tensor is made of; the tensor, where another
-    network makes it."""
+    """Return the parameter of this name, or those from which the tensor is computed.
+
+    Returns the tensor itself if another network computes it.
+    """
     owner, last = owner_of(module, name)
-    if (found := owner._parameters.get(last)) is not None:
-        return [found]
+    if (parameter := owner._parameters.get(last)) is not None:
+        return [parameter]
     if is_parametrized(owner, last):
         return list(owner.parametrizations[last].parameters())
-    made_of = [
+    sources = [
         p
         for key, p in owner._parameters.items()
         if p is not None and key in {last + ending for ending in _ENDINGS}
     ]
-    return made_of or [owner.__dict__[last]]
+    return sources or [owner.__dict__[last]]
 
 
 def has_parametrisation(module: nn.Module, name: str) -> bool:
@@ -75,10 +77,10 @@ def has_parametrisation(module: nn.Module, name: str) -> bool:
 
 
 def parameter_names(module: nn.Module) -> list[str]:
-    """The names of the floating tensors that a layer computes with: its own, those in its lists,
-    and those of an attention's output projection."""
+    """Return the names of the floating tensors with which a layer computes: its own, those in its
+    lists, and those of an attention's output projection."""
     names = dict.fromkeys(
-        _made_name(module, key)
+        _computed_name(module, key)
         for key, p in module._parameters.items()
         if p is not None and p.is_floating_point()
     )
@@ -91,24 +93,25 @@ def parameter_names(module: nn.Module) -> list[str]:
     for key in _IN_PRODUCTS if isinstance(module, _PRODUCTS) else ():
         if isinstance(t := module.__dict__.get(key), torch.Tensor) and t.is_floating_point():
             names[key] = None
-    found = list(names)
+    result = list(names)
     for name, child in module.named_children():
         if is_list(child) and not any(child is one for one in _left.get()):
-            found += [f"{name}.{inner}" for inner in parameter_names(child)]
+            result += [f"{name}.{inner}" for inner in parameter_names(child)]
     if isinstance(module, nn.MultiheadAttention):
-        found += [f"out_proj.{name}" for name in parameter_names(module.out_proj)]
-    return found
+        result += [f"out_proj.{name}" for name in parameter_names(module.out_proj)]
+    return result
 
 
 def has_weights(module: nn.Module) -> bool:
-    """Whether the module computes with parameters of its own; one that keeps those of a
-    parametrisation, or of its owner, does not."""
+    """Return whether the module computes with parameters of its own. A module that only keeps
+    parameters for a parametrisation or its owner does not."""
     return not isinstance(module, (nn.utils.parametrize.ParametrizationList, *_LISTS)) and bool(
         parameter_names(module)
     )
 
 
-def _made_name(module: nn.Module, key: str) -> str:
+def _computed_name(module: nn.Module, key: str) -> str:
+    """Return the name of the tensor that is computed from the parameter ``key``."""
     for ending in _ENDINGS:
         name = key.removesuffix(ending)
         if name != key and isinstance(module.__dict__.get(name), torch.Tensor):
@@ -118,22 +121,22 @@ def _made_name(module: nn.Module, key: str) -> str:
 
 @contextlib.contextmanager
 def standing_in(module: nn.Module, tensors: dict[str, torch.Tensor]):
-    """Tensors in the place of those that the layer computes with.
+    """Replace the tensors with which the layer computes, for a block.
 
     Raises:
-        RuntimeError: a parametrisation was registered since ``quantize_``, which refuses them where
-            they have to be replaced.
+        RuntimeError: a parametrisation was registered after ``quantize_``.
     """
     places = []
     for name, t in tensors.items():
         owner, last = owner_of(module, name)
         kept = owner._parameters if last in owner._parameters else owner.__dict__
         if last not in kept:
-            what = f"{name} as it was when {type(module).__name__} was quantised"
-            raise RuntimeError(f"expected {what}, but it is parametrised now; call quantize_ again")
+            raise RuntimeError(
+                f"expected the plain {name} that {type(module).__name__} had when it was "
+                "quantised, but got a parametrised one; call quantize_ again"
+            )
         places.append((kept, last, kept[last], t))
-    # A recurrent layer keeps a list of its weights, which it makes anew where they are others than
-    # when it last looked.
+    # A recurrent layer keeps a list of its weights, and builds it anew when it sees other ones.
     lists = {
         name: module.__dict__[name]
         for name in ("_flat_weights", "_flat_weight_refs")

@@ -1,4 +1,4 @@
-"""What a rule says of one layer: the places at which numbers are rounded, and how each is."""
+"""A checked rule of one layer: the places where numbers are rounded, and how."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACCUMULATOR = name_pattern(r"int(\d+)(_wrap|_saturate)?")
 
 @dataclass(frozen=True)
 class Place:
-    """What the numbers at one place are rounded to, and how."""
+    """A format, a rounding mode and a scale for the numbers at one place of a layer."""
 
     target: Target
     rounding: str | None = None
@@ -49,8 +49,8 @@ class Place:
 
 @dataclass(frozen=True)
 class LayerRule:
-    """The value of a rule, checked. ``native`` is the dtype that everything in the layer has, where
-    it is one."""
+    """A rule's value after checks. ``native`` is the dtype of the whole layer, None if there is no
+    single one."""
 
     weight: Place | None = None
     bias: Place | None = None
@@ -67,49 +67,47 @@ class LayerRule:
         return {name: place for name in PLACES if (place := getattr(self, name)) is not None}
 
     def is_only(self, place: str) -> bool:
-        """Whether the rule says nothing but what becomes of one place."""
+        """Return whether the rule has this place and nothing else."""
         return self == LayerRule(**{place: getattr(self, place)})
 
 
 def missing_dimension(place: Place, axis: int | None, dims: int) -> int | None:
-    """Which dimension, of those along which the blocks and the scales (``axis``) lie, a tensor of
-    so many has not; None: it has all. Numbers in a row have none for scales: each would have one of
-    its own, which rounds nothing."""
-    missing = (
-        place.target.shape.find_missing_axis(dims)
-        if isinstance(place.target, BlockFormat)
-        else None
-    )
+    """Return the dimension that a tensor of ``dims`` dimensions lacks, of those along which its
+    blocks and scales (``axis``) run; None if it has all.
+
+    A tensor of one dimension always lacks the one for scales. Each number would get its own scale,
+    and nothing would be rounded.
+    """
+    missing = place.target.shape.find_missing_axis(dims) if isinstance(place.target, BlockFormat) else None
     lacks = axis is not None and (dims < 2 or not -dims <= axis < dims)
     return axis if missing is None and lacks else missing
 
 
-def turned(place: Place) -> Place:
-    """The place for a weight that is stored as inputs x outputs: blocks along the last dimension
-    come to lie along the one before."""
-    made = place.target
-    if not isinstance(made, BlockFormat) or made.shape.axis != (-1,):
+def transpose_place(place: Place) -> Place:
+    """Return the place for a weight stored as inputs x outputs: blocks along the last dimension
+    move to the one before."""
+    blocks = place.target
+    if not isinstance(blocks, BlockFormat) or blocks.shape.axis != (-1,):
         return place
-    return dataclasses.replace(
-        place, target=dataclasses.replace(made, shape=dataclasses.replace(made.shape, axis=(-2,)))
-    )
+    shape = dataclasses.replace(blocks.shape, axis=(-2,))
+    return dataclasses.replace(place, target=dataclasses.replace(blocks, shape=shape))
 
 
-def narrowed(place: Place, dims: int) -> Place:
-    """The place for a tensor that lacks such a dimension: blocks lie along its last one, slices and
-    channels are the tensor."""
-    made, scale = place.target, place.scale
-    if isinstance(made, BlockFormat):
-        made = made.adapt_to(dims)
+def fit_place(place: Place, dims: int) -> Place:
+    """Return the place for a tensor that lacks a dimension: blocks run along its last one, and one
+    scale serves the tensor."""
+    fitted, scale = place.target, place.scale
+    if isinstance(fitted, BlockFormat):
+        fitted = fitted.adapt_to(dims)
     return dataclasses.replace(
         place,
-        target=made,
+        target=fitted,
         scale=None if scale is None else dataclasses.replace(scale, per="tensor"),
     )
 
 
 def nearest(word: object, words) -> str:
-    """A clause that names what may have been meant."""
+    """Return a clause with the words most like ``word``, or all if none is."""
     words = [str(w) for w in words]
     near = difflib.get_close_matches(str(word), words, n=3, cutoff=0.5)
     return (
@@ -119,11 +117,11 @@ def nearest(word: object, words) -> str:
     )
 
 
-def _unknown(keys, known, what: str) -> None:
+def _refuse_unknown(keys, known, what: str) -> None:
     for key in keys:
         if key not in known:
             raise ValueError(
-                f"expected {what} to say {', '.join(map(repr, known))}, but got {key!r}; "
+                f"expected {what} with keys of {', '.join(map(repr, known))}, but got {key!r}; "
                 f"{nearest(key, known)}"
             )
 
@@ -134,12 +132,12 @@ def _place(name: str, value: object, where: str) -> Place | None:
     options: dict = {}
     if isinstance(value, Mapping):
         options = dict(value)
-        _unknown(options, _PLACE_KEYS, f"{name} of {where}")
+        _refuse_unknown(options, _PLACE_KEYS, f"{name} of {where}")
         if "format" not in options:
-            raise ValueError(f"expected {name} of {where} to name its format=, but got {options!r}")
+            raise ValueError(f"expected {name} of {where} with format=, but got {options!r}")
         value = options.pop("format")
     try:
-        made = target(value)
+        rounds_to = target(value)
         rounding, clamped = options.pop("rounding", None), options.pop("clamped", "pass")
         mode = None if rounding is None else mode_name(rounding)
         if clamped not in CLAMPED:
@@ -150,20 +148,20 @@ def _place(name: str, value: object, where: str) -> Place | None:
             raise ValueError(
                 f"expected clamped='zero' of weight, bias or activation, but got it of {name}"
             )
-        scale = scale_rule(made, name, options)
+        scale = scale_rule(rounds_to, name, options)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name} of {where}: {error}") from error
-    return Place(made, mode, clamped, scale)
+    return Place(rounds_to, mode, clamped, scale)
 
 
 def _accumulation(value: object, where: str) -> Accumulation | None:
     if value is None or isinstance(value, Accumulation):
         return value
     if isinstance(value, Mapping):
-        _unknown(value, _POLICY_KEYS, f"accumulate of {where}")
+        _refuse_unknown(value, _POLICY_KEYS, f"accumulate of {where}")
         if "policy" not in value:
             raise ValueError(
-                f"expected accumulate of {where} to name its policy=, but got {dict(value)!r}"
+                f"expected accumulate of {where} with policy=, but got {dict(value)!r}"
             )
     try:
         return Accumulation(**value) if isinstance(value, Mapping) else Accumulation(value)
@@ -172,12 +170,12 @@ def _accumulation(value: object, where: str) -> Accumulation | None:
 
 
 def layer_rule(value: object, where: str) -> LayerRule | None:
-    """The value of a rule: None leaves a layer as it is, a dtype makes everything in it that dtype,
-    a dict says what is what.
+    """Check a rule's value. None leaves a layer as it is, a dtype makes everything in it that
+    dtype, a dict has places and options.
 
     Raises:
-        ValueError, TypeError: what ``where`` (a name of the rule) says is unknown or contradicts
-            itself.
+        ValueError, TypeError: the rule, which errors call ``where``, has unknown words or
+            contradicts itself.
     """
     if value is None or isinstance(value, LayerRule):
         return value
@@ -189,21 +187,21 @@ def layer_rule(value: object, where: str) -> LayerRule | None:
                 f"activation=, ..., but got {value!r}"
             )
         return LayerRule(*(place for _ in PLACES), native=place.target.dtype)
-    _unknown(value, _KEYS, f"the rule {where}")
-    given = {
+    _refuse_unknown(value, _KEYS, f"the rule {where}")
+    places = {
         name: place
         for name in PLACES
         if (place := _place(name, value.get(name), where)) is not None
     }
     rule = LayerRule(
-        **given,
+        **places,
         accumulate=_accumulation(value.get("accumulate"), where),
-        **_integers(value, given, where),
+        **_integers(value, places, where),
     )
     if rule == LayerRule():
         raise ValueError(
-            f"expected the rule {where} to say {', '.join(map(repr, _KEYS))}, but got "
-            f"{dict(value)!r}; None leaves a layer as it is"
+            f"expected the rule {where} with one of {', '.join(map(repr, _KEYS))}, but got "
+            f"{dict(value)!r}; give None to leave a layer as it is"
         )
     return dataclasses.replace(rule, native=_one_dtype(rule))
 
@@ -213,28 +211,28 @@ def _is_integer(target: Target) -> bool:
 
 
 def _accumulator_name(value: object, where: str) -> str:
-    """The canonical name of an accumulator's integers."""
+    """Return the canonical name of an accumulator's integers."""
     name = "int32" if value is None else value
     match = ACCUMULATOR.fullmatch(name) if isinstance(name, str) else None
     if not match or not 2 <= int(match[1]) <= 32:
         raise ValueError(
-            f"expected accumulator of {where} as the name of integers of 2 to 32 bits, 'int32' "
-            f"(it wraps around) or 'int20_saturate', but got {value!r}"
+            f"expected accumulator of {where} as the name of integers of 2 to 32 bits, as 'int32' "
+            f"(wraps around) or 'int20_saturate', but got {value!r}"
         )
     return name.removesuffix("_wrap")
 
 
-def _integers(value: Mapping, given: dict[str, Place], where: str) -> dict:
+def _integers(value: Mapping, places: dict[str, Place], where: str) -> dict:
     arithmetic, accumulator = value.get("arithmetic", "float"), value.get("accumulator")
     if arithmetic not in ARITHMETIC:
         raise ValueError(
-            f"expected arithmetic of {where} to be 'float' or 'integer', but got {arithmetic!r}"
+            f"expected arithmetic of {where} as 'float' or 'integer', but got {arithmetic!r}"
         )
     if arithmetic == "float":
         if accumulator is not None:
             raise ValueError(
                 f"expected accumulator of {where} with arithmetic='integer' only, but got "
-                f"{accumulator!r}; other sums have accumulate="
+                f"{accumulator!r}; use accumulate= for other sums"
             )
         return {}
     if value.get("accumulate") is not None:
@@ -243,23 +241,23 @@ def _integers(value: Mapping, given: dict[str, Place], where: str) -> dict:
             f"accumulate={value['accumulate']!r}"
         )
     for name in ("weight", "activation"):
-        if name not in given or not _is_integer(given[name].target):
-            what = given[name].target.name if name in given else "nothing"
+        if name not in places or not _is_integer(places[name].target):
+            what = places[name].target.name if name in places else "nothing"
             raise ValueError(
                 f"expected an integer {name} (as 'int8') with arithmetic='integer' of {where}, "
                 f"but got {what}"
             )
-    if "bias" in given:
+    if "bias" in places:
         raise ValueError(
             f"expected no bias= with arithmetic='integer' of {where}, which adds it as an "
-            f"integer, but got {given['bias']}"
+            f"integer, but got {places['bias']}"
         )
     return {"arithmetic": "integer", "accumulator": _accumulator_name(accumulator, where)}
 
 
 def _one_dtype(rule: LayerRule) -> torch.dtype | None:
-    """The dtype that weight, activation, error and grad have, if it is one of ours and nothing else
-    is said of a place."""
+    """Return the one format dtype of weight, activation, error and grad; None if there is none, or
+    if a place has other options."""
     first = rule.weight
     if first is None or first.scale is not None or first.clamped != "pass":
         return None

@@ -1,21 +1,20 @@
-"""A layer's product under an accumulation policy as an operator of stock tensors, which graphs
-take: torch.ops.torch_dtypes.product.
+"""torch.ops.torch_dtypes.product: a layer's product under an accumulation policy, for graphs.
 
-A graph knows no tensor of ours; what it records is the operands, in float, and the plan as a text.
-Eager code takes the shorter way of ``products.py``, with the same bits.
+A graph cannot hold format tensors. It records the operands in float, and the plan as a text. Eager
+code calls ``products.py`` directly, with the same bits.
 """
 
 from __future__ import annotations
 
 import torch
 
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..formats.dtypes import dtype as dtype_of
 from ..policies.accumulation import Accumulation
 from . import product_plans, products
 
 
-@cached
+@clearable_cache
 def _read(text: str):
     carrier, *policies = text.split("; ")
     dtype = getattr(torch, carrier, None)
@@ -38,10 +37,10 @@ def _product(x, weight, bias, plan, *geometry):
 
 
 def _product_backward(gradient, x, weight, needs, plan, *geometry):
-    found = products.backward(
+    results = products.backward(
         gradient, x, weight, needs[2], geometry_of(*geometry), tuple(needs), _read(plan)
     )
-    return tuple(x.new_empty(0) if t is None else t.contiguous() for t in found)
+    return tuple(x.new_empty(0) if t is None else t.contiguous() for t in results)
 
 
 def _fake_product(x, weight, bias, plan, *geometry):
@@ -66,10 +65,10 @@ def _keep(ctx, inputs, output):
 def _differentiate(ctx, gradient):
     x, weight = ctx.saved_tensors
     needs = [*ctx.needs_input_grad[:2], ctx.has_bias and ctx.needs_input_grad[2]]
-    found = torch.ops.torch_dtypes.product_backward(
+    results = torch.ops.torch_dtypes.product_backward(
         gradient, x, weight, needs, ctx.plan, *ctx.geometry
     )
-    return *(t if needed else None for needed, t in zip(needs, found, strict=True)), *[None] * 7
+    return *(t if needed else None for needed, t in zip(needs, results, strict=True)), *[None] * 7
 
 
 OPERATORS = {

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .. import _C
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..formats.dtypes import dtype as dtype_of
 from ..formats.dtypes import format_of
 from ..formats.layouts import float_format
@@ -19,25 +19,25 @@ from ..policies.accumulation_options import PRESETS
 from ..targets.base import is_recorded
 from ..targets.lookup import carrier_of
 from .places import LayerRule
-from .products import UnderPolicy, operator_arguments, prepared, written
+from .products import UnderPolicy, operator_arguments, prepare_input, write_plan
 
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """How a layer's three products run: the dtype that carries their operands, and the policies of
-    forward product, input and weight gradient."""
+    """How a layer's three products run: the dtype that carries their operands, and the policies
+    of the forward product, the input gradient and the weight gradient."""
 
     carrier: torch.dtype
     policies: tuple[Accumulation, Accumulation, Accumulation]
-    text: str = field(init=False, compare=False)  # as a graph has it
+    text: str = field(init=False, compare=False)  # the plan as graphs record it
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", written(self))
+        object.__setattr__(self, "text", write_plan(self))
 
     def overrides(self):
         return _overrides(self.policies)
 
-    def carried(self, t: torch.Tensor) -> torch.Tensor:
+    def carry(self, t: torch.Tensor) -> torch.Tensor:
         # Batched gradients cannot be detached.
         return (t.detach() if t.requires_grad else t).to(self.carrier)
 
@@ -50,7 +50,7 @@ class ProductPlan:
         bias: torch.Tensor | None,
         output_size=None,
     ) -> torch.Tensor:
-        x, geometry = prepared(module, x, output_size)
+        x, geometry = prepare_input(module, x, output_size)
         if torch.compiler.is_compiling() or is_recorded():
             return torch.ops.torch_dtypes.product(
                 x, weight, bias, self.text, *operator_arguments(geometry)
@@ -58,22 +58,21 @@ class ProductPlan:
         return UnderPolicy.apply(x, weight, bias, geometry, self)
 
 
-@cached
+@clearable_cache
 def _overrides(policies: tuple) -> tuple:
     return tuple(accumulation_block(policy) for policy in policies)
 
 
 def plan_of(rule: LayerRule, where: str) -> ProductPlan | None:
-    """How products run by the rule; None: by stock float32 kernels, which is what ``machine`` and
-    ``float32`` mean for float32 values.
+    """Return how products run by the rule. None: by PyTorch's float32 kernels, the meaning of
+    ``machine`` and ``float32`` for float32 values.
 
-    The dtype that carries operands is float32's own format, in which every value of a narrower
-    format is exact, as a dtype of ours: so our kernels add up, and what they round is what the
-    policy says.
+    Operands are carried by a format dtype with float32's format, which holds every narrower
+    format's values exactly. So this package's kernels add up, and round only as the policy says.
 
     Raises:
-        ValueError: a policy that cannot be obeyed: steps in a format of more than 51 significant
-            bits or too large exponents, a chip's beside casts.
+        ValueError: a policy that cannot be obeyed: it rounds steps to a format of more than 51
+            significant bits or too large exponents, or it is a chip's and the layer runs by casts.
     """
     policy = rule.accumulate
     if policy is None or policy.policy in ("machine", "float32"):
@@ -82,10 +81,9 @@ def plan_of(rule: LayerRule, where: str) -> ProductPlan | None:
         return ProductPlan(torch.float64, (Accumulation("machine"),) * 3)
     if policy.policy in PRESETS and rule.native is None:
         raise ValueError(
-            f"accumulate of {where}: expected a layer whose places all have one dtype for the "
-            f"policy {policy.policy!r}, which goes by operands' "
-            "formats: casts carry them in float32's. Name all places alike, or take accumulate "
-            "'block(...)' with the chip's numbers"
+            f"accumulate of {where}: expected one dtype for weight, activation, error and grad "
+            f"with {policy.policy!r}, but got several; use one dtype, or accumulate='block(...)' "
+            "with the chip's numbers"
         )
     carrier = rule.native or carrier_of(torch.float32)
     if rule.native is not None or policy.policy == "exact":
@@ -101,8 +99,8 @@ def plan_of(rule: LayerRule, where: str) -> ProductPlan | None:
 
 
 def plan_of_block(rule: LayerRule, one_product: bool) -> ProductPlan | None:
-    """How a layer whose rule says nothing of sums runs in a block of ``accumulate``: as though its
-    rule had the block's policy.
+    """Return how a layer runs in a block of ``accumulate`` if its own rule has no policy: as if its
+    rule had the block's.
 
     Raises:
         ValueError: a policy that cannot be obeyed.
@@ -114,7 +112,7 @@ def plan_of_block(rule: LayerRule, one_product: bool) -> ProductPlan | None:
     return _plan_by(rule, policy_of_native(native), one_product)
 
 
-@cached
+@clearable_cache
 def _plan_by(rule: LayerRule, policy: Accumulation, one_product: bool) -> ProductPlan | None:
     where = (
         "the block around a layer that is rounded by casts "
@@ -126,18 +124,18 @@ def _plan_by(rule: LayerRule, policy: Accumulation, one_product: bool) -> Produc
 
 
 def expect_one_policy(plan: ProductPlan | None, one_product: bool, where: str) -> None:
-    """Of a layer of several products, which run under one."""
+    """Refuse several policies for a layer of several products, which all run under one."""
     if plan is not None and not one_product and len(set(plan.policies)) > 1:
-        several = "operands of several formats (float32, where nothing is said)"
         raise ValueError(
-            f"expected product= and accumulator= in accumulate of {where}: its products are of "
-            f"{several}"
+            f"expected accumulate of {where} with product= and accumulator=, since its products' "
+            "operands have several formats (float32 if a place is not named), but got "
+            f"{plan.policies[0]}"
         )
 
 
 def _steps(policy: Accumulation, operands: list, where: str) -> Accumulation:
-    """The policy with its formats said: where it leaves them open they are the operands' own, or
-    the narrowest float that holds both."""
+    """Fill in the formats that the policy leaves open: the operands' common format, or the
+    narrowest float that holds both."""
     if policy.policy not in ("format", "chunked") or (
         policy.accumulator is not None and (policy.product is not None or policy.fused)
     ):
@@ -154,26 +152,28 @@ def _steps(policy: Accumulation, operands: list, where: str) -> Accumulation:
             for place in operands
         )
         raise ValueError(
-            f"accumulate of {where}: expected product= and accumulator= beside operands of "
-            f"{names}, which have no one format for sums"
+            f"accumulate of {where}: expected product= and accumulator= with operands of "
+            f"{names}, which have no common format for sums, but got {policy}"
         )
-    own = holding(*(carrier_of(torch.float32) if t is None else _format_dtype(t) for t in targets))
+    own = find_common_float(
+        *(carrier_of(torch.float32) if t is None else _format_dtype(t) for t in targets)
+    )
     product_dtype = None if policy.fused else policy.product or own
     return replace(policy, product=product_dtype, accumulator=policy.accumulator or own)
 
 
 def _format_dtype(target) -> torch.dtype:
-    """The dtype of this package with a target's numbers, also where a stock one has them."""
+    """Return the format dtype with a target's values, even if a stock dtype has them too."""
     return dtype_of(target.format_name)
 
 
-@cached
-def holding(first: torch.dtype, second: torch.dtype) -> torch.dtype:
-    """The narrowest IEEE-like float that holds the numbers of both dtypes of ours, e5m3 for q43 and
-    q52; one of them, if it does.
+@clearable_cache
+def find_common_float(first: torch.dtype, second: torch.dtype) -> torch.dtype:
+    """Return the narrowest IEEE-like float that holds the values of both format dtypes: one of
+    them if possible, else for example e5m3 for q43 and q52.
 
     Raises:
-        ValueError: none of at most 11 exponent bits does.
+        ValueError: no float of at most 11 exponent bits holds both.
     """
     if first == second:
         return first
@@ -191,19 +191,19 @@ def holding(first: torch.dtype, second: torch.dtype) -> torch.dtype:
             return float_format(exp_bits, max(digits - 1, 1))
     raise ValueError(
         f"expected operands that a float of at most 11 exponent bits holds, but got {first} and "
-        f"{second}"
+        f"{second}; give product= and accumulator="
     )
 
 
 def _range(dtype: torch.dtype) -> tuple[int, int, int]:
-    """Significant bits, the binade of the largest number, and that of the last bit of the smallest
-    numbers."""
+    """Return the significant bits, the largest number's exponent, and the exponent of the last bit
+    of the smallest numbers."""
     fmt = format_of(dtype)
     return fmt.significand_bits, fmt.max_exponent, fmt.lsb_exponent
 
 
 def _try(plan: ProductPlan, where: str) -> None:
-    """Asks the kernels for one product, so that what they refuse is refused before any work."""
+    """Compute one small product, so that a policy that the kernels refuse is refused early."""
     one = torch.ones(1, 1, device="cpu")
     for override in plan.overrides():
         try:

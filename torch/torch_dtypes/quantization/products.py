@@ -1,5 +1,5 @@
-"""Products of layers under an accumulation policy: in a dtype that holds both operands exactly,
-forward and backward."""
+"""Products of layers under an accumulation policy, forward and backward, in a dtype that holds both
+operands exactly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SAVE_OPERANDS = (
 
 
 def stock_class(module: nn.Module, kinds: tuple[type, ...]) -> bool:
-    """Whether the module is one of the kinds and computes as it."""
+    """Return whether the module is of one of the kinds and has that kind's forward."""
     kind, own = next((k for k in kinds if isinstance(module, k)), None), base_class(module)
     return kind is not None and all(
         getattr(own, name, None) is getattr(kind, name, None)
@@ -35,7 +35,7 @@ def stock_class(module: nn.Module, kinds: tuple[type, ...]) -> bool:
 
 
 def base_class(module: nn.Module) -> type:
-    """The class that the module had before it was quantised."""
+    """Return the class that the module had before it was quantised."""
     return getattr(type(module), "_quantized_base", type(module))
 
 
@@ -48,32 +48,32 @@ def is_convolution(module: nn.Module) -> bool:
 
 
 def is_product(module: nn.Module) -> bool:
-    """Whether the module is one product of its input and its weight, whose operands can be given
-    apart."""
+    """Return whether the module computes one product of its input and its weight, so that rounded
+    operands can be passed to the product directly."""
     return is_linear(module) or is_convolution(module)
 
 
 def gives_fresh(module: nn.Module) -> bool:
-    """Whether the module's output is a tensor of its own that backward has no need of: these save
-    their operands alone."""
+    """Return whether the output is a new tensor that backward does not need, so that rounding may
+    overwrite it. These modules save only their operands."""
     return is_product(module) or stock_class(module, _SAVE_OPERANDS)
 
 
 def has_products(module: nn.Module) -> bool:
-    """Whether the module multiplies by operators that a policy reaches."""
+    """Return whether the module multiplies by operators to which policies apply."""
     return is_product(module) or isinstance(
         module, (nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
     )
 
 
 def product_arguments(module: nn.Module) -> tuple[str, ...]:
-    """The names of what such a layer is called with."""
+    """Return the names of the arguments of a linear layer's or convolution's forward."""
     return ("input", "output_size") if isinstance(module, _TRANSPOSED) else ("input",)
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The arguments of a convolution operator behind weight and bias; None in their place is a
+    """Arguments of a convolution operator after weight and bias. None instead of a Geometry means a
     linear layer."""
 
     stride: tuple[int, ...]
@@ -94,11 +94,13 @@ class Geometry:
         )
 
 
-def prepared(
+def prepare_input(
     module: nn.Module, x: torch.Tensor, output_size=None
 ) -> tuple[torch.Tensor, Geometry | None]:
-    """The input of the product (padded, where the layer pads by other than zeros on both sides
-    alike) and its geometry."""
+    """Return the input of the product and its geometry.
+
+    The input is padded here if the layer pads by other values than zeros, or unevenly.
+    """
     if isinstance(module, nn.Linear):
         return x, None
     dims = len(module.kernel_size)
@@ -148,12 +150,12 @@ def stock_product(
     bias: torch.Tensor | None,
     output_size=None,
 ) -> torch.Tensor:
-    """What the layer's forward computes, with other parameters than its own."""
+    """Compute the layer's forward with these parameters instead of its own."""
     if isinstance(module, nn.Linear):
         return F.linear(x, weight, bias)
     if isinstance(module, _CONVOLUTIONS):
         return module._conv_forward(x, weight, bias)
-    x, geometry = prepared(module, x, output_size)
+    x, geometry = prepare_input(module, x, output_size)
     return product(x, weight, bias, geometry)
 
 
@@ -166,9 +168,11 @@ def gradients(
     needs: tuple[bool, bool, bool],
     policies: tuple,
 ):
-    """The gradients of operands and bias, each product (towards the input, towards the weight)
-    under a policy of its own, in the operands' dtype."""
-    kind = "cuda" if g.is_cuda else "cpu"  # each has a switch of its own
+    """Compute the gradients of operands and bias, in the operands' dtype.
+
+    The input gradient and the weight gradient each have their own policy.
+    """
+    kind = "cuda" if g.is_cuda else "cpu"  # autocast has a switch for each
     if torch.is_autocast_enabled(kind):
         with torch.autocast(kind, enabled=False):
             return gradients(g, x, weight, has_bias, geometry, needs, policies)
@@ -204,24 +208,23 @@ def gradients(
 
 
 def forward(x, weight, bias, geometry, plan) -> torch.Tensor:
-    """A product of stock tensors by the kernels of a dtype of ours that holds them exactly, or by
-    float64's."""
+    """Multiply stock tensors in the plan's dtype, which holds their values exactly."""
     with plan.overrides()[0]:
         y = product(
-            plan.carried(x),
-            plan.carried(weight),
-            None if bias is None else plan.carried(bias),
+            plan.carry(x),
+            plan.carry(weight),
+            None if bias is None else plan.carry(bias),
             geometry,
         )
     return y.to(x.dtype)
 
 
 def backward(g, x, weight, has_bias: bool, geometry, needs: tuple[bool, bool, bool], plan) -> tuple:
-    """Its gradients, of those operands that need one."""
-    operands = (plan.carried(t) for t in (g, x, weight))
-    found = gradients(*operands, has_bias, geometry, needs, plan.overrides()[1:])
+    """Compute the gradients of those operands of ``forward`` that need one."""
+    operands = (plan.carry(t) for t in (g, x, weight))
+    results = gradients(*operands, has_bias, geometry, needs, plan.overrides()[1:])
     dtypes = (x.dtype, weight.dtype, weight.dtype)
-    return tuple(None if t is None else t.to(d) for t, d in zip(found, dtypes, strict=True))
+    return tuple(None if t is None else t.to(d) for t, d in zip(results, dtypes, strict=True))
 
 
 class UnderPolicy(torch.autograd.Function):
@@ -254,13 +257,13 @@ class UnderPolicy(torch.autograd.Function):
         )
 
 
-def written(plan) -> str:
-    """A plan as a text, from which product_operator.py makes it again, in another process too."""
+def write_plan(plan) -> str:
+    """Return a plan as a text, from which product_operator.py restores it, in any process."""
     return "; ".join([str(plan.carrier).removeprefix("torch."), *map(str, plan.policies)])
 
 
 def operator_arguments(geometry) -> tuple:
-    """The operator's last arguments; those of a linear layer are None."""
+    """Return the last arguments of the operator in graphs. A linear layer has None for most."""
     if geometry is None:
         return None, None, None, False, None, 1
     stride, padding, dilation, transposed, output_padding, groups = geometry.arguments()

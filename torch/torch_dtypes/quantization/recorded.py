@@ -1,9 +1,7 @@
-"""Gradients in what torch.jit.trace and torch.export record: operators of stock tensors, whose
-backward passes are those of a layer that rounds.
+"""Operators that keep a rounding layer's gradients in torch.jit.trace and torch.export.
 
-They record operators, not the nodes of autograd's graph and hooks of tensors by which eager code
-says what a gradient is: without these operators a trace would compute the layer's values and other
-gradients, or none.
+Eager code defines gradients by autograd nodes and tensor hooks, but a trace records only operators.
+Without these operators, a trace would compute the right values and wrong gradients, or none.
 """
 
 from __future__ import annotations
@@ -21,16 +19,15 @@ from .scale_rules import ScaleRule
 
 @functools.lru_cache(maxsize=1024)
 def _read(text: str):
-    said = json.loads(text)
-    if said["scale"] and said["scale"]["when"] == "delayed":
+    fields = json.loads(text)
+    if fields["scale"] and fields["scale"]["when"] == "delayed":
         raise RuntimeError(
-            "expected gradients of eager code to be scaled by those of the calls before "
-            f"({said['format']}), but got a trace's or an export's, which "
-            "remember none; when='call' scales each by itself"
+            f"expected eager code for gradients in {fields['format']} with a delayed scale, but "
+            "got a trace or an export, which remembers no calls; set when='call'"
         )
-    scale = None if said["scale"] is None else ScaleRule(**said["scale"])
+    scale = None if fields["scale"] is None else ScaleRule(**fields["scale"])
     return Rounder(
-        Place(target(said["format"]), said["rounding"], "pass", scale), "error", nn.Identity()
+        Place(target(fields["format"]), fields["rounding"], "pass", scale), "error", nn.Identity()
     )
 
 
@@ -57,7 +54,7 @@ def _keep_place(ctx, inputs, output):
     ctx.place = inputs[1]
 
 
-def _round(ctx, gradient):
+def _round_gradient(ctx, gradient):
     return _read(ctx.place)(gradient), None
 
 
@@ -68,5 +65,10 @@ OPERATORS = {
         "keep": _keep_passes,
         "differentiate": _pass,
     },
-    "round_gradient": {"run": _same, "fake": _same, "keep": _keep_place, "differentiate": _round},
+    "round_gradient": {
+        "run": _same,
+        "fake": _same,
+        "keep": _keep_place,
+        "differentiate": _round_gradient,
+    },
 }

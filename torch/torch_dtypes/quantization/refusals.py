@@ -1,4 +1,4 @@
-"""What quantize_ refuses before it changes a model, and what it warns of."""
+"""Checks of quantize_ before it changes a model, and its warning."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from .layer_state import LayerState, place_of
 from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
 from .places import LayerRule, Place
 from .products import has_products, is_product
-from .rules import Choice, Chosen
+from .rules import Choice, Choices
 from .summary import reached_parameters, unreached_modules
 
 _WITHOUT_FLOATING_INPUT = (nn.Embedding, nn.EmbeddingBag)
 
 
-def warn_of_unreached(model: nn.Module, chosen: Chosen) -> None:
-    """A rule of types does not see weights that modules of one's own multiply by functions, as the
-    experts of a mixture."""
+def warn_of_unreached(model: nn.Module, chosen: Choices) -> None:
+    """Warn of a module without a rule that holds many parameters.
+
+    A rule of types does not reach weights that a user's module multiplies by functions, as the
+    experts of a mixture.
+    """
     named = {model.get_submodule(name) for name in chosen} | chosen.excluded
     reached, total = reached_parameters(model)
     for name, module, count in unreached_modules(model):
@@ -31,17 +34,19 @@ def warn_of_unreached(model: nn.Module, chosen: Chosen) -> None:
             and not type(module).__module__.startswith("torch.nn.")
         ):
             warnings.warn(
-                f"expected rules to reach most parameters, but they reach {reached / total:.1%} "
-                f"of them, and {name or 'the model'!r}, a {type(module).__name__}, holds "
-                f"{count / total:.1%} and has no rule; name it in a rule, or leave it as it is by "
+                f"expected rules that reach most parameters, but got {reached / total:.1%} of "
+                f"them, while {name or 'the model'!r}, a {type(module).__name__}, has "
+                f"{count / total:.1%} and no rule; name it in a rule, or leave it as it is by "
                 f"{{{name!r}: None}}",
                 stacklevel=3,
             )
 
 
 def check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
-    """What a rule says must be heard by one of the modules that it is chosen for. Beside something
-    else it may say a bias that layers with parameters lack."""
+    """Refuse a rule with a place that none of its modules has.
+
+    A rule with other places may name a bias that its layers lack, if they have parameters.
+    """
     heard: dict[str, set[str]] = {}
     for name, choice in chosen.items():
         module = model.get_submodule(name)
@@ -55,28 +60,28 @@ def check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
             if place not in heard[choice.key]:
                 what = type(model.get_submodule(name)).__name__
                 raise ValueError(
-                    f"expected a rule {choice.key} that its modules can follow, but got {place}= "
-                    f"for {name!r}, a {what}, which has none"
+                    f"expected a rule {choice.key} with places that its modules have, but got "
+                    f"{place}= for {name!r}, a {what}, which has none"
                 )
 
 
 def _places_of(module: nn.Module) -> set[str]:
     names = parameter_names(module)
-    found = {"output", "error"}
+    places = {"output", "error"}
     if not isinstance(module, _WITHOUT_FLOATING_INPUT):
-        found.add("activation")
+        places.add("activation")
     if names:
-        found.add("grad")
+        places.add("grad")
     if any(place_of(LayerRule(bias=True), name) for name in names):
-        found.add("bias")
+        places.add("bias")
     if any(place_of(LayerRule(weight=True), name) for name in names):
-        found.add("weight")
-    return found
+        places.add("weight")
+    return places
 
 
 def check_whole(place: Place, role: str, shape: tuple[int, ...], where: str) -> None:
-    """Blocks that are not to be padded divide the parameters; what comes by is looked at when it
-    comes."""
+    """Refuse parameters that do not divide into whole blocks, if blocks must not be padded. Inputs
+    are checked when they arrive."""
     if isinstance(place.target, BlockFormat):
         try:
             place.target.check_shape(shape)
@@ -85,8 +90,11 @@ def check_whole(place: Place, role: str, shape: tuple[int, ...], where: str) -> 
 
 
 def check_parametrised(module: nn.Module, state: LayerState, where: str) -> None:
-    """Of products the operands are given apart; in other layers rounded tensors must stand where
-    the parameters are."""
+    """Refuse a parametrised layer other than a single product.
+
+    A product takes rounded operands directly. In other layers, rounded tensors have to replace
+    the parameters, and a parametrisation leaves no attribute to replace.
+    """
     rule = state.rule
     if state.is_product:
         return
@@ -96,15 +104,15 @@ def check_parametrised(module: nn.Module, state: LayerState, where: str) -> None
         ):
             raise ValueError(
                 f"expected plain parameters, but {name} of {where} is parametrised "
-                "(torch.nn.utils.parametrize), which only linear layers and convolutions can be "
-                "that round them; call parametrize.remove_parametrizations, or say activation, "
-                "output and error alone"
+                "(torch.nn.utils.parametrize), which only linear layers and convolutions may be; "
+                "call parametrize.remove_parametrizations, or give only activation, output and "
+                "error"
             )
 
 
 def check_containers(model: nn.Module, chosen: dict[str, Choice]) -> None:
-    """A module that runs in a dtype hands it to the modules in it, whose products need operands of
-    one dtype: they have to run in one, too."""
+    """Refuse a module that runs in a dtype, with inner layers that do not. It passes them tensors
+    of its dtype, and their products need weights of one dtype."""
     natively = {
         name: model.get_submodule(name)
         for name, choice in chosen.items()
@@ -123,20 +131,20 @@ def check_containers(model: nn.Module, chosen: dict[str, Choice]) -> None:
                 raise ValueError(
                     f"expected everything in {name or 'the model'!r} (rule {chosen[name].key}) to "
                     f"be {chosen[name].rule.native}, but got {start + part!r}, whose parameters "
-                    f"stay float32; a rule of the layers in it says it of them: {start + '.*'!r}"
+                    f"stay float32; give the layers in it a rule too: {start + '.*'!r}"
                 )
 
 
 def check_module(module: nn.Module, rule: LayerRule, where: str) -> None:
     if isinstance(module, torch.jit.ScriptModule):
         raise TypeError(
-            f"expected modules of Python to quantise, but {where} is a script; quantize_ it "
+            f"expected a Python module to quantise, but {where} is a script; quantize_ it "
             "before torch.jit.script"
         )
     if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
         raise ValueError(
-            f"expected initialised parameters, but {where} has none yet; run the model once on a "
-            "batch before"
+            f"expected initialised parameters, but {where} has none yet; first run the model once "
+            "on a batch"
         )
     if rule.grad is not None and rule.native is None and getattr(module, "sparse", False):
         raise ValueError(
@@ -145,21 +153,20 @@ def check_module(module: nn.Module, rule: LayerRule, where: str) -> None:
         )
     if "forward" in module.__dict__:
         raise ValueError(
-            f"expected modules with their class's forward, but {where} has a forward of its own, "
-            "which would not round"
+            f"expected a module with its class's forward, but {where} has its own as an attribute, "
+            "which would not round; define it in a class"
         )
     for name, parameter in module._parameters.items():
         if parameter is not None and parameter.is_complex():
             raise TypeError(
-                f"expected real parameters, since formats have no complex numbers, but {name} of "
-                f"{where} is {parameter.dtype}"
+                f"expected real parameters, but {name} of {where} is {parameter.dtype}; give the "
+                "module no rule, since formats have no complex numbers"
             )
     for name in parameter_names(module):
         dtype = masters_of(module, name)[0].dtype
         if _C.format_of(dtype) is not None:
             raise TypeError(
-                f"expected float32 parameters, to be rounded while the layer runs, but {name} of "
-                f"{where} is {dtype}; use model.float()"
+                f"expected float32 parameters, but {name} of {where} is {dtype}; use model.float()"
             )
 
 
@@ -174,5 +181,5 @@ def check_products(module: nn.Module, rule: LayerRule, where: str) -> None:
     if stock and not has_products(module):
         raise ValueError(
             f"expected {what} of a layer with products, but got it of {where}, a "
-            f"{type(module).__name__}, whose sums no policy reaches"
+            f"{type(module).__name__}; leave it out, since no policy applies to its sums"
         )

@@ -1,5 +1,5 @@
-"""A whole layer under an accumulation policy, backward too: a graph within the graph, whose
-backward pass runs under the policy."""
+"""A whole layer under an accumulation policy, forward and backward: a node of autograd's graph that
+keeps the layer's own graph inside."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import torch
 
 from ..targets.base import is_recorded
 from .derivatives import first_only
-from .rounders import mapped
+from .rounders import map_tensors
 
 
 class _Region(torch.autograd.Function):
     @staticmethod
     def forward(ctx, run, override, *tensors):
-        # The policy is the thread's, and backward may be called anywhere: so the layer's own graph
-        # stays inside, and backward enters it here.
+        # The policy belongs to the thread, and backward may run on any. So this node keeps the
+        # layer's graph, and its backward runs that graph under the policy.
         leaves = [
             t.detach().requires_grad_(needs)
             for t, needs in zip(tensors, ctx.needs_input_grad[2:], strict=True)
@@ -29,18 +29,18 @@ class _Region(torch.autograd.Function):
     def backward(ctx, *gradients):
         wanted = [i for i, needs in enumerate(ctx.needs_input_grad[2:]) if needs]
         reached = [(y, g) for y, g in zip(ctx.outputs, gradients, strict=True) if y.requires_grad]
-        found: list = [None] * len(ctx.leaves)
+        results: list = [None] * len(ctx.leaves)
         with ctx.override:
-            given = torch.autograd.grad(
+            computed = torch.autograd.grad(
                 [y for y, _ in reached],
                 [ctx.leaves[i] for i in wanted],
                 [g for _, g in reached],
                 retain_graph=True,
                 allow_unused=True,
             )
-        for i, g in zip(wanted, given, strict=True):
-            found[i] = g
-        return None, None, *found
+        for i, g in zip(wanted, computed, strict=True):
+            results[i] = g
+        return None, None, *results
 
 
 def under_policy(
@@ -53,18 +53,17 @@ def under_policy(
     is_stock: bool,
     has_fused_path: bool,
 ):
-    """``forward(*args, **kwargs)`` with ``parameters`` in place (``standing_in(tensors)`` does
-    that), under the policy in both directions.
+    """Run ``forward(*args, **kwargs)`` under the policy, forward and backward.
 
     Args:
-        is_stock: the policy is what stock kernels do, so that what is recorded of them is all there
-            is to it.
-        has_fused_path: there is a kernel that obeys no policy, and that stock code leaves where
-            gradients are asked for.
+        standing_in: ``standing_in(parameters)`` puts the parameters in place for a block.
+        is_stock: PyTorch's own kernels follow the policy, so a trace of them is complete.
+        has_fused_path: PyTorch may use a fused kernel that ignores the policy. It does not use it
+            where gradients are needed.
 
     Raises:
-        NotImplementedError: torch.jit.trace looks on, which would record neither the policy, which
-            is the thread's, nor masks.
+        NotImplementedError: torch.jit.trace is recording. It would not record the policy, which
+            belongs to the thread, nor masks.
     """
     if is_recorded() and not is_stock:
         raise NotImplementedError(
@@ -81,24 +80,24 @@ def under_policy(
             inputs.append(t)
         return t
 
-    mapped((args, kwargs), note)
+    map_tensors((args, kwargs), note)
     tensors = [*inputs, *parameters.values()]
     shape: list = []
 
     def run(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
-        given_args, given_kwargs = mapped((args, kwargs), lambda t: leaves[place[id(t)]])
+        given_args, given_kwargs = map_tensors((args, kwargs), lambda t: leaves[place[id(t)]])
         with standing_in(dict(zip(parameters, leaves[len(inputs) :], strict=True))):
             output = forward(*given_args, **given_kwargs)
-        found: list[torch.Tensor] = []
-        mapped(output, lambda y: found.append(y) or y)
+        results: list[torch.Tensor] = []
+        map_tensors(output, lambda y: results.append(y) or y)
         shape.append(output)
-        return found
+        return results
 
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
         if has_fused_path:
             with torch.enable_grad(), override:
                 run([t.detach().requires_grad_() for t in tensors])
-            return mapped(shape[0], torch.Tensor.detach)
+            return map_tensors(shape[0], torch.Tensor.detach)
         with override, standing_in(parameters):
             return forward(*args, **kwargs)
     if is_recorded():
@@ -111,4 +110,4 @@ def under_policy(
             "within it; give the rule accumulate=None, or use torch.autograd"
         )
     results = iter(_Region.apply(run, override, *tensors))
-    return mapped(shape[0], lambda _: next(results))
+    return map_tensors(shape[0], lambda _: next(results))

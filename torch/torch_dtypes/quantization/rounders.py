@@ -27,20 +27,20 @@ from .scalers import Scale, Scaler
 
 _PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 
-# To which pass an observation counts what is rounded at a place (the order of _C's passes); of
-# parameters: their own.
+# The pass to which an observation counts the roundings at a place, as _C numbers passes. Parameters
+# have a pass of their own.
 _PASSES = {"activation": 0, "output": 0, "error": 1, "grad": 3}
 _WEIGHTS = 2
 
 
 def _is_observed() -> bool:
-    """Whether roundings are counted. In a graph of Dynamo's, which could not trace the question,
-    none is."""
+    """Return whether roundings are counted. Dynamo cannot trace the question, so graphs of its own
+    count none."""
     return not torch.compiler.is_dynamo_compiling() and _C.observing()
 
 
 class NotFinite(ValueError):
-    """Infinities or NaN came to a rounder whose scale is being looked for."""
+    """Infinities or NaN reached a rounder during calibration."""
 
     def __init__(self, rounder: Rounder) -> None:
         super().__init__(
@@ -49,9 +49,8 @@ class NotFinite(ValueError):
         self.rounder = rounder
 
 
-def _written(rounder: Rounder) -> str:
-    """A rounder of gradients as a text, from which recorded.py makes one again, in another process
-    too."""
+def _write_text(rounder: Rounder) -> str:
+    """Return a rounder of gradients as a text, from which recorded.py restores it anywhere."""
     place, scaler = rounder.place, rounder.scaler
     scale = (
         None
@@ -65,7 +64,7 @@ def _written(rounder: Rounder) -> str:
 
 
 class Rounder:
-    """Rounds tensors as a place says; a scale's state is kept here."""
+    """Rounds the tensors of one place, and keeps the state of its scale."""
 
     def __init__(
         self, place: Place, role: str, module: nn.Module, channels_of: str | None = None
@@ -82,35 +81,34 @@ class Rounder:
             if place.scale is None
             else Scaler(place.scale, self.target, channels_of or role, module)
         )
-        self.text = _written(self)  # as a graph has it
+        self.text = _write_text(self)  # the rounder as graphs record it
         is_plain = (
             self.scaler is None
             and isinstance(place.target, FormatTarget)
             and place.clamped == "pass"
         )
-        # A format and a mode, as _C.round_through takes them, where there is nothing else to
-        # rounding.
+        # Format and mode for _C.round_through; None if there is a scale or another option.
         self.plain: tuple[str, str | None] | None = (
             (place.target.format_name, place.rounding) if is_plain else None
         )
 
     def __call__(
-        self, x: torch.Tensor, training: bool = False, found: Scale | None = None
+        self, x: torch.Tensor, training: bool = False, shared: Scale | None = None
     ) -> torch.Tensor:
-        """x rounded, with x's gradient straight through. ``found``: the scale of all that share it;
-        default: x's own."""
-        return self._counted(self._rounded, x, training, found)
+        """Round x; the gradient passes straight through. ``shared`` is the scale that x shares with
+        other tensors; by default x has its own."""
+        return self._count(self._round_tensor, x, training, shared)
 
     def scale_of(self, tensors: Sequence[torch.Tensor], training: bool = False) -> Scale | None:
-        """The scale that the tensors of one call share; None where there is none."""
+        """Return the scale that the tensors of one call share; None if there is none."""
         return (
             None
             if self.scaler is None or not tensors
-            else self._counted(self._found, tensors, training)
+            else self._count(self._find_scale, tensors, training)
         )
 
-    def _counted(self, function, *args):
-        """The function's result, what it rounds being counted to this place's pass."""
+    def _count(self, function, *args):
+        """Call the function, and count its roundings to this place's pass."""
         if not _is_observed():
             return function(*args)
         before = _C.observe_pass(_PASSES.get(self.role, _WEIGHTS))
@@ -119,25 +117,25 @@ class Rounder:
         finally:
             _C.observe_pass(before)
 
-    def _found(self, tensors: Sequence[torch.Tensor], training: bool) -> Scale:
+    def _find_scale(self, tensors: Sequence[torch.Tensor], training: bool) -> Scale:
         for x in tensors:
             check_tensor(x, self.place.target)
             check_dense(x, f"round ({self.role})")
         return self.scaler(tensors, training)
 
-    def _rounded(self, x: torch.Tensor, training: bool, found: Scale | None) -> torch.Tensor:
+    def _round_tensor(self, x: torch.Tensor, training: bool, shared: Scale | None) -> torch.Tensor:
         place = self.place
         if self.scaler is None:
             return place.target.quantize(x, rounding=place.rounding, clamped=place.clamped)
         scale, zero_point = self.scaler.of(
-            self._found([x], training) if found is None else found, x
+            self._find_scale([x], training) if shared is None else shared, x
         )
         return self.target.quantize(
             x, scale=scale, zero_point=zero_point, rounding=place.rounding, clamped=place.clamped
         )
 
     def see(self, x: torch.Tensor) -> torch.Tensor:
-        """x, as it is, of which calibration takes note."""
+        """Show x to calibration, and return it unchanged."""
         refuse_complex(x, f"to round ({self.role})")
         check_dense(x, f"round ({self.role})")
         if self.scaler is not None and self.scaler.needs_calibration and x.numel():
@@ -147,31 +145,33 @@ class Rounder:
         return x
 
     def state(self) -> dict:
-        """What a state dict keeps: for which format it is, too, since other scales would be taken
-        for it."""
+        """Return the scale's entries for a state dict, with the format: a scale of another format
+        must not be loaded."""
         kept = {} if self.scaler is None else self.scaler.state()
         return {**kept, **self._identity()} if kept else kept
 
     def _identity(self) -> dict[str, str | int]:
-        """What scales are of. How numbers are rounded makes no difference to them."""
-        made = self.place.target.with_rounding("nearest_even")
-        made = dataclasses.replace(made, axis=None) if isinstance(made, IntegerFormat) else made
+        """Return the format and the axis to which a scale belongs. The rounding mode does not
+        matter."""
+        rounds_to = self.place.target.with_rounding("nearest_even")
+        if isinstance(rounds_to, IntegerFormat):
+            rounds_to = dataclasses.replace(rounds_to, axis=None)
         return {
-            "format": made.name,
+            "format": rounds_to.name,
             "per": "tensor" if self.scaler.axis is None else self.scaler.axis,
         }
 
     def check_state(self, state: dict) -> None:
-        """Raises ValueError for scales of something else; those of a state dict of before 0.2 do
-        not say of what they are."""
+        """Raise ValueError for a scale of another format or axis. State dicts from before 0.2 do
+        not name these, and pass."""
         if self.scaler is None or not self.scaler.of_use(state):
             return
         own = self._identity()
-        given = {**own, **{name: state[name] for name in own if name in state}}
-        if given["per"] != own["per"] or _numbers(given["format"]) != _numbers(own["format"]):
-            of, wanted = (f"{said['format']} (per {said['per']})" for said in (given, own))
+        saved = {**own, **{name: state[name] for name in own if name in state}}
+        if saved["per"] != own["per"] or _numbers(saved["format"]) != _numbers(own["format"]):
+            got, wanted = (f"{one['format']} (per {one['per']})" for one in (saved, own))
             raise ValueError(
-                f"expected scales of {self.role} for {wanted}, but got a state dict's for {of}; "
+                f"expected scales of {self.role} for {wanted}, but got a state dict's for {got}; "
                 "load one of a model with the same rule"
             )
 
@@ -181,32 +181,32 @@ class Rounder:
 
 
 def _numbers(name: str) -> str:
-    """A name that stock dtypes share with formats of the same numbers."""
+    """Return a name that a stock dtype shares with the format of the same values."""
     try:
         return getattr(target(name), "format_name", name)
-    except ValueError:  # of a table that this process does not know
+    except ValueError:  # a table that this process does not know
         return name
 
 
-def rounded_through(
+def round_through(
     x: torch.Tensor,
     forward: Rounder | None,
     backward: Rounder | None,
     training: bool,
     callers: tuple = (),
     fresh: bool = False,
-    found: Scale | None = None,
+    shared: Scale | None = None,
 ) -> torch.Tensor:
-    """x rounded as ``forward`` says, its gradient (once it is complete) as ``backward`` says;
-    either may be None.
+    """Round x by ``forward``, and its gradient, once complete, by ``backward``. Either may be None.
 
-    Two formats without scales are one node of autograd's graph, which rounds in the memory that is
-    there, if it may; else a hook calls the rounder. The bits are the same.
+    Two formats without scales take one node of autograd's graph, which rounds in place where it
+    may. Else a hook calls the rounder. The bits are the same.
 
     Args:
-        callers: tensors that x may be, and that are not to be touched.
-        fresh: x is an operator's result that nothing has seen or saved for backward.
-        found: the scale of forward, where x is not the only one that it is of.
+        callers: the caller's tensors. If x is one of them, its memory and hooks stay untouched.
+        fresh: x is a new result that nobody has seen or saved for backward, so it may be
+            overwritten.
+        shared: the scale of ``forward``, if x shares it with other tensors.
     """
     if _is_one_node(x, forward, backward, fresh):
         try:
@@ -217,7 +217,7 @@ def rounded_through(
             check_dense(x, "round")
             raise
     refuse_complex(x, "where values or gradients are rounded")
-    y = x if forward is None else forward(x, training, found)
+    y = x if forward is None else forward(x, training, shared)
     if backward is not None and is_recorded():
         return torch.ops.torch_dtypes.round_gradient(y, backward.text)
     if backward is not None and y.requires_grad and torch.is_grad_enabled():
@@ -232,7 +232,7 @@ def rounded_through(
 def _is_one_node(
     x: torch.Tensor, forward: Rounder | None, backward: Rounder | None, fresh: bool
 ) -> bool:
-    if _is_observed():  # which counts exact values, and tells a rounder's pass
+    if _is_observed():  # counts need exact values and the rounder's pass, which the node lacks
         return False
     if (
         not is_eager()
@@ -242,7 +242,7 @@ def _is_one_node(
     ):
         return False
     if forward is None and not fresh:
-        # An alias, where there is nothing to round, would hide what is written into it.
+        # With nothing to round, the node would return an alias, which hides writes into it.
         return False
     return (forward is None or forward.plain is not None) and (
         backward is None or backward.plain is not None
@@ -250,8 +250,7 @@ def _is_one_node(
 
 
 class _RoundedGradient(torch.autograd.Function):
-    """What a hook does, for Dynamo, which knows too little of a hook's gradient to trace what goes
-    by its shape."""
+    """GradientHook as a function for Dynamo, which does not know the shape of a hook's gradient."""
 
     @staticmethod
     def forward(ctx, x, rounder, training):
@@ -264,31 +263,29 @@ class _RoundedGradient(torch.autograd.Function):
 
 
 class GradientHook:
-    """A tensor's hook that rounds the gradient: an error where it is a layer's output, a weight
-    gradient where it is a weight."""
+    """Tensor hook that rounds the gradient: the error of a layer's output, or a weight's
+    gradient."""
 
     def __init__(self, rounder: Rounder, training: bool) -> None:
         self.rounder, self.training = rounder, training
         self.layer = _C.observed_layer() if _is_observed() else None
 
     def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
-        # An output's hook runs before those that say where the backward pass is.
+        # An output's hook runs before the hooks that tell the observation its layer.
         if self.layer and _is_observed():
             _C.observe_backward_layer(None, self.layer)
         return self.rounder(gradient, self.training)
 
 
 def save_scales(rounders: dict[str, Rounder], destination, prefix: str) -> None:
-    """Puts scales beside a state dict, into its metadata: its keys stay those of the layer as it
-    was."""
-    found = {name: kept for name, r in rounders.items() if (kept := r.state())}
-    if found and hasattr(destination, "_metadata"):
-        destination._metadata[prefix[:-1]]["scales"] = found
+    """Save scales in a state dict's metadata, so that its keys stay those of a plain layer."""
+    scales = {name: kept for name, r in rounders.items() if (kept := r.state())}
+    if scales and hasattr(destination, "_metadata"):
+        destination._metadata[prefix[:-1]]["scales"] = scales
 
 
 def check_scales(rounders: dict[str, Rounder], metadata: dict, prefix: str) -> None:
-    """Raises ValueError for a state dict's scales that are for other formats, or lie along other
-    dimensions."""
+    """Raise ValueError for a state dict's scales of other formats or other dimensions."""
     try:
         for name, kept in metadata.get("scales", {}).items():
             if name in rounders:
@@ -298,33 +295,35 @@ def check_scales(rounders: dict[str, Rounder], metadata: dict, prefix: str) -> N
 
 
 def load_scales(rounders: dict[str, Rounder], metadata: dict) -> None:
-    """Takes scales from a state dict's metadata, where there are any."""
+    """Load scales from a state dict's metadata, if it has any."""
     for name, kept in metadata.get("scales", {}).items():
         if name in rounders:
             rounders[name].load_state(kept)
 
 
-def mapped(value, function):
-    """The value with every floating or complex tensor in it (in tuples, lists, dicts and
-    dataclasses) replaced; others, and kinds of containers, stay."""
+def map_tensors(value, function):
+    """Replace every floating or complex tensor in a value by ``function`` of it.
+
+    Tensors are found in tuples, lists, dicts and dataclasses; the types of containers are kept.
+    """
     if isinstance(value, torch.Tensor):
         return function(value) if value.is_floating_point() or value.is_complex() else value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(mapped(v, function) for v in value))
+        return type(value)(*(map_tensors(v, function) for v in value))
     if isinstance(value, (list, tuple)):
-        return type(value)(mapped(v, function) for v in value)
+        return type(value)(map_tensors(v, function) for v in value)
     if isinstance(value, dict):
-        return type(value)((k, mapped(v, function)) for k, v in value.items())
+        return type(value)((k, map_tensors(v, function)) for k, v in value.items())
     if isinstance(value, MutableMapping):
-        made = copy.copy(value)
+        result = copy.copy(value)
         for key in value:
-            made[key] = mapped(value[key], function)
-        return made
+            result[key] = map_tensors(value[key], function)
+        return result
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        made = copy.copy(value)
+        result = copy.copy(value)
         for f in dataclasses.fields(value):
             if hasattr(value, f.name):
-                # A frozen one's, too.
-                object.__setattr__(made, f.name, mapped(getattr(value, f.name), function))
-        return made
+                # object's __setattr__ also sets fields of a frozen dataclass.
+                object.__setattr__(result, f.name, map_tensors(getattr(value, f.name), function))
+        return result
     return value

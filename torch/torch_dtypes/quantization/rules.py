@@ -1,4 +1,4 @@
-"""Which rule is whose: keys of rules (types, names, predicates) against the modules of a model."""
+"""Matching of rules to modules: a rule's key is a type, a name, an expression or a predicate."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from dataclasses import dataclass
 from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
-from .parameters import has_weights, is_list, leaving
+from .parameters import has_weights, is_list, leave_out
 from .places import PLACES, LayerRule, layer_rule, nearest
 
-# Which kind of key wins: a name says more than a pattern, a pattern more than a predicate, a
-# predicate more than a type.
+# Kinds of keys by rank: a name wins over a pattern, that over a predicate, that over a type.
 _NAME, _PATTERN, _PREDICATE, _TYPE = range(4)
 
 
 @dataclass(frozen=True)
 class Key:
-    """A rule's key. ``rank`` says how much it says of a module, (0, 0) the most, None that it does
-    not match."""
+    """A rule's key. ``rank`` returns the precedence of a match, (0, 0) the highest, or None if the
+    key does not match."""
 
     text: str
     rank: Callable[[nn.Module, str], tuple[int, int] | None]
@@ -31,16 +30,16 @@ class Key:
 
 @dataclass(frozen=True)
 class Choice:
-    """The rule of one module and the key that it came by; ``part`` is that of an attention's output
-    projection, where it has its own."""
+    """A module's rule, and its key. ``part`` is the rule of an attention's output projection, if
+    that has its own."""
 
     rule: LayerRule
     key: str
     part: LayerRule | None = None
 
 
-def of_file(path: str | os.PathLike) -> dict:
-    """The rules of a YAML file: a mapping of keys to None, names or mappings."""
+def read_rules(path: str | os.PathLike) -> dict:
+    """Read the rules of a YAML file: a mapping of keys to None, names or mappings."""
     try:
         import yaml
     except ModuleNotFoundError as error:
@@ -49,7 +48,7 @@ def of_file(path: str | os.PathLike) -> dict:
         ) from error
     try:
         with open(path, encoding="utf-8") as file:
-            found = yaml.load(file, _loader(yaml))
+            rules = yaml.load(file, _loader(yaml))
     except OSError as error:
         expected = (
             "expected a YAML file of rules (in Python they are a dict, {nn.Linear: "
@@ -60,16 +59,16 @@ def of_file(path: str | os.PathLike) -> dict:
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"expected YAML in {os.fspath(path)!r}, but got: {error}") from error
-    if not isinstance(found, dict) or not found:
+    if not isinstance(rules, dict) or not rules:
         raise ValueError(
             f"expected a mapping of rules in {os.fspath(path)!r}, as 'nn.Linear: {{weight: "
-            f"q52}}', but got {found!r}"
+            f"q52}}', but got {rules!r}"
         )
-    return found
+    return rules
 
 
 def _loader(yaml) -> type:
-    """PyYAML's safe loader, which would take the last of two values of one key."""
+    """Return PyYAML's safe loader, changed to refuse a key that appears twice."""
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node, deep=False):
@@ -78,7 +77,7 @@ def _loader(yaml) -> type:
                 if key.tag == "tag:yaml.org,2002:merge":
                     continue
                 if isinstance(key, yaml.ScalarNode):
-                    key.tag = "tag:yaml.org,2002:str"  # 0 and 1.10 are names of modules, too
+                    key.tag = "tag:yaml.org,2002:str"  # 0 and 1.10 can be names of modules
                 name = self.construct_object(key, deep=True)
                 if isinstance(name, (list, dict, set)):
                     raise yaml.constructor.ConstructorError(
@@ -101,23 +100,23 @@ def _by_type(kind: type, text: str) -> Key:
     return Key(text, rank)
 
 
-def _type_named(text: str) -> type:
+def _find_type(text: str) -> type:
     name = text.removeprefix("torch.").removeprefix("nn.")
-    found = getattr(nn, name, None)
-    if not isinstance(found, type) or not issubclass(found, nn.Module):
+    kind = getattr(nn, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, nn.Module):
         kinds = [k for k, v in vars(nn).items() if isinstance(v, type) and issubclass(v, nn.Module)]
         raise ValueError(
             f"expected a module type of torch.nn, but got {text!r}; {nearest(name, kinds)}"
         )
-    return found
+    return kind
 
 
 def key_of(key: object, names: set[str]) -> Key:
-    """A key of the rules: a module type (``nn.Linear``, or that name), a module's name, a regular
-    expression over names, a predicate.
+    """Parse a rule's key: a module type (``nn.Linear``, or that name), a module's name, a regular
+    expression over names, or a predicate.
 
     Raises:
-        TypeError: none of these.
+        TypeError: the key is none of these.
         ValueError: a bad regular expression, or an unknown name of a type.
     """
     if isinstance(key, type):
@@ -129,7 +128,7 @@ def key_of(key: object, names: set[str]) -> Key:
     if isinstance(key, str) and key in names:
         return Key(repr(key), lambda module, name: (_NAME, 0) if name == key else None)
     if isinstance(key, str) and re.fullmatch(r"(torch\.)?nn\.\w+", key):
-        return _by_type(_type_named(key), key)
+        return _by_type(_find_type(key), key)
     if isinstance(key, (str, re.Pattern)):
         try:
             pattern = re.compile(key)
@@ -145,7 +144,7 @@ def key_of(key: object, names: set[str]) -> Key:
         )
     if callable(key) and not isinstance(key, nn.Module):
         return _by_predicate(key)
-    hint = "; say its name in the model" if isinstance(key, nn.Module) else ""
+    hint = "; give its name in the model" if isinstance(key, nn.Module) else ""
     raise TypeError(
         "expected a module type, a name, a regular expression or a predicate of (module, name) "
         f"as a rule's key, but got {key!r}{hint}"
@@ -153,14 +152,14 @@ def key_of(key: object, names: set[str]) -> Key:
 
 
 def takes_two(function: object) -> bool:
-    """Whether something can be called with two arguments, as far as can be known."""
+    """Return whether something can be called with two arguments, True if that is not known."""
     if not callable(function):
         return False
     try:
         inspect.signature(function).bind(None, None)
     except TypeError:
         return False
-    except ValueError:  # a builtin's, which Python does not know
+    except ValueError:  # Python does not know a builtin's signature
         return True
     return True
 
@@ -191,9 +190,9 @@ def _by_predicate(key: Callable) -> Key:
     return Key(text, rank)
 
 
-class Chosen(dict[str, Choice]):
-    """Rules by the names of modules. ``left``: the lists of parameters that a rule says are left as
-    they are. ``excluded``: all such modules."""
+class Choices(dict[str, Choice]):
+    """Rules by the names of modules. ``excluded`` has the modules whose rule is None, and ``left``
+    those of them that are lists of parameters."""
 
     def __init__(self, left: list[nn.Module]) -> None:
         super().__init__()
@@ -201,18 +200,19 @@ class Chosen(dict[str, Choice]):
         self.excluded: set[nn.Module] = set()
 
 
-def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> Chosen:
-    """The rule of each module that has one, by the first of the module's names.
+def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> Choices:
+    """Choose a rule for each module. Modules without a rule are missing from the result; a module
+    with several names has the first.
 
-    The key that says most wins: a name, then a regular expression, then a predicate, then the
-    nearest class. A regular expression chooses among the modules that have parameters of their own.
+    The order of precedence is a name, a regular expression, a predicate, the nearest class. A
+    regular expression only matches modules that have parameters of their own.
 
     Raises:
-        ValueError: a rule that matches nothing; two that contradict each other; what a value says
-            is unknown.
+        ValueError: a rule that matches nothing, two rules that contradict each other, or an
+            unknown word in a rule.
     """
     if isinstance(rules, (str, os.PathLike)):
-        rules = of_file(rules)
+        rules = read_rules(rules)
     if not isinstance(rules, Mapping) or not rules:
         raise TypeError(
             f"expected rules as a dict, {{nn.Linear: dict(weight=torch.q52)}}, or the path of a "
@@ -220,29 +220,29 @@ def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> Chosen:
         )
     modules: dict[int, tuple[nn.Module, list[str]]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        # What it makes is a layer's weight, of which that layer's rule says what becomes of it.
+        # It computes a layer's weight, and that layer's rule decides how the weight is rounded.
         if isinstance(module, ParametrizationList):
             continue
         modules.setdefault(id(module), (module, []))[1].append(name)
     names = {name for _, all_names in modules.values() for name in all_names}
     parsed, left = [], []
     for key, value in rules.items():
-        made = key_of(key, names)
-        parsed.append((made, layer_rule(value, made.text)))
-    matched: set[int] = set()  # by their places: two predicates may have one name
-    chosen = Chosen(left)
-    with leaving(left):  # those that are known by then: lists come first
+        parsed_key = key_of(key, names)
+        parsed.append((parsed_key, layer_rule(value, parsed_key.text)))
+    matched: set[int] = set()  # indices, since two predicates may have one name
+    chosen = Choices(left)
+    with leave_out(left):  # lists come first, so that ``left`` is complete for their owners
         for module, all_names in sorted(modules.values(), key=lambda one: not is_list(one[0])):
-            found = []
+            matches = []
             for i, (key, rule) in enumerate(parsed):
                 if key.is_pattern and not has_weights(module):
                     continue
                 ranks = [rank for name in all_names if (rank := key.rank(module, name)) is not None]
                 if ranks:
                     matched.add(i)
-                    found.append((min(ranks), key, rule))
-            if found:
-                rule, key = _winner(found, all_names[0])
+                    matches.append((min(ranks), key, rule))
+            if matches:
+                rule, key = _winner(matches, all_names[0])
                 if rule is not None:
                     chosen[all_names[0]] = Choice(rule, key.text)
                     continue
@@ -251,27 +251,27 @@ def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> Chosen:
                     left.append(module)
     for i, (key, _) in enumerate(parsed):
         if i not in matched:
-            raise ValueError(_unmatched(key, names, model))
+            raise ValueError(_explain_unmatched(key, names, model))
     return chosen
 
 
-def _winner(found: list, name: str) -> tuple[LayerRule | None, Key]:
-    best = min(rank for rank, _, _ in found)
-    _, key, rule = next(f for f in found if f[0] == best)
-    for other_rank, other, other_rule in found:
+def _winner(matches: list, name: str) -> tuple[LayerRule | None, Key]:
+    best = min(rank for rank, _, _ in matches)
+    _, key, rule = next(m for m in matches if m[0] == best)
+    for other_rank, other, other_rule in matches:
         if other_rank == best and other_rule != rule:
             raise ValueError(
-                f"expected one rule of {name or 'the model'!r}, but got two that say as much of "
-                f"it and contradict each other: {key.text} and {other.text}. Name the module in a "
-                "rule of its own, or let one of them match less"
+                f"expected one rule for {name or 'the model'!r}, but got two of the same "
+                f"precedence that contradict each other: {key.text} and {other.text}; give the "
+                "module a rule by its name, or let one of them match less"
             )
     return rule, key
 
 
-def _unmatched(key: Key, names: set[str], model: nn.Module) -> str:
+def _explain_unmatched(key: Key, names: set[str], model: nn.Module) -> str:
     what = f"expected every rule to match a module, but got {key.text}, which matches none"
     if (word := key.text.strip("'")) in PLACES:
-        return f"{what}; keys say which modules, as in {{nn.Linear: dict({word}=...)}}"
+        return f"{what}; use modules as keys, as in {{nn.Linear: dict({word}=...)}}"
     if key.is_pattern:
         kept = sorted(name for name, m in model.named_modules() if name and has_weights(m))
         a_type = f"; the type is 'nn.{word}'" if isinstance(getattr(nn, word, None), type) else ""

@@ -1,4 +1,4 @@
-"""What a rule says of scales, and which dimension of a layer they go along."""
+"""Rules for scales, and the dimension of a layer that has the channels."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
 
 @dataclass(frozen=True)
 class ScaleRule:
-    """A place's scale: of what kind (or the number itself), along which dimensions one, by what,
-    and from which tensors."""
+    """The rule for a place's scale.
+
+    ``kind`` is one of ``KINDS`` or the scale itself. ``per`` is "tensor", "channel" or a dimension
+    with one scale per index. ``by`` is the statistic, and ``when`` says from which tensors.
+    """
 
     kind: str | float
     per: str | int
@@ -33,8 +36,7 @@ class ScaleRule:
 
     @property
     def may_clip(self) -> bool:
-        """Whether what is rounded may lie beyond the tensors that the scale is of, or is meant
-        to."""
+        """Return whether values may lie beyond the range that the scale covers."""
         return isinstance(self.kind, str) and (
             self.when != "call" or self.by != "absmax" or self.margin < 0
         )
@@ -52,18 +54,18 @@ class ScaleRule:
 
 
 def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
-    """What a place's options say of its scale; None: there is none.
+    """Read the rule for a place's scale from its options; None if it has no scale.
 
     Raises:
-        ValueError, TypeError: an unknown word, or one without a scale.
+        ValueError, TypeError: an unknown word, or an option of a scale without a scale.
     """
     given = sorted(k for k, v in options.items() if v is not None and k != "scale")
     kind = options.get("scale", "free" if target.needs_scale or given else None)
     if kind is None:
         if target.needs_scale:
             raise ValueError(
-                f"expected a scale for {target.name}, but got scale=None; 'free' or "
-                "'power_of_two', or a number"
+                f"expected a scale for {target.name}, but got scale=None; give 'free', "
+                "'power_of_two' or a number"
             )
         if given:
             raise ValueError(f"expected {', '.join(given)} with a scale only, but got scale=None")
@@ -93,8 +95,7 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
     )
     if not known:
         raise ValueError(
-            "expected per to be 'tensor', 'channel' or a dimension, from -64 to 63, but got "
-            f"{per!r}"
+            f"expected per to be 'tensor', 'channel' or a dimension from -64 to 63, but got {per!r}"
         )
     _check_blocks(target, per)
     by = options.get("by", "absmax")
@@ -110,11 +111,11 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
         "when", "calibration" if place in ("activation", "output") and not is_number else "call"
     )
     if when not in WHEN:
-        raise ValueError(f"expected when to be {', '.join(map(repr, WHEN))}, but got {when!r}")
+        raise ValueError(f"expected when as one of {', '.join(map(repr, WHEN))}, but got {when!r}")
     if when == "calibration" and place not in ("activation", "output"):
         raise ValueError(
-            f"expected when='calibration' of activation or output, but got it of {place}; 'call' "
-            "or 'delayed'"
+            f"expected when='calibration' of activation or output, but got it of {place}; use "
+            "'call' or 'delayed'"
         )
     if when == "delayed" and by != "absmax":
         raise ValueError(f"expected by='absmax' with when='delayed', but got {by!r}")
@@ -133,23 +134,23 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
 
 
 def _check_blocks(target: Target, per: str | int) -> None:
-    """Beside the scales of its blocks a tensor has one, or none."""
+    """Refuse a scale of a block format, except one scale per tensor where the format takes one."""
     if not isinstance(target, BlockFormat):
         return
     if target._scale.micro:
         raise ValueError(
-            f"expected no scale of {target.name}, whose blocks have their own, but got one; leave "
-            "out what is said of it"
+            f"expected no scale for {target.name}, whose blocks have their own, but got one; leave "
+            "its options out"
         )
     if per != "tensor":
         raise ValueError(
-            f"expected one scale of a tensor beside those of its blocks ({target.name}), but got "
-            f"per={per!r}; say per='tensor'"
+            f"expected one scale per tensor for {target.name}, whose blocks have their own, but "
+            f"got per={per!r}; set per='tensor'"
         )
 
 
-# Layers of other libraries that store weights as inputs x outputs, by where their classes are:
-# known without an import.
+# Layers of other libraries that store weights as inputs x outputs. Modules and names of their
+# classes, so that the libraries need not be imported.
 _INPUTS_FIRST = {
     ("transformers.pytorch_utils", "Conv1D"),
     ("transformers.modeling_utils", "Conv1D"),
@@ -157,14 +158,14 @@ _INPUTS_FIRST = {
 
 
 def stores_inputs_first(module: nn.Module) -> bool:
-    """Whether a layer's product adds up over the first dimension of its weight, where nn.Linear's
-    does over the last."""
+    """Return whether a layer's weight is inputs x outputs, where nn.Linear's is outputs x
+    inputs."""
     return any((kind.__module__, kind.__name__) in _INPUTS_FIRST for kind in type(module).__mro__)
 
 
 def channel_axis(role: str, module: nn.Module) -> int:
-    """Which dimension a layer's channels are: of its weights the outputs, of what passes the
-    features."""
+    """Return the dimension of a layer's channels: the outputs of a weight, the features of an
+    activation."""
     if role in ("weight", "grad"):
         return 1 if isinstance(module, _TRANSPOSED) or stores_inputs_first(module) else 0
     if role == "bias":
@@ -173,5 +174,5 @@ def channel_axis(role: str, module: nn.Module) -> int:
 
 
 def is_affine(target: Target) -> bool:
-    """Whether a zero point belongs to its scale."""
+    """Return whether the target's scale comes with a zero point."""
     return isinstance(target, IntegerFormat) and not target.symmetric

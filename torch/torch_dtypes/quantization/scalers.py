@@ -1,4 +1,4 @@
-"""The state of a scale: a number, what calibration found, or what recent tensors were."""
+"""The state of a scale: a number, a result of calibration, or the bounds of recent tensors."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ..policies.recomputing import once
+from ..policies.recomputing import find_once
 from ..targets.lookup import Target
 from .scale_rules import BY, ScaleRule, channel_axis, is_affine
 
-Scale = tuple[torch.Tensor | float, torch.Tensor | None]  # and the zero point of affine integers
-# Numbers that calibration keeps of a place, where more than the largest is asked for.
+Scale = tuple[torch.Tensor | float, torch.Tensor | None]  # with the zero point of affine integers
+# Numbers that calibration keeps of a place for "percentile" and "mse".
 _SAMPLES = 1 << 20
 
 
 class Scaler:
-    """The scale of one place of one layer: asked for with each tensor that is rounded there."""
+    """Finds the scale of one place of one layer for each call."""
 
     def __init__(self, rule: ScaleRule, target: Target, role: str, module: nn.Module) -> None:
         self.rule, self.target = rule, target
@@ -28,12 +28,12 @@ class Scaler:
             self.axis = None if rule.per == "tensor" else rule.per
         self.scale: torch.Tensor | None = None
         self.zero_point: torch.Tensor | None = None
-        # Lows and highs, the newest first.
+        # Lows and highs of calls, newest first.
         self.history: list[tuple[torch.Tensor, torch.Tensor]] = []
-        # Under DistributedDataParallel: how many of them, the newest, other ranks do not know.
+        # Under DistributedDataParallel: the number of newest entries not yet shared with all ranks.
         self.own: int | None = None
         self.samples: list[torch.Tensor] = []
-        self.dims = 0  # of what is rounded
+        self.dims = 0  # dimensions of the tensors in ``samples``
 
     @property
     def is_affine(self) -> bool:
@@ -48,7 +48,7 @@ class Scaler:
         )
 
     def __call__(self, tensors: Sequence[torch.Tensor], training: bool) -> Scale:
-        """The scale of a call's tensors, which share it: a layer's inputs, or one tensor."""
+        """Return the scale that a call's tensors (a layer's inputs, or one tensor) share."""
         if not isinstance(self.rule.kind, str):
             return self.rule.kind, None
         for x in tensors:
@@ -56,61 +56,61 @@ class Scaler:
         if self.rule.when == "calibration":
             if self.scale is None:
                 raise RuntimeError(
-                    "expected a scale that calibration found, but got none; call quantize_ with "
+                    "expected a scale from calibration, but got none; call quantize_ with "
                     "calibrate="
                 )
             return self._scale_on(tensors[0].device)
         tensors = [x.detach() for x in tensors]
         if self.rule.when == "call":
-            return self._found(tensors)
+            return self._find_scale(tensors)
         if not training and self.history:
             history = self._history_on(tensors[0].device)
-            # What all ranks have, where there are several.
-            return self._of_bounds(joined(history[self.own or 0 :] or history))
-        return once(self, lambda: self._delayed(tensors, training))
+            # Only entries that all ranks have, if there are several.
+            return self._of_bounds(join_bounds(history[self.own or 0 :] or history))
+        return find_once(self, lambda: self._use_history(tensors, training))
 
-    # A module's to() leaves the state of its scales where it was, and a state dict's lies where
-    # that was saved: it comes to the tensors.
+    # A module's to() does not move the state of its scales, and a loaded one is on the device where
+    # it was saved. So the state moves to the device of the tensors.
 
     def _scale_on(self, device: torch.device) -> Scale:
-        scale, zero_point = placed((self.scale, self.zero_point), device)
+        scale, zero_point = move_to((self.scale, self.zero_point), device)
         if scale is not self.scale:
             self.scale, self.zero_point = scale, zero_point
         return scale, zero_point
 
     def _history_on(self, device: torch.device) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        found = [placed(pair, device) for pair in self.history]
-        if any(pair is not before for pair, before in zip(found, self.history, strict=True)):
-            self.history = found
-        return found
+        moved = [move_to(pair, device) for pair in self.history]
+        if any(pair is not before for pair, before in zip(moved, self.history, strict=True)):
+            self.history = moved
+        return moved
 
-    def of(self, found: Scale, x: torch.Tensor) -> Scale:
-        """A scale in the shape that broadcasts to one of the tensors that share it, which may be of
-        several dimensions."""
-        scale, zero_point = found
+    def of(self, shared: Scale, x: torch.Tensor) -> Scale:
+        """Reshape a shared scale to broadcast to x. Tensors that share a scale may differ in their
+        number of dimensions."""
+        scale, zero_point = shared
         if self.axis is None or not isinstance(scale, torch.Tensor) or scale.dim() == x.dim():
-            return found
+            return shared
         shape = [1] * x.dim()
         shape[self.axis] = -1
         return scale.reshape(shape), None if zero_point is None else zero_point.reshape(shape)
 
     def _bounds(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of all numbers that there are; 0 where there are none."""
+        """Return the bounds of all tensors together, 0 if they are empty."""
         if len(tensors) == 1:
             return bounds(tensors[0], self.axis)
-        found = [bounds(x, self.axis) for x in tensors if x.numel()]
-        _check_same([low.numel() for low, _ in found], self.axis)
-        return joined(found) if found else bounds(tensors[0], self.axis)
+        pairs = [bounds(x, self.axis) for x in tensors if x.numel()]
+        _check_same([low.numel() for low, _ in pairs], self.axis)
+        return join_bounds(pairs) if pairs else bounds(tensors[0], self.axis)
 
-    def _delayed(self, tensors: Sequence[torch.Tensor], training: bool) -> Scale:
-        """The scale of the calls before; this one is among those of the next."""
+    def _use_history(self, tensors: Sequence[torch.Tensor], training: bool) -> Scale:
+        """Return the scale of the calls before, and add this call to the history."""
         lows_and_highs, is_empty = self._bounds(tensors), not any(x.numel() for x in tensors)
         if not is_empty:
             self._check_count(lows_and_highs[0].numel())
         history = self._history_on(lows_and_highs[0].device)
-        result = self._of_bounds(joined(history or [lows_and_highs]))
-        # An infinity or NaN (a step that loss scaling will skip) would keep the scale out of use
-        # for as long as it is remembered.
+        result = self._of_bounds(join_bounds(history or [lows_and_highs]))
+        # An infinity or NaN, in a step that loss scaling will skip, would spoil the scale as long
+        # as the history has it.
         if training and not is_empty and all(bool(t.isfinite().all()) for t in lows_and_highs):
             self.history = [lows_and_highs, *history[: self.rule.history - 1]]
             if self.own is not None:
@@ -118,19 +118,19 @@ class Scaler:
         return result
 
     def see(self, x: torch.Tensor) -> None:
-        """Takes a tensor of calibration into account."""
+        """Observe a tensor during calibration."""
         self._check_dimension(x)
         if self.rule.by == "absmax":
-            found = bounds(x, self.axis)
-            self._check_count(found[0].numel())
-            self.history = [joined([*self._history_on(x.device), found])]
+            pair = bounds(x, self.axis)
+            self._check_count(pair[0].numel())
+            self.history = [join_bounds([*self._history_on(x.device), pair])]
             return
         x, self.dims = x.detach(), x.dim()
         rows = self._rows(x)
         self._check_count(rows.shape[0])
         limit = max(1, _SAMPLES // 16 // rows.shape[0])
         self.samples = [
-            *placed(self.samples, x.device),
+            *move_to(self.samples, x.device),
             rows[:, :: max(1, -(-rows.shape[1] // limit))].float().clone(),
         ]
         if len(self.samples) > 64:
@@ -138,11 +138,11 @@ class Scaler:
 
     def _check_dimension(self, x: torch.Tensor) -> None:
         if self.axis is not None and not -x.dim() <= self.axis < x.dim():
-            what = f"a tensor with dimension {self.axis}, for each index of which there is a scale"
+            what = f"a tensor with dimension {self.axis}, which has a scale per index"
             raise ValueError(f"expected {what}, but got shape {tuple(x.shape)}")
 
     def _check_count(self, count: int) -> None:
-        """What comes by has as many scales as what came before; a layer's inputs share them."""
+        """Refuse a tensor with another number of scales than those before it."""
         if self.samples:
             before = self.samples[0].shape[0]
         else:
@@ -150,10 +150,11 @@ class Scaler:
         _check_same([before, count], self.axis)
 
     def settle(self) -> bool:
-        """Ends calibration: whether anything was seen."""
+        """End calibration, and return whether it observed anything."""
         if self.samples:
             self.scale, self.zero_point = (
-                self._shaped(t, self.dims) for t in self._found_of_rows(torch.cat(self.samples, 1))
+                self._reshape_column(t, self.dims)
+                for t in self._find_scale_of_rows(torch.cat(self.samples, 1))
             )
         elif self.history:
             self.scale, self.zero_point = self._of_bounds(self.history[0])
@@ -161,11 +162,11 @@ class Scaler:
         return self.scale is not None
 
     def state(self) -> dict:
-        """What a state dict keeps."""
+        """Return the entries for a state dict."""
         kept: dict = {
             name: t for name in ("scale", "zero_point") if (t := getattr(self, name)) is not None
         }
-        if self.rule.when == "delayed":  # empty, too: what is loaded may have none yet
+        if self.rule.when == "delayed":  # even an empty history, so that loading it clears another
             pairs = [
                 torch.stack([t.reshape(self.history[0][0].shape) for t in pair])
                 for pair in self.history
@@ -178,7 +179,7 @@ class Scaler:
         return kept
 
     def of_use(self, state: dict) -> dict:
-        """What of a state dict's the rule goes by."""
+        """Return those entries of a state dict that this rule uses."""
         names = {"calibration": ("scale", "zero_point"), "delayed": ("history",)}.get(
             self.rule.when, ()
         )
@@ -197,34 +198,35 @@ class Scaler:
                 of_use.get("zero_point", self.zero_point),
             )
 
-    def _found(self, tensors: Sequence[torch.Tensor]) -> Scale:
+    def _find_scale(self, tensors: Sequence[torch.Tensor]) -> Scale:
         if self.rule.by == "absmax" or not any(x.numel() for x in tensors):
             return self._of_bounds(self._bounds(tensors))
         rows = [self._rows(x) for x in tensors if x.numel()]
         _check_same([r.shape[0] for r in rows], self.axis)
         scale, zero_point = (
-            self._shaped(t, tensors[0].dim())
-            for t in self._found_of_rows(torch.cat(rows, 1) if len(rows) > 1 else rows[0])
+            self._reshape_column(t, tensors[0].dim())
+            for t in self._find_scale_of_rows(torch.cat(rows, 1) if len(rows) > 1 else rows[0])
         )
         return scale, zero_point
 
     def _rows(self, x: torch.Tensor) -> torch.Tensor:
-        """A row for each scale, with the numbers that it is of; a bias has one in each."""
+        """Reshape x to one row per scale, with the numbers that share it. A bias has one number per
+        row."""
         if self.axis is None:
             return x.reshape(1, -1)
         channels = x.movedim(self.axis, 0)
         return (channels if x.dim() > 1 else channels.unsqueeze(1)).flatten(1)
 
-    def _shaped(self, t: torch.Tensor | None, dims: int) -> torch.Tensor | None:
-        """A column of one number for each row in a shape that broadcasts to what is rounded."""
+    def _reshape_column(self, t: torch.Tensor | None, dims: int) -> torch.Tensor | None:
+        """Reshape a column with one number per row to broadcast to the rounded tensor."""
         if t is None or self.axis is None:
             return None if t is None else t.reshape(())
         shape = [1] * dims
         shape[self.axis] = -1
         return t.reshape(shape)
 
-    def _found_of_rows(self, rows: torch.Tensor):
-        """By a percentile, or by the least squared error, of each row."""
+    def _find_scale_of_rows(self, rows: torch.Tensor):
+        """Find each row's scale by a percentile, or by the least squared error."""
         if self.rule.by == "mse":
             return self._least_error(rows)
         share = float(BY.fullmatch(self.rule.by)[1]) / 100
@@ -238,8 +240,10 @@ class Scaler:
         return self._of_bounds((lows, highs))
 
     def _least_error(self, rows: torch.Tensor):
-        """The best of bounds that are shares of the outermost numbers: to 1/64 in steps of a 64th,
-        or of powers of two."""
+        """Find each row's scale with the least squared error among shares of its bounds.
+
+        The shares are k/64 for k from 64 to 1, or the powers of two from 1 to 1/64.
+        """
         shares = (
             [2.0**-k for k in range(7)]
             if self.rule.kind == "power_of_two"
@@ -272,18 +276,18 @@ class Scaler:
         )
 
 
-def placed(
+def move_to(
     tensors: Sequence[torch.Tensor | None], device: torch.device
 ) -> Sequence[torch.Tensor | None]:
-    """They themselves, or copies of them on a device that has numbers."""
+    """Copy tensors to a device, unless they are there already or it is "meta"."""
     if device.type == "meta" or all(t is None or t.device == device for t in tensors):
         return tensors
     return tuple(None if t is None else t.to(device) for t in tensors)
 
 
 def bounds(x: torch.Tensor, axis: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """The smallest and the largest number, of all or of each index of a dimension (in a shape that
-    broadcasts)."""
+    """Return the smallest and the largest number of x, or those of each index of a dimension (in a
+    shape that broadcasts)."""
     x = x.detach()
     if x.numel() == 0:
         zero = torch.zeros((), device=x.device)
@@ -297,13 +301,15 @@ def bounds(x: torch.Tensor, axis: int | None) -> tuple[torch.Tensor, torch.Tenso
 def _check_same(counts: list[int], axis: int | None) -> None:
     for count in counts:
         if count != counts[0]:
-            what = f"expected tensors of one size along dimension {axis}, which share scales"
-            raise ValueError(f"{what}, but got {counts[0]} and {count}; say per='tensor'")
+            what = f"expected tensors of one size along dimension {axis}, since they share scales"
+            raise ValueError(f"{what}, but got {counts[0]} and {count}; set per='tensor'")
 
 
-def joined(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The bounds of several tensors together, in the first one's shape: tensors may have several
-    dimensions."""
+def join_bounds(
+    pairs: list[tuple[torch.Tensor, torch.Tensor]],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Join the bounds of several tensors. The result has the first one's shape, since the tensors
+    may differ in their number of dimensions."""
     lows, highs = pairs[0]
     for pair in pairs[1:]:
         low, high = pair if pair[0].shape == lows.shape else (t.reshape(lows.shape) for t in pair)
@@ -314,12 +320,12 @@ def joined(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor
 def scale_of(
     target: Target, lows: torch.Tensor, highs: torch.Tensor, power_of_two: bool, margin: int = 0
 ):
-    """The scale (and the zero point of affine integers) at which the numbers from lows to highs
-    just fit; NaN where one is infinite or NaN."""
+    """Return the scale at which the numbers from lows to highs just fit, and the zero point of
+    affine integers. The scale is NaN where a bound is infinite or NaN."""
     lows, highs = (t.double() for t in (lows, highs))
     affine = is_affine(target)
     if affine:
-        lows, highs = lows.clamp(max=0.0), highs.clamp(min=0.0)  # 0 is a number
+        lows, highs = lows.clamp(max=0.0), highs.clamp(min=0.0)  # the range includes 0
         scale = (highs - lows) / (target.largest - target.lowest)
     else:
         scale = torch.maximum(lows.abs(), highs.abs()) / target.full_scale

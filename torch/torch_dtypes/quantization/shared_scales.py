@@ -1,5 +1,5 @@
-"""Delayed scales under DistributedDataParallel: of the largest numbers on all ranks, as NVIDIA's
-Transformer Engine has them by default."""
+"""Delayed scales under DistributedDataParallel come from the largest numbers on all ranks, as in
+NVIDIA's Transformer Engine by default."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .scalers import Scaler
 
 
 def delayed_scalers(model: nn.Module) -> list[Scaler]:
-    """The delayed scales of a model, in the order of its modules and places."""
+    """Return the delayed scales of a model, in the order of its modules and places."""
     rounders = (
         r
         for module in model.modules()
@@ -23,7 +23,7 @@ def delayed_scalers(model: nn.Module) -> list[Scaler]:
 
 
 def share_scales(ddp: nn.Module) -> None:
-    """Lets each step of training begin with one history on all ranks, where a model has delayed
+    """Make all ranks begin each training step with the same history, if a model has delayed
     scales."""
     scalers = delayed_scalers(ddp.module)
     for scaler in scalers:
@@ -45,9 +45,11 @@ def _before_forward(ddp: nn.Module, args: tuple) -> None:
 
 
 def join_hook(ddp: nn.Module, stock):
-    """Lets all ranks have one history where a block of ``join()`` ends, within which each goes by
-    its own. Stock's configuration outlives the block: it ends with it here, so that later steps
-    exchange again."""
+    """Exchange histories where a block of ``join()`` ends; within it each rank keeps its own.
+
+    PyTorch leaves its configuration of the block enabled. It is disabled here, so that later steps
+    exchange again.
+    """
     run = stock.post_hook
 
     def post_hook(is_last_joiner: bool) -> None:
@@ -62,13 +64,12 @@ def join_hook(ddp: nn.Module, stock):
 
 
 def exchange(scalers: list[Scaler], group: dist.ProcessGroup, device: torch.device) -> None:
-    """Replaces the calls that each rank has noted since the last exchange by the lowest and largest
-    numbers on all ranks.
+    """Replace each rank's bounds of the calls since the last exchange by those of all ranks.
 
-    1. All ranks learn how many calls the longest list of each scale has, and how many channels: a
-       rank passes infinities by.
-    2. They exchange (-low, high) of each call, the newest first, -inf where a rank has none, and
-       take the maximum.
+    1. All ranks agree on each scale's number of channels and largest number of calls. Ranks may
+       have fewer calls, since calls with infinities are not recorded.
+    2. They exchange (-low, high) of each call, newest first, and take the maximum. A rank without
+       the call sends -inf.
     """
     sizes = [
         [scaler.own or 0, scaler.history[0][0].numel() if scaler.history else 0]

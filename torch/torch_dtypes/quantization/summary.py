@@ -1,4 +1,4 @@
-"""What became what: a table of a model's layers after ``quantize_``."""
+"""A table of a model's layers after ``quantize_``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from ..policies.accumulation import Accumulation
-from .calibrate import evaluating, run_batch
-from .layers import detached, is_quantized, state_of
+from .calibrate import evaluation_mode, run_batch
+from .layers import is_quantized, state_of, suspend_rules
 from .parameters import has_weights, masters_of, parameter_names
 from .places import PLACES
 from .products import base_class
@@ -25,8 +25,8 @@ _COLUMNS = ("layer", "type", *PLACES, "sums", "runs", "rule")
 
 @dataclass(frozen=True)
 class Row:
-    """One layer: what each of its places is rounded to ("" where nothing is), how products add up,
-    how it runs, and the key of its rule."""
+    """One layer: the format of each place ("" if it is not rounded), how products add up, how the
+    layer runs, and the key of its rule."""
 
     layer: str
     type: str
@@ -63,7 +63,7 @@ class Summary:
         return iter(self.rows)
 
     def __getitem__(self, layer: str) -> Row:
-        """The row of a layer, by its name."""
+        """Return a layer's row by its name."""
         for row in self.rows:
             if row.layer == layer:
                 return row
@@ -86,7 +86,7 @@ class Summary:
         return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
 
     def table(self):
-        """The table as a ``rich.table.Table``, without the columns in which nothing is."""
+        """Return the table as a ``rich.table.Table``, without empty columns."""
         from rich.table import Table
 
         kept = [
@@ -111,38 +111,38 @@ class Summary:
             pad_edge=False,
         )
         for name in kept:
-            table.add_column(name, overflow="fold")  # a format's name that is cut is another's
+            table.add_column(name, overflow="fold")  # a format's name cut short may name another
         for row in self.rows:
             table.add_row(*(getattr(row, c) for c in kept))
         return table
 
 
 def _masters(module: nn.Module, names: Iterable[str]) -> dict[int, int]:
-    """How many numbers the parameters behind such names hold, by the parameters' identities."""
+    """Map the ids of the parameters behind these names to their numbers of elements."""
     return {id(p): p.numel() for name in names for p in masters_of(module, name)}
 
 
-def _reached(model: nn.Module) -> dict[int, int]:
-    found: dict[int, int] = {}
+def _find_reached(model: nn.Module) -> dict[int, int]:
+    reached: dict[int, int] = {}
     for module in model.modules():
         if is_quantized(module):
             state = state_of(module)
-            found |= _masters(
+            reached |= _masters(
                 module, state.parameters if state.rule.native is None else state.names
             )
-    return found
+    return reached
 
 
 def reached_parameters(model: nn.Module) -> tuple[int, int]:
-    """How many numbers in a model's parameters its rules round, and how many there are."""
-    own, reached = {id(p): p.numel() for p in model.parameters()}, _reached(model)
+    """Count the elements of a model's parameters that its rules round, and all elements."""
+    own, reached = {id(p): p.numel() for p in model.parameters()}, _find_reached(model)
     return sum(count for key, count in own.items() if key in reached), sum(own.values())
 
 
 def unreached_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
-    """The modules that compute with parameters which no rule rounds: names, and how many numbers
-    these hold."""
-    reached = _reached(model)
+    """Yield each module that computes with parameters, its name, and its number of elements that no
+    rule rounds."""
+    reached = _find_reached(model)
     for name, module in model.named_modules():
         if has_weights(module):
             yield (
@@ -157,18 +157,16 @@ def unreached_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
 
 
 def _count_grouped(a, b, *_, **__) -> int:
-    """Floating-point operations of products of groups, of the shapes of all groups' operands."""
+    """Count the floating-point operations of a grouped product from its operands' shapes."""
     return 2 * a[-2] * a[-1] * b[-1] * (a[0] if len(a) == len(b) == 3 else 1)
 
 
-def _reached_multiply_adds(
+def _count_multiply_adds(
     model: nn.Module, inputs: object, forward: Callable[[nn.Module, Any], Any] | None
 ) -> tuple[int, int]:
-    """How many multiply-adds of a forward pass are in modules whose rule rounds an operand, and how
-    many there are.
+    """Count the multiply-adds of a forward pass in modules whose rule rounds an operand, and all.
 
-    The model runs as it was before ``quantize_``. A product belongs to the innermost module that
-    runs.
+    The model runs without its rules. A product belongs to the innermost module that runs.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.modules import module as hooks
@@ -195,18 +193,18 @@ def _reached_multiply_adds(
         running.pop()
 
     with contextlib.ExitStack() as stack:
-        states = stack.enter_context(detached(model))
+        states = stack.enter_context(suspend_rules(model))
         rules = {module: state.rule for module, state in states.items()}
         rounded = {
             m
             for m, rule in rules.items()
             if rule.native is not None or {"weight", "activation"} & rule.places().keys()
         }
-        stack.enter_context(evaluating(model))
-        # The counter knows no kernel of attention and of recurrent layers on the CPU, nor cuDNN's:
-        # their parts run instead.
+        stack.enter_context(evaluation_mode(model))
+        # The counter does not know the fused kernels of attention and recurrent layers, so these
+        # are off, and their parts run instead.
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        # As flags() has it, which sets more than `enabled`.
+        # Allows to set `enabled` alone; the backends' flags() would set more.
         stack.enter_context(torch.backends.__allow_nonbracketed_mutation())
         for backend in (torch.backends.mkldnn, torch.backends.cudnn):
             stack.callback(setattr, backend, "enabled", backend.enabled)
@@ -225,12 +223,14 @@ def _reached_multiply_adds(
 def _sums(policy: Accumulation) -> str:
     if policy.policy == "block":
         return str(policy)
-    said = {
+    values = {
         name: getattr(policy, name)
         for name in ("product", "accumulator", "rounding", "order", "outer")
     }
     options = [
-        f"{name}={value}".replace("torch.", "") for name, value in said.items() if value is not None
+        f"{name}={value}".replace("torch.", "")
+        for name, value in values.items()
+        if value is not None
     ]
     options += [name for name in ("fused", "kahan") if getattr(policy, name)]
     kind = f"chunked({policy.chunk})" if policy.policy == "chunked" else policy.policy
@@ -249,7 +249,8 @@ def _rows(model: nn.Module) -> Iterator[Row]:
 
 
 def _part(module: nn.Module, name: str, owner: nn.Module) -> Row:
-    """An attention's output projection, whose weight the attention multiplies by."""
+    """Build the row of an attention's output projection, by whose weight the attention itself
+    multiplies."""
     state = state_of(owner)
     own = {place: state.parameters.get(f"out_proj.{place}") for place in ("weight", "bias")}
     shown = {place: "" if r is None else str(r.place) for place, r in own.items()}
@@ -293,26 +294,25 @@ def summary(
     forward: Callable[[nn.Module, Any], Any] | None = None,
     show: bool = True,
 ) -> Summary:
-    """What ``quantize_`` made of a model: prints a table of its layers (those with parameters and
-    those with a rule), and gives its rows.
+    """Print a table of a model's layers that have parameters or a rule, and return its rows.
 
     Args:
         model: a module, quantised or not.
-        inputs: a batch, as ``quantize_`` takes several: a tensor, a tuple whose first element is
-            the input, or a dict of keyword arguments. The model runs on it once, as it was before
-            ``quantize_``, in evaluation mode and without gradients. The table then ends with the
-            share of the multiply-adds too: those of layers whose rule rounds ``weight`` or
-            ``activation``, as ``torch.utils.flop_counter`` counts products.
-        forward: what runs the batch, ``forward(model, inputs)``, where it is something else.
+        inputs: a batch as for ``quantize_``: a tensor, a tuple whose first element is the input, or
+            a dict of keyword arguments. The model runs on it once, without its rules, in
+            evaluation mode and without gradients. The table then also shows the share of
+            multiply-adds in layers whose rule rounds ``weight`` or ``activation``, as
+            ``torch.utils.flop_counter`` counts products.
+        forward: a function that runs a batch of another kind: ``forward(model, inputs)``.
         show: whether to print the table (by rich: ``pip install 'torch-dtypes[train]'``).
 
     Returns:
-        A ``Summary``: ``reached`` of ``parameters`` numbers that rules round,
-        ``reached_multiply_adds`` of ``multiply_adds`` (None without ``inputs``), ``rows``,
-        ``summary["layer"]``, ``str`` for the table as text. A row has the texts ``layer``,
-        ``type``, ``weight``, ``bias``, ``activation``, ``output``, ``error``, ``grad``, ``sums``,
-        ``runs`` (``"natively"``, ``"casts"``, ``"integers"``, or ``""`` where the layer is as it
-        was) and ``rule``.
+        A ``Summary``. ``rows`` are the rows, ``summary["layer"]`` is one, and ``str`` gives the
+        table as text. Rules round ``reached`` of ``parameters`` numbers, and an operand of
+        ``reached_multiply_adds`` of ``multiply_adds`` (None without ``inputs``). A row has the
+        texts ``layer``, ``type``, ``weight``, ``bias``, ``activation``, ``output``, ``error``,
+        ``grad``, ``sums``, ``runs`` and ``rule``. ``runs`` is ``"natively"``, ``"casts"``,
+        ``"integers"``, or ``""`` without a rule.
 
     Raises:
         TypeError: not a module, or no batch.
@@ -328,13 +328,13 @@ def summary(
         raise TypeError(f"expected a torch.nn.Module, but got {type(model).__name__}")
     if forward is not None and inputs is None:
         raise ValueError(
-            "expected inputs=, the batch that forward= runs, but got None beside "
-            f"forward={forward!r}"
+            "expected inputs= with the batch that forward= runs, but got None with "
+            f"forward={forward!r}; give a batch, or leave forward out"
         )
-    counted = None if inputs is None else _reached_multiply_adds(model, inputs, forward)
-    found = Summary(list(_rows(model)), reached_parameters(model), counted)
+    multiply_adds = None if inputs is None else _count_multiply_adds(model, inputs, forward)
+    result = Summary(list(_rows(model)), reached_parameters(model), multiply_adds)
     if show:
         from rich import print as show_table
 
-        show_table(found.table())
-    return found
+        show_table(result.table())
+    return result

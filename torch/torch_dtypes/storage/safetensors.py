@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 
 from .. import _C
-from ..formats.arguments import boolean, said
+from ..formats.arguments import boolean, outline
 from ..formats.codes import codes as codes_of
 from ..formats.codes import from_codes
 from ..formats.tables.making import written_name
@@ -145,11 +145,12 @@ def save_safetensors(
     if not isinstance(tensors, Mapping):
         raise TypeError(
             "expected a mapping of names to tensors, but got "
-            f"{said(tensors)}; pass model.state_dict(), for example"
+            f"{outline(tensors)}; pass model.state_dict(), for example"
         )
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TypeError(
-            f"expected metadata as a mapping of texts to texts, or None, but got {said(metadata)}"
+            "expected metadata as a mapping of texts to texts, or None, but got "
+            f"{outline(metadata)}"
         )
     boolean("codes", codes)
     written, dtypes, same, seen = {}, {}, {}, {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from .. import _C
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..formats.code_types import bits_dtype, compute_type, values_of_codes
 from ..policies.rounding import rounding_block
 
@@ -59,7 +59,7 @@ def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
     )
 
 
-@cached
+@clearable_cache
 def stock_dtype_of(dtype: torch.dtype) -> torch.dtype:
     """Return the narrowest stock dtype with every value of a format dtype, at most float64."""
     return next(stock for stock in _STOCK if _holds(stock, dtype))

@@ -16,7 +16,7 @@ import torch
 from .. import _C
 from .._torch_version import is_exporting
 from ..formats import naming
-from ..formats.arguments import mode_said
+from ..formats.arguments import find_mode
 from ..formats.code_types import values_of_codes
 from ..formats.dtypes import format_of
 from .grid import round_to_grid
@@ -261,7 +261,7 @@ def is_careful(
     formats, in others by the mode."""
     if always or torch.compiler.is_dynamo_compiling():
         return True  # only the graph's run knows the mode of a block
-    return (mode_said(rounding) or mode) not in indifferent
+    return (find_mode(rounding) or mode) not in indifferent
 
 
 def round_scaled(

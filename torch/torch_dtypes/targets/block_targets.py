@@ -11,7 +11,7 @@ import torch
 
 from .. import _C
 from ..formats import naming
-from ..formats.arguments import mode_said, set_rounding
+from ..formats.arguments import find_mode, set_rounding
 from ..formats.dtypes import format_of
 from ..formats.patterns import name_pattern
 from . import block_shapes, micro_exponents
@@ -228,7 +228,7 @@ class BlockFormat(Target):
             check_dense(x, f"quantise to {self.name}")
             raise
         if one_pass:
-            mode = mode_said(rounding)  # or the mode of a block, as in chop
+            mode = find_mode(rounding)  # or the mode of a block, as in chop
             # For these, the way of chop is faster.
             if not (self._is_fixed and (mode or self.rounding) in ("stochastic", "up_down")):
                 own = self._scale

@@ -9,7 +9,7 @@ from typing import Any, overload
 import torch
 
 from .. import _C
-from ..formats.arguments import mode_said, said
+from ..formats.arguments import find_mode, outline
 from ..formats.dtypes import format_of
 from . import python_integers
 from .base import Target
@@ -188,7 +188,7 @@ def _chop_list(
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             "expected a list of numbers, or of such lists of one length, to chop, but got "
-            f"{said(x)}: {error}"
+            f"{outline(x)}: {error}"
         ) from error
     return _chop_tensor(tensor, name, mode, flip_prob, generator).tolist()
 
@@ -335,7 +335,7 @@ def chop(
         D = _target_of(D, flip_prob)
     name = D if hasattr(D, "quantize") else name_of(D)
     # The mode of a block too, so that recorders of this call (make_fx, torch.jit.trace) record it.
-    mode = mode_said(rounding)
+    mode = find_mode(rounding)
     if (
         isinstance(flip_prob, bool)
         or not isinstance(flip_prob, (int, float))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from .. import _C
-from ..formats.arguments import mode_name, mode_said, override_rounding
+from ..formats.arguments import find_mode, mode_name, override_rounding
 from ..formats.dtypes import format_of, name_of_format
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -196,7 +196,7 @@ def round_to_grid(
     if torch.compiler.is_dynamo_compiling():
         return record(x, D, rounding, generator, flip_prob, round_to_grid)
     check_generator(generator, x)
-    return round_tensor(x, name_of(D), mode_said(rounding), flip_prob, generator)
+    return round_tensor(x, name_of(D), find_mode(rounding), flip_prob, generator)
 
 
 def _parse(name: str, rounding: str | None) -> _C.Format:

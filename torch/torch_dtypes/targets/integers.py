@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..formats.arguments import boolean, dimension, integer, mode_name, mode_said, said
+from ..formats.arguments import boolean, dimension, find_mode, integer, mode_name, outline
 from ..formats.patterns import name_pattern
 from .base import (
     INDIFFERENT_IN_NARROW,
@@ -139,7 +139,8 @@ class IntegerFormat(Target):
             or codes.is_quantized
         ):
             raise TypeError(
-                f"expected a tensor of integers to decode from {self.name}, but got {said(codes)}"
+                f"expected a tensor of integers to decode from {self.name}, but got "
+                f"{outline(codes)}"
             )
         check_dense(codes, f"decode from {self.name}")
         values = codes.float()
@@ -190,7 +191,7 @@ class IntegerFormat(Target):
         """Return the mode of this call; None where only the graph's run knows it."""
         if torch.compiler.is_dynamo_compiling():
             return rounding if rounding is not None and rounding in _STOCK else None
-        return mode_said(rounding) or self.rounding
+        return find_mode(rounding) or self.rounding
 
     def _zero_point(self, zero_point, x: torch.Tensor) -> int | torch.Tensor | None:
         """Return the zero point as a tensor that broadcasts to x, in x's compute dtype; None if it

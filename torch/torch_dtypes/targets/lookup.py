@@ -11,7 +11,7 @@ from .. import _C
 from .._torch_version import FLOAT8_CASTS_SATURATE
 from ..formats import naming
 from ..formats.arguments import set_rounding
-from ..formats.caches import cached
+from ..formats.caches import clearable_cache
 from ..formats.dtypes import builtin_dtypes, format_of
 from ..formats.dtypes import dtype as dtype_of
 from ..formats.spellings import ALIASES, AMBIGUOUS
@@ -141,7 +141,7 @@ def saturate_target(original: Target) -> Target:
     return FormatTarget(naming.name_of_format(saturate_format(fmt)))
 
 
-@cached
+@clearable_cache
 def carrier_of(dtype: torch.dtype) -> torch.dtype:
     """Return the format dtype with a stock dtype's numbers. This package's kernels add up its
     products by a policy."""
@@ -157,7 +157,7 @@ def shared_scale(name: str) -> Target | None:
 
 @functools.lru_cache(maxsize=1024)
 def _of_name(name: str) -> Target:
-    plain = naming.spelled(name.removeprefix("torch."))
+    plain = naming.spell(name.removeprefix("torch."))
     plain = _STOCK_NAMES.get(plain, plain)
     if plain in _STOCK:
         return FormatTarget(_STOCK[plain], plain)
@@ -186,7 +186,7 @@ def target_of_chop(D: object) -> Target | None:
     if not isinstance(D, str):
         return None
     try:
-        plain = naming.spelled(D.removeprefix("torch."))
+        plain = naming.spell(D.removeprefix("torch."))
     except ValueError:  # ambiguous: format_of says so
         return None
     if (blocks_or_integers := shared_scale(plain)) is not None:

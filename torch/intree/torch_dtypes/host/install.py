@@ -99,5 +99,5 @@ def install() -> None:
     register_optimizer_step_pre_hook(_before)
     register_optimizer_step_post_hook(_after)
     # An edit of PyTorch reads this name.
-    torch.utils.checkpoint._carried = recomputing.carried
+    torch.utils.checkpoint._carried = recomputing.carry_overrides
     grid.install()

@@ -1,7 +1,7 @@
-"""Formats that are lists of values: any set of at most 2^16 numbers, and published ones that are
-neither floats, posits nor fixed point."""
+"""Formats that are lists of values: any set of at most 2^16 numbers, and published formats other
+than floats, posits and fixed point."""
 
-from . import floats, logarithmic, published, tapered  # what they name
+from . import floats, logarithmic, published, tapered  # imported, since they register names
 from .constructors import lns_format, takum_format
 from .custom import table_format
 

@@ -1,4 +1,4 @@
-"""table_format: a format from the values that a user gives."""
+"""table_format: a format from a user's list of values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import torch
 
 from .. import dtype_numbers
-from ..arguments import index_of, said, set_rounding
+from ..arguments import index_of, outline, set_rounding
 from .definition import TIES, Definition, End, expect_format
 from .making import keep
 from .values import numbers_of
@@ -16,7 +16,7 @@ from .values import numbers_of
 def _code(what: str, value: object, count: int) -> int:
     number = index_of(value)
     if number is None:
-        raise TypeError(f"expected a code for {what}, an integer, but got {said(value)}")
+        raise TypeError(f"expected an integer as the code for {what}, but got {outline(value)}")
     if not 0 <= number < count:
         raise ValueError(f"expected a code from 0 to {count - 1} for {what}, but got {value}")
     return number
@@ -35,7 +35,7 @@ def _ends(
     limits: tuple[float, float] | None,
     nan_code: int,
 ) -> tuple[End, End]:
-    """The high and the low end, from what the argument overflow says."""
+    """Build the high and the low end from the argument ``overflow``."""
     infinite = [
         next((c for c, v in enumerate(values) if v == sign * math.inf), None) for sign in (1, -1)
     ]
@@ -44,13 +44,13 @@ def _ends(
     if isinstance(overflow, str):
         if overflow not in ("saturate", "infinity", "nan"):
             raise ValueError(
-                "expected overflow to be 'saturate', 'infinity', 'nan', a code or two codes, but "
-                f"got {overflow!r}"
+                "expected overflow as 'saturate', 'infinity', 'nan', a code or two codes, but got "
+                f"{overflow!r}"
             )
         if overflow == "infinity" and None in infinite:
             raise ValueError(
                 "expected inf and -inf among the values with overflow='infinity', but one is "
-                "missing: give two codes, or 'saturate'"
+                "missing; add it, or give two codes or 'saturate'"
             )
         codes = {
             "saturate": (None, None),
@@ -59,21 +59,20 @@ def _ends(
         }[overflow]
         if overflow == "nan" and not math.isnan(values[nan_code]):
             raise ValueError(
-                "expected a NaN among the values with overflow='nan', but there is none"
+                "expected a NaN among the values with overflow='nan', but there is none; add one"
             )
     else:
         pair = tuple(overflow) if isinstance(overflow, (tuple, list)) else (overflow, overflow)
         if len(pair) != 2:
             raise ValueError(
-                f"expected one code for overflow or two, below and above, but got {overflow!r}"
+                f"expected overflow as one code or two, below and above, but got {overflow!r}"
             )
         codes = tuple(_code("overflow", c, len(values)) for c in reversed(pair))
 
     if limits is not None and codes == (None, None):
         raise ValueError(
-            f"expected overflow with boundaries beyond the outermost values, but got {limits} and "
-            "what saturates, where nothing lies beyond: say what numbers there become, or leave "
-            "these two boundaries out"
+            "expected overflow to a code with boundaries beyond the outermost values, but got "
+            f"{limits} and overflow='saturate'; give a code, or leave these two boundaries out"
         )
 
     def end(code: int | None, outermost: float, inner: float, limit: float | None) -> End:
@@ -86,8 +85,8 @@ def _ends(
         )
         if not math.isfinite(following):
             raise ValueError(
-                "expected values within half of float64's range where they overflow to a code, "
-                f"but got {outermost!r}"
+                "expected values within half of float64's range with overflow to a code, but got "
+                f"{outermost!r}; scale them"
             )
         return End(code, code, following, limit)
 
@@ -102,13 +101,11 @@ def define(
     boundaries: object = None,
     overflow: object = None,
 ) -> Definition:
-    """The definition of what a user of table_format gives."""
+    """Build the definition of a table from the arguments of table_format."""
     numbers = numbers_of("values", values)
     expect_format(Definition(tuple(numbers), 0))
     if not (isinstance(ties, str) and ties in TIES):
-        raise ValueError(
-            f"expected ties to be one of {', '.join(map(repr, TIES))}, but got {ties!r}"
-        )
+        raise ValueError(f"expected ties as one of {', '.join(map(repr, TIES))}, but got {ties!r}")
     if nan is None:
         nan_code = next(
             (code for code, v in enumerate(numbers) if math.isnan(v)), _nearest_zero(numbers)
@@ -118,27 +115,27 @@ def define(
     ordered = sorted({v for v in numbers if math.isfinite(v)})
     inner = limits = None
     if boundaries is not None:
-        given = numbers_of("boundaries", boundaries)
-        if len(given) == len(ordered) + 1:
-            limits, given = (given[0], given[-1]), given[1:-1]
+        between = numbers_of("boundaries", boundaries)
+        if len(between) == len(ordered) + 1:
+            limits, between = (between[0], between[-1]), between[1:-1]
             if not (limits[0] < ordered[0] and limits[1] > ordered[-1]):
                 raise ValueError(
                     f"expected the outermost boundaries beyond all values, {ordered[0]!r} to "
                     f"{ordered[-1]!r}, but got {limits}"
                 )
-        if len(given) != len(ordered) - 1:
+        if len(between) != len(ordered) - 1:
             count = len(ordered) - 1
             raise ValueError(
                 f"expected {count} boundaries, between neighbours in ascending order (or "
-                f"{count + 2}, with both ends), but got {len(given)}"
+                f"{count + 2}, with both ends), but got {len(between)}"
             )
-        for lower, b, upper in zip(ordered, given, ordered[1:], strict=False):
+        for lower, b, upper in zip(ordered, between, ordered[1:], strict=False):
             if not lower <= b <= upper:
                 raise ValueError(
                     "expected each boundary between its neighbours in ascending order, but got "
                     f"{b!r} between {lower!r} and {upper!r}"
                 )
-        inner = tuple(given)
+        inner = tuple(between)
     high, low = _ends(numbers, ordered, overflow, limits, nan_code)
     return Definition(tuple(numbers), nan_code, ties, inner, high, low)
 
@@ -153,41 +150,41 @@ def table_format(
     rounding: str | int = "nearest_even",
     name: str | None = None,
 ) -> torch.dtype:
-    """The dtype whose code i means ``values[i]``: any set of at most 2^16 numbers.
+    """Return the dtype whose code i means ``values[i]``, for any set of at most 2^16 numbers.
 
-    Rounding is by value. Of the two values next to a number, to nearest takes the one on whose side
-    of the boundary between them it lies: of their midpoint, or of what ``boundaries`` says.
-    Directed modes go by value, stochastic ones by the distance from both. What is beyond the
-    outermost values becomes these, or a code that ``overflow`` says. NaN becomes the first code
-    that is NaN or, where there is none, the value nearest to 0.
+    Rounding goes to one of the two values next to a number. Nearest modes compare the number with
+    the boundary between the two, which is their midpoint or comes from ``boundaries``. Directed
+    modes compare values, and stochastic ones distances. Numbers beyond the outermost values become
+    these, or a code from ``overflow``. NaN becomes the first NaN code, or else the value nearest to
+    0.
 
-    The name says the content (``torch.table4_`` and sixteen digits), files and other processes get
-    the values with it, and equal arguments give the same dtype.
+    The name is a digest of the content: ``torch.table4_`` and sixteen digits. Files and other
+    processes get the values with it. Equal arguments give the same dtype.
 
     Args:
-        values: numbers that float64 has as normal numbers, by code: a list, a tensor, an array, or
-            the name of a file (``.pt``, ``.npy``, or text with blanks, commas or new lines between
-            the numbers). NaN where a code is no number; inf and -inf; 0.0 and -0.0 are two values.
-            Codes have the bits that the number of values needs, 1 to 16; those beyond the last
-            value are NaN.
-        nan: the code that NaN becomes.
-        ties: where a number on a boundary goes in the mode ``nearest_even``: ``"even"`` (the even
-            code; where both or none are, the one with an even place in the order of values),
-            ``"zero"``, ``"away"`` (from zero), ``"up"``, ``"down"``.
-        boundaries: in place of midpoints, between neighbours in ascending order; with two more,
-            where there is an overflow, the first and the last say from where on numbers do. What 64
-            bits cannot hold of a midpoint does not count for results of arithmetic.
+        values: the values by code, all of them normal numbers of float64: a list, a tensor, an
+            array, or the name of a file (``.pt``, ``.npy``, or text with blanks, commas or new
+            lines between the numbers). NaN marks a code that is no number. inf and -inf may occur;
+            0.0 and -0.0 are two values. Codes have as many bits as the number of values needs, 1 to
+            16. Codes beyond the last value are NaN.
+        nan: the code of NaN.
+        ties: where the mode ``nearest_even`` rounds a number on a boundary. ``"even"``: to the even
+            code, or if both or neither are even, to the one at an even index in the order of
+            values. ``"zero"``, ``"away"`` (from zero), ``"up"``, ``"down"``.
+        boundaries: boundaries between neighbours in ascending order, instead of midpoints. If
+            numbers overflow to a code, there may be two more, the first and the last, from which
+            they do. Digits of a midpoint beyond 64 bits do not count for results of arithmetic.
         overflow: ``"saturate"``: to the outermost value, infinities too. ``"infinity"``: to inf and
-            -inf, which the values must have, from half a step beyond the outermost value on (the
-            default where they are among the values). ``"nan"``. A code, or two: below and above.
+            -inf, from half a step beyond the outermost value. The values must have both; this is
+            then the default. ``"nan"``: to NaN. A code, or two: below and above.
         rounding: a mode, as ``with_rounding`` takes it.
-        name: the format's own name, in place of that by content: ``"acme8"``, which every function
-            and report of the process then knows. Files and other processes get it with the values.
+        name: a name for the format, as ``"acme8"``, instead of the digest. Every function and
+            report of the process then knows it. Files and other processes get it with the values.
 
     Raises:
-        ValueError: values twice, too many, too few, or beyond float64's normal numbers; boundaries
-            that do not fit; an impossible code; a name that exists, or that has other values in
-            this process.
+        ValueError: repeated values, too many, too few, or other than float64's normal numbers;
+            boundaries that do not fit; an impossible code; a name that is taken, or that has other
+            values in this process.
         TypeError: a parameter of another type.
 
     Example::
@@ -198,7 +195,7 @@ def table_format(
     """
     definition = define(values, nan, ties, boundaries, overflow)
     if name is not None and not isinstance(name, str):
-        raise TypeError(f"expected a name as a string, but got {said(name)}")
+        raise TypeError(f"expected a name as a string, but got {outline(name)}")
     name = definition.name() if name is None else name
     keep(name, definition)
     fmt = definition.format(name)

@@ -1,5 +1,5 @@
-"""What makes a table what it is, as data: for c10/formats/tables/ValueTable.h, for its name by
-content, and as the text that travels with a file."""
+"""Definitions of tables as data: for c10/formats/tables/ValueTable.h, for names by content, and as
+texts that files carry."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TIES = ("even", "zero", "away", "up", "down")
 
 @dataclasses.dataclass(frozen=True)
 class End:
-    """What becomes of numbers beyond the outermost value of one side.
+    """Overflow on one side of a table.
 
-    ``code`` None: they become that value. Else they become this code from ``limit`` on (None:
-    halfway to ``next``), as if ``next`` were the next value; ``infinity`` is the code of an
-    infinity, the outermost value's where None.
+    If ``code`` is None, numbers beyond the outermost value become that value. Else they become
+    ``code`` from ``limit`` on, as if ``next`` were the next value. A ``limit`` of None means
+    halfway to ``next``. ``infinity`` is the code of an infinity; None is the outermost value's.
     """
 
     code: int | None = None
@@ -37,12 +37,12 @@ class End:
 
 @dataclasses.dataclass(frozen=True)
 class Definition:
-    """``values`` by code, NaN where a code is no number. ``boundaries`` between neighbours in
-    ascending order; None: midpoints.
+    """Fields of a table. ``values`` are by code; NaN marks a code that is no number.
+    ``boundaries`` are between neighbours in ascending order; None means midpoints.
 
-    Of logarithmic numbers, ``logarithm`` ("binary" or "natural") says the base, and logarithms of
-    values and boundaries are multiples of 2^-log_bits. ``rests`` are what is to be added to the
-    boundaries, which float64 has to 52 bits.
+    For logarithmic numbers, ``logarithm`` is the base, "binary" or "natural". Logarithms of values
+    and boundaries are then multiples of 2^-log_bits. ``boundaries`` have 52 bits, and ``rests``
+    are the differences to the exact ones.
     """
 
     values: tuple[float, ...]
@@ -64,18 +64,18 @@ class Definition:
     def format(self, name: str) -> _C.Format:
         finite = [(v, code) for code, v in enumerate(self.values) if math.isfinite(v)]
 
-        def end(given: End, outermost: int) -> tuple:
-            infinity = outermost if given.infinity is None else given.infinity
-            limit = math.nan if given.limit is None else given.limit
+        def end_fields(end: End, outermost: int) -> tuple:
+            infinity = outermost if end.infinity is None else end.infinity
+            limit = math.nan if end.limit is None else end.limit
             return (
-                given.code is None,
-                outermost if given.code is None else given.code,
+                end.code is None,
+                outermost if end.code is None else end.code,
                 infinity,
-                given.next,
+                end.next,
                 limit,
             )
 
-        with _disable_current_modes():  # a name may be read within one of fake tensors
+        with _disable_current_modes():  # else a mode of fake tensors would replace these tensors
             values = torch.tensor(self.values, dtype=torch.float64, device="cpu")
             boundaries = None
             if self.boundaries is not None:
@@ -89,8 +89,8 @@ class Definition:
                 self.nan_code,
                 self.ties,
                 boundaries,
-                end(self.high, max(finite)[1]),
-                end(self.low, min(finite)[1]),
+                end_fields(self.high, max(finite)[1]),
+                end_fields(self.low, min(finite)[1]),
                 self.minpos,
                 self.negative_is_nan,
                 self.logarithm,
@@ -98,8 +98,8 @@ class Definition:
             )
 
     def content(self) -> bytes:
-        """All of a user's table, in one way only: a line of JSON, then the values and boundaries as
-        little-endian float64."""
+        """Return a user's table in its one canonical form: a line of JSON, then the values and
+        boundaries as little-endian float64."""
         fields = {
             name: getattr(self, name) for name in ("nan_code", "ties", "minpos", "negative_is_nan")
         }
@@ -138,7 +138,7 @@ def _number(x: object) -> object:
 
 
 def of_text(text: str) -> Definition:
-    """The definition that ``Definition.text`` wrote. Raises ValueError where it is none."""
+    """Parse a text of ``Definition.text``. Another text raises ValueError."""
     try:
         unpacker = zlib.decompressobj()
         content = unpacker.decompress(
@@ -165,16 +165,16 @@ def of_text(text: str) -> Definition:
         RecursionError,
     ) as error:
         raise ValueError(
-            f"expected the text of a table of values, but got one that cannot be read: {error}"
+            f"expected the text of a table of values, but got another text: {error}"
         ) from None
 
 
 def expect_format(d: Definition) -> Definition:
-    """The same definition; an error where its values make no format."""
+    """Return the definition, or raise ValueError if its values make no format."""
     if len(d.values) > MAX_VALUES:
         raise ValueError(
-            f"expected at most {MAX_VALUES} values, but got {len(d.values)} or more: codes have "
-            "16 bits at most"
+            f"expected at most {MAX_VALUES} values, since codes have at most 16 bits, but got "
+            f"{len(d.values)} or more"
         )
     places: dict[tuple[float, bool], int] = {}
     for code, v in enumerate(d.values):
@@ -184,14 +184,14 @@ def expect_format(d: Definition) -> Definition:
         if key in places:
             raise ValueError(
                 f"expected different values, but got {v!r} for the codes {places[key]} and "
-                f"{code}: leave one out, or write NaN for a code that is not used"
+                f"{code}; leave one out, or write NaN for a code that is not used"
             )
         places[key] = code
         if 0 < abs(v) < 2.0**-1022:
             raise ValueError(
-                f"expected values that float64 has as normal numbers, but got {v!r} for the code "
-                f"{code}: scale them"
+                f"expected normal numbers of float64 as values, but got {v!r} for the code {code}; "
+                "scale them"
             )
     if len({v for v in d.values if math.isfinite(v)}) < 2:
-        raise ValueError(f"expected two finite values at least, but got {list(d.values[:8])}")
+        raise ValueError(f"expected at least two finite values, but got {list(d.values[:8])}")
     return d

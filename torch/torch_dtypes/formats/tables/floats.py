@@ -1,6 +1,5 @@
-"""Floats of at most 16 bits that are no ordinary ones, as tables: without a sign, with normal
-numbers in the lowest binade, with infinities that stay where finite numbers saturate, and exponents
-alone.
+"""Unusual floats of at most 16 bits, as tables. They have no sign, normal numbers in the lowest
+binade, infinities that stay while finite numbers saturate, or exponents only.
 
 Sources: OCP Microscaling Formats 1.0, section 5.4 (e8m0); Agrawal et al., "DLFloat", ARITH 2019;
 IEEE P3109 (Binary<K>p<P>{s,u}{e,f} with SatNone, SatFinite and SatPropagate).
@@ -17,7 +16,7 @@ from .making import named
 
 @dataclass(frozen=True)
 class TabledFloat:
-    """The parameters as float_format has them."""
+    """The parameters of float_format, and the table that follows from them."""
 
     exp_bits: int
     man_bits: int
@@ -33,7 +32,7 @@ class TabledFloat:
 
     @property
     def one_zero(self) -> bool:
-        """Whether the NaN is where minus zero would be."""
+        """Whether NaN has the code of minus zero."""
         return self.signed and self.specials in ("fnuz", "p3109")
 
     @property
@@ -62,7 +61,8 @@ class TabledFloat:
         return self.specials in ("ieee", "p3109")
 
     def magnitude(self, code: int) -> float:
-        """The value of a code without a sign; beyond the largest: as if the exponents went on."""
+        """Return the value of a code without a sign. Codes beyond the largest continue the
+        exponents."""
         field, fraction = code >> self.man_bits, code & ((1 << self.man_bits) - 1)
         if field == 0 and self.subnormals != "normal":
             return math.ldexp(fraction, 1 - self.bias - self.man_bits) if self.subnormals else 0.0
@@ -133,11 +133,11 @@ class TabledFloat:
 
 @named(r"e([2-9]|10)m0")
 def exponents(exp_bits: int) -> Definition:
-    """Powers of two, 2^(code - bias): no zero, no sign, no infinity, one NaN. What is below the
-    smallest becomes it, what is below 0 NaN.
+    """Define powers of two, 2^(code - bias), and one NaN, without zero, sign or infinity.
 
-    A tie goes up, as in ml_dtypes and PyTorch: its neighbours are 1 and 2 times the lower one, and
-    2 is even. (OCP's text leaves casts open.)
+    Numbers below the smallest one become the smallest, those below 0 become NaN. A tie rounds up,
+    as in ml_dtypes and PyTorch: its neighbours are 1 and 2 times the lower one, and 2 is even.
+    (OCP's text leaves casts open.)
     """
     count, bias = 1 << exp_bits, 2 ** (exp_bits - 1) - 1
     values = (*(math.ldexp(1, c - bias) for c in range(count - 1)), math.nan)

@@ -1,8 +1,8 @@
-"""Logarithmic number systems of at most 16 bits: a sign and the logarithm to base 2 as a
+"""Logarithmic number systems of at most 16 bits: a sign, and the logarithm to base 2 as a
 fixed-point number.
 
 Source: Swartzlander and Alexopoulos, "The sign/logarithm number system", IEEE Transactions on
-Computers 24 (1975); the codes of 0 and NaN as the Universal library's ``lns`` has them.
+Computers 24 (1975). The codes of 0 and NaN are those of the Universal library's ``lns``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 from .definition import Definition, End
 from .making import named
-from .tapered import CONTEXT, IRRATIONAL_BITS, rounded, rounded_boundary
+from .tapered import CONTEXT, IRRATIONAL_BITS, round_boundary, round_irrational
 
 
 @functools.lru_cache(maxsize=4)
 def _roots(count: int) -> tuple[decimal.Decimal, ...]:
-    """2^(i / count) for i below count."""
+    """Compute 2^(i / count) for i below count."""
     log = decimal.Decimal(2).ln(CONTEXT)
     return tuple(
         (CONTEXT.divide(CONTEXT.multiply(log, decimal.Decimal(i)), decimal.Decimal(count))).exp(
@@ -29,8 +29,8 @@ def _roots(count: int) -> tuple[decimal.Decimal, ...]:
     )
 
 
-def _scaled(roots: Sequence[float], numerator: int) -> float:
-    """2^(numerator / count), or what belongs to it, from those of the roots."""
+def _scale(roots: Sequence[float], numerator: int) -> float:
+    """Scale a root by a power of two: 2^(numerator / count), its boundary or its rest."""
     return math.ldexp(roots[numerator % len(roots)], numerator // len(roots))
 
 
@@ -46,21 +46,21 @@ def check(int_bits: int, frac_bits: int) -> None:
 def logarithmic(int_bits: int, frac_bits: int) -> Definition:
     check(int_bits, frac_bits)
     bits = 2 + int_bits + frac_bits
-    # The logarithms go from -half + 1 to half - 1; -half is 0's, or NaN's.
+    # The logarithms go from -half + 1 to half - 1. The code -half means 0, or NaN.
     count, half = 1 << frac_bits, 1 << (bits - 2)
     roots = _roots(2 * count)
     whole, middles = (
-        [rounded(x, IRRATIONAL_BITS) for x in roots[::2]],
-        [rounded_boundary(x) for x in roots],
+        [round_irrational(x, IRRATIONAL_BITS) for x in roots[::2]],
+        [round_boundary(x) for x in roots],
     )
-    value = {n: _scaled(whole, n) for n in range(1 - half, half)}
-    # By code: two's complement.
+    value = {n: _scale(whole, n) for n in range(1 - half, half)}
+    # In the order of codes, which are two's complement.
     magnitudes = [0.0 if n == -half else value[n] for n in (*range(half), *range(-half, 0))]
     values = [*magnitudes, *(-v for v in magnitudes)]
     nan_code = 2 * half + half
     values[nan_code] = math.nan
     between, rests = (
-        [_scaled(part, 2 * n + 1) for n in range(1 - half, half - 1)]
+        [_scale(part, 2 * n + 1) for n in range(1 - half, half - 1)]
         for part in zip(*middles, strict=True)
     )
     least = value[1 - half] / 2

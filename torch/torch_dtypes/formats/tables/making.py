@@ -1,4 +1,4 @@
-"""The tables that a process knows by name."""
+"""Registry of the tables that a process knows by name."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from .definition import Definition, expect_format, of_text
 
 _BY_CONTENT = name_pattern(r"table\d+_[0-9a-f]{16}")
 _OWN_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-_made: dict[str, Definition] = {}  # by name, of tables that are named by their content or by a user
-_formats: dict[str, _C.Format] = {}  # by name, of every table that was asked for
+_made: dict[str, Definition] = {}  # tables named by their content or by a user, by name
+_formats: dict[str, _C.Format] = {}  # tables in use, by name
 _named: dict[str, tuple[re.Pattern, Callable[..., Definition]]] = {}
 
 
-# What says of a name whether it means something already.
+# Functions that return whether a name is taken.
 _taken_by: list[Callable[[str], bool]] = []
 
 
 def ask_before_naming(means_something: Callable[[str], bool]) -> Callable[[str], bool]:
-    """A decorator: a user's table gets no name of which the function says True."""
+    """Decorate a function that returns whether a name is taken. A user's table then gets no such
+    name."""
     _taken_by.append(means_something)
     return means_something
 
 
 def named(pattern: str) -> Callable:
-    """A decorator: names that match the pattern are tables that the function defines, from the
-    match's groups as integers or text."""
+    """Decorate a function that defines the tables whose names match the pattern. It gets the
+    match's groups, as integers or text."""
 
     def register(define: Callable[..., Definition]) -> Callable[..., Definition]:
         _named[pattern] = (name_pattern(pattern), define)
@@ -40,8 +41,8 @@ def named(pattern: str) -> Callable:
 
 
 def format_of_name(name: str) -> _C.Format | None:
-    """A copy of the format of a published table's name or of one that was made in this process;
-    None: no such name, so far."""
+    """Return a copy of the format of a published or a user's table by its name; None if this
+    process does not know the name."""
     if name in _made:
         return define_once(name, lambda: _made[name])
     for pattern, define in _named.values():
@@ -53,7 +54,7 @@ def format_of_name(name: str) -> _C.Format | None:
 
 
 def known_names() -> list[str]:
-    """The names of tables that need no parameters, or that a user gave."""
+    """Return the names of tables without parameters, and users' own names."""
     return [
         name
         for name in (*_named, *_made)
@@ -62,26 +63,25 @@ def known_names() -> list[str]:
 
 
 def refuse_unknown(name: str) -> None:
-    """An error for the name of a table by its content that this process does not know."""
+    """Refuse a name by content whose table this process does not know."""
     if _BY_CONTENT.fullmatch(name):
         raise ValueError(
-            f"expected the values of {name} to be known, which is named by its content, but "
-            "nothing in this process has them: make it with table_format, or load a checkpoint, "
-            "which brings them"
+            f"expected a table that this process knows, but got {name}, a name by content; create "
+            "it with table_format, or load a checkpoint that has its values"
         )
 
 
 def define_once(name: str, define: Callable[[], Definition]) -> _C.Format:
-    """A copy of the format of a table's name, which is defined at the first call."""
+    """Return a copy of the format of a table's name. The first call defines it."""
     if name not in _formats:
         _formats[name] = define().format(name)
     return _C.Format(_formats[name])
 
 
 def written_name(name: str) -> str:
-    """A dtype's name as files and other processes get it: that of a table which only this process
-    knows has the content behind a colon."""
-    name = naming.spelled(name)
+    """Return a dtype's name for files and other processes. The name of a table that only this
+    process knows is followed by a colon and the content."""
+    name = naming.spell(name)
     base, _ = naming.split_rounding(name)
     return f"{name}:{_text(base)}" if base in _made else name
 
@@ -92,13 +92,13 @@ def _text(name: str) -> str:
 
 
 def content_of(name: str) -> str | None:
-    """What names the values of a table that a user has named; None: another format."""
-    base, _ = naming.split_rounding(naming.spelled(name))
+    """Return the name by content of a table that a user named; None for another format."""
+    base, _ = naming.split_rounding(naming.spell(name))
     return _made[base].name() if base in _made and not _BY_CONTENT.fullmatch(base) else None
 
 
 def learn(written: str) -> str:
-    """The name within a written name, whose table is known from now on."""
+    """Return the name in a name of ``written_name``, and register its table."""
     name, colon, text = written.partition(":")
     if not colon:
         return name
@@ -111,24 +111,24 @@ def learn(written: str) -> str:
 
 
 def keep(name: str, definition: Definition) -> None:
-    """Makes a table known by a name.
+    """Register a table under a name.
 
     Raises:
-        ValueError: the name is that of another format, or can be none.
+        ValueError: another format has the name, or it cannot be a name.
     """
     if name in _made:
         if _made[name].content() != definition.content():
             raise ValueError(
-                f"expected one table of the name {name!r}, but got other values than it has in "
-                "this process; take another"
+                f"expected the values that {name!r} has in this process, but got others; use "
+                "another name"
             )
         return
     if not _BY_CONTENT.fullmatch(name):
         _expect_free(name)
     elif name != definition.name():
         raise ValueError(
-            f"expected {name} to name the values that stand behind it, but they are "
-            f"{definition.name()}'s: the text is damaged"
+            f"expected the values of {name} after its name, but got those of {definition.name()}; "
+            "the text is damaged"
         )
     _made[name] = expect_format(definition)
 
@@ -137,16 +137,13 @@ def _expect_free(name: str) -> None:
     if not _OWN_NAME.fullmatch(name) or len(name) > 64:
         raise ValueError(
             "expected a name of at most 64 lower-case letters, digits and single underscores, a "
-            f"letter first, but got {name!r}; case is ignored"
+            f"letter first, but got {name!r}"
         )
     head, options = naming.split_options(name)
     if options:
         raise ValueError(
-            f"expected a name that ends in no option, but got {name!r}, which says {head!r} with "
-            f"{', '.join(options)}; take another"
+            f"expected a name without an option at its end, but got {name!r}, which means {head!r} "
+            f"with {', '.join(options)}; use another name"
         )
     if any(means_something(name) for means_something in _taken_by):
-        raise ValueError(
-            f"expected a name that no format has, but got {name!r}, which means something "
-            "already; take another name"
-        )
+        raise ValueError(f"expected a name that is not taken, but got {name!r}; use another name")

@@ -1,8 +1,8 @@
 """Published formats that are lists of values or have fields of variable length.
 
-Sources: Dettmers et al., "QLoRA", NeurIPS 2023, appendix E (nf4); Dotzel et al., "Learning from
+Sources: Dettmers et al., "QLoRA", NeurIPS 2023, appendix E (nf4). Dotzel et al., "Learning from
 students: applying t-distributions to explore accurate and efficient formats for LLMs", ICML 2024,
-algorithm 1 (sf4); Luo et al., "Ascend HiFloat8 format for deep learning", 2024 (hif8).
+algorithm 1 (sf4). Luo et al., "Ascend HiFloat8 format for deep learning", 2024 (hif8).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from .definition import Definition, End
 from .making import named
 
-# Quantiles of the normal distribution, as bitsandbytes has them: float32 numbers.
+# Quantiles of the normal distribution, the float32 numbers of bitsandbytes.
 _NF4 = (
     -1.0,                 -0.6961928009986877,  -0.5250730514526367,  -0.39491748809814453,
     -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
@@ -21,8 +21,8 @@ _NF4 = (
 )  # fmt: skip
 
 
-# Quantiles of Student's t-distribution with 5 degrees of freedom over the largest one, as float32
-# numbers.
+# Quantiles of Student's t-distribution with 5 degrees of freedom, divided by the largest one, as
+# float32 numbers.
 _SF4 = (
     -1.0,                 -0.627780556678772,   -0.45473599433898926, -0.3343307375907898,
     -0.23743437230587006, -0.15289871394634247, -0.07498246431350708, 0.0,
@@ -42,17 +42,17 @@ def sf4() -> Definition:
 
 
 def _hif8_magnitude(code: int) -> float:
-    """Of 7 bits: the dot field (a prefix code) says how many bits of exponent follow, sign first
-    and its leading one left out."""
+    """Decode a magnitude of 7 bits. The dot field, a prefix code, gives the number of exponent bits
+    that follow: the sign, then the digits without the leading one."""
     dots = ((0b11, 2, 4), (0b10, 2, 3), (0b01, 2, 2), (0b001, 3, 1), (0b0001, 4, 0))
-    found = [
+    matches = [
         (length, exponent_bits)
         for prefix, length, exponent_bits in dots
         if code >> (7 - length) == prefix
     ]
-    if not found:  # powers of two below all others
+    if not matches:  # powers of two below all others
         return math.ldexp(1, code - 23) if code else 0.0
-    length, exponent_bits = found[0]
+    length, exponent_bits = matches[0]
     fraction_bits = 7 - length - exponent_bits
     field, fraction = (
         code >> fraction_bits & ((1 << exponent_bits) - 1),
@@ -67,7 +67,8 @@ def _hif8_magnitude(code: int) -> float:
 
 @named("hif8")
 def hif8() -> Definition:
-    """The largest code is infinity, that of minus zero NaN; ties go away from 0."""
+    """Define HiFloat8. The largest code is infinity, that of minus zero is NaN, and ties round away
+    from 0."""
     infinity, nan_code = 0b1101111, 0b10000000
     values = [math.inf if c == infinity else _hif8_magnitude(c) for c in range(128)]
     values += [math.nan, *(-v for v in values[1:])]

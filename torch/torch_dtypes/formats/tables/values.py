@@ -1,4 +1,4 @@
-"""Numbers as users give them, exactly: from a list, a tensor, an array or a file."""
+"""Exact reading of a user's numbers: from a list, a tensor, an array or a file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 import torch
 
-from ..arguments import index_of, said
+from ..arguments import index_of, outline
 from .definition import MAX_VALUES
 
 
 def numbers_of(what: str, given: object) -> list[float]:
-    """Numbers from a list, a tensor, an array or a file, exactly."""
+    """Read numbers exactly from a list, a tensor, an array or a file."""
     if isinstance(given, (str, os.PathLike)):
         given = _read(pathlib.Path(given))
     if isinstance(given, torch.Tensor):
@@ -27,7 +27,7 @@ def numbers_of(what: str, given: object) -> list[float]:
             or given.is_quantized
         ):
             raise TypeError(
-                f"expected {what} as a dense tensor with numbers in it, but got {said(given)}; "
+                f"expected {what} as a dense tensor with numbers in it, but got {outline(given)}; "
                 "convert it"
             )
         given = given.detach().to("cpu").flatten()
@@ -37,7 +37,7 @@ def numbers_of(what: str, given: object) -> list[float]:
                 _exactly(what, value, place)
         return numbers
     if getattr(given, "ndim", 1) != 1:
-        given = given.reshape(-1)  # as of a tensor
+        given = given.reshape(-1)  # as for a tensor
     if not isinstance(given, Iterable) or isinstance(given, (bytes, bytearray, memoryview)):
         raise TypeError(
             f"expected {what} as a list, a tensor, an array or the name of a file, but got "
@@ -60,9 +60,9 @@ def _exactly(what: str, value: object, place: int) -> float:
     except OverflowError:  # beyond float64's range
         pass
     if number is None or (whole is not None and number != whole):
-        got = said(value if whole is None else whole)
+        got = outline(value if whole is None else whole)
         raise ValueError(
-            f"expected numbers that float64 has as {what}, but got {got} in place {place}: round "
+            f"expected numbers that float64 holds as {what}, but got {got} in place {place}; round "
             "it first"
         )
     return number
@@ -71,7 +71,7 @@ def _exactly(what: str, value: object, place: int) -> float:
 def _read(path: pathlib.Path) -> object:
     if not path.is_file():
         raise ValueError(
-            f"expected the name of a file of values, but got {str(path)!r}, which is none"
+            f"expected the name of a file of values, but got {str(path)!r}, which is no file"
         )
     what, read = _FILES.get(
         path.suffix, ("text, numbers with blanks, commas or new lines between them,", _read_text)
@@ -87,7 +87,7 @@ def _read(path: pathlib.Path) -> object:
         pickle.UnpicklingError,
     ) as error:
         raise ValueError(
-            f"expected {what} in {str(path)!r}, but got what cannot be read so: "
+            f"expected {what} in {str(path)!r}, but got another content: "
             f"{str(error).splitlines()[0]}"
         ) from error
 
@@ -100,7 +100,7 @@ def _read_numpy(path: pathlib.Path) -> object:
     import numpy as np
 
     array = np.load(path, allow_pickle=False)
-    # Integers: are they float64's?
+    # Integers are checked later, since float64 may not hold them.
     return (
         array if array.dtype.kind in "iu" else torch.from_numpy(np.asarray(array, dtype=np.float64))
     )

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from ... import _C
-from ...policies.autocast import own_autocast_dtype
+from ...policies.autocast import find_autocast_dtype
 from ..exchange import compile_as, parse_source
 from ..stock_functions import autocast_mask
 from ..table import Hook, Kind
@@ -31,7 +31,7 @@ def encoder_layer(stock, src, embed_dim, num_heads, *rest, **named):
     their parameters.
     """
     kind = src.device.type
-    own = own_autocast_dtype(kind)
+    own = find_autocast_dtype(kind)
     if own is None or not _has_stock(src, *rest):
         return stock(src, embed_dim, num_heads, *rest, **named)
     if src.is_nested:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 
-from ...policies.recomputing import carried
+from ...policies.recomputing import carry_overrides
 from ..table import Hook, Kind
 
 
@@ -17,7 +17,7 @@ def without_reentrant(stock):
 
     @functools.wraps(stock)
     def generator(fn, *args, **kwargs):  # stock runs `again` in the recomputation only
-        first_pass, again = carried(fn)
+        first_pass, again = carry_overrides(fn)
         with first_pass:  # a generator's caller runs the first pass while this waits
             yield from stock(again, *args, **kwargs)
 
@@ -29,7 +29,7 @@ def reentrant(stock):
 
     @functools.wraps(stock)
     def forward(ctx, run_function, *args):
-        first_pass, again = carried(run_function)
+        first_pass, again = carry_overrides(run_function)
         with first_pass:
             outputs = stock(ctx, run_function, *args)
         ctx.run_function = again  # for backward

@@ -14,7 +14,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from ... import _C
-from ...policies.autocast import in_autocast_of_ours, out_of_autocast
+from ...policies.autocast import find_autocast_devices, out_of_autocast
 from ..table import Hook, Kind
 from .promotion import fractions_of_integers
 from .trampolines import When
@@ -71,7 +71,7 @@ def run_backward(stock, self, outputs, gradients, *args, **kwargs):
         _of_dtype(g, o.dtype) if isinstance(o, torch.Tensor) else g
         for o, g in zip(outputs, gradients, strict=True)
     )
-    kinds = in_autocast_of_ours()
+    kinds = find_autocast_devices()
     if not kinds:
         with fractions_of_integers():
             return _cast_captured(stock(outputs, cast, *args, **kwargs), *args[1:])

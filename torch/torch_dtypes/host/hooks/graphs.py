@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 from ... import _C
 from ...formats.arguments import override_rounding
 from ...formats.dtypes import format_of
-from ...policies.autocast import AUTOCAST_DEVICES, own_autocast_dtype
+from ...policies.autocast import AUTOCAST_DEVICES, find_autocast_dtype
 from ...quantization import operators  # noqa: F401  registers operators
 from ..releases import SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
 from ..table import Hook, Kind, wait_for
@@ -67,7 +67,7 @@ def _format_of_frame(frame: types.FrameType) -> str | None:
     The frame's arguments, cells and globals and the settings decide. A dtype among them does not
     count: it may be for chop, which graphs can hold. Where it makes a tensor, the graph ends.
     """
-    for setting in (_C.get_default_format(), *map(own_autocast_dtype, AUTOCAST_DEVICES)):
+    for setting in (_C.get_default_format(), *map(find_autocast_dtype, AUTOCAST_DEVICES)):
         if setting is not None:
             return _C.name_of(setting)
     read = _globals_read(frame.f_code)

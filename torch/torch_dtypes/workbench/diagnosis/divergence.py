@@ -8,7 +8,7 @@ import torch
 
 from ... import _C
 from ...formats import dtypes
-from ...formats.arguments import said
+from ...formats.arguments import outline
 from ...optim.states import may_divide
 from ...quantization.layers import is_quantized, state_of
 from ...quantization.parameters import parameter_names, parameter_of
@@ -272,11 +272,13 @@ def explain_divergence(
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"expected a torch.nn.Module, but got {model!r}")
     if optimizer is not None and not hasattr(optimizer, "param_groups"):
-        raise TypeError(f"expected an optimizer of the model, or None, but got {said(optimizer)}")
+        raise TypeError(
+            f"expected an optimizer of the model, or None, but got {outline(optimizer)}"
+        )
     if forward is not None and not callable(forward):
         raise TypeError(
             "expected forward as a function without arguments that computes the loss, or None, "
-            f"but got {said(forward)}"
+            f"but got {outline(forward)}"
         )
     named = list(model.named_parameters())
     if bad := [(name, p) for name, p in named if not _is_finite(p)]:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ... import _C
-from ...formats.arguments import said
+from ...formats.arguments import outline
 from ...formats.dtypes import is_format_dtype
 from ..cards.card import card
 from .counts import OUTSIDE
@@ -29,7 +29,7 @@ def _check_formats(model: nn.Module, formats) -> list[_C.Format]:
     if not isinstance(formats, Iterable) or isinstance(formats, torch.Tensor):
         raise TypeError(
             "expected formats as a list of dtypes or names, one of them, or None, but got "
-            f"{said(formats)}"
+            f"{outline(formats)}"
         )
     cards = {c.canonical: c for c in map(card, formats)}
     if not cards:

@@ -15,7 +15,7 @@ from typing import IO, Any
 import torch
 
 from ... import _C
-from ...formats.arguments import said
+from ...formats.arguments import outline
 from ..cards.card import card
 from ..report.folders import json_text, whole_file
 from ..report.page import Report
@@ -265,7 +265,7 @@ class Statistics(Mapping):
         if not isinstance(data, Mapping):
             raise TypeError(
                 "expected the result of as_json(), or a file of to_json() or its path, but got "
-                f"{said(data)}"
+                f"{outline(data)}"
             )
         if "counts" not in data:
             raise KeyError(
@@ -387,7 +387,9 @@ def _open_text(path: str | os.PathLike | IO[str], newline: str | None = None) ->
         yield path
         return
     if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"expected a path or an open text file to write into, but got {said(path)}")
+        raise TypeError(
+            f"expected a path or an open text file to write into, but got {outline(path)}"
+        )
     with whole_file(path, newline=newline) as file:
         yield file
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ... import _C
-from ...formats.arguments import said
+from ...formats.arguments import outline
 from ...quantization.layer_state import is_bias
 from ...quantization.layers import is_quantized
 from ...quantization.parameters import masters_of, parameter_names, parameter_of
@@ -122,7 +122,7 @@ def find_targets(formats: object) -> dict[str, Target]:
         formats = [formats]
     if not isinstance(formats, Iterable):
         raise TypeError(
-            f"expected formats= as a list of names, dtypes or targets, but got {said(formats)}"
+            f"expected formats= as a list of names, dtypes or targets, but got {outline(formats)}"
         )
     targets: dict[str, Target] = {}
     for value in formats:
@@ -164,7 +164,7 @@ def find_layers(model: nn.Module, keys: object = None) -> list[Layer]:
             )
             weights.append([tuple(map(id, masters_of(module, p))) for p in names])
     if not layers:
-        of = "" if keys is None else f", but none that layers={said(keys)} matches has any"
+        of = "" if keys is None else f", but none that layers={outline(keys)} matches has any"
         what = (
             "expected a model with layers that have weights to round (linear ones, convolutions, "
             "...)"
@@ -204,7 +204,7 @@ def _match_names(model: nn.Module, keys: object) -> set[str]:
     if not isinstance(keys, Iterable) or isinstance(keys, nn.Module) or not (keys := list(keys)):
         raise TypeError(
             "expected layers= as types, names, regular expressions or predicates, as quantize_'s "
-            f"rules have, but got {said(keys)}"
+            f"rules have, but got {outline(keys)}"
         )
     anything = LayerRule(weight=Place(target("float32")))
     return set(choose(model, dict.fromkeys(keys, anything)))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import torch
 from torch import nn
 
-from ...formats.arguments import choice, integer, said
+from ...formats.arguments import choice, integer, outline
 from ...policies.accumulation import in_policy, policy_of_block
 from ...quantization.calibrate import check_loader
 from ...quantization.convert import quantize_
@@ -369,7 +369,9 @@ def sensitivity(
     chosen = find_layers(model, layers)
     check_loader(calibrate, None)
     if isinstance(calibrate, Mapping):
-        raise TypeError(f"expected calibrate= as an iterable of batches, but got {said(calibrate)}")
+        raise TypeError(
+            f"expected calibrate= as an iterable of batches, but got {outline(calibrate)}"
+        )
     shown = Shown(progress, on_run)
     with forked_generators(), shown.show_bar():  # a DataLoader or a model may draw random numbers
         return Study(model, data, settings, targets, chosen, criterion, calibrate, shown).go()

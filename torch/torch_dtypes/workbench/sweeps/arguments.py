@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import click
 
-from ...formats.arguments import expect_settings, mode_said, said
+from ...formats.arguments import expect_settings, find_mode, outline
 from ...policies.accumulation import policy_of_block
 from ...targets.lookup import FormatTarget, target
 from .cells import LATER, Settings
@@ -48,7 +48,7 @@ def check_settings(settings: dict[str, object]) -> None:
 def _check(name: str, value: object) -> None:
     option, context = _OPTIONS[name], click.Context(command)
     if isinstance(value, bool) or not isinstance(value, (str, numbers.Real)):
-        raise TypeError(f"expected {name} as a number or a name, but got {said(value)}")
+        raise TypeError(f"expected {name} as a number or a name, but got {outline(value)}")
     try:
         converted = option.type.convert(str(value), option, context)
         if option.callback is not None:
@@ -77,7 +77,7 @@ def names_of(formats: tuple) -> tuple[str, ...]:
             )
             raise ValueError(
                 "expected formats with a name that defines them for the processes of cells, but "
-                f"got {said(value)}, {what}"
+                f"got {outline(value)}, {what}"
             )
         names.append(value if isinstance(value, str) else a_target.name)
     return tuple(names)
@@ -86,7 +86,7 @@ def names_of(formats: tuple) -> tuple[str, ...]:
 def check_blocks() -> None:
     """Raise ValueError within a block of ``rounding`` or ``accumulate``: cells, in their own
     processes, would ignore it."""
-    for block, value in (("rounding", mode_said(None)), ("accumulate", policy_of_block())):
+    for block, value in (("rounding", find_mode(None)), ("accumulate", policy_of_block())):
         if value is not None:
             raise ValueError(
                 f"expected sweep() outside of {block}() blocks, which its cells, in other "
@@ -100,5 +100,5 @@ def check_names(what: str, names: tuple) -> None:
         if not isinstance(name, str):
             raise TypeError(
                 f"expected {what} by name, or your own as 'package.module:function', but "
-                f"got {said(name)}"
+                f"got {outline(name)}"
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ... import _C
-from ...formats.arguments import mode_written
+from ...formats.arguments import parse_mode
 from ...policies.accumulation import Accumulation
 from ...targets.lookup import target
 from ..training.combinations import Misfit, check_policy, check_settings
@@ -142,7 +142,7 @@ def _modes(name: str, roundings: tuple[str, ...]) -> list[tuple[str]]:
             "format",
             name,
         )
-    return [(mode_written(m),) for m in roundings]
+    return [(parse_mode(m),) for m in roundings]
 
 
 def check(

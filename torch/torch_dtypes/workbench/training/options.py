@@ -13,7 +13,7 @@ import torch
 
 import torch_dtypes
 
-from ...formats.arguments import mode_written
+from ...formats.arguments import parse_mode
 from ...policies.accumulation import accumulation_block
 from ..report.drawing import WIDTHS
 from .data import DATASETS, load_dataset
@@ -143,9 +143,7 @@ def number_format(value):
 def mode(value):
     """Check the names of rounding modes, or of one."""
     return (
-        tuple(map(mode_written, value))
-        if isinstance(value, tuple)
-        else value and mode_written(value)
+        tuple(map(parse_mode, value)) if isinstance(value, tuple) else value and parse_mode(value)
     )
 
 

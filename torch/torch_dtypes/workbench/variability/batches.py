@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, IterableDataset
 
-from ...formats.arguments import said
-from ...quantization.calibrate import described
+from ...formats.arguments import outline
+from ...quantization.calibrate import describe_batch
 
 # (inputs, targets), (first, second, ..., targets), or (a dict of keyword arguments, targets)
 Batch = tuple
@@ -33,13 +33,13 @@ def load_batches(data: Iterable) -> list[Batch]:
     """
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         raise TypeError(
-            f"{_BATCHES}, but got {described(data)}, which has single examples: "
+            f"{_BATCHES}, but got {describe_batch(data)}, which has single examples: "
             "DataLoader(dataset, batch_size=...) makes batches"
         )
     # Some loaders have only __getitem__.
     is_sequence = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
     if isinstance(data, (torch.Tensor, Mapping, str, nn.Module)) or not is_sequence:
-        raise TypeError(f"{_BATCHES}, but got {described(data)}")
+        raise TypeError(f"{_BATCHES}, but got {describe_batch(data)}")
     batches = []
     for batch in data:
         *inputs, targets = (
@@ -54,8 +54,8 @@ def load_batches(data: Iterable) -> list[Batch]:
             by_keyword or all(isinstance(x, torch.Tensor) for x in inputs)
         ):
             raise ValueError(
-                f"{_BATCHES}, but got {described(batch)} as a batch; a single one is [(inputs, "
-                "targets)]"
+                f"{_BATCHES}, but got {describe_batch(batch)} as a batch; a single one is "
+                "[(inputs, targets)]"
             )
         if not targets.dim():
             single = (
@@ -105,7 +105,7 @@ def numbers_in(output: object) -> torch.Tensor:
     if not parts:
         raise TypeError(
             "expected a model that returns a tensor, or floating-point ones in a dict, list or "
-            f"tuple, but got {described(output)}"
+            f"tuple, but got {describe_batch(output)}"
         )
     return torch.cat(parts)
 
@@ -128,7 +128,7 @@ def check_criterion(criterion: object) -> None:
     if criterion is not None and not callable(criterion):
         raise TypeError(
             "expected criterion= as a function of an output and its targets, but got "
-            f"{said(criterion)}"
+            f"{outline(criterion)}"
         )
 
 
@@ -145,7 +145,7 @@ def compute_loss(output: object, targets: torch.Tensor, criterion: Callable | No
     if criterion is None and not isinstance(output, torch.Tensor):
         raise TypeError(
             "expected a model that returns one tensor where no criterion= is given, but got "
-            f"{described(output)}: give a function of it and the "
+            f"{describe_batch(output)}: give a function of it and the "
             "targets, such as criterion=lambda output, targets: "
             "F.cross_entropy(output['logits'], targets)"
         )
@@ -188,7 +188,7 @@ def compute_loss(output: object, targets: torch.Tensor, criterion: Callable | No
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(
             "expected one number (a 0-d tensor or a float) of criterion=, but got "
-            f"{described(value)}"
+            f"{describe_batch(value)}"
         )
     return float(value)
 
@@ -197,6 +197,6 @@ def check_metric(metric: object) -> None:
     """Refuse a function in place of a metric's name."""
     if callable(metric):
         raise TypeError(
-            f"expected metric= as a name, but got {said(metric)}: a function of an output and its "
-            "targets is criterion=, metric='loss'"
+            f"expected metric= as a name, but got {outline(metric)}: a function of an output and "
+            "its targets is criterion=, metric='loss'"
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ...formats.arguments import integer, said
+from ...formats.arguments import integer, outline
 
 __all__ = ["Digits", "significant_digits"]
 
@@ -44,7 +44,7 @@ def _numbers(samples: object) -> torch.Tensor:
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(
             "expected samples as a tensor, an array or a sequence of real results of one shape, "
-            f"but got {said(samples)}"
+            f"but got {outline(samples)}"
         ) from None
 
 
@@ -60,7 +60,7 @@ def _reference(reference: object, x: torch.Tensor) -> torch.Tensor:
         at = at.detach().to(torch.float64)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(
-            f"expected a reference of real numbers, but got {said(reference)}"
+            f"expected a reference of real numbers, but got {outline(reference)}"
         ) from None
     try:
         fits = torch.broadcast_shapes(at.shape, x.shape[1:]) == x.shape[1:]
@@ -100,7 +100,9 @@ def check_shares(probability: float, confidence: float) -> None:
     """Check that both are numbers between 0 and 1."""
     for name, value in (("probability", probability), ("confidence", confidence)):
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise TypeError(f"expected a number between 0 and 1 for {name}, but got {said(value)}")
+            raise TypeError(
+                f"expected a number between 0 and 1 for {name}, but got {outline(value)}"
+            )
         if not 0 < value < 1:
             raise ValueError(f"expected {name} between 0 and 1, but got {value!r}")
 

@@ -11,7 +11,7 @@ from dataclasses import fields
 import torch
 from torch import nn
 
-from ...formats.arguments import boolean, expect_settings, mode_name, mode_said
+from ...formats.arguments import boolean, expect_settings, find_mode, mode_name
 from ...formats.dtypes import format_of
 from ...fuzzing import fuzzy
 from ...targets.lookup import target
@@ -311,7 +311,7 @@ def variability(
 def check_no_block(what: str, instead: str) -> None:
     """Refuse an open ``with rounding(...)`` block: it would change the measurement, and no report
     could mention it."""
-    if (mode := mode_said(None)) is not None:
+    if (mode := find_mode(None)) is not None:
         raise ValueError(
             f"expected {what} outside of blocks of torch_dtypes.rounding, but got one of {mode!r} "
             f"around it: {instead.format(mode=mode)}"

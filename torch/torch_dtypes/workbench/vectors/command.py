@@ -7,7 +7,7 @@ import tempfile
 
 import click
 
-from ...formats.arguments import mode_written
+from ...formats.arguments import parse_mode
 from ..report.folders import is_special
 from ..report.progress import bar_on
 from ..training.options import is_given, named_formats
@@ -105,7 +105,7 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
     if everything and is_given("seed"):
         raise click.UsageError("expected --seed or --all, but got both; --all draws none")
     try:
-        mode = None if mode is None else mode_written(mode)
+        mode = None if mode is None else parse_mode(mode)
         if count is None:
             count = 10_000
         job = Job(

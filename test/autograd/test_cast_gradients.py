@@ -1,5 +1,5 @@
-"""Every public way from a stock dtype to ours, back, and to another format: the graph and the
-gradient are what bfloat16's are."""
+"""Every public cast from a stock dtype to a format dtype, back, and to another format has the graph
+and the gradient of the same cast with bfloat16."""
 
 import itertools
 import warnings
@@ -12,13 +12,13 @@ from torch.func import functionalize, grad, jacfwd, jacrev, jvp, vmap
 
 import torch_dtypes
 
-# jvp's, in stock code
+# jvp in stock code warns.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
 )
 
 aten = torch.ops.aten
-VALUES = [1.5, -2.0, 0.75]  # exact, and so is twice as much, in every dtype here
+VALUES = [1.5, -2.0, 0.75]  # exact in every dtype here, and so are their doubles
 
 
 def like(d):
@@ -37,7 +37,7 @@ def stacked_into(t, d):
 
 
 def unwarned(make):
-    # Asarray: requires_grad is not given; tensor, new_tensor: to copy is to detach.
+    # asarray without requires_grad warns, and so do tensor and new_tensor, which detach the copy.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return make()
@@ -83,7 +83,7 @@ WAYS = {
     "detach": lambda t, d: t.detach().to(d),
     "data": lambda t, d: t.data.to(d),
 }
-# Beneath vmap, stock refuses them.
+# Stock PyTorch refuses these under vmap.
 COPIES = {
     "tensor": lambda t, d: unwarned(lambda: torch.tensor(t, dtype=d)),
     "new_tensor": lambda t, d: unwarned(lambda: like(d).new_tensor(t)),
@@ -150,7 +150,8 @@ MODES = {
     "grad of vmap": lambda f, d: seen(grad(lambda a: vmap(f)(a * 2).sum())(several(d))),
     "grad of grad": twice,
     "jacrev": lambda f, d: seen(jacrev(f)(one(d))),
-    # Where stock's tangent of copy_ has the source's dtype, ours has the tensor's: values alone.
+    # PyTorch's own tangent of copy_ has the source's dtype; for format tensors it has the tensor's.
+    # So only values are compared.
     "jvp": lambda f, d: [t.tolist() for t in jvp(f, (one(d),), (one(d),))],
     "jacfwd": lambda f, d: jacfwd(f)(one(d)).tolist(),
 }
@@ -162,8 +163,8 @@ P, Q, E, B, W = (
     torch.q43,
     torch_dtypes.dtype("e11m30"),
 )
-# (from, to), and the stock pair whose behaviour is wanted: as wide, and as near to the container or
-# as far from it.
+# (from, to), and the stock pair that shows the expected behaviour: equally wide, and related to the
+# storage dtype in the same way.
 PAIRS = {
     "into": ((torch.float32, P), (torch.float32, torch.bfloat16)),
     "into, from the container": ((torch.bfloat16, P), (torch.float16, torch.bfloat16)),
@@ -225,7 +226,8 @@ def test_functionalize_converts_to_what_is_asked_for(start, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, P])
 def test_a_layer_that_computes_in_float32_and_comes_back_trains(dtype):
-    """RMSNorm as language models write it: of 21 parameters of a small one, 19 had no gradient."""
+    """RMSNorm as language models write it. It once left 19 of the 21 parameters of a small model
+    without a gradient."""
 
     class Norm(nn.Module):
         def __init__(self):

@@ -1,5 +1,5 @@
-"""Gradients that stock computes in one kernel, though it has them as several operators too: rounded
-once, as of bfloat16."""
+"""Gradients that PyTorch computes in one kernel, or in several operators, are rounded once, as in
+bfloat16."""
 
 import pytest
 import torch
@@ -18,8 +18,8 @@ def test_activations(name, dtype):
     exact = x.detach().double().requires_grad_()
     getattr(F, name)(exact).sum().backward()
     expected = exact.grad.to(dtype)
-    # The kernel computes in float32, which may lie on the other side of a midpoint; every step was
-    # rounded, and a third of them wrong.
+    # The float32 kernel may fall on the other side of a midpoint. When every step was rounded, a
+    # third of the values were wrong.
     assert (x.grad != expected).float().mean() < 0.005
 
 
@@ -54,7 +54,7 @@ def test_weight_norm(dtype, dim):
     expected = torch.autograd.grad(torch._weight_norm(*exact, dim), exact, error.double())
     assert weight.dtype is dtype
     assert all(a.dtype is dtype for a in found)
-    # Norms that are rounded to the format on the way had a third of q43's wrong.
+    # With norms rounded to the format, a third of q43's gradients were wrong.
     assert all(
         (a != b.to(dtype)).float().mean() < 0.005 for a, b in zip(found, expected, strict=True)
     )
@@ -70,8 +70,8 @@ NORMS = {
 
 
 def normed(name, dtype, x, slope, orders=1):
-    """The gradients of a normalisation in the dtype and in float64, of the same numbers; or those
-    of the first gradient."""
+    """Return the gradients of a normalisation, or with `orders=2` those of its gradient, in the
+    dtype and in float64 for the same numbers."""
     found = []
     for wide in (False, True):
         torch.manual_seed(1)
@@ -84,7 +84,7 @@ def normed(name, dtype, x, slope, orders=1):
         )
         operand = operand.detach().requires_grad_()
         y = model(operand)
-        # Whose weights are repeated, their gradients added up.
+        # An instance norm repeats its weights and adds up their gradients.
         leaves = [operand] if name == "instance" else [operand, *model.parameters()]
         grads = torch.autograd.grad(y, leaves, given.reshape(y.shape), create_graph=orders == 2)
         if orders == 2:
@@ -96,8 +96,8 @@ def normed(name, dtype, x, slope, orders=1):
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("dtype", ["posit16es2", "q43", "q52", "e8m7"])
 def test_normalisation(dtype, name):
-    """What is kept for the gradient was rounded: gradients in 8 bits were off by half of their last
-    place and more."""
+    """The forward pass once rounded the statistics that it keeps. Gradients in 8 bits were then off
+    by half a unit in the last place and more."""
     dtype = torch_dtypes.dtype(dtype)
     generator = torch.Generator().manual_seed(2)
     for a, b in normed(
@@ -110,7 +110,7 @@ def test_normalisation(dtype, name):
         assert (a != b.to(dtype)).float().mean() < 0.01
 
 
-# The eps of rms is the dtype's.
+# rms has the eps of the dtype.
 @pytest.mark.parametrize("name", ["layer", "batch", "group", "instance"])
 @pytest.mark.parametrize("dtype", ["q43", "posit8es0", "posit16es2"])
 def test_normalisation_of_what_does_not_vary(dtype, name):

@@ -1,5 +1,5 @@
-"""Gradients in user code during backward (functions, hooks, checkpoints, modes): of their own
-tensor's dtype, and promoted as outside."""
+"""Gradients in user code during backward (functions, hooks, checkpoints, modes) have the dtype of
+their own tensor and are promoted as elsewhere."""
 
 import contextlib
 import functools
@@ -158,7 +158,7 @@ def test_a_hook_returns_the_dtype_that_it_was_given(way, dtype):
         assert t.grad.double().tolist() == [3.0] * 3
 
 
-# User code in the middle of backward mixes dtypes as it does outside: beside float32 with
+# User code in the middle of backward mixes dtypes as it does elsewhere: beside float32 with
 # dimensions, the result is float32.
 
 
@@ -254,7 +254,7 @@ def test_user_code_in_backward_promotes_as_outside(way, dtype):
 
 
 def test_a_builtin_as_a_hook_promotes_as_outside():
-    """Without a frame of Python."""
+    """A builtin runs without a Python frame."""
     x, w = leaf(X, torch.posit16es2), torch.ones(3)
     x.register_hook(w.__mul__)
     with pytest.raises(
@@ -267,8 +267,8 @@ def test_a_builtin_as_a_hook_promotes_as_outside():
 
 @each_dtype
 def test_a_hook_of_one_result_leaves_the_gradients_of_others(dtype):
-    """Of a node with several results a tensor's hook sees its own gradient, which is None where
-    another result was used alone."""
+    """A hook on one result of a node with several sees the gradient of that result. It is None
+    where only another result was used."""
     x, seen = leaf(X, dtype), []
     first, second, _ = x.unbind()
     first.register_hook(seen.append)
@@ -285,7 +285,7 @@ class Passes(torch.utils._python_dispatch.TorchDispatchMode):
 
 @each_dtype
 def test_a_dispatch_mode_changes_no_gradient(dtype):
-    """Its handler is Python between a stock formula and our kernels."""
+    """The mode's handler is Python code between a stock formula and this package's kernels."""
     found = []
     for mode in (False, True):
         x, seen = leaf(X, dtype), []
@@ -305,8 +305,8 @@ def test_a_dispatch_mode_changes_no_gradient(dtype):
     assert torch.equal(*found)
 
 
-# Stock code that hands its operand's dtype to another operator, which a mode's handler calls by
-# hand: formulas and composite operators.
+# Stock code (formulas and composite operators) that hands its operand's dtype to another operator,
+# which a mode's handler calls itself.
 NAMES_DTYPE = {
     "softmax": lambda x: x.softmax(0),
     "cross_entropy": lambda x: nn.functional.cross_entropy(

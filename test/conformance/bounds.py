@@ -44,8 +44,8 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def ordered_codes(t: torch.Tensor) -> torch.Tensor:
-    """Integers that are ordered as the values are, neighbours one apart; what stands for NaN is of
-    no meaning."""
+    """Return integers in the order of the values, where neighbours differ by one. The integers of
+    NaN have no meaning."""
     bits = torch_dtypes.format_of(t.dtype).bits
     codes = t.detach().contiguous().view(BITS[t.dtype.itemsize]).long()
     if torch_dtypes.format_of(t.dtype).kind == _C.Kind.posit:
@@ -55,8 +55,8 @@ def ordered_codes(t: torch.Tensor) -> torch.Tensor:
 
 
 def gap(magnitude: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Distance in float64 from |value| to the next larger number of the format, or between its two
-    largest ones."""
+    """Return in float64 the distance from |value| to the next larger value of the format. At the
+    largest value it is the distance below."""
     limit = torch.finfo(dtype).max
     last = ordered_codes(torch.tensor([limit], dtype=dtype)) - 1
     codes = torch.minimum(
@@ -70,8 +70,8 @@ def from_positive_codes(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor
 
 
 def neighbour(x: torch.Tensor, towards: torch.Tensor) -> torch.Tensor:
-    """torch.nextafter in float64: the next number of the operands' format, which float64's own next
-    number rounds away."""
+    """Compute torch.nextafter in float64: the next value of the operands' format. float64's own
+    next number would be rounded away."""
     x, towards = torch.broadcast_tensors(x, towards)
     start = x.double()
     codes = ordered_codes(x) + torch.sign(towards.double() - start).long()
@@ -86,24 +86,23 @@ def smallest(dtype: torch.dtype) -> float:
 
 
 def directions(dtype: torch.dtype) -> tuple[torch.dtype, torch.dtype]:
-    """How the ends of a bound are rounded: as the dtype does, or (a stochastic one gives either
-    neighbour) outwards."""
+    """Return the dtypes that round the ends of a bound: the dtype itself, or outward ones for a
+    stochastic dtype, which may return either neighbour."""
     if torch_dtypes.format_of(dtype).rounding != _C.Rounding.stochastic:
         return dtype, dtype
     return torch_dtypes.with_rounding(dtype, "down"), torch_dtypes.with_rounding(dtype, "up")
 
 
 class StepRounding(TorchDispatchMode):
-    """Rounds what every kernel returns to a format, and notes how many kernels ran and whether one
-    of them was random."""
+    """Rounds what every kernel returns to a format. Notes how many kernels ran and whether any of
+    them was random."""
 
     def __init__(self, dtype: torch.dtype):
         super().__init__()
         self.dtype, self.kernels, self.random = dtype, 0, False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        # Forward mode's zeros have no memory, and some kernels read it when a mode has come
-        # between.
+        # Zeros of forward mode have no memory, and some kernels read it once a mode has intervened.
         args, kwargs = tree_map(
             lambda t: (
                 torch.zeros_like(t) if isinstance(t, torch.Tensor) and t._is_zerotensor() else t
@@ -117,7 +116,7 @@ class StepRounding(TorchDispatchMode):
             r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
         ):
             return result
-        # In-place kernels of tensor lists return nothing.
+        # In-place kernels on tensor lists return nothing.
         given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
         written = [
             given.get(a.name)
@@ -148,7 +147,7 @@ class StepRounding(TorchDispatchMode):
 
 
 def slack(exact, single, stepped, kernels: int, dtype: torch.dtype, composed: bool) -> torch.Tensor:
-    """The formula above, element by element, in float64."""
+    """Compute the formula above in float64, element by element."""
 
     def loss(other):
         if other is None or not other.numel():
@@ -167,7 +166,8 @@ def slack(exact, single, stepped, kernels: int, dtype: torch.dtype, composed: bo
 
 
 def mismatch(ours, exact, single, stepped, allowed: torch.Tensor | float) -> str | None:
-    """None where `ours` lies within the bound, or a line that says where it does not."""
+    """Return None where `result` is within the bound, or a line that names the place where it is
+    not."""
     exact = exact.double()
     if not ours.numel():
         return None

@@ -1,12 +1,13 @@
-"""What the operator suite knows beforehand of entries: which results are exact, which mean nothing,
-which are refused, which fail."""
+"""Facts about entries of the operator suite: which results are exact, have no meaning, are refused,
+or fail."""
 
 import dataclasses
 
 import torch_dtypes
 from torch_dtypes._torch_version import RUNNING
 
-# Correctly rounded by docs/numerics.md, or made of the operands' values: no slack at all.
+# No slack at all: docs/numerics.md promises correct rounding, or the operator only moves its
+# operands' values.
 EXACT = frozenset(
     (
         "add sub rsub mul div true_divide reciprocal sqrt __radd__ __rsub__ __rmul__ __rdiv__ "
@@ -39,7 +40,7 @@ EXACT = frozenset(
     ).split()
 )
 
-# Uninitialised elements and random ones. From PyTorch 2.12 on the database says so itself
+# Results with uninitialised or random elements. Since PyTorch 2.12 the database marks them itself
 # (has_nondeterministic_output).
 NONDETERMINISTIC = frozenset(
     (
@@ -47,23 +48,23 @@ NONDETERMINISTIC = frozenset(
         "torch.ops.aten._efficient_attention_forward torch.ops.aten._flash_attention_forward"
     ).split()
 )
-# Whose results behind the first are kept for their derivatives, unrounded: in float32, or float64
-# of wide formats.
+# The later results are kept for the derivatives without rounding: in float32, or float64 for wide
+# formats.
 KEEPS_STATISTICS = frozenset(
     (
         "native_batch_norm _native_batch_norm_legit _batch_norm_with_update native_layer_norm "
         "native_group_norm"
     ).split()
 )
-# Those; and a matrix that is singular by intent, which rounding its factors makes ill-conditioned
-# without a bound.
+# The entries above, and a matrix that is singular by intent: when its factors are rounded, its
+# condition has no bound.
 UNDEFINED_VALUES = NONDETERMINISTIC | frozenset("resize_ resize_as_ linalg.pinv.singular".split())
 
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """Why an entry does not pass. `where`: dtypes by name, or all of so many bytes by number; None:
-    in all. `refused`: it raises, and that is as it should be."""
+    """A reason why an entry does not pass. `where`: names of dtypes, or a number for all dtypes of
+    so many bytes, or None for all. `refused`: set where raising an error is right."""
 
     reason: str
     where: tuple[int | str, ...] | None = None
@@ -108,7 +109,7 @@ def expected(name: str, kind: str, dtype: str) -> Known | None:
     return expected_in(FAILS, name, kind, dtype)
 
 
-# What cannot be: it raises, and should.
+# An impossible request: it raises, and should.
 _NO_WINDOWS = (
     "windows are computed by formulas of float32 and float64 only; PyTorch refuses float16 as well"
 )
@@ -143,7 +144,7 @@ if RUNNING >= (2, 13):
         Known(_FEW_BITS, ("e5m5", "posit8es2")),
     )
 
-# Shortcomings of formats, not of operators.
+# Limits of the formats, not of the operators.
 _OVERFLOW = "an intermediate value overflows, in another kernel than in the stock run"
 listed(FAILS, "backward", "__rpow__ linalg.householder_product", Known(_OVERFLOW, ("q52",)))
 listed(FAILS, "gradgrad", "masked.prod", Known(_OVERFLOW, ("q52",)))

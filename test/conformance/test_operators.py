@@ -1,8 +1,7 @@
-"""PyTorch's operator database in our dtypes: a sample of it here, all of it with `-m slow`.
+"""PyTorch's operator database in format dtypes: a sample of it here, all of it with `-m slow`.
 
-An entry passes, is refused for a reason, or fails, as test/conformance/known.py has it; whatever
-differs from that list fails its test.
-"""
+test/conformance/known.py lists which entries are refused, and why, and which fail. An entry that
+differs from that list fails its test."""
 
 import random
 
@@ -22,7 +21,7 @@ EVERYWHERE = (  # dtype, samples of each entry, kinds
     ("posit16es2", 3, ("forward", "backward", "inplace", "inplace_backward", "errors")),
     ("posit16es2", 1, ("gradgrad",)),
     ("q43", 1, ("forward", "backward", "inplace_backward")),
-    ("e11m30", 1, ("forward", "inplace")),  # of eight bytes
+    ("e11m30", 1, ("forward", "inplace")),  # stored in eight bytes
 )
 ALWAYS = {("posit16es2", "forward"), ("posit16es2", "backward")}
 TENTH = ("q52", "e5m5", "posit8es2", "posit32es2")
@@ -31,8 +30,8 @@ SLOW = ("posit16es2", "q43", "q52", "e5m5", "posit8es2", "posit32es2")
 
 
 def applies(name: str, kind: str) -> bool:
-    """What can be told without running: integer operators, those without derivative or wrong
-    input."""
+    """Tell without running whether a kind applies: integer operators, entries without a derivative
+    or a wrong input."""
     op = ENTRIES[name]
     try:
         base_dtype(op)
@@ -61,7 +60,7 @@ def chosen() -> list[tuple]:
 
 
 def parameters() -> list:
-    """Every operator in one dtype, and one in five of all else."""
+    """Return every operator in one dtype, and a fifth of all other cases."""
     cases = chosen()
     always = [case for case in cases if case[:2] in ALWAYS]
     return always + thin_out([case for case in cases if case[:2] not in ALWAYS], 5)
@@ -91,8 +90,8 @@ def test_entry(dtype, kind, name, most):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", SLOW)
 def test_entries_with_all_samples(dtype, kind, part):
-    """A part of the entries each, since the tens of thousands of them would cost every collection
-    of tests seconds."""
+    """Run a part of the entries. Tens of thousands of cases would slow every collection of tests by
+    seconds."""
     differ = {}
     for name in list(ENTRIES)[part::PARTS]:
         if applies(name, kind):
@@ -106,15 +105,15 @@ def test_entries_with_all_samples(dtype, kind, part):
 
 
 def test_list_names_entries():
-    """An entry that PyTorch has renamed would stay in the list for ever."""
+    """Otherwise an entry that PyTorch renamed would stay in the list for ever."""
     assert {name for names in FAILS.values() for name in names} <= set(ENTRIES)
 
 
-# ---- the suite notices what is wrong ----
+# ---- the suite notices errors ----
 
 
 def spoiled(name: str, spoil):
-    """An entry whose operator gives something else in our dtype."""
+    """Return an entry whose operator returns something wrong in a format dtype."""
     op = ENTRIES[name]
     with quiet():
         copy = type(op).__new__(type(op))

@@ -1,5 +1,5 @@
-"""Unchanged code in a dtype of ours: it raises where it does in bfloat16, and its results and
-gradients have the dtype where they have it there."""
+"""Unchanged code in a format dtype raises where it does in bfloat16. Its results and gradients have
+the format dtype where bfloat16 code has bfloat16."""
 
 import copy
 import io
@@ -30,8 +30,8 @@ def stale(x):
     z.sum().backward()
 
 
-# Requests that end in an error in bfloat16, of x with three elements that wants a gradient, and the
-# dtype D.
+# Requests that raise in bfloat16, for an x of three elements that requires a gradient and a dtype
+# D.
 ERRORS = {
     "the gradient of no scalar": lambda x, D: (x * 1).backward(),
     "a gradient of another shape": lambda x, D: x.sum().backward(ones(2, dtype=D)),
@@ -87,7 +87,7 @@ def test_what_raises_in_bfloat16_raises(name):
     for dtype in (torch.bfloat16, *DTYPES):
         with pytest.raises(kinds) as said:
             ERRORS[name](ones(3, dtype=dtype), dtype)
-        # The engine's name of a tensor's type, the container: docs/limits.md.
+        # The engine names a tensor's type after the storage dtype: docs/limits.md.
         text = re.sub(r"operation: \[\w+ ", "", str(said.value))
         for words in (
             "INTERNAL ASSERT",
@@ -133,7 +133,7 @@ def characters(D):
     y, hidden = rnn(words(text), hidden)
     loss = F.cross_entropy(out(y).view(-1, 7), text.view(-1))
     loss.backward()
-    # Of ours it is a number of float32.
+    # For format tensors the norm is a float32 number.
     norm = nn.utils.clip_grad_norm_(rnn.parameters(), 0.25).to(D)
     return (
         y,

@@ -1,9 +1,8 @@
-"""Tensors stay where they are, whatever torch.set_default_device says: what makes a tensor beside
-them says on which device.
+"""Tensors stay on their device, whatever torch.set_default_device says: code that makes another
+tensor names the device.
 
-The default is `meta` here, on which no number is known, as the CPU's are not to a GPU: code that
-forgot it raises, or ends without a number.
-"""
+The default is `meta` here, which holds no numbers. Code that forgot the device raises, or ends
+without a number."""
 
 import numpy as np
 import pytest
@@ -149,7 +148,7 @@ def leaves(found):
 @pytest.mark.parametrize("case", CASES)
 def test_results_are_the_same(case):
     torch.manual_seed(1)
-    # Whose loops count their steps on the default device: stock raises, too.
+    # Their loops count steps on the default device. Stock PyTorch raises too.
     if case in ADAMS and releases.RUNNING < (2, 13):
         with (
             torch.device("meta"),
@@ -159,7 +158,7 @@ def test_results_are_the_same(case):
         ):
             CASES[case]()
         return
-    with torch.device("meta"):  # first: what is remembered was not found out elsewhere
+    with torch.device("meta"):  # first, so that no cached value comes from another device
         found = leaves(CASES[case]())
     torch.manual_seed(1)
     expected = leaves(CASES[case]())

@@ -1,4 +1,4 @@
-"""Modules that moved are found by their old names for a release, with a warning."""
+"""Modules that moved are importable by their old names for one release, with a warning."""
 
 import importlib
 import sys
@@ -12,7 +12,7 @@ from torch_dtypes.host import old_paths
 
 @pytest.fixture
 def forgotten():
-    """Modules by old names are forgotten, so that each test imports them first."""
+    """Remove the modules with old names, so that each test imports them first."""
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:

@@ -1,5 +1,5 @@
 """Printing and copying of tensors: exact values, whatever the rounding mode, and no random numbers.
-Texts by format: test_conversion.py."""
+test_conversion.py has the texts by format."""
 
 import contextlib
 import copy
@@ -32,7 +32,7 @@ def without_draws():
 
 
 def tensors(dtype):
-    """Of numbers that q43 has, so that no mode changes them."""
+    """Return tensors of numbers that q43 has, so that no mode changes them."""
     counts = (
         torch.arange(torch.Size(shape).numel(), dtype=torch.float64).reshape(shape) % 37
         for shape in SHAPES

@@ -1,4 +1,4 @@
-"""What of torch.distributed refuses tensors of ours: a backend's own methods, models in shards,
+"""Parts of torch.distributed that refuse format tensors: methods of a backend, sharded models,
 tensors without memory."""
 
 import new_process
@@ -13,7 +13,7 @@ import torch_dtypes
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
-    # PyTorch's own, in its optimizers.
+    # PyTorch's optimizers cause these.
     pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:.*is deprecated:FutureWarning"),
 ]
 NAMES = ("posit16es2", "q43", "posit32es2")
@@ -21,7 +21,7 @@ NAMES = ("posit16es2", "q43", "posit32es2")
 
 @pytest.fixture(autouse=True)
 def group(tmp_path):
-    """One process; gloo."""
+    """Start one process with gloo."""
     dist.init_process_group(
         "gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
     )

@@ -1,5 +1,5 @@
-"""torch.distributed.rpc refuses format tensors, and pipelines refuse models that have some: one
-error, and the workers go on."""
+"""torch.distributed.rpc refuses format tensors, and pipelines refuse models with format tensors:
+one error, and the workers go on."""
 
 import os
 
@@ -17,7 +17,7 @@ pytestmark = [
         not (dist.is_available() and rpc.is_available()),
         reason="torch is built without torch.distributed.rpc",
     ),
-    pytest.mark.filterwarnings("ignore"),  # PyTorch's own, of what it calls deprecated
+    pytest.mark.filterwarnings("ignore"),  # PyTorch's own, for parts that it deprecates
 ]
 
 

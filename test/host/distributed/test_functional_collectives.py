@@ -1,4 +1,4 @@
-"""Functional collectives on tensors of ours, and their gradients, by processes over gloo."""
+"""Functional collectives on format tensors, and their gradients, with processes over gloo."""
 
 import pytest
 import torch
@@ -64,7 +64,7 @@ def functional(rank):
         same(own, held[rank])
 
         x = own.clone().requires_grad_()
-        # Its gradient: reduce_scatter, in 2.11 of what has no strides of 0.
+        # Its gradient is a reduce_scatter, which in 2.11 refuses strides of 0.
         (functional.all_gather_tensor_autograd(x, 0, group) * 1).sum().backward()
         same(x.grad, torch.full_like(own, 2.0))
         x.grad = None

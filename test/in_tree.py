@@ -29,7 +29,7 @@ FOLDERS = importlib.util.find_spec("torch_dtypes").submodule_search_locations
 # Without importing PyTorch.
 IN_TREE = not any(Path(folder, "host", "hooks").is_dir() for folder in FOLDERS)
 
-# Files, by what they test.
+# Files, by their subject.
 OVERLAY = (
     "autograd/test_foreign_gradients.py",
     "graphs/test_compile_runs_eagerly.py",
@@ -40,7 +40,7 @@ OVERLAY = (
     "host/test_loading_again.py",
     "host/test_stock.py",
     "host/test_dormant.py",
-    "formats/test_typing.py",  # of what is installed beside a wheel
+    "formats/test_typing.py",  # installed beside a wheel only
 )
 DISTRIBUTED = (
     *(
@@ -61,7 +61,7 @@ DISTRIBUTED = (
     ),
     "workbench/test_train_ranks.py",
 )
-NEWER = (  # of what PyTorch 2.6 lacks: DebugMode; precisions of float32 by operator
+NEWER = (  # features that PyTorch 2.6 lacks: DebugMode, precisions of float32 by operator
     "graphs/test_listings.py",
     "operators/test_float32_precision.py",
 )
@@ -72,8 +72,8 @@ FULL = "expected at most 64 number formats made at run time in one process"
 
 
 class Row(NamedTuple):
-    """Expressions for a test's name and for its error, as `KeyError: ...`, and why that error is
-    right there."""
+    """Patterns for a test's name and for its error (as `KeyError: ...`), and the reason why that
+    error is right there."""
 
     test: str
     error: str
@@ -387,8 +387,8 @@ def pytest_runtest_makereport(item, call):
 
 
 def run_in_child(items, first, last, pipe):
-    """In a forked process: runs tests of one file, and sends the reports of each, or None where a
-    new process is needed first."""
+    """Run tests of one file in a forked process and send the report of each. Send None where a new
+    process is needed first."""
     for i in range(first, last):
         item = items[i]
         reports = runtestprotocol(item, log=False, nextitem=items[i + 1] if i + 1 < last else None)

@@ -47,7 +47,7 @@ def value_in_table(oracle, code):
 
 
 def expected_in_table(op, source, target, codes, mode):
-    """The code and the flags of one vector: overflow beyond the numbers of a sign, underflow
+    """Return the code and the flags of one vector: overflow beyond the numbers of a sign, underflow
     between 0 and the smallest of them."""
     v, undefined, by_zero = exact(op, None, [value_in_table(source, c) for c in codes])
     if v is None:
@@ -72,8 +72,8 @@ def expected_in_table(op, source, target, codes, mode):
 
 
 def expected_on_logarithms(name, op, codes, mode):
-    """The code and the flags of a product, a quotient or a root of logarithmic numbers; None: of
-    others."""
+    """Return the code and the flags of a product, a quotient or a root of logarithmic numbers, and
+    None for others."""
     if not name.startswith("lns") and not name.endswith("_log"):
         return None
     f = of_name(name)
@@ -139,7 +139,7 @@ def test_casts_between_tables(tmp_path):
 
 
 def test_hard_cases_of_tables_are_there(tmp_path):
-    """Ties, and both ends of the range."""
+    """The vectors contain ties, and both ends of the range."""
     for name, flags in (
         ("hif8", (1, 2, 4)),
         ("takum8_linear", (1, 2, 4)),

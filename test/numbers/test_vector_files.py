@@ -1,5 +1,5 @@
-"""The command ``torch-dtypes vectors``: which vectors a seed and a count ask for, what is refused,
-where they are written."""
+"""The command ``torch-dtypes vectors``: the vectors for a seed and a count, refusals, and the
+written files."""
 
 import pytest
 from read_vectors import made, read, run
@@ -113,6 +113,6 @@ def test_a_file_that_cannot_be_written(tmp_path):
         "--out",
         tmp_path / "file",
     )
-    # The operator's own error, and nothing is left of the file.
+    # The operator's own error, and no part of the file is left.
     assert full.exit_code == 2 and "float32" in full.output
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,5 @@
-"""``torch-dtypes vectors``: its vectors, read by a reader of their own, against exact rationals and
-IEEE 754-2019, section 7, in rationals."""
+"""Vectors of ``torch-dtypes vectors``, parsed by an independent reader, against exact rationals and
+the flags of IEEE 754-2019, section 7."""
 
 import math
 
@@ -56,7 +56,7 @@ def check(rows, op, source, target, mode):
     wrong = []
     for *codes, code, flags in rows:
         right = expected(op, source, target, codes, mode)
-        # A cast of NaN keeps a sign that the definition leaves open.
+        # The definition leaves open the sign of NaN after a cast.
         same = code == right[0] or (
             isinstance(d := target.decode(code), float)
             and math.isnan(d)
@@ -185,7 +185,8 @@ def test_dots(spec, policy, tmp_path):
 
 
 def test_hard_cases_are_there(tmp_path):
-    """Of 4,000 vectors in 16 bits, where random ones have nearly none of them."""
+    """Among 4,000 vectors in 16 bits there are hard cases, of which random vectors have nearly
+    none."""
     for spec in (posit(16, 2), binary(5, 10)):
         least = spec.magnitude(1) if spec.posit else spec.magnitude(1 << spec.man_bits)
         for op in ("add", "mul", "fma", "cast"):
@@ -205,8 +206,8 @@ def test_hard_cases_are_there(tmp_path):
             numbers = [(v, x) for v, x in values if isinstance(v, Fraction)]
             ties = sum(target.locate(abs(v))[1] == 0 for v, _ in numbers)
             assert ties > 80, (name_of(spec), op, ties)
-            # Sums of numbers of a format do not underflow: they are numbers of it, or in the normal
-            # range.
+            # Sums of a format's numbers do not underflow: they are numbers of the format, or in the
+            # normal range.
             seen = [
                 sum(bool(row[-1] & bit) for row in rows)
                 for bit in ((1, 4) if op == "add" else (1, 2, 4))
@@ -239,7 +240,7 @@ def test_both_ways_of_exact_arithmetic_agree():
                 usable &= values[0] * values[1] != 0
             values = [v[usable] for v in values]
             found, right = exact.by_tensors(op, values), exact.by_rationals(op, values)
-            # To fewer bits than 53, odd in the last: they round alike in every mode.
+            # Round to fewer than 53 bits, with an odd last bit: these round alike in every mode.
             if op in ("div", "sqrt"):
                 fmt = torch_dtypes.format_of(name)
                 for mode in MODES:
@@ -268,7 +269,7 @@ def test_operators_give_the_same_codes():
 
 @pytest.mark.parametrize("part", ["accumulator", "product"])
 def test_dots_round_each_step_as_its_format_says(part):
-    """And not as the results do."""
+    """The steps may round differently from the results."""
 
     def results(policy):
         return torch.cat(

@@ -1,5 +1,5 @@
-"""Calls that stock wants in one dtype, where PyTorch's database has no such sample: a function of
-the floating operands, and their shapes."""
+"""Calls that stock PyTorch wants in one dtype and PyTorch's database has no sample of: a function
+of the floating operands, and their shapes."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 
 def _loaded(layer, names):
-    """A layer as a function of its input, further inputs, and the parameters of these names."""
+    """Return a layer as a function of its input, further inputs, and the named parameters."""
 
     def call(*operands):
         inputs, parameters = (
@@ -114,9 +114,9 @@ NORMALISATION = {
     "rms_norm": (lambda x, w: F.rms_norm(x, (3,), w), [IMAGES, (3,)]),
 }
 
-# Mixed operands that some of stock's kernels take and others refuse (by the number of dimensions,
-# and with or without oneDNN), because they do not look: the places that may differ. Ours refuse
-# them all.
+# Indices of mixed operands that some stock kernels accept without a check and others refuse,
+# depending on the number of dimensions and on oneDNN. Format tensors are refused in all of them, so
+# that these cases may differ.
 BY_ACCIDENT = {
     "conv_transpose1d": {2},
     "conv_transpose2d": {2},
@@ -139,8 +139,8 @@ def operands(shapes, dtypes):
 
 
 def mixtures(name):
-    """Which operands are of the narrow dtype: all mixtures of a few, and of many each one by itself
-    among the others."""
+    """Return the sets of operands with the narrow dtype: all sets of a few operands, or each of
+    many operands by itself."""
     n = len(ALL[name][1])
     if n <= 5:
         every = itertools.product((False, True), repeat=n)

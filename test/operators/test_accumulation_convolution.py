@@ -1,5 +1,5 @@
-"""Convolutions and gradients under the accumulation policies: float64 where it is exact, and exact
-rationals in a given order."""
+"""Convolutions and gradients under the accumulation policies: against float64 where it is exact,
+and against exact rationals in a given order."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ from torch_dtypes import accumulate
 # float64 adds up their products exactly
 both_formats = pytest.mark.parametrize("name", ["q43", "posit8es1"])
 
-# ---- the products that meet, in their order ----
+# ---- the factors of each product, in order ----
 
 
 def each(*sizes):
@@ -32,7 +32,7 @@ def array(t, spec):
 
 
 def pixel(x, i, c, place):
-    """Outside lie zeros."""
+    """Return a pixel, or zero outside the image."""
     return (
         x[(i, c, *place)]
         if all(0 <= p < n for p, n in zip(place, x.shape[2:], strict=True))
@@ -51,7 +51,7 @@ class Geometry:
         self.groups = groups
 
     def seen(self, place, tap):
-        """The input's place that an output's place meets in one place of the kernel."""
+        """Return the input's place that meets an output's place at one place of the kernel."""
         return [
             p * s + t * d - pad
             for p, s, t, d, pad in zip(
@@ -64,7 +64,7 @@ class Geometry:
         return [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in terms]
 
     def inputs(self, y, w):
-        """The sizes of a transposed convolution's result."""
+        """Return the sizes of a transposed convolution's result."""
         terms = zip(
             y.shape[2:],
             self.padding,
@@ -77,7 +77,7 @@ class Geometry:
         return [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, p, d, k, s, e in terms]
 
     def forward(self, x, w):
-        """Channel, then place in the kernel."""
+        """Yield products over channels, then places in the kernel."""
         wide, per = w.shape[0] // self.groups, w.shape[1]
         for i, o, *place in each(len(x), len(w), *self.outputs(x, w)):
             taps = list(each(*w.shape[1:]))
@@ -87,7 +87,8 @@ class Geometry:
             ]
 
     def weight(self, y, x, w):
-        """The gradient of weights: batch, then place in the output."""
+        """Yield the products of the weights' gradient: over the batch, then places in the output.
+        """
         wide, per = w.shape[0] // self.groups, w.shape[1]
         for o, c, *tap in each(*w.shape):
             places = list(each(len(y), *y.shape[2:]))

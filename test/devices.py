@@ -1,9 +1,9 @@
-"""A pytest plugin: the device that the tests' tensors lie on, `--device`.
+"""A pytest plugin: the device of the tests' tensors, `--device`.
 
-cpu: as they are written. stock: the same, by stock operators. cuda: what factories make without a
-device is moved to the GPU. gpu-on-host: CPU tensors go the GPU's way, where the GPU's kernels were
-compiled for the host; everything but launches, streams and copies is tested so. On all but the
-first, a test that comes to what has no way there is skipped with the sentence that says so; all
+cpu: tests run as written. stock: the same, with stock operators instead of kernels. cuda: tensors
+that factories make without a device are moved to the GPU. gpu-on-host: CPU tensors take the GPU's
+path, with the GPU's kernels compiled for the host; it covers all but launches, streams and copies.
+Except on cpu, a test that meets an unsupported feature is skipped with the text of its error; all
 others must pass. On cuda, tests of the CPU's own switches, texts and generators are skipped, too.
 """
 

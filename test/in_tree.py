@@ -1,16 +1,16 @@
 r"""A pytest plugin for PyTorch's own tree (docs/in-tree.md), where the dtypes are PyTorch's and
-nothing of the overlay is there.
+the overlay is absent.
 
     PYTHONPATH=SOURCE python -m pytest test/numbers test/operators ...
 
-Such a build does not take the numbers of formats back. So each file runs in a process that is
-forked from one without formats, and a test that finds no number left begins another. (Without
-pytest-xdist's -n.)
+Such a build never frees the numbers of formats. So each file runs in a process that is forked from
+one without formats, and a test that finds no free number starts another. (Without pytest-xdist's
+-n.)
 
-What tests the overlay itself, what it leaves of stock code, or what such a build was made without,
-is not collected. All others are those that run beside a wheel. Some of them end there in an error
-of PyTorch 2.6 itself: DIFFERS names them, each by its test and the error's words, and they are
-reported as expected failures with the reason. A result that is wrong has no words that would match.
+Tests of the overlay, of its effect on stock code, or of parts that such a build lacks are not
+collected. All others are the tests that run beside a wheel. Some of them raise an error of PyTorch
+2.6 itself here. DIFFERS names each of these by its test and a pattern of the error, and they are
+reported as expected failures with the reason. A wrong result never matches such a pattern.
 """
 
 import contextlib

@@ -318,8 +318,8 @@ def test_where_with_a_complex_number_has_a_real_gradient(dtype, number_first):
 @each_dtype
 @pytest.mark.parametrize("way", ["to", "copy_"])
 def test_a_cast_to_complex_numbers_takes_the_real_part_without_a_warning(dtype, way):
-    """Stock casts do the same: a user loses nothing by dropping the imaginary part of the gradient.
-    """
+    """Stock casts do the same: a user loses nothing by dropping the imaginary part of the
+    gradient."""
     x = leaf(X, dtype)
     y = x.to(torch.complex128) if way == "to" else torch.empty(3, dtype=torch.complex128).copy_(x)
     torch.set_warn_always(True)

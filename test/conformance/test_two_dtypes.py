@@ -72,8 +72,8 @@ def is_floating(t):
 
 
 def samples_of(op, most):
-    """Return samples with two floating operands that have dimensions, spread over the database's.
-    """
+    """Return samples with two floating operands that have dimensions, spread over the
+    database's."""
     found = []
     try:
         for sample in itertools.islice(
@@ -201,8 +201,8 @@ WITH_OUT = (
 
 
 def into(op, sample, narrow, other):
-    """Return the dtypes of a call with out= and whether it has the results' numbers, or the error.
-    """
+    """Return the dtypes of a call with out= and whether it has the results' numbers, or the
+    error."""
 
     def moved(t):
         if is_floating(t):

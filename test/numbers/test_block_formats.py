@@ -260,7 +260,7 @@ def test_float_scales():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_tensor_scale_above_scales_of_float32s_whole_range(dtype):
     """Largest scale times largest element exceeds float32. The tensor is scaled to 2^126 instead,
-    if 2^117 brings it there."""
+    by a factor of at most 2^117."""
     x = torch.linspace(-4, 3, 96, dtype=dtype).view(3, 32) * torch.tensor(
         [1, 2.0**-20, 2.0**-40], dtype=dtype
     ).view(3, 1)

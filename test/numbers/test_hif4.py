@@ -76,8 +76,8 @@ def test_algorithm_by_hand():
 
 
 def test_ties_at_a_power_of_two():
-    """8 / 7 in bfloat16 is 1.140625. It is above 1.125, the middle, and so rounds to 1.25 in E6M2.
-    """
+    """8 / 7 in bfloat16 is 1.140625. It is above 1.125, the middle, and so rounds to 1.25 in
+    E6M2."""
     x = torch.zeros(64)
     x[0] = 8.0
     assert target("hif4").scales(x)[0] == 1.25 * 4

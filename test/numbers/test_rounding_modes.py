@@ -452,8 +452,8 @@ def test_specials_and_ties_not_as_in_qtorch():
 
 @pytest.mark.parametrize("part", [0.1, 0.3, 0.5, 0.9])
 def test_probabilities_below_the_subnormal_numbers_not_as_in_cpfloat(part):
-    """Below the subnormal numbers, its stochastic rounding takes four times the right probability.
-    """
+    """Below the subnormal numbers, its stochastic rounding takes four times the right
+    probability."""
     n = 200_000
     torch.manual_seed(1)
     x = torch.full((n,), part * MINSUB, dtype=torch.float64)

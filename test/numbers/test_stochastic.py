@@ -49,8 +49,8 @@ def words_for(n, seed=7):
 
 
 def seeded(seed, call):
-    """Return the result of a call after torch.manual_seed, and the seed that its first cast draws.
-    """
+    """Return the result of a call after torch.manual_seed, and the seed that its first cast
+    draws."""
     torch.manual_seed(seed)
     drawn = _C.next_seed()
     torch.manual_seed(seed)

@@ -213,8 +213,8 @@ def test_format_s_sum_start_and_running_sum(name, options):
 
 @pytest.mark.parametrize("shape", [(2, 7, 600), (600, 7, 3), (3, 7, 257)])
 def test_columns_do_not_mind_their_neighbours(shape):
-    """With more columns than are computed side by side, each column has the bits of a single one.
-    """
+    """With more columns than are computed side by side, each column has the bits of a single
+    one."""
     m, k, n = shape
     a, b = some("posit16es1", m, k), some("posit16es1", k, n, seed=1)
     with accumulate("format", kahan=True):

@@ -87,8 +87,8 @@ class Geometry:
             ]
 
     def weight(self, y, x, w):
-        """Yield the products of the weights' gradient: over the batch, then places in the output.
-        """
+        """Yield the products of the weights' gradient: over the batch, then places in the
+        output."""
         wide, per = w.shape[0] // self.groups, w.shape[1]
         for o, c, *tap in each(*w.shape):
             places = list(each(len(y), *y.shape[2:]))
@@ -98,8 +98,8 @@ class Geometry:
             ]
 
     def backward(self, y, w, sizes):
-        """The gradient of the input, or a transposed convolution: channel, then place in the
-        output, as far as the kernel meets it."""
+        """Yield the products of the input's gradient, or of a transposed convolution: over
+        channels, then places in the output that the kernel meets."""
         wide, per = w.shape[0] // self.groups, w.shape[1]
         for i, c, *place in each(len(y), per * self.groups, *sizes):
             dot = []
@@ -175,7 +175,7 @@ def operands(case, name, draw=some):
 
 
 def with_gradients(call, tensors, grad):
-    """The result, and the gradients of all operands for a gradient of the result."""
+    """Return the result, and the gradients of all operands for a given gradient of the result."""
     leaves = [t.detach().clone().requires_grad_() for t in tensors]
     y = call(*leaves)
     return [y, *torch.autograd.grad(y, leaves, grad)]
@@ -189,7 +189,7 @@ def with_gradients(call, tensors, grad):
 def test_exact_convolutions_and_their_gradients_round_once(case, name):
     call, *_, options = case
     tensors = operands(case, name, ends)
-    for used in (tensors, tensors[:2]):  # with a bias, and without
+    for used in (tensors, tensors[:2]):  # with a bias and without
         grad = ends(name, *call(*(t.double() for t in used), **options).shape, seed=9)
         with accumulate("exact"):
             found = with_gradients(lambda *t: call(*t, **options), used, grad)
@@ -202,7 +202,7 @@ def test_exact_convolutions_and_their_gradients_round_once(case, name):
 
 
 def test_exact_convolution_of_a_wide_format():
-    """Whose sums float64 does not hold: against exact rationals."""
+    """float64 does not hold these sums, so that exact rationals check them."""
     case = CASES[4]
     call, *_, options = case
     spec, (x, w, bias) = FORMATS["posit16es2"], operands(case, "posit16es2", ends)
@@ -222,7 +222,7 @@ def test_exact_convolution_of_a_wide_format():
     assert_codes(grads[1], exact_codes(list(geometry.weight(g_, x_, w_)), spec), spec, "weight")
 
 
-# Whose gradient is a sum of sums, each rounded: an operand is expanded first.
+# Their gradients are sums of rounded sums, because an operand is expanded first.
 TWICE = ("matmul of batches", "expanded")
 
 
@@ -243,7 +243,7 @@ def test_exact_gradients_round_once(operator, name):
 
 @both_formats
 def test_exact_second_derivatives_round_once(name):
-    """Those of a gradient of the input, which is linear in the weight and in the result's
+    """Differentiate a gradient of the input, which is linear in the weight and in the result's
     gradient."""
     x, w, _ = operands(CASES[4], name, ends)
     options = CASES[4][3]
@@ -275,8 +275,8 @@ def test_exact_second_derivatives_round_once(name):
     "case", [CASES[1], CASES[4], CASES[10], CASES[11]], ids=lambda case: case[0].__name__
 )
 def test_format_adds_in_order(case, options):
-    """Channel, then kernel position; gradients of weights: batch, then position. A bias is what the
-    accumulator starts with."""
+    """Terms are added by channel, then kernel position; for gradients of weights by batch, then
+    position. The accumulator starts with the bias."""
     call, *_, parameters = case
     name, spec = "posit16es1", FORMATS["posit16es1"]
     x, w, bias = operands(case, name)
@@ -346,7 +346,7 @@ def test_layouts_give_the_same():
 @pytest.mark.parametrize("policy", OWN)
 @pytest.mark.parametrize("special", [math.inf, math.nan])
 def test_a_special_weight_reaches_only_what_it_meets(policy, special):
-    """Between the steps of a transposed convolution (or of a gradient) lie no products."""
+    """There are no products between the steps of a transposed convolution (or of a gradient)."""
     x, w = torch.ones(1, 1, 4, dtype=torch.q43), torch.tensor([[[special, 1.0, 2.0]]]).to(torch.q43)
     with accumulate(policy):
         y = F.conv_transpose1d(x, w, stride=3)
@@ -358,7 +358,7 @@ def test_a_special_weight_reaches_only_what_it_meets(policy, special):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_batch(policy):
-    """Nothing adds up to zero: as stock."""
+    """An empty sum is zero, as in stock PyTorch."""
     for call, w in ((F.conv1d, (4, 3, 2)), (F.conv_transpose1d, (3, 4, 2))):
         tensors = [
             torch.ones(sizes, dtype=torch.q43, requires_grad=True) for sizes in ((0, 3, 5), w, (4,))
@@ -410,7 +410,7 @@ def test_wrong_convolutions_are_refused_as_by_stock(policy):
 
 @pytest.mark.parametrize("policy", ["exact", "format", "machine"])
 def test_no_transposed_convolution_without_an_output(policy):
-    """Under policies of our own it was empty, or an overflow of its size."""
+    """Under this package's policies the result once was empty, or its size overflowed."""
     x, w = torch.ones(1, 1, 1).to(torch.q43), torch.ones(1, 1, 1).to(torch.q43)
     for padding in (1, 2):
         with accumulate(policy), pytest.raises(RuntimeError, match="Output size is too small"):

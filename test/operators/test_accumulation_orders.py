@@ -1,5 +1,5 @@
-"""Steps in other orders than one running sum, sums of chunks that are rounded, exact products, and
-accumulators that wrap: against rationals."""
+"""Orders other than one running sum, sums of rounded chunks, exact products, and accumulators that
+wrap, against rationals."""
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ ORDERS = {"pairwise": pairwise, "tree": tree, "lanes(3)": in_lanes(3), "lanes(16
 
 
 def total(order, terms, spec, start=None):
-    """A finished sum is always a number of the accumulator."""
+    """Return the finished sum, which is always a number of the accumulator."""
     add = lambda x, y: rounded(spec, Fraction(x) + Fraction(y))  # noqa: E731
     result = rounded(spec, ORDERS[order](terms, add))
     return result if start is None else add(rounded(spec, start), result)
@@ -110,12 +110,12 @@ def test_holes_have_no_part_in_a_tree():
         want = F.conv_transpose1d(x, w, stride=2)
     for order in ORDERS:
         with accumulate("format", accumulator="e5m4", order=order):
-            # A sum of two is the same in every order.
+            # A sum of two terms is the same in every order.
             assert torch.equal(F.conv_transpose1d(x, w, stride=2), want)
 
 
 def test_holes_are_no_terms_of_exact_products():
-    """One term is rounded once, and the sum of two once: neither is rounded before."""
+    """A sum of one term, or of two, is rounded once; no term is rounded before."""
     x, w = some("q43", 1, 1, 40).clamp(-4, 4), some("q43", 1, 1, 4, seed=1).clamp(-4, 4)
     inputs, weights = values_of(x.flatten(), Q43), values_of(w.flatten(), Q43)
     for order in ("pairwise", "tree"):
@@ -131,7 +131,7 @@ def test_holes_are_no_terms_of_exact_products():
 
 
 def test_a_tree_of_negative_zeros_is_one():
-    """No sum begins at 0."""
+    """A tree starts with its first terms and not with 0."""
     a, b = torch.full((2, 4), -0.0).to(torch.q43), torch.ones(4, 3).to(torch.q43)
     for order, sign in (("pairwise", True), ("tree", True), ("lanes(2)", False)):
         with accumulate("format", order=order):
@@ -157,8 +157,8 @@ def test_a_bias_is_rounded_to_the_accumulator():
 
 
 def test_lanes_draw_words_of_their_own():
-    """Two lanes of equal terms, each of which ends half way between two numbers: drawn alike, their
-    sum would never lie between."""
+    """Two lanes have equal terms, and each ends half way between two numbers. If both drew the same
+    words, their sum would never fall between."""
     x = torch.tensor([1, 1, 0.0625, 0.0625]).to(torch.q43).expand(500, 4)
     with accumulate("format", accumulator="fixed8_3", rounding="stochastic", order="lanes(2)"):
         sums = torch_dtypes.matmul(x, torch.ones(4, 1, dtype=torch.q43), out="fp32")
@@ -314,7 +314,7 @@ def test_orders_in_one_text():
 
 
 def test_each_bit_is_worth_four_times_the_length():
-    """Sakr et al., arXiv 1901.06588: the part of a sum's variance that swamping takes."""
+    """Sakr et al., arXiv 1901.06588: the share of a sum's variance that swamping removes."""
     torch.manual_seed(0)
 
     def lost(bits, length):

@@ -1,4 +1,4 @@
-"""What observe counts of a GPU's tensors: the CPU's counts, on CUDA, and on the host where the
+"""Counts that observe takes of a GPU's tensors equal the CPU's: on CUDA, and on the host where the
 GPU's kernels were compiled for it."""
 
 import math
@@ -12,7 +12,7 @@ import torch_dtypes
 
 pytestmark = pytest.mark.filterwarnings("ignore:observe. no module of the Linear ran")
 
-# The same to the last number.
+# Equal to the last number.
 NAMES = (
     "elements overflow saturated underflow to_zero subnormal zeros nan_in infinite_in nan_made "
     "inexact exponents"
@@ -50,12 +50,12 @@ def test_counts_on_a_gpu(name):
     compare(counted(name, "cuda"), counted(name, "cpu"))
 
 
-# ---- more than the device's memory has tables for at once ----
+# ---- more counts at once than the device's memory has tables ----
 
 
 def many_formats(device):
-    """Counts of one tensor against 100 formats, and of casts to three dtypes in turn: each time the
-    tables are full, they are read and begun anew."""
+    """Count one tensor against 100 formats, and casts to three dtypes by turns. Each time the
+    tables are full, they are read and started anew."""
     model = torch.nn.Linear(2, 2).to(device)
     model.register_forward_hook(
         lambda module, args, output: (
@@ -99,7 +99,7 @@ def test_memory_is_given_back():
 
 @needs_cuda
 def test_what_is_captured_is_not_observed_in_silence():
-    """The graph's runs would count into tables that are others' by then."""
+    """Runs of the graph would count into tables that belong to others by then."""
     x = torch.ones(3, device="cuda")
     x.to(torch.q43)
     with torch_dtypes.observe(torch.nn.Linear(2, 2)):

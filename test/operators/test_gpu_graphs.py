@@ -1,5 +1,5 @@
-"""CUDA graphs of tensors of ours: each run computes and draws what the same calls would. (That
-launches read their seeds in device memory is tested on the host by test_cuda_launches.py.)"""
+"""CUDA graphs of format tensors: each run computes and draws the results of the same calls.
+(test_cuda_launches.py tests on the host that launches read their seeds in device memory.)"""
 
 import pytest
 import torch
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.skipif(
 
 
 def captured(function):
-    """The graph of function(), and its result's place. Tables and libraries get their memory
-    before."""
+    """Capture function() and return the graph and the place of its result. Tables and libraries get
+    their memory before."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -73,7 +73,7 @@ def test_training_steps():
         return model, step
 
     (one, by_graph), (other, by_calls) = made(), made()
-    graph, _ = captured(by_graph)  # two steps on the way
+    graph, _ = captured(by_graph)  # two warm-up steps
     for _ in range(3):
         graph.replay()
     for _ in range(5):

@@ -1,5 +1,5 @@
-"""Infinities that operators make of finite operands, in formats that have none: the standard's
-answer, said once for an operator and a dtype."""
+"""Operators that make infinities from finite operands, in formats without infinities: the
+standard's answer, with one warning for an operator and a dtype."""
 
 import warnings
 
@@ -41,7 +41,7 @@ def said(run):
 
 
 def made(run):
-    """The first infinity of a run: the operator's name and the dtype's."""
+    """Return the first infinity of a run: the names of the operator and the dtype."""
     torch_dtypes._C.forget_infinity()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -49,7 +49,7 @@ def made(run):
     return torch_dtypes._C.first_infinity()
 
 
-@pytest.mark.parametrize("count", [5, 70000])  # looked up and computed, one thread and several
+@pytest.mark.parametrize("count", [5, 70000])  # by table and computed, on one thread and several
 @pytest.mark.parametrize(
     "name", ["posit16es2", "posit8es0", "posit32es2", "e4m3fn", "e4m3fnuz", "takum16_linear"]
 )
@@ -63,7 +63,7 @@ def test_poles_of_operators(name, count):
         for _ in range(2):
             assert made(lambda run=run: run(x.clone())) == (operator, name), pole
         assert run(x.clone())[count // 2].isnan()  # the standard's answer
-        if pole not in ("div by a number", "atanh"):  # whose poles are elsewhere, too
+        if pole not in ("div by a number", "atanh"):  # these have poles elsewhere, too
             assert made(lambda run=run: run(torch.full((count,), 0.5).to(dtype))) is None, pole
 
 
@@ -110,8 +110,8 @@ def test_the_remedy(name, remedy):
 
 
 class LanguageModel(nn.Module):
-    """PyTorch's example word_language_model, its transformer in small: the mask is a logarithm of
-    zeros and ones."""
+    """A small version of the transformer in PyTorch's example word_language_model, whose mask is a
+    logarithm of zeros and ones."""
 
     def __init__(self):
         super().__init__()
@@ -161,7 +161,7 @@ def test_a_mask_made_by_a_logarithm():
 
 
 def test_a_divergence_of_another_cause_names_no_infinity():
-    torch.zeros(2).to(torch.posit16es2).log()  # before, and of no concern
+    torch.zeros(2).to(torch.posit16es2).log()  # earlier, and irrelevant
     model = nn.Sequential(nn.Linear(1, 1)).to(torch.q43)
     with torch.no_grad():
         model[0].weight.fill_(2.0)

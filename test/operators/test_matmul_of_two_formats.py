@@ -1,5 +1,5 @@
-"""torch_dtypes.matmul: operands of two formats, a result that says its own, by every policy, and
-its gradients."""
+"""torch_dtypes.matmul: operands of two formats, a result with a format of its own, under every
+policy, and gradients."""
 
 import pytest
 import torch

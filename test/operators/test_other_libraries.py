@@ -1,5 +1,5 @@
-"""Operators of other libraries (torch.library): their kernels get our tensors, or the exact values
-of those, and results are of our dtype."""
+"""Operators of other libraries (torch.library): their kernels get format tensors, or their exact
+values, and results have the format dtype."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def ops():
     def writes(x):
         see(x.add_(1), x)
 
-    device = torch.zeros(()).device.type  # of the tests' tensors, for which the kernels are
+    device = torch.zeros(()).device.type  # the kernels are for the device of the tests' tensors
     library.define("on_device(Tensor x, Tensor? y=None) -> Tensor")
     library.impl(
         "on_device", lambda x, y=None: see(x.exp() if y is None else x / y, x), device.upper()

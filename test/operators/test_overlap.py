@@ -1,5 +1,5 @@
-"""Outputs that overlap an operand or themselves: refused, or written, exactly as stock PyTorch does
-with tensors of its own. Empty ones lie as there."""
+"""Outputs that overlap an operand or themselves are refused, or written, exactly as in stock
+PyTorch. So are empty ones."""
 
 import warnings
 
@@ -53,7 +53,7 @@ torch.where(m > 1, m.t(), m, out=m) | torch.maximum(m, m, out=m)
 torch.addr(m.t(), m[0], m[1], out=m) | torch.hypot(m, m[0], out=m)
 """
 DRAWS = ("normal_", "random_", "bernoulli_", "uniform_")
-# Of CUDA's library, which may read an operand after it has written there, or not.
+# CUDA's library may or may not read an operand after writing there.
 PRODUCTS = ("addmm_(", "torch.mm(")
 
 
@@ -61,7 +61,7 @@ def outcome(call: str, dtype: torch.dtype):
     x = torch.arange(24.0).to(dtype)
     names = {"torch": torch, "x": x, "i": torch.arange(8), "m": x[:16].view(4, 4)}
     with warnings.catch_warnings():
-        # Stock warns of writes into expanded tensors that it still does.
+        # Stock PyTorch warns of writes into expanded tensors that it still performs.
         warnings.simplefilter("ignore")
         try:
             eval(call, names)

@@ -1,9 +1,8 @@
-"""Calls whose results on a GPU have the CPU's bits, by name: each a function of a device that gives
-back tensors.
+"""Calls, by name, whose results on a GPU have the CPU's bits. Each is a function of a device that
+returns tensors.
 
 They run on a GPU, and on the host where the GPU's kernels were compiled for it
-(test/operators/test_gpu_route.py, tools/gpu_check.py).
-"""
+(test/operators/test_gpu_route.py, tools/gpu_check.py)."""
 
 import torch
 
@@ -27,8 +26,8 @@ CASES = {}
 
 
 def case(function):
-    """Registers a function of a device and, as it likes, a dtype and a rounding mode, under its
-    name and theirs."""
+    """Register a function of a device and optionally a dtype and a rounding mode, under its name
+    and theirs."""
     code = function.__code__
     wanted = code.co_varnames[: code.co_argcount]
     dtypes = DTYPES if "dtype" in wanted else [None]
@@ -43,8 +42,8 @@ def case(function):
 
 
 def run(name: str, device: str) -> list[torch.Tensor]:
-    """A case's results, on the CPU. Random words come from a CPU generator of one seed, whatever
-    the device."""
+    """Return a case's results on the CPU. Random words come from a CPU generator with one seed,
+    whatever the device."""
     function, dtype, mode = CASES[name]
     arguments = {"device": device}
     if dtype:
@@ -65,7 +64,8 @@ def run(name: str, device: str) -> list[torch.Tensor]:
 
 
 def bits(t: torch.Tensor) -> torch.Tensor:
-    """Codes, or a stock tensor's own bits; NaN is one code, for machines differ in its sign."""
+    """Return codes, or a stock tensor's own bits. NaN is one code, since machines differ in its
+    sign."""
     if _C.format_of(t.dtype) is None and not t.is_floating_point():
         return t.long()
     width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()]
@@ -73,7 +73,7 @@ def bits(t: torch.Tensor) -> torch.Tensor:
 
 
 def numbers(shape, seed=0, scale=6):
-    """Of many sizes, on the CPU."""
+    """Return numbers of many sizes, on the CPU."""
     g = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=g) * torch.exp2(
         torch.randint(-scale, scale, shape, generator=g).float()
@@ -81,7 +81,7 @@ def numbers(shape, seed=0, scale=6):
 
 
 def ours(shape, dtype, device, seed=0):
-    """A tensor of a dtype, cast on the CPU and moved."""
+    """Return a tensor of a dtype, cast on the CPU and moved."""
     mode = _C.rounding_override()
     _C.set_rounding_override(None)
     try:
@@ -194,7 +194,7 @@ def arithmetic_of_two_dtypes(device, dtype):
     ]
 
 
-# ---- by stock kernels between decoding and encoding, exact in any order ----
+# ---- decoding, a stock kernel that is exact in any order, encoding ----
 
 
 @case
@@ -228,7 +228,8 @@ def selections(device, dtype):
 
 @case
 def gates(device, dtype, mode):
-    """The gradient of relu: codes that pass or do not, NaN among them, in several layouts."""
+    """Compute the gradient of relu: codes that pass or do not, NaN among them, in several
+    layouts."""
     a, b = ours((17, 19), dtype, device, 1), ours((17, 19), dtype, device, 2)
     special = torch.tensor([0.0, -0.0, torch.nan, torch.inf, -1.0]).to(dtype).to(device)
     a[0, :5], b[1, :5] = special, special
@@ -301,7 +302,7 @@ def sums(device, dtype):
     results = []
     for policy, options in POLICIES:
         if options.get("product") == "exact" and dtype is torch.posit32es2:
-            continue  # whose products float64 has not
+            continue  # float64 lacks these products
         with torch_dtypes.accumulate(policy, **options):
             results += [
                 a @ b,
@@ -320,7 +321,7 @@ def sums(device, dtype):
 
 @case
 def sums_in_tiles(device, dtype):
-    """So many results that a thread has several."""
+    """Compute so many results that each thread has several."""
     a, b = ours((4101, 7), dtype, device, 1), ours((7, 1030), dtype, device, 2)
     results = []
     for options in ({}, {"accumulator": "fp32"}):
@@ -388,8 +389,8 @@ def optimizers(device):
             lambda p, o: torch.optim.SGD(p, lr=0.1, momentum=0.9, **o),
             lambda p, o: torch.optim.Adam(p, lr=0.01, **o),
         ):
-            # One without elements has no memory, by which those after it, in the same launch, are
-            # not to be judged.
+            # A parameter without elements has no memory. The others in the same launch must not
+            # follow it.
             params = [
                 ours(shape, torch.posit16es2, device, 1).requires_grad_()
                 for shape in ((0,), (6, 5), (2, 0), (3,))
@@ -405,7 +406,7 @@ def optimizers(device):
 
 @case
 def training(device):
-    """A network's steps under sums whose bits do not depend on the device."""
+    """Train a network with sums whose bits do not depend on the device."""
     torch.manual_seed(1)
     net = (
         torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))

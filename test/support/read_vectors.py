@@ -1,4 +1,4 @@
-"""``torch-dtypes vectors`` in this process, and a reader of its files of our own."""
+"""Run ``torch-dtypes vectors`` in this process, and read its files without the package."""
 
 import functools
 import json
@@ -17,7 +17,7 @@ def made(path, *arguments):
 
 
 def read(text):
-    """Header, columns and vectors of a file of any of the three kinds."""
+    """Return header, columns and vectors of a file of any of the three kinds."""
     if text.startswith("{"):
         data = json.loads(text)
         return (

@@ -1,4 +1,4 @@
-"""Calls of functions that reduce or normalise, at sizes whose plain sums leave the range of 8-bit
+"""Calls of functions that reduce or normalise, at sizes whose plain sums exceed the range of 8-bit
 formats."""
 
 import math
@@ -16,7 +16,7 @@ def case(name: str, function, *inputs: torch.Tensor) -> None:
 
 
 def fixed(values: torch.Tensor) -> torch.Tensor:
-    """An operand that has no gradient."""
+    """Mark an operand as having no gradient."""
     values.is_fixed = True
     return values
 
@@ -405,7 +405,7 @@ case("rms_norm", lambda x, w: F.rms_norm(x, (8,), w), SEQUENCES.mT * 2, SCALE)
 case("local_response_norm", lambda x: F.local_response_norm(x, 5, alpha=0.1), SEQUENCES * 2)
 case("weight_norm", lambda v, g: torch._weight_norm(v, g, 0), ROWS, uniform(4, 1))
 
-# ---- masked: of elements that are masked the result says nothing ----
+# ---- masked: the result does not depend on masked elements ----
 
 for f in (masked.sum, masked.mean, masked.median, masked.var, masked.std, masked.logsumexp):
     case(f"masked.{f.__name__}", lambda x, f=f: f(x, 0, mask=chosen(1000)), LONG)
@@ -421,7 +421,7 @@ for f in (masked.prod, masked.cumprod):
 case("masked.norm", lambda x: masked.norm(x, 3, 1, mask=chosen(4, 600)), ROWS)
 case("masked.normalize", lambda x: masked.normalize(x, 2.0, 1, mask=chosen(4, 600)), ROWS)
 
-# Functions that need more than one rounding, and why.
+# Functions that need more than one rounding, with the reason.
 EXCEPTIONS = {
     "cross_entropy": (
         "of class indices without smoothing: the logarithms of probabilities are rounded, as "

@@ -1,5 +1,5 @@
-"""The rows of docs/tutorials/coming_from.py for QPyTorch's functions, against results that the real
-package gave (test/data/qtorch.json)."""
+"""The rows of docs/tutorials/coming_from.py for QPyTorch's functions, against results of the real
+package (test/data/qtorch.json)."""
 
 import base64
 import json
@@ -32,13 +32,14 @@ def ours(call, x):
 
 
 def same(a, b):
-    """Where two tensors have the same bits, but for the sign of zero and the bits of NaN."""
+    """Tell where two tensors have the same bits, except for the sign of zero and the bits of
+    NaN."""
     return (a == b) | (a.isnan() & b.isnan())
 
 
 def after_the_sum(call, x):
-    """x after the sum in float32 that QPyTorch rounds: x plus the smallest normal number, half a
-    step, or 6 times the block's power of two."""
+    """Return x after the float32 sum that QPyTorch rounds: x plus the smallest normal number, half
+    a step, or 6 times the block's power of two."""
     if call.startswith("float"):
         exp = int(re.search(r"exp=(\d)", call)[1])
         normal = torch.tensor(2.0 ** (2 - 2 ** (exp - 1))).copysign(x)
@@ -78,7 +79,7 @@ def test_stochastic_results_are_qpytorchs_in_distribution(call):
     drawn = ours(call, x.expand(draws, -1).contiguous())
     assert (drawn.amin(0) == low).all() and (drawn.amax(0) == high).all()
     times, theirs = (drawn == high).sum(0), torch.tensor(entry["times high"])
-    # 5 standard deviations of the difference, at most
+    # at most 5 standard deviations of the difference
     assert ((times - theirs).abs() < 5 * (draws / 2) ** 0.5).all()
 
 

@@ -1,4 +1,4 @@
-"""Which headers each layer may include: numbers, kernels, numerics, operators, overlay, in the
+"""Headers that each layer may include: numbers, kernels, numerics, operators, overlay, in the
 direction in which data flows."""
 
 import ast
@@ -13,7 +13,8 @@ FORMATS = "aten/src/ATen/native/formats"
 
 
 def ours(name):
-    """The path of one of our headers by the name under which it is included, or None."""
+    """Return the path of a header of this project by the name under which it is included, or
+    None."""
     return next((path for path in (name, f"aten/src/{name}") if (ROOT / path).is_file()), None)
 
 
@@ -24,15 +25,15 @@ def includes(path):
 
 
 def sources(folder, *, but=()):
-    """The sources below a folder, but for those in the named folders in it."""
+    """Return the sources below a folder, except in the named folders."""
     found = [p.relative_to(ROOT / folder) for p in (ROOT / folder).rglob("*")]
     kept = [p for p in found if p.suffix in (".h", ".cpp", ".cu") and p.parts[0] not in but]
     return sorted(f"{folder}/{p.as_posix()}" for p in kept)
 
 
 def reached(path):
-    """What a source includes by way of our own headers: their paths, and the names of others'
-    headers."""
+    """Return the headers that a source includes through this project's headers: their paths, and
+    the names of other headers."""
     seen, others, todo = set(), set(), [path]
     while todo:
         for name in includes(todo.pop()):
@@ -50,7 +51,7 @@ def of_pytorch(name):
 
 
 NUMBERS = sources("c10/formats", but=("intree",))
-# The seam inside PyTorch's own tree, which tools/intree lays there.
+# Files for PyTorch's own tree, which tools/intree places there.
 IN_TREE = sources("c10/formats/intree")
 SEAM = "c10/formats/FormatRegistry"  # gives a format its ScalarType
 KERNELS = sources(f"{FORMATS}/cpu")
@@ -61,7 +62,7 @@ NUMERICS = sources("aten/src/ATen", but=("native",)) + sources(
 )
 OPERATORS = sources(f"{FORMATS}/operators")
 OVERLAY = sources(f"{FORMATS}/overlay")
-TREE = sources(f"{FORMATS}/intree")  # what a PyTorch tree has in the place of the overlay
+TREE = sources(f"{FORMATS}/intree")  # replaces the overlay in a PyTorch tree
 TENSORS = NUMERICS + OPERATORS + OVERLAY + TREE
 
 
@@ -98,7 +99,7 @@ def test_the_seam_in_a_tree_is_as_narrow():
         for name in includes(path)
         if of_pytorch(name) and ours(name) is None
     }
-    rows = "c10/formats/intree/ScalarTypeRows.h"  # made when it is laid into a tree
+    rows = "c10/formats/intree/ScalarTypeRows.h"  # generated when the files are placed in a tree
     assert named == {
         rows,
         "c10/core/ScalarType.h",
@@ -185,13 +186,13 @@ CMAKE = (ROOT / "CMakeLists.txt").read_text()
 
 
 def listed(name):
-    """The sources of one of CMakeLists.txt's lists."""
+    """Return the sources of a list in CMakeLists.txt."""
     return set(re.findall(r"\S+\.cpp", re.search(rf"set\({name}\b(.*?)\n\)", CMAKE, re.DOTALL)[1]))
 
 
 def names_of_its_own(text):
-    """What a source defines for itself: in an unnamed namespace, or static; and the aliases that it
-    makes in a namespace."""
+    """Return the names that a source defines in an unnamed namespace or as static, and the aliases
+    that it makes in a namespace."""
     spaces, names = [], set()
     for line in text.splitlines():
         if re.match(r"namespace.*\{$", line):
@@ -255,8 +256,8 @@ BINDINGS = ("OVERLAY_SOURCES", "BINDING_SOURCES", "SCRIPT_SOURCES", "PYTHON_SOUR
     ids=lambda lists: lists[-1],
 )
 def test_sources_of_a_target_share_no_name_of_their_own(lists):
-    """They may be compiled as one (cmake/BuildTime.cmake), where two functions of one name would be
-    overloads."""
+    """Sources may be compiled as one (cmake/BuildTime.cmake), where two functions of one name would
+    be overloads."""
     users, meanings = defaultdict(set), defaultdict(set)
     for path in set().union(*map(listed, lists)):
         for name, alias in names_of_its_own((ROOT / path).read_text()):
@@ -306,7 +307,7 @@ LIBRARIES = frozenset(
         "click distributed jax jinja2 joblib matplotlib ml_dtypes numpy pandas rich safetensors "
         "scipy sklearn torchvision yaml"
     ).split()
-)  # each optional, or heavy
+)  # optional or heavy modules
 HEAVY = (
     "torch._dynamo",
     "torch.distributed.tensor",
@@ -314,7 +315,8 @@ HEAVY = (
     "torch.nn.modules",
     "torch.utils.flop_counter",
 )
-# Modules whose functions import others of the package: what needs click and rich, or is heavy.
+# Modules whose functions import others of the package, because these need click and rich, or are
+# heavy.
 MAY_IMPORT_LATE = {
     "_torch_version.py": {"_build_info"},
     "cli.py": {"torch", "torch_dtypes", "torch_dtypes.workbench.training.together"},
@@ -327,7 +329,7 @@ MAY_IMPORT_LATE = {
 
 
 def late_imports(path):
-    """The modules that functions of a source import."""
+    """Return the modules that functions of a source import."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     tree = ast.parse(path.read_text())
     inside = [n for f in ast.walk(tree) if isinstance(f, functions) for n in ast.walk(f)]

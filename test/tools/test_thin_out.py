@@ -1,4 +1,4 @@
-"""Which cases `make test` runs of many (test/support/representatives.py)."""
+"""The choice of cases that `make test` runs (test/support/representatives.py)."""
 
 import pytest
 from representatives import thin_out

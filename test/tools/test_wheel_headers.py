@@ -1,6 +1,7 @@
-"""Headers that a build reads lie here, in PyTorch's wheel, or with the compiler: a build must not
-depend on a library that a machine happens to have, which PyTorch's headers may include and its
-wheels lack. (Names without a folder are not looked at: most are the C and C++ libraries'.)"""
+"""Headers that a build reads are in this repository, in PyTorch's wheel, or come with the compiler.
+A build must not depend on a library that a machine happens to have, which PyTorch's headers may
+include and its wheels lack. (Names without a folder are skipped: most belong to the C and C++
+libraries.)"""
 
 import re
 from pathlib import Path
@@ -19,8 +20,8 @@ FOLDERS = [
 ]
 INCLUDE = re.compile(r"^\s*#\s*include\s*([<\"])([^>\"]+)[>\"]", re.MULTILINE)
 
-# What PyTorch's headers include under conditions that a wheel for Linux does not meet, and what is
-# the system's.
+# Headers that PyTorch includes under conditions that a wheel for Linux does not meet, and system
+# headers.
 ELSEWHERE = {
     "ATen/selected_mobile_ops.h",
     "CL",
@@ -36,8 +37,8 @@ ELSEWHERE = {
 
 
 def sources():
-    """What g++ compiles of ours. CUDA's headers come with nvcc, and those of a PyTorch tree with
-    the tree."""
+    """Return the sources that g++ compiles. CUDA's headers come with nvcc, and those of a PyTorch
+    tree with the tree."""
     return [
         path
         for folder in ("aten", "c10", "torch")
@@ -47,7 +48,7 @@ def sources():
 
 
 def missing(todo):
-    """Names in folders that are found nowhere, each with a header that includes it."""
+    """Return the names in folders that are found nowhere, each with a header that includes it."""
     seen, found = set(), {}
     while todo:
         path = todo.pop()

@@ -21,7 +21,7 @@
 namespace {
 
 int failures = 0;
-[[maybe_unused]] std::string announced;  // the text that the registry passed to TypeMeta
+[[maybe_unused]] std::string announced; // the text that the registry passed to TypeMeta
 
 template <typename A, typename B>
 void expect_equal(const A& got, const B& wanted, const char* what, int line) {
@@ -45,7 +45,7 @@ std::string error_of(Call&& call) {
 
 } // namespace
 
-#ifndef TD_EDITED_LIBC10  // the edited libc10 has its own
+#ifndef TD_EDITED_LIBC10 // the edited libc10 has its own
 void caffe2::TypeMeta::addFormat(c10::ScalarType type, size_t itemsize, const char* name) {
   announced +=
       std::to_string(static_cast<int>(type)) + ":" + std::to_string(itemsize) + ":" + name + " ";
@@ -98,7 +98,7 @@ void test_promotion() {
   EXPECT_EQ(
       error_of([&] { promote_types(at::kQInt8, at::kQ52); }).find("quantized") != std::string::npos,
       true);
-  EXPECT_EQ(promote_types(at::kHalf, at::kBFloat16), at::kFloat);  // unchanged
+  EXPECT_EQ(promote_types(at::kHalf, at::kBFloat16), at::kFloat); // unchanged
 #else
   const auto promote_types = c10::formats::promote_types;
 #endif
@@ -116,7 +116,7 @@ void test_promotion() {
 }
 
 void test_scalars() {
-  EXPECT_EQ(c10::Scalar(1.2).toPosit16es2().code, 0x419a);   // 1 + 410 / 2048
+  EXPECT_EQ(c10::Scalar(1.2).toPosit16es2().code, 0x419a); // 1 + 410 / 2048
   EXPECT_EQ(c10::Scalar(-1.0).to<c10::posit8es0>().code, 0xc0);
   EXPECT_EQ(c10::Scalar(int64_t{3}).toQ43().code, 0x44);
   EXPECT_EQ(c10::Scalar(true).toE5m7().code, 0x0780);

@@ -66,7 +66,7 @@ struct Check {
   }
 
   void run(bool all, int pairs) {
-    for (int i = 0; i < 200000; ++i) {  // doubles of all exponents in the range
+    for (int i = 0; i < 200000; ++i) { // doubles of all exponents in the range
       const double x =
           std::ldexp(1 + (random() >> 12) * 0x1p-52,
                      int(random() % (2 * format.max_exponent() + 8)) - format.max_exponent() - 4);

@@ -31,7 +31,7 @@ struct Group {
   fs::path folder;
   int rank, size, device;
   int64_t collectives = 0;
-  std::map<int, int64_t> sent, received;  // number of messages, by the other rank
+  std::map<int, int64_t> sent, received; // number of messages, by the other rank
   int splits = 0;
 };
 
@@ -45,7 +45,7 @@ void put(const fs::path& place, const Bytes& bytes) {
   const fs::path beside = place.string() + ".part";
   std::ofstream(beside, std::ios::binary)
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  fs::rename(beside, place);  // complete, or absent
+  fs::rename(beside, place); // complete, or absent
 }
 
 std::optional<Bytes> take(const fs::path& place) {
@@ -261,7 +261,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* spli
   const auto all = shared_by_all(
       group, Bytes(reinterpret_cast<const char*>(own), reinterpret_cast<const char*>(own + 2)));
   if (!all) return ncclRemoteError;
-  std::vector<std::pair<int, int>> members;  // sorted by key, then by rank
+  std::vector<std::pair<int, int>> members; // sorted by key, then by rank
   for (int rank = 0; rank < group.size; ++rank) {
     int theirs[2];
     std::memcpy(theirs, (*all)[rank].data(), sizeof(theirs));

@@ -35,7 +35,7 @@ char* const range = [] {
   return static_cast<char*>(at);
 }();
 
-std::atomic<int> kernels{0};  // running now
+std::atomic<int> kernels{0}; // running now
 std::array<std::atomic<bool>, kChunks> allocated, opened;
 std::map<const char*, Place>& allocations() {
   static auto& found = *new std::map<const char*, Place>;
@@ -79,7 +79,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
     return theirs.sa_sigaction(number, info, context);
   if (theirs.sa_handler != SIG_DFL && theirs.sa_handler != SIG_IGN)
     return theirs.sa_handler(number);
-  signal(SIGSEGV, SIG_DFL);  // retries the instruction, which ends the process
+  signal(SIGSEGV, SIG_DFL); // retries the instruction, which ends the process
   if (info->si_code <= 0) raise(SIGSEGV); // a signal sent by a process has no instruction to retry
 }
 

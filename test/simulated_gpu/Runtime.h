@@ -23,7 +23,7 @@ inline constexpr size_t kMemory = size_t{4} << 30; // of each device
 using Work = std::function<void()>;
 
 struct Graph {
-  std::vector<Work> work;  // in the order of capture, which respects the dependencies
+  std::vector<Work> work; // in the order of capture, which respects the dependencies
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   unsigned long long id = 0;
   int device = 0;
@@ -33,7 +33,7 @@ struct Graph {
 struct Stream {
   int device = 0;
   int priority = 0;
-  bool blocking = true;  // waits for the legacy stream, and the legacy stream for it
+  bool blocking = true; // waits for the legacy stream, and the legacy stream for it
   std::deque<Work> pending;
   int64_t issued = 0, done = 0;
   std::shared_ptr<Graph> captured;
@@ -77,7 +77,7 @@ bool capturing();
 // ---- memory ----
 
 struct Place {
-  int device = -1;  // -1: the host
+  int device = -1; // -1: the host
   bool pinned = false;
   const char* begin = nullptr; // of the allocation
   size_t bytes = 0;

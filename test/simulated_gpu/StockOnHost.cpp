@@ -134,7 +134,7 @@ class Operands {
         const size_t extent = at::detail::computeStorageNbytes(here.sizes(), here.strides(), 1);
         there.resize_({static_cast<int64_t>(extent)});
         there.unsafeGetTensorImpl()->set_sizes_and_strides(here.sizes(), here.strides());
-        if (!copied_) finish_stream();  // as for new results
+        if (!copied_) finish_stream(); // as for new results
         put(there, here);
       }
       return &there;
@@ -210,7 +210,7 @@ at::Generator drawn(const std::optional<at::Generator>& given, c10::Device devic
   auto* const source = at::get_generator_or_default<at::CUDAGeneratorImpl>(
       given, at::cuda::detail::getDefaultCUDAGenerator(device.index()));
   uint64_t seed = 0;
-  if (!captured) {  // all runs of a simulated graph draw the same
+  if (!captured) { // all runs of a simulated graph draw the same
     const std::lock_guard lock(source->mutex_);
     const auto [key, offset] = source->philox_engine_inputs(4);
     seed = key * 0x9e3779b97f4a7c15u + offset;
@@ -394,7 +394,7 @@ class Quiet : public c10::WarningHandler {
 
 const bool registered = [] {
   static auto& kept = *new std::vector<c10::RegistrationHandleRAII>;
-  Quiet quiet;  // a second kernel for a key gives a warning
+  Quiet quiet; // a second kernel for a key gives a warning
   const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {

@@ -27,7 +27,7 @@ std::set<Event*>& events() {
   static auto& made = *new std::set<Event*>;
   return made;
 }
-std::vector<std::shared_ptr<Graph>>& captures() {  // captures under way
+std::vector<std::shared_ptr<Graph>>& captures() { // captures under way
   static auto& found = *new std::vector<std::shared_ptr<Graph>>;
   return found;
 }
@@ -214,7 +214,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   if (!stream) return failed(cudaErrorInvalidResourceHandle);
   if (stream->captured) return failed(cudaErrorStreamCaptureUnsupported);
   if (stream->pending.empty()) return cudaSuccess;
-  advance(*stream, stream->done + 1);  // so that a caller that polls makes progress
+  advance(*stream, stream->done + 1); // so that a caller that polls makes progress
   return cudaErrorNotReady;
 }
 
@@ -281,7 +281,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
   Event* const event = event_of(event_handle);
   const auto stream = stream_of(handle);
   if (!event || !stream) return failed(cudaErrorInvalidResourceHandle);
-  if (event->captured) {  // the stream's later work belongs to that graph
+  if (event->captured) { // the stream's later work belongs to that graph
     if (stream->captured && stream->captured != event->captured)
       return failed(cudaErrorStreamCaptureMerge);
     stream->captured = event->captured;

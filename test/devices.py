@@ -144,7 +144,7 @@ class OnDevice(TorchFunctionMode):
         super().__init__()
         self.device = torch.device(device)
 
-    def moved(self, tensor):
+    def move(self, tensor):
         if tensor.device == self.device:
             return tensor
         there = tensor.detach().to(self.device)
@@ -177,7 +177,7 @@ class OnDevice(TorchFunctionMode):
         return (
             result
             if sys._getframe(1).f_globals.get("__name__") in OF_THE_CPU
-            else self.moved(result)
+            else self.move(result)
         )
 
 
@@ -273,7 +273,7 @@ def pytest_configure(config):
             module,
             name,
             functools.partial(
-                lambda stock, *args, **kwargs: mode.moved(stock(*args, **kwargs)),
+                lambda stock, *args, **kwargs: mode.move(stock(*args, **kwargs)),
                 getattr(module, name),
             ),
         )

@@ -243,7 +243,7 @@ def document(names: list[str], results: dict, options, known) -> str:
     def note(name: str, dtype: str, kind: str, outcome: dict) -> int | None:
         if outcome["status"] in ("pass", "n/a"):
             return None
-        said = known.expected(name, kind, dtype)
+        said = known.find_known(name, kind, dtype)
         return notes.setdefault(
             said.reason if said else shorten(outcome["reason"], dtype), len(notes) + 1
         )

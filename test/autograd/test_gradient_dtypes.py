@@ -95,7 +95,7 @@ def foreach(x, s):
 
 @each_dtype
 @pytest.mark.parametrize("name", MIXED)
-def test_operators_of_ours_and_a_tensor_of_the_container_s_dtype(name, dtype):
+def test_operators_on_a_format_tensor_and_a_tensor_of_its_storage_dtype(name, dtype):
     found = []
     for stock in stock_dtypes(dtype):
         # Stock PyTorch cannot add up the gradients of views of float8 tensors, so each element is a
@@ -140,7 +140,7 @@ def test_the_copy_that_triangular_solve_returns(dtype):
     expect_own(a, *([b] if b.grad is not None else []))
 
 
-def test_in_place_on_stock_with_bounds_of_ours():
+def test_in_place_on_a_stock_tensor_with_format_bounds():
     s, low = leaf([1.0, 3.0], torch.float32), leaf([2.0, 2.0], torch.posit16es2)
     y = s.clone()
     assert y.clamp_(min=low) is y
@@ -296,13 +296,13 @@ def test_a_tangent_has_its_tensor_s_dtype(dtype):
 # for the gradient, as in stock PyTorch
 @pytest.mark.filterwarnings("ignore:Casting complex values to")
 def test_where_with_a_complex_number_has_a_real_gradient(dtype, number_first):
-    def selected(x):
+    def select(x):
         return torch.where(x > 0, 0.5j, x) if number_first else torch.where(x > 0, x, 0.5j)
 
     grads = []
     for own in (dtype, torch.float32):
         x = leaf(X, own)
-        y = selected(x)
+        y = select(x)
         assert y.is_complex() and not y.isnan().any()
         torch.view_as_real(y).mul(
             torch.tensor([2.0, 3.0], dtype=y.dtype.to_real())
@@ -311,7 +311,7 @@ def test_where_with_a_complex_number_has_a_real_gradient(dtype, number_first):
         grads.append(x.grad.double())
     assert torch.equal(*grads)
     assert grads[0].tolist() == [0.0 if (value > 0) == number_first else 2.0 for value in X]
-    inside = torch.func.grad(lambda x: selected(x).real.sum())(leaf(X, dtype).detach())
+    inside = torch.func.grad(lambda x: select(x).real.sum())(leaf(X, dtype).detach())
     assert inside.dtype is dtype and torch.equal(inside.double(), grads[0] / 2)
 
 

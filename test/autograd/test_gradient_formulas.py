@@ -69,7 +69,7 @@ NORMS = {
 }
 
 
-def normed(name, dtype, x, slope, orders=1):
+def compute_gradients(name, dtype, x, slope, orders=1):
     """Return the gradients of a normalisation, or with `orders=2` those of its gradient, in the
     dtype and in float64 for the same numbers."""
     found = []
@@ -100,7 +100,7 @@ def test_normalisation(dtype, name):
     by half a unit in the last place and more."""
     dtype = torch_dtypes.dtype(dtype)
     generator = torch.Generator().manual_seed(2)
-    for a, b in normed(
+    for a, b in compute_gradients(
         name,
         dtype,
         torch.randn(48, 32, generator=generator) + 0.3,
@@ -117,7 +117,7 @@ def test_normalisation_of_what_does_not_vary(dtype, name):
     """A dead channel, a row of padding: 1 / sqrt(eps) is beyond q43's largest number, 240."""
     dtype = torch_dtypes.dtype(dtype)
     slope = torch.randn(48, 32, generator=torch.Generator().manual_seed(2)) / 64
-    for a, b in normed(name, dtype, torch.zeros(48, 32), slope):
+    for a, b in compute_gradients(name, dtype, torch.zeros(48, 32), slope):
         assert a.isfinite().all()
         assert (a != b.to(dtype)).float().mean() < 0.01
 
@@ -125,7 +125,7 @@ def test_normalisation_of_what_does_not_vary(dtype, name):
 @pytest.mark.parametrize("name", ["layer", "batch", "instance", "rms"])
 def test_second_derivatives_of_normalisation(name):
     generator = torch.Generator().manual_seed(2)
-    for a, b in normed(
+    for a, b in compute_gradients(
         name,
         torch.posit16es2,
         torch.randn(48, 32, generator=generator),

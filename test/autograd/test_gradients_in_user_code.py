@@ -197,7 +197,7 @@ def in_second_pass(x, run, reentrant):
     return checkpoint(twice, x, use_reentrant=reentrant)
 
 
-def hooked(register):
+def add_hook(register):
     def way(x, run):
         y = x * x
         register(x, y, run)
@@ -215,18 +215,18 @@ def gradient_of_cos(x):
 
 
 USER_CODE = {
-    "tensor hook": hooked(lambda x, y, run: y.register_hook(run)),
-    "leaf's hook": hooked(lambda x, y, run: x.register_hook(run)),
-    "post-accumulate hook": hooked(
+    "tensor hook": add_hook(lambda x, y, run: y.register_hook(run)),
+    "leaf's hook": add_hook(lambda x, y, run: x.register_hook(run)),
+    "post-accumulate hook": add_hook(
         lambda x, y, run: x.register_post_accumulate_grad_hook(lambda p: run(p.grad))
     ),
-    "node's hook": hooked(
+    "node's hook": add_hook(
         lambda x, y, run: y.grad_fn.register_hook(lambda inputs, _: run(inputs[0]))
     ),
-    "node's prehook": hooked(
+    "node's prehook": add_hook(
         lambda x, y, run: y.grad_fn.register_prehook(lambda gradients: run(gradients[0]))
     ),
-    "multi-grad hook": hooked(
+    "multi-grad hook": add_hook(
         lambda x, y, run: torch.autograd.graph.register_multi_grad_hook(
             [x, y], lambda grads: run(grads[0])
         )
@@ -235,10 +235,10 @@ USER_CODE = {
     "autograd.Function": lambda x, run: Mixes.apply(x, run),
     "checkpoint": lambda x, run: in_second_pass(x, run, False),
     "reentrant checkpoint": lambda x, run: in_second_pass(x, run, True),
-    "callback of the engine": hooked(
+    "callback of the engine": add_hook(
         lambda x, y, run: y.register_hook(lambda g: ENGINE.queue_callback(lambda: run(g)))
     ),
-    "backward in a hook": hooked(
+    "backward in a hook": add_hook(
         lambda x, y, run: y.register_hook(lambda g: run(gradient_of_cos(x)))
     ),
 }
@@ -355,7 +355,7 @@ def test_a_dispatch_mode_changes_no_dtype(name, mode):
 
 
 @each_dtype
-def test_a_float32_layer_behind_ours_in_a_checkpoint(dtype):
+def test_a_float32_layer_behind_a_format_layer_in_a_checkpoint(dtype):
     torch.manual_seed(0)
     layers, norm = nn.Linear(3, 3).to(dtype), nn.LayerNorm(3)
     gradients = []

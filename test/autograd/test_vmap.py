@@ -195,12 +195,12 @@ FILLS = {
 @parametrize_dtypes("q43 posit16es2 posit32es2 tf32 e8m7")
 @pytest.mark.parametrize("fill", FILLS)
 def test_fills_with_the_same_randomness_draw_what_they_draw_outside_of_vmap(dtype, fill):
-    def seeded():
+    def make_generator():
         return torch.Generator().manual_seed(5)
 
-    expected = FILLS[fill](torch.zeros(600, dtype=dtype), seeded())
+    expected = FILLS[fill](torch.zeros(600, dtype=dtype), make_generator())
     for shape, in_dims in (((2, 600), (0,)), ((600, 3), (1,)), ((2, 3, 600), (0, 0))):
-        generator = seeded()
+        generator = make_generator()
 
         def f(t, generator=generator):
             return FILLS[fill](t, generator)

@@ -87,7 +87,7 @@ def expected_in(table: List, name: str, kind: str, dtype: str) -> Known | None:
     )
 
 
-def listed(table: List, kinds: str, names: str, known: Known):
+def add_known(table: List, kinds: str, names: str, known: Known):
     for kind in kinds.split():
         for name in names.split():
             table.setdefault(kind, {}).setdefault(name, []).append(known)
@@ -105,7 +105,7 @@ FAILS: List = {
 }
 
 
-def expected(name: str, kind: str, dtype: str) -> Known | None:
+def find_known(name: str, kind: str, dtype: str) -> Known | None:
     return expected_in(FAILS, name, kind, dtype)
 
 
@@ -117,27 +117,27 @@ _WINDOWS = (
     "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann "
     "kaiser nuttall"
 )
-listed(
+add_known(
     FAILS,
     "forward",
     " ".join("signal.windows." + name for name in _WINDOWS.split()),
     Known(_NO_WINDOWS, refused=True),
 )
-listed(
+add_known(
     FAILS,
     "forward backward gradgrad",
     "view_as_complex",
     Known("no complex counterpart", refused=True),
 )
-listed(FAILS, "forward backward gradgrad", "to_sparse", Known("no sparse layout", refused=True))
+add_known(FAILS, "forward backward gradgrad", "to_sparse", Known("no sparse layout", refused=True))
 _JITERATOR = "unary binary 2inputs_2outputs 4inputs_with_extra_args binary_return_by_ref"
 _COMPILED = Known("CUDA code of a user's, which knows no format", refused=True)
-listed(FAILS, "forward", " ".join("jiterator_" + name for name in _JITERATOR.split()), _COMPILED)
+add_known(FAILS, "forward", " ".join("jiterator_" + name for name in _JITERATOR.split()), _COMPILED)
 _FEW_BITS = (
     "terms cancel, and what the rounding of the others leaves depends on the order of three kernels"
 )
 if RUNNING >= (2, 13):
-    listed(
+    add_known(
         FAILS,
         "gradgrad",
         "nn.functional.linear_cross_entropy.chunked",
@@ -146,15 +146,15 @@ if RUNNING >= (2, 13):
 
 # Limits of the formats, not of the operators.
 _OVERFLOW = "an intermediate value overflows, in another kernel than in the stock run"
-listed(FAILS, "backward", "__rpow__ linalg.householder_product", Known(_OVERFLOW, ("q52",)))
-listed(FAILS, "gradgrad", "masked.prod", Known(_OVERFLOW, ("q52",)))
-listed(FAILS, "gradgrad", "__rdiv__", Known(_OVERFLOW, ("e5m5",)))
-listed(FAILS, "backward gradgrad", "svd", Known(_FEW_BITS, ("q52",)))
+add_known(FAILS, "backward", "__rpow__ linalg.householder_product", Known(_OVERFLOW, ("q52",)))
+add_known(FAILS, "gradgrad", "masked.prod", Known(_OVERFLOW, ("q52",)))
+add_known(FAILS, "gradgrad", "__rdiv__", Known(_OVERFLOW, ("e5m5",)))
+add_known(FAILS, "backward gradgrad", "svd", Known(_FEW_BITS, ("q52",)))
 _BOTH_MASKED = (
     "where both operands are masked, stock's formula is 0 / 0, of which a posit that does not "
     "underflow to 0 makes 0"
 )
-listed(
+add_known(
     FAILS,
     "gradgrad",
     "masked.logaddexp",
@@ -165,8 +165,8 @@ listed(
 
 TANGENTS: List = {}
 
-listed(TANGENTS, "tangent", "view_as_complex", Known("no complex counterpart", refused=True))
-listed(
+add_known(TANGENTS, "tangent", "view_as_complex", Known("no complex counterpart", refused=True))
+add_known(
     TANGENTS,
     "tangent",
     "ldexp",
@@ -175,13 +175,13 @@ listed(
         "the dtype"
     ),
 )
-listed(
+add_known(
     TANGENTS,
     "tangent",
     "linalg.eig",
     Known("the eigenvectors' absolute values are float32, as those of complex64 are"),
 )
-listed(
+add_known(
     TANGENTS,
     "tangent",
     "torch.ops.aten._safe_softmax.default",

@@ -105,7 +105,7 @@ def forward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dty
             )
 
 
-def differentiated(
+def run_differentiable(
     op: OpInfo, sample: SampleInput, variant, x, args, kwargs, leaves
 ) -> list[torch.Tensor]:
     """Return the results that depend on the leaves."""
@@ -139,7 +139,7 @@ def check_gradients(op: OpInfo, runs: Runs, dtype: torch.dtype, stock: set[int] 
 
 def backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
     def call(x, args, kwargs, leaves):
-        results = differentiated(op, sample, op.get_op(), x, args, kwargs, leaves)
+        results = run_differentiable(op, sample, op.get_op(), x, args, kwargs, leaves)
         return torch.autograd.grad(
             results, leaves, [cotangent_like(r) for r in results], allow_unused=True
         )
@@ -154,7 +154,7 @@ def gradgrad(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dt
     stock = set()
 
     def call(x, args, kwargs, leaves):
-        results = differentiated(op, sample, op.get_op(), x, args, kwargs, leaves)
+        results = run_differentiable(op, sample, op.get_op(), x, args, kwargs, leaves)
         cotangents = [cotangent_like(r).requires_grad_() for r in results]
         # Eigenvalues of a format tensor are complex numbers of a stock dtype, and so are results
         # computed from them.
@@ -188,7 +188,7 @@ def inplace_backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: 
         return variant(x.clone(), *args, **kwargs)
 
     def call(x, args, kwargs, leaves):
-        results = differentiated(op, sample, in_place, x, args, kwargs, leaves)
+        results = run_differentiable(op, sample, in_place, x, args, kwargs, leaves)
         return torch.autograd.grad(
             results, leaves, [cotangent_like(r) for r in results], allow_unused=True
         )

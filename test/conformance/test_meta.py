@@ -23,7 +23,7 @@ STOCK = {
 REFUSED = {"max", "min", "median", "nanmedian"}
 
 
-def moved(value, base, dtype, device):
+def move(value, base, dtype, device):
     """Move a part of a sample to a device, and to a dtype where it has a base dtype."""
 
     def of(x):
@@ -48,8 +48,8 @@ def run(op, sample, base, dtypes, device):
     """Return the visible facts of a call: those of results and gradients, or of the error."""
     seed(1)
     x, rest = (
-        moved(sample.input, base, dtypes[0], device),
-        moved((sample.args, sample.kwargs), base, dtypes[1], device),
+        move(sample.input, base, dtypes[0], device),
+        move((sample.args, sample.kwargs), base, dtypes[1], device),
     )
     try:
         results = [

@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 from judge import judge
-from known import FAILS, NONDETERMINISTIC, expected
+from known import FAILS, NONDETERMINISTIC, find_known
 from op_cases import KINDS, lacks, run_entry
 from representatives import thin_out
 from samples import NotApplicable, base_dtype, quiet
@@ -40,7 +40,7 @@ def applies(name: str, kind: str) -> bool:
     return lacks(op, kind) is None
 
 
-def chosen() -> list[tuple]:
+def choose_cases() -> list[tuple]:
     cases = [
         (dtype, kind, name, most)
         for dtype, most, kinds in EVERYWHERE
@@ -61,13 +61,13 @@ def chosen() -> list[tuple]:
 
 def parameters() -> list:
     """Return every operator in one dtype, and a fifth of all other cases."""
-    cases = chosen()
+    cases = choose_cases()
     always = [case for case in cases if case[:2] in ALWAYS]
     return always + thin_out([case for case in cases if case[:2] not in ALWAYS], 5)
 
 
 def check(dtype: str, kind: str, name: str, most: int | None):
-    known = expected(name, kind, dtype)
+    known = find_known(name, kind, dtype)
     # The sample that fails may be any of them.
     judge(run_entry(ENTRIES[name], torch_dtypes.dtype(dtype), kind, None if known else most), known)
 
@@ -112,7 +112,7 @@ def test_list_names_entries():
 # ---- the suite notices errors ----
 
 
-def spoiled(name: str, spoil):
+def spoil_entry(name: str, spoil):
     """Return an entry whose operator returns something wrong in a format dtype."""
     op = ENTRIES[name]
     with quiet():
@@ -171,5 +171,5 @@ def test_what_has_no_determined_values():
 @pytest.mark.parametrize("what", SPOILED)
 def test_suite_notices(what):
     name, kind, spoil, message = SPOILED[what]
-    outcome = run_entry(spoiled(name, spoil), torch.posit16es2, kind, 3)
+    outcome = run_entry(spoil_entry(name, spoil), torch.posit16es2, kind, 3)
     assert outcome.status == "fails" and message in outcome.reason, outcome

@@ -102,7 +102,7 @@ def run(call, sample, narrow, other, places, gradients=False, vmap=False):
     ]
     leaves = [t.requires_grad_() for t in given if gradients and t.is_floating_point()]
 
-    def called(*operands):
+    def call_with(*operands):
         for i, t in zip(where, operands, strict=True):
             flat[i] = t.clone()
         x, args, kwargs = tree_unflatten(flat, spec)
@@ -110,9 +110,9 @@ def run(call, sample, narrow, other, places, gradients=False, vmap=False):
 
     try:
         made = (
-            torch.vmap(called, randomness="same")(*(torch.stack([t, t]) for t in given))
+            torch.vmap(call_with, randomness="same")(*(torch.stack([t, t]) for t in given))
             if vmap
-            else called(*given)
+            else call_with(*given)
         )
         made = [t for t in made if isinstance(t, torch.Tensor)]
         if any(t.requires_grad for t in made):
@@ -204,12 +204,12 @@ def into(op, sample, narrow, other):
     """Return the dtypes of a call with out= and whether it has the results' numbers, or the
     error."""
 
-    def moved(t):
+    def make_narrow(t):
         if is_floating(t):
             return t.detach().to(narrow)
         return narrow if t is torch.float32 else t
 
-    x, args, kwargs = tree_map(moved, (sample.input, sample.args, sample.kwargs))
+    x, args, kwargs = tree_map(make_narrow, (sample.input, sample.args, sample.kwargs))
     try:
         torch.manual_seed(0)
         results = op(x, *args, **kwargs)

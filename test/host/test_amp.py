@@ -97,7 +97,7 @@ def test_operators_keep_the_dtype_and_the_bits(name, low, dtype):
 
 @autocast_dtypes
 @every_dtype
-def test_stock_layers_beside_ours(low, dtype):
+def test_stock_layers_beside_format_layers(low, dtype):
     stock, ours, x = nn.Linear(3, 4), nn.Linear(4, 2).to(dtype), torch.randn(5, 3)
     with torch.autocast(KIND, dtype=low):
         hidden = stock(x)

@@ -99,12 +99,12 @@ def test_what_raises_in_bfloat16_raises(name):
             assert words not in text
 
 
-def described(value):
+def describe(value):
     if isinstance(value, torch.Tensor):
         return str(value.dtype), tuple(value.shape), value.requires_grad, type(value)
     if isinstance(value, dict):
-        return {k: described(v) for k, v in value.items()}
-    return [described(v) for v in value] if isinstance(value, (list, tuple)) else value
+        return {k: describe(v) for k, v in value.items()}
+    return [describe(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def gradients(model):
@@ -165,7 +165,7 @@ def averages(D):
     return plain(x), moving(x), plain.state_dict(), moving.state_dict()
 
 
-def fused(D):
+def fuse(D):
     conv, norm = nn.Conv2d(1, 2, 3).to(D).eval(), nn.BatchNorm2d(2).to(D).eval()
     made = nn.utils.fusion.fuse_conv_bn_eval(conv, norm)
     return made(torch.ones(1, 1, 4, 4, dtype=D)), made.weight, made.bias
@@ -217,13 +217,13 @@ def policy_gradient(D):
 
 @pytest.mark.parametrize(
     "code",
-    [gradient_penalty, characters, averages, fused, ensemble, whole_modules, policy_gradient],
+    [gradient_penalty, characters, averages, fuse, ensemble, whole_modules, policy_gradient],
 )
 def test_dtypes_and_gradients_are_those_of_bfloat16(code):
     torch.manual_seed(0)
-    want = str(described(code(torch.bfloat16)))
+    want = str(describe(code(torch.bfloat16)))
     for dtype in DTYPES:
-        assert str(described(code(dtype))).replace(str(dtype), "torch.bfloat16") == want
+        assert str(describe(code(dtype))).replace(str(dtype), "torch.bfloat16") == want
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

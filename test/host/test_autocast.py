@@ -23,7 +23,7 @@ def classifier():
 
 
 @low_dtypes
-def test_a_step_in_a_dtype_of_ours(low):
+def test_a_step_in_a_format_dtype(low):
     """Repeat the step by hand. Convolution and linear layer run in the dtype, with input and
     float32 parameters cast to it. The loss is float32 (on a GPU its logarithms have the dtype, as
     in bfloat16)."""
@@ -149,10 +149,10 @@ def test_blocks_nest_and_end():
         assert (x @ x).dtype is torch.float32
 
     @torch.autocast(KIND, dtype=d)
-    def decorated():
+    def multiply():
         return x @ x
 
-    assert decorated().dtype is d
+    assert multiply().dtype is d
 
 
 @pytest.mark.parametrize("low", [torch.posit32es2, torch.tf32])
@@ -186,7 +186,7 @@ def test_autocast_takes_our_dtypes_where_there_are_tensors_of_them():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="without a GPU")
-def test_autocast_of_a_gpu_that_is_not_there_is_stock_s():
+def test_autocast_of_an_absent_gpu_is_unchanged():
     with pytest.raises(ValueError, match="expected a dtype stored in 8 or 16 bits"):
         torch.autocast("cuda", dtype=torch.posit32es2)
     said = []
@@ -245,7 +245,7 @@ def test_weights_are_cast_anew_in_a_block_of_rounding():
                 assert torch.equal(weight, layer.weight.to(torch.q43)), mode
 
 
-def test_around_autocast_with_a_dtype_of_ours():
+def test_around_autocast_with_a_format_dtype():
     class Doubled(torch.autograd.Function):
         @staticmethod
         @torch.amp.custom_fwd(device_type=KIND, cast_inputs=torch.float32)
@@ -352,7 +352,7 @@ def test_functions_of_users_are_autocast_s_in_backward(low):
 
 
 @pytest.mark.filterwarnings("ignore:torch.compile runs what works on format tensors:UserWarning")
-def test_compiled_code_in_autocast_with_a_dtype_of_ours():
+def test_compiled_code_in_autocast_with_a_format_dtype():
     layer, x = nn.Linear(3, 2), torch.randn(4, 3)
 
     def within(x):

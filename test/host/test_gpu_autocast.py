@@ -90,7 +90,7 @@ def test_results_in_float32(low, name):
 
 @pytest.mark.parametrize("name", IN_FLOAT32)
 @stock_dtypes
-def test_in_a_stock_block_ours_stay_ours(block, name):
+def test_in_a_stock_block_format_tensors_keep_their_dtype(block, name):
     for own in (torch.q43, torch.posit16es2, torch.posit32es2):
         x = numbers(3, 3).to(own)
         with torch.autocast(KIND, dtype=block):

@@ -103,14 +103,14 @@ def import_library(name, monkeypatch, met=lambda: None):
 
     stock = builtins.__import__
 
-    def giving(name, *args, **kwargs):
+    def import_with_met(name, *args, **kwargs):
         module = stock(name, *args, **kwargs)
         if name == "hooked_library" and not hasattr(module, "twice"):
             module.met = met
         return module
 
     with monkeypatch.context() as patched:
-        patched.setattr(builtins, "__import__", giving)
+        patched.setattr(builtins, "__import__", import_with_met)
         return importlib.import_module(name)
 
 

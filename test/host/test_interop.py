@@ -202,7 +202,7 @@ def test_numbers_and_lists_of_ml_dtypes():
         torch.from_numpy(array[0])
 
 
-def test_types_of_ml_dtypes_that_are_no_format_of_ours():
+def test_types_of_ml_dtypes_without_a_format():
     for name in ("float8_e8m0fnu", "int4", "uint2"):
         with pytest.raises(
             TypeError,

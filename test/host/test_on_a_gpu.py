@@ -119,7 +119,7 @@ WIDEST = {
 
 @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", WIDEST)
-def test_operators_that_take_the_widest_dtype_leave_ours_alone(name, low):
+def test_operators_that_take_the_widest_dtype_leave_format_tensors_alone(name, low):
     x, call = torch.randn(4, 4), WIDEST[name]
     want = call(x.to(Q43), x.to(Q43))
     with torch.autocast("cuda", dtype=low):

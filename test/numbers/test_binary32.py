@@ -163,38 +163,40 @@ def test_layouts_numbers_and_places(name, mode):
     x, y = operands(3000, 5, seed=1)
     X, Y = in_dtype(x, dtype), in_dtype(y, dtype)
 
-    def seeded(call):
+    def run_seeded(call):
         torch.manual_seed(5)
         return bits(stock(call())).clone()
 
-    whole = seeded(lambda: f(X, Y))
+    whole = run_seeded(lambda: f(X, Y))
     assert torch.equal(
-        whole.reshape(50, 60), seeded(lambda: f(X.reshape(50, 60), Y.reshape(50, 60)))
+        whole.reshape(50, 60), run_seeded(lambda: f(X.reshape(50, 60), Y.reshape(50, 60)))
     )
-    transposed = seeded(lambda: f(X.reshape(50, 60).t(), Y.reshape(50, 60).t()))
+    transposed = run_seeded(lambda: f(X.reshape(50, 60).t(), Y.reshape(50, 60).t()))
     assert torch.equal(transposed, whole.reshape(50, 60).t())
     into = X.clone()
     in_place = {"add": into.add_, "sub": into.sub_, "mul": into.mul_, "div": into.div_}[name]
-    assert torch.equal(whole, seeded(lambda: in_place(Y)))
+    assert torch.equal(whole, run_seeded(lambda: in_place(Y)))
     every_second = torch.empty(6000)[::2].copy_(x)
-    assert torch.equal(whole, seeded(lambda: f(in_dtype(every_second, dtype), Y)))
+    assert torch.equal(whole, run_seeded(lambda: f(in_dtype(every_second, dtype), Y)))
     for number in (0.75, -3.0):
         full = in_dtype(torch.full_like(x, number), dtype)
         assert torch.equal(
-            seeded(lambda full=full: f(X, full)), seeded(lambda number=number: f(X, number))
+            run_seeded(lambda full=full: f(X, full)), run_seeded(lambda number=number: f(X, number))
         )
         assert torch.equal(
-            seeded(lambda full=full: f(full, Y)), seeded(lambda number=number: f(number, Y))
+            run_seeded(lambda full=full: f(full, Y)), run_seeded(lambda number=number: f(number, Y))
         )
         one = in_dtype(torch.tensor([number]), dtype)
-        assert torch.equal(seeded(lambda full=full: f(X, full)), seeded(lambda one=one: f(X, one)))
+        assert torch.equal(
+            run_seeded(lambda full=full: f(X, full)), run_seeded(lambda one=one: f(X, one))
+        )
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
         big, other = (in_dtype(t.repeat(40), dtype) for t in (x, y))
-        two = seeded(lambda: f(big, other))
+        two = run_seeded(lambda: f(big, other))
         torch.set_num_threads(1)
-        assert torch.equal(two, seeded(lambda: f(big, other)))
+        assert torch.equal(two, run_seeded(lambda: f(big, other)))
     finally:
         torch.set_num_threads(threads)
 

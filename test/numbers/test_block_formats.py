@@ -72,7 +72,7 @@ def test_rules(name, rule):
     t = target(name if rule == "floor" else f"{name}_{rule}")
     assert t.scale_rule == rule
     for mode in ("nearest_even", "up"):
-        expected = [oracle_blocks.quantized(row, SPECS[name], mode, 32, rule) for row in x]
+        expected = [oracle_blocks.quantize_row(row, SPECS[name], mode, 32, rule) for row in x]
         same(
             t.quantize(torch.tensor(x), rounding=mode),
             exactly(expected) + (0.0 if name == "mxint8" else -0.0),
@@ -93,7 +93,7 @@ def test_modes_on_extreme_magnitudes(name, mode):
     )
     x = np.array(parts, dtype=np.float32)
     t = block_format(target(name).element, "e8m0", 4)
-    expected = [oracle_blocks.quantized(row, SPECS[name], mode, 4) for row in x]
+    expected = [oracle_blocks.quantize_row(row, SPECS[name], mode, 4) for row in x]
     same(t.quantize(torch.tensor(x), rounding=mode), exactly(expected))
 
 
@@ -107,7 +107,7 @@ def test_other_elements_and_sizes(rule):
         t = block_format(element, "e8m0", 7, scale_rule=rule)
         x = rows(2, 3, 17)
         expected = np.array(
-            [oracle_blocks.quantized(row, spec, "nearest_even", 7, rule) for row in x]
+            [oracle_blocks.quantize_row(row, spec, "nearest_even", 7, rule) for row in x]
         )
         same(t.quantize(torch.tensor(x)), exactly(expected))
     for es in (0, 1, 2) if rule != "even" else ():
@@ -115,7 +115,7 @@ def test_other_elements_and_sizes(rule):
             t = block_format(f"posit8es{es}", "e8m0", 7, scale_rule=rule, emax=emax)
             expected = np.array(
                 [
-                    oracle_blocks.quantized(
+                    oracle_blocks.quantize_row(
                         row, oracle.posit(8, es), "nearest_even", 7, rule, emax=emax
                     )
                     for row in x

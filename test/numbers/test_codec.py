@@ -28,7 +28,7 @@ from spec_formats import (
     dtype_of,
     format_of,
     name_of,
-    thinned,
+    take_few,
 )
 from vector_units import capabilities, run_for_capability
 
@@ -168,7 +168,7 @@ def vectors_of(spec, mode):
         count = 10000 if spec.bits == 32 else 1000
         return wide_vectors(spec, 200 if spec in IN_EVERY_MODE else count, mode)
     t = oracle.table(spec)
-    x = thinned(t.all_inputs(), 300_000 if mode == MODES[0] else 100_000)
+    x = take_few(t.all_inputs(), 300_000 if mode == MODES[0] else 100_000)
     return x, t.encode(x, mode)
 
 
@@ -214,7 +214,7 @@ def vectors(request, tmp_path_factory):
         for mode in modes_of(spec):
             x64, codes64 = vectors_of(spec, mode)
             if mode != MODES[0]:
-                some = thinned(np.arange(len(x64)), 30_000)
+                some = take_few(np.arange(len(x64)), 30_000)
                 x64, codes64 = x64[some], codes64[some]
             if spec in TABLED:
                 x32 = float32_inputs(x64)

@@ -27,7 +27,7 @@ from spec_formats import (
     dtype_of,
     format_of,
     name_of,
-    thinned,
+    take_few,
 )
 from vector_units import run_for_capability
 
@@ -63,7 +63,7 @@ def test_decode(spec):
 
 @by_name(ALL)
 def test_encode_in_every_mode(spec):
-    x = thinned(oracle_fixed.inputs(spec, 200), 1200)
+    x = take_few(oracle_fixed.inputs(spec, 200), 1200)
     for mode in MODES:
         expected = [spec.encode(float(v), mode) for v in x]
         assert_codes(_C.encode_exact(format_of(spec, mode), tensor(x)), expected, spec, x, mode)
@@ -184,7 +184,7 @@ def vectors(tmp_path_factory):
     """Pickled (spec, float64 inputs, float32 inputs, int64 inputs, {mode: codes of each})."""
     folder = tmp_path_factory.mktemp("vectors")
     for i, spec in enumerate(ALL):
-        x64 = thinned(oracle_fixed.inputs(spec, 100), 800)
+        x64 = take_few(oracle_fixed.inputs(spec, 100), 800)
         with np.errstate(all="ignore"):
             x32 = np.unique(x64.astype(np.float32).view(np.int32)).view(np.float32)
         integers = np.append(

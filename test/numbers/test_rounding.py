@@ -228,7 +228,7 @@ def test_sampled_pairs_in_every_mode(name, operator):
     for mode in MODES:
         zeros = by_mode(reference, operator, fx, fy, mode)
         expected = [
-            spec.special(float(r)) if f is None else spec.rounded(*f, mode)
+            spec.special(float(r)) if f is None else spec.encode_place(*f, mode)
             for f, r in zip(located, zeros, strict=True)
         ]
         with torch_dtypes.rounding(mode):

@@ -204,7 +204,7 @@ def test_unknown_modes_are_refused_and_the_known_ones_named(mode):
     assert torch.tensor(1.0625).to(torch.q43).item() == 1.0  # no block is left open
 
 
-def test_with_rounding_takes_formats_of_ours():
+def test_with_rounding_takes_formats_alone():
     with pytest.raises(TypeError, match="expected a dtype of a number format"):
         torch_dtypes.with_rounding(torch.float32, "up")
 

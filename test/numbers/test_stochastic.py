@@ -29,7 +29,7 @@ from spec_formats import (
     dtype_of,
     format_of,
     name_of,
-    thinned,
+    take_few,
 )
 from vector_units import run_for_capability
 
@@ -48,7 +48,7 @@ def words_for(n, seed=7):
     return words
 
 
-def seeded(seed, call):
+def run_seeded(seed, call):
     """Return the result of a call after torch.manual_seed, and the seed that its first cast
     draws."""
     torch.manual_seed(seed)
@@ -112,7 +112,7 @@ def test_words_are_uniform():
 @by_name(SMALL)
 def test_encode_with_given_words(spec, mode):
     t = oracle.table(spec)
-    x = np.concatenate([thinned(t.all_inputs(), 700), random_inputs(t, 300)])
+    x = np.concatenate([take_few(t.all_inputs(), 700), random_inputs(t, 300)])
     words = words_for(len(x))
     found = _C.encode_exact(format_of(spec, mode), tensor(x), random=tensor(as_signed(words)))
     assert_codes(found, encode_array(t, x, mode, words), spec, x)
@@ -262,7 +262,7 @@ def test_casts_take_the_words_of_the_seed(name, mode):
             np.random.default_rng(1).choice(float32_inputs(x64), 300), x64.astype(np.float32)
         )
     for x in (x64, x32):
-        found, seed = seeded(11, lambda x=x: in_mode(mode, lambda: to_codes(tensor(x), dtype)))
+        found, seed = run_seeded(11, lambda x=x: in_mode(mode, lambda: to_codes(tensor(x), dtype)))
         assert_codes(
             found,
             expected_codes(spec, x.astype(np.float64), mode, random_words(seed, 0, len(x))),
@@ -281,7 +281,7 @@ def vectors(tmp_path_factory):
             x32 = np.append(
                 np.random.default_rng(i).choice(float32_inputs(x64), 300), x64.astype(np.float32)
             )
-        _, seed = seeded(i, lambda: None)
+        _, seed = run_seeded(i, lambda: None)
         words = random_words(seed, 0, len(x32))
         codes = {
             m: [expected_codes(spec, x.astype(np.float64), m, words[: len(x)]) for x in (x64, x32)]
@@ -312,8 +312,10 @@ def test_vectorised_casts_agree(vectors, capability):
 @pytest.mark.parametrize("name", ["q43", "posit16es2"])
 def test_dtypes_with_a_stochastic_mode_of_their_own(name):
     x = torch.linspace(-3, 3, 1000)
-    own, _ = seeded(5, lambda: codes_of(x.to(torch_dtypes.dtype(f"{name}_stochastic"))))
-    block, _ = seeded(5, lambda: in_mode("stochastic", lambda: to_codes(x, getattr(torch, name))))
+    own, _ = run_seeded(5, lambda: codes_of(x.to(torch_dtypes.dtype(f"{name}_stochastic"))))
+    block, _ = run_seeded(
+        5, lambda: in_mode("stochastic", lambda: to_codes(x, getattr(torch, name)))
+    )
     assert torch.equal(own, block)
 
 
@@ -327,10 +329,12 @@ def test_any_number_of_threads_gives_the_same(mode):
             torch.set_num_threads(threads)
             for source in (x, x.double(), x.to(torch.posit32es2)):
                 results.append(
-                    seeded(21, lambda s=source: in_mode(mode, lambda: to_codes(s, torch.q43)))[0]
+                    run_seeded(21, lambda s=source: in_mode(mode, lambda: to_codes(s, torch.q43)))[
+                        0
+                    ]
                 )
             results.append(
-                seeded(21, lambda: in_mode(mode, lambda: codes_of(x.to(torch.tf32) * 0.01)))[0]
+                run_seeded(21, lambda: in_mode(mode, lambda: codes_of(x.to(torch.tf32) * 0.01)))[0]
             )
     finally:
         torch.set_num_threads(before)
@@ -360,7 +364,7 @@ def test_a_seed_repeats_and_calls_differ():
 @every_mode
 def test_memory_order_counts_in_tensors_that_are_not_contiguous(mode):
     x = torch.linspace(-3, 3, 35 * 22).reshape(35, 22)
-    flat, seed = seeded(8, lambda: in_mode(mode, lambda: to_codes(x, torch.q43)))
+    flat, seed = run_seeded(8, lambda: in_mode(mode, lambda: to_codes(x, torch.q43)))
     expected = encode_array(
         oracle.table(binary(4, 3)),
         x.double().flatten().numpy(),
@@ -368,10 +372,10 @@ def test_memory_order_counts_in_tensors_that_are_not_contiguous(mode):
         random_words(seed, 0, x.numel()),
     )
     assert flat.flatten().tolist() == expected.tolist()
-    transposed, _ = seeded(8, lambda: in_mode(mode, lambda: to_codes(x.t(), torch.q43)))
+    transposed, _ = run_seeded(8, lambda: in_mode(mode, lambda: to_codes(x.t(), torch.q43)))
     assert torch.equal(transposed, flat.t())
-    sliced, _ = seeded(8, lambda: in_mode(mode, lambda: to_codes(x[::2, 1::3], torch.q43)))
-    dense, _ = seeded(
+    sliced, _ = run_seeded(8, lambda: in_mode(mode, lambda: to_codes(x[::2, 1::3], torch.q43)))
+    dense, _ = run_seeded(
         8, lambda: in_mode(mode, lambda: to_codes(x[::2, 1::3].contiguous(), torch.q43))
     )
     assert torch.equal(sliced, dense)
@@ -390,8 +394,8 @@ def test_results_that_have_others_between_them_draw_as_new_ones(operator, mode):
     )
     view = x[:, 1::2]
     operands = (view, view) if operator == "addcmul" else (0.3,)
-    new, _ = seeded(8, lambda: in_mode(mode, lambda: getattr(view, operator)(*operands)))
-    written, _ = seeded(
+    new, _ = run_seeded(8, lambda: in_mode(mode, lambda: getattr(view, operator)(*operands)))
+    written, _ = run_seeded(
         8,
         lambda: in_mode(mode, lambda: getattr(out[:, 1::2].copy_(view), operator + "_")(*operands)),
     )

@@ -10,7 +10,7 @@ from oracle_logarithms import of_name
 from oracle_tables import of_definition
 from oracle_vectors import FLAGS, exact
 from rationals import Fraction
-from read_vectors import made, read
+from read_vectors import make_file, read
 
 import torch_dtypes
 from torch_dtypes.formats.tables import making
@@ -105,7 +105,7 @@ def test_tables(tmp_path):
         oracle = table_oracle(name)
         for mode in (MODES[i % 7], MODES[(3 * i + 4) % 7]):
             header, columns, rows = read(
-                made(
+                make_file(
                     tmp_path / "file", name, "--op", op, "--mode", mode, "--count", 200, "--seed", i
                 )
             )
@@ -122,7 +122,7 @@ def test_casts_between_tables(tmp_path):
     for i, mode in enumerate((*MODES, *MODES[:3])):
         source, target = names[i % len(names)], names[(3 * i + 1) % len(names)]
         _, _, rows = read(
-            made(
+            make_file(
                 tmp_path / "file",
                 source,
                 "--op",
@@ -147,7 +147,7 @@ def test_hard_cases_of_tables_are_there(tmp_path):
         ("ue4m3p3109", (1, 2, 4)),
     ):
         oracle = table_oracle(name)
-        _, _, rows = read(made(tmp_path / "file", name, "--op", "mul", "--count", 3000))
+        _, _, rows = read(make_file(tmp_path / "file", name, "--op", "mul", "--count", 3000))
         x = [
             exact("mul", None, [value_in_table(oracle, c) for c in codes])[0]
             for *codes, _, _ in rows

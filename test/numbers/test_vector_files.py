@@ -2,12 +2,12 @@
 written files."""
 
 import pytest
-from read_vectors import made, read, run
+from read_vectors import make_file, read, run
 
 
 def test_a_seed_draws_the_same_and_a_smaller_count_its_beginning(tmp_path):
     def rows(*arguments):
-        return read(made(tmp_path / "file", "q43", "--op", "fma", *arguments))[2]
+        return read(make_file(tmp_path / "file", "q43", "--op", "fma", *arguments))[2]
 
     first = rows("--count", 20_000)
     assert first == rows("--count", 20_000) and first[:500] == rows("--count", 500)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from oracle import MODES, binary, posit
 from oracle_fixed import Fixed
-from oracle_vectors import FLAGS, exact, expected, flags_of
+from oracle_vectors import FLAGS, exact, find_expected, flags_of
 from rationals import Fraction
-from read_vectors import made, read, run
+from read_vectors import make_file, read, run
 from representatives import thin_out
 from spec_formats import name_of, p3109
 
@@ -55,7 +55,7 @@ SPECS = [
 def check(rows, op, source, target, mode):
     wrong = []
     for *codes, code, flags in rows:
-        right = expected(op, source, target, codes, mode)
+        right = find_expected(op, source, target, codes, mode)
         # The definition leaves open the sign of NaN after a cast.
         same = code == right[0] or (
             isinstance(d := target.decode(code), float)
@@ -78,7 +78,7 @@ def test_directed_vectors(spec, tmp_path):
     for i, op in enumerate(("add", "sub", "mul", "div", "sqrt", "fma")):
         for mode in (MODES[i % 8], MODES[(5 * i + 7) % 8]):
             kind = ("hex", "json", "readmemh")[i % 3]
-            text = made(
+            text = make_file(
                 tmp_path / "file",
                 name_of(spec),
                 "--op",
@@ -112,7 +112,7 @@ def test_directed_vectors(spec, tmp_path):
 )
 @pytest.mark.parametrize("op", ["add", "mul", "div"])
 def test_all_vectors(spec, op, tmp_path):
-    _, _, rows = read(made(tmp_path / "file", name_of(spec), "--op", op, "--all"))
+    _, _, rows = read(make_file(tmp_path / "file", name_of(spec), "--op", op, "--all"))
     assert [row[:2] for row in rows] == [
         [a, b] for a in range(1 << spec.bits) for b in range(1 << spec.bits)
     ]
@@ -121,7 +121,7 @@ def test_all_vectors(spec, op, tmp_path):
 
 def test_modes_are_read_as_chop_reads_them(tmp_path):
     named, numbered = (
-        made(tmp_path / "file", "q43", "--op", "mul", "--count", 20, "--mode", mode)
+        make_file(tmp_path / "file", "q43", "--op", "mul", "--count", 20, "--mode", mode)
         for mode in ("down", 3)
     )
     assert named == numbered and torch_dtypes.chop(-1.01, "q43", rounding=3) == -1.125
@@ -139,7 +139,7 @@ def test_casts(mode, tmp_path):
     for source, target in pairs:
         arguments = ("--op", "cast", "--to", name_of(target), "--mode", mode)
         _, columns, rows = read(
-            made(tmp_path / "file", name_of(source), *arguments, "--count", 150)
+            make_file(tmp_path / "file", name_of(source), *arguments, "--count", 150)
         )
         assert columns == [("a", source.bits), ("result", target.bits), ("flags", 5)]
         check(rows, "cast", source, target, mode)
@@ -149,7 +149,7 @@ def test_casts(mode, tmp_path):
 @pytest.mark.parametrize("policy", ["exact", "format", "format(accumulator=e8m9)"])
 def test_dots(spec, policy, tmp_path):
     arguments = ("--op", "dot", "--terms", 5, "--accumulate", policy, "--count", 400)
-    header, columns, rows = read(made(tmp_path / "file", name_of(spec), *arguments))
+    header, columns, rows = read(make_file(tmp_path / "file", name_of(spec), *arguments))
     assert (header["terms"], header["accumulate"], len(columns)) == ("5", policy, 12)
     finite, accumulator = 0, binary(8, 9) if "(" in policy else spec
     for *codes, code, flags in rows:
@@ -194,7 +194,7 @@ def test_hard_cases_are_there(tmp_path):
             other = binary(4, 3) if spec.posit else posit(8, 1)
             target = other if op == "cast" else spec
             _, _, rows = read(
-                made(tmp_path / "file", name_of(spec), "--op", op, "--count", 4000, *arguments)
+                make_file(tmp_path / "file", name_of(spec), "--op", op, "--count", 4000, *arguments)
             )
             values = [
                 (

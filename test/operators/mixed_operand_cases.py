@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 
-def _loaded(layer, names):
+def _call_layer(layer, names):
     """Return a layer as a function of its input, further inputs, and the named parameters."""
 
     def call(*operands):
@@ -23,7 +23,10 @@ def _loaded(layer, names):
 
 def _of_layer(layer, *inputs):
     names = [n for n, _ in layer.named_parameters()]
-    return _loaded(layer, names), [*inputs, *(tuple(p.shape) for _, p in layer.named_parameters())]
+    return _call_layer(layer, names), [
+        *inputs,
+        *(tuple(p.shape) for _, p in layer.named_parameters()),
+    ]
 
 
 def _recurrent(function, gates, cell):
@@ -150,10 +153,10 @@ def mixtures(name):
         ]
     accidents = BY_ACCIDENT.get(name, set())
 
-    def kept(mixture):
+    def is_kept(mixture):
         left = {m for i, m in enumerate(mixture) if i not in accidents or i == 0}
         return len(set(mixture)) == 2 and not (
             accidents and (len(left) == 1 or accidents == {1, 2, 3, 4})
         )
 
-    return [m for m in every if kept(m)]
+    return [m for m in every if is_kept(m)]

@@ -280,7 +280,7 @@ def test_chunked_adds_sums_of_k_terms_in_the_machine_s_type(name, options):
     named = {"mode" if key == "rounding" else key: value for key, value in options.items()}
     starts = values_of(bias, spec) * 3
 
-    def expected(dots, k, starts=None, **named):
+    def sum_chunks(dots, k, starts=None, **named):
         with np.errstate(all="ignore"):
             sums = [
                 chunk_sum(dot, spec, k, machine, s, **named)
@@ -291,14 +291,14 @@ def test_chunked_adds_sums_of_k_terms_in_the_machine_s_type(name, options):
     for k in (1, 3, 4, 12, 50):
         with accumulate(f"chunked({k})", **options):
             found, started, total = a @ b, torch.addmm(bias, a, b), a.sum(1)
-        assert_codes(found, expected(lines(a, b, spec), k, **named), spec, f"mm, k={k}")
+        assert_codes(found, sum_chunks(lines(a, b, spec), k, **named), spec, f"mm, k={k}")
         assert_codes(
-            started, expected(lines(a, b, spec), k, starts, **named), spec, f"addmm, k={k}"
+            started, sum_chunks(lines(a, b, spec), k, starts, **named), spec, f"addmm, k={k}"
         )
         rows = [[(None, v) for v in values_of(row, spec)] for row in a]
         assert_codes(
             total,
-            expected(rows, k, **{key: v for key, v in named.items() if key != "fused"}),
+            sum_chunks(rows, k, **{key: v for key, v in named.items() if key != "fused"}),
             spec,
             f"sum, k={k}",
         )

@@ -50,7 +50,7 @@ class Geometry:
         )
         self.groups = groups
 
-    def seen(self, place, tap):
+    def find_input(self, place, tap):
         """Return the input's place that meets an output's place at one place of the kernel."""
         return [
             p * s + t * d - pad
@@ -82,7 +82,7 @@ class Geometry:
         for i, o, *place in each(len(x), len(w), *self.outputs(x, w)):
             taps = list(each(*w.shape[1:]))
             yield [
-                (pixel(x, i, o // wide * per + c, self.seen(place, tap)), w[(o, c, *tap)])
+                (pixel(x, i, o // wide * per + c, self.find_input(place, tap)), w[(o, c, *tap)])
                 for c, *tap in taps
             ]
 
@@ -93,7 +93,7 @@ class Geometry:
         for o, c, *tap in each(*w.shape):
             places = list(each(len(y), *y.shape[2:]))
             yield [
-                (y[(i, o, *place)], pixel(x, i, o // wide * per + c, self.seen(place, tap)))
+                (y[(i, o, *place)], pixel(x, i, o // wide * per + c, self.find_input(place, tap)))
                 for i, *place in places
             ]
 
@@ -105,7 +105,8 @@ class Geometry:
             dot = []
             for o, *source in each(wide, *y.shape[2:]):
                 reach = [
-                    p - q for p, q in zip(place, self.seen(source, (0,) * len(place)), strict=True)
+                    p - q
+                    for p, q in zip(place, self.find_input(source, (0,) * len(place)), strict=True)
                 ]
                 if all(
                     r % d == 0 and 0 <= r // d < k

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import codes_of, from_codes
 from oracle import MODES, binary
-from oracle_sums import exact_sum, over, rounded, times
+from oracle_sums import exact_sum, over, round_value, times
 from rationals import Fraction
 from sums import (
     FORMATS,
@@ -50,7 +50,7 @@ def hard_dots(spec, rng):
     one, half = Fraction(1), Fraction(1, 2)
     k = spec.encode(Fraction(3, 2)) + int(rng.integers(0, 2))
     low, high = spec.decode(k), spec.decode(k + 1)
-    ulp = rounded(spec, high - low)
+    ulp = round_value(spec, high - low)
     dots = (
         [[(top, top)] * n for n in (1, 2, 9)]
         + [[(least, least)] * n for n in (1, 2, 9)]
@@ -68,7 +68,7 @@ def hard_dots(spec, rng):
         codes = random_codes(spec, 24, rng)
         x = [Fraction(spec.decode(c)) for c in codes]
         big = [(p, q) for p, q in zip(x[:8], x[8:16], strict=True)] + [
-            (rounded(spec, -p), q) for p, q in zip(x[:8], x[8:16], strict=True)
+            (round_value(spec, -p), q) for p, q in zip(x[:8], x[8:16], strict=True)
         ]
         terms = [*big, (x[16], x[17]), (x[18], one)]
         dots.append([terms[i] for i in rng.permutation(18)])

@@ -364,7 +364,7 @@ def test_fused_attention_refuses(policy):
 # ---- random steps ----
 
 
-def seeded(call, seed=1):
+def run_seeded(call, seed=1):
     torch.manual_seed(seed)
     return codes_of(call())
 
@@ -389,9 +389,9 @@ def test_random_steps_follow_the_seed_and_not_the_threads(mode, one_thread):
                 accumulate(policy, **options),
                 torch_dtypes.rounding("nearest_even" if options else mode),
             ):
-                first, again, other = seeded(call), seeded(call), seeded(call, 2)
+                first, again, other = run_seeded(call), run_seeded(call), run_seeded(call, 2)
                 torch.set_num_threads(4)
-                threaded = seeded(call)
+                threaded = run_seeded(call)
                 torch.set_num_threads(1)
             assert torch.equal(first, again) and torch.equal(first, threaded), policy
             assert not torch.equal(first, other), policy

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from oracle import binary
 from oracle_fixed import Fixed
-from oracle_sums import rounded
+from oracle_sums import round_value
 from rationals import Fraction
 from sums import some, values_of
 
@@ -50,9 +50,9 @@ ORDERS = {"pairwise": pairwise, "tree": tree, "lanes(3)": in_lanes(3), "lanes(16
 
 def total(order, terms, spec, start=None):
     """Return the finished sum, which is always a number of the accumulator."""
-    add = lambda x, y: rounded(spec, Fraction(x) + Fraction(y))  # noqa: E731
-    result = rounded(spec, ORDERS[order](terms, add))
-    return result if start is None else add(rounded(spec, start), result)
+    add = lambda x, y: round_value(spec, Fraction(x) + Fraction(y))  # noqa: E731
+    result = round_value(spec, ORDERS[order](terms, add))
+    return result if start is None else add(round_value(spec, start), result)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -77,9 +77,9 @@ def test_orders(order, k):
                 terms = [
                     Fraction(x) * Fraction(y) for x, y in zip(rows[i], columns[j], strict=True)
                 ]
-                terms = [t if spec is None else rounded(spec, t) for t in terms]
-                assert Fraction(plain[i, j].item()) == rounded(Q43, total(order, terms, E5M4))
-                assert Fraction(biased[i, j].item()) == rounded(
+                terms = [t if spec is None else round_value(spec, t) for t in terms]
+                assert Fraction(plain[i, j].item()) == round_value(Q43, total(order, terms, E5M4))
+                assert Fraction(biased[i, j].item()) == round_value(
                     Q43, total(order, terms, E5M4, start[j])
                 )
 
@@ -90,7 +90,7 @@ def test_orders_of_sums():
         with accumulate("format", accumulator="e5m4", order=order):
             got = x.sum(1)
         assert got.tolist() == [
-            float(rounded(Q43, total(order, values_of(row, Q43), E5M4))) for row in x
+            float(round_value(Q43, total(order, values_of(row, Q43), E5M4))) for row in x
         ]
 
 
@@ -126,7 +126,7 @@ def test_holes_are_no_terms_of_exact_products():
             for t in range(82)
         ]
         assert got == [
-            float(rounded(Q43, total(order, products, binary(5, 2)))) for products in terms
+            float(round_value(Q43, total(order, products, binary(5, 2)))) for products in terms
         ]
 
 
@@ -151,9 +151,12 @@ def test_a_bias_is_rounded_to_the_accumulator():
             got, nothing = torch.addmm(bias, a, b), torch.addmm(bias, a[:, :0], b[:0])
         terms = [[x * y for x, y in zip(row, column, strict=True)] for column in columns]
         assert got[0].tolist() == [
-            float(rounded(Q43, total(order, t, spec, s))) for t, s in zip(terms, start, strict=True)
+            float(round_value(Q43, total(order, t, spec, s)))
+            for t, s in zip(terms, start, strict=True)
         ], order
-        assert nothing[0].tolist() == [float(rounded(Q43, rounded(spec, s))) for s in start], order
+        assert nothing[0].tolist() == [
+            float(round_value(Q43, round_value(spec, s))) for s in start
+        ], order
 
 
 def test_lanes_draw_words_of_their_own():
@@ -182,7 +185,7 @@ def test_rounded_sums_of_chunks(chunk):
                 x.sum(1) if start is None else torch.addmv(start, x, torch.ones(23, dtype=x.dtype))
             )
         for i, row in enumerate(x):
-            add = lambda spec, s, t: rounded(spec, Fraction(s) + Fraction(t))  # noqa: E731
+            add = lambda spec, s, t: round_value(spec, Fraction(s) + Fraction(t))  # noqa: E731
             outer = Fraction(0) if start is None else values_of(start[i : i + 1], Q43)[0]
             terms = values_of(row, Q43)
             for at in range(0, 23, chunk):
@@ -190,7 +193,7 @@ def test_rounded_sums_of_chunks(chunk):
                 for term in terms[at : at + chunk]:
                     inner = add(E5M4, inner, term)
                 outer = add(Q43, outer, inner)
-            assert Fraction(got[i].item()) == rounded(Q43, outer)
+            assert Fraction(got[i].item()) == round_value(Q43, outer)
 
 
 @pytest.mark.parametrize(
@@ -231,11 +234,11 @@ def test_accumulators_that_wrap():
                 acc = Fraction(0)
                 for x, y in zip(values_of(a[i], Q43), values_of(b[:, j], Q43), strict=True):
                     term = Fraction(x) * Fraction(y)
-                    acc = rounded(
+                    acc = round_value(
                         spec,
                         acc
                         + (
-                            rounded(binary(5, 10), term)
+                            round_value(binary(5, 10), term)
                             if "product" in options and options["product"] != "exact"
                             else term
                         ),

@@ -79,7 +79,7 @@ class Exact:
         self.never = 1 << (self.scale + 5000)
         self.known_values, self.known_boundaries = {}, {}
 
-    def _mapped(self, keys, known, value):
+    def _map(self, keys, known, value):
         distinct, where = np.unique(keys, return_inverse=True)
         missing = [k for k in distinct.tolist() if k not in known]
         known.update(zip(missing, ints([value(k) for k in missing], self.scale), strict=True))
@@ -95,7 +95,7 @@ class Exact:
     def values(self, codes):
         """Return the values, with 0 in place of those that are not finite."""
         negative, k = self.split(codes)
-        magnitudes = self._mapped(
+        magnitudes = self._map(
             np.where(k > self.spec.largest, 0, k), self.known_values, self.spec.magnitude
         )
         return np.where(negative, -magnitudes, magnitudes)
@@ -113,7 +113,7 @@ class Exact:
             np.where(
                 zero,
                 0,
-                self._mapped(np.where(endless | zero, 1, k), self.known_boundaries, spec.boundary),
+                self._map(np.where(endless | zero, 1, k), self.known_boundaries, spec.boundary),
             ),
         )
 

@@ -204,7 +204,7 @@ def test_a_mask_of_another_narrow_dtype_is_an_error(policy):
             )
 
 
-def test_stock_masks_are_stock_s():
+def test_stock_masks_are_unchanged():
     mask = nn.functional._canonical_mask(CAUSAL, "mask", None, "", torch.float32)
     assert torch.equal(
         mask, nn.Transformer.generate_square_subsequent_mask(LENGTH)

@@ -58,12 +58,12 @@ INTO = {
     "index assignment": lambda t, d: torch.zeros(t.shape, dtype=d).index_put_(
         (torch.arange(len(t)),), t.to(d)
     ),
-    "slice assignment": lambda t, d: assigned(torch.zeros(t.shape, dtype=d), t),
+    "slice assignment": lambda t, d: assign(torch.zeros(t.shape, dtype=d), t),
     "tensor": lambda t, d: torch.tensor(t.tolist(), dtype=d),
 }
 
 
-def assigned(target, source):
+def assign(target, source):
     target[:] = source
     return target
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch_dtypes import accumulate
 
 
-def meeting(transposed, kernel, stride, padding, dilation, length, outputs):
+def find_triples(transposed, kernel, stride, padding, dilation, length, outputs):
     """Yield the triples (output place, input place, kernel place) whose product belongs to an
     output."""
     for tap in range(kernel):
@@ -46,7 +46,7 @@ def geometries():
                 length,
                 outputs,
                 options,
-                list(meeting(transposed, kernel, stride, padding, dilation, length, outputs)),
+                list(find_triples(transposed, kernel, stride, padding, dilation, length, outputs)),
             )
 
 

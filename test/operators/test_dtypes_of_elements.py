@@ -116,7 +116,7 @@ def test_results_and_errors_are_those_of_bfloat16(name, dtype):
         expect_alike(*cases, dtype, (name, other, "written to"))
 
 
-def applied(name):
+def make_function(name):
     """Return the call as a function that gives its result, or x where it writes into x."""
 
     def call(x, s):
@@ -137,10 +137,10 @@ def test_recorded_calls(name):
                 SOURCE.clone().to(other).requires_grad_(other.is_floating_point),
             )
             s.retain_grad() if s.requires_grad else None
-            cases.append(result(applied(name), x, s))
+            cases.append(result(make_function(name), x, s))
             if isinstance(cases[-1], Exception):
                 continue
-            y = applied(name)(x, s)
+            y = make_function(name)(x, s)
             y.sum().backward() if y.requires_grad else None
             gradients.append([t.grad if t.grad is None else t.grad.dtype for t in (x, s)])
         expect_alike(*cases, torch.posit16es2, (name, other))
@@ -160,7 +160,7 @@ def test_in_vmap(name):
         for d in (torch.bfloat16, torch.posit16es2):
             cases.append(
                 result(
-                    torch.vmap(applied(name)),
+                    torch.vmap(make_function(name)),
                     X.to(d).expand(2, 3, 2),
                     SOURCE.to(other).expand(2, 2, 2),
                 )
@@ -174,7 +174,7 @@ def test_in_vmap(name):
     "name", ["index_put of a number", "scatter, adding", "lerp to a number", "x[i] = t"]
 )
 def test_in_compiled_graphs(name):
-    call = applied(name)
+    call = make_function(name)
     x = X.to(torch.posit16es2)
     with pytest.raises(Exception, match="expected operands of one dtype"):
         torch.compile(call, backend="aot_eager")(x, SOURCE)

@@ -169,7 +169,7 @@ def by_float64(name, f, x, dtype):
     return y.to(dtype)
 
 
-def allowed(name, spec, x, y, found, right):
+def is_allowed(name, spec, x, y, found, right):
     """Tell whether the tables allow a code other than the rounded exact result y. x: the operand or
     operands."""
     value, size = float(spec.decode(found)), x if not isinstance(x, tuple) else max(map(abs, x))
@@ -196,7 +196,7 @@ def check(name, spec, x, found, expected, result):
     bad = [
         i
         for i in differ.tolist()
-        if not allowed(name, spec, x(i), result(i), int(found[i]), int(expected[i]))
+        if not is_allowed(name, spec, x(i), result(i), int(found[i]), int(expected[i]))
     ]
     rows = [
         (

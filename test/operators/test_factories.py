@@ -403,7 +403,7 @@ def test_new_tensor_keeps_a_subclass(dtype):
 
 
 @pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
-def test_new_tensor_of_ours_has_the_stock_tensors_dtype():
+def test_new_tensor_of_a_format_tensor_has_the_stock_tensors_dtype():
     ours = torch.ones(2, dtype=torch.posit16es2)
     for stock in (torch.bfloat16, torch.float32, torch.float8_e5m2fnuz):
         assert torch.zeros(1, dtype=stock).new_tensor(ours).dtype is stock

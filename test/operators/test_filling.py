@@ -212,7 +212,7 @@ BESIDE = {
 
 @pytest.mark.parametrize("call", BESIDE)
 @pytest.mark.parametrize("name", ["bf16", "posit16es2", "e5m7", "posit32es2"])
-def test_integers_beside_ours_are_rounded_once(name, call):
+def test_integers_beside_format_tensors_are_rounded_once(name, call):
     d = torch_dtypes.dtype(name)
     # float32 turns these into ties.
     n = torch.tensor([2**30 + 2**22 + 1, 2**40 + 2**32 + 1, 2**24 + 2**16 + 1, 2**53 - 1])

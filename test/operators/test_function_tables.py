@@ -29,7 +29,7 @@ class Mallinfo(ctypes.Structure):
     ]
 
 
-def allocated() -> int:
+def count_allocated() -> int:
     """Return the bytes that this thread's heap has given out. (The process's resident memory
     changes by itself, as the system takes pages away.) On a GPU, tables have copies there, so count
     the device's memory."""
@@ -52,11 +52,11 @@ def test_ever_new_arguments_do_not_grow_the_heap(one_thread):
             ALL.clamp(max=i / 64)
 
     clamp(0, 300)
-    before = allocated()
+    before = count_allocated()
     kept = ALL.clone()
-    assert allocated() - before >= kept.nbytes, "it is seen"
+    assert count_allocated() - before >= kept.nbytes, "it is seen"
     clamp(300, 500)
-    assert allocated() - before < 4 << 20, "500 tables would have 64 MB"
+    assert count_allocated() - before < 4 << 20, "500 tables would have 64 MB"
 
 
 def test_threads_may_use_a_table_that_is_dropped(one_thread):

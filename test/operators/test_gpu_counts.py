@@ -19,7 +19,7 @@ NAMES = (
 ).split()
 
 
-def counted(name, device):
+def count(name, device):
     with torch_dtypes.observe(torch.nn.Linear(2, 2)) as stats:
         gpu_cases.run(name, device)
     return dict(stats.items())
@@ -38,16 +38,16 @@ def compare(found, expected):
 @pytest.mark.parametrize("name", gpu_cases.CASES)
 def test_counts_of_the_gpus_way_on_the_host(name):
     with gpu_on_host(False):
-        expected = counted(name, "cpu")
+        expected = count(name, "cpu")
     with gpu_on_host():
-        found = counted(name, "cpu")
+        found = count(name, "cpu")
     compare(found, expected)
 
 
 @needs_cuda
 @pytest.mark.parametrize("name", gpu_cases.CASES)
 def test_counts_on_a_gpu(name):
-    compare(counted(name, "cuda"), counted(name, "cpu"))
+    compare(count(name, "cuda"), count(name, "cpu"))
 
 
 # ---- more counts at once than the device's memory has tables ----
@@ -92,7 +92,7 @@ def test_many_formats_on_a_gpu():
 @needs_cuda
 def test_memory_is_given_back():
     before = torch.cuda.memory_allocated()
-    counted("casts-q43-nearest_even", "cuda")
+    count("casts-q43-nearest_even", "cuda")
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() == before
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def captured(function):
+def capture(function):
     """Capture function() and return the graph and the place of its result. Tables and libraries get
     their memory before."""
     side = torch.cuda.Stream()
@@ -39,7 +39,7 @@ def test_runs_draw_as_calls_do(name, mode):
             y = x.to(dtype)
             return torch.stack([y * 0.3 + x.to(dtype), torch.sqrt(y.abs()), (y @ y).expand(700)])
 
-    graph, result = captured(function)
+    graph, result = capture(function)
     torch.cuda.manual_seed(5)
     expected = [function() for _ in range(3)]
     torch.cuda.manual_seed(5)
@@ -58,7 +58,7 @@ def test_training_steps():
         torch.randint(0, 4, (32,), device="cuda"),
     )
 
-    def made():
+    def make_model():
         torch.manual_seed(3)
         model = torch.nn.Sequential(
             torch.nn.Linear(10, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)
@@ -72,8 +72,8 @@ def test_training_steps():
 
         return model, step
 
-    (one, by_graph), (other, by_calls) = made(), made()
-    graph, _ = captured(by_graph)  # two warm-up steps
+    (one, by_graph), (other, by_calls) = make_model(), make_model()
+    graph, _ = capture(by_graph)  # two warm-up steps
     for _ in range(3):
         graph.replay()
     for _ in range(5):

@@ -13,7 +13,7 @@ HEADS, WIDTH = 2, 8
 LENGTHS = [1, 4, 5, 8, 15, 16, 33]
 
 
-def masked(q, k, v):
+def attend_masked(q, k, v):
     return F.scaled_dot_product_attention(
         q, k, v, torch.ones(q.size(-2), k.size(-2), dtype=torch.bool).tril()
     )
@@ -45,7 +45,7 @@ FUSED = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
         heads,
     ),
-    "attention with a mask": (masked, heads),
+    "attention with a mask": (attend_masked, heads),
     "attention with numbers": (F.scaled_dot_product_attention, lambda n: [*heads(n), (n, n)]),
     "grouped attention": (
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True),

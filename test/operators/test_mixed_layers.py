@@ -181,7 +181,7 @@ def test_groups():
 
 
 @parametrize_dtypes("q43 posit8es1 posit16es2 posit32es2")
-def test_lists_of_float32_beside_lists_of_ours(dtype):
+def test_lists_of_float32_beside_lists_of_format_tensors(dtype):
     """8-bit storage dtypes once raised."""
     found = []
     for foreach in (False, True):

@@ -109,7 +109,7 @@ def test_sums_in_integers_have_the_type_asked_for(dtype, asked):
         same(call(x), call(exact))
 
 
-def test_dtypes_of_ours_by_hand_are_refused_or_heard(dtype):
+def test_format_dtypes_by_hand_are_refused_or_heard(dtype):
     for call in [
         lambda: aten.zeros([2], dtype=dtype),
         lambda: aten.empty([2], dtype=dtype),
@@ -318,7 +318,7 @@ def test_copies_of_views_of_the_codes(dtype):
 
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_views_in_place_leave_the_memory_alone(dtype, requires_grad):
-    def made(of_dtype):
+    def make(of_dtype):
         return (of(of_dtype).requires_grad_(requires_grad) * 1)[None]
 
     for change in [
@@ -332,7 +332,7 @@ def test_views_in_place_leave_the_memory_alone(dtype, requires_grad):
         lambda t: t.detach().as_strided_((2, 2), (1, 2), 1),
         lambda t: t.swapdims_(0, 1),
     ]:
-        base, stock = made(dtype), made(torch.float64)
+        base, stock = make(dtype), make(torch.float64)
         alias, changed, expected = base.detach(), change(base), change(stock)
         assert (changed.stride(), changed.storage_offset()) == (
             expected.stride(),

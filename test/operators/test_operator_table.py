@@ -53,7 +53,7 @@ def is_composite(operator: str) -> bool:
 
 
 @functools.cache
-def typed(operator: str) -> bool:
+def is_in_family(operator: str) -> bool:
     """Tell whether the operator's kernel below autograd is in the file of its family."""
     found = re.search(
         r"^PrivateUse2: registered at (\S*/)?(\S+?):\d+",
@@ -215,7 +215,7 @@ def test_routes_are_what_the_dispatcher_has():
     for operator in OPERATORS:
         steps, facts, _ = row_of(operator)
         main = main_step(steps)
-        own, kernel = typed(operator), has_kernel(operator, "PrivateUse2")
+        own, kernel = is_in_family(operator), has_kernel(operator, "PrivateUse2")
         if own and main not in ("Own", "View", "Refused"):
             wrong.append((operator, main, "has a kernel of its own"))
         if (
@@ -232,7 +232,9 @@ def test_routes_are_what_the_dispatcher_has():
 
 
 def test_own_kernels_are_registered():
-    assert [row for row in rows_of("Own", "View") if not any(map(typed, overloads(row)))] == []
+    assert [
+        row for row in rows_of("Own", "View") if not any(map(is_in_family, overloads(row)))
+    ] == []
 
 
 def test_composites_are_stock():
@@ -264,7 +266,7 @@ def test_boxed_operators_have_the_boxed_kernel():
         for row in rows_of("Boxed", "PlaceByPlace")
     }
     assert [row for row, operators in boxed.items() if not operators] == []
-    assert [o for operators in boxed.values() for o in operators if typed(o)] == []
+    assert [o for operators in boxed.values() for o in operators if is_in_family(o)] == []
 
 
 def test_casts_stand_above_autograd():

@@ -205,7 +205,7 @@ def test_tables_of_every_code(name, mode):
         "maximize": False,
     }
 
-    def made():
+    def make_lists():
         return [torch_dtypes.from_codes(t.clone(), dtype) for t in lists]
 
     def pieces(tensors):
@@ -223,7 +223,7 @@ def test_tables_of_every_code(name, mode):
             {"lr": 0.5, "beta1": 0.5, "eps": 1e-9},
         ):
             for step in (torch._fused_adam_, torch._fused_adamw_):
-                many, expected = made(), made()
+                many, expected = make_lists(), make_lists()
                 adam_step(step, *many, **{**adam_settings, **change})
                 for piece in pieces(expected):
                     adam_step(step, *piece, **{**adam_settings, **change})
@@ -238,7 +238,7 @@ def test_tables_of_every_code(name, mode):
                     )
                 )
         for change in sgd_settings:
-            many, expected = made()[:3], made()[:3]
+            many, expected = make_lists()[:3], make_lists()[:3]
             torch._fused_sgd_(*([t] for t in many), **{**PLAIN, **change})
             for piece in pieces(expected):
                 torch._fused_sgd_(*([t] for t in piece), **{**PLAIN, **change})
@@ -290,13 +290,13 @@ def test_states_of_another_dtype_and_shared_memory():
 
 
 def test_a_shared_parameter_is_stepped_twice():
-    def stepped(lists):
+    def run_steps(lists):
         w, g = torch.tensor([1.0, -2.0]).to(torch.q43), torch.tensor([0.5, 0.25]).to(torch.q43)
         for part in lists:
             torch._fused_sgd_([w] * part, [g] * part, [], **PLAIN)
         return w
 
-    assert torch.equal(stepped([2]), stepped([1, 1]))
+    assert torch.equal(run_steps([2]), run_steps([1, 1]))
 
 
 def test_scaled_gradients():

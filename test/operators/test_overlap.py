@@ -106,7 +106,7 @@ torch.add(m, m.t()[:1].t(), out=o) | torch.atan2(c, c[:1], out=o)
 @pytest.mark.parametrize(
     "call", [c.strip() for line in INTO_EMPTY.strip().splitlines() for c in line.split(" | ")]
 )
-def test_an_empty_output_lies_as_stock_s(call, dtype):
+def test_an_empty_output_is_laid_out_as_in_stock_pytorch(call, dtype):
     def out(of):
         m, o = torch.arange(12.0).to(of).view(4, 3).t(), torch.empty(0, dtype=of)
         c = torch.ones(2, 3, 4, 5).to(of).contiguous(memory_format=torch.channels_last)

@@ -231,7 +231,7 @@ def test_a_fill_touches_nothing_between(fill):
 
 
 def test_parameters_made_in_the_format_are_those_made_in_float32():
-    def made(dtype):
+    def make_layers(dtype):
         with torch.nn.utils.parametrize.cached():
             layers = [
                 nn.Linear(20, 9, dtype=dtype),
@@ -241,8 +241,8 @@ def test_parameters_made_in_the_format_are_those_made_in_float32():
             ]
         return torch.cat([p.detach().flatten() for layer in layers for p in layer.parameters()])
 
-    assert_rounded(made, "posit16es2")
-    assert_rounded(made, "q43")
+    assert_rounded(make_layers, "posit16es2")
+    assert_rounded(make_layers, "q43")
 
 
 INITIALISERS = {

@@ -183,7 +183,7 @@ def test_a_policy_that_rounds_within_sums_still_does(name, policy):
         "kl_div, batchmean": lambda x, p: (torch.xlogy(p, p) - p * x).sum() / x.size(0),
         "nanmean": lambda x: x.nansum(0) / len(x),
         "masked.mean": lambda x: (
-            torch.where(reductions.chosen(1000), x, 0).sum(0) / reductions.chosen(1000).sum(0)
+            torch.where(reductions.choose(1000), x, 0).sum(0) / reductions.choose(1000).sum(0)
         ),
         "normalize 2.0": lambda x: x / x.norm(2, 1, keepdim=True).clamp_min(1e-12),
     }

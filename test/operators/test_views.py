@@ -254,7 +254,7 @@ def test_storage(dtype):
 
 
 @pytest.mark.parametrize("op", [torch.add, torch.sub])
-def test_out_of_ours_takes_alpha_of_stock_operands(op):
+def test_out_of_a_format_dtype_takes_alpha_of_stock_operands(op):
     a, b = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 0.5])
     out = op(a, b, alpha=2, out=torch.empty(2, dtype=torch.posit16es2))
     assert out.dtype is torch.posit16es2
@@ -360,7 +360,7 @@ GAPPED = {
 
 @parametrize_dtypes("q43 posit16es2 posit32es2")
 @pytest.mark.parametrize("f", GAPPED.values(), ids=GAPPED)
-def test_results_of_permuted_operands_with_gaps_are_laid_out_as_stock_s(f, dtype):
+def test_results_of_permuted_operands_with_gaps_are_laid_out_as_in_stock_pytorch(f, dtype):
     """They once were contiguous, so that a view that works in bfloat16 raised."""
     x = torch.randn(2, 8, 2, 4)[..., :2].transpose(1, 2)
     own, stock = (

@@ -32,7 +32,7 @@ def two_to(e):
     return Fraction(1 << e) if e >= 0 else Fraction(1, 1 << -e)
 
 
-def rounded(x, fmt, mode):
+def round_to(x, fmt, mode):
     """Return the rational rounded to the format, as a float."""
     _, exp_bits, man_bits, subnormals = fmt
     low, high = 2 - (1 << (exp_bits - 1)), (1 << (exp_bits - 1)) - 1
@@ -130,7 +130,7 @@ def to_64_digits(x):
 
 
 def expect(found, exact, fmt, mode, operands):
-    expected = [rounded(x, fmt, mode) for x in exact]
+    expected = [round_to(x, fmt, mode) for x in exact]
     wrong = [
         (f.hex(), e.hex(), [float(o[i]).hex() for o in operands])
         for i, (f, e) in enumerate(zip(found.tolist(), expected, strict=True))
@@ -146,8 +146,8 @@ def operands_of(fmt, count, seed):
     for i in range(0, count, 5):
         b[i] = -a[i]
         if abs(a[i]) < 1 and i % 2:
-            b[i] = -Fraction(rounded(a[i] * (1 - unit), fmt, "nearest_even"))
-        c[i] = -Fraction(rounded(a[i] * b[i], fmt, "toward_zero"))
+            b[i] = -Fraction(round_to(a[i] * (1 - unit), fmt, "nearest_even"))
+        c[i] = -Fraction(round_to(a[i] * b[i], fmt, "toward_zero"))
     return a, b, c
 
 
@@ -277,8 +277,8 @@ def test_random_modes(fmt, mode):
     dtype = dtype_named(fmt)
     x, y = as_tensor(a, dtype), as_tensor(b, dtype)
     exact = [p * q for p, q in zip(a, b, strict=True)]
-    ends = [[rounded(v, fmt, m) for v in exact] for m in ("down", "up")]
-    seen, around = set(), neighbours([rounded(v, fmt, "nearest_even") for v in exact], dtype)
+    ends = [[round_to(v, fmt, m) for v in exact] for m in ("down", "up")]
+    seen, around = set(), neighbours([round_to(v, fmt, "nearest_even") for v in exact], dtype)
     for seed in range(4):
         torch.manual_seed(seed)
         with torch_dtypes.rounding(mode):

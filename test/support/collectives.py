@@ -41,7 +41,7 @@ def raises(match, call, error=RuntimeError):
     )
 
 
-def rounded(exact, name):
+def round_exact(exact, name):
     """Round fractions to the dtype through float64, which is exact for numbers of few bits."""
     as_doubles = [float(x) for x in exact]
     assert [Fraction(x) for x in as_doubles] == list(exact)

@@ -353,7 +353,7 @@ def convolutions(device):
 
 
 @case
-def chopped(device, mode):
+def chop_values(device, mode):
     results = []
     for name in ("posit16es2", "q43", "e5m10", "fixed4_3", "posit32es2", "e4m3fn_saturate"):
         for stock in (torch.float32, torch.float64, torch.float16):

@@ -48,7 +48,7 @@ def compile_into(out: Path):
         )
         assert built.returncode == 0, built.stderr
 
-    def compiled(source):
+    def compile_source(source):
         gpp("-c", "-x", "c++", source, "-o", made := out.with_name(f"{source.name}.o"))
         return made
 
@@ -56,7 +56,7 @@ def compile_into(out: Path):
     # will.
     sources = [ROOT / "test/operators/cuda/on_host.cpp", *KERNELS.glob("*.cu")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compiled, sources))
+        objects = list(pool.map(compile_source, sources))
     gpp("-shared", *objects, "-o", out)
 
 

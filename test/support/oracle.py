@@ -1,4 +1,4 @@
-"""What number formats mean, from their definitions in exact rationals; shares no code with the
+"""Number formats by their definitions, in exact rationals. The module shares no code with the
 implementation.
 
 Sources: Posit Standard (2022), sections 3 and 4.1; IEEE 754-2019, sections 3.4, 4.3 and 7.4; OCP
@@ -7,8 +7,8 @@ without infinities); Jonnalagadda et al., "Closing the gap between float and pos
 efficiency" (2025): posits with a longest regime; oracle_takum.py: takums.
 
 A magnitude is written as the code of a nonnegative value, which is in value order in every format.
-Between two neighbours lies the boundary of nearest rounding: the mean for floats, the value of the
-code that is one bit longer and lies between them for posits and takums.
+The boundary of nearest rounding is between two neighbours. For floats it is their mean. For posits
+and takums it is the value of the code between them that is one bit longer.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def flip_coin(mode: str, share: Fraction, word: int) -> bool:
     return math.floor(share * WORD) + word >= WORD if mode == "stochastic" else word >= WORD // 2
 
 
-def scaled(n: int, e: int) -> Fraction:
+def scale(n: int, e: int) -> Fraction:
     """Return n * 2^e."""
     return Fraction(n << e) if e >= 0 else Fraction(n, 1 << -e)
 
@@ -78,7 +78,7 @@ def posit_value(bits: int, es: int, code: int, regime_max: int | None = None) ->
     e = int(tail[:es].ljust(es, "0") or "0", 2)
     fraction = tail[es:]
     f, f_bits = int(fraction or "0", 2), len(fraction)  # f is the fraction's value times 2^f_bits
-    return scaled(((1 - 3 * s) << f_bits) + f, (1 - 2 * s) * ((r << es) + e + s) - f_bits)
+    return scale(((1 - 3 * s) << f_bits) + f, (1 - 2 * s) * ((r << es) + e + s) - f_bits)
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class Spec:
             return self.value(k)
         field, fraction = k >> self.man_bits, k & ((1 << self.man_bits) - 1)
         if field:
-            return scaled(fraction + (1 << self.man_bits), field - self.bias - self.man_bits)
-        return scaled(fraction, 1 - self.bias - self.man_bits) if self.subnormals else Fraction(0)
+            return scale(fraction + (1 << self.man_bits), field - self.bias - self.man_bits)
+        return scale(fraction, 1 - self.bias - self.man_bits) if self.subnormals else Fraction(0)
 
     def boundary(self, k: int) -> Fraction:
         """Return the boundary where nearest rounding changes from k to its successor (for floats,
@@ -233,7 +233,7 @@ class Spec:
             x = Fraction(x)
         if x == 0:
             return 0
-        return self.rounded(*self.locate(abs(x)), x < 0, mode)
+        return self.encode_place(*self.locate(abs(x)), x < 0, mode)
 
     def locate(self, m: Fraction, square: bool = False) -> tuple[int, int | None]:
         """Return the code at or below a magnitude (square: below its root), and its side of the
@@ -257,7 +257,7 @@ class Spec:
             return True
         return goes_out(mode, side, self.is_odd(k), negative)
 
-    def rounded(self, k: int, side: int | None, negative: bool, mode: str) -> int:
+    def encode_place(self, k: int, side: int | None, negative: bool, mode: str) -> int:
         """Return the rounded code of the place that locate() returned."""
         up = self.moves(k, side, negative, mode)
         if up and k == self.largest:
@@ -424,8 +424,8 @@ def wide_vectors(spec, count, mode="nearest_even"):
         for value, side in near:
             x += [value, -value]
             codes += [
-                spec.rounded(k, side, False, mode),
-                spec.rounded(k, side, True, mode) if value else spec.special(-0.0),
+                spec.encode_place(k, side, False, mode),
+                spec.encode_place(k, side, True, mode) if value else spec.special(-0.0),
             ]
     for value in (
         np.inf,

@@ -29,7 +29,7 @@ class Register:
     high: int = 127
     nearest: bool = False
 
-    def rounded(self, x: Fraction) -> Fraction | float:
+    def round_value(self, x: Fraction) -> Fraction | float:
         last = max(exponent(x, self.low), self.low) - self.man_bits
         # round() goes to even
         result = round(x / power(last)) * power(last) if self.nearest else cut(x, last)
@@ -94,7 +94,7 @@ def one_block(adder: Adder, pairs: list, register: Fraction | float) -> Fraction
     least = [] if adder.min_exponent is None else [adder.min_exponent]
     if adder.late is None and adder.groups == 1:
         top = max([e for x, e in products if x] + own + least, default=0)
-        return adder.register.rounded(
+        return adder.register.round_value(
             sum((cut(x, top - adder.bits) for x, _ in products), cut(register, top - adder.bits))
         )
     # Groups of places g, g + groups, ... are each aligned to their own largest exponent, then to
@@ -113,18 +113,20 @@ def one_block(adder: Adder, pairs: list, register: Fraction | float) -> Fraction
     )
     top = max(tops + own + least, default=0)
     if adder.late is None:
-        return adder.register.rounded(
+        return adder.register.round_value(
             floor(Fraction(together), top - adder.bits) + cut(register, top - adder.bits)
         )
     left_out = adder.groups > 1 and register and own[0] < top - adder.bits - 1
     kept = 0 if left_out else floor(register, top - adder.bits)
     total = floor(Fraction(together), top - adder.late) + kept
     # The sum is normalised with the bits that it has.
-    return adder.register.rounded(floor(total, exponent(total, adder.register.low) - adder.late))
+    return adder.register.round_value(
+        floor(total, exponent(total, adder.register.low) - adder.late)
+    )
 
 
 def block_sum(adder: Adder, pairs: list, start: Fraction | float = Fraction(0)) -> Fraction | float:
-    register = start if isinstance(start, float) else adder.register.rounded(start)
+    register = start if isinstance(start, float) else adder.register.round_value(start)
     for i in range(0, len(pairs), adder.terms):
         register = one_block(adder, pairs[i : i + adder.terms], register)
     return register

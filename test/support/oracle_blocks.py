@@ -90,7 +90,7 @@ def runs(x: np.ndarray, size: int):
     return [x[i : i + size] for i in range(0, len(x), size)]
 
 
-def quantized(
+def quantize_row(
     x: np.ndarray, spec, mode: str, size: int, rule: str = "floor", emax: int | None = None
 ) -> np.ndarray:
     """Round a row of finite numbers in blocks of ``size`` with E8M0 scales, as float64."""

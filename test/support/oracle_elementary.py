@@ -1,10 +1,10 @@
-"""Elementary functions of the values of formats: exact by mpmath, and the codes that their once
-rounded results have (oracle.py).
+"""Elementary functions of the values of formats: exact by mpmath, and the codes of the results,
+rounded once (oracle.py).
 
-mpmath works at 200 bits. Where that does not decide on which side of a boundary a result lies, 1200
-bits do, and what even those do not tell from the boundary is a tie: the functions here are
-algebraic, and their ties exact, or transcendental, and without ties apart from arguments that make
-them exact (log2(512) = 9 lies between the numbers 8 and 10 of a format with two fraction bits).
+mpmath works at 200 bits, and at 1200 bits where the side of a boundary is still undecided. A result
+that is undecided then is a tie. Ties of algebraic functions are exact. Transcendental functions
+only have ties for arguments with exact results: log2(512) = 9 is between the numbers 8 and 10 of a
+format with two fraction bits.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def code_of(spec: Spec, evaluate: Callable[[int], object]) -> int:
             at, side = position(spec, abs(y))
         if side != "unknown":
             break
-    return spec.rounded(int(table(spec).codes[at]), side, y < 0, "nearest_even")
+    return spec.encode_place(int(table(spec).codes[at]), side, y < 0, "nearest_even")
 
 
 def expected_codes(function: Function, spec: Spec, x: np.ndarray) -> np.ndarray:
@@ -137,12 +137,12 @@ def filtered_codes(function: Function, spec: Spec, x: np.ndarray) -> np.ndarray:
         return expected_codes(function, spec, x)
     with np.errstate(all="ignore"):
         y = np.asarray(function.fast(x), dtype=np.float64)
-    codes, sure = decided(spec, y, np.isfinite(x) & (x != 0), function.near_zero)
+    codes, sure = decide_codes(spec, y, np.isfinite(x) & (x != 0), function.near_zero)
     codes[~sure] = expected_codes(function, spec, x[~sure])
     return codes
 
 
-def decided(
+def decide_codes(
     spec: Spec, y: np.ndarray, sure: np.ndarray, near_zero: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the codes of y, and where they are certain: all numbers within SLACK have the same
@@ -466,7 +466,7 @@ def expected_codes2(function: Function2, spec: Spec, x: np.ndarray, y: np.ndarra
     """Return the codes, by mpmath where numpy within SLACK does not decide."""
     with np.errstate(all="ignore"):
         z = function.fast(x, y)
-    codes, sure = decided(
+    codes, sure = decide_codes(
         spec, z, np.isfinite(x) & np.isfinite(y) & (x != 0) & (y != 0), function.near_zero
     )
     pairs = zip(x[~sure].tolist(), y[~sure].tolist(), strict=True)

@@ -51,7 +51,7 @@ class Fixed:
     def decode(self, code: int) -> Fraction:
         return self.integer(code) * self.unit
 
-    def fitted(self, n: int) -> int:
+    def fit(self, n: int) -> int:
         """Return the code of a rounded integer, saturated or wrapped."""
         if self.overflow == "saturate":
             n = min(max(n, self.lowest), self.highest)
@@ -72,8 +72,8 @@ class Fixed:
         if isinstance(x, float) and not math.isfinite(x):
             return self.special(x)
         scaled = Fraction(x) / self.unit
-        n = rounded(abs(scaled), mode, scaled < 0, word)
-        return self.fitted(-n if scaled < 0 else n)
+        n = round_magnitude(abs(scaled), mode, scaled < 0, word)
+        return self.fit(-n if scaled < 0 else n)
 
     def encode_sqrt(self, x: Fraction, mode: str = "nearest_even") -> int:
         """Return the code of a root. The root is first rounded to 64 more bits, odd where it is
@@ -83,7 +83,7 @@ class Fixed:
         return self.encode(Fraction(root | (root * root != scaled), 1 << 64) * self.unit, mode)
 
 
-def rounded(m: Fraction, mode: str, negative: bool, word: int = 0) -> int:
+def round_magnitude(m: Fraction, mode: str, negative: bool, word: int = 0) -> int:
     """Round a magnitude to an integer."""
     n = math.floor(m)
     half = (m - n > Fraction(1, 2)) - (m - n < Fraction(1, 2))

@@ -60,7 +60,7 @@ def exact_sum(terms, start=None):
     return Fraction(sum(n * (common // d) for n, d in ratios), common)
 
 
-def rounded(spec, x, mode="nearest_even"):
+def round_value(spec, x, mode="nearest_even"):
     return value_of(spec, spec.encode(x, mode))
 
 
@@ -69,7 +69,7 @@ def step_sum(pairs, product, total, mode="nearest_even", start=None, fused=False
     product rounds."""
 
     def step(x):
-        return rounded(total, x, mode)
+        return round_value(total, x, mode)
 
     def minus(x, y):
         return plus(x, -y)
@@ -79,7 +79,7 @@ def step_sum(pairs, product, total, mode="nearest_even", start=None, fused=False
         if fused:
             acc = step(plus(times(x, y), acc))
             continue
-        term = y if x is None else rounded(product, times(x, y), mode)
+        term = y if x is None else round_value(product, times(x, y), mode)
         if kahan:
             term = step(minus(term, error))
             next_acc = step(plus(acc, term))

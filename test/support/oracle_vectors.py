@@ -75,7 +75,7 @@ def add(a, b):
     return (None if total == 0 else total), False
 
 
-def rounded(v, quantum, mode, odd=lambda n: n % 2 == 1):
+def round_to(v, quantum, mode, odd=lambda n: n % 2 == 1):
     """Round v to a multiple of a quantum."""
     n, rest = divmod(abs(v) / quantum, 1)
     n, side = int(n), (rest > Fraction(1, 2)) - (rest < Fraction(1, 2))
@@ -87,7 +87,7 @@ def flags_of(spec, v, delivered, mode):
     definitions."""
     m = abs(v)
     if isinstance(spec, Fixed):
-        n = rounded(v, spec.unit, mode) / spec.unit * (1 if v > 0 else -1)
+        n = round_to(v, spec.unit, mode) / spec.unit * (1 if v > 0 else -1)
         overflow, tiny = not spec.lowest <= n <= spec.highest, False
     elif spec.posit:
         overflow, tiny = m > spec.magnitude(spec.largest), m < spec.magnitude(1)
@@ -99,7 +99,7 @@ def flags_of(spec, v, delivered, mode):
         # With a single digit, which is 1, formats that round by codes use the last bit of the
         # would-be code: that of the exponent.
         by_code = spec.man_bits == 0 and spec.one_zero
-        unbounded = rounded(
+        unbounded = round_to(
             v, quantum, mode, lambda n: (exponent + spec.bias + n - 1 if by_code else n) % 2 == 1
         )
         overflow = unbounded > spec.magnitude(spec.largest)
@@ -112,7 +112,7 @@ def flags_of(spec, v, delivered, mode):
     )
 
 
-def expected(op, source, target, codes, mode):
+def find_expected(op, source, target, codes, mode):
     """Return the code and the flags of one vector."""
     x = [source.decode(c) for c in codes]
     v, undefined, by_zero = exact(op, source, x)

@@ -10,7 +10,7 @@ from oracle_vectors import FLAGS
 run = functools.partial(command, "vectors")
 
 
-def made(path, *arguments):
+def make_file(path, *arguments):
     result = run(*arguments, "--out", path)
     assert result.exit_code == 0, result.output
     return path.read_text()

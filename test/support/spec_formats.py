@@ -251,6 +251,6 @@ def assert_codes(found, expected, spec, x, note=""):
     assert not wrong, f"{note} {wrong}"
 
 
-def thinned(x, count, seed=0):
+def take_few(x, count, seed=0):
     """Return at most `count` of some numbers."""
     return x if len(x) <= count else np.random.default_rng(seed).choice(x, count, replace=False)

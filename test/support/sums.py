@@ -9,7 +9,7 @@ import torch
 from conftest import BUILTIN, codes_of, from_codes
 from oracle import as_int64, binary
 from oracle_fixed import Fixed
-from oracle_sums import exact_sum, finite, over, rounded, step_sum, times, value_of
+from oracle_sums import exact_sum, finite, over, round_value, step_sum, times, value_of
 
 import torch_dtypes
 from torch_dtypes import accumulate
@@ -60,7 +60,7 @@ def ends(name, *sizes, seed=0):
     for digits that a machine's sum has lost."""
     rng, spec, n = np.random.default_rng([seed, *sizes]), FORMATS[name], math.prod(sizes)
     least = spec.decode(1)
-    values = [largest(spec), rounded(spec, -largest(spec)), least, rounded(spec, -least)]
+    values = [largest(spec), round_value(spec, -largest(spec)), least, round_value(spec, -least)]
     extreme = tensor_of(
         [spec.encode(values[i]) for i in rng.choice(4, n, p=(0.35, 0.35, 0.15, 0.15))], name
     )

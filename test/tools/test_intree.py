@@ -187,7 +187,7 @@ def test_an_anchor_must_be_there_once(source, count):
     ) in error
 
 
-def test_a_missing_file_and_one_of_ours_are_refused(source):
+def test_a_missing_file_and_a_file_of_this_project_are_refused(source):
     (source / "c10/formats").mkdir()
     (source / "c10/formats/codec").mkdir(parents=True)
     (source / "c10/formats/codec/Philox.h").write_text("another's")
@@ -391,7 +391,7 @@ def test_rows_are_the_built_in_formats():
 # --- programs ---
 
 
-def compiled(out, includes, *sources, link=()):
+def compile_program(out, includes, *sources, link=()):
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         pytest.skip("needs a C++ compiler")
@@ -438,7 +438,7 @@ def test_types_of_pytorchs_own_list(includes, tmp_path):
         ours / "FormatRegistry.cpp",
         ours / "intree" / "ScalarTypes.cpp",
     )
-    compiled(
+    compile_program(
         tmp_path / "program",
         includes,
         *sources,
@@ -448,7 +448,9 @@ def test_types_of_pytorchs_own_list(includes, tmp_path):
 
 @known_headers
 def test_numbers_against_edited_headers(includes, tmp_path):
-    compiled(tmp_path / "program", [*includes, ROOT / "aten" / "src"], CPP / "test_dispatch.cpp")
+    compile_program(
+        tmp_path / "program", [*includes, ROOT / "aten" / "src"], CPP / "test_dispatch.cpp"
+    )
 
 
 @known_headers
@@ -457,7 +459,7 @@ def test_numbers_against_edited_headers(includes, tmp_path):
     reason="this release has no headers for use without its libraries",
 )
 def test_headers_without_a_library(includes, tmp_path):
-    compiled(tmp_path / "program", includes, CPP / "intree" / "test_headers_alone.cpp")
+    compile_program(tmp_path / "program", includes, CPP / "intree" / "test_headers_alone.cpp")
 
 
 def test_files_that_a_tree_leaves_out_are_there():

@@ -27,7 +27,7 @@ MODULES = {
 CHECKS = ROOT / "tools" / "intree" / "checks"
 
 
-def loaded(path):
+def load(path):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -229,7 +229,7 @@ def test_a_module_that_does_not_compile_is_said(built):
 
 # --- the checks that run in such a PyTorch ---
 
-FIRST = loaded(CHECKS / "first_tensor.py")
+FIRST = load(CHECKS / "first_tensor.py")
 
 
 @pytest.mark.parametrize(

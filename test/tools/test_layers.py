@@ -31,7 +31,7 @@ def sources(folder, *, but=()):
     return sorted(f"{folder}/{p.as_posix()}" for p in kept)
 
 
-def reached(path):
+def find_headers(path):
     """Return the headers that a source includes through this project's headers: their paths, and
     the names of other headers."""
     seen, others, todo = set(), set(), [path]
@@ -78,13 +78,13 @@ def test_the_layers_are_there():
 
 @pytest.mark.parametrize("path", [p for p in NUMBERS if not p.startswith(SEAM)])
 def test_numbers_include_nothing_of_pytorch(path):
-    headers, others = reached(path)
+    headers, others = find_headers(path)
     assert not [name for name in others if of_pytorch(name)]
     assert all(h.startswith("c10/formats/") for h in headers)
 
 
 def test_the_seam_includes_scalar_types_and_errors_alone():
-    _, others = reached(f"{SEAM}.cpp")
+    _, others = find_headers(f"{SEAM}.cpp")
     assert {name for name in others if of_pytorch(name)} <= {
         "c10/core/ScalarType.h",
         "c10/util/Exception.h",
@@ -121,7 +121,7 @@ def test_the_seam_in_a_tree_is_as_narrow():
 
 @pytest.mark.parametrize("path", KERNELS)
 def test_kernels_include_nothing_of_pytorch_and_no_tensor(path):
-    headers, others = reached(path)
+    headers, others = find_headers(path)
     assert not [name for name in others if of_pytorch(name)]
     allowed = ("c10/formats/", f"{FORMATS}/cpu/", "aten/src/ATen/FormatDispatch.h")
     assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers)
@@ -129,7 +129,7 @@ def test_kernels_include_nothing_of_pytorch_and_no_tensor(path):
 
 @pytest.mark.parametrize("path", [p for p in DEVICE_KERNELS if p != BINDING])
 def test_device_kernels_include_the_runtime_alone(path):
-    headers, others = reached(path)
+    headers, others = find_headers(path)
     assert not [name for name in others if of_pytorch(name)]
     assert {name for name in others if name.endswith(".h")} <= {"cuda_runtime.h"}
     allowed = (
@@ -152,7 +152,7 @@ def test_one_file_includes_pytorchs_cuda():
 
 @pytest.mark.parametrize("path", NUMERICS)
 def test_numerics_include_nothing_of_the_layers_above(path):
-    headers, _ = reached(path)
+    headers, _ = find_headers(path)
     assert not [
         h
         for h in headers
@@ -162,13 +162,13 @@ def test_numerics_include_nothing_of_the_layers_above(path):
 
 @pytest.mark.parametrize("path", OPERATORS + TREE)
 def test_operators_include_nothing_of_the_overlay(path):
-    headers, _ = reached(path)
+    headers, _ = find_headers(path)
     assert not [h for h in headers if h.startswith((f"{FORMATS}/overlay/", "torch/"))]
 
 
 @pytest.mark.parametrize("path", OVERLAY)
 def test_the_overlay_includes_nothing_of_python(path):
-    headers, _ = reached(path)
+    headers, _ = find_headers(path)
     assert not [h for h in headers if h.startswith("torch/")]
 
 
@@ -185,7 +185,7 @@ def test_how_a_tensor_holds_its_format_is_defined_once_a_build(declared):
 CMAKE = (ROOT / "CMakeLists.txt").read_text()
 
 
-def listed(name):
+def list_sources(name):
     """Return the sources of a list in CMakeLists.txt."""
     return set(re.findall(r"\S+\.cpp", re.search(rf"set\({name}\b(.*?)\n\)", CMAKE, re.DOTALL)[1]))
 
@@ -259,7 +259,7 @@ def test_sources_of_a_target_share_no_name_of_their_own(lists):
     """Sources may be compiled as one (cmake/BuildTime.cmake), where two functions of one name would
     be overloads."""
     users, meanings = defaultdict(set), defaultdict(set)
-    for path in set().union(*map(listed, lists)):
+    for path in set().union(*map(list_sources, lists)):
         for name, alias in names_of_its_own((ROOT / path).read_text()):
             users[name].add(path)
             meanings[name].add(alias)
@@ -272,12 +272,12 @@ def test_sources_of_a_target_share_no_name_of_their_own(lists):
 
 
 def test_targets_are_these_layers():
-    assert listed("NUMERICS_SOURCES") == {p for p in NUMERICS if p.endswith(".cpp")} | {
+    assert list_sources("NUMERICS_SOURCES") == {p for p in NUMERICS if p.endswith(".cpp")} | {
         f"{FORMATS}/cpu/Kernels.cpp"
     }
     assert set(re.findall(r"\S+\.cu\b", CMAKE)) == {p for p in DEVICE_KERNELS if p.endswith(".cu")}
-    assert listed("OPERATOR_SOURCES") == {p for p in OPERATORS if p.endswith(".cpp")}
-    assert listed("OVERLAY_SOURCES") == {p for p in OVERLAY if p.endswith(".cpp")}
+    assert list_sources("OPERATOR_SOURCES") == {p for p in OPERATORS if p.endswith(".cpp")}
+    assert list_sources("OVERLAY_SOURCES") == {p for p in OVERLAY if p.endswith(".cpp")}
 
 
 @pytest.mark.parametrize("path", sources("torch/csrc"))
@@ -291,7 +291,7 @@ def test_loops_get_their_kernels_by_the_device():
 
 
 def test_loops_of_dot_products_know_no_tensor():
-    headers, others = reached(f"{FORMATS}/sums/DotLoops.cpp")
+    headers, others = find_headers(f"{FORMATS}/sums/DotLoops.cpp")
     assert f"{FORMATS}/sums/StepSums.h" in headers
     assert "aten/src/ATen/FormatTensor.h" not in headers
     assert not [name for name in others if re.search(r"\bTensor|/ops/|^torch/", name)]

@@ -88,7 +88,7 @@ RESULTS = {
 LONG = {"sweep"}
 
 
-def documented():
+def list_documented():
     for name in sorted(expected_names()):
         module, _, short = name.rpartition(".")
         if short != "ROUNDING_MODES":  # a tuple, documented beside it in the source
@@ -98,7 +98,7 @@ def documented():
 def examples():
     return [
         pytest.param(*p.values, id=p.id, marks=[pytest.mark.slow] * (p.values[0] in LONG))
-        for p in documented()
+        for p in list_documented()
     ]
 
 
@@ -110,7 +110,7 @@ def parameters(thing):
     return names
 
 
-@pytest.mark.parametrize("name, thing", list(documented()))
+@pytest.mark.parametrize("name, thing", list(list_documented()))
 def test_a_docstring_is_whole(name, thing):
     text = inspect.getdoc(thing) or ""
     assert len(text.partition("\n")[0]) > 20, "expected a sentence that says what it is"
@@ -148,7 +148,7 @@ def test_examples_are_right(name, thing, tmp_path, monkeypatch):
 
 def test_errors_are_listed_one_by_one():
     """A line of Raises names one error, so that each gets a row."""
-    for name, thing in ((p.values[0], p.values[1]) for p in documented()):
+    for name, thing in ((p.values[0], p.values[1]) for p in list_documented()):
         section = re.search(
             r"^Raises:\n((?:    .*\n|\n)+)", (inspect.getdoc(thing) or "") + "\n", re.MULTILINE
         )

@@ -47,7 +47,7 @@ def sources():
     ]
 
 
-def missing(todo):
+def find_missing(todo):
     """Return the names in folders that are found nowhere, each with a header that includes it."""
     seen, found = set(), {}
     while todo:
@@ -70,7 +70,7 @@ def missing(todo):
 def test_no_build_needs_a_library_of_the_machine():
     libraries = {
         name: path
-        for name, path in missing(sources()).items()
+        for name, path in find_missing(sources()).items()
         if not {name, name.split("/")[0]} & ELSEWHERE
     }
     assert libraries == {}
@@ -80,4 +80,7 @@ def test_such_a_library_is_found(tmp_path):
     header = tmp_path / "a.h"
     header.write_text('#include <no_such_library/b.hpp>\n#include "c.h"\n#include <vector>\n')
     (tmp_path / "c.h").write_text("#include <nor_this/d.h>\n")
-    assert missing([header]) == {"no_such_library/b.hpp": header, "nor_this/d.h": tmp_path / "c.h"}
+    assert find_missing([header]) == {
+        "no_such_library/b.hpp": header,
+        "nor_this/d.h": tmp_path / "c.h",
+    }

@@ -4,7 +4,7 @@ once, or as the policy says."""
 import pytest
 import torch
 import torch.distributed as dist
-from collectives import MARKS, NAMES, SIZE, all_of, exact_sum, raises, rounded, same, values
+from collectives import MARKS, NAMES, SIZE, all_of, exact_sum, raises, round_exact, same, values
 from ranks import together
 
 import torch_dtypes
@@ -16,10 +16,10 @@ def sums(rank):
     op = dist.ReduceOp
     for name in NAMES:
         held, own = all_of(name, 40), values(name, rank, 40)
-        total = rounded(exact_sum(held), name)
+        total = round_exact(exact_sum(held), name)
         # With two exact float32 numbers, all of these agree.
         for policy in ("machine", "float64", "exact", "format", "chunked(2)"):
-            mean = rounded(
+            mean = round_exact(
                 exact_sum([total] if policy in ("format", "chunked(2)") else held, 2), name
             )
             with torch_dtypes.accumulate(policy):

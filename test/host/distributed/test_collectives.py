@@ -4,7 +4,7 @@ import threading
 
 import torch
 import torch.distributed as dist
-from collectives import MARKS, NAMES, SIZE, all_of, exact_sum, raises, rounded, same, values
+from collectives import MARKS, NAMES, SIZE, all_of, exact_sum, raises, round_exact, same, values
 from ranks import DEVICE, together
 
 import torch_dtypes
@@ -176,7 +176,7 @@ def test_moves(tmp_path):
 
 def works(rank):
     held, own = all_of("posit16es2", 40), values("posit16es2", rank, 40)
-    total = rounded(exact_sum(held), "posit16es2")
+    total = round_exact(exact_sum(held), "posit16es2")
     x = own.clone()
     with torch_dtypes.rounding("toward_zero"):
         # It rounds with the settings at the call, whatever holds at the wait.

@@ -225,7 +225,7 @@ def test_kinds_of_models(tmp_path):
     together(kinds, tmp_path)
 
 
-def compiled(rank):
+def compile_model(rank):
     """Compile inside DDP and DDP inside compile; the gradients are those of both models' steps."""
     x, compile_ = batch(), functools.partial(torch.compile, backend="aot_eager")
     for wrap in (
@@ -244,10 +244,10 @@ def compiled(rank):
 @pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:torch.compile runs what works on format tensors:UserWarning")
 def test_compiled_models(tmp_path):
-    together(compiled, tmp_path)
+    together(compile_model, tmp_path)
 
 
-def trained(model, ddp, rank, ranks, optimizer, steps=4):
+def train(model, ddp, rank, ranks, optimizer, steps=4):
     for step in range(steps):
         x = batch(next(model.parameters()).dtype, seed=10 + step)
         optimizer.zero_grad()
@@ -270,7 +270,7 @@ def training(rank):
         model = network(seed=rank)
         ddp = DistributedDataParallel(model)
         optimizer = make(ddp.parameters())
-        trained(model, ddp, rank, 2, optimizer)
+        train(model, ddp, rank, 2, optimizer)
         same_on_all_ranks(model)
         if rank == 0:
             torch.save(
@@ -287,16 +287,16 @@ def test_training_goes_on_in_one_process(tmp_path, monkeypatch):
         model = network(seed=0)
         optimizer = make(model.parameters())
         saved = torch.load(tmp_path / f"{name}.pt")
-        trained(model, model, 0, 1, optimizer)
+        train(model, model, 0, 1, optimizer)
         for key, value in model.state_dict().items():  # close to one process
             torch.testing.assert_close(
                 value.double(), saved["model"][key].double(), rtol=0.05, atol=0.02
             )
         model.load_state_dict(saved["model"]), optimizer.load_state_dict(saved["optimizer"])
-        trained(model, model, 0, 1, optimizer, steps=1)
+        train(model, model, 0, 1, optimizer, steps=1)
 
 
-def quantised(rank):
+def train_quantised(rank):
     """Train float32 layers that round, with optimizers that round stochastically."""
     x = batch(torch.float32)
     for rule in (
@@ -345,7 +345,7 @@ def quantised(rank):
 
 @pytest.mark.whole
 def test_quantised_models_and_low_precision(tmp_path):
-    together(quantised, tmp_path)
+    together(train_quantised, tmp_path)
 
 
 def lost(rank):

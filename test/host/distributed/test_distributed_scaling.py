@@ -25,7 +25,7 @@ def everyone(value):
     return values
 
 
-def made(mesh, dtype):
+def make_model(mesh, dtype):
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(0)
@@ -36,7 +36,7 @@ def steps(rank):
     from torch.distributed.device_mesh import init_device_mesh
 
     mesh = init_device_mesh(DEVICE, (2,))
-    model = made(mesh, torch.q43)
+    model = make_model(mesh, torch.q43)
     optimizer = LowPrecision(
         torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0)
     )
@@ -52,7 +52,7 @@ def steps(rank):
 
     # A rank without a gradient, or without an element, takes part too. Plain tensors belong to each
     # rank alone.
-    model = made(mesh, torch.q43)
+    model = make_model(mesh, torch.q43)
     optimizer = LowPrecision(
         torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0)
     )

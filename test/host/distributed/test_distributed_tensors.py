@@ -187,7 +187,7 @@ def tensors(rank):
     same(functional(mesh, rank), numbers(4, 3) + numbers(4, 3, seed=1))
 
 
-def refused(mesh):
+def expect_refusals(mesh):
     """Make calls for which PyTorch's rules, or a rank's own part, would give results other than one
     process."""
     from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
@@ -267,7 +267,7 @@ def errors(mesh):
     """Expect one error that names the formats and says what to do. No process ends."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    for call in refused(mesh):
+    for call in expect_refusals(mesh):
         with pytest.raises(
             NotImplementedError,
             match=r"expected .* but got .*(torch.posit16es2|Partial).* Use "
@@ -382,7 +382,7 @@ def models(rank):
     checkpoints(mesh)
 
 
-def trained(model):
+def train(model):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     step(model, optimizer)
     return optimizer
@@ -403,7 +403,7 @@ def checkpoints(mesh):
 
     folder = os.environ["TORCH_DTYPES_TEST_FOLDER"]
     model, other = (fully_shard(network(seed), mesh=mesh) for seed in (3, 4))
-    optimizer, again = trained(model), torch.optim.Adam(other.parameters(), lr=0.01)
+    optimizer, again = train(model), torch.optim.Adam(other.parameters(), lr=0.01)
     parts = get_state_dict(model, optimizer)
     checkpoint.save({"model": parts[0], "optimizer": parts[1]}, checkpoint_id=folder + "/shards")
     into = get_state_dict(other, again)
@@ -415,7 +415,7 @@ def checkpoints(mesh):
         step(model, optimizer), step(other, again)
 
 
-def killed(rank):
+def kill_rank(rank):
     """Kill a rank in the middle of training. The others get an error as soon as its connections
     close."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -433,7 +433,7 @@ def killed(rank):
 @pytest.mark.whole
 @pytest.mark.skipif(DEVICE == "cuda", reason="NCCL's watchdog ends the process")
 def test_a_rank_that_ends(tmp_path):
-    together(killed, tmp_path, seconds=20)
+    together(kill_rank, tmp_path, seconds=20)
 
 
 # SGD's steps have no such sum
@@ -450,7 +450,7 @@ def test_models(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_DTYPES_TEST_FOLDER", str(tmp_path))
     together(models, tmp_path)
     alone = network(3)
-    trained(alone)
+    train(alone)
     state = {"model": network(9).state_dict()}
     checkpoint.load(state, checkpoint_id=tmp_path / "shards", no_dist=True)
     for found, expected in zip(state["model"].values(), alone.state_dict().values(), strict=True):

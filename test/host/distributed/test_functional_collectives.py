@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from collectives import MARKS, NAMES, all_of, exact_sum, rounded, same, values
+from collectives import MARKS, NAMES, all_of, exact_sum, round_exact, same, values
 from ranks import together
 
 from torch_dtypes.host import releases
@@ -39,7 +39,7 @@ def functional(rank):
 
     for name in NAMES:
         held, own = all_of(name, 4, 3), values(name, rank, 4, 3)
-        total = rounded(exact_sum(held), name).view(4, 3)
+        total = round_exact(exact_sum(held), name).view(4, 3)
         group = dist.group.WORLD
         same(functional.all_reduce(own, "sum", group), total)
         same(functional.all_reduce_coalesced([own, own[:1]], "sum", group)[1], total[:1])

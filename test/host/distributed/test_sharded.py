@@ -59,7 +59,7 @@ def full(tensors):
 # ---- fully_shard ----
 
 
-def sharded(rank):
+def train_sharded(rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import (
         FullyShardedDataParallel,
@@ -151,13 +151,13 @@ def tensor_parallel(mesh):
         dict(weight="int8", activation={"format": "int8", "when": "call"}),
     )
 
-    def made():
+    def make_model():
         torch.manual_seed(0)
         return nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 32))
 
     x = torch.randn(8, 64, generator=torch.Generator().manual_seed(1))
     for rule in rules:
-        model = torch_dtypes.quantize_(made(), {nn.Linear: rule})
+        model = torch_dtypes.quantize_(make_model(), {nn.Linear: rule})
         alone = copy.deepcopy(model)
         parallelize_module(model, mesh, plan)
         torch.testing.assert_close(model(x), alone(x), rtol=1e-5, atol=1e-5)
@@ -256,7 +256,7 @@ def checkpoints(rank, mesh):
 @pytest.mark.filterwarnings("ignore:torch.distributed")  # PyTorch notes that there is one process
 def test_shards(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_DTYPES_TEST_FOLDER", str(tmp_path))
-    together(sharded, tmp_path)
+    together(train_sharded, tmp_path)
 
     import torch.distributed.checkpoint as checkpoint
 

@@ -188,7 +188,7 @@ DIFFERS = (
     Row(r"test_views_in_place", r"the base given to float_power_ has dtype", WORDS),
     Row(r"test_set_wants_one_dtype", r"Could not set tensor of type", WORDS),
     Row(
-        r"test_operators_of_ours_and_a_tensor|test_promotion_where",
+        r"test_operators_on_a_format_tensor_and_a_tensor|test_promotion_where",
         r"expected dtype \w+ for `weight`",
         ONE_LERP,
     ),
@@ -219,7 +219,7 @@ DIFFERS = (
         r"AssertionError",
         "PyTorch 2.6's rms_norm promotes by its weight; ours is that of newer releases",
     ),
-    Row(r"test_dtypes_of_ours_by_hand|test_operators_written_in_python", r"DID NOT RAISE", BY_HAND),
+    Row(r"test_format_dtypes_by_hand|test_operators_written_in_python", r"DID NOT RAISE", BY_HAND),
     Row(r"test_found_by_random_calls.*Use torch.promote", r"DID NOT RAISE", BY_HAND),
     Row(
         r"test_found_by_random_calls",

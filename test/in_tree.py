@@ -80,14 +80,14 @@ class Row(NamedTuple):
     reason: str
 
 
-FILES = "PyTorch 2.6 has no such files of its newer types, float8 neither"
+FILES = "PyTorch 2.6 has no such files of its newer types, nor of float8"
 NUMPY = (
-    "NumPy's types by way of ml_dtypes are the overlay's; here x.numpy() refuses a format as it "
-    "does bfloat16"
+    "only the overlay has NumPy's types through ml_dtypes; here x.numpy() refuses a format, "
+    "like bfloat16"
 )
-WORDS = "the error is stock's own, which names the dtypes"
-LAYOUT = "stock says itself that it has no such factory of another layout"
-DEFAULT = "stock's operators on integers know stock's default dtypes only"
+WORDS = "the error is PyTorch's own, which names the dtypes"
+LAYOUT = "PyTorch's own error says that it has no such factory of another layout"
+DEFAULT = "PyTorch's operators on integers know stock default dtypes only"
 LACKS = "PyTorch 2.6 lacks it"
 IMPORTED = "the package is not imported with torch there"
 COMPILED = "torch.compile and torch.export do not know the types"
@@ -102,7 +102,7 @@ DIFFERS = (
     Row(
         r"test_a_future_version_of_the_layout",
         r"DID NOT RAISE",
-        "files are stock's there, and their layout is PyTorch's own",
+        "files and their layout are PyTorch's own there",
     ),
     Row(
         r"test_serialization.py",
@@ -200,7 +200,7 @@ DIFFERS = (
     Row(
         r"test_stock_dtypes_by_hand",
         r"should be convertible without narrowing",
-        "the same rule as for float32 in stock",
+        "the same rule as for float32 in stock PyTorch",
     ),
     Row(r"test_default_dtype_is_that_of_fractions", r'"\w+_cpu" not implemented for', DEFAULT),
     Row(
@@ -217,7 +217,7 @@ DIFFERS = (
     Row(
         r"test_what_stock_does\[rms_norm",
         r"AssertionError",
-        "PyTorch 2.6's rms_norm promotes by its weight; ours is that of newer releases",
+        "PyTorch 2.6's rms_norm promotes by its weight; here it follows newer releases",
     ),
     Row(r"test_format_dtypes_by_hand|test_operators_written_in_python", r"DID NOT RAISE", BY_HAND),
     Row(r"test_found_by_random_calls.*Use torch.promote", r"DID NOT RAISE", BY_HAND),
@@ -234,7 +234,7 @@ DIFFERS = (
     Row(
         r"test_one_clear_error\[nested",
         r"DID NOT RAISE",
-        "a jagged tensor is stock's wrapper around one of ours, and works",
+        "a jagged tensor is PyTorch's wrapper around a format tensor, and works",
     ),
     Row(
         r"test_result_has_the_asked_dtype.*(FakeTensor|call202)",
@@ -244,7 +244,7 @@ DIFFERS = (
     Row(
         r"float8_e4m3fn\]",
         r"Tensor-likes are not equal",
-        "PyTorch 2.6 rounds what float8_e4m3fn has no number for otherwise",
+        "PyTorch 2.6 rounds numbers beyond float8_e4m3fn differently",
     ),
     Row(
         r"inplace-fft\.",
@@ -275,7 +275,7 @@ DIFFERS = (
     Row(
         r"test_a_tangent_has_its_tensor_s_dtype",
         r"assert torch\.\w+ is torch\.",
-        "stock leaves a tangent its own dtype, beside bfloat16 too",
+        "PyTorch leaves a tangent its own dtype, beside bfloat16 too",
     ),
     Row(
         r"test_every_way_keeps.*\[(cum)?sum-into",
@@ -285,12 +285,12 @@ DIFFERS = (
     Row(
         r"test_operator_table.py",
         r"AssertionError",
-        "operators are registered otherwise, for instance as factories",
+        "operators are registered differently, for instance as factories",
     ),
     Row(
         r"test_optimizer_steps.py",
         r"expected Tensor as element 1 in argument 2, but got NoneType",
-        "stock's fused SGD, of float32 too",
+        "PyTorch's fused SGD, for float32 too",
     ),
     Row(r"test_said_once_a_process", r"CalledProcessError", IMPORTED),
     Row(
@@ -299,7 +299,7 @@ DIFFERS = (
     Row(
         r"test_tensors_are_cast_by_the_standard",
         r"UserWarning: To copy construct from a tensor",
-        "stock's own warning of torch.tensor(a tensor)",
+        "PyTorch's own warning of torch.tensor(a tensor)",
     ),
     Row(
         r"test_autocast_takes_our_dtypes_on_the_cpu",
@@ -309,35 +309,35 @@ DIFFERS = (
     Row(
         r"test_masks_of_infinities_in_autocast\[\w+-False",
         r"AssertionError",
-        "autocast casts the mask of a function as it is: fill the scores",
+        "autocast casts the mask of a function unchanged: fill the scores",
     ),
     Row(
         r"test_gradients_within_the_block|test_gradients_of_rules_within_autocast",
         r"AssertionError",
-        "stock's engine: backward() behind the block",
+        "PyTorch's engine: call backward() after the block",
     ),
     Row(
         r"test_a_transformer_encoder_in_inference",
         r"expected operands of one dtype",
-        "the fused operator runs as it is: train() or autocast off",
+        "the fused operator runs unchanged: use train() or switch autocast off",
     ),
     Row(r"test_nested_tensors_of_a_transformer_encoder", r"RuntimeError", WORDS),
     Row(
         r"-lstm\]",
         r"mutating directly with `.data` inside functorch",
-        "stock's own, of bfloat16 too: a module is converted within torch.func",
+        "PyTorch's own, for bfloat16 too: a module is converted within torch.func",
     ),
     Row(r"test_interop.py", r"MKL-DNN build is disabled", "built without oneDNN"),
     Row(
         r"test_quantize_per_tensor_with_a_zero_point",
         r"assert tensor\(0, dtype=torch.int32\) == 1",
-        "without FBGEMM stock rounds as ours does",
+        "without FBGEMM stock PyTorch rounds like this package",
     ),
     Row(r"test_safetensors.py", r"KeyError: torch\.|does not know its way around", IMPORTED),
     Row(
         r"test_many_formats.py|test_more_formats_than_fit",
         r"AssertionError",
-        "the numbers of formats are not taken back",
+        "the numbers of formats are never freed",
     ),
     Row(
         r"",
@@ -347,7 +347,7 @@ DIFFERS = (
     Row(
         r"test_tensor_body.py",
         r"AssertionError",
-        "x.data = another dtype is stock's there, as for bfloat16",
+        "x.data = another dtype is PyTorch's own there, as for bfloat16",
     ),
     Row(
         r"test_observe_passes.py",
@@ -357,7 +357,7 @@ DIFFERS = (
     Row(
         r"test_a_model_names_its_formats|test_own_modules_keep_their_words",
         r"AssertionError",
-        "modules that print their dtype are the overlay's",
+        "only the overlay's modules print their dtype",
     ),
     Row(r"test_wrapper_subclasses_are_refused", r"Tensor must define __torch_dispatch__", LACKS),
     Row(r"test_models_that_cannot_be_quantised", r"DID NOT WARN", LACKS),

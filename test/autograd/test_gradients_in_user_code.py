@@ -81,7 +81,7 @@ def test_custom_functions_across_the_border(dtype):
 def test_straight_through_in_torch_func(dtype):
     container = CONTAINER[dtype.itemsize]
     if container is torch.float8_e5m2fnuz:
-        pytest.skip("stock's torch.func cannot add float8 tensors")
+        pytest.skip("PyTorch's torch.func cannot add float8 tensors")
     for source, target in ((container, dtype), (dtype, container)):
         w = torch.tensor(S).to(source)
         grad = torch.func.grad(lambda w, target=target: Rounds.apply(w, target).sum())(w)

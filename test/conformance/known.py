@@ -110,9 +110,7 @@ def find_known(name: str, kind: str, dtype: str) -> Known | None:
 
 
 # An impossible request: it raises, and should.
-_NO_WINDOWS = (
-    "windows are computed by formulas of float32 and float64 only; PyTorch refuses float16 as well"
-)
+_NO_WINDOWS = "window formulas exist for float32 and float64 only; PyTorch refuses float16 as well"
 _WINDOWS = (
     "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann "
     "kaiser nuttall"
@@ -131,11 +129,9 @@ add_known(
 )
 add_known(FAILS, "forward backward gradgrad", "to_sparse", Known("no sparse layout", refused=True))
 _JITERATOR = "unary binary 2inputs_2outputs 4inputs_with_extra_args binary_return_by_ref"
-_COMPILED = Known("CUDA code of a user's, which knows no format", refused=True)
+_COMPILED = Known("a user's CUDA code, which does not know formats", refused=True)
 add_known(FAILS, "forward", " ".join("jiterator_" + name for name in _JITERATOR.split()), _COMPILED)
-_FEW_BITS = (
-    "terms cancel, and what the rounding of the others leaves depends on the order of three kernels"
-)
+_FEW_BITS = "terms cancel, and the remaining rounding errors depend on the order of three kernels"
 if RUNNING >= (2, 13):
     add_known(
         FAILS,
@@ -151,8 +147,8 @@ add_known(FAILS, "gradgrad", "masked.prod", Known(_OVERFLOW, ("q52",)))
 add_known(FAILS, "gradgrad", "__rdiv__", Known(_OVERFLOW, ("e5m5",)))
 add_known(FAILS, "backward gradgrad", "svd", Known(_FEW_BITS, ("q52",)))
 _BOTH_MASKED = (
-    "where both operands are masked, stock's formula is 0 / 0, of which a posit that does not "
-    "underflow to 0 makes 0"
+    "where both operands are masked, PyTorch's formula is 0 / 0, but 0 in a posit that does not "
+    "underflow to 0"
 )
 add_known(
     FAILS,
@@ -171,15 +167,15 @@ add_known(
     "tangent",
     "ldexp",
     Known(
-        "of the second operand alone, stock's tangent of a float32 result is float64; ours has "
-        "the dtype"
+        "for the second operand alone, PyTorch's tangent of a float32 result is float64; a format "
+        "result's tangent has its dtype"
     ),
 )
 add_known(
     TANGENTS,
     "tangent",
     "linalg.eig",
-    Known("the eigenvectors' absolute values are float32, as those of complex64 are"),
+    Known("the eigenvectors' absolute values are float32, as for complex64"),
 )
 add_known(
     TANGENTS,

@@ -164,7 +164,7 @@ SPOILED = {
 
 def test_what_has_no_determined_values():
     if not hasattr(op_db[0], "has_nondeterministic_output"):
-        pytest.skip("the database of this release does not say so")
+        pytest.skip("the database of this release has no such mark")
     assert {op.name for op in op_db if op.has_nondeterministic_output} == NONDETERMINISTIC
 
 

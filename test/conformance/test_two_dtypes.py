@@ -38,12 +38,12 @@ QUICK = (
 # Entries that differ, with the reason.
 DIFFERS = {
     "nn.functional.binary_cross_entropy_with_logits": (
-        "stock computes in place of 1 - target, whose dtype the result has by accident"
+        "PyTorch computes in place of 1 - target, so that the result has its dtype by accident"
     ),
-    "nn.functional.linear_cross_entropy.chunked": "ours asks for one dtype, as layers do",
-    "nn.functional.linear_cross_entropy.chunked_none": "ours asks for one dtype, as layers do",
-    "addr": "a number of float32 decides stock's dtype",
-    "_softmax_backward_data": "a stock formula calls it, beside what it has made itself",
+    "nn.functional.linear_cross_entropy.chunked": "format operands need one dtype",
+    "nn.functional.linear_cross_entropy.chunked_none": "format operands need one dtype",
+    "addr": "a float32 number decides the dtype in stock PyTorch",
+    "_softmax_backward_data": "a stock formula calls it with an operand that it computed itself",
     **dict.fromkeys(
         (
             "nn.functional.conv3d",
@@ -51,7 +51,7 @@ DIFFERS = {
             "nn.functional.conv_transpose2d",
             "nn.functional.instance_norm",
         ),
-        "some of stock's kernels do not look at every operand; ours refuse",
+        "some stock kernels do not check every operand; this package's refuse",
     ),
 }
 # Errors that only bfloat16 raises.

@@ -185,7 +185,7 @@ def test_autocast_takes_our_dtypes_where_there_are_tensors_of_them():
     torch.autocast("xpu", dtype=torch.q43, enabled=False)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="without a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_autocast_of_an_absent_gpu_is_unchanged():
     with pytest.raises(ValueError, match="expected a dtype stored in 8 or 16 bits"):
         torch.autocast("cuda", dtype=torch.posit32es2)

@@ -77,7 +77,7 @@ PINNED = {
         for name in "empty zeros ones rand randn".split()
     },
     **{
-        f"{name}_like of ours": functools.partial(getattr(torch, f"{name}_like"), OWN)
+        f"{name}_like of a format tensor": functools.partial(getattr(torch, f"{name}_like"), OWN)
         for name in "empty zeros ones".split()
     },
     "full_like": functools.partial(torch.full_like, OWN, 0.3),

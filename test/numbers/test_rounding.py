@@ -28,7 +28,7 @@ def in_mode(mode, call):
 @pytest.mark.parametrize("name", ["q43", "e5m5", "e8m4", "e7m4", "posit16es2"])
 def test_a_processor_that_flushes_subnormal_numbers_changes_nothing(name, mode):
     if not torch.set_flush_denormal(True):
-        pytest.skip("this processor cannot")
+        pytest.skip("this processor cannot flush subnormal numbers")
     try:
         torch.set_flush_denormal(False)
         smallest = torch.finfo(

@@ -110,7 +110,7 @@ def test_tensor_cores_on_a_gpu():
     assert all(map(torch.equal, products("cuda"), products("cpu")))
 
 
-@pytest.mark.skipif(_C.built_for_host(), reason="of a build without")
+@pytest.mark.skipif(_C.built_for_host(), reason="tests a build without kernels for the host")
 def test_an_ordinary_build_has_no_gpu_on_the_host():
     with pytest.raises(NotImplementedError, match="TORCH_DTYPES_GPU_ON_HOST=ON"):
         _C.set_gpu_on_host(True)

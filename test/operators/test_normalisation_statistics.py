@@ -32,7 +32,7 @@ def test_inference_leaves_them(dtype, call):
     before, versions = mean.view(bits_dtype(dtype)).tolist(), (mean._version, var._version)
     x = torch.randn(5, 4, 3).to(dtype)
     if call is CALLS["no_update"] and x.is_cuda:
-        pytest.skip("stock's calls the CPU's kernel on any device")
+        pytest.skip("stock PyTorch calls the CPU's kernel on any device")
     with torch_dtypes.rounding("up_down"):  # this mode moves rounded values
         for _ in range(3):
             call(x, mean, var)

@@ -150,7 +150,7 @@ def test_capturable_steps_have_the_loops_bits(monkeypatch, optimizer, name):
     """For lists, PyTorch's formula of RAdam divides by 0, which a posit turns into NaN."""
     on_cpu, one_pass = torch.empty(()).is_cpu, optimizer in ("Adam", "AdamW")
     if on_cpu and one_pass:
-        pytest.skip("of a GPU alone")
+        pytest.skip("runs on a GPU alone")
     if on_cpu:  # stock PyTorch refuses without a reason
         module = sys.modules[getattr(torch.optim, optimizer).__module__]
         monkeypatch.setattr(

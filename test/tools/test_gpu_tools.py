@@ -184,7 +184,7 @@ def test_half_a_line_of_a_benchmark_is_no_row():
 @pytest.mark.parametrize("what", ["no GPU", "no package"])
 def test_a_report_is_written_whatever_fails(what, tmp_path):
     if what == "no GPU" and torch.cuda.is_available():
-        pytest.skip("there is one")
+        pytest.skip("there is a GPU")
     (tmp_path / "site").mkdir()
     options = [] if what == "no GPU" else ["--dry-run", "--site", str(tmp_path / "site")]
     command = [

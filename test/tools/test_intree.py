@@ -29,7 +29,7 @@ VERSION = re.search(
 CPP = ROOT / "test" / "numbers" / "cpp"
 
 known_headers = pytest.mark.skipif(
-    VERSION not in RELEASES, reason=f"the places of PyTorch {VERSION} are not known"
+    VERSION not in RELEASES, reason=f"PyTorch {VERSION} has no table of edits"
 )
 
 

@@ -121,8 +121,7 @@ CPU_ONLY = {
 }
 
 _TRACE = (
-    "a simulated GPU has the CPU's convolutions in the place of all that a tracer would see of "
-    "stock ones"
+    "a simulated GPU has the CPU's convolutions in place of the operators that a tracer would see"
 )
 REAL_ONLY = {
     "test_script_of_a_stock_model_then_converted": _TRACE,

@@ -31,7 +31,7 @@ CASES = {
     "index_add": (lambda x, s: torch.index_add(x, 1, PLACES.int(), s), (50, 60, 3), (50, 4, 3)),
     "index_add_ of a vector": (lambda x, s: x.index_add_(0, PLACES, s), (5000,), (4,)),
     "index_fill_": (lambda x: x.index_fill_(1, ROWS, 0.3), (70, 60), ()),
-    "index_fill_ of ours": (lambda x: x.index_fill_(0, ROWS, x.new_full((), 1.7)), (70, 60), ()),
+    "index_fill_ of one": (lambda x: x.index_fill_(0, ROWS, x.new_full((), 1.7)), (70, 60), ()),
     "index_fill": (lambda x: x.index_fill(0, torch.tensor(-2), 1.7), (70, 60), ()),
     "index_reduce_": (lambda x, s: x.index_reduce_(0, PLACES, s, "mean"), (60, 100), (4, 100)),
     "index_reduce_ without self": (

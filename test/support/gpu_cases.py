@@ -80,7 +80,7 @@ def numbers(shape, seed=0, scale=6):
     )
 
 
-def ours(shape, dtype, device, seed=0):
+def make_tensor(shape, dtype, device, seed=0):
     """Return a tensor of a dtype, cast on the CPU and moved."""
     mode = _C.rounding_override()
     _C.set_rounding_override(None)
@@ -118,7 +118,7 @@ def casts(device, dtype, mode):
 
 @case
 def copies(device, dtype):
-    x = ours((5, 7), dtype, device)
+    x = make_tensor((5, 7), dtype, device)
     y = torch.empty(5, 7, dtype=dtype, device=device)
     y[:, ::2] = numbers((5, 4), 3).to(device)
     y[:, 1::2].copy_(x[:, 1::2])
@@ -142,7 +142,7 @@ def copies(device, dtype):
 
 @case
 def arithmetic(device, dtype, mode):
-    a, b, c = (ours((34, 66), dtype, device, seed) for seed in (1, 2, 3))
+    a, b, c = (make_tensor((34, 66), dtype, device, seed) for seed in (1, 2, 3))
     with torch_dtypes.rounding(mode):
         results = [
             a + b,
@@ -183,7 +183,7 @@ def arithmetic(device, dtype, mode):
 
 @case
 def arithmetic_of_two_dtypes(device, dtype):
-    a, b = ours((9, 8), dtype, device), numbers((9, 8), 4).to(device)
+    a, b = make_tensor((9, 8), dtype, device), numbers((9, 8), 4).to(device)
     in_place = a.clone()
     in_place.add_(b.double())
     return [
@@ -199,7 +199,7 @@ def arithmetic_of_two_dtypes(device, dtype):
 
 @case
 def selections(device, dtype):
-    a, b = ours((17, 19), dtype, device, 1), ours((17, 19), dtype, device, 2)
+    a, b = make_tensor((17, 19), dtype, device, 1), make_tensor((17, 19), dtype, device, 2)
     index = torch.tensor([3, 1, 1], device=device)
     results = [
         a < b,
@@ -230,7 +230,7 @@ def selections(device, dtype):
 def gates(device, dtype, mode):
     """Compute the gradient of relu: codes that pass or do not, NaN among them, in several
     layouts."""
-    a, b = ours((17, 19), dtype, device, 1), ours((17, 19), dtype, device, 2)
+    a, b = make_tensor((17, 19), dtype, device, 1), make_tensor((17, 19), dtype, device, 2)
     special = torch.tensor([0.0, -0.0, torch.nan, torch.inf, -1.0]).to(dtype).to(device)
     a[0, :5], b[1, :5] = special, special
     backward, results = torch.ops.aten.threshold_backward, []
@@ -242,11 +242,11 @@ def gates(device, dtype, mode):
                 backward(a.t(), b.new_zeros(19, 17), threshold),
             ]
         x = (
-            ours((4, 3, 5, 5), dtype, device, 3)
+            make_tensor((4, 3, 5, 5), dtype, device, 3)
             .to(memory_format=torch.channels_last)
             .requires_grad_()
         )
-        torch.relu(x).backward(ours((4, 3, 5, 5), dtype, device, 4))
+        torch.relu(x).backward(make_tensor((4, 3, 5, 5), dtype, device, 4))
         results += [
             x.grad,
             backward(a[1:, ::2], b[1:, ::2], 0),
@@ -260,7 +260,7 @@ def gates(device, dtype, mode):
 def functions(device):
     results = []
     for dtype in (torch.posit16es2, torch.q43):
-        x = ours((9, 11), dtype, device)
+        x = make_tensor((9, 11), dtype, device)
         results += [
             x.exp(),
             x.tanh(),
@@ -295,9 +295,9 @@ POLICIES = [
 @case
 def sums(device, dtype):
     a, b, c = (
-        ours((2, 5, 9), dtype, device, 1),
-        ours((2, 9, 18), dtype, device, 2),
-        ours((2, 5, 18), dtype, device, 3),
+        make_tensor((2, 5, 9), dtype, device, 1),
+        make_tensor((2, 9, 18), dtype, device, 2),
+        make_tensor((2, 5, 18), dtype, device, 3),
     )
     results = []
     for policy, options in POLICIES:
@@ -322,7 +322,7 @@ def sums(device, dtype):
 @case
 def sums_in_tiles(device, dtype):
     """Compute so many results that each thread has several."""
-    a, b = ours((4101, 7), dtype, device, 1), ours((7, 1030), dtype, device, 2)
+    a, b = make_tensor((4101, 7), dtype, device, 1), make_tensor((7, 1030), dtype, device, 2)
     results = []
     for options in ({}, {"accumulator": "fp32"}):
         with torch_dtypes.accumulate("format", **options):
@@ -334,10 +334,10 @@ def sums_in_tiles(device, dtype):
 def convolutions(device):
     results = []
     for policy, options in [*POLICIES[:4], *POLICIES[-3:]]:
-        x = ours((2, 3, 7, 6), torch.posit16es2, device, 1).requires_grad_()
+        x = make_tensor((2, 3, 7, 6), torch.posit16es2, device, 1).requires_grad_()
         w, bias = (
-            ours((4, 3, 3, 2), torch.posit16es2, device, 2).requires_grad_(),
-            ours((4,), torch.posit16es2, device, 3).requires_grad_(),
+            make_tensor((4, 3, 3, 2), torch.posit16es2, device, 2).requires_grad_(),
+            make_tensor((4,), torch.posit16es2, device, 3).requires_grad_(),
         )
         with torch_dtypes.accumulate(policy, **options):
             y = torch.nn.functional.conv2d(x, w, bias, stride=2, padding=1)
@@ -392,13 +392,13 @@ def optimizers(device):
             # A parameter without elements has no memory. The others in the same launch must not
             # follow it.
             params = [
-                ours(shape, torch.posit16es2, device, 1).requires_grad_()
+                make_tensor(shape, torch.posit16es2, device, 1).requires_grad_()
                 for shape in ((0,), (6, 5), (2, 0), (3,))
             ]
             step = make(params, options)
             for seed in range(3):
                 for p in params:
-                    p.grad = ours(p.shape, torch.posit16es2, device, 10 + seed)
+                    p.grad = make_tensor(p.shape, torch.posit16es2, device, 10 + seed)
                 step.step()
             results += params
     return results

@@ -27,7 +27,7 @@ def numbers(text, shape=(-1,)):
     return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32).reshape(shape)
 
 
-def ours(call, x):
+def run_row(call, x):
     return eval(ROWS[call], NAMES, {"x": x})
 
 
@@ -61,13 +61,13 @@ def test_results_are_qpytorchs(call):
     entry = RECORDED["calls"][call]
     x, theirs = numbers(entry["x"], entry["shape"]), numbers(entry["result"], entry["shape"])
     if call.startswith("fixed"):
-        assert theirs[x.isnan()].isnan().all() and (ours(call, x)[x.isnan()] == 0).all()
+        assert theirs[x.isnan()].isnan().all() and (run_row(call, x)[x.isnan()] == 0).all()
         x, theirs = x[~x.isnan()], theirs[~x.isnan()]
     if "clamp=False" in call:
         x, theirs = x[x.abs() < 2**27], theirs[x.abs() < 2**27]
     moved = after_the_sum(call, x)
-    assert same(ours(call, moved), theirs).all()
-    assert (same(ours(call, x), theirs) | (moved != x)).all()
+    assert same(run_row(call, moved), theirs).all()
+    assert (same(run_row(call, x), theirs) | (moved != x)).all()
 
 
 @pytest.mark.parametrize("call", [call for call in RECORDED["calls"] if "nearest" not in call])
@@ -76,7 +76,7 @@ def test_stochastic_results_are_qpytorchs_in_distribution(call):
     x, low, high = (numbers(entry[name]) for name in ("x", "low", "high"))
     draws = entry["draws"]
     torch.manual_seed(0)
-    drawn = ours(call, x.expand(draws, -1).contiguous())
+    drawn = run_row(call, x.expand(draws, -1).contiguous())
     assert (drawn.amin(0) == low).all() and (drawn.amax(0) == high).all()
     times, theirs = (drawn == high).sum(0), torch.tensor(entry["times high"])
     # at most 5 standard deviations of the difference
@@ -91,7 +91,7 @@ def test_the_quantizer_is_its_two_functions():
     entry = RECORDED["calls"][NEAREST.format(4, 3)]
     x = numbers(entry["x"]).requires_grad_()
     y = cast(x)
-    assert same(y, ours(NEAREST.format(4, 3), x.detach())).all()
+    assert same(y, run_row(NEAREST.format(4, 3), x.detach())).all()
     some = RECORDED["calls"]["float_quantize(x, exp=5, man=2)"]
     g = torch.zeros_like(x)
     g[: len(some["times high"])] = numbers(some["x"])

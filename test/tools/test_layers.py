@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FORMATS = "aten/src/ATen/native/formats"
 
 
-def ours(name):
+def find_header(name):
     """Return the path of a header of this project by the name under which it is included, or
     None."""
     return next((path for path in (name, f"aten/src/{name}") if (ROOT / path).is_file()), None)
@@ -37,7 +37,7 @@ def find_headers(path):
     seen, others, todo = set(), set(), [path]
     while todo:
         for name in includes(todo.pop()):
-            header = ours(name)
+            header = find_header(name)
             if header is None:
                 others.add(name)
             elif header not in seen:
@@ -97,7 +97,7 @@ def test_the_seam_in_a_tree_is_as_narrow():
         name
         for path in IN_TREE
         for name in includes(path)
-        if of_pytorch(name) and ours(name) is None
+        if of_pytorch(name) and find_header(name) is None
     }
     rows = "c10/formats/intree/ScalarTypeRows.h"  # generated when the files are placed in a tree
     assert named == {

@@ -45,7 +45,7 @@ def attention_masks(dtype: torch.dtype) -> Iterator[None]:
 
     def mask(mask, mask_name, other_type, other_name, target_type, check_other=True):
         wanted = target_type if torch_dtypes.is_format_dtype(target_type) else dtype
-        # The replacement itself asks for the mask.
+        # The stock function looks its own name up in F again.
         with _disable_current_modes(), mock.patch.object(F, "_canonical_mask", ours):
             made = ours(mask, mask_name, other_type, other_name, wanted, check_other)
             return None if made is None else made.to(target_type)

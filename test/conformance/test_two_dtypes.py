@@ -54,7 +54,7 @@ DIFFERS = {
         "some stock kernels do not check every operand; this package's refuse",
     ),
 }
-# Errors that only bfloat16 raises.
+# Errors of operands that are all bfloat16, too.
 NOT_THERE = ("implemented for 'BFloat16'", "Low precision", "quantile() input tensor must be")
 # Errors of PyTorch's gradient formulas, where the operator itself accepts the operands
 OF_GRADIENTS = ("Found dtype", "addmv input tensors must have the same dtype")

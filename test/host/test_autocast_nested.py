@@ -141,7 +141,7 @@ def test_a_cast_is_of_the_weight_as_it_is():
 
 
 def test_casts_that_users_write_are_not_kept():
-    """A block that is off keeps no casts. A value that a user writes into one stays."""
+    """In a block that is off, a write into a cast changes no later cast."""
     weight = nn.Parameter(torch.ones(2, 2))
     with torch.autocast(KIND, dtype=torch.q43):
         first = weight @ weight

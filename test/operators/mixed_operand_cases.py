@@ -142,8 +142,8 @@ def operands(shapes, dtypes):
 
 
 def mixtures(name):
-    """Return the sets of operands with the narrow dtype: all sets of a few operands, or each of
-    many operands by itself."""
+    """Return the mixtures of dtypes: all for a few operands, or for many each operand in one dtype
+    among the others."""
     n = len(ALL[name][1])
     if n <= 5:
         every = itertools.product((False, True), repeat=n)

@@ -80,8 +80,8 @@ def products(device):
             torch.addmm(c[0], a[1], b[2], beta=0.5, alpha=2),
             torch.addmm(c[0, 0], a[0], b[0], beta=0),
         ]
-    # With enough products, numbers have two parts: more bits than bfloat16, and one product in each
-    # sum.
+    # These have more bits than bfloat16. There are enough products to split each number in two
+    # parts. Each sum has one product, and so is exact.
     odd = [torch.randint(128, 256, size, generator=g) * 2 + 1 for size in ((1024, 1024), (1024,))]
     permuted = torch.zeros(1024, 1024)
     permuted[torch.arange(1024), torch.randperm(1024, generator=g)] = odd[1].float()

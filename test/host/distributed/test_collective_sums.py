@@ -17,7 +17,7 @@ def sums(rank):
     for name in NAMES:
         held, own = all_of(name, 40), values(name, rank, 40)
         total = round_exact(exact_sum(held), name)
-        # With two exact float32 numbers, all of these agree.
+        # The sum of two numbers, where float32 is exact, is the same under all of these.
         for policy in ("machine", "float64", "exact", "format", "chunked(2)"):
             mean = round_exact(
                 exact_sum([total] if policy in ("format", "chunked(2)") else held, 2), name

@@ -100,7 +100,7 @@ def train_sharded(rank):
             model.zero_grad()
             y.to(dtype).square().mean().backward()
             found = full(p.grad for p in model.parameters())
-            if given is not torch.q52:  # the gradient passes the same rounding
+            if given is not torch.q52:  # q52 rounds the gradient, too
                 same(found, wanted)
             for p, g in zip(alone.parameters(), found, strict=True):
                 p.grad = g

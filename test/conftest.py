@@ -1,5 +1,5 @@
-"""What the tests share: the built-in formats by their definitions, and ways between tensors and
-codes. oracle.py and its like: support/."""
+"""Shared helpers of the tests: definitions of the built-in formats, and conversions between tensors
+and codes. Oracles are in support/."""
 
 import re
 
@@ -14,13 +14,13 @@ from torch_dtypes.host.hooks import optimizers
 
 pytest_plugins = ["devices", "in_tree", "workers"]
 
-# Of built-in formats whose own name does not say their parameters.
+# Built-in formats whose own name does not give their parameters.
 OTHER_NAMES = {"q43": "e4m3", "q52": "e5m2", "tf32": "e8m10"}
 
 
 def definition(name: str) -> oracle.Spec:
-    """What a built-in format is by its name: posit<bits>es<exponent bits>, or e<exponent
-    bits>m<fraction bits>."""
+    """Return the definition of a built-in format from its name: posit<bits>es<exponent bits>, or
+    e<exponent bits>m<fraction bits>."""
     if posit := re.fullmatch(r"posit(\d+)es(\d+)", name):
         return oracle.posit(int(posit[1]), int(posit[2]))
     if binary := re.fullmatch(r"e(\d+)m(\d+)", OTHER_NAMES.get(name, name)):
@@ -39,7 +39,7 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def parametrize_dtypes(names: str | list[str]):
-    """Runs a test with the dtype of each name."""
+    """Run a test with the dtype of each name."""
     return pytest.mark.parametrize(
         "dtype",
         thin_out(names.split() if isinstance(names, str) else names, DTYPES),
@@ -49,24 +49,24 @@ def parametrize_dtypes(names: str | list[str]):
 
 @pytest.fixture
 def dtype(request):
-    """The dtype of a name. A list of dtypes would keep their places from all other tests of the
-    process."""
+    """Return the dtype of a name. A list of dtypes would keep their numbers from all other tests of
+    the process."""
     return getattr(torch, request.param, None) or torch_dtypes.dtype(request.param)
 
 
 def expect_tensor(t: torch.Tensor, dtype: torch.dtype, shape=None):
-    """Checks that t has the dtype, the class that goes with it, and the shape."""
+    """Check that `t` has the dtype, the matching class and the shape."""
     assert t.dtype is dtype and _C.is_format_tensor(t) == torch_dtypes.is_format_dtype(dtype)
     assert shape is None or t.shape == torch.Size(shape)
 
 
 def bits_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The stock integer type as wide as a code."""
+    """Return the stock integer type as wide as a code."""
     return BITS[dtype.itemsize]
 
 
 def codes_of(t: torch.Tensor) -> torch.Tensor:
-    """A tensor's codes as int64, without a sign of their own."""
+    """Return a tensor's codes as int64, without sign extension."""
     bits = torch_dtypes.format_of(t.dtype).bits
     codes = t.view(bits_dtype(t.dtype)).long()
     return codes & ((1 << bits) - 1) if bits < 64 else codes
@@ -82,7 +82,7 @@ def to_codes(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 @pytest.fixture(params=thin_out(BUILTIN))
 def builtin(request):
-    """Each built-in format: its dtype and its definition."""
+    """Return each built-in format: its dtype and its definition."""
     return getattr(torch, request.param), BUILTIN[request.param]
 
 
@@ -103,5 +103,5 @@ def one_thread():
 
 @pytest.fixture
 def eps_as_given(monkeypatch):
-    """Optimizers take an eps that is 0 in the parameters' dtype."""
+    """Let optimizers take an eps that is 0 in the parameters' dtype."""
     monkeypatch.setattr(optimizers, "with_eps", lambda dtype, settings, name: settings)

@@ -1,9 +1,9 @@
-"""A pytest plugin: the device that the tests' tensors lie on, `--device`.
+"""A pytest plugin: the device of the tests' tensors, `--device`.
 
-cpu: as they are written. stock: the same, by stock operators. cuda: what factories make without a
-device is moved to the GPU. gpu-on-host: CPU tensors go the GPU's way, where the GPU's kernels were
-compiled for the host; everything but launches, streams and copies is tested so. On all but the
-first, a test that comes to what has no way there is skipped with the sentence that says so; all
+cpu: tests run as written. stock: the same, with stock operators instead of kernels. cuda: tensors
+that factories make without a device are moved to the GPU. gpu-on-host: CPU tensors take the GPU's
+path, with the GPU's kernels compiled for the host; it covers all but launches, streams and copies.
+Except on cpu, a test that meets an unsupported feature is skipped with the text of its error; all
 others must pass. On cuda, tests of the CPU's own switches, texts and generators are skipped, too.
 """
 
@@ -19,18 +19,18 @@ from torch.utils._device import _device_constructors
 
 from torch_dtypes import _C
 
-# For the processes of pytest-xdist and those that tests begin.
+# Read by the processes of pytest-xdist and those that tests begin.
 VARIABLE = "TORCH_DTYPES_TEST_DEVICE"
 NO_WAY = re.compile(
     r"there is no kernel for it|on a GPU, but got|in a block that is observed, but got one "
     r"on|simulated GPU: |stock operators"
 )
 
-# PyTorch's modules whose own tensors belong on the CPU: lengths, and what stands for operands where
-# a checkpoint computes again (on the engine's thread, where no mode is).
+# PyTorch's modules whose own tensors belong on the CPU: lengths, and stand-ins for operands when a
+# checkpoint recomputes (on the engine's thread, without a mode).
 OF_THE_CPU = {"torch.nn.utils.rnn", "torch.utils.checkpoint"}
 
-# They make tensors on the CPU, and no mode sees them.
+# These make tensors on the CPU, and no mode sees them.
 OF_NO_MODE = (
     (torch, "from_numpy"),
     (_C, "decode_exact"),
@@ -40,8 +40,8 @@ OF_NO_MODE = (
 
 A_GENERATOR = re.compile(r"[Ee]xpected a '?\w+'? device type for generator|expected a generator of")
 
-# What is the CPU's by design says so, whatever the type of its error; and of an error that a test
-# expects, so may another one that comes before it.
+# Errors of features that only the CPU has by design, whatever their type. A test that expects
+# another error may meet one of these first.
 REFUSED = re.compile(r"expected a model on the CPU, but \S+ is on cuda")
 # Inductor's kernels for a GPU are Triton's, and TorchScript's fuser has its own: neither can run on
 # a simulated one.
@@ -121,8 +121,7 @@ CPU_ONLY = {
 }
 
 _TRACE = (
-    "a simulated GPU has the CPU's convolutions in the place of all that a tracer would see of "
-    "stock ones"
+    "a simulated GPU has the CPU's convolutions in place of the operators that a tracer would see"
 )
 REAL_ONLY = {
     "test_script_of_a_stock_model_then_converted": _TRACE,
@@ -137,23 +136,23 @@ REAL_ONLY = {
 
 
 class OnDevice(TorchFunctionMode):
-    """Tensors are made on the CPU, by its generators, and moved; NumPy gets a copy, and what is
-    compared may lie on both."""
+    """Makes tensors on the CPU with its generators and moves them to the device. NumPy gets a copy,
+    and compared tensors may be on either device."""
 
     def __init__(self, device):
         super().__init__()
         self.device = torch.device(device)
 
-    def moved(self, tensor):
+    def move(self, tensor):
         if tensor.device == self.device:
             return tensor
         there = tensor.detach().to(self.device)
-        # else not asked for: within torch.func, asking is an error
+        # never ask unless needed: within torch.func, asking is an error
         return there.requires_grad_() if tensor.requires_grad else there
 
     def with_generator(self, args, kwargs):
-        """Where tensors here are to be drawn by a generator of the CPU, the GPU's is one that
-        begins with a number of that."""
+        """Replace a CPU generator where tensors on the device are to be drawn. The GPU's generator
+        is seeded with a number drawn from it."""
         generator = kwargs.get("generator")
         drawn = any(
             isinstance(x, torch.Tensor) and x.device == self.device
@@ -177,14 +176,14 @@ class OnDevice(TorchFunctionMode):
         return (
             result
             if sys._getframe(1).f_globals.get("__name__") in OF_THE_CPU
-            else self.moved(result)
+            else self.move(result)
         )
 
 
 def hidden_from_dynamo(patch):
-    """Dynamo would trace the mode with every call: a graph would have its moves, methods in the
-    place of operators, and would end within it. What a traced function makes lies where it says,
-    then; what is left to eager code is made with the mode."""
+    """Hide the mode from Dynamo, which would trace it with every call. Graphs would then contain
+    its moves and methods instead of operators, and would end within it. A traced function's tensors
+    stay on the device it names; eager code still runs with the mode."""
     from torch._dynamo import trace_rules
     from torch._dynamo.variables.torch_function import SymbolicTorchFunctionState
 
@@ -198,11 +197,11 @@ def hidden_from_dynamo(patch):
                 del self.mode_stack[i]
 
     patch.setattr(SymbolicTorchFunctionState, "__init__", begin_trace)
-    trace_rules.add(__name__)  # else a frame of its own is compiled where a graph has ended
+    trace_rules.add(__name__)  # otherwise a frame of this file is compiled where a graph has ended
 
 
-# What a test draws from: the CPU's generator, by which tensors are made, and the GPU's, by which
-# operators round. The package and PyTorch ask for the CPU's alone.
+# A test draws from two generators: the CPU's, which fills tensors, and the GPU's, by which
+# operators round. The package and PyTorch only know the CPU's.
 
 
 def _of_a_test():
@@ -222,8 +221,8 @@ def set_both_states(_get, set_, state):
 
 
 def next_seed():
-    """The seed of the GPU's next call, which takes four words of its generator: word `offset` of
-    the generator's seed."""
+    """Return the seed of the GPU's next call. The call takes four words of its generator, beginning
+    with word `offset`."""
     state = torch.cuda.get_rng_state()
     seed, offset = state.view(torch.int64).tolist()
     torch.cuda.set_rng_state(torch.tensor([seed, offset + 4], device="cpu").view(torch.uint8))
@@ -259,9 +258,9 @@ def pytest_configure(config):
         raise pytest.UsageError(
             "--device cuda: expected a GPU and a build with kernels for it, but got none"
         )
-    # Else stock convolutions are in TF32: those of our wider formats go to float64 then, with a
-    # warning, which is an error here. By the old switch, which old and new names both read:
-    # fp32_precision of convolutions and RNNs alone makes torch.backends.cudnn.flags raise.
+    # Otherwise stock convolutions run in TF32, and those of wider formats go to float64 with a
+    # warning, which is an error here. The old switch is set because old and new names both read it.
+    # Setting fp32_precision of convolutions and RNNs alone makes torch.backends.cudnn.flags raise.
     torch.backends.cudnn.allow_tf32 = False
     mode = OnDevice(torch.device("cuda", torch.cuda.current_device()))
     mode.__enter__()
@@ -273,7 +272,7 @@ def pytest_configure(config):
             module,
             name,
             functools.partial(
-                lambda stock, *args, **kwargs: mode.moved(stock(*args, **kwargs)),
+                lambda stock, *args, **kwargs: mode.move(stock(*args, **kwargs)),
                 getattr(module, name),
             ),
         )

@@ -1,16 +1,16 @@
 r"""A pytest plugin for PyTorch's own tree (docs/in-tree.md), where the dtypes are PyTorch's and
-nothing of the overlay is there.
+the overlay is absent.
 
     PYTHONPATH=SOURCE python -m pytest test/numbers test/operators ...
 
-Such a build does not take the numbers of formats back. So each file runs in a process that is
-forked from one without formats, and a test that finds no number left begins another. (Without
-pytest-xdist's -n.)
+Such a build never frees the numbers of formats. So each file runs in a process that is forked from
+one without formats, and a test that finds no free number starts another. (Without pytest-xdist's
+-n.)
 
-What tests the overlay itself, what it leaves of stock code, or what such a build was made without,
-is not collected. All others are those that run beside a wheel. Some of them end there in an error
-of PyTorch 2.6 itself: DIFFERS names them, each by its test and the error's words, and they are
-reported as expected failures with the reason. A result that is wrong has no words that would match.
+Tests of the overlay, of its effect on stock code, or of parts that such a build lacks are not
+collected. All others are the tests that run beside a wheel. Some of them raise an error of PyTorch
+2.6 itself here. DIFFERS names each of these by its test and a pattern of the error, and they are
+reported as expected failures with the reason. A wrong result never matches such a pattern.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ FOLDERS = importlib.util.find_spec("torch_dtypes").submodule_search_locations
 # Without importing PyTorch.
 IN_TREE = not any(Path(folder, "host", "hooks").is_dir() for folder in FOLDERS)
 
-# Files, by what they test.
+# Files, by their subject.
 OVERLAY = (
     "autograd/test_foreign_gradients.py",
     "graphs/test_compile_runs_eagerly.py",
@@ -40,7 +40,7 @@ OVERLAY = (
     "host/test_loading_again.py",
     "host/test_stock.py",
     "host/test_dormant.py",
-    "formats/test_typing.py",  # of what is installed beside a wheel
+    "formats/test_typing.py",  # installed beside a wheel only
 )
 DISTRIBUTED = (
     *(
@@ -61,7 +61,7 @@ DISTRIBUTED = (
     ),
     "workbench/test_train_ranks.py",
 )
-NEWER = (  # of what PyTorch 2.6 lacks: DebugMode; precisions of float32 by operator
+NEWER = (  # features that PyTorch 2.6 lacks: DebugMode, precisions of float32 by operator
     "graphs/test_listings.py",
     "operators/test_float32_precision.py",
 )
@@ -72,22 +72,22 @@ FULL = "expected at most 64 number formats made at run time in one process"
 
 
 class Row(NamedTuple):
-    """Expressions for a test's name and for its error, as `KeyError: ...`, and why that error is
-    right there."""
+    """Patterns for a test's name and for its error (as `KeyError: ...`), and the reason why that
+    error is right there."""
 
     test: str
     error: str
     reason: str
 
 
-FILES = "PyTorch 2.6 has no such files of its newer types, float8 neither"
+FILES = "PyTorch 2.6 has no such files of its newer types, nor of float8"
 NUMPY = (
-    "NumPy's types by way of ml_dtypes are the overlay's; here x.numpy() refuses a format as it "
-    "does bfloat16"
+    "only the overlay has NumPy's types through ml_dtypes; here x.numpy() refuses a format, "
+    "like bfloat16"
 )
-WORDS = "the error is stock's own, which names the dtypes"
-LAYOUT = "stock says itself that it has no such factory of another layout"
-DEFAULT = "stock's operators on integers know stock's default dtypes only"
+WORDS = "the error is PyTorch's own, which names the dtypes"
+LAYOUT = "PyTorch's own error says that it has no such factory of another layout"
+DEFAULT = "PyTorch's operators on integers know stock default dtypes only"
 LACKS = "PyTorch 2.6 lacks it"
 IMPORTED = "the package is not imported with torch there"
 COMPILED = "torch.compile and torch.export do not know the types"
@@ -102,7 +102,7 @@ DIFFERS = (
     Row(
         r"test_a_future_version_of_the_layout",
         r"DID NOT RAISE",
-        "files are stock's there, and their layout is PyTorch's own",
+        "files and their layout are PyTorch's own there",
     ),
     Row(
         r"test_serialization.py",
@@ -188,7 +188,7 @@ DIFFERS = (
     Row(r"test_views_in_place", r"the base given to float_power_ has dtype", WORDS),
     Row(r"test_set_wants_one_dtype", r"Could not set tensor of type", WORDS),
     Row(
-        r"test_operators_of_ours_and_a_tensor|test_promotion_where",
+        r"test_operators_on_a_format_tensor_and_a_tensor|test_promotion_where",
         r"expected dtype \w+ for `weight`",
         ONE_LERP,
     ),
@@ -200,7 +200,7 @@ DIFFERS = (
     Row(
         r"test_stock_dtypes_by_hand",
         r"should be convertible without narrowing",
-        "the same rule as for float32 in stock",
+        "the same rule as for float32 in stock PyTorch",
     ),
     Row(r"test_default_dtype_is_that_of_fractions", r'"\w+_cpu" not implemented for', DEFAULT),
     Row(
@@ -217,9 +217,9 @@ DIFFERS = (
     Row(
         r"test_what_stock_does\[rms_norm",
         r"AssertionError",
-        "PyTorch 2.6's rms_norm promotes by its weight; ours is that of newer releases",
+        "PyTorch 2.6's rms_norm promotes by its weight; here it follows newer releases",
     ),
-    Row(r"test_dtypes_of_ours_by_hand|test_operators_written_in_python", r"DID NOT RAISE", BY_HAND),
+    Row(r"test_format_dtypes_by_hand|test_operators_written_in_python", r"DID NOT RAISE", BY_HAND),
     Row(r"test_found_by_random_calls.*Use torch.promote", r"DID NOT RAISE", BY_HAND),
     Row(
         r"test_found_by_random_calls",
@@ -234,7 +234,7 @@ DIFFERS = (
     Row(
         r"test_one_clear_error\[nested",
         r"DID NOT RAISE",
-        "a jagged tensor is stock's wrapper around one of ours, and works",
+        "a jagged tensor is PyTorch's wrapper around a format tensor, and works",
     ),
     Row(
         r"test_result_has_the_asked_dtype.*(FakeTensor|call202)",
@@ -244,7 +244,7 @@ DIFFERS = (
     Row(
         r"float8_e4m3fn\]",
         r"Tensor-likes are not equal",
-        "PyTorch 2.6 rounds what float8_e4m3fn has no number for otherwise",
+        "PyTorch 2.6 rounds numbers beyond float8_e4m3fn differently",
     ),
     Row(
         r"inplace-fft\.",
@@ -275,7 +275,7 @@ DIFFERS = (
     Row(
         r"test_a_tangent_has_its_tensor_s_dtype",
         r"assert torch\.\w+ is torch\.",
-        "stock leaves a tangent its own dtype, beside bfloat16 too",
+        "PyTorch leaves a tangent its own dtype, beside bfloat16 too",
     ),
     Row(
         r"test_every_way_keeps.*\[(cum)?sum-into",
@@ -285,12 +285,12 @@ DIFFERS = (
     Row(
         r"test_operator_table.py",
         r"AssertionError",
-        "operators are registered otherwise, for instance as factories",
+        "operators are registered differently, for instance as factories",
     ),
     Row(
         r"test_optimizer_steps.py",
         r"expected Tensor as element 1 in argument 2, but got NoneType",
-        "stock's fused SGD, of float32 too",
+        "PyTorch's fused SGD, for float32 too",
     ),
     Row(r"test_said_once_a_process", r"CalledProcessError", IMPORTED),
     Row(
@@ -299,7 +299,7 @@ DIFFERS = (
     Row(
         r"test_tensors_are_cast_by_the_standard",
         r"UserWarning: To copy construct from a tensor",
-        "stock's own warning of torch.tensor(a tensor)",
+        "PyTorch's own warning of torch.tensor(a tensor)",
     ),
     Row(
         r"test_autocast_takes_our_dtypes_on_the_cpu",
@@ -309,35 +309,35 @@ DIFFERS = (
     Row(
         r"test_masks_of_infinities_in_autocast\[\w+-False",
         r"AssertionError",
-        "autocast casts the mask of a function as it is: fill the scores",
+        "autocast casts the mask of a function unchanged: fill the scores",
     ),
     Row(
         r"test_gradients_within_the_block|test_gradients_of_rules_within_autocast",
         r"AssertionError",
-        "stock's engine: backward() behind the block",
+        "PyTorch's engine: call backward() after the block",
     ),
     Row(
         r"test_a_transformer_encoder_in_inference",
         r"expected operands of one dtype",
-        "the fused operator runs as it is: train() or autocast off",
+        "the fused operator runs unchanged: use train() or switch autocast off",
     ),
     Row(r"test_nested_tensors_of_a_transformer_encoder", r"RuntimeError", WORDS),
     Row(
         r"-lstm\]",
         r"mutating directly with `.data` inside functorch",
-        "stock's own, of bfloat16 too: a module is converted within torch.func",
+        "PyTorch's own, for bfloat16 too: a module is converted within torch.func",
     ),
     Row(r"test_interop.py", r"MKL-DNN build is disabled", "built without oneDNN"),
     Row(
         r"test_quantize_per_tensor_with_a_zero_point",
         r"assert tensor\(0, dtype=torch.int32\) == 1",
-        "without FBGEMM stock rounds as ours does",
+        "without FBGEMM stock PyTorch rounds like this package",
     ),
     Row(r"test_safetensors.py", r"KeyError: torch\.|one that torch_dtypes cannot hook", IMPORTED),
     Row(
         r"test_many_formats.py|test_more_formats_than_fit",
         r"AssertionError",
-        "the numbers of formats are not taken back",
+        "the numbers of formats are never freed",
     ),
     Row(
         r"",
@@ -347,7 +347,7 @@ DIFFERS = (
     Row(
         r"test_tensor_body.py",
         r"AssertionError",
-        "x.data = another dtype is stock's there, as for bfloat16",
+        "x.data = another dtype is PyTorch's own there, as for bfloat16",
     ),
     Row(
         r"test_observe_passes.py",
@@ -357,7 +357,7 @@ DIFFERS = (
     Row(
         r"test_a_model_names_its_formats|test_own_modules_keep_their_words",
         r"AssertionError",
-        "modules that print their dtype are the overlay's",
+        "only the overlay's modules print their dtype",
     ),
     Row(r"test_wrapper_subclasses_are_refused", r"Tensor must define __torch_dispatch__", LACKS),
     Row(r"test_models_that_cannot_be_quantised", r"DID NOT WARN", LACKS),
@@ -387,8 +387,8 @@ def pytest_runtest_makereport(item, call):
 
 
 def run_in_child(items, first, last, pipe):
-    """In a forked process: runs tests of one file, and sends the reports of each, or None where a
-    new process is needed first."""
+    """Run tests of one file in a forked process and send the report of each. Send None where a new
+    process is needed first."""
     for i in range(first, last):
         item = items[i]
         reports = runtestprotocol(item, log=False, nextitem=items[i + 1] if i + 1 < last else None)

@@ -1,5 +1,5 @@
-"""A pytest plugin: the memory of one test process, the folder of a session, and how pytest-xdist
-hands out the tests."""
+"""A pytest plugin: the memory of a test process, the folder of a session, and how pytest-xdist
+distributes the tests."""
 
 import gc
 import os
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-RUN = 32  # consecutive tests go to a worker together, so that it seldom sets up their module
+RUN = 32  # consecutive tests go to one worker, so that their module is seldom set up again
 SESSION = "TORCH_DTYPES_TEST_SESSION"  # names the folder that all processes of a session share
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    """Keeps the garbage collector from 40,000 collected tests: each search of them took a
+    """Keep the garbage collector from the 40,000 collected tests: each search of them took a
     second."""
     gc.disable()
     try:
@@ -34,26 +34,26 @@ def pytest_configure(config):
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(SESSION)))
     if getattr(config.option, "numprocesses", None):
         # The threads of several processes share the processors. A thread that spins while it waits
-        # makes the tests half as long again.
+        # makes the tests take half as long again.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @cache
 def stays_whole(path):
-    """Whether one worker runs the whole file, because its fixtures cost much."""
+    """Tell whether one worker runs the whole file, because its fixtures are costly."""
     return re.search(r"^pytestmark = .*\bone_worker\b", Path(path).read_text(), re.M) is not None
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Hands out runs of consecutive tests, and whole files where `one_worker` marks them."""
+    """Hand out runs of consecutive tests, and whole files where `one_worker` marks them."""
     from xdist.scheduler import LoadScopeScheduling
 
     if config.option.dist != "load":
         return None
 
     class Names(list):
-        """Names of tests, whose index is looked up, not searched for."""
+        """A list of test names with a fast index()."""
 
         def __init__(self, names):
             super().__init__(names)
@@ -73,7 +73,7 @@ def pytest_xdist_make_scheduler(config, log):
                 self.registered_collections[node] = Names(collection)
 
         def mark_test_complete(self, node, item_index, duration=0):
-            """Forgets the test. Otherwise xdist counts all tests of the worker after each one."""
+            """Forget the test. Otherwise xdist counts all tests of the worker after each one."""
             work, name = self.assigned_work[node], self.registered_collections[node][item_index]
             run = self._split_scope(name)
             del work[run][name]

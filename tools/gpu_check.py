@@ -253,7 +253,7 @@ def sanitize(report: Report, environment: dict):
         return
     pick = (
         "arithmetic-posit16es2-nearest_even or casts-q43-nearest_even or sums-posit8es2 or "
-        "chopped-stochastic"
+        "chop_values-stochastic"
     )
     tests = [
         "-m",

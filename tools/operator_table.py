@@ -243,7 +243,7 @@ def document(names: list[str], results: dict, options, known) -> str:
     def note(name: str, dtype: str, kind: str, outcome: dict) -> int | None:
         if outcome["status"] in ("pass", "n/a"):
             return None
-        case = known.expected(name, kind, dtype)
+        case = known.find_known(name, kind, dtype)
         return notes.setdefault(
             case.reason if case else shorten(outcome["reason"], dtype), len(notes) + 1
         )

@@ -1,5 +1,4 @@
-"""Forward-mode tangents of products and sums are added up by the accumulation policy, as gradients
-are."""
+"""Forward-mode tangents of products and sums follow the accumulation policy, as gradients do."""
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ from torch_dtypes import accumulate
 
 POSIT = torch.posit16es2
 POLICIES = ("exact", "format", "chunked(3)", "float64")
-# In float32 the small ones are lost.
+# A float32 sum of these loses the small ones.
 SUMS = torch.tensor([2.0**30, 2.0**-10, -(2.0**30), 1.0, -1.0, 2.0**-13])
 
 # Linear in each operand.
@@ -30,7 +29,7 @@ PRODUCTS = {
 
 
 def numbers(shape, seed):
-    """Sizes that cancel in order along the dimension of 6."""
+    """Return numbers whose large values cancel in order along the dimension of length 6."""
     where = [i for i, n in enumerate(shape) if n == 6][
         -1 if len(shape) != 3 or shape[1] != 6 else 0
     ]
@@ -86,7 +85,7 @@ def test_starts(policy):
         )
 
 
-@pytest.mark.parametrize("policy", POLICIES[:3])  # stock's kernel for float64 has no tangents
+@pytest.mark.parametrize("policy", POLICIES[:3])  # PyTorch's float64 kernel has no tangents
 def test_attention(policy):
     q = torch.ones(1, 2, 6, 3, dtype=POSIT)
     values = numbers((2, 6, 3), 1)[None]
@@ -105,7 +104,7 @@ def test_forward_over_reverse():
 
 
 def test_other_convolutions():
-    """By time, batch and channel; and the operators beneath convolutions."""
+    """Convolve over time, batch and channels, and call the operators beneath convolutions."""
     x, w = (
         torch.tensor([2.0**30, 2.0**-10, -(2.0**30)]).to(POSIT).view(1, 1, 3),
         torch.ones(1, 3, 1, dtype=POSIT),

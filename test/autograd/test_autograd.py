@@ -1,5 +1,5 @@
-"""Autograd: gradients carry the dtype of what they belong to, through casts, views, copies, hooks
-and the functions of torch.nn."""
+"""Autograd: each gradient has the dtype of its tensor, through casts, views, copies, hooks and the
+functions of torch.nn."""
 
 import weakref
 
@@ -151,7 +151,7 @@ def test_operators_called_by_hand_sum_in_the_dtype_that_they_are_asked_for(asked
     for operator in (aten.sum.default, aten.nansum.default, aten.mean.default):
         x = leaf(dtype)
         y = operator(x, dtype=asked)
-        assert y.dtype is asked  # the container's too
+        assert y.dtype is asked  # holds for the storage dtype too
         y.backward()
         expect_grad(x)
     x = leaf(dtype)
@@ -297,7 +297,7 @@ def test_a_given_gradient_is_cast_whatever_the_other_outputs_are():
 
 
 class Scale(torch.autograd.Function):
-    """Gives gradients of a stock dtype, as code written for stock dtypes may."""
+    """Returns gradients of a stock dtype, as code written for stock dtypes may."""
 
     @staticmethod
     def forward(ctx, x, factor, other):

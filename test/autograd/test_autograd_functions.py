@@ -1,5 +1,5 @@
-"""Autograd through functions of torch and torch.nn: gradients near float64's, results and gradients
-of the dtype."""
+"""Autograd through functions of torch and torch.nn: gradients are near float64's, and results and
+gradients have the format dtype."""
 
 import pytest
 import torch

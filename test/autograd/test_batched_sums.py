@@ -1,5 +1,5 @@
-"""torch.func.vmap of products with a bias, convolutions, attention, vecdot: the bits of a loop; the
-accumulation policy says how they add up."""
+"""torch.func.vmap of products with a bias, convolutions, attention and vecdot has the bits of a
+loop. The accumulation policy says how they are added up."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ BATCHES, OTHERS, STARTS = (
     numbers(2, 5, 4, seed=7),
 )
 IMAGES, KERNELS = numbers(3, 2, 5, 5, seed=8), numbers(4, 2, 3, 3, seed=9)
-SUMS = {  # of one tensor that is batched, another, and all
+SUMS = {  # batched: one tensor, another, then all
     "linear": (F.linear, [A, B.t().contiguous(), BIAS]),
     "linear of one row": (F.linear, [VECTOR, B.t().contiguous(), BIAS]),
     "linear of batches": (F.linear, [BATCHES, B.t().contiguous(), BIAS]),
@@ -105,7 +105,7 @@ def test_within_other_transformations():
 
 
 def test_levels_that_pass_by():
-    """Where an outer vmap alone has wrapped the operands."""
+    """The operands are wrapped by an outer vmap alone."""
     x, w, b, y = several(A, 0), several(B, 0), several(BIAS, 0), numbers(7, 2, seed=8)
 
     def inner(f):
@@ -137,7 +137,7 @@ def test_without_elements():
 
 
 def test_what_stock_refuses():
-    with pytest.raises(RuntimeError):  # though as many numbers come together
+    with pytest.raises(RuntimeError):  # although the sums have as many terms
         vmap(torch.addbmm, (None, 0, None))(numbers(2, 5), numbers(3, 2, 2, 6), numbers(3, 4, 5))
     for f, operands in (
         (torch.addmm, (BIAS, A, A)),

@@ -1,5 +1,5 @@
-"""Every public way from a stock dtype to ours, back, and to another format: the graph and the
-gradient are what bfloat16's are."""
+"""Every public cast from a stock dtype to a format dtype, back, and to another format has the graph
+and the gradient of the same cast with bfloat16."""
 
 import itertools
 import warnings
@@ -12,20 +12,20 @@ from torch.func import functionalize, grad, jacfwd, jacrev, jvp, vmap
 
 import torch_dtypes
 
-# jvp's, in stock code
+# jvp in stock code warns.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
 )
 
 aten = torch.ops.aten
-VALUES = [1.5, -2.0, 0.75]  # exact, and so is twice as much, in every dtype here
+VALUES = [1.5, -2.0, 0.75]  # exact in every dtype here, and so are their doubles
 
 
 def like(d):
     return torch.zeros(3, dtype=d)
 
 
-def assigned(target, source, place=slice(None)):
+def assign(target, source, place=slice(None)):
     target[place] = source[place]
     return target
 
@@ -36,8 +36,8 @@ def stacked_into(t, d):
     return out[0]
 
 
-def unwarned(make):
-    # Asarray: requires_grad is not given; tensor, new_tensor: to copy is to detach.
+def ignore_warnings(make):
+    # asarray without requires_grad warns, and so do tensor and new_tensor, which detach the copy.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return make()
@@ -53,16 +53,18 @@ WAYS = {
     "to of another tensor by name": lambda t, d: t.to(tensor=like(d), copy=True),
     "type": lambda t, d: t.type(d),
     "type_as": lambda t, d: t.type_as(like(d)),
-    "asarray": lambda t, d: unwarned(lambda: torch.asarray(t, dtype=d)),
-    "asarray with a copy": lambda t, d: unwarned(lambda: torch.asarray(t, dtype=d, copy=True)),
+    "asarray": lambda t, d: ignore_warnings(lambda: torch.asarray(t, dtype=d)),
+    "asarray with a copy": lambda t, d: ignore_warnings(
+        lambda: torch.asarray(t, dtype=d, copy=True)
+    ),
     "asarray that requires grad": lambda t, d: torch.asarray(t, dtype=d, requires_grad=True),
     "asarray that does not": lambda t, d: torch.asarray(t, dtype=d, requires_grad=False),
-    "asarray of a result": lambda t, d: unwarned(lambda: torch.asarray(t.to(d))),
+    "asarray of a result": lambda t, d: ignore_warnings(lambda: torch.asarray(t.to(d))),
     "as_tensor": lambda t, d: torch.as_tensor(t, dtype=d),
     "as_tensor of a device": lambda t, d: torch.as_tensor(t, dtype=d, device="cpu"),
     "copy_": lambda t, d: like(d).copy_(t),
-    "slice assignment": lambda t, d: assigned(like(d), t),
-    "index assignment": lambda t, d: assigned(like(d), t, 1),
+    "slice assignment": lambda t, d: assign(like(d), t),
+    "index assignment": lambda t, d: assign(like(d), t, 1),
     "stacked by assignment": stacked_into,
     "clone": lambda t, d: t.clone().to(d).clone(),
     "by way of float64": lambda t, d: t.double().to(d),
@@ -83,11 +85,11 @@ WAYS = {
     "detach": lambda t, d: t.detach().to(d),
     "data": lambda t, d: t.data.to(d),
 }
-# Beneath vmap, stock refuses them.
+# Stock PyTorch refuses these under vmap.
 COPIES = {
-    "tensor": lambda t, d: unwarned(lambda: torch.tensor(t, dtype=d)),
-    "new_tensor": lambda t, d: unwarned(lambda: like(d).new_tensor(t)),
-    "new_tensor of a dtype": lambda t, d: unwarned(lambda: t.new_tensor(t, dtype=d)),
+    "tensor": lambda t, d: ignore_warnings(lambda: torch.tensor(t, dtype=d)),
+    "new_tensor": lambda t, d: ignore_warnings(lambda: like(d).new_tensor(t)),
+    "new_tensor of a dtype": lambda t, d: ignore_warnings(lambda: t.new_tensor(t, dtype=d)),
 }
 
 
@@ -99,11 +101,11 @@ def one(dtype):
     return several(dtype)[0].clone()
 
 
-def seen(t):
+def describe(t):
     return t.dtype, t.tolist()
 
 
-def recorded(y, leaf):
+def run_backward(y, leaf):
     if not y.requires_grad:
         return y.dtype, y.tolist(), None
     y.sum().backward()
@@ -111,46 +113,47 @@ def recorded(y, leaf):
         y.dtype,
         y.detach().tolist(),
         y.grad_fn is not None,
-        leaf.grad if leaf.grad is None else seen(leaf.grad),
+        leaf.grad if leaf.grad is None else describe(leaf.grad),
     )
 
 
 def plain(f, dtype):
     w = one(dtype).requires_grad_()
-    return recorded(f(w * 2), w)
+    return run_backward(f(w * 2), w)
 
 
 def of_a_leaf(f, dtype):
     w = one(dtype).requires_grad_()
-    return recorded(f(w), w)
+    return run_backward(f(w), w)
 
 
-def mapped(f, dtype):
+def run_vmap(f, dtype):
     w = several(dtype).requires_grad_()
-    return recorded(vmap(f)(w * 2), w)
+    return run_backward(vmap(f)(w * 2), w)
 
 
 def twice(f, dtype):
-    return seen(grad(lambda b: grad(lambda a: (f(a) * f(a)).sum())(b).sum())(one(dtype)))
+    return describe(grad(lambda b: grad(lambda a: (f(a) * f(a)).sum())(b).sum())(one(dtype)))
 
 
 def recorded_twice(f, dtype):
     w = one(dtype).requires_grad_()
     (first,) = torch.autograd.grad((f(w) * f(w)).sum(), w, create_graph=True)
-    return seen(torch.autograd.grad(first.sum(), w)[0])
+    return describe(torch.autograd.grad(first.sum(), w)[0])
 
 
 MODES = {
     "plain": plain,
     "leaf": of_a_leaf,
     "double backward": recorded_twice,
-    "vmap": mapped,
-    "grad": lambda f, d: seen(grad(lambda a: f(a * 2).sum())(one(d))),
-    "vmap of grad": lambda f, d: seen(vmap(grad(lambda a: f(a * 2).sum()))(several(d))),
-    "grad of vmap": lambda f, d: seen(grad(lambda a: vmap(f)(a * 2).sum())(several(d))),
+    "vmap": run_vmap,
+    "grad": lambda f, d: describe(grad(lambda a: f(a * 2).sum())(one(d))),
+    "vmap of grad": lambda f, d: describe(vmap(grad(lambda a: f(a * 2).sum()))(several(d))),
+    "grad of vmap": lambda f, d: describe(grad(lambda a: vmap(f)(a * 2).sum())(several(d))),
     "grad of grad": twice,
-    "jacrev": lambda f, d: seen(jacrev(f)(one(d))),
-    # Where stock's tangent of copy_ has the source's dtype, ours has the tensor's: values alone.
+    "jacrev": lambda f, d: describe(jacrev(f)(one(d))),
+    # PyTorch's own tangent of copy_ has the source's dtype; for format tensors it has the tensor's.
+    # So only values are compared.
     "jvp": lambda f, d: [t.tolist() for t in jvp(f, (one(d),), (one(d),))],
     "jacfwd": lambda f, d: jacfwd(f)(one(d)).tolist(),
 }
@@ -162,8 +165,8 @@ P, Q, E, B, W = (
     torch.q43,
     torch_dtypes.dtype("e11m30"),
 )
-# (from, to), and the stock pair whose behaviour is wanted: as wide, and as near to the container or
-# as far from it.
+# (from, to), and the stock pair that shows the expected behaviour: equally wide, and related to the
+# storage dtype in the same way.
 PAIRS = {
     "into": ((torch.float32, P), (torch.float32, torch.bfloat16)),
     "into, from the container": ((torch.bfloat16, P), (torch.float16, torch.bfloat16)),
@@ -225,7 +228,8 @@ def test_functionalize_converts_to_what_is_asked_for(start, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, P])
 def test_a_layer_that_computes_in_float32_and_comes_back_trains(dtype):
-    """RMSNorm as language models write it: of 21 parameters of a small one, 19 had no gradient."""
+    """RMSNorm as language models write it. It once left 19 of the 21 parameters of a small model
+    without a gradient."""
 
     class Norm(nn.Module):
         def __init__(self):
@@ -248,4 +252,4 @@ def test_a_layer_that_computes_in_float32_and_comes_back_trains(dtype):
 def test_parameters_that_stay_in_float32_get_their_gradients():
     x, w = torch.ones(3, dtype=P, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
     (w * x.float()).type_as(x).sum().backward()
-    assert seen(w.grad) == (torch.float32, [1.0] * 3) and seen(x.grad) == (P, [2.0] * 3)
+    assert describe(w.grad) == (torch.float32, [1.0] * 3) and describe(x.grad) == (P, [2.0] * 3)

@@ -74,8 +74,8 @@ def network(seen):
 
 
 def run(way, forward, backward):
-    """(activations by layer, gradients): the forward pass in one block, the backward pass in the
-    other."""
+    """Run the forward pass in one block and the backward pass in another. Return the activations by
+    layer and the gradients."""
     seen = {}
     model = network(seen)
     x = (torch.arange(80).view(4, 20) % 13 / 8).to(DTYPE).requires_grad_()
@@ -106,7 +106,7 @@ def test_the_second_pass_repeats_the_first(block, way):
     "block", [BLOCKS["rounding"], BLOCKS["accumulate"]], ids=["rounding", "accumulate"]
 )
 def test_the_backward_pass_keeps_its_own_block(block, way):
-    """A block around backward() holds for the gradients, and not for what is computed again."""
+    """A block around backward() applies to the gradients, but not to the recomputed activations."""
     seen, gradients = run(way, contextlib.nullcontext, block)
     plain, expected = run(lambda f, x: f(x), contextlib.nullcontext, block)
     assert equal(gradients, expected)
@@ -115,7 +115,7 @@ def test_the_backward_pass_keeps_its_own_block(block, way):
 
 
 def test_blocks_change_something_here():
-    """Else the tests above would say nothing."""
+    """Otherwise the tests above would prove nothing."""
     first, _ = run(lambda f, x: f(x), contextlib.nullcontext, contextlib.nullcontext)
     for name in ("rounding", "accumulate", "both"):
         other, _ = run(lambda f, x: f(x), BLOCKS[name], contextlib.nullcontext)
@@ -177,8 +177,8 @@ def test_stock_functions_keep_their_names():
 @pytest.mark.parametrize("policy", ["exact", "format"])
 @pytest.mark.parametrize("layer", ["function", "encoder layer"])
 def test_attention_under_a_policy(layer, policy, reentrant):
-    """A checkpoint computes again in a block without autocast, where attention's cast to float32
-    was taken for autocast's own."""
+    """A checkpoint recomputes in a block without autocast. Attention's cast to float32 was once
+    taken for autocast's own there."""
     torch.manual_seed(0)
     module = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).to(
         torch.e5m5

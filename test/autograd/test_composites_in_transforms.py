@@ -1,5 +1,5 @@
-"""Operators that are written anew for our dtypes keep their meaning within torch.func: its results
-are those of the eager call, bit for bit."""
+"""Operators that this package rewrites for format dtypes keep their meaning within torch.func: its
+results have the bits of the eager call."""
 
 import pytest
 import torch
@@ -60,7 +60,7 @@ def codes(t):
 def test_grad_sees_the_eager_result(name, dtype):
     def f(x):
         y = CASES[name](x)
-        # Of which the first depends on x, whatever y does.
+        # The first result depends on x, whatever y does.
         return y.double().sum() + 0 * x.double().sum(), y
 
     x = torch.tensor([0.5, -1.25, 2.0, 0.75]).to(dtype)

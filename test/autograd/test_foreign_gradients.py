@@ -1,4 +1,4 @@
-"""Gradients that C++ code returns in another dtype than its operand's: one rounding, to the
+"""C++ code may return a gradient in a dtype other than its operand's. It is rounded once, to the
 operand's dtype, as between stock dtypes."""
 
 import pytest
@@ -9,7 +9,8 @@ from torch.utils import cpp_extension
 
 
 def accumulator(tensor):
-    """The node of a leaf, to be called as the engine does with what C++ code has returned."""
+    """Return a leaf's gradient node. Calling it imitates the engine after C++ code returned a
+    gradient."""
     return tensor.view_as(tensor).grad_fn.next_functions[0][0]
 
 
@@ -50,7 +51,7 @@ def test_a_leaf_takes_what_grad_dtype_asks_for(dtype):
 def test_what_a_leaf_has_been_told_stays(dtype):
     x = leaf([1.0, 2.0, 3.0], dtype)
     graph = x * 1
-    x.grad_dtype = dtype  # as it was
+    x.grad_dtype = dtype  # its former value
     (found,) = torch.autograd.grad(graph.sum(), x, retain_graph=True)
     assert found.dtype is dtype and x.grad_dtype is dtype
     with pytest.raises(RuntimeError, match="leaf"):
@@ -76,7 +77,7 @@ TORCH_LIBRARY_IMPL(foreign_gradients, Autograd, m) { m.impl("scales", scales); }
 """
 
 
-@pytest.mark.slow  # a C++ compiler runs
+@pytest.mark.slow  # runs a C++ compiler
 def test_the_backward_of_a_cpp_function(tmp_path):
     cpp_extension.load_inline(
         "foreign_gradients", SOURCE, build_directory=tmp_path, is_python_module=False
@@ -93,13 +94,13 @@ def test_the_backward_of_a_cpp_function(tmp_path):
         middle = x * 1
         (found,) = torch.autograd.grad(scales(middle).sum(), middle)
         assert torch.equal(found, expected) and found.dtype is dtype
-        (found,) = torch.autograd.grad(scales(x).float().sum(), x)  # of a stock loss
+        (found,) = torch.autograd.grad(scales(x).float().sum(), x)  # the loss is a stock tensor
         assert torch.equal(found, expected) and found.dtype is dtype
         middle = x * 1
         square = (scales(middle) * scales(middle)).sum()
         with torch.no_grad():
             assert torch.autograd.grad(square, middle, create_graph=True)[0].requires_grad
-        # Beside one, tensors have their own dtypes.
+        # A tensor that is passed with a gradient edge gets its own dtype.
         edge = torch.autograd.graph.get_gradient_edge(x)
         assert torch.autograd.grad(scales(x).sum(), [x, edge])[0].dtype is dtype
         graph, x.grad = scales(x), None
@@ -107,7 +108,7 @@ def test_the_backward_of_a_cpp_function(tmp_path):
         graph.sum().backward()
         assert torch.equal(x.grad, expected)
         x.grad = None
-        # In the middle of a graph it goes on as it is: the product has it whole.
+        # In the middle of a graph the gradient is not rounded: the product receives all digits.
         scales(x * x).sum().backward()
         assert torch.equal(
             x.grad, (torch.tensor([2.0, 4.0, 6.0], dtype=torch.float64) * fine).to(dtype)

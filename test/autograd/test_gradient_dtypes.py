@@ -1,5 +1,5 @@
-"""Gradients beside stock tensors of the container's dtype, which the engine cannot tell from ours:
-each arrives in its own tensor's dtype."""
+"""The engine cannot tell a format tensor from a stock tensor of its storage dtype. Beside each
+other, each still gets a gradient of its own dtype."""
 
 import pytest
 import torch
@@ -23,19 +23,19 @@ def expect_own(*tensors):
 
 
 def stock_dtypes(dtype):
-    """The container, which the engine takes for ours, and another that it cannot."""
+    """Return the storage dtype, which the engine confuses with the format dtype, and a dtype that
+    it does not."""
     return CONTAINER[dtype.itemsize], torch.float64 if dtype.itemsize < 8 else torch.float32
 
 
 def expect_alike(dtype, pairs):
-    """Results and gradients beside the one and beside the other, as float64."""
+    """Compare as float64 the results and gradients beside the two stock dtypes."""
     error = 4 * max(torch.finfo(d).eps for d in (dtype, *stock_dtypes(dtype)))
     for a, b in pairs:
         torch.testing.assert_close(a, b, rtol=error, atol=error)
 
 
-# Operators whose result is ours: of one of ours and a stock tensor without dimensions, and in
-# place.
+# Operators whose result has the format dtype: with a stock tensor without dimensions, or in place.
 MIXED = {
     "mul": lambda x, s: x * s[0],
     "rmul": lambda x, s: s[1] * x,
@@ -95,11 +95,11 @@ def foreach(x, s):
 
 @each_dtype
 @pytest.mark.parametrize("name", MIXED)
-def test_operators_of_ours_and_a_tensor_of_the_container_s_dtype(name, dtype):
+def test_operators_on_a_format_tensor_and_a_tensor_of_its_storage_dtype(name, dtype):
     found = []
     for stock in stock_dtypes(dtype):
-        # Views of float8 tensors have gradients that stock cannot add up, so each element is a
-        # cast's.
+        # Stock PyTorch cannot add up the gradients of views of float8 tensors, so each element is a
+        # leaf with a cast.
         x, s = leaf(X, dtype), leaf(S, stock)
         wide = s if stock is not torch.float8_e5m2fnuz else [leaf(v, stock) for v in S]
         if isinstance(wide, list) and name not in ("mul", "rmul", "add", "sub", "div"):
@@ -114,7 +114,7 @@ def test_operators_of_ours_and_a_tensor_of_the_container_s_dtype(name, dtype):
         found.append(
             [t.detach().double() for t in (y, x.grad, *(v.grad for v in leaves)) if t is not None]
         )
-    # In place, what stands beside a stock tensor with dimensions is computed in that one's dtype.
+    # An in-place operator beside a stock tensor with dimensions computes in that tensor's dtype.
     pairs = zip(found[0], found[1][: len(found[0])], strict=True)
     expect_alike(dtype, ((a, b) if a.shape == b.shape else (a.sum(), b.sum()) for a, b in pairs))
 
@@ -140,7 +140,7 @@ def test_the_copy_that_triangular_solve_returns(dtype):
     expect_own(a, *([b] if b.grad is not None else []))
 
 
-def test_in_place_on_stock_with_bounds_of_ours():
+def test_in_place_on_a_stock_tensor_with_format_bounds():
     s, low = leaf([1.0, 3.0], torch.float32), leaf([2.0, 2.0], torch.posit16es2)
     y = s.clone()
     assert y.clamp_(min=low) is y
@@ -176,7 +176,7 @@ def test_a_gradient_is_of_the_dtype_that_grad_dtype_asks_for():
         RuntimeError, match=r"a gradient of grad_dtype, torch\.float32, but got torch\.q52"
     ):
         x.grad = torch.ones(3).to(torch.q52)
-    x.grad_dtype = None  # any
+    x.grad_dtype = None  # accepts any dtype
     for dtype in (torch.float64, torch.q52):
         x.grad = torch.ones(3).to(dtype)
         assert x.grad.dtype is dtype
@@ -184,7 +184,7 @@ def test_a_gradient_is_of_the_dtype_that_grad_dtype_asks_for():
 
 @each_dtype
 def test_what_an_operator_returned_takes_a_gradient(dtype):
-    x = leaf(X, dtype).clone()  # which has no grad_dtype
+    x = leaf(X, dtype).clone()  # a result, which has no grad_dtype
     x.grad = given = torch.ones_like(x, requires_grad=True)
     assert x.grad is given
     with pytest.raises(RuntimeError, match=f"own dtype, {dtype}, but got torch.float64"):
@@ -207,7 +207,7 @@ def test_grad_dtype_names_our_dtype(dtype):
     x.clone().backward(torch.ones(3, dtype=dtype))
     expect_own(x)
     x.grad_dtype = None
-    with torch.device("cpu"):  # a mode, which is asked first and hears of the dtype
+    with torch.device("cpu"):  # a mode, which is called first and sees the dtype
         x.grad_dtype = dtype
         assert x.grad_dtype is dtype
         with pytest.raises(
@@ -216,7 +216,7 @@ def test_grad_dtype_names_our_dtype(dtype):
             x.grad_dtype = container
 
 
-# The other way round: what is ours meets a stock tensor that decides, or is written to.
+# The opposite case: a stock tensor beside a format tensor decides the dtype, or is written to.
 STOCK_RESULTS = {
     "mul": lambda x, s: x * s,
     "where": lambda x, s: torch.where(s > 0, x, s),
@@ -238,11 +238,11 @@ STOCK_RESULTS = {
     "slice_scatter": lambda x, s: s.slice_scatter(x[1:], 0, 1),
     "bounds": lambda x, s: torch.clamp(s, x, x + 1),
 }
-# The others write into the stock tensor.
+# The other operators write into the stock tensor.
 PROMOTED = ("mul", "where", "cat", "pow", "stack", "bounds")
 
 
-# Stock computes nothing in its float8 types.
+# Stock PyTorch computes nothing in its float8 types.
 @parametrize_dtypes("posit16es2 posit32es2 tf32 e11m30")
 @pytest.mark.parametrize("name", STOCK_RESULTS)
 def test_operators_whose_result_is_of_the_container_s_dtype(name, dtype):
@@ -276,7 +276,7 @@ def test_gradients_of_gradients(dtype):
         assert second.tolist() == expected
 
 
-# The first tangent of a process.
+# The first tangent of a process warns.
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
 @each_dtype
 def test_a_tangent_has_its_tensor_s_dtype(dtype):
@@ -293,15 +293,16 @@ def test_a_tangent_has_its_tensor_s_dtype(dtype):
 
 @each_dtype
 @pytest.mark.parametrize("number_first", [True, False])
-@pytest.mark.filterwarnings("ignore:Casting complex values to")  # of the gradient, as stock's
+# for the gradient, as in stock PyTorch
+@pytest.mark.filterwarnings("ignore:Casting complex values to")
 def test_where_with_a_complex_number_has_a_real_gradient(dtype, number_first):
-    def selected(x):
+    def select(x):
         return torch.where(x > 0, 0.5j, x) if number_first else torch.where(x > 0, x, 0.5j)
 
     grads = []
     for own in (dtype, torch.float32):
         x = leaf(X, own)
-        y = selected(x)
+        y = select(x)
         assert y.is_complex() and not y.isnan().any()
         torch.view_as_real(y).mul(
             torch.tensor([2.0, 3.0], dtype=y.dtype.to_real())
@@ -310,14 +311,15 @@ def test_where_with_a_complex_number_has_a_real_gradient(dtype, number_first):
         grads.append(x.grad.double())
     assert torch.equal(*grads)
     assert grads[0].tolist() == [0.0 if (value > 0) == number_first else 2.0 for value in X]
-    inside = torch.func.grad(lambda x: selected(x).real.sum())(leaf(X, dtype).detach())
+    inside = torch.func.grad(lambda x: select(x).real.sum())(leaf(X, dtype).detach())
     assert inside.dtype is dtype and torch.equal(inside.double(), grads[0] / 2)
 
 
 @each_dtype
 @pytest.mark.parametrize("way", ["to", "copy_"])
 def test_a_cast_to_complex_numbers_takes_the_real_part_without_a_warning(dtype, way):
-    """As stock's do: the imaginary part of the gradient is nothing that a user loses."""
+    """Stock casts do the same: a user loses nothing by dropping the imaginary part of the
+    gradient."""
     x = leaf(X, dtype)
     y = x.to(torch.complex128) if way == "to" else torch.empty(3, dtype=torch.complex128).copy_(x)
     torch.set_warn_always(True)
@@ -333,8 +335,7 @@ def test_a_cast_to_complex_numbers_takes_the_real_part_without_a_warning(dtype, 
 
 @each_dtype
 def test_second_derivatives_of_group_norm(dtype):
-    """From 2.14 on the stock formula makes zeros for what a result has no gradient of; before,
-    none."""
+    """Since 2.14 the stock formula returns zeros where a result has no gradient; before, None."""
     x, w, b, direction = (
         torch.randn(*size).to(dtype).requires_grad_() for size in ((2, 4, 3), (4,), (4,), (2, 4, 3))
     )
@@ -350,7 +351,7 @@ def test_second_derivatives_of_group_norm(dtype):
         )
         assert seconds[0] is not None
         assert {second.dtype for second in seconds if second is not None} == {dtype}
-        for second in seconds[2:]:  # the gradients hold no bias
+        for second in seconds[2:]:  # the gradients do not depend on the bias
             assert second is None or not second.any()
 
     def twice(x, w, b):

@@ -1,5 +1,5 @@
-"""Gradients that stock computes in one kernel, though it has them as several operators too: rounded
-once, as of bfloat16."""
+"""Gradients that PyTorch computes in one kernel, or in several operators, are rounded once, as in
+bfloat16."""
 
 import pytest
 import torch
@@ -18,8 +18,8 @@ def test_activations(name, dtype):
     exact = x.detach().double().requires_grad_()
     getattr(F, name)(exact).sum().backward()
     expected = exact.grad.to(dtype)
-    # The kernel computes in float32, which may lie on the other side of a midpoint; every step was
-    # rounded, and a third of them wrong.
+    # The float32 kernel may fall on the other side of a midpoint. When every step was rounded, a
+    # third of the values were wrong.
     assert (x.grad != expected).float().mean() < 0.005
 
 
@@ -54,7 +54,7 @@ def test_weight_norm(dtype, dim):
     expected = torch.autograd.grad(torch._weight_norm(*exact, dim), exact, error.double())
     assert weight.dtype is dtype
     assert all(a.dtype is dtype for a in found)
-    # Norms that are rounded to the format on the way had a third of q43's wrong.
+    # With norms rounded to the format, a third of q43's gradients were wrong.
     assert all(
         (a != b.to(dtype)).float().mean() < 0.005 for a, b in zip(found, expected, strict=True)
     )
@@ -69,9 +69,9 @@ NORMS = {
 }
 
 
-def normed(name, dtype, x, slope, orders=1):
-    """The gradients of a normalisation in the dtype and in float64, of the same numbers; or those
-    of the first gradient."""
+def compute_gradients(name, dtype, x, slope, orders=1):
+    """Return the gradients of a normalisation, or with `orders=2` those of its gradient, in the
+    dtype and in float64 for the same numbers."""
     found = []
     for wide in (False, True):
         torch.manual_seed(1)
@@ -84,7 +84,7 @@ def normed(name, dtype, x, slope, orders=1):
         )
         operand = operand.detach().requires_grad_()
         y = model(operand)
-        # Whose weights are repeated, their gradients added up.
+        # An instance norm repeats its weights and adds up their gradients.
         leaves = [operand] if name == "instance" else [operand, *model.parameters()]
         grads = torch.autograd.grad(y, leaves, given.reshape(y.shape), create_graph=orders == 2)
         if orders == 2:
@@ -96,11 +96,11 @@ def normed(name, dtype, x, slope, orders=1):
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("dtype", ["posit16es2", "q43", "q52", "e8m7"])
 def test_normalisation(dtype, name):
-    """What is kept for the gradient was rounded: gradients in 8 bits were off by half of their last
-    place and more."""
+    """The forward pass once rounded the statistics that it keeps. Gradients in 8 bits were then off
+    by half a unit in the last place and more."""
     dtype = torch_dtypes.dtype(dtype)
     generator = torch.Generator().manual_seed(2)
-    for a, b in normed(
+    for a, b in compute_gradients(
         name,
         dtype,
         torch.randn(48, 32, generator=generator) + 0.3,
@@ -110,14 +110,14 @@ def test_normalisation(dtype, name):
         assert (a != b.to(dtype)).float().mean() < 0.01
 
 
-# The eps of rms is the dtype's.
+# rms has the eps of the dtype.
 @pytest.mark.parametrize("name", ["layer", "batch", "group", "instance"])
 @pytest.mark.parametrize("dtype", ["q43", "posit8es0", "posit16es2"])
 def test_normalisation_of_what_does_not_vary(dtype, name):
     """A dead channel, a row of padding: 1 / sqrt(eps) is beyond q43's largest number, 240."""
     dtype = torch_dtypes.dtype(dtype)
     slope = torch.randn(48, 32, generator=torch.Generator().manual_seed(2)) / 64
-    for a, b in normed(name, dtype, torch.zeros(48, 32), slope):
+    for a, b in compute_gradients(name, dtype, torch.zeros(48, 32), slope):
         assert a.isfinite().all()
         assert (a != b.to(dtype)).float().mean() < 0.01
 
@@ -125,7 +125,7 @@ def test_normalisation_of_what_does_not_vary(dtype, name):
 @pytest.mark.parametrize("name", ["layer", "batch", "instance", "rms"])
 def test_second_derivatives_of_normalisation(name):
     generator = torch.Generator().manual_seed(2)
-    for a, b in normed(
+    for a, b in compute_gradients(
         name,
         torch.posit16es2,
         torch.randn(48, 32, generator=generator),

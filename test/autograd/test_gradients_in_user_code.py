@@ -1,5 +1,5 @@
-"""Gradients in user code during backward (functions, hooks, checkpoints, modes): of their own
-tensor's dtype, and promoted as outside."""
+"""Gradients in user code during backward (functions, hooks, checkpoints, modes) have the dtype of
+their own tensor and are promoted as elsewhere."""
 
 import contextlib
 import functools
@@ -81,7 +81,7 @@ def test_custom_functions_across_the_border(dtype):
 def test_straight_through_in_torch_func(dtype):
     container = CONTAINER[dtype.itemsize]
     if container is torch.float8_e5m2fnuz:
-        pytest.skip("stock's torch.func cannot add float8 tensors")
+        pytest.skip("PyTorch's torch.func cannot add float8 tensors")
     for source, target in ((container, dtype), (dtype, container)):
         w = torch.tensor(S).to(source)
         grad = torch.func.grad(lambda w, target=target: Rounds.apply(w, target).sum())(w)
@@ -158,7 +158,7 @@ def test_a_hook_returns_the_dtype_that_it_was_given(way, dtype):
         assert t.grad.double().tolist() == [3.0] * 3
 
 
-# User code in the middle of backward mixes dtypes as it does outside: beside float32 with
+# User code in the middle of backward mixes dtypes as it does elsewhere: beside float32 with
 # dimensions, the result is float32.
 
 
@@ -197,7 +197,7 @@ def in_second_pass(x, run, reentrant):
     return checkpoint(twice, x, use_reentrant=reentrant)
 
 
-def hooked(register):
+def add_hook(register):
     def way(x, run):
         y = x * x
         register(x, y, run)
@@ -215,18 +215,18 @@ def gradient_of_cos(x):
 
 
 USER_CODE = {
-    "tensor hook": hooked(lambda x, y, run: y.register_hook(run)),
-    "leaf's hook": hooked(lambda x, y, run: x.register_hook(run)),
-    "post-accumulate hook": hooked(
+    "tensor hook": add_hook(lambda x, y, run: y.register_hook(run)),
+    "leaf's hook": add_hook(lambda x, y, run: x.register_hook(run)),
+    "post-accumulate hook": add_hook(
         lambda x, y, run: x.register_post_accumulate_grad_hook(lambda p: run(p.grad))
     ),
-    "node's hook": hooked(
+    "node's hook": add_hook(
         lambda x, y, run: y.grad_fn.register_hook(lambda inputs, _: run(inputs[0]))
     ),
-    "node's prehook": hooked(
+    "node's prehook": add_hook(
         lambda x, y, run: y.grad_fn.register_prehook(lambda gradients: run(gradients[0]))
     ),
-    "multi-grad hook": hooked(
+    "multi-grad hook": add_hook(
         lambda x, y, run: torch.autograd.graph.register_multi_grad_hook(
             [x, y], lambda grads: run(grads[0])
         )
@@ -235,10 +235,10 @@ USER_CODE = {
     "autograd.Function": lambda x, run: Mixes.apply(x, run),
     "checkpoint": lambda x, run: in_second_pass(x, run, False),
     "reentrant checkpoint": lambda x, run: in_second_pass(x, run, True),
-    "callback of the engine": hooked(
+    "callback of the engine": add_hook(
         lambda x, y, run: y.register_hook(lambda g: ENGINE.queue_callback(lambda: run(g)))
     ),
-    "backward in a hook": hooked(
+    "backward in a hook": add_hook(
         lambda x, y, run: y.register_hook(lambda g: run(gradient_of_cos(x)))
     ),
 }
@@ -254,7 +254,7 @@ def test_user_code_in_backward_promotes_as_outside(way, dtype):
 
 
 def test_a_builtin_as_a_hook_promotes_as_outside():
-    """Without a frame of Python."""
+    """A builtin runs without a Python frame."""
     x, w = leaf(X, torch.posit16es2), torch.ones(3)
     x.register_hook(w.__mul__)
     with pytest.raises(
@@ -267,8 +267,8 @@ def test_a_builtin_as_a_hook_promotes_as_outside():
 
 @each_dtype
 def test_a_hook_of_one_result_leaves_the_gradients_of_others(dtype):
-    """Of a node with several results a tensor's hook sees its own gradient, which is None where
-    another result was used alone."""
+    """A hook on one result of a node with several sees the gradient of that result. It is None
+    where only another result was used."""
     x, seen = leaf(X, dtype), []
     first, second, _ = x.unbind()
     first.register_hook(seen.append)
@@ -285,7 +285,7 @@ class Passes(torch.utils._python_dispatch.TorchDispatchMode):
 
 @each_dtype
 def test_a_dispatch_mode_changes_no_gradient(dtype):
-    """Its handler is Python between a stock formula and our kernels."""
+    """The mode's handler is Python code between a stock formula and this package's kernels."""
     found = []
     for mode in (False, True):
         x, seen = leaf(X, dtype), []
@@ -305,8 +305,8 @@ def test_a_dispatch_mode_changes_no_gradient(dtype):
     assert torch.equal(*found)
 
 
-# Stock code that hands its operand's dtype to another operator, which a mode's handler calls by
-# hand: formulas and composite operators.
+# Stock code (formulas and composite operators) that hands its operand's dtype to another operator,
+# which a mode's handler calls itself.
 NAMES_DTYPE = {
     "softmax": lambda x: x.softmax(0),
     "cross_entropy": lambda x: nn.functional.cross_entropy(
@@ -355,7 +355,7 @@ def test_a_dispatch_mode_changes_no_dtype(name, mode):
 
 
 @each_dtype
-def test_a_float32_layer_behind_ours_in_a_checkpoint(dtype):
+def test_a_float32_layer_behind_a_format_layer_in_a_checkpoint(dtype):
     torch.manual_seed(0)
     layers, norm = nn.Linear(3, 3).to(dtype), nn.LayerNorm(3)
     gradients = []

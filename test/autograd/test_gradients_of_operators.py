@@ -1,5 +1,5 @@
-"""Derivatives of single operators that go by more than the operands: what was rounded on the way,
-and dtypes that have no gradient."""
+"""Derivatives of single operators that depend on more than the operands: on an intermediate
+rounding, or on a dtype without a gradient."""
 
 import math
 
@@ -20,7 +20,7 @@ def gradients(distance, *operands):
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, math.inf])
 @every_dtype
 def test_distances_have_the_gradient_of_the_exact_ones(dtype, p):
-    """Stock's formulas hold the distance against the differences that it is made of; ours is
+    """PyTorch's formulas divide differences by the distance. For format tensors that distance is
     rounded."""
     generator = torch.Generator().manual_seed(1)
     a, b = (torch.randn(n, 3, generator=generator).to(dtype) for n in (5, 4))
@@ -70,7 +70,8 @@ def test_integers_are_not_written_to_by_operands_with_a_gradient(dtype, name):
             getattr(x, name)(other)
         assert x.tolist() == [0, 1, 2]
     masks = torch.arange(3)
-    assert masks.lt_(operand.clone().requires_grad_()).tolist() == [1, 0, 0]  # a mask can be
+    # a mask may be written in place
+    assert masks.lt_(operand.clone().requires_grad_()).tolist() == [1, 0, 0]
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "nansum", "cumsum", "cumprod"])

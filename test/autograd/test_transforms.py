@@ -1,5 +1,5 @@
-"""torch.func and forward-mode AD: our dtype shows in every transformation, and derivatives are
-those of autograd, or of the stock formula."""
+"""torch.func and forward-mode AD: the format dtype is visible in every transformation, and
+derivatives are those of autograd or of the stock formula."""
 
 import pytest
 import torch
@@ -94,14 +94,14 @@ def test_tangent_is_the_stock_formula_on_exact_values_rounded_once(name, dtype):
     x, t = numbers(dtype, 3, 3), numbers(dtype, 3, 3, seed=1)
     with forward_ad.dual_level():
         result, tangent = forward_ad.unpack_dual(f(forward_ad.make_dual(x, t)))
-    # Those run by casts altogether where derivatives are asked for.
+    # These run by casts alone where derivatives are needed.
     if name not in ("norm", "prod", "clamp", "det"):
         expect_same(result, f(x))
     _, exact = jvp(f, (x.double(),), (t.double(),))
     compute = torch.float32 if torch_dtypes.format_of(dtype).fits_float else torch.float64
     _, single = jvp(f, (x.to(compute),), (t.to(compute),))
     assert tangent.dtype is dtype
-    if torch_dtypes.format_of(dtype).bits <= 16:  # float32's own last bits do not show
+    if torch_dtypes.format_of(dtype).bits <= 16:  # float32's last bits are hidden by the rounding
         expect_near(tangent, exact, dtype, steps=1)
     expect_near(tangent, single, dtype, steps=1)
 
@@ -243,7 +243,7 @@ def test_writing_to_elements(write, dtype):
     expect_same(torch.func.functionalize(f)(x), f(x))
     expect_same(grad(lambda x: f(x).sum())(x), expected)
     expect_same(jvp(f, (x,), (torch.ones_like(x),))[1], expected)
-    if index is not None:  # stock: a mask has a dynamic shape
+    if index is not None:  # a mask has a dynamic shape, also in stock PyTorch
         expect_same(vmap(f)(x[None]), f(x)[None])
         expect_same(vmap(grad(lambda x: f(x).sum()))(x[None]), expected[None])
     expect_same(
@@ -251,7 +251,7 @@ def test_writing_to_elements(write, dtype):
     )
 
 
-# Isclose in vmap, stock too.
+# isclose warns in vmap, also in stock PyTorch.
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 @every_dtype
 def test_which_numbers_are_finite(dtype):

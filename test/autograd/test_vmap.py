@@ -1,5 +1,5 @@
-"""torch.func.vmap: a batch is the loop over its samples, and numbers and stock operands in it meet
-our dtypes as outside of it."""
+"""torch.func.vmap of a batch equals a loop over its samples. Numbers and stock operands are
+promoted as outside of vmap."""
 
 import copy
 
@@ -103,7 +103,8 @@ def test_numbers_within_vmap_stay_exact(dtype, function):
     found, expected = torch.func.vmap(function)(x), function(x)
     assert found.dtype is expected.dtype
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
-    # In a sample of one number, too, and per sample in gradients and second derivatives.
+    # The same holds for a sample of one number, and for gradients and second derivatives of each
+    # sample.
     torch.testing.assert_close(
         torch.func.vmap(function)(x[0]), function(x[0]), rtol=0, atol=0, equal_nan=True
     )
@@ -122,8 +123,8 @@ def test_numbers_within_vmap_stay_exact_in_derivatives():
     )
 
 
-# Of a tensor of ours and a stock one, in samples with and without dimensions: dtypes and values are
-# those of a loop.
+# A format tensor and a stock tensor, in samples with and without dimensions: dtypes and values
+# equal those of a loop.
 MIXED_PAIRS = {
     "mask": lambda x, n: x[0] * (x > 0),
     "range": lambda x, n: x.mean() * torch.arange(4),
@@ -150,7 +151,7 @@ MIXED_PAIRS = {
 
 @parametrize_dtypes("posit16es2 q43 posit32es2")
 def test_a_mean_of_smoothed_losses_within_vmap(dtype):
-    """Of labels without a batch, whose count divides by integers."""
+    """The labels have no batch, and their count divides by integers."""
     x, labels = (
         torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).to(dtype),
         torch.tensor([1, 0]),
@@ -194,12 +195,12 @@ FILLS = {
 @parametrize_dtypes("q43 posit16es2 posit32es2 tf32 e8m7")
 @pytest.mark.parametrize("fill", FILLS)
 def test_fills_with_the_same_randomness_draw_what_they_draw_outside_of_vmap(dtype, fill):
-    def seeded():
+    def make_generator():
         return torch.Generator().manual_seed(5)
 
-    expected = FILLS[fill](torch.zeros(600, dtype=dtype), seeded())
+    expected = FILLS[fill](torch.zeros(600, dtype=dtype), make_generator())
     for shape, in_dims in (((2, 600), (0,)), ((600, 3), (1,)), ((2, 3, 600), (0, 0))):
-        generator = seeded()
+        generator = make_generator()
 
         def f(t, generator=generator):
             return FILLS[fill](t, generator)

@@ -1,35 +1,33 @@
-"""How near a result in a format must be to the exact one: the one place where the suite's bounds
-are stated.
+"""Bounds on the distance of a result in a format from the exact one, for the whole suite.
 
-Every operator is run three more times on the exact values of the operands, all in stock dtypes:
+Every operator runs three more times on the exact values of the operands, in stock dtypes:
 
-exact in float64; single in float32, which is what most of our kernels compute in; stepped in
-float64, with the result of every kernel below autograd rounded to the format (`StepRounding`): what
-an operator made of several
-         kernels can know of its intermediate values.
+exact: in float64.
+single: in float32, in which most of this package's kernels compute.
+stepped: in float64, with the result of every kernel below autograd rounded to the format
+    (`StepRounding`). Such intermediate values are all that an operator of several kernels sees.
 
-A result `y` of ours passes where
+A result `y` in the format passes where
 
     encode(exact - slack) <= y <= encode(exact + slack)
-        as ordered codes, encode rounding once to the format; for a dtype that rounds
-        stochastically down on the left and up on the right
+        as ordered codes. encode rounds once to the format; for a dtype that rounds
+        stochastically, down on the left and up on the right
 
     slack = 0
             for operators that are documented as correctly rounded
           = 4 max|single - exact| + 2^-20 |exact|
-            for operators of one kernel: float32's own loss on these very values, since the
+            for operators of one kernel: the loss of float32 on these very values, since the
             order of a sum is free; 2^-20 is 16 units in the last place of float32
           + 4 max|stepped - exact| + 4 gap(exact)
             for operators of several kernels and for gradients: the loss by rounding between
-            the kernels, since ours may cut an operator into other kernels, and 4 steps
-            between neighbouring numbers of the format
+            the kernels, since this package may use other kernels, and 4 steps between
+            neighbouring values of the format
           + 4 k smallest
-            the k kernels flush what is smaller than the smallest positive number
+            k kernels flush numbers below the smallest positive value
 
-The maxima run over the elements of one result, so that an element that happens to have lost nothing
-does not get a bound of nothing. NaN must stand where `exact` rounds to NaN. Where `single` or
-`stepped` leaves the range that `exact` keeps to, or keeps to the one that `exact` leaves (finite in
-one, infinite or NaN in the other), ours may do so too.
+The maxima run over the elements of one result, so that an element that lost nothing by chance does
+not get a bound of 0. NaN is required where `exact` rounds to NaN. Where `single` or `stepped` is
+finite and `exact` is not, or the other way round, `y` may be either.
 """
 
 import torch
@@ -44,8 +42,8 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def ordered_codes(t: torch.Tensor) -> torch.Tensor:
-    """Integers that are ordered as the values are, neighbours one apart; what stands for NaN is of
-    no meaning."""
+    """Return integers in the order of the values, where neighbours differ by one. The integers of
+    NaN have no meaning."""
     bits = torch_dtypes.format_of(t.dtype).bits
     codes = t.detach().contiguous().view(BITS[t.dtype.itemsize]).long()
     if torch_dtypes.format_of(t.dtype).kind == _C.Kind.posit:
@@ -55,8 +53,8 @@ def ordered_codes(t: torch.Tensor) -> torch.Tensor:
 
 
 def gap(magnitude: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Distance in float64 from |value| to the next larger number of the format, or between its two
-    largest ones."""
+    """Return in float64 the distance from |value| to the next larger value of the format. At the
+    largest value it is the distance below."""
     limit = torch.finfo(dtype).max
     last = ordered_codes(torch.tensor([limit], dtype=dtype)) - 1
     codes = torch.minimum(
@@ -70,8 +68,8 @@ def from_positive_codes(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor
 
 
 def neighbour(x: torch.Tensor, towards: torch.Tensor) -> torch.Tensor:
-    """torch.nextafter in float64: the next number of the operands' format, which float64's own next
-    number rounds away."""
+    """Compute torch.nextafter in float64: the next value of the operands' format. float64's own
+    next number would be rounded away."""
     x, towards = torch.broadcast_tensors(x, towards)
     start = x.double()
     codes = ordered_codes(x) + torch.sign(towards.double() - start).long()
@@ -86,24 +84,23 @@ def smallest(dtype: torch.dtype) -> float:
 
 
 def directions(dtype: torch.dtype) -> tuple[torch.dtype, torch.dtype]:
-    """How the ends of a bound are rounded: as the dtype does, or (a stochastic one gives either
-    neighbour) outwards."""
+    """Return the dtypes that round the ends of a bound: the dtype itself, or outward ones for a
+    stochastic dtype, which may return either neighbour."""
     if torch_dtypes.format_of(dtype).rounding != _C.Rounding.stochastic:
         return dtype, dtype
     return torch_dtypes.with_rounding(dtype, "down"), torch_dtypes.with_rounding(dtype, "up")
 
 
 class StepRounding(TorchDispatchMode):
-    """Rounds what every kernel returns to a format, and notes how many kernels ran and whether one
-    of them was random."""
+    """Rounds what every kernel returns to a format. Notes how many kernels ran and whether any of
+    them was random."""
 
     def __init__(self, dtype: torch.dtype):
         super().__init__()
         self.dtype, self.kernels, self.random = dtype, 0, False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        # Forward mode's zeros have no memory, and some kernels read it when a mode has come
-        # between.
+        # Zeros of forward mode have no memory, and some kernels read it once a mode has intervened.
         args, kwargs = tree_map(
             lambda t: (
                 torch.zeros_like(t) if isinstance(t, torch.Tensor) and t._is_zerotensor() else t
@@ -117,7 +114,7 @@ class StepRounding(TorchDispatchMode):
             r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
         ):
             return result
-        # In-place kernels of tensor lists return nothing.
+        # In-place kernels on tensor lists return nothing.
         given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
         written = [
             given.get(a.name)
@@ -148,7 +145,7 @@ class StepRounding(TorchDispatchMode):
 
 
 def slack(exact, single, stepped, kernels: int, dtype: torch.dtype, composed: bool) -> torch.Tensor:
-    """The formula above, element by element, in float64."""
+    """Compute the formula above in float64, element by element."""
 
     def loss(other):
         if other is None or not other.numel():
@@ -166,29 +163,30 @@ def slack(exact, single, stepped, kernels: int, dtype: torch.dtype, composed: bo
     return result
 
 
-def mismatch(ours, exact, single, stepped, allowed: torch.Tensor | float) -> str | None:
-    """None where `ours` lies within the bound, or a line that says where it does not."""
+def mismatch(result, exact, single, stepped, allowed: torch.Tensor | float) -> str | None:
+    """Return None where `result` is within the bound, or a line that names the place where it is
+    not."""
     exact = exact.double()
-    if not ours.numel():
+    if not result.numel():
         return None
     unchecked = torch.zeros_like(exact, dtype=torch.bool)
     for other in (single, stepped):
         if other is not None:
             unchecked |= (exact.isfinite() != other.isfinite()) & (
-                ours.isfinite() == other.isfinite()
+                result.isfinite() == other.isfinite()
             )
-    if torch_dtypes.is_format_dtype(ours.dtype):
-        target = exact.to(ours.dtype)
-        below, above = directions(ours.dtype)
+    if torch_dtypes.is_format_dtype(result.dtype):
+        target = exact.to(result.dtype)
+        below, above = directions(result.dtype)
         low, high = (
             ordered_codes((exact - allowed).to(below)),
             ordered_codes((exact + allowed).to(above)),
         )
-        codes = ordered_codes(ours)
+        codes = ordered_codes(result)
         inside = (low <= codes) & (codes <= high)
-        values, target = ours.detach().double(), target.double()
+        values, target = result.detach().double(), target.double()
     else:
-        values, target = ours.detach().double(), exact
+        values, target = result.detach().double(), exact
         inside = ((values - exact).abs() <= allowed + 2.0**-20 * exact.abs()) | (values == exact)
     nan = target.isnan()
     bad = ~unchecked & torch.where(nan | values.isnan(), nan != values.isnan(), ~inside)

@@ -1,5 +1,5 @@
-"""What stock Python functions have infinities for, in the stock runs too: what a format without
-them has instead."""
+"""Replacements for the infinities in stock Python functions, in the stock runs too: a format
+without infinities has other numbers there."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ def lacks_infinity(dtype: torch.dtype) -> bool:
 
 @contextlib.contextmanager
 def identities(dtype: torch.dtype) -> Iterator[None]:
-    """What torch.masked's functions give for no elements at all is an infinity, or the format's
-    outermost number."""
+    """Return the results of torch.masked's functions for no elements: an infinity, or the format's
+    largest number."""
     stock = torch.masked._ops._reduction_identity
 
     def identity(name, x, *args):
@@ -39,14 +39,13 @@ def identities(dtype: torch.dtype) -> Iterator[None]:
 
 @contextlib.contextmanager
 def attention_masks(dtype: torch.dtype) -> Iterator[None]:
-    """A masked score gets -inf added, or the format's outermost number. The stock run that rounds
-    between kernels would make NaN of -inf, and know nothing of the rounding of what is not
-    masked."""
+    """Add -inf to a masked score, or the format's largest number. The stock run that rounds between
+    kernels would turn -inf into NaN. It would also miss how the other scores are rounded."""
     ours = F._canonical_mask
 
     def mask(mask, mask_name, other_type, other_name, target_type, check_other=True):
         wanted = target_type if torch_dtypes.is_format_dtype(target_type) else dtype
-        # Which asks it itself.
+        # The stock function looks its own name up in F again.
         with _disable_current_modes(), mock.patch.object(F, "_canonical_mask", ours):
             made = ours(mask, mask_name, other_type, other_name, wanted, check_other)
             return None if made is None else made.to(target_type)

@@ -1,5 +1,4 @@
-"""What a test makes of an outcome: pass, expected failure, expected refusal, or a list in known.py
-that is no longer true."""
+"""Judge an outcome: pass, expected failure, expected refusal, or an outdated list in known.py."""
 
 import pytest
 from known import Known

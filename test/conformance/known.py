@@ -1,12 +1,13 @@
-"""What the operator suite knows beforehand of entries: which results are exact, which mean nothing,
-which are refused, which fail."""
+"""Facts about entries of the operator suite: which results are exact, have no meaning, are refused,
+or fail."""
 
 import dataclasses
 
 import torch_dtypes
 from torch_dtypes._torch_version import RUNNING
 
-# Correctly rounded by docs/numerics.md, or made of the operands' values: no slack at all.
+# No slack at all: docs/numerics.md promises correct rounding, or the operator only moves its
+# operands' values.
 EXACT = frozenset(
     (
         "add sub rsub mul div true_divide reciprocal sqrt __radd__ __rsub__ __rmul__ __rdiv__ "
@@ -39,7 +40,7 @@ EXACT = frozenset(
     ).split()
 )
 
-# Uninitialised elements and random ones. From PyTorch 2.12 on the database says so itself
+# Results with uninitialised or random elements. Since PyTorch 2.12 the database marks them itself
 # (has_nondeterministic_output).
 NONDETERMINISTIC = frozenset(
     (
@@ -47,23 +48,23 @@ NONDETERMINISTIC = frozenset(
         "torch.ops.aten._efficient_attention_forward torch.ops.aten._flash_attention_forward"
     ).split()
 )
-# Whose results behind the first are kept for their derivatives, unrounded: in float32, or float64
-# of wide formats.
+# The later results are kept for the derivatives without rounding: in float32, or float64 for wide
+# formats.
 KEEPS_STATISTICS = frozenset(
     (
         "native_batch_norm _native_batch_norm_legit _batch_norm_with_update native_layer_norm "
         "native_group_norm"
     ).split()
 )
-# Those; and a matrix that is singular by intent, which rounding its factors makes ill-conditioned
-# without a bound.
+# The entries above, and a matrix that is singular by intent: when its factors are rounded, its
+# condition has no bound.
 UNDEFINED_VALUES = NONDETERMINISTIC | frozenset("resize_ resize_as_ linalg.pinv.singular".split())
 
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """Why an entry does not pass. `where`: dtypes by name, or all of so many bytes by number; None:
-    in all. `refused`: it raises, and that is as it should be."""
+    """A reason why an entry does not pass. `where`: names of dtypes, or a number for all dtypes of
+    so many bytes, or None for all. `refused`: set where raising an error is right."""
 
     reason: str
     where: tuple[int | str, ...] | None = None
@@ -86,7 +87,7 @@ def expected_in(table: List, name: str, kind: str, dtype: str) -> Known | None:
     )
 
 
-def listed(table: List, kinds: str, names: str, known: Known):
+def add_known(table: List, kinds: str, names: str, known: Known):
     for kind in kinds.split():
         for name in names.split():
             table.setdefault(kind, {}).setdefault(name, []).append(known)
@@ -104,56 +105,52 @@ FAILS: List = {
 }
 
 
-def expected(name: str, kind: str, dtype: str) -> Known | None:
+def find_known(name: str, kind: str, dtype: str) -> Known | None:
     return expected_in(FAILS, name, kind, dtype)
 
 
-# What cannot be: it raises, and should.
-_NO_WINDOWS = (
-    "windows are computed by formulas of float32 and float64 only; PyTorch refuses float16 as well"
-)
+# An impossible request: it raises, and should.
+_NO_WINDOWS = "window formulas exist for float32 and float64 only; PyTorch refuses float16 as well"
 _WINDOWS = (
     "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann "
     "kaiser nuttall"
 )
-listed(
+add_known(
     FAILS,
     "forward",
     " ".join("signal.windows." + name for name in _WINDOWS.split()),
     Known(_NO_WINDOWS, refused=True),
 )
-listed(
+add_known(
     FAILS,
     "forward backward gradgrad",
     "view_as_complex",
     Known("no complex counterpart", refused=True),
 )
-listed(FAILS, "forward backward gradgrad", "to_sparse", Known("no sparse layout", refused=True))
+add_known(FAILS, "forward backward gradgrad", "to_sparse", Known("no sparse layout", refused=True))
 _JITERATOR = "unary binary 2inputs_2outputs 4inputs_with_extra_args binary_return_by_ref"
-_COMPILED = Known("CUDA code of a user's, which knows no format", refused=True)
-listed(FAILS, "forward", " ".join("jiterator_" + name for name in _JITERATOR.split()), _COMPILED)
-_FEW_BITS = (
-    "terms cancel, and what the rounding of the others leaves depends on the order of three kernels"
-)
+_COMPILED = Known("a user's CUDA code, which does not know formats", refused=True)
+add_known(FAILS, "forward", " ".join("jiterator_" + name for name in _JITERATOR.split()), _COMPILED)
+_FEW_BITS = "terms cancel, and the remaining rounding errors depend on the order of three kernels"
 if RUNNING >= (2, 13):
-    listed(
+    add_known(
         FAILS,
         "gradgrad",
         "nn.functional.linear_cross_entropy.chunked",
         Known(_FEW_BITS, ("e5m5", "posit8es2")),
     )
 
-# Shortcomings of formats, not of operators.
+# Limits of the formats, not of the operators.
 _OVERFLOW = "an intermediate value overflows, in another kernel than in the stock run"
-listed(FAILS, "backward", "__rpow__ linalg.householder_product", Known(_OVERFLOW, ("q52",)))
-listed(FAILS, "gradgrad", "masked.prod", Known(_OVERFLOW, ("q52",)))
-listed(FAILS, "gradgrad", "__rdiv__", Known(_OVERFLOW, ("e5m5",)))
-listed(FAILS, "backward gradgrad", "svd", Known(_FEW_BITS, ("q52",)))
+add_known(FAILS, "backward", "__rpow__ linalg.householder_product", Known(_OVERFLOW, ("q52",)))
+add_known(FAILS, "gradgrad", "masked.prod", Known(_OVERFLOW, ("q52",)))
+add_known(FAILS, "gradgrad", "__rdiv__", Known(_OVERFLOW, ("e5m5",)))
+add_known(FAILS, "backward gradgrad", "svd", Known(_FEW_BITS, ("q52",)))
 _BOTH_MASKED = (
-    "where both operands are masked, stock's formula is 0 / 0, of which a posit that does not "
-    "underflow to 0 makes 0"
+    "where both operands are masked, PyTorch's formula is 0 / 0, but 0 in a posit that does not "
+    "underflow to 0"
 )
-listed(
+add_known(
     FAILS,
     "gradgrad",
     "masked.logaddexp",
@@ -164,23 +161,23 @@ listed(
 
 TANGENTS: List = {}
 
-listed(TANGENTS, "tangent", "view_as_complex", Known("no complex counterpart", refused=True))
-listed(
+add_known(TANGENTS, "tangent", "view_as_complex", Known("no complex counterpart", refused=True))
+add_known(
     TANGENTS,
     "tangent",
     "ldexp",
     Known(
-        "of the second operand alone, stock's tangent of a float32 result is float64; ours has "
-        "the dtype"
+        "for the second operand alone, PyTorch's tangent of a float32 result is float64; a format "
+        "result's tangent has its dtype"
     ),
 )
-listed(
+add_known(
     TANGENTS,
     "tangent",
     "linalg.eig",
-    Known("the eigenvectors' absolute values are float32, as those of complex64 are"),
+    Known("the eigenvectors' absolute values are float32, as for complex64"),
 )
-listed(
+add_known(
     TANGENTS,
     "tangent",
     "torch.ops.aten._safe_softmax.default",

@@ -1,4 +1,4 @@
-"""One entry of PyTorch's module database in one of our dtypes: forward, backward, training and
+"""One entry of PyTorch's module database in a format dtype: forward, backward, training and
 evaluation, state_dict."""
 
 import copy
@@ -27,7 +27,7 @@ KINDS = ("forward", "backward", "state_dict")
 
 
 def built(info: ModuleInfo, made: ModuleInput, training: bool) -> torch.nn.Module:
-    """The module in float32, lazy ones with the sizes that their input gives them."""
+    """Build the module in float32. Lazy modules get their sizes from their input."""
     seed(SEED)
     module = info.module_cls(*made.constructor_input.args, **made.constructor_input.kwargs).to(
         here()
@@ -87,7 +87,7 @@ def forward(info: ModuleInfo, made: ModuleInput, training: bool, dtype: torch.dt
     runs = Runs(dtype, prepare, call)
     check_all("result", runs, dtype)
     if not runs.random:
-        # What a module makes in a dtype by itself has it, whatever its numbers are.
+        # A tensor that a module makes in a dtype has that dtype, whatever its values are.
         with_dtype = {**made.constructor_input.kwargs, "dtype": dtype}
         try:
             info.module_cls(
@@ -136,8 +136,8 @@ def backward(info: ModuleInfo, made: ModuleInput, training: bool, dtype: torch.d
 
 
 def state_dict(info: ModuleInfo, made: ModuleInput, training: bool, dtype: torch.dtype):
-    """A file's round trip gives the same bits, and float32 files load into modules of ours and
-    back, dtypes kept."""
+    """A round trip through a file keeps the bits. float32 files load into format modules and back,
+    and dtypes are kept."""
     module = built(info, made, training)
     ours = module_in_world(module, World(dtype, None))
     file = io.BytesIO()

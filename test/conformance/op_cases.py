@@ -1,4 +1,4 @@
-"""One entry of PyTorch's operator database in one of our dtypes: forward, derivatives, in-place and
+"""One entry of PyTorch's operator database in a format dtype: forward, derivatives, in-place and
 out= variants, wrong input."""
 
 import contextlib
@@ -38,7 +38,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_flatten, tree_map
 
 KINDS = ("forward", "backward", "gradgrad", "inplace", "inplace_backward", "errors")
-# Of what a user may get wrong.
+# Errors for mistakes that a user may make.
 ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 DERIVATIVES = frozenset(("backward", "gradgrad", "inplace_backward"))
 
@@ -50,7 +50,8 @@ def has_free_values(op: OpInfo) -> bool:
 def forward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
     def call(x, args, kwargs, leaves):
         results = op(x, *args, **kwargs)
-        # Signs of eigenvectors and the like are free: the database says what of the results is not.
+        # Signs of eigenvectors, for instance, are arbitrary. The database names the part of the
+        # results that is not.
         return results, sample.output_process_fn_grad(results)
 
     both = Runs(dtype, lambda world: sample_in_world(sample, base, world), call)
@@ -104,10 +105,10 @@ def forward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dty
             )
 
 
-def differentiated(
+def run_differentiable(
     op: OpInfo, sample: SampleInput, variant, x, args, kwargs, leaves
 ) -> list[torch.Tensor]:
-    """The results that depend on the leaves."""
+    """Return the results that depend on the leaves."""
     results = tensors(
         sample.output_process_fn_grad(op.gradcheck_wrapper(variant, x, *args, **kwargs))
     )
@@ -118,7 +119,7 @@ def differentiated(
 
 
 def check_gradients(op: OpInfo, runs: Runs, dtype: torch.dtype, stock: set[int] = frozenset()):
-    """`stock`: the places of gradients of what is of a stock dtype in our run too."""
+    """`stock`: indices of the operands that have a stock dtype in the format run too."""
     ours, single, exact = (runs.results[name] for name in ("ours", "single", "exact"))
     for i, (y, s) in enumerate(zip(ours, single, strict=True)):
         expect(
@@ -138,7 +139,7 @@ def check_gradients(op: OpInfo, runs: Runs, dtype: torch.dtype, stock: set[int] 
 
 def backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
     def call(x, args, kwargs, leaves):
-        results = differentiated(op, sample, op.get_op(), x, args, kwargs, leaves)
+        results = run_differentiable(op, sample, op.get_op(), x, args, kwargs, leaves)
         return torch.autograd.grad(
             results, leaves, [cotangent_like(r) for r in results], allow_unused=True
         )
@@ -149,14 +150,14 @@ def backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dt
 
 
 def gradgrad(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
-    """Derivatives of the gradients by the operands and by what the gradients were multiplied
-    with."""
+    """Differentiate the gradients by the operands and by the cotangents."""
     stock = set()
 
     def call(x, args, kwargs, leaves):
-        results = differentiated(op, sample, op.get_op(), x, args, kwargs, leaves)
+        results = run_differentiable(op, sample, op.get_op(), x, args, kwargs, leaves)
         cotangents = [cotangent_like(r).requires_grad_() for r in results]
-        # Eigenvalues of ours are complex numbers of a stock dtype, and so is what is made of them.
+        # Eigenvalues of a format tensor are complex numbers of a stock dtype, and so are results
+        # computed from them.
         stock.clear()
         stock.update(i for i, c in enumerate(cotangents, len(leaves)) if c.dtype is not dtype)
         first = torch.autograd.grad(
@@ -165,7 +166,7 @@ def gradgrad(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dt
         first = [g for g in first if g is not None and g.requires_grad]
         if not first:
             raise NotApplicable("no gradient requires a gradient")
-        # What a gradient does not depend on has the gradient zero, whichever way that is said.
+        # A gradient that does not depend on an operand is zero, however PyTorch reports it.
         return torch.autograd.grad(
             first,
             [*leaves, *cotangents],
@@ -178,7 +179,7 @@ def gradgrad(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dt
 
 
 def inplace_backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
-    """The gradient through the in-place variant, applied to a copy of the first operand."""
+    """Compute the gradient through the in-place variant, applied to a copy of the first operand."""
     variant = op.get_inplace() or op.get_inplace_operator()
     if sample.broadcasts_input or not isinstance(sample.input, torch.Tensor):
         raise NotApplicable("no in-place variant")
@@ -187,7 +188,7 @@ def inplace_backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: 
         return variant(x.clone(), *args, **kwargs)
 
     def call(x, args, kwargs, leaves):
-        results = differentiated(op, sample, in_place, x, args, kwargs, leaves)
+        results = run_differentiable(op, sample, in_place, x, args, kwargs, leaves)
         return torch.autograd.grad(
             results, leaves, [cotangent_like(r) for r in results], allow_unused=True
         )
@@ -198,13 +199,13 @@ def inplace_backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: 
 
 
 def strided_out(t: torch.Tensor) -> torch.Tensor:
-    """A destination with gaps between its elements, so that what is written beside it shows."""
+    """Return a destination with gaps between its elements, which would show a write beside it."""
     return torch.zeros((*t.shape, 2), dtype=t.dtype, device=t.device)[..., 0]
 
 
 def inplace(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
-    """In-place and out= variants give what the functional variant gives, in the tensor that they
-    were given."""
+    """Check that in-place and out= variants return the functional variant's values in the tensor
+    that they were given."""
     tried = False
     all_worlds = worlds(dtype)
     variants = [
@@ -288,7 +289,7 @@ CHECKS = {
 
 
 def lacks(op: OpInfo, kind: str) -> str | None:
-    """Why an entry has nothing of a kind, as far as the database says."""
+    """Return the database's reason why an entry has no case of a kind."""
     if kind == "errors":
         return None if op.error_inputs_func is not None else "no error inputs"
     variant = op.get_inplace() is not None or op.get_inplace_operator() is not None
@@ -304,8 +305,8 @@ def lacks(op: OpInfo, kind: str) -> str | None:
 
 
 def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
-    """Calls that must raise. What is wrong with some is a dtype that our cast would put right;
-    those must only not crash."""
+    """Yield calls that must raise. Some have a wrong dtype that a cast of this package puts right;
+    those only must not crash."""
     with quiet():
         seed(SEED)
         for error in op.error_inputs_func(op, here()):
@@ -316,15 +317,16 @@ def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
 
             def move(x, storages=storages, moved=moved):
                 if id(x) in moved:
-                    return moved[id(x)]  # an output that is an input
+                    return moved[id(x)]  # this output is also an input
                 if (
                     not isinstance(x, torch.Tensor)
                     or not x.is_floating_point()
                     or x.layout is not torch.strided
                 ):
-                    return x  # sparse operands stay: the operator is to refuse them beside ours
-                # Operands that overlap in memory, an output and an input for instance, must overlap
-                # in our dtype too.
+                    # sparse operands stay: the operator must refuse them beside format tensors
+                    return x
+                # Operands that overlap in memory, such as an output and an input, must overlap in
+                # the format dtype too.
                 where = x.untyped_storage()
                 if where.data_ptr() not in storages:
                     elements = torch.tensor([], dtype=x.dtype, device=x.device).set_(where)
@@ -341,7 +343,7 @@ def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
                 try:
                     op(x, *args, **kwargs)
                 except ERRORS as raised:
-                    # stock's says so of some
+                    # PyTorch's own error says so for some
                     own = not re.search(regex, str(raised)) and any(
                         words in str(raised) for words in blame.WORDS
                     )
@@ -356,7 +358,7 @@ def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
 
 
 def run_entry(op: OpInfo, dtype: torch.dtype, kind: str, most: int | None = None) -> Outcome:
-    """One entry, one dtype, one of KINDS; with `most`, that many samples at most."""
+    """Run one entry in one dtype, for one of KINDS, with at most `most` samples."""
     calls: Iterator[Callable]
     try:
         if reason := lacks(op, kind):

@@ -1,5 +1,5 @@
-"""One entry of PyTorch's optimizer database in one of our dtypes: for-loop, foreach and fused
-forms, state_dict in between."""
+"""One entry of PyTorch's optimizer database in a format dtype: for-loop, foreach and fused forms,
+state_dict in between."""
 
 import copy
 import io
@@ -17,16 +17,17 @@ from torch_dtypes.host.hooks import optimizers
 FORMS = ("for-loop", "foreach", "fused")
 KINDS = ("forms", "state_dict")
 STEPS = 4
-# Codes between the parameters that two forms reach: each of STEPS steps rounds a handful of
-# intermediate values to a format whose precision differs along them, at other places in each form.
+# Codes by which the parameters of two forms may differ. Each of STEPS steps rounds several
+# intermediate values, at different places in each form, and a format's precision varies with the
+# value.
 FORM_CODES = 16
-# Their fused form has the bits of our for-loop, and so rounds and leaves the range where stock's
-# for-loop does; over lists, too, where a capturable step has another formula in stock's.
+# The fused form of these has the bits of this package's for-loop. It rounds and leaves the range
+# where PyTorch's for-loop does. For lists, PyTorch's capturable step has another formula.
 ONE_PASS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 
 
 def parameters(info: OptimizerInfo, world: World) -> list[torch.nn.Parameter]:
-    """Two parameters of about 1, matrices only where the optimizer wants those."""
+    """Return two parameters of about 1, as matrices only where the optimizer wants them."""
     generator = torch.Generator().manual_seed(SEED)
     shapes = ((5, 3), (3, 4)) if info.name == "Muon" else ((5, 3), (4,))
     made = []
@@ -37,8 +38,8 @@ def parameters(info: OptimizerInfo, world: World) -> list[torch.nn.Parameter]:
 
 
 def gradients(made: list[torch.nn.Parameter], world: World) -> list[list[torch.Tensor]]:
-    """Of every step, dense ones, and the same for all forms: gradients of their own parameters
-    would drift apart."""
+    """Return dense gradients for every step, the same for all forms: gradients of their own
+    parameters would drift apart."""
     generator = torch.Generator().manual_seed(SEED + 1)
     return [
         [torch.randn(p.shape, generator=generator).to(world.dtype).to(p.dtype) for p in made]
@@ -89,8 +90,8 @@ def state_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 def one_form(
     info: OptimizerInfo, given: OptimizerInput, form: str, dtype: torch.dtype
 ) -> list[torch.Tensor]:
-    """Parameters and state keep the dtypes that stock ones keep; values agree with float64. Gives
-    the parameters."""
+    """Check that parameters and state keep the dtypes that stock tensors keep, and that values
+    agree with float64. Return the parameters."""
 
     def prepare(world):
         made = parameters(info, world)
@@ -114,12 +115,12 @@ def one_form(
         part = runs.part(part)
         ours, single, exact = (part.leaves(world) for world in ("ours", "single", "exact"))
         if name == "state" and info.step_requires_closure:
-            # How many steps of a line search are stored depends on the precision.
+            # The number of stored steps of a line search depends on the precision.
             single, exact = (
                 [t.to(d) if t.dtype is dtype else t for t in ours]
                 for d in (torch.float32, torch.float64)
             )
-            # float32 may be meant
+            # float32 may be intended
             leaks = dtype.itemsize < 4 and any(t.dtype is CONTAINER[dtype.itemsize] for t in ours)
             expect(not leaks, "state: expected no tensor of the container's dtype")
         expect(
@@ -134,7 +135,7 @@ def one_form(
 
 
 def forms(info: OptimizerInfo, given: OptimizerInput, dtype: torch.dtype):
-    """Every form that stock PyTorch has for these settings, and all of them beside each other."""
+    """Compare every form that stock PyTorch has for these settings."""
     reached = {}
     for form in FORMS:
         try:
@@ -146,7 +147,7 @@ def forms(info: OptimizerInfo, given: OptimizerInput, dtype: torch.dtype):
     first, *others = reached
     for form in others:
         for a, b in zip(reached[first], reached[form], strict=True):
-            # Fused forms stay within the range for longer: they compute in float32 throughout.
+            # Fused forms stay within the range longer, because they compute in float32 throughout.
             inside = a.isfinite() & b.isfinite()
             expect(
                 form == "fused" or torch.equal(a.isfinite(), b.isfinite()),
@@ -160,8 +161,8 @@ def forms(info: OptimizerInfo, given: OptimizerInput, dtype: torch.dtype):
 
 
 def stopped_and_straight(info: OptimizerInfo, given: OptimizerInput, form: str, dtype: torch.dtype):
-    """(parameters, state) after a stop half way through, a file and new objects, and without all
-    that."""
+    """Return (parameters, state) after a stop half way through with a file and new objects, and
+    after a run without a stop."""
     world = World(dtype, None)
     straight, stopped = parameters(info, world), parameters(info, world)
     steps = gradients(straight, world)
@@ -181,8 +182,8 @@ def stopped_and_straight(info: OptimizerInfo, given: OptimizerInput, form: str, 
 
 
 def state_dict(info: OptimizerInfo, given: OptimizerInput, dtype: torch.dtype):
-    """The same bits with a stop as without one, wherever stock bfloat16 gives them: NAdam and ASGD
-    keep float32 numbers that loading casts to the parameters' dtype."""
+    """Compare the bits after a stop with those without one, where stock bfloat16 has them too.
+    NAdam and ASGD keep float32 numbers that loading casts to the parameters' dtype."""
     ran = False
     for form in FORMS:
         try:
@@ -204,7 +205,7 @@ def run_entry(info: OptimizerInfo, dtype: torch.dtype, kind: str) -> Outcome:
         for given in info.optim_inputs_func(device=here()):
             yield lambda given=given: check(info, given, dtype)
 
-    # As the reference computes.
+    # The reference takes eps as given.
     as_given = mock.patch.object(optimizers, "with_eps", lambda dtype, settings, name: settings)
     with as_given, quiet():
         return summary(calls(), dtype)

@@ -1,4 +1,4 @@
-"""A computation run in our dtype and in stock ones, and the comparison of what comes out."""
+"""Run a computation in a format dtype and in stock dtypes, and compare the results."""
 
 import copy
 import dataclasses
@@ -28,7 +28,7 @@ class Outcome:
 
 
 class Mismatch(Exception):
-    """A result of ours that is not what it must be."""
+    """A result in the format dtype that differs from the expected one."""
 
 
 def tensors(tree) -> list[torch.Tensor]:
@@ -42,7 +42,8 @@ def first_line(error: BaseException) -> str:
 
 
 def is_refusal(error: BaseException, dtype: torch.dtype) -> bool:
-    """An error of ours says so: it names the number format, or what it expected of one."""
+    """Tell whether an error comes from this package: it names the number format, or what it
+    expected instead."""
     name = torch_dtypes.format_of(dtype) and str(dtype).removeprefix("torch.")
     return (
         not isinstance(error, Mismatch)
@@ -51,8 +52,8 @@ def is_refusal(error: BaseException, dtype: torch.dtype) -> bool:
 
 
 class Runs:
-    """The results of one sample in all worlds: `call(*prepare(world))`. Stock failures make the
-    sample void."""
+    """Results of one sample in all worlds: `call(*prepare(world))`. A stock run that fails makes
+    the sample void."""
 
     def __init__(self, dtype: torch.dtype, prepare: Callable[[World], tuple], call: Callable):
         self.worlds = worlds(dtype)
@@ -70,18 +71,18 @@ class Runs:
                 if name == "single":
                     raise NotApplicable("stock PyTorch refuses the sample") from error
                 if name == "stepped" and self.results["exact"] is not None:
-                    # An index made of rounded coordinates, for instance, that lies beyond the end.
+                    # For instance, an index computed from rounded coordinates may be out of range.
                     raise NotApplicable(
                         "no bound: the stock run does not survive the rounding between its kernels"
                     ) from error
-                # An operator without float64 kernel is compared with its float32 run.
+                # An operator without a float64 kernel is compared with its float32 run.
                 self.results[name] = None
         self.random = self.worlds["stepped"].steps.random
         self.kernels = self.worlds["stepped"].steps.kernels
 
     def part(self, which) -> "Runs":
-        """The same runs with one item of their results, or with those items whose numbers are
-        given."""
+        """Return the same runs restricted to one item of their results, or to the items with the
+        given numbers."""
         part = copy.copy(self)
         pick = (
             (lambda r: [r[i] for i in which]) if isinstance(which, list) else (lambda r: r[which])
@@ -98,8 +99,8 @@ class Runs:
 def expected_dtype(
     single: torch.Tensor, exact: torch.Tensor | None, dtype: torch.dtype
 ) -> torch.dtype:
-    """A result that follows its operands from float32 to float64 must follow them to our dtype; a
-    fixed one is fixed."""
+    """Return the dtype a result must have. A result that changes from float32 to float64 with its
+    operands must have the format dtype; another dtype is fixed."""
     if exact is not None and single.dtype is not exact.dtype:
         if single.is_complex():
             return torch.complex64 if torch_dtypes.format_of(dtype).fits_float else torch.complex128
@@ -134,9 +135,9 @@ def check_tensor(name: str, ours, single, exact, dtype: torch.dtype, unrounded: 
 
 
 def check_values(name: str, runs: Runs, i: int, exactly: bool, composed: bool):
-    """The values of the i-th leaf of the results."""
-    # Some results lie on the CPU whatever their operands lie on, and where their copy is under way
-    # a look at one from the tests' device waits for it.
+    """Check the values of leaf `i` of the results."""
+    # Some results are on the CPU wherever their operands are. While the copy is under way, reading
+    # one from the tests' device waits for it.
     ours, single, exact, stepped = (
         runs.leaves(world)[i].to(here()) if runs.leaves(world) is not None else None
         for world in ("ours", "single", "exact", "stepped")
@@ -179,7 +180,7 @@ def check_values(name: str, runs: Runs, i: int, exactly: bool, composed: bool):
 
 
 def cotangent_like(t: torch.Tensor) -> torch.Tensor:
-    """Fixed numbers that every format has, of both signs and none of them zero."""
+    """Return fixed numbers of both signs that every format has, none of them zero."""
     pattern = torch.tensor([1.0, -0.5, 2.0, 0.5, -1.0])
     return pattern[torch.arange(t.numel()) % 5].reshape(t.shape).to(t.dtype)
 
@@ -193,7 +194,7 @@ def expect_same(name: str, got, want):
         if torch_dtypes.is_format_dtype(g.dtype) or not (g.is_floating_point() or g.is_complex()):
             same = ((g.double() == w.double()) | (g.isnan() & w.isnan())).all()
         else:
-            # Stock kernels take other paths for other strides.
+            # Stock kernels take different paths for different strides.
             same = torch.allclose(g, w, equal_nan=True)
         expect(
             same,
@@ -203,7 +204,7 @@ def expect_same(name: str, got, want):
 
 
 def summary(calls: Iterable[Callable], dtype: torch.dtype) -> Outcome:
-    """One outcome of many samples: what fails counts more than what is refused."""
+    """Summarise many samples as one outcome. A failure counts more than a refusal."""
     outcome, void, found = Outcome("pass"), "no samples", {}
     with quiet():
         for call in calls:

@@ -1,5 +1,5 @@
-"""Samples of PyTorch's operator database in four worlds: our dtype, and the stock runs that it is
-compared with."""
+"""Samples of PyTorch's operator database in four worlds: the format dtype, and the stock runs for
+comparison."""
 
 import contextlib
 import dataclasses
@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import torch_dtypes
 from torch_dtypes import _C
 
-# Samples are made in the first of these that the entry knows.
+# Samples are made in the first of these dtypes that the entry supports.
 BASES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
@@ -25,19 +25,20 @@ SEED = 20
 
 
 def here() -> str:
-    """The type of the device that the tests' tensors lie on: see test/devices.py. The databases are
+    """Return the type of the device of the tests' tensors (test/devices.py). The databases are
     asked for samples on it."""
     return torch.empty(()).device.type
 
 
 def only_simulated(error: Exception) -> bool:
-    """Whether it says what a simulated GPU (test/simulated_gpu) lacks, and a real one has."""
+    """Tell whether the error names something that a simulated GPU (test/simulated_gpu) lacks and a
+    real one has."""
     return str(error).startswith("simulated GPU: ")
 
 
 def seed(number: int):
-    """torch.manual_seed for the devices in use: that one queues a note, with a stack trace, for
-    every device that is not there."""
+    """Call torch.manual_seed only for the devices in use: it queues a note, with a stack trace, for
+    every device that is absent."""
     torch.default_generator.manual_seed(number)
     if here() == "cuda":
         torch.cuda.manual_seed(number)
@@ -51,7 +52,7 @@ class NotApplicable(Exception):
 
 @dataclasses.dataclass
 class World:
-    """One run of one sample. `stock` is None in our own."""
+    """One run of one sample. `stock` is None in the format's own world."""
 
     dtype: torch.dtype
     stock: torch.dtype | None
@@ -72,8 +73,8 @@ def worlds(dtype: torch.dtype) -> dict[str, World]:
 
 @contextlib.contextmanager
 def quiet():
-    """Stock operators warn of beta states and deprecations; the project's warnings are errors,
-    those are not its own."""
+    """Silence stock operators, which warn of beta states and deprecations. The project treats
+    warnings as errors, but these are not its own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -89,8 +90,8 @@ def base_dtype(op: OpInfo) -> torch.dtype:
 
 
 def flat(t: torch.Tensor) -> torch.Tensor:
-    """The elements between a tensor's first and its last one as they lie in memory, whatever its
-    strides."""
+    """Return the elements between a tensor's first and its last one as they are in memory, whatever
+    its strides."""
     extent = (
         1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
         if t.numel()
@@ -100,15 +101,15 @@ def flat(t: torch.Tensor) -> torch.Tensor:
 
 
 def to_nearest(dtype: torch.dtype) -> torch.dtype:
-    """The same format rounding to nearest: every world must have the same operands, which
-    stochastic rounding would draw anew in each."""
+    """Return the format that rounds to nearest. Every world must have the same operands, but
+    stochastic rounding would draw new ones in each."""
     stochastic = torch_dtypes.format_of(dtype).rounding == _C.Rounding.stochastic
     return torch_dtypes.with_rounding(dtype, "nearest_even") if stochastic else dtype
 
 
 def in_world(t: torch.Tensor, base: torch.dtype, world: World) -> torch.Tensor:
-    """A fresh tensor with the same sizes and strides; those of the base dtype with values of our
-    dtype, all others as they are."""
+    """Return a fresh tensor with the same sizes and strides. Tensors of the base dtype get values
+    of the format dtype, all others stay as they are."""
     if t.layout is not torch.strided or t.is_nested or t.is_quantized:
         raise NotApplicable("no dense tensor")
     if t.dtype is not base:
@@ -125,8 +126,8 @@ def in_world(t: torch.Tensor, base: torch.dtype, world: World) -> torch.Tensor:
     return made.requires_grad_() if t.requires_grad else made
 
 
-# By default these go by the eps of their dtype: stock runs, which stand for ours, are told that of
-# ours.
+# These tolerances default to the eps of the dtype. Stock runs get the eps of the format, since they
+# stand for it.
 TOLERANCES = {
     "linalg.matrix_rank": "rtol",
     "linalg.pinv": "rtol",
@@ -149,8 +150,8 @@ def ask_for_default_tolerance(op: OpInfo, sample: SampleInput):
 
 
 def sample_in_world(sample: SampleInput, base: torch.dtype, world: World):
-    """input, args, kwargs in a world, and the leaves among them: the tensors that require a
-    gradient."""
+    """Return input, args and kwargs in a world, and the leaves among them: the tensors that require
+    a gradient."""
     leaves = []
 
     def move(x):
@@ -175,7 +176,7 @@ def sample_in_world(sample: SampleInput, base: torch.dtype, world: World):
 
 
 def is_complex(sample: SampleInput) -> bool:
-    """Whether a sample is about complex numbers by a dtype or a number among its arguments."""
+    """Tell whether a dtype or a number among the arguments is complex."""
     leaves = tree_leaves((sample.input, sample.args, sample.kwargs))
     return any(
         (isinstance(x, torch.dtype) and x.is_complex) or isinstance(x, complex) for x in leaves
@@ -183,8 +184,8 @@ def is_complex(sample: SampleInput) -> bool:
 
 
 def is_undetermined(sample: SampleInput) -> bool:
-    """linalg.lstsq by gelsy: stock does not initialise its pivots, on which rank and solution
-    depend (test_tolerances has that driver)."""
+    """Tell whether it is linalg.lstsq by gelsy. PyTorch does not initialise its pivots, on which
+    rank and solution depend (test_tolerances has that driver)."""
     return sample.kwargs.get("driver") == "gelsy"
 
 
@@ -199,12 +200,12 @@ def size_of(sample: SampleInput) -> int:
 def samples_of(
     op: OpInfo, base: torch.dtype, requires_grad: bool, most: int | None
 ) -> Iterator[SampleInput]:
-    """All samples, or the `most` smallest ones that have elements, of those that the database makes
-    first."""
+    """Return the samples that the database makes first: all of them, or the `most` smallest ones
+    that have elements."""
     with quiet(), torch.no_grad():
         seed(SEED)
-        # All at once, so that the runs in between do not change what is random in them; and not by
-        # op.sample_inputs, which looks through the whole stack for the test that asks.
+        # All samples are drawn at once, since runs in between would change the random ones.
+        # op.sample_inputs would search the whole stack for the calling test.
         inputs = (
             s
             for s in op.sample_inputs_func(op, here(), base, requires_grad)
@@ -215,7 +216,7 @@ def samples_of(
         except NotImplementedError as error:
             if not only_simulated(error):
                 raise
-            made = []  # of sparse operands
+            made = []  # sparse operands
         chosen = made if most is None or not made else some_of(made, most)
         for sample in chosen:
             ask_for_default_tolerance(op, sample)
@@ -224,15 +225,15 @@ def samples_of(
 
 def some_of(first: list[SampleInput], most: int) -> list[SampleInput]:
     filled = [s for s in first if size_of(s) > 1] or first
-    # Sizes differ little within an entry, and the smallest ones are scalars; spread the choice over
-    # them.
+    # Sizes differ little within an entry, and the smallest samples are scalars; spread the choice
+    # over them.
     filled.sort(key=size_of)
     middle = filled[: max(most, len(filled) * 2 // 3)]
     return middle[:: max(1, len(middle) // most)][:most]
 
 
 def alias_of(result: torch.Tensor, operands) -> bool:
-    """Whether a result lies in the storage of an operand."""
+    """Tell whether a result is in the storage of an operand."""
     if not result.numel():
         return False
     where = result.untyped_storage().data_ptr()

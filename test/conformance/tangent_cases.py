@@ -1,4 +1,4 @@
-"""One entry of PyTorch's operator database in one of our dtypes: forward-mode derivatives."""
+"""One entry of PyTorch's operator database in a format dtype: forward-mode derivatives."""
 
 import torch
 from known import KEEPS_STATISTICS, NONDETERMINISTIC
@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map
 
 
 def tangents(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype, some: bool):
-    """Of all operands that require a gradient, or of the first one only."""
+    """Compare tangents of all operands that require a gradient, or of the first one only."""
 
     def call(x, args, kwargs, leaves):
         if not leaves or (some and len(leaves) == 1):

@@ -1,5 +1,5 @@
-"""PyTorch's operator database on the device meta: the results' and gradients' dtypes, sizes and
-errors are those of the tests' device."""
+"""PyTorch's operator database on the device meta: dtypes and sizes of results and gradients, and
+errors, equal those of the tests' device."""
 
 import pytest
 import torch
@@ -10,21 +10,21 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import torch_dtypes
 
-# What differs, as it does in stock PyTorch's float32: statistics of what is not there, an error
-# that depends on values, one of kernels for 16 bits.
+# Entries that differ in stock float32 as well: statistics of absent values, an error that depends
+# on values, an error of kernels for 16 bits.
 STOCK = {
     "native_batch_norm",
     "_native_batch_norm_legit",
     "linalg.eig",
     "torch.ops.aten._flash_attention_forward",
 }
-# Gradients of the whole, for which stock looks for a NaN among the values where it does not see
-# that they are not there: an error.
+# Gradients of the whole tensor: PyTorch looks for a NaN among the values, fails to see that they
+# are absent, and raises.
 REFUSED = {"max", "min", "median", "nanmedian"}
 
 
-def moved(value, base, dtype, device):
-    """A sample's part on a device, in a dtype where it is one of the base dtype."""
+def move(value, base, dtype, device):
+    """Move a part of a sample to a device, and to a dtype where it has a base dtype."""
 
     def of(x):
         if isinstance(x, torch.Tensor) and x.layout is torch.strided:
@@ -45,11 +45,11 @@ def moved(value, base, dtype, device):
 
 
 def run(op, sample, base, dtypes, device):
-    """What there is to see of a call: of results and gradients, or of the error."""
+    """Return the visible facts of a call: those of results and gradients, or of the error."""
     seed(1)
     x, rest = (
-        moved(sample.input, base, dtypes[0], device),
-        moved((sample.args, sample.kwargs), base, dtypes[1], device),
+        move(sample.input, base, dtypes[0], device),
+        move((sample.args, sample.kwargs), base, dtypes[1], device),
     )
     try:
         results = [
@@ -69,7 +69,7 @@ def run(op, sample, base, dtypes, device):
     except Exception as error:
         if only_simulated(error):
             return None
-        return "an error"  # of which stock's kernels for meta have words of their own
+        return "an error"  # PyTorch's kernels for meta word it differently
     assert all(t.device.type == device for t in results)
     return [
         None if t is None else (t.dtype, t.shape, t.requires_grad) for t in (*results, *gradients)
@@ -78,8 +78,8 @@ def run(op, sample, base, dtypes, device):
 
 @pytest.mark.parametrize("which", thin_out(["all", "first", "others"], 3))
 def test_operators_on_meta(which):
-    """In one of our dtypes: all floating operands, the first alone, or all but the first, beside
-    float32 ones."""
+    """Run with the format dtype for all floating operands, for the first alone, or for all but the
+    first, beside float32 ones."""
     ours, differ, count = torch_dtypes.dtype("q43"), {}, 0
     dtypes = {"all": (ours, ours), "first": (ours, None), "others": (None, ours)}[which]
     for op in op_db:

@@ -1,5 +1,5 @@
-"""PyTorch's module database in our dtypes: a sample of its inputs here, all of them with
-`-m slow`."""
+"""PyTorch's module database in format dtypes: a sample of its inputs here, all of them with `-m
+slow`."""
 
 import pytest
 import torch

@@ -1,15 +1,14 @@
-"""PyTorch's operator database in our dtypes: a sample of it here, all of it with `-m slow`.
+"""PyTorch's operator database in format dtypes: a sample of it here, all of it with `-m slow`.
 
-An entry passes, is refused for a reason, or fails, as test/conformance/known.py has it; whatever
-differs from that list fails its test.
-"""
+test/conformance/known.py lists which entries are refused, and why, and which fail. An entry that
+differs from that list fails its test."""
 
 import random
 
 import pytest
 import torch
 from judge import judge
-from known import FAILS, NONDETERMINISTIC, expected
+from known import FAILS, NONDETERMINISTIC, find_known
 from op_cases import KINDS, lacks, run_entry
 from representatives import thin_out
 from samples import NotApplicable, base_dtype, quiet
@@ -22,7 +21,7 @@ EVERYWHERE = (  # dtype, samples of each entry, kinds
     ("posit16es2", 3, ("forward", "backward", "inplace", "inplace_backward", "errors")),
     ("posit16es2", 1, ("gradgrad",)),
     ("q43", 1, ("forward", "backward", "inplace_backward")),
-    ("e11m30", 1, ("forward", "inplace")),  # of eight bytes
+    ("e11m30", 1, ("forward", "inplace")),  # stored in eight bytes
 )
 ALWAYS = {("posit16es2", "forward"), ("posit16es2", "backward")}
 TENTH = ("q52", "e5m5", "posit8es2", "posit32es2")
@@ -31,8 +30,8 @@ SLOW = ("posit16es2", "q43", "q52", "e5m5", "posit8es2", "posit32es2")
 
 
 def applies(name: str, kind: str) -> bool:
-    """What can be told without running: integer operators, those without derivative or wrong
-    input."""
+    """Tell without running whether a kind applies: integer operators, entries without a derivative
+    or a wrong input."""
     op = ENTRIES[name]
     try:
         base_dtype(op)
@@ -41,7 +40,7 @@ def applies(name: str, kind: str) -> bool:
     return lacks(op, kind) is None
 
 
-def chosen() -> list[tuple]:
+def choose_cases() -> list[tuple]:
     cases = [
         (dtype, kind, name, most)
         for dtype, most, kinds in EVERYWHERE
@@ -61,14 +60,14 @@ def chosen() -> list[tuple]:
 
 
 def parameters() -> list:
-    """Every operator in one dtype, and one in five of all else."""
-    cases = chosen()
+    """Return every operator in one dtype, and a fifth of all other cases."""
+    cases = choose_cases()
     always = [case for case in cases if case[:2] in ALWAYS]
     return always + thin_out([case for case in cases if case[:2] not in ALWAYS], 5)
 
 
 def check(dtype: str, kind: str, name: str, most: int | None):
-    known = expected(name, kind, dtype)
+    known = find_known(name, kind, dtype)
     # The sample that fails may be any of them.
     judge(run_entry(ENTRIES[name], torch_dtypes.dtype(dtype), kind, None if known else most), known)
 
@@ -91,8 +90,8 @@ def test_entry(dtype, kind, name, most):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", SLOW)
 def test_entries_with_all_samples(dtype, kind, part):
-    """A part of the entries each, since the tens of thousands of them would cost every collection
-    of tests seconds."""
+    """Run a part of the entries. Tens of thousands of cases would slow every collection of tests by
+    seconds."""
     differ = {}
     for name in list(ENTRIES)[part::PARTS]:
         if applies(name, kind):
@@ -106,15 +105,15 @@ def test_entries_with_all_samples(dtype, kind, part):
 
 
 def test_list_names_entries():
-    """An entry that PyTorch has renamed would stay in the list for ever."""
+    """Otherwise an entry that PyTorch renamed would stay in the list for ever."""
     assert {name for names in FAILS.values() for name in names} <= set(ENTRIES)
 
 
-# ---- the suite notices what is wrong ----
+# ---- the suite notices errors ----
 
 
-def spoiled(name: str, spoil):
-    """An entry whose operator gives something else in our dtype."""
+def spoil_entry(name: str, spoil):
+    """Return an entry whose operator returns something wrong in a format dtype."""
     op = ENTRIES[name]
     with quiet():
         copy = type(op).__new__(type(op))
@@ -165,12 +164,12 @@ SPOILED = {
 
 def test_what_has_no_determined_values():
     if not hasattr(op_db[0], "has_nondeterministic_output"):
-        pytest.skip("the database of this release does not say so")
+        pytest.skip("the database of this release has no such mark")
     assert {op.name for op in op_db if op.has_nondeterministic_output} == NONDETERMINISTIC
 
 
 @pytest.mark.parametrize("what", SPOILED)
 def test_suite_notices(what):
     name, kind, spoil, message = SPOILED[what]
-    outcome = run_entry(spoiled(name, spoil), torch.posit16es2, kind, 3)
+    outcome = run_entry(spoil_entry(name, spoil), torch.posit16es2, kind, 3)
     assert outcome.status == "fails" and message in outcome.reason, outcome

@@ -1,4 +1,4 @@
-"""PyTorch's optimizer database in our dtypes: for-loop, foreach and fused forms with dense
+"""PyTorch's optimizer database in format dtypes: for-loop, foreach and fused forms with dense
 gradients, and continuing from a file."""
 
 import pytest
@@ -13,8 +13,8 @@ SLOW = ("q52", "e5m7", "e8m4", "posit8es0", "posit8es2", "posit16es1", "posit32e
 
 
 def cases():
-    """Every optimizer in posit16es2, and in one of two other dtypes, which take turns; the other
-    one is slow."""
+    """Return every optimizer in posit16es2, and in one of two other dtypes by turns. The remaining
+    dtype is slow."""
     for i, name in enumerate(ENTRIES):
         for j, kind in enumerate(KINDS):
             for k, dtype in enumerate(("posit16es2", "q43", "e5m5")):

@@ -1,5 +1,5 @@
-"""Forward-mode derivatives of PyTorch's operator database in our dtypes: a sample of it here, all
-of it with `-m slow`."""
+"""Forward-mode derivatives of PyTorch's operator database in format dtypes: a sample of it here,
+all of it with `-m slow`."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
-"""PyTorch's operator database with operands of two dtypes: an error where bfloat16 beside them is
-one, else results of the same dtypes."""
+"""PyTorch's operator database with operands of two dtypes: an error where bfloat16 in the same
+place raises one, otherwise results of the same dtypes."""
 
 import itertools
 
@@ -11,9 +11,9 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 DTYPE = torch.posit16es2
-# Those run on GPUs alone.
+# jiterator operators run on GPUs alone.
 ENTRIES = {op.full_name: op for op in op_db if not op.name.startswith("jiterator")}
-# What writes elements, and losses: beside integers too, and in vmap.
+# Operators that write elements, and losses: tried beside integers too, and in vmap.
 WRITES = (
     "index_put index_add index_copy index_reduce.mean _unsafe_masked_index_put_accumulate "
     "scatter scatter_add scatter_reduce.amax masked_scatter put lerp select_scatter "
@@ -35,15 +35,15 @@ QUICK = (
     "nn.functional.grid_sample nn.functional.scaled_dot_product_attention "
     "nn.functional.multi_head_attention_forward"
 ).split()
-# What differs, and why.
+# Entries that differ, with the reason.
 DIFFERS = {
     "nn.functional.binary_cross_entropy_with_logits": (
-        "stock computes in place of 1 - target, whose dtype the result has by accident"
+        "PyTorch computes in place of 1 - target, so that the result has its dtype by accident"
     ),
-    "nn.functional.linear_cross_entropy.chunked": "ours asks for one dtype, as layers do",
-    "nn.functional.linear_cross_entropy.chunked_none": "ours asks for one dtype, as layers do",
-    "addr": "a number of float32 decides stock's dtype",
-    "_softmax_backward_data": "a stock formula calls it, beside what it has made itself",
+    "nn.functional.linear_cross_entropy.chunked": "format operands need one dtype",
+    "nn.functional.linear_cross_entropy.chunked_none": "format operands need one dtype",
+    "addr": "a float32 number decides the dtype in stock PyTorch",
+    "_softmax_backward_data": "a stock formula calls it with an operand that it computed itself",
     **dict.fromkeys(
         (
             "nn.functional.conv3d",
@@ -51,12 +51,12 @@ DIFFERS = {
             "nn.functional.conv_transpose2d",
             "nn.functional.instance_norm",
         ),
-        "some of stock's kernels do not look at every operand; ours refuse",
+        "some stock kernels do not check every operand; this package's refuse",
     ),
 }
-# In bfloat16 alone, too.
+# Errors of operands that are all bfloat16, too.
 NOT_THERE = ("implemented for 'BFloat16'", "Low precision", "quantile() input tensor must be")
-# stock's formulas, of operands that the operator takes
+# Errors of PyTorch's gradient formulas, where the operator itself accepts the operands
 OF_GRADIENTS = ("Found dtype", "addmv input tensors must have the same dtype")
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
@@ -72,7 +72,8 @@ def is_floating(t):
 
 
 def samples_of(op, most):
-    """Such as have two floating operands with dimensions, spread over the database's."""
+    """Return samples with two floating operands that have dimensions, spread over the
+    database's."""
     found = []
     try:
         for sample in itertools.islice(
@@ -85,14 +86,15 @@ def samples_of(op, most):
             )
             if not odd and sum(is_floating(t) and t.dim() > 0 for t in leaves) > 1:
                 found.append(sample)
-    except (RuntimeError, NotImplementedError):  # of complex numbers or integers only
+    # the operator takes complex numbers or integers only
+    except (RuntimeError, NotImplementedError):
         return []
     return found[:: max(1, len(found) // most)][:most]
 
 
 def run(call, sample, narrow, other, places, gradients=False, vmap=False):
-    """The dtypes of results, and of gradients if they are asked for, and the results; or the error.
-    `places`: of which operands are narrow."""
+    """Return the dtypes of results (with `gradients`, of gradients too) and the results, or the
+    error. `places`: indices of the narrow operands."""
     flat, spec = tree_flatten((sample.input, sample.args, sample.kwargs))
     where = [i for i, t in enumerate(flat) if is_floating(t)]
     given = [
@@ -100,7 +102,7 @@ def run(call, sample, narrow, other, places, gradients=False, vmap=False):
     ]
     leaves = [t.requires_grad_() for t in given if gradients and t.is_floating_point()]
 
-    def called(*operands):
+    def call_with(*operands):
         for i, t in zip(where, operands, strict=True):
             flat[i] = t.clone()
         x, args, kwargs = tree_unflatten(flat, spec)
@@ -108,9 +110,9 @@ def run(call, sample, narrow, other, places, gradients=False, vmap=False):
 
     try:
         made = (
-            torch.vmap(called, randomness="same")(*(torch.stack([t, t]) for t in given))
+            torch.vmap(call_with, randomness="same")(*(torch.stack([t, t]) for t in given))
             if vmap
-            else called(*given)
+            else call_with(*given)
         )
         made = [t for t in made if isinstance(t, torch.Tensor)]
         if any(t.requires_grad for t in made):
@@ -142,7 +144,7 @@ def expect_alike(want, found, what):
 
 
 def check(name, most=1, other=torch.float32, **how):
-    """Each operand of ours by itself among the others, and each other one among ours."""
+    """Check each operand as the only format tensor, and as the only other one."""
     op = ENTRIES[name]
     for k, sample in enumerate(samples_of(op, most) if name not in DIFFERS else ()):
         n = sum(is_floating(t) for t in tree_leaves((sample.input, sample.args, sample.kwargs)))
@@ -186,8 +188,8 @@ def test_beside_integers_and_in_vmap(name):
     check(name, vmap=True)
 
 
-# Operators of one step; of what other ones write to a stock out=, stock refuses some and some have
-# more digits.
+# Operators of one step. Other operators with a stock out= are refused by PyTorch, or return more
+# digits.
 WITH_OUT = (
     "acos acosh angle asin asinh atan cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 "
     "lgamma log log10 log1p log2 logit rad2deg rsqrt sigmoid sin sinc sinh tan tanh sqrt "
@@ -199,14 +201,15 @@ WITH_OUT = (
 
 
 def into(op, sample, narrow, other):
-    """The dtypes of a call's out=, and whether it has the results' numbers; or the error."""
+    """Return the dtypes of a call with out= and whether it has the results' numbers, or the
+    error."""
 
-    def moved(t):
+    def make_narrow(t):
         if is_floating(t):
             return t.detach().to(narrow)
         return narrow if t is torch.float32 else t
 
-    x, args, kwargs = tree_map(moved, (sample.input, sample.args, sample.kwargs))
+    x, args, kwargs = tree_map(make_narrow, (sample.input, sample.args, sample.kwargs))
     try:
         torch.manual_seed(0)
         results = op(x, *args, **kwargs)

@@ -1,5 +1,5 @@
-"""torch.autocast leaves tensors of our dtypes alone, for they are an explicit choice;
-torch.amp.GradScaler works with them. With one of them as its dtype: test_autocast.py."""
+"""torch.autocast leaves format tensors alone, because they are an explicit choice.
+torch.amp.GradScaler works with them. test_autocast.py has format dtypes as autocast's own."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-KIND = torch.empty(0).device.type  # of `--device`
+KIND = torch.empty(0).device.type  # set by `--device`
 every_dtype = parametrize_dtypes("posit16es2 q43 q52 posit32es2")
 autocast_dtypes = pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
 
@@ -55,8 +55,8 @@ def test_a_training_step_in_autocast_is_the_one_without(low, dtype):
         assert a.dtype is dtype and torch.equal(a, b)
 
 
-# Of each of autocast's lists: lower precision, float32, widest. Some with an integer operand, which
-# brings autocast's kernel in.
+# Operators of each of autocast's lists: lower precision, float32, widest. An integer operand brings
+# autocast's kernel in.
 OPERATORS = {
     "mm": lambda x: x @ x,
     "baddbmm": lambda x: torch.baddbmm(x[None], x[None], x[None]),
@@ -97,7 +97,7 @@ def test_operators_keep_the_dtype_and_the_bits(name, low, dtype):
 
 @autocast_dtypes
 @every_dtype
-def test_stock_layers_beside_ours(low, dtype):
+def test_stock_layers_beside_format_layers(low, dtype):
     stock, ours, x = nn.Linear(3, 4), nn.Linear(4, 2).to(dtype), torch.randn(5, 3)
     with torch.autocast(KIND, dtype=low):
         hidden = stock(x)
@@ -165,7 +165,8 @@ def test_steps_and_what_is_not_finite(foreach, dtype):
         before = model.weight.detach().clone()
         scaler.scale(model(numbers(dtype, 2, 3)).sum()).backward()
         if bad is not None:
-            # A cast: in a posit infinity is NaR, too (a number would be the outermost one).
+            # A posit's infinity is NaR too, because it is cast (a finite number would become the
+            # largest one).
             model.weight.grad[0, 0] = torch.tensor(bad)
         scaler.step(optimizer)
         scaler.update()
@@ -177,7 +178,7 @@ def test_steps_and_what_is_not_finite(foreach, dtype):
 def test_scaled_tensors():
     scaler, x = torch.amp.GradScaler(KIND, init_scale=16.0), numbers(torch.posit16es2, 3)
     assert torch.equal(scaler.scale(x), x * 16)
-    # As with half: two numbers without dimensions, of which the scale's dtype is the wider.
+    # As with half: of two numbers without dimensions, the scale has the wider dtype.
     assert (
         scaler.scale(x.sum()).dtype
         is torch.float32

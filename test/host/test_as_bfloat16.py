@@ -1,5 +1,5 @@
-"""Unchanged code in a dtype of ours: it raises where it does in bfloat16, and its results and
-gradients have the dtype where they have it there."""
+"""Unchanged code in a format dtype raises where it does in bfloat16. Its results and gradients have
+the format dtype where bfloat16 code has bfloat16."""
 
 import copy
 import io
@@ -30,8 +30,8 @@ def stale(x):
     z.sum().backward()
 
 
-# Requests that end in an error in bfloat16, of x with three elements that wants a gradient, and the
-# dtype D.
+# Requests that raise in bfloat16, for an x of three elements that requires a gradient and a dtype
+# D.
 ERRORS = {
     "the gradient of no scalar": lambda x, D: (x * 1).backward(),
     "a gradient of another shape": lambda x, D: x.sum().backward(ones(2, dtype=D)),
@@ -87,7 +87,7 @@ def test_what_raises_in_bfloat16_raises(name):
     for dtype in (torch.bfloat16, *DTYPES):
         with pytest.raises(kinds) as said:
             ERRORS[name](ones(3, dtype=dtype), dtype)
-        # The engine's name of a tensor's type, the container: docs/limits.md.
+        # The engine names a tensor's type after the storage dtype: docs/limits.md.
         text = re.sub(r"operation: \[\w+ ", "", str(said.value))
         for words in (
             "INTERNAL ASSERT",
@@ -99,12 +99,12 @@ def test_what_raises_in_bfloat16_raises(name):
             assert words not in text
 
 
-def described(value):
+def describe(value):
     if isinstance(value, torch.Tensor):
         return str(value.dtype), tuple(value.shape), value.requires_grad, type(value)
     if isinstance(value, dict):
-        return {k: described(v) for k, v in value.items()}
-    return [described(v) for v in value] if isinstance(value, (list, tuple)) else value
+        return {k: describe(v) for k, v in value.items()}
+    return [describe(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def gradients(model):
@@ -133,7 +133,7 @@ def characters(D):
     y, hidden = rnn(words(text), hidden)
     loss = F.cross_entropy(out(y).view(-1, 7), text.view(-1))
     loss.backward()
-    # Of ours it is a number of float32.
+    # For format tensors the norm is a float32 number.
     norm = nn.utils.clip_grad_norm_(rnn.parameters(), 0.25).to(D)
     return (
         y,
@@ -165,7 +165,7 @@ def averages(D):
     return plain(x), moving(x), plain.state_dict(), moving.state_dict()
 
 
-def fused(D):
+def fuse(D):
     conv, norm = nn.Conv2d(1, 2, 3).to(D).eval(), nn.BatchNorm2d(2).to(D).eval()
     made = nn.utils.fusion.fuse_conv_bn_eval(conv, norm)
     return made(torch.ones(1, 1, 4, 4, dtype=D)), made.weight, made.bias
@@ -217,13 +217,13 @@ def policy_gradient(D):
 
 @pytest.mark.parametrize(
     "code",
-    [gradient_penalty, characters, averages, fused, ensemble, whole_modules, policy_gradient],
+    [gradient_penalty, characters, averages, fuse, ensemble, whole_modules, policy_gradient],
 )
 def test_dtypes_and_gradients_are_those_of_bfloat16(code):
     torch.manual_seed(0)
-    want = str(described(code(torch.bfloat16)))
+    want = str(describe(code(torch.bfloat16)))
     for dtype in DTYPES:
-        assert str(described(code(dtype))).replace(str(dtype), "torch.bfloat16") == want
+        assert str(describe(code(dtype))).replace(str(dtype), "torch.bfloat16") == want
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -1,4 +1,4 @@
-"""torch.autocast with one of our dtypes as its own."""
+"""torch.autocast with a format dtype as its own."""
 
 import contextlib
 
@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torch_dtypes import accumulate, rounding
 
-KIND = torch.empty(0).device.type  # of `--device`
+KIND = torch.empty(0).device.type  # set by `--device`
 LOW = ["q43", "posit8es1", "posit16es2", "e5m5"]
 low_dtypes = pytest.mark.parametrize("low", [getattr(torch, name) for name in LOW], ids=LOW)
 
@@ -23,10 +23,10 @@ def classifier():
 
 
 @low_dtypes
-def test_a_step_in_a_dtype_of_ours(low):
-    """By hand: convolution and linear layer in the dtype, what comes in and the float32 parameters
-    cast to it, the loss in float32 (on a GPU its logarithms are of the dtype, as bfloat16's
-    are)."""
+def test_a_step_in_a_format_dtype(low):
+    """Repeat the step by hand. Convolution and linear layer run in the dtype, with input and
+    float32 parameters cast to it. The loss is float32 (on a GPU its logarithms have the dtype, as
+    in bfloat16)."""
     model, x, t = classifier(), torch.randn(3, 1, 6, 6, requires_grad=True), torch.tensor([0, 3, 1])
     with torch.autocast(KIND, dtype=low):
         hidden = model[:4](x)
@@ -52,7 +52,7 @@ IN_FLOAT32 = {
     "prod": lambda x: x.prod(),
     "mse_loss": lambda x: F.mse_loss(x, -x),
     "cdist": lambda x: torch.cdist(x, -x),
-    # Of bfloat16 an error on a GPU.
+    # bfloat16 raises here on a GPU.
     **({"quantile": lambda x: torch.quantile(x, 0.3)} if KIND == "cpu" else {}),
     "vector_norm": torch.linalg.vector_norm,
     "nll_loss": lambda x: F.nll_loss(x, torch.tensor([0, 3, 1, 2])),
@@ -90,7 +90,8 @@ def test_operators_that_take_the_widest_dtype(low):
                 )
             copied = torch.index_copy(tensors[0], 0, torch.tensor([1]), tensors[1][:1])
             assert copied.dtype is want and torch.equal(copied[1], tensors[1][0].to(want))
-    with torch.autocast(KIND):  # ours are left alone, beside integers and stock tensors too
+    # format tensors are left alone, also beside integers and stock tensors
+    with torch.autocast(KIND):
         d = torch.ones(2, 2).to(low)
         assert (
             torch.cat([d, torch.ones(1, 2)]).dtype is torch.float32
@@ -100,7 +101,7 @@ def test_operators_that_take_the_widest_dtype(low):
             torch.cat([x, x.bfloat16()]).dtype is torch.float32
             and torch.cat([x.bfloat16()] * 2).dtype is torch.bfloat16
         )
-        # stock's own error
+        # PyTorch's own error
         with pytest.raises(RuntimeError, match="Unexpected floating ScalarType"):
             torch.cat([x.half(), x.half()])
 
@@ -133,7 +134,7 @@ def test_blocks_nest_and_end():
         assert torch.is_autocast_enabled(KIND) and torch.get_autocast_dtype(KIND) is d
         with torch.autocast(KIND, enabled=False):
             assert (x @ x).dtype is torch.float32
-        with torch.autocast(KIND):  # the dtype that holds
+        with torch.autocast(KIND):  # the dtype in force
             assert (x @ x).dtype is d
         with torch.autocast(KIND, dtype=torch.bfloat16):
             assert (x @ x).dtype is torch.bfloat16 and torch.get_autocast_dtype(
@@ -148,15 +149,15 @@ def test_blocks_nest_and_end():
         assert (x @ x).dtype is torch.float32
 
     @torch.autocast(KIND, dtype=d)
-    def decorated():
+    def multiply():
         return x @ x
 
-    assert decorated().dtype is d
+    assert multiply().dtype is d
 
 
 @pytest.mark.parametrize("low", [torch.posit32es2, torch.tf32])
 def test_what_is_not_narrower_than_float32_is_no_target_of_autocast(low):
-    """Stock's warning names bfloat16 and float16, and the block would go on in float32."""
+    """PyTorch's own warning names bfloat16 and float16, and the block would go on in float32."""
     said = (
         rf"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {low}, stored in "
         rf"32.*model.to\({low}\)"
@@ -165,7 +166,7 @@ def test_what_is_not_narrower_than_float32_is_no_target_of_autocast(low):
         torch.autocast(KIND, dtype=low)
     with torch.autocast(KIND, dtype=low, enabled=False):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
-    if KIND == "cuda":  # where stock takes what it is given
+    if KIND == "cuda":  # stock PyTorch takes any dtype there
         return
     with (
         pytest.warns(UserWarning, match="target dtype is not supported"),
@@ -184,8 +185,8 @@ def test_autocast_takes_our_dtypes_where_there_are_tensors_of_them():
     torch.autocast("xpu", dtype=torch.q43, enabled=False)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="without a GPU")
-def test_autocast_of_a_gpu_that_is_not_there_is_stock_s():
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_autocast_of_an_absent_gpu_is_unchanged():
     with pytest.raises(ValueError, match="expected a dtype stored in 8 or 16 bits"):
         torch.autocast("cuda", dtype=torch.posit32es2)
     said = []
@@ -244,7 +245,7 @@ def test_weights_are_cast_anew_in_a_block_of_rounding():
                 assert torch.equal(weight, layer.weight.to(torch.q43)), mode
 
 
-def test_around_autocast_with_a_dtype_of_ours():
+def test_around_autocast_with_a_format_dtype():
     class Doubled(torch.autograd.Function):
         @staticmethod
         @torch.amp.custom_fwd(device_type=KIND, cast_inputs=torch.float32)
@@ -286,7 +287,7 @@ def test_around_autocast_with_a_dtype_of_ours():
 
 
 class Multiplied(torch.autograd.Function):
-    """Without custom_bwd: what it multiplies has two dtypes, which autocast brings together."""
+    """A function without custom_bwd. It multiplies two dtypes, which autocast brings together."""
 
     @staticmethod
     def forward(ctx, x, w):
@@ -327,7 +328,8 @@ def gradients_of(low, within, by):
 @pytest.mark.parametrize("by", ["call", "checkpoint", "reentrant checkpoint"])
 @low_dtypes
 def test_gradients_within_the_block_are_those_behind_it(low, by):
-    """What ran in float32 has float32 gradients: stock's formulas are autocast's there."""
+    """Float32 operators have float32 gradients, because autocast also covers PyTorch's gradient
+    formulas."""
     for a, b in zip(gradients_of(low, True, by), gradients_of(low, False, by), strict=True):
         assert a.dtype is torch.float32 and torch.equal(a, b)
 
@@ -352,7 +354,7 @@ def test_functions_of_users_are_autocast_s_in_backward(low):
 @pytest.mark.filterwarnings(
     "ignore:torch.compile runs code that works on format tensors:UserWarning"
 )
-def test_compiled_code_in_autocast_with_a_dtype_of_ours():
+def test_compiled_code_in_autocast_with_a_format_dtype():
     layer, x = nn.Linear(3, 2), torch.randn(4, 3)
 
     def within(x):

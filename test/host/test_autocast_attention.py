@@ -1,4 +1,4 @@
-"""Attention, nn.TransformerEncoder and scripts under an autocast with a dtype of ours."""
+"""Attention, nn.TransformerEncoder and scripts under autocast with a format dtype."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 import torch_dtypes
 
-KIND = torch.empty(0).device.type  # of `--device`
+KIND = torch.empty(0).device.type  # set by `--device`
 LOW = ["q43", "posit8es1", "posit16es2", "e5m5"]
 low_dtypes = pytest.mark.parametrize("low", [getattr(torch, name) for name in LOW], ids=LOW)
 
@@ -19,7 +19,7 @@ def numbers(*shape):
 @pytest.mark.parametrize("as_layer", [False, True])
 @pytest.mark.parametrize("low", ["posit16es2", "posit8es0", "e4m3fn", "q43"])
 def test_masks_of_infinities_in_autocast(low, as_layer):
-    """Autocast casts float masks, and a format without infinities would have NaN of them."""
+    """Autocast casts float masks, and a format without infinities would turn theirs into NaN."""
     low, mask = torch_dtypes.dtype(low), nn.Transformer.generate_square_subsequent_mask(3)
     x = numbers(2, 3, 4).requires_grad_()
     torch.manual_seed(0)
@@ -33,7 +33,7 @@ def test_masks_of_infinities_in_autocast(low, as_layer):
             keys if mask.dtype is torch.bool else torch.zeros(2, 3).masked_fill(keys, float("-inf"))
         )
         y, weights = layer(x, x, x, attn_mask=mask, key_padding_mask=keys)
-        # Whose softmax is 1/64 there, and never 0.
+        # The softmax of a masked score is 1/64 in posit8es0, and never 0.
         assert not weights[..., 2].any() or low is torch.posit8es0
         return y
 
@@ -45,7 +45,7 @@ def test_masks_of_infinities_in_autocast(low, as_layer):
     assert torch.equal(got, in_low) and (torch.equal(got, with_bools) or low is torch.posit8es0)
     got.float().sum().backward()
     assert x.grad.isfinite().all()
-    with torch.autocast(KIND, dtype=low):  # others are as they were
+    with torch.autocast(KIND, dtype=low):  # other dtypes are unchanged
         biases = torch.zeros(3, 3).double()
         assert F._canonical_mask(biases, "mask", None, "", torch.float64) is biases
         assert (
@@ -80,7 +80,7 @@ def encoder(norm_first, activation="relu"):
 
 def encoder_by_hand(model, x, low, mask=None, src_key_padding_mask=None):
     for layer in model.layers:
-        layer.train()  # no fused operator; it drops nothing
+        layer.train()  # training takes no fused operator; dropout is 0
 
         def attention(x, layer=layer):
             return layer.self_attn(
@@ -103,7 +103,7 @@ def encoder_by_hand(model, x, low, mask=None, src_key_padding_mask=None):
 @pytest.mark.parametrize("norm_first", [False, True])
 @low_dtypes
 def test_a_transformer_encoder_in_inference(low, norm_first, masks):
-    """PyTorch runs one operator for each layer, whose second one gets the first one's result beside
+    """PyTorch runs one operator for each layer. The second layer gets the first one's result beside
     float32 weights."""
     model, x = encoder(norm_first, "gelu" if norm_first else "relu"), torch.randn(2, 3, 4)
     with torch.no_grad(), torch.autocast(KIND, dtype=low):
@@ -139,7 +139,7 @@ def test_nested_tensors_of_a_transformer_encoder_in_autocast():
 
 
 def test_scripts_in_autocast():
-    """A script function has each block's dtype; a script module is an error."""
+    """A script function gets the dtype of each block; a script module raises."""
 
     @torch.jit.script
     def product(x, y):

@@ -1,5 +1,4 @@
-"""Blocks of torch.autocast with several dtypes, one within another: each has its own casts of
-weights."""
+"""Nested blocks of torch.autocast with several dtypes: each has its own casts of weights."""
 
 import contextlib
 import itertools
@@ -11,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_dtypes
 
-KIND = torch.empty(0).device.type  # of `--device`
+KIND = torch.empty(0).device.type  # set by `--device`
 SR = torch_dtypes.with_rounding(torch.q43, "stochastic")
 DTYPES = [torch.q43, torch.posit16es2, SR, torch.e5m5, torch.bfloat16]
 PAIRS = [pair for pair in itertools.product(DTYPES, DTYPES) if pair[0] is not pair[1]]
@@ -26,13 +25,13 @@ def layers():
 
 
 def by_hand(layer, x, dtype):
-    """float32 weights cast by .to(), which is no part of autocast."""
+    """Cast float32 weights by .to(), without autocast."""
     return nn.functional.linear(x.to(dtype), layer.weight.to(dtype), layer.bias.to(dtype))
 
 
 @pairs
 def test_a_block_within_a_block(outer, inner):
-    """One layer in each block before, within and after, and one that all three share."""
+    """Use one layer in each block before, within and after, and one layer in all three."""
     first, second, shared = layers()
     x = torch.randn(4, 3, requires_grad=True)
 
@@ -74,8 +73,8 @@ def test_a_block_within_a_block(outer, inner):
 
 
 def casts_of(weight, run):
-    """How often a run casts a weight, by autograd's nodes: each cast is one that leads to the
-    weight."""
+    """Count how often a run casts a weight, by the nodes of autograd: each cast is a node that
+    leads to the weight."""
     results = run()
     seen, stack, made = set(), [r.grad_fn for r in results], 0
     while stack:
@@ -103,7 +102,7 @@ def test_one_cast_of_a_weight_for_each_dtype(outer, inner):
         return results
 
     assert casts_of(layer.weight, run) == 2
-    # The inner blocks have the outer one's setting.
+    # The inner blocks inherit the setting of the outer one.
     assert casts_of(layer.weight, lambda: run(cache_enabled=False)) == 8
 
 
@@ -127,11 +126,11 @@ def test_casts_end_with_the_outermost_block(dtype):
 
 def test_a_cast_is_of_the_weight_as_it_is():
     layer, x, d = nn.Linear(2, 2, bias=False), torch.eye(2), torch.posit16es2
-    nn.init.uniform_(layer.weight, 1, 2)  # twice as much has as many digits
+    nn.init.uniform_(layer.weight, 1, 2)  # the double has as many digits
     with torch.autocast(KIND, dtype=d):
         with torch.no_grad():
             before = layer(x)
-        assert layer(x).requires_grad  # the cast without gradients is not taken
+        assert layer(x).requires_grad  # the cast made without gradients is not reused
         with torch.no_grad():
             layer.weight.mul_(2)
         assert torch.equal(layer(x).float(), 2 * before.float())
@@ -142,7 +141,7 @@ def test_a_cast_is_of_the_weight_as_it_is():
 
 
 def test_casts_that_users_write_are_not_kept():
-    """A block that is off leaves them alone, and what is written into them is theirs."""
+    """In a block that is off, a write into a cast changes no later cast."""
     weight = nn.Parameter(torch.ones(2, 2))
     with torch.autocast(KIND, dtype=torch.q43):
         first = weight @ weight
@@ -178,7 +177,7 @@ def test_without_gradients_and_in_inference_mode():
 
 
 def test_a_block_of_bfloat16_alone_leaves_format_tensors_alone():
-    """Also after one in which a dtype of ours was nested."""
+    """Also after a block with a nested format dtype."""
     layer, x = nn.Linear(3, 3), torch.randn(2, 3)
     with torch.autocast(KIND, dtype=torch.bfloat16), torch.autocast(KIND, dtype=torch.q43):
         layer(x)
@@ -201,4 +200,4 @@ def test_stock_blocks_keep_stocks_cache():
     with Casts() as casts, torch.autocast(KIND, dtype=torch.bfloat16):
         layer(x)
         layer(x)
-    assert casts.count == 4  # the input twice, weight and bias once
+    assert casts.count == 4  # one cast each for both inputs, weight and bias

@@ -1,4 +1,4 @@
-"""Arguments that are impossible or of another type: the errors of formats, policies and functions
+"""Impossible arguments, or arguments of another type: the errors of formats, policies and functions
 name them."""
 
 from decimal import Decimal

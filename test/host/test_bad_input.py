@@ -1,5 +1,5 @@
-"""Impossible requests end in a clear exception, and nothing that can be typed ends the process or
-hands out the container's dtype."""
+"""Impossible requests raise a clear exception. No input ends the process or returns the storage
+dtype."""
 
 import json
 import os
@@ -17,8 +17,9 @@ pytestmark = pytest.mark.one_worker
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["posit16es2", "q43", "e11m30"]
 
-# The program that makes the calls, in children: one that dies by a signal is seen by its parent,
-# which goes on with the next call. A child ends after a call that changes the state of the process.
+# The program that makes the calls in child processes. A parent notices a child that dies by a
+# signal, and goes on with the next call. A child ends after a call that changes the state of the
+# process.
 RUNNER = r"""
 import gc, json, os, signal, sys, warnings
 import torch, torch_dtypes, numpy as np, math, copy
@@ -99,8 +100,8 @@ while len(answers) < len(calls):
 json.dump(answers, sys.stdout)
 """
 
-# Every floating tensor that comes back must be of the dtype D. Operators and modules of PyTorch's
-# databases: test/conformance.
+# Every floating tensor that comes back must have the dtype D. test/conformance runs the operators
+# and modules of PyTorch's databases.
 STAYS = """
 aten.zeros([2], dtype=D) | aten.ones([2], dtype=D) | aten.empty([2], dtype=D)
 aten.full([2], 1.5, dtype=D) | aten.arange(5, dtype=D)
@@ -318,7 +319,7 @@ x.copy_(q) | x & x | x << 1 | ~x | x // 2 | x % 2 | x ** 2 | -x | abs(x) | 2 ** 
 x.bitwise_and(x)
 """  # noqa: E501
 
-# A stock dtype is asked for, or the operator answers in one: what comes back must be just that.
+# Calls that request a stock dtype, or operators that return one: the result must have that dtype.
 ANSWERS = {
     "float32": """
 x.float() | x.to(torch.float32) | aten._to_copy(x, dtype=torch.float32)
@@ -374,8 +375,8 @@ CONTAINER = {"posit16es2": "bfloat16", "q43": "float8_e5m2fnuz", "e11m30": "floa
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
-    """What each call, in a process of its own, gave for each dtype: (exit status, ["returned",
-    dtypes] or ["raised", text])."""
+    """Run each call in its own process. Return for each dtype (exit status, ["returned", dtypes] or
+    ["raised", text])."""
     flat = [call for calls in CALLS.values() for call in calls]
     found = {}
     for name in NAMES:
@@ -412,7 +413,7 @@ def test_result_has_the_asked_dtype(answers, expected, call):
         _, answer = answers[name, call]
         kind, found = answer or ("raised", "")
         if kind == "raised":
-            continue  # that it is an exception is all that is asked here
+            continue  # any exception is fine here
         if expected == "float32" and name == "e11m30" and "dtype=D" not in call:
             continue
         wanted = {"D": f"torch.{name}", "C": f"torch.{CONTAINER[name]}"}.get(
@@ -494,8 +495,8 @@ X = torch.ones(4).to(torch.posit16es2)
     ],
 )
 def test_found_by_random_calls(call, error, message):
-    """tools/fuzz.py found each of these to return something else, to read beyond the tensor's
-    memory, or to end in an assertion."""
+    """tools/fuzz.py found these: each once returned a wrong result, read beyond the tensor's
+    memory, or ended in an assertion."""
     with pytest.raises(error, match=message):
         call()
 
@@ -547,8 +548,8 @@ print("done")
 
 
 def test_operators_written_in_python_refuse_our_dtypes():
-    """They got what lies behind PyTorch's table of dtypes: an error that said nothing, or the end
-    of the process."""
+    """They once read beyond PyTorch's table of dtypes: an error without meaning, or the end of the
+    process."""
 
     @torch.library.custom_op("torch_dtypes_test::in_dtype", mutates_args=())
     def in_dtype(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -1,5 +1,5 @@
-"""Tensors of other kinds, arrays and other things where a public function takes a dense floating
-tensor, or a number: one sentence of ours each."""
+"""Tensors of other kinds, arrays and other objects in place of a dense floating tensor or a number:
+each raises one error of this package."""
 
 import copy
 import functools
@@ -12,8 +12,8 @@ from torch import nn
 
 import torch_dtypes
 
-# What is given in the place of a tensor or an argument: each is an error of ours before any work,
-# or has a result.
+# Places where a wrong argument is passed: each raises an error of this package before any work, or
+# has a result.
 PLACES = {
     "chop": lambda x: torch_dtypes.chop(x, "q43"),
     "a scaled format": lambda x: torch_dtypes.target("q43").quantize(x, scale=2.0),
@@ -73,7 +73,7 @@ def test_tensors_of_every_shape_and_without_numbers(place):
     for x in (*shapes.values(), torch.ones(1, 32).expand(4, 32), torch.ones(4, 32).half()):
         made = PLACES[place](x.clone().requires_grad_() if x.numel() else x)
         assert place == "scales" or made.shape == x.shape
-    if "calibration" not in place and "Cast of" not in place:  # whose scales are of numbers
+    if "calibration" not in place and "Cast of" not in place:  # the scales of these are numbers
         assert PLACES[place](torch.empty(4, 32, device="meta")).shape[0] == 4
 
 
@@ -149,7 +149,7 @@ def test_layers_of_integers_and_of_policies_given_no_floating_tensor():
         dict(weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer"),
     ):
         torch_dtypes.quantize_(layer, {torch.nn.Linear: rule})
-        # stock's error of a linear layer
+        # PyTorch's own error of a linear layer
         with pytest.raises(TypeError, match="must be Tensor, not list"):
             layer([1.0, 2.0])
 
@@ -225,7 +225,7 @@ def test_sparse_gradients(mode):
 
 @pytest.mark.parametrize("policy", ["format", "exact", "chunked(4)", "block(4)"])
 def test_products_across_devices(policy):
-    """Their kernels take pointers."""
+    """The kernels of products take pointers."""
     x = torch.ones(2, 3, dtype=torch.posit16es2)
     there = x.to("meta")
     image, kernel = (
@@ -246,7 +246,8 @@ def test_products_across_devices(policy):
 
 
 def test_results_are_not_written_to_another_device():
-    """As stock has it: else a result would be copied from a GPU to the host unseen."""
+    """Stock PyTorch refuses too: otherwise a result would be copied from a GPU to the host
+    unnoticed."""
     x = torch.ones(3, dtype=torch.posit16es2)
     for call in (
         torch.add,

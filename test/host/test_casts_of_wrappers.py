@@ -1,5 +1,5 @@
-"""Casts of wrapper subclasses where Python comes before our kernels: without autograd, and beneath
-it."""
+"""Casts of wrapper subclasses, whose Python code runs before this package's kernels: without
+autograd, and beneath it."""
 
 import new_process
 
@@ -34,7 +34,7 @@ print("all", len(found))
 
 
 def test_dtensors_without_autograd():
-    """In a process of its own: the fault was a read beyond a table of dtypes."""
+    """Runs in a separate process: the bug was a read beyond a table of dtypes."""
     done = new_process.run("-c", CODE, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip() == "all 7"

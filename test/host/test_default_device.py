@@ -1,9 +1,8 @@
-"""Tensors stay where they are, whatever torch.set_default_device says: what makes a tensor beside
-them says on which device.
+"""Tensors stay on their device, whatever torch.set_default_device says: code that makes another
+tensor names the device.
 
-The default is `meta` here, on which no number is known, as the CPU's are not to a GPU: code that
-forgot it raises, or ends without a number.
-"""
+The default is `meta` here, which holds no numbers. Code that forgot the device raises, or ends
+without a number."""
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ def numbers(*shape):
     return torch.linspace(-3, 3, torch.Size(shape).numel(), device="cpu").reshape(shape)
 
 
-def trained(dtype, make, wrap=lambda optimizer: optimizer):
+def train(dtype, make, wrap=lambda optimizer: optimizer):
     torch.manual_seed(0)
     with torch.device("cpu"):
         model = nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6), nn.GELU(), nn.Linear(6, 3)).to(
@@ -46,7 +45,7 @@ def trained(dtype, make, wrap=lambda optimizer: optimizer):
     return [*model.parameters()]
 
 
-def quantised(rule, **options):
+def quantize(rule, **options):
     torch.manual_seed(0)
     with torch.device("cpu"):
         model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
@@ -56,7 +55,7 @@ def quantised(rule, **options):
     return [y, *(p.grad for p in model.parameters())]
 
 
-def observed():
+def observe():
     with torch.device("cpu"):
         model = nn.Linear(4, 3).to(torch.q43)
     with torch_dtypes.observe(model) as stats:
@@ -64,14 +63,14 @@ def observed():
     return str(stats.table())
 
 
-def fuzzed():
+def fuzz():
     with torch.device("cpu"):
         model = nn.Linear(4, 3)
     with torch_dtypes.fuzzy(model, "stochastic", seed=3):
         return model(numbers(2, 4))
 
 
-def compiled():
+def compile_function():
     torch._dynamo.reset()
     function = torch.compile(lambda t: (torch.tanh(t) * t, t + 1), backend="eager")
     x = numbers(4).to(torch.q43).requires_grad_()
@@ -103,17 +102,17 @@ CASES = {
     "chop of bits": lambda: torch_dtypes.chop(numbers(9), "posit16es2", rounding="up"),
     "values of a table": lambda: np.asarray(numbers(5).to(torch_dtypes.dtype("nf4"))).tolist(),
     "card": lambda: str(torch_dtypes.card("q43")),
-    "rules": lambda: quantised(Q43),
-    "rules under a policy": lambda: quantised(dict(**Q43, accumulate="format")),
-    "integers": lambda: quantised(
+    "rules": lambda: quantize(Q43),
+    "rules under a policy": lambda: quantize(dict(**Q43, accumulate="format")),
+    "integers": lambda: quantize(
         dict(weight="int8", activation="int8"), calibrate=[numbers(8, 32)]
     ),
-    "blocks": lambda: quantised(dict(weight="mxfp4", activation="mxfp8_e4m3", grad="hif4")),
-    "observe": observed,
-    "fuzzy": fuzzed,
-    "compile": compiled,
+    "blocks": lambda: quantize(dict(weight="mxfp4", activation="mxfp8_e4m3", grad="hif4")),
+    "observe": observe,
+    "fuzzy": fuzz,
+    "compile": compile_function,
     **{
-        f"{name} {options}": lambda make=make, options=options: trained(
+        f"{name} {options}": lambda make=make, options=options: train(
             torch.q52, lambda p: make(p, lr=0.1, **options)
         )
         for name, make in {
@@ -123,12 +122,12 @@ CASES = {
         }.items()
         for options in ({"foreach": False}, {"foreach": True}, {"fused": True})
     },
-    "masters": lambda: trained(
+    "masters": lambda: train(
         torch.q52,
         torch.optim.Adam,
         lambda o: torch_dtypes.optim.LowPrecision(o, grad_scale="dynamic"),
     ),
-    "states": lambda: trained(
+    "states": lambda: train(
         torch.q43,
         lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
         lambda o: torch_dtypes.optim.LowPrecision(o, state="q52"),
@@ -149,7 +148,7 @@ def leaves(found):
 @pytest.mark.parametrize("case", CASES)
 def test_results_are_the_same(case):
     torch.manual_seed(1)
-    # Whose loops count their steps on the default device: stock raises, too.
+    # Their loops count steps on the default device. Stock PyTorch raises too.
     if case in ADAMS and releases.RUNNING < (2, 13):
         with (
             torch.device("meta"),
@@ -159,7 +158,7 @@ def test_results_are_the_same(case):
         ):
             CASES[case]()
         return
-    with torch.device("meta"):  # first: what is remembered was not found out elsewhere
+    with torch.device("meta"):  # first, so that no cached value comes from another device
         found = leaves(CASES[case]())
     torch.manual_seed(1)
     expected = leaves(CASES[case]())

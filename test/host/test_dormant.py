@@ -1,5 +1,5 @@
-"""Before anybody uses it, the package changes nothing of PyTorch; what wakes it; and what was taken
-from PyTorch before still works."""
+"""Before its first use the package changes nothing in PyTorch. Tests show which calls wake it, and
+that objects taken from PyTorch before still work."""
 
 import json
 import os
@@ -41,8 +41,8 @@ def check_asleep():
 check_asleep()
 """
 
-# Every function, class member and small container of PyTorch's modules, by name, with what tells a
-# changed one.
+# Print every function, class member and small container of PyTorch's modules by name, with a mark
+# that shows a change.
 LOOK = """
 import json, sys, types, warnings
 import torch
@@ -92,7 +92,7 @@ def test_pytorch_differs_in_one_function_and_one_set():
         name for name in modules - own if "torch" in name and not name.startswith("_editable_skbc")
     } == set()
     changed = {name for name in {**with_it, **without} if with_it.get(name) != without.get(name)}
-    # One set, which two modules have.
+    # One set, which two modules share.
     assert {name.rpartition(".")[2] for name in changed} == {
         "__getattr__",
         "_marked_safe_globals_set",

@@ -1,5 +1,5 @@
-"""torch.autocast("cuda", dtype=<one of ours>), whose lists of operators are others than the CPU's:
-`--device cuda`. What both have: test_autocast.py."""
+"""torch.autocast("cuda", dtype=<a format dtype>), whose lists of operators differ from the CPU's:
+`--device cuda`. test_autocast.py has the common part."""
 
 import copy
 
@@ -90,7 +90,7 @@ def test_results_in_float32(low, name):
 
 @pytest.mark.parametrize("name", IN_FLOAT32)
 @stock_dtypes
-def test_in_a_stock_block_ours_stay_ours(block, name):
+def test_in_a_stock_block_format_tensors_keep_their_dtype(block, name):
     for own in (torch.q43, torch.posit16es2, torch.posit32es2):
         x = numbers(3, 3).to(own)
         with torch.autocast(KIND, dtype=block):
@@ -113,7 +113,7 @@ RNNS = {
 @pytest.mark.parametrize("name", RNNS)
 @low_dtypes
 def test_recurrent_layers_by_cudnn_are_those_of_the_dtype(low, name, packed):
-    """cuDNN's own kernel under autocast casts to float16, whatever the block's dtype."""
+    """Under autocast cuDNN's own kernel casts to float16, whatever the dtype of the block."""
     mode, make = RNNS[name]
     layer = make().to(KIND)
     weights = list(layer._flat_weights)

@@ -1,4 +1,5 @@
-"""Hooks: what each row asks of PyTorch or another library, and that the rows are complete."""
+"""Hooks: the requirements of each row on PyTorch or another library, and that the rows are
+complete."""
 
 import enum
 import functools
@@ -71,7 +72,8 @@ def test_code_is_exchanged_only_where_it_differs_in_the_call():
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """The name of a library of two modules, of which the second imports the first half way."""
+    """Return the name of a library of two modules. The second module imports the first half way
+    through."""
     (tmp_path / "hooked_library.py").write_text(
         "__version__ = '7.1'\n"
         "import hooked_library_user\n\n"
@@ -96,19 +98,19 @@ def library(tmp_path, monkeypatch):
 
 
 def import_library(name, monkeypatch, met=lambda: None):
-    """Imports the library, in whose middle another module calls `met`."""
+    """Import the library. In the middle of it, another module calls `met`."""
     import builtins
 
     stock = builtins.__import__
 
-    def giving(name, *args, **kwargs):
+    def import_with_met(name, *args, **kwargs):
         module = stock(name, *args, **kwargs)
         if name == "hooked_library" and not hasattr(module, "twice"):
             module.met = met
         return module
 
     with monkeypatch.context() as patched:
-        patched.setattr(builtins, "__import__", giving)
+        patched.setattr(builtins, "__import__", import_with_met)
         return importlib.import_module(name)
 
 

@@ -1,5 +1,5 @@
 """Other libraries and raw memory: NumPy with ml_dtypes, DLPack, buffers, storages, codes, and kinds
-of tensors that ours cannot be."""
+of tensors that format tensors cannot be."""
 
 import array
 import ctypes
@@ -24,7 +24,7 @@ every_dtype = parametrize_dtypes(
 few_dtypes = parametrize_dtypes("posit16es2 q43 e11m30")
 VALUES = [1.0, -2.0, 0.5, 3.0, 0.0, -1.5]
 
-# ml_dtypes' types and the formats with the same value for every code.
+# ml_dtypes' types, and the formats that have the same value for every code.
 ML_TYPES = {
     "float8_e4m3": "q43",
     "float8_e5m2": "q52",
@@ -39,14 +39,14 @@ ML_TYPES = {
     "bfloat16": "e8m7",
 }
 every_ml_type = pytest.mark.parametrize(("ml_name", "name"), ML_TYPES.items())
-# bfloat16 and e8m7 are one type twice: an array of it is not ours without a word.
+# bfloat16 and e8m7 are the same type, so that an array of it becomes no format tensor by itself.
 clear_ml_types = pytest.mark.parametrize(
     ("ml_name", "name"), [pair for pair in ML_TYPES.items() if pair[0] != "bfloat16"]
 )
 
 
 def every_code(ml_name, name):
-    """All codes of a type as an array of it."""
+    """Return all codes of a type as an array of it."""
     bits = torch_dtypes.format_of(name).bits
     return (
         np.arange(2**bits)
@@ -202,7 +202,7 @@ def test_numbers_and_lists_of_ml_dtypes():
         torch.from_numpy(array[0])
 
 
-def test_types_of_ml_dtypes_that_are_no_format_of_ours():
+def test_types_of_ml_dtypes_without_a_format():
     for name in ("float8_e8m0fnu", "int4", "uint2"):
         with pytest.raises(
             TypeError,
@@ -226,7 +226,7 @@ def test_other_arrays_are_stock_arrays():
 
 def test_functions_of_numpy_give_arrays():
     t = torch.tensor([1.0, 4.0], dtype=torch.q43)
-    # Computed on the array of values, whatever NumPy has types for.
+    # Computed on the array of values, whatever types NumPy has.
     for x in (t, t.to(torch.posit16es2)):
         for made in (np.sqrt(x), np.maximum(np.sqrt(x), x * 0), np.abs(-np.sqrt(x))):
             assert (
@@ -256,8 +256,8 @@ OPERATORS = {
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_beside_an_array_are_refused_as_bfloat16_s(name):
-    """NumPy would make float64 of it, and ``x += array`` another tensor of it. Its numbers are
-    numbers."""
+    """NumPy would return float64, and ``x += array`` would rebind x to another tensor. NumPy's
+    scalars count as numbers."""
     for dtype in (torch.bfloat16, torch.q43, torch.posit16es2):
         x = torch.ones(2, dtype=dtype)
         for a in (np.ones(2), np.ones(2, dtype=np.float32), np.arange(1, 3)):
@@ -502,7 +502,7 @@ def test_python_functions_on_elements(dtype):
     assert torch.ones(2).apply_(lambda v: v + 1).tolist() == [2.0, 2.0]
 
 
-# Kinds of tensors that ours cannot be
+# Kinds of tensors that format tensors cannot be
 
 
 def sparse_calls(t, m):
@@ -571,7 +571,8 @@ def other_calls(t, m):
 
 
 def mkldnn_calls(t, m):
-    """Kernels of mkldnn outrank ours and would read codes as numbers of the container."""
+    """Kernels of mkldnn have precedence over this package's and would read codes as numbers of the
+    storage dtype."""
     matrix, image, weight = (
         torch.eye(2).to_mkldnn(),
         torch.ones(1, 2, 3, 3).to_mkldnn(),

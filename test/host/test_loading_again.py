@@ -1,5 +1,5 @@
-"""One process and one package: second loads, failed loads, the default dtype over threads and
-modes, forked children."""
+"""Loading the package in one process: second loads, failed loads, the default dtype over threads
+and modes, forked children."""
 
 import os
 import subprocess
@@ -140,7 +140,7 @@ class Mode(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-OUTER = _get_current_function_mode_stack()  # of `--device`
+OUTER = _get_current_function_mode_stack()  # set by `--device`
 
 
 def users_modes():
@@ -226,12 +226,12 @@ def test_a_dtype_that_cannot_be_the_default_changes_nothing(default):
 # ---- forks ----
 
 
-# Python 3.12 on.
+# Python 3.12 and later warn.
 @pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_children_forked_while_a_thread_works():
-    """A child gets the tables of functions, plans of operators and the list of formats free and
-    whole."""
+    """A child finds the tables of functions, the plans of operators and the list of formats
+    complete and unlocked."""
     x = torch.linspace(-2, 2, 1 << 16).to(torch.posit16es2)
     small = x[:8].clone()
     end = threading.Event()
@@ -240,7 +240,7 @@ def test_children_forked_while_a_thread_works():
         bound = 0.0
         while not end.is_set():
             bound += 0.125
-            torch.clamp(x, max=bound)  # every bound a new table
+            torch.clamp(x, max=bound)  # each bound makes a new table
 
     worker = threading.Thread(target=work)
     worker.start()

@@ -1,5 +1,5 @@
 """Whole networks and optimizers in a number format: every parameter, buffer, gradient and state
-tensor is of the dtype."""
+tensor has the dtype."""
 
 import copy
 import warnings
@@ -51,8 +51,8 @@ def expect_model(model, dtype, *, grads=False):
 
 
 def expect_state(optimizer, dtype):
-    """Every state tensor but the counter of steps, and Rprop's, ASGD's and the like's numbers that
-    are kept as float32."""
+    """Check every state tensor, except the step counter and the numbers that Rprop, ASGD and
+    similar keep in float32."""
     found = 0
     for parameter, state in optimizer.state.items():
         for t in state.values():
@@ -90,7 +90,7 @@ def networks():
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_training_step_stays_in_the_dtype(networks, name, optimizer, dtype):
     if name == "alexnet" and (dtype is torch.q52 or optimizer == "Adam"):
-        # All of its 29 million parameters: once is enough.
+        # It has all of the model's 29 million parameters, so that one is enough.
         model = copy.deepcopy(networks[name].classifier[-1])
         inputs, labels = torch.rand(2, 4096).to(dtype), torch.arange(2)
     else:
@@ -133,8 +133,8 @@ def test_evaluation_and_training_modes(networks, name):
 
 @pytest.mark.parametrize("name", ["q52", "q43", "e4m3fn", "posit8es1", "fixed3_4"])
 def test_running_statistics_in_few_digits_are_said_once_a_conversion(name):
-    """A tenth of a difference is below half a unit; layers in float32 beside those of the dtype are
-    the remedy."""
+    """A tenth of a difference is below half a unit in the last place. Layers in float32 beside
+    those in the format are the remedy."""
     dtype, conversions = (
         torch_dtypes.dtype(name),
         [lambda m, d: m.to(d), lambda m, d: m.to("cpu", d), lambda m, d: m.type(d)],
@@ -168,8 +168,8 @@ def test_running_statistics_that_move_are_not_said():
             nn.BatchNorm1d(4).to(torch_dtypes.dtype(name))
         nn.BatchNorm1d(4, track_running_stats=False).to(torch.q52)
         nn.Sequential(nn.LayerNorm(4), nn.GroupNorm(2, 4)).to(torch.q52)
-        norm = nn.BatchNorm1d(4).eval().to(torch.q52).train()  # for evaluation
-        norm.to("cpu").to(torch.q52)  # where it is already
+        norm = nn.BatchNorm1d(4).eval().to(torch.q52).train()  # built for evaluation
+        norm.to("cpu").to(torch.q52)  # already in the dtype
 
 
 def test_lenet5_in_posit16es2_learns_as_in_float32(networks):
@@ -203,7 +203,7 @@ def test_clipping_gradients(foreach, dtype):
     assert total.dtype is wide and total.item() == 5.0
     for x in p:
         expect_tensor(x.grad, dtype)
-    tolerance = torch.finfo(dtype).eps + 1e-6  # the stock coefficient has 1e-6 in its divisor
+    tolerance = torch.finfo(dtype).eps + 1e-6  # the stock coefficient adds 1e-6 to its divisor
     assert torch.cat([x.grad for x in p]).double().norm().item() == pytest.approx(
         2.5, rel=tolerance
     )

@@ -1,4 +1,4 @@
-"""Modules that moved are found by their old names for a release, with a warning."""
+"""Modules that moved are importable by their old names for one release, with a warning."""
 
 import importlib
 import sys
@@ -11,8 +11,8 @@ from torch_dtypes.host import old_paths
 
 
 @pytest.fixture
-def forgotten():
-    """Modules by old names are forgotten, so that each test imports them first."""
+def forget_modules():
+    """Remove the modules with old names, so that each test imports them first."""
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
@@ -21,7 +21,7 @@ def forgotten():
 
 
 @pytest.mark.parametrize("old", old_paths.list_names())
-def test_an_old_name_gives_the_module(old, forgotten):
+def test_an_old_name_gives_the_module(old, forget_modules):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         module = importlib.import_module(f"torch_dtypes.{old}")
@@ -32,7 +32,7 @@ def test_an_old_name_gives_the_module(old, forgotten):
     assert any(f"torch_dtypes.{old} is {new}" in m for m in messages) != in_files
 
 
-def test_modules_below_an_old_package(forgotten):
+def test_modules_below_an_old_package(forget_modules):
     with pytest.warns(DeprecationWarning, match=r"torch_dtypes\.training.* is torch_dtypes"):
         from torch_dtypes.training.data import load_dataset
     assert load_dataset is torch_dtypes.workbench.training.data.load_dataset

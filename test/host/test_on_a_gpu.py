@@ -1,4 +1,4 @@
-"""What a GPU has and the CPU lacks, or has otherwise: `--device cuda`."""
+"""Features that only a GPU has, or that differ on it: `--device cuda`."""
 
 import copy
 import functools
@@ -31,8 +31,8 @@ DRAWING = {
 
 @pytest.mark.parametrize("name", DRAWING)
 def test_a_generator_that_says_no_gpu_is_any_ones(name):
-    """torch.Generator("cuda") has no index; and draws what the device's own does from the same
-    seed."""
+    """torch.Generator("cuda") has no index. It draws the numbers of the device's own generator with
+    the same seed."""
     x, draw = torch.linspace(-3, 5, 64), DRAWING[name]
     own = draw(x, torch.Generator(x.device).manual_seed(5))
     assert torch.equal(draw(x, torch.Generator("cuda").manual_seed(5)), own)
@@ -77,7 +77,7 @@ PINNED = {
         for name in "empty zeros ones rand randn".split()
     },
     **{
-        f"{name}_like of ours": functools.partial(getattr(torch, f"{name}_like"), OWN)
+        f"{name}_like of a format tensor": functools.partial(getattr(torch, f"{name}_like"), OWN)
         for name in "empty zeros ones".split()
     },
     "full_like": functools.partial(torch.full_like, OWN, 0.3),
@@ -119,13 +119,13 @@ WIDEST = {
 
 @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", WIDEST)
-def test_operators_that_take_the_widest_dtype_leave_ours_alone(name, low):
+def test_operators_that_take_the_widest_dtype_leave_format_tensors_alone(name, low):
     x, call = torch.randn(4, 4), WIDEST[name]
     want = call(x.to(Q43), x.to(Q43))
     with torch.autocast("cuda", dtype=low):
         got = call(x.to(Q43), x.to(Q43))
     assert got.dtype is want.dtype and torch.equal(got, want)
-    with torch.autocast("cuda", dtype=low):  # stock's own
+    with torch.autocast("cuda", dtype=low):  # PyTorch's own
         assert call(x, x).dtype is torch.float32 and call(x.to(low), x.to(low)).dtype is low
         with pytest.raises(RuntimeError, match="Unexpected floating ScalarType"):
             call(*[x.to(torch.float16 if low is torch.bfloat16 else torch.bfloat16)] * 2)
@@ -156,11 +156,12 @@ def test_gradients_of_integers_in_autocast_are_those_behind_it(low):
         assert torch.equal(a, b)
 
 
-# ---- what the CPU alone has ----
+# ---- features of the CPU alone ----
 
 
 def test_fuzzy_has_the_cpu_s_bits_and_one_seed():
-    """Backward too, which runs on the calling thread, where the seed's words come from."""
+    """The backward pass too, which runs on the calling thread, where the words of the seed are
+    drawn."""
     net = nn.Sequential(nn.Linear(20, 9), nn.Tanh(), nn.Linear(9, 3))
     x, results = torch.randn(5, 20), {}
     for device in ("cuda", "cpu", "cuda"):
@@ -227,15 +228,14 @@ assert ("(outside)", "backward", "q52") in b[0] and b[0]["2", "backward", "q52"]
 
 
 def test_backward_of_float_tensors_is_observed_on_the_thread_of_the_block():
-    """Where no tensor of ours was ever made, autograd has a thread for each GPU: the first step's
-    last layer was not counted, and a second observation's counts went to the first one.
-    """
+    """Without a format tensor in the process, autograd has a thread for each GPU. The last layer of
+    the first step was then not counted, and counts of a second observation went to the first."""
     done = new_process.run("-c", ALONE)
     assert done.returncode == 0, done.stderr
 
 
 def test_memory_that_is_spent_leaves_the_other_counts():
-    """The error once, and no other in its place."""
+    """The error appears once, with no other in its place."""
     x = torch.randn(3, 4)
     x.to(Q43)
     try:
@@ -261,7 +261,7 @@ def test_formats_that_a_gpu_does_not_compute_with_are_refused_at_once():
     ):
         with torch_dtypes.observe(nn.Linear(2, 2), formats=["q43", "posit56es2"]):
             raise AssertionError
-    with torch_dtypes.observe(nn.Linear(2, 2), formats="q43"):  # another one may begin
+    with torch_dtypes.observe(nn.Linear(2, 2), formats="q43"):  # a new observation can begin
         pass
 
 
@@ -278,7 +278,7 @@ def test_a_capture_around_an_observation_is_named():
 
 
 def test_fuzzy_takes_recurrent_layers_apart():
-    """cuDNN's are one operator each; a cell of PyTorch's own is one."""
+    """A recurrent layer of cuDNN is one operator; a cell of PyTorch is one, too."""
     for layer in (nn.LSTM(4, 5), nn.GRU(4, 5), nn.RNN(4, 5)):
         with torch_dtypes.fuzzy(layer, seed=1) as block:
             layer(torch.randn(3, 2, 4))[0].sum().backward()

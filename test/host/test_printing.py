@@ -1,5 +1,5 @@
 """Printing and copying of tensors: exact values, whatever the rounding mode, and no random numbers.
-Texts by format: test_conversion.py."""
+test_conversion.py has the texts by format."""
 
 import contextlib
 import copy
@@ -32,7 +32,7 @@ def without_draws():
 
 
 def tensors(dtype):
-    """Of numbers that q43 has, so that no mode changes them."""
+    """Return tensors of numbers that q43 has, so that no mode changes them."""
     counts = (
         torch.arange(torch.Size(shape).numel(), dtype=torch.float64).reshape(shape) % 37
         for shape in SHAPES
@@ -42,7 +42,7 @@ def tensors(dtype):
 
 
 def texts(tensors):
-    """Without line breaks: where they are depends on the length of the dtype's name."""
+    """Return texts without line breaks, whose places depend on the length of the dtype's name."""
     for t in tensors:
         parameter = torch.nn.Parameter(t.mT if t.dim() > 1 else t)
         for text in (
@@ -79,7 +79,8 @@ def test_numbers_are_written_as_those_of_the_exact_values():
 
 
 def test_the_largest_number_below_an_integer_is_printed_with_its_fraction():
-    """The next integer saturates to it, so that arithmetic in the format finds a whole number."""
+    """The next integer saturates to this number, so that arithmetic in the format finds a whole
+    number."""
     largest = torch.tensor([1.0]).to(torch_dtypes.fixed_format(0, 7))
     assert largest.item() == 127 / 128 and repr(largest) == "tensor([0.9922], dtype=torch.fixed0_7)"
 
@@ -156,7 +157,7 @@ def test_a_model_names_its_formats():
         "Linear(in_features=2, out_features=3, bias=True, dtype=(weight: posit16es2, bias: "
         "float32))"
     )
-    assert repr(model.float()) == repr(model.half()) == stock  # stock models say what they said
+    assert repr(model.float()) == repr(model.half()) == stock  # unchanged for stock models
 
 
 def test_own_modules_keep_their_words():

@@ -1,5 +1,4 @@
-"""Stock PyTorch is unharmed: the same bits, objects, graphs and errors with and without the
-package."""
+"""Stock PyTorch keeps its bits, objects, graphs and errors when the package is loaded."""
 
 import json
 import os
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.one_worker
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Printed as JSON by one process with the package and by one without: {name: what it gives}.
+# Printed as JSON by one process with the package and by one without: {name: result}.
 PROGRAM = r"""
 import copy, hashlib, io, json, os, pickle, sys, warnings
 import numpy as np
@@ -218,7 +217,7 @@ torch.autocast("cpu", dtype=BF).__enter__() and x @ x.t() | x.share_memory_().is
 torch.utils.data.default_collate([x, x])
 """
 
-# Mistakes of stock code, whose words may not change.
+# Mistakes in stock code, whose errors may not change.
 MISTAKES = """
 torch.while_loop(1, 2, 3) | torch.zeros("a") | torch.zeros(2, dtype=3)
 torch.zeros(2, dtype="float32") | torch.zeros() | torch.ones(-1) | torch.tensor()
@@ -485,7 +484,7 @@ def test_stock_tensors_are_no_format_tensors():
 
 
 def test_a_stock_call_runs_no_more_python():
-    """What C++ in front of it costs is benchmarks/stock_overhead.py's to say."""
+    """benchmarks/stock_overhead.py measures the cost of the C++ code in front of it."""
     code = """
 import sys, torch
 x, events = torch.ones(2), []

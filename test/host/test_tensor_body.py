@@ -1,5 +1,5 @@
-"""A tensor's data between stock and ours (model.to(dtype), x.data = ...): the object, its hooks and
-its graphs stay, as between stock dtypes."""
+"""A tensor's data changes between stock and format dtypes (model.to(dtype), x.data = ...). The
+object, its hooks and its graphs stay, as between stock dtypes."""
 
 import copy
 import gc
@@ -12,9 +12,9 @@ from torch import nn
 import torch_dtypes
 
 P, Q = torch.posit16es2, torch.q43
-# Crosses the border both ways, and stays on either side.
+# Steps between stock and format dtypes in both directions, and within each kind.
 STEPS = [P, torch.float32, Q, torch.bfloat16, P, Q, torch.float64]
-# What a stock pair does, and what ours must do.
+# The behaviour of a stock pair, and the same for a format dtype.
 into = pytest.mark.parametrize("dtype", [torch.bfloat16, P])
 both_ways = pytest.mark.parametrize(
     "before, after",
@@ -111,7 +111,8 @@ def test_a_graph_from_before_keeps_its_values_and_accumulates_into_the_tensor(be
     one.backward()
     assert seen == [before, True]
     if (before, after) == (torch.float32, torch.bfloat16):
-        return  # in stock the graph sees the new values, and the gradient keeps the old dtype
+        # in stock PyTorch the graph sees the new values, and the gradient keeps the old dtype
+        return
     wanted = torch.cos(exact).to(after)
     assert w.grad.tolist() == wanted.tolist() and w.grad.dtype is after
     two.backward()
@@ -189,8 +190,8 @@ def test_results_and_views_keep_their_place_in_the_graph(before, after):
 
 
 def test_nothing_is_kept_and_nothing_is_lost():
-    """The counts of the objects are those of before, when graphs are gone; a graph alone keeps the
-    tensor that it accumulates into."""
+    """Once the graphs are gone, the objects have their former reference counts. A graph alone keeps
+    the tensor that it accumulates into."""
     w = leaf(torch.float32, *range(1, 5))
     graphs = []
     for dtype in STEPS:
@@ -281,7 +282,7 @@ def test_the_old_weight_norm_and_scripts_of_the_model_follow(dtype):
 @pytest.mark.filterwarnings("ignore")  # sparse tensors are a prototype
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=str)
 def test_data_of_another_layout_is_an_error(layout):
-    """As between stock tensors."""
+    """It raises, as between stock tensors."""
     w = torch.nn.Parameter(torch.ones(2, 2, dtype=P))
     with pytest.raises(
         RuntimeError,

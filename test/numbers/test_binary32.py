@@ -21,7 +21,8 @@ LAST = Fraction(1, 2**149)
 
 
 def words_of_next_call(n, steps=1):
-    """The random words of elements 0 to n - 1 in the next call, which then draws the same seed."""
+    """Return the random words of elements 0 to n - 1 in the next call, which then draws the same
+    seed."""
     state = torch.get_rng_state()
     seed = _C.next_seed()
     torch.set_rng_state(state)
@@ -41,8 +42,8 @@ def stock(y):
 
 
 def stochastic(exact, word):
-    """The float32 number that the definition gives: the cut-off fraction, cut to 53 bits of the
-    result and rounded to odd, plus the word."""
+    """Return the float32 number by definition: the cut-off fraction, cut to 53 bits of the result
+    and rounded to odd, plus the word."""
     sign, m = (-1, -exact) if exact < 0 else (1, exact)
     if m == 0:
         return 0.0
@@ -123,8 +124,8 @@ SPECIALS = [
 
 
 def rounded_to_odd(name, x, y):
-    """float64 results, each inexact even one exchanged for its odd neighbour towards the exact
-    result."""
+    """Return float64 results rounded to odd: an inexact even one is replaced by its odd neighbour
+    towards the exact result."""
     wide = OPERATIONS[name](x.double(), y.double())
     toward = torch.zeros_like(wide)
     for i, (a, b, w) in enumerate(zip(x.tolist(), y.tolist(), wide.tolist(), strict=True)):
@@ -138,7 +139,8 @@ def rounded_to_odd(name, x, y):
 @pytest.mark.parametrize("mode", [STOCHASTIC, UP_DOWN])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_specials_as_the_codec_has_them(name, mode):
-    """Against float64 results, exact or rounded to odd, by the codec with the same words."""
+    """Compare with float64 results, exact or rounded to odd, that the codec rounds with the same
+    words."""
     dtype = torch_dtypes.dtype(mode)
     pairs = torch.cartesian_prod(torch.tensor(SPECIALS), torch.tensor(SPECIALS)).repeat(8, 1)
     x, y = pairs[:, 0].contiguous(), pairs[:, 1].contiguous()
@@ -148,7 +150,7 @@ def test_specials_as_the_codec_has_them(name, mode):
     wide = rounded_to_odd(name, x, y)
     signed = torch.tensor([w - 2**64 if w >= 2**63 else w for w in words])
     codes = _C.encode_exact(torch_dtypes.format_of(dtype), wide, signed).to(torch.int32)
-    nan = wide.isnan()  # whose sign is the processor's
+    nan = wide.isnan()  # the sign depends on the processor
     assert torch.equal(bits(found)[~nan], codes[~nan]) and found[nan].isnan().all()
     assert torch.equal(bits(found)[nan] & 0x7FFFFFFF, torch.full_like(codes[nan], 0x7FC00000))
 
@@ -161,38 +163,40 @@ def test_layouts_numbers_and_places(name, mode):
     x, y = operands(3000, 5, seed=1)
     X, Y = in_dtype(x, dtype), in_dtype(y, dtype)
 
-    def seeded(call):
+    def run_seeded(call):
         torch.manual_seed(5)
         return bits(stock(call())).clone()
 
-    whole = seeded(lambda: f(X, Y))
+    whole = run_seeded(lambda: f(X, Y))
     assert torch.equal(
-        whole.reshape(50, 60), seeded(lambda: f(X.reshape(50, 60), Y.reshape(50, 60)))
+        whole.reshape(50, 60), run_seeded(lambda: f(X.reshape(50, 60), Y.reshape(50, 60)))
     )
-    transposed = seeded(lambda: f(X.reshape(50, 60).t(), Y.reshape(50, 60).t()))
+    transposed = run_seeded(lambda: f(X.reshape(50, 60).t(), Y.reshape(50, 60).t()))
     assert torch.equal(transposed, whole.reshape(50, 60).t())
     into = X.clone()
     in_place = {"add": into.add_, "sub": into.sub_, "mul": into.mul_, "div": into.div_}[name]
-    assert torch.equal(whole, seeded(lambda: in_place(Y)))
+    assert torch.equal(whole, run_seeded(lambda: in_place(Y)))
     every_second = torch.empty(6000)[::2].copy_(x)
-    assert torch.equal(whole, seeded(lambda: f(in_dtype(every_second, dtype), Y)))
+    assert torch.equal(whole, run_seeded(lambda: f(in_dtype(every_second, dtype), Y)))
     for number in (0.75, -3.0):
         full = in_dtype(torch.full_like(x, number), dtype)
         assert torch.equal(
-            seeded(lambda full=full: f(X, full)), seeded(lambda number=number: f(X, number))
+            run_seeded(lambda full=full: f(X, full)), run_seeded(lambda number=number: f(X, number))
         )
         assert torch.equal(
-            seeded(lambda full=full: f(full, Y)), seeded(lambda number=number: f(number, Y))
+            run_seeded(lambda full=full: f(full, Y)), run_seeded(lambda number=number: f(number, Y))
         )
         one = in_dtype(torch.tensor([number]), dtype)
-        assert torch.equal(seeded(lambda full=full: f(X, full)), seeded(lambda one=one: f(X, one)))
+        assert torch.equal(
+            run_seeded(lambda full=full: f(X, full)), run_seeded(lambda one=one: f(X, one))
+        )
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
         big, other = (in_dtype(t.repeat(40), dtype) for t in (x, y))
-        two = seeded(lambda: f(big, other))
+        two = run_seeded(lambda: f(big, other))
         torch.set_num_threads(1)
-        assert torch.equal(two, seeded(lambda: f(big, other)))
+        assert torch.equal(two, run_seeded(lambda: f(big, other)))
     finally:
         torch.set_num_threads(threads)
 

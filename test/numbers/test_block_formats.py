@@ -24,7 +24,8 @@ RULES = ("floor", "ceil", "even", "rceil")
 
 
 def exactly(values):
-    """float64 numbers as float32; those that float32 lacks (far below its normal ones) round."""
+    """Convert float64 numbers to float32. Those that float32 lacks (far below its normal numbers)
+    are rounded."""
     return torch.tensor(np.array(values)).float()
 
 
@@ -33,8 +34,7 @@ def exactly(values):
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_every_code_at_every_scale(name):
-    """A block that holds all codes is its own rounding, whatever power of two it is multiplied
-    by."""
+    """A block that holds all codes rounds to itself, whatever power of two it is multiplied by."""
     values = oracle.table(SPECS[name]).decode()
     values = torch.tensor(values[np.isfinite(values)])
     exponents = torch.arange(-127, 128 - math.frexp(float(values.max()))[1] + 1)
@@ -42,7 +42,7 @@ def test_every_code_at_every_scale(name):
     t = block_format(target(name).element, "e8m0", len(values))
     same(t.quantize(x), x)
     assert torch.equal(t.scales(x).squeeze(), torch.exp2(exponents.double()))
-    x = x[(x.abs().amax(1) < 3e38) & (exponents > -100)].float()  # float32, where it has them all
+    x = x[(x.abs().amax(1) < 3e38) & (exponents > -100)].float()  # float32, where it holds them all
     same(t.quantize(x), x)
 
 
@@ -72,7 +72,7 @@ def test_rules(name, rule):
     t = target(name if rule == "floor" else f"{name}_{rule}")
     assert t.scale_rule == rule
     for mode in ("nearest_even", "up"):
-        expected = [oracle_blocks.quantized(row, SPECS[name], mode, 32, rule) for row in x]
+        expected = [oracle_blocks.quantize_row(row, SPECS[name], mode, 32, rule) for row in x]
         same(
             t.quantize(torch.tensor(x), rounding=mode),
             exactly(expected) + (0.0 if name == "mxint8" else -0.0),
@@ -82,8 +82,8 @@ def test_rules(name, rule):
 @pytest.mark.parametrize("mode", oracle.MODES)
 @pytest.mark.parametrize("name", ["mxfp4", "mxint8", "mxfp8_e5m2"])
 def test_modes_on_extreme_magnitudes(name, mode):
-    """float32's subnormals, its largest numbers, and both in one block: tiny ones round by their
-    sign."""
+    """Try float32's subnormal numbers, its largest numbers, and both in one block. Tiny ones round
+    by their sign."""
     finfo = torch.finfo(torch.float32)
     parts = (
         [1e-45, -1e-45, 3e-42, -2e-40],
@@ -93,7 +93,7 @@ def test_modes_on_extreme_magnitudes(name, mode):
     )
     x = np.array(parts, dtype=np.float32)
     t = block_format(target(name).element, "e8m0", 4)
-    expected = [oracle_blocks.quantized(row, SPECS[name], mode, 4) for row in x]
+    expected = [oracle_blocks.quantize_row(row, SPECS[name], mode, 4) for row in x]
     same(t.quantize(torch.tensor(x), rounding=mode), exactly(expected))
 
 
@@ -107,7 +107,7 @@ def test_other_elements_and_sizes(rule):
         t = block_format(element, "e8m0", 7, scale_rule=rule)
         x = rows(2, 3, 17)
         expected = np.array(
-            [oracle_blocks.quantized(row, spec, "nearest_even", 7, rule) for row in x]
+            [oracle_blocks.quantize_row(row, spec, "nearest_even", 7, rule) for row in x]
         )
         same(t.quantize(torch.tensor(x)), exactly(expected))
     for es in (0, 1, 2) if rule != "even" else ():
@@ -115,7 +115,7 @@ def test_other_elements_and_sizes(rule):
             t = block_format(f"posit8es{es}", "e8m0", 7, scale_rule=rule, emax=emax)
             expected = np.array(
                 [
-                    oracle_blocks.quantized(
+                    oracle_blocks.quantize_row(
                         row, oracle.posit(8, es), "nearest_even", 7, rule, emax=emax
                     )
                     for row in x
@@ -136,7 +136,7 @@ def test_narrow_scales():
 
 @pytest.mark.parametrize("name", SPECS)
 def test_gfloat(name):
-    """Another implementation, which has -2 in mxint8."""
+    """Compare with another implementation, which has -2 in mxint8."""
     info = getattr(gfloat_formats, f"format_info_{ {'mxfp4': 'mxfp4_e2m1'}.get(name, name) }")
     t = block_format("fixed1_6", "e8m0", 32) if name == "mxint8" else target(name)
     x = rows(3, 30, 32).astype(np.float64)
@@ -152,8 +152,8 @@ def test_gfloat(name):
 @pytest.mark.parametrize("rule", ["floor", "rceil", "ceil", "even"])
 @pytest.mark.parametrize("name", ["mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4"])
 def test_scale_rules_as_torchao_has_them(name, rule):
-    """Scales and numbers of random blocks and of such whose largest numbers are at the rules'
-    edges. (A scale of 2^-127 counts as 2^-126 there.)"""
+    """Compare scales and numbers of random blocks, and of blocks whose largest numbers are at the
+    rules' limits. (torchao counts a scale of 2^-127 as 2^-126.)"""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = pytest.importorskip(
@@ -209,12 +209,12 @@ def test_scale_rules_as_torchao_has_them(name, rule):
     )
 
 
-# ---- float scales, and a tensor's above them ----
+# ---- float scales, and a scale of the tensor above them ----
 
 
 def test_nvfp4():
     e4m3, e2m1 = binary(4, 3, specials="fn", overflow="saturate"), binary(2, 1, specials="none")
-    for seed, spread in ((4, 1), (5, 12)):  # blocks alike, and some that underflow beside others
+    for seed, spread in ((4, 1), (5, 12)):  # similar blocks, then some that underflow beside others
         x = rows(seed, 6, 50, spread).reshape(-1)
         x = np.concatenate([x, np.zeros(16, np.float32)])
         same(
@@ -259,8 +259,8 @@ def test_float_scales():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_tensor_scale_above_scales_of_float32s_whole_range(dtype):
-    """Largest scale times largest element is no float32: the tensor is brought to 2^126, as far as
-    2^117 brings it."""
+    """Largest scale times largest element exceeds float32. The tensor is scaled to 2^126 instead,
+    by a factor of at most 2^117."""
     x = torch.linspace(-4, 3, 96, dtype=dtype).view(3, 32) * torch.tensor(
         [1, 2.0**-20, 2.0**-40], dtype=dtype
     ).view(3, 1)

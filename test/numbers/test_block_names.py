@@ -1,5 +1,5 @@
-"""Block formats by name and by parameters: one value for both, what is none, what a tensor must
-have."""
+"""Block formats by name and by parameters: equal values for both, invalid ones, and the
+requirements on a tensor."""
 
 import copy
 import pickle

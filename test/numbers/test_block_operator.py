@@ -1,5 +1,5 @@
-"""torch_dtypes::chop_blocks: blocks of a contiguous last dimension in one pass, with the bits of
-the stock operators that other shapes take."""
+"""torch_dtypes::chop_blocks rounds blocks of a contiguous last dimension in one pass. Its bits
+equal those of the stock operators, which other shapes take."""
 
 import math
 
@@ -28,7 +28,7 @@ ONE_PASS = [
 @pytest.mark.parametrize("name", [*SPECS, *ONE_PASS])
 @pytest.mark.parametrize("mode", torch_dtypes.ROUNDING_MODES)
 def test_one_pass_agrees_with_stock_operators(name, mode):
-    """A view that is not contiguous takes the others' way."""
+    """A view that is not contiguous takes the stock operators."""
     t = target(name).with_rounding(mode)
     assert t._in_one_pass
     x = torch.tensor(rows(8, 9, 75, 60)) * torch.tensor([1.0, 1e-30, 1e30] * 3).view(9, 1)

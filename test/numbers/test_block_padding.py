@@ -1,4 +1,4 @@
-"""Lengths that blocks do not divide: padded, or refused before any work."""
+"""Lengths that are not multiples of the block size are padded, or refused before any work."""
 
 import copy
 import math
@@ -11,7 +11,7 @@ from same_numbers import same
 import torch_dtypes
 from torch_dtypes import block_float, block_format, chop, quantize, target
 
-NOT_PADDED = {  # by name: a shape that its blocks divide, and one that they do not
+NOT_PADDED = {  # by name: a shape that its blocks divide, and one that needs padding
     "mxfp4_nopad": ((3, 64), (3, 63)),
     "nvfp4_nopad": ((16,), (25,)),
     "hif4_nopad": ((2, 128), (128, 2)),
@@ -40,7 +40,7 @@ def test_without_padding_blocks_are_whole(name):
         quantize(x, name, generator=seeds[2]).dequantize(),
         chop(x, name, generator=seeds[0].manual_seed(1)),
     )
-    # Every way to the numbers.
+    # Every layout and dtype of the numbers.
     for transposed in (x, x.double().transpose(0, -1).contiguous().transpose(0, -1), x.half()):
         t.quantize(transposed), t.scales(transposed)
     bad = torch.ones(ragged)

@@ -14,7 +14,7 @@ from torch_dtypes import block_float, block_format, target
 
 
 def by_rows(t, x, size, axis):
-    """The same, one block after the other."""
+    """Return the same result, computed block by block."""
     moved = x.movedim(axis, -1)
     flat = moved.reshape(-1, moved.shape[-1])
     one = block_format(t.element, t.scale, None, None)
@@ -77,8 +77,8 @@ def test_slices_whole_tensors_and_none():
 
 
 def qpytorch(x, bits, maximum):
-    """QPyTorch's definition for one block: x / 2^(floor(log2 max) - bits + 2), an integer, clipped
-    symmetrically."""
+    """Round one block by QPyTorch's definition: x / 2^(floor(log2 max) - bits + 2), an integer,
+    clipped symmetrically."""
     step = 2.0 ** (math.frexp(maximum)[1] - 1 - bits + 2)
     limit = 2 ** (bits - 1) - 1
     return [min(max(round(v / step), -limit), limit) * step for v in x]

@@ -41,7 +41,7 @@ SAMPLE = torch.linspace(-3, 5, 120).reshape(3, 40)
 BLOCK = target("mxfp8_e4m3")
 
 
-def everything(x):
+def use_all(x):
     two = chop(x, "nvfp4") + chop(x, BLOCK, "up") + target("bfp6_dim0").quantize(x * 2)
     return (
         two
@@ -52,19 +52,19 @@ def everything(x):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own
 def test_graphs_and_transforms():
-    same(make_fx(everything)(SAMPLE)(SAMPLE / 3), everything(SAMPLE / 3))
-    same(make_fx(everything, tracing_mode="fake")(SAMPLE)(SAMPLE / 3), everything(SAMPLE / 3))
+    same(make_fx(use_all)(SAMPLE)(SAMPLE / 3), use_all(SAMPLE / 3))
+    same(make_fx(use_all, tracing_mode="fake")(SAMPLE)(SAMPLE / 3), use_all(SAMPLE / 3))
     stack = torch.stack([SAMPLE, SAMPLE * 100, SAMPLE.sin()])
-    same(torch.func.vmap(everything)(stack), torch.stack([everything(s) for s in stack]))
+    same(torch.func.vmap(use_all)(stack), torch.stack([use_all(s) for s in stack]))
     same(
-        torch.func.vmap(everything, in_dims=1, out_dims=1)(stack.movedim(0, 1)),
-        torch.stack([everything(s) for s in stack], 1),
+        torch.func.vmap(use_all, in_dims=1, out_dims=1)(stack.movedim(0, 1)),
+        torch.stack([use_all(s) for s in stack], 1),
     )
     leaf = SAMPLE.clone().requires_grad_()
-    everything(leaf).sum().backward()
-    same(torch.func.grad(lambda x: everything(x).sum())(SAMPLE), leaf.grad)
+    use_all(leaf).sum().backward()
+    same(torch.func.grad(lambda x: use_all(x).sum())(SAMPLE), leaf.grad)
     torch.testing.assert_close(
-        torch.func.jvp(everything, (SAMPLE,), (torch.ones_like(SAMPLE),))[1], leaf.grad
+        torch.func.jvp(use_all, (SAMPLE,), (torch.ones_like(SAMPLE),))[1], leaf.grad
     )
 
 

@@ -1,5 +1,5 @@
-"""Casts from integers and to stock dtypes, bit for bit, and casts as independent implementations
-have them."""
+"""Casts from integers and to stock dtypes, bit for bit, and comparisons with independent
+implementations."""
 
 import math
 
@@ -92,7 +92,7 @@ def test_encode_integers_exactly(spec):
 
 @pytest.mark.parametrize("bits", [8, 16, 32])
 def test_encode_as_softposit(bits):
-    """Its posit_2 has es = 2 and any number of bits, at the top of 32."""
+    """softposit's posit_2 has es = 2 and any number of bits, at the top of 32."""
     softposit = pytest.importorskip(
         "softposit", reason="softposit is the independent implementation"
     )
@@ -126,7 +126,7 @@ def test_casts_as_ml_dtypes(other):
     spec, kind = ML_DTYPES[other], np.dtype(getattr(ml_dtypes, other))
     dtype = dtype_of(spec)
     x = float32_inputs(oracle.table(spec).inputs())
-    x = x[~np.isnan(x)]  # the sign and the bits of a NaN are its own affair
+    x = x[~np.isnan(x)]  # the sign and payload of a NaN are unspecified
     with np.errstate(all="ignore"):
         expected = x.astype(kind).view(np.uint8 if kind.itemsize == 1 else np.uint16)
     if spec.specials == "none":
@@ -178,7 +178,7 @@ def test_encode_as_gfloat(spec, mode):
         "toward_zero": "TowardZero",
     }
     x = oracle.table(spec).inputs()
-    # Beyond: conventions differ.
+    # Beyond the range, conventions differ.
     x = np.unique(x[np.isfinite(x) & (np.abs(x) < float(spec.boundary(spec.largest)))])
     if mode != "nearest_even":
         x = x[np.abs(x) <= float(spec.magnitude(spec.largest))]
@@ -205,8 +205,8 @@ STOCK = {
 
 @pytest.mark.parametrize("stock", STOCK, ids=str)
 def test_casts_as_stock_dtypes(stock):
-    """From float32, which stock rounds once; within float8_e4m3fn's range, whose overflow depends
-    on the PyTorch release."""
+    """Inputs are float32, which stock PyTorch rounds once. They stay within float8_e4m3fn's range,
+    whose overflow depends on the PyTorch release."""
     spec = STOCK[stock]
     dtype = dtype_of(spec)
     halves = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
@@ -240,7 +240,7 @@ def test_a_nan_without_a_sign_is_positive(name):
 
 
 def test_float64_is_not_rounded_to_float32_first():
-    """Stock PyTorch 2.13 gives 1.0."""
+    """Stock PyTorch 2.13 returns 1.0."""
     x = torch.tensor([1 + 2.0**-11 + 2.0**-40], dtype=torch.float64)
     assert x.to(dtype_of(binary(5, 10))).double().tolist() == [1 + 2.0**-10]
 
@@ -280,8 +280,8 @@ def test_to_stock_dtypes(builtin):
 
 
 def test_tie_survives_below_float32():
-    """A float64 format's values may lie beside a bfloat16 boundary by less than float32 can
-    tell."""
+    """A value of a float64 format may differ from a boundary of bfloat16 by less than float32 can
+    show."""
     wide = dtype_of(binary(11, 40))
     tie = torch.tensor(
         [5 * 2.0**-134, 5 * 2.0**-134 + 2.0**-170, 5 * 2.0**-134 - 2.0**-170], dtype=torch.float64

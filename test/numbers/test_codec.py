@@ -1,9 +1,7 @@
 """Codes to values and values to codes, bit for bit, against exact rationals (oracle.py): the
 generic codec, the headers alone, and the fast casts.
 
-The fast casts run in processes of their own, one for each vector unit; this file is also their
-script.
-"""
+The fast casts run in a separate process for each vector unit; this file is also their script."""
 
 import contextlib
 import pickle
@@ -30,7 +28,7 @@ from spec_formats import (
     dtype_of,
     format_of,
     name_of,
-    thinned,
+    take_few,
 )
 from vector_units import capabilities, run_for_capability
 
@@ -138,8 +136,8 @@ def modes_of(spec):
 
 @cache
 def all_values(spec):
-    """The values of all codes as float64. Of long codes the table's, their negatives, and the
-    others one by one."""
+    """Return the values of all codes as float64. Of long formats, take the table's codes, their
+    negatives, and the remaining codes one by one."""
     t = oracle.table(spec)
     if spec.bits <= 12:
         return t.decode()
@@ -154,7 +152,7 @@ def all_values(spec):
 
 @cache
 def some_values(spec):
-    """Codes of a wide format, and their values."""
+    """Return codes of a wide format and their values."""
     codes = [
         spec.signed(k, s)
         for k in wide_codes(spec, 20000 if spec.bits == 32 else 2000)
@@ -165,12 +163,12 @@ def some_values(spec):
 
 @cache
 def vectors_of(spec, mode):
-    """Float64 inputs and their codes."""
+    """Return float64 inputs and their codes."""
     if spec in WIDE:
         count = 10000 if spec.bits == 32 else 1000
         return wide_vectors(spec, 200 if spec in IN_EVERY_MODE else count, mode)
     t = oracle.table(spec)
-    x = thinned(t.all_inputs(), 300_000 if mode == MODES[0] else 100_000)
+    x = take_few(t.all_inputs(), 300_000 if mode == MODES[0] else 100_000)
     return x, t.encode(x, mode)
 
 
@@ -202,20 +200,21 @@ PARTS = {
     "representatives": [s for s in (*TABLED, *WIDE) if name_of(s) in FORMATS],
     "others": [s for s in (*TABLED, *WIDE) if name_of(s) not in FORMATS],
 }
-# These formats have each mode as their own, too; all else is rounded in a block that overrides it.
+# These formats also have each mode as the mode of a dtype. All others are rounded in a block that
+# overrides the mode.
 OWN_MODES = (posit(8, 2), binary(4, 3, specials="fnuz"), posit(16, 2), binary(5, 10))
 
 
 @pytest.fixture(scope="module", params=thin_out(PARTS))
 def vectors(request, tmp_path_factory):
-    """A folder of pickled (spec, mode, float64 inputs, codes, float32 inputs, codes, some codes or
-    all, their values)."""
+    """Return a folder of pickled (spec, mode, float64 inputs, codes, float32 inputs, codes, some or
+    all codes, their values)."""
     folder = tmp_path_factory.mktemp("vectors")
     for i, spec in enumerate(PARTS[request.param]):
         for mode in modes_of(spec):
             x64, codes64 = vectors_of(spec, mode)
             if mode != MODES[0]:
-                some = thinned(np.arange(len(x64)), 30_000)
+                some = take_few(np.arange(len(x64)), 30_000)
                 x64, codes64 = x64[some], codes64[some]
             if spec in TABLED:
                 x32 = float32_inputs(x64)
@@ -225,7 +224,7 @@ def vectors(request, tmp_path_factory):
                 x32 = float32_inputs(np.random.default_rng(2).choice(x64, 60))[::16]
                 codes32 = as_int64([spec.encode(float(v), mode) for v in x32])
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                    held = x64.astype(np.float32).astype(np.float64) == x64  # float32 has them
+                    held = x64.astype(np.float32).astype(np.float64) == x64  # float32 holds them
                 x32, codes32 = (
                     np.append(x32, x64[held].astype(np.float32)),
                     np.append(codes32, codes64[held]),
@@ -246,8 +245,8 @@ def same_bits(a, b):
 
 
 def wrong_casts(path):
-    """The answers of tensors' casts that differ from one file of vectors; to nearest even in pieces
-    of every length that a loop may leave."""
+    """List the casts that differ from one file of vectors. Rounding to nearest even is also tried
+    in pieces of every length that a loop may leave."""
     with open(path, "rb") as file:
         spec, mode, x64, codes64, x32, codes32, codes, values = pickle.load(file)
     for own in (False, True) if spec in OWN_MODES else (False,):

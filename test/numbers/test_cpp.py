@@ -1,5 +1,5 @@
-"""The C++ tests of the number layer: compiled without PyTorch, so that they show that it needs
-none."""
+"""C++ tests of the number layer. They are compiled without PyTorch, which shows that the layer does
+not need it."""
 
 import shutil
 import subprocess

@@ -1,9 +1,8 @@
 """Fixed-point formats: codes, saturation and wrapping, arithmetic against exact integers
 (oracle_fixed.py), and as dtypes.
 
-What needs dtypes of many formats runs in processes of its own, one for each vector unit; this file
-is also their script.
-"""
+Tests with dtypes of many formats run in a separate process for each vector unit; this file is also
+their script."""
 
 import io
 import pickle
@@ -28,7 +27,7 @@ from spec_formats import (
     dtype_of,
     format_of,
     name_of,
-    thinned,
+    take_few,
 )
 from vector_units import run_for_capability
 
@@ -58,13 +57,13 @@ def test_decode(spec):
         else [*range(50), *range(size // 2 - 50, size // 2 + 50), *range(size - 50, size)]
     )
     found = _C.decode_exact(format_of(spec), torch.tensor(list(codes)))
-    # No minus zero.
+    # There is no minus zero.
     assert [str(v) for v in found.tolist()] == [str(float(spec.decode(c))) for c in codes]
 
 
 @by_name(ALL)
 def test_encode_in_every_mode(spec):
-    x = thinned(oracle_fixed.inputs(spec, 200), 1200)
+    x = take_few(oracle_fixed.inputs(spec, 200), 1200)
     for mode in MODES:
         expected = [spec.encode(float(v), mode) for v in x]
         assert_codes(_C.encode_exact(format_of(spec, mode), tensor(x)), expected, spec, x, mode)
@@ -72,7 +71,7 @@ def test_encode_in_every_mode(spec):
 
 @by_name(ALL)
 def test_encode_integers_in_every_mode(spec):
-    """All 64 bits count, also where they wrap."""
+    """All 64 bits count, also for numbers that wrap."""
     random = np.random.default_rng(2).integers(-(2**63), 2**63 - 1, 200) >> np.random.default_rng(
         3
     ).integers(0, 62, 200)
@@ -173,7 +172,7 @@ def test_edges_are_as_written(spec, mode):
     rows = LITERAL[name_of(spec)]
     x = torch.tensor([v for v, _ in rows], dtype=torch.float64)
     expected = [text.split()[MODES.index(mode)] for _, text in rows]
-    assert [f"{spec.encode(v, mode):x}" for v in x.tolist()] == expected  # the oracle too
+    assert [f"{spec.encode(v, mode):x}" for v in x.tolist()] == expected  # the oracle agrees
     assert [f"{c:x}" for c in _C.encode_exact(format_of(spec, mode), x).tolist()] == expected
 
 
@@ -185,7 +184,7 @@ def vectors(tmp_path_factory):
     """Pickled (spec, float64 inputs, float32 inputs, int64 inputs, {mode: codes of each})."""
     folder = tmp_path_factory.mktemp("vectors")
     for i, spec in enumerate(ALL):
-        x64 = thinned(oracle_fixed.inputs(spec, 100), 800)
+        x64 = take_few(oracle_fixed.inputs(spec, 100), 800)
         with np.errstate(all="ignore"):
             x32 = np.unique(x64.astype(np.float32).view(np.int32)).view(np.float32)
         integers = np.append(
@@ -205,7 +204,7 @@ def vectors(tmp_path_factory):
 
 
 def wrong_casts(path):
-    """What the tensors' casts answer otherwise to one file of vectors."""
+    """List the casts that differ from one file of vectors."""
     with open(path, "rb") as file:
         spec, *inputs, codes = pickle.load(file)
     dtype = dtype_of(spec)
@@ -253,8 +252,8 @@ OPERATORS = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.
 
 
 def exact_result(operator, a, b, spec):
-    """Numerator and positive denominator in units of 2^-frac_bits; by zero it is by one, and
-    replaced later."""
+    """Return numerator and positive denominator in units of 2^-frac_bits. A division by zero is by
+    one here, and replaced later."""
     up, down = 1 << max(spec.frac_bits, 0), 1 << max(-spec.frac_bits, 0)
     if operator == "div":
         d = np.where(b == 0, 1, b)
@@ -263,7 +262,7 @@ def exact_result(operator, a, b, spec):
 
 
 def pairs(spec):
-    """Codes: all pairs up to 8 bits, seeded and extreme ones beyond."""
+    """Return pairs of codes: all pairs up to 8 bits, seeded and extreme ones beyond."""
     codes = np.arange(1 << spec.bits if spec.bits <= 8 else 0)
     a, b = (m.ravel() for m in np.meshgrid(codes, codes))
     if spec.bits <= 8:
@@ -379,7 +378,7 @@ def check_signs_and_order(spec, dtype):
 def check_properties(spec, dtype):
     info, fmt, unit = torch.finfo(dtype), torch_dtypes.format_of(dtype), 2.0**-spec.frac_bits
     limits = [8 * dtype.itemsize, unit, spec.highest * unit, spec.lowest * unit]
-    # No minus zero.
+    # There is no minus zero.
     assert str([info.bits, info.eps, info.max, info.min]) == str(limits), (
         f"{info}, expected {limits}"
     )

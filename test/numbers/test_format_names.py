@@ -1,5 +1,5 @@
-"""Names of formats: the grammar both ways, other people's names, and formats under them against
-other implementations."""
+"""Names of formats: parsing and printing, names from other projects, and formats under those names
+against other implementations."""
 
 import json
 
@@ -44,8 +44,8 @@ ROUND_TRIPS = [
     for i, spec in enumerate(dict.fromkeys([*SMALL, *MIDDLE, *WIDE, *FIXED_8, *FIXED_WIDE]))
 ]
 
-# Makes dtypes by their names and by their parameters, in a process of its own since it can make no
-# more than 64.
+# Makes dtypes from their names and from their parameters. It runs in a separate process, because a
+# process has at most 64 dtypes.
 SCRIPT = """
 import json, pickle, sys
 import torch, torch_dtypes
@@ -115,7 +115,7 @@ def test_names_and_parameters_give_the_same_dtype(part):
 
 
 def test_every_mode_has_a_name():
-    """Some end in others' names: up_down, stochastic_equal, nearest_zero."""
+    """Some names end like the name of another mode: up_down, stochastic_equal, nearest_zero."""
     in_own_process(
         made=[
             (canonical(spec, mode), *parameters(spec, mode))
@@ -190,7 +190,7 @@ def test_every_mode_has_a_name():
 def test_names_of_nothing(name):
     before = _C.format_count()
     others = torch_dtypes.target, lambda name: torch_dtypes.chop(torch.ones(2), name)
-    # Which are told of stock's, too.
+    # Other functions accept the stock dtype float32 too.
     for ask in (torch_dtypes.dtype, *(others if name != "float32" else ())):
         with pytest.raises(ValueError, match="expected"):
             ask(name)
@@ -254,7 +254,7 @@ def test_dtypes_come_back_in_another_process(tmp_path):
     )
 
 
-# ---- other people's names ----
+# ---- names from other projects ----
 
 
 ALIASES = {
@@ -330,8 +330,8 @@ def test_every_name_of_a_float_takes_its_options():
 
 
 def test_p3109_names_say_width_and_precision():
-    """binary8p3: precision 3, thus 2 fraction bits and 5 exponent bits; 1.0 is the code in the
-    middle of the positive ones."""
+    """For example binary8p3: precision 3, thus 2 fraction bits and 5 exponent bits. 1.0 is the code
+    in the middle of the positive ones."""
     dtype = torch_dtypes.dtype("binary8p3sf")
     fmt = torch_dtypes.format_of(dtype)
     assert (fmt.bits, fmt.exp_bits, fmt.man_bits, fmt.bias, fmt.specials) == (
@@ -388,7 +388,7 @@ def test_p3109_as_gfloat(bits, precision, extended):
         for saturate in (False, True):
             fmt = format_of(spec, mode)
             fmt.overflow = _C.Overflow.saturate if saturate else _C.Overflow.ieee
-            # Its values of NaN and infinity, and of saturated infinities, are the same; 0 is never
+            # gfloat has the same values for NaN, infinity and saturated infinities. 0 is never
             # negative.
             with np.errstate(over="ignore"):
                 expected = gfloat.round_ndarray(
@@ -457,7 +457,7 @@ def test_fnuz_as_ml_dtypes(other):
     ids=str,
 )
 def test_fnuz_as_stock_dtypes(stock, name):
-    """From float32, which stock rounds once."""
+    """Inputs are float32, which stock PyTorch rounds once."""
     dtype = torch_dtypes.dtype(name)
     x = tensor(float32_inputs(oracle.table(ML_DTYPES[f"float8_{name}"]).inputs()))
     x = x[x.abs() <= torch.finfo(stock).max]
@@ -469,7 +469,7 @@ def test_fnuz_as_stock_dtypes(stock, name):
     ).all()
     info, theirs = torch.finfo(dtype), torch.finfo(stock)
     assert (info.max, info.min, info.tiny) == (theirs.max, theirs.min, theirs.tiny)
-    # Stock 2.13 says 0.125, but 1.25 is the next after 1.
+    # Stock 2.13 reports 0.125, but 1.25 is the next value after 1.
     assert info.eps == (0.25 if name == "e5m2fnuz" else theirs.eps)
 
 

@@ -1,5 +1,5 @@
-"""HiF4: blocks of 64 with exponents for 8 and 4 of them, against exact rationals; codes read from
-the bytes; specials, axes, graphs."""
+"""HiF4: blocks of 64 numbers, with exponents for groups of 8 and of 4, against exact rationals.
+Codes are read from the bytes; special values, axes and graphs."""
 
 import math
 
@@ -15,20 +15,20 @@ from torch_dtypes import block_format, chop, quantize, target
 
 
 def inputs() -> np.ndarray:
-    """Random rows of several magnitudes; numbers whose product with a reciprocal lies at 4, 2 or
-    halfway between elements; the ends of E6M2."""
+    """Return random rows of several magnitudes, numbers whose product with a reciprocal is 4, 2 or
+    halfway between elements, and the ends of E6M2."""
     x = rows(11, 24, 150, 20)
     generator = np.random.default_rng(12)
-    grid = generator.integers(-28, 29, (24, 150)) / 4  # what HiF4 has at scale 1, and 7 among them
+    grid = generator.integers(-28, 29, (24, 150)) / 4  # values of HiF4 at scale 1, including 7
     grid[:, 5] = 7
-    # Ties, at scale 1.5.
+    # Ties at scale 1.5.
     halves = generator.integers(-56, 57, (24, 150)) / 8 * np.float32(1 / 0.66796875)
     halves[:, 70] = 7 * 1.5
     tiny, huge = (
         rows(13, 4, 150, 1) * np.float32(2.0**-49),
         rows(14, 4, 150, 1) * np.float32(2.0**17),
     )
-    # Groups that differ.
+    # Groups of different magnitudes.
     spread = generator.standard_normal((16, 150)) * 2.0 ** generator.integers(-4, 3, (16, 150))
     return np.concatenate([x, grid, halves, tiny, huge, spread]).astype(np.float32)
 
@@ -45,14 +45,15 @@ def test_numbers():
 @pytest.mark.parametrize("mode", oracle.MODES)
 def test_every_mode(mode):
     x = inputs()[::5]
-    x[0, :4] = 1e-45, -1e-45, 3e38, -3e38  # by their sign, beside what is far beyond the range
+    # rounded by their sign, beside numbers far beyond the range
+    x[0, :4] = 1e-45, -1e-45, 3e38, -3e38
     expected = np.array([hif4(row, mode)[0] for row in x])
     same(target(f"hif4_{mode}").quantize(torch.tensor(x)), torch.tensor(expected))
 
 
 def test_algorithm_by_hand():
-    """A block of largest magnitude 7: scale 1. 4 in a group of 8 makes its step 2, and there what
-    reaches 4 has step 4."""
+    """A block with largest magnitude 7 has scale 1. A 4 in a group of 8 doubles the step there, and
+    a group of four that reaches 4 has step 4."""
     x = torch.zeros(64)
     x[0], x[1], x[4] = 7.0, 3.3, 1.3  # step 4, and step 2 in the other four numbers
     x[8], x[12] = 2.1, 1.9  # below 4; from 2 on step 2
@@ -75,16 +76,17 @@ def test_algorithm_by_hand():
 
 
 def test_ties_at_a_power_of_two():
-    """8 / 7 in bfloat16 is 1.140625, which is 1.25 in E6M2: of 1.125, the middle, it is above."""
+    """8 / 7 in bfloat16 is 1.140625. It is above 1.125, the middle, and so rounds to 1.25 in
+    E6M2."""
     x = torch.zeros(64)
     x[0] = 8.0
     assert target("hif4").scales(x)[0] == 1.25 * 4
-    x[0] = 1.125 * 512 / 73  # the product is 1.125: to the even fraction
+    x[0] = 1.125 * 512 / 73  # the product is 1.125, which rounds to the even fraction
     assert target("hif4").scales(x)[63] == 1.0
 
 
 def test_codes():
-    """The parts of each block from the bytes, without the implementation's decoder."""
+    """Read the parts of each block from the bytes, without the implementation's decoder."""
     x = inputs()
     packed = quantize(torch.tensor(x), "hif4")
     assert (

@@ -1,5 +1,5 @@
-"""A rounding mode that no fast path knows is rounded rightly: by the generic codec, and not as the
-fast paths' lack of a case has it."""
+"""A rounding mode without a fast path is rounded correctly by the generic codec. No fast path takes
+it over."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Compiles the codec's kernels.
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")]
 
-# Nearest, ties downward: the whole of a new mode, as CONTRIBUTING.md has it.
+# Nearest, ties downward: all the code of a new mode, as CONTRIBUTING.md lists it.
 ROW = "_(NearestDown, nearest_down, 0, Nothing, {path})"
 CASES = {
     ("    case Rounding::NearestAway: return half;\n"): (
@@ -69,7 +69,7 @@ int main() {
 
 
 def outcome(folder, path):
-    """What the compiler says of a copy with the mode, and the check's exit status."""
+    """Return the compiler's messages for a copy with the mode, and the exit status of the check."""
     for tree in ("c10/formats", "aten/src/ATen/native/formats/cpu"):
         shutil.copytree(ROOT / tree, folder / tree)
     shutil.copy(ROOT / "aten/src/ATen/FormatDispatch.h", folder / "aten/src/ATen")

@@ -28,7 +28,7 @@ def in_mode(mode, call):
 @pytest.mark.parametrize("name", ["q43", "e5m5", "e8m4", "e7m4", "posit16es2"])
 def test_a_processor_that_flushes_subnormal_numbers_changes_nothing(name, mode):
     if not torch.set_flush_denormal(True):
-        pytest.skip("this processor cannot")
+        pytest.skip("this processor cannot flush subnormal numbers")
     try:
         torch.set_flush_denormal(False)
         smallest = torch.finfo(
@@ -125,7 +125,7 @@ BY_SAMPLE.update(TAPERED)
 
 
 def assert_results(found, expected, spec, operands, reference=0.0):
-    """Equal codes; a NaN, which the float64 reference tells, may have either sign."""
+    """Compare codes. A NaN, known from the float64 reference, may have either sign."""
     free = spec.sign_code * (np.isnan(reference) & (not spec.posit) & (not spec.one_zero))
     bad = np.flatnonzero((found | free) != (expected | free))
     rows = [
@@ -136,8 +136,8 @@ def assert_results(found, expected, spec, operands, reference=0.0):
 
 
 def by_mode(result, operator, x, y, mode):
-    """Float64's results with the zeros of rounding down: a sum of 0 is -0 unless both terms are
-    positive (IEEE 754-2019, section 6.3)."""
+    """Return float64's results with the zeros of rounding down: a sum of 0 is -0 unless both terms
+    are positive (IEEE 754-2019, section 6.3)."""
     if mode != "down" or operator not in ("add", "sub"):
         return result
     positive = ~np.signbit(x) & (np.signbit(y) == (operator == "sub"))
@@ -147,8 +147,8 @@ def by_mode(result, operator, x, y, mode):
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("name", BY_PAIRS)
 def test_all_pairs_in_every_mode(name, operator):
-    """Float64's sum and product are exact here; its quotient and root are not, but beside a short
-    number they are on the right side."""
+    """float64's sum and product are exact here. Its quotient and root are inexact, but on the
+    correct side of every short number."""
     spec, dtype = BY_PAIRS[name], torch_dtypes.dtype(name)
     codes = np.arange(1 << spec.bits)
     a, b = (m.ravel() for m in np.meshgrid(codes, codes)) if operator != "sqrt" else (codes, codes)
@@ -169,7 +169,7 @@ def test_all_pairs_in_every_mode(name, operator):
 
 
 def sample(spec, count, seed):
-    """Seeded codes, of which many are near each other, near each other's negatives, short, or
+    """Return seeded codes. Many are close to each other, close to each other's negatives, short, or
     extreme."""
     rng = np.random.default_rng(seed)
     size = 1 << spec.bits
@@ -197,8 +197,8 @@ def sample(spec, count, seed):
 
 
 def exact_result(operator, x, y):
-    """A Fraction (of a root: its square), or None where the float64 result says it: zeros,
-    infinities, NaN."""
+    """Return a Fraction (for a root, its square), or None where the float64 result is enough:
+    zeros, infinities, NaN."""
     y = 1.0 if operator == "sqrt" else y
     if (
         not (np.isfinite(x) and np.isfinite(y))
@@ -228,7 +228,7 @@ def test_sampled_pairs_in_every_mode(name, operator):
     for mode in MODES:
         zeros = by_mode(reference, operator, fx, fy, mode)
         expected = [
-            spec.special(float(r)) if f is None else spec.rounded(*f, mode)
+            spec.special(float(r)) if f is None else spec.encode_place(*f, mode)
             for f, r in zip(located, zeros, strict=True)
         ]
         with torch_dtypes.rounding(mode):
@@ -273,7 +273,7 @@ def test_fused_multiply_add_and_numbers_in_every_mode(name, mode):
 @pytest.mark.parametrize("number", [0.1, -0.001, 0.5, 1.0, 7.7e9, 1e30, 2.0**-70])
 @pytest.mark.parametrize("name", ["posit16es2", "e5m7"])
 def test_operators_of_three_operands_with_a_number_in_every_mode(name, number, mode):
-    """Rounded once from the exact value; lerp's difference and addcdiv's quotient are float64's."""
+    """The exact value is rounded once. lerp's difference and addcdiv's quotient are float64's."""
     spec, dtype = BY_SAMPLE[name], torch_dtypes.dtype(name)
     a, b = sample(spec, 120, 5)
     x, y, z = (from_codes(tensor(codes), dtype) for codes in (a, b, np.roll(b, 7)))
@@ -306,8 +306,8 @@ def test_operators_of_three_operands_with_a_number_in_every_mode(name, number, m
 
 @every_mode
 def test_other_operators_round_a_stock_result_once(mode):
-    """Float32's or float64's, which is the more exact one. (Functions that come near to a number:
-    test_elementary_directed.py.)"""
+    """The result is rounded once from float32, or from float64 where it is more exact.
+    (test_elementary_directed.py has functions that come close to a number.)"""
     x = from_codes(torch.arange(256), torch.q43)
     x = x[x.isfinite()]
     t = oracle.table(binary(4, 3))

@@ -1,9 +1,8 @@
-"""Rounding modes as users meet them: literal tables at the edges, ``with_rounding``, the
-``rounding`` block, and what other tools get wrong.
+"""Rounding modes in use: literal tables at the limits, ``with_rounding``, the ``rounding`` block,
+and bugs of other tools.
 
-The tools' bugs were seen in pychop 0.6.2, qtorch 0.3.0, mptorch, CPFloat (without PCG) and torch
-2.13; each test is named after one.
-"""
+The bugs were seen in pychop 0.6.2, qtorch 0.3.0, mptorch, CPFloat (without PCG) and torch 2.13;
+each test is named after one."""
 
 import re
 import threading
@@ -129,7 +128,7 @@ def test_edges_are_as_written(name, mode):
     spec, rows = TABLES[name]
     x = f64(*(v for v, _ in rows))
     expected = [text.split()[MODES.index(mode)] for _, text in rows]
-    assert [f"{spec.encode(v, mode):02x}" for v in x.tolist()] == expected  # the oracle too
+    assert [f"{spec.encode(v, mode):02x}" for v in x.tolist()] == expected  # the oracle agrees
     assert [f"{c:02x}" for c in _C.encode_exact(format_of(spec, mode), x).tolist()] == expected
     with torch_dtypes.rounding(mode):
         assert [f"{c:02x}" for c in to_codes(x, torch_dtypes.dtype(name)).tolist()] == expected
@@ -139,7 +138,7 @@ def test_edges_are_as_written(name, mode):
 
 
 def test_the_modes_are_listed():
-    """In the oracle, with its random modes, in the bindings and in the docs."""
+    """The oracle with its random modes, the bindings and the docs list the same modes."""
     assert (
         torch_dtypes.ROUNDING_MODES
         == (*MODES, *oracle_stochastic.MODES)
@@ -202,10 +201,10 @@ def test_unknown_modes_are_refused_and_the_known_ones_named(mode):
             ValueError, match=r"nearest_even.*toward_zero.*to_odd.*stochastic.*up_down"
         ):
             torch_dtypes.float_format(4, 3, rounding=mode)
-    assert torch.tensor(1.0625).to(torch.q43).item() == 1.0  # and no block is left open
+    assert torch.tensor(1.0625).to(torch.q43).item() == 1.0  # no block is left open
 
 
-def test_with_rounding_takes_formats_of_ours():
+def test_with_rounding_takes_formats_alone():
     with pytest.raises(TypeError, match="expected a dtype of a number format"):
         torch_dtypes.with_rounding(torch.float32, "up")
 
@@ -269,7 +268,7 @@ def test_block_is_this_thread_s_alone():
         thread = threading.Thread(target=other)
         thread.start()
         inside.wait()
-    assert x.to(torch.q43).item() == 1.0  # this thread's ended, the other's has not
+    assert x.to(torch.q43).item() == 1.0  # this thread's block ended, the other thread's did not
     done.set()
     thread.join()
     assert seen == [1.0, 1.125, 1.0]
@@ -346,15 +345,15 @@ def test_backward_rounds_by_the_block_it_runs_in(divisor, mode, expected, neares
     assert x.grad.item() == nearest
 
 
-# ---- what other tools get wrong ----
+# ---- bugs of other tools ----
 
 
 @pytest.mark.parametrize(
     "kind", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str
 )
 def test_overflow_is_not_zero_as_in_pychop(kind):
-    """Chop(5, 10) of 65536 and 70000 is 0, of 65520 65536; Chop(4, 3, rmode=4) of 300 is 0 and of
-    1000 inf."""
+    """Chop(5, 10) returns 0 for 65536 and 70000, and 65536 for 65520. Chop(4, 3, rmode=4) returns 0
+    for 300 and inf for 1000."""
     e5m10 = torch_dtypes.dtype("e5m10")
     if kind in (torch.float64, torch.float32):
         x = torch.tensor(
@@ -378,12 +377,12 @@ def test_overflow_is_not_zero_as_in_pychop(kind):
 )
 @every_mode
 def test_exact_values_do_not_move_as_in_pychop(dtype, mode):
-    """rmode 9 makes 1.0009765625 of 1."""
+    """rmode 9 turns 1 into 1.0009765625."""
     assert cast(dtype, mode, 1.0, 2.0, -1.0, 0.75, -0.0, 64.0) == [1.0, 2.0, -1.0, 0.75, 0.0, 64.0]
 
 
 def test_ties_do_not_depend_on_the_sign_as_in_pychop():
-    """rmode 7 of 1.125 and -1.125 is 1 and -1.25 in e5m2; near ties count as ties."""
+    """rmode 7 in e5m2 turns 1.125 into 1 and -1.125 into -1.25. Near ties count as ties."""
     assert cast(torch.q52, "nearest_zero", 1.125, -1.125, 1.375, -1.375) == [1.0, -1.0, 1.25, -1.25]
     assert cast(torch.q52, "nearest_away", 1.125, -1.125, 1.375, -1.375) == [1.25, -1.25, 1.5, -1.5]
     near = 1.125 + 2.0**-40
@@ -394,8 +393,8 @@ def test_ties_do_not_depend_on_the_sign_as_in_pychop():
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64], ids=str)
 def test_exponents_below_powers_of_two_are_right_not_as_in_pychop(kind):
-    """Its log2 takes the number before 4096 for one of the next binade: 4092 towards zero, where
-    e5m10 has 4094."""
+    """Its log2 assigns numbers just below 4096 to the next binade: 4092 towards zero, where e5m10
+    has 4094."""
     e5m10 = torch_dtypes.dtype("e5m10")
     powers = torch.tensor([2.0**e for e in range(-13, 16)], dtype=kind)
     before = torch.nextafter(powers, torch.zeros_like(powers))
@@ -411,8 +410,8 @@ def test_exponents_below_powers_of_two_are_right_not_as_in_pychop(kind):
 
 
 def test_random_numbers_are_left_alone_not_as_in_pychop():
-    """FaultChop seeds the generator in every call: results repeat, and the program's own random
-    numbers too."""
+    """FaultChop seeds the generator in every call: its results repeat, and so do the program's own
+    random numbers."""
     x = torch.full((1000,), 1.01)
     torch.manual_seed(3)
     expected = torch.get_rng_state()
@@ -426,7 +425,7 @@ def test_random_numbers_are_left_alone_not_as_in_pychop():
         first = codes_of(x.to(torch.q43))
         assert not torch.equal(torch.get_rng_state(), expected)
         torch.manual_seed(3)
-        assert torch.equal(codes_of(x.to(torch.q43)), first)  # qtorch's take no seed at all
+        assert torch.equal(codes_of(x.to(torch.q43)), first)  # qtorch's modes take no seed at all
 
 
 def test_exponent_bits_count_as_ieee_s_not_as_in_pychop():
@@ -435,8 +434,8 @@ def test_exponent_bits_count_as_ieee_s_not_as_in_pychop():
 
 
 def test_below_the_subnormal_numbers_as_ieee_not_as_in_chop():
-    """FaultChop("q43") of 0.00098, above half the smallest number, is 0; without subnormals 0.0077,
-    below half, is 2^-6."""
+    """FaultChop("q43") turns 0.00098, above half the smallest number, into 0. Without subnormal
+    numbers 0.0077, below half, becomes 2^-6."""
     assert cast(torch.q43, "nearest_even", 0.00098, 0.00097) == [2.0**-9, 0.0]
     flush = torch_dtypes.dtype("e4m3_flush")
     assert cast(flush, "nearest_even", 0.0077, 2.0**-7, 0.0079) == [0.0, 0.0, 2.0**-6]
@@ -444,8 +443,8 @@ def test_below_the_subnormal_numbers_as_ieee_not_as_in_chop():
 
 
 def test_specials_and_ties_not_as_in_qtorch():
-    """float_quantize(5, 10) makes 65536 of 65520, 131008 of inf and NaN, loses -0, and rounds ties
-    away; e8m23 of 3 is -3."""
+    """float_quantize(5, 10) turns 65520 into 65536, and inf and NaN into 131008; it loses -0 and
+    rounds ties away. e8m23 turns 3 into -3."""
     x = f64(65520, 1e6, INF, NAN, -0.0, 1.00048828125).to(torch_dtypes.dtype("e5m10")).tolist()
     assert x[:3] == [INF] * 3 and x[3] != x[3] and str(x[4]) == "-0.0" and x[5] == 1.0
     assert f64(3.0, -3.0, 1e-45).to(torch_dtypes.dtype("e8m23")).tolist() == [3.0, -3.0, 2.0**-149]
@@ -453,7 +452,8 @@ def test_specials_and_ties_not_as_in_qtorch():
 
 @pytest.mark.parametrize("part", [0.1, 0.3, 0.5, 0.9])
 def test_probabilities_below_the_subnormal_numbers_not_as_in_cpfloat(part):
-    """Its stochastic rounding takes four times the right probability there."""
+    """Below the subnormal numbers, its stochastic rounding takes four times the right
+    probability."""
     n = 200_000
     torch.manual_seed(1)
     x = torch.full((n,), part * MINSUB, dtype=torch.float64)
@@ -464,7 +464,7 @@ def test_probabilities_below_the_subnormal_numbers_not_as_in_cpfloat(part):
 
 @every_mode
 def test_float64_is_rounded_once_not_as_in_torch(mode):
-    """Stock PyTorch goes by way of float32: 1 + 2^-11 + 2^-40 becomes 1.0 in half."""
+    """Stock PyTorch rounds to float32 first: 1 + 2^-11 + 2^-40 becomes 1.0 in half."""
     x = (1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11, 1 + 2.0**-11 - 2.0**-40, 1 + 2.0**-40)
     higher = {
         "nearest_even": (1, 0, 0, 0),

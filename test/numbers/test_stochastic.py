@@ -29,7 +29,7 @@ from spec_formats import (
     dtype_of,
     format_of,
     name_of,
-    thinned,
+    take_few,
 )
 from vector_units import run_for_capability
 
@@ -42,14 +42,15 @@ ENDS = np.array([0, 1, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 2, 2**32, 2**62], dt
 
 
 def words_for(n, seed=7):
-    """Seeded words, and among them the extremes."""
+    """Return seeded words, with the extremes among them."""
     words = np.random.default_rng(seed).integers(0, 2**64, n, dtype=np.uint64)
     words[:: 5 * len(ENDS) + 1] = ENDS[np.arange(len(words[:: 5 * len(ENDS) + 1])) % len(ENDS)]
     return words
 
 
-def seeded(seed, call):
-    """The result of a call after torch.manual_seed, and the seed that its first cast draws."""
+def run_seeded(seed, call):
+    """Return the result of a call after torch.manual_seed, and the seed that its first cast
+    draws."""
     torch.manual_seed(seed)
     drawn = _C.next_seed()
     torch.manual_seed(seed)
@@ -65,7 +66,7 @@ def in_mode(mode, call):
 
 
 def test_philox_gives_the_published_answer():
-    """Random123's known answers for ten rounds: zeros, and all ones."""
+    """Compare with Random123's known answers for ten rounds: all zeros, and all ones."""
     assert [f"{int(x):08x}" for x in philox((0, 0, 0, 0), (0, 0), 10)] == [
         "6627e8d5",
         "e169c58d",
@@ -92,7 +93,7 @@ def test_words_are_philox_s(seed):
 
 
 def test_words_are_uniform():
-    """Each bit is a fair coin, and neighbours do not know each other."""
+    """Each bit is a fair coin, and neighbours are independent."""
     n = 1 << 16
     words = _C.random_words(99, 0, n).numpy().view(np.uint64)
     bits = (words[:, None] >> np.arange(64, dtype=np.uint64) & np.uint64(1)).astype(float)
@@ -111,7 +112,7 @@ def test_words_are_uniform():
 @by_name(SMALL)
 def test_encode_with_given_words(spec, mode):
     t = oracle.table(spec)
-    x = np.concatenate([thinned(t.all_inputs(), 700), random_inputs(t, 300)])
+    x = np.concatenate([take_few(t.all_inputs(), 700), random_inputs(t, 300)])
     words = words_for(len(x))
     found = _C.encode_exact(format_of(spec, mode), tensor(x), random=tensor(as_signed(words)))
     assert_codes(found, encode_array(t, x, mode, words), spec, x)
@@ -158,8 +159,8 @@ def fixed_inputs(spec):
     ids=name_of,
 )
 def test_the_word_at_which_a_value_goes_up_is_exact(spec):
-    """One less than 2^64 - floor(p 2^64) stays and that itself goes up: p = 1/3, 1/15 and others
-    that no binary fraction is."""
+    """The word 2^64 - floor(p 2^64) rounds up, and one less does not. The p here (1/3, 1/15 and
+    others) are no binary fractions."""
     t = oracle.table(spec)
     at = np.arange(1, len(t.values) - 1)
     x = np.concatenate(
@@ -188,8 +189,8 @@ def test_the_word_at_which_a_value_goes_up_is_exact(spec):
 
 
 def random_inputs(t, count, seed=3):
-    """Numbers between the values, log-uniform between neighbours far apart, and between the largest
-    and its successor."""
+    """Return numbers between the values, log-uniform between neighbours that are far apart, and
+    between the largest value and its successor."""
     rng = np.random.default_rng(seed)
     at = rng.integers(0, len(t.values) - 1, count)
     low, high = t.values[at], t.values[at + 1]
@@ -200,7 +201,7 @@ def random_inputs(t, count, seed=3):
 
 
 def wide_inputs(spec, count, seed=5):
-    """Codes' values, plus a part of the way to the next."""
+    """Return values of codes, each moved a part of the way to the next."""
     rng = np.random.default_rng(seed)
     codes = rng.choice(oracle.wide_codes(spec, count), count)
     x = []
@@ -233,7 +234,7 @@ CASTS = {
 
 
 def cast_inputs(spec):
-    """At most 600 numbers, of which some overflow."""
+    """Return at most 600 numbers, of which some overflow."""
     x = wide_inputs(spec, 120) if spec.bits > 20 else oracle.table(spec).inputs()
     x = np.random.default_rng(2).choice(x, min(len(x), 200))
     between = [] if spec.bits > 20 else random_inputs(oracle.table(spec), 300)
@@ -253,7 +254,7 @@ def expected_codes(spec, x, mode, words):
 @every_mode
 @pytest.mark.parametrize("name", CASTS)
 def test_casts_take_the_words_of_the_seed(name, mode):
-    """Element i takes word i of the one seed that a cast draws; from float32 too."""
+    """Element i takes word i of the one seed that a cast draws, also from float32."""
     spec, dtype = CASTS[name], getattr(torch, name)
     x64 = cast_inputs(spec)
     with np.errstate(all="ignore"):
@@ -261,7 +262,7 @@ def test_casts_take_the_words_of_the_seed(name, mode):
             np.random.default_rng(1).choice(float32_inputs(x64), 300), x64.astype(np.float32)
         )
     for x in (x64, x32):
-        found, seed = seeded(11, lambda x=x: in_mode(mode, lambda: to_codes(tensor(x), dtype)))
+        found, seed = run_seeded(11, lambda x=x: in_mode(mode, lambda: to_codes(tensor(x), dtype)))
         assert_codes(
             found,
             expected_codes(spec, x.astype(np.float64), mode, random_words(seed, 0, len(x))),
@@ -280,7 +281,7 @@ def vectors(tmp_path_factory):
             x32 = np.append(
                 np.random.default_rng(i).choice(float32_inputs(x64), 300), x64.astype(np.float32)
             )
-        _, seed = seeded(i, lambda: None)
+        _, seed = run_seeded(i, lambda: None)
         words = random_words(seed, 0, len(x32))
         codes = {
             m: [expected_codes(spec, x.astype(np.float64), m, words[: len(x)]) for x in (x64, x32)]
@@ -291,7 +292,7 @@ def vectors(tmp_path_factory):
 
 
 def wrong_casts(path):
-    """What the tensors' casts answer otherwise to one file of vectors."""
+    """List the casts that differ from one file of vectors."""
     with open(path, "rb") as file:
         spec, x64, x32, seed, codes = pickle.load(file)
     dtype = dtype_of(spec)
@@ -311,8 +312,10 @@ def test_vectorised_casts_agree(vectors, capability):
 @pytest.mark.parametrize("name", ["q43", "posit16es2"])
 def test_dtypes_with_a_stochastic_mode_of_their_own(name):
     x = torch.linspace(-3, 3, 1000)
-    own, _ = seeded(5, lambda: codes_of(x.to(torch_dtypes.dtype(f"{name}_stochastic"))))
-    block, _ = seeded(5, lambda: in_mode("stochastic", lambda: to_codes(x, getattr(torch, name))))
+    own, _ = run_seeded(5, lambda: codes_of(x.to(torch_dtypes.dtype(f"{name}_stochastic"))))
+    block, _ = run_seeded(
+        5, lambda: in_mode("stochastic", lambda: to_codes(x, getattr(torch, name)))
+    )
     assert torch.equal(own, block)
 
 
@@ -326,10 +329,12 @@ def test_any_number_of_threads_gives_the_same(mode):
             torch.set_num_threads(threads)
             for source in (x, x.double(), x.to(torch.posit32es2)):
                 results.append(
-                    seeded(21, lambda s=source: in_mode(mode, lambda: to_codes(s, torch.q43)))[0]
+                    run_seeded(21, lambda s=source: in_mode(mode, lambda: to_codes(s, torch.q43)))[
+                        0
+                    ]
                 )
             results.append(
-                seeded(21, lambda: in_mode(mode, lambda: codes_of(x.to(torch.tf32) * 0.01)))[0]
+                run_seeded(21, lambda: in_mode(mode, lambda: codes_of(x.to(torch.tf32) * 0.01)))[0]
             )
     finally:
         torch.set_num_threads(before)
@@ -359,7 +364,7 @@ def test_a_seed_repeats_and_calls_differ():
 @every_mode
 def test_memory_order_counts_in_tensors_that_are_not_contiguous(mode):
     x = torch.linspace(-3, 3, 35 * 22).reshape(35, 22)
-    flat, seed = seeded(8, lambda: in_mode(mode, lambda: to_codes(x, torch.q43)))
+    flat, seed = run_seeded(8, lambda: in_mode(mode, lambda: to_codes(x, torch.q43)))
     expected = encode_array(
         oracle.table(binary(4, 3)),
         x.double().flatten().numpy(),
@@ -367,10 +372,10 @@ def test_memory_order_counts_in_tensors_that_are_not_contiguous(mode):
         random_words(seed, 0, x.numel()),
     )
     assert flat.flatten().tolist() == expected.tolist()
-    transposed, _ = seeded(8, lambda: in_mode(mode, lambda: to_codes(x.t(), torch.q43)))
+    transposed, _ = run_seeded(8, lambda: in_mode(mode, lambda: to_codes(x.t(), torch.q43)))
     assert torch.equal(transposed, flat.t())
-    sliced, _ = seeded(8, lambda: in_mode(mode, lambda: to_codes(x[::2, 1::3], torch.q43)))
-    dense, _ = seeded(
+    sliced, _ = run_seeded(8, lambda: in_mode(mode, lambda: to_codes(x[::2, 1::3], torch.q43)))
+    dense, _ = run_seeded(
         8, lambda: in_mode(mode, lambda: to_codes(x[::2, 1::3].contiguous(), torch.q43))
     )
     assert torch.equal(sliced, dense)
@@ -389,8 +394,8 @@ def test_results_that_have_others_between_them_draw_as_new_ones(operator, mode):
     )
     view = x[:, 1::2]
     operands = (view, view) if operator == "addcmul" else (0.3,)
-    new, _ = seeded(8, lambda: in_mode(mode, lambda: getattr(view, operator)(*operands)))
-    written, _ = seeded(
+    new, _ = run_seeded(8, lambda: in_mode(mode, lambda: getattr(view, operator)(*operands)))
+    written, _ = run_seeded(
         8,
         lambda: in_mode(mode, lambda: getattr(out[:, 1::2].copy_(view), operator + "_")(*operands)),
     )
@@ -430,7 +435,7 @@ MOVES = {
 @pytest.mark.parametrize("name", MOVES)
 @pytest.mark.filterwarnings("ignore:expected something to be rounded")
 def test_what_only_moves_or_selects_values_rounds_nothing(name):
-    """Seen in up_down, the one mode that moves values which the format has."""
+    """Checked in up_down, the only mode that moves values of the format."""
     x = from_codes(torch.arange(64) * 200 + 9000, torch.posit16es2).reshape(8, 8)[:, :4]
     expected = codes_of(MOVES[name](x))
     found = in_mode("up_down", lambda: codes_of(MOVES[name](x)))

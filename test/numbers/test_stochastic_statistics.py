@@ -1,8 +1,8 @@
-"""Stochastic rounding by its statistics: frequencies, bias and variance of many draws, arithmetic,
+"""Statistics of stochastic rounding: frequencies, bias and variance of many draws, arithmetic,
 accumulation, training.
 
-Seeds are fixed, so that a test passes always or never; the limits are five standard deviations.
-"""
+Seeds are fixed, so that a test always passes or always fails. The limits are five standard
+deviations."""
 
 import math
 
@@ -85,7 +85,7 @@ VALUES = {
 
 
 def neighbours(spec, x):
-    """The codes of the neighbours of |x|, and the probability of the upper one."""
+    """Return the codes of the neighbours of |x|, and the probability of the upper one."""
     k, side = spec.locate(Fraction(abs(x)))
     assert side is not None
     up = k + 1 if k == spec.largest else spec.successor(k)
@@ -95,14 +95,15 @@ def neighbours(spec, x):
 
 
 def deviation(successes, n, p):
-    """In standard deviations; a probability below 1 / n counts by its Poisson spread."""
+    """Return the deviation in standard deviations. A probability below 1 / n counts by its Poisson
+    spread."""
     return (successes - n * p) / math.sqrt(max(n * p * (1 - p), 1.0))
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("name", VALUES)
 def test_frequencies_are_the_probabilities(name, kind):
-    """Each value's, and all of them together by a chi-square test."""
+    """Check the frequency of each value, and of all together by a chi-square test."""
     spec, values = VALUES[name]
     dtype = torch_dtypes.dtype(name)
     chi_square = {"stochastic": 0.0, "stochastic_equal": 0.0}
@@ -127,7 +128,7 @@ def test_frequencies_are_the_probabilities(name, kind):
 
 @pytest.mark.parametrize("name", VALUES)
 def test_the_mean_is_the_value_and_the_variance_the_least(name):
-    """E = x and Var = (high - x)(x - low), wherever the neighbours are numbers."""
+    """E = x and Var = (high - x)(x - low), wherever both neighbours are finite."""
     spec, values = VALUES[name]
     dtype = torch_dtypes.dtype(name)
     for i, v in enumerate(values):
@@ -150,8 +151,8 @@ def test_the_mean_is_the_value_and_the_variance_the_least(name):
 
 
 def test_many_values_at_once():
-    """A million numbers over all of posit16es2's range, each rounded once: relative errors in units
-    of the neighbours' distance add up to 0."""
+    """Round a million numbers over all of posit16es2's range once. The relative errors, in units of
+    the neighbours' distance, add up to 0."""
     spec, dtype = posit(16, 2), torch.posit16es2
     t = oracle.table(spec)
     rng = np.random.default_rng(0)
@@ -237,7 +238,7 @@ def test_arithmetic_is_unbiased(name, operation):
 @pytest.mark.parametrize("name", ["q43", "posit16es2"])
 @pytest.mark.parametrize("operator", [torch.add, torch.sub, torch.mul])
 def test_arithmetic_takes_the_words_of_the_seed(name, operator):
-    """Bit for bit, where float64 holds the exact result."""
+    """The bits agree where float64 holds the exact result."""
     spec, dtype = VALUES[name][0], torch_dtypes.dtype(name)
     codes = torch.randint(
         1, spec.largest >> 1, (2, 3000), generator=torch.Generator().manual_seed(1)
@@ -254,8 +255,8 @@ def test_arithmetic_takes_the_words_of_the_seed(name, operator):
 
 
 def test_small_steps_add_up():
-    """1 + 256 steps of 2^-11, a sixteenth of the distance at 1: to nearest it stays at 1,
-    stochastically it reaches 1.125 in the mean."""
+    """Add 256 steps of 2^-11 to 1, each a sixteenth of the distance there. Nearest rounding stays
+    at 1; stochastic rounding reaches 1.125 on average."""
     n = 4000
     nearest = torch.ones(n).to(torch.e5m7)
     step = torch.full((n,), 2.0**-11).to(torch.e5m7)

@@ -1,6 +1,6 @@
-"""Casts to tables of values: the searches in float32's bits and float64's numbers, and the modes
-that draw, against the generic codec and exact rationals (oracle_tables.py); numbers made for the
-places where part of a random word decides."""
+"""Casts to tables of values, against the generic codec and exact rationals (oracle_tables.py): the
+searches in float32's bits and float64's numbers, and the random modes. Some inputs are chosen so
+that part of a random word decides."""
 
 import math
 import os
@@ -27,7 +27,7 @@ from torch_dtypes.formats.tables import custom
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 rng = np.random.default_rng(5)
-CROWDED = {  # more values than the buckets of a search tell apart, or hardly
+CROWDED = {  # more values than the buckets of a search can separate, or almost
     "random of 8 bits": custom.define(rng.standard_normal(256).tolist()),
     "neighbours": custom.define(
         [1.0, 1 + 2**-52, 1 + 2**-51, 1 + 2**-23, 1 + 2**-22, -1.0, -1 - 2**-23, 3e-308, 4e-308]
@@ -44,7 +44,8 @@ CROWDED = {  # more values than the buckets of a search tell apart, or hardly
     "as wide as float64": custom.define([-1.7e308, 1.7e308, 1.0]),
 }
 ALL = [*NAMED, *OWN, *CROWDED]
-# One of each kind: of 4 and 8 bits, by logarithms, by zeros, by overflow, and hard to search.
+# One table of each kind: with 4 and 8 bits, by logarithms, by zeros, by overflow, and hard to
+# search.
 TABLES = {"nf4", "hif8", "takum8_log", "two zeros, infinities", "unsigned saturating", *CROWDED}
 FEW = [(kind, n) for kind in "abc" for n in (1, 3, 8, 31, 32, 33, 60)]
 
@@ -57,15 +58,15 @@ def dtype_of(fmt, name, mode, few=None):
     fmt.rounding = getattr(_C.Rounding, mode)
     if few:
         fmt.few_bits, fmt.random_bits = getattr(_C.FewBits, few[0]), few[1]
-    if name in NAMED:  # a dtype of another name would stay for tests that make this one
+    if name in NAMED:  # a dtype with another name would remain for tests that make this one
         return _C.define(fmt, naming.name_of_format(fmt))
     letters = "".join(c for c in name if c.isalnum())
     return _C.define(fmt, f"{letters}_{mode}{''.join(map(str, few or ()))}")
 
 
 def float32_around(numbers):
-    """Each number's five nearest in float32's order, each time with both signs; infinities, NaNs,
-    subnormal and random bits."""
+    """Return each number's five nearest in float32's order, each with both signs, and infinities,
+    NaNs, subnormal and random bits."""
     with np.errstate(over="ignore"):
         near = np.concatenate(
             [
@@ -90,13 +91,13 @@ def float32_around(numbers):
 
 
 def in_places_of_change(definition):
-    """The oracle's inputs, at most 4,000 of them."""
+    """Return the oracle's inputs, at most 4,000 of them."""
     x = of_definition(definition).inputs()
     return x if len(x) <= 4000 else np.random.default_rng(1).choice(x, 4000, replace=False).tolist()
 
 
 def cast_and_words(x, dtype, seed=11):
-    """Codes of a cast that draws, and the words that it drew."""
+    """Return the codes of a random cast, and the words that it drew."""
     torch.manual_seed(seed)
     drawn = int(_C.next_seed()) % 2**64
     torch.manual_seed(seed)
@@ -125,8 +126,8 @@ def test_every_bit_of_float32_around_what_changes(name):
 
 @pytest.mark.parametrize("name", thin_out([*ALL, "e8m0", "takum16_log", "lns7_7"], TABLES))
 def test_every_code_as_float32(name):
-    """The value, rounded once where float32 lacks it. (The smallest of e8m0 is a subnormal number
-    there, which a processor may flush.)"""
+    """Each value is rounded once where float32 lacks it. (e8m0's smallest value is a subnormal
+    float32, which a processor may flush.)"""
     fmt = definition_of(name).format(name)
     dtype = dtype_of(fmt, name, "nearest_even")
     codes = torch.arange(2**fmt.bits)
@@ -149,7 +150,7 @@ def test_every_code_as_float32(name):
 
 
 def test_numbers_from_all_of_float32():
-    """Numbers from all of float32, for a search by 16 leading bits and for one in two steps."""
+    """Search numbers from all of float32 by 16 leading bits, and in two steps."""
     x = torch.arange(0, 2**32, 6151, dtype=torch.int64).to(torch.uint32).view(torch.float32)
     for name in ("hif8", "takum8_linear", "takum16_linear"):
         fmt = define(name).format(name)
@@ -157,7 +158,7 @@ def test_numbers_from_all_of_float32():
 
 
 def test_a_table_with_more_values_than_buckets():
-    """2^16 random numbers: some buckets hold several of them."""
+    """With 2^16 random numbers, some buckets hold several."""
     values = np.unique(np.random.default_rng(2).standard_normal(2**16 + 50))[: 2**16]
     definition = custom.define(values.tolist())
     fmt = definition.format("random")
@@ -205,8 +206,8 @@ def test_few_random_bits(name):
 @pytest.mark.parametrize("values", [[0.0, 1.0], [-1.0, -2.0, 0.5], [0.0, 3.0], [0.1, 0.7]], ids=str)
 @pytest.mark.parametrize("few", thin_out([(None,), *((few,) for few in FEW)], 4))
 def test_numbers_at_the_edge_of_their_random_words(values, few):
-    """float64 numbers whose part of the gap, with their words, is one or just not one: the lower
-    half of the word decides, or no bit at all."""
+    """For these float64 numbers the fraction of the gap plus the word is one, or just below one.
+    The lower half of the word decides, or no bit at all."""
     definition = custom.define(values)
     oracle, fmt = of_definition(definition), definition.format("edge")
     dtype = dtype_of(
@@ -233,7 +234,8 @@ def test_numbers_at_the_edge_of_their_random_words(values, few):
 
 
 def test_strides_and_offsets():
-    """Any number of elements, from any place in memory, in any mode: each loop's rest."""
+    """Try any number of elements, from any place in memory, in any mode: the remainder of each
+    loop."""
     x = torch.randn(700, generator=torch.Generator().manual_seed(1))
     for name in ("nf4", "takum16_linear"):
         fmt = define(name).format(name)

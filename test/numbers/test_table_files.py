@@ -1,4 +1,4 @@
-"""Tables of values: their names and files, and what can be none."""
+"""Tables of values: their names and files, and invalid tables."""
 
 import math
 import pickle
@@ -216,7 +216,7 @@ def test_impossible_parameters(make, message):
 
 @pytest.mark.parametrize("values", [[-1.0, -0.3, 0.0, 0.3, 1.0], [5.0, 1.0, 0.0, 2.0]], ids=str)
 def test_zeros_where_code_0_is_another_number(values):
-    """Of two tables of the same values, one with 0 at code 0."""
+    """Compare two tables of the same values, one with 0 at code 0."""
     dtype, usual = (
         torch_dtypes.table_format(v, ties="away") for v in (values, sorted(values, key=abs))
     )

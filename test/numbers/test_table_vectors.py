@@ -10,7 +10,7 @@ from oracle_logarithms import of_name
 from oracle_tables import of_definition
 from oracle_vectors import FLAGS, exact
 from rationals import Fraction
-from read_vectors import made, read
+from read_vectors import make_file, read
 
 import torch_dtypes
 from torch_dtypes.formats.tables import making
@@ -47,7 +47,7 @@ def value_in_table(oracle, code):
 
 
 def expected_in_table(op, source, target, codes, mode):
-    """The code and the flags of one vector: overflow beyond the numbers of a sign, underflow
+    """Return the code and the flags of one vector: overflow beyond the numbers of a sign, underflow
     between 0 and the smallest of them."""
     v, undefined, by_zero = exact(op, None, [value_in_table(source, c) for c in codes])
     if v is None:
@@ -72,8 +72,8 @@ def expected_in_table(op, source, target, codes, mode):
 
 
 def expected_on_logarithms(name, op, codes, mode):
-    """The code and the flags of a product, a quotient or a root of logarithmic numbers; None: of
-    others."""
+    """Return the code and the flags of a product, a quotient or a root of logarithmic numbers, and
+    None for others."""
     if not name.startswith("lns") and not name.endswith("_log"):
         return None
     f = of_name(name)
@@ -105,7 +105,7 @@ def test_tables(tmp_path):
         oracle = table_oracle(name)
         for mode in (MODES[i % 7], MODES[(3 * i + 4) % 7]):
             header, columns, rows = read(
-                made(
+                make_file(
                     tmp_path / "file", name, "--op", op, "--mode", mode, "--count", 200, "--seed", i
                 )
             )
@@ -122,7 +122,7 @@ def test_casts_between_tables(tmp_path):
     for i, mode in enumerate((*MODES, *MODES[:3])):
         source, target = names[i % len(names)], names[(3 * i + 1) % len(names)]
         _, _, rows = read(
-            made(
+            make_file(
                 tmp_path / "file",
                 source,
                 "--op",
@@ -139,7 +139,7 @@ def test_casts_between_tables(tmp_path):
 
 
 def test_hard_cases_of_tables_are_there(tmp_path):
-    """Ties, and both ends of the range."""
+    """The vectors contain ties, and both ends of the range."""
     for name, flags in (
         ("hif8", (1, 2, 4)),
         ("takum8_linear", (1, 2, 4)),
@@ -147,7 +147,7 @@ def test_hard_cases_of_tables_are_there(tmp_path):
         ("ue4m3p3109", (1, 2, 4)),
     ):
         oracle = table_oracle(name)
-        _, _, rows = read(made(tmp_path / "file", name, "--op", "mul", "--count", 3000))
+        _, _, rows = read(make_file(tmp_path / "file", name, "--op", "mul", "--count", 3000))
         x = [
             exact("mul", None, [value_in_table(oracle, c) for c in codes])[0]
             for *codes, _, _ in rows

@@ -1,4 +1,4 @@
-"""Tables of values, a user's and the published ones: every mode against exact rationals
+"""Tables of values, from users and from publications: every mode against exact rationals
 (oracle_tables.py), casts, arithmetic."""
 
 # ruff: noqa: F811 (a fixture that is imported)
@@ -85,8 +85,8 @@ def test_every_mode(codec, name):
 
 @pytest.mark.parametrize("name", thin_out([*NAMED, *OWN, "takum16_linear"], 3))
 def test_casts_agree_with_the_generic_codec(name):
-    """The search in thresholds, from float32 and float64, subnormal numbers of theirs among them;
-    and the look-up of values."""
+    """Check the search in thresholds, from float32 and float64 with their subnormal numbers, and
+    the look-up of values."""
     definition = define(name)
     fmt = definition.format(name)
     x = torch.tensor(of_definition(definition).inputs(), dtype=torch.float64)
@@ -159,7 +159,7 @@ def test_few_random_bits_as_gfloat(kind, mode, bits):
 
 
 def test_few_random_bits_through_tensors():
-    """Element i of a cast takes the upper bits of word i, and no more of them."""
+    """Element i of a cast takes the upper bits of word i, and no others."""
     dtype = torch_dtypes.with_rounding("e5m5", "stochastic", stochastic_bits=2, stochastic_kind="b")
     assert (
         str(dtype) == "torch.e5m5_stochastic_b2"
@@ -201,7 +201,7 @@ def test_arithmetic_is_correctly_rounded(name):
         "mul": lambda x, y: x * y,
         "div": lambda x, y: x / y if y else None,
     }
-    # Whose products and quotients have exact logarithms: test_logarithms.py.
+    # Their products and quotients have exact logarithms: test_logarithms.py.
     if name.startswith("lns"):
         del exact["mul"], exact["div"]
     for name, operation in exact.items():
@@ -209,7 +209,7 @@ def test_arithmetic_is_correctly_rounded(name):
         for (i, j), code in zip(pairs, found, strict=True):
             x, y = definition.values[i], definition.values[j]
             result = operation(Fraction(x), Fraction(y))
-            if result:  # the sign of a zero is the machine's
+            if result:  # the sign of a zero depends on the machine
                 assert code == oracle.encode(result, "nearest_even"), (name, x, y)
 
 
@@ -220,7 +220,7 @@ def test_arithmetic_is_correctly_rounded(name):
     "name", ["e4m3p3109_flush", "e3m6p3109_flush", "e5m2_flush", "e1m4p3109_flush"]
 )
 def test_a_table_rounds_as_the_float_without_it(name):
-    """Where numbers do not overflow. Below the smallest number 0 counts as even."""
+    """They agree where numbers do not overflow. Below the smallest number, 0 counts as even."""
     plain, table = torch_dtypes.dtype(name), torch_dtypes.dtype(name + "_propagate")
     assert [torch_dtypes.format_of(x).kind for x in (plain, table)] == [
         _C.Kind.float,
@@ -274,7 +274,7 @@ def test_sf4_is_as_published():
 
 
 def test_hif8_by_its_fields():
-    """Section 3 of the paper, read bit by bit."""
+    """Read section 3 of the paper bit by bit."""
     dots = {"11": 4, "10": 3, "01": 2, "001": 1, "0001": 0}
     values = from_codes(torch.arange(256), torch_dtypes.dtype("hif8")).double().tolist()
     for code, found in enumerate(values):
@@ -312,8 +312,8 @@ def test_hif8_by_its_fields():
 
 
 def test_hif8_as_en_dtypes():
-    """All codes, and float32 numbers at and beside every value and boundary, beyond the range and
-    below it."""
+    """Compare all codes, and float32 numbers at and beside every value and boundary, beyond the
+    range and below it."""
     en_dtypes = pytest.importorskip("en_dtypes", reason="en-dtypes is the oracle")
     theirs, ours = np.dtype(en_dtypes.hifloat8), torch_dtypes.dtype("hif8")
     values = from_codes(torch.arange(256), ours).float().numpy()
@@ -361,8 +361,8 @@ def test_takums_by_their_fields(bits):
 
 
 def test_takums_round_on_the_string():
-    """Where the characteristic is cut the boundary is a power of two, not the mean; nothing becomes
-    0 or NaR but NaN and infinities."""
+    """Where the characteristic is cut, the boundary is a power of two and not the mean. Only NaN
+    and infinities become NaR, and nothing rounds to 0."""
     dtype = torch_dtypes.takum_format(8)
     values = from_codes(torch.arange(1, 128), dtype).double()
     for k in (0, 1, 60, 62, 125):
@@ -380,8 +380,8 @@ def test_takums_round_on_the_string():
 
 
 def test_bounded_posits():
-    """A regime that is never cut short is a posit's; from regime_max equal bits on it ends by
-    itself."""
+    """A regime that is not cut short equals a posit's. At regime_max equal bits it ends without a
+    closing bit."""
     bounded, plain = torch_dtypes.posit_format(8, 1, regime_max=7), torch_dtypes.posit_format(8, 1)
     inner = torch.arange(2, 127)
     assert torch.equal(from_codes(inner, bounded).double(), from_codes(inner, plain).double())
@@ -437,7 +437,8 @@ def test_e8m0_as_ml_dtypes():
             [math.inf, -1.0, math.nan],
         ]
     )
-    x = x[np.abs(x) >= 2.0**-126].astype(np.float32)  # its subnormal numbers are its own affair
+    # en_dtypes treats subnormal numbers differently
+    x = x[np.abs(x) >= 2.0**-126].astype(np.float32)
     with np.errstate(all="ignore"):
         expected = x.astype(ml_dtypes.float8_e8m0fnu).view(np.uint8)
     assert to_codes(torch.from_numpy(x), dtype).tolist() == expected.tolist()
@@ -540,7 +541,7 @@ def test_a_network_trains_in_a_table():
 
 
 def test_sums_in_a_table():
-    """Step by step and exactly, in the irrational values too."""
+    """Add up step by step and exactly, with irrational values too."""
     dtype = torch_dtypes.lns_format(4, 3)
     fmt = torch_dtypes.format_of(dtype)
     x = torch.randn(64, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)

@@ -1,5 +1,5 @@
-"""Linear takums of more than 16 bits and bounded posits as dtypes. Their codes: test_codec.py;
-arithmetic: test_rounding.py."""
+"""Linear takums of more than 16 bits and bounded posits as dtypes. test_codec.py has their codes,
+test_rounding.py their arithmetic."""
 
 import io
 import math
@@ -34,8 +34,8 @@ def of_codes(spec, codes, mode="nearest_even"):
 
 @by_name([takum(12), takum(13), takum(15), takum(16)])
 def test_short_ones_agree_with_the_tables(spec):
-    """The codec at widths that are tables: the same codes for the same numbers, in every mode and
-    for given words."""
+    """At widths that have tables, the codec returns the same codes for the same numbers, in every
+    mode and for given words."""
     wide = _C.Format.takum(spec.bits)
     k = torch.arange(1, 2 ** (spec.bits - 1) - 1)[
         :: 1 if spec.bits < 12 else 2 ** (spec.bits - 10) - 3
@@ -57,7 +57,7 @@ def test_short_ones_agree_with_the_tables(spec):
 @pytest.mark.parametrize("mode", MODES)
 @by_name([takum(27), POSIT])
 def test_casts(spec, mode):
-    """From float32, float64 and integers, through the kernels."""
+    """Cast from float32, float64 and integers, through the kernels."""
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(400, generator=generator) * torch.exp2(
         torch.randint(-110, 110, (400,), generator=generator)
@@ -70,8 +70,8 @@ def test_casts(spec, mode):
 
 @by_name([TAKUM, POSIT])
 def test_beyond_the_ends_in_operators(spec):
-    """Results beyond the range are the outermost numbers, never NaR or 0; so is what leaves
-    float64's range."""
+    """Results beyond the range become the largest or smallest numbers, never NaR or 0. So do
+    results beyond float64's range."""
     dtype = dtype_of(spec)
     most, least = torch.finfo(dtype).max, torch.finfo(dtype).tiny
     x = torch.tensor([most, least, -most], dtype=torch.float64).to(dtype)
@@ -188,7 +188,7 @@ def test_functions_of_the_package(spec):
     y = torch_dtypes.chop(x.double(), dtype)
     flipped = torch_dtypes.chop(x.double(), dtype, flip_prob=1.0)
     assert (flipped != y).all()
-    if spec.regime_max is None:  # a table does not say which of its bits are the fraction's
+    if spec.regime_max is None:  # a table does not name its fraction bits
         assert ((flipped / y - 1).abs() <= 0.5).all(), "a bit of the fraction"
     u = torch.rand(2000, dtype=dtype)
     assert (u.double() < 1).all() and (u.double() >= 0).all()
@@ -197,7 +197,7 @@ def test_functions_of_the_package(spec):
     assert leaf.grad.dtype is dtype and torch.equal(
         leaf.grad, (2 * leaf.detach().double()).to(dtype)
     )
-    with warnings.catch_warnings():  # said once in a process
+    with warnings.catch_warnings():  # warned once in a process
         warnings.simplefilter("ignore")
         filled = torch.tensor([math.inf, -math.inf], dtype=dtype)
     assert filled.double().tolist() == [torch.finfo(dtype).max, torch.finfo(dtype).min]

@@ -1,13 +1,13 @@
-"""The command ``torch-dtypes vectors``: which vectors a seed and a count ask for, what is refused,
-where they are written."""
+"""The command ``torch-dtypes vectors``: the vectors for a seed and a count, refusals, and the
+written files."""
 
 import pytest
-from read_vectors import made, read, run
+from read_vectors import make_file, read, run
 
 
 def test_a_seed_draws_the_same_and_a_smaller_count_its_beginning(tmp_path):
     def rows(*arguments):
-        return read(made(tmp_path / "file", "q43", "--op", "fma", *arguments))[2]
+        return read(make_file(tmp_path / "file", "q43", "--op", "fma", *arguments))[2]
 
     first = rows("--count", 20_000)
     assert first == rows("--count", 20_000) and first[:500] == rows("--count", 500)
@@ -113,6 +113,6 @@ def test_a_file_that_cannot_be_written(tmp_path):
         "--out",
         tmp_path / "file",
     )
-    # The operator's own error, and nothing is left of the file.
+    # The operator's own error, and no part of the file is left.
     assert full.exit_code == 2 and "float32" in full.output
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,5 @@
-"""``torch-dtypes vectors``: its vectors, read by a reader of their own, against exact rationals and
-IEEE 754-2019, section 7, in rationals."""
+"""Vectors of ``torch-dtypes vectors``, parsed by an independent reader, against exact rationals and
+the flags of IEEE 754-2019, section 7."""
 
 import math
 
@@ -7,9 +7,9 @@ import pytest
 import torch
 from oracle import MODES, binary, posit
 from oracle_fixed import Fixed
-from oracle_vectors import FLAGS, exact, expected, flags_of
+from oracle_vectors import FLAGS, exact, find_expected, flags_of
 from rationals import Fraction
-from read_vectors import made, read, run
+from read_vectors import make_file, read, run
 from representatives import thin_out
 from spec_formats import name_of, p3109
 
@@ -55,8 +55,8 @@ SPECS = [
 def check(rows, op, source, target, mode):
     wrong = []
     for *codes, code, flags in rows:
-        right = expected(op, source, target, codes, mode)
-        # A cast of NaN keeps a sign that the definition leaves open.
+        right = find_expected(op, source, target, codes, mode)
+        # The definition leaves open the sign of NaN after a cast.
         same = code == right[0] or (
             isinstance(d := target.decode(code), float)
             and math.isnan(d)
@@ -78,7 +78,7 @@ def test_directed_vectors(spec, tmp_path):
     for i, op in enumerate(("add", "sub", "mul", "div", "sqrt", "fma")):
         for mode in (MODES[i % 8], MODES[(5 * i + 7) % 8]):
             kind = ("hex", "json", "readmemh")[i % 3]
-            text = made(
+            text = make_file(
                 tmp_path / "file",
                 name_of(spec),
                 "--op",
@@ -112,7 +112,7 @@ def test_directed_vectors(spec, tmp_path):
 )
 @pytest.mark.parametrize("op", ["add", "mul", "div"])
 def test_all_vectors(spec, op, tmp_path):
-    _, _, rows = read(made(tmp_path / "file", name_of(spec), "--op", op, "--all"))
+    _, _, rows = read(make_file(tmp_path / "file", name_of(spec), "--op", op, "--all"))
     assert [row[:2] for row in rows] == [
         [a, b] for a in range(1 << spec.bits) for b in range(1 << spec.bits)
     ]
@@ -121,7 +121,7 @@ def test_all_vectors(spec, op, tmp_path):
 
 def test_modes_are_read_as_chop_reads_them(tmp_path):
     named, numbered = (
-        made(tmp_path / "file", "q43", "--op", "mul", "--count", 20, "--mode", mode)
+        make_file(tmp_path / "file", "q43", "--op", "mul", "--count", 20, "--mode", mode)
         for mode in ("down", 3)
     )
     assert named == numbered and torch_dtypes.chop(-1.01, "q43", rounding=3) == -1.125
@@ -139,7 +139,7 @@ def test_casts(mode, tmp_path):
     for source, target in pairs:
         arguments = ("--op", "cast", "--to", name_of(target), "--mode", mode)
         _, columns, rows = read(
-            made(tmp_path / "file", name_of(source), *arguments, "--count", 150)
+            make_file(tmp_path / "file", name_of(source), *arguments, "--count", 150)
         )
         assert columns == [("a", source.bits), ("result", target.bits), ("flags", 5)]
         check(rows, "cast", source, target, mode)
@@ -149,7 +149,7 @@ def test_casts(mode, tmp_path):
 @pytest.mark.parametrize("policy", ["exact", "format", "format(accumulator=e8m9)"])
 def test_dots(spec, policy, tmp_path):
     arguments = ("--op", "dot", "--terms", 5, "--accumulate", policy, "--count", 400)
-    header, columns, rows = read(made(tmp_path / "file", name_of(spec), *arguments))
+    header, columns, rows = read(make_file(tmp_path / "file", name_of(spec), *arguments))
     assert (header["terms"], header["accumulate"], len(columns)) == ("5", policy, 12)
     finite, accumulator = 0, binary(8, 9) if "(" in policy else spec
     for *codes, code, flags in rows:
@@ -185,7 +185,8 @@ def test_dots(spec, policy, tmp_path):
 
 
 def test_hard_cases_are_there(tmp_path):
-    """Of 4,000 vectors in 16 bits, where random ones have nearly none of them."""
+    """Among 4,000 vectors in 16 bits there are hard cases, of which random vectors have nearly
+    none."""
     for spec in (posit(16, 2), binary(5, 10)):
         least = spec.magnitude(1) if spec.posit else spec.magnitude(1 << spec.man_bits)
         for op in ("add", "mul", "fma", "cast"):
@@ -193,7 +194,7 @@ def test_hard_cases_are_there(tmp_path):
             other = binary(4, 3) if spec.posit else posit(8, 1)
             target = other if op == "cast" else spec
             _, _, rows = read(
-                made(tmp_path / "file", name_of(spec), "--op", op, "--count", 4000, *arguments)
+                make_file(tmp_path / "file", name_of(spec), "--op", op, "--count", 4000, *arguments)
             )
             values = [
                 (
@@ -205,8 +206,8 @@ def test_hard_cases_are_there(tmp_path):
             numbers = [(v, x) for v, x in values if isinstance(v, Fraction)]
             ties = sum(target.locate(abs(v))[1] == 0 for v, _ in numbers)
             assert ties > 80, (name_of(spec), op, ties)
-            # Sums of numbers of a format do not underflow: they are numbers of it, or in the normal
-            # range.
+            # Sums of a format's numbers do not underflow: they are numbers of the format, or in the
+            # normal range.
             seen = [
                 sum(bool(row[-1] & bit) for row in rows)
                 for bit in ((1, 4) if op == "add" else (1, 2, 4))
@@ -239,7 +240,7 @@ def test_both_ways_of_exact_arithmetic_agree():
                 usable &= values[0] * values[1] != 0
             values = [v[usable] for v in values]
             found, right = exact.by_tensors(op, values), exact.by_rationals(op, values)
-            # To fewer bits than 53, odd in the last: they round alike in every mode.
+            # Round to fewer than 53 bits, with an odd last bit: these round alike in every mode.
             if op in ("div", "sqrt"):
                 fmt = torch_dtypes.format_of(name)
                 for mode in MODES:
@@ -268,7 +269,7 @@ def test_operators_give_the_same_codes():
 
 @pytest.mark.parametrize("part", ["accumulator", "product"])
 def test_dots_round_each_step_as_its_format_says(part):
-    """And not as the results do."""
+    """The steps may round differently from the results."""
 
     def results(policy):
         return torch.cat(

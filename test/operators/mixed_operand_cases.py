@@ -1,5 +1,5 @@
-"""Calls that stock wants in one dtype, where PyTorch's database has no such sample: a function of
-the floating operands, and their shapes."""
+"""Calls that stock PyTorch wants in one dtype and PyTorch's database has no sample of: a function
+of the floating operands, and their shapes."""
 
 import itertools
 
@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 
-def _loaded(layer, names):
-    """A layer as a function of its input, further inputs, and the parameters of these names."""
+def _call_layer(layer, names):
+    """Return a layer as a function of its input, further inputs, and the named parameters."""
 
     def call(*operands):
         inputs, parameters = (
@@ -23,7 +23,10 @@ def _loaded(layer, names):
 
 def _of_layer(layer, *inputs):
     names = [n for n, _ in layer.named_parameters()]
-    return _loaded(layer, names), [*inputs, *(tuple(p.shape) for _, p in layer.named_parameters())]
+    return _call_layer(layer, names), [
+        *inputs,
+        *(tuple(p.shape) for _, p in layer.named_parameters()),
+    ]
 
 
 def _recurrent(function, gates, cell):
@@ -114,9 +117,9 @@ NORMALISATION = {
     "rms_norm": (lambda x, w: F.rms_norm(x, (3,), w), [IMAGES, (3,)]),
 }
 
-# Mixed operands that some of stock's kernels take and others refuse (by the number of dimensions,
-# and with or without oneDNN), because they do not look: the places that may differ. Ours refuse
-# them all.
+# Indices of mixed operands that some stock kernels accept without a check and others refuse,
+# depending on the number of dimensions and on oneDNN. Format tensors are refused in all of them, so
+# that these cases may differ.
 BY_ACCIDENT = {
     "conv_transpose1d": {2},
     "conv_transpose2d": {2},
@@ -139,7 +142,7 @@ def operands(shapes, dtypes):
 
 
 def mixtures(name):
-    """Which operands are of the narrow dtype: all mixtures of a few, and of many each one by itself
+    """Return the mixtures of dtypes: all for a few operands, or for many each operand in one dtype
     among the others."""
     n = len(ALL[name][1])
     if n <= 5:
@@ -150,10 +153,10 @@ def mixtures(name):
         ]
     accidents = BY_ACCIDENT.get(name, set())
 
-    def kept(mixture):
+    def is_kept(mixture):
         left = {m for i, m in enumerate(mixture) if i not in accidents or i == 0}
         return len(set(mixture)) == 2 and not (
             accidents and (len(left) == 1 or accidents == {1, 2, 3, 4})
         )
 
-    return [m for m in every if kept(m)]
+    return [m for m in every if is_kept(m)]

@@ -1,5 +1,4 @@
-"""How dot products and sums add up, bit for bit: each policy that rounds on the way against exact
-rationals."""
+"""Dot products and sums, bit for bit: each policy that rounds its steps against exact rationals."""
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from sums import (
 import torch_dtypes
 from torch_dtypes import accumulate
 
-STEPS = [name for name in FORMATS if name != "e11m52"]  # whose arithmetic float64 can do
+STEPS = [name for name in FORMATS if name != "e11m52"]  # formats whose arithmetic float64 can do
 
 
 # ---- every policy ----
@@ -53,7 +52,7 @@ def test_zeros_add_up_to_plus_zero(policy):
     "policy", ["format", "format(order=pairwise)", "chunked(2)", "format(accumulator=e5m6)"]
 )
 def test_posits_wider_than_float32_s_codes(policy):
-    """Of 25 bits, whose numbers have no more digits than float32's arithmetic takes."""
+    """Posits of 25 bits have no more digits than float32's arithmetic takes."""
     x = torch.arange(1.0, 10).reshape(3, 3).to(torch_dtypes.posit_format(25, 1))
     with torch_dtypes.accumulate(policy):
         assert torch.equal((x @ x).double(), x.double() @ x.double())
@@ -65,8 +64,8 @@ def test_posits_wider_than_float32_s_codes(policy):
 )
 @pytest.mark.parametrize("name", ["posit16es1", "posit32es2", "q43"])
 def test_other_scalars(name, beta, alpha):
-    """The exact sum of all of it; else the accumulator's number, to which float64 does the rest,
-    rounded once."""
+    """The exact policy sums all of it. Under others the accumulator's number is scaled and added in
+    float64, and rounded once."""
     spec, a, b, bias = (
         FORMATS[name],
         some(name, 3, 5),
@@ -90,12 +89,12 @@ def test_other_scalars(name, beta, alpha):
         ("format(product=exact,accumulator=fp32)", torch.float32),
         ("chunked(5)", a.dtype),
     ):
-        # Of whose products float64 lacks digits.
+        # float64 lacks digits for these products.
         if dtype is torch.float32 and name == "posit32es2":
             continue
         with accumulate(policy):
             found = torch.addmm(bias, a, b, beta=beta, alpha=alpha)
-            # One chunk is what the format's own steps make.
+            # The format's own steps make one chunk.
             held = torch_dtypes.matmul(a, b, out="fp32") if dtype is torch.float32 else a @ b
         rest = bias.double() * beta if beta else 0.0
         assert torch.equal(codes_of(found), codes_of((held.double() * alpha + rest).to(a.dtype)))
@@ -168,7 +167,7 @@ def test_options_of_format(name, options):
     "name", ["q43", "posit8es1", "posit16es1", "posit32es2", "tf32", "fixed4_4"]
 )
 def test_rounding_of_format(name, mode):
-    """The mode is the steps'; the result has its dtype's."""
+    """The steps use the given mode; the result uses the mode of its dtype."""
     a, b = some(name, 3, 9, seed=7), some(name, 9, 3, seed=8)
     assert_products("format", a, b, name, rounding=mode)
     if name in ("q43", "posit16es1"):
@@ -182,8 +181,8 @@ def test_rounding_of_format(name, mode):
     "options", [{}, {"kahan": True}, {"rounding": "toward_zero"}, {"fused": True}], ids=str
 )
 def test_format_s_sum_start_and_running_sum(name, options):
-    """A sum has no products to round. The start is the accumulator's first value; a mean divides
-    the last one."""
+    """A sum has no products to round. The start is the accumulator's first value, and a mean
+    divides the last one."""
     spec, x = FORMATS[name], some(name, 3, 11, seed=9)
     a, b, bias = some(name, 3, 4), some(name, 4, 3, seed=1), some(name, 3, seed=2)
     mode, kahan = options.get("rounding", "nearest_even"), options.get("kahan", False)
@@ -214,7 +213,8 @@ def test_format_s_sum_start_and_running_sum(name, options):
 
 @pytest.mark.parametrize("shape", [(2, 7, 600), (600, 7, 3), (3, 7, 257)])
 def test_columns_do_not_mind_their_neighbours(shape):
-    """More columns than go side by side: each the same as alone."""
+    """With more columns than are computed side by side, each column has the bits of a single
+    one."""
     m, k, n = shape
     a, b = some("posit16es1", m, k), some("posit16es1", k, n, seed=1)
     with accumulate("format", kahan=True):
@@ -225,7 +225,7 @@ def test_columns_do_not_mind_their_neighbours(shape):
 
 
 def test_ones_in_e5m2_stop_at_eight():
-    """8 + 1 is a tie that goes to 8."""
+    """8 + 1 is a tie that rounds to 8."""
     ones = torch.ones(4096, dtype=torch.q52)
     with accumulate("format"):
         assert ones.sum().item() == ones @ ones == 8
@@ -280,7 +280,7 @@ def test_chunked_adds_sums_of_k_terms_in_the_machine_s_type(name, options):
     named = {"mode" if key == "rounding" else key: value for key, value in options.items()}
     starts = values_of(bias, spec) * 3
 
-    def expected(dots, k, starts=None, **named):
+    def sum_chunks(dots, k, starts=None, **named):
         with np.errstate(all="ignore"):
             sums = [
                 chunk_sum(dot, spec, k, machine, s, **named)
@@ -291,21 +291,21 @@ def test_chunked_adds_sums_of_k_terms_in_the_machine_s_type(name, options):
     for k in (1, 3, 4, 12, 50):
         with accumulate(f"chunked({k})", **options):
             found, started, total = a @ b, torch.addmm(bias, a, b), a.sum(1)
-        assert_codes(found, expected(lines(a, b, spec), k, **named), spec, f"mm, k={k}")
+        assert_codes(found, sum_chunks(lines(a, b, spec), k, **named), spec, f"mm, k={k}")
         assert_codes(
-            started, expected(lines(a, b, spec), k, starts, **named), spec, f"addmm, k={k}"
+            started, sum_chunks(lines(a, b, spec), k, starts, **named), spec, f"addmm, k={k}"
         )
         rows = [[(None, v) for v in values_of(row, spec)] for row in a]
         assert_codes(
             total,
-            expected(rows, k, **{key: v for key, v in named.items() if key != "fused"}),
+            sum_chunks(rows, k, **{key: v for key, v in named.items() if key != "fused"}),
             spec,
             f"sum, k={k}",
         )
 
 
 def test_chunks_of_narrow_formats_meet_in_float32():
-    """Which has every value of e8m4, and where 2^30 + 1 is 2^30."""
+    """float32 has every value of e8m4, and 2^30 + 1 is 2^30 in it."""
     x = torch.tensor([2.0**30, 1.0, -(2.0**30)])
     with accumulate("chunked(1)"):
         for name in ("e8m4", "tf32", "posit16es2"):
@@ -318,7 +318,7 @@ def test_chunks_of_narrow_formats_meet_in_float32():
 
 @pytest.mark.parametrize("name", [n for n in FORMATS if n not in ("e11m52", "fixed4_4")])
 def test_float64_and_float32_are_the_stock_kernels_rounded_once(name, one_thread):
-    """The same sizes and layout, so the same order of additions inside."""
+    """Equal sizes and layouts give the same order of additions inside."""
     dtype = dtype_of(name)
     a, b, bias = (
         torch.randn(sizes, generator=torch.Generator().manual_seed(1)).to(dtype)

@@ -1,5 +1,5 @@
-"""Convolutions and gradients under the accumulation policies: float64 where it is exact, and exact
-rationals in a given order."""
+"""Convolutions and gradients under the accumulation policies: against float64 where it is exact,
+and against exact rationals in a given order."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ from torch_dtypes import accumulate
 # float64 adds up their products exactly
 both_formats = pytest.mark.parametrize("name", ["q43", "posit8es1"])
 
-# ---- the products that meet, in their order ----
+# ---- the factors of each product, in order ----
 
 
 def each(*sizes):
@@ -32,7 +32,7 @@ def array(t, spec):
 
 
 def pixel(x, i, c, place):
-    """Outside lie zeros."""
+    """Return a pixel, or zero outside the image."""
     return (
         x[(i, c, *place)]
         if all(0 <= p < n for p, n in zip(place, x.shape[2:], strict=True))
@@ -50,8 +50,8 @@ class Geometry:
         )
         self.groups = groups
 
-    def seen(self, place, tap):
-        """The input's place that an output's place meets in one place of the kernel."""
+    def find_input(self, place, tap):
+        """Return the input's place that meets an output's place at one place of the kernel."""
         return [
             p * s + t * d - pad
             for p, s, t, d, pad in zip(
@@ -64,7 +64,7 @@ class Geometry:
         return [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in terms]
 
     def inputs(self, y, w):
-        """The sizes of a transposed convolution's result."""
+        """Return the sizes of a transposed convolution's result."""
         terms = zip(
             y.shape[2:],
             self.padding,
@@ -77,34 +77,36 @@ class Geometry:
         return [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, p, d, k, s, e in terms]
 
     def forward(self, x, w):
-        """Channel, then place in the kernel."""
+        """Yield products over channels, then places in the kernel."""
         wide, per = w.shape[0] // self.groups, w.shape[1]
         for i, o, *place in each(len(x), len(w), *self.outputs(x, w)):
             taps = list(each(*w.shape[1:]))
             yield [
-                (pixel(x, i, o // wide * per + c, self.seen(place, tap)), w[(o, c, *tap)])
+                (pixel(x, i, o // wide * per + c, self.find_input(place, tap)), w[(o, c, *tap)])
                 for c, *tap in taps
             ]
 
     def weight(self, y, x, w):
-        """The gradient of weights: batch, then place in the output."""
+        """Yield the products of the weights' gradient: over the batch, then places in the
+        output."""
         wide, per = w.shape[0] // self.groups, w.shape[1]
         for o, c, *tap in each(*w.shape):
             places = list(each(len(y), *y.shape[2:]))
             yield [
-                (y[(i, o, *place)], pixel(x, i, o // wide * per + c, self.seen(place, tap)))
+                (y[(i, o, *place)], pixel(x, i, o // wide * per + c, self.find_input(place, tap)))
                 for i, *place in places
             ]
 
     def backward(self, y, w, sizes):
-        """The gradient of the input, or a transposed convolution: channel, then place in the
-        output, as far as the kernel meets it."""
+        """Yield the products of the input's gradient, or of a transposed convolution: over
+        channels, then places in the output that the kernel meets."""
         wide, per = w.shape[0] // self.groups, w.shape[1]
         for i, c, *place in each(len(y), per * self.groups, *sizes):
             dot = []
             for o, *source in each(wide, *y.shape[2:]):
                 reach = [
-                    p - q for p, q in zip(place, self.seen(source, (0,) * len(place)), strict=True)
+                    p - q
+                    for p, q in zip(place, self.find_input(source, (0,) * len(place)), strict=True)
                 ]
                 if all(
                     r % d == 0 and 0 <= r // d < k
@@ -174,7 +176,7 @@ def operands(case, name, draw=some):
 
 
 def with_gradients(call, tensors, grad):
-    """The result, and the gradients of all operands for a gradient of the result."""
+    """Return the result, and the gradients of all operands for a given gradient of the result."""
     leaves = [t.detach().clone().requires_grad_() for t in tensors]
     y = call(*leaves)
     return [y, *torch.autograd.grad(y, leaves, grad)]
@@ -188,7 +190,7 @@ def with_gradients(call, tensors, grad):
 def test_exact_convolutions_and_their_gradients_round_once(case, name):
     call, *_, options = case
     tensors = operands(case, name, ends)
-    for used in (tensors, tensors[:2]):  # with a bias, and without
+    for used in (tensors, tensors[:2]):  # with a bias and without
         grad = ends(name, *call(*(t.double() for t in used), **options).shape, seed=9)
         with accumulate("exact"):
             found = with_gradients(lambda *t: call(*t, **options), used, grad)
@@ -201,7 +203,7 @@ def test_exact_convolutions_and_their_gradients_round_once(case, name):
 
 
 def test_exact_convolution_of_a_wide_format():
-    """Whose sums float64 does not hold: against exact rationals."""
+    """float64 does not hold these sums, so that exact rationals check them."""
     case = CASES[4]
     call, *_, options = case
     spec, (x, w, bias) = FORMATS["posit16es2"], operands(case, "posit16es2", ends)
@@ -221,7 +223,7 @@ def test_exact_convolution_of_a_wide_format():
     assert_codes(grads[1], exact_codes(list(geometry.weight(g_, x_, w_)), spec), spec, "weight")
 
 
-# Whose gradient is a sum of sums, each rounded: an operand is expanded first.
+# Their gradients are sums of rounded sums, because an operand is expanded first.
 TWICE = ("matmul of batches", "expanded")
 
 
@@ -242,7 +244,7 @@ def test_exact_gradients_round_once(operator, name):
 
 @both_formats
 def test_exact_second_derivatives_round_once(name):
-    """Those of a gradient of the input, which is linear in the weight and in the result's
+    """Differentiate a gradient of the input, which is linear in the weight and in the result's
     gradient."""
     x, w, _ = operands(CASES[4], name, ends)
     options = CASES[4][3]
@@ -274,8 +276,8 @@ def test_exact_second_derivatives_round_once(name):
     "case", [CASES[1], CASES[4], CASES[10], CASES[11]], ids=lambda case: case[0].__name__
 )
 def test_format_adds_in_order(case, options):
-    """Channel, then kernel position; gradients of weights: batch, then position. A bias is what the
-    accumulator starts with."""
+    """Terms are added by channel, then kernel position; for gradients of weights by batch, then
+    position. The accumulator starts with the bias."""
     call, *_, parameters = case
     name, spec = "posit16es1", FORMATS["posit16es1"]
     x, w, bias = operands(case, name)
@@ -345,7 +347,7 @@ def test_layouts_give_the_same():
 @pytest.mark.parametrize("policy", OWN)
 @pytest.mark.parametrize("special", [math.inf, math.nan])
 def test_a_special_weight_reaches_only_what_it_meets(policy, special):
-    """Between the steps of a transposed convolution (or of a gradient) lie no products."""
+    """There are no products between the steps of a transposed convolution (or of a gradient)."""
     x, w = torch.ones(1, 1, 4, dtype=torch.q43), torch.tensor([[[special, 1.0, 2.0]]]).to(torch.q43)
     with accumulate(policy):
         y = F.conv_transpose1d(x, w, stride=3)
@@ -357,7 +359,7 @@ def test_a_special_weight_reaches_only_what_it_meets(policy, special):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_batch(policy):
-    """Nothing adds up to zero: as stock."""
+    """An empty sum is zero, as in stock PyTorch."""
     for call, w in ((F.conv1d, (4, 3, 2)), (F.conv_transpose1d, (3, 4, 2))):
         tensors = [
             torch.ones(sizes, dtype=torch.q43, requires_grad=True) for sizes in ((0, 3, 5), w, (4,))
@@ -409,7 +411,7 @@ def test_wrong_convolutions_are_refused_as_by_stock(policy):
 
 @pytest.mark.parametrize("policy", ["exact", "format", "machine"])
 def test_no_transposed_convolution_without_an_output(policy):
-    """Under policies of our own it was empty, or an overflow of its size."""
+    """Under this package's policies the result once was empty, or its size overflowed."""
     x, w = torch.ones(1, 1, 1).to(torch.q43), torch.ones(1, 1, 1).to(torch.q43)
     for padding in (1, 2):
         with accumulate(policy), pytest.raises(RuntimeError, match="Output size is too small"):

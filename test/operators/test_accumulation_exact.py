@@ -1,5 +1,5 @@
-"""Sums and dot products that are rounded once, bit for bit: against exact rationals, and posits
-against softposit's quire."""
+"""Sums and dot products that are rounded once, bit for bit, against exact rationals; for posits
+also against softposit's quire."""
 
 import math
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import codes_of, from_codes
 from oracle import MODES, binary
-from oracle_sums import exact_sum, over, rounded, times
+from oracle_sums import exact_sum, over, round_value, times
 from rationals import Fraction
 from sums import (
     FORMATS,
@@ -39,18 +39,18 @@ def test_exact_is_the_correctly_rounded_dot_product(name, k):
 
 @every_format
 def test_exact_of_many_terms(name):
-    """Of 5000: carries go far."""
+    """With 5000 terms, carries reach far."""
     assert_products("exact", ends(name, 1, 5000), some(name, 5000, 1, seed=1), name)
 
 
 def hard_dots(spec, rng):
-    """Ties that a far smaller product breaks or leaves, large terms that cancel, and the ends of
-    the range."""
+    """Return dots with ties that a far smaller product breaks or leaves, large terms that cancel,
+    and the ends of the range."""
     top, least = largest(spec), spec.decode(1)
     one, half = Fraction(1), Fraction(1, 2)
     k = spec.encode(Fraction(3, 2)) + int(rng.integers(0, 2))
     low, high = spec.decode(k), spec.decode(k + 1)
-    ulp = rounded(spec, high - low)
+    ulp = round_value(spec, high - low)
     dots = (
         [[(top, top)] * n for n in (1, 2, 9)]
         + [[(least, least)] * n for n in (1, 2, 9)]
@@ -68,7 +68,7 @@ def hard_dots(spec, rng):
         codes = random_codes(spec, 24, rng)
         x = [Fraction(spec.decode(c)) for c in codes]
         big = [(p, q) for p, q in zip(x[:8], x[8:16], strict=True)] + [
-            (rounded(spec, -p), q) for p, q in zip(x[:8], x[8:16], strict=True)
+            (round_value(spec, -p), q) for p, q in zip(x[:8], x[8:16], strict=True)
         ]
         terms = [*big, (x[16], x[17]), (x[18], one)]
         dots.append([terms[i] for i in rng.permutation(18)])
@@ -77,7 +77,7 @@ def hard_dots(spec, rng):
 
 @every_format
 def test_exact_of_hard_dots(name):
-    """Padded to one length with zeros, so that each is a row of one product in a batch."""
+    """Zeros pad the dots to one length, so that each is a row of one product in a batch."""
     spec, rng = FORMATS[name], np.random.default_rng(3)
     dots = hard_dots(spec, rng)
     length = max(map(len, dots))
@@ -128,7 +128,7 @@ def test_exact_sum_mean_and_cumsum(name, k):
 
 @pytest.mark.parametrize("name", [n for n in FORMATS if n != "fixed4_4"])
 def test_exact_with_nan_and_infinities(name):
-    """inf - inf, inf * 0 and NaN give NaN, an infinity that nothing meets stays one; in posits all
+    """inf - inf, inf * 0 and NaN give NaN, and a lone infinity stays one. In posits all of these
     are NaR."""
     spec = FORMATS[name]
     values = torch.tensor(
@@ -157,8 +157,8 @@ def test_exact_with_nan_and_infinities(name):
 
 @every_format
 def test_what_the_accumulator_starts_with(name):
-    """addmm with beta = alpha = 1: self counts with every digit of the products, and is rounded
-    with them once."""
+    """In addmm with beta = alpha = 1, self counts with all digits of the products, and the total is
+    rounded once."""
     spec, a, b, bias = (
         FORMATS[name],
         ends(name, 4, 9),
@@ -175,7 +175,7 @@ def test_what_the_accumulator_starts_with(name):
 
 @pytest.mark.parametrize("bias", [-20, 500])
 def test_exact_where_all_values_are_large_or_small(bias):
-    """One is no value of these formats, and a sum's own digits lie far from those of products."""
+    """One is no value of these formats, and the digits of a sum are far from those of products."""
     spec, dtype = binary(4, 3, bias=bias), torch_dtypes.float_format(4, 3, bias=bias)
     codes = torch.tensor([[8, 30, 55, 1, 119, 128 + 119, 128 + 7, 64]])
     x = from_codes(codes, dtype)

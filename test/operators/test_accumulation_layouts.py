@@ -1,5 +1,5 @@
-"""Whatever the operands' layout and however few terms a sum has, an operator that adds up products
-follows the policy, and its gradients do."""
+"""An operator that adds up products follows the policy, and so do its gradients, for every layout
+of operands and few terms too."""
 
 import itertools
 import math
@@ -12,7 +12,8 @@ from sums import FORMATS, assert_codes, dtype_of, some, values_of
 
 from torch_dtypes import accumulate, rounding
 
-# Which operands' elements meet, as Einstein has it; a third operand is what the sum begins with.
+# The operands' elements that are multiplied, in Einstein notation. The sum starts with a third
+# operand.
 OPERATORS = {
     "mm": (torch.mm, "ik,kj->ij"),
     "bmm": (torch.bmm, "bik,bkj->bij"),
@@ -41,8 +42,8 @@ OPERATORS = {
     "linear of a batch": (F.linear, "bik,jk,j->bij"),
     "linear without bias": (F.linear, "bik,jk->bij"),
 }
-# Their gradients are single products, or sums of rounded sums over what was expanded: PyTorch's own
-# multiplications.
+# Their gradients are single products, or sums of rounded sums over expanded dimensions, which
+# PyTorch multiplies itself.
 ONE_PRODUCT = (
     "dot",
     "vdot",
@@ -63,7 +64,7 @@ LENGTHS = {"b": 2, "i": 3, "j": 2, "l": 2}
 
 
 def layouts(t):
-    """The same elements in other orders and places of memory."""
+    """Yield the same elements in other orders and places of memory."""
     yield t.clone()
     if t.dim():
         wide = torch.empty(*t.shape[:-1], 2 * t.shape[-1] + 1, dtype=t.dtype)
@@ -74,7 +75,7 @@ def layouts(t):
 
 
 def dots(letters, k, values):
-    """What each element of the result adds up: pairs in order, and what it begins with."""
+    """Yield the terms of each element of the result: pairs in order, and the start."""
     operands, result = letters.split("->")
     operands = operands.split(",")
     sizes = {**LENGTHS, "k": k}

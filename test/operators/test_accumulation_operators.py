@@ -1,4 +1,4 @@
-"""Which operators add up by the accumulation policy: their shapes, orders and variants; attention;
+"""Operators that follow the accumulation policy: their shapes, orders and variants; attention;
 random steps."""
 
 import math
@@ -58,15 +58,15 @@ OPERATORS = {
 
 
 def summed_in_float64(name, sizes):
-    """Formats whose sums of products (of posit8es2: sums) are float64 numbers, but not all float32
-    ones."""
+    """Return a format whose sums of products (in posit8es2: sums) are exact in float64, but not
+    always in float32."""
     return "posit8es2" if name == "posit8es1" and len(sizes) == 1 else name
 
 
 @pytest.mark.parametrize("name", ["q43", "posit8es1"])
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_exact_operators_round_once(operator, name):
-    """Stock's float64 result, rounded, is the correctly rounded one here."""
+    """PyTorch's float64 result, rounded, is the correctly rounded one here."""
     call, *sizes = OPERATORS[operator]
     name = summed_in_float64(name, sizes)
     for seed in range(0, 100, 10):
@@ -80,8 +80,8 @@ def test_exact_operators_round_once(operator, name):
 
 @pytest.mark.parametrize("options", [{}, {"kahan": True}], ids=str)
 def test_format_in_other_operators_is_that_of_mm(options):
-    """Same sums in the same order: a batch's products alone, or (addbmm) one after the other.
-    Others: test_accumulation_layouts.py."""
+    """The sums and their order are those of mm: for a batch's products alone, or (addbmm) one after
+    the other. test_accumulation_layouts.py has others."""
     spec, a, b, c = (
         FORMATS["posit16es1"],
         some("posit16es1", 2, 3, 7),
@@ -165,7 +165,7 @@ def test_out_and_in_place(policy):
             assert torch.equal(codes_of(changed), codes_of(getattr(c, name[:-1])(*args))), name
         assert torch.equal(codes_of(v.clone().addmv_(c, v)), codes_of(torch.addmv(v, c, v)))
         square = c.clone()
-        # Over its own operand.
+        # The result overwrites its own operand.
         assert torch.equal(codes_of(torch.mm(square, c, out=square)), codes_of(torch.mm(c, c)))
         with pytest.raises(
             RuntimeError, match=r"expected a tensor of size \[3, 3\], but got \[3\]"
@@ -174,7 +174,7 @@ def test_out_and_in_place(policy):
 
 
 def test_dtype_of_a_sum():
-    """dtype= of another format: the values are converted first, as stock does."""
+    """With dtype= of another format, the values are converted first, as in stock PyTorch."""
     x = some("posit16es1", 3, 5)
     with accumulate("exact"):
         for call in (
@@ -270,7 +270,7 @@ def test_wrong_arguments(policy):
 
 
 def attention(q, k, v, policy, bias=None, scale=None):
-    """The two products by the policy, masks and softmax in float32."""
+    """Compute the two products by the policy, masks and softmax in float32."""
     with accumulate(policy):
         scores = (q @ k.mT).float() * (scale or 1 / math.sqrt(q.shape[-1])) + (
             0 if bias is None else bias
@@ -289,7 +289,7 @@ def test_attention(name, policy):
     )
     q, k, v = (t.float().clamp(-2, 2).to(t.dtype) for t in (q, k, v))
     keep = torch.rand(5, 7, generator=torch.Generator().manual_seed(1)) < 0.6
-    keep[2] = False  # attends to nothing: zeros, as stock has it
+    keep[2] = False  # attends to nothing: zeros, as in stock PyTorch
     bias = torch.zeros(5, 7).masked_fill(~keep, -math.inf)
     causal = torch.zeros(5, 7).masked_fill(~torch.ones(5, 7, dtype=torch.bool).tril(), -math.inf)
     added = some("q43", 5, 7, seed=4, spread=0.3).float().clamp(-1, 1)
@@ -343,7 +343,7 @@ def test_fused_attention_refuses(policy):
             match=r"no stock kernel obeys\. Call the ordinary "
             r"operator.*set_fastpath_enabled\(False\)",
         ):
-            # A mode, as that of `--device cuda`, would keep it from the fast path.
+            # A mode, such as that of `--device cuda`, would prevent the fast path.
             with torch._C.DisableTorchFunction():
                 layer(x, x, x)
         torch.backends.mha.set_fastpath_enabled(False)
@@ -364,7 +364,7 @@ def test_fused_attention_refuses(policy):
 # ---- random steps ----
 
 
-def seeded(call, seed=1):
+def run_seeded(call, seed=1):
     torch.manual_seed(seed)
     return codes_of(call())
 
@@ -389,9 +389,9 @@ def test_random_steps_follow_the_seed_and_not_the_threads(mode, one_thread):
                 accumulate(policy, **options),
                 torch_dtypes.rounding("nearest_even" if options else mode),
             ):
-                first, again, other = seeded(call), seeded(call), seeded(call, 2)
+                first, again, other = run_seeded(call), run_seeded(call), run_seeded(call, 2)
                 torch.set_num_threads(4)
-                threaded = seeded(call)
+                threaded = run_seeded(call)
                 torch.set_num_threads(1)
             assert torch.equal(first, again) and torch.equal(first, threaded), policy
             assert not torch.equal(first, other), policy
@@ -400,8 +400,8 @@ def test_random_steps_follow_the_seed_and_not_the_threads(mode, one_thread):
 @pytest.mark.parametrize("name", ["q43", "posit8es1", "posit16es1", "fixed4_4"])
 @pytest.mark.parametrize("policy", ["format", "chunked(5)", "exact"])
 def test_stochastic_sums_are_unbiased(name, policy):
-    """The mean of 20,000 dot products of the same operands; without a random step in a few formats,
-    they are all one."""
+    """Average 20,000 dot products of the same operands. With no random step, as in some formats,
+    they are all equal."""
     a, column = (
         some(name, *size, seed=2).float().remainder(1).sub(0.5).to(dtype_of(name))
         for size in ((1, 12), (12, 1))
@@ -421,7 +421,7 @@ def test_stochastic_sums_are_unbiased(name, policy):
 
 
 def test_random_steps_are_independent():
-    """From 8 in e5m2, where the next value is 10, each of two steps by 1/2 goes up with probability
+    """From 8 in e5m2, where the next value is 10, two steps of 1/2 each round up with probability
     1/4."""
     n = 16000
     start, half = torch.full((n,), 8.0).to(torch.q52), torch.full((2, n), 0.5).to(torch.q52)

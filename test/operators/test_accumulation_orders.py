@@ -1,12 +1,12 @@
-"""Steps in other orders than one running sum, sums of chunks that are rounded, exact products, and
-accumulators that wrap: against rationals."""
+"""Orders other than one running sum, sums of rounded chunks, exact products, and accumulators that
+wrap, against rationals."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from oracle import binary
 from oracle_fixed import Fixed
-from oracle_sums import rounded
+from oracle_sums import round_value
 from rationals import Fraction
 from sums import some, values_of
 
@@ -49,10 +49,10 @@ ORDERS = {"pairwise": pairwise, "tree": tree, "lanes(3)": in_lanes(3), "lanes(16
 
 
 def total(order, terms, spec, start=None):
-    """A finished sum is always a number of the accumulator."""
-    add = lambda x, y: rounded(spec, Fraction(x) + Fraction(y))  # noqa: E731
-    result = rounded(spec, ORDERS[order](terms, add))
-    return result if start is None else add(rounded(spec, start), result)
+    """Return the finished sum, which is always a number of the accumulator."""
+    add = lambda x, y: round_value(spec, Fraction(x) + Fraction(y))  # noqa: E731
+    result = round_value(spec, ORDERS[order](terms, add))
+    return result if start is None else add(round_value(spec, start), result)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -77,9 +77,9 @@ def test_orders(order, k):
                 terms = [
                     Fraction(x) * Fraction(y) for x, y in zip(rows[i], columns[j], strict=True)
                 ]
-                terms = [t if spec is None else rounded(spec, t) for t in terms]
-                assert Fraction(plain[i, j].item()) == rounded(Q43, total(order, terms, E5M4))
-                assert Fraction(biased[i, j].item()) == rounded(
+                terms = [t if spec is None else round_value(spec, t) for t in terms]
+                assert Fraction(plain[i, j].item()) == round_value(Q43, total(order, terms, E5M4))
+                assert Fraction(biased[i, j].item()) == round_value(
                     Q43, total(order, terms, E5M4, start[j])
                 )
 
@@ -90,7 +90,7 @@ def test_orders_of_sums():
         with accumulate("format", accumulator="e5m4", order=order):
             got = x.sum(1)
         assert got.tolist() == [
-            float(rounded(Q43, total(order, values_of(row, Q43), E5M4))) for row in x
+            float(round_value(Q43, total(order, values_of(row, Q43), E5M4))) for row in x
         ]
 
 
@@ -110,12 +110,12 @@ def test_holes_have_no_part_in_a_tree():
         want = F.conv_transpose1d(x, w, stride=2)
     for order in ORDERS:
         with accumulate("format", accumulator="e5m4", order=order):
-            # A sum of two is the same in every order.
+            # A sum of two terms is the same in every order.
             assert torch.equal(F.conv_transpose1d(x, w, stride=2), want)
 
 
 def test_holes_are_no_terms_of_exact_products():
-    """One term is rounded once, and the sum of two once: neither is rounded before."""
+    """A sum of one term, or of two, is rounded once; no term is rounded before."""
     x, w = some("q43", 1, 1, 40).clamp(-4, 4), some("q43", 1, 1, 4, seed=1).clamp(-4, 4)
     inputs, weights = values_of(x.flatten(), Q43), values_of(w.flatten(), Q43)
     for order in ("pairwise", "tree"):
@@ -126,12 +126,12 @@ def test_holes_are_no_terms_of_exact_products():
             for t in range(82)
         ]
         assert got == [
-            float(rounded(Q43, total(order, products, binary(5, 2)))) for products in terms
+            float(round_value(Q43, total(order, products, binary(5, 2)))) for products in terms
         ]
 
 
 def test_a_tree_of_negative_zeros_is_one():
-    """No sum begins at 0."""
+    """A tree starts with its first terms and not with 0."""
     a, b = torch.full((2, 4), -0.0).to(torch.q43), torch.ones(4, 3).to(torch.q43)
     for order, sign in (("pairwise", True), ("tree", True), ("lanes(2)", False)):
         with accumulate("format", order=order):
@@ -151,14 +151,17 @@ def test_a_bias_is_rounded_to_the_accumulator():
             got, nothing = torch.addmm(bias, a, b), torch.addmm(bias, a[:, :0], b[:0])
         terms = [[x * y for x, y in zip(row, column, strict=True)] for column in columns]
         assert got[0].tolist() == [
-            float(rounded(Q43, total(order, t, spec, s))) for t, s in zip(terms, start, strict=True)
+            float(round_value(Q43, total(order, t, spec, s)))
+            for t, s in zip(terms, start, strict=True)
         ], order
-        assert nothing[0].tolist() == [float(rounded(Q43, rounded(spec, s))) for s in start], order
+        assert nothing[0].tolist() == [
+            float(round_value(Q43, round_value(spec, s))) for s in start
+        ], order
 
 
 def test_lanes_draw_words_of_their_own():
-    """Two lanes of equal terms, each of which ends half way between two numbers: drawn alike, their
-    sum would never lie between."""
+    """Two lanes have equal terms, and each ends half way between two numbers. If both drew the same
+    words, their sum would never fall between."""
     x = torch.tensor([1, 1, 0.0625, 0.0625]).to(torch.q43).expand(500, 4)
     with accumulate("format", accumulator="fixed8_3", rounding="stochastic", order="lanes(2)"):
         sums = torch_dtypes.matmul(x, torch.ones(4, 1, dtype=torch.q43), out="fp32")
@@ -182,7 +185,7 @@ def test_rounded_sums_of_chunks(chunk):
                 x.sum(1) if start is None else torch.addmv(start, x, torch.ones(23, dtype=x.dtype))
             )
         for i, row in enumerate(x):
-            add = lambda spec, s, t: rounded(spec, Fraction(s) + Fraction(t))  # noqa: E731
+            add = lambda spec, s, t: round_value(spec, Fraction(s) + Fraction(t))  # noqa: E731
             outer = Fraction(0) if start is None else values_of(start[i : i + 1], Q43)[0]
             terms = values_of(row, Q43)
             for at in range(0, 23, chunk):
@@ -190,7 +193,7 @@ def test_rounded_sums_of_chunks(chunk):
                 for term in terms[at : at + chunk]:
                     inner = add(E5M4, inner, term)
                 outer = add(Q43, outer, inner)
-            assert Fraction(got[i].item()) == rounded(Q43, outer)
+            assert Fraction(got[i].item()) == round_value(Q43, outer)
 
 
 @pytest.mark.parametrize(
@@ -231,11 +234,11 @@ def test_accumulators_that_wrap():
                 acc = Fraction(0)
                 for x, y in zip(values_of(a[i], Q43), values_of(b[:, j], Q43), strict=True):
                     term = Fraction(x) * Fraction(y)
-                    acc = rounded(
+                    acc = round_value(
                         spec,
                         acc
                         + (
-                            rounded(binary(5, 10), term)
+                            round_value(binary(5, 10), term)
                             if "product" in options and options["product"] != "exact"
                             else term
                         ),
@@ -314,7 +317,7 @@ def test_orders_in_one_text():
 
 
 def test_each_bit_is_worth_four_times_the_length():
-    """Sakr et al., arXiv 1901.06588: the part of a sum's variance that swamping takes."""
+    """Sakr et al., arXiv 1901.06588: the share of a sum's variance that swamping removes."""
     torch.manual_seed(0)
 
     def lost(bits, length):

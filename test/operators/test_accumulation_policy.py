@@ -1,5 +1,5 @@
-"""Which accumulation policy holds: blocks, dtypes, threads, backward passes; what is no policy, and
-what a policy cannot do."""
+"""The accumulation policy in force: blocks, dtypes, threads, backward passes; invalid policies, and
+limits of a policy."""
 
 import threading
 
@@ -14,7 +14,7 @@ from torch_dtypes import Accumulation, accumulate, accumulation_of, matmul, set_
 
 @pytest.fixture
 def own_policy():
-    """Sets dtypes' own policies, and takes them back."""
+    """Set the policies of dtypes, and reset them afterwards."""
     touched = []
 
     def choose(dtype, *args, **options):
@@ -27,7 +27,7 @@ def own_policy():
 
 
 def stops_at_eight():
-    """Whether e5m2 sums are rounded at every step."""
+    """Tell whether e5m2 sums are rounded at every step."""
     return torch.ones(64, dtype=torch.q52).sum().item() == 8
 
 
@@ -78,7 +78,7 @@ def test_blocks_are_their_thread_s_and_dtypes_everyone_s(own_policy):
 
 
 def weight_gradient(dtype=torch.q52):
-    """Of 64 products with one weight: a sum of 64 ones."""
+    """Return a weight, and 64 products with it, whose gradient is a sum of 64 ones."""
     weight = torch.ones(1, 1, dtype=dtype, requires_grad=True)
     return weight, torch.ones(64, 1, dtype=dtype) @ weight
 
@@ -90,7 +90,7 @@ def test_backward_obeys_too(own_policy):
     assert weight.grad.item() == 8
     with accumulate("format"):
         weight, y = weight_gradient()
-    y.backward(torch.ones_like(y))  # outside
+    y.backward(torch.ones_like(y))  # outside the block
     assert weight.grad.item() == 64
     own_policy(torch.q52, "format")
     weight, y = weight_gradient()
@@ -291,7 +291,7 @@ def test_formats_that_a_policy_cannot_do():
                 "but got posit32es2",
             ):
                 call()
-        assert (x + x).sqrt().shape == x.shape  # what adds nothing up is free
+        assert (x + x).sqrt().shape == x.shape  # operators without a sum are unaffected
 
 
 def test_operands_that_a_chip_has_not():

@@ -1,10 +1,9 @@
-"""Addition to division, sqrt and fused multiply-add are correctly rounded: against exact integers,
-which share no code with the implementation.
+"""Addition to division, sqrt and fused multiply-add are correctly rounded, compared with exact
+integers.
 
 A result is right when the exact value lies between the two boundaries around the returned code
 (oracle.py), and on one of them only if the code is even. Values and boundaries are integers in
-units of 2^-scale, quotients are compared cross-multiplied, roots squared.
-"""
+units of 2^-scale, quotients are compared cross-multiplied, roots squared."""
 
 from functools import lru_cache
 from itertools import permutations, product
@@ -56,7 +55,7 @@ NUMBERS = [
 
 
 def ints(fractions, scale):
-    """Fractions as integers in units of 2^-scale, which they must be multiples of."""
+    """Convert fractions to integers in units of 2^-scale; they must be multiples of it."""
     out = np.empty(len(fractions), object)
     for i, f in enumerate(fractions):
         shift = scale - (f.denominator.bit_length() - 1)
@@ -71,7 +70,7 @@ def exact_numbers(spec):
 
 
 class Exact:
-    """A format's values and boundaries as integers, worked out for the codes that occur."""
+    """A format's values and boundaries as integers, computed for the codes that occur."""
 
     def __init__(self, spec):
         self.spec = spec
@@ -80,29 +79,29 @@ class Exact:
         self.never = 1 << (self.scale + 5000)
         self.known_values, self.known_boundaries = {}, {}
 
-    def _mapped(self, keys, known, value):
+    def _map(self, keys, known, value):
         distinct, where = np.unique(keys, return_inverse=True)
         missing = [k for k in distinct.tolist() if k not in known]
         known.update(zip(missing, ints([value(k) for k in missing], self.scale), strict=True))
         return np.array([known[k] for k in distinct.tolist()] + [None], dtype=object)[:-1][where]
 
     def split(self, codes):
-        """Sign and magnitude of codes (not of NaR)."""
+        """Return sign and magnitude of codes (NaR excluded)."""
         negative = codes >= self.spec.sign_code
         if self.spec.posit:
             return negative, np.where(negative, (1 << self.spec.bits) - codes, codes)
         return negative, codes & (self.spec.sign_code - 1)
 
     def values(self, codes):
-        """0 stands in for what is not finite."""
+        """Return the values, with 0 in place of those that are not finite."""
         negative, k = self.split(codes)
-        magnitudes = self._mapped(
+        magnitudes = self._map(
             np.where(k > self.spec.largest, 0, k), self.known_values, self.spec.magnitude
         )
         return np.where(negative, -magnitudes, magnitudes)
 
     def boundaries(self, k):
-        """Above the magnitudes k."""
+        """Return the boundaries above the magnitudes k."""
         spec = self.spec
         endless = k > spec.largest
         if spec.posit or spec.overflow == "saturate":
@@ -114,12 +113,12 @@ class Exact:
             np.where(
                 zero,
                 0,
-                self._mapped(np.where(endless | zero, 1, k), self.known_boundaries, spec.boundary),
+                self._map(np.where(endless | zero, 1, k), self.known_boundaries, spec.boundary),
             ),
         )
 
     def wrong(self, codes, n, d=1, square=False):
-        """Where a code is not the rounded n / (d 2^scale), or its root."""
+        """Mark the codes that are not the rounded n / (d 2^scale), or its root."""
         negative, k = self.split(codes)
         below = (
             np.where(k == 1 << self.spec.man_bits, 0, k - 1)
@@ -136,8 +135,8 @@ class Exact:
 
 
 def assert_right(exact, found, reference, n, d=1, operands=(), square=False):
-    """found: codes; reference: the float64 operation, for zeros' signs, infinities and NaN; n / d:
-    the exact result."""
+    """Check the codes `found` against the exact result n / d. `reference` is the float64 operation,
+    for zeros' signs, infinities and NaN."""
     spec = exact.spec
     finite = np.ones(len(found), bool)
     for x in operands:
@@ -168,7 +167,7 @@ def assert_right(exact, found, reference, n, d=1, operands=(), square=False):
 
 
 def division_by_zero(operands, reference):
-    """Infinite references that are exact: the others are only beyond float64."""
+    """Mark infinite references that are exact. The others only exceed float64."""
     return operands[-1] == 0 if len(operands) == 2 else np.zeros(len(reference), bool)
 
 
@@ -178,7 +177,7 @@ def operate(name, a, b):
 
 
 def exact_result(name, x, y, scale):
-    """The numerator and the denominator of x op y, in units of 2^-scale."""
+    """Return numerator and denominator of x op y, in units of 2^-scale."""
     if name == "add":
         return x + y, 1
     if name == "sub":
@@ -203,8 +202,8 @@ def dtype_named(name, spec):
 
 
 def hard_pairs(spec, dtype, name, count, seed=0):
-    """Seeded codes: any two, neighbours of each other's negatives, equal exponents, extremes, and
-    results next to boundaries."""
+    """Return seeded codes: any two, neighbours of each other's negatives, equal exponents,
+    extremes, and results next to boundaries."""
     rng = np.random.default_rng(seed)
     size = 1 << spec.bits
     a, b = rng.integers(0, size, count), rng.integers(0, size, count)
@@ -230,11 +229,11 @@ def hard_pairs(spec, dtype, name, count, seed=0):
     )
     b[2 * part : 3 * part] = rng.choice(ends, part)
     coarse = max(spec.bits // 2, 1)
-    # Short fractions: products and sums that are ties.
+    # Short fractions, whose products and sums are ties.
     a[3 * part : 4 * part] = a[3 * part : 4 * part] >> coarse << coarse
     b[3 * part : 4 * part] = b[3 * part : 4 * part] >> coarse << coarse
     a, b = a % size, b % size
-    # The last half: a is what takes b next to a random boundary.
+    # In the last half, b and `a` give a result next to a random boundary.
     k = rng.integers(1, spec.largest, count - 4 * part)
     exact = exact_numbers(spec)
     target = (exact.boundaries(k) / (1 << exact.scale)).astype(float)
@@ -283,7 +282,7 @@ def test_sqrt(dtype_name):
         if spec.bits <= 20
         else np.random.default_rng(0).integers(0, 1 << spec.bits, 100_000)
     )
-    if spec.bits > 20:  # squares of boundaries and what is next to them
+    if spec.bits > 20:  # squares of boundaries and numbers next to them
         boundaries = torch.tensor(
             [float(spec.boundary(int(k))) for k in codes[:30_000] % spec.largest if k]
         )
@@ -350,8 +349,8 @@ def apply_number(name, x, number):
 
 
 def exact_with_number(name, x, number, scale):
-    """Numerator and denominator in units of 2^-scale: the number is what Python's float is,
-    exactly."""
+    """Return numerator and denominator in units of 2^-scale. The number is the exact value of
+    Python's float."""
     p, q = Fraction(number).numerator, Fraction(number).denominator
     if name in ("add", "sub", "rsub"):
         n = {
@@ -406,7 +405,7 @@ def test_posit_saturates_where_a_number_leaves_float64():
 
 @pytest.mark.parametrize("name", ["e3m2finite", "e2m1finite"])
 def test_invalid_operations_of_formats_without_nan_are_positive(name):
-    """The largest number stands for NaN, whose sign would be the processor's own: negative on x86,
+    """The largest number stands for NaN. A processor would choose its sign: negative on x86,
     positive on ARM."""
     dtype = torch_dtypes.dtype(name)
     zero, minus, two = (
@@ -465,8 +464,8 @@ FACTORS = [
 
 @pytest.mark.parametrize("dtype_name", ["posit16es2", "q43", "e6m9", "posit8es2"])
 def test_a_scaled_product_at_the_ends_of_the_range(dtype_name):
-    """z + s * x * y of the largest and smallest numbers, where s * x * y leaves float32's range, or
-    float64's."""
+    """Compute z + s * x * y of the largest and smallest numbers, where s * x * y exceeds the range
+    of float32 or float64."""
     dtype = torch_dtypes.dtype(dtype_name)
     least = torch.nextafter(torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype)).item()
     most = torch.finfo(dtype).max
@@ -493,7 +492,7 @@ def test_a_scaled_product_at_the_ends_of_the_range(dtype_name):
                 assert torch.equal(torch.add(z, x, alpha=s), scaled.to(dtype)), (s, mode)
 
 
-ZERO_SUMS = {  # of tensors z, x, y: z + factor * (x * y), x / y or x
+ZERO_SUMS = {  # for tensors z, x, y: z + factor * (x * y), x / y or x
     "addcmul": (lambda z, x, y: torch.addcmul(z, x, y), 1, lambda x, y: x * y),
     "addcmul twice": (lambda z, x, y: torch.addcmul(z, x, y, value=2), 2, lambda x, y: x * y),
     "addcmul by a third": (
@@ -533,7 +532,7 @@ def test_the_sign_of_a_sum_that_is_0(what, dtype_name):
 
 
 def test_a_scaled_product_with_a_number_of_float32():
-    """Whose product with a short value float32 does not have."""
+    """float32 cannot hold the product of this number and a short value."""
     g, s = torch.Generator().manual_seed(0), 3.0
     x, z = (torch.randn(20_000, generator=g).to(torch.posit16es2) for _ in range(2))
     for number in (1.2345678, 0.7001953125, 1 / 3):
@@ -547,8 +546,8 @@ def test_a_scaled_product_with_a_number_of_float32():
 
 
 def to_odd(exact):
-    """The float64 rounded to odd, which rounds to the format as the exact number does; the
-    outermost ones beyond the range."""
+    """Return the float64 rounded to odd, which rounds to the format as the exact number does.
+    Beyond the range it is the largest or smallest float64."""
     sign, size = (-1 if exact < 0 else 1), abs(exact)
     if not size:
         return 0.0
@@ -562,7 +561,7 @@ def to_odd(exact):
     return sign * float(Fraction(whole | inexact) * Fraction(2) ** (exponent + drop))
 
 
-# Axes from the outermost to the innermost: contiguous, channels_last, of transposed batches.
+# Axes from the outermost to the innermost: contiguous, channels_last, transposed batches.
 LAYOUTS = [(0, 1, 2, 3), (0, 2, 3, 1), (1, 0, 2, 3)]
 
 

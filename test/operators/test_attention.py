@@ -1,4 +1,4 @@
-"""Attention with masks: a masked place counts for nothing, also in formats without infinities."""
+"""Attention with masks: a masked place has no effect, also in formats without infinities."""
 
 import copy
 import math
@@ -23,7 +23,7 @@ def tolerance(dtype):
 
 
 def pair(module, name):
-    """The module in the format, and in float64 on the same values."""
+    """Return the module in the format, and in float64 with the same values."""
     ours = module.to(torch_dtypes.dtype(name))
     return ours, copy.deepcopy(ours).double()
 
@@ -35,7 +35,7 @@ def values(dtype, seed=0):
 
 
 def masks(kind):
-    """A causal mask and one of padding."""
+    """Return a causal mask and a padding mask."""
     if kind == "bool":
         return CAUSAL, PADDING
     zeros = [torch.zeros(m.shape) for m in (CAUSAL, PADDING)]
@@ -129,7 +129,7 @@ def test_values_of_a_stock_mask_stay_and_have_gradients():
 def test_transformers(name, training, kind):
     torch.manual_seed(2)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about nested tensors, which are not used
+        warnings.simplefilter("ignore")  # warns of nested tensors, which are not used
         model = nn.Transformer(WIDTH, HEADS, 1, 1, 16, dropout=0.0, batch_first=True)
     ours, wide = pair(model.train(training), name)
     dtype = torch_dtypes.dtype(name)
@@ -204,7 +204,7 @@ def test_a_mask_of_another_narrow_dtype_is_an_error(policy):
             )
 
 
-def test_stock_masks_are_stock_s():
+def test_stock_masks_are_unchanged():
     mask = nn.functional._canonical_mask(CAUSAL, "mask", None, "", torch.float32)
     assert torch.equal(
         mask, nn.Transformer.generate_square_subsequent_mask(LENGTH)
@@ -246,8 +246,8 @@ def test_the_function_takes_masks_of_every_kind(name, policy, recorded):
 @pytest.mark.parametrize("policy", ["exact", "format"])
 @pytest.mark.parametrize("name", ["e8m18", "posit20es1", "e5m5"])
 def test_softmax_is_computed_in_the_compute_type(name, policy):
-    """Of formats stored in float32 too, whose cast to it names their container; and in a block
-    without autocast."""
+    """Also for formats stored in float32, where a cast to float32 names the storage dtype, and in a
+    block without autocast."""
     dtype = torch_dtypes.dtype(name)
     torch.manual_seed(0)
     q = torch.randn(2, 7, 8).to(dtype)

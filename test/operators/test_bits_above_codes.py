@@ -1,5 +1,5 @@
-"""Elements wider than their format's codes: what stands above a code, written as raw memory,
-changes no value. Files with such bits are refused."""
+"""Elements wider than their format's codes: bits above a code, written as raw memory, change no
+value. Files with such bits are refused."""
 
 import io
 import pickle
@@ -18,8 +18,8 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
 def codes_and_junk(name):
-    """Tensors of the same codes, without and with bits above them: all ones, one next to the sign,
-    one at the top."""
+    """Return tensors of the same codes, without and with bits above them: all ones, one next to the
+    sign, one at the top."""
     dtype = torch_dtypes.dtype(name)
     fmt, width = torch_dtypes.format_of(dtype), 8 * dtype.itemsize
     first = torch.arange(min(2**fmt.bits, 512))
@@ -65,7 +65,7 @@ def test_files_with_codes_beyond_the_format_are_refused(name, tmp_path):
     (clean, junk), _ = next(codes_and_junk(name))
     bits = torch_dtypes.format_of(name).bits
     message = rf"expected codes of torch\.{name} from 0 to {2**bits - 1}, but got one beyond"
-    for layout in (True, False):  # the old one reads memory after the tensors are made
+    for layout in (True, False):  # the old layout reads memory after the tensors are made
         for weights_only in (True, False):
             for things in (
                 clean,
@@ -86,7 +86,7 @@ def test_files_with_codes_beyond_the_format_are_refused(name, tmp_path):
     with pytest.raises(ValueError, match=message):
         pickle.loads(pickle.dumps(junk))
     torch.save(clean, tmp_path / "t.pt")
-    with torch.serialization.skip_data():  # memory that nobody has written
+    with torch.serialization.skip_data():  # uninitialised memory
         assert torch.load(tmp_path / "t.pt").shape == clean.shape
     torch.save(junk, tmp_path / "t.pt")
     assert torch.load(tmp_path / "t.pt", map_location="meta").device.type == "meta"

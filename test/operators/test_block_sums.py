@@ -1,5 +1,5 @@
-"""Sums of several products at once, as tensor cores make them: bit for bit against exact rationals
-from the published descriptions."""
+"""Sums of several products at once, as in tensor cores, bit for bit against exact rationals from
+the published descriptions."""
 
 import math
 
@@ -29,7 +29,7 @@ def test_chips(chip, name, adder, kind):
     with accumulate(chip):
         check(matmul(a, b, out=FLOAT32), adder, a, b)
         check(matmul(a, b, out=FLOAT32, start=start), adder, a, b, start)
-        narrow = a @ b  # the register's number, rounded once
+        narrow = a @ b  # the register's number is rounded once
         assert_same(narrow, matmul(a, b, out=FLOAT32).to(a.dtype))
 
 
@@ -119,7 +119,7 @@ def test_every_mode_of_the_register(rounding):
     assert torch.equal(got.double()[finite], want[finite]) and finite.sum() > 150
 
 
-# Registers of which every number here is subnormal or next to that: in lanes, and one by one.
+# Registers in which every number here is subnormal or nearly so: in lanes, and one by one.
 SMALL = {
     "with the products": ({"extra_bits": 1}, {"bits": 10}),
     "with the products, to nearest": (
@@ -142,8 +142,8 @@ SMALL = {
 @pytest.mark.parametrize("which", SMALL)
 @pytest.mark.parametrize("least", [None, -7, -9])
 def test_registers_below_their_smallest_exponent(which, least):
-    """Of e4m9, whose smallest normal number is 2^-6: products of 2^-10 to 2^-17 beside registers of
-    some 2^-8."""
+    """e4m9's smallest normal number is 2^-6. Products are 2^-10 to 2^-17, and registers about
+    2^-8."""
     options, numbers = SMALL[which]
     numbers = dict(numbers)
     register = Register(9, -6, 7, nearest=numbers.pop("nearest", False))
@@ -172,8 +172,8 @@ def test_registers_below_their_smallest_exponent(which, least):
 
 @pytest.mark.parametrize("groups", [2, 3])
 def test_a_subnormal_register_behind_groups_counts_as_the_smallest_normal_number(groups):
-    """-2^-15 beside products of 1/8 is no further below them than 2^-6, so that it is not left out,
-    but cut downwards, to -2^-13."""
+    """-2^-15 beside products of 1/8 is aligned as 2^-6. So it is not left out, but cut downwards to
+    -2^-13."""
     rng = np.random.default_rng(6)
     a = torch.from_numpy(rng.choice([-1, 1], (3, 6)) * rng.uniform(0.25, 0.5, (3, 6))).to(HALF)
     b = torch.from_numpy(rng.uniform(0.5, 1, (6, 40))).to(HALF)
@@ -191,7 +191,7 @@ def test_a_subnormal_register_behind_groups_counts_as_the_smallest_normal_number
     [{}, {"late": 3}, {"late": 3, "interleave": 2}, {"product_limit": True}, {"rounding": "down"}],
 )
 def test_a_register_overflows_at_its_next_binade(options):
-    """2^16 - 2^5 is e5m10's largest number; sums of 2^16 to 2^17 are infinite, of either sign, and
+    """e5m10's largest number is 2^16 - 2^5. Sums of 2^16 to 2^17 are infinite with either sign, and
     stay so."""
     sign = torch.tensor([[1.0], [-1.0]])
     rows = torch.tensor([[128, 128, 128, 128, 0, 0, 0, 0], [128, 128, 127.9375, 128, 0, 0, 0, 1.0]])
@@ -205,7 +205,8 @@ def test_a_register_overflows_at_its_next_binade(options):
     )
     with accumulate("block", terms=4, extra_bits=2, register="e5m10", **options):
         got = matmul(a, b, out=FLOAT32).double()[:, 0].tolist()
-    # What is cut to the largest number, and one product more; downwards it would be -2^16.
+    # The sum is cut to the largest number, and one more product is added. Cut downwards it would be
+    # -2^16.
     finite = 65504 - 128
     assert got == [
         math.inf,
@@ -215,11 +216,11 @@ def test_a_register_overflows_at_its_next_binade(options):
     ]
 
 
-# Of the result, which rounds the register again, or begins with more than that holds.
+# The result rounds the register again, or starts with more digits than the register holds.
 @pytest.mark.parametrize("fraction_bits", [1, 3])
 def test_words_of_stochastic_registers(fraction_bits):
-    """Element i of n begins with word i, and each block takes word n further on; the result's own
-    come behind all of those."""
+    """Element i of n starts with word i, and each block takes a word n further on. The words of the
+    results come after all of those."""
     a, b, start = (
         operands("q43", 3, 7),
         operands("q43", 7, 5, seed=1),
@@ -256,7 +257,7 @@ def test_stochastic_registers_draw_for_each_block():
         first = matmul(a, b, out=FLOAT32).double()
         torch.manual_seed(3)
         assert torch.equal(first, matmul(a, b, out=FLOAT32).double())
-    # From 8 on, steps of 2.
+    # From 8 on, steps are 2.
     assert first.mean().item() == pytest.approx(16, abs=0.2) and len(first.unique()) > 2
 
 
@@ -269,7 +270,7 @@ def test_a_sum_that_is_cut_to_0_is_positive():
 
 
 def test_products_at_the_end_of_the_register():
-    """The last binade is finite; a product beyond it is infinite by itself, whatever would cancel
+    """The last binade is finite. A product beyond it is infinite by itself, whatever would cancel
     it."""
     big = 2.0**64
     a = torch.tensor([[big, 0.0], [big, big], [big, big]]).to(torch_dtypes.dtype("e8m7"))
@@ -296,8 +297,8 @@ def test_what_is_not_finite():
 
 
 def test_lanes_agree_with_the_general_way():
-    """Infinite products, which there are none of, ask for the general way; formats, sizes and few
-    columns take others."""
+    """product_limit=True forces the general way, although no product here is infinite. Formats,
+    sizes and few columns choose different lanes."""
     for name in ("q43", "q52", "posit8es2", "posit8es0", "e8m7", "posit16es2", "tf32", "e2m1"):
         for m, k, n in ((3, 50, 40), (40, 7, 3), (1, 300, 1)):
             a, b = operands(name, m, k), operands(name, k, n, seed=1)
@@ -316,7 +317,7 @@ def test_lanes_agree_with_the_general_way():
 
 @pytest.mark.parametrize("name", ["e5m11", "e5m12", "e5m25"])
 def test_operands_whose_products_the_lanes_just_hold(name):
-    """24 bits in float32's, 26 and 52 in float64's; what is cut off of a product is not rounded
+    """24 bits in float32's lanes, 26 and 52 in float64's. The part cut off a product is not rounded
     before."""
     a, b = operands(name, 4, 9), operands(name, 9, 40, seed=1)
     for extra_bits in (2, 3):
@@ -327,8 +328,8 @@ def test_operands_whose_products_the_lanes_just_hold(name):
 
 
 def test_a_start_below_every_product():
-    """Beside products that are all 0 it stays as it is; beside the smallest one it is cut at that
-    one's last place."""
+    """Beside products that are all 0 the start stays as it is. Beside the smallest product it is
+    cut at that product's last place."""
     b = torch.ones(9, 20).to(torch.q43)
     a = torch.zeros(2, 9)
     a[1, 0] = 2.0**-9
@@ -343,7 +344,7 @@ def test_a_start_below_every_product():
 
 @pytest.mark.parametrize("options", [{}, {"product_limit": True}])  # in lanes, and one by one
 def test_each_operand_has_its_own_smallest_exponent(options):
-    """2^-6 and 2^-14, with which subnormal numbers are aligned."""
+    """Subnormal numbers are aligned with 2^-6 and 2^-14."""
     for names, low in ((("q43", "q52"), (-6, -14)), (("q52", "q43"), (-14, -6))):
         a, b = (
             operands(names[0], 4, 12, kind="subnormal"),
@@ -355,7 +356,7 @@ def test_each_operand_has_its_own_smallest_exponent(options):
 
 
 def test_late_bits_that_two_registers_of_float64_do_not_hold():
-    """The lanes' sum of what is kept and what is held would be rounded: 2^10 - 2^-50 was 2^10."""
+    """The lanes would round the sum of kept and late bits: 2^10 - 2^-50 was 2^10."""
     a, b = (
         torch.tensor([[2.0**10, -(2.0**-50)]]).to(torch_dtypes.dtype("e8m7")),
         torch.ones(2, 1).to(torch_dtypes.dtype("e8m7")),

@@ -58,7 +58,8 @@ def test_convolutions_and_gradients_follow():
         rows = g.transpose(0, 1).reshape(4, -1)
         want = rows @ columns.transpose(0, 1).reshape(27, -1).T
         assert torch.equal(w.grad.reshape(4, 27), want)
-        # The input's gradient: (output channel, position), what is not there in its place as 0.
+        # The input's gradient is ordered by (output channel, position), with 0 in place of missing
+        # terms.
         spread = F.unfold(F.pad(g.float(), (1, 1, 1, 1)), 3).to(torch.q43)  # [2, 36, 36]
         turned = w.detach().flip(2, 3).transpose(0, 1).reshape(3, 36)
         assert torch.equal(x.grad.reshape(2, 3, 36), turned @ spread)
@@ -98,7 +99,7 @@ def test_layers_that_quantize_rounds():
             layer, {torch.nn.Linear: {**dict.fromkeys(places, "q43"), "accumulate": policy}}
         )
         w = layer.weight.detach().to(torch.q43)
-        # A layer's products are rounded to its operands' dtype.
+        # A layer's products are rounded to the dtype of its operands.
         with accumulate(policy if policy is not steps else steps[:-1] + ", product=q43)"):
             want = matmul(x.to(torch.q43), w.T, out=torch.q43 if native else FLOAT32).float()
         assert torch.equal(layer(x).float(), want), policy

@@ -1,4 +1,4 @@
-"""Sums of several products at once, as another program has them: MMA-Sim."""
+"""Sums of several products at once, compared with another program: MMA-Sim."""
 
 import pytest
 import torch
@@ -12,8 +12,8 @@ from torch_dtypes import accumulate, matmul
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_as_mma_sim_has_it(kind):
-    """The authors' own program (pip install mmasim), on 1,024 sums for each chip, format and kind
-    of operands."""
+    """Compare with the authors' own program (pip install mmasim) on 1,024 sums for each chip,
+    format and kind of operands."""
     pytest.importorskip("mmasim")
     from mmasim import amd, nv_ptx
 

@@ -1,4 +1,5 @@
-"""Into, out of and between number formats: to, type, copy_, view, item, NumPy, DLPack, printing."""
+"""Conversions into, out of and between number formats: to, type, copy_, view, item, NumPy, DLPack,
+printing."""
 
 import builtins
 import math
@@ -57,12 +58,12 @@ INTO = {
     "index assignment": lambda t, d: torch.zeros(t.shape, dtype=d).index_put_(
         (torch.arange(len(t)),), t.to(d)
     ),
-    "slice assignment": lambda t, d: assigned(torch.zeros(t.shape, dtype=d), t),
+    "slice assignment": lambda t, d: assign(torch.zeros(t.shape, dtype=d), t),
     "tensor": lambda t, d: torch.tensor(t.tolist(), dtype=d),
 }
 
 
-def assigned(target, source):
+def assign(target, source):
     target[:] = source
     return target
 
@@ -88,7 +89,8 @@ def test_every_way_out_of_a_format_is_exact_or_rounds_once(way, dtype):
     for stock in [*FLOATS, container(dtype)]:
         made = INTO[way](t, stock)
         expect_tensor(made, stock)
-        # To a narrow type by way of the format of the same values, which rounds from float64 once.
+        # The reference casts to a narrow type through the format of the same values, which rounds
+        # float64 once.
         narrow = {torch.float16: "e5m10", torch.bfloat16: "e8m7"}.get(stock)
         reference = (
             t.double().to(torch_dtypes.dtype(narrow)).double() if narrow else t.double().to(stock)
@@ -145,7 +147,7 @@ def test_between_formats_rounds_once(source, target):
 
 
 def test_narrowing_from_a_wide_format_rounds_once():
-    # In float32, 1 + 2^-8 + 2^-30 becomes 1 + 2^-8, a tie of bfloat16 that goes down.
+    # In float32, 1 + 2^-8 + 2^-30 becomes 1 + 2^-8, a tie that rounds down in bfloat16.
     t = torch.tensor([1 + 2.0**-8 + 2.0**-27, 1 + 2.0**-11 + 2.0**-27], dtype=torch.float64).to(
         torch.posit32es2
     )
@@ -298,7 +300,7 @@ def test_view_as_another_format_of_the_same_width():
 
 @pytest.mark.parametrize("depth", [1, 64, 65, 66, 100, 127])
 def test_nested_lists_that_hold_a_tensor(depth):
-    """As deep as stock looks."""
+    """Lists nest as deeply as stock PyTorch looks."""
     made = {}
     for dtype in (torch.bfloat16, torch.q43):
         data = torch.tensor(1.5, dtype=dtype)
@@ -333,7 +335,7 @@ def test_scalars(dtype):
 
 # NumPy (more of it: test_interop.py)
 
-NUMPY = ("q43", "q52", "e4m3fn", "e8m7")  # of which ml_dtypes has a type
+NUMPY = ("q43", "q52", "e4m3fn", "e8m7")  # ml_dtypes has a type of these
 
 
 def test_numpy_without_ml_dtypes(monkeypatch):
@@ -360,7 +362,7 @@ def test_numpy_has_no_type_of_the_other_formats(dtype):
     for convert in (lambda: t.numpy(), lambda: t.numpy(force=True)):
         with pytest.raises(TypeError, match=f"NumPy has a type for, but got {dtype}"):
             convert()
-    # Values, on memory of their own.
+    # Arrays of values have separate memory.
     for array in (
         np.asarray(t),
         t.__array__(),
@@ -461,7 +463,7 @@ def test_lists_of_several_dtypes_are_taken_place_by_place(dtype):
             and a.tolist() == [2.0, 3.0]
             and torch.equal(b, torch.addcdiv(f, f, f, value=2.0))
         )
-    # The numbers' tensor is no operand.
+    # A tensor of numbers is no operand.
     assert (
         torch._foreach_addcdiv([x], [x], [x], torch.tensor([1.0], device="cpu"))[0].dtype is dtype
     )
@@ -493,7 +495,7 @@ def test_singular_values_alone_come_with_factors_of_the_dtype():
 
 
 def test_a_type_s_name_is_taken_back():
-    """As "torch.BFloat16Tensor" of bfloat16."""
+    """As "torch.BFloat16Tensor" for bfloat16."""
     x = torch.ones(2, dtype=torch.posit16es2)
     for other in (torch.full((2,), 0.3), x, torch.full((2,), 0.3).to(torch.q43)):
         made = other.type(x.type())

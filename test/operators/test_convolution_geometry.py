@@ -1,6 +1,6 @@
-"""Convolutions, their gradients and second derivatives under the accumulation policies over a grid
-of geometries: strides, paddings, dilations, output paddings and lengths, each against the triples
-of places that meet, added up in integers."""
+"""Convolutions, their gradients and second derivatives under the accumulation policies, over a grid
+of geometries. The grid varies strides, paddings, dilations, output paddings and lengths. Each
+result is compared with an integer sum over all triples of places that meet."""
 
 import itertools
 
@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch_dtypes import accumulate
 
 
-def meeting(transposed, kernel, stride, padding, dilation, length, outputs):
-    """(output place, input place, kernel place): those whose product an output has."""
+def find_triples(transposed, kernel, stride, padding, dilation, length, outputs):
+    """Yield the triples (output place, input place, kernel place) whose product belongs to an
+    output."""
     for tap in range(kernel):
         for o, i in itertools.product(range(outputs), range(length)):
             wide, narrow = (o, i) if transposed else (i, o)
@@ -21,7 +22,8 @@ def meeting(transposed, kernel, stride, padding, dilation, length, outputs):
 
 
 def geometries():
-    """Those that stock takes, with the output's length by PyTorch's documented formula."""
+    """Yield the geometries that stock PyTorch accepts, with the output's length by PyTorch's
+    documented formula."""
     grid = itertools.product((False, True), (1, 3), (1, 2, 3), (0, 1), range(3), (1, 3), (1, 4))
     for transposed, kernel, stride, padding, extra, dilation, length in grid:
         reach = dilation * (kernel - 1) + 1
@@ -44,7 +46,7 @@ def geometries():
                 length,
                 outputs,
                 options,
-                list(meeting(transposed, kernel, stride, padding, dilation, length, outputs)),
+                list(find_triples(transposed, kernel, stride, padding, dilation, length, outputs)),
             )
 
 
@@ -76,8 +78,7 @@ def to_weight(y, x, transposed, kernel, triples):
     return w
 
 
-# Every step of these sums is an integer that the format has, so every policy gives the one exact
-# answer.
+# Every step of these sums is an integer of the format, so every policy gives the exact result.
 @pytest.mark.parametrize(
     ("policy", "options"), [("exact", {}), ("format", {}), ("chunked(3)", {})], ids=str
 )
@@ -133,7 +134,7 @@ def test_every_geometry_gives_the_sums_of_what_meets(policy, options):
 
 @pytest.mark.parametrize("policy", ["exact", "format", "chunked(2)"])
 def test_what_output_padding_adds_is_met_by_no_input(policy):
-    """A single input place met one place twice."""
+    """A place of the input once met a place of the kernel twice."""
     x = torch.ones(1, 1, 1, dtype=torch.q43, requires_grad=True)
     w = torch.tensor([[[1.375, 0.3125]]]).to(torch.q43)
     with accumulate(policy):

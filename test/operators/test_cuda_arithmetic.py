@@ -1,5 +1,5 @@
-"""Arithmetic, programs of an optimizer's step and neighbours by the GPU's kernels, on the host,
-against the CPU's operators, bit for bit."""
+"""The GPU's kernels for arithmetic, optimizer steps and neighbours, run on the host and compared
+with the CPU's operators, bit for bit."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 
@@ -31,8 +31,8 @@ MODES = ("down", "to_odd", "stochastic", "up_down")
 
 
 def cases():
-    """Every format to nearest and in two other modes; in the other two, which are the next
-    format's, where one has minutes."""
+    """Yield every format to nearest and in two of the four other modes. The next format has the
+    remaining two, since a mode takes minutes."""
     for i, name in enumerate(ARITHMETIC):
         yield pytest.param(name, "nearest_even", id=f"{name}-nearest_even")
         for j, mode in enumerate(MODES):
@@ -60,15 +60,15 @@ def test_arithmetic(library, name, mode):
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 50, 63, 64, 65, 129])
 @pytest.mark.parametrize("name", ["q43", "posit16es2", "posit8es2", "e8m4"])
 def test_blocks_of_random_words(library, name, n):
-    """Elements that share a block of random bits are a thread's; of the last ones, not all are
-    there."""
+    """A thread computes all elements that share a block of random bits. The last block is
+    incomplete."""
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, "stochastic")
     a, b, values = (
         all_codes(dtype, 1)[:n],
         all_codes(dtype, 2)[:n],
         values_for(dtype).float()[-n:].contiguous(),
     )
-    behind = all_codes(dtype, 3)[:80]  # of another tensor, which must stay
+    behind = all_codes(dtype, 3)[:80]  # another tensor's memory, which must stay
     for call, kernel, operands in (
         (lambda: a * b, "binary", (2, a, b)),
         (lambda: values.to(dtype), "encode_float", (values,)),
@@ -80,9 +80,9 @@ def test_blocks_of_random_words(library, name, n):
 
 
 def elementwise(library, fmt, op, tensors, number, mixed, out, seed=0):
-    """An operator of as many operands as there are `tensors`, None for the number, by places as a
-    TensorIterator has them: the fastest dimension first, strides in bytes, no dimensions where all
-    is contiguous."""
+    """Run an operator on `tensors`, where None stands for the number. The layout is that of a
+    TensorIterator: the fastest dimension first, strides in bytes, no dimensions where all are
+    contiguous."""
     given = [x for x in tensors if x is not None]
     contiguous = all(x.is_contiguous() and x.shape == out.shape for x in given)
     rows = [
@@ -106,7 +106,7 @@ def elementwise(library, fmt, op, tensors, number, mixed, out, seed=0):
     )
 
 
-# Operands of one size, of which packs of four lie together, or are one element, or neither.
+# Operands of one size. A pack of four is contiguous in memory, or one element, or neither.
 LAYOUTS = {
     "a row": lambda x: (x.view(16, 16, 16), x[:16]),
     "a column": lambda x: (x.view(16, 16, 16), x[:16].view(16, 1)),
@@ -137,7 +137,7 @@ def test_layouts(library, layout, name, mode):
     )
     for op, tensors, call in (*expressions, (2, (a, c, b), lambda x, y, z: torch.addcmul(z, x, y))):
         elementwise(library, fmt, op, tensors, 1.0, False, found := torch.empty_like(c), seeds())
-        made = [x.contiguous() for x in tensors]  # random words go by places in the result
+        made = [x.contiguous() for x in tensors]  # random words follow the places in the result
         same(found, on_cpu(lambda call=call, made=made: call(*made), mode))
 
 
@@ -165,7 +165,7 @@ def test_a_number_that_float32_lacks(library, name, number):
             same(found, call(*(number if x is None else x for x in tensors)))
 
 
-# What each instruction computes, of the registers a, b, c and its number; in the order of Do
+# The operation of each instruction, of the registers a, b, c and its number, in the order of Do
 # (Instructions.h).
 INSTRUCTIONS = (
     lambda a, b, c, x: -a,
@@ -180,8 +180,8 @@ INSTRUCTIONS = (
     lambda a, b, c, x: torch.addcdiv(a, b, c, value=x),
     lambda a, b, c, x: torch.sqrt(a),
 )
-# Steps of optimizers as their registers have it (what, to, a, b, c, number): a parameter, its
-# gradient, two states; from 5 on, between two steps.
+# Steps of optimizers as programs of registers (operation, to, a, b, c, number): a parameter, its
+# gradient, two states; from 5 on, temporaries.
 PROGRAMS = {
     "sgd": [
         (6, 5, 1, 0, 0, 0.01),
@@ -210,7 +210,7 @@ def test_programs(library, name, mode):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
     for steps in PROGRAMS.values():
         registers = [all_codes(dtype, seed, 2000) for seed in range(5)]
-        # No operator makes an infinity: what passes one on may keep it, or saturate.
+        # No operator makes an infinity. An operator that passes one on may keep it, or saturate.
         if not torch.tensor(torch.inf).to(dtype).isinf():
             registers = [r.where(~r.isinf(), r.new_ones(())) for r in registers]
         ends = torch.tensor([1, 1000, 1003, 2000])
@@ -262,7 +262,7 @@ def test_odd_neighbours(library, op):
         ],
         dtype=torch.float64,
     )
-    # What is added to a product is 0 or far above one that underflows.
+    # The term added to a product is 0, or far above a product that underflows.
     terms = ends[ends != 5e-324] if op == 2 else ends
     numbers = [
         torch.cat([x, e])

@@ -1,4 +1,4 @@
-"""Casts by the GPU's kernels, on the host, against the CPU's operators, bit for bit."""
+"""Casts by the GPU's kernels, run on the host and compared with the CPU's operators bit for bit."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 
@@ -38,7 +38,8 @@ def test_codes_to_numbers(library, name):
         torch.testing.assert_close(y, x.float(), rtol=0, atol=0, equal_nan=True)
 
 
-# By which numbers of 16 bits, and how many of them, a tensor core multiplies a format's.
+# The 16-bit dtype, and the number of its values, by which a tensor core multiplies a format's
+# values.
 PARTS = {
     "q43": (torch.float16, 1),         "q52": (torch.float16, 1),
     "e5m5": (torch.float16, 1),        "e5m7": (torch.float16, 1),
@@ -55,8 +56,8 @@ PARTS = {
 
 @pytest.mark.parametrize("name", PARTS)
 def test_codes_to_parts(library, name):
-    """Every code: its number is the sum of its parts, which are exact; of two tensors at a time,
-    which packs of four may begin and end in."""
+    """For every code, the value is the sum of its parts, which are exact. Two tensors at a time;
+    packs of four may begin and end in them."""
     dtype, fmt = torch_dtypes.dtype(name), format_of(name)
     codes = from_codes(torch.arange(1 << min(fmt.bits, 16)), dtype).contiguous()
     library.decode_parts.restype = ctypes.c_int64
@@ -98,8 +99,8 @@ def test_numbers_to_codes(library, name, mode):
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if format_of(name).fits_float])
 def test_several_tensors_at_once(library, name):
-    """Each begins where the one before ends, so that most lie at places that packs of four do
-    not."""
+    """Each tensor begins where the one before ends, so that most are not aligned to packs of
+    four."""
     dtype, fmt = torch_dtypes.dtype(name), format_of(name)
     codes, values = all_codes(dtype), values_for(dtype).float()
     for ends in ([1], [3, 4, 700], [512, 512, 900, 4000], [1024, 2048]):
@@ -113,7 +114,7 @@ def test_several_tensors_at_once(library, name):
 
 @numbers("nearest_even", "up", "stochastic")
 def test_a_row_is_added_to_a_matrix(library, name, mode):
-    """The sum is float32's, and one rounding follows."""
+    """The sum is computed in float32 and rounded once."""
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
     if not fmt.fits_float:
         return
@@ -133,7 +134,7 @@ def test_a_row_is_added_to_a_matrix(library, name, mode):
     [n for n in FORMATS if torch.zeros(1, dtype=torch_dtypes.dtype(n)).view(torch.uint8)[0] == 0],
 )
 def test_gates(library, name):
-    """Codes as they are: NaN lets pass, and so does nothing at the threshold."""
+    """Codes pass unchanged. NaN opens a gate; a number at the threshold closes it."""
     dtype, fmt = torch_dtypes.dtype(name), format_of(name)
     for threshold in (0.0, 0.75, -1.0):
         codes, x = all_codes(dtype, 1), all_codes(dtype, 2)

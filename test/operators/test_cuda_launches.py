@@ -1,5 +1,5 @@
-"""Launches of the GPU's kernels that a CUDA graph records, what kernels count of a tensor, and that
-nvcc compiles them, where it is."""
+"""Launches of the GPU's kernels that a CUDA graph records, counts that kernels take of a tensor,
+and a compilation by nvcc where it is installed."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 
@@ -32,8 +32,8 @@ from torch_dtypes.formats.arguments import rounding_mode
 
 
 def test_launches_that_are_recorded(library):
-    """A CUDA graph's launches draw by the seed and the offset in device memory, which each run of
-    the graph moves on."""
+    """Launches in a CUDA graph draw with the seed and the offset in device memory. Each run of the
+    graph advances the offset."""
     fmt = format_of("posit16es2", "stochastic")
     dtype, generic = torch.posit16es2, "fixed3_4_wrap"
     a, b, _ = matrices(dtype)
@@ -140,7 +140,7 @@ def test_counts(library, spec, type_):
             table[: len(FLAGS)].tolist(),
             table[len(FLAGS) :].view(3, 2048).tolist(),
         )
-        # And what is not finite.
+        # Values that are not finite count too.
         units = [Fraction(4) ** (field - 1023) / 2**22 for field in range(2047)] + [0]
         of = {field - 1023: n for field, n in enumerate(elements[:2047]) if n}
         zeros = of.pop(-1023)
@@ -159,7 +159,8 @@ def test_counts(library, spec, type_):
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("source", sorted(p.name for p in KERNELS.glob("*.cu")))
 def test_nvcc_compiles_them(source, tmp_path):
-    """For the oldest architecture, without a GPU and without PyTorch; warnings are errors."""
+    """Compile for the oldest architecture, without a GPU and without PyTorch; warnings are
+    errors."""
     options = [
         "-std=c++20",
         "--expt-relaxed-constexpr",

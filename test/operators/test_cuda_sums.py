@@ -1,5 +1,5 @@
-"""Sums by the GPU's kernels, on the host, under every policy, against the CPU's operators, bit for
-bit."""
+"""Sums by the GPU's kernels, run on the host under every policy and compared with the CPU's
+operators bit for bit."""
 
 # ruff: noqa: F811 (a fixture that is imported)
 
@@ -70,7 +70,7 @@ def sizes(*numbers):
 
 
 def check_products(library, kernel, fmt, settings, operands, policy, options, rest=(), mode=None):
-    """Compares products of matrices, and those added to a third, with the CPU's under the same
+    """Compare products of matrices, and those added to a third, with the CPU's under the same
     policy, or in the same mode."""
     a, b, start = operands
     of_sizes = sizes(*a.shape, b.shape[2])
@@ -88,7 +88,7 @@ def check_products(library, kernel, fmt, settings, operands, policy, options, re
 
 
 def check_steps(library, name, options, operands, in_float=True):
-    """Compares sums that are rounded at every step."""
+    """Compare sums that are rounded at every step."""
     steps = [
         format_of(options.get(what, name).replace("exact", name), options.get("rounding"))
         for what in ("product", "accumulator")
@@ -109,8 +109,8 @@ def test_sums_rounded_at_every_step(library, name, options):
 
 
 NARROW_POSITS = ["posit8es0", "posit8es1", "posit8es2", "posit10es1", "posit12es1"]
-# Of the tiles that several results share: every way of rounding by magic numbers; operands that
-# leave it (overflow, long regimes, NaN).
+# Tiles share the work for several results. These cover every way of rounding by magic numbers, and
+# operands outside it (overflow, long regimes, NaN).
 TILES = [
     ("q43", {}),
     ("q43", {"product": "e5m5"}),
@@ -158,7 +158,7 @@ TILES = [
 ]
 
 
-# A grid of many tiles: with some here, with the others where long runs are asked for.
+# A grid of many tiles: a few cases here, the others in the slow tests.
 SHAPES = [(3, 17, (-12, 9)), (3, 17, (-4, 1)), (8205, 131, (-6, 5))]
 IN_TILES = [
     pytest.param(
@@ -210,7 +210,7 @@ def test_operands_beyond_the_range_of_a_step(library, options):
     ids="-".join,
 )
 def test_sums_in_the_widest_tiles(library, options):
-    """Of columns that end within one: its columns are the last ones, of which the tile before has
+    """The columns end within a tile. Its columns are the last ones, so that the tile before shares
     some."""
     check_steps(library, "q43", options, matrices(torch.q43, 3, 2056, 261, (-6, 5)))
 
@@ -220,8 +220,8 @@ def test_sums_in_the_widest_tiles(library, options):
     [*NARROW_POSITS, "posit16es1", "posit16es0", "posit5es1", "posit4es0", "posit12es1_underflow"],
 )
 def test_posits_to_the_ends_of_their_range(library, name):
-    """No product or sum of two numbers is unknown: it would be computed step by step, and the
-    threads beside it would wait."""
+    """No product or sum of two numbers is left undetermined. It would be computed step by step,
+    while the neighbouring threads wait."""
     dtype = torch_dtypes.dtype(name)
     fmt = torch_dtypes.format_of(dtype)
     x = from_codes(torch.arange(1 << fmt.bits), dtype)
@@ -322,7 +322,8 @@ def test_sums_by_blocks(library, name, options):
 
 
 def test_terms_that_are_not_there(library):
-    """The holes of a strided transposed convolution: no zeros, which a sum of -0 would notice."""
+    """The holes of a strided transposed convolution are no zeros, which a sum of -0 would
+    notice."""
     dtype = torch.q52
     fmt = format_of("q52")
     a, b, _ = matrices(dtype)
@@ -364,8 +365,8 @@ def test_terms_that_are_not_there(library):
 
 @pytest.mark.parametrize("options", [(0, 0), (1, 0), (0, 1)], ids=["plain", "fused", "kahan"])
 def test_a_missing_term_takes_its_words(library, options):
-    """What is drawn for later terms does not depend on holes: a hole at the beginning is as good as
-    a product of 0."""
+    """Holes do not change the words drawn for later terms: a hole at the beginning acts like a
+    product of 0."""
     fmt = format_of("posit16es2", "stochastic")
     a, b, _ = matrices(torch.posit16es2)
     shape, flags = sizes(2, 3, 9, 17), (ctypes.c_int64 * 8)(*options, 0, 1, 1, 0, 1, 0)

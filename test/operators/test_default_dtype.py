@@ -1,5 +1,5 @@
-"""A default dtype of ours: what is made of numbers, what operators make of integers, and what the
-default is not that of."""
+"""A format dtype as default dtype: the dtype of tensors made from numbers, the results of operators
+on integers, and tensors that the default leaves alone."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def into(call):
     return out
 
 
-# Of a dtype and of integers: (what the default makes of the integers, the same of their cast).
+# For each operator on integers: (the call under the default, the call on the integers cast to it).
 OF_INTEGERS = {
     "/": (lambda i: i / 3, lambda x: x / 3),
     "number /": (lambda i: 3 / i, lambda x: 3 / x),
@@ -102,7 +102,7 @@ OF_INTEGERS = {
 @pytest.mark.parametrize("stock", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("case", OF_INTEGERS)
 def test_default_dtype_is_that_of_fractions_computed(default_dtype, case, stock, dtype):
-    """As of stock dtypes: integers become the default dtype, and the operator computes in that."""
+    """As with stock dtypes, integers become the default dtype, and the operator computes in it."""
     default_dtype(stock)
     default_dtype(dtype)
     of_default, of_cast = OF_INTEGERS[case]
@@ -125,7 +125,8 @@ def test_default_dtype_and_kernels_that_stock_lacks(default_dtype, dtype):
 @few_dtypes
 @pytest.mark.parametrize("stock", [torch.float32, torch.float64], ids=str)
 def test_default_dtype_is_not_that_of_integers(default_dtype, stock, dtype):
-    """What stays of integers, or is float64 whatever the default, or is asked to be."""
+    """Results that stay integers, that are float64 whatever the default, or whose dtype is
+    given."""
     default_dtype(stock)
     default_dtype(dtype)
     whole = torch.arange(1, 4)
@@ -146,7 +147,7 @@ def test_default_dtype_is_not_that_of_integers(default_dtype, stock, dtype):
 
 @few_dtypes
 def test_integers_among_fractions_of_a_list_stay_integers(default_dtype, dtype):
-    """Every result of the list was of the default dtype where one was."""
+    """Every result of the list once had the default dtype if one of them had."""
     default_dtype(dtype)
     i = torch.arange(3)
     for numbers, dtypes in (
@@ -162,7 +163,7 @@ def test_integers_among_fractions_of_a_list_stay_integers(default_dtype, dtype):
 
 @few_dtypes
 def test_integers_of_a_list_beside_fractions_are_of_the_default_dtype(default_dtype, dtype):
-    """As each by itself; they were of the stock default dtype."""
+    """Each has the dtype that it has by itself. They once had the stock default dtype."""
     default_dtype(dtype)
     i, f, x, s = (
         torch.arange(3),
@@ -212,7 +213,7 @@ def test_legacy_constructors_under_a_default(default_dtype, dtype):
     for made in (Subclass(2), Subclass([1.0, 2.0]), Subclass()):
         assert type(made) is Subclass and made.dtype is dtype
     for tensor in (torch.arange(2), torch.ones(2, dtype=torch.float64), torch.ones(2)):
-        # Aliases, as in stock.
+        # Aliases, as in stock PyTorch.
         for made in (torch.Tensor(tensor), torch.Tensor(other=tensor), Subclass(tensor)):
             assert (
                 made.dtype is tensor.dtype
@@ -229,8 +230,8 @@ def test_legacy_constructors_under_a_default(default_dtype, dtype):
 @pytest.mark.filterwarnings("ignore")  # quantised tensors are deprecated
 @pytest.mark.parametrize("stock", [torch.float32, torch.float64, torch.float16], ids=str)
 def test_a_dtype_that_was_written_is_not_the_default(default_dtype, stock, dtype):
-    """What operators are asked to make of integers stays, also where it is the stock default of
-    before."""
+    """A dtype that is given for a result on integers stays, even if it is the former stock
+    default."""
     default_dtype(stock)
     default_dtype(dtype)
     whole = torch.arange(3)
@@ -266,8 +267,8 @@ WITH_FRACTIONS = ("NumPy's float64", "NumPy's float32", "a complex number")
 @pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray])
 @pytest.mark.parametrize("elements", ELEMENTS)
 def test_elements_of_a_list_keep_their_dtype_under_a_default(default_dtype, elements, make, dtype):
-    """As under a default of float16: only Python's fractions are the default's, beside which others
-    promote."""
+    """As under a default of float16: only Python's fractions get the default dtype, and other
+    elements are promoted with it."""
     expected = make(ELEMENTS[elements]())
     default_dtype(dtype)
     made = make(ELEMENTS[elements]())
@@ -314,7 +315,7 @@ def test_default_dtype_makes_no_sparse_or_nested_tensors(default_dtype, dtype):
 
 @few_dtypes
 def test_fractions_in_hooks_are_of_the_default_dtype(default_dtype, dtype):
-    """What runs within a call of PyTorch's, where modes are off."""
+    """Hooks run within a call of PyTorch, where modes are off."""
     default_dtype(dtype)
 
     class Scaled(torch.autograd.Function):
@@ -374,7 +375,7 @@ def test_a_default_tensor_type_ends_it(kind):
 
 
 class Exported:
-    """What hands out a tensor by DLPack alone."""
+    """An object that exports a tensor by DLPack alone."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -396,7 +397,7 @@ def test_data_of_a_dtype_of_their_own_keep_it_and_their_memory_under_a_default(
     for data in (x, x.numpy(), Exported(x), torch.utils.dlpack.to_dlpack(x)):
         made = torch.asarray(data)
         assert made.dtype is stock and made.data_ptr() == x.data_ptr()
-    # Of what hands it out by DLPack alone stock makes no copy.
+    # Stock PyTorch makes no copy of an object that only exports by DLPack.
     for data in (x, x.numpy(), torch.utils.dlpack.to_dlpack(x)):
         made = torch.asarray(data, copy=True)
         assert (
@@ -448,7 +449,7 @@ def test_numbers_between_complex_ends_are_complex(default_dtype, ends, dtype):
 
 
 class Names(TorchDispatchMode):
-    """The operators that it sees."""
+    """Records the names of the operators that it sees."""
 
     def __init__(self):
         super().__init__()
@@ -461,7 +462,7 @@ class Names(TorchDispatchMode):
 
 @few_dtypes
 def test_dispatch_modes_see_the_backward_pass(default_dtype, dtype):
-    """The default dtype was taken for an argument of the pass, which a mode must not see."""
+    """The default dtype was once taken for an argument of the pass, which a mode must not see."""
     default_dtype(dtype)
     for own in (dtype, torch.float64):
         x, one = torch.tensor([0.5, 1], dtype=own, requires_grad=True), torch.ones(2, dtype=own)

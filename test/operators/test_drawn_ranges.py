@@ -1,5 +1,5 @@
-"""Numbers that are drawn lie where a float32 draw does: an interval stays open where it is, and
-what is positive is not rounded to 0."""
+"""Random numbers are in the range of a float32 draw: an open interval stays open, and a positive
+number is not rounded to 0."""
 
 import re
 
@@ -33,7 +33,7 @@ def test_uniform_numbers_stay_below_an_end_that_the_format_has(name, interval):
     assert x.min().item() >= low and x.max().item() < high
     torch.manual_seed(1)
     drawn = torch.empty(50_000).uniform_(low, high)
-    if "_" not in name.removeprefix("fixed8_"):  # to nearest
+    if "_" not in name.removeprefix("fixed8_"):  # rounds to nearest
         nearest = drawn.to(dtype)
         inside = nearest.double() < high
         assert torch.equal(x[inside], nearest[inside])
@@ -43,7 +43,7 @@ def test_uniform_numbers_stay_below_an_end_that_the_format_has(name, interval):
 
 @pytest.mark.parametrize("interval", [(0.1, 0.3), (-3, -2.9), (-0.2, 0.2)])
 def test_other_ends_are_not_kept_to(interval):
-    """What initialises parameters is float32's draw, rounded."""
+    """Draws that initialise parameters are float32's, rounded."""
     torch.manual_seed(1)
     x = torch.empty(5000, dtype=torch.q43).uniform_(*interval)
     torch.manual_seed(1)
@@ -90,7 +90,7 @@ DRAWS = {
     [(name, *ends) for name, all_ends in RANGES.items() for ends in all_ends],
 )
 def test_integers_stay_in_their_range(name, low, high, draw):
-    """999 is 1000 in e8m7, which is none of range(1000)."""
+    """999 rounds to 1000 in e8m7, which is outside range(1000)."""
     dtype = torch_dtypes.dtype(name)
     x = DRAWS[draw](low, high, dtype)
     assert x.dtype is dtype and x.min().item() >= low and x.max().item() < high
@@ -198,7 +198,7 @@ def test_what_stock_code_makes_of_them_is_finite(name):
 
 @pytest.mark.parametrize("fill", ["normal_", "uniform_", "exponential_", "randn"])
 def test_a_generator_decides_every_bit(fill):
-    """The rounding's random words come from it, too."""
+    """The random words of the rounding come from the generator, too."""
     dtype, made = torch_dtypes.dtype("q43_stochastic"), []
     for seed in (1, 2):
         torch.manual_seed(seed)

@@ -1,11 +1,11 @@
-"""Operators that write elements, and losses, beside another dtype, as bfloat16's; what of them
-PyTorch's database has is test_two_dtypes.py's."""
+"""Operators that write elements, and losses, beside another dtype, compared with bfloat16.
+test_two_dtypes.py has those with samples in PyTorch's database."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-# Containers: bfloat16, a float8, float32 itself.
+# Storage dtypes: bfloat16, a float8, float32 itself.
 DTYPES = (torch.posit16es2, torch.q43, torch.posit32es2)
 OTHERS = (torch.float32, torch.float64, torch.int64, torch.bool)
 pytestmark = [
@@ -53,7 +53,7 @@ FUNCTIONAL = {
     "weights of classes in images": lambda x, s: F.nll_loss(
         x.T[None, ..., None], torch.zeros(1, 3, 1).long(), s[0]
     ),
-    # a bool: an error in stock, whatever it is
+    # a bool: always an error in stock PyTorch
     "sub of a number": lambda x, s: x - s.dtype.is_floating_point,
 }
 IN_PLACE = {
@@ -75,7 +75,8 @@ IN_PLACE = {
     "fill_": lambda x, s: x.fill_(s[0, 0]),
 }
 ALL = {**FUNCTIONAL, **IN_PLACE}
-# Stock computes in place of 1 - target, whose dtype the result has by accident: ours promotes.
+# Stock PyTorch computes in place of 1 - target, so that the result has its dtype by accident.
+# Format tensors are promoted.
 TARGETS_DTYPE = ("targets of binary_cross_entropy_with_logits",)
 X, SOURCE = (
     torch.tensor([[1.0, 2.0], [3.0, 4.0], [-1.0, 6.0]]),
@@ -84,7 +85,7 @@ X, SOURCE = (
 
 
 def result(call, x, s):
-    """The result's dtype, shape and numbers; or the error."""
+    """Return the dtype, shape and numbers of the result, or the error."""
     x = x.clone()
     try:
         y = call(x, s)
@@ -110,13 +111,13 @@ def test_results_and_errors_are_those_of_bfloat16(name, dtype):
     for other in (*OTHERS, None):
         cases = [result(ALL[name], X.to(d), SOURCE.to(other or d)) for d in (torch.bfloat16, dtype)]
         expect_alike(*cases, dtype, (name, other))
-    for other in OTHERS * (name not in TARGETS_DTYPE):  # what is written into a stock tensor
+    for other in OTHERS * (name not in TARGETS_DTYPE):  # written into a stock tensor
         cases = [result(ALL[name], X.to(other), SOURCE.to(d)) for d in (torch.bfloat16, dtype)]
         expect_alike(*cases, dtype, (name, other, "written to"))
 
 
-def applied(name):
-    """The call as a function of x that gives what it has made of it."""
+def make_function(name):
+    """Return the call as a function that gives its result, or x where it writes into x."""
 
     def call(x, s):
         y = x * 1
@@ -136,10 +137,10 @@ def test_recorded_calls(name):
                 SOURCE.clone().to(other).requires_grad_(other.is_floating_point),
             )
             s.retain_grad() if s.requires_grad else None
-            cases.append(result(applied(name), x, s))
+            cases.append(result(make_function(name), x, s))
             if isinstance(cases[-1], Exception):
                 continue
-            y = applied(name)(x, s)
+            y = make_function(name)(x, s)
             y.sum().backward() if y.requires_grad else None
             gradients.append([t.grad if t.grad is None else t.grad.dtype for t in (x, s)])
         expect_alike(*cases, torch.posit16es2, (name, other))
@@ -159,13 +160,13 @@ def test_in_vmap(name):
         for d in (torch.bfloat16, torch.posit16es2):
             cases.append(
                 result(
-                    torch.vmap(applied(name)),
+                    torch.vmap(make_function(name)),
                     X.to(d).expand(2, 3, 2),
                     SOURCE.to(other).expand(2, 2, 2),
                 )
             )
         if name.endswith("a number") and isinstance(cases[0], Exception):
-            continue  # stock's batching rules see a vector of numbers there
+            continue  # PyTorch's batching rules see a vector of numbers there
         expect_alike(*cases, torch.posit16es2, (name, other))
 
 
@@ -173,7 +174,7 @@ def test_in_vmap(name):
     "name", ["index_put of a number", "scatter, adding", "lerp to a number", "x[i] = t"]
 )
 def test_in_compiled_graphs(name):
-    call = applied(name)
+    call = make_function(name)
     x = X.to(torch.posit16es2)
     with pytest.raises(Exception, match="expected operands of one dtype"):
         torch.compile(call, backend="aot_eager")(x, SOURCE)
@@ -241,7 +242,7 @@ NORMS = {
 
 @pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
 def test_norms_take_a_dtype_that_promotion_gives(norm):
-    """As stock's: dtype=torch.bfloat16 is an error for float32."""
+    """As in stock PyTorch: dtype=torch.bfloat16 is an error for float32."""
     x = torch.tensor([[1.5, 2.0], [-0.5, 4.0]])
     own = x.to(torch.q43)
     for other in (x, x.double(), x.bfloat16(), x.cfloat(), x.to(torch.posit16es2)):
@@ -298,7 +299,7 @@ def test_cumulations_in_place_stay_of_their_dtype(name):
 @pytest.mark.parametrize("needs_gradient", [False, True])
 @pytest.mark.parametrize("f", [torch.softmax, torch.log_softmax])
 def test_out_of_another_dtype_decides_nothing(f, needs_gradient):
-    """Beside an operand that needs a gradient the operator ran in its dtype."""
+    """Beside an operand that needs a gradient, the operator once ran in the dtype of out=."""
     x = torch.tensor([1.0, 2.0, 0.5]).to(torch.posit16es2).requires_grad_(needs_gradient)
     with pytest.raises(RuntimeError):
         f(x, 0, out=torch.empty(3))

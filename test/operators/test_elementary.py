@@ -1,11 +1,10 @@
 """Elementary functions give the exact function of the exact operands, rounded once: every input,
 against mpmath (oracle_elementary.py).
 
-What PyTorch's float64 functions lose is in the tables LOSSES, AS_STOCK, ZERO_SIGNS and COMPOSED,
-each entry with its reason and an example that must go on to differ: where the product has become
-better than its table says, the entry has to go. docs/elementary.md has the errors of every function
-in every format (tools/elementary_errors.py).
-"""
+The tables LOSSES, AS_STOCK, ZERO_SIGNS and COMPOSED list where PyTorch's float64 functions are less
+exact. Each entry has a reason and an example that must still differ. Where the package has become
+better, the entry has to go. docs/elementary.md has the errors of every function in every format
+(tools/elementary_errors.py)."""
 
 import itertools
 import math
@@ -44,10 +43,10 @@ MOST_USED = """sin cos tan atan sinh cosh tanh exp exp2 expm1 log log2 log10 log
     reciprocal square erf sigmoid silu gelu softplus mish""".split()
 INF, NAN, ULP = math.inf, math.nan, 2.0**-52
 
-# ---- what is not the exact function rounded once ----
+# ---- results that are not the exact function rounded once ----
 
-# Absolute errors beyond rounding, which PyTorch's float64 formulas have: bound(x, result), why, and
-# a format with an operand that shows it.
+# Absolute errors beyond rounding in PyTorch's float64 formulas: bound(x, result), the reason, and a
+# format with an operand that shows it.
 LOSSES = {
     "gelu": (lambda x, y: abs(x) * ULP, "x/2 (1 + erf) cancels where erf is near -1", "e8m4", -8.5),
     "gelu_tanh": (
@@ -92,8 +91,8 @@ LOSSES2 = {
     ),
 }
 
-# Where a function, or what it is computed from (exp(-x) in silu), leaves float64's range, a posit
-# is the largest or smallest number, and directed modes round float64's last number
+# A function, or a part of it (exp(-x) in silu), may exceed float64's range. Then a posit is the
+# largest or smallest number, and directed modes round float64's last number
 # (test_elementary_ends.py).
 RANGED = set(
     (
@@ -102,7 +101,7 @@ RANGED = set(
     ).split()
 )
 
-# Where float64 takes a result for a number that the exact one only comes near:
+# Functions whose exact result comes close to a number that float64 returns:
 # test_elementary_directed.py.
 BESIDE = {n.removeprefix("special_") for n in _C.functions_with_limits()} | {
     "logsigmoid",
@@ -114,8 +113,8 @@ def is_short(y):
     return (torch.frexp(y).mantissa * 2**40).frac() == 0
 
 
-# Where stock PyTorch's float64 function is not the limit (or, for sign, no NaN), ours says the
-# same.
+# PyTorch's float64 function differs from the limit here (or, for sign, returns no NaN). Format
+# tensors get the same.
 AS_STOCK = {
     "i0": (INF, -INF),
     "i1": (INF, -INF),
@@ -124,8 +123,8 @@ AS_STOCK = {
     "pow_half": (-INF,),
 }
 
-# Signs of zeros as stock PyTorch's formulas give them: at -0, at exact zeros elsewhere, or where a
-# negative result is too small.
+# Signs of zeros follow PyTorch's formulas: at -0, at exact zeros elsewhere, or where a negative
+# result is too small.
 ZERO_SIGNS = {
     "frac",
     "i1",
@@ -139,7 +138,8 @@ ZERO_SIGNS = {
     "logaddexp2",
 }
 
-# Several operators to PyTorch, and each rounds. The steps on float64 numbers.
+# PyTorch composes these of several operators, which each round. The lambdas are the steps on
+# float64 numbers.
 COMPOSED = {
     "softsign": lambda r, x: r(x / r(1 + abs(x))),
     "tanhshrink": lambda r, x: r(x - r(np.tanh(x))),
@@ -152,11 +152,11 @@ def dtype_of(name):
 
 
 def by_float64(name, f, x, dtype):
-    """f of float64 values, rounded; where that is not rounding to nearest, and for posits: kept
+    """Return f of float64 values, rounded. For posits, and modes other than nearest, f is kept
     within float64's range."""
     y = f(x)
     if name in ("elu", "selu", "celu"):
-        y = torch.where(x == 0, x, y)  # of -0 PyTorch 2.6 makes +0
+        y = torch.where(x == 0, x, y)  # PyTorch 2.6 turns -0 into +0
     ends = torch.tensor([5e-324, -5e-324, 1e308], dtype=torch.float64).to(dtype)
     if name in RANGED and (ends[:2].ne(0).any() or ends[2].isfinite()):
         counts, sign = (
@@ -169,9 +169,9 @@ def by_float64(name, f, x, dtype):
     return y.to(dtype)
 
 
-def allowed(name, spec, x, y, found, right):
-    """Whether a code that is not the rounded exact result y is what the tables say; x: the operand
-    or operands."""
+def is_allowed(name, spec, x, y, found, right):
+    """Tell whether the tables allow a code other than the rounded exact result y. x: the operand or
+    operands."""
     value, size = float(spec.decode(found)), x if not isinstance(x, tuple) else max(map(abs, x))
     if value == 0 and spec.decode(right) == 0:
         return name in ZERO_SIGNS
@@ -191,12 +191,12 @@ def allowed(name, spec, x, y, found, right):
 
 
 def check(name, spec, x, found, expected, result):
-    """result(i): the exact result for input i."""
+    """Check codes against the expected ones. result(i) is the exact result for input i."""
     differ = np.flatnonzero(~same_codes(spec, found, expected))
     bad = [
         i
         for i in differ.tolist()
-        if not allowed(name, spec, x(i), result(i), int(found[i]), int(expected[i]))
+        if not is_allowed(name, spec, x(i), result(i), int(found[i]), int(expected[i]))
     ]
     rows = [
         (
@@ -209,7 +209,7 @@ def check(name, spec, x, found, expected, result):
 
 
 def run(name, format_name, codes=None, expect=filtered_codes):
-    """All codes of a format, or some."""
+    """Check all codes of a format, or the given ones."""
     function, spec, dtype = FUNCTIONS[name], FORMATS[format_name], dtype_of(format_name)
     codes = torch.arange(1 << spec.bits) if codes is None else codes
     t = from_codes(codes, dtype)
@@ -226,7 +226,7 @@ def run(name, format_name, codes=None, expect=filtered_codes):
 
 
 def sample(spec, count, seed=0):
-    """Seeded codes, more of them where the numbers are near 1 in size, and the ends of the
+    """Return seeded codes, more of them where the numbers are near 1 in size, and the ends of the
     format."""
     rng = np.random.default_rng(seed)
     one = spec.encode(1.0)
@@ -275,7 +275,7 @@ def test_every_code_without_a_filter(name, format_name):
 
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if FUNCTIONS[n].fast])
 def test_the_filter_is_as_good_as_it_claims(name):
-    """An eighth of what it allows itself, on operands of every size."""
+    """The filter's error is at most an eighth of its allowance, on operands of every size."""
     function = FUNCTIONS[name]
     x = np.concatenate(
         [
@@ -306,14 +306,15 @@ def test_composed_functions_round_every_step(name):
         assert same_codes(t.spec, found, expected).all()
 
 
-# ---- of two tensors ----
+# ---- functions of two tensors ----
 
 
 def run2(name, format_name, a, b):
     function, spec, dtype = FUNCTIONS2[name], FORMATS[format_name], dtype_of(format_name)
     s, t = from_codes(a, dtype), from_codes(b, dtype)
     x, y = s.double().numpy(), t.double().numpy()
-    keep = ~np.isnan(y) if name == "copysign" else np.ones(len(x), bool)  # a NaN's sign is nobody's
+    # a NaN's sign is unspecified
+    keep = ~np.isnan(y) if name == "copysign" else np.ones(len(x), bool)
     x, y, found = x[keep], y[keep], codes_of(function.torch(s, t)).numpy()[keep]
     expected = expected_codes2(function, spec, x, y)
     check(
@@ -329,7 +330,7 @@ def run2(name, format_name, a, b):
 @pytest.mark.parametrize(("name", "format_name"), thin_out(itertools.product(FUNCTIONS2, BYTES), 3))
 def test_all_pairs_of_8_bits(name, format_name):
     a, b = torch.meshgrid(torch.arange(256), torch.arange(256), indexing="ij")
-    step = 1 if name != "pow" else 3  # powers beyond float64's range are mpmath's, one by one
+    step = 1 if name != "pow" else 3  # powers beyond float64's range take mpmath, one by one
     run2(name, format_name, a.flatten()[::step], b.flatten()[::step])
 
 
@@ -343,7 +344,7 @@ def test_seeded_pairs_of_wider_formats(name, format_name):
     run2(name, format_name, torch.cat([a, a[:300]]), torch.cat([b, near]))
 
 
-# ---- the tables of what differs ----
+# ---- tables of the differences ----
 
 
 def one_code(name, format_name, *x):
@@ -393,7 +394,7 @@ def test_bessel_functions_beyond_float64(name):
 
 
 def test_a_larger_operand_that_is_not_0_decides_nothing():
-    """What is 0 beside an infinity that a format has stays 0."""
+    """A 0 beside an infinity of the format stays 0."""
     assert torch.logaddexp(*torch.tensor([[0.0], [-math.inf]]).to(torch.q43)).tolist() == [0]
     assert math.isnan(
         torch.logaddexp(*torch.tensor([[0.0], [math.nan]]).to(torch.posit16es2)).item()
@@ -411,8 +412,8 @@ def test_stock_special_values(name):
 
 
 def exact_sums(v):
-    """{name: (exact result or results, absolute error of float32 arithmetic)} for a list of
-    Fractions, u = 2^-24, n u for n roundings."""
+    """Return {name: (exact result or results, absolute error of float32 arithmetic)} for a list of
+    Fractions. u = 2^-24, and n u allows n roundings."""
     n, u = len(v), oracle.Fraction(1, 1 << 24)
     total, size, squares = sum(v), sum(map(abs, v)), sum(x * x for x in v)
     mean, product = total / n, math.prod(v)
@@ -436,18 +437,18 @@ def exact_sums(v):
 
 
 def root(x):
-    """A square root to 100 bits."""
+    """Return a square root to 100 bits."""
     return oracle.Fraction(math.isqrt((x.numerator << 400) // x.denominator), 1 << 200)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 64, 300])
 @pytest.mark.parametrize("format_name", [*BYTES, *SAMPLED])
 def test_sums_are_within_float32_s_loss(format_name, n):
-    """Sums and products are rounded once to the format, from float32 (float64 for formats wider
-    than it)."""
+    """Sums and products are rounded once to the format, from float32 (from float64 for wider
+    formats)."""
     spec, dtype = FORMATS[format_name], dtype_of(format_name)
     normal = torch.randn(2, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
-    # Products of many stay in float32's range: beyond it a posit gets NaR or 0.
+    # Products of many numbers stay in float32's range: beyond it a posit gets NaR or 0.
     t = (normal[0] * 4 if n <= 7 else normal[0].sign() * torch.exp(normal[1] / 5)).to(dtype)
     v = [oracle.Fraction(x) for x in t.double().tolist()]
     calls = {
@@ -499,7 +500,7 @@ ARGUMENTS = [
 
 
 def same_bits(a, b, nan_signs=True):
-    """Whether two tensors of a dtype are equal bit for bit."""
+    """Tell whether two tensors of a dtype are equal bit for bit."""
     assert a.dtype is b.dtype and a.shape == b.shape
     same = codes_of(a.contiguous()) == codes_of(b.contiguous())
     return bool((same if nan_signs else same | (a.double().isnan() & b.double().isnan())).all())
@@ -511,8 +512,8 @@ def all_of(dtype, repeat=1):
 
 @parametrize_dtypes("posit10es1 e4m4 posit6es1")
 def test_a_table_gives_what_the_function_gives(dtype):
-    """A dtype of this test alone: its first calls are too few for a table, the later ones make and
-    use it."""
+    """A dtype of this test alone: its first calls are too few to make a table, the later ones make
+    and use it."""
     x = all_of(dtype)
     few = {f: f(x[:100]) for f in [*ARGUMENTS, *(FUNCTIONS[n].torch for n in SINGLE)]}
     many = x.repeat((1 << 8 * dtype.itemsize) // len(x) + 1)
@@ -521,7 +522,7 @@ def test_a_table_gives_what_the_function_gives(dtype):
             by_table = f(many)
             assert same_bits(by_table[: len(direct)], direct), f
             y = f(x.double())
-            inside = y.isfinite() & (y != 0)  # of float64's range
+            inside = y.isfinite() & (y != 0)  # inside float64's range
             assert same_bits(by_table[: len(x)][inside], y.to(dtype)[inside]), f
             assert same_bits(
                 torch.cat([f(v.reshape(1)) for v in x[::7]]),
@@ -540,7 +541,7 @@ def test_tables_of_every_rounding_mode(name, mode):
             inside, expected = f(x), by_float64(name, f, stock, dtype)
         own = torch_dtypes.with_rounding(dtype, mode)
         assert same_bits(plain, f(x)), "a block must not change what lies behind it"
-        # Arithmetic: not by way of float64.
+        # Arithmetic does not go through float64.
         if name not in ("sqrt", "abs", "neg", "sign", "reciprocal"):
             same = ~is_short(f(stock)) if name in BESIDE else slice(None)
             assert same_bits(inside[same], expected[same], nan_signs=False)

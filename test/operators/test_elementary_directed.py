@@ -1,5 +1,5 @@
-"""Elementary functions in the modes that see whatever is cut off: where float64 takes a result for
-1 or for its operand, the exact one decides."""
+"""Elementary functions in the modes that notice every rest: where float64 returns 1 or the operand
+itself, the exact result decides."""
 
 import itertools
 import math
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 MODES = ["up", "down", "toward_zero", "to_odd"]
 FORMATS = BUILTIN | {"e5m10": oracle.binary(5, 10)}
 NAMES = {re.sub("^special_", "", name): name for name in _C.functions_with_limits()}
-SHARES = {1.0: (1, 1), 0.5: (1, 2), 0.6: (3, 5)}  # of the operand, that a function comes near to
+SHARES = {1.0: (1, 1), 0.5: (1, 2), 0.6: (3, 5)}  # shares of the operand that a function approaches
 # Cancellation costs these digits far below 0 (test_elementary.py).
 FROM = {"gelu": -4.0, "ndtr": -4.0}
 
 
 def on_its_side(function, x: float) -> float:
-    """A float64 number that lies between the same numbers of a narrow format as the exact result
-    does."""
+    """Return a float64 number between the same two numbers of a narrow format as the exact
+    result."""
     r = exact(function, x, MORE)
     if isinstance(r, float):
         return r
@@ -40,8 +40,9 @@ def on_its_side(function, x: float) -> float:
         return y
     above = r > y
     if r == y and (x == 0 or (function is FUNCTIONS["exp2"] and abs(x) >= 1)):
-        return y  # exactly: of an integer
-    # To 1200 bits: further from the limit, where they tell, the result lies on the same side of it.
+        return y  # an integer result is exact
+    # The functions are known to 1200 bits. Further from the limit, where these tell, the result is
+    # on the same side of it.
     if r == y:
         nearer = math.copysign(min(max(abs(x), 2.0**-60), 20.0), x)
         with mp.workprec(MORE):
@@ -106,7 +107,7 @@ def test_every_operand(name, format_name):
 
 @pytest.mark.parametrize("name", ["logaddexp", "logaddexp2"])
 def test_sums_of_powers(name):
-    """Above the larger operand, however small the other one's power is."""
+    """The result is above the larger operand, however small the other one's power is."""
     f = getattr(torch, name)
     a = torch.tensor([3.0, -3.0, 0.0, 64.0]).to(torch.e8m4)
     b = torch.tensor([-200.0, -300.0, -1000.0, -64.0]).to(torch.e8m4)
@@ -127,7 +128,7 @@ def test_rows_and_limits_agree():
 
 
 def test_wide_formats():
-    """By the loop of the operator, without a table; and in place."""
+    """The operator's loop computes these without a table, also in place."""
     dtype = torch_dtypes.dtype("e8m23")
     one = torch.ones(3, dtype=dtype)
     below = torch.nextafter(one, torch.zeros_like(one))

@@ -1,5 +1,5 @@
-"""Elementary functions where float64's range ends before theirs: in every rounding mode the result
-is what the exact one rounds to."""
+"""Elementary functions that exceed float64's range: in every rounding mode the result is the
+rounded exact one."""
 
 import math
 
@@ -72,7 +72,7 @@ CASES = {
 
 
 def outermost(dtype, x):
-    """The operand, or the format's last number before it."""
+    """Return the operand, or the format's last number before it."""
     return (
         torch.tensor([x], dtype=torch.float64)
         .clamp(torch.finfo(dtype).min, torch.finfo(dtype).max)
@@ -97,7 +97,7 @@ def test_beyond_float64(dtype, name):
         with torch_dtypes.rounding(mode):
             found, expected = f(operand), torch.tensor([exact], dtype=torch.float64).to(dtype)
         assert torch.equal(found, expected), (mode, found, expected)
-        with torch_dtypes.rounding(mode):  # many: by a table, where there is one
+        with torch_dtypes.rounding(mode):  # many elements: by a table, where there is one
             found = f(operand.expand(70000).contiguous() if dtype.itemsize < 4 else operand)
         assert found.eq(expected).all(), mode
 
@@ -124,7 +124,7 @@ INFINITE = {
 @pytest.mark.parametrize("name", INFINITE)
 @parametrize_dtypes(NAMES[:3])
 def test_limits_are_exact(dtype, name):
-    """Of an infinite operand an infinity or a zero is the exact result, which no mode moves."""
+    """For an infinite operand, an infinity or a zero is the exact result, which no mode moves."""
     f, exact = INFINITE[name]
     x = torch.tensor([math.inf]).to(dtype)
     for mode in MODES:

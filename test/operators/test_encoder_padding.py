@@ -1,4 +1,4 @@
-"""Rows of padding that nn.TransformerEncoder makes 0 in inference."""
+"""Rows of padding that nn.TransformerEncoder sets to 0 in inference."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_padded_rows_are_those_of_stock(name, norm):
     "options, padding, settings",
     [
         ({"enable_nested_tensor": False}, PADDING, {}),
-        ({}, PADDING.flip(1), {}),  # in front
+        ({}, PADDING.flip(1), {}),  # padding in front
         ({}, PADDING, {"mask": torch.zeros(4, 4, dtype=torch.bool)}),
     ],
 )

@@ -1,5 +1,5 @@
-"""Errors about tensors of ours name their dtype, not the container's: layers and products with
-operands of wrong dtypes and wrong shapes."""
+"""Errors about format tensors name the format dtype and not the storage dtype: layers and products
+with operands of wrong dtypes and shapes."""
 
 import itertools
 import re
@@ -26,11 +26,11 @@ FUNCTIONS = {
     op.full_name: op for op in op_db if op.full_name.removeprefix("nn.functional.") in LAYERS
 }
 
-# Containers by any of PyTorch's names; those of wide formats are the names of types that they are
-# computed in, too, with a word of what they stand for.
+# Storage dtypes by any of PyTorch's names. Those of wide formats are also names of compute dtypes,
+# with a word that says so.
 CONTAINERS = re.compile(r"BFloat16|Float8|c10::(?!complex)|\bHalf\b|HPU|PrivateUse")
 WIDE = re.compile(r"\bFloat(Tensor)?\b|\bDouble(Tensor)?\b|(?<!torch\.)\bfloat\b|\bdouble\b")
-# stock's list of what an argument may be
+# PyTorch's list of accepted dtypes
 TAKEN = re.compile("one of the following scalar types: [A-Za-z0-9, ]+;")
 
 
@@ -71,7 +71,7 @@ def test_layers(name):
             continue
         try:
             layer = info.module_cls(*made.args, **made.kwargs).to(dtype)
-        except (TypeError, NotImplementedError):  # a layer of stock dtypes only
+        except (TypeError, NotImplementedError):  # layers of stock dtypes only
             continue
         for change in (*(cast(other) for other in OTHERS), cast(dtype, cut=True)):
             args, kwargs = tree_map(change, (given.args, given.kwargs))
@@ -85,7 +85,8 @@ def test_layers(name):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "own"), thin_out(itertools.product(FUNCTIONS, NAMES), 5))
 def test_functions(name, own):
-    """Of the sample with the most operands, one at a time in another dtype, or a column short."""
+    """Take the sample with the most operands. Give one at a time another dtype, or one column
+    less."""
     dtype, raised, floating = (
         torch_dtypes.dtype(own),
         0,

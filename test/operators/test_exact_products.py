@@ -1,5 +1,5 @@
-"""Exact sums that stock matrix products make, where float64 loses nothing, against the sums of
-their terms one by one."""
+"""Exact sums by stock matrix products, where float64 loses nothing, against sums of their terms one
+by one."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from torch_dtypes import accumulate, rounding
 @pytest.mark.parametrize("mode", ["nearest_even", "stochastic"])
 @pytest.mark.parametrize("name", ["q43", "q52", "posit16es2", "e8m7", "posit32es2", "e8m23"])
 def test_exact_sums_by_matrix_products_are_those_of_the_terms(name, mode):
-    """A NaN in another row, or column, has all sums made of their terms one by one."""
+    """A NaN in another row, or column, makes all sums go term by term."""
     dtype = torch_dtypes.dtype(name)
     g = torch.Generator().manual_seed(7)
 
@@ -30,7 +30,7 @@ def test_exact_sums_by_matrix_products_are_those_of_the_terms(name, mode):
     for spread in ((0, 1), (-8, 8), (-40, 40)):
         for k in (1, 41, 401):
             a, b, start = numbers(spread, 3, k), numbers(spread, k, 5), numbers(spread, 3, 5)
-            half = k // 2  # a row of which all but the last term cancels
+            half = k // 2  # a row in which all but the last term cancel
             a[0, half : 2 * half], b[half : 2 * half] = -a[0, :half], b[:half]
             nan = torch.full((1, k), torch.nan).to(dtype)
             below, right, more = (
@@ -51,8 +51,8 @@ def test_exact_sums_by_matrix_products_are_those_of_the_terms(name, mode):
 
 @pytest.mark.parametrize("n", [20, 30, 60, 100, 200, 1000])
 def test_exact_sums_at_the_end_of_float64s_digits(n):
-    """Products of all digits that cancel, but for one of last digits, which float64 loses where the
-    others' sum needs 54."""
+    """Products with all digits cancel, except one in the last digit. float64 loses it where the sum
+    of the others needs 54 digits."""
     x, last = 2 - 2.0**-23, 2.0**-23
     a, b = torch.tensor([[x] * n + [-x] * n + [last]]), torch.tensor([x] * 2 * n + [last])
     dtype = torch_dtypes.dtype("e8m23")

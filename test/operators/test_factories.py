@@ -1,4 +1,4 @@
-"""Factories given a dtype of ours: right dtype, right class, values rounded once from the float64
+"""Factories given a format dtype: right dtype, right class, values rounded once from the float64
 result."""
 
 import math
@@ -17,8 +17,8 @@ STOCK = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int6
 
 
 def expect_same(t, reference):
-    """t is bit for bit the float64 (or integer) reference rounded once to t's dtype; an infinity is
-    the outermost number where it has none."""
+    """Check that `t` is bit for bit the float64 (or integer) reference rounded once to its dtype.
+    Where the format has no infinity, the largest number stands for it."""
     if _C.format_of(t.dtype).infinity_is_nan and reference.is_floating_point():
         limits = torch.finfo(t.dtype)
         reference = reference.detach().nan_to_num(math.nan, limits.max, limits.min)
@@ -180,7 +180,7 @@ def test_uninitialised_tensors(dtype):
 # Random factories
 
 
-RANDOM = {  # whose numbers are test_random_numbers.py's
+RANDOM = {  # test_random_numbers.py has their numbers
     "rand": lambda **o: torch.rand(2, 3, **o),
     "randn": lambda **o: torch.randn((2, 3), **o),
     "randint": lambda **o: torch.randint(9, (2, 3), **o),
@@ -209,7 +209,7 @@ def test_random_factories(call, dtype):
 @pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
 def test_tensor_of_a_tensor(make, dtype):
     ours = torch.tensor([1.25, -2.0], dtype=dtype)
-    expect_same(make(ours), ours.double())  # no dtype=: the data's
+    expect_same(make(ours), ours.double())  # without dtype=, the dtype of the data
     expect_same(make(torch.tensor([1.3, 2.7]), dtype=dtype), torch.tensor([1.3, 2.7]))
     expect_same(make(ours, dtype=dtype), ours.double())
     for stock in STOCK:
@@ -286,7 +286,7 @@ def test_like_and_new(call, dtype):
         expect_tensor(made, dtype, (2, 3))
         if not random:
             expect_same(made, reference)
-        if "empty" not in call:  # those are filled, which a leaf that requires a gradient refuses
+        if "empty" not in call:  # those are filled, and a leaf that requires a gradient refuses it
             made = LIKE[call](source, **options, requires_grad=True, device="cpu")
             assert made.requires_grad and made.is_leaf and made.dtype is dtype
     for target in STOCK:
@@ -403,7 +403,7 @@ def test_new_tensor_keeps_a_subclass(dtype):
 
 
 @pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
-def test_new_tensor_of_ours_has_the_stock_tensors_dtype():
+def test_new_tensor_of_a_format_tensor_has_the_stock_tensors_dtype():
     ours = torch.ones(2, dtype=torch.posit16es2)
     for stock in (torch.bfloat16, torch.float32, torch.float8_e5m2fnuz):
         assert torch.zeros(1, dtype=stock).new_tensor(ours).dtype is stock

@@ -1,4 +1,4 @@
-"""out= of factories: what becomes of its shape, strides and memory is as stock has it."""
+"""out= of factories: shape, strides and memory afterwards are those of stock PyTorch."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_one_with_as_many_elements_keeps_its_places(name, layout, dtype):
         assert call(out) is out
     assert ours.dtype is dtype and ours.shape == stock.shape == (3, 4) and ours.stride() == strides
     if name != "rand":
-        # What is not its own, too.
+        # The memory beside it is the same, too.
         assert torch.equal(base(ours).double(), base(stock).to(dtype).double())
     assert base(ours).shape == base(stock).shape
 
@@ -71,7 +71,7 @@ def test_one_of_other_sizes_is_resized(name, dtype):
 @every_dtype
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_frequencies_have_a_matrix_s_places(layout, dtype):
-    """Stock sorts them by rows there, and writes beside a part of one."""
+    """Stock PyTorch sorts the frequencies by rows there, and writes beside a part of a matrix."""
     for call, n in ((torch.fft.fftfreq, 12), (torch.fft.rfftfreq, 22)):
         out = LAYOUTS[layout](dtype)
         before, strides = base(out).double().clone(), out.stride()

@@ -1,5 +1,5 @@
-"""What fills tensors by the dtype alone (uninitialised memory in deterministic mode, random_()
-without a range), and numbers put into them, which are rounded once."""
+"""Operators that fill tensors by the dtype alone (uninitialised memory in deterministic mode,
+random_() without a range), and numbers put into tensors, which are rounded once."""
 
 import math
 
@@ -90,7 +90,7 @@ def test_random_integers_are_those_that_the_format_has_without_gaps(name):
 
 MASK = torch.tensor([True, False, True])
 AT = torch.tensor([0, 2])
-# Each puts v into two or more places of x, which has three.
+# Each puts v into two or more of the three places of x.
 PUTS = {
     "masked_fill": lambda x, v: x.masked_fill(MASK, v),
     "masked_fill_": lambda x, v: x.clone().masked_fill_(MASK, v),
@@ -118,7 +118,7 @@ def number(v):
     return torch.tensor(v, dtype=torch.int64 if isinstance(v, int) else torch.float64)
 
 
-# Numbers beside ties and values that float32 takes for them, and beyond its range.
+# Numbers beside ties, numbers that float32 would round to values, and numbers beyond its range.
 NEAR = [
     1 + 2.0**-40,
     -1 - 2.0**-8 - 2.0**-40,
@@ -142,7 +142,7 @@ def test_a_number_put_into_a_tensor_is_rounded_once(name, put):
     for mode in ("nearest_even", "up", "down", "toward_zero", "to_odd"):
         with torch_dtypes.rounding(mode):
             for v in NEAR:
-                v = float(v) if put == "threshold" else v  # whose number is a float
+                v = float(v) if put == "threshold" else v  # the threshold is a float
                 code = codes_of(torch.zeros(1, dtype=d).fill_(v))
                 made = codes_of(PUTS[put](x, v)).flatten()
                 filled = made[made != rest]
@@ -212,9 +212,9 @@ BESIDE = {
 
 @pytest.mark.parametrize("call", BESIDE)
 @pytest.mark.parametrize("name", ["bf16", "posit16es2", "e5m7", "posit32es2"])
-def test_integers_beside_ours_are_rounded_once(name, call):
+def test_integers_beside_format_tensors_are_rounded_once(name, call):
     d = torch_dtypes.dtype(name)
-    # Of which float32 makes ties.
+    # float32 turns these into ties.
     n = torch.tensor([2**30 + 2**22 + 1, 2**40 + 2**32 + 1, 2**24 + 2**16 + 1, 2**53 - 1])
     for mode in ("nearest_even", "up", "down"):
         with torch_dtypes.rounding(mode):

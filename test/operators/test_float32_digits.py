@@ -1,5 +1,5 @@
-"""Formats with float32's digits or more: modes other than to nearest act on every operator, and
-powers are the arithmetic that they are."""
+"""Formats with float32's digits or more: modes other than to nearest affect every operator, and
+powers follow the rules of arithmetic."""
 
 import math
 

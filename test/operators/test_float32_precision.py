@@ -1,5 +1,5 @@
-"""torch.set_float32_matmul_precision and its like: they let float32 products drop bits, but none of
-our numbers'."""
+"""torch.set_float32_matmul_precision and similar switches let float32 products drop bits, but never
+bits of format values."""
 
 import pytest
 import torch
@@ -11,10 +11,10 @@ from torch_dtypes import accumulate
 
 @pytest.fixture
 def switch():
-    """Lets stock PyTorch drop bits of float32 operands, in one of the ways it offers."""
+    """Let stock PyTorch drop bits of float32 operands, by each of its switches."""
     mkldnn, allowed = torch.backends.mkldnn, torch.backends.__allow_nonbracketed_mutation()
 
-    # PyTorch's own test modules, once imported, let such flags be set in with blocks alone.
+    # Once imported, PyTorch's own test modules allow such flags only in with blocks.
     @allowed
     def forget():
         torch.set_float32_matmul_precision("highest")
@@ -48,7 +48,7 @@ def convolution(a, b):
     return F.conv2d(a.view(1, 9, 32, 32), b.flatten()[:2304].view(16, 9, 4, 4))
 
 
-# Products of the operands, which float64 computes under the policy of that name too.
+# Products of the operands, which the policy "float64" also computes in float64.
 PRODUCTS = {
     "mm": torch.mm,
     "mv": lambda a, b: a @ b[0],
@@ -58,8 +58,7 @@ PRODUCTS = {
     "einsum": lambda a, b: torch.einsum("ij,kj->ik", a, b),
     "convolution": convolution,
 }
-# Whose kernels multiply what they have computed themselves: float32 has more bits than any switch
-# keeps.
+# These kernels multiply intermediate results. float32 has more bits than any switch keeps.
 WITHIN = {
     "attention": lambda a, b: F.scaled_dot_product_attention(
         *(t.view(4, 24, 96) for t in (a, b, a))
@@ -71,8 +70,8 @@ WITHIN = {
 
 @pytest.mark.parametrize("way", ["legacy", "operators", "all"])
 def test_products_keep_their_operands(switch, way):
-    """Bit for bit what float64 computes; a format of few bits stays in float32; a warning says so
-    and what to set."""
+    """The bits are those of float64. A format of few bits stays in float32. A warning says so and
+    names the switch."""
     wide, narrow = operands(torch.posit16es2), operands(torch.q43)
     with accumulate("float64"):
         expected = {name: f(*wide) for name, f in PRODUCTS.items()}
@@ -80,7 +79,7 @@ def test_products_keep_their_operands(switch, way):
     switch(way)
     for name, f in PRODUCTS.items():
         if name == "convolution" and way == "legacy":
-            continue  # which means matrices
+            continue  # only a matrix product has one
         with pytest.warns(
             UserWarning,
             match=r"of torch.posit16es2 is computed in float64, "
@@ -94,8 +93,8 @@ def test_products_keep_their_operands(switch, way):
 @pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q52])
 @pytest.mark.parametrize("name", WITHIN)
 def test_products_within_operators(switch, name, dtype):
-    """As near to the result in float64 as without the switch: few elements are another neighbour of
-    the exact number."""
+    """The result is as near to float64's as without the switch: few elements are the other
+    neighbour of the exact number."""
     a, b = operands(dtype)
     exact = WITHIN[name](a.double(), b.double()).to(dtype)
     switch("legacy")

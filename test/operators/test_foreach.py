@@ -1,5 +1,5 @@
-"""_foreach_ operators have the bits of a loop over the single operators, and so have optimizers and
-averages made of them."""
+"""_foreach_ operators have the bits of a loop over the single operators, and so do optimizers and
+averages that use them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import torch_dtypes
 DTYPES = ["posit16es2", "q43", "posit32es2", "e5m7"]
 MODES = [None, "toward_zero", "down", "stochastic"]
 LENGTHS = (300, 1, 17)
-# By overload name: how the operator's further arguments are made, of place i.
+# By overload name: a function that makes the operator's further arguments for place i.
 NUMBERS = (0.9, 3.0, 1e-3)
-# Not a matter of one single operator of the same name.
+# These have no single operator of the same name.
 OTHERS = {"copy", "clone", "norm", "powsum", "zero", "mm", "max"}
-# What a place's single operator is called where it is not as the list's.
+# The single operator's name where it differs from the list's.
 SINGLE = {"maximum": "clamp_min", "minimum": "clamp_max"}
 
 
@@ -37,7 +37,7 @@ def operand(dtype, seed):
 
 
 def call(name, x, y, z):
-    """The arguments behind the first list, and those of the single operator at place i."""
+    """Return the arguments after the first list, and those of the single operator at place i."""
     base, _, overload = name.partition(".")
     base = base.removeprefix("_foreach_").rstrip("_")
     three = base in ("addcmul", "addcdiv")
@@ -251,7 +251,7 @@ def test_gradients_beside_complex_numbers(op, numbers):
 
 @parametrize_dtypes("float32 q43")
 def test_operators_in_place_count_versions(dtype):
-    """They did not, and a backward pass took what had been written for what was saved."""
+    """They once did not. A backward pass then took the overwritten values for the saved ones."""
     x = torch.full((3,), 3.0, dtype=dtype, requires_grad=True)
     y = (x * x).sum()
     with torch.no_grad():

@@ -1,5 +1,5 @@
-"""The tables in which narrow formats look functions up: bounded in memory, and safe where one is
-dropped while threads use it."""
+"""Lookup tables of functions of narrow formats: bounded in memory, and safe where one is dropped
+while threads use it."""
 
 import ctypes
 import threading
@@ -29,10 +29,10 @@ class Mallinfo(ctypes.Structure):
     ]
 
 
-def allocated() -> int:
-    """Bytes that this thread's heap has given out. (What of a process is in memory changes by
-    itself, as the system takes pages away.) Of a GPU, where the tensors lie there: tables have
-    copies there."""
+def count_allocated() -> int:
+    """Return the bytes that this thread's heap has given out. (The process's resident memory
+    changes by itself, as the system takes pages away.) On a GPU, tables have copies there, so count
+    the device's memory."""
     if ALL.is_cuda:
         return torch.cuda.memory_allocated()
     libc = ctypes.CDLL(None)
@@ -52,15 +52,15 @@ def test_ever_new_arguments_do_not_grow_the_heap(one_thread):
             ALL.clamp(max=i / 64)
 
     clamp(0, 300)
-    before = allocated()
+    before = count_allocated()
     kept = ALL.clone()
-    assert allocated() - before >= kept.nbytes, "it is seen"
+    assert count_allocated() - before >= kept.nbytes, "it is seen"
     clamp(300, 500)
-    assert allocated() - before < 4 << 20, "500 tables would have 64 MB"
+    assert count_allocated() - before < 4 << 20, "500 tables would have 64 MB"
 
 
 def test_threads_may_use_a_table_that_is_dropped(one_thread):
-    """Each goes through more functions than there are tables kept, in its own order."""
+    """Each thread uses more functions than there are tables kept, in a different order."""
     wide, wrong = ALL.double(), []
 
     def work(step):

@@ -1,4 +1,4 @@
-"""What observe counts of a GPU's tensors: the CPU's counts, on CUDA, and on the host where the
+"""Counts that observe takes of a GPU's tensors equal the CPU's: on CUDA, and on the host where the
 GPU's kernels were compiled for it."""
 
 import math
@@ -12,14 +12,14 @@ import torch_dtypes
 
 pytestmark = pytest.mark.filterwarnings("ignore:observe. no module of the Linear ran")
 
-# The same to the last number.
+# Equal to the last number.
 NAMES = (
     "elements overflow saturated underflow to_zero subnormal zeros nan_in infinite_in nan_made "
     "inexact exponents"
 ).split()
 
 
-def counted(name, device):
+def count(name, device):
     with torch_dtypes.observe(torch.nn.Linear(2, 2)) as stats:
         gpu_cases.run(name, device)
     return dict(stats.items())
@@ -38,24 +38,24 @@ def compare(found, expected):
 @pytest.mark.parametrize("name", gpu_cases.CASES)
 def test_counts_of_the_gpus_way_on_the_host(name):
     with gpu_on_host(False):
-        expected = counted(name, "cpu")
+        expected = count(name, "cpu")
     with gpu_on_host():
-        found = counted(name, "cpu")
+        found = count(name, "cpu")
     compare(found, expected)
 
 
 @needs_cuda
 @pytest.mark.parametrize("name", gpu_cases.CASES)
 def test_counts_on_a_gpu(name):
-    compare(counted(name, "cuda"), counted(name, "cpu"))
+    compare(count(name, "cuda"), count(name, "cpu"))
 
 
-# ---- more than the device's memory has tables for at once ----
+# ---- more counts at once than the device's memory has tables ----
 
 
 def many_formats(device):
-    """Counts of one tensor against 100 formats, and of casts to three dtypes in turn: each time the
-    tables are full, they are read and begun anew."""
+    """Count one tensor against 100 formats, and casts to three dtypes by turns. Each time the
+    tables are full, they are read and started anew."""
     model = torch.nn.Linear(2, 2).to(device)
     model.register_forward_hook(
         lambda module, args, output: (
@@ -92,14 +92,14 @@ def test_many_formats_on_a_gpu():
 @needs_cuda
 def test_memory_is_given_back():
     before = torch.cuda.memory_allocated()
-    counted("casts-q43-nearest_even", "cuda")
+    count("casts-q43-nearest_even", "cuda")
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() == before
 
 
 @needs_cuda
 def test_what_is_captured_is_not_observed_in_silence():
-    """The graph's runs would count into tables that are others' by then."""
+    """Runs of the graph would count into tables that belong to others by then."""
     x = torch.ones(3, device="cuda")
     x.to(torch.q43)
     with torch_dtypes.observe(torch.nn.Linear(2, 2)):

@@ -1,5 +1,5 @@
-"""CUDA graphs of tensors of ours: each run computes and draws what the same calls would. (That
-launches read their seeds in device memory is tested on the host by test_cuda_launches.py.)"""
+"""CUDA graphs of format tensors: each run computes and draws the results of the same calls.
+(test_cuda_launches.py tests on the host that launches read their seeds in device memory.)"""
 
 import pytest
 import torch
@@ -13,9 +13,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def captured(function):
-    """The graph of function(), and its result's place. Tables and libraries get their memory
-    before."""
+def capture(function):
+    """Capture function() and return the graph and the place of its result. Tables and libraries get
+    their memory before."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -39,7 +39,7 @@ def test_runs_draw_as_calls_do(name, mode):
             y = x.to(dtype)
             return torch.stack([y * 0.3 + x.to(dtype), torch.sqrt(y.abs()), (y @ y).expand(700)])
 
-    graph, result = captured(function)
+    graph, result = capture(function)
     torch.cuda.manual_seed(5)
     expected = [function() for _ in range(3)]
     torch.cuda.manual_seed(5)
@@ -58,7 +58,7 @@ def test_training_steps():
         torch.randint(0, 4, (32,), device="cuda"),
     )
 
-    def made():
+    def make_model():
         torch.manual_seed(3)
         model = torch.nn.Sequential(
             torch.nn.Linear(10, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)
@@ -72,8 +72,8 @@ def test_training_steps():
 
         return model, step
 
-    (one, by_graph), (other, by_calls) = made(), made()
-    graph, _ = captured(by_graph)  # two steps on the way
+    (one, by_graph), (other, by_calls) = make_model(), make_model()
+    graph, _ = capture(by_graph)  # two warm-up steps
     for _ in range(3):
         graph.replay()
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""The GPU's way through operators: the CPU's bits on CUDA, and on the host where the GPU's kernels
+"""Operators on the GPU's path have the CPU's bits: on CUDA, and on the host where the GPU's kernels
 were compiled for it."""
 
 from contextlib import contextmanager
@@ -60,7 +60,7 @@ def test_on_a_gpu(name):
 
 
 def products(device):
-    """Products that tensor cores make, with sums that are exact in any order."""
+    """Return products by tensor cores, with sums that are exact in any order."""
     g, results = torch.Generator().manual_seed(3), []
     for name in ("q43", "posit8es2", "e5m7"):
         dtype = torch_dtypes.dtype(name)
@@ -80,8 +80,8 @@ def products(device):
             torch.addmm(c[0], a[1], b[2], beta=0.5, alpha=2),
             torch.addmm(c[0, 0], a[0], b[0], beta=0),
         ]
-    # Of two parts, where there are enough products: numbers of more bits than bfloat16 has, and one
-    # product in each sum.
+    # These have more bits than bfloat16. There are enough products to split each number in two
+    # parts. Each sum has one product, and so is exact.
     odd = [torch.randint(128, 256, size, generator=g) * 2 + 1 for size in ((1024, 1024), (1024,))]
     permuted = torch.zeros(1024, 1024)
     permuted[torch.arange(1024), torch.randperm(1024, generator=g)] = odd[1].float()
@@ -110,7 +110,7 @@ def test_tensor_cores_on_a_gpu():
     assert all(map(torch.equal, products("cuda"), products("cpu")))
 
 
-@pytest.mark.skipif(_C.built_for_host(), reason="of a build without")
+@pytest.mark.skipif(_C.built_for_host(), reason="tests a build without kernels for the host")
 def test_an_ordinary_build_has_no_gpu_on_the_host():
     with pytest.raises(NotImplementedError, match="TORCH_DTYPES_GPU_ON_HOST=ON"):
         _C.set_gpu_on_host(True)
@@ -132,7 +132,7 @@ def test_an_ordinary_build_has_no_gpu_on_the_host():
     ],
 )
 def test_what_has_no_way_on_a_gpu_says_so(what, call):
-    """And does not go by the host's loops."""
+    """It does not fall back to the host's loops."""
     call()
     with gpu_on_host(), pytest.raises(NotImplementedError, match=what):
         call()

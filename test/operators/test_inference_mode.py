@@ -1,5 +1,5 @@
-"""torch.inference_mode: a tensor made in it is an inference tensor, a view is one where its base
-is, whatever mode the view is taken in."""
+"""torch.inference_mode: a tensor made in it is an inference tensor. A view is one if its base is,
+whatever mode the view is taken in."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def test_views_of_ordinary_tensors(view, dtype):
         if view not in TO_INTEGERS:
             expect_same(made, expected)
         for m, e in zip(tensors(made), tensors(expected), strict=True):
-            # Stock goes by the mode in these.
+            # Stock PyTorch decides by the mode in these.
             assert m.is_inference() == (False if view in TO_INTEGERS else e.is_inference())
             assert m.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
             m.zero_()

@@ -1,5 +1,5 @@
-"""Infinities that are written as numbers, in formats without infinities: filling, comparing,
-masking; saturating posits."""
+"""Infinities written as numbers in formats without infinities: filling, comparing, masking;
+saturating posits."""
 
 import math
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import torch_dtypes
 
 INF = math.inf
-# An infinity.
+# Formats without an infinity.
 WITHOUT = ["posit16es2", "posit8es0", "posit32es2", "posit16es1_underflow", "e4m3fn", "e4m3fnuz"]
 SATURATING = ["e4m3fn_saturate", "e2m1finite", "fixed8_8", "posit16es2_saturate"]
 WITH = ["q43", "e5m5", "tf32"]
@@ -37,7 +37,7 @@ def set_item(d, index, number):
     return x
 
 
-# Each makes a tensor in which something has been filled with v, and finite numbers are 1 or 0.
+# Each makes a tensor in which some places are filled with v, and finite numbers are 1 or 0.
 FILLS = {
     "tensor": lambda d, v: torch.tensor(v, dtype=d),
     "tensor of a list": lambda d, v: torch.tensor([[1.0, v], [v, 0.0]], dtype=d),
@@ -122,7 +122,7 @@ def test_a_number_that_is_put_into_a_tensor_is_the_outermost_one(fill, v, name):
 def test_other_formats_are_as_ever(fill, name):
     d = torch_dtypes.dtype(name)
     for v in (INF, -INF):
-        if fill != "nan_to_num" or name not in ("e2m1finite", "fixed8_8"):  # which have no NaN
+        if fill != "nan_to_num" or name not in ("e2m1finite", "fixed8_8"):  # these have no NaN
             expected = v if name in WITH else outermost(name)[v]
             assert (FILLS[fill](d, v).double() == expected).any()
 
@@ -199,7 +199,7 @@ def test_comparisons_find_what_was_filled(name):
             assert torch.equal(
                 getattr(x.clone(), op + "_")(v), getattr(x.clone(), op + "_")(number)
             )
-        # These go by the values that there are.
+        # These functions look at the stored values.
         assert x.isfinite().all() and not x.isinf().any() and not x.isneginf().any()
 
 
@@ -212,7 +212,7 @@ def test_comparisons_where_infinities_are_numbers():
     ]
 
 
-# ---- what masks are for ----
+# ---- uses of masks ----
 
 
 @without_infinity
@@ -258,12 +258,12 @@ def test_gradients_of_filling(name):
         assert x.grad.dtype is d and (x.grad[MASK] == 0).all() and x.grad.sum() == 2
 
 
-# ---- masks that modules hold ----
+# ---- masks stored in modules ----
 
 
 class Masked(nn.Module):
-    """Attention as models of text have it: with a causal mask that is a buffer, or a parameter
-    without gradients."""
+    """Attention as in language models: the causal mask is a buffer, or a parameter without
+    gradients."""
 
     def __init__(self, held="buffer"):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where values reach the ends of a format or of the type that kernels compute in."""
+"""Values at the limits of a format or of the compute dtype."""
 
 import math
 

@@ -1,5 +1,5 @@
-"""linear_cross_entropy in chunks: sums in a stock dtype that holds the operands, results rounded
-once."""
+"""linear_cross_entropy in chunks: sums in a stock dtype that holds the operands, and results
+rounded once."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
 """Operators of logarithmic takums and LNS: products, quotients, roots and powers by exact
-logarithms, sums correctly rounded, casts too."""
+logarithms, sums and casts correctly rounded."""
 
 import math
 
@@ -34,7 +34,8 @@ def unsigned(t):
 
 
 def pairs(name, count=100_000):
-    """Codes that have logarithms: all pairs of 8 bits, drawn ones and neighbours of 1 of more."""
+    """Return codes that have logarithms: all pairs up to 8 bits, otherwise drawn ones and
+    neighbours of 1."""
     f = of_name(name)
     ours = np.flatnonzero(f.of_codes[0])
     if f.bits <= 8:
@@ -167,7 +168,8 @@ def test_powers_of_two_tensors():
 @pytest.mark.parametrize("name", ["lns3_3", "takum8_log", "takum16_log"])
 @pytest.mark.parametrize("mode", ["stochastic", "stochastic_equal", "up_down"])
 def test_random_modes_for_given_words(name, mode):
-    """The generic codec by given words; `stochastic` by the value, of which 300 bits are known."""
+    """The generic codec uses given words; `stochastic` decides by the value, of which 300 bits are
+    known."""
     f, (first, second) = of_name(name), pairs(name)
     rng = np.random.default_rng(3)
     chosen = rng.integers(0, len(first), 600)
@@ -273,7 +275,7 @@ def test_ways_to_call():
 
 
 def test_a_number_beside_it_that_is_none_of_its_values():
-    """The value counts as its 51 bits."""
+    """A value counts with its 51 bits."""
     name = "lns5_7"
     _, codes, _, _ = all_codes(name)
     x = tensor(name, codes)
@@ -284,28 +286,27 @@ def test_a_number_beside_it_that_is_none_of_its_values():
 
 
 def grids():
-    """(base, units to 1, numbers of units that two logarithms may lie apart) of values, half of
-    which boundaries are multiples of."""
-    yield None, 1 << 12, 255 << 12  # all takums' logarithms are among those of 16 bits
+    """Yield (base, units to 1, largest distance of two logarithms in units). Values and boundaries
+    are multiples of half a unit."""
+    yield None, 1 << 12, 255 << 12  # covers the logarithms of all takums of up to 16 bits
     for frac_bits in range(15):
         yield 2, 1 << frac_bits, 2 << min(14 - frac_bits, 9) + frac_bits
 
 
 def gaussian(base, apart, sign):
-    """The logarithm of 1 + sign * base^-apart, to float64's precision."""
+    """Return the logarithm of 1 + sign * base^-apart, to float64's precision."""
     natural = np.asarray(apart) * (math.log(2) if base else 1.0)
     log = np.log1p(np.exp(-natural)) if sign > 0 else np.log(-np.expm1(-natural))
     return log / (math.log(2) if base else 1.0)
 
 
 def test_no_sum_is_so_near_to_a_boundary_that_51_bits_do_not_decide():
-    """Sums and differences of two values of any of the formats, but for doubled ones and halves:
-    each is further from all values and boundaries than what the sum of the values' 51 bits is off,
-    and float64's rounding to odd with it, by a factor of 2^15 at least.
+    """Check sums and differences of two values of any of the formats, except doubles and halves.
+    The distance of each to all values and boundaries exceeds the error by a factor of at least
+    2^15. The error is that of the values' 51 bits and of float64's rounding to odd.
 
-    Where the nearest one is the larger operand itself, the sum of the numbers lies on the same side
-    of it as that of the values.
-    """
+    Where the nearest value is the larger operand itself, the sum of the numbers is on the same side
+    of it as that of the values."""
     worst = math.inf
     for base, units, most in grids():
         apart = np.arange(1, most + 1) / units
@@ -323,8 +324,8 @@ def test_no_sum_is_so_near_to_a_boundary_that_51_bits_do_not_decide():
 
 @pytest.mark.parametrize("name", thin_out([*NARROW, *WIDE], KEPT))
 def test_sums(name):
-    """By their logarithms in float64, which the test above shows to be good enough; an exact one is
-    of equal numbers, or of one and its half."""
+    """Check by logarithms in float64, whose precision the test above shows to be enough. Exact sums
+    only occur for equal numbers, or for one and its half."""
     f, (first, second) = of_name(name), pairs(name)
     signs, logs = f.of_codes
     larger, smaller = (
@@ -336,7 +337,7 @@ def test_sums(name):
         g = np.where(
             same, gaussian(f.base, apart / f.unit, 1), gaussian(f.base, apart / f.unit, -1)
         )
-    # Between two multiples of 2, which values and boundaries are.
+    # Between two multiples of 2; values and boundaries are multiples of 2.
     steps = 2 * np.floor(g * f.unit / 2) + 1
     steps = np.where(g == 0, np.where(same, 1, -1), steps)
     exact = (f.base == 2) & ((same & (apart == 0)) | (~same & (apart == f.unit)))
@@ -352,7 +353,7 @@ def test_sums(name):
 
 @pytest.mark.parametrize("name", [*NARROW, *WIDE])
 def test_casts_beside_boundaries(name):
-    """float64's numbers next to a boundary, which has more digits than they have."""
+    """Cast float64's numbers next to a boundary, which has more digits than float64."""
     f = of_name(name)
     places = np.arange(len(f.between))
     if len(places) > 400:

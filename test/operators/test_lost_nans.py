@@ -1,5 +1,5 @@
-"""NaN in one place of an operand of a fused operator: the results that are NaN are those of
-float64's, as its formula has them."""
+"""NaN in one place of an operand of a fused operator makes those results NaN that float64's formula
+makes NaN."""
 
 import pytest
 import torch
@@ -8,12 +8,12 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 HEADS, WIDTH = 2, 8
-# The vectors of PyTorch's kernels have 4 to 16 places: one lost the rows of 8 and 15 keys, and none
-# of 16.
+# The vectors of PyTorch's kernels have 4 to 16 places. One kernel lost the rows of 8 and 15 keys,
+# but none of 16.
 LENGTHS = [1, 4, 5, 8, 15, 16, 33]
 
 
-def masked(q, k, v):
+def attend_masked(q, k, v):
     return F.scaled_dot_product_attention(
         q, k, v, torch.ones(q.size(-2), k.size(-2), dtype=torch.bool).tril()
     )
@@ -37,7 +37,7 @@ def heads(n):
     return [(2, HEADS, n, WIDTH)] * 3
 
 
-# The function, and its operands' sizes for a length.
+# The function, and the sizes of its operands for a length.
 FUSED = {
     "attention": (F.scaled_dot_product_attention, heads),
     "attention of 3 dimensions": (F.scaled_dot_product_attention, lambda n: [(2, n, WIDTH)] * 3),
@@ -45,7 +45,7 @@ FUSED = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
         heads,
     ),
-    "attention with a mask": (masked, heads),
+    "attention with a mask": (attend_masked, heads),
     "attention with numbers": (F.scaled_dot_product_attention, lambda n: [*heads(n), (n, n)]),
     "grouped attention": (
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True),
@@ -120,14 +120,14 @@ def test_nan_stays(name, dtype):
                 given[i].view(-1)[place] = float("nan")
                 with torch.no_grad():
                     got = function(*given).isnan()
-                    with sdpa_kernel(SDPBackend.MATH):  # of float64 too the fused kernel loses rows
+                    with sdpa_kernel(SDPBackend.MATH):  # the fused kernel loses rows in float64 too
                         want = formula(*[x.double() for x in given]).isnan()
                 assert torch.equal(got, want), (n, i, place)
 
 
 @pytest.mark.parametrize("n", [8, 15])
 def test_gradients_of_attention_with_nan(n):
-    """The row is NaN in training, too, and other heads' gradients stay numbers."""
+    """The row is NaN in training, too, and gradients of other heads stay numbers."""
     operands = [torch.randn(size).to(torch.posit16es2) for size in heads(n)]
     operands[0][0, 0, n - 1, 3] = float("nan")
     given, doubles = (
@@ -144,7 +144,7 @@ def test_gradients_of_attention_with_nan(n):
 
 @pytest.mark.parametrize("mask", ["bool", "numbers"])
 def test_rows_that_are_masked_altogether_stay(mask):
-    """They are zeros in stock's fused kernel, which gives other rows no other bits beside NaN."""
+    """They are zeros in PyTorch's fused kernel, which keeps the bits of other rows beside a NaN."""
     q, k, v = (torch.randn(1, 1, 8, WIDTH).to(torch.q43) for _ in range(3))
     keep = torch.ones(8, 8, dtype=torch.bool)
     keep[2] = False

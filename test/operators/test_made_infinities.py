@@ -1,5 +1,5 @@
-"""Infinities that operators make of finite operands, in formats that have none: the standard's
-answer, said once for an operator and a dtype."""
+"""Operators that make infinities from finite operands, in formats without infinities: the
+standard's answer, with one warning for an operator and a dtype."""
 
 import warnings
 
@@ -33,15 +33,15 @@ POLES = {
 }
 
 
-def said(run):
+def collect_warnings(run):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         run()
     return [str(w.message) for w in caught if "has no infinity" in str(w.message)]
 
 
-def made(run):
-    """The first infinity of a run: the operator's name and the dtype's."""
+def find_infinity(run):
+    """Return the first infinity of a run: the names of the operator and the dtype."""
     torch_dtypes._C.forget_infinity()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -49,7 +49,7 @@ def made(run):
     return torch_dtypes._C.first_infinity()
 
 
-@pytest.mark.parametrize("count", [5, 70000])  # looked up and computed, one thread and several
+@pytest.mark.parametrize("count", [5, 70000])  # by table and computed, on one thread and several
 @pytest.mark.parametrize(
     "name", ["posit16es2", "posit8es0", "posit32es2", "e4m3fn", "e4m3fnuz", "takum16_linear"]
 )
@@ -61,18 +61,20 @@ def test_poles_of_operators(name, count):
         operator = pole.split(" ")[0].rstrip("_")
         operator = {"reciprocal": "div"}.get(operator, operator)
         for _ in range(2):
-            assert made(lambda run=run: run(x.clone())) == (operator, name), pole
+            assert find_infinity(lambda run=run: run(x.clone())) == (operator, name), pole
         assert run(x.clone())[count // 2].isnan()  # the standard's answer
-        if pole not in ("div by a number", "atanh"):  # whose poles are elsewhere, too
-            assert made(lambda run=run: run(torch.full((count,), 0.5).to(dtype))) is None, pole
+        if pole not in ("div by a number", "atanh"):  # these have poles elsewhere, too
+            assert (
+                find_infinity(lambda run=run: run(torch.full((count,), 0.5).to(dtype))) is None
+            ), pole
 
 
 def test_said_once_for_an_operator_and_a_dtype():
     x = torch.zeros(3).to(torch_dtypes.dtype("posit15es1"))
-    (text,) = said(lambda: x.log())
+    (text,) = collect_warnings(lambda: x.log())
     assert "torch.posit15es1 has no infinity: log made one" in text
-    assert said(lambda: x.log()) == [] and len(said(lambda: x.log2())) == 1
-    assert len(said(lambda: x.to(torch_dtypes.dtype("posit15es2")).log())) == 1
+    assert collect_warnings(lambda: x.log()) == [] and len(collect_warnings(lambda: x.log2())) == 1
+    assert len(collect_warnings(lambda: x.to(torch_dtypes.dtype("posit15es2")).log())) == 1
 
 
 def test_what_is_nan_by_itself_says_nothing():
@@ -85,7 +87,7 @@ def test_what_is_nan_by_itself_says_nothing():
         lambda: x[2:] / 0,
         lambda: x[2:].log(),
     ):
-        assert made(run) is None
+        assert find_infinity(run) is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_what_is_nan_by_itself_says_nothing():
 )
 def test_formats_that_have_infinities_or_saturate_say_nothing(name):
     x = torch.tensor([0.0, 1.0]).to(torch_dtypes.dtype(name))
-    assert made(lambda: (x.log(), 1 / x, x**-1.5)) is None
+    assert find_infinity(lambda: (x.log(), 1 / x, x**-1.5)) is None
 
 
 @pytest.mark.parametrize(
@@ -105,13 +107,13 @@ def test_formats_that_have_infinities_or_saturate_say_nothing(name):
     ],
 )
 def test_the_remedy(name, remedy):
-    (text,) = said(lambda: torch.zeros(2).to(torch_dtypes.dtype(name)).log())
+    (text,) = collect_warnings(lambda: torch.zeros(2).to(torch_dtypes.dtype(name)).log())
     assert remedy in text and "masks as bool" in text
 
 
 class LanguageModel(nn.Module):
-    """PyTorch's example word_language_model, its transformer in small: the mask is a logarithm of
-    zeros and ones."""
+    """A small version of the transformer in PyTorch's example word_language_model, whose mask is a
+    logarithm of zeros and ones."""
 
     def __init__(self):
         super().__init__()
@@ -143,7 +145,7 @@ def language_model(dtype):
 
 def test_a_mask_made_by_a_logarithm():
     runs, dtype = [], torch_dtypes.dtype("posit14es2")
-    texts = said(lambda: runs.append(language_model(dtype)))
+    texts = collect_warnings(lambda: runs.append(language_model(dtype)))
     loss, _, found = runs[0]
     assert (
         loss.isnan()
@@ -161,7 +163,7 @@ def test_a_mask_made_by_a_logarithm():
 
 
 def test_a_divergence_of_another_cause_names_no_infinity():
-    torch.zeros(2).to(torch.posit16es2).log()  # before, and of no concern
+    torch.zeros(2).to(torch.posit16es2).log()  # earlier, and irrelevant
     model = nn.Sequential(nn.Linear(1, 1)).to(torch.q43)
     with torch.no_grad():
         model[0].weight.fill_(2.0)

@@ -1,5 +1,4 @@
-"""torch.masked in formats with and without infinities: masked elements count for nothing in
-either."""
+"""torch.masked in formats with and without infinities: masked elements have no effect in either."""
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ def test_masked_elements_count_for_nothing(name, function):
     order = (float("-inf"),) if function == "norm" else ()
     found = getattr(masked, function)(x, *order, dim=1, mask=mask)
     expected = getattr(masked, function)(x.double(), *order, dim=1, mask=mask)
-    if function.startswith("soft"):  # what stands at masked places is undefined
+    if function.startswith("soft"):  # masked places are undefined
         found, expected = found[mask], expected[mask]
     assert torch.equal(found, expected.to(found.dtype))
     if not function.startswith("arg"):

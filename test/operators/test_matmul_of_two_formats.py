@@ -1,10 +1,10 @@
-"""torch_dtypes.matmul: operands of two formats, a result that says its own, by every policy, and
-its gradients."""
+"""torch_dtypes.matmul: operands of two formats, a result with a format of its own, under every
+policy, and gradients."""
 
 import pytest
 import torch
 from oracle import binary
-from oracle_sums import exact_sum, rounded, step_sum, times
+from oracle_sums import exact_sum, round_value, step_sum, times
 from rationals import Fraction
 from sums import some, values_of
 
@@ -31,11 +31,11 @@ def test_every_policy():
     for i in range(4):
         for j in range(5):
             terms = pairs(a, b, i, j)
-            right = rounded(E5M7, exact_sum([times(x, y) for x, y in terms]))
+            right = round_value(E5M7, exact_sum([times(x, y) for x, y in terms]))
             # float64 has these sums exactly
             assert Fraction(exact[i, j].item()) == right == Fraction(machine[i, j].item())
-            assert Fraction(steps[i, j].item()) == rounded(E5M7, step_sum(terms, E5M7, E5M7))
-            assert Fraction(fused[i, j].item()) == rounded(
+            assert Fraction(steps[i, j].item()) == round_value(E5M7, step_sum(terms, E5M7, E5M7))
+            assert Fraction(fused[i, j].item()) == round_value(
                 E5M7, step_sum(terms, E5M7, E5M7, fused=True)
             )
     assert exact.dtype == steps.dtype == wide

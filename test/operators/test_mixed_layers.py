@@ -1,4 +1,4 @@
-"""Networks whose layers are of several dtypes: what works on lists of tensors takes each dtype by
+"""Networks whose layers have several dtypes: functions on lists of tensors treat each dtype by
 itself."""
 
 import copy
@@ -16,7 +16,7 @@ PAIRS = {
     "posit16es2 and e5m5": (torch.posit16es2, torch.e5m5),
     "posit16es2 and q43": (torch.posit16es2, torch.q43),
     "posit16es2 and float32": (torch.posit16es2, torch.float32),
-    # Whose container is the other's dtype.
+    # The other dtype is the storage dtype of posit16es2.
     "bfloat16 and posit16es2": (torch.bfloat16, torch.posit16es2),
     "posit32es2 and posit16es2": (torch.posit32es2, torch.posit16es2),
 }
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def parameters(pair):
-    """Five of them, the dtypes in turn, with gradients."""
+    """Return five parameters with gradients, their dtypes by turns."""
     generator = torch.Generator().manual_seed(0)
     found = []
     for i, shape in enumerate([(3, 2), (4,), (2, 2), (5,), (1,)]):
@@ -181,8 +181,8 @@ def test_groups():
 
 
 @parametrize_dtypes("q43 posit8es1 posit16es2 posit32es2")
-def test_lists_of_float32_beside_lists_of_ours(dtype):
-    """8-bit containers were an error."""
+def test_lists_of_float32_beside_lists_of_format_tensors(dtype):
+    """8-bit storage dtypes once raised."""
     found = []
     for foreach in (False, True):
         p = [nn.Parameter(torch.full((n,), 0.7)) for n in (1, 2)]
@@ -207,8 +207,8 @@ def test_lists_of_float32_beside_lists_of_ours(dtype):
     with torch.no_grad():
         model.weight.add_(1)
     average.update_parameters(model)
-    # The first is float32's; what is averaged with it counts with all its digits, and the result is
-    # rounded to float32 once.
+    # The first value is float32's. The average then uses all digits, and is rounded to float32
+    # once.
     assert torch.equal(
         average.module.weight, first.float().double().lerp(model.weight.double(), 0.5).float()
     )

@@ -1,5 +1,5 @@
-"""Layers and products with a stock operand beside one of ours, as stock's of bfloat16 beside
-float32; conformance/test_two_dtypes.py has the rest."""
+"""Layers and products with a stock operand beside a format tensor behave like bfloat16 beside
+float32. conformance/test_two_dtypes.py has the rest."""
 
 import contextlib
 
@@ -14,12 +14,12 @@ from torch.utils._pytree import tree_leaves
 import torch_dtypes
 from torch_dtypes._torch_version import RUNNING
 
-# Containers: bfloat16, a float8, float32 itself.
+# Storage dtypes: bfloat16, a float8, float32 itself.
 DTYPES = (torch.posit16es2, torch.q43, torch.posit32es2)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    # Of stock's rms_norm; in jvp.
+    # Warnings of PyTorch's rms_norm, and of jvp.
     pytest.mark.filterwarnings(
         "ignore:Mismatch dtype between input and weight", "ignore:.*torch.jit.script"
     ),
@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture
 def without_onednn():
-    """oneDNN's layers take more mixtures, by the processor."""
+    """oneDNN's layers accept more mixtures, depending on the processor."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     yield
@@ -36,7 +36,7 @@ def without_onednn():
 
 
 def dtypes_of(name, dtype, mixture, gradients=False):
-    """The dtypes of a call's floating results, or the error."""
+    """Return the dtypes of a call's floating results, or the error."""
     call, shapes = cases.ALL[name]
     operands = [
         o.requires_grad_(gradients)
@@ -63,29 +63,29 @@ def error_of(call, *args):
 def expect_names(error, dtype):
     message = str(error)
     assert "expected operands of one dtype" in message and ". Convert " in message, message
-    # An LSTM's second step has a state that was promoted in the first.
+    # In the second step of an LSTM, the state was promoted in the first.
     given = ("torch.float32", str(torch.promote_types(dtype, torch.float32)))
     assert any(name in message for name in given) and str(dtype) in message, message
     assert not any(word in message for word in ("Float", "c10", "Half", " float ")), message
 
 
-# What stock makes has the dtype of one operand, not what all promote to.
+# Results of PyTorch that have the dtype of one operand, and not the promoted dtype.
 KEEP = ("fold", "inner with a number", "lstm", "rms_norm")
 
 
 @every_dtype
 @pytest.mark.parametrize("name", cases.ALL)
 def test_what_stock_does(name, dtype, without_onednn):
-    # Recorded calls take another way; stock's cells and statistics differ in no dtype between the
-    # two.
+    # Recorded calls take another path. The dtypes of PyTorch's cells and statistics do not differ
+    # between the two.
     recorded = (
         (False, True)
         if dtype is torch.posit16es2 and name not in cases.WITH_STATISTICS
         else (False,)
     )
     for mixture in cases.mixtures(name):
-        # Our LSTM has the equations of stock's on the CPU on every device; stock's on a GPU is
-        # another (`--device cuda` is a mode).
+        # A format LSTM has the equations of PyTorch's CPU version on every device. PyTorch's GPU
+        # version is different (`--device cuda` is a mode).
         with torch._C.DisableTorchFunction() if name == "lstm" else contextlib.nullcontext():
             expected = dtypes_of(name, torch.bfloat16, mixture)
         for gradients in recorded:
@@ -94,7 +94,7 @@ def test_what_stock_does(name, dtype, without_onednn):
                 assert isinstance(found, type(expected)), (mixture, expected, found)
                 expect_names(found, dtype)
             elif name == "addmv" and RUNNING < (2, 13) and isinstance(found, Exception):
-                # Earlier releases add to a float32 vector: ours raise in every release.
+                # Earlier releases add to a float32 vector; format tensors raise in every release.
                 expect_names(found, dtype)
             else:
                 own = [dtype if d is torch.bfloat16 else d for d in expected]
@@ -229,8 +229,8 @@ def test_the_error_says_all_that_is_to_be_converted(dtype):
 
 @pytest.mark.parametrize("op, gates", [("_thnn_fused_gru_cell", 3), ("_thnn_fused_lstm_cell", 4)])
 def test_a_gpu_s_cells_take_one_dtype(op, gates):
-    """What recurrent layers call on a GPU, behind products without a bias. They gave float32
-    results of a state of ours."""
+    """Recurrent layers call these on a GPU, after products without a bias. They once gave float32
+    results for a format state."""
     shapes = [(2, 3 * gates), (2, 3 * gates), (2, 3), (3 * gates,), (3 * gates,)]
     for place in range(5):
         operands = [
@@ -242,7 +242,7 @@ def test_a_gpu_s_cells_take_one_dtype(op, gates):
 
 @pytest.mark.parametrize("name", ["posit16es2", "q43", "tf32"])
 def test_padded_sequences_have_the_first_one_s_dtype(name):
-    """As stock's, which copies the others into a tensor like it."""
+    """Like PyTorch, which copies the others into a tensor like the first."""
     dtype = torch_dtypes.dtype(name)
     first, second = (
         torch.ones(3, dtype=dtype, requires_grad=True),
@@ -258,7 +258,7 @@ def test_padded_sequences_have_the_first_one_s_dtype(name):
 
 
 def test_meshes_of_dtypes_in_one_container():
-    """Stock compares dtypes by the container there."""
+    """Stock PyTorch compares storage dtypes there."""
     for a, b in (
         (torch.posit16es2, torch.bfloat16),
         (torch.tf32, torch.float32),

@@ -1,5 +1,4 @@
-"""Operators that only move elements: the codes move, with every bit of them, into no more places
-than the operator's."""
+"""Operators that only move elements: whole codes move, and only into the operator's places."""
 
 import pytest
 import torch
@@ -64,7 +63,7 @@ def test_codes_move_with_every_bit(call, name):
     x, y = (from_codes(c, dtype) for c in codes)
     state = torch.get_rng_state()
     found = CALLS[call](x, y)
-    if call != "out":  # made by a cast
+    if call != "out":  # a cast made it
         assert torch.equal(codes_of(found), CALLS[call](*codes))
         assert torch.equal(torch.get_rng_state(), state)
     assert found.dtype is dtype and found.stride() == CALLS[call](*torch.zeros(2, 3, 4)).stride()
@@ -125,7 +124,7 @@ def test_what_only_moves_rounds_nothing(f):
     expected = f(x)
     for dtype in (torch.q43, torch.posit16es2):
         own = x.to(dtype)
-        with torch_dtypes.rounding("up_down"):  # which moves every result
+        with torch_dtypes.rounding("up_down"):  # this mode moves every rounded result
             state = torch.get_rng_state()
             assert f(own).tolist() == expected.tolist()
             assert torch.equal(torch.get_rng_state(), state)

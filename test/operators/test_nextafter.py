@@ -1,4 +1,5 @@
-"""torch.nextafter: the next number of the format itself, against all its numbers in order."""
+"""torch.nextafter returns the next number of the format, checked against all its numbers in
+order."""
 
 import math
 
@@ -30,7 +31,7 @@ SIXTEEN = [spec for spec in BUILTIN.values() if 8 < spec.bits <= 16] + [
 
 
 def numbers(spec) -> tuple[torch.Tensor, torch.Tensor]:
-    """The values of all codes that are in use, in order, and their codes. One zero: the one without
+    """Return the values of all codes in use, in order, and their codes. There is one zero, without
     a sign."""
     used = {
         float(v): code
@@ -46,13 +47,14 @@ def numbers(spec) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def with_signed_zeros(values, starts, dtype):
-    """Zero reached from a negative number is minus zero, where there is one."""
+    """Return values in which zero reached from a negative number is minus zero, if the format has
+    it."""
     minus_zero = torch.tensor(-0.0, dtype=torch.float64).to(dtype).double()
     return torch.where((values == 0) & (starts < 0), minus_zero, values)
 
 
 def same(got: torch.Tensor, want: torch.Tensor):
-    """Values with the signs of their zeros."""
+    """Check values and the signs of zeros."""
     found = got.double()
     good = ((found == want) & (found.signbit() == want.signbit())) | (found.isnan() & want.isnan())
     assert good.all(), (

@@ -1,4 +1,4 @@
-"""Running statistics of batch and instance normalisation: written in training alone."""
+"""Running statistics of batch and instance normalisation are written in training alone."""
 
 import pytest
 import torch
@@ -32,8 +32,8 @@ def test_inference_leaves_them(dtype, call):
     before, versions = mean.view(bits_dtype(dtype)).tolist(), (mean._version, var._version)
     x = torch.randn(5, 4, 3).to(dtype)
     if call is CALLS["no_update"] and x.is_cuda:
-        pytest.skip("stock's calls the CPU's kernel on any device")
-    with torch_dtypes.rounding("up_down"):  # which would move what is rounded
+        pytest.skip("stock PyTorch calls the CPU's kernel on any device")
+    with torch_dtypes.rounding("up_down"):  # this mode moves rounded values
         for _ in range(3):
             call(x, mean, var)
     assert mean.view(bits_dtype(dtype)).tolist() == var.view(bits_dtype(dtype)).tolist() == before
@@ -41,7 +41,7 @@ def test_inference_leaves_them(dtype, call):
 
 
 def test_statistics_in_memory_that_cannot_be_written(tmp_path):
-    """It ended the process."""
+    """It once ended the process."""
     file = tmp_path / "statistics"
     file.write_bytes(bytes([0x38] * 4))
     mean = torch.from_file(str(file), shared=True, size=4, dtype=torch.uint8)

@@ -1,6 +1,6 @@
-"""What arguments make of an operator's result: dtypes asked for by name and by hand, complex
-numbers, operands of other dtypes. In formats of every container, where a stock dtype that a user
-asks for may be the container's."""
+"""Arguments that determine an operator's result: dtypes given by name and by hand, complex numbers,
+operands of other dtypes. Formats of every storage dtype are tried, since a requested stock dtype
+may be that storage dtype."""
 
 import warnings
 
@@ -70,7 +70,7 @@ def test_stock_dtypes_by_hand_and_by_place(dtype, asked):
                     asked,
                     asked,
                 ]
-            else:  # as of float64 beside dtype=torch.float32
+            else:  # like float64 beside dtype=torch.float32
                 with pytest.raises(
                     RuntimeError,
                     match=f"expected dtype= that the tensor's {dtype} promotes to, but got {asked}",
@@ -109,7 +109,7 @@ def test_sums_in_integers_have_the_type_asked_for(dtype, asked):
         same(call(x), call(exact))
 
 
-def test_dtypes_of_ours_by_hand_are_refused_or_heard(dtype):
+def test_format_dtypes_by_hand_are_refused_or_heard(dtype):
     for call in [
         lambda: aten.zeros([2], dtype=dtype),
         lambda: aten.empty([2], dtype=dtype),
@@ -138,7 +138,7 @@ def test_dtypes_of_ours_by_hand_are_refused_or_heard(dtype):
         is aten.sum(of(dtype), dtype=dtype).dtype
         is aten.sum.dim_IntList(of(dtype), [0], dtype=dtype).dtype
     )
-    # An error of the operator's own stays what it is.
+    # An error of the operator itself is unchanged.
     with pytest.raises(IndexError, match="Dimension out of range"):
         aten.sum.dim_IntList(of(dtype), [5], dtype=dtype)
 
@@ -230,7 +230,7 @@ def test_what_is_put_into_a_tensor_takes_its_dtype(dtype, other):
         lambda t, s: torch.fill(t, s[0, 0]),
         lambda t, s: torch.fill(t[0, 0], s[0, 0]),
     ]
-    with warnings.catch_warnings():  # stock's, of imaginary parts
+    with warnings.catch_warnings():  # PyTorch warns of imaginary parts
         warnings.simplefilter("ignore")
         for call in calls:
             same(call(x, source), call(of(torch.float64), source).to(dtype))
@@ -318,7 +318,7 @@ def test_copies_of_views_of_the_codes(dtype):
 
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_views_in_place_leave_the_memory_alone(dtype, requires_grad):
-    def made(of_dtype):
+    def make(of_dtype):
         return (of(of_dtype).requires_grad_(requires_grad) * 1)[None]
 
     for change in [
@@ -332,7 +332,7 @@ def test_views_in_place_leave_the_memory_alone(dtype, requires_grad):
         lambda t: t.detach().as_strided_((2, 2), (1, 2), 1),
         lambda t: t.swapdims_(0, 1),
     ]:
-        base, stock = made(dtype), made(torch.float64)
+        base, stock = make(dtype), make(torch.float64)
         alias, changed, expected = base.detach(), change(base), change(stock)
         assert (changed.stride(), changed.storage_offset()) == (
             expected.stride(),
@@ -394,7 +394,7 @@ def test_dense_tensors_in_a_sparse_product(dtype):
     torch.sparse.mm(x, y).sum().backward()
     assert x.grad.dtype is dtype
     for left in (torch.eye(2).to_sparse(), torch.eye(2).to_sparse().requires_grad_()):
-        # With a gradient, too, where casts would make a stock product of it.
+        # Also with a gradient, where casts would make a stock product of it.
         for right in (x.detach(), x):
             with pytest.raises(NotImplementedError, match="sparse"):
                 torch.sparse.mm(left, right)
@@ -426,7 +426,7 @@ def test_fake_quantisation_keeps_the_dtype_beside_float32_scales(dtype, name):
     y = QUANTISERS[name](x)
     same(y, QUANTISERS[name](x.detach().float()).to(dtype))
     if "learnt" in name and not torch_dtypes.format_of(dtype).fits_float:
-        with pytest.raises(RuntimeError, match="to be true"):  # stock's error for float64
+        with pytest.raises(RuntimeError, match="to be true"):  # PyTorch's error for float64
             y.sum().backward()
         return
     y.sum().backward()
@@ -457,7 +457,7 @@ def test_grouped_products(dtype, m, n, ends):
     a, b = ((torch.rand(size, generator=g) * 2).to(dtype).requires_grad_() for size in (m, n))
     offs = None if ends is None else torch.tensor(ends, dtype=torch.int32)
     if not torch_dtypes.format_of(dtype).fits_float:
-        with pytest.raises(RuntimeError, match="got Double"):  # stock's error for float64
+        with pytest.raises(RuntimeError, match="got Double"):  # PyTorch's error for float64
             torch.nn.functional.grouped_mm(a, b, offs=offs)
         return
     wide = [t.detach().double().float().requires_grad_() for t in (a, b)]
@@ -477,7 +477,7 @@ def test_grouped_products(dtype, m, n, ends):
 
 
 def test_nansum_leaves_nan_out_before_the_cast(dtype):
-    """Integers have no NaN, and e2m1 has none."""
+    """Integers and e2m1 have no NaN."""
     numbers = torch.tensor([[1.0, float("nan"), 2.5], [float("nan"), 0.0, 3.0]])
     x = numbers.to(dtype)
     for asked in (torch.int64, torch.int8, torch.bool):
@@ -497,7 +497,7 @@ def test_nansum_leaves_nan_out_before_the_cast(dtype):
 
 
 def test_nanmean_counts_numbers_alone():
-    """In e2m1 NaN is the largest number, in fixed8_8 0."""
+    """In e2m1 NaN is the largest number, and in fixed8_8 it is 0."""
     numbers = torch.tensor([[0.5, float("nan"), 1.5], [float("nan"), 0.0, 1.0]])
     for name in ("e2m1", "fixed8_8", "e4m3fn", "posit16es2"):
         asked = torch_dtypes.dtype(name)
@@ -517,7 +517,7 @@ def test_nanmean_counts_numbers_alone():
 
 @pytest.mark.parametrize("name", ["fixed8_8", "posit16es2"])
 def test_nanmean_beneath_transforms(name):
-    """No value of a tensor is asked for."""
+    """The code reads no value of a tensor."""
     numbers, asked = torch.tensor([0.5, float("nan"), 1.5]), torch_dtypes.dtype(name)
 
     def f(x):

@@ -1,4 +1,4 @@
-"""The table of operators against PyTorch's schemas and against what the dispatcher has."""
+"""The table of operators against PyTorch's schemas and against the dispatcher."""
 
 import collections
 import functools
@@ -13,14 +13,14 @@ from torch_dtypes import _C
 ROWS = {name: (steps, set(facts), detail) for name, steps, facts, detail in _C.operator_facts()}
 WORDS = _C.operator_words()
 KEYS = ("PrivateUse2", "AutogradPrivateUse2", "AutogradHPU")
-# The steps that end a route.
+# Steps that end a route.
 LAST = {"Own", "View", "Boxed", "Whole", "PlaceByPlace", "Composite", "Checked", "Refused"}
 RULES = {"OneDtype", "OneFloatingDtype", "Normalise"}
 TOUCHES = {"TouchLines", "TouchElements", "TouchPlaces", "TouchIndexed", "TouchRows"}
 NUMBERS = {"PutNumbers", "CompareNumbers"}
-# Which register kernels as rows ask.
+# Files that register kernels for rows.
 FROM_TABLE = {"Boxed.cpp", "OperandRules.cpp", "FormatLibrary.cpp"}
-# Rows for operators that not every release has.
+# Rows for operators that only some releases have.
 OPTIONAL = {"_transformer_encoder_layer_fwd"}
 
 
@@ -53,8 +53,8 @@ def is_composite(operator: str) -> bool:
 
 
 @functools.cache
-def typed(operator: str) -> bool:
-    """Whether its kernel below autograd is one of a family's file."""
+def is_in_family(operator: str) -> bool:
+    """Tell whether the operator's kernel below autograd is in the file of its family."""
     found = re.search(
         r"^PrivateUse2: registered at (\S*/)?(\S+?):\d+",
         torch._C._dispatch_dump(operator),
@@ -75,13 +75,13 @@ def overloads(row: str) -> list[str]:
 
 
 def words_of(row: str) -> set[str]:
-    """A row's steps and facts."""
+    """Return a row's steps and facts."""
     steps, facts, _ = ROWS[row]
     return {*steps, *facts}
 
 
 def main_step(steps: list[str]) -> str:
-    """The step that says who computes: the first one where it is a kernel of the package's, else
+    """Return the step that computes: the first one where it is a kernel of this package, otherwise
     the last."""
     return steps[0] if steps[0] in ("Own", "View") else steps[-1]
 
@@ -215,7 +215,7 @@ def test_routes_are_what_the_dispatcher_has():
     for operator in OPERATORS:
         steps, facts, _ = row_of(operator)
         main = main_step(steps)
-        own, kernel = typed(operator), has_kernel(operator, "PrivateUse2")
+        own, kernel = is_in_family(operator), has_kernel(operator, "PrivateUse2")
         if own and main not in ("Own", "View", "Refused"):
             wrong.append((operator, main, "has a kernel of its own"))
         if (
@@ -232,7 +232,9 @@ def test_routes_are_what_the_dispatcher_has():
 
 
 def test_own_kernels_are_registered():
-    assert [row for row in rows_of("Own", "View") if not any(map(typed, overloads(row)))] == []
+    assert [
+        row for row in rows_of("Own", "View") if not any(map(is_in_family, overloads(row)))
+    ] == []
 
 
 def test_composites_are_stock():
@@ -264,7 +266,7 @@ def test_boxed_operators_have_the_boxed_kernel():
         for row in rows_of("Boxed", "PlaceByPlace")
     }
     assert [row for row, operators in boxed.items() if not operators] == []
-    assert [o for operators in boxed.values() for o in operators if typed(o)] == []
+    assert [o for operators in boxed.values() for o in operators if is_in_family(o)] == []
 
 
 def test_casts_stand_above_autograd():

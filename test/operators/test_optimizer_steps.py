@@ -1,4 +1,4 @@
-"""Steps of SGD, Adam and AdamW in one pass over memory have the bits of stock's loop of single
+"""Steps of SGD, Adam and AdamW in one pass over memory have the bits of PyTorch's loop of single
 operators."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.optim import adam, sgd
 
 import torch_dtypes
 
-# The functions beneath know nothing of any other.
+# The functions underneath use eps as given.
 pytestmark = pytest.mark.usefixtures("eps_as_given")
 DTYPES = [
     "posit16es2",
@@ -55,7 +55,7 @@ SHAPES = [(40, 33), (1,), (3, 5, 7), (0,), ()]
 
 
 def loops():
-    """Stock's own functions, beneath what stands in front of them beside a wheel."""
+    """Return PyTorch's own functions, without this package's replacements in front of them."""
     found = {"_single_tensor_adam": adam, "_single_tensor_sgd": sgd}
     return {
         name: (module, getattr(getattr(module, name), "__wrapped__", getattr(module, name)))
@@ -70,7 +70,7 @@ def run(optimizer, dtype, ways, settings, shapes=SHAPES, steps=4, layout=lambda 
     optim = getattr(torch.optim, optimizer)(p, lr=0.1, **settings, **ways)
     for k in range(steps):
         for i, t in enumerate(p):
-            if i != 1 or k > 0:  # one parameter begins later
+            if i != 1 or k > 0:  # one parameter starts later
                 t.grad = layout(torch.randn(t.shape, generator=generator).to(dtype))
         optim.step()
     states = [
@@ -79,7 +79,7 @@ def run(optimizer, dtype, ways, settings, shapes=SHAPES, steps=4, layout=lambda 
         for x in optim.state[t].values()
         if isinstance(x, torch.Tensor) and torch_dtypes.is_format_dtype(x.dtype)
     ]
-    # A NaN's sign is the processor's affair.
+    # The sign of a NaN depends on the processor.
     return [
         torch_dtypes.codes(t.detach()).masked_fill(t.detach().isnan(), 0) for t in (*p, *states)
     ]
@@ -128,7 +128,7 @@ def test_the_loops_bits(monkeypatch, name, mode):
     ],
 )
 def test_many_elements(monkeypatch, name, mode, threads):
-    """Where tables pay for themselves, and threads share the work."""
+    """With many elements tables are worth their cost, and threads share the work."""
     dtype, before = torch_dtypes.dtype(name), torch.get_num_threads()
     shapes = [(270_001,), (50, 50)]
     torch.set_num_threads(threads)
@@ -147,11 +147,11 @@ CAPTURABLE = ["Adam", "AdamW", "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "
 @pytest.mark.parametrize("name", ["posit16es2", "q43", "e5m5"])
 @pytest.mark.parametrize("optimizer", CAPTURABLE)
 def test_capturable_steps_have_the_loops_bits(monkeypatch, optimizer, name):
-    """Over lists, stock's formula of RAdam divides by 0, of which a posit makes NaN."""
+    """For lists, PyTorch's formula of RAdam divides by 0, which a posit turns into NaN."""
     on_cpu, one_pass = torch.empty(()).is_cpu, optimizer in ("Adam", "AdamW")
     if on_cpu and one_pass:
-        pytest.skip("of a GPU alone")
-    if on_cpu:  # where stock refuses, though nothing is amiss
+        pytest.skip("runs on a GPU alone")
+    if on_cpu:  # stock PyTorch refuses without a reason
         module = sys.modules[getattr(torch.optim, optimizer).__module__]
         monkeypatch.setattr(
             module, "_get_capturable_supported_devices", lambda supports_xla=True: ["cpu"]
@@ -172,13 +172,13 @@ EVERY = ["q52", "q43", "posit8es0", "posit8es2", "e4m3fnuz", "posit16es2"]
     ("name", "mode"), thin_out(itertools.product(EVERY, ["nearest_even", "down", "to_odd"]), 2)
 )
 def test_tables_of_every_code(name, mode):
-    """In many elements, results by the codes of one or two operands come out of tables; in few they
-    do not."""
+    """With many elements, results come from tables by the codes of one or two operands; with few,
+    they do not."""
     dtype, generator = torch_dtypes.dtype(name), torch.Generator().manual_seed(5)
     code_type, count, few = (
         (torch.uint8, 256, 1000) if "16" not in name else (torch.int16, 2**16, 10_000)
     )
-    # Zeros and the smallest and largest, so that they meet.
+    # Zeros and the smallest and largest codes, so that these meet.
     often = torch.tensor([0, 1, count // 2 - 1, count // 2, count // 2 + 1, count - 1])
     lists = []
     for _ in range(5):
@@ -205,7 +205,7 @@ def test_tables_of_every_code(name, mode):
         "maximize": False,
     }
 
-    def made():
+    def make_lists():
         return [torch_dtypes.from_codes(t.clone(), dtype) for t in lists]
 
     def pieces(tensors):
@@ -223,12 +223,12 @@ def test_tables_of_every_code(name, mode):
             {"lr": 0.5, "beta1": 0.5, "eps": 1e-9},
         ):
             for step in (torch._fused_adam_, torch._fused_adamw_):
-                many, expected = made(), made()
+                many, expected = make_lists(), make_lists()
                 adam_step(step, *many, **{**adam_settings, **change})
                 for piece in pieces(expected):
                     adam_step(step, *piece, **{**adam_settings, **change})
-                # Of zeros of both signs, which no squares' averages are, stock's kernels have
-                # either.
+                # For zeros of both signs, PyTorch's kernels may return either; averages of squares
+                # have none.
                 for larger in (many[4], expected[4]):
                     larger[larger == 0] = 0
                 assert_equal(
@@ -238,7 +238,7 @@ def test_tables_of_every_code(name, mode):
                     )
                 )
         for change in sgd_settings:
-            many, expected = made()[:3], made()[:3]
+            many, expected = make_lists()[:3], make_lists()[:3]
             torch._fused_sgd_(*([t] for t in many), **{**PLAIN, **change})
             for piece in pieces(expected):
                 torch._fused_sgd_(*([t] for t in piece), **{**PLAIN, **change})
@@ -263,12 +263,12 @@ def test_layouts(monkeypatch, layout):
 
 
 def test_states_of_another_dtype_and_shared_memory():
-    """What the pass does not take runs by single operators, with their bits."""
+    """Cases outside the pass run by single operators, with their bits."""
     w, g = (
         torch.tensor([1.0, -2.0, 3.5]).to(torch.q43),
         torch.tensor([0.5, 0.25, -1.0]).to(torch.q43),
     )
-    for m in (torch.tensor([0.1, 0.2, 0.3]), g):  # float32; the gradient itself
+    for m in (torch.tensor([0.1, 0.2, 0.3]), g):  # float32, then the gradient itself
         ours, expected, buffer, kept = (
             w.clone(),
             w.clone(),
@@ -290,13 +290,13 @@ def test_states_of_another_dtype_and_shared_memory():
 
 
 def test_a_shared_parameter_is_stepped_twice():
-    def stepped(lists):
+    def run_steps(lists):
         w, g = torch.tensor([1.0, -2.0]).to(torch.q43), torch.tensor([0.5, 0.25]).to(torch.q43)
         for part in lists:
             torch._fused_sgd_([w] * part, [g] * part, [], **PLAIN)
         return w
 
-    assert torch.equal(stepped([2]), stepped([1, 1]))
+    assert torch.equal(run_steps([2]), run_steps([1, 1]))
 
 
 def test_scaled_gradients():

@@ -1,5 +1,5 @@
-"""What is no tensor of PyTorch's but says by ``__torch_function__`` what a call means, with a dtype
-of ours among the arguments."""
+"""Objects other than PyTorch's tensors that define calls by ``__torch_function__``, with a format
+dtype among the arguments."""
 
 import numpy
 import pytest
@@ -12,7 +12,7 @@ from torch_dtypes.host.table import Kind
 
 
 class Wrapped:
-    """Holds a tensor, and has none of its methods."""
+    """A holder of a tensor without a tensor's methods."""
 
     def __init__(self, held):
         self.held = held
@@ -48,7 +48,7 @@ def test_it_is_asked(name):
 
 
 class Answering(torch.Tensor):
-    """Says which function a call was of, and computes nothing."""
+    """A tensor that returns the function of a call and computes nothing."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -56,7 +56,7 @@ class Answering(torch.Tensor):
 
 
 def ways_to_call(x, d):
-    """Arguments of the functions that stock asks classes about, x among them."""
+    """Yield arguments, x among them, of the functions for which PyTorch asks classes."""
     for rest in (
         (),
         (2,),
@@ -94,8 +94,7 @@ def ways_to_call(x, d):
     ids=lambda row: row.target,
 )
 def test_a_class_is_asked_before_anything_is_computed(row, own):
-    """By each function in C++ that has an implementation of ours, in every way in which it can be
-    called."""
+    """Each C++ function that this package implements is called in every possible way."""
     answers = set()
     x = torch.ones(2, dtype=torch.posit16es2 if own else torch.float32).as_subclass(Answering)
     owner, stock = row.find()
@@ -104,7 +103,7 @@ def test_a_class_is_asked_before_anything_is_computed(row, own):
             args = (x, *args)
         try:
             answers.add(stock(*args, **kwargs))
-        except TypeError:  # stock's, of arguments that it does not take
+        except TypeError:  # PyTorch's error for arguments that it does not take
             continue
     assert {answer[0] for answer in answers} == {"asked"} and len(
         {answer[1] for answer in answers}

@@ -1,5 +1,5 @@
-"""Operators of other libraries (torch.library): their kernels get our tensors, or the exact values
-of those, and results are of our dtype."""
+"""Operators of other libraries (torch.library): their kernels get format tensors, or their exact
+values, and results have the format dtype."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def ops():
     def writes(x):
         see(x.add_(1), x)
 
-    device = torch.zeros(()).device.type  # of the tests' tensors, for which the kernels are
+    device = torch.zeros(()).device.type  # the kernels are for the device of the tests' tensors
     library.define("on_device(Tensor x, Tensor? y=None) -> Tensor")
     library.impl(
         "on_device", lambda x, y=None: see(x.exp() if y is None else x / y, x), device.upper()
@@ -39,10 +39,10 @@ def ops():
     library.impl("view", lambda x: x.view(-1), device.upper())
 
     @torch.library.custom_op("td_test::cubed", mutates_args=(), device_types=device)
-    def cubed(x: torch.Tensor) -> torch.Tensor:
+    def cube(x: torch.Tensor) -> torch.Tensor:
         return see(x * x * x, x)
 
-    cubed.register_autograd(
+    cube.register_autograd(
         lambda ctx, g: 3 * ctx.x * ctx.x * g,
         setup_context=lambda ctx, inputs, output: setattr(ctx, "x", inputs[0]),
     )
@@ -108,7 +108,7 @@ def test_stock_tensors_are_seen_as_they_are(ops):
 
 
 @every_dtype
-def test_stock_operands_beside_ours_are_an_error(ops, dtype):
+def test_stock_operands_beside_format_tensors_are_an_error(ops, dtype):
     ops = ops[0]
     x, other = sample(dtype), torch.ones(3, dtype=torch.float64)
     with pytest.raises(

@@ -1,5 +1,5 @@
-"""Outputs that overlap an operand or themselves: refused, or written, exactly as stock PyTorch does
-with tensors of its own. Empty ones lie as there."""
+"""Outputs that overlap an operand or themselves are refused, or written, exactly as in stock
+PyTorch. So are empty ones."""
 
 import warnings
 
@@ -53,7 +53,7 @@ torch.where(m > 1, m.t(), m, out=m) | torch.maximum(m, m, out=m)
 torch.addr(m.t(), m[0], m[1], out=m) | torch.hypot(m, m[0], out=m)
 """
 DRAWS = ("normal_", "random_", "bernoulli_", "uniform_")
-# Of CUDA's library, which may read an operand after it has written there, or not.
+# CUDA's library may or may not read an operand after writing there.
 PRODUCTS = ("addmm_(", "torch.mm(")
 
 
@@ -61,7 +61,7 @@ def outcome(call: str, dtype: torch.dtype):
     x = torch.arange(24.0).to(dtype)
     names = {"torch": torch, "x": x, "i": torch.arange(8), "m": x[:16].view(4, 4)}
     with warnings.catch_warnings():
-        # Stock warns of writes into expanded tensors that it still does.
+        # Stock PyTorch warns of writes into expanded tensors that it still performs.
         warnings.simplefilter("ignore")
         try:
             eval(call, names)
@@ -106,7 +106,7 @@ torch.add(m, m.t()[:1].t(), out=o) | torch.atan2(c, c[:1], out=o)
 @pytest.mark.parametrize(
     "call", [c.strip() for line in INTO_EMPTY.strip().splitlines() for c in line.split(" | ")]
 )
-def test_an_empty_output_lies_as_stock_s(call, dtype):
+def test_an_empty_output_is_laid_out_as_in_stock_pytorch(call, dtype):
     def out(of):
         m, o = torch.arange(12.0).to(of).view(4, 3).t(), torch.empty(0, dtype=of)
         c = torch.ones(2, 3, 4, 5).to(of).contiguous(memory_format=torch.channels_last)

@@ -1,4 +1,4 @@
-"""Formats on a device of PrivateUse1 that has memory of its own and no kernels of this package."""
+"""Formats on a device of PrivateUse1 that has its own memory and no kernels of this package."""
 
 import types
 from pathlib import Path
@@ -9,7 +9,7 @@ from torch.utils import cpp_extension
 
 import torch_dtypes
 
-pytestmark = pytest.mark.slow  # a C++ compiler runs
+pytestmark = pytest.mark.slow  # runs a C++ compiler
 
 SOURCE = Path(__file__).parents[1] / "support/own_device.cpp"
 

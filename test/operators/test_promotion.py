@@ -1,5 +1,5 @@
-"""The dtype of a tensor of ours beside a stock one: the stock one, or the narrowest that has the
-numbers of both."""
+"""The result of a format tensor beside a stock tensor has the stock dtype, or the narrowest dtype
+with the numbers of both."""
 
 import itertools
 
@@ -26,7 +26,8 @@ def test_pythons_types_stand_for_dtypes_as_in_stock():
 
 
 def numbers(dtype):
-    """All of a narrow format, and of a wide one those where its digits and its range end."""
+    """Return all numbers of a narrow format. For a wide one, return those at the limits of its
+    digits and its range."""
     f = torch_dtypes.format_of(dtype)
     if f.bits <= 16:
         x = from_codes(torch.arange(1 << f.bits), dtype).double()
@@ -47,7 +48,7 @@ def numbers(dtype):
 
 
 def narrowest(dtype, other):
-    """By the numbers themselves."""
+    """Return the narrowest dtype, judged by the numbers themselves."""
     x = numbers(dtype)
     wide = [
         d for d in STOCK if torch.equal(x.to(d).double(), x) and torch.promote_types(d, other) is d
@@ -101,7 +102,7 @@ def test_digits_beyond_float32_stay():
 
 
 def test_what_outranks_is_not_widened():
-    """As float32 beside a float64 number without dimensions."""
+    """As for float32 beside a float64 number without dimensions."""
     x, number = torch.ones(2, dtype=torch.posit32es2), torch.ones(())
     assert (
         (x + number).dtype is (number + x).dtype is torch.result_type(x, number) is torch.posit32es2

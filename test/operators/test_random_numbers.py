@@ -1,6 +1,6 @@
-"""Random numbers of a seed are the rounding of those that float32 draws from it (float64, for
-formats with more than 24 significant bits), place by place in memory, and leave the generator where
-float32 leaves it."""
+"""Random numbers of a seed are float32's draws, rounded (float64's, for formats with more than 24
+significant bits). They follow places in memory, and the generator ends up as after a float32 draw.
+"""
 
 import pytest
 import torch
@@ -20,14 +20,15 @@ def types(name):
 
 
 def drawn(draw, *args):
-    """A call's result and the generator afterwards, from one seed."""
+    """Return a call's result and the generator's state afterwards, from one seed."""
     torch.manual_seed(7)
     result = draw(*args)
     return result, torch.get_rng_state()
 
 
 def in_its_interval(low, high):
-    """To nearest, but for what would be the end that is open, or 0 where numbers are positive."""
+    """Round to nearest, except to the open end of an interval, or to 0 where numbers are
+    positive."""
 
     def convert(exact, dtype):
         above, below = (torch.tensor(v, dtype=dtype) for v in (low, high))
@@ -41,7 +42,7 @@ def in_its_interval(low, high):
 
 
 def in_its_range(low, high):
-    """To nearest, but for what would leave the range."""
+    """Round to nearest, except beyond the range."""
 
     def convert(exact, dtype):
         rounded = torch.arange(low, high).to(dtype).double()
@@ -73,8 +74,8 @@ def assert_rounded(draw, name, convert=None):
 
 
 def toward_zero(exact, dtype):
-    """To the format's grid: posits' rule that nothing becomes 0 would give numbers that are greater
-    than what was drawn."""
+    """Round to the format's grid. In posits nothing rounds to 0, which would give numbers greater
+    than the draw."""
     with torch_dtypes.rounding("toward_zero"):
         result = exact.to(dtype)
     assert (result.double() < 1).all()
@@ -123,7 +124,7 @@ OUT = {
 
 @pytest.mark.parametrize("factory", OUT)
 def test_a_tensor_to_write_says_whose_generator_draws(factory):
-    """They drew from the CPU's, and copied the numbers to where the tensor lay."""
+    """They once drew from the CPU's generator and copied the numbers to the tensor."""
     before = torch.default_generator.get_state()
     for device in ("meta", "cuda") if torch.cuda.is_available() else ("meta",):
         x = torch.empty(0, dtype=torch.posit16es2, device=device)
@@ -134,7 +135,7 @@ def test_a_tensor_to_write_says_whose_generator_draws(factory):
         )
         with pytest.raises(RuntimeError, match=f"expected out= on cpu, but got one on {device}"):
             torch.rand(5, out=x, device="cpu")
-    # Whose numbers are rounded so that 1 never comes.
+    # Their numbers are rounded so that 1 never occurs.
     if torch.cuda.is_available() and factory != "rand":
         found, expected = (
             drawn(OUT[factory], torch.empty(0, dtype=d, device="cuda"))[0]
@@ -230,7 +231,7 @@ def test_a_fill_touches_nothing_between(fill):
 
 
 def test_parameters_made_in_the_format_are_those_made_in_float32():
-    def made(dtype):
+    def make_layers(dtype):
         with torch.nn.utils.parametrize.cached():
             layers = [
                 nn.Linear(20, 9, dtype=dtype),
@@ -240,8 +241,8 @@ def test_parameters_made_in_the_format_are_those_made_in_float32():
             ]
         return torch.cat([p.detach().flatten() for layer in layers for p in layer.parameters()])
 
-    assert_rounded(made, "posit16es2")
-    assert_rounded(made, "q43")
+    assert_rounded(make_layers, "posit16es2")
+    assert_rounded(make_layers, "q43")
 
 
 INITIALISERS = {
@@ -262,8 +263,8 @@ def test_initialisers(initialiser, name):
     assert_rounded(lambda d: INITIALISERS[initialiser](torch.empty(9, 11, dtype=d)), name)
 
 
-# What is kept, which element is taken: decisions are float32's wherever the chances are numbers of
-# the format.
+# Random decisions, such as which elements to keep, are float32's wherever the chances are numbers
+# of the format.
 DECISIONS = {
     "dropout": lambda x: F.dropout(x, 0.25) != 0,
     "dropout in place": lambda x: F.dropout(x.clone(), 0.25, inplace=True) != 0,
@@ -355,5 +356,6 @@ def test_sobol_points_are_drawn_in_stock_dtypes(name):
     finally:
         torch.set_default_dtype(torch.float32)
     exact = engine.draw(64, dtype=torch.float64)
-    found = torch_dtypes.chop(exact, dtype, rounding="toward_zero").to(dtype)  # as the error says
+    # the advice in the error
+    found = torch_dtypes.chop(exact, dtype, rounding="toward_zero").to(dtype)
     assert torch.equal(found.double(), toward_zero(exact, dtype))

@@ -1,8 +1,7 @@
-"""Functions that reduce or normalise lose no result on the way: what they give is the rounding of
-stock float64's result on the same values.
+"""Functions that reduce or normalise are rounded once: the result is PyTorch's float64 result on
+the same values, rounded.
 
-The cast that rounds is one of ours; test/numbers/ holds it against exact oracles.
-"""
+The rounding cast is this package's; test/numbers/ checks it against exact oracles."""
 
 import importlib.util
 import re
@@ -23,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings(f"ignore:{text}")
     for text in ("reduction. 'mean' divides", "index_reduce", "torch.searchsorted")
 ]
-# Eight times as fast for thousands of small calls.
+# Thousands of small calls are eight times as fast with one thread.
 pytestmark.append(pytest.mark.usefixtures("one_thread"))
 FORMATS = (
     "q43",
@@ -35,7 +34,7 @@ FORMATS = (
     "posit16es2",
     "e5m10",
 )
-# What float32's own error may be, as a share of the largest result.
+# Bounds of float32's own error, as a share of the largest result.
 SLACK = {"interpolate": 2.0**-13, "matrix_norm": 2.0**-15}
 OTHER = 2.0**-18
 
@@ -50,8 +49,8 @@ def values_of(dtype):
 
 
 def codes_apart(found, exact, values, dtype, slack):
-    """How many codes lie between found numbers and the rounded exact ones at most; one where found
-    ones are those of a number within the slack."""
+    """Return the largest number of codes between `found` and the rounded exact numbers. A result
+    within the slack of the exact number counts as one code."""
     wrong = found.isnan() != exact.to(dtype).isnan()
     places = torch.searchsorted(values, found.double() + 0.0)
     near = slack * exact[exact.isfinite()].abs().amax() if exact.isfinite().any() else 0.0
@@ -73,7 +72,7 @@ def gradients(results, operands, dtype):
 
 
 def run(name, dtype):
-    """Results and gradients, in the dtype and of stock float64."""
+    """Return results and gradients, in the dtype and in stock float64."""
     function, inputs = reductions.CASES[name]
     made = []
     for wanted in (dtype, torch.float64):
@@ -119,7 +118,7 @@ def test_exceptions_are_needed(exception):
     assert names and max(worst(name, torch.q43, values_of(torch.q43)) for name in names) > 1
 
 
-# ---- what the lists and the cases are of ----
+# ---- completeness of the lists and the cases ----
 
 
 def cases_of(function: str) -> bool:
@@ -178,13 +177,13 @@ def test_every_function_that_reduces_has_a_case():
     "name", ["kl_div, mean", "nanmean", "masked.mean", "normalize 2.0", "kl_div, batchmean"]
 )
 def test_a_policy_that_rounds_within_sums_still_does(name, policy):
-    """Each is what single operators give, written out: stock's own code."""
+    """Each case is written out with PyTorch's code of single operators."""
     written = {
         "kl_div, mean": lambda x, p: (torch.xlogy(p, p) - p * x).mean(),
         "kl_div, batchmean": lambda x, p: (torch.xlogy(p, p) - p * x).sum() / x.size(0),
         "nanmean": lambda x: x.nansum(0) / len(x),
         "masked.mean": lambda x: (
-            torch.where(reductions.chosen(1000), x, 0).sum(0) / reductions.chosen(1000).sum(0)
+            torch.where(reductions.choose(1000), x, 0).sum(0) / reductions.choose(1000).sum(0)
         ),
         "normalize 2.0": lambda x: x / x.norm(2, 1, keepdim=True).clamp_min(1e-12),
     }
@@ -209,7 +208,7 @@ def test_a_policy_that_rounds_within_sums_still_does(name, policy):
     [torch.nanmean, lambda x: masked.mean(x, 0), lambda x: F.l1_loss(x, torch.zeros_like(x))],
 )
 def test_the_policy_float64_is_obeyed(mean):
-    # float32 has no sum of the first two
+    # float32 cannot hold the sum of the first two
     x = torch.tensor([2.0**15, 2.0**-10, -(2.0**15)], dtype=torch.e5m10)
     x = x.abs() if mean(x.double()) > 1 else x
     with torch_dtypes.accumulate("float64"):
@@ -218,7 +217,7 @@ def test_the_policy_float64_is_obeyed(mean):
     assert x[2] > 0 or mean(x).double() != found.double()
 
 
-# ---- operands of several dtypes, dtypes that are asked for ----
+# ---- operands of several dtypes, requested dtypes ----
 
 
 def test_several_dtypes_promote_or_raise_as_single_operators_do():

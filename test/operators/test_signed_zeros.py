@@ -1,5 +1,5 @@
-"""The greater and the lesser of two zeros: +0 and -0 (IEEE 754-2019, 9.6: maximum, minimum,
-maximumNumber, minimumNumber)."""
+"""Maximum and minimum of +0 and -0 (IEEE 754-2019, 9.6: maximum, minimum, maximumNumber,
+minimumNumber)."""
 
 import pytest
 import torch

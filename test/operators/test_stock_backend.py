@@ -1,4 +1,4 @@
-"""Stock operators in the place of kernels: the same bits, and an error for what they cannot do."""
+"""Stock operators instead of kernels: the same bits, or an error if they cannot."""
 
 from contextlib import contextmanager
 
@@ -41,8 +41,8 @@ def bits(t):
 
 
 def values_of(dtype):
-    """The values of a format's codes (of up to 16 bits all), what lies between two of them, and the
-    neighbours of both."""
+    """Return the values of a format's codes (all of up to 16 bits), points between two of them, and
+    the neighbours of both."""
     width = _C.format_of(dtype).bits
     if width <= 16:
         codes = torch.arange(1 << width)
@@ -127,7 +127,7 @@ def test_calls(case):
 
 
 def lenet(dtype):
-    """LeNet-5's weights after two epochs of 64 drawn images."""
+    """Return LeNet-5's weights after two epochs of 64 drawn images."""
     torch.manual_seed(2)
     images, labels = torch.randn(64, 1, 28, 28), torch.randint(10, (64,))
     model = torch.nn.Sequential(

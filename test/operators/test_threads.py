@@ -1,4 +1,4 @@
-"""How many threads there are changes no bit: every policy, rounding mode and operator, forward and
+"""The number of threads changes no bit: every policy, rounding mode and operator, forward and
 backward."""
 
 import pytest
@@ -22,7 +22,7 @@ POLICIES = [
     ("format", {"rounding": "down"}),
     ("chunked(5)", {}),
 ]
-# Several rows each, so that work is really split: steps go row by row, exact sums by some 4,096
+# Several rows each, so that the work is split: steps go row by row, exact sums by about 4,096
 # products.
 PRODUCTS = {
     "mm": (torch.mm, (9, 30), (30, 40)),
@@ -52,7 +52,7 @@ PRODUCTS = {
     "mean": (lambda x: x.mean(1), (9, 30, 100)),
     "cumsum": (lambda x: x.cumsum(1), (9, 20, 50)),
 }
-# Large enough for the grain of casts and elementwise operators.
+# Above the grain size of casts and elementwise operators.
 ELEMENTWISE = {
     "add": (torch.add, (260, 260), (260, 260)),
     "mul by a row": (torch.mul, (260, 260), (260,)),
@@ -67,7 +67,7 @@ ELEMENTWISE = {
 
 
 def results(call, sizes, threads, dtype):
-    """Codes of the result and of all gradients, the same numbers drawn each time."""
+    """Return codes of the result and of all gradients, for the same drawn numbers each time."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -1,5 +1,5 @@
-"""Ranks, pseudoinverses and least squares: without a tolerance, that of the dtype, not that of what
-it is computed in."""
+"""Ranks, pseudoinverses and least squares: without a tolerance, the default is that of the format
+dtype and not of the compute dtype."""
 
 import pytest
 import torch
@@ -10,7 +10,8 @@ NAMES = ["posit16es2", "e5m5", "q43", "posit32es2"]
 
 
 def rank_one(name, *batch):
-    """Outer products rounded to the format: the other singular values are its rounding errors."""
+    """Return outer products rounded to the format. Their other singular values are its rounding
+    errors."""
     dtype = torch_dtypes.dtype(name)
     generator = torch.Generator().manual_seed(0)
     column, row = (
@@ -24,8 +25,8 @@ def tolerance(a):
 
 
 def small(a):
-    """A tolerance that rounding errors of the format are above, and those of what is computed in
-    below."""
+    """Return a tolerance below rounding errors of the format and above those of the compute
+    dtype."""
     return tolerance(a) / 1000
 
 
@@ -100,7 +101,7 @@ def test_least_squares(name, driver):
         a.dtype
     ).eps * expected.solution.abs().max()
     assert torch.linalg.lstsq(a, b, rcond=None, driver=driver).rank == 1
-    if driver in ("gelsd", "gelss"):  # the rank of the other depends on the order of its pivots
+    if driver in ("gelsd", "gelss"):  # in gelsy the rank depends on the order of pivots
         t = small(a)
         assert (
             torch.linalg.lstsq(a, b, t, driver=driver).rank
@@ -129,7 +130,7 @@ def test_least_squares_are_the_same_at_every_call():
     ).solution.to(a.dtype)
     for pivots in range(12):
         memory = [torch.full((n,), pivots, dtype=torch.int32) for n in range(1, 9)]
-        del memory  # which stock's driver gelsy takes for the order of its pivots
+        del memory  # its content decides the order of pivots in the driver gelsy
         assert torch.equal(torch.linalg.lstsq(a, b).solution, expected)
 
 

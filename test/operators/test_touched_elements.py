@@ -1,5 +1,5 @@
-"""Operators that write a few elements compute with those alone: the same bits as on the whole
-tensor, and the work of what they touch."""
+"""Operators that write a few elements compute only those: the bits of the whole tensor, for the
+work of the touched elements."""
 
 import statistics
 import time
@@ -20,7 +20,7 @@ PLACES, J, ROWS = (
     torch.tensor([5, -1, 5, -60]),
 )
 
-# (the operator, sizes of what is written, sizes of sources). 3 is written twice.
+# (the operator, sizes of the written tensor, sizes of sources). 3 is written twice.
 CASES = {
     "index_add_": (lambda x, s: x.index_add_(0, PLACES, s), (60, 100), (4, 100)),
     "index_add_ by alpha": (
@@ -31,7 +31,7 @@ CASES = {
     "index_add": (lambda x, s: torch.index_add(x, 1, PLACES.int(), s), (50, 60, 3), (50, 4, 3)),
     "index_add_ of a vector": (lambda x, s: x.index_add_(0, PLACES, s), (5000,), (4,)),
     "index_fill_": (lambda x: x.index_fill_(1, ROWS, 0.3), (70, 60), ()),
-    "index_fill_ of ours": (lambda x: x.index_fill_(0, ROWS, x.new_full((), 1.7)), (70, 60), ()),
+    "index_fill_ of one": (lambda x: x.index_fill_(0, ROWS, x.new_full((), 1.7)), (70, 60), ()),
     "index_fill": (lambda x: x.index_fill(0, torch.tensor(-2), 1.7), (70, 60), ()),
     "index_reduce_": (lambda x, s: x.index_reduce_(0, PLACES, s, "mean"), (60, 100), (4, 100)),
     "index_reduce_ without self": (
@@ -252,7 +252,7 @@ def median_time(call):
 
 
 def test_a_few_elements_cost_little(one_thread):
-    """The whole tensor's values take hundreds of times as long."""
+    """Computing the whole tensor takes hundreds of times as long."""
     x, i, line = (
         torch.zeros(2000, 2000, dtype=torch.posit16es2),
         torch.tensor([3, 5]),
@@ -305,7 +305,7 @@ def test_wrong_indices_are_refused_as_by_stock():
 
 
 def test_rows_that_no_index_names_are_zeros_in_tables_too():
-    """Of nf4 the code 0 is -1."""
+    """In nf4 the code 0 is -1."""
     w = torch.ones(64, 4, dtype=dtype("nf4"), requires_grad=True)
     y = torch.nn.functional.embedding(torch.tensor([3, 5]), w)
     y.backward(torch.ones_like(y))

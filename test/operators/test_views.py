@@ -1,5 +1,5 @@
-"""Views, indexing, assignment, and operators that move values: the dtype and the class stay, the
-values are the float64 ones."""
+"""Views, indexing, assignment, and operators that move values: dtype and class stay, and the values
+are those of float64."""
 
 import pytest
 import torch
@@ -12,16 +12,16 @@ every_dtype = parametrize_dtypes(TEN)
 
 
 def sample(dtype, *shape):
-    """Small integers and halves, which every format here has exactly; the float64 tensor of the
-    same values."""
+    """Return small integers and halves, which are exact in every format here, and the float64
+    tensor of the same values."""
     count = torch.Size(shape).numel()
     reference = ((torch.arange(count, dtype=torch.float64) * 7) % 23 - 11).reshape(shape) / 2
     return reference.to(dtype), reference
 
 
 def expect_same(ours, reference):
-    """Every floating tensor of a result is of our dtype with the values of the reference's rounded;
-    the others are equal."""
+    """Check every floating tensor of a result: it has the format dtype and the rounded values of
+    the reference. Others are equal."""
     if isinstance(reference, (tuple, list)):
         assert len(ours) == len(reference)
         for o, r in zip(ours, reference, strict=True):
@@ -145,7 +145,7 @@ def test_assignment_of_every_kind_of_value(assignment, kind, dtype):
         "mixed",
     )
     if assignment in of_one_dtype and isinstance(value, torch.Tensor):
-        value = value.to(dtype)  # stock asks for one dtype here
+        value = value.to(dtype)  # stock PyTorch requires one dtype here
     plain = value.double() if isinstance(value, torch.Tensor) else value
     ASSIGNMENTS[assignment](x, value)
     ASSIGNMENTS[assignment](reference, plain)
@@ -233,7 +233,7 @@ def test_data_of_another_dtype_is_taken_whole(other, dtype):
         assert view.dtype is before and view.tolist() == [1.0, 1.0]
         (x * 2).sum().backward()
         assert x.grad.dtype is after and x.grad.tolist() == [2.0] * 3
-        # The gradient of the other dtype is no obstacle, as in stock.
+        # As in stock PyTorch, a gradient of the other dtype does not matter.
         x.data = torch.ones(3).to(before)
         assert x.dtype is before
 
@@ -254,7 +254,7 @@ def test_storage(dtype):
 
 
 @pytest.mark.parametrize("op", [torch.add, torch.sub])
-def test_out_of_ours_takes_alpha_of_stock_operands(op):
+def test_out_of_a_format_dtype_takes_alpha_of_stock_operands(op):
     a, b = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 0.5])
     out = op(a, b, alpha=2, out=torch.empty(2, dtype=torch.posit16es2))
     assert out.dtype is torch.posit16es2
@@ -327,12 +327,13 @@ def test_set_beyond_the_storage_makes_it_grow(dtype):
     ):
         with pytest.raises(RuntimeError):
             z.set_(*bad)
-        # Stock has exchanged the storage by then.
+        # Stock PyTorch has exchanged the storage by then.
         assert dtype is torch.bfloat16 or z.tolist() == [3.0]
 
 
 def test_resize_as_leaves_what_lies_in_memory():
-    """It was encoded from a stand-in with memory of its own, where what was added is arbitrary."""
+    """It was once encoded from a stand-in with separate memory, whose new elements are
+    arbitrary."""
     base = torch.arange(1, 9).to(torch.e5m5)
     view = base[2:4]
     assert view.resize_as_(torch.zeros(5)).tolist() == [3, 4, 5, 6, 7]
@@ -359,8 +360,8 @@ GAPPED = {
 
 @parametrize_dtypes("q43 posit16es2 posit32es2")
 @pytest.mark.parametrize("f", GAPPED.values(), ids=GAPPED)
-def test_results_of_permuted_operands_with_gaps_are_laid_out_as_stock_s(f, dtype):
-    """They were contiguous, so that a view that bfloat16 allows was an error."""
+def test_results_of_permuted_operands_with_gaps_are_laid_out_as_in_stock_pytorch(f, dtype):
+    """They once were contiguous, so that a view that works in bfloat16 raised."""
     x = torch.randn(2, 8, 2, 4)[..., :2].transpose(1, 2)
     own, stock = (
         torch.randn(2, 8, 2, 4).to(d)[..., :2].transpose(1, 2) for d in (dtype, torch.bfloat16)

@@ -1,6 +1,6 @@
-"""Arithmetic, sqrt, addcmul, addcdiv and lerp of formats with float64's exponents, or with more of
-its digits than arithmetic rounded to odd leaves: against rationals, in all of the range and in
-every mode."""
+"""Arithmetic, sqrt, addcmul, addcdiv and lerp of wide formats, against rationals, over the whole
+range and in every mode. The formats have float64's exponents, or too many digits for arithmetic
+rounded to odd."""
 
 import math
 import random
@@ -32,8 +32,8 @@ def two_to(e):
     return Fraction(1 << e) if e >= 0 else Fraction(1, 1 << -e)
 
 
-def rounded(x, fmt, mode):
-    """The number of the format that a rational is rounded to, as a float."""
+def round_to(x, fmt, mode):
+    """Return the rational rounded to the format, as a float."""
     _, exp_bits, man_bits, subnormals = fmt
     low, high = 2 - (1 << (exp_bits - 1)), (1 << (exp_bits - 1)) - 1
     size, negative = abs(x), x < 0
@@ -66,7 +66,8 @@ def rounded(x, fmt, mode):
 
 
 def numbers(fmt, count, seed):
-    """Of all of the range, near 1, of few digits, and the outermost ones."""
+    """Return numbers over the whole range, near 1, with few digits, and the largest and
+    smallest."""
     _, exp_bits, man_bits, subnormals = fmt
     r = random.Random(seed)
     low, high = 2 - (1 << (exp_bits - 1)), (1 << (exp_bits - 1)) - 1
@@ -118,7 +119,8 @@ def dtype_named(fmt):
 
 
 def to_64_digits(x):
-    """To nearest even, as formulas of several operations have what is not their last."""
+    """Round to 64 digits and to nearest even, as formulas of several operations round all but the
+    last."""
     if not x:
         return x
     drop = abs(x).numerator.bit_length() - abs(x).denominator.bit_length() - 64
@@ -128,7 +130,7 @@ def to_64_digits(x):
 
 
 def expect(found, exact, fmt, mode, operands):
-    expected = [rounded(x, fmt, mode) for x in exact]
+    expected = [round_to(x, fmt, mode) for x in exact]
     wrong = [
         (f.hex(), e.hex(), [float(o[i]).hex() for o in operands])
         for i, (f, e) in enumerate(zip(found.tolist(), expected, strict=True))
@@ -138,14 +140,14 @@ def expect(found, exact, fmt, mode, operands):
 
 
 def operands_of(fmt, count, seed):
-    """Also such as cancel, and neighbours of each other."""
+    """Return operands, with some that cancel and neighbours of each other."""
     a, b, c = (numbers(fmt, count, seed + i) for i in range(3))
     unit = two_to(-fmt[2])
     for i in range(0, count, 5):
         b[i] = -a[i]
         if abs(a[i]) < 1 and i % 2:
-            b[i] = -Fraction(rounded(a[i] * (1 - unit), fmt, "nearest_even"))
-        c[i] = -Fraction(rounded(a[i] * b[i], fmt, "toward_zero"))
+            b[i] = -Fraction(round_to(a[i] * (1 - unit), fmt, "nearest_even"))
+        c[i] = -Fraction(round_to(a[i] * b[i], fmt, "toward_zero"))
     return a, b, c
 
 
@@ -168,7 +170,7 @@ def test_operators(fmt, mode):
             mode,
             (a, b, c),
         )
-        # a block of these goes by float64's operations
+        # a block of these takes float64's operations
         far = [v if two_to(-470) < abs(v) < two_to(470) else v / abs(v) for v in a]
         near = as_tensor(far, dtype)
         expect(near * near, [p * p for p in far], fmt, mode, (far,))
@@ -178,7 +180,7 @@ def test_operators(fmt, mode):
 @pytest.mark.parametrize("mode", ["nearest_even", "down", "to_odd"])
 @by_format
 def test_formulas(fmt, mode):
-    """Of several operations, whose results before the last one have 64 digits."""
+    """Check formulas of several operations. Their results before the last one have 64 digits."""
     a, b, c = operands_of(fmt, 150, 7)
     dtype = dtype_named(fmt)
     x, y, z = (as_tensor(v, dtype) for v in (a, b, c))
@@ -205,8 +207,8 @@ def test_formulas(fmt, mode):
 @pytest.mark.parametrize("mode", MODES)
 @by_format
 def test_square_roots(fmt, mode):
-    """Between a root's neighbours: squares of theirs, and of the boundary between them, are on the
-    sides that they should be."""
+    """Check by the squares of a root's neighbours and of the boundary between them, which must be
+    on the right sides."""
     a = [abs(v) for v in numbers(fmt, 400, 3)]
     with torch_dtypes.rounding(mode):
         found = [Fraction(v) for v in as_tensor(a, dtype_named(fmt)).sqrt().tolist()]
@@ -214,7 +216,7 @@ def test_square_roots(fmt, mode):
         exponent = r.numerator.bit_length() - r.denominator.bit_length()
         exponent -= r < two_to(exponent)
         unit = two_to(exponent - fmt[2])
-        # What lies below a power of two is nearer.
+        # Below a power of two the neighbour is nearer.
         below = unit / 2 if r == two_to(exponent) else unit
         if r * r == v:
             continue
@@ -228,7 +230,7 @@ def test_square_roots(fmt, mode):
             assert r * r < v < (r + unit) ** 2
 
 
-# Beside the first no block goes by float64's operations.
+# Beside the first number, no block takes float64's operations.
 @pytest.mark.parametrize("outermost", [2.0**500, 2.0**400])
 @by_format
 def test_specials(fmt, outermost):
@@ -258,7 +260,7 @@ def test_specials(fmt, outermost):
 
 
 def neighbours(values, dtype):
-    """Of each the numbers before and behind it; 0 and infinities alone."""
+    """Return for each number the one before and the one after; 0 and infinities have none."""
     x = torch.tensor(values, dtype=torch.float64).to(dtype)
     ends = [torch.nextafter(x, torch.full_like(x, end)).tolist() for end in (-math.inf, math.inf)]
     return [
@@ -270,13 +272,13 @@ def neighbours(values, dtype):
 @pytest.mark.parametrize("mode", ["stochastic", "stochastic_equal", "up_down"])
 @by_format
 def test_random_modes(fmt, mode):
-    """One of the two neighbours, by the words of the results' places; each comes."""
+    """The result is one of the two neighbours, by the words of the results' places. Each occurs."""
     a, b, _ = operands_of(fmt, 300, 5)
     dtype = dtype_named(fmt)
     x, y = as_tensor(a, dtype), as_tensor(b, dtype)
     exact = [p * q for p, q in zip(a, b, strict=True)]
-    ends = [[rounded(v, fmt, m) for v in exact] for m in ("down", "up")]
-    seen, around = set(), neighbours([rounded(v, fmt, "nearest_even") for v in exact], dtype)
+    ends = [[round_to(v, fmt, m) for v in exact] for m in ("down", "up")]
+    seen, around = set(), neighbours([round_to(v, fmt, "nearest_even") for v in exact], dtype)
     for seed in range(4):
         torch.manual_seed(seed)
         with torch_dtypes.rounding(mode):
@@ -295,7 +297,7 @@ def test_random_modes(fmt, mode):
 
 
 def test_probabilities():
-    """Of a quarter of the last place, one in four goes up."""
+    """At a quarter of the last place, one in four rounds up."""
     x = torch.full((40_000,), 1 + 2.0**-52, dtype=torch.float64).to(
         torch_dtypes.dtype("e11m52_stochastic")
     )
@@ -322,7 +324,7 @@ def test_float64_s_own_numbers_are_cast_as_they_are(mode):
 
 
 def test_blocks_of_all_lengths_and_strides():
-    """Elements far within the range beside such as are not."""
+    """Mix elements far within the range with others."""
     dtype = torch_dtypes.dtype("e11m20")
     g = torch.Generator().manual_seed(0)
     wide = torch.randn(3000, generator=g, dtype=torch.float64)

@@ -1,7 +1,6 @@
-// NCCL between processes on one machine, by files in a folder that the group's identifier names:
-// each rank puts what it sends there and takes what the others put. A call returns when it is done,
-// which NCCL may do: what is not waited for is there all the same. A rank that does not come is an
-// error after a minute.
+// NCCL between processes on one machine. Ranks exchange files in a folder that the group's
+// identifier names. A call returns when it is done, as NCCL may do, so that a missing wait goes
+// unnoticed. A rank that does not arrive is an error after a minute.
 #include "Launch.h"
 #include "Runtime.h"
 
@@ -32,7 +31,7 @@ struct Group {
   fs::path folder;
   int rank, size, device;
   int64_t collectives = 0;
-  std::map<int, int64_t> sent, received; // messages, by the other rank
+  std::map<int, int64_t> sent, received; // number of messages, by the other rank
   int splits = 0;
 };
 
@@ -46,7 +45,7 @@ void put(const fs::path& place, const Bytes& bytes) {
   const fs::path beside = place.string() + ".part";
   std::ofstream(beside, std::ios::binary)
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  fs::rename(beside, place); // whole, or not there
+  fs::rename(beside, place); // complete, or absent
 }
 
 std::optional<Bytes> take(const fs::path& place) {
@@ -65,8 +64,8 @@ std::optional<Bytes> take(const fs::path& place) {
   return Bytes(std::istreambuf_iterator<char>(file), {});
 }
 
-// What every rank gives, by rank. Who has all of a call's has seen that everybody had all of the
-// one before.
+// Returns the bytes of every rank. A rank that has all of a call's bytes has seen that all ranks
+// had those of the call before.
 std::optional<std::vector<Bytes>> shared_by_all(Group& group, const Bytes& own) {
   const auto place = [&](int64_t call, int rank) {
     return group.folder / (std::to_string(call) + "-" + std::to_string(rank));
@@ -140,8 +139,8 @@ bool reduce(Bytes& into, const std::vector<Bytes>& all, ncclDataType_t type, ncc
 
 // ---- calls ----
 
-// A call's memory, when the stream has come to it; a pointer to the host's memory, or past an
-// allocation's end, is an error, as it is to NCCL.
+// Reads a call's memory when the stream has reached it. As in NCCL, a pointer to the host's memory,
+// or past the end of an allocation, is an error.
 std::optional<Bytes> read(const Group& group, const void* from, size_t bytes) {
   const Place place = place_of(from);
   if (bytes == 0) return Bytes();
@@ -176,8 +175,7 @@ ncclResult_t run(std::vector<Call>& calls) {
   return ncclSuccess;
 }
 
-// Once the stream has come there: at once, or, within a group, at its end, messages that are sent
-// first.
+// Runs the call once the stream has reached it: at once, or at the end of a group, sends first.
 ncclResult_t submit(cudaStream_t stream, bool sends, Call call) {
   Call when_there = [stream, call = std::move(call)] {
     return cudaStreamSynchronize(stream) == cudaSuccess ? call() : ncclUnhandledCudaError;
@@ -187,7 +185,7 @@ ncclResult_t submit(cudaStream_t stream, bool sends, Call call) {
   return ncclSuccess;
 }
 
-// A collective: what this rank gives, and what it does with everybody's.
+// A collective: `from` is this rank's part, and `then` processes the parts of all.
 ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const void* from, size_t bytes,
                         std::function<ncclResult_t(const std::vector<Bytes>&)> then) {
   return submit(stream, false, [=] {
@@ -198,7 +196,7 @@ ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const void* from, 
   });
 }
 
-// One that reduces: of the result, `bytes` from `first` on go to the rank.
+// A collective that reduces: the rank gets `bytes` of the result, from `first` on.
 ncclResult_t reduction(ncclComm_t comm, cudaStream_t stream, const void* from, size_t n,
                        ncclDataType_t type, ncclRedOp_t op, void* to, size_t first, size_t bytes) {
   return collective(comm, stream, from, n * size_of(type), [=](const std::vector<Bytes>& all) {
@@ -209,7 +207,8 @@ ncclResult_t reduction(ncclComm_t comm, cudaStream_t stream, const void* from, s
   });
 }
 
-// One that only moves: `part` bytes of each rank's, from `first` on, one behind the other.
+// A collective that only moves: it writes `part` bytes of each rank, from `first` on, one after the
+// other.
 ncclResult_t rows(ncclComm_t comm, cudaStream_t stream, const void* from, size_t bytes, void* to,
                   size_t first, size_t part) {
   return collective(comm, stream, from, bytes, [=](const std::vector<Bytes>& all) {
@@ -262,7 +261,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* spli
   const auto all = shared_by_all(
       group, Bytes(reinterpret_cast<const char*>(own), reinterpret_cast<const char*>(own + 2)));
   if (!all) return ncclRemoteError;
-  std::vector<std::pair<int, int>> members; // by key, then by rank
+  std::vector<std::pair<int, int>> members; // sorted by key, then by rank
   for (int rank = 0; rank < group.size; ++rank) {
     int theirs[2];
     std::memcpy(theirs, (*all)[rank].data(), sizeof(theirs));

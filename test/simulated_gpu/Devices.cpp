@@ -1,4 +1,4 @@
-// Devices, errors, and the kernels of others, which cannot run.
+// Devices, errors, and the kernels of other libraries, which cannot run.
 #include "Launch.h"
 #include "Runtime.h"
 
@@ -115,7 +115,8 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
   return cudaSuccess;
 }
 
-// Without: copies between devices go by the runtime, in the order of both devices' streams.
+// Devices have no access to each other: copies between them go through the runtime, in the order of
+// both devices' streams.
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
   *can = 0;
   return cudaSuccess;
@@ -153,7 +154,7 @@ cudaError_t cudaProfilerStop() {
   return cudaSuccess;
 }
 
-// ---- kernels of PyTorch's ----
+// ---- PyTorch's kernels ----
 
 void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*,
                             dim3*, dim3*, int*) {

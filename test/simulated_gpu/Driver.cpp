@@ -1,6 +1,6 @@
-// What PyTorch asks of the driver before it asks the runtime. The library's name (SONAME) is the
-// driver's, so that whoever looks for that finds this. A context is its device's number plus one.
-// Without cuda.h, whose declarations the refusals below would not match.
+// The calls that PyTorch makes to the driver before it uses the runtime. The library's name
+// (SONAME) is the driver's, so that the loader finds this one. A context is its device's number
+// plus one. cuda.h is not included, since its declarations would not match the refusals below.
 #include "Runtime.h"
 
 #include <algorithm>

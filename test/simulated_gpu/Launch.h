@@ -1,15 +1,15 @@
-// What a kernel on a simulated GPU asks of it. Resolved when the runtime of Runtime.h is loaded.
+// The interface of a simulated GPU for kernels. It is resolved when the runtime of Runtime.h is
+// loaded.
 #pragma once
 #include <cuda_runtime_api.h>
 
 extern "C" {
-// Puts work behind what the stream was given before, or into the graph that is captured there. It
-// is run once for a stream, as often as it is launched for a graph; drop(data) follows the last
-// time.
+// Adds work to the stream, or to the graph that is captured there. A stream runs it once, a graph
+// once per launch; drop(data) follows the last run.
 cudaError_t simulatedGpuLaunch(cudaStream_t stream, const char* kernel, void (*run)(void*),
                                void (*drop)(void*), void* data);
 
-// Between the two the GPU's memory can be read and written; else who follows a pointer to it gets
+// Between the two calls, the GPU's memory can be read and written. Otherwise an access gets
 // SIGSEGV, as on a machine with a GPU.
 void simulatedGpuOpenMemory(void);
 void simulatedGpuCloseMemory(void);
@@ -25,7 +25,7 @@ class OpenMemory {
   OpenMemory& operator=(const OpenMemory&) = delete;
 };
 
-// Launches a function of no arguments, of which a copy is kept.
+// Launches a function without arguments, and keeps a copy of it.
 template <typename Function>
 cudaError_t launch(cudaStream_t stream, const char* kernel, const Function& function) {
   return simulatedGpuLaunch(

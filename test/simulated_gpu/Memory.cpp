@@ -1,4 +1,4 @@
-// Memory: a device's is pages of this process that are closed to everyone but kernels and copies.
+// Memory of devices: pages of this process that only kernels and copies can open.
 #include "Launch.h"
 #include "Runtime.h"
 
@@ -19,12 +19,12 @@
 namespace simulated_gpu {
 namespace {
 
-// What is opened and closed at a time; allocations begin at one.
+// Memory is opened and closed by chunks; allocations begin at one.
 constexpr size_t kChunk = size_t{2} << 20;
 constexpr size_t kChunks = kDevices * (kMemory / kChunk);
 constexpr unsigned char kPoison = 0xa5;
 
-// The range of all devices' memory, which is taken when the library is loaded.
+// The address range of all devices' memory, reserved when the library is loaded.
 char* const range = [] {
   void* const at = mmap(nullptr, kChunks * kChunk, PROT_NONE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -35,7 +35,7 @@ char* const range = [] {
   return static_cast<char*>(at);
 }();
 
-std::atomic<int> kernels{0}; // that run now
+std::atomic<int> kernels{0}; // running now
 std::array<std::atomic<bool>, kChunks> allocated, opened;
 std::map<const char*, Place>& allocations() {
   static auto& found = *new std::map<const char*, Place>;
@@ -56,8 +56,8 @@ void protect(size_t chunk, int how) {
   mprotect(range + chunk * kChunk, kChunk, how);
 }
 
-// ---- who comes to a closed page: a kernel is let in, anyone else is told, by whoever wanted to
-// know of SIGSEGV ----
+// ---- access to a closed page: a kernel gets in, other code reaches the process's handler of
+// SIGSEGV ----
 
 struct sigaction theirs{};
 
@@ -79,8 +79,8 @@ void on_fault(int number, siginfo_t* info, void* context) {
     return theirs.sa_sigaction(number, info, context);
   if (theirs.sa_handler != SIG_DFL && theirs.sa_handler != SIG_IGN)
     return theirs.sa_handler(number);
-  signal(SIGSEGV, SIG_DFL); // the instruction is tried again, and ends the process
-  if (info->si_code <= 0) raise(SIGSEGV); // of one that a process sent there is none
+  signal(SIGSEGV, SIG_DFL); // retries the instruction, which ends the process
+  if (info->si_code <= 0) raise(SIGSEGV); // a signal sent by a process has no instruction to retry
 }
 
 using SigAction = int (*)(int, const struct sigaction*, struct sigaction*);
@@ -103,7 +103,7 @@ Place found_in(const std::map<const char*, Place>& places, const void* pointer) 
   return pointer < place.begin + place.bytes ? place : Place{};
 }
 
-// Free chunks of a device that lie side by side; kChunks: none.
+// Returns the first of n adjacent free chunks of a device, or kChunks for none.
 size_t free_chunks(int device, size_t n) {
   const size_t first = device * (kMemory / kChunk), end = first + kMemory / kChunk;
   for (size_t i = first, length = 0; i < end; ++i) {
@@ -135,7 +135,7 @@ cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cuda
     return cudaSuccess;
   }
   if (stream->captured) return enqueue(stream, move);
-  // Staged: the host's memory may be used again at once.
+  // Staged, so that the host's memory can be used again at once.
   if (to_device && !from_device && !source.pinned) {
     const auto bytes = std::make_shared<std::vector<char>>(static_cast<const char*>(from),
                                                            static_cast<const char*>(from) + n);
@@ -172,7 +172,7 @@ using namespace simulated_gpu;
 
 extern "C" {
 
-// Whoever asks for SIGSEGV (Python's faulthandler does) gets what is no kernel's.
+// A handler for SIGSEGV (such as Python's faulthandler) gets the faults outside kernels.
 int sigaction(int number, const struct sigaction* now, struct sigaction* before) noexcept {
   if (number != SIGSEGV) return real_sigaction()(number, now, before);
   if (before) *before = theirs;
@@ -202,8 +202,8 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   char* const begin = range + first * kChunk;
   for (size_t i = first; i < first + n; ++i) allocated[i] = true;
   allocations()[begin] = {.device = device, .begin = begin, .bytes = bytes};
-  // Numbers that nobody has written; a graph's pool holds none until it runs, and its recording
-  // reads some.
+  // Fills new memory with poison. A graph's pool holds nothing until it runs, and its recording
+  // reads some of it.
   const OpenMemory open;
   if (bytes <= size_t{64} << 20) std::memset(begin, capturing() ? 0 : kPoison, bytes);
   *pointer = begin;

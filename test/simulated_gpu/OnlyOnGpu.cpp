@@ -1,5 +1,5 @@
-// Products of narrow numbers into float32, the cells of recurrent layers, gradients of RMS norm:
-// their definitions, in the CPU's operators.
+// Definitions, by the CPU's operators, of products of narrow numbers into float32, cells of
+// recurrent layers, and gradients of RMS norm.
 #include "OnlyOnGpu.h"
 
 #include <ATen/Functions.h>
@@ -15,7 +15,7 @@ using Values = std::vector<c10::IValue>;
 using OptionalTensor = std::optional<at::Tensor>;
 
 // ---- mm.dtype(a, b, out_dtype), addmm.dtype(c, a, b, out_dtype, beta, alpha), and with batches:
-// the sum is of out_dtype ----
+// the sum has out_dtype ----
 
 at::Tensor wide(const c10::IValue& value, const c10::IValue& dtype) {
   return value.toTensor().to(dtype.toScalarType());
@@ -36,7 +36,7 @@ Values sum_and_product(const Values& v) {
                     .add(at::matmul(wide(v[1], v[3]), wide(v[2], v[3])), v[5].toScalar())};
 }
 
-// ---- cells: of gates before their functions, those of the input and of the state ----
+// ---- cells: gates before their functions, from the input and from the state ----
 
 OptionalTensor given(const c10::IValue& value) {
   const auto t = value.toOptional<at::Tensor>();
@@ -57,7 +57,7 @@ void expect_one_dtype(const Values& v) {
   }
 }
 
-// A place in the workspace is one of the gates after its function: input, forget, cell, output.
+// The workspace holds one gate after its function in each place: input, forget, cell, output.
 Values lstm_cell(const Values& v) {
   expect_one_dtype(v);
   const auto gates = (with_bias(v[0], v[3]) + with_bias(v[1], v[4])).chunk(4, 1);
@@ -80,8 +80,8 @@ Values lstm_cell_backward(const Values& v) {
   return {grad, gc * f, v[5].toBool() ? grad.sum(0) : at::Tensor()};
 }
 
-// A place in the workspace: reset and update gates, the new state, the old one, and the state's
-// part of the new one.
+// The workspace holds: reset and update gates, the new state, the old one, and the state's part of
+// the new one.
 Values gru_cell(const Values& v) {
   expect_one_dtype(v);
   const auto of_input = with_bias(v[0], v[3]).chunk(3, 1),
@@ -104,7 +104,7 @@ Values gru_cell_backward(const Values& v) {
           bias ? of_state.sum(0) : at::Tensor()};
 }
 
-// ---- the gradients of x / sqrt(mean(x^2)) * weight: of x, and of the weight ----
+// ---- gradients of x / sqrt(mean(x^2)) * weight by x and by the weight ----
 
 Values rms_norm_backward(const Values& v) {
   const at::Tensor grad = v[0].toTensor(), x = v[1].toTensor(), scale = v[3].toTensor();

@@ -23,7 +23,7 @@ inline constexpr size_t kMemory = size_t{4} << 30; // of each device
 using Work = std::function<void()>;
 
 struct Graph {
-  std::vector<Work> work; // in the order of capture, which is one that the dependencies allow
+  std::vector<Work> work; // in the order of capture, which respects the dependencies
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   unsigned long long id = 0;
   int device = 0;
@@ -33,7 +33,7 @@ struct Graph {
 struct Stream {
   int device = 0;
   int priority = 0;
-  bool blocking = true; // waits for the legacy stream, and that one for it
+  bool blocking = true; // waits for the legacy stream, and the legacy stream for it
   std::deque<Work> pending;
   int64_t issued = 0, done = 0;
   std::shared_ptr<Graph> captured;
@@ -42,41 +42,42 @@ struct Stream {
 struct Event {
   int device = 0;
   bool timed = true;
-  // Where it was recorded last, and how far that stream must have come.
+  // The stream where it was recorded last, and the place that the stream must reach.
   std::shared_ptr<Stream> stream;
   int64_t place = 0;
   std::shared_ptr<Graph> captured; // recorded in a capture
   std::shared_ptr<double> milliseconds = std::make_shared<double>(0);
 };
 
-// One lock for everything: works run under it.
+// One lock for everything; works run under it.
 std::recursive_mutex& mutex();
 
-// A thread's current device, its last error (which `failed` leaves and gives back), its mode of
-// capturing.
+// A thread's current device, its last error (which `failed` stores and returns), and its capture
+// mode.
 int& current_device();
 cudaError_t failed(cudaError_t error);
 cudaStreamCaptureMode& capture_mode();
 
 // ---- streams ----
 
-// By handle: 0 and cudaStreamLegacy are the current device's own. nullptr: none.
+// Returns the stream of a handle: 0 and cudaStreamLegacy mean the current device's own. nullptr:
+// none.
 std::shared_ptr<Stream> stream_of(cudaStream_t handle);
-// Works off what the stream was given up to a place, or all.
+// Runs the stream's work up to a place, or all of it.
 void advance(Stream& stream, int64_t place);
 void finish(Stream& stream);
 void finish_device(int device);
 cudaError_t enqueue(const std::shared_ptr<Stream>& stream, Work work);
-// Whether a call that waits, or that a graph cannot hold, is refused in this thread now: some
-// stream is captured, in a mode that forbids it.
+// Tells whether this thread may not make a waiting call, or one that a graph cannot hold: some
+// stream is captured in a mode that forbids it.
 bool capture_forbids();
-// Of work within a capture that was begun: the memory of a graph's pool holds no numbers yet.
+// Tells whether work runs in a capture, where the memory of a graph's pool holds no numbers yet.
 bool capturing();
 
 // ---- memory ----
 
 struct Place {
-  int device = -1; // -1: the host's
+  int device = -1; // -1: the host
   bool pinned = false;
   const char* begin = nullptr; // of the allocation
   size_t bytes = 0;

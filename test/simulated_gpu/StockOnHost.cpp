@@ -1,7 +1,7 @@
-// PyTorch's operators on a simulated GPU's memory: the CPU's, in the place of CUDA's. Every
-// operator of aten that has a kernel for CUDA gets one that sees the operands as CPU tensors on the
-// same memory, calls the operator, and gives its new results a place in a GPU's. What needs no
-// kernel there (empty tensors, views, copies of whole blocks of memory) stays PyTorch's own.
+// PyTorch's operators on a simulated GPU's memory: the CPU's, in place of CUDA's. Every aten
+// operator with a CUDA kernel gets one that views the operands as CPU tensors on the same memory.
+// It calls the operator and gives new results memory on the GPU. Operators that need no kernel
+// there (empty tensors, views, copies of whole blocks of memory) stay PyTorch's own.
 #include "Launch.h"
 #include "OnlyOnGpu.h"
 
@@ -34,7 +34,7 @@ namespace {
 
 using torch::jit::Stack;
 
-// Kernels of PyTorch's that launch nothing; and torch_dtypes' own for stock tensors.
+// PyTorch's kernels that launch nothing, and torch_dtypes' kernels for stock tensors.
 const std::set<std::string> kLaunchNothing{
     "aten::_efficientzerotensor",
     "aten::_to_copy",
@@ -54,14 +54,13 @@ const std::set<std::string> kLaunchNothing{
     "aten::view_as_complex",
     "aten::view_as_real",
 };
-// Without a kernel for CUDA, but with a way there of their own, which would launch one: cuDNN's,
-// for instance.
+// These have no CUDA kernel but a way to one that would launch, such as cuDNN's.
 const std::set<std::string> kByDevice{"aten::convolution", "aten::convolution_backward",
                                       "aten::copy_", "aten::ldexp"};
-// That take tensors of the host's beside a GPU's, which have dimensions.
+// These take host tensors with dimensions beside a GPU's.
 const std::set<std::string> kMixed{"aten::copy_", "aten::index", "aten::index_put_",
                                    "aten::_index_put_impl_"};
-// Whose kernels have room for so many dimensions, and no more.
+// The kernels of these are limited in the number of dimensions.
 const std::set<std::string> kFewDimensions{"aten::kthvalue", "aten::median", "aten::mode",
                                            "aten::nanmedian"};
 
@@ -123,15 +122,15 @@ class Operands {
     return made;
   }
 
-  // The operand that a result is, where it is one; of an operand that got another size, the GPU's
-  // tensor gets it too.
+  // Returns the operand that a result aliases, if any. If the operand was resized, its GPU tensor
+  // is resized too.
   const at::Tensor* original(const at::Tensor& result) const {
     for (const auto& [there, here] : pairs_) {
       if (!here.is_same(result)) continue;
       if (here.sizes() != there.sizes() || here.strides() != there.strides() ||
           moved(here, there)) {
         const at::AutoDispatchBelowAutograd guard;
-        // Room for its strides, which may leave gaps.
+        // Makes room for its strides, which may leave gaps.
         const size_t extent = at::detail::computeStorageNbytes(here.sizes(), here.strides(), 1);
         there.resize_({static_cast<int64_t>(extent)});
         there.unsafeGetTensorImpl()->set_sizes_and_strides(here.sizes(), here.strides());
@@ -174,8 +173,8 @@ void for_each_tensor(const c10::IValue& value, const std::function<void(const at
   }
 }
 
-// The GPU that an operator runs on, and an error where PyTorch's would say that not everything lies
-// there.
+// Returns the GPU that an operator runs on. Raises where PyTorch would say that not everything is
+// on it.
 c10::Device device_of(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   std::optional<c10::Device> device;
   bool host = false;
@@ -205,13 +204,13 @@ c10::Device device_of(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> 
   return *device;
 }
 
-// ---- random numbers: of a CPU generator that the GPU's seed and place say ----
+// ---- random numbers: from a CPU generator with the GPU's seed and offset ----
 
 at::Generator drawn(const std::optional<at::Generator>& given, c10::Device device, bool captured) {
   auto* const source = at::get_generator_or_default<at::CUDAGeneratorImpl>(
       given, at::cuda::detail::getDefaultCUDAGenerator(device.index()));
   uint64_t seed = 0;
-  if (!captured) { // a simulated graph's runs all draw the same
+  if (!captured) { // all runs of a simulated graph draw the same
     const std::lock_guard lock(source->mutex_);
     const auto [key, offset] = source->philox_engine_inputs(4);
     seed = key * 0x9e3779b97f4a7c15u + offset;
@@ -223,12 +222,12 @@ bool is_generator(const c10::Argument& argument) {
   return argument.type()->str().find("Generator") != std::string::npos;
 }
 
-// Calls an operator on the host's tensors; those that draw without saying so take the default
-// generator.
+// Calls an operator on the host's tensors. Operators that draw without an explicit generator use
+// the default one.
 void call(const c10::OperatorHandle& op, Stack& stack,
           const std::optional<at::Generator>& generator) {
   const at::AutoDispatchBelowAutograd guard;
-  // The CPU's, which is not for a GPU's tensors.
+  // The CPU's autocast does not apply to tensors of a GPU.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const OpenMemory open;
   if (const Composed function = composed(op.operator_name())) {
@@ -257,7 +256,7 @@ bool is_capturing() {
   return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }
 
-// PyTorch's own way copies whole blocks of memory, and what goes from one device to another.
+// Tells whether PyTorch's own code copies: whole blocks of memory, and from one device to another.
 bool copies_by_itself(c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor &to = arguments[0].toTensor(), from = arguments[1].toTensor();
   if (to.device() != from.device()) return true;
@@ -280,7 +279,7 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     at::Tensor to = arguments[0].toTensor();
     return give({at::native::copy_(to, arguments[1].toTensor(), arguments[2].toBool())});
   }
-  // Math: the fused ones are kernels of CUDA's alone.
+  // Math: the fused kernels are CUDA's alone.
   if (schema.name() == "aten::_fused_sdp_choice") return give({int64_t{0}});
   if (schema.name() == "aten::_use_cudnn_ctc_loss" || schema.name() == "aten::_use_miopen_ctc_loss")
     return give({false});
@@ -315,15 +314,15 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     }
     return here;
   };
-  // Work that the stream was given before comes first. A graph's is found out on copies, for its
-  // results' sizes, and recorded.
+  // Earlier work of the stream comes first. A graph's work runs on copies, to find the sizes of
+  // results, and is recorded.
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
   if (!captured) finish_stream();
   auto operands = std::make_shared<Operands>(captured);
   Stack here = operands_by(*operands);
   call(op, here, hidden);
 
-  // New results, and where they stand among all tensors of the results.
+  // New results, and their positions among all tensors of the results.
   std::vector<std::pair<at::Tensor, size_t>> placed;
   size_t at = 0;
   const auto finished = [&](const at::Tensor& result) -> at::Tensor {
@@ -339,8 +338,8 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
                 schema.name(), ", but got a view: add it to kLaunchNothing");
     const at::Tensor there = with_place(result, device);
     if (!captured) {
-      // The place may have been that of what another thread's kernel, on the same stream, is to
-      // read.
+      // The memory may have belonged to a tensor that another thread's kernel, on the same stream,
+      // is still to read.
       finish_stream();
       Operands::put(there, result);
     }
@@ -375,7 +374,7 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     };
     C10_CUDA_CHECK(launch(stream, schema.name().c_str(), run));
   }
-  // Whose kernels for CUDA count what they write.
+  // CUDA kernels of these count the versions of tensors that they write.
   if (schema.name().rfind("aten::_foreach_", 0) == 0) {
     for (size_t i = 0; i < n; ++i) {
       const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
@@ -395,7 +394,7 @@ class Quiet : public c10::WarningHandler {
 
 const bool registered = [] {
   static auto& kept = *new std::vector<c10::RegistrationHandleRAII>;
-  Quiet quiet; // an operator's second kernel for a key is a warning
+  Quiet quiet; // a second kernel for a key gives a warning
   const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
@@ -407,7 +406,7 @@ const bool registered = [] {
         name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&on_host>(),
         std::nullopt, nullptr, "the CPU's kernel on a simulated GPU's memory"));
   }
-  // Which has kernels of its own, as fused attention has.
+  // cuDNN has separate kernels, as fused attention has.
   at::globalContext().setUserEnabledCuDNN(false);
   at::globalContext().setSDPUseFlash(false);
   at::globalContext().setSDPUseMemEfficient(false);

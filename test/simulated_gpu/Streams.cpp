@@ -1,4 +1,4 @@
-// Streams and events: queues, which are worked off when somebody waits.
+// Streams and events: queues, which run when a caller waits.
 #include "Launch.h"
 #include "Runtime.h"
 
@@ -12,7 +12,8 @@
 namespace simulated_gpu {
 namespace {
 
-// SIMULATED_GPU_EAGER=1: everything at once, to see whether a failure is one of waiting.
+// SIMULATED_GPU_EAGER=1 runs everything at once, which shows whether a failure comes from a missing
+// wait.
 const bool eager = [] {
   const char* const word = std::getenv("SIMULATED_GPU_EAGER");
   return word && *word == '1';
@@ -26,7 +27,7 @@ std::set<Event*>& events() {
   static auto& made = *new std::set<Event*>;
   return made;
 }
-std::vector<std::shared_ptr<Graph>>& captures() { // that are under way
+std::vector<std::shared_ptr<Graph>>& captures() { // captures under way
   static auto& found = *new std::vector<std::shared_ptr<Graph>>;
   return found;
 }
@@ -64,7 +65,7 @@ bool arrived(const Event& event) {
   return !event.stream || event.stream->done >= event.place;
 }
 
-// What calls the program back does so without being waited for, on a thread of the driver's.
+// Callbacks into the program run on a thread of the driver, without a wait.
 cudaError_t call_back(cudaStream_t handle, Work work) {
   const std::lock_guard lock(mutex());
   const auto stream = stream_of(handle);
@@ -120,7 +121,7 @@ cudaError_t enqueue(const std::shared_ptr<Stream>& stream, Work work) {
     stream->captured->work.push_back(std::move(work));
     return cudaSuccess;
   }
-  // What orders the legacy stream and the blocking ones has happened at once, which it may.
+  // Work ordered by the legacy stream and the blocking ones is done at once, which CUDA allows.
   if (stream == legacy(stream->device)) {
     if (!captures().empty()) {
       for (const auto& [handle, other] : streams()) {
@@ -213,7 +214,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   if (!stream) return failed(cudaErrorInvalidResourceHandle);
   if (stream->captured) return failed(cudaErrorStreamCaptureUnsupported);
   if (stream->pending.empty()) return cudaSuccess;
-  advance(*stream, stream->done + 1); // so that who asks until it is done gets on
+  advance(*stream, stream->done + 1); // so that a caller that polls makes progress
   return cudaErrorNotReady;
 }
 
@@ -280,7 +281,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
   Event* const event = event_of(event_handle);
   const auto stream = stream_of(handle);
   if (!event || !stream) return failed(cudaErrorInvalidResourceHandle);
-  if (event->captured) { // the stream's work from now on is of that graph
+  if (event->captured) { // the stream's later work belongs to that graph
     if (stream->captured && stream->captured != event->captured)
       return failed(cudaErrorStreamCaptureMerge);
     stream->captured = event->captured;

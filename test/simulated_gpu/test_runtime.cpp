@@ -1,6 +1,6 @@
-// The simulated runtime by itself: work is done when somebody waits and not before, in the order of
-// streams and events; what a GPU would not allow is an error. Linked to the runtime; run by
-// test/tools/test_simulated_gpu.py.
+// The simulated runtime by itself: work is done when a caller waits and not before, in the order of
+// streams and events. Operations that a GPU would not allow raise errors. It is linked to the
+// runtime, and run by test/tools/test_simulated_gpu.py.
 #include "Launch.h"
 
 #include <sys/wait.h>
@@ -50,13 +50,13 @@ void test_streams() {
   EXPECT(static_cast<unsigned>(first_of(memory)) == 0xa5a5a5a5u);
   const cudaStream_t stream = new_stream();
   launch_store(stream, memory, 1);
-  EXPECT(first_of(memory) != 1); // nobody has waited
+  EXPECT(first_of(memory) != 1); // there was no wait
   OK(cudaStreamSynchronize(stream));
   EXPECT(first_of(memory) == 1);
 
   void* pinned = nullptr;
   OK(cudaHostAlloc(&pinned, kBytes, 0));
-  int pageable[4] = {3}; // copied when it is given; pinned memory is read when the copy is made
+  int pageable[4] = {3}; // copied at the call; pinned memory is read when the copy runs
   std::memset(pinned, 0, kBytes);
   OK(cudaMemcpyAsync(memory, pageable, kBytes, cudaMemcpyHostToDevice, stream));
   pageable[0] = 4;
@@ -85,7 +85,7 @@ void test_events() {
   OK(cudaStreamWaitEvent(second, event, 0));
   OK(simulated_gpu::launch(second, "", [memory] { *memory += 10; }));
   EXPECT(cudaEventQuery(event) == cudaErrorNotReady);
-  OK(cudaStreamSynchronize(second)); // of the first stream, what is before the event
+  OK(cudaStreamSynchronize(second)); // the first stream's work before the event
   EXPECT(first_of(memory) == 11);
   OK(cudaStreamSynchronize(first));
   EXPECT(first_of(memory) == 2);
@@ -135,8 +135,8 @@ void test_devices() {
   OK(cudaSetDevice(0));
 }
 
-// What the process writes ends up with is SIGSEGV, where `touch` follows the pointer on the host,
-// or in a kernel past the memory that there is.
+// Expects a child process to end with SIGSEGV, where `touch` follows the pointer on the host, or in
+// a kernel past the end of memory.
 template <typename Touch>
 void expect_fault(const Touch& touch) {
   const pid_t child = fork();
@@ -153,7 +153,7 @@ void expect_fault(const Touch& touch) {
 void test_memory() {
   int* const memory = on_device();
   expect_fault([memory] { *memory = 1; });
-  launch_store(nullptr, memory, 1); // and nobody is let in who comes behind a kernel
+  launch_store(nullptr, memory, 1); // later accesses from the host are refused
   OK(cudaDeviceSynchronize());
   expect_fault([memory] { *memory = 1; });
   expect_fault([memory] {

@@ -1,5 +1,5 @@
-"""Words by which an error blames PyTorch, or speaks of its insides: none that a user's call raises
-has them."""
+"""Words with which an error blames PyTorch, or describes its internals. No error that a user's call
+raises has them."""
 
 WORDS = (
     "Unsupported TypeMeta",

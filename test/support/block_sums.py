@@ -15,8 +15,8 @@ FLOAT32, HALF = "e8m23", torch_dtypes.dtype("e5m10")
 
 
 def operands(name, *sizes, seed=0, kind="near"):
-    """Values near 1, over all exponents, around the smallest normal number, and the largest beside
-    the smallest, which cancel."""
+    """Return values near 1, over all exponents, around the smallest normal number, and the largest
+    beside the smallest, which cancel."""
     rng, fmt = np.random.default_rng([seed, *sizes]), format_of(torch_dtypes.dtype(name))
     low, high = max(fmt.min_exponent, -126), min(fmt.max_exponent, 126)
     if kind == "near":
@@ -52,7 +52,7 @@ def assert_same(got, want):
 
 
 def check(result, adder, a, b, start=None):
-    """Every element of a product into float32's format."""
+    """Check every element of a product with a float32 result."""
     columns = [fractions(column) for column in b.T]
     for i in range(a.shape[0]):
         x = fractions(a[i])

@@ -1,5 +1,5 @@
-"""What the tests of captured graphs share: formats, a network, a few steps of training, comparison
-by bits."""
+"""Shared by the tests of captured graphs: formats, a network, a few training steps, comparison of
+bits."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def net():
 
 @pytest.fixture
 def clean():
-    """What Dynamo has compiled is a test's own."""
+    """Reset Dynamo, so that each test compiles its own code."""
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -56,8 +56,8 @@ def assert_same(a: torch.Tensor, b: torch.Tensor):
 
 
 def train(model, x, steps=3, optimizer=torch.optim.Adam, **settings):
-    """Some steps: losses, parameters and gradients. (JIT's executor optimises from the second call
-    on.)"""
+    """Run some steps and return losses, parameters and gradients. (JIT's executor optimises from
+    the second call on.)"""
     optimizer = optimizer(model.parameters(), lr=0.01, **settings)
     target = torch.tensor([0, 3])
     seen = []

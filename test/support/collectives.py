@@ -1,4 +1,4 @@
-"""What ranks hold in tests of collectives, and what those are to give, from exact sums."""
+"""Inputs of ranks in tests of collectives, and the expected results, from exact sums."""
 
 import pytest
 import torch
@@ -16,8 +16,8 @@ MARKS = [
 
 
 def values(name, rank, *shape, seed=0):
-    """What a rank holds: numbers of which float32 has every sum and product of two, where it has
-    those of the dtype."""
+    """Return a rank's numbers. float32 has every sum and product of two of them, where it has the
+    values of the dtype."""
     generator = torch.Generator().manual_seed(10 * seed + rank)
     return (torch.randint(-2000, 2000, shape, generator=generator).double() / 256).to(
         torch_dtypes.dtype(name)
@@ -41,16 +41,15 @@ def raises(match, call, error=RuntimeError):
     )
 
 
-def rounded(exact, name):
-    """Fractions to the dtype: float64 first, rounded to odd by hand is not needed where they have
-    few bits."""
+def round_exact(exact, name):
+    """Round fractions to the dtype through float64, which is exact for numbers of few bits."""
     as_doubles = [float(x) for x in exact]
     assert [Fraction(x) for x in as_doubles] == list(exact)
     return torch.tensor(as_doubles, dtype=torch.float64).to(torch_dtypes.dtype(name))
 
 
 def exact_sum(held, divisor=1):
-    """The sum of the ranks' numbers; halves are exact."""
+    """Return the exact sum of the ranks' numbers, or their mean of two."""
     return [
         sum(map(Fraction, column)) / divisor
         for column in zip(*(h.double().flatten().tolist() for h in held), strict=True)

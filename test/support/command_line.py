@@ -1,4 +1,4 @@
-"""The command torch-dtypes in this process."""
+"""Run the command torch-dtypes in this process."""
 
 import pytest
 
@@ -8,7 +8,7 @@ click_testing = pytest.importorskip("click.testing", reason="the command line ne
 
 
 def command(*args):
-    """The outcome of a command line; anything but a normal exit fails the test."""
+    """Return the outcome of a command line; anything but a normal exit fails the test."""
     result = click_testing.CliRunner().invoke(
         cli.group(), [str(a) for a in args], prog_name="torch-dtypes"
     )

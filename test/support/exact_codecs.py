@@ -1,4 +1,4 @@
-"""The exact codec as tests call it: the package's, and the one that the headers alone have."""
+"""The exact codec for tests: the package's, and the one in the headers alone."""
 
 import ctypes
 import shutil
@@ -20,15 +20,15 @@ def tensor(x):
 
 
 def same_values(found, expected):
-    """Equal bits of float64, all NaNs being one."""
+    """Compare bits of float64, with all NaNs equal."""
     return np.where(
         np.isnan(expected), np.isnan(found), found.view(np.int64) == expected.view(np.int64)
     )
 
 
 def float32_inputs(x64):
-    """Those of them that float32 has, the float32 neighbours of all, and float32's own subnormal
-    numbers."""
+    """Return the inputs that float32 has, the float32 neighbours of all, and float32's own
+    subnormal numbers."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         x = x64.astype(np.float32)
         near = [x, np.nextafter(x, np.float32(0)), np.nextafter(x, np.float32(np.inf))]
@@ -42,7 +42,7 @@ class Package:
 
 
 class Headers:
-    """The codecs compiled from the headers alone; the fast ones among them must agree with the
+    """The codecs compiled from the headers alone. The fast ones among them must agree with the
     generic one."""
 
     def __init__(self):

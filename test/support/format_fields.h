@@ -1,4 +1,4 @@
-// A format as ctypes passes it: the numbers that fields() of host_kernels.py lists.
+// A format as ctypes passes it: the numbers listed by fields() of host_kernels.py.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 

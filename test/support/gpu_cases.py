@@ -1,9 +1,8 @@
-"""Calls whose results on a GPU have the CPU's bits, by name: each a function of a device that gives
-back tensors.
+"""Calls, by name, whose results on a GPU have the CPU's bits. Each is a function of a device that
+returns tensors.
 
 They run on a GPU, and on the host where the GPU's kernels were compiled for it
-(test/operators/test_gpu_route.py, tools/gpu_check.py).
-"""
+(test/operators/test_gpu_route.py, tools/gpu_check.py)."""
 
 import torch
 
@@ -27,8 +26,8 @@ CASES = {}
 
 
 def case(function):
-    """Registers a function of a device and, as it likes, a dtype and a rounding mode, under its
-    name and theirs."""
+    """Register a function of a device and optionally a dtype and a rounding mode, under its name
+    and theirs."""
     code = function.__code__
     wanted = code.co_varnames[: code.co_argcount]
     dtypes = DTYPES if "dtype" in wanted else [None]
@@ -43,8 +42,8 @@ def case(function):
 
 
 def run(name: str, device: str) -> list[torch.Tensor]:
-    """A case's results, on the CPU. Random words come from a CPU generator of one seed, whatever
-    the device."""
+    """Return a case's results on the CPU. Random words come from a CPU generator with one seed,
+    whatever the device."""
     function, dtype, mode = CASES[name]
     arguments = {"device": device}
     if dtype:
@@ -65,7 +64,8 @@ def run(name: str, device: str) -> list[torch.Tensor]:
 
 
 def bits(t: torch.Tensor) -> torch.Tensor:
-    """Codes, or a stock tensor's own bits; NaN is one code, for machines differ in its sign."""
+    """Return codes, or a stock tensor's own bits. NaN is one code, since machines differ in its
+    sign."""
     if _C.format_of(t.dtype) is None and not t.is_floating_point():
         return t.long()
     width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()]
@@ -73,15 +73,15 @@ def bits(t: torch.Tensor) -> torch.Tensor:
 
 
 def numbers(shape, seed=0, scale=6):
-    """Of many sizes, on the CPU."""
+    """Return numbers of many sizes, on the CPU."""
     g = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=g) * torch.exp2(
         torch.randint(-scale, scale, shape, generator=g).float()
     )
 
 
-def ours(shape, dtype, device, seed=0):
-    """A tensor of a dtype, cast on the CPU and moved."""
+def make_tensor(shape, dtype, device, seed=0):
+    """Return a tensor of a dtype, cast on the CPU and moved."""
     mode = _C.rounding_override()
     _C.set_rounding_override(None)
     try:
@@ -118,7 +118,7 @@ def casts(device, dtype, mode):
 
 @case
 def copies(device, dtype):
-    x = ours((5, 7), dtype, device)
+    x = make_tensor((5, 7), dtype, device)
     y = torch.empty(5, 7, dtype=dtype, device=device)
     y[:, ::2] = numbers((5, 4), 3).to(device)
     y[:, 1::2].copy_(x[:, 1::2])
@@ -142,7 +142,7 @@ def copies(device, dtype):
 
 @case
 def arithmetic(device, dtype, mode):
-    a, b, c = (ours((34, 66), dtype, device, seed) for seed in (1, 2, 3))
+    a, b, c = (make_tensor((34, 66), dtype, device, seed) for seed in (1, 2, 3))
     with torch_dtypes.rounding(mode):
         results = [
             a + b,
@@ -183,7 +183,7 @@ def arithmetic(device, dtype, mode):
 
 @case
 def arithmetic_of_two_dtypes(device, dtype):
-    a, b = ours((9, 8), dtype, device), numbers((9, 8), 4).to(device)
+    a, b = make_tensor((9, 8), dtype, device), numbers((9, 8), 4).to(device)
     in_place = a.clone()
     in_place.add_(b.double())
     return [
@@ -194,12 +194,12 @@ def arithmetic_of_two_dtypes(device, dtype):
     ]
 
 
-# ---- by stock kernels between decoding and encoding, exact in any order ----
+# ---- decoding, a stock kernel that is exact in any order, encoding ----
 
 
 @case
 def selections(device, dtype):
-    a, b = ours((17, 19), dtype, device, 1), ours((17, 19), dtype, device, 2)
+    a, b = make_tensor((17, 19), dtype, device, 1), make_tensor((17, 19), dtype, device, 2)
     index = torch.tensor([3, 1, 1], device=device)
     results = [
         a < b,
@@ -228,8 +228,9 @@ def selections(device, dtype):
 
 @case
 def gates(device, dtype, mode):
-    """The gradient of relu: codes that pass or do not, NaN among them, in several layouts."""
-    a, b = ours((17, 19), dtype, device, 1), ours((17, 19), dtype, device, 2)
+    """Compute the gradient of relu: codes that pass or do not, NaN among them, in several
+    layouts."""
+    a, b = make_tensor((17, 19), dtype, device, 1), make_tensor((17, 19), dtype, device, 2)
     special = torch.tensor([0.0, -0.0, torch.nan, torch.inf, -1.0]).to(dtype).to(device)
     a[0, :5], b[1, :5] = special, special
     backward, results = torch.ops.aten.threshold_backward, []
@@ -241,11 +242,11 @@ def gates(device, dtype, mode):
                 backward(a.t(), b.new_zeros(19, 17), threshold),
             ]
         x = (
-            ours((4, 3, 5, 5), dtype, device, 3)
+            make_tensor((4, 3, 5, 5), dtype, device, 3)
             .to(memory_format=torch.channels_last)
             .requires_grad_()
         )
-        torch.relu(x).backward(ours((4, 3, 5, 5), dtype, device, 4))
+        torch.relu(x).backward(make_tensor((4, 3, 5, 5), dtype, device, 4))
         results += [
             x.grad,
             backward(a[1:, ::2], b[1:, ::2], 0),
@@ -259,7 +260,7 @@ def gates(device, dtype, mode):
 def functions(device):
     results = []
     for dtype in (torch.posit16es2, torch.q43):
-        x = ours((9, 11), dtype, device)
+        x = make_tensor((9, 11), dtype, device)
         results += [
             x.exp(),
             x.tanh(),
@@ -294,14 +295,14 @@ POLICIES = [
 @case
 def sums(device, dtype):
     a, b, c = (
-        ours((2, 5, 9), dtype, device, 1),
-        ours((2, 9, 18), dtype, device, 2),
-        ours((2, 5, 18), dtype, device, 3),
+        make_tensor((2, 5, 9), dtype, device, 1),
+        make_tensor((2, 9, 18), dtype, device, 2),
+        make_tensor((2, 5, 18), dtype, device, 3),
     )
     results = []
     for policy, options in POLICIES:
         if options.get("product") == "exact" and dtype is torch.posit32es2:
-            continue  # whose products float64 has not
+            continue  # float64 lacks these products
         with torch_dtypes.accumulate(policy, **options):
             results += [
                 a @ b,
@@ -320,8 +321,8 @@ def sums(device, dtype):
 
 @case
 def sums_in_tiles(device, dtype):
-    """So many results that a thread has several."""
-    a, b = ours((4101, 7), dtype, device, 1), ours((7, 1030), dtype, device, 2)
+    """Compute so many results that each thread has several."""
+    a, b = make_tensor((4101, 7), dtype, device, 1), make_tensor((7, 1030), dtype, device, 2)
     results = []
     for options in ({}, {"accumulator": "fp32"}):
         with torch_dtypes.accumulate("format", **options):
@@ -333,10 +334,10 @@ def sums_in_tiles(device, dtype):
 def convolutions(device):
     results = []
     for policy, options in [*POLICIES[:4], *POLICIES[-3:]]:
-        x = ours((2, 3, 7, 6), torch.posit16es2, device, 1).requires_grad_()
+        x = make_tensor((2, 3, 7, 6), torch.posit16es2, device, 1).requires_grad_()
         w, bias = (
-            ours((4, 3, 3, 2), torch.posit16es2, device, 2).requires_grad_(),
-            ours((4,), torch.posit16es2, device, 3).requires_grad_(),
+            make_tensor((4, 3, 3, 2), torch.posit16es2, device, 2).requires_grad_(),
+            make_tensor((4,), torch.posit16es2, device, 3).requires_grad_(),
         )
         with torch_dtypes.accumulate(policy, **options):
             y = torch.nn.functional.conv2d(x, w, bias, stride=2, padding=1)
@@ -352,7 +353,7 @@ def convolutions(device):
 
 
 @case
-def chopped(device, mode):
+def chop_values(device, mode):
     results = []
     for name in ("posit16es2", "q43", "e5m10", "fixed4_3", "posit32es2", "e4m3fn_saturate"):
         for stock in (torch.float32, torch.float64, torch.float16):
@@ -388,16 +389,16 @@ def optimizers(device):
             lambda p, o: torch.optim.SGD(p, lr=0.1, momentum=0.9, **o),
             lambda p, o: torch.optim.Adam(p, lr=0.01, **o),
         ):
-            # One without elements has no memory, by which those after it, in the same launch, are
-            # not to be judged.
+            # A parameter without elements has no memory. The others in the same launch must not
+            # follow it.
             params = [
-                ours(shape, torch.posit16es2, device, 1).requires_grad_()
+                make_tensor(shape, torch.posit16es2, device, 1).requires_grad_()
                 for shape in ((0,), (6, 5), (2, 0), (3,))
             ]
             step = make(params, options)
             for seed in range(3):
                 for p in params:
-                    p.grad = ours(p.shape, torch.posit16es2, device, 10 + seed)
+                    p.grad = make_tensor(p.shape, torch.posit16es2, device, 10 + seed)
                 step.step()
             results += params
     return results
@@ -405,7 +406,7 @@ def optimizers(device):
 
 @case
 def training(device):
-    """A network's steps under sums whose bits do not depend on the device."""
+    """Train a network with sums whose bits do not depend on the device."""
     torch.manual_seed(1)
     net = (
         torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))

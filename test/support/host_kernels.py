@@ -1,5 +1,4 @@
-"""The GPU's kernels, compiled for the host (their grid is a loop), and what their tests give
-them."""
+"""The GPU's kernels, compiled for the host (their grid is a loop), and inputs for their tests."""
 
 import ctypes
 import os
@@ -49,20 +48,21 @@ def compile_into(out: Path):
         )
         assert built.returncode == 0, built.stderr
 
-    def compiled(source):
+    def compile_source(source):
         gpp("-c", "-x", "c++", source, "-o", made := out.with_name(f"{source.name}.o"))
         return made
 
-    # Several at once: the session's other processes wait for the library, or are about to.
+    # Compile several at once: the other processes of the session wait for the library, or soon
+    # will.
     sources = [ROOT / "test/operators/cuda/on_host.cpp", *KERNELS.glob("*.cu")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compiled, sources))
+        objects = list(pool.map(compile_source, sources))
     gpp("-shared", *objects, "-o", out)
 
 
 @pytest.fixture(scope="session")
 def library() -> ctypes.CDLL:
-    """Compiled once a session, by the first of its processes that asks."""
+    """Compile the library once a session, in the first process that needs it."""
     out = Path(os.environ[SESSION], "kernels.so")
     with FileLock(out.with_suffix(".lock")):
         if not out.exists():
@@ -79,7 +79,7 @@ FIELDS_OF_KIND = {
 
 
 def fields(fmt) -> ctypes.Array:
-    """A format as on_host.cpp reads it."""
+    """Return a format as on_host.cpp reads it."""
     own = [getattr(fmt, name) for name in FIELDS_OF_KIND.get(fmt.kind.name, ())]
     values = [
         fmt.kind,
@@ -116,8 +116,8 @@ def run(library, name, fmt, *arguments):
 
 
 def numbers(*modes: str):
-    """Formats and modes, each mode with some of the formats and each format with some of the
-    modes."""
+    """Parametrize over formats and modes: each mode with some of the formats, and each format with
+    some of the modes."""
     modes = modes or torch_dtypes.ROUNDING_MODES
     pairs = [
         (name, mode)
@@ -129,14 +129,14 @@ def numbers(*modes: str):
 
 
 def format_of(name: str, mode: str | None = None):
-    """The format of a name, which may say its mode, or in another one."""
+    """Return the format of a name, in the mode of the name or in the given one."""
     fmt = torch_dtypes.format_of(torch_dtypes.dtype(name))
     fmt.rounding = rounding_mode(mode) if mode else fmt.rounding
     return fmt
 
 
 def all_codes(dtype, seed=0, n=4096) -> torch.Tensor:
-    """Every code of at most 8 bits, or many of them, in an order of no meaning."""
+    """Return every code of at most 8 bits, or a sample of longer ones, in random order."""
     bits = torch_dtypes.format_of(dtype).bits
     g = torch.Generator().manual_seed(seed)
     codes = (
@@ -148,27 +148,28 @@ def all_codes(dtype, seed=0, n=4096) -> torch.Tensor:
 
 
 def seeds() -> int:
-    """The seed that the first call after torch.manual_seed(SEED) draws: 64 bits of MT19937."""
+    """Return the seed that the first call after torch.manual_seed(SEED) draws: 64 bits of
+    MT19937."""
     engine = np.random.RandomState(SEED)._bit_generator
     return int(engine.random_raw()) << 32 | int(engine.random_raw())
 
 
 def on_cpu(call, mode: str = "nearest_even"):
-    """What the CPU's operators give in a mode, by the words of SEED."""
+    """Return the results of the CPU's operators in a mode, by the words of SEED."""
     torch.manual_seed(SEED)
     with torch_dtypes.rounding(mode):
         return call()
 
 
 def same(found: torch.Tensor, expected: torch.Tensor):
-    """The same codes; NaN has the sign that a machine gives it."""
+    """Check that codes are equal. NaN has the sign that a machine gives it."""
     a, b = codes_of(found), codes_of(expected)
     differ = (a != b) & ~(found.isnan() & expected.isnan())
     assert not differ.any(), (found[differ][:5], expected[differ][:5])
 
 
 def values_for(dtype) -> torch.Tensor:
-    """Numbers of every size, ties and limits of the format, specials."""
+    """Return numbers of every size, ties and limits of the format, special values."""
     g = torch.Generator().manual_seed(1)
     spread = torch.randn(3000, generator=g, dtype=torch.float64) * torch.exp2(
         torch.randint(-140, 128, (3000,), generator=g).double()

@@ -1,11 +1,10 @@
-"""Python programs in processes of their own, forked from the standard library's fork server, which
-has imported PyTorch before.
+"""Separate Python processes, forked from the standard library's fork server, which has already
+imported PyTorch.
 
-A program begins where a new process is after `import torch`: no format is made, no thread runs, and
-`sys.argv`, the environment and the path are its own. One that is about the import itself, or about
-what is read from the environment then, needs `subprocess`. Under a CUDA build of PyTorch nothing is
-forked: such a process cannot use CUDA if its parent has asked for so much as the number of devices.
-"""
+A program begins as a new process is after `import torch`: there is no format and no thread, and it
+has its own `sys.argv`, environment and path. Programs about the import itself, or about environment
+variables read then, need `subprocess`. A CUDA build of PyTorch never forks here: a forked process
+cannot use CUDA once its parent has counted the devices."""
 
 import atexit
 import contextlib
@@ -21,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 TEST = Path(__file__).resolve().parents[1]
-SECONDS = 120  # that a program may take
+SECONDS = 120  # limit for a program
 
 
 @cache
@@ -34,8 +33,8 @@ def _context():
 
 
 class Python:
-    """A process that runs `python *words`; the words are as in the shell: -W action, then -c code,
-    -m module or a file, then arguments."""
+    """A process that runs `python *words`, with the words of a shell: -W action, then -c code, -m
+    module or a file, then arguments."""
 
     def __init__(self, *words, input="", env=None, cwd=None):
         self.words = [str(word) for word in words]
@@ -48,25 +47,26 @@ class Python:
         self.process.start()
 
     def wait(self, timeout=SECONDS):
-        """The exit status, as subprocess has it."""
+        """Return the exit status, as subprocess does."""
         self.process.join(timeout)
         if self.process.exitcode is None:
             raise subprocess.TimeoutExpired(self.words, timeout, *self.output())
         return self.process.exitcode
 
     def output(self):
-        """What it has written so far to standard output and to standard error."""
+        """Return the text written so far to standard output and to standard error."""
         return [file.read_text() for file in self.files[1:]]
 
     def close(self):
-        """Ends it where it runs."""
+        """End the process if it runs."""
         self.process.kill()
         self.process.join()
         self.folder.cleanup()
 
 
 def run(*words, timeout=SECONDS, check=False, **where):
-    """Like subprocess.run([sys.executable, *words], capture_output=True, text=True, ...)."""
+    """Run a program like subprocess.run([sys.executable, *words], capture_output=True, text=True,
+    ...)."""
     with contextlib.closing(Python(*words, **where)) as process:
         done = subprocess.CompletedProcess(process.words, process.wait(timeout), *process.output())
     if check and done.returncode:
@@ -78,7 +78,7 @@ def run(*words, timeout=SECONDS, check=False, **where):
 
 
 def is_running(pid):
-    """Whether a process, which need not be this one's child, goes on."""
+    """Tell whether a process is running; it need not be a child of this one."""
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -86,7 +86,7 @@ def is_running(pid):
 
 
 def one_thread_environment(**more):
-    """Of a process with one thread that finds what the tests share; and what more it has."""
+    """Return an environment with one thread and the tests' shared modules, extended by `more`."""
     path = os.pathsep.join(
         filter(None, (str(TEST), str(TEST / "support"), os.environ.get("PYTHONPATH")))
     )
@@ -94,7 +94,7 @@ def one_thread_environment(**more):
 
 
 def _run(words, files, env, cwd):
-    """Makes this the process of a program, and runs it."""
+    """Turn this process into that of a program, and run it."""
     import torch
 
     for target, file in enumerate(files):

@@ -1,4 +1,4 @@
-"""What number formats mean, from their definitions in exact rationals; shares no code with the
+"""Number formats by their definitions, in exact rationals. The module shares no code with the
 implementation.
 
 Sources: Posit Standard (2022), sections 3 and 4.1; IEEE 754-2019, sections 3.4, 4.3 and 7.4; OCP
@@ -7,8 +7,8 @@ without infinities); Jonnalagadda et al., "Closing the gap between float and pos
 efficiency" (2025): posits with a longest regime; oracle_takum.py: takums.
 
 A magnitude is written as the code of a nonnegative value, which is in value order in every format.
-Between two neighbours lies the boundary of nearest rounding: the mean for floats, the value of the
-code that is one bit longer and lies between them for posits and takums.
+The boundary of nearest rounding is between two neighbours. For floats it is their mean. For posits
+and takums it is the value of the code between them that is one bit longer.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ WORD = 1 << 64
 
 
 def goes_out(mode: str, side, odd, negative, coin=False):
-    """Whether an inexact number goes to its neighbour further from 0; of bools and integers, or of
-    arrays.
+    """Tell whether an inexact number goes to its neighbour further from 0, for bools and integers
+    or for arrays.
 
     side: -1, 0, 1, below, at or above the boundary of nearest rounding, by magnitudes; odd: the
-    neighbour nearer to 0 is odd; coin: what a random mode has drawn.
-    """
+    neighbour nearer to 0 is odd; coin: what a random mode has drawn."""
     direct = {
         "up": negative ^ True,
         "down": negative,
@@ -57,18 +56,18 @@ def goes_out(mode: str, side, odd, negative, coin=False):
 
 
 def flip_coin(mode: str, share: Fraction, word: int) -> bool:
-    """What a random mode draws of a word where so large a share of the gap is cut off."""
+    """Draw the decision of a random mode, where `share` of the gap is cut off."""
     return math.floor(share * WORD) + word >= WORD if mode == "stochastic" else word >= WORD // 2
 
 
-def scaled(n: int, e: int) -> Fraction:
-    """n * 2^e."""
+def scale(n: int, e: int) -> Fraction:
+    """Return n * 2^e."""
     return Fraction(n << e) if e >= 0 else Fraction(n, 1 << -e)
 
 
 def posit_value(bits: int, es: int, code: int, regime_max: int | None = None) -> Fraction | None:
-    """((1 - 3s) + f) * 2^((1 - 2s) * (2^es r + e + s)), section 3.3 of the standard; None is NaR.
-    regime_max equal bits end a regime, too."""
+    """Return ((1 - 3s) + f) * 2^((1 - 2s) * (2^es r + e + s)), section 3.3 of the standard, or None
+    for NaR. regime_max equal bits end a regime, too."""
     text = format(code, f"0{bits}b")
     if "1" not in text[1:]:
         return Fraction(0) if text[0] == "0" else None
@@ -79,13 +78,13 @@ def posit_value(bits: int, es: int, code: int, regime_max: int | None = None) ->
     e = int(tail[:es].ljust(es, "0") or "0", 2)
     fraction = tail[es:]
     f, f_bits = int(fraction or "0", 2), len(fraction)  # f is the fraction's value times 2^f_bits
-    return scaled(((1 - 3 * s) << f_bits) + f, (1 - 2 * s) * ((r << es) + e + s) - f_bits)
+    return scale(((1 - 3 * s) << f_bits) + f, (1 - 2 * s) * ((r << es) + e + s) - f_bits)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A format by its definition. Posits: bits and es; takums: bits; floats: exponent and fraction
-    bits, and what the options say."""
+    """A format by its definition. A posit has bits and es, a takum bits, and a float exponent and
+    fraction bits with options."""
 
     kind: str
     bits: int
@@ -101,11 +100,11 @@ class Spec:
 
     @property
     def posit(self) -> bool:
-        """Whether codes are two's complements with one NaN, as those of posits and takums are."""
+        """Tell whether codes are two's complements with one NaN, as in posits and takums."""
         return self.kind != "float"
 
     def value(self, code: int, more_bits: int = 0) -> Fraction | None:
-        """The value of a posit's or a takum's code, or of one with more bits."""
+        """Return the value of a posit's or a takum's code, or of a code with more bits."""
         bits = self.bits + more_bits
         return (
             oracle_takum.value(bits, code)
@@ -115,7 +114,7 @@ class Spec:
 
     @property
     def one_zero(self) -> bool:
-        """Whether the code of minus zero is the NaN."""
+        """Tell whether the code of minus zero is the NaN."""
         return self.specials in ("fnuz", "p3109")
 
     @property
@@ -137,7 +136,7 @@ class Spec:
 
     @cached_property
     def largest(self) -> int:
-        """The code of the largest finite value."""
+        """Return the code of the largest finite value."""
         ones = self.sign_code - 1
         if self.posit or self.specials in ("none", "fnuz"):
             return ones
@@ -154,11 +153,12 @@ class Spec:
 
     @cached_property
     def _magnitudes(self) -> dict[int, Fraction]:
-        """Of codes where searches come first; as many as a format of 16 bits has."""
+        """Cache of magnitudes by code, for the codes that searches try first: as many as a 16-bit
+        format has."""
         return {}
 
     def magnitude(self, k: int) -> Fraction:
-        """The value of the nonnegative code k; beyond the largest: as if the exponents went on."""
+        """Return the value of the nonnegative code k. Beyond the largest, exponents go on."""
         value = self._magnitudes.get(k)
         if value is None:
             value = self._magnitude(k)
@@ -171,18 +171,18 @@ class Spec:
             return self.value(k)
         field, fraction = k >> self.man_bits, k & ((1 << self.man_bits) - 1)
         if field:
-            return scaled(fraction + (1 << self.man_bits), field - self.bias - self.man_bits)
-        return scaled(fraction, 1 - self.bias - self.man_bits) if self.subnormals else Fraction(0)
+            return scale(fraction + (1 << self.man_bits), field - self.bias - self.man_bits)
+        return scale(fraction, 1 - self.bias - self.man_bits) if self.subnormals else Fraction(0)
 
     def boundary(self, k: int) -> Fraction:
-        """Where nearest rounding changes from k to its successor (and, for floats, from the largest
-        value to overflow)."""
+        """Return the boundary where nearest rounding changes from k to its successor (for floats,
+        also from the largest value to overflow)."""
         if self.posit and k:
             return self.value(2 * k + 1, 1)
         return (self.magnitude(k) + self.magnitude(self.successor(k))) / 2
 
     def decode(self, code: int) -> Fraction | float:
-        """A Fraction, or -0.0, an infinity or NaN as a float."""
+        """Return a Fraction; or -0.0, an infinity or NaN as a float."""
         if self.posit:
             value = self.value(code)
             return math.nan if value is None else value
@@ -207,7 +207,7 @@ class Spec:
         return k + self.sign_code if negative else k
 
     def special(self, x: float) -> int:
-        """The code of a NaN, an infinity or a zero."""
+        """Return the code of a NaN, an infinity or a zero."""
         negative = math.copysign(1, x) < 0
         if self.posit:
             saturates = math.isinf(x) and self.infinity == "saturate"
@@ -219,24 +219,25 @@ class Spec:
         return self.signed(0 if x == 0 else self.overflow_code, negative)
 
     def is_odd(self, k):
-        """Of one code, or of an array of them. With one digit every significand is odd but 0's, and
-        a tie goes to the larger one (IEEE 754-2019, section 4.3.1); P3109 goes by the code then."""
+        """Tell whether a code, or each of an array, is odd. With one digit, every significand but
+        0's is odd, and a tie goes to the larger one (IEEE 754-2019, section 4.3.1). P3109 decides
+        by the code then."""
         one_digit = not self.posit and self.man_bits == 0 and not self.one_zero
         return k != 0 if one_digit else k % 2 == 1
 
     def encode(self, x: Fraction | float, mode: str = "nearest_even") -> int:
-        """The code of one value."""
+        """Return the code of one value."""
         if isinstance(x, float):
             if not math.isfinite(x) or x == 0:
                 return self.special(x)
             x = Fraction(x)
         if x == 0:
             return 0
-        return self.rounded(*self.locate(abs(x)), x < 0, mode)
+        return self.encode_place(*self.locate(abs(x)), x < 0, mode)
 
     def locate(self, m: Fraction, square: bool = False) -> tuple[int, int | None]:
-        """The code at or below a magnitude (square: below its root), and on which side of its
-        boundary: -1, 0, 1; None: exact."""
+        """Return the code at or below a magnitude (square: below its root), and its side of the
+        boundary: -1, 0, 1, or None where exact."""
         power = 2 if square else 1
         k = bisect_right(range(1, self.largest + 1), m, key=lambda i: self.magnitude(i) ** power)
         if not self.subnormals and k < 1 << self.man_bits:
@@ -249,15 +250,15 @@ class Spec:
         return k, (m > boundary) - (m < boundary)
 
     def moves(self, k: int, side: int | None, negative: bool, mode: str) -> bool:
-        """Whether rounding what locate() found goes to the code above."""
+        """Tell whether the place that locate() returned rounds to the code above."""
         if side is None or (self.posit and k == self.largest):
             return False
         if self.posit and k == 0 and self.underflow == "minpos":
             return True
         return goes_out(mode, side, self.is_odd(k), negative)
 
-    def rounded(self, k: int, side: int | None, negative: bool, mode: str) -> int:
-        """The code of what locate() found."""
+    def encode_place(self, k: int, side: int | None, negative: bool, mode: str) -> int:
+        """Return the rounded code of the place that locate() returned."""
         up = self.moves(k, side, negative, mode)
         if up and k == self.largest:
             return self.signed(k if mode == "to_odd" else self.overflow_code, negative)
@@ -265,8 +266,8 @@ class Spec:
 
 
 class Table:
-    """A format of at most 20 bits as sorted float64 arrays (exact, which is checked), for whole
-    arrays at once."""
+    """A format of at most 20 bits as sorted float64 arrays (checked to be exact), for whole arrays
+    at once."""
 
     def __init__(self, spec: Spec):
         self.spec = spec
@@ -281,7 +282,7 @@ class Table:
                 self.boundaries[0] = 0.0
 
     def decode(self) -> np.ndarray:
-        """The values of all codes."""
+        """Return the values of all codes."""
         return np.array([float(self.spec.decode(c)) for c in range(1 << self.spec.bits)])
 
     def encode(self, x: np.ndarray, mode: str = "nearest_even") -> np.ndarray:
@@ -312,8 +313,8 @@ class Table:
         return np.where(negative & ~np.asarray(one), k + spec.sign_code, k)
 
     def inputs(self) -> np.ndarray:
-        """Every value and every boundary with its two float64 neighbours, what lies beyond,
-        specials; both signs."""
+        """Return every value and every boundary with its two float64 neighbours, numbers beyond the
+        range, and special values, in both signs."""
         b = self.boundaries[np.isfinite(self.boundaries) & (self.boundaries > 0)]
         top, least = float(self.values[-1]), float(self.values[1])
         extra = [
@@ -341,14 +342,14 @@ class Table:
         return np.concatenate([x, -x])
 
     def all_inputs(self) -> np.ndarray:
-        """The same, and the float64 neighbours of the values, where directed modes change."""
+        """Return inputs() and the float64 neighbours of the values, where directed modes change."""
         x = self.values[self.values > 0]
         near = np.concatenate([np.nextafter(x, 0), np.nextafter(x, np.inf)])
         return np.concatenate([self.inputs(), near, -near])
 
 
 def exact_floats(fractions) -> np.ndarray:
-    """Fractions as float64 numbers; an error if one is none."""
+    """Convert fractions to float64 numbers; raise if one is inexact."""
     numbers = []
     for f in fractions:
         numbers.append(f.numerator / f.denominator)
@@ -363,13 +364,13 @@ def posit(bits: int, es: int, **options) -> Spec:
 
 
 def takum(bits: int) -> Spec:
-    """A linear takum."""
+    """Return a linear takum."""
     return Spec("takum", bits, 0)
 
 
 def binary(exp_bits: int, man_bits: int, *, bias: int | None = None, **options) -> Spec:
-    """Without bias: IEEE 754's, and P3109's, which is one more, where the code of minus zero is the
-    NaN."""
+    """Return a float. The default bias is IEEE 754's, or one more as in P3109 where the code of
+    minus zero is the NaN."""
     standard = 2 ** (exp_bits - 1) - (options.get("specials") not in ("fnuz", "p3109"))
     return Spec(
         "float",
@@ -390,7 +391,8 @@ def table(spec: Spec) -> Table:
 
 
 def wide_codes(spec, count, seed=0):
-    """Nonnegative codes: the extremes, every run length of ones and zeros, and seeded ones."""
+    """Return nonnegative codes: the extremes, every run length of ones and zeros, and seeded
+    ones."""
     rng = np.random.default_rng(seed)
     runs = [(1 << i) - ones for i in range(spec.bits) for ones in (0, 1)]
     ends = [0, 1, 2, 3, *range(spec.largest - 2, spec.largest + 1), *runs]
@@ -404,7 +406,7 @@ def wide_codes(spec, count, seed=0):
 
 
 def wide_vectors(spec, count, mode="nearest_even"):
-    """Values and the codes that they must give, made from the codes: no search."""
+    """Return values and their expected codes, made from the codes without a search."""
     x, codes = [], []
     for k in wide_codes(spec, count):
         v = exact_floats([spec.magnitude(k)])[0]
@@ -422,8 +424,8 @@ def wide_vectors(spec, count, mode="nearest_even"):
         for value, side in near:
             x += [value, -value]
             codes += [
-                spec.rounded(k, side, False, mode),
-                spec.rounded(k, side, True, mode) if value else spec.special(-0.0),
+                spec.encode_place(k, side, False, mode),
+                spec.encode_place(k, side, True, mode) if value else spec.special(-0.0),
             ]
     for value in (
         np.inf,

@@ -1,9 +1,8 @@
-"""What a tensor core's adder gives, in exact rationals, from the published descriptions; shares no
-code with the implementation.
+"""Sums of a tensor core's adder, in exact rationals, from the published descriptions. The module
+shares no code with the implementation.
 
 Khattak and Mikaitis, "Accurate models of NVIDIA tensor cores" (2026); Xie et al., "MMA-Sim" (arXiv
-2511.10909). A number is a Fraction.
-"""
+2511.10909). A number is a Fraction."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from rationals import Fraction
 
 @cache
 def power(e: int) -> Fraction:
-    """2^e."""
+    """Return 2^e."""
     return Fraction(2) ** e
 
 
 @dataclass(frozen=True)
 class Register:
-    """A float with subnormal numbers: the bits behind the point and the smallest and largest
+    """A float with subnormal numbers: the bits after the point and the smallest and largest
     exponents."""
 
     man_bits: int = 23
@@ -30,7 +29,7 @@ class Register:
     high: int = 127
     nearest: bool = False
 
-    def rounded(self, x: Fraction) -> Fraction | float:
+    def round_value(self, x: Fraction) -> Fraction | float:
         last = max(exponent(x, self.low), self.low) - self.man_bits
         # round() goes to even
         result = round(x / power(last)) * power(last) if self.nearest else cut(x, last)
@@ -40,18 +39,18 @@ class Register:
 @dataclass(frozen=True)
 class Adder:
     terms: int
-    bits: int  # behind the point of what is aligned
+    bits: int  # after the point of the aligned terms
     register: Register
     low: tuple[int, int]  # the operands' smallest exponents
     min_exponent: int | None = None
-    # Bits behind the point of the finished sum, where the register comes behind.
+    # Bits after the point of the finished sum, where the register is applied last.
     late: int | None = None
     groups: int = 1
     product_limit: bool = False
 
 
 def exponent(x: Fraction, low: int | None) -> int:
-    """The exponent that hardware works with: that of the leading digit, or the smallest one of a
+    """Return the exponent that hardware uses: that of the leading digit, or the smallest one of a
     subnormal number."""
     if x == 0:
         return -(10**6) if low is None else low
@@ -66,7 +65,7 @@ def product_exponent(adder: Adder, a: Fraction, b: Fraction) -> int:
 
 
 def cut(x: Fraction, last: int) -> Fraction:
-    """The multiple of 2^last toward zero."""
+    """Cut to a multiple of 2^last towards zero."""
     whole = (abs(x.numerator) << max(-last, 0)) // (x.denominator << max(last, 0))
     return (-whole if x < 0 else whole) * power(last)
 
@@ -95,11 +94,11 @@ def one_block(adder: Adder, pairs: list, register: Fraction | float) -> Fraction
     least = [] if adder.min_exponent is None else [adder.min_exponent]
     if adder.late is None and adder.groups == 1:
         top = max([e for x, e in products if x] + own + least, default=0)
-        return adder.register.rounded(
+        return adder.register.round_value(
             sum((cut(x, top - adder.bits) for x, _ in products), cut(register, top - adder.bits))
         )
-    # Groups of places g, g + groups, ... each aligned to its own largest exponent, then to the
-    # largest of all.
+    # Groups of places g, g + groups, ... are each aligned to their own largest exponent, then to
+    # the largest of all.
     tops, sums = [], []
     for g in range(adder.groups):
         part = products[g :: adder.groups]
@@ -114,18 +113,20 @@ def one_block(adder: Adder, pairs: list, register: Fraction | float) -> Fraction
     )
     top = max(tops + own + least, default=0)
     if adder.late is None:
-        return adder.register.rounded(
+        return adder.register.round_value(
             floor(Fraction(together), top - adder.bits) + cut(register, top - adder.bits)
         )
     left_out = adder.groups > 1 and register and own[0] < top - adder.bits - 1
     kept = 0 if left_out else floor(register, top - adder.bits)
     total = floor(Fraction(together), top - adder.late) + kept
-    # Normalised, the bits that there are.
-    return adder.register.rounded(floor(total, exponent(total, adder.register.low) - adder.late))
+    # The sum is normalised with the bits that it has.
+    return adder.register.round_value(
+        floor(total, exponent(total, adder.register.low) - adder.late)
+    )
 
 
 def block_sum(adder: Adder, pairs: list, start: Fraction | float = Fraction(0)) -> Fraction | float:
-    register = start if isinstance(start, float) else adder.register.rounded(start)
+    register = start if isinstance(start, float) else adder.register.round_value(start)
     for i in range(0, len(pairs), adder.terms):
         register = one_block(adder, pairs[i : i + adder.terms], register)
     return register

@@ -1,10 +1,9 @@
-"""What blocks with scales mean, number by number in exact rationals; shares no code with the
-implementation.
+"""Blocks with scales by their definitions, number by number in exact rationals. The module shares
+no code with the implementation.
 
 Sources: OCP Microscaling Formats 1.0, section 6.3; NVIDIA, "Pretraining large language models with
 NVFP4", appendix C; Luo et al., "HiFloat4 format for language model inference", equation 2 and
-algorithm 1.
-"""
+algorithm 1."""
 
 from __future__ import annotations
 
@@ -37,8 +36,8 @@ def ceil_log2(a: Fraction) -> int:
 
 
 def largest(spec) -> Fraction:
-    """The value to which scales bring a block (of oracle.Spec or oracle_fixed.Fixed): the largest,
-    of posits the last below useed."""
+    """Return the value to which scales bring a block: the largest, or for posits the last below
+    useed."""
     if getattr(spec, "posit", False):
         return max(
             v
@@ -49,7 +48,7 @@ def largest(spec) -> Fraction:
 
 
 def scale_exponent(a: Fraction, spec, rule: str, emax: int | None = None, bits: int = 8) -> int:
-    """The exponent of a block's power-of-two scale."""
+    """Return the exponent of a block's power-of-two scale."""
     lowest = -(2 ** (bits - 1) - 1)
     if a == 0:
         return lowest
@@ -71,8 +70,8 @@ def scale_exponent(a: Fraction, spec, rule: str, emax: int | None = None, bits: 
 
 
 def block(x, spec, mode: str, exponent: int) -> list[float]:
-    """Each number of a finite block rounded to an element times 2^exponent, as a float64; -0.0 for
-    what is negative and rounds to 0."""
+    """Round each number of a finite block to an element times 2^exponent, as a float64. A negative
+    number that rounds to 0 gives -0.0."""
     scale = Fraction(2) ** exponent
     out = []
     for v in x:
@@ -87,14 +86,14 @@ def block(x, spec, mode: str, exponent: int) -> list[float]:
 
 
 def runs(x: np.ndarray, size: int):
-    """The blocks of a row."""
+    """Return the blocks of a row."""
     return [x[i : i + size] for i in range(0, len(x), size)]
 
 
-def quantized(
+def quantize_row(
     x: np.ndarray, spec, mode: str, size: int, rule: str = "floor", emax: int | None = None
 ) -> np.ndarray:
-    """A row of finite numbers in blocks of ``size`` with E8M0 scales, as float64."""
+    """Round a row of finite numbers in blocks of ``size`` with E8M0 scales, as float64."""
     out: list[float] = []
     for part in runs(x.astype(np.float64), size):
         a = max(Fraction(abs(float(v))) for v in part)
@@ -103,8 +102,8 @@ def quantized(
 
 
 def nvfp4(x: np.ndarray, element, scale_spec, size: int = 16) -> np.ndarray:
-    """A float32 row with a float32 scale of the tensor above e4m3 scales of its blocks: each step
-    in float32, as the paper has it."""
+    """Round a float32 row with a float32 tensor scale above e4m3 scales of its blocks. Each step is
+    in float32, as in the paper."""
     one, six, top = np.float32(1), np.float32(6), np.float32(6 * 448)
     encode = top / np.max(np.abs(x))
     decode = one / encode
@@ -122,20 +121,21 @@ def nvfp4(x: np.ndarray, element, scale_spec, size: int = 16) -> np.ndarray:
 
 
 def rows(seed: int, count: int, length: int, spread: int = 12) -> np.ndarray:
-    """Rows of float32 numbers of different magnitudes, with zeros and powers of two among them."""
+    """Return rows of float32 numbers of different magnitudes, with zeros and powers of two among
+    them."""
     generator = np.random.default_rng(seed)
     x = generator.standard_normal((count, length)) * 2.0 ** generator.integers(
         -spread, spread, (count, 1)
     )
     x[:, 1] = 0.0
     x[:, 2] = -0.0
-    # Powers of two, where floor and ceil meet.
+    # Powers of two, where floor and ceil agree.
     x[0, : length // 2] = 2.0**-3 * np.sign(x[0, : length // 2])
     return x.astype(np.float32)
 
 
 def to_digits(x: Fraction, digits: int) -> Fraction:
-    """To nearest even with so many significant bits."""
+    """Round to nearest even with `digits` significant bits."""
     if x == 0:
         return x
     unit = Fraction(2) ** (floor_log2(abs(x)) - digits + 1)
@@ -148,9 +148,9 @@ S1P2 = binary(1, 2, bias=1, specials="none")
 def hif4(
     x: np.ndarray, mode: str = "nearest_even"
 ) -> tuple[np.ndarray, list[tuple[int, list[int], list[int], list[int]]]]:
-    """A float32 row of finite numbers in HiF4, and each block's parts: E6M2, E1_8, E1_16 and the
-    elements as codes. float32's rounding of products is said as such; nothing else is rounded but
-    where the algorithm says so."""
+    """Round a float32 row of finite numbers to HiF4, and return each block's parts: E6M2, E1_8,
+    E1_16 and the elements as codes. Products in float32 are rounded explicitly, and other values
+    only where the algorithm says so."""
     out: list[float] = []
     parts = []
     for values in runs(x, 64):

@@ -1,5 +1,5 @@
-"""What an observation counts, one number after the other in exact rationals; shares no code with
-the implementation."""
+"""Counts of an observation, number by number in exact rationals. The module shares no code with the
+implementation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rationals import Fraction
 
 
 def bounds(spec: Spec | Fixed) -> tuple[Fraction, Fraction, Fraction, Fraction]:
-    """The largest and lowest finite number, the smallest positive one, and the smallest of full
-    precision."""
+    """Return the largest and lowest finite number, the smallest positive one, and the smallest of
+    full precision."""
     if isinstance(spec, Fixed):
         unit = spec.unit
         return spec.highest * unit, spec.lowest * unit, unit, unit
@@ -28,8 +28,8 @@ def exponent(x: Fraction) -> int:
 
 
 def counts(spec: Spec | Fixed, numbers, mode: str = "nearest_even") -> dict:
-    """Every count of float64 numbers or Fractions that are rounded to the format, and the exact
-    sums of squares."""
+    """Count float64 numbers or Fractions that are rounded to the format, and return the exact sums
+    of squares."""
     highest, lowest, smallest, normal = bounds(spec)
     found, exponents = Counter(), Counter()
     signal = noise = Fraction(0)
@@ -67,7 +67,7 @@ def counts(spec: Spec | Fixed, numbers, mode: str = "nearest_even") -> dict:
 
 
 def assert_counts(got, expected: dict) -> None:
-    """The counts are those, and the sums within 2^-21 of themselves."""
+    """Check that counts are equal, and sums within 2^-21 of their size."""
     for name in (
         "elements",
         "overflow",

@@ -1,10 +1,10 @@
-"""Elementary functions of the values of formats: exact by mpmath, and the codes that their once
-rounded results have (oracle.py).
+"""Elementary functions of the values of formats: exact by mpmath, and the codes of the results,
+rounded once (oracle.py).
 
-mpmath works at 200 bits. Where that does not decide on which side of a boundary a result lies, 1200
-bits do, and what even those do not tell from the boundary is a tie: the functions here are
-algebraic, and their ties exact, or transcendental, and without ties apart from arguments that make
-them exact (log2(512) = 9 lies between the numbers 8 and 10 of a format with two fraction bits).
+mpmath works at 200 bits, and at 1200 bits where the side of a boundary is still undecided. A result
+that is undecided then is a tie. Ties of algebraic functions are exact. Transcendental functions
+only have ties for arguments with exact results: log2(512) = 9 is between the numbers 8 and 10 of a
+format with two fraction bits.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ NAN, INF = math.nan, math.inf
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """One function of one operand: PyTorch's, the exact one, and what the formula does not say."""
+    """One function of one operand: PyTorch's function, the exact one, and the cases outside the
+    formula."""
 
     torch: Callable
-    # Of an mpf, which is finite and not 0 unless the result at 0 follows from the formula.
+    # Takes an mpf, which is finite. It is 0 only if the result at 0 follows from the formula.
     exact: Callable
-    fast: Callable | None = None  # float64 by numpy or Python, a second library beside PyTorch's
+    fast: Callable | None = None  # float64 by numpy or Python, a second library besides PyTorch's
     ends: tuple[float, float] = (NAN, NAN)  # at the infinities
-    zeros: tuple[float, float] | None = None  # at -0 and 0, where the formula does not say
-    # At other poles; "integer<0" stands for all of those.
+    zeros: tuple[float, float] | None = None  # at -0 and 0, where the formula does not apply
+    # At other poles; "integer<0" stands for all negative integers.
     special: dict = field(default_factory=dict)
     odd: bool = False  # f(-0) = -0
-    # Also a 0 that is rounded to has the argument's sign (IEEE 754-2019, section 5.9).
+    # A result that rounds to 0 also has the argument's sign (IEEE 754-2019, section 5.9).
     keeps_sign: bool = False
-    # Absolute error of `fast` beside the relative one: for functions that cross 0 where their
-    # argument is not 0.
+    # Absolute error of `fast` in addition to the relative one, for functions that cross 0 where
+    # their argument is not 0.
     near_zero: float = 0.0
 
 
 def real(y):
-    """An mpmath result as an mpf, or NaN where it is not real."""
+    """Return an mpmath result as an mpf, or NaN where it is not real."""
     if isinstance(y, mpc):
         return y.real if y.imag == 0 else mpf("nan")
     return mpf(y)
@@ -58,12 +59,12 @@ def _exact(function: Function, x: float, precision: int):
     with mp.workprec(precision):
         try:
             return real(function.exact(mpf(x)))
-        except (ValueError, ZeroDivisionError):  # outside of the domain
+        except (ValueError, ZeroDivisionError):  # outside the domain
             return mpf("nan")
 
 
 def exact(function: Function, x: float, precision: int = PRECISION):
-    """An mpf that is not 0, or the float of a zero, an infinity or NaN."""
+    """Return an mpf other than 0, or the float of a zero, an infinity or NaN."""
     if math.isnan(x):
         return NAN
     if math.isinf(x):
@@ -82,7 +83,7 @@ def exact(function: Function, x: float, precision: int = PRECISION):
 
 
 def as_float(y) -> float:
-    """The nearest float64, infinite or 0 beyond its range."""
+    """Return the nearest float64, infinite or 0 beyond its range."""
     if isinstance(y, float):
         return y
     exponent = int(mp.mag(y))
@@ -90,8 +91,8 @@ def as_float(y) -> float:
 
 
 def position(spec: Spec, m):
-    """The place of a magnitude among the sorted values, and on which side of the boundary above it
-    is; None: exact; nothing: not known."""
+    """Return the place of a magnitude among the sorted values and its side of the boundary above,
+    None if exact. An undecided case returns nothing."""
     t, near = table(spec), abs(as_float(m))
     at = int(np.searchsorted(t.values, near, side="right")) - 1
     if t.values[at] == near and m < mpf(near):
@@ -110,7 +111,7 @@ def position(spec: Spec, m):
 
 
 def code_of(spec: Spec, evaluate: Callable[[int], object]) -> int:
-    """The code of evaluate(precision)."""
+    """Return the code of evaluate(precision)."""
     for precision in (PRECISION, MORE):
         with mp.workprec(precision):
             y = evaluate(precision)
@@ -119,32 +120,33 @@ def code_of(spec: Spec, evaluate: Callable[[int], object]) -> int:
             at, side = position(spec, abs(y))
         if side != "unknown":
             break
-    return spec.rounded(int(table(spec).codes[at]), side, y < 0, "nearest_even")
+    return spec.encode_place(int(table(spec).codes[at]), side, y < 0, "nearest_even")
 
 
 def expected_codes(function: Function, spec: Spec, x: np.ndarray) -> np.ndarray:
-    """The codes of the exact function, rounded once; every one by mpmath."""
+    """Return the codes of the exact function, rounded once, each by mpmath."""
     return np.array(
         [code_of(spec, lambda precision, v=v: exact(function, v, precision)) for v in x.tolist()]
     )
 
 
 def filtered_codes(function: Function, spec: Spec, x: np.ndarray) -> np.ndarray:
-    """The same, by mpmath only where the float64 function, give or take SLACK, does not decide (nor
-    lies near the ends of its range)."""
+    """Return the same codes, by mpmath only where the float64 function within SLACK does not
+    decide, or is near the ends of its range."""
     if function.fast is None:
         return expected_codes(function, spec, x)
     with np.errstate(all="ignore"):
         y = np.asarray(function.fast(x), dtype=np.float64)
-    codes, sure = decided(spec, y, np.isfinite(x) & (x != 0), function.near_zero)
+    codes, sure = decide_codes(spec, y, np.isfinite(x) & (x != 0), function.near_zero)
     codes[~sure] = expected_codes(function, spec, x[~sure])
     return codes
 
 
-def decided(
+def decide_codes(
     spec: Spec, y: np.ndarray, sure: np.ndarray, near_zero: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The codes of y where everything within SLACK of it has the same one, and where that is."""
+    """Return the codes of y, and where they are certain: all numbers within SLACK have the same
+    code."""
     t, m = table(spec), abs(y)
     sure = sure & (m > 1e-290) & (m < 1e290) & (m * (1 - SLACK) > near_zero)
     codes = np.zeros(len(y), dtype=np.int64)
@@ -155,7 +157,7 @@ def decided(
 
 
 def same_codes(spec: Spec, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Where codes agree; a NaN may be any."""
+    """Tell where codes agree; any NaN equals any other."""
     if spec.posit or spec.nan_code is None:
         return found == expected
     top = spec.largest + (spec.specials == "ieee")
@@ -167,7 +169,7 @@ def same_codes(spec: Spec, found: np.ndarray, expected: np.ndarray) -> np.ndarra
 
 
 def _newton(value, slope, start):
-    """The root of `value` near `start`, which is good to some digits."""
+    """Return the root of `value` near `start`, which is correct to some digits."""
     t = mpf(start)
     for _ in range(60):
         step = value(t) / slope(t)
@@ -178,7 +180,7 @@ def _newton(value, slope, start):
 
 
 def ndtri(p):
-    """Where the normal distribution function, by its logarithm since tails are thin, is p."""
+    """Invert the normal distribution function at p, by its logarithm since tails are thin."""
     if not 0 < p < 1:
         return mpf("nan")
     if p == 0.5:
@@ -224,7 +226,7 @@ def gelu_tanh(x):
 
 
 def near(x, f):
-    """f with twice the digits that small or large x may cost."""
+    """Return f with twice the digits that a small or large x may cost."""
     with mp.extraprec(3 * abs(int(mp.mag(x))) if x else 0):
         return f(x)
 
@@ -428,13 +430,13 @@ FUNCTIONS = {
 }
 
 
-# ---- of two tensors ----
+# ---- functions of two tensors ----
 
 
 @dataclass(frozen=True, eq=False)
 class Function2:
-    """One function of two operands. numpy's (C99, Annex F) says what infinities, NaN and, without
-    `zeros`, zeros give."""
+    """One function of two operands. numpy (C99, Annex F) decides for infinities, NaN and, without
+    `zeros`, zeros."""
 
     torch: Callable
     exact: Callable
@@ -444,13 +446,13 @@ class Function2:
 
 
 def c_library(function: Function2, x: float, y: float) -> float:
-    # Arrays: with a number for exponent numpy's power takes other ways.
+    # Arrays, because numpy's power takes other ways with a number as exponent.
     with np.errstate(all="ignore"):
         return float(function.fast(np.array([x]), np.array([y]))[0])
 
 
 def exact2(function: Function2, x: float, y: float, precision: int = PRECISION):
-    """As exact() does."""
+    """Return the exact result in the types of exact()."""
     if not (math.isfinite(x) and math.isfinite(y)) or (not function.zeros and 0 in (x, y)):
         return c_library(function, x, y)
     with mp.workprec(precision):
@@ -461,10 +463,10 @@ def exact2(function: Function2, x: float, y: float, precision: int = PRECISION):
 
 
 def expected_codes2(function: Function2, spec: Spec, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """By mpmath where numpy, give or take SLACK, does not decide."""
+    """Return the codes, by mpmath where numpy within SLACK does not decide."""
     with np.errstate(all="ignore"):
         z = function.fast(x, y)
-    codes, sure = decided(
+    codes, sure = decide_codes(
         spec, z, np.isfinite(x) & np.isfinite(y) & (x != 0) & (y != 0), function.near_zero
     )
     pairs = zip(x[~sure].tolist(), y[~sure].tolist(), strict=True)
@@ -480,8 +482,8 @@ def _log_sum(x, y, base):
 
 
 def _fmod(x, y):
-    """x - n y with n the quotient cut: by integers, since quotients of 2^200 and more lose their
-    digits."""
+    """Return x - n y, where n is the truncated quotient. Integers are used, since quotients of
+    2^200 and more lose digits."""
     (a, e), (b, g) = abs(x).man_exp, abs(y).man_exp
     low = min(e, g)
     rest = mpf(((a << (e - low)) % (b << (g - low)), low))

@@ -1,9 +1,9 @@
-"""What fixed-point formats mean, in exact integers; shares no code with the implementation.
+"""Fixed-point formats by their definition, in exact integers. The module shares no code with the
+implementation.
 
-A code is a two's complement integer, or a binary one without a sign, in units of 2^-frac_bits. A
-value is rounded to an integer of them, half and odd being decided on its magnitude, and what is out
-of range then saturates or wraps. Either number of bits may be negative.
-"""
+A code is an integer in units of 2^-frac_bits, in two's complement or unsigned. A value is rounded
+to such an integer, where its magnitude decides half and odd. An integer out of range then saturates
+or wraps. Either number of bits may be negative."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Fixed:
 
     @property
     def highest(self) -> int:
-        """The largest value, in units of 2^-frac_bits."""
+        """Return the largest value, in units of 2^-frac_bits."""
         return (1 << self.int_bits + self.frac_bits) - 1
 
     @property
@@ -45,14 +45,14 @@ class Fixed:
         return -self.highest if self.symmetric else -self.highest - 1
 
     def integer(self, code: int) -> int:
-        """The value of a code in units of 2^-frac_bits."""
+        """Return the value of a code in units of 2^-frac_bits."""
         return code - (1 << self.bits) if self.signed_codes and code >> self.bits - 1 else code
 
     def decode(self, code: int) -> Fraction:
         return self.integer(code) * self.unit
 
-    def fitted(self, n: int) -> int:
-        """The code of a rounded integer."""
+    def fit(self, n: int) -> int:
+        """Return the code of a rounded integer, saturated or wrapped."""
         if self.overflow == "saturate":
             n = min(max(n, self.lowest), self.highest)
         return n % (1 << self.bits)
@@ -63,7 +63,7 @@ class Fixed:
         return (n % (1 << self.bits)).astype(np.int64)
 
     def special(self, x: float) -> int:
-        """The code of a NaN, an infinity or a zero."""
+        """Return the code of a NaN, an infinity or a zero."""
         if math.isinf(x):
             return (self.highest if x > 0 else self.lowest) % (1 << self.bits)
         return 0
@@ -72,19 +72,19 @@ class Fixed:
         if isinstance(x, float) and not math.isfinite(x):
             return self.special(x)
         scaled = Fraction(x) / self.unit
-        n = rounded(abs(scaled), mode, scaled < 0, word)
-        return self.fitted(-n if scaled < 0 else n)
+        n = round_magnitude(abs(scaled), mode, scaled < 0, word)
+        return self.fit(-n if scaled < 0 else n)
 
     def encode_sqrt(self, x: Fraction, mode: str = "nearest_even") -> int:
-        """The code of a root: the root rounded at 64 more bits, and odd where it is inexact, rounds
-        on as the root does."""
+        """Return the code of a root. The root is first rounded to 64 more bits, odd where it is
+        inexact, which keeps the final rounding right."""
         scaled = x / self.unit**2 * (1 << 128)
         root = math.isqrt(math.floor(scaled))
         return self.encode(Fraction(root | (root * root != scaled), 1 << 64) * self.unit, mode)
 
 
-def rounded(m: Fraction, mode: str, negative: bool, word: int = 0) -> int:
-    """A magnitude as an integer."""
+def round_magnitude(m: Fraction, mode: str, negative: bool, word: int = 0) -> int:
+    """Round a magnitude to an integer."""
     n = math.floor(m)
     half = (m - n > Fraction(1, 2)) - (m - n < Fraction(1, 2))
     n += m != n and goes_out(mode, half, n % 2 == 1, negative, flip_coin(mode, m - n, word))
@@ -94,7 +94,7 @@ def rounded(m: Fraction, mode: str, negative: bool, word: int = 0) -> int:
 
 
 def round_quotients(n: np.ndarray, d: np.ndarray | int, mode: str) -> np.ndarray:
-    """n / d as integers, in arrays of integers; d > 0."""
+    """Round n / d to integers, in arrays of integers; d > 0."""
     q, r = abs(n) // d, abs(n) % d
     negative = n < 0
     q = q + (goes_out(mode, np.sign(2 * r - d), q % 2 == 1, negative) & (r != 0))
@@ -102,8 +102,8 @@ def round_quotients(n: np.ndarray, d: np.ndarray | int, mode: str) -> np.ndarray
 
 
 def inputs(spec: Fixed, count: int = 400) -> np.ndarray:
-    """Float64 numbers: values, halves and thirds of units with their float64 neighbours, over the
-    range and beyond it; specials."""
+    """Return float64 numbers: values, halves and thirds of units with their float64 neighbours,
+    over the range and beyond it, and special values."""
     rng = np.random.default_rng(spec.bits)
     top = spec.highest
     ends = [

@@ -1,10 +1,9 @@
 """Logarithmic takums and LNS by their definitions, in integers: the logarithms of codes and of the
 boundaries between them, and the code of a number.
 
-A magnitude is base^(n / unit): of lns the base is 2, of takums e. Logarithms are counted in units
-of which boundaries, too, are multiples, so that a result whose logarithm is known as an integer, or
-as a ratio of two, is rounded by comparisons of integers. Shares no code with what it tests.
-"""
+A magnitude is base^(n / unit), where the base is 2 for lns and e for takums. Boundaries, too, are
+multiples of the unit. So a result whose logarithm is an integer, or a ratio of two, is rounded by
+comparing integers. The module shares no code with the implementation."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from oracle_takum import fields
 
 @dataclass(frozen=True)
 class Logarithms:
-    """Codes of positive numbers in their order, their logarithms, and those of the boundaries
-    between them, in units of 1 / unit."""
+    """Codes of positive numbers in order, their logarithms, and those of the boundaries between
+    them, in units of 1 / unit."""
 
     bits: int
     base: int | None  # None: e
@@ -33,7 +32,7 @@ class Logarithms:
 
     @functools.cached_property
     def of_codes(self) -> tuple[np.ndarray, np.ndarray]:
-        """By code, the sign, or 0 of what has no logarithm, and the logarithm."""
+        """Return by code the sign, or 0 where there is no logarithm, and the logarithm."""
         signs, logs = (
             np.zeros(1 << self.bits, dtype=np.int64),
             np.zeros(1 << self.bits, dtype=np.int64),
@@ -53,8 +52,8 @@ class Logarithms:
         coins: np.ndarray | bool = False,
         denominator: int = 1,
     ) -> np.ndarray:
-        """The codes of signs * base^(logs / denominator / unit). coins: the top bits of random
-        words."""
+        """Return the codes of signs * base^(logs / denominator / unit). coins: the top bits of
+        random words."""
         logs = np.asarray(logs)
         steps, between = (x.astype(logs.dtype) * denominator for x in (self.logs, self.between))
         at, last = np.searchsorted(steps, logs, side="right") - 1, len(steps) - 1
@@ -79,7 +78,7 @@ class Logarithms:
         )
 
     def power(self, log: int) -> mpmath.mpf:
-        """base^(log / unit), by the precision that mpmath has."""
+        """Return base^(log / unit) in mpmath's current precision."""
         exponent = mpmath.mpf(int(log)) / self.unit
         return mpmath.power(self.base, exponent) if self.base else mpmath.exp(exponent)
 
@@ -102,7 +101,7 @@ def of_name(name: str) -> Logarithms:
             3 * half,
         )
     bits = int(name.removeprefix("takum").removesuffix("_log"))
-    # Half the logarithm of c + fraction, and half of that for roots.
+    # Logarithms are half of c + fraction, and their halves serve for roots.
     unit = 4 << max(bits + 1, 12) - 5
 
     def log(width: int, code: int) -> int:

@@ -1,11 +1,10 @@
-"""Rounding with random words, in exact rationals, and where the words come from; shares no code
-with the implementation.
+"""Rounding with random words, in exact rationals, and the source of the words. The module shares no
+code with the implementation.
 
 Sources: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011), section
 3.3 (Philox4x32); Croci, Fasi, Higham, Mary, Mikaitis, "Stochastic rounding: implementation, error
 analysis and applications" (2022), section 2 (the two stochastic modes); PRISM of the InterFLOP
-tools (up_down).
-"""
+tools (up_down)."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ MODES = ("stochastic", "stochastic_equal", "up_down")
 
 
 def philox(counter, key, rounds=7):
-    """Philox4x32: four 32-bit words for each counter; a counter and a key are four and two numbers
-    or arrays."""
+    """Return four 32-bit words for each counter of Philox4x32. A counter has four numbers or
+    arrays, and a key two."""
     c = [np.asarray(x, dtype=np.uint64) for x in counter]
     k = [int(x) for x in key]
     low = np.uint64(0xFFFFFFFF)
@@ -37,7 +36,7 @@ def philox(counter, key, rounds=7):
 
 
 def random_words(seed: int, first: int, n: int) -> np.ndarray:
-    """The words of elements first to first + n - 1 of a cast with this seed, as uint64."""
+    """Return the words of elements first to first + n - 1 of a cast with this seed, as uint64."""
     index = np.arange(first, first + n, dtype=np.uint64)
     c = index // np.uint64(64) * np.uint64(16) + index % np.uint64(16)
     number = (index % np.uint64(64) // np.uint64(16)).astype(int)
@@ -52,13 +51,13 @@ def random_words(seed: int, first: int, n: int) -> np.ndarray:
 
 
 def goes_up(mode: str, m: Fraction, low: Fraction, high: Fraction, word: int) -> bool:
-    """Whether the inexact magnitude m, between its neighbours or beyond both, goes to the higher
-    one."""
+    """Tell whether the inexact magnitude m, between its neighbours or beyond both, goes to the
+    higher one."""
     return m >= high or flip_coin(mode, (m - low) / (high - low), word)
 
 
 def encode(spec, x: Fraction | float, mode: str, word: int) -> int:
-    """The code of one value."""
+    """Return the code of one value."""
     if isinstance(x, float) and (not math.isfinite(x) or x == 0):
         return spec.special(x)
     x = Fraction(x)
@@ -66,7 +65,7 @@ def encode(spec, x: Fraction | float, mode: str, word: int) -> int:
 
 
 def with_word(spec, k: int, side: int | None, x: Fraction, mode: str, word: int) -> int:
-    """The code of what spec.locate() found of x."""
+    """Return the code of x at the place that spec.locate() returned."""
     negative = x < 0
     if mode == "up_down":
         return spec.signed(
@@ -76,7 +75,7 @@ def with_word(spec, k: int, side: int | None, x: Fraction, mode: str, word: int)
         return spec.signed(k, negative)
     if spec.posit and k == 0 and spec.underflow == "minpos":
         return spec.signed(1, negative)
-    # Beyond the largest: as if the exponents went on.
+    # Beyond the largest, exponents go on.
     up = spec.successor(k) if k < spec.largest else k + 1
     if not goes_up(mode, abs(x), spec.magnitude(k), spec.magnitude(up), word):
         return spec.signed(k, negative)
@@ -84,7 +83,7 @@ def with_word(spec, k: int, side: int | None, x: Fraction, mode: str, word: int)
 
 
 def up_down(spec, k: int, moves: bool, word: int) -> int:
-    """The magnitude that lies at k, or rounds to the code above."""
+    """Return the moved magnitude of the code k, or of the code above where x rounds there."""
     if moves and k == spec.largest:
         return spec.overflow_code
     k = spec.successor(k) if moves else k
@@ -97,7 +96,7 @@ def up_down(spec, k: int, moves: bool, word: int) -> int:
 
 
 def encode_array(table, x: np.ndarray, mode: str, words: np.ndarray) -> np.ndarray:
-    """The codes of float64 numbers in a format of at most 20 bits, each with its word."""
+    """Return the codes of float64 numbers in a format of at most 20 bits, each with its word."""
     spec, m = table.spec, np.abs(x)
     codes = np.zeros(len(x), dtype=np.int64)
     finite = np.isfinite(x) & (m > 0)
@@ -120,5 +119,5 @@ def encode_array(table, x: np.ndarray, mode: str, words: np.ndarray) -> np.ndarr
 
 
 def as_signed(words: np.ndarray) -> np.ndarray:
-    """64-bit words as the int64 of the same bits."""
+    """Return 64-bit words as the int64 of the same bits."""
     return as_int64(words.tolist())

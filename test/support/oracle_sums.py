@@ -1,9 +1,8 @@
-"""What sums of products are under each accumulation policy, in exact rationals; shares no code with
-the implementation.
+"""Sums of products under each accumulation policy, in exact rationals. The module shares no code
+with the implementation.
 
-A value is a Fraction, or -0.0, an infinity or NaN as a float, as Spec.decode gives it. Zeros have
-the signs that IEEE 754 gives them when it rounds to nearest.
-"""
+A value is a Fraction; or -0.0, an infinity or NaN as a float, as Spec.decode returns it. Zeros have
+the signs of IEEE 754 in rounding to nearest."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ def negative(x):
 
 
 def sign(x):
-    """A number of the same sign, for the arithmetic of infinities."""
+    """Return a number of the same sign, for the arithmetic of infinities."""
     return x if isinstance(x, float) else float((x > 0) - (x < 0))
 
 
@@ -50,8 +49,8 @@ def over(x, n):
 
 
 def exact_sum(terms, start=None):
-    """The sum of some values without rounding, plus zero where nothing is left; what is not finite
-    as IEEE 754 adds it."""
+    """Return the sum of some values without rounding, plus zero where it is empty. Infinities and
+    NaN are added as in IEEE 754."""
     terms = [*terms, *([] if start is None else [start])]
     special = sum(x for x in terms if not finite(x))
     if special != 0:
@@ -61,16 +60,16 @@ def exact_sum(terms, start=None):
     return Fraction(sum(n * (common // d) for n, d in ratios), common)
 
 
-def rounded(spec, x, mode="nearest_even"):
+def round_value(spec, x, mode="nearest_even"):
     return value_of(spec, spec.encode(x, mode))
 
 
 def step_sum(pairs, product, total, mode="nearest_even", start=None, fused=False, kahan=False):
-    """One dot product, every step rounded: a pair of None and a value is a term of its own, that no
+    """Return one dot product with every step rounded. A pair of None and a value is a term that no
     product rounds."""
 
     def step(x):
-        return rounded(total, x, mode)
+        return round_value(total, x, mode)
 
     def minus(x, y):
         return plus(x, -y)
@@ -80,7 +79,7 @@ def step_sum(pairs, product, total, mode="nearest_even", start=None, fused=False
         if fused:
             acc = step(plus(times(x, y), acc))
             continue
-        term = y if x is None else rounded(product, times(x, y), mode)
+        term = y if x is None else round_value(product, times(x, y), mode)
         if kahan:
             term = step(minus(term, error))
             next_acc = step(plus(acc, term))
@@ -92,7 +91,7 @@ def step_sum(pairs, product, total, mode="nearest_even", start=None, fused=False
 
 
 def chunk_sum(pairs, spec, k, machine, start=None, **options):
-    """Sums of k terms each by steps, added in a machine type."""
+    """Sum k terms at a time by steps, and add these sums in a machine type."""
     pairs, wide = list(pairs), machine(0 if start is None else float(start))
     for i in range(0, len(pairs), k):
         wide = machine(wide + machine(float(step_sum(pairs[i : i + k], spec, spec, **options))))

@@ -1,5 +1,5 @@
-"""Tables of values by their definition, in exact rationals: which code a number gets, in every
-mode, for given random words."""
+"""Tables of values by their definition, in exact rationals: the code of a number, in every mode,
+for given random words."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ STOCHASTIC = ("stochastic", "stochastic_equal", "up_down")
 
 @dataclass
 class Beyond:
-    """One end of the range: code None where numbers beyond it saturate; `next` stands for the value
-    that follows, `limit` lies between."""
+    """One end of the range. `code` is None where numbers beyond it saturate; `next` is the value
+    that would follow, and `limit` the boundary before it."""
 
     code: int | None = None
     infinity: int = 0
@@ -41,7 +41,7 @@ class TableOracle:
             if math.isfinite(v):
                 finite.setdefault(Fraction(v), []).append((math.copysign(1, v) < 0, code))
         self.ordered = sorted(finite)
-        self.codes = [dict(finite[v]) for v in self.ordered]  # by sign: two for two zeros
+        self.codes = [dict(finite[v]) for v in self.ordered]  # by sign: two codes for two zeros
         if self.boundaries is None:
             self.boundaries = [
                 (a + b) / 2 for a, b in zip(self.ordered, self.ordered[1:], strict=False)
@@ -52,7 +52,7 @@ class TableOracle:
         return codes.get(negative, next(iter(codes.values())))
 
     def _step(self, place: int, negative: bool, outwards: bool) -> int:
-        """up_down: the code of the next value, away from 0 or towards it."""
+        """Return in up_down the code of the next value, away from 0 or towards it."""
         value = self.ordered[place]
         if value == 0:
             return self.code(place, negative)
@@ -138,7 +138,7 @@ class TableOracle:
         return final(place)
 
     def _goes_out(self, x, inner, outer, boundary, inner_is_odd, mode, word, few) -> bool:
-        """Whether x, between two values, goes to the one further from 0."""
+        """Tell whether x, between two values, goes to the one further from 0."""
         if mode.startswith("stochastic"):
             share = (x - inner) / (outer - inner)
             if mode == "stochastic_equal" or few is None:
@@ -160,8 +160,8 @@ class TableOracle:
         return goes_out(mode, -side if negative else side, inner_is_odd, negative)
 
     def inputs(self) -> list[float]:
-        """Every value and boundary with its float64 neighbours, and what lies beyond; signs of 0,
-        infinities, NaN."""
+        """Return every value and boundary with its float64 neighbours, numbers beyond the range,
+        signs of 0, infinities, NaN."""
         points = [*self.ordered, *self.boundaries]
         for end in (self.high, self.low):
             if end.code is not None:
@@ -190,7 +190,7 @@ class TableOracle:
 
 
 def of_definition(d) -> TableOracle:
-    """From torch_dtypes.formats.tables.definition.Definition."""
+    """Build the oracle from a torch_dtypes.formats.tables.definition.Definition."""
     finite = [(v, c) for c, v in enumerate(d.values) if math.isfinite(v)]
 
     def end(given, outermost):
@@ -207,8 +207,8 @@ def of_definition(d) -> TableOracle:
 
     boundaries = None
     if d.boundaries is not None:
-        # Float64's results rounded to odd are on the side of a boundary on which they are of its 52
-        # bits; on these, the rest decides.
+        # float64's results rounded to odd are on the same side of a boundary as of its 52 bits. On
+        # those bits, the rest decides.
         rests = d.rests or (0.0,) * len(d.boundaries)
         boundaries = [
             Fraction(b) + Fraction(rest) / 2**4000

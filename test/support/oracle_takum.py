@@ -1,10 +1,9 @@
-"""Takums by their definition, in exact rationals: what a string of bits means. Shares no code with
-what it tests.
+"""Takums by their definition, in exact rationals: the value of a string of bits. The module shares
+no code with the implementation.
 
 Source: Hunhold, "Beating posits at their own game: takum arithmetic" (CoNGA 2024), definitions 2
-and 6, and its section on rounding: the boundary between two strings is the string that is one bit
-longer.
-"""
+and 6, and its section on rounding. The boundary between two strings is the string that is one bit
+longer."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from rationals import Fraction
 
 
 def value(bits: int, code: int) -> Fraction | None:
-    """None: NaR."""
+    """Return the value of a code, or None for NaR."""
     if code == 0:
         return Fraction(0)
     if code == 1 << bits - 1:
@@ -24,7 +23,7 @@ def value(bits: int, code: int) -> Fraction | None:
 
 
 def fields(bits: int, code: int) -> tuple[int, Fraction]:
-    """The characteristic and the fraction of a positive code."""
+    """Return the characteristic and the fraction of a positive code."""
     text = format(code, f"0{bits}b").ljust(12, "0")
     r = int(text[2:5], 2) if text[1] == "1" else 7 - int(text[2:5], 2)
     characteristic = int(text[5 : 5 + r] or "0", 2)

@@ -17,18 +17,18 @@ def sign_of(x):
 
 
 def root_of(x):
-    """A root with 1,200 bits behind the point, odd where it is inexact."""
+    """Return a root with 1,200 bits after the point, odd where it is inexact."""
     scaled = x * (1 << 2400)
     root = math.isqrt(math.floor(scaled))
     return Fraction(2 * root + (Fraction(root * root) != scaled), 1 << 1201)
 
 
 def exact(op, spec, x):
-    """The exact result: a Fraction; or an infinity, NaN or a signed zero as a float. And whether it
-    is undefined, or a division by 0."""
+    """Return the exact result as a Fraction; or an infinity, NaN or a signed zero as a float. Also
+    tell whether it is undefined, and whether it is a division by 0."""
     if any(isinstance(v, float) and math.isnan(v) for v in x):
         return math.nan, False, False
-    # Signs, zeros and infinities are what counts.
+    # Only signs, zeros and infinities matter.
     numbers = [float(v) if v == 0 or isinstance(v, float) else float(sign_of(v)) for v in x]
     if op == "cast":
         return x[0], False, False
@@ -64,8 +64,8 @@ def exact(op, spec, x):
 
 
 def add(a, b):
-    """A sum, and whether it is undefined; None: an exact zero of terms with unlike signs, whose
-    sign is the mode's."""
+    """Return a sum, and whether it is undefined. None stands for an exact zero of terms with unlike
+    signs, whose sign depends on the mode."""
     if any(isinstance(v, float) and math.isinf(v) for v in (a, b)):
         total = (a if isinstance(a, float) else 0.0) + (b if isinstance(b, float) else 0.0)
         return (math.nan, True) if math.isnan(total) else (total, False)
@@ -75,18 +75,19 @@ def add(a, b):
     return (None if total == 0 else total), False
 
 
-def rounded(v, quantum, mode, odd=lambda n: n % 2 == 1):
-    """v as a multiple of a quantum."""
+def round_to(v, quantum, mode, odd=lambda n: n % 2 == 1):
+    """Round v to a multiple of a quantum."""
     n, rest = divmod(abs(v) / quantum, 1)
     n, side = int(n), (rest > Fraction(1, 2)) - (rest < Fraction(1, 2))
     return (n + (rest != 0 and goes_out(mode, side, odd(n), v < 0))) * quantum
 
 
 def flags_of(spec, v, delivered, mode):
-    """Overflow, underflow and inexact of a finite result v other than 0, from the definitions."""
+    """Return overflow, underflow and inexact of a finite result v other than 0, from the
+    definitions."""
     m = abs(v)
     if isinstance(spec, Fixed):
-        n = rounded(v, spec.unit, mode) / spec.unit * (1 if v > 0 else -1)
+        n = round_to(v, spec.unit, mode) / spec.unit * (1 if v > 0 else -1)
         overflow, tiny = not spec.lowest <= n <= spec.highest, False
     elif spec.posit:
         overflow, tiny = m > spec.magnitude(spec.largest), m < spec.magnitude(1)
@@ -95,10 +96,10 @@ def flags_of(spec, v, delivered, mode):
         while Fraction(2) ** (exponent + 1) <= m:
             exponent += 1
         quantum = Fraction(2) ** (exponent - spec.man_bits)
-        # With one digit, which is 1, the last bit of what would be the code counts where the format
-        # goes by codes: that of the exponent.
+        # With a single digit, which is 1, formats that round by codes use the last bit of the
+        # would-be code: that of the exponent.
         by_code = spec.man_bits == 0 and spec.one_zero
-        unbounded = rounded(
+        unbounded = round_to(
             v, quantum, mode, lambda n: (exponent + spec.bias + n - 1 if by_code else n) % 2 == 1
         )
         overflow = unbounded > spec.magnitude(spec.largest)
@@ -111,8 +112,8 @@ def flags_of(spec, v, delivered, mode):
     )
 
 
-def expected(op, source, target, codes, mode):
-    """The code and the flags of one vector."""
+def find_expected(op, source, target, codes, mode):
+    """Return the code and the flags of one vector."""
     x = [source.decode(c) for c in codes]
     v, undefined, by_zero = exact(op, source, x)
     if v is None:

@@ -1,5 +1,5 @@
-// A device with memory of its own, for PrivateUse1: pages that the host may touch only while this
-// file copies from and to them. Operators run on copies on the CPU.
+// A device of PrivateUse1 with separate memory: pages that the host may touch only while this file
+// copies from and to them. Operators run on copies on the CPU.
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -67,7 +67,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex deviceCount() const override { return 1; }
 };
 
-// A storage's bytes, open to the host while this lives.
+// Opens a storage's bytes to the host during its lifetime.
 class Open {
  public:
   explicit Open(const at::Tensor& t) : pages_(nullptr) {
@@ -83,7 +83,7 @@ class Open {
   Pages* pages_;
 };
 
-// A CPU tensor on a copy of all of the tensor's storage.
+// Returns a CPU tensor on a copy of the tensor's whole storage.
 at::Tensor image(const at::Tensor& t) {
   const auto bytes = static_cast<int64_t>(t.storage().nbytes());
   at::Tensor copy = at::detail::empty_cpu({bytes}, at::kByte);

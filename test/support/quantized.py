@@ -1,5 +1,5 @@
-"""A network of convolution, normalisation and linear layers, and what a step of it gives: for tests
-of quantize_."""
+"""A network of convolution, normalisation and linear layers, and the results of one of its steps,
+for tests of quantize_."""
 
 import torch
 from torch import nn

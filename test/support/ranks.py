@@ -1,6 +1,6 @@
-"""Checks that several processes make together: the calling one is rank 0 of a group over gloo, the
-others run this file. With `--device cuda` the group is over NCCL, too, and each rank has a GPU of
-its own, where what a check makes is moved (devices.py)."""
+"""Checks that several processes make together. The calling process is rank 0 of a group over gloo,
+and the others run this file. With `--device cuda` the group also uses NCCL. Each rank then has a
+GPU, and devices.py moves a check's tensors there."""
 
 import contextlib
 import ctypes
@@ -21,11 +21,11 @@ from devices import VARIABLE, OnDevice, hidden_from_dynamo
 from torch_dtypes import _C
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
-DEVICE = "cuda" if os.environ.get(VARIABLE) == "cuda" else "cpu"  # what meshes are made of
+DEVICE = "cuda" if os.environ.get(VARIABLE) == "cuda" else "cpu"  # device of meshes
 
 
 def together(check, folder, size=2, seconds=300):
-    """check(rank) in `size` processes, where check is a function of a test file."""
+    """Run check(rank) in `size` processes, where check is a function of a test file."""
     if DEVICE == "cuda" and torch.cuda.device_count() < size:
         pytest.skip(f"needs {size} GPUs")
     store = str(folder / check.__name__)
@@ -41,7 +41,7 @@ def together(check, folder, size=2, seconds=300):
         try:
             _run(check, store, 0, size, seconds)
         except BaseException:
-            for other in others:  # which may wait for this one, and end with it
+            for other in others:  # these may wait for this one, and end with it
                 print(*other.output(), sep="", file=sys.stderr)
             raise
         for other in others:
@@ -66,13 +66,13 @@ def _run(check, store, rank, size, seconds):
 
 
 if __name__ == "__main__":
-    # A rank whose parent was ended would go on for ever.
+    # A rank would outlive its parent for ever otherwise.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     file, name, store, rank, size, seconds = sys.argv[1:]
     torch.set_num_threads(1)
     _C.set_gpu_on_host(os.environ.get(VARIABLE) == "gpu-on-host")
     if DEVICE == "cuda":
-        torch.backends.cudnn.allow_tf32 = False  # as devices.py has it
+        torch.backends.cudnn.allow_tf32 = False  # like devices.py
         OnDevice(torch.device("cuda", int(rank))).__enter__()
         hidden_from_dynamo(pytest.MonkeyPatch())
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
@@ -80,7 +80,8 @@ if __name__ == "__main__":
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     _run(getattr(module, name), store, int(rank), int(size), int(seconds))
-    # PyTorch keeps a group's threads where a mesh or DistributedDataParallel had it. One that lets
-    # go of a tensor's Python object while Python ends would end the process.
+    # PyTorch keeps a group's threads after a mesh or DistributedDataParallel used it. A thread that
+    # releases a tensor's Python object during Python's shutdown would end the process with an
+    # error.
     sys.stdout.flush()
     os._exit(0)

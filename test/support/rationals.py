@@ -1,5 +1,5 @@
-"""The rational numbers that exact answers are worked out in: quicktions' where it is installed,
-which are Python's, ten times as fast."""
+"""Rational numbers for exact results: quicktions' where it is installed, which is Python's, ten
+times as fast."""
 
 try:
     from quicktions import Fraction

@@ -1,4 +1,4 @@
-"""``torch-dtypes vectors`` in this process, and a reader of its files of our own."""
+"""Run ``torch-dtypes vectors`` in this process, and read its files without the package."""
 
 import functools
 import json
@@ -10,14 +10,14 @@ from oracle_vectors import FLAGS
 run = functools.partial(command, "vectors")
 
 
-def made(path, *arguments):
+def make_file(path, *arguments):
     result = run(*arguments, "--out", path)
     assert result.exit_code == 0, result.output
     return path.read_text()
 
 
 def read(text):
-    """Header, columns and vectors of a file of any of the three kinds."""
+    """Return header, columns and vectors of a file of any of the three kinds."""
     if text.startswith("{"):
         data = json.loads(text)
         return (

@@ -1,4 +1,4 @@
-"""Calls of functions that reduce or normalise, at sizes whose plain sums leave the range of 8-bit
+"""Calls of functions that reduce or normalise, at sizes whose plain sums exceed the range of 8-bit
 formats."""
 
 import math
@@ -15,8 +15,8 @@ def case(name: str, function, *inputs: torch.Tensor) -> None:
     CASES[name] = function, inputs
 
 
-def fixed(values: torch.Tensor) -> torch.Tensor:
-    """An operand that has no gradient."""
+def fix(values: torch.Tensor) -> torch.Tensor:
+    """Mark an operand as having no gradient."""
     values.is_fixed = True
     return values
 
@@ -38,15 +38,15 @@ def classes(*shape: int, seed: int = 3, count: int = 10) -> torch.Tensor:
 
 
 def signs(*shape: int) -> torch.Tensor:
-    return fixed(classes(*shape, count=2) * 2.0 - 1)
+    return fix(classes(*shape, count=2) * 2.0 - 1)
 
 
-def chosen(*shape: int) -> torch.Tensor:
+def choose(*shape: int) -> torch.Tensor:
     return uniform(*shape, seed=4) < 0.8
 
 
 N, C = 200, 10
-LOGITS, TARGETS, WEIGHT = normal(N, C), classes(N), fixed(uniform(C, low=0.5, high=2))
+LOGITS, TARGETS, WEIGHT = normal(N, C), classes(N), fix(uniform(C, low=0.5, high=2))
 PROBABILITIES, LOGARITHMS = normal(N, C, seed=5).softmax(1), normal(N, C, seed=6).log_softmax(1)
 A, B, POSITIVE = normal(N, C, seed=7), normal(N, C, seed=8), uniform(N, C, low=0.2, high=2)
 LONG, MATRIX, ROWS = (
@@ -185,7 +185,7 @@ for r in ("mean", "sum", "none"):
         f"binary_cross_entropy_with_logits weights, {r}",
         lambda x, y, w, r=r: F.binary_cross_entropy_with_logits(x, y, w, reduction=r, pos_weight=w),
         A,
-        fixed(PROBABILITIES.clone()),
+        fix(PROBABILITIES.clone()),
         WEIGHT,
     )
     case(
@@ -338,7 +338,7 @@ for p in (0.5, 1.0, 2.0, 3.0, math.inf):
     case(f"pdist {p}", lambda x, p=p: F.pdist(x, p), ROWS)
 for p in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
     case(f"matrix_norm {p}", lambda x, p=p: linalg.matrix_norm(x, p), normal(2, 12, 16, std=0.5))
-    case(f"cond {p}", lambda x, p=p: linalg.cond(x, p), fixed(normal(6, 6) + 2 * torch.eye(6)))
+    case(f"cond {p}", lambda x, p=p: linalg.cond(x, p), fix(normal(6, 6) + 2 * torch.eye(6)))
 case("linalg.norm", lambda x: linalg.norm(x), ROWS)
 case("linalg.det", lambda x: linalg.det(x), normal(8, 8, std=0.6))
 case("slogdet", lambda x: torch.slogdet(x)[1], normal(8, 8, std=0.6))
@@ -405,23 +405,23 @@ case("rms_norm", lambda x, w: F.rms_norm(x, (8,), w), SEQUENCES.mT * 2, SCALE)
 case("local_response_norm", lambda x: F.local_response_norm(x, 5, alpha=0.1), SEQUENCES * 2)
 case("weight_norm", lambda v, g: torch._weight_norm(v, g, 0), ROWS, uniform(4, 1))
 
-# ---- masked: of elements that are masked the result says nothing ----
+# ---- masked: the result does not depend on masked elements ----
 
 for f in (masked.sum, masked.mean, masked.median, masked.var, masked.std, masked.logsumexp):
-    case(f"masked.{f.__name__}", lambda x, f=f: f(x, 0, mask=chosen(1000)), LONG)
-    case(f"masked.{f.__name__} of rows", lambda x, f=f: f(x, 1, mask=chosen(16, 40)), MATRIX)
+    case(f"masked.{f.__name__}", lambda x, f=f: f(x, 0, mask=choose(1000)), LONG)
+    case(f"masked.{f.__name__} of rows", lambda x, f=f: f(x, 1, mask=choose(16, 40)), MATRIX)
 for f in (masked.softmax, masked.log_softmax, masked.softmin, masked.cumsum):
-    case(f"masked.{f.__name__}", lambda x, f=f: f(x, 0, mask=chosen(1000))[chosen(1000)], LONG)
+    case(f"masked.{f.__name__}", lambda x, f=f: f(x, 0, mask=choose(1000))[choose(1000)], LONG)
 for f in (masked.prod, masked.cumprod):
     case(
         f"masked.{f.__name__}",
-        lambda x, f=f: f(x, 0, mask=chosen(60)),
+        lambda x, f=f: f(x, 0, mask=choose(60)),
         uniform(60, low=0.5, high=1.9),
     )
-case("masked.norm", lambda x: masked.norm(x, 3, 1, mask=chosen(4, 600)), ROWS)
-case("masked.normalize", lambda x: masked.normalize(x, 2.0, 1, mask=chosen(4, 600)), ROWS)
+case("masked.norm", lambda x: masked.norm(x, 3, 1, mask=choose(4, 600)), ROWS)
+case("masked.normalize", lambda x: masked.normalize(x, 2.0, 1, mask=choose(4, 600)), ROWS)
 
-# Functions that need more than one rounding, and why.
+# Functions that need more than one rounding, with the reason.
 EXCEPTIONS = {
     "cross_entropy": (
         "of class indices without smoothing: the logarithms of probabilities are rounded, as "

@@ -1,4 +1,4 @@
-"""Two formats that ought to be one, by their exact codecs."""
+"""Compare the exact codecs of two formats that must be equal."""
 
 import math
 
@@ -11,8 +11,8 @@ from torch_dtypes import _C
 
 
 def assert_same_codecs(one: _C.Format, other: _C.Format, magnitudes: torch.Tensor) -> None:
-    """All codes' numbers, and the codes of numbers in every mode and for given words; magnitudes:
-    the numbers, beside which specials are tried."""
+    """Check the values of all codes, and the codes of numbers in every mode and for given words.
+    magnitudes: the numbers, besides special values."""
     codes = torch.arange(1 << one.bits)
     torch.testing.assert_close(
         _C.decode_exact(one, codes), _C.decode_exact(other, codes), rtol=0, atol=0, equal_nan=True

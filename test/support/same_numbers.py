@@ -1,4 +1,4 @@
-"""Comparison of stock tensors by every bit but those of NaN."""
+"""Compare stock tensors by all bits except those of NaN."""
 
 import torch
 

@@ -9,7 +9,7 @@ def numbers(*shape, seed=0, scale=1.0):
 
 
 def network(dtype=torch.q52, seed=0):
-    """The same weights on every device."""
+    """Build a network with the same weights on every device."""
     torch.manual_seed(seed)
     layers = nn.Sequential(nn.Linear(4, 8, device="cpu"), nn.Tanh(), nn.Linear(8, 2, device="cpu"))
     return layers.to(torch.empty(0).device, dtype)

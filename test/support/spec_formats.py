@@ -1,5 +1,5 @@
-"""From a definition (oracle.py, oracle_fixed.py) and a rounding mode to the format, its canonical
-name and its dtype; lists to test over."""
+"""Build the format, its canonical name and its dtype from a definition (oracle.py, oracle_fixed.py)
+and a rounding mode; lists to test over."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from torch_dtypes import _C
 
 
 def p3109(bits: int, precision: int, specials: str = "p3109", **options) -> Spec:
-    """binary<bits>p<precision>se, or sf with specials="fnuz"."""
+    """Return the float binary<bits>p<precision>se, or sf with specials="fnuz"."""
     return binary(bits - precision, precision - 1, specials=specials, **options)
 
 
@@ -109,7 +109,7 @@ WIDE = [
     binary(10, 40, specials="p3109"),
     binary(9, 43, overflow="saturate"),
 ]
-# Of the last two bounded posits the longest regimes leave no fraction, or cut exponents.
+# In the last two bounded posits the longest regimes leave no fraction, or cut exponents.
 TAPERED = [
     takum(24),
     takum(32),
@@ -121,7 +121,7 @@ TAPERED = [
     posit(16, 2, regime_max=13),
     posit(16, 3, regime_max=14),
 ]
-# Of these, all codes are tried.
+# All codes of these are tried.
 SHORT = [
     takum(17),
     posit(16, 2, regime_max=6),
@@ -149,7 +149,7 @@ FIXED_WIDE = [
 
 
 def name_of(spec: Spec | Fixed, mode: str = "nearest_even") -> str:
-    """The canonical name (of a format that is not built in)."""
+    """Return the canonical name of a format that is not built in."""
     if isinstance(spec, Fixed):
         name = f"{'' if spec.signed_codes else 'u'}fixed{spec.int_bits}_{spec.frac_bits}".replace(
             "-", "minus"
@@ -177,8 +177,8 @@ def name_of(spec: Spec | Fixed, mode: str = "nearest_even") -> str:
 
 
 def format_of(spec: Spec | Fixed, mode: str = "nearest_even") -> _C.Format:
-    """The format alone: for the generic codec, and not one of the 64 that a process can
-    register."""
+    """Return the format alone, for the generic codec. It takes none of the 64 places of a
+    process."""
     if isinstance(spec, Fixed):
         fmt = _C.Format.fixed(spec.int_bits, spec.frac_bits, spec.signed_codes)
         fmt.overflow = getattr(_C.Overflow, spec.overflow)
@@ -236,7 +236,7 @@ def by_name(specs):
 
 
 def differences(found, expected, spec, x) -> str:
-    """What is wrong with some codes, in words; nothing where they are equal."""
+    """Describe the codes that differ; return an empty text where all are equal."""
     found, expected = np.asarray(found), np.asarray(expected)
     wrong = np.flatnonzero(found != expected)
     rows = [
@@ -251,6 +251,6 @@ def assert_codes(found, expected, spec, x, note=""):
     assert not wrong, f"{note} {wrong}"
 
 
-def thinned(x, count, seed=0):
-    """At most so many of some numbers."""
+def take_few(x, count, seed=0):
+    """Return at most `count` of some numbers."""
     return x if len(x) <= count else np.random.default_rng(seed).choice(x, count, replace=False)

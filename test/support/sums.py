@@ -1,5 +1,5 @@
-"""Operands of sums in our dtypes, and the codes that an accumulation policy is to give, from exact
-rationals."""
+"""Operands of sums in format dtypes, and the expected codes under an accumulation policy, from
+exact rationals."""
 
 import math
 
@@ -9,7 +9,7 @@ import torch
 from conftest import BUILTIN, codes_of, from_codes
 from oracle import as_int64, binary
 from oracle_fixed import Fixed
-from oracle_sums import exact_sum, finite, over, rounded, step_sum, times, value_of
+from oracle_sums import exact_sum, finite, over, round_value, step_sum, times, value_of
 
 import torch_dtypes
 from torch_dtypes import accumulate
@@ -39,7 +39,7 @@ def tensor_of(codes, name, *sizes):
 
 
 def random_codes(spec, n, rng, specials=False):
-    """Any codes: values from the smallest to the largest."""
+    """Return any codes: values from the smallest to the largest."""
     codes = rng.integers(
         0, (1 << spec.bits) - 1, 2 * n + 50, dtype=np.uint64, endpoint=True
     ).tolist()
@@ -47,8 +47,8 @@ def random_codes(spec, n, rng, specials=False):
 
 
 def some(name, *sizes, seed=0, specials=False, spread=1.0):
-    """Operands: a half of any codes, a half of values near 1, where sums of a few terms have many
-    digits in common."""
+    """Return operands: half are any codes, and half are near 1, where sums of a few terms share
+    many digits."""
     rng, n = np.random.default_rng([seed, *sizes]), math.prod(sizes)
     near = torch.from_numpy(rng.standard_normal(n) * spread).to(dtype_of(name))
     far = tensor_of(random_codes(FORMATS[name], n, rng, specials), name)
@@ -56,11 +56,11 @@ def some(name, *sizes, seed=0, specials=False, spread=1.0):
 
 
 def ends(name, *sizes, seed=0):
-    """Operands whose products often cancel but for digits that a machine's sum has lost: most of
-    them the largest and smallest values."""
+    """Return operands, mostly the largest and smallest values. Their products often cancel except
+    for digits that a machine's sum has lost."""
     rng, spec, n = np.random.default_rng([seed, *sizes]), FORMATS[name], math.prod(sizes)
     least = spec.decode(1)
-    values = [largest(spec), rounded(spec, -largest(spec)), least, rounded(spec, -least)]
+    values = [largest(spec), round_value(spec, -largest(spec)), least, round_value(spec, -least)]
     extreme = tensor_of(
         [spec.encode(values[i]) for i in rng.choice(4, n, p=(0.35, 0.35, 0.15, 0.15))], name
     )
@@ -78,7 +78,7 @@ def is_nan(spec, code):
 
 
 def assert_codes(found, expected, spec, note=""):
-    """The codes of a tensor; NaNs of any sign are one."""
+    """Check the codes of a tensor; all NaNs are equal."""
     found = [c % (1 << spec.bits) for c in codes_of(found.contiguous()).flatten().tolist()]
     assert len(found) == len(expected), note
     differ = [(i, f, e) for i, (f, e) in enumerate(zip(found, expected, strict=True)) if f != e]
@@ -91,7 +91,7 @@ def assert_codes(found, expected, spec, note=""):
 
 
 def lines(a, b, spec):
-    """The pairs of values that meet in each element of a @ b."""
+    """Return the pairs of values that are multiplied for each element of a @ b."""
     (m, k), n = a.shape, b.shape[1]
     x, y = values_of(a, spec), values_of(b, spec)
     return [[(x[i * k + l], y[l * n + j]) for l in range(k)] for i in range(m) for j in range(n)]  # noqa: E741
@@ -114,7 +114,7 @@ def step_codes(dots, spec, mode="nearest_even", starts=None, product=None, total
 
 
 def assert_products(policy, a, b, name, note="", **options):
-    """a @ b under a policy is the reference's."""
+    """Check that a @ b under a policy equals the reference."""
     spec = FORMATS[name]
     with accumulate(policy, **options):
         found = a @ b

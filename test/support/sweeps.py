@@ -1,4 +1,4 @@
-"""A network and its data for sweeps, in a module of a test's own folder, and a cell by its
+"""A network and its data for sweeps, in a module in a test's own folder, and a cell given by its
 differences from a plain one."""
 
 import functools
@@ -9,7 +9,7 @@ from command_line import command
 
 from torch_dtypes.workbench.sweeps.cells import Cell, Settings
 
-# A network that does what its cells are to show, by the dtype that it is in.
+# A network whose dtype determines how its cells behave.
 MODULE = """
 import os
 import signal

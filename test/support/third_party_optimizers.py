@@ -1,4 +1,4 @@
-"""Small optimizers of kinds that torch.optim has not, as other libraries write them."""
+"""Small optimizers of kinds that torch.optim lacks, written as in other libraries."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import torch
 
 
 class DAdaptation(torch.optim.Optimizer):
-    """Finds its learning rate d. Source: Defazio and Mishchenko, "Learning-rate-free learning by
-    D-adaptation", ICML 2023, algorithm for Adam."""
+    """An optimizer that finds its learning rate d. Source: Defazio and Mishchenko,
+    "Learning-rate-free learning by D-adaptation", ICML 2023, algorithm for Adam."""
 
     def __init__(self, params, d=1e-6, betas=(0.9, 0.999), eps=1e-8):
         super().__init__(params, {"d": d, "numerator": 0.0, "betas": betas, "eps": eps})
@@ -36,8 +36,8 @@ class DAdaptation(torch.optim.Optimizer):
 
 
 class AdaHessian(torch.optim.Optimizer):
-    """Divides by estimates of the Hessian's diagonal, which it makes within a step. Source: Yao et
-    al., "AdaHessian", AAAI 2021."""
+    """An optimizer that divides by estimates of the Hessian's diagonal, which it computes within a
+    step. Source: Yao et al., "AdaHessian", AAAI 2021."""
 
     def __init__(self, params, lr=0.1, betas=(0.9, 0.999), eps=1e-16):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})

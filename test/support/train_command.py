@@ -1,4 +1,4 @@
-"""The command torch-dtypes train and its cells, small: for tests of recipes."""
+"""Small runs of the command torch-dtypes train and its cells, for tests of recipes."""
 
 import dataclasses
 
@@ -17,12 +17,12 @@ def load_few_digits():
 
 
 def figures(run):
-    """All that a run measured except time."""
+    """Return all measurements of a run except time."""
     return [dataclasses.replace(epoch, seconds=0.0) for epoch in run.epochs]
 
 
 def few_cell(format, recipe="all", seed=0, **settings):
-    """A training with these data as a cell."""
+    """Return a training with these data as a cell."""
     common = {
         "train_samples": 70,
         "test_samples": 40,
@@ -42,7 +42,7 @@ def few_cell(format, recipe="all", seed=0, **settings):
 
 
 class Told(Watcher):
-    """What was heard of cells."""
+    """A watcher that records the events of cells."""
 
     def __init__(self):
         self.messages = []

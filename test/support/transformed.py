@@ -1,5 +1,4 @@
-"""What tests of torch.func and forward mode share: dtypes, functions, and how near to what was
-expected a result must be."""
+"""Shared by tests of torch.func and forward mode: dtypes, functions, and tolerances of results."""
 
 import torch
 from conftest import parametrize_dtypes

@@ -1,4 +1,4 @@
-"""The vector units that the CPU's kernels are compiled for, and tests by the kernels of each."""
+"""Vector units that the CPU's kernels are compiled for, and tests of the kernels of each."""
 
 import subprocess
 import sys
@@ -12,8 +12,8 @@ from torch_dtypes import _C
 
 
 def capabilities():
-    """What this processor has of what this copy was built for, the narrowest first; in PyTorch's
-    own tree, up to what PyTorch was built for."""
+    """Return the vector units that both this processor and this build have, narrowest first. In
+    PyTorch's own tree, PyTorch's build is the limit."""
     info = Path("/proc/cpuinfo")
     flags = info.read_text().split() if info.exists() else []
     names = [
@@ -28,8 +28,8 @@ def capabilities():
 
 
 def run_for_capability(script, capability, groups):
-    """A test file, run as a script over each group of vector files, finds nothing to say; the
-    kernels are those of one vector unit."""
+    """Run a test file as a script over each group of vector files, with the kernels of one vector
+    unit. It must report nothing."""
     if capability not in capabilities():
         pytest.skip(f"this processor or this build has no {capability}")
     env = new_process.one_thread_environment(TORCH_DTYPES_CPU_CAPABILITY=capability)

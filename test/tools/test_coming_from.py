@@ -1,5 +1,5 @@
-"""The rows of docs/tutorials/coming_from.py for QPyTorch's functions, against results that the real
-package gave (test/data/qtorch.json)."""
+"""The rows of docs/tutorials/coming_from.py for QPyTorch's functions, against results of the real
+package (test/data/qtorch.json)."""
 
 import base64
 import json
@@ -27,18 +27,19 @@ def numbers(text, shape=(-1,)):
     return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32).reshape(shape)
 
 
-def ours(call, x):
+def run_row(call, x):
     return eval(ROWS[call], NAMES, {"x": x})
 
 
 def same(a, b):
-    """Where two tensors have the same bits, but for the sign of zero and the bits of NaN."""
+    """Tell where two tensors have the same bits, except for the sign of zero and the bits of
+    NaN."""
     return (a == b) | (a.isnan() & b.isnan())
 
 
 def after_the_sum(call, x):
-    """x after the sum in float32 that QPyTorch rounds: x plus the smallest normal number, half a
-    step, or 6 times the block's power of two."""
+    """Return x after the float32 sum that QPyTorch rounds: x plus the smallest normal number, half
+    a step, or 6 times the block's power of two."""
     if call.startswith("float"):
         exp = int(re.search(r"exp=(\d)", call)[1])
         normal = torch.tensor(2.0 ** (2 - 2 ** (exp - 1))).copysign(x)
@@ -60,13 +61,13 @@ def test_results_are_qpytorchs(call):
     entry = RECORDED["calls"][call]
     x, theirs = numbers(entry["x"], entry["shape"]), numbers(entry["result"], entry["shape"])
     if call.startswith("fixed"):
-        assert theirs[x.isnan()].isnan().all() and (ours(call, x)[x.isnan()] == 0).all()
+        assert theirs[x.isnan()].isnan().all() and (run_row(call, x)[x.isnan()] == 0).all()
         x, theirs = x[~x.isnan()], theirs[~x.isnan()]
     if "clamp=False" in call:
         x, theirs = x[x.abs() < 2**27], theirs[x.abs() < 2**27]
     moved = after_the_sum(call, x)
-    assert same(ours(call, moved), theirs).all()
-    assert (same(ours(call, x), theirs) | (moved != x)).all()
+    assert same(run_row(call, moved), theirs).all()
+    assert (same(run_row(call, x), theirs) | (moved != x)).all()
 
 
 @pytest.mark.parametrize("call", [call for call in RECORDED["calls"] if "nearest" not in call])
@@ -75,10 +76,10 @@ def test_stochastic_results_are_qpytorchs_in_distribution(call):
     x, low, high = (numbers(entry[name]) for name in ("x", "low", "high"))
     draws = entry["draws"]
     torch.manual_seed(0)
-    drawn = ours(call, x.expand(draws, -1).contiguous())
+    drawn = run_row(call, x.expand(draws, -1).contiguous())
     assert (drawn.amin(0) == low).all() and (drawn.amax(0) == high).all()
     times, theirs = (drawn == high).sum(0), torch.tensor(entry["times high"])
-    # 5 standard deviations of the difference, at most
+    # at most 5 standard deviations of the difference
     assert ((times - theirs).abs() < 5 * (draws / 2) ** 0.5).all()
 
 
@@ -90,7 +91,7 @@ def test_the_quantizer_is_its_two_functions():
     entry = RECORDED["calls"][NEAREST.format(4, 3)]
     x = numbers(entry["x"]).requires_grad_()
     y = cast(x)
-    assert same(y, ours(NEAREST.format(4, 3), x.detach())).all()
+    assert same(y, run_row(NEAREST.format(4, 3), x.detach())).all()
     some = RECORDED["calls"]["float_quantize(x, exp=5, man=2)"]
     g = torch.zeros_like(x)
     g[: len(some["times high"])] = numbers(some["x"])

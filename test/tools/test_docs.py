@@ -1,4 +1,4 @@
-"""The documents' links lead somewhere: files of the repository, and headings within them."""
+"""Links in the documents lead to files of the repository, and to headings in them."""
 
 import re
 import subprocess
@@ -16,12 +16,12 @@ TREES = "aten c10 torch test tools benchmarks docs cmake third_party requirement
 
 
 def text_of(page):
-    """A page without its blocks of code."""
+    """Return a page without its code blocks."""
     return re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def anchors(text):
-    """What GitHub makes of a page's headings."""
+    """Return the anchors that GitHub makes of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {
         re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
@@ -39,7 +39,8 @@ def missing_links(page):
 
 
 def missing_paths(page):
-    """Paths of the repository in a page's code spans; a star stands for any rest of a name."""
+    """Yield missing paths of the repository in a page's code spans; a star stands for any rest of a
+    name."""
     trees = "|".join(map(re.escape, TREES))
     for path in re.findall(rf"`((?:{trees})/[\w./+-]*\*?)", text_of(page)):
         if not list(ROOT.glob(path.rstrip("/"))):

@@ -1,4 +1,4 @@
-"""Random calls find nothing (tools/fuzz.py), and the fuzzer finds what it is there for."""
+"""Random calls find nothing (tools/fuzz.py), and the fuzzer finds planted bugs."""
 
 import subprocess
 import sys

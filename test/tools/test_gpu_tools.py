@@ -1,5 +1,5 @@
-"""What runs on a machine with a GPU must succeed there at once: tools/gpu_check.py and
-benchmarks/gpu_speed.py, as far as they go without one."""
+"""tools/gpu_check.py and benchmarks/gpu_speed.py must succeed at once on a machine with a GPU. They
+are tested here as far as possible without one."""
 
 import json
 import os
@@ -112,7 +112,8 @@ def test_pytests_output_is_read():
 
 
 def test_pytest_writes_what_is_read(tmp_path, report, monkeypatch):
-    """A file that cannot be imported does not keep others from running, one process or several."""
+    """A file that cannot be imported does not prevent the others from running, in one process or
+    several."""
     (tmp_path / "test_read.py").write_text("def test_one(): pass\ndef test_two(): assert 1 == 2\n")
     (tmp_path / "test_unread.py").write_text("import no_such_module\n")
     monkeypatch.setattr(
@@ -183,7 +184,7 @@ def test_half_a_line_of_a_benchmark_is_no_row():
 @pytest.mark.parametrize("what", ["no GPU", "no package"])
 def test_a_report_is_written_whatever_fails(what, tmp_path):
     if what == "no GPU" and torch.cuda.is_available():
-        pytest.skip("there is one")
+        pytest.skip("there is a GPU")
     (tmp_path / "site").mkdir()
     options = [] if what == "no GPU" else ["--dry-run", "--site", str(tmp_path / "site")]
     command = [
@@ -209,7 +210,8 @@ def test_a_report_is_written_whatever_fails(what, tmp_path):
 
 @pytest.fixture
 def precision():
-    """Restores PyTorch's switches, which its test utilities forbid to set without this block."""
+    """Restore PyTorch's switches. PyTorch's test utilities forbid setting them outside this
+    block."""
     with torch.backends.__allow_nonbracketed_mutation():
         matrices, convolutions = (
             torch.get_float32_matmul_precision(),
@@ -254,8 +256,8 @@ def test_peers_are_measured_where_they_are_installed(capsys, monkeypatch):
 
 
 def test_stock_products_keep_float32s_bits_by_old_names_and_new(precision):
-    """As devices.py and gpu_speed.py set it: nothing of PyTorch that reads or changes a switch may
-    then raise."""
+    """devices.py and gpu_speed.py set these switches. Afterwards no part of PyTorch that reads or
+    changes a switch may raise."""
     torch.backends.cudnn.allow_tf32 = True
     gpu_speed.allow_tf32(False)
     cudnn = torch.backends.cudnn

@@ -1,5 +1,5 @@
-"""The formats put into a PyTorch tree (tools/intree): all edits or none, and programs that are
-compiled against edited headers."""
+"""The formats in a PyTorch tree (tools/intree): all edits or none, and programs that compile
+against edited headers."""
 
 import os
 import re
@@ -29,7 +29,7 @@ VERSION = re.search(
 CPP = ROOT / "test" / "numbers" / "cpp"
 
 known_headers = pytest.mark.skipif(
-    VERSION not in RELEASES, reason=f"the places of PyTorch {VERSION} are not known"
+    VERSION not in RELEASES, reason=f"PyTorch {VERSION} has no table of edits"
 )
 
 
@@ -49,8 +49,8 @@ def contents(folder):
 
 @pytest.fixture
 def source(tmp_path):
-    """What the tool asks of a source tree of 2.6, and nothing else: each file has its edits'
-    anchors."""
+    """Build the parts of a source tree of 2.6 that the tool reads: each file has the anchors of its
+    edits."""
     folder = tmp_path / "pytorch"
     release = RELEASES["2.6"]
     texts = {
@@ -71,7 +71,7 @@ def source(tmp_path):
 
 
 def copied_headers(folder):
-    """The headers that are edited, as the include folder has them: a whole copy takes long."""
+    """Copy only the edited headers into an include folder, since a whole copy takes long."""
     tree = include_tree(INCLUDE)
     for path, _ in edits_for(tree):
         place = folder / tree.place(path).relative_to(INCLUDE)
@@ -129,7 +129,7 @@ def test_what_is_laid_includes_only_what_is_laid(headers_only):
 def test_every_source_that_is_laid_is_compiled_once():
     laid = laying.laid_files(Tree(ROOT, RELEASES["2.6"], headers_only=False))
     listed = re.findall(r"\S+\.cpp", laid[laying.SOURCES] + laid[laying.BINDING_SOURCES])
-    # What cmake/Codegen.cmake finds.
+    # The kernels and sources that cmake/Codegen.cmake finds.
     kernels = {path for path in laid if re.fullmatch(rf"{laying.FORMATS}/cpu/\w+Kernel\.cpp", path)}
     c10 = {path for path in laid if path.startswith("c10/formats/") and path.endswith(".cpp")}
     assert len(listed) == len(set(listed)) > 60
@@ -143,7 +143,7 @@ def test_every_source_that_is_laid_is_compiled_once():
 
 
 def refusal(folder, *arguments):
-    """The one line with which the tool refuses a folder, in which it must change nothing."""
+    """Return the line with which the tool refuses a folder, which it must not change."""
     before = contents(folder)
     done = run(*arguments)
     assert done.returncode == 1, done.stdout
@@ -187,7 +187,7 @@ def test_an_anchor_must_be_there_once(source, count):
     ) in error
 
 
-def test_a_missing_file_and_one_of_ours_are_refused(source):
+def test_a_missing_file_and_a_file_of_this_project_are_refused(source):
     (source / "c10/formats").mkdir()
     (source / "c10/formats/codec").mkdir(parents=True)
     (source / "c10/formats/codec/Philox.h").write_text("another's")
@@ -344,7 +344,7 @@ def test_a_build_configures_then_builds(source, monkeypatch):
     assert (source / "c10" / "formats").exists()
     finished = []
     monkeypatch.setattr(building, "finish", lambda *given: finished.append(given))
-    # Goes on, in the edited tree.
+    # The tool goes on in the edited tree.
     again = CliRunner().invoke(
         command.main, [str(source), "--build-only", "--folder", str(elsewhere)]
     )
@@ -391,7 +391,7 @@ def test_rows_are_the_built_in_formats():
 # --- programs ---
 
 
-def compiled(out, includes, *sources, link=()):
+def compile_program(out, includes, *sources, link=()):
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         pytest.skip("needs a C++ compiler")
@@ -411,7 +411,7 @@ def compiled(out, includes, *sources, link=()):
     ]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
-    # A switch of PyTorch's that lacks our rows.
+    # The compiler would warn of a switch in PyTorch without the rows of formats.
     assert "enumeration value" not in built.stderr, built.stderr
     done = subprocess.run([str(out)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -419,7 +419,7 @@ def compiled(out, includes, *sources, link=()):
 
 @pytest.fixture(scope="module")
 def includes(tmp_path_factory):
-    """Where headers are looked for: edited ones first, then the others. INTREE_HEADERS names
+    """Return the include options: edited headers first, then the others. INTREE_HEADERS names
     another PyTorch's include folder."""
     folder = tmp_path_factory.mktemp("intree")
     applying.edit_copy(
@@ -438,7 +438,7 @@ def test_types_of_pytorchs_own_list(includes, tmp_path):
         ours / "FormatRegistry.cpp",
         ours / "intree" / "ScalarTypes.cpp",
     )
-    compiled(
+    compile_program(
         tmp_path / "program",
         includes,
         *sources,
@@ -448,7 +448,9 @@ def test_types_of_pytorchs_own_list(includes, tmp_path):
 
 @known_headers
 def test_numbers_against_edited_headers(includes, tmp_path):
-    compiled(tmp_path / "program", [*includes, ROOT / "aten" / "src"], CPP / "test_dispatch.cpp")
+    compile_program(
+        tmp_path / "program", [*includes, ROOT / "aten" / "src"], CPP / "test_dispatch.cpp"
+    )
 
 
 @known_headers
@@ -457,7 +459,7 @@ def test_numbers_against_edited_headers(includes, tmp_path):
     reason="this release has no headers for use without its libraries",
 )
 def test_headers_without_a_library(includes, tmp_path):
-    compiled(tmp_path / "program", includes, CPP / "intree" / "test_headers_alone.cpp")
+    compile_program(tmp_path / "program", includes, CPP / "intree" / "test_headers_alone.cpp")
 
 
 def test_files_that_a_tree_leaves_out_are_there():

@@ -1,5 +1,5 @@
-"""What tools/intree lays into a PyTorch tree for Python: bindings and the package, which need
-nothing of the overlay; and how the tree's package is completed after a build."""
+"""The Python files that tools/intree adds to a PyTorch tree: bindings and the package, without the
+overlay. Also the completion of the tree's package after a build."""
 
 import ast
 import importlib.util
@@ -27,7 +27,7 @@ MODULES = {
 CHECKS = ROOT / "tools" / "intree" / "checks"
 
 
-def loaded(path):
+def load(path):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -40,8 +40,8 @@ def package_of(path):
 
 
 def relative_imports(path, tree):
-    """The modules of the package that a file imports, as lists of names; of `from . import a`, each
-    `a`."""
+    """Yield the package's modules that a file imports, as lists of names; for `from . import a`,
+    each `a`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package_of(path)[: len(package_of(path)) - node.level + 1] + (
@@ -59,7 +59,8 @@ def relative_imports(path, tree):
 
 
 def names_in(tree):
-    """What a package's __init__ imports and defines: `from . import name` may mean that."""
+    """Return the names that a package's __init__ imports and defines: `from . import name` may mean
+    one of them."""
     imported = {
         alias.asname or alias.name
         for node in ast.walk(tree)
@@ -85,7 +86,7 @@ def test_the_package_is_laid_without_the_overlay():
     assert not [
         path for path in LAID if "host/hooks" in path or path.endswith((".so", ".pyc", ".pyi"))
     ]
-    # The tree's own, not the overlay's.
+    # These are the tree's own files, not the overlay's.
     for name in ("host/install.py", "formats/dtype_numbers.py"):
         assert (
             LAID[f"torch_dtypes/{name}"]
@@ -108,7 +109,8 @@ def test_its_modules_import_what_is_laid_alone(path):
 
 
 def bound_names():
-    """What the tree's extension module defines, by the sources of its bindings."""
+    """Return the names that the tree's extension module defines, from the sources of its
+    bindings."""
     text = "".join(
         text
         for path, text in LAID.items()
@@ -179,7 +181,7 @@ def test_the_dtype_object_is_made_in_one_place_a_build():
 
 @pytest.fixture
 def built(tmp_path):
-    """A source tree and a build folder, of which only the names are right."""
+    """Return a source tree and a build folder with the right file names only."""
     source, folder = tmp_path / "pytorch", tmp_path / "build"
     for path in finishing.LOADED:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -197,7 +199,7 @@ def test_a_finished_build_makes_the_packages_complete(built, monkeypatch):
         "run",
         lambda words, **_: commands.append(words) or subprocess.CompletedProcess(words, 0),
     )
-    for _ in range(2):  # a second time, over what is there
+    for _ in range(2):  # the second time over existing files
         finishing.finish(source, folder)
     assert (source / "torch/lib/libtorch_python.so").read_text() == "lib/libtorch_python.so"
     assert (source / "torch/bin/torch_shm_manager").resolve() == (
@@ -227,9 +229,9 @@ def test_a_module_that_does_not_compile_is_said(built):
         finishing.finish(source, folder)
 
 
-# --- the checks that are run in such a PyTorch ---
+# --- the checks that run in such a PyTorch ---
 
-FIRST = loaded(CHECKS / "first_tensor.py")
+FIRST = load(CHECKS / "first_tensor.py")
 
 
 @pytest.mark.parametrize(

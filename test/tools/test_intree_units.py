@@ -19,7 +19,7 @@ INCLUDE = Path(torch.__file__).parent / "include"
 RELEASE = re.match(r"\d+\.\d+", torch.__version__)[0]
 
 pytestmark = pytest.mark.skipif(
-    RELEASE not in RELEASES, reason=f"the places of PyTorch {RELEASE} are not known"
+    RELEASE not in RELEASES, reason=f"PyTorch {RELEASE} has no table of edits"
 )
 
 

@@ -1,4 +1,4 @@
-"""Which headers each layer may include: numbers, kernels, numerics, operators, overlay, in the
+"""Headers that each layer may include: numbers, kernels, numerics, operators, overlay, in the
 direction in which data flows."""
 
 import ast
@@ -12,8 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 FORMATS = "aten/src/ATen/native/formats"
 
 
-def ours(name):
-    """The path of one of our headers by the name under which it is included, or None."""
+def find_header(name):
+    """Return the path of a header of this project by the name under which it is included, or
+    None."""
     return next((path for path in (name, f"aten/src/{name}") if (ROOT / path).is_file()), None)
 
 
@@ -24,19 +25,19 @@ def includes(path):
 
 
 def sources(folder, *, but=()):
-    """The sources below a folder, but for those in the named folders in it."""
+    """Return the sources below a folder, except in the named folders."""
     found = [p.relative_to(ROOT / folder) for p in (ROOT / folder).rglob("*")]
     kept = [p for p in found if p.suffix in (".h", ".cpp", ".cu") and p.parts[0] not in but]
     return sorted(f"{folder}/{p.as_posix()}" for p in kept)
 
 
-def reached(path):
-    """What a source includes by way of our own headers: their paths, and the names of others'
-    headers."""
+def find_headers(path):
+    """Return the headers that a source includes through this project's headers: their paths, and
+    the names of other headers."""
     seen, others, todo = set(), set(), [path]
     while todo:
         for name in includes(todo.pop()):
-            header = ours(name)
+            header = find_header(name)
             if header is None:
                 others.add(name)
             elif header not in seen:
@@ -50,7 +51,7 @@ def of_pytorch(name):
 
 
 NUMBERS = sources("c10/formats", but=("intree",))
-# The seam inside PyTorch's own tree, which tools/intree lays there.
+# Files for PyTorch's own tree, which tools/intree places there.
 IN_TREE = sources("c10/formats/intree")
 SEAM = "c10/formats/FormatRegistry"  # gives a format its ScalarType
 KERNELS = sources(f"{FORMATS}/cpu")
@@ -61,7 +62,7 @@ NUMERICS = sources("aten/src/ATen", but=("native",)) + sources(
 )
 OPERATORS = sources(f"{FORMATS}/operators")
 OVERLAY = sources(f"{FORMATS}/overlay")
-TREE = sources(f"{FORMATS}/intree")  # what a PyTorch tree has in the place of the overlay
+TREE = sources(f"{FORMATS}/intree")  # replaces the overlay in a PyTorch tree
 TENSORS = NUMERICS + OPERATORS + OVERLAY + TREE
 
 
@@ -77,13 +78,13 @@ def test_the_layers_are_there():
 
 @pytest.mark.parametrize("path", [p for p in NUMBERS if not p.startswith(SEAM)])
 def test_numbers_include_nothing_of_pytorch(path):
-    headers, others = reached(path)
+    headers, others = find_headers(path)
     assert not [name for name in others if of_pytorch(name)]
     assert all(h.startswith("c10/formats/") for h in headers)
 
 
 def test_the_seam_includes_scalar_types_and_errors_alone():
-    _, others = reached(f"{SEAM}.cpp")
+    _, others = find_headers(f"{SEAM}.cpp")
     assert {name for name in others if of_pytorch(name)} <= {
         "c10/core/ScalarType.h",
         "c10/util/Exception.h",
@@ -96,9 +97,9 @@ def test_the_seam_in_a_tree_is_as_narrow():
         name
         for path in IN_TREE
         for name in includes(path)
-        if of_pytorch(name) and ours(name) is None
+        if of_pytorch(name) and find_header(name) is None
     }
-    rows = "c10/formats/intree/ScalarTypeRows.h"  # made when it is laid into a tree
+    rows = "c10/formats/intree/ScalarTypeRows.h"  # generated when the files are placed in a tree
     assert named == {
         rows,
         "c10/core/ScalarType.h",
@@ -120,7 +121,7 @@ def test_the_seam_in_a_tree_is_as_narrow():
 
 @pytest.mark.parametrize("path", KERNELS)
 def test_kernels_include_nothing_of_pytorch_and_no_tensor(path):
-    headers, others = reached(path)
+    headers, others = find_headers(path)
     assert not [name for name in others if of_pytorch(name)]
     allowed = ("c10/formats/", f"{FORMATS}/cpu/", "aten/src/ATen/FormatDispatch.h")
     assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers)
@@ -128,7 +129,7 @@ def test_kernels_include_nothing_of_pytorch_and_no_tensor(path):
 
 @pytest.mark.parametrize("path", [p for p in DEVICE_KERNELS if p != BINDING])
 def test_device_kernels_include_the_runtime_alone(path):
-    headers, others = reached(path)
+    headers, others = find_headers(path)
     assert not [name for name in others if of_pytorch(name)]
     assert {name for name in others if name.endswith(".h")} <= {"cuda_runtime.h"}
     allowed = (
@@ -151,7 +152,7 @@ def test_one_file_includes_pytorchs_cuda():
 
 @pytest.mark.parametrize("path", NUMERICS)
 def test_numerics_include_nothing_of_the_layers_above(path):
-    headers, _ = reached(path)
+    headers, _ = find_headers(path)
     assert not [
         h
         for h in headers
@@ -161,13 +162,13 @@ def test_numerics_include_nothing_of_the_layers_above(path):
 
 @pytest.mark.parametrize("path", OPERATORS + TREE)
 def test_operators_include_nothing_of_the_overlay(path):
-    headers, _ = reached(path)
+    headers, _ = find_headers(path)
     assert not [h for h in headers if h.startswith((f"{FORMATS}/overlay/", "torch/"))]
 
 
 @pytest.mark.parametrize("path", OVERLAY)
 def test_the_overlay_includes_nothing_of_python(path):
-    headers, _ = reached(path)
+    headers, _ = find_headers(path)
     assert not [h for h in headers if h.startswith("torch/")]
 
 
@@ -184,14 +185,14 @@ def test_how_a_tensor_holds_its_format_is_defined_once_a_build(declared):
 CMAKE = (ROOT / "CMakeLists.txt").read_text()
 
 
-def listed(name):
-    """The sources of one of CMakeLists.txt's lists."""
+def list_sources(name):
+    """Return the sources of a list in CMakeLists.txt."""
     return set(re.findall(r"\S+\.cpp", re.search(rf"set\({name}\b(.*?)\n\)", CMAKE, re.DOTALL)[1]))
 
 
 def names_of_its_own(text):
-    """What a source defines for itself: in an unnamed namespace, or static; and the aliases that it
-    makes in a namespace."""
+    """Return the names that a source defines in an unnamed namespace or as static, and the aliases
+    that it makes in a namespace."""
     spaces, names = [], set()
     for line in text.splitlines():
         if re.match(r"namespace.*\{$", line):
@@ -255,10 +256,10 @@ BINDINGS = ("OVERLAY_SOURCES", "BINDING_SOURCES", "SCRIPT_SOURCES", "PYTHON_SOUR
     ids=lambda lists: lists[-1],
 )
 def test_sources_of_a_target_share_no_name_of_their_own(lists):
-    """They may be compiled as one (cmake/BuildTime.cmake), where two functions of one name would be
-    overloads."""
+    """Sources may be compiled as one (cmake/BuildTime.cmake), where two functions of one name would
+    be overloads."""
     users, meanings = defaultdict(set), defaultdict(set)
-    for path in set().union(*map(listed, lists)):
+    for path in set().union(*map(list_sources, lists)):
         for name, alias in names_of_its_own((ROOT / path).read_text()):
             users[name].add(path)
             meanings[name].add(alias)
@@ -271,12 +272,12 @@ def test_sources_of_a_target_share_no_name_of_their_own(lists):
 
 
 def test_targets_are_these_layers():
-    assert listed("NUMERICS_SOURCES") == {p for p in NUMERICS if p.endswith(".cpp")} | {
+    assert list_sources("NUMERICS_SOURCES") == {p for p in NUMERICS if p.endswith(".cpp")} | {
         f"{FORMATS}/cpu/Kernels.cpp"
     }
     assert set(re.findall(r"\S+\.cu\b", CMAKE)) == {p for p in DEVICE_KERNELS if p.endswith(".cu")}
-    assert listed("OPERATOR_SOURCES") == {p for p in OPERATORS if p.endswith(".cpp")}
-    assert listed("OVERLAY_SOURCES") == {p for p in OVERLAY if p.endswith(".cpp")}
+    assert list_sources("OPERATOR_SOURCES") == {p for p in OPERATORS if p.endswith(".cpp")}
+    assert list_sources("OVERLAY_SOURCES") == {p for p in OVERLAY if p.endswith(".cpp")}
 
 
 @pytest.mark.parametrize("path", sources("torch/csrc"))
@@ -290,7 +291,7 @@ def test_loops_get_their_kernels_by_the_device():
 
 
 def test_loops_of_dot_products_know_no_tensor():
-    headers, others = reached(f"{FORMATS}/sums/DotLoops.cpp")
+    headers, others = find_headers(f"{FORMATS}/sums/DotLoops.cpp")
     assert f"{FORMATS}/sums/StepSums.h" in headers
     assert "aten/src/ATen/FormatTensor.h" not in headers
     assert not [name for name in others if re.search(r"\bTensor|/ops/|^torch/", name)]
@@ -306,7 +307,7 @@ LIBRARIES = frozenset(
         "click distributed jax jinja2 joblib matplotlib ml_dtypes numpy pandas rich safetensors "
         "scipy sklearn torchvision yaml"
     ).split()
-)  # each optional, or heavy
+)  # optional or heavy modules
 HEAVY = (
     "torch._dynamo",
     "torch.distributed.tensor",
@@ -314,7 +315,8 @@ HEAVY = (
     "torch.nn.modules",
     "torch.utils.flop_counter",
 )
-# Modules whose functions import others of the package: what needs click and rich, or is heavy.
+# Modules whose functions import others of the package, because these need click and rich, or are
+# heavy.
 MAY_IMPORT_LATE = {
     "_torch_version.py": {"_build_info"},
     "cli.py": {"torch", "torch_dtypes", "torch_dtypes.workbench.training.together"},
@@ -327,7 +329,7 @@ MAY_IMPORT_LATE = {
 
 
 def late_imports(path):
-    """The modules that functions of a source import."""
+    """Return the modules that functions of a source import."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     tree = ast.parse(path.read_text())
     inside = [n for f in ast.walk(tree) if isinstance(f, functions) for n in ast.walk(f)]

@@ -1,4 +1,4 @@
-"""Programs in processes of their own (test/support/new_process.py)."""
+"""Separate Python processes (test/support/new_process.py)."""
 
 import os
 import signal

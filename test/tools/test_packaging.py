@@ -1,5 +1,5 @@
-"""Packaging: which torch is found, the entry point that loads the dtypes, the version guard, and
-the build's error lines."""
+"""Packaging: the torch that a build finds, the entry point that loads the dtypes, the version
+guard, and the build's error lines."""
 
 import importlib.metadata
 import importlib.util
@@ -22,7 +22,7 @@ RELEASE = _torch_version.release(_build_info.TORCH_VERSION)
 
 
 def python(code: str, *options: str, **environment: str) -> subprocess.CompletedProcess:
-    """Runs `code` in a new interpreter, in the repository's root."""
+    """Run `code` in a new interpreter, in the repository's root."""
     env = {**os.environ, **environment}
     return subprocess.run(
         [sys.executable, *options, "-c", code],
@@ -73,7 +73,7 @@ def test_autoload_can_be_turned_off():
     assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
 
 
-# --- metadata of what is installed ---
+# --- metadata of the installed package ---
 
 
 def test_entry_points_are_declared():
@@ -109,7 +109,7 @@ def test_one_version(backend):
 
 def test_guard_accepts_the_torch_it_was_built_for(monkeypatch):
     _torch_version.check()
-    # Another patch release, another build.
+    # Another patch release, and another build.
     monkeypatch.setattr(torch, "__version__", f"{RELEASE}.99+cu999")
     _torch_version.check()
 
@@ -144,8 +144,8 @@ def test_guard_without_build_info(monkeypatch):
         _torch_version.check()
 
 
-# A package built for another torch, as _C would see it: the module is there before the package asks
-# for it.
+# A package built for another torch, as _C would meet it: the module exists before the package
+# imports it.
 FOREIGN = """
 import sys, types
 
@@ -281,7 +281,7 @@ def line_of(caught) -> str:
 def test_backend_accepts_supported_torch(backend, tmp_path, version):
     folder = fake_torch(tmp_path / "torch", version)
     assert backend.find_torch(str(folder)) == (folder, version, 0)
-    assert backend.find_torch(str(tmp_path)).dir == folder  # the folder above will do
+    assert backend.find_torch(str(tmp_path)).dir == folder  # finds the folder above
 
 
 @pytest.mark.parametrize("version", ["1.13.1", "2.1.0", "2.10.0+cpu", "2.16.0", "3.11.0"])
@@ -337,8 +337,7 @@ def test_backend_reads_the_cxx_abi(backend, tmp_path, tree, abi):
 
 
 def test_backend_describes_this_torch_without_importing_it(backend, monkeypatch):
-    # What a build in pip's isolation sees: nothing in this process, everything in a child without
-    # its PYTHONPATH.
+    # In pip's isolation, this process finds no torch, but a child without its PYTHONPATH does.
     monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: None)
     assert backend.locate_torch() == Path(torch.__file__).parent
     found = backend.find_torch(str(Path(torch.__file__).parent))

@@ -1,4 +1,4 @@
-"""The examples of README.md run as they stand, and print what their comments say."""
+"""The examples of README.md run unchanged, and print the text of their comments."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 
 @pytest.fixture(scope="module")
 def run():
-    """The names and the printed lines after all blocks of code, which follow one another."""
+    """Return the names and the printed lines after all code blocks, which follow one another."""
     names, lines = {"print": lambda value: lines.append(str(value))}, []
     torch.manual_seed(0)
     for block in re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL):

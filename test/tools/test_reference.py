@@ -1,5 +1,5 @@
-"""The API reference: every public name and command has its place, its docstring is whole, and its
-example is right."""
+"""The API reference: every public name and command has an entry, a complete docstring, and a
+correct example."""
 
 import doctest
 import inspect
@@ -18,7 +18,8 @@ REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 
 def directives(folder=REFERENCE):
-    """What the pages list: qualified Python names and ``module:attribute`` of commands."""
+    """Return the entries of the pages: qualified Python names and ``module:attribute`` of
+    commands."""
     found = set()
     for page in sorted(folder.glob("*.rst")):
         module = ""
@@ -72,9 +73,9 @@ def test_every_document_is_in_the_contents():
 # ---- docstrings ----
 
 MODULES = {"torch_dtypes": torch_dtypes, "torch_dtypes.optim": optim}
-# What takes arguments and raises nothing of its own.
+# These take arguments and raise no error of this package.
 NEVER_RAISE = {"is_format_dtype", "Card", "Divergence"}
-# What functions of this package give: their docstrings list attributes, and the function has the
+# Results of this package's functions: their docstrings list attributes, and the function has the
 # example.
 RESULTS = {
     "Accumulation",   "BlockTensor",    "Card",           "Digits",         "Divergence",
@@ -83,21 +84,21 @@ RESULTS = {
 }  # fmt: skip
 
 
-# Whose examples start processes of their own, and run with the slow tests.
+# Their examples start processes, and run with the slow tests.
 LONG = {"sweep"}
 
 
-def documented():
+def list_documented():
     for name in sorted(expected_names()):
         module, _, short = name.rpartition(".")
-        if short != "ROUNDING_MODES":  # a tuple; its text is in the source, beside it
+        if short != "ROUNDING_MODES":  # a tuple, documented beside it in the source
             yield pytest.param(short, getattr(MODULES[module], short), id=name)
 
 
 def examples():
     return [
         pytest.param(*p.values, id=p.id, marks=[pytest.mark.slow] * (p.values[0] in LONG))
-        for p in documented()
+        for p in list_documented()
     ]
 
 
@@ -109,7 +110,7 @@ def parameters(thing):
     return names
 
 
-@pytest.mark.parametrize("name, thing", list(documented()))
+@pytest.mark.parametrize("name, thing", list(list_documented()))
 def test_a_docstring_is_whole(name, thing):
     text = inspect.getdoc(thing) or ""
     assert len(text.partition("\n")[0]) > 20, "expected a sentence that says what it is"
@@ -146,8 +147,8 @@ def test_examples_are_right(name, thing, tmp_path, monkeypatch):
 
 
 def test_errors_are_listed_one_by_one():
-    """A line of Raises names one error, so that each has its row."""
-    for name, thing in ((p.values[0], p.values[1]) for p in documented()):
+    """A line of Raises names one error, so that each gets a row."""
+    for name, thing in ((p.values[0], p.values[1]) for p in list_documented()):
         section = re.search(
             r"^Raises:\n((?:    .*\n|\n)+)", (inspect.getdoc(thing) or "") + "\n", re.MULTILINE
         )

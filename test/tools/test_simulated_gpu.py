@@ -1,5 +1,5 @@
-"""The CUDA runtime without a GPU (test/simulated_gpu/): that it waits, orders and refuses as one
-with a GPU does. (That PyTorch runs on it needs a CUDA build of PyTorch: tools/simulated_gpu.py.)"""
+"""The CUDA runtime without a GPU (test/simulated_gpu/) waits, orders and refuses like a real one.
+(Running PyTorch on it needs a CUDA build of PyTorch: tools/simulated_gpu.py.)"""
 
 import shutil
 import subprocess

@@ -1,23 +1,23 @@
-"""Which cases `make test` runs of many (test/support/representatives.py)."""
+"""The choice of cases that `make test` runs (test/support/representatives.py)."""
 
 import pytest
 from representatives import thin_out
 
 
-def kept(parameters):
+def list_kept(parameters):
     return [p.values for p in parameters if pytest.mark.whole not in p.marks]
 
 
 def test_the_first_and_the_listed_stay():
-    assert kept(thin_out("abcde", "ce")) == [("a",), ("c",), ("e",)]
-    assert kept(thin_out([("x", 1), ("y", 2), ("z", 3)], {3}, lambda _, n: n)) == [
+    assert list_kept(thin_out("abcde", "ce")) == [("a",), ("c",), ("e",)]
+    assert list_kept(thin_out([("x", 1), ("y", 2), ("z", 3)], {3}, lambda _, n: n)) == [
         ("x", 1),
         ("z", 3),
     ]
 
 
 def test_one_in_so_many_stays():
-    assert kept(thin_out(range(7), 3)) == [(0,), (3,), (6,)]
+    assert list_kept(thin_out(range(7), 3)) == [(0,), (3,), (6,)]
 
 
 def test_marks_and_names_stay():

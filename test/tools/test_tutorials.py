@@ -1,4 +1,4 @@
-"""The tutorials run, in their small form, and say what they are to say; each is a page of cells."""
+"""The tutorials run in their small form and print the expected lines; each is a page of cells."""
 
 import re
 import runpy
@@ -8,8 +8,7 @@ import pytest
 from representatives import thin_out
 
 TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
-# A line that each must print in its small form: what the tutorial is about, with the result that
-# holds whatever the machine.
+# A line that each must print in its small form: its main result, which holds on every machine.
 EXPECTED = {
     "accumulator": r"^format +1024\.0$",
     "coming_from": r"^4 \[240\.0, 240\.0, 240\.0, 240\.0, -240\.0\]$",

@@ -1,6 +1,7 @@
-"""Headers that a build reads lie here, in PyTorch's wheel, or with the compiler: a build must not
-depend on a library that a machine happens to have, which PyTorch's headers may include and its
-wheels lack. (Names without a folder are not looked at: most are the C and C++ libraries'.)"""
+"""Headers that a build reads are in this repository, in PyTorch's wheel, or come with the compiler.
+A build must not depend on a library that a machine happens to have, which PyTorch's headers may
+include and its wheels lack. (Names without a folder are skipped: most belong to the C and C++
+libraries.)"""
 
 import re
 from pathlib import Path
@@ -19,8 +20,8 @@ FOLDERS = [
 ]
 INCLUDE = re.compile(r"^\s*#\s*include\s*([<\"])([^>\"]+)[>\"]", re.MULTILINE)
 
-# What PyTorch's headers include under conditions that a wheel for Linux does not meet, and what is
-# the system's.
+# Headers that PyTorch includes under conditions that a wheel for Linux does not meet, and system
+# headers.
 ELSEWHERE = {
     "ATen/selected_mobile_ops.h",
     "CL",
@@ -36,8 +37,8 @@ ELSEWHERE = {
 
 
 def sources():
-    """What g++ compiles of ours. CUDA's headers come with nvcc, and those of a PyTorch tree with
-    the tree."""
+    """Return the sources that g++ compiles. CUDA's headers come with nvcc, and those of a PyTorch
+    tree with the tree."""
     return [
         path
         for folder in ("aten", "c10", "torch")
@@ -46,8 +47,8 @@ def sources():
     ]
 
 
-def missing(todo):
-    """Names in folders that are found nowhere, each with a header that includes it."""
+def find_missing(todo):
+    """Return the names in folders that are found nowhere, each with a header that includes it."""
     seen, found = set(), {}
     while todo:
         path = todo.pop()
@@ -69,7 +70,7 @@ def missing(todo):
 def test_no_build_needs_a_library_of_the_machine():
     libraries = {
         name: path
-        for name, path in missing(sources()).items()
+        for name, path in find_missing(sources()).items()
         if not {name, name.split("/")[0]} & ELSEWHERE
     }
     assert libraries == {}
@@ -79,4 +80,7 @@ def test_such_a_library_is_found(tmp_path):
     header = tmp_path / "a.h"
     header.write_text('#include <no_such_library/b.hpp>\n#include "c.h"\n#include <vector>\n')
     (tmp_path / "c.h").write_text("#include <nor_this/d.h>\n")
-    assert missing([header]) == {"no_such_library/b.hpp": header, "nor_this/d.h": tmp_path / "c.h"}
+    assert find_missing([header]) == {
+        "no_such_library/b.hpp": header,
+        "nor_this/d.h": tmp_path / "c.h",
+    }

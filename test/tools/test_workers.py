@@ -1,4 +1,4 @@
-"""How pytest-xdist hands out the tests (test/workers.py)."""
+"""How pytest-xdist distributes the tests (test/workers.py)."""
 
 import os
 import re

@@ -1,10 +1,10 @@
-"""Sums of tensors of ours over ranks, by processes over gloo: values are added up and rounded once,
-or as the policy says."""
+"""Sums of format tensors over ranks, with processes over gloo: values are added up and rounded
+once, or as the policy says."""
 
 import pytest
 import torch
 import torch.distributed as dist
-from collectives import MARKS, NAMES, SIZE, all_of, exact_sum, raises, rounded, same, values
+from collectives import MARKS, NAMES, SIZE, all_of, exact_sum, raises, round_exact, same, values
 from ranks import together
 
 import torch_dtypes
@@ -16,10 +16,10 @@ def sums(rank):
     op = dist.ReduceOp
     for name in NAMES:
         held, own = all_of(name, 40), values(name, rank, 40)
-        total = rounded(exact_sum(held), name)
-        # Of two numbers, all the same, where float32 is exact.
+        total = round_exact(exact_sum(held), name)
+        # The sum of two numbers, where float32 is exact, is the same under all of these.
         for policy in ("machine", "float64", "exact", "format", "chunked(2)"):
-            mean = rounded(
+            mean = round_exact(
                 exact_sum([total] if policy in ("format", "chunked(2)") else held, 2), name
             )
             with torch_dtypes.accumulate(policy):
@@ -59,13 +59,13 @@ def sums(rank):
             lambda x=own: dist.group.WORLD.allgather([[torch.empty(40), torch.empty(40)]], [x]),
         )
 
-    # One rounding, or one at each addition: 1 + 2^-12 + 2^-12 with more ranks than two in one, by a
-    # policy that adds in rank order.
+    # One rounding, or one at each addition: 1 + 2^-12 + 2^-12. A policy that adds in rank order
+    # differs with more than two ranks.
     one = torch.tensor([1.0 if rank == 0 else 2.0**-12], dtype=torch.posit16es2)
     dist.all_reduce(one)
     assert one.item() == 1.0
-    # A stochastic mode: the same bits on all ranks, one of the two neighbours, by the ranks'
-    # generators and not by one process's.
+    # A stochastic mode: all ranks get the same bits, one of the two neighbours. All ranks'
+    # generators decide, not those of one process.
     torch.manual_seed(rank)
     x = torch.full((2000,), 1.0 if rank == 0 else 2.0**-13, dtype=torch.posit16es2)
     with torch_dtypes.rounding("stochastic"):
@@ -81,7 +81,7 @@ def test_sums(tmp_path):
 
 
 def sums_of_three(rank):
-    """1, then 2^-12 twice: the exact sum is a number of the format, and no step of it is."""
+    """Add 1 and 2^-12 twice: the exact sum is a value of the format, but no partial sum is."""
     for policy, expected in (
         ("machine", 1 + 2**-11),
         ("exact", 1 + 2**-11),
@@ -99,7 +99,7 @@ def sums_of_three(rank):
     x = torch.tensor([float(rank)] * 3, dtype=torch.posit16es2)
     dist.all_reduce(x, op=dist.ReduceOp.AVG)
     assert x.tolist() == [1.0] * 3
-    pair = dist.new_group([0, 2])  # ranks of a group are not those of the world
+    pair = dist.new_group([0, 2])  # ranks of a group differ from those of the world
     if rank != 1:
         x = torch.tensor([1.0 + rank], dtype=torch.q43)
         dist.all_reduce(x, group=pair)
@@ -107,8 +107,8 @@ def sums_of_three(rank):
 
 
 def few_random_bits(rank):
-    """One random bit, by P3109's first definition: a quarter of the way up is down, and half of it
-    is up as often as down."""
+    """Check one random bit by P3109's first definition: a quarter of the way rounds down, and half
+    of it rounds up as often as down."""
     one_bit = torch_dtypes.with_rounding(torch.posit16es2, "stochastic_a1")
     torch.manual_seed(rank)
 
@@ -132,7 +132,7 @@ def few_random_bits(rank):
                     expect(2.0**-13, 0, 0, into=into), expect(2.0**-12, 0.4, 0.6, into=into)
                 with torch_dtypes.rounding("stochastic"):
                     expect(2.0**-13, 0.15, 0.35, into=into)
-    # Whose mode is its own, as in one process.
+    # The accumulator keeps its own rounding mode, as in one process.
     with torch_dtypes.accumulate("format", accumulator=one_bit):
         expect(2.0**-13, 0, 0), expect(2.0**-12, 0.4, 0.6)
     with torch_dtypes.accumulate(

@@ -1,10 +1,10 @@
-"""Collectives that move tensors of ours, by processes over gloo, and works that are waited for."""
+"""Collectives that move format tensors, with processes over gloo, and asynchronous works."""
 
 import threading
 
 import torch
 import torch.distributed as dist
-from collectives import MARKS, NAMES, SIZE, all_of, exact_sum, raises, rounded, same, values
+from collectives import MARKS, NAMES, SIZE, all_of, exact_sum, raises, round_exact, same, values
 from ranks import DEVICE, together
 
 import torch_dtypes
@@ -17,8 +17,8 @@ pytestmark = MARKS
 
 
 def together_on_gpus(rank, held, own):
-    """Calls that NCCL begins together, of any kind, and beside stock ones; what is left to do of
-    each is done once all are."""
+    """Calls of any kind that NCCL starts together, beside stock calls. The pending part of each
+    runs once all of them are done."""
     got, stock, wide = torch.empty_like(own), torch.zeros(3), own.repeat_interleave(2, 1)
     for asynchronous in (True, False):
         total, first = own.clone(), wide[:, ::2].copy_(own)
@@ -70,7 +70,7 @@ def moves(rank):
         work = dist.broadcast(x, 1, async_op=True)
         assert work.get_future().wait()[0].dtype is x.dtype
         work.wait()
-        # NCCL's work does not say so.
+        # NCCL's work does not report success.
         assert work.is_completed() and (DEVICE == "cuda" or work.is_success())
         same(x, held[1])
 
@@ -128,7 +128,7 @@ def moves(rank):
             got, wish = torch.empty_like(own), dist.isend(own, 1 - rank)
             assert dist.recv(got, 1 - rank if rank else None) == 1 - rank
             wish.wait()
-        else:  # NCCL's meet, in one order on both, and from a rank that is named
+        else:  # NCCL's calls meet in one order on both ranks, and name their source rank
             got = torch.empty_like(own)
             for turn in range(SIZE):
                 if turn == rank:
@@ -176,10 +176,10 @@ def test_moves(tmp_path):
 
 def works(rank):
     held, own = all_of("posit16es2", 40), values("posit16es2", rank, 40)
-    total = rounded(exact_sum(held), "posit16es2")
+    total = round_exact(exact_sum(held), "posit16es2")
     x = own.clone()
     with torch_dtypes.rounding("toward_zero"):
-        # Rounds as at the call, whatever holds where it is waited for.
+        # It rounds with the settings at the call, whatever holds at the wait.
         work = dist.all_reduce(x, async_op=True)
     waiting = [threading.Thread(target=work.wait) for _ in range(4)]
     for thread in waiting:

@@ -1,5 +1,5 @@
-"""Ranks whose collectives do not agree, in dtypes, modes, policies, roots or sizes: an error on all
-of them, and the group goes on."""
+"""Ranks whose collectives disagree in dtype, mode, policy, root or size all get an error, and the
+group stays usable."""
 
 import datetime
 
@@ -95,11 +95,12 @@ def disagreement(rank):
                 [x.clone()[: 3 if rank else 4], x.clone()[:3]], [x, x[: 3 if rank else 1]]
             ),
         )
-    dist.all_reduce(x)  # and the group goes on
+    dist.all_reduce(x)  # the group stays usable
     assert x.tolist() == [2.0] * 4
 
     on_gpus = _C.gpu_on_host() or DEVICE == "cuda"
-    # Between GPUs both sides have one width, and as many bytes, as NCCL wants it.
+    # Between GPUs both sides have dtypes of one width and the same number of bytes, as NCCL
+    # requires.
     other = torch.posit8es1 if on_gpus else torch.posit32es2
     pairs = ((other, torch.q43), (torch.q43, other), (torch.float32, torch.posit16es2))
     for sent, wanted in pairs[:2] if DEVICE == "cuda" else pairs:
@@ -143,5 +144,5 @@ def beside_stock(rank):
 
 @pytest.mark.whole
 def test_beside_a_stock_dtype(tmp_path):
-    """An error at the group's timeout, on both ranks."""
+    """Both ranks get an error at the group's timeout."""
     together(beside_stock, tmp_path)

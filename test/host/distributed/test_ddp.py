@@ -1,4 +1,4 @@
-"""DistributedDataParallel of models in our dtypes, by processes over gloo."""
+"""DistributedDataParallel of models in format dtypes, with processes over gloo."""
 
 import copy
 import datetime
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is deprecated.*"),  # PyTorch's own
 ]
 POSIT = torch.posit16es2
-# The default, and without a name in PyTorch 2.11.
+# The default is True, and PyTorch 2.11 does not have the name.
 SYNCS = {"forward_sync_buffers": True} if releases.RUNNING >= (2, 13) else {}
 
 
@@ -46,7 +46,7 @@ def gradients(model, x):
 
 
 def mean_of_halves(model, x):
-    """Each half's gradients as one process has them, and their exact mean rounded once."""
+    """Compute each half's gradients in one process, and round their exact mean once."""
     alone = copy.deepcopy(model)
     pairs = zip(*(gradients(alone, half(x, rank)) for rank in range(2)), strict=True)
     return [((a.double() + b.double()) / 2).to(a.dtype) for a, b in pairs]
@@ -79,7 +79,7 @@ def averages(rank):
         for mean, one in zip(expected, whole, strict=True):
             torch.testing.assert_close(mean.double(), one.double(), **near)
 
-    # Gradients that are numbers of the format: the bits of one process that has the whole batch.
+    # Gradients that are values of the format have the bits of one process with the whole batch.
     model = nn.Linear(4, 3, bias=True).to(POSIT)
     x, weights = (
         torch.arange(32.0).view(8, 4).to(POSIT) - 16,
@@ -98,7 +98,7 @@ def test_averages(tmp_path):
 
 
 class Branches(nn.Module):
-    """Uses one of its layers."""
+    """A module that uses one of its two layers."""
 
     def __init__(self, dtype=POSIT):
         super().__init__()
@@ -110,7 +110,7 @@ class Branches(nn.Module):
 
 def kinds(rank):
     x = batch()
-    # Gradients of several passes: kept under no_sync, averaged with the last.
+    # Gradients of several passes are kept under no_sync and averaged with the last.
     model = network()
     alone, ddp = copy.deepcopy(model), DistributedDataParallel(model)
     first, second = batch(seed=3), batch(seed=4)
@@ -155,7 +155,7 @@ def kinds(rank):
     ):
         ddp(half(x, rank), "a")
 
-    # A graph that stays as it is, with parts that are computed again.
+    # A static graph, with checkpointed parts.
     model = network()
     expected = mean_of_halves(model, x)
     ddp = DistributedDataParallel(model, static_graph=True)
@@ -164,7 +164,7 @@ def kinds(rank):
         ddp(half(x, rank)).square().mean().backward()
         same([p.grad for p in model.parameters()], expected)
 
-    # Beside parameters of stock dtypes, and in several of ours.
+    # A model with parameters of stock dtypes and of several format dtypes.
     torch.manual_seed(rank)
     model = nn.Sequential(
         nn.Linear(4, 8),
@@ -192,7 +192,7 @@ def kinds(rank):
     ddp = DistributedDataParallel(model, **SYNCS)
     for _ in range(2):
         ddp(half(batch(seed=5), rank)).sum().backward()
-    # The same on both: after rank 0's buffers came, both go on from them.
+    # After rank 0's buffers arrived, both ranks go on from the same ones.
     ddp(half(batch(seed=5), 0))
     same_on_all_ranks(model)
 
@@ -225,8 +225,8 @@ def test_kinds_of_models(tmp_path):
     together(kinds, tmp_path)
 
 
-def compiled(rank):
-    """Whichever is within the other; with gradients of both models' steps."""
+def compile_model(rank):
+    """Compile inside DDP and DDP inside compile; the gradients are those of both models' steps."""
     x, compile_ = batch(), functools.partial(torch.compile, backend="aot_eager")
     for wrap in (
         lambda m: DistributedDataParallel(compile_(m)),
@@ -246,10 +246,10 @@ def compiled(rank):
     "ignore:torch.compile runs code that works on format tensors:UserWarning"
 )
 def test_compiled_models(tmp_path):
-    together(compiled, tmp_path)
+    together(compile_model, tmp_path)
 
 
-def trained(model, ddp, rank, ranks, optimizer, steps=4):
+def train(model, ddp, rank, ranks, optimizer, steps=4):
     for step in range(steps):
         x = batch(next(model.parameters()).dtype, seed=10 + step)
         optimizer.zero_grad()
@@ -272,7 +272,7 @@ def training(rank):
         model = network(seed=rank)
         ddp = DistributedDataParallel(model)
         optimizer = make(ddp.parameters())
-        trained(model, ddp, rank, 2, optimizer)
+        train(model, ddp, rank, 2, optimizer)
         same_on_all_ranks(model)
         if rank == 0:
             torch.save(
@@ -289,17 +289,17 @@ def test_training_goes_on_in_one_process(tmp_path, monkeypatch):
         model = network(seed=0)
         optimizer = make(model.parameters())
         saved = torch.load(tmp_path / f"{name}.pt")
-        trained(model, model, 0, 1, optimizer)
-        for key, value in model.state_dict().items():  # one process is near
+        train(model, model, 0, 1, optimizer)
+        for key, value in model.state_dict().items():  # close to one process
             torch.testing.assert_close(
                 value.double(), saved["model"][key].double(), rtol=0.05, atol=0.02
             )
         model.load_state_dict(saved["model"]), optimizer.load_state_dict(saved["optimizer"])
-        trained(model, model, 0, 1, optimizer, steps=1)
+        train(model, model, 0, 1, optimizer, steps=1)
 
 
-def quantised(rank):
-    """Layers that round, in float32, and optimizers that round stochastically."""
+def train_quantised(rank):
+    """Train float32 layers that round, with optimizers that round stochastically."""
     x = batch(torch.float32)
     for rule in (
         dict(weight="q43", activation="q43", error="q52", grad="q52"),
@@ -325,7 +325,7 @@ def quantised(rank):
         optimizer = torch_dtypes.optim.LowPrecision(
             torch.optim.SGD(ddp.parameters(), 0.1, momentum=0.9), **formats
         )
-        torch.manual_seed(rank)  # words of its own
+        torch.manual_seed(rank)  # each rank draws other words
         for step in range(3):
             optimizer.zero_grad()
             optimizer.scale(ddp(half(batch(dtype, seed=step), rank)).square().mean()).backward()
@@ -333,7 +333,7 @@ def quantised(rank):
             if together_drawn:
                 with torch_dtypes.distributed.same_random():
                     optimizer.step()
-                torch.randint(2**32, (), generator=own)  # the seed, if this is rank 0
+                torch.randint(2**32, (), generator=own)  # the seed, on rank 0
                 assert torch.equal(own.get_state(), torch.default_generator.get_state())
             else:
                 optimizer.step()
@@ -342,16 +342,16 @@ def quantised(rank):
             continue
         everyone = [torch.empty_like(model[0].weight) for _ in range(2)]
         dist.all_gather(everyone, model[0].weight.detach())
-        assert not torch.equal(*everyone)  # what same_random is for
+        assert not torch.equal(*everyone)  # the case that same_random prevents
 
 
 @pytest.mark.whole
 def test_quantised_models_and_low_precision(tmp_path):
-    together(quantised, tmp_path)
+    together(train_quantised, tmp_path)
 
 
 def lost(rank):
-    """A rank that stands still, and one that is gone: the other has an error."""
+    """Lose a rank that hangs, then one that is gone: the other rank gets an error."""
     x = batch()
     patient = DistributedDataParallel(network())
     group = dist.new_group(timeout=datetime.timedelta(seconds=3))
@@ -359,8 +359,8 @@ def lost(rank):
     for ddp in (patient, impatient):
         gradients(ddp, half(x, rank))
     if rank == 1:
-        dist.recv(torch.empty(1))  # until the other has seen that nothing comes
-        os._exit(0)  # as a process that is killed: its connections are closed
+        dist.recv(torch.empty(1))  # until the other rank has noticed the silence
+        os._exit(0)  # like a killed process: its connections close
     before = time.monotonic()
     with pytest.raises(RuntimeError, match=r"(?i)timed out|timeout"):
         gradients(impatient, half(x, rank))
@@ -370,7 +370,7 @@ def lost(rank):
     with pytest.raises(RuntimeError, match=r"(?i)closed|reset|broken"):
         for _ in range(1000):
             gradients(patient, half(x, rank))
-    assert time.monotonic() - before < 60  # of the group's 300
+    assert time.monotonic() - before < 60  # well below the group's timeout of 300
 
 
 @pytest.mark.whole
@@ -413,7 +413,8 @@ def compression(rank):
             unit = 2.0**-4 if sent is torch.q43 else 2.0**-9
             torch.testing.assert_close(found, whole, rtol=0, atol=4 * unit * largest)
         kept[dtype, sent] = (total - exact).abs().max().item() / largest
-    # What is kept back comes later: over six steps the error is one step's.
+    # Error feedback: the part that was rounded away is sent later, so that over six steps the error
+    # is that of one step.
     assert kept[torch.float32, torch.q43] < 0.15
     with pytest.raises(TypeError):
         torch_dtypes.distributed.CompressionState(torch.float32)

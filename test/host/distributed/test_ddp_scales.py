@@ -1,5 +1,5 @@
-"""Delayed scales under DistributedDataParallel: of the largest numbers on all ranks, after steps
-without an exchange (no_sync, join), too."""
+"""Delayed scales under DistributedDataParallel follow the largest numbers on all ranks, also after
+steps without an exchange (no_sync, join)."""
 
 import pytest
 import torch
@@ -31,7 +31,8 @@ def check_scales(rank):
         for step in range(4):
             x = torch.arange(1.0, 9.0).reshape(2, 4) * (1 + (rank + step) % 2) * (step + 1)
             if (rank, step) == (1, 2):
-                x[0, 0] = torch.inf  # which this rank's history passes by, and the other's does not
+                # this rank's history skips it, and the other rank never sees it
+                x[0, 0] = torch.inf
             ddp(x).sum().backward()
             ddp.zero_grad()
             every = [
@@ -42,8 +43,8 @@ def check_scales(rank):
             largest.append(torch.cat(every).amax(0) if per == "channel" else torch.cat(every).max())
         ddp(torch.ones(2, 4))
         scaler = state_of(ddp.module[0]).rounders["activation"].scaler
-        # The newest is this rank's own call of ones; before it stand the largest of the last step,
-        # on all ranks.
+        # The newest entry is this rank's own call with ones. Before it are the largest numbers of
+        # the last step, over all ranks.
         assert torch.equal(scaler.history[1][1].reshape(-1), largest[3].reshape(-1)), (
             scaler.history,
             largest,
@@ -62,14 +63,14 @@ def test_delayed_scales_are_the_maximum_over_ranks(tmp_path):
 
 
 def numbers(rank, step):
-    """Of two ranks, of which one has numbers twice as large, in turn: 8 times step + 1 is the
-    other's largest."""
+    """Return the numbers of two ranks. By turns one rank has numbers twice as large, so that 8
+    times step + 1 is the larger maximum."""
     return torch.arange(1.0, 9.0).reshape(2, 4) * (1 + (rank + step) % 2) * (step + 1)
 
 
 def largest_of_calls(ddp):
-    """By rank, the largest number of each call in the history of the activation's scale, the newest
-    first."""
+    """Return for each rank the largest number of each call in the history of the activation's
+    scale, newest first."""
     every = [None, None]
     dist.all_gather_object(
         every,
@@ -86,7 +87,7 @@ def passes(ddp, rank, steps):
 def check_without_exchange(rank):
     ddp = DistributedDataParallel(_model("tensor"))
     passes(ddp, rank, [0])
-    # Gradients of three batches, of which the last one's step brings the numbers.
+    # Gradients of three batches; the step of the last one exchanges the numbers.
     with ddp.no_sync():
         passes(ddp, rank, [1, 2])
     assert largest_of_calls(ddp) == [[24.0, 32.0], [48.0, 16.0]]
@@ -97,8 +98,8 @@ def check_without_exchange(rank):
     dist.all_gather(every, gradient)
     assert torch.equal(*every)
 
-    # A rank without batches: the other goes on by its own numbers, and all have them in the end, of
-    # the last two calls.
+    # A rank runs out of batches. The other goes on with its own numbers, and at the end all ranks
+    # have those of the last two calls.
     with ddp.join():
         passes(ddp, rank, [4, 5, 6] if rank == 0 else [4])
     assert largest_of_calls(ddp) == [[80.0, 96.0]] * 2

@@ -1,4 +1,4 @@
-"""What of torch.distributed refuses tensors of ours: a backend's own methods, models in shards,
+"""Parts of torch.distributed that refuse format tensors: methods of a backend, sharded models,
 tensors without memory."""
 
 import new_process
@@ -13,7 +13,7 @@ import torch_dtypes
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
-    # PyTorch's own, in its optimizers.
+    # PyTorch's optimizers cause these.
     pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:.*is deprecated:FutureWarning"),
 ]
 NAMES = ("posit16es2", "q43", "posit32es2")
@@ -21,7 +21,7 @@ NAMES = ("posit16es2", "q43", "posit32es2")
 
 @pytest.fixture(autouse=True)
 def group(tmp_path):
-    """One process; gloo."""
+    """Start one process with gloo."""
     dist.init_process_group(
         "gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
     )
@@ -38,7 +38,7 @@ def test_it_is_there_with_the_package():
     )
 
 
-def refused(match, call, *args, **kwargs):
+def expect_refusal(match, call, *args, **kwargs):
     with pytest.raises(NotImplementedError, match=match) as caught:
         call(*args, **kwargs)
     assert not any(word in str(caught.value) for word in ("BFloat16", "Float8", "captured")), (
@@ -51,14 +51,14 @@ def refused(match, call, *args, **kwargs):
 def test_data_parallel_models(name, init_sync):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].to(torch_dtypes.dtype(name))
-    refused(
+    expect_refusal(
         f"mixed_precision=, but got torch.{name} in 1.weight",
         DistributedDataParallel,
         model,
         init_sync=init_sync,
         mixed_precision=_MixedPrecision(),
     )
-    refused(
+    expect_refusal(
         f"skip_all_reduce.*, but got torch.{name} in 1",
         DistributedDataParallel,
         model,
@@ -66,7 +66,7 @@ def test_data_parallel_models(name, init_sync):
         skip_all_reduce_unused_params=True,
     )
     named = [("1.weight", model[1].weight)]
-    refused(
+    expect_refusal(
         f"delay_all_reduce_named_params, but got torch.{name}",
         DistributedDataParallel,
         model,
@@ -75,8 +75,8 @@ def test_data_parallel_models(name, init_sync):
         param_to_hook_all_reduce=model[0].weight,
     )
     ddp = DistributedDataParallel(model, init_sync=init_sync)
-    refused(f"join.*, but got torch.{name} in 1.weight", ddp.join)
-    refused(
+    expect_refusal(f"join.*, but got torch.{name} in 1.weight", ddp.join)
+    expect_refusal(
         f"builtin hook.*torch.{name} in 1.weight",
         ddp._register_builtin_comm_hook,
         dist.BuiltinCommHookType.ALLREDUCE,
@@ -100,7 +100,7 @@ def test_ignored_parameters_are_the_users():
 def test_beneath_the_operators(name, group):
     x = torch.ones(4, dtype=torch_dtypes.dtype(name))
     backend = group._get_backend(torch.device("cpu"))
-    refused(f"Reducer: .* torch.{name}", dist.Reducer, [nn.Parameter(x)], [[0]], [4], group)
+    expect_refusal(f"Reducer: .* torch.{name}", dist.Reducer, [nn.Parameter(x)], [[0]], [4], group)
     for method, arguments in {
         "allreduce": ([x],),
         "broadcast": ([x], dist.BroadcastOptions()),
@@ -111,7 +111,7 @@ def test_beneath_the_operators(name, group):
         "send": ([x], 0, 0),
         "recv": ([x], 0, 0),
     }.items():
-        refused(f"Backend.{method}: .* torch.{name}", getattr(backend, method), *arguments)
+        expect_refusal(f"Backend.{method}: .* torch.{name}", getattr(backend, method), *arguments)
     assert x.tolist() == [1.0] * 4
     y = torch.ones(4)
     backend.allreduce([y]).wait()
@@ -138,13 +138,13 @@ def test_sharded_models():
         pass
 
     mesh, x = init_device_mesh("cpu", (1,)), torch.ones(4, dtype=torch.posit16es2)
-    refused(
+    expect_refusal(
         "FullyShardedDataParallel: .* torch.posit16es2 in weight",
         FullyShardedDataParallel,
         nn.Linear(2, 2).to(torch.posit16es2),
     )
     of_ours, stock = (DTensor.from_local(t, mesh, [Replicate()]) for t in (x, x.float()))
-    refused(
+    expect_refusal(
         "Own: expected a local tensor of a stock dtype, but got torch.posit16es2",
         Own,
         x,
@@ -180,7 +180,7 @@ class Wrapper(torch.Tensor):
 def test_tensors_without_memory(name):
     dtype = torch_dtypes.dtype(name)
     x, stock = torch.ones(2, 2, dtype=dtype), Wrapper(torch.ones(2, 2))
-    refused(
+    expect_refusal(
         f"expected a stock dtype, but got torch.{name}, which needs a tensor with memory",
         Wrapper,
         x,
@@ -193,7 +193,7 @@ def test_tensors_without_memory(name):
         lambda: x.copy_(stock),
         lambda: layer.to(dtype),
     ):
-        refused(
+        expect_refusal(
             "expected a tensor with its own memory to convert to or from a number format, but got "
             "a wrapper subclass of float32",
             call,

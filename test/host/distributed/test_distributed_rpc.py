@@ -1,5 +1,5 @@
-"""torch.distributed.rpc refuses format tensors, and pipelines refuse models that have some: one
-error, and the workers go on."""
+"""torch.distributed.rpc refuses format tensors, and pipelines refuse models with format tensors:
+one error, and the workers go on."""
 
 import os
 
@@ -17,20 +17,20 @@ pytestmark = [
         not (dist.is_available() and rpc.is_available()),
         reason="torch is built without torch.distributed.rpc",
     ),
-    pytest.mark.filterwarnings("ignore"),  # PyTorch's own, of what it calls deprecated
+    pytest.mark.filterwarnings("ignore"),  # PyTorch's own, for parts that it deprecates
 ]
 
 
-def made(name):
+def make_tensor(name):
     return torch.ones(2).to(torch_dtypes.dtype(name))
 
 
-def doubled(codes, name):
+def double_codes(codes, name):
     return torch_dtypes.codes(torch_dtypes.from_codes(codes, name) * 2)
 
 
 @torch.jit.script
-def scripted(x):
+def double(x):
     return x + x
 
 
@@ -42,11 +42,11 @@ def calls(rank):
         options.set_device_map(f"w{1 - rank}", {0: 0})
     rpc.init_rpc(f"w{rank}", rank=rank, world_size=2, rpc_backend_options=options)
     if rank == 0:
-        asked()
+        expect_refusals()
     rpc.shutdown()
 
 
-def asked():
+def expect_refusals():
     one = torch.ones(2)
     for dtype in (torch.posit16es2, torch.q43, torch_dtypes.float_format(exp_bits=3, man_bits=6)):
         x = one.to(dtype)
@@ -60,7 +60,7 @@ def asked():
                 (torch.add, {"args": (one, x)}),
                 (torch.add, {"args": (one,), "kwargs": {"other": x}}),
                 (torch.ones, {"args": ((2,),), "kwargs": {"dtype": dtype}}),
-                (scripted, {"args": (x,)}),
+                (double, {"args": (x,)}),
                 (id, {"args": ({"x": [x]},)}),
                 (id, {"args": (nn.Parameter(x),)}),
                 (id, {"args": (layer,)}),
@@ -68,8 +68,8 @@ def asked():
                 with pytest.raises(NotImplementedError, match=match):
                     call("w1", function, **arguments)
         with pytest.raises(RuntimeError, match=match):
-            rpc.rpc_sync("w1", made, args=(str(dtype)[6:],))
-        sent = rpc.rpc_sync("w1", doubled, args=(torch_dtypes.codes(x), str(dtype)))
+            rpc.rpc_sync("w1", make_tensor, args=(str(dtype)[6:],))
+        sent = rpc.rpc_sync("w1", double_codes, args=(torch_dtypes.codes(x), str(dtype)))
         assert torch.equal(torch_dtypes.from_codes(sent, dtype), x * 2)
     assert torch.equal(rpc.rpc_sync("w1", torch.add, args=(one, one)), one * 2)
 

@@ -1,5 +1,5 @@
-"""Dynamic loss scales of parameters in shards: what one rank's part overflows, all ranks leave
-out."""
+"""Dynamic loss scales of sharded parameters: when one rank's part overflows, all ranks skip the
+step."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def everyone(value):
     return values
 
 
-def made(mesh, dtype):
+def make_model(mesh, dtype):
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(0)
@@ -36,12 +36,12 @@ def steps(rank):
     from torch.distributed.device_mesh import init_device_mesh
 
     mesh = init_device_mesh(DEVICE, (2,))
-    model = made(mesh, torch.q43)
+    model = make_model(mesh, torch.q43)
     optimizer = LowPrecision(
         torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0)
     )
     before, x = whole(model.weight), torch.ones(1, 4, dtype=torch.q43)
-    # 400 is more than q43 has: the second row, which is rank 1's
+    # 400 is beyond q43's largest number. It is in the second row, which is on rank 1
     for rows, factor in (((1.0, 200.0), 1.0), ((1.0, 1.0), 1.0)):
         optimizer.zero_grad()
         optimizer.scale((model(x) * torch.tensor(rows, dtype=torch.q43)).sum()).backward()
@@ -50,8 +50,9 @@ def steps(rank):
         moved = (whole(model.weight) - before).abs().amax(1) > 0
         assert moved.tolist() == [rows == (1.0, 1.0)] * 2
 
-    # A rank that has no gradient, or no element, asks too; plain tensors are each rank's own.
-    model = made(mesh, torch.q43)
+    # A rank without a gradient, or without an element, takes part too. Plain tensors belong to each
+    # rank alone.
+    model = make_model(mesh, torch.q43)
     optimizer = LowPrecision(
         torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0)
     )

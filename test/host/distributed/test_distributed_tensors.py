@@ -1,5 +1,5 @@
-"""Distributed tensors (DTensor) of our dtypes, over gloo: shards are codes, and what two processes
-compute of a tensor has one process's bits."""
+"""Distributed tensors (DTensor) of format dtypes, over gloo: shards are codes, and results on two
+processes have the bits of one process."""
 
 import copy
 import io
@@ -27,14 +27,14 @@ def numbers(*shape, dtype=POSIT, seed=0):
 
 
 def same(found, expected):
-    assert found.dtype is expected.dtype  # as the sharding rules have it
+    assert found.dtype is expected.dtype  # as the sharding rules decide
     found = found.full_tensor() if hasattr(found, "full_tensor") else found
     assert found.dtype is expected.dtype and found.shape == expected.shape
     assert torch.equal(found, expected), (found, expected)
 
 
 def network(seed=0, dtype=POSIT):
-    """Sizes that two do not divide."""
+    """Build a network whose sizes are not divisible by two."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 3)).to(dtype)
 
@@ -43,7 +43,7 @@ def network(seed=0, dtype=POSIT):
 
 
 def on_elements(t, c):
-    """What runs on each rank's part; c is a number of a dtype that is stock, the same on all
+    """Yield results that each rank computes on its own part. `c` is a stock number, the same on all
     ranks."""
     zeros, other = torch.zeros_like(t), t * 0.5
     yield from (
@@ -80,7 +80,8 @@ def on_elements(t, c):
 
 
 def of_wholes(t):
-    """Norms, and the rest of what Adafactor computes: once on each rank."""
+    """Yield norms and the other parts of Adafactor, which each rank computes once for the whole
+    tensor."""
     yield from (
         torch.linalg.vector_norm(t),
         t.norm(dim=-1, keepdim=True),
@@ -129,7 +130,7 @@ def tensors(rank):
                         assert found.placements == (Replicate(),)
                         same(found, expected)
             assert there.norm().item() == x.norm().item()
-            same(there.clone().add_(d), x + x)  # in place: where the first lies
+            same(there.clone().add_(d), x + x)  # in place: on the device of the first
             same(there.to(torch.float32).copy_(d), x.float())
         same(DTensor.from_local(x, mesh, [Partial()]).redistribute(mesh, [Replicate()]), x + x)
         same(
@@ -160,7 +161,7 @@ def tensors(rank):
                     torch.nn.utils.clip_grad_norm_([t], 0.5, foreach=bool(k) or None)
                     for t in (p, q)
                 ]
-                # Parts of float32, in the ranks' order.
+                # float32 partial sums, added in the order of ranks.
                 torch.testing.assert_close(norms[0].full_tensor(), norms[1], rtol=1e-6, atol=0)
                 with torch_dtypes.accumulate("exact"):
                     for step in steps:
@@ -186,9 +187,9 @@ def tensors(rank):
     same(functional(mesh, rank), numbers(4, 3) + numbers(4, 3, seed=1))
 
 
-def refused(mesh):
-    """Calls of which PyTorch's rules, or a rank's own part, would give other numbers than one
-    process has."""
+def expect_refusals(mesh):
+    """Make calls for which PyTorch's rules, or a rank's own part, would give results other than one
+    process."""
     from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 
     x, F = numbers(6, 4).abs(), nn.functional
@@ -263,10 +264,10 @@ def refused(mesh):
 
 
 def errors(mesh):
-    """One error, with the formats' names and what to do; no process ends."""
+    """Expect one error that names the formats and says what to do. No process ends."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    for call in refused(mesh):
+    for call in expect_refusals(mesh):
         with pytest.raises(
             NotImplementedError,
             match=r"expected .* but got .*(torch.posit16es2|Partial).* Use "
@@ -310,7 +311,7 @@ def functional(mesh, rank):
     return collectives.all_reduce(numbers(4, 3, seed=rank), "sum", mesh)
 
 
-# ---- what holds parameters so ----
+# ---- modules that hold such parameters ----
 
 
 def models(rank):
@@ -354,7 +355,7 @@ def models(rank):
                 assert p.dtype is dtype
                 same(p.detach(), q.detach())
 
-    # Masters, and what rounds stochastically, on each rank's part.
+    # Masters, and parameters that round stochastically, on each rank's part.
     model = network()
     alone = copy.deepcopy(model)
     fully_shard(model, mesh=mesh)
@@ -370,18 +371,18 @@ def models(rank):
         same(p.detach(), q.detach())
 
     model = fully_shard(network(dtype=torch.float32), mesh=mesh)
-    model.to(POSIT)  # as a stock model is halved
+    model.to(POSIT)  # as model.half() does to a stock model
     for p, q in zip(model.parameters(), network().parameters(), strict=True):
         same(p.detach(), q.detach())
 
-    # A plan is for float32 models.
+    # A parallel plan expects a float32 model.
     model = parallelize_module(network(), mesh, {"0": ColwiseParallel()})
     with pytest.raises(NotImplementedError, match="quantize_ has converted"):
         model(numbers(8, 4))
     checkpoints(mesh)
 
 
-def trained(model):
+def train(model):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     step(model, optimizer)
     return optimizer
@@ -395,14 +396,14 @@ def step(model, optimizer):
 
 
 def checkpoints(mesh):
-    """Saved by two; loaded by two here and, in the test, by one."""
+    """Save with two processes, load with two here and with one in the test."""
     import torch.distributed.checkpoint as checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
     from torch.distributed.fsdp import fully_shard
 
     folder = os.environ["TORCH_DTYPES_TEST_FOLDER"]
     model, other = (fully_shard(network(seed), mesh=mesh) for seed in (3, 4))
-    optimizer, again = trained(model), torch.optim.Adam(other.parameters(), lr=0.01)
+    optimizer, again = train(model), torch.optim.Adam(other.parameters(), lr=0.01)
     parts = get_state_dict(model, optimizer)
     checkpoint.save({"model": parts[0], "optimizer": parts[1]}, checkpoint_id=folder + "/shards")
     into = get_state_dict(other, again)
@@ -414,9 +415,9 @@ def checkpoints(mesh):
         step(model, optimizer), step(other, again)
 
 
-def killed(rank):
-    """A rank that ends in the middle of training is an error on the others, here as soon as its
-    connections close."""
+def kill_rank(rank):
+    """Kill a rank in the middle of training. The others get an error as soon as its connections
+    close."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -432,23 +433,24 @@ def killed(rank):
 @pytest.mark.whole
 @pytest.mark.skipif(DEVICE == "cuda", reason="NCCL's watchdog ends the process")
 def test_a_rank_that_ends(tmp_path):
-    together(killed, tmp_path, seconds=20)
+    together(kill_rank, tmp_path, seconds=20)
 
 
-@pytest.mark.filterwarnings("ignore:expected a sum of a number format")  # steps of SGD have none
+# SGD's steps have no such sum
+@pytest.mark.filterwarnings("ignore:expected a sum of a number format")
 def test_distributed_tensors(tmp_path):
     together(tensors, tmp_path)
 
 
 @pytest.mark.whole
-@pytest.mark.filterwarnings("ignore:torch.distributed")  # that there is one process
+@pytest.mark.filterwarnings("ignore:torch.distributed")  # PyTorch notes that there is one process
 def test_models(tmp_path, monkeypatch):
     import torch.distributed.checkpoint as checkpoint
 
     monkeypatch.setenv("TORCH_DTYPES_TEST_FOLDER", str(tmp_path))
     together(models, tmp_path)
     alone = network(3)
-    trained(alone)
+    train(alone)
     state = {"model": network(9).state_dict()}
     checkpoint.load(state, checkpoint_id=tmp_path / "shards", no_dist=True)
     for found, expected in zip(state["model"].values(), alone.state_dict().values(), strict=True):

@@ -1,9 +1,9 @@
-"""Functional collectives on tensors of ours, and their gradients, by processes over gloo."""
+"""Functional collectives on format tensors, and their gradients, with processes over gloo."""
 
 import pytest
 import torch
 import torch.distributed as dist
-from collectives import MARKS, NAMES, all_of, exact_sum, rounded, same, values
+from collectives import MARKS, NAMES, all_of, exact_sum, round_exact, same, values
 from ranks import together
 
 from torch_dtypes.host import releases
@@ -39,7 +39,7 @@ def functional(rank):
 
     for name in NAMES:
         held, own = all_of(name, 4, 3), values(name, rank, 4, 3)
-        total = rounded(exact_sum(held), name).view(4, 3)
+        total = round_exact(exact_sum(held), name).view(4, 3)
         group = dist.group.WORLD
         same(functional.all_reduce(own, "sum", group), total)
         same(functional.all_reduce_coalesced([own, own[:1]], "sum", group)[1], total[:1])
@@ -64,7 +64,7 @@ def functional(rank):
         same(own, held[rank])
 
         x = own.clone().requires_grad_()
-        # Its gradient: reduce_scatter, in 2.11 of what has no strides of 0.
+        # Its gradient is a reduce_scatter, which in 2.11 refuses strides of 0.
         (functional.all_gather_tensor_autograd(x, 0, group) * 1).sum().backward()
         same(x.grad, torch.full_like(own, 2.0))
         x.grad = None

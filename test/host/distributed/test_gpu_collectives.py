@@ -1,5 +1,5 @@
-"""Collectives over NCCL, on as many GPUs as there are. (What the ranks compare goes by the group's
-store, as test_collectives_refused.py shows on the host: pytest --device gpu-on-host.)"""
+"""Collectives over NCCL, on all GPUs that there are. The ranks compare their calls through the
+group's store. test_collectives_refused.py shows it on the host (pytest --device gpu-on-host)."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ needs_nccl = pytest.mark.skipif(
 
 
 def numbers(rank, dtype):
-    """Of which float32 has every sum."""
+    """Return numbers whose sums are exact in float32."""
     g = torch.Generator().manual_seed(rank)
     return (torch.randint(-200, 200, (6, 4), generator=g) / 64).to(dtype)
 
@@ -70,7 +70,7 @@ def check(rank, size, store):
             assert torch.equal(turned.cpu(), held[0]) and torch.equal(
                 wide[:, ::2].cpu(), held[0]
             ), dtype
-            # Each without work of its own.
+            # These have no separate work object.
             with dist.distributed_c10d._coalescing_manager(dist.group.WORLD, x.device):
                 total, turned = x.clone(), x.t().contiguous().t()
                 dist.reduce(total, 0), dist.broadcast(turned, size - 1)

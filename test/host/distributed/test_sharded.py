@@ -1,4 +1,4 @@
-"""Models and optimizers in shards, over gloo: fully_shard that computes in our dtypes, tensor
+"""Sharded models and optimizers, over gloo: fully_shard that computes in format dtypes, tensor
 parallel plans of quantised models, optimizer states by ZeroRedundancyOptimizer, checkpoints of
 torch.distributed."""
 
@@ -22,7 +22,7 @@ POSIT = torch.posit16es2
 
 
 def network(seed=0):
-    """Sizes that two do not divide."""
+    """Build a network whose sizes are not divisible by two."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 3))
 
@@ -38,8 +38,8 @@ def gradients(model, x):
 
 
 def expected_gradients(model, dtype, reduced, x):
-    """Of float32 parameters that are rounded to dtype: each half's gradients, reduced in a dtype,
-    as float32."""
+    """Compute the gradients of float32 parameters that are rounded to a dtype: each half's
+    gradients, reduced in a dtype, as float32."""
     halves = []
     for part in x.chunk(2):
         rounded = copy.deepcopy(model).to(dtype)
@@ -59,7 +59,7 @@ def full(tensors):
 # ---- fully_shard ----
 
 
-def sharded(rank):
+def train_sharded(rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import (
         FullyShardedDataParallel,
@@ -100,7 +100,7 @@ def sharded(rank):
             model.zero_grad()
             y.to(dtype).square().mean().backward()
             found = full(p.grad for p in model.parameters())
-            if given is not torch.q52:  # whose rounding the gradient passes, too
+            if given is not torch.q52:  # q52 rounds the gradient, too
                 same(found, wanted)
             for p, g in zip(alone.parameters(), found, strict=True):
                 p.grad = g
@@ -109,7 +109,7 @@ def sharded(rank):
             assert all(p.dtype is torch.float32 for p in model.parameters())
             same(full(model.parameters()), [p.detach() for p in alone.parameters()])
 
-    # Layers that round, with a policy and without.
+    # Layers that round, with and without a policy.
     model = torch_dtypes.quantize_(
         network(), {nn.Linear: dict(weight="q43", activation="q43", error="q52", grad="q52")}
     )
@@ -151,13 +151,13 @@ def tensor_parallel(mesh):
         dict(weight="int8", activation={"format": "int8", "when": "call"}),
     )
 
-    def made():
+    def make_model():
         torch.manual_seed(0)
         return nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 32))
 
     x = torch.randn(8, 64, generator=torch.Generator().manual_seed(1))
     for rule in rules:
-        model = torch_dtypes.quantize_(made(), {nn.Linear: rule})
+        model = torch_dtypes.quantize_(make_model(), {nn.Linear: rule})
         alone = copy.deepcopy(model)
         parallelize_module(model, mesh, plan)
         torch.testing.assert_close(model(x), alone(x), rtol=1e-5, atol=1e-5)
@@ -166,7 +166,7 @@ def tensor_parallel(mesh):
         )
         assert model[0].weight.to_local().shape == (32, 64)
 
-    # chop alone: on shards, each by itself.
+    # chop alone rounds each shard by itself.
     from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 
     for places in ([Shard(0)], [Shard(1)], [Replicate()]):
@@ -174,7 +174,7 @@ def tensor_parallel(mesh):
         assert d.placements == tuple(places) and torch.equal(
             d.full_tensor(), torch_dtypes.chop(x, "q43")
         )
-    # Of a sum that is not added up yet the rounding is not the sum of roundings.
+    # The rounding of a pending sum differs from the sum of roundings.
     part = distribute_tensor(x, mesh, [Shard(0)]).sum(0)
     assert isinstance(part.placements[0], Partial)
     assert torch.equal(
@@ -214,8 +214,8 @@ def zero(rank):
 
 
 def checkpoints(rank, mesh):
-    """Saved by two, loaded by two and, after them, by one: replicas in our dtypes, and shards in
-    float32 that compute in them."""
+    """Save with two processes, then load with two and with one: replicas in format dtypes, and
+    float32 shards that compute in them."""
     import torch.distributed.checkpoint as checkpoint
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -236,8 +236,8 @@ def checkpoints(rank, mesh):
     set_model_state_dict(other, state["model"])
     same(full(other.parameters()), full(model.parameters()))
 
-    # In the background, of shards in our dtypes: what is saved is a copy that is made before, which
-    # steps do not change.
+    # An asynchronous save of shards in format dtypes: the saved copy is made first, so that steps
+    # do not change it.
     model, other = (fully_shard(network(seed).to(POSIT), mesh=mesh) for seed in (3, 4))
     expected = full(model.parameters())
     saving = checkpoint.async_save(
@@ -253,10 +253,10 @@ def checkpoints(rank, mesh):
     same(full(other.parameters()), expected)
 
 
-@pytest.mark.filterwarnings("ignore:torch.distributed")  # that there is one process
+@pytest.mark.filterwarnings("ignore:torch.distributed")  # PyTorch notes that there is one process
 def test_shards(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_DTYPES_TEST_FOLDER", str(tmp_path))
-    together(sharded, tmp_path)
+    together(train_sharded, tmp_path)
 
     import torch.distributed.checkpoint as checkpoint
 

@@ -1,5 +1,5 @@
-// The dispatch macros and the C++ number types, without PyTorch: every built-in format reaches its
-// own type, others an error.
+// The dispatch macros and the C++ number types, without PyTorch: every built-in format dispatches
+// to its own type, any other raises.
 #include <ATen/FormatDispatch.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// The GPU's kernels as the host's compiler makes them, for ctypes: test/support/host_kernels.py.
+// The GPU's kernels, compiled for the host, for ctypes: test/support/host_kernels.py.
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/PackedDecode.h>
 #include <c10/formats/arithmetic/OddArithmetic.h>
@@ -18,7 +18,7 @@ using namespace c10::formats;
 
 namespace {
 
-// What a recorded launch finds in device memory: a generator's seed and offset.
+// The device memory that a recorded launch reads: a generator's seed and offset.
 int64_t recorded[2];
 bool recording = false;
 constexpr uint64_t kPast = 12;
@@ -89,15 +89,15 @@ BlockPolicy block_policy(const Format& f, const Format& reg, const int64_t* opti
 
 extern "C" {
 
-// Whether the rounders of tiles take float32's sums of the format's numbers for exact ones.
+// Tells whether the rounders of tiles treat float32's sums of the format's numbers as exact.
 bool sums_in_float(const int32_t* f) {
   const Format format = format_of(f);
   return format.is_posit() ? PositAdditionRounder::sums_in_float(format)
                            : FloatAdditionRounder::sums_in_float(format);
 }
 
-// Products and sums of numbers as a tile rounds those of short posits, NaN where it does not know;
-// false for formats that it does not serve.
+// Computes products and sums as a tile rounds those of short posits. An unknown result is NaN.
+// Returns false for formats without this way.
 bool to_the_ends(const int32_t* f, const float* x, const float* y, float* products, float* sums,
                  int64_t n) {
   const Format format = format_of(f);
@@ -112,7 +112,7 @@ bool to_the_ends(const int32_t* f, const float* x, const float* y, float* produc
   return true;
 }
 
-// Codes by magic numbers, or -1 where these do not know.
+// Encodes by magic numbers. A code that they do not determine is -1.
 void codes_by_addition(const int32_t* f, const float* x, int64_t* codes, int64_t n) {
   const Format format = format_of(f);
   const AdditionEncoder magic(format);
@@ -125,8 +125,8 @@ void codes_by_addition(const int32_t* f, const float* x, int64_t* codes, int64_t
   }
 }
 
-// The first n codes as numbers, in the ways that packs of 16 bits are read; false for formats that
-// are not read so.
+// Decodes the first n codes in both ways in which packs of 16 bits are read. Returns false for
+// formats that have no such way.
 bool packed_numbers(const int32_t* f, float* in_pairs, float* single, int64_t n) {
   const Format format = format_of(f);
   const auto read = [=](const auto& decode) {
@@ -143,11 +143,11 @@ bool packed_numbers(const int32_t* f, float* in_pairs, float* single, int64_t n)
   return true;
 }
 
-// How many of n sums (op 0), products (1) and fused ones (2) of float64 numbers have another odd
-// neighbour than they are rounded to, to odd.
+// Counts, of n sums (op 0), products (1) and fused operations (2) of float64 numbers, those whose
+// rounding to odd is wrong.
 int64_t other_odd_neighbours(int op, const double* a, const double* b, const double* c, int64_t n) {
   const auto rounded = [op](int direction, double a, double b, double c) {
-    // So that no compiler computes before the direction is set.
+    // Volatile, so that no compiler computes before the rounding direction is set.
     volatile double x = a, y = b, z = c, result;
     std::fesetround(direction);
     if (op == 0) result = x + y;
@@ -169,8 +169,8 @@ int64_t other_odd_neighbours(int op, const double* a, const double* b, const dou
   return count;
 }
 
-// Until stop(), calls are launches that were recorded, whatever their seed. Gives the number that
-// stands for it.
+// Makes calls recorded launches until stop(), whatever their seed. Returns the number that stands
+// for the recorded seed.
 uint64_t record(int64_t seed, int64_t offset) {
   recorded[0] = seed;
   recorded[1] = offset;
@@ -187,14 +187,14 @@ int decode_float(const int32_t* f, const void* codes, float* values, int64_t n) 
 int decode_double(const int32_t* f, const void* codes, double* values, int64_t n) {
   return cuda_kernels().on_double.decode(format_of(f), codes, values, n, Stream{});
 }
-// As many parts as there are, or 0 where the format's numbers are none; type: 0 for float16.
+// Returns the number of parts, or 0 where the format's numbers have none. type: 0 for float16.
 int64_t decode_parts(const int32_t* f, const void* codes, uint16_t* first, uint16_t* second,
                      int64_t* type, int64_t apart, int64_t n) {
   const Format format = format_of(f);
   const auto parts = find_half_parts(format);
   if (!parts) return 0;
   *type = int64_t(parts->type);
-  // Of the codes: two tensors are made at a time.
+  // The range of codes is given, because two tensors are made at a time.
   const auto part = [&](int64_t begin, int64_t end) {
     const void* from = static_cast<const char*>(codes) + begin * format.itemsize();
     return PartsCast{from, first + begin, parts->count == 2 ? second + begin : nullptr,
@@ -204,7 +204,7 @@ int64_t decode_parts(const int32_t* f, const void* codes, uint16_t* first, uint1
       ? parts->count
       : -1;
 }
-// Several at once: the tensors begin and end where `ends` says, of which there are `count`.
+// Casts several tensors at once. `ends` says where the `count` tensors end.
 int cast_floats(const int32_t* f, bool encodes, void* from, void* to, const int64_t* ends,
                 int64_t count) {
   const Format format = format_of(f);
@@ -218,8 +218,8 @@ int cast_floats(const int32_t* f, bool encodes, void* from, void* to, const int6
   const auto cast = encodes ? cuda_kernels().encode_floats : cuda_kernels().decode_floats;
   return cast(format, casts.data(), int(count), Stream{});
 }
-// One program over tensors that lie behind one another in memory, for each of the first `tensors`
-// registers; `steps`: what, to, a, b, c.
+// Runs one program over tensors that follow one another in memory, for each of the first `tensors`
+// registers. `steps`: operation, to, a, b, c.
 int programs(const int32_t* f, void* const* memory, int64_t tensors, const int64_t* ends,
              int64_t runs, const int64_t* steps, const double* numbers, int64_t count) {
   Programs p;
@@ -284,9 +284,9 @@ int unary(const int32_t* f, int op, const void* a, void* out, int64_t n, uint64_
   const Format format = format_of(f);
   return cuda_kernels().unary(contiguous(format, {a}, out, n, seed), UnaryOp(op), Stream{});
 }
-// Operators by the number of operands, of any layout: sizes from the fastest dimension on, then
-// strides in bytes of the output and of each operand that is a tensor. Without data an operand is
-// the number, which in `mixed` arithmetic float32 need not have.
+// Runs an operator of any layout. The layout has sizes from the fastest dimension on, then strides
+// in bytes of the output and of each tensor operand. An operand without data is `number`, which in
+// `mixed` arithmetic may be no float32.
 int elementwise(const int32_t* f, int64_t operands, int64_t op, const void* a, const void* b,
                 const void* c, double number, int64_t mixed, const int64_t* layout, int64_t dims,
                 void* out, int64_t n, uint64_t seed) {
@@ -369,7 +369,7 @@ int exact(const int32_t* f, const int64_t* shape, const void* a, const void* b, 
   const Values<double> values(format, shape, a, b, start, present, present_rows);
   return cuda_kernels().exact(format, format, values.dots, divisor, out, {seed_of(seed)}, Stream{});
 }
-// The copies of the table are added up.
+// Adds up the copies of the table.
 int count(const int32_t* f, const double* limits, const void* numbers, int64_t wide,
           const void* rounded, int64_t coded, int64_t n, uint64_t* sums) {
   const Format format = format_of(f);

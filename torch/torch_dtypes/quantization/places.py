@@ -78,7 +78,8 @@ def missing_dimension(place: Place, axis: int | None, dims: int) -> int | None:
     A tensor of one dimension always lacks the one for scales. Each number would get its own scale,
     and nothing would be rounded.
     """
-    missing = place.target.shape.find_missing_axis(dims) if isinstance(place.target, BlockFormat) else None
+    blocks = place.target.shape if isinstance(place.target, BlockFormat) else None
+    missing = blocks.find_missing_axis(dims) if blocks else None
     lacks = axis is not None and (dims < 2 or not -dims <= axis < dims)
     return axis if missing is None and lacks else missing
 

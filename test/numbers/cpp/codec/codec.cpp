@@ -1,5 +1,5 @@
-// The codecs of the headers alone, for ctypes: exact_codecs.py. No build of the package is needed,
-// so that a mutant of a header takes seconds.
+// The codecs of the headers alone, for ctypes: exact_codecs.py. It needs no build of the package,
+// so that testing a changed header takes seconds.
 #include <ATen/native/formats/cuda/Tables.cu>
 
 #include <ATen/native/formats/cuda/Codec.h>
@@ -16,8 +16,8 @@ bool same(T a, T b) {
       (a != a && b != b);
 }
 
-// Whether the short encoders and rounders of one mode, where they serve a format, agree with its
-// generic codec.
+// Tells whether the short encoders and rounders of one mode agree with the generic codec of each
+// format that they serve.
 template <typename T, Rounding mode>
 bool constant_mode_agrees(const Format& f, T x, uint64_t code) {
   if (f.rounding != mode) return true;
@@ -46,8 +46,8 @@ bool fast_agrees(const Format& f, const at::formats::cuda::Encoder<T>& fast, T x
 
 extern "C" {
 
-// Codes by the generic codec, with random words where there are some; without, the number of them
-// that a fast path gives otherwise.
+// Encodes with the generic codec, using random words where given. Without words it returns the
+// number of inputs for which a fast path gives another code.
 int64_t encode_all(const int32_t* fields, const double* x, const uint64_t* words, uint64_t* codes,
                    int64_t n) {
   const Format f = format_of(fields);

@@ -1,5 +1,5 @@
-// A program with PyTorch's headers and no library of it: names of types are there, and formats made
-// at run time are not.
+// A program with PyTorch's headers and without its libraries: names of types are there, but formats
+// made at run time are not.
 #include <torch/headeronly/core/ScalarType.h>
 
 #include <cstdio>

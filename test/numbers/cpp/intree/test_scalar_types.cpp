@@ -1,6 +1,6 @@
-// The formats as types of PyTorch's own list, in a program that is compiled against edited headers
-// and links a libc10. With a wheel's, which nobody edited, it uses what headers say and our own
-// sources; with one that was built from an edited tree (TD_EDITED_LIBC10), all of it.
+// The formats as types of PyTorch's own list, in a program that compiles against edited headers and
+// links a libc10. With a wheel's unedited libc10 it uses the headers and this project's sources.
+// With one built from an edited tree (TD_EDITED_LIBC10) it uses all of it.
 #include <ATen/AccumulateType.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Dispatch_v2.h>
@@ -21,7 +21,7 @@
 namespace {
 
 int failures = 0;
-[[maybe_unused]] std::string announced; // what the registry told TypeMeta
+[[maybe_unused]] std::string announced; // the text that the registry passed to TypeMeta
 
 template <typename A, typename B>
 void expect_equal(const A& got, const B& wanted, const char* what, int line) {
@@ -45,7 +45,7 @@ std::string error_of(Call&& call) {
 
 } // namespace
 
-#ifndef TD_EDITED_LIBC10 // which has its own
+#ifndef TD_EDITED_LIBC10 // the edited libc10 has its own
 void caffe2::TypeMeta::addFormat(c10::ScalarType type, size_t itemsize, const char* name) {
   announced +=
       std::to_string(static_cast<int>(type)) + ":" + std::to_string(itemsize) + ":" + name + " ";
@@ -98,7 +98,7 @@ void test_promotion() {
   EXPECT_EQ(
       error_of([&] { promote_types(at::kQInt8, at::kQ52); }).find("quantized") != std::string::npos,
       true);
-  EXPECT_EQ(promote_types(at::kHalf, at::kBFloat16), at::kFloat); // as ever
+  EXPECT_EQ(promote_types(at::kHalf, at::kBFloat16), at::kFloat); // unchanged
 #else
   const auto promote_types = c10::formats::promote_types;
 #endif
@@ -116,7 +116,7 @@ void test_promotion() {
 }
 
 void test_scalars() {
-  EXPECT_EQ(c10::Scalar(1.2).toPosit16es2().code, 0x419a);   // 1 + 410 / 2048
+  EXPECT_EQ(c10::Scalar(1.2).toPosit16es2().code, 0x419a); // 1 + 410 / 2048
   EXPECT_EQ(c10::Scalar(-1.0).to<c10::posit8es0>().code, 0xc0);
   EXPECT_EQ(c10::Scalar(int64_t{3}).toQ43().code, 0x44);
   EXPECT_EQ(c10::Scalar(true).toE5m7().code, 0x0780);
@@ -125,8 +125,8 @@ void test_scalars() {
   EXPECT_EQ(back.isFloatingPoint(), true);
   EXPECT_EQ(std::isnan(static_cast<double>(c10::Scalar(std::nan("")).toPosit16es2())), true); // NaR
   EXPECT_EQ(static_cast<double>(c10::Scalar(HUGE_VAL).toQ52()), HUGE_VAL);
-  // posit32es2 has 12 fraction bits at 2^60. One above the middle of two numbers: by way of a
-  // float64 it would be the middle, and become even.
+  // posit32es2 has 12 fraction bits at 2^60. This is one above the middle of two values. A detour
+  // over float64 would give the middle, which rounds to even.
   const int64_t above = (int64_t{1} << 60) + (int64_t{1} << 47) + 1;
   EXPECT_EQ(static_cast<double>(static_cast<c10::posit32es2>(above)),
             std::ldexp(1.0, 60) + std::ldexp(1.0, 48));
@@ -144,8 +144,8 @@ void test_conversions() {
   EXPECT_EQ(static_cast<float>(c10::convert<c10::complex<c10::Half>>(x).real()), 1.5f);
   EXPECT_EQ(c10::convert<c10::posit16es2>(c10::complex<double>(1.5, 0)).code, x.code);
   EXPECT_EQ(c10::convert<c10::posit16es2>(c10::Half(1.5f)).code, x.code);
-  // 1 + 2^-8 + 2^-27 is a posit32es2 just above the middle of two bfloat16: by way of a float32 to
-  // nearest it would become 1.
+  // 1 + 2^-8 + 2^-27 is a posit32es2 just above the middle of two bfloat16. A detour over float32
+  // would round it down to 1.
   const auto near_middle = c10::posit32es2(1 + std::ldexp(1.0, -8) + std::ldexp(1.0, -27));
   EXPECT_EQ(static_cast<float>(c10::convert<c10::BFloat16>(near_middle)), 1.0078125f);
   EXPECT_EQ(c10::fetch_and_cast<float>(at::kPosit16es2, &x), 1.5f);

@@ -1,5 +1,5 @@
-// Our posits beside the Universal library's: conversion, + - * / and the quire, for codes and for
-// seeded random pairs. Built where CMake is given -DUNIVERSAL_INCLUDE_DIR=<its include/sw>; the
+// Compares posits with the Universal library's: conversion, + - * / and the quire, for codes and
+// for seeded random pairs. Built where CMake is given -DUNIVERSAL_INCLUDE_DIR=<its include/sw>; the
 // library (MIT licence) is not part of this project.
 #include <universal/number/posit/posit.hpp>
 
@@ -66,7 +66,7 @@ struct Check {
   }
 
   void run(bool all, int pairs) {
-    for (int i = 0; i < 200000; ++i) { // doubles of all exponents that matter
+    for (int i = 0; i < 200000; ++i) { // doubles of all exponents in the range
       const double x =
           std::ldexp(1 + (random() >> 12) * 0x1p-52,
                      int(random() % (2 * format.max_exponent() + 8)) - format.max_exponent() - 4);

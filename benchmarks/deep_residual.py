@@ -2,7 +2,8 @@
 ``torch-dtypes sweep --model deep_residual:relu``: what directed rounding does to it.
 
 50 linear layers stand for the 50 convolutions of a ResNet-50 (He, Zhang, Ren and Sun,
-arXiv:1512.03385, whose basic block this is): cheap to train, and as deep. In docs/results.md.
+arXiv:1512.03385, whose basic block this is): cheap to train, and as deep.
+docs/reference/results.md has the figures.
 """
 
 from torch import nn

@@ -1,5 +1,5 @@
 // What rounding did to one number, counted: its exact value beside what became of it
-// (docs/workbench.md says what each count means).
+// (docs/reference/rounding-counts.md says what each count means).
 //
 // Everything is an integer, so that no order of additions and no number of threads changes a count.
 #pragma once

@@ -1,8 +1,8 @@
 """How Sphinx makes the pages: `make docs`, into build/docs.
 
-The sources are the repository's own: its root is Sphinx's source folder, so that README.md and
-docs/*.md are pages as they lie there, with links that lead somewhere on a forge too. docs/reference
-lists the names, whose text is their docstrings.
+Sphinx reads the repository itself: README.md and the pages of docs/ stay where they are, so that
+their links work on a forge too. docs/index.md is the root page. The *.rst pages of docs/reference
+list the public names, whose text is their docstrings.
 """
 
 import re
@@ -18,7 +18,7 @@ copyright = author
 version = release = torch_dtypes.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click"]
-root_doc = "README"
+root_doc = "docs/index"
 smartquotes = False  # "--out" is an option, and not a dash
 include_patterns = ["*.md", "docs/**", "third_party/README.md"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext", ".py": "script"}
@@ -56,34 +56,42 @@ html_css_files = ["pages.css"]
 html_copy_source = False
 html_show_sphinx = False
 templates_path = ["templates"]
-html_additional_pages = {"index": "first.html"}  # the first page is README.html
+html_additional_pages = {"index": "first.html"}  # leads to docs/index.html
 
-# README.md has no table of contents of its own: forges show the folders.
+# Behind docs/index.md, since forges would show a table of contents as code.
 CONTENTS = """
 ```{toctree}
 :hidden:
-:caption: Guides
+:caption: Tutorials
 
-docs/supported
-docs/training-does-not-work
-docs/workbench
-docs/digits
-docs/observation
-docs/mixed-precision
-docs/targets
-docs/accumulators
-docs/distributed
-docs/interop
-docs/limits
-docs/on-a-gpu
+docs/getting-started
+docs/tutorials/train_in_8_bits
+docs/tutorials/accumulator
+docs/tutorials/propose_a_format
+docs/tutorials/where_digits_go
+docs/tutorials/linear_systems
+docs/tutorials/golden_vectors
 ```
 
 ```{toctree}
 :hidden:
-:caption: Tutorials
-:glob:
+:caption: How-to
 
-docs/tutorials/*
+docs/how-to/choose-a-format
+docs/how-to/train-in-8-bits
+docs/how-to/mixed-precision
+docs/how-to/try-an-accumulator
+docs/how-to/training-does-not-work
+docs/how-to/observe-rounding
+docs/how-to/find-lost-digits
+docs/how-to/find-sensitive-layers
+docs/how-to/run-a-sweep
+docs/how-to/use-your-network
+docs/how-to/golden-vectors
+docs/how-to/several-processes
+docs/how-to/export
+docs/how-to/on-a-gpu
+docs/tutorials/coming_from
 ```
 
 ```{toctree}
@@ -91,26 +99,52 @@ docs/tutorials/*
 :caption: Reference
 
 docs/reference/index
+docs/reference/format-names
+docs/reference/dtypes
+docs/reference/spellings
 docs/numerics
-docs/proof
 docs/infinity-and-nan
-docs/elementary
+docs/targets
+docs/accumulators
+docs/reference/rules
+docs/reference/optimizers
+docs/reference/rounding-counts
+docs/reference/random-rounding
+docs/reference/distributed
+docs/reference/interop
+docs/supported
+docs/limits
 docs/operators
+docs/results
+docs/reference/results
+docs/reference/results-avx2
+docs/reference/results-intel
+docs/proof
+docs/elementary
+docs/stability
+docs/reference/releases
 ```
 
 ```{toctree}
 :hidden:
-:caption: Background
+:caption: Explanation
 
 docs/design
 docs/dispatch
+docs/codecs
 docs/hooks
+docs/counting
 docs/gpu
 docs/in-tree
-docs/results
-docs/results-avx2
-docs/results-intel
-docs/stability
+docs/reference/hooks
+docs/reference/edits
+```
+
+```{toctree}
+:hidden:
+:caption: Project
+
+README
 CHANGELOG
 CONTRIBUTING
 RELEASING

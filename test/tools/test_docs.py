@@ -9,8 +9,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     path.relative_to(ROOT)
-    for folder in (".", "docs", "third_party")
-    for path in (ROOT / folder).glob("*.md")
+    for pattern in ("*.md", "docs/**/*.md", "third_party/*.md")
+    for path in ROOT.glob(pattern)
 )
 TREES = "aten c10 torch test tools benchmarks docs cmake third_party requirements .ci".split()
 

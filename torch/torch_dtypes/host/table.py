@@ -27,7 +27,7 @@ from .imports import call_when_imported
 
 
 class Kind(enum.Enum):
-    """How a replacement gets to its target. The value stands in the table of docs/design.md."""
+    """How a replacement gets to its target; docs/reference/hooks.md shows the value."""
 
     # torch/csrc/formats/hooks/Patches.cpp puts it in, and calls the replacement if there is one.
     CPP = "C++"

@@ -73,7 +73,7 @@ def quantize_(
             ``clamped`` (``"zero"``: values out of range have no gradient), and what is said of its
             scale; ``accumulate``: a policy (``torch_dtypes.accumulate``), or a dict of its
             arguments, for the layer's three products; ``arithmetic="integer"`` and ``accumulator``.
-            docs/mixed-precision.md explains each.
+            docs/reference/rules.md explains each.
         calibrate: for scales that come from data, an iterable of batches: tensors, tuples whose
             first element is the input, or dicts of keyword arguments. It is run through the model
             once, in evaluation mode and without gradients. Or a state dict of the model as it was

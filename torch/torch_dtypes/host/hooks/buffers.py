@@ -17,7 +17,7 @@ from ..stock_functions import write_infinities
 from ..table import Hook, Kind
 
 # Significant bits with which running statistics stand still far from where they should be
-# (docs/mixed-precision.md).
+# (docs/reference/optimizers.md).
 _FEW = 4
 
 

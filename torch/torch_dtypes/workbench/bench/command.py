@@ -43,7 +43,7 @@ from .suites import DEFAULT_SUITES, SUITES
     type=click.Path(dir_okay=False),
     metavar="FILE",
     callback=check.markdown,
-    help="Put the tables into a file, as docs/results.md has them.",
+    help="Put the tables into a file, as docs/reference/results.md has them.",
 )
 @click.option(
     "--list", "only_list", is_flag=True, help="Say what would be compared, with the targets."

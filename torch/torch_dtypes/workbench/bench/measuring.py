@@ -168,8 +168,8 @@ class Group:
 
 
 def compare(row: Row, group: Group, figures: dict[str, list[float]], threads: int) -> dict:
-    """The row as plain data, from the figures of its group; docs/results.md's tables and bench.json
-    are made of these."""
+    """The row as plain data, from the figures of its group. The tables of
+    docs/reference/results.md and bench.json are made of these."""
     sizes = group.elements.get(row.ours, 1), group.elements.get(row.against, 1)
     ours, against = statistics.median(figures[row.ours]), statistics.median(figures[row.against])
     ratio = (ours / sizes[0]) / (against / sizes[1])

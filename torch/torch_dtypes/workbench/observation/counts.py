@@ -19,7 +19,7 @@ SHARES = (
 @dataclass(frozen=True)
 class RoundingCounts:
     """Counts of one layer, pass and format. x is a number before rounding, r what it became.
-    docs/workbench.md has each count's meaning in a table.
+    docs/reference/rounding-counts.md has each count's meaning in a table.
 
     Attributes:
         layer: the module's qualified name, ``""`` for the model itself, ``"(outside)"`` for what no

@@ -81,7 +81,7 @@ class observe(contextlib.AbstractContextManager):
     our dtypes, casts, ``chop`` and what is built on it (``Cast``, ``quantize_``). With ``formats``
     the float tensors of a model are measured against each of them instead. Nothing of the run
     changes in either case: same bits, same random numbers. :class:`RoundingCounts` and
-    docs/workbench.md say what counts where, and what each count means.
+    docs/reference/rounding-counts.md say what counts where, and what each count means.
 
     Args:
         model: its modules give the layers. Not compiled and no ScriptModule.

@@ -292,7 +292,7 @@ def sensitivity(
     metric(the network in float32), infinite where they or the loss are not finite. All formats are
     also measured in all layers at once. ``choose`` finds the assignment with the least sum of
     sensitivities within a mean number of bits a weight, exactly, and measures it, since rises need
-    not add up. docs/workbench.md says what they mean.
+    not add up. docs/how-to/find-sensitive-layers.md shows an example.
 
     The model is as before afterwards, as are torch's random numbers. A copy, which the result
     keeps, runs in evaluation mode, without gradients. Layers that share a weight (a tied embedding

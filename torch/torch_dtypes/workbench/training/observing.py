@@ -88,8 +88,8 @@ def add_section(report: Report, run: Run, observed: dict) -> None:
         return
     report.section(f"What rounding did: {_name(run)}, epoch {observed['epoch']}")
     report.text(
-        "Of the numbers that were rounded and not 0; the worst first. docs/workbench.md says "
-        "what each count means."
+        "Of the numbers that were rounded and not 0; the worst first. "
+        "docs/reference/rounding-counts.md says what each count means."
     )
     used = [name for name in rows[0] if any(row[name] for row in rows)]
     report.table(used, [[row[name] for name in used] for row in rows], dense=True)

@@ -27,7 +27,7 @@ Registry& registry() {
 
 // Containers. 8 bits: of the float8 types the one that hardly any model uses, because a dtype
 // argument that names the container is ambiguous where stock code passes on a tensor's own type
-// (docs/design.md, "The container").
+// (docs/design.md, "The storage dtype").
 ScalarType container_of(const Format& format) {
   switch (format.itemsize()) {
     case 1: return ScalarType::Float8_e5m2fnuz;

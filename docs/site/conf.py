@@ -64,91 +64,91 @@ CONTENTS = """
 :hidden:
 :caption: Tutorials
 
-docs/getting-started
-docs/tutorials/train_in_8_bits
-docs/tutorials/accumulator
-docs/tutorials/propose_a_format
-docs/tutorials/where_digits_go
-docs/tutorials/linear_systems
-docs/tutorials/golden_vectors
+getting-started
+tutorials/train_in_8_bits
+tutorials/accumulator
+tutorials/propose_a_format
+tutorials/where_digits_go
+tutorials/linear_systems
+tutorials/golden_vectors
 ```
 
 ```{toctree}
 :hidden:
 :caption: How-to
 
-docs/how-to/choose-a-format
-docs/how-to/train-in-8-bits
-docs/how-to/mixed-precision
-docs/how-to/try-an-accumulator
-docs/how-to/training-does-not-work
-docs/how-to/observe-rounding
-docs/how-to/find-lost-digits
-docs/how-to/find-sensitive-layers
-docs/how-to/run-a-sweep
-docs/how-to/use-your-network
-docs/how-to/golden-vectors
-docs/how-to/several-processes
-docs/how-to/export
-docs/how-to/on-a-gpu
-docs/tutorials/coming_from
+how-to/choose-a-format
+how-to/train-in-8-bits
+how-to/mixed-precision
+how-to/try-an-accumulator
+how-to/training-does-not-work
+how-to/observe-rounding
+how-to/find-lost-digits
+how-to/find-sensitive-layers
+how-to/run-a-sweep
+how-to/use-your-network
+how-to/golden-vectors
+how-to/several-processes
+how-to/export
+how-to/on-a-gpu
+tutorials/coming_from
 ```
 
 ```{toctree}
 :hidden:
 :caption: Reference
 
-docs/reference/index
-docs/reference/format-names
-docs/reference/dtypes
-docs/reference/spellings
-docs/numerics
-docs/infinity-and-nan
-docs/targets
-docs/accumulators
-docs/reference/rules
-docs/reference/optimizers
-docs/reference/rounding-counts
-docs/reference/random-rounding
-docs/reference/distributed
-docs/reference/interop
-docs/supported
-docs/limits
-docs/operators
-docs/results
-docs/reference/results
-docs/reference/results-avx2
-docs/reference/results-intel
-docs/proof
-docs/elementary
-docs/stability
-docs/reference/releases
+reference/index
+reference/format-names
+reference/dtypes
+reference/spellings
+numerics
+infinity-and-nan
+targets
+accumulators
+reference/rules
+reference/optimizers
+reference/rounding-counts
+reference/random-rounding
+reference/distributed
+reference/interop
+supported
+limits
+operators
+results
+reference/results
+reference/results-avx2
+reference/results-intel
+proof
+elementary
+stability
+reference/releases
 ```
 
 ```{toctree}
 :hidden:
 :caption: Explanation
 
-docs/design
-docs/dispatch
-docs/codecs
-docs/hooks
-docs/counting
-docs/gpu
-docs/in-tree
-docs/reference/hooks
-docs/reference/edits
+design
+dispatch
+codecs
+hooks
+counting
+gpu
+in-tree
+reference/hooks
+reference/edits
 ```
 
 ```{toctree}
 :hidden:
 :caption: Project
 
-README
-CHANGELOG
-CONTRIBUTING
-RELEASING
-third_party/README
+/README
+/CHANGELOG
+/CONTRIBUTING
+/RELEASING
+/third_party/README
 ```
 """
 

@@ -61,7 +61,7 @@ def test_a_wrong_link_is_seen(tmp_path):
     page = tmp_path / "page.md"
     links = (
         "[a](other.md#one-heading-code) [b](other.md#two) [c](none.md) "
-        "[d](https://example.org/e) `docs/none.md` `docs/design.md` `docs/des*`\n"
+        "[d](https://example.org/e) `docs/none.md` `docs/dispatch.md` `docs/dis*`\n"
     )
     page.write_text(links)
     assert list(missing_links(page)) == ["other.md#two", "none.md"]

@@ -66,11 +66,11 @@ CONTENTS = """
 
 getting-started
 tutorials/train_in_8_bits
-tutorials/accumulator
-tutorials/propose_a_format
-tutorials/where_digits_go
-tutorials/linear_systems
-tutorials/golden_vectors
+What must the accumulator be? <tutorials/accumulator>
+Propose a format <tutorials/propose_a_format>
+Where digits go <tutorials/where_digits_go>
+Linear systems <tutorials/linear_systems>
+Golden vectors <tutorials/golden_vectors>
 ```
 
 ```{toctree}
@@ -90,8 +90,8 @@ how-to/use-your-network
 how-to/golden-vectors
 how-to/several-processes
 how-to/export
-how-to/on-a-gpu
-tutorials/coming_from
+Use a GPU <how-to/on-a-gpu>
+Come from another tool <tutorials/coming_from>
 ```
 
 ```{toctree}
@@ -101,10 +101,10 @@ tutorials/coming_from
 reference/index
 reference/format-names
 reference/dtypes
-reference/spellings
-numerics
-infinity-and-nan
-targets
+Other tools' names <reference/spellings>
+Numerics <numerics>
+Infinity and NaN <infinity-and-nan>
+Targets <targets>
 accumulators
 reference/rules
 reference/optimizers
@@ -116,10 +116,10 @@ supported
 limits
 operators
 results
-reference/results
-reference/results-avx2
-reference/results-intel
-proof
+Tables of results <reference/results>
+Speed with AVX2 <reference/results-avx2>
+Speed with a large cache <reference/results-intel>
+Proof <proof>
 elementary
 stability
 reference/releases
@@ -136,8 +136,8 @@ hooks
 counting
 gpu
 in-tree
-reference/hooks
-reference/edits
+Table of hooks <reference/hooks>
+Table of edits <reference/edits>
 ```
 
 ```{toctree}

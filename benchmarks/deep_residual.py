@@ -2,7 +2,7 @@
 
 Use it by ``torch-dtypes sweep --model deep_residual:relu``. Its 50 linear layers stand for the 50
 convolutions of a ResNet-50, with the same basic block (He, Zhang, Ren and Sun, arXiv:1512.03385).
-It is cheap to train, and as deep. Results are in docs/results.md.
+It is cheap to train, and as deep. Results are in docs/reference/results.md.
 """
 
 from torch import nn

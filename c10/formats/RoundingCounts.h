@@ -1,4 +1,4 @@
-// Counts what rounding did to a number, from its exact and its rounded value (docs/workbench.md
+// Counts what rounding did to a number, from its exact and its rounded value (docs/reference/rounding-counts.md
 // explains each count).
 //
 // All counts are integers, so neither the order of additions nor the number of threads changes one.

@@ -1,8 +1,8 @@
 """How Sphinx makes the pages: `make docs`, into build/docs.
 
-The sources are the repository's own: its root is Sphinx's source folder, so that README.md and
-docs/*.md are pages as they lie there, with links that lead somewhere on a forge too. docs/reference
-lists the names, whose text is their docstrings.
+Sphinx reads the repository itself: README.md and the pages of docs/ stay where they are, so that
+their links work on a forge too. docs/index.md is the root page. The *.rst pages of docs/reference
+list the public names, whose text is their docstrings.
 """
 
 import re
@@ -18,7 +18,7 @@ copyright = author
 version = release = torch_dtypes.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click"]
-root_doc = "README"
+root_doc = "docs/index"
 smartquotes = False  # "--out" is an option, and not a dash
 include_patterns = ["*.md", "docs/**", "third_party/README.md"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext", ".py": "script"}
@@ -56,65 +56,99 @@ html_css_files = ["pages.css"]
 html_copy_source = False
 html_show_sphinx = False
 templates_path = ["templates"]
-html_additional_pages = {"index": "first.html"}  # the first page is README.html
+html_additional_pages = {"index": "first.html"}  # leads to docs/index.html
 
-# README.md has no table of contents of its own: forges show the folders.
+# Behind docs/index.md, since forges would show a table of contents as code.
 CONTENTS = """
 ```{toctree}
 :hidden:
-:caption: Guides
+:caption: Tutorials
 
-docs/supported
-docs/training-does-not-work
-docs/workbench
-docs/digits
-docs/observation
-docs/mixed-precision
-docs/targets
-docs/accumulators
-docs/distributed
-docs/interop
-docs/limits
-docs/on-a-gpu
+getting-started
+tutorials/train_in_8_bits
+What must the accumulator be? <tutorials/accumulator>
+Propose a format <tutorials/propose_a_format>
+Where digits go <tutorials/where_digits_go>
+Linear systems <tutorials/linear_systems>
+Golden vectors <tutorials/golden_vectors>
 ```
 
 ```{toctree}
 :hidden:
-:caption: Tutorials
-:glob:
+:caption: How-to
 
-docs/tutorials/*
+how-to/choose-a-format
+how-to/train-in-8-bits
+how-to/mixed-precision
+how-to/try-an-accumulator
+how-to/training-does-not-work
+how-to/observe-rounding
+how-to/find-lost-digits
+how-to/find-sensitive-layers
+how-to/run-a-sweep
+how-to/use-your-network
+how-to/golden-vectors
+how-to/several-processes
+how-to/export
+Use a GPU <how-to/on-a-gpu>
+Come from another tool <tutorials/coming_from>
 ```
 
 ```{toctree}
 :hidden:
 :caption: Reference
 
-docs/reference/index
-docs/numerics
-docs/proof
-docs/infinity-and-nan
-docs/elementary
-docs/operators
+reference/index
+reference/format-names
+reference/dtypes
+Other tools' names <reference/spellings>
+Numerics <numerics>
+Infinity and NaN <infinity-and-nan>
+Targets <targets>
+accumulators
+reference/rules
+reference/optimizers
+reference/rounding-counts
+reference/random-rounding
+reference/distributed
+reference/interop
+supported
+limits
+operators
+results
+Tables of results <reference/results>
+Speed with AVX2 <reference/results-avx2>
+Speed with a large cache <reference/results-intel>
+Proof <proof>
+elementary
+stability
+reference/releases
 ```
 
 ```{toctree}
 :hidden:
-:caption: Background
+:caption: Explanation
 
-docs/design
-docs/dispatch
-docs/hooks
-docs/gpu
-docs/in-tree
-docs/results
-docs/results-avx2
-docs/results-intel
-docs/stability
-CHANGELOG
-CONTRIBUTING
-RELEASING
-third_party/README
+design
+dispatch
+codecs
+hooks
+counting
+gpu
+in-tree
+Table of hooks <reference/hooks>
+Table of edits <reference/edits>
+```
+
+```{toctree}
+:hidden:
+:caption: Project
+
+/README
+/CHANGELOG
+/CONTRIBUTING
+/RELEASING
+/third_party/README
 ```
 """
 

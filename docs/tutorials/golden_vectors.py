@@ -136,4 +136,4 @@ for layer in manifest["layers"]:
 print((folder / "network" / "002_2.output0.hex").read_text())
 
 # %% [markdown]
-# Operations, flags and file layouts: [golden vectors](../workbench.md#golden-vectors).
+# Operations, flags and file layouts: [golden vectors](../how-to/golden-vectors.md).

@@ -88,7 +88,7 @@ print("\n" + found.to_markdown())
 # "stochastic"]`), accumulators (`accumulate="chunked(32)"`), blocks with shared scales, and your
 # own networks and data (`model="package.module:factory"`, `dataset="package.module:loader"`). For a
 # format that is not made of exponent and fraction fields see [the names](../numerics.md#formats);
-# for everything a sweep keeps, [the workbench](../workbench.md#which-formats-does-a-network-bear).
+# for everything a sweep keeps, [sweeps](../how-to/run-a-sweep.md).
 
 # %%
 chosen = max(found.rows(), key=lambda row: row["accuracy"])["format"]

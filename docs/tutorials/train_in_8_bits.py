@@ -135,5 +135,5 @@ for name, accuracy in results.items():
 # | q43 forward, q52 backward | 90.8 % |
 #
 # More recipes, networks and data: `torch-dtypes train --recipe all --recipe master --recipe mixed`,
-# and [what each of them reaches](../results.md#accuracy-by-recipe). How it works: [mixed
-# precision](../mixed-precision.md).
+# and [what each of them reaches](../reference/results.md#accuracy-by-recipe). How it works: [mixed
+# precision](../how-to/mixed-precision.md).

@@ -168,4 +168,4 @@ print(stats.worst())
 # A run that is no longer finite says itself where:
 # `torch_dtypes.explain_divergence(model, optimizer, forward)` names the first tensor, its layer and
 # pass, the likely cause and what to try. More:
-# [variability](../digits.md).
+# [variability](../how-to/find-lost-digits.md).

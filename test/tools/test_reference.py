@@ -58,16 +58,20 @@ def test_every_command_has_its_place():
 
 def test_every_page_is_in_the_index():
     index = (REFERENCE / "index.rst").read_text()
-    pages = {page.stem for page in REFERENCE.iterdir() if page.suffix in (".rst", ".md")} - {
-        "index"
-    }
+    pages = {page.stem for page in REFERENCE.glob("*.rst")} - {"index"}
     assert pages == set(re.findall(r"^   (\w+)$", index, re.MULTILINE))
 
 
 def test_every_document_is_in_the_contents():
     docs = REFERENCE.parent
     contents = (docs / "site" / "conf.py").read_text()
-    assert not [page.stem for page in docs.glob("*.md") if f"\ndocs/{page.stem}\n" not in contents]
+    pages = {
+        str(page.relative_to(docs).with_suffix(""))
+        for pattern in ("**/*.md", "tutorials/*.py", "reference/index.rst")
+        for page in docs.glob(pattern)
+    }
+    listed = set(re.findall(r"^(?:.* <)?([\w/-]+)>?$", contents, re.MULTILINE))
+    assert not pages - listed - {"index"}
 
 
 # ---- docstrings ----

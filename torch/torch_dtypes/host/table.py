@@ -28,7 +28,7 @@ from .imports import call_when_imported
 
 class Kind(enum.Enum):
     """The way a replacement gets to its target. The value is printed in the table of
-    docs/design.md."""
+    docs/reference/hooks.md."""
 
     # torch/csrc/formats/hooks/Patches.cpp puts it in, and calls the replacement if there is one.
     CPP = "C++"

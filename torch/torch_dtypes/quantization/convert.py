@@ -63,7 +63,7 @@ def quantize_(
 
     Args:
         model: any module.
-        rules: a dict, or the path of a YAML file with one. docs/mixed-precision.md explains each
+        rules: a dict, or the path of a YAML file with one. docs/reference/rules.md explains each
             word. A key is a module type or its name (``"nn.Linear"``), a module's name, a regular
             expression, or a predicate of ``(module, name)``. An expression must match the whole
             name of a module with parameters of its own. One key decides for a module: a name wins

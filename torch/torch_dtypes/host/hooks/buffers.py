@@ -19,7 +19,7 @@ from ..stock_functions import write_infinities
 from ..table import Hook, Kind
 
 # With so few significant bits, running statistics stay far from their true values
-# (docs/mixed-precision.md).
+# (docs/reference/optimizers.md).
 _FEW = 4
 
 

@@ -43,7 +43,7 @@ from .suites import DEFAULT_SUITES, SUITES
     type=click.Path(dir_okay=False),
     metavar="FILE",
     callback=check.check_markdown,
-    help="Write the tables into the marked parts of a file such as docs/results.md.",
+    help="Write the tables into the marked parts of a file such as docs/reference/results.md.",
 )
 @click.option(
     "--list", "only_list", is_flag=True, help="List the comparisons and their targets; run none."

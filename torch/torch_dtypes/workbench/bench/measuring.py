@@ -169,7 +169,7 @@ class Group:
 
 def compare(row: Row, group: Group, figures: dict[str, list[float]], threads: int) -> dict:
     """Return the row as plain data, from the figures of its group, for bench.json and the tables of
-    docs/results.md."""
+    docs/reference/results.md."""
     sizes = group.elements.get(row.case, 1), group.elements.get(row.against, 1)
     ours, against = statistics.median(figures[row.case]), statistics.median(figures[row.against])
     ratio = (ours / sizes[0]) / (against / sizes[1])

@@ -1,4 +1,4 @@
-"""The tables of a run, on a terminal and for docs/results.md."""
+"""The tables of a run, on a terminal and for docs/reference/results.md."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def report_of(results: dict) -> Report:
 
 
 def markdown_of(results: dict, suite: str) -> str:
-    """Return a suite's part of docs/results.md: ratios only, no absolute times."""
+    """Return a suite's part of docs/reference/results.md: ratios only, no absolute times."""
     where = results["machine"]
     lines = [f"### {suite}", "", SUITES[suite].summary, "", f"    {results['command'][suite]}", ""]
     lines += [

@@ -1,5 +1,5 @@
 """Run suites and write their results: a table, ``bench.json``, charts, the tables of
-docs/results.md."""
+docs/reference/results.md."""
 
 from __future__ import annotations
 

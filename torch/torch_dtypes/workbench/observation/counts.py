@@ -19,7 +19,7 @@ SHARES = (
 @dataclass(frozen=True)
 class RoundingCounts:
     """Counts of one layer, pass and format. x is a number before rounding, r the number after it. A
-    table in docs/workbench.md defines each count.
+    table in docs/reference/rounding-counts.md defines each count.
 
     Attributes:
         layer: the module's qualified name, ``""`` for the model itself, ``"(outside)"`` for numbers

@@ -297,7 +297,7 @@ def sensitivity(
     metric(the network in float32). It is infinite where a metric or the loss is not finite. All
     formats are also measured in all layers at once. ``choose`` finds exactly the assignment with
     the least sum of sensitivities within a mean number of bits a weight. Then it measures it, since
-    rises need not add up. docs/workbench.md explains them.
+    rises need not add up. docs/how-to/find-sensitive-layers.md explains them.
 
     The model and torch's random numbers are restored. A copy, which the result keeps, runs in
     evaluation mode, without gradients. Layers that share a weight (a tied embedding and output

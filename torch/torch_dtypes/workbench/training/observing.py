@@ -88,7 +88,7 @@ def add_section(report: Report, run: Run, observed: dict) -> None:
         return
     report.section(f"Effects of rounding: {_name(run)}, epoch {observed['epoch']}")
     report.text(
-        "Shares of the rounded nonzero numbers, the worst first. docs/workbench.md "
+        "Shares of the rounded nonzero numbers, the worst first. docs/reference/rounding-counts.md "
         "defines each count."
     )
     used = [name for name in rows[0] if any(row[name] for row in rows)]

@@ -79,8 +79,8 @@ class observe(contextlib.AbstractContextManager):
     It counts every number that is rounded to a number format: in operators on format tensors,
     casts, ``chop``, and all that uses it (``Cast``, ``quantize_``). With ``formats`` it measures
     the model's float tensors against each of them instead. The run stays the same in either case,
-    bit for bit, with the same random numbers. :class:`RoundingCounts` and docs/reference/rounding-counts.md define
-    the counts and where they belong.
+    bit for bit, with the same random numbers. :class:`RoundingCounts` and
+    docs/reference/rounding-counts.md define the counts and where they belong.
 
     Args:
         model: the module whose modules are the layers; neither compiled nor a ScriptModule.

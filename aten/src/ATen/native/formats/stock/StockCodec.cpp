@@ -157,7 +157,7 @@ at::Tensor round_in_graph(const Format& f, const at::Tensor& values, const at::T
     StockWords words;
     if (seed.defined())
       words = {functional::to_functional_tensor(seed), in.sym_numel(), in.device()};
-    out = round_floats_by_stock(f, widened(f, in), words, /*in_graph=*/true)
+    out = round_floats_by_stock(f, widen(f, in), words, /*in_graph=*/true)
               .to(in.scalar_type())
               .view_symint(values.sym_sizes());
   }

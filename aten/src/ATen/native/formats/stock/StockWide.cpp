@@ -40,7 +40,7 @@ Tensor rounds_up(Rounding mode, const Cut& c, const StockWords& words) {
 }
 
 // The mode up_down's second half: one code further from 0 or back.
-Tensor moved(const Format& f, const Tensor& magnitude, const StockWords& words) {
+Tensor move_codes(const Format& f, const Tensor& magnitude, const StockWords& words) {
   if (f.rounding != Rounding::UpDown) return magnitude;
   return magnitude + words.coins().to(ScalarType::Long).mul(2).sub(1) * magnitude.ne(0);
 }

@@ -168,7 +168,7 @@ def cell(by_dtype: dict, kind: str) -> str:
     return first + "".join(f"; {', '.join(dtypes[status])}: {status}" for status in others)
 
 
-def shorten(reason: str, dtype: str, length: int = 200) -> str:
+def cut_reason(reason: str, dtype: str, length: int = 200) -> str:
     """Shorten an error's text, and drop the names that differ from dtype to dtype."""
     reason = re.sub(rf"(torch\.)?\b{dtype}\b", "D", reason)
     reason = re.sub(
@@ -245,7 +245,7 @@ def document(names: list[str], results: dict, options, known) -> str:
             return None
         case = known.find_known(name, kind, dtype)
         return notes.setdefault(
-            case.reason if case else shorten(outcome["reason"], dtype), len(notes) + 1
+            case.reason if case else cut_reason(outcome["reason"], dtype), len(notes) + 1
         )
 
     rows = []

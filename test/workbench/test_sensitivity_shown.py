@@ -251,7 +251,7 @@ def test_command_trains_where_there_are_no_weights(tiny):
     )
     assert done.exit_code == 0, done.output
     assert (
-        "error rate rises by" in done.output
+        "rise of the error rate" in done.output
         and "Conv2d" not in done.output
         and "written" not in done.output
     )

@@ -42,7 +42,7 @@ def test_unknown_format_in_a_file_is_named():
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_a_future_version_of_the_layout_is_refused(weights_only, monkeypatch):
     message = (
-        r"expected a tensor written in version 1 of torch_dtypes' layout, but got version 2: "
+        r"expected a tensor written in version 1 of torch_dtypes' layout, but got version 2; "
         r"update torch-dtypes"
     )
     t, file = torch.ones(2, dtype=torch.posit16es2), io.BytesIO()

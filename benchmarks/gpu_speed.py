@@ -14,7 +14,7 @@ import torch
 
 import torch_dtypes
 from torch_dtypes.workbench.bench.measuring import NotMeasuredError
-from torch_dtypes.workbench.bench.peers import installed, module
+from torch_dtypes.workbench.bench.peers import is_installed, module
 from torch_dtypes.workbench.training.models import ResNet18
 
 FORMATS = ["q43", "posit8es2", "posit16es2", "e5m5", "posit32es2"]
@@ -315,7 +315,7 @@ def peers(device, clock):
         ),
     ]
     for peer, what, run_peer, run_own in works:
-        if not installed(peer):
+        if not is_installed(peer):
             print_row(what=what, peer=peer, not_measured="not installed")
             continue
         try:

@@ -1,5 +1,5 @@
-// Counts what rounding did to a number, from its exact and its rounded value (docs/reference/rounding-counts.md
-// explains each count).
+// Counts what rounding did to a number, from its exact and its rounded value. Each count is
+// explained in docs/reference/rounding-counts.md.
 //
 // All counts are integers, so neither the order of additions nor the number of threads changes one.
 #pragma once

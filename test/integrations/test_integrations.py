@@ -311,7 +311,7 @@ def test_lightning_trains_in_a_precision_of_ours(package, precision, tmp_path):
     )
     with pytest.raises(
         ValueError,
-        match=r"'posit16es99' is invalid.*Or the name of a number format, such as 'posit16es2'",
+        match=r"'posit16es99' is invalid.*Or use the name of a number format, such as 'posit16es2'",
     ):
         trainer("posit16es99")
 

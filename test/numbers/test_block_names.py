@@ -93,7 +93,7 @@ def test_constructors_and_names_agree():
         ),
         (
             lambda: block_format("posit8es1", "e8m0", 32, scale_rule="even"),
-            "expected scale_rule='even' with float or fixed-point",
+            "expected float or fixed-point elements with scale_rule='even'",
         ),
         (
             lambda: block_format("q43", "fp32", 32, emax=0),

@@ -250,7 +250,7 @@ def test_wrong_arguments(policy):
                 call()
         two = (
             r"of one number format, but got q43 and posit8es1.*\(torch.q43\) or "
-            r"x.to\(torch.posit8es1\), or say .*: torch_dtypes.matmul\(a, b, out="
+            r"x.to\(torch.posit8es1\), or give the result's dtype: torch_dtypes.matmul\(a, b, out="
         )
         with pytest.raises(RuntimeError, match=two):
             a @ b.t().to(torch.posit8es1)

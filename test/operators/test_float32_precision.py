@@ -120,7 +120,7 @@ def test_the_policy_float32_is_an_error(switch):
         for product in (lambda: a @ b, lambda: torch_dtypes.matmul(a, b, out=torch.posit16es2)):
             with pytest.raises(
                 RuntimeError,
-                match=r"float32 products keep all bits .* torch.posit16es2 needs, .*\"highest\".* "
+                match=r"float32 products that keep all bits of torch.posit16es2 .*\"highest\".* "
                 r"policy machine",
             ):
                 product()

@@ -439,7 +439,7 @@ def test_fused_observers_take_float32_alone(dtype):
         + [torch.tensor([x]) for x in (0.0, 1.0, 1.0)]
         + [torch.tensor([0])]
     )
-    with pytest.raises(NotImplementedError, match="float32 tensors alone"):
+    with pytest.raises(NotImplementedError, match="float32 tensors only"):
         torch.fused_moving_avg_obs_fake_quant(of(dtype), *numbers, 0.01, 0, 255, -1)
 
 

@@ -75,7 +75,11 @@ def check(rows, suite):
 
 @pytest.mark.parametrize(
     "suite",
-    [name for name in bench.SUITES if name not in ("memory", "peers", "quantization", "scaling")],
+    [
+        name
+        for name in bench.SUITES
+        if name not in ("memory", "peers", "quantization", "backends", "scaling")
+    ],
 )
 def test_suite_runs(suite):
     rows = rows_of(suite)
@@ -91,6 +95,15 @@ def test_suite_runs(suite):
     assert any(row["dtype"] == about and row["limit"] for row in rows)
     listed = "\n".join(list_comparisons([suite]))
     assert all(row["target"] is None or row["target"] in listed for row in rows)
+
+
+def test_back_ends_are_compared(monkeypatch):
+    monkeypatch.setattr(bench.backends, "_FORMATS", {"q52": (5, 2)})
+    monkeypatch.setattr(bench.backends, "_MODES", {"nearest_even": (1, 2)})
+    rows = [row for row in rows_of("backends") if row["against"] == "kernels"]
+    check(rows, "backends")
+    assert [row["dtype"] for row in rows] == ["eager", "compiled"]
+    assert torch_dtypes.backend(torch.ones(1)) == "kernels"
 
 
 def test_quantised_layers_are_compared_with_float32s_and_qtorchs(monkeypatch):

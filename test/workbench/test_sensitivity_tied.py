@@ -158,7 +158,7 @@ def test_results_are_pickled_and_copied():
     for ask in (lambda: loaded.choose(bits=7), loaded.trade_off):
         with pytest.raises(
             ValueError,
-            match="a result that has its network and data, to measure a mixture, but got one from "
+            match="a result with its network and data, to measure a mixture, but got one from "
             "a pickle",
         ):
             ask()

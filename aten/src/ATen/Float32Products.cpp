@@ -11,8 +11,8 @@ using c10::formats::FormatEntry;
 constexpr int kTf32Bits = 11, kBfloat16Bits = 8;
 
 constexpr const char* kSwitches =
-    "torch.set_float32_matmul_precision(\"highest\"), and fp32_precision = \"ieee\" or allow_tf32 "
-    "= False in torch.backends, undo that";
+    "torch.set_float32_matmul_precision(\"highest\") and fp32_precision = \"ieee\" or allow_tf32 = "
+    "False in torch.backends";
 
 #if TORCH_DTYPES_SINCE(2, 11)
 using at::Float32Op;
@@ -63,14 +63,14 @@ bool float32_keeps(int bits, const std::string& op, c10::DeviceType device) {
 void expect_float32_products(const FormatEntry& entry, const std::string& op) {
   TORCH_CHECK(false, op, ": expected float32 products that keep all bits of torch.", entry.name,
               " operands under the accumulation policy float32, but got PyTorch settings that drop "
-              "some: ",
-              kSwitches, ". Or use the policy machine, which then takes float64.");
+              "some; undo them by ",
+              kSwitches, ", or use the policy machine, which then takes float64");
 }
 
 void tell_of_float64_products(const FormatEntry& entry, const std::string& op) {
   TORCH_WARN_ONCE("torch_dtypes: ", op, " of torch.", entry.name,
                   " is computed in float64, since stock PyTorch is set to drop bits of float32 ",
-                  "products' operands. For float32's speed: ", kSwitches, ".");
+                  "products' operands. Get float32's speed by ", kSwitches, ".");
 }
 
 } // namespace at::formats

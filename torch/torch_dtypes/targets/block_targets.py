@@ -313,8 +313,8 @@ class BlockFormat(Target):
             above = scale_like(outer, x)
             if above.numel() != 1:
                 raise ValueError(
-                    "expected one number as the scale of a whole tensor on top of the blocks', "
-                    f"but got shape {tuple(above.shape)}"
+                    "expected one number as the scale of the whole tensor, but got a tensor of "
+                    f"shape {tuple(above.shape)}"
                 )
             above = above.reshape(())
             inverse = above.reciprocal()

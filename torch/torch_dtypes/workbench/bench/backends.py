@@ -11,7 +11,7 @@ import torch
 import torch_dtypes
 
 from .measuring import SPEED_UP, Group, Row, Sizes
-from .peers import installed, module
+from .peers import is_installed, module
 
 SUMMARY = (
     "Rounding float32 by stock tensor operations on the CPU, eager and compiled, over this "
@@ -57,7 +57,7 @@ def _group(name: str, mode: str, sizes: Sizes) -> Group:
         x = torch.randn(sizes.peer_elements)
         return {case: {"x": x, "chop": function} for case, function in functions.items()}
 
-    cases = ["kernels", "eager", "compiled", *(["pychop"] if installed("pychop") else [])]
+    cases = ["kernels", "eager", "compiled", *(["pychop"] if is_installed("pychop") else [])]
     codes = dict.fromkeys(cases, "chop(x)")
     work = f"chop to {name}, {mode}"
     rows = [Row(work, "eager", "kernels"), Row(work, "compiled", "kernels", limit)]
@@ -72,4 +72,4 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
 
 def notes(sizes: Sizes) -> list[str]:
-    return [] if installed("pychop") else ["pychop: not installed: pip install pychop"]
+    return [] if is_installed("pychop") else ["pychop: not installed: pip install pychop"]

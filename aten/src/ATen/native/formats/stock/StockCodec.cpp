@@ -148,7 +148,7 @@ at::Tensor round_in_graph(const Format& f, const at::Tensor& values, const at::T
   const at::AutoDispatchBelowADInplaceOrView below;
   at::Tensor out;
   {
-    // Whoever traces has excluded it.
+    // The tracer has excluded the key.
     const auto keys = c10::impl::tls_local_dispatch_key_set();
     const c10::impl::ForceDispatchKeyGuard guard(
         keys.included_.add(c10::DispatchKey::Functionalize),

@@ -207,7 +207,7 @@ class FloatRounding {
     }
   }
 
-  // Which magnitudes below the smallest positive number are rounded to it.
+  // Return which magnitudes below the smallest positive number round up to it.
   at::Tensor leaves_zero(const at::Tensor& a, const at::Tensor& u, const StockWords& words) const {
     if (f_.rounding == Rounding::StochasticEqual) return words.coins() & a.gt(0);
     if (f_.rounding != Rounding::Stochastic) {

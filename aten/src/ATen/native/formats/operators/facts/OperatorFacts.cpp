@@ -23,8 +23,7 @@ constexpr std::string_view kNoSparseGradient =
 constexpr std::string_view kNoComplex = "number formats have no complex counterparts";
 constexpr std::string_view kNoNegation = "its views have no negative bit, so -x has its own memory";
 constexpr std::string_view kNoQuantised = "a tensor of a number format is not quantised";
-constexpr std::string_view kFloat32Alone =
-    "it takes float32 tensors only; convert first, for example with x.float()";
+constexpr std::string_view kFloat32Alone = "it takes float32 tensors only";
 constexpr std::string_view kNoNested = "there are no nested tensors of number formats";
 
 // In the order of names (capitals, then _, then the rest); a star stands for any ending.

@@ -244,7 +244,7 @@ def test_peers_are_measured_where_they_are_installed(capsys, monkeypatch):
     quant = types.SimpleNamespace(
         float_quantize=lambda x, **_: x.half().float(), fixed_point_quantize=lambda x, **_: 1 / 0
     )
-    monkeypatch.setattr(gpu_speed, "installed", lambda name: name == "qtorch")
+    monkeypatch.setattr(gpu_speed, "is_installed", lambda name: name == "qtorch")
     monkeypatch.setattr(gpu_speed, "module", {"qtorch.quant": quant}.__getitem__)
     with pytest.raises(ZeroDivisionError):
         gpu_speed.peers("cpu", gpu_speed.Clock("cpu"))

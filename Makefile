@@ -74,6 +74,10 @@ develop: $(VENV)/.python ## Install editable, until `make clean`: Python is used
 wheel: $(VENV)/.compiler $(VENV)/.requirements ## Build a wheel into dist/
 	$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
+.PHONY: notebooks
+notebooks: $(VENV)/.python ## Write the tutorials as notebooks, beside the scripts
+	$(BIN)/python tools/notebooks.py
+
 .PHONY: lint
 lint: $(VENV)/.lint ## Check Python and C++ code: errors, layout, and which room imports which
 	$(BIN)/ruff check .

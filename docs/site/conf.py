@@ -6,11 +6,16 @@ list the public names, whose text is their docstrings.
 """
 
 import re
+import sys
+from pathlib import Path
 
 from docutils import nodes
 from myst_parser.parsers.sphinx_ import MystParser
 
 import torch_dtypes
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
+from notebooks import read_cells, write_notebooks
 
 project = "torch-dtypes"
 author = "the torch-dtypes authors"
@@ -160,19 +165,18 @@ class ScriptParser(MystParser):
     supported = ("script",)
 
     def parse(self, inputstring, document):
-        super().parse(
-            "\n\n".join(
-                map(self._as_markdown, re.split(r"^# %%", inputstring, flags=re.MULTILINE)[1:])
-            ),
-            document,
-        )
+        name = document.settings.env.docname.rpartition("/")[2]
+        cells = [
+            f"```python\n{text}\n```" if kind == "code" else text
+            for kind, text in read_cells(inputstring)
+        ]
+        cells.append(f'<a href="{name}.ipynb" download>This page as a notebook</a>')
+        super().parse("\n\n".join(cells), document)
 
-    @staticmethod
-    def _as_markdown(cell):
-        mark, _, text = cell.partition("\n")
-        if "[markdown]" in mark:
-            return re.sub(r"^# ?", "", text, flags=re.MULTILINE).strip()
-        return f"```python\n{text.strip()}\n```"
+
+def add_notebooks(app):
+    for path in write_notebooks(Path(app.outdir) / "docs" / "tutorials"):
+        path.write_text(re.sub(r"(\]\(\.\.?/[^)]*)\.(?:md|rst|py)\b", r"\1.html", path.read_text()))
 
 
 def add_contents(app, name, source):
@@ -207,6 +211,7 @@ def with_dashes(app, tree):
 
 
 def setup(app):
+    app.connect("builder-inited", add_notebooks)
     app.add_source_parser(ScriptParser)
     # Before napoleon, which reorders sections.
     app.connect("autodoc-process-docstring", with_magnitudes, priority=400)

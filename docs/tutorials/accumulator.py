@@ -73,10 +73,26 @@ def decibels(length, man_bits, policy="format"):
     )
 
 
-print("fraction bits", *(f"{n:>8}" for n in lengths))
-for man_bits in fractions:
-    print(f"{man_bits:>13}", *(f"{decibels(n, man_bits):8.1f}" for n in lengths))
-print("chunks of 32, 7 bits", *(f"{decibels(n, 7, 'chunked(32)'):.1f}" for n in lengths))
+signal = {f"{bits} bits": [decibels(n, bits) for n in lengths] for bits in fractions}
+signal["7 bits, chunks of 32"] = [decibels(n, 7, "chunked(32)") for n in lengths]
+print(f"{'':20}", *(f"{n:>8}" for n in lengths))
+for name, row in signal.items():
+    print(f"{name:20}", *(f"{value:8.1f}" for value in row))
+
+# %% [markdown]
+# A line falls where the accumulator is too narrow for the sum. Chunks keep it level.
+
+# %%
+import matplotlib.pyplot as plt  # noqa: E402
+
+figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
+for name, row in signal.items():
+    axes.plot(lengths, row, marker="o", label=name)
+axes.set_xscale("log", base=2)
+axes.set_xlabel("terms of a sum")
+axes.set_ylabel("signal over error in decibels")
+axes.legend(title="fraction of the accumulator", loc="center left", bbox_to_anchor=(1, 0.5))
+figure.savefig("accumulator.png")
 
 # %% [markdown]
 # ## A network

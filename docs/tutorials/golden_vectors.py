@@ -96,6 +96,21 @@ for a, b, code, flags in wrong(without_subnormals)[:3]:
 assert not wrong(multiply)
 
 # %% [markdown]
+# Where is it wrong? A point for each pair of operands whose product it gets wrong: products of two
+# small numbers.
+
+# %%
+import matplotlib.pyplot as plt  # noqa: E402
+
+figure, axes = plt.subplots(figsize=(5, 5), layout="constrained")
+caught = wrong(without_subnormals)
+axes.plot([a for a, *_ in caught], [b for _, b, *_ in caught], ",")
+axes.set(
+    xlim=(0, 255), ylim=(0, 255), xlabel="code of the first operand", ylabel="code of the second"
+)
+figure.savefig("golden_vectors.png")
+
+# %% [markdown]
 # ## In a Verilog test bench
 #
 # `--as readmemh` writes a vector as one word, which `$readmemh` reads; a comment in the file names

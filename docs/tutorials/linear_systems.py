@@ -105,13 +105,29 @@ FORMATS = (
 
 systems = [(a := matrix(c), a @ torch.ones(N, dtype=torch.float64)) for c in CONDITIONS]
 print(f"{'':16} {'1 / u':>6}  " + "".join(f"cond {c:<8.0e}" for c in CONDITIONS))
+table = []
 for name in FORMATS:
     dtype = torch_dtypes.dtype(name)
-    found = [refine(a, b, dtype) for a, b in systems]
+    table.append([refine(a, b, dtype) for a, b in systems])
     print(
         f"{name:16} {2 / torch_dtypes.card(dtype).epsilon:6.0f}  "
-        + "".join(f"{'-' if steps is None else f'{steps} steps':13}" for steps in found)
+        + "".join(f"{'-' if steps is None else f'{steps} steps':13}" for steps in table[-1])
     )
+
+# %% [markdown]
+# Which systems does a format solve? White cells are not solved; dark ones take many corrections.
+
+# %%
+import matplotlib.pyplot as plt  # noqa: E402
+
+figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+steps = torch.tensor([[torch.nan if n is None else n for n in row] for row in table])
+image = axes.imshow(steps.numpy(), cmap="Blues", vmin=0, aspect="auto")
+axes.set_xticks(range(len(CONDITIONS)), [f"{c:.0e}" for c in CONDITIONS])
+axes.set_yticks(range(len(FORMATS)), FORMATS)
+axes.set_xlabel("condition number")
+figure.colorbar(image, label="corrections to float32's accuracy")
+figure.savefig("linear_systems.png")
 
 # %% [markdown]
 # The table is the theorem: a system is solved where its condition number is below 1 / u or not far

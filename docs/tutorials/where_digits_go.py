@@ -102,8 +102,12 @@ with torch.no_grad():
     right = model(x_test)
 
 
+signal = {}
+
+
 def report(what, out):
     decibels = 10 * torch.log10(right.square().sum() / (out - right).square().sum()).item()
+    signal[what] = decibels
     print(
         f"{what:24} {decibels:6.1f} dB   "
         f"{100 * (out.argmax(1) == y_test).float().mean().item():5.1f} %"
@@ -128,6 +132,18 @@ report(
         }
     ),
 )
+
+# %% [markdown]
+# The shortest bar is the place that wants more bits:
+
+# %%
+import matplotlib.pyplot as plt  # noqa: E402
+
+figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
+axes.barh(list(signal), list(signal.values()))
+axes.invert_yaxis()
+axes.set_xlabel(f"signal over error of the logits in decibels, rounded to {format}")
+figure.savefig("where_digits_go.png")
 
 # %% [markdown]
 # ## Count what rounding would do

@@ -200,7 +200,7 @@ def test_a_report_is_written_whatever_fails(what, tmp_path):
     assert done.returncode == 1, done.stdout + done.stderr
     steps = json.loads((tmp_path / "out/report.json").read_text())["steps"]
     assert steps[0]["name"] == "machine" and steps[-1]["outcome"].startswith(
-        "failed: expected " + ("one" if what == "no GPU" else "a package in")
+        "failed: expected " + ("a GPU" if what == "no GPU" else "a package in")
     )
     assert (tmp_path / "out/report.md").exists()
 

@@ -142,6 +142,7 @@ counting
 gpu
 in-tree
 Table of hooks <reference/hooks>
+The build inside PyTorch's tree <reference/in-tree-build>
 Table of edits <reference/edits>
 ```
 

@@ -69,8 +69,8 @@ def _release_of(version: str, folder: Path, what: str) -> Release:
     if match[1] not in RELEASES:
         known = ", ".join(RELEASES)
         raise Refused(
-            f"expected PyTorch {known}, but got {version.strip()} in {folder}; docs/in-tree.md "
-            "says how to add a release"
+            f"expected PyTorch {known}, but got {version.strip()} in {folder}; "
+            "docs/reference/in-tree-build.md says how to add a release"
         )
     return RELEASES[match[1]]
 

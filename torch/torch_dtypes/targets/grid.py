@@ -199,7 +199,7 @@ def round_to_grid(
     return round_tensor(x, name_of(D), find_mode(rounding), flip_prob, generator)
 
 
-def _parse(name: str, rounding: str | None) -> _C.Format:
+def parse_call(name: str, rounding: str | None) -> _C.Format:
     """Return the format of the operator's arguments, cached by the operator."""
     fmt = format_of(name)
     if rounding is not None:
@@ -209,7 +209,7 @@ def _parse(name: str, rounding: str | None) -> _C.Format:
 
 def _fake(x, format, rounding=None, flip_prob=0.0, *, generator=None):
     """Return an empty tensor of the operator's result, for fake tensors."""
-    _parse(format, rounding)  # to raise its errors
+    parse_call(format, rounding)  # to raise its errors
     if x.dtype not in FLOATS:
         raise TypeError(
             f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}"
@@ -221,7 +221,7 @@ def _fake_blocks(
     x, element, rounding, size, emax, threshold, included, lowest, highest, *, generator=None
 ):
     """Return an empty tensor of the result of chop_blocks, for fake tensors."""
-    _parse(element, rounding)
+    parse_call(element, rounding)
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
@@ -230,7 +230,7 @@ def install() -> None:
 
     The kernels: aten/src/ATen/native/formats/chop/ChopOperator.cpp.
     """
-    _C.set_format_parser(_parse)
+    _C.set_format_parser(parse_call)
     torch.library.register_fake("torch_dtypes::chop", _fake)
     torch.library.register_fake(
         "torch_dtypes::draw_seed", lambda like: torch.empty((), dtype=torch.int64)

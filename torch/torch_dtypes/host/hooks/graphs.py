@@ -18,10 +18,9 @@ import torch
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from ... import _C
-from ...formats.arguments import override_rounding
-from ...formats.dtypes import format_of
 from ...policies.autocast import AUTOCAST_DEVICES, find_autocast_dtype
 from ...quantization import operators  # noqa: F401  registers operators
+from ...targets.grid import parse_call
 from ..releases import SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
 from ..table import Hook, Kind, wait_for
 from . import optimizers
@@ -249,8 +248,7 @@ def _fuse_chop(x, format, rounding=None, flip_prob=0.0, *, generator=None):
     known = rounding is not None and flip_prob == 0 and generator is None
     if not known or not x.is_contiguous() or _C.backend(x) != "stock":
         return NotImplemented
-    fmt = format_of(format)
-    override_rounding(fmt, rounding)
+    fmt = parse_call(format, rounding)
     if not _C.fuses_in_graphs(fmt):
         return NotImplemented
     values = x.float() if x.dtype.itemsize == 2 else x

@@ -59,11 +59,15 @@ bool draws_pieces(const Format& f) {
       f.underflow == c10::formats::Underflow::Minpos;
 }
 
+bool draws_few_bits(const Format& f) {
+  return f.rounding == Rounding::Stochastic && f.random_bits != 0;
+}
+
 void expect_stock_way(const Format& f) {
   const bool by_integers = f.bits > 16 && has_wide_way(f);
   const bool by_tables = f.bits <= 16 && f.overflow != Overflow::Wrap &&
       (f.rounding != Rounding::Stochastic || draws_pieces(f));
-  const bool few_bits = f.rounding == Rounding::Stochastic && f.random_bits != 0;
+  const bool few_bits = draws_few_bits(f);
   TORCH_CHECK_NOT_IMPLEMENTED(
       (by_bits(f) || by_bits_of_float(f) || by_integers || by_tables) && !few_bits,
       "expected a format and a mode that stock operators can round to, but got ",
@@ -139,7 +143,7 @@ at::Tensor round_by_stock(const Format& f, const at::Tensor& values, const Rando
 }
 
 bool fuses_in_graphs(const Format& f) {
-  return by_bits(f) && f.random_bits == 0;
+  return by_bits(f) && !draws_few_bits(f);
 }
 
 // A graph takes no operation in place: functionalization makes others of them.
@@ -157,7 +161,7 @@ at::Tensor round_in_graph(const Format& f, const at::Tensor& values, const at::T
     StockWords words;
     if (seed.defined())
       words = {functional::to_functional_tensor(seed), in.sym_numel(), in.device()};
-    out = round_floats_by_stock(f, widen(f, in), words, /*in_graph=*/true)
+    out = round_floats_by_stock(f, widen(f, in), words)
               .to(in.scalar_type())
               .view_symint(values.sym_sizes());
   }

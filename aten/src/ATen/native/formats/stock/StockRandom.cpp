@@ -21,35 +21,17 @@ using c10::formats::kPhiloxMultiplier1;
 
 constexpr int64_t kLow = 0xffff'ffff;
 
-struct Keys {
-  uint32_t first, second;
-};
-struct GraphKeys {
-  at::Tensor first, second;
-};
-
-Keys keys_of(uint64_t seed) {
-  return {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+// A seed's low and high half, the keys of the first round.
+std::pair<int64_t, int64_t> keys_of(uint64_t seed) {
+  return {static_cast<int64_t>(seed & kLow), static_cast<int64_t>(seed >> 32)};
 }
-GraphKeys keys_of(const at::Tensor& seed) {
+std::pair<at::Tensor, at::Tensor> keys_of(const at::Tensor& seed) {
   return {seed.bitwise_and(kLow), seed.__rshift__(32).bitwise_and(kLow)};
-}
-Keys next_keys(const Keys& k) {
-  return {k.first + kPhiloxKeyStep0, k.second + kPhiloxKeyStep1};
-}
-GraphKeys next_keys(const GraphKeys& k) {
-  return {k.first.add(int64_t{kPhiloxKeyStep0}), k.second.add(int64_t{kPhiloxKeyStep1})};
-}
-void mix(const at::Tensor& x, uint32_t key) {
-  x.bitwise_xor_(int64_t{key});
-}
-void mix(const at::Tensor& x, const at::Tensor& key) {
-  x.bitwise_xor_(key);
 }
 
 // Halves of n words: stream 0 the high ones, 1 the low ones. Numbers of 32 bits stand in int64,
-// where a product's low 64 bits are right. x1, x3 and a graph's keys have more bits above, which a
-// mask takes from the next x0 and x2.
+// where a product's low 64 bits are right. x1, x3 and the keys have more bits above, which a mask
+// takes from the next x0 and x2.
 template <typename Seed>
 at::Tensor compute_halves(const Seed& seed, const c10::SymInt& n, int64_t stream,
                           c10::Device device) {
@@ -57,19 +39,18 @@ at::Tensor compute_halves(const Seed& seed, const c10::SymInt& n, int64_t stream
   const c10::SymInt groups = (n + (kPhiloxGroup - 1)) / kPhiloxGroup;
   at::Tensor x0 = at::arange(groups * kPhiloxLanes, ints), x1 = at::zeros_like(x0);
   at::Tensor x2 = at::full_like(x0, stream), x3 = x1;
-  auto keys = keys_of(seed);
+  auto [k0, k1] = keys_of(seed);
   const auto mixed = [](const at::Tensor& product, const at::Tensor& x, const auto& key) {
-    const at::Tensor result = product.__rshift__(32).bitwise_xor_(x);
-    mix(result, key);
-    return result.bitwise_and_(kLow);
+    return product.__rshift__(32).bitwise_xor_(x).bitwise_xor_(key).bitwise_and_(kLow);
   };
   for (int round = 0; round < c10::formats::kPhiloxRounds; ++round) {
     const at::Tensor a = x0 * int64_t{kPhiloxMultiplier0}, b = x2 * int64_t{kPhiloxMultiplier1};
-    x0 = mixed(b, x1, keys.first);
-    x2 = mixed(a, x3, keys.second);
+    x0 = mixed(b, x1, k0);
+    x2 = mixed(a, x3, k1);
     x1 = b;
     x3 = a;
-    keys = next_keys(keys);
+    k0 = k0 + int64_t{kPhiloxKeyStep0};
+    k1 = k1 + int64_t{kPhiloxKeyStep1};
   }
   const auto lanes = [&](const at::Tensor& x) {
     return x.to(at::kInt).view_symint({groups, kPhiloxLanes});
@@ -96,8 +77,8 @@ at::Tensor carries(const at::Tensor& words, const at::Tensor& part, const at::Te
 }
 
 at::Tensor StockWords::halves(int64_t stream) const {
-  return graph_seed_.defined() ? compute_halves(graph_seed_, n_, stream, device_)
-                               : compute_halves(seed_, n_, stream, device_);
+  return in_graph() ? compute_halves(graph_seed_, n_, stream, device_)
+                    : compute_halves(seed_, n_, stream, device_);
 }
 
 const at::Tensor& StockWords::high() const {

@@ -24,6 +24,7 @@ class StockWords {
   const at::Tensor& high() const; // the high halves' bits, as int32; takes half the time of all()
   const at::Tensor& all() const; // as int64
   at::Tensor coins() const; // the highest bits, as bool
+  bool in_graph() const { return graph_seed_.defined(); }
 
  private:
   at::Tensor halves(int64_t stream) const;

@@ -28,10 +28,9 @@ class FloatRounding {
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
 
-  FloatRounding(const Format& f, c10::Device device, bool in_graph = false)
+  FloatRounding(const Format& f, c10::Device device)
       : f_(f),
         device_(device),
-        in_graph_(in_graph),
         flush_(f.subnormals == c10::formats::Subnormals::Flush),
         cut_(M::fraction - f.man_bits),
         first_(f.min_exponent() + M::bias),
@@ -104,7 +103,6 @@ class FloatRounding {
 
   const Format& f_;
   c10::Device device_;
-  bool in_graph_;
   bool flush_;
   int cut_;   // digits of T that a normal number of the format lacks
   int first_; // the exponent field, in T, of the smallest normal number
@@ -216,7 +214,7 @@ class FloatRounding {
       };
       return a.gt(by_sign(u, beyond(false), beyond(true)));
     }
-    if (M::width == 32 && !in_graph_) {
+    if (M::width == 32 && !words.in_graph()) { // a graph cannot branch by values
       // The fraction in units of 2^-32, cut, and the word's high half: low halves decide where
       // their sum is one below the carry, which happens once in 2^32 times.
       const int up = 32 - edge_;
@@ -261,11 +259,11 @@ class FloatRounding {
 } // namespace
 
 at::Tensor round_floats_by_stock(const Format& format, const at::Tensor& values,
-                                 const StockWords& words, bool in_graph) {
+                                 const StockWords& words) {
   const c10::Device device = values.device();
   return values.scalar_type() == ScalarType::Float
-      ? FloatRounding<float>(format, device, in_graph).round(values, words)
-      : FloatRounding<double>(format, device, in_graph).round(values, words);
+      ? FloatRounding<float>(format, device).round(values, words)
+      : FloatRounding<double>(format, device).round(values, words);
 }
 
 at::Tensor encode_floats_by_stock(const Format& format, const at::Tensor& values,

@@ -13,9 +13,9 @@
 namespace at::formats {
 
 // values: flat, of float32 or float64, which has all numbers of the format. words: one for each
-// element in modes that draw. in_graph: no operation may depend on another's result.
+// element in modes that draw.
 at::Tensor round_floats_by_stock(const c10::formats::Format& format, const at::Tensor& values,
-                                 const StockWords& words, bool in_graph = false);
+                                 const StockWords& words);
 // The same as codes, in integers of the values' width.
 at::Tensor encode_floats_by_stock(const c10::formats::Format& format, const at::Tensor& values,
                                   const StockWords& words);

@@ -14,12 +14,14 @@ from torch import nn
 from .calibrate import calibrate_, check_loader, needs_calibration, take_scales_
 from .layer_state import LayerState, is_bias, place_of
 from .layers import attach, detach, is_quantized, state_of
+from .operands import View, build_operands
 from .parameters import has_weights, leave_out, masters_of
 from .places import LayerRule, Place, fit_place, missing_dimension, transpose_place
 from .refusals import (
     check_containers,
     check_effects,
     check_module,
+    check_operands,
     check_parametrised,
     check_products,
     check_whole,
@@ -55,7 +57,9 @@ def quantize_(
     A layer computes as before, but on rounded numbers. Forward rounds its inputs (``activation``),
     its parameters (``weight``, ``bias``) and, if a rule says so, its ``output``. Backward first
     rounds the gradient of its output (``error``), and last the gradients of its parameters
-    (``grad``). Rounding has the identity's gradient (straight through).
+    (``grad``). Rounding has the identity's gradient (straight through). Blocks lie along the
+    dimension over which each product sums, so their tensors are rounded for each product.
+    ``forward``, ``input_grad`` and ``weight_grad`` give one product other operands.
 
     Parameters stay the same float32 objects under the same names. Optimizers, state dicts and
     initialisers work as before. Rounded tensors replace the parameters only while a layer runs.
@@ -259,20 +263,41 @@ def _build_state(module: nn.Module, name: str, choice: Choice) -> LayerState:
     """Build a layer's state, or refuse its rule. The model is still unchanged."""
     where, rule = f"{name or 'the model'!r} (rule {choice.key})", choice.rule
     check_module(module, rule, where)
+    check_operands(module, rule, where)
     if rule.accumulate is not None or rule.arithmetic == "integer":
         check_products(module, rule, where)
     state = LayerState(rule, choice.key, module, where)
     check_parametrised(module, state, where)
+    if state.by_product:
+        state.operands = build_operands(
+            module,
+            rule,
+            lambda place, role, view: _build_operand(place, role, view, module, where),
+            where,
+        )
     if rule.native is None:
         for name in state.names:
             of = choice.part if name.startswith("out_proj.") and choice.part is not None else rule
-            if (place := place_of(of, name)) is not None:
+            in_operands = state.by_product and not is_bias(name)
+            if (place := place_of(of, name)) is not None and not in_operands:
                 state.parameters[name] = _build_rounder(
                     place, "bias" if is_bias(name) else "weight", module, name, where
                 )
             if rule.grad is not None:
                 state.gradients[name] = _build_rounder(rule.grad, "grad", module, name, where)
     return state
+
+
+def _build_operand(place: Place, role: str, view: View, module: nn.Module, where: str) -> Rounder:
+    """Build the rounder of an operand. A weight's shape is known, so its blocks are checked."""
+    if role == "weight" and place.by_product:
+        weight = masters_of(module, "weight")[0]
+        shape = torch.empty(weight.shape, device="meta")
+        shape = view.bring(shape.t() if stores_inputs_first(module) else shape).shape
+        check_whole(place, role, shape, where)
+    elif role == "weight":
+        return _build_rounder(place, role, module, "weight", where)
+    return Rounder(place, role, module)
 
 
 def _build_rounder(place: Place, role: str, module: nn.Module, name: str, where: str) -> Rounder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from .integer_layers import IntegerPlan
+from .operands import Operands, has_own_operands
 from .parameters import parameter_names
 from .places import LayerRule, Place
 from .product_plans import ProductPlan, expect_one_policy, plan_of
@@ -16,23 +17,34 @@ _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
 
 class LayerState:
-    """A quantised layer's rule, with a rounder for each place and each parameter."""
+    """A quantised layer's rule, with a rounder for each place and each parameter.
+
+    ``operands`` round what each product multiplies; where they are None, a tensor is rounded once
+    for all products.
+    """
+
+    operands: Operands | None = None
 
     def __init__(self, rule: LayerRule, key: str, module: nn.Module, where: str) -> None:
         self.rule, self.key = rule, key
+        self.is_product = is_product(module)
+        self.by_product = self.is_product and has_own_operands(rule)
+        once = ("output",) if self.by_product else ("activation", "output", "error")
         self.rounders = {
             name: Rounder(place, name, module)
             for name, place in rule.places().items()
-            if name in ("activation", "output", "error")
+            if name in once
         }
         self.names = parameter_names(module)  # the tensors that the layer computes with
         self.parameters: dict[str, Rounder] = {}  # keys are from ``names``
         self.gradients: dict[str, Rounder] = {}  # keys likewise; each has its own scale
-        self.is_product = is_product(module)
         self.observing = False  # True while calibration runs
         self.looks_up = isinstance(module, _TABLES) and rule.weight is not None
         self.is_fresh = (
-            gives_fresh(module) and rule.accumulate is None and rule.arithmetic == "float"
+            gives_fresh(module)
+            and rule.accumulate is None
+            and rule.arithmetic == "float"
+            and not self.by_product
         )
         self.plan: ProductPlan | IntegerPlan | None = plan_of(rule, where)
         if rule.arithmetic == "integer":
@@ -52,6 +64,7 @@ class LayerState:
             **self.rounders,
             **self.parameters,
             **{f"{name}.grad": r for name, r in self.gradients.items()},
+            **(self.operands.rounders() if self.operands is not None else {}),
         }
 
 

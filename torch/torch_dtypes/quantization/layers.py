@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from .layer_state import LayerState
-from .places import LayerRule
+from .places import PRODUCTS, LayerRule, ProductRule
 from .rounders import check_scales, load_scales, save_scales
 from .running import renormalise_rows, run_by_state
 
@@ -66,7 +66,19 @@ def describe_rule(rule: LayerRule) -> list[str]:
     """Return the rule's places and their formats as short texts."""
     if rule.native is not None:
         return [f"everything={rule.native}".replace("torch.", "")]
-    return [f"{name}={place.target.name}" for name, place in rule.places().items()]
+    own = [f"{name}={place.target.name}" for name, place in rule.places().items()]
+    if not rule.names_products:
+        return own
+    return own + [
+        f"{product}=({', '.join(describe_product(product, named))})"
+        for product, named in rule.products().items()
+    ]
+
+
+def describe_product(product: str, rule: ProductRule) -> list[str]:
+    """Return the operands of a product and their formats as short texts."""
+    places = {name: getattr(rule, name) for name in PRODUCTS[product]}
+    return [f"{name}={place.target.name}" for name, place in places.items() if place is not None]
 
 
 @functools.cache

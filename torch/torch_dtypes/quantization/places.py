@@ -10,19 +10,27 @@ from dataclasses import dataclass
 import torch
 
 from .. import _C
-from ..formats.arguments import mode_name
+from ..formats.arguments import dimension, integer, mode_name
 from ..formats.patterns import name_pattern
 from ..policies.accumulation import Accumulation
 from ..targets.base import CLAMPED
 from ..targets.block_targets import BlockFormat
 from ..targets.integers import IntegerFormat
 from ..targets.lookup import Target, target
+from ..targets.transforms import Hadamard, transform_of
 from .scale_rules import ScaleRule, scale_rule
 
 PLACES = ("weight", "bias", "activation", "output", "error", "grad")
+# The products of a layer, and the operands of each.
+PRODUCTS = {
+    "forward": ("activation", "weight"),
+    "input_grad": ("error", "weight"),
+    "weight_grad": ("error", "activation"),
+}
 ARITHMETIC = ("float", "integer")
-_KEYS = (*PLACES, "accumulate", "arithmetic", "accumulator")
-_PLACE_KEYS = ("format", "rounding", "clamped", "scale", "per", "by", "when", "history", "margin")
+_KEYS = (*PLACES, *PRODUCTS, "axis", "accumulate", "arithmetic", "accumulator")
+_SCALE_KEYS = ("scale", "per", "by", "when", "history", "margin")
+_PLACE_KEYS = ("format", "axis", "rounding", "clamped", *_SCALE_KEYS)
 _POLICY_KEYS = tuple(f.name for f in dataclasses.fields(Accumulation))
 _GRADIENTS = ("error", "grad")
 ACCUMULATOR = name_pattern(r"int(\d+)(_wrap|_saturate)?")
@@ -30,12 +38,23 @@ ACCUMULATOR = name_pattern(r"int(\d+)(_wrap|_saturate)?")
 
 @dataclass(frozen=True)
 class Place:
-    """A format, a rounding mode and a scale for the numbers at one place of a layer."""
+    """A format, a rounding mode and a scale for the numbers at one place of a layer.
+
+    ``axis`` is the dimension of a block format's blocks, if the rule gives one.
+    """
 
     target: Target
     rounding: str | None = None
     clamped: str = "pass"
     scale: ScaleRule | None = None
+    axis: int | None = None
+
+    @property
+    def by_product(self) -> bool:
+        """Return whether blocks lie along the dimension over which a product sums: those of a
+        format that names no other, in a rule without ``axis``."""
+        blocks = self.target
+        return self.axis is None and isinstance(blocks, BlockFormat) and blocks.shape.axis == (-1,)
 
     def __str__(self) -> str:
         return " ".join(
@@ -48,9 +67,24 @@ class Place:
 
 
 @dataclass(frozen=True)
+class ProductRule:
+    """How the operands of one product are rounded, and the transform of both before that, with the
+    seed of its signs."""
+
+    activation: Place | None = None
+    weight: Place | None = None
+    error: Place | None = None
+    transform: Hadamard | None = None
+    seed: int | None = 0
+
+
+@dataclass(frozen=True)
 class LayerRule:
     """A rule's value after checks. ``native`` is the dtype of the whole layer, None if there is no
-    single one."""
+    single one.
+
+    ``forward``, ``input_grad`` and ``weight_grad`` are all None unless the rule names a product.
+    """
 
     weight: Place | None = None
     bias: Place | None = None
@@ -58,6 +92,9 @@ class LayerRule:
     output: Place | None = None
     error: Place | None = None
     grad: Place | None = None
+    forward: ProductRule | None = None
+    input_grad: ProductRule | None = None
+    weight_grad: ProductRule | None = None
     accumulate: Accumulation | None = None
     arithmetic: str = "float"
     accumulator: str | None = None
@@ -65,6 +102,27 @@ class LayerRule:
 
     def places(self) -> dict[str, Place]:
         return {name: place for name in PLACES if (place := getattr(self, name)) is not None}
+
+    @property
+    def names_products(self) -> bool:
+        return self.forward is not None
+
+    @property
+    def rounds_forward(self) -> bool:
+        """Return whether an operand of the forward pass is rounded."""
+        own = self.products()["forward"]
+        return any(
+            p is not None for p in (self.weight, self.activation, own.weight, own.activation)
+        )
+
+    def products(self) -> dict[str, ProductRule]:
+        """Return the rule of each product. ``weight``, ``activation`` and ``error`` are operands
+        wherever a product has them."""
+        return {
+            product: getattr(self, product)
+            or ProductRule(**{name: getattr(self, name) for name in operands})
+            for product, operands in PRODUCTS.items()
+        }
 
     def is_only(self, place: str) -> bool:
         """Return whether the rule has this place and nothing else."""
@@ -127,7 +185,7 @@ def _refuse_unknown(keys, known, what: str) -> None:
             )
 
 
-def _place(name: str, value: object, where: str) -> Place | None:
+def _place(name: str, value: object, where: str, axis: int | None = None) -> Place | None:
     if value is None or isinstance(value, Place):
         return value
     options: dict = {}
@@ -138,7 +196,7 @@ def _place(name: str, value: object, where: str) -> Place | None:
             raise ValueError(f"expected {name} of {where} with format=, but got {options!r}")
         value = options.pop("format")
     try:
-        rounds_to = target(value)
+        rounds_to, axis = _lay_blocks(target(value), options.pop("axis", None), axis)
         rounding, clamped = options.pop("rounding", None), options.pop("clamped", "pass")
         mode = None if rounding is None else mode_name(rounding)
         if clamped not in CLAMPED:
@@ -152,7 +210,66 @@ def _place(name: str, value: object, where: str) -> Place | None:
         scale = scale_rule(rounds_to, name, options)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name} of {where}: {error}") from error
-    return Place(rounds_to, mode, clamped, scale)
+    return Place(rounds_to, mode, clamped, scale, axis)
+
+
+def _lay_blocks(blocks: Target, own: object, of_rule: int | None) -> tuple[Target, int | None]:
+    """Lay blocks along the ``axis`` of a place or else of its rule. Return the format, and the axis
+    if it decides."""
+    is_run = isinstance(blocks, BlockFormat) and blocks.shape.axis == (-1,)
+    if own is not None and not is_run:
+        raise ValueError(
+            "expected axis= with blocks along one dimension that the format's name leaves open, "
+            f"but got {blocks.name}; leave axis out"
+        )
+    axis = of_rule if own is None else dimension("axis", own)
+    if axis is None or not is_run:
+        return blocks, None
+    shape = dataclasses.replace(blocks.shape, axis=(axis,))
+    return dataclasses.replace(blocks, shape=shape), axis
+
+
+def _product_rules(
+    value: Mapping, places: dict[str, Place], axis: int | None, where: str
+) -> dict[str, ProductRule]:
+    """Read the rules of products. A place of the whole rule is an operand in every product that
+    does not name its own."""
+    named = {product: value[product] for product in PRODUCTS if value.get(product) is not None}
+    if not named:
+        return {}
+    rules = {}
+    for product, operands in PRODUCTS.items():
+        of = f"{product} of {where}"
+        own = named.get(product, {})
+        if not isinstance(own, Mapping):
+            raise TypeError(
+                f"expected {of} as a dict of {', '.join(map(repr, operands))}, but got {own!r}"
+            )
+        _refuse_unknown(own, (*operands, "transform"), of)
+        rules[product] = ProductRule(
+            **{
+                name: _place(name, own[name], of, axis) if name in own else places.get(name)
+                for name in operands
+            },
+            **_transform(own.get("transform"), of),
+        )
+    return rules
+
+
+def _transform(value: object, where: str) -> dict:
+    """Read a product's transform: a name, or a dict of ``name`` and ``seed``."""
+    if value is None:
+        return {}
+    options = dict(value) if isinstance(value, Mapping) else {"name": value}
+    _refuse_unknown(options, ("name", "seed"), f"transform of {where}")
+    try:
+        transform, seed = transform_of(options.get("name")), options.get("seed", 0)
+        return {
+            "transform": transform,
+            "seed": None if seed is None else integer("seed", seed, 0, 2**64 - 1),
+        }
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"transform of {where}: {error}") from error
 
 
 def _accumulation(value: object, where: str) -> Accumulation | None:
@@ -189,13 +306,16 @@ def layer_rule(value: object, where: str) -> LayerRule | None:
             )
         return LayerRule(*(place for _ in PLACES), native=place.target.dtype)
     _refuse_unknown(value, _KEYS, f"the rule {where}")
+    axis = None if value.get("axis") is None else dimension("axis", value["axis"])
     places = {
         name: place
         for name in PLACES
-        if (place := _place(name, value.get(name), where)) is not None
+        if (place := _place(name, value.get(name), where, axis)) is not None
     }
+    products = _product_rules(value, places, axis, where)
     rule = LayerRule(
         **places,
+        **products,
         accumulate=_accumulation(value.get("accumulate"), where),
         **_integers(value, places, where),
     )
@@ -241,6 +361,11 @@ def _integers(value: Mapping, places: dict[str, Place], where: str) -> dict:
             f"expected accumulator= with arithmetic='integer' of {where}, but got "
             f"accumulate={value['accumulate']!r}"
         )
+    if named := [product for product in PRODUCTS if value.get(product) is not None]:
+        raise ValueError(
+            f"expected weight= and activation= with arithmetic='integer' of {where}, but got "
+            f"{named[0]}="
+        )
     for name in ("weight", "activation"):
         if name not in places or not _is_integer(places[name].target):
             what = places[name].target.name if name in places else "nothing"
@@ -261,6 +386,8 @@ def _one_dtype(rule: LayerRule) -> torch.dtype | None:
     if a place has other options."""
     first = rule.weight
     if first is None or first.scale is not None or first.clamped != "pass":
+        return None
+    if rule.names_products:
         return None
     if any(getattr(rule, name) != first for name in ("activation", "error", "grad")):
         return None

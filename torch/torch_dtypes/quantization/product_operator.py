@@ -1,4 +1,5 @@
-"""torch.ops.torch_dtypes.product: a layer's product under an accumulation policy, for graphs.
+"""torch.ops.torch_dtypes.product: a layer's product for graphs, under an accumulation policy or
+with operands that each product rounds.
 
 A graph cannot hold format tensors. It records the operands in float, and the plan as a text. Eager
 code calls ``products.py`` directly, with the same bits.
@@ -12,16 +13,22 @@ from ..formats.caches import clearable_cache
 from ..formats.dtypes import dtype as dtype_of
 from ..policies.accumulation import Accumulation
 from . import product_plans, products
+from .operands import read_operands
 
 
 @clearable_cache
 def _read(text: str):
-    carrier, *policies = text.split("; ")
-    dtype = getattr(torch, carrier, None)
-    return product_plans.ProductPlan(
-        dtype if isinstance(dtype, torch.dtype) else dtype_of(carrier),
-        tuple(map(Accumulation, policies)),
-    )
+    """Return the plan and the operands of a text; each is None if the text has none."""
+    written, _, operands = text.partition("\n")
+    plan = None
+    if written:
+        carrier, *policies = written.split("; ")
+        dtype = getattr(torch, carrier, None)
+        plan = product_plans.ProductPlan(
+            dtype if isinstance(dtype, torch.dtype) else dtype_of(carrier),
+            tuple(map(Accumulation, policies)),
+        )
+    return plan, read_operands(operands) if operands else None
 
 
 def geometry_of(stride, padding, dilation, transposed, output_padding, groups):
@@ -33,12 +40,12 @@ def geometry_of(stride, padding, dilation, transposed, output_padding, groups):
 
 
 def _product(x, weight, bias, plan, *geometry):
-    return products.forward(x, weight, bias, geometry_of(*geometry), _read(plan)).contiguous()
+    return products.forward(x, weight, bias, geometry_of(*geometry), *_read(plan)).contiguous()
 
 
 def _product_backward(gradient, x, weight, needs, plan, *geometry):
     results = products.backward(
-        gradient, x, weight, needs[2], geometry_of(*geometry), tuple(needs), _read(plan)
+        gradient, x, weight, needs[2], geometry_of(*geometry), tuple(needs), *_read(plan)
     )
     return tuple(x.new_empty(0) if t is None else t.contiguous() for t in results)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from .. import _C
@@ -16,10 +15,8 @@ from ..formats.dtypes import format_of
 from ..formats.layouts import float_format
 from ..policies.accumulation import Accumulation, accumulation_block, policy_of_native
 from ..policies.accumulation_options import PRESETS
-from ..targets.base import is_recorded
 from ..targets.lookup import carrier_of
-from .places import LayerRule
-from .products import UnderPolicy, operator_arguments, prepare_input, write_plan
+from .places import PRODUCTS, LayerRule
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,8 @@ class ProductPlan:
     text: str = field(init=False, compare=False)  # the plan as graphs record it
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", write_plan(self))
+        text = "; ".join([str(self.carrier).removeprefix("torch."), *map(str, self.policies)])
+        object.__setattr__(self, "text", text)
 
     def overrides(self):
         return _overrides(self.policies)
@@ -40,22 +38,6 @@ class ProductPlan:
     def carry(self, t: torch.Tensor) -> torch.Tensor:
         # Batched gradients cannot be detached.
         return (t.detach() if t.requires_grad else t).to(self.carrier)
-
-    def __call__(
-        self,
-        module: nn.Module,
-        state,
-        x: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        output_size=None,
-    ) -> torch.Tensor:
-        x, geometry = prepare_input(module, x, output_size)
-        if torch.compiler.is_compiling() or is_recorded():
-            return torch.ops.torch_dtypes.product(
-                x, weight, bias, self.text, *operator_arguments(geometry)
-            )
-        return UnderPolicy.apply(x, weight, bias, geometry, self)
 
 
 @clearable_cache
@@ -89,11 +71,11 @@ def plan_of(rule: LayerRule, where: str) -> ProductPlan | None:
     if rule.native is not None or policy.policy == "exact":
         plan = ProductPlan(carrier, (policy,) * 3)
     else:
-        pairs = (("activation", "weight"), ("error", "weight"), ("error", "activation"))
-        plan = ProductPlan(
-            carrier,
-            tuple(_steps(policy, [getattr(rule, name) for name in pair], where) for pair in pairs),
+        operands = (
+            [getattr(own, name) for name in PRODUCTS[product]]
+            for product, own in rule.products().items()
         )
+        plan = ProductPlan(carrier, tuple(_steps(policy, pair, where) for pair in operands))
     _try(plan, where)
     return plan
 

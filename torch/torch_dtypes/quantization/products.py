@@ -1,8 +1,9 @@
-"""Products of layers under an accumulation policy, forward and backward, in a dtype that holds both
-operands exactly."""
+"""Products of layers, forward and backward: of operands that each product rounds for itself, and
+under an accumulation policy in a dtype that holds both operands exactly."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass
 
@@ -10,11 +11,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ..targets.base import is_recorded
 from .derivatives import first_only
+from .operands import note_layer, tell_layer
+from .scale_rules import CONVOLUTIONS, TRANSPOSED, stores_inputs_first
 
+_STRAIGHT = contextlib.nullcontext()
 _LINEAR = (nn.Linear,)
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _SAVE_OPERANDS = (
     nn.BatchNorm1d,
     nn.BatchNorm2d,
@@ -40,11 +43,11 @@ def base_class(module: nn.Module) -> type:
 
 
 def is_linear(module: nn.Module) -> bool:
-    return stock_class(module, _LINEAR)
+    return stock_class(module, _LINEAR) or stores_inputs_first(module)
 
 
 def is_convolution(module: nn.Module) -> bool:
-    return stock_class(module, (*_CONVOLUTIONS, *_TRANSPOSED))
+    return stock_class(module, CONVOLUTIONS)
 
 
 def is_product(module: nn.Module) -> bool:
@@ -68,7 +71,9 @@ def has_products(module: nn.Module) -> bool:
 
 def product_arguments(module: nn.Module) -> tuple[str, ...]:
     """Return the names of the arguments of a linear layer's or convolution's forward."""
-    return ("input", "output_size") if isinstance(module, _TRANSPOSED) else ("input",)
+    if stores_inputs_first(module):
+        return ("x",)
+    return ("input", "output_size") if isinstance(module, TRANSPOSED) else ("input",)
 
 
 @dataclass(frozen=True)
@@ -101,10 +106,10 @@ def prepare_input(
 
     The input is padded here if the layer pads by other values than zeros, or unevenly.
     """
-    if isinstance(module, nn.Linear):
+    if is_linear(module):
         return x, None
     dims = len(module.kernel_size)
-    if isinstance(module, _TRANSPOSED):
+    if isinstance(module, TRANSPOSED):
         output_padding = module._output_padding(
             x,
             output_size,
@@ -151,9 +156,9 @@ def stock_product(
     output_size=None,
 ) -> torch.Tensor:
     """Compute the layer's forward with these parameters instead of its own."""
-    if isinstance(module, nn.Linear):
+    if is_linear(module):
         return F.linear(x, weight, bias)
-    if isinstance(module, _CONVOLUTIONS):
+    if not isinstance(module, TRANSPOSED):
         return module._conv_forward(x, weight, bias)
     x, geometry = prepare_input(module, x, output_size)
     return product(x, weight, bias, geometry)
@@ -207,8 +212,13 @@ def gradients(
     return gx, gw, gb
 
 
-def forward(x, weight, bias, geometry, plan) -> torch.Tensor:
-    """Multiply stock tensors in the plan's dtype, which holds their values exactly."""
+def forward(x, weight, bias, geometry, plan, operands, training: bool = True) -> torch.Tensor:
+    """Multiply rounded operands; under a plan, in its dtype, which holds their values exactly.
+    ``plan`` or ``operands`` may be None."""
+    if operands is not None:
+        x, weight = operands.round("forward", x, weight, training)
+    if plan is None:
+        return product(x, weight, bias, geometry)
     with plan.overrides()[0]:
         y = product(
             plan.carry(x),
@@ -219,30 +229,67 @@ def forward(x, weight, bias, geometry, plan) -> torch.Tensor:
     return y.to(x.dtype)
 
 
-def backward(g, x, weight, has_bias: bool, geometry, needs: tuple[bool, bool, bool], plan) -> tuple:
-    """Compute the gradients of those operands of ``forward`` that need one."""
-    operands = (plan.carry(t) for t in (g, x, weight))
-    results = gradients(*operands, has_bias, geometry, needs, plan.overrides()[1:])
+def backward(
+    g,
+    x,
+    weight,
+    has_bias: bool,
+    geometry,
+    needs: tuple[bool, bool, bool],
+    plan,
+    operands,
+    training: bool = True,
+) -> tuple:
+    """Compute the gradients of those operands of ``forward`` that need one. A bias's is the sum of
+    the error, which no product rounds."""
     dtypes = (x.dtype, weight.dtype, weight.dtype)
+    if operands is None:
+        results = _gradients(g, x, weight, has_bias, geometry, needs, plan)
+    else:
+        gx = gw = gb = None
+        if needs[0]:
+            rounded = operands.round("input_grad", g, weight, training)
+            gx = _gradients(rounded[0], x, rounded[1], False, geometry, (True, False, False), plan)[
+                0
+            ]
+        if needs[1]:
+            rounded = operands.round("weight_grad", g, x, training)
+            gw = _gradients(*rounded, weight, False, geometry, (False, True, False), plan)[1]
+        if needs[2] and has_bias:
+            gb = _gradients(g, x, weight, True, geometry, (False, False, True), plan)[2]
+        results = (gx, gw, gb)
     return tuple(None if t is None else t.to(d) for t, d in zip(results, dtypes, strict=True))
 
 
-class UnderPolicy(torch.autograd.Function):
+def _gradients(g, x, weight, has_bias, geometry, needs, plan) -> tuple:
+    if plan is None:  # in the dtype to which autocast may have cast the forward product
+        operands, policies = (g, x.to(g.dtype), weight.to(g.dtype)), (_STRAIGHT, _STRAIGHT)
+    else:
+        operands, policies = tuple(plan.carry(t) for t in (g, x, weight)), plan.overrides()[1:]
+    return gradients(*operands, has_bias, geometry, needs, policies)
+
+
+class LayerProduct(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x, weight, bias, geometry, plan):
-        return forward(x, weight, bias, geometry, plan)
+    def forward(x, weight, bias, geometry, plan, operands, training):
+        return forward(x, weight, bias, geometry, plan, operands, training)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x, weight, bias, ctx.geometry, ctx.plan = inputs
+        x, weight, bias, ctx.geometry, ctx.plan, ctx.operands, ctx.training = inputs
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
+        ctx.layer = note_layer()
 
     @staticmethod
-    @first_only("a quantised layer under a policy", "give its rule accumulate=None")
+    @first_only(
+        "a quantised layer under a policy, or with operands that each product rounds",
+        "give its rule accumulate=None, and axis=-1 for blocks",
+    )
     def backward(ctx, g):
+        tell_layer(ctx.layer)
         return (
             *backward(
                 g,
@@ -251,15 +298,27 @@ class UnderPolicy(torch.autograd.Function):
                 ctx.geometry,
                 ctx.needs_input_grad[:3],
                 ctx.plan,
+                ctx.operands,
+                ctx.training,
             ),
-            None,
-            None,
+            *[None] * 4,
         )
 
 
-def write_plan(plan) -> str:
-    """Return a plan as a text, from which product_operator.py restores it, in any process."""
-    return "; ".join([str(plan.carrier).removeprefix("torch."), *map(str, plan.policies)])
+def multiply(module, x, weight, bias, output_size, plan, operands) -> torch.Tensor:
+    """Compute a layer's product by its plan and its operands, of which one may be None."""
+    x, geometry = prepare_input(module, x, output_size)
+    if torch.compiler.is_compiling() or is_recorded():
+        text = write_plan(plan, operands)
+        return torch.ops.torch_dtypes.product(x, weight, bias, text, *operator_arguments(geometry))
+    return LayerProduct.apply(x, weight, bias, geometry, plan, operands, module.training)
+
+
+def write_plan(plan, operands) -> str:
+    """Return a plan and operands as a text, from which product_operator.py restores them, in any
+    process."""
+    written = "" if plan is None else plan.text
+    return written if operands is None else f"{written}\n{operands.text}"
 
 
 def operator_arguments(geometry) -> tuple:

@@ -18,17 +18,17 @@ from .scale_rules import ScaleRule
 
 
 @functools.lru_cache(maxsize=1024)
-def _read(text: str):
+def read_rounder(text: str, role: str = "error") -> Rounder:
+    """Restore a rounder from its text."""
     fields = json.loads(text)
-    if fields["scale"] and fields["scale"]["when"] == "delayed":
+    if fields["scale"] and fields["scale"]["when"] != "call":
         raise RuntimeError(
-            f"expected eager code for gradients in {fields['format']} with a delayed scale, but "
-            "got a trace or an export, which remembers no calls; set when='call'"
+            f"expected eager code for {fields['format']} with a scale of other calls, but got a "
+            "trace or an export, which remembers no calls; set when='call'"
         )
     scale = None if fields["scale"] is None else ScaleRule(**fields["scale"])
-    return Rounder(
-        Place(target(fields["format"]), fields["rounding"], "pass", scale), "error", nn.Identity()
-    )
+    place = Place(target(fields["format"]), fields["rounding"], "pass", scale, fields.get("axis"))
+    return Rounder(place, role, nn.Identity())
 
 
 def _straight_through(x, values, passes):
@@ -55,7 +55,7 @@ def _keep_place(ctx, inputs, output):
 
 
 def _round_gradient(ctx, gradient):
-    return _read(ctx.place)(gradient), None
+    return read_rounder(ctx.place)(gradient), None
 
 
 OPERATORS = {

@@ -10,10 +10,12 @@ from torch import nn
 from .. import _C
 from ..targets.block_targets import BlockFormat
 from .layer_state import LayerState, place_of
+from .operands import has_own_operands
 from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
-from .places import LayerRule, Place
+from .places import PRODUCTS, LayerRule, Place
 from .products import has_products, is_product
 from .rules import Choice, Choices
+from .scale_rules import stores_inputs_first
 from .summary import reached_parameters, unreached_modules
 
 _WITHOUT_FLOATING_INPUT = (nn.Embedding, nn.EmbeddingBag)
@@ -51,12 +53,15 @@ def check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
     for name, choice in chosen.items():
         module = model.get_submodule(name)
         heard.setdefault(choice.key, set()).update(_places_of(module))
+        if is_product(module):
+            heard[choice.key].update(PRODUCTS)
         if not choice.rule.is_only("bias") and (hasattr(module, "bias") or has_weights(module)):
             heard[choice.key].add("bias")
     for name, choice in chosen.items():
         if choice.rule.native is not None:
             continue
-        for place in choice.rule.places():
+        named = PRODUCTS if choice.rule.names_products else ()
+        for place in (*choice.rule.places(), *named):
             if place not in heard[choice.key]:
                 what = type(model.get_submodule(name)).__name__
                 raise ValueError(
@@ -170,9 +175,19 @@ def check_module(module: nn.Module, rule: LayerRule, where: str) -> None:
             )
 
 
+def check_operands(module: nn.Module, rule: LayerRule, where: str) -> None:
+    """Refuse a layer of several products whose operands would have to be rounded by product."""
+    if has_products(module) and not is_product(module) and has_own_operands(rule):
+        raise ValueError(
+            f"expected blocks along a given dimension for {where}, a {type(module).__name__}, "
+            "whose products lie within one operator, but got blocks along what each product sums "
+            "over; set axis=-1 in its rule"
+        )
+
+
 def check_products(module: nn.Module, rule: LayerRule, where: str) -> None:
     what = "arithmetic='integer'" if rule.arithmetic == "integer" else "accumulate="
-    if rule.arithmetic == "integer" and not is_product(module):
+    if rule.arithmetic == "integer" and (not is_product(module) or stores_inputs_first(module)):
         raise ValueError(
             f"expected {what} of nn.Linear or a convolution of torch.nn, but got it of {where}, a "
             f"{type(module).__name__}"

@@ -33,7 +33,7 @@ _PASSES = {"activation": 0, "output": 0, "error": 1, "grad": 3}
 _WEIGHTS = 2
 
 
-def _is_observed() -> bool:
+def is_observed() -> bool:
     """Return whether roundings are counted. Dynamo cannot trace the question, so graphs of its own
     count none."""
     return not torch.compiler.is_dynamo_compiling() and _C.observing()
@@ -49,8 +49,8 @@ class NotFinite(ValueError):
         self.rounder = rounder
 
 
-def _write_text(rounder: Rounder) -> str:
-    """Return a rounder of gradients as a text, from which recorded.py restores it anywhere."""
+def write_rounder(rounder: Rounder) -> str:
+    """Return a rounder as a text, from which recorded.py restores it anywhere."""
     place, scaler = rounder.place, rounder.scaler
     scale = (
         None
@@ -60,7 +60,14 @@ def _write_text(rounder: Rounder) -> str:
             "per": "tensor" if scaler.axis is None else scaler.axis,
         }
     )
-    return json.dumps({"format": place.target.name, "rounding": place.rounding, "scale": scale})
+    return json.dumps(
+        {
+            "format": place.target.name,
+            "rounding": place.rounding,
+            "scale": scale,
+            "axis": place.axis,
+        }
+    )
 
 
 class Rounder:
@@ -81,7 +88,7 @@ class Rounder:
             if place.scale is None
             else Scaler(place.scale, self.target, channels_of or role, module)
         )
-        self.text = _write_text(self)  # the rounder as graphs record it
+        self.text = write_rounder(self)  # the rounder as graphs record it
         is_plain = (
             self.scaler is None
             and isinstance(place.target, FormatTarget)
@@ -109,7 +116,7 @@ class Rounder:
 
     def _count(self, function, *args):
         """Call the function, and count its roundings to this place's pass."""
-        if not _is_observed():
+        if not is_observed():
             return function(*args)
         before = _C.observe_pass(_PASSES.get(self.role, _WEIGHTS))
         try:
@@ -232,7 +239,7 @@ def round_through(
 def _is_one_node(
     x: torch.Tensor, forward: Rounder | None, backward: Rounder | None, fresh: bool
 ) -> bool:
-    if _is_observed():  # counts need exact values and the rounder's pass, which the node lacks
+    if is_observed():  # counts need exact values and the rounder's pass, which the node lacks
         return False
     if (
         not is_eager()
@@ -268,11 +275,11 @@ class GradientHook:
 
     def __init__(self, rounder: Rounder, training: bool) -> None:
         self.rounder, self.training = rounder, training
-        self.layer = _C.observed_layer() if _is_observed() else None
+        self.layer = _C.observed_layer() if is_observed() else None
 
     def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
         # An output's hook runs before the hooks that tell the observation its layer.
-        if self.layer and _is_observed():
+        if self.layer and is_observed():
             _C.observe_backward_layer(None, self.layer)
         return self.rounder(gradient, self.training)
 

@@ -16,9 +16,10 @@ from .integer_layers import IntegerPlan
 from .layer_state import LayerState
 from .parameters import parameter_of, standing_in
 from .product_plans import ProductPlan, plan_of_block
-from .products import product_arguments, stock_product
+from .products import multiply, product_arguments, stock_product
 from .regions import under_policy
 from .rounders import Rounder, map_tensors, round_through
+from .scale_rules import stores_inputs_first
 from .scalers import Scale
 
 
@@ -124,6 +125,10 @@ def _observe(module: nn.Module, state: LayerState, forward, args: tuple, kwargs:
         return lambda x: x if rounder is None else rounder.see(x)
 
     _map_inputs(module, observer("activation"), args, kwargs)
+    if state.operands is not None:
+        for rounder in state.operands.rounders().values():
+            if rounder.role == "activation":
+                _map_inputs(module, rounder.see, args, kwargs)
     return map_tensors(forward(*args, **kwargs), observer("output"))
 
 
@@ -132,7 +137,7 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
     if state.by_block and not torch.compiler.is_dynamo_compiling():
         plan = plan_of_block(state.rule, state.is_product)
     args, kwargs, input_scale = _round_inputs(module, state, args, kwargs)
-    if not state.parameters and not state.gradients and plan is None:
+    if not (state.parameters or state.gradients or plan or state.operands):
         output = forward(*args, **kwargs)
     else:
         training = module.training
@@ -245,7 +250,7 @@ def _product(
     names = product_arguments(module)
     arguments = dict(zip(names, args, strict=False)) | kwargs
     if (
-        not isinstance(arguments.get("input"), torch.Tensor)
+        not isinstance(arguments.get(names[0]), torch.Tensor)
         or len(args) > len(names)
         or not set(arguments) <= set(names)
     ):
@@ -254,9 +259,14 @@ def _product(
         tensors[name] if name in tensors else parameter_of(module, name)
         for name in ("weight", "bias")
     )
-    if plan is None:
-        return stock_product(module, arguments["input"], weight, bias, arguments.get("output_size"))
-    return plan(module, state, arguments["input"], weight, bias, arguments.get("output_size"))
+    x, output_size = arguments[names[0]], arguments.get("output_size")
+    if stores_inputs_first(module):
+        weight = weight.t()
+    if isinstance(plan, functools.partial):
+        return plan(module, state, x, weight, bias, output_size)
+    if plan is None and state.operands is None:
+        return stock_product(module, x, weight, bias, output_size)
+    return multiply(module, x, weight, bias, output_size, plan, state.operands)
 
 
 def _run_carried(

@@ -15,8 +15,8 @@ from ..targets.lookup import Target
 KINDS = ("free", "power_of_two")
 WHEN = ("call", "calibration", "delayed")
 BY = name_pattern(r"absmax|mse|percentile\((\d+(?:\.[0-9]+)?)\)")
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 
 
 @dataclass(frozen=True)
@@ -167,10 +167,10 @@ def channel_axis(role: str, module: nn.Module) -> int:
     """Return the dimension of a layer's channels: the outputs of a weight, the features of an
     activation."""
     if role in ("weight", "grad"):
-        return 1 if isinstance(module, _TRANSPOSED) or stores_inputs_first(module) else 0
+        return 1 if isinstance(module, TRANSPOSED) or stores_inputs_first(module) else 0
     if role == "bias":
         return 0
-    return -len(module.kernel_size) - 1 if isinstance(module, _CONVOLUTIONS) else -1
+    return -len(module.kernel_size) - 1 if isinstance(module, CONVOLUTIONS) else -1
 
 
 def is_affine(target: Target) -> bool:

@@ -15,18 +15,18 @@ from ..policies.accumulation import Accumulation
 from .calibrate import evaluation_mode, run_batch
 from .layers import is_quantized, state_of, suspend_rules
 from .parameters import has_weights, masters_of, parameter_names
-from .places import PLACES
+from .places import PLACES, PRODUCTS, LayerRule
 from .products import base_class
 
 __all__ = ["Row", "Summary", "summary"]
 
-_COLUMNS = ("layer", "type", *PLACES, "sums", "runs", "rule")
+_COLUMNS = ("layer", "type", *PLACES, *PRODUCTS, "sums", "runs", "rule")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One layer: the format of each place ("" if it is not rounded), how products add up, how the
-    layer runs, and the key of its rule."""
+    """One layer: the format of each place ("" if it is not rounded), the operands of each product
+    that rounds its own, how products add up, how the layer runs, and the key of its rule."""
 
     layer: str
     type: str
@@ -36,6 +36,9 @@ class Row:
     output: str = ""
     error: str = ""
     grad: str = ""
+    forward: str = ""
+    input_grad: str = ""
+    weight_grad: str = ""
     sums: str = ""
     runs: str = ""
     rule: str = ""
@@ -127,9 +130,10 @@ def _find_reached(model: nn.Module) -> dict[int, int]:
     for module in model.modules():
         if is_quantized(module):
             state = state_of(module)
-            reached |= _masters(
-                module, state.parameters if state.rule.native is None else state.names
-            )
+            names = state.parameters if state.rule.native is None else state.names
+            if state.operands is not None and state.operands.has("weight"):
+                names = {"weight", *names}
+            reached |= _masters(module, names)
     return reached
 
 
@@ -195,11 +199,7 @@ def _count_multiply_adds(
     with contextlib.ExitStack() as stack:
         states = stack.enter_context(suspend_rules(model))
         rules = {module: state.rule for module, state in states.items()}
-        rounded = {
-            m
-            for m, rule in rules.items()
-            if rule.native is not None or {"weight", "activation"} & rule.places().keys()
-        }
+        rounded = {m for m, rule in rules.items() if rule.native is not None or rule.rounds_forward}
         stack.enter_context(evaluation_mode(model))
         # The counter does not know the fused kernels of attention and recurrent layers, so these
         # are off, and their parts run instead.
@@ -274,7 +274,12 @@ def _row(module: nn.Module, name: str) -> Row:
             for parameter, r in state.parameters.items()
             if r.role == place and not parameter.startswith("out_proj.")
         }
-        shown[place] = " and ".join(sorted(own)) if rule.native is None else shown.get(place, "")
+        if state.operands is None or place == "bias":
+            shown[place] = (
+                " and ".join(sorted(own)) if rule.native is None else shown.get(place, "")
+            )
+    if state.operands is not None:
+        shown |= _describe_products(rule)
     if rule.native is not None:
         shown = dict.fromkeys(PLACES, str(rule.weight))
         runs = "natively"
@@ -285,6 +290,15 @@ def _row(module: nn.Module, name: str) -> Row:
     else:
         sums = "" if rule.accumulate is None else _sums(rule.accumulate)
     return Row(name, kind, **shown, sums=sums, runs=runs, rule=state.key)
+
+
+def _describe_products(rule: LayerRule) -> dict[str, str]:
+    """Return the operands of each product, "float32" for one that is not rounded."""
+    return {
+        product: " x ".join(str(getattr(own, name) or "float32") for name in PRODUCTS[product])
+        + (f", {own.transform.name}" if own.transform else "")
+        for product, own in rule.products().items()
+    }
 
 
 def summary(
@@ -311,8 +325,9 @@ def summary(
         table as text. Rules round ``reached`` of ``parameters`` numbers, and an operand of
         ``reached_multiply_adds`` of ``multiply_adds`` (None without ``inputs``). A row has the
         texts ``layer``, ``type``, ``weight``, ``bias``, ``activation``, ``output``, ``error``,
-        ``grad``, ``sums``, ``runs`` and ``rule``. ``runs`` is ``"natively"``, ``"casts"``,
-        ``"integers"``, or ``""`` without a rule.
+        ``grad``, ``forward``, ``input_grad``, ``weight_grad``, ``sums``, ``runs`` and ``rule``. A
+        product whose operands are rounded for it alone has their names, ``"mxfp4 x mxfp4"``.
+        ``runs`` is ``"natively"``, ``"casts"``, ``"integers"``, or ``""`` without a rule.
 
     Raises:
         TypeError: not a module, or no batch.

@@ -1,0 +1,274 @@
+"""The operands of a layer's three products, each rounded for its own product.
+
+Hardware reads blocks along the dimension over which a product sums. So a tensor that stands in two
+products is rounded twice, in blocks along two dimensions (Rouhani et al., "Microscaling data
+formats for deep learning", arXiv 2310.10537, section 4).
+
+    product      operands                sums over, in nn.Linear    in a convolution
+    forward      activation, weight      features of the input      input channels
+    input_grad   error, weight           features of the output     output channels
+    weight_grad  error, activation       rows of the batch          batch x positions
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from .. import _C
+from ..targets.transforms import Hadamard, transform_of
+from .places import PRODUCTS, LayerRule, Place, ProductRule
+from .recorded import read_rounder
+from .rounders import Rounder, is_observed, write_rounder
+from .scale_rules import CONVOLUTIONS, TRANSPOSED
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor with the dimension of a product's sum as its last one.
+
+    That is ``axis``, counted from the end, in ``groups`` parts that are summed apart; or, with
+    ``others``, all dimensions but ``axis`` together.
+    """
+
+    axis: int
+    groups: int = 1
+    others: bool = False
+
+    def bring(self, x: torch.Tensor) -> torch.Tensor:
+        if self.others:
+            x = x.movedim(self.axis, 0)
+            return x.reshape(x.shape[0], math.prod(x.shape[1:]))
+        if self.groups > 1:
+            x = x.unflatten(self.axis, (self.groups, -1))
+        return x.movedim(self.axis, -1)
+
+    def take_back(self, x: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """Undo ``bring`` for a tensor of this shape."""
+        if self.others:
+            moved = [*shape]
+            return x.reshape(moved.pop(self.axis), *moved).movedim(0, self.axis)
+        x = x.movedim(-1, self.axis)
+        return x.flatten(self.axis - 1, self.axis) if self.groups > 1 else x
+
+
+def find_views(module: nn.Module) -> dict[str, tuple[View, View]]:
+    """Return the views of the operands of each product of a linear layer or convolution."""
+    if not isinstance(module, CONVOLUTIONS):
+        rows = View(-1, others=True)
+        return {
+            "forward": (View(-1), View(-1)),
+            "input_grad": (View(-1), View(-2)),
+            "weight_grad": (rows, rows),
+        }
+    dims, groups = len(module.kernel_size), module.groups
+    channels, positions = View(-1 - dims, groups), View(-1 - dims, others=True)
+    # A weight has the channels of its outputs or, transposed, its inputs first, in groups. Its
+    # second dimension has the others, of one group.
+    first, second = View(-2 - dims, groups), View(-1 - dims)
+    if isinstance(module, TRANSPOSED):
+        first, second = second, first
+    return {
+        "forward": (channels, second),
+        "input_grad": (channels, first),
+        "weight_grad": (positions, positions),
+    }
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand of one product: how it is rounded, and along what."""
+
+    rounder: Rounder | None
+    view: View
+
+    def round(
+        self, x: torch.Tensor, training: bool, transform: Hadamard | None, seed: int | None
+    ) -> torch.Tensor:
+        along = self.rounder is not None and self.rounder.place.by_product
+        if not along and transform is None:
+            return x if self.rounder is None else self.rounder(x, training)
+        y = self.view.bring(x).contiguous()
+        if transform is not None:
+            y = transform.apply(y, seed=seed)
+        if self.rounder is not None and along:
+            y = self.rounder(y, training)
+        y = self.view.take_back(y, x.shape)
+        return y if self.rounder is None or along else self.rounder(y, training)
+
+
+class Operands:
+    """The six operands of a layer's products."""
+
+    def __init__(
+        self,
+        pairs: dict[str, tuple[Operand, Operand]],
+        transforms: dict[str, tuple[Hadamard | None, int | None]],
+    ) -> None:
+        self.pairs, self.transforms = pairs, transforms
+        self.text = self._write()  # as graphs record them
+
+    def round(
+        self, product: str, first: torch.Tensor, second: torch.Tensor, training: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Round the two operands of a product, in the order of ``PRODUCTS``."""
+        how = training, *self.transforms[product]
+        one, other = self.pairs[product]
+        return one.round(first, *how), other.round(second, *how)
+
+    def has(self, name: str) -> bool:
+        """Return whether a product rounds its operand of this name."""
+        return any(key.endswith(f".{name}") for key in self.rounders())
+
+    def rounders(self) -> dict[str, Rounder]:
+        return {
+            f"{product}.{name}": operand.rounder
+            for product, pair in self.pairs.items()
+            for name, operand in zip(PRODUCTS[product], pair, strict=True)
+            if operand.rounder is not None
+        }
+
+    def _write(self) -> str:
+        return json.dumps(
+            {
+                product: {
+                    "transform": [t and t.name, seed],
+                    "operands": [
+                        [
+                            None if o.rounder is None else write_rounder(o.rounder),
+                            dataclasses.astuple(o.view),
+                        ]
+                        for o in pair
+                    ],
+                }
+                for product, pair in self.pairs.items()
+                for t, seed in [self.transforms[product]]
+            }
+        )
+
+
+def read_operands(text: str) -> Operands:
+    """Restore operands from a text that a graph recorded, in any process."""
+    fields = json.loads(text)
+    return Operands(
+        {
+            product: tuple(
+                Operand(None if kept is None else read_rounder(kept, name), View(*view))
+                for name, (kept, view) in zip(PRODUCTS[product], pair["operands"], strict=True)
+            )
+            for product, pair in fields.items()
+        },
+        {
+            product: (name and transform_of(name), seed)
+            for product, pair in fields.items()
+            for name, seed in [pair["transform"]]
+        },
+    )
+
+
+def has_own_operands(rule: LayerRule) -> bool:
+    """Return whether products need operands of their own: the rule names products, or a format's
+    blocks lie along what a product sums over. Otherwise each tensor is rounded once for all. So it
+    is in integer arithmetic, whose backward pass is of values."""
+    places = (rule.weight, rule.activation, rule.error)
+    return rule.arithmetic == "float" and (
+        rule.names_products or any(place.by_product for place in places if place is not None)
+    )
+
+
+def build_operands(module: nn.Module, rule: LayerRule, build_rounder, where: str) -> Operands:
+    """Build the operands of a linear layer or convolution.
+
+    Args:
+        build_rounder: makes the rounder of an operand: of a place, its role, its view.
+
+    Raises:
+        ValueError: blocks along channels of which each group has one, a transform that does not
+            keep the product, or an option that needs the values before rounding.
+    """
+    rules, views = rule.products(), find_views(module)
+    pairs = {}
+    for product, own in rules.items():
+        _check_transform(module, product, own, where)
+        pair = []
+        for name, view in zip(PRODUCTS[product], views[product], strict=True):
+            place = getattr(own, name)
+            _check_place(module, product, name, place, view, where)
+            rounder = None if place is None else build_rounder(place, name, view)
+            pair.append(Operand(rounder, view))
+        pairs[product] = tuple(pair)
+    return Operands(pairs, {p: (own.transform, own.seed) for p, own in rules.items()})
+
+
+def _check_place(
+    module: nn.Module, product: str, name: str, place: Place | None, view: View, where: str
+) -> None:
+    if place is None:
+        return
+    if place.clamped != "pass":
+        raise ValueError(
+            f"expected clamped='pass' for {name} of {where}, whose products round their own "
+            f"operands, but got {place.clamped!r}; set axis=-1 for one rounding for all products"
+        )
+    groups = getattr(module, "groups", 1)
+    if (
+        place.by_product
+        and groups > 1
+        and not view.others
+        and _sums_over(module, product) == groups
+    ):
+        raise ValueError(
+            f"expected blocks of several numbers for {name} in {product} of {where}, but got "
+            f"{place.target.name} in a convolution of {groups} groups of one channel; leave the "
+            "layer out by None, or set axis=-1 for blocks along the last dimension"
+        )
+
+
+def _sums_over(module: nn.Module, product: str) -> int:
+    """Return the number of channels over which the product of a convolution sums."""
+    return module.in_channels if product == "forward" else module.out_channels
+
+
+def _check_transform(module: nn.Module, product: str, own: ProductRule, where: str) -> None:
+    if own.transform is None:
+        return
+    if product == "weight_grad" and isinstance(module, CONVOLUTIONS):
+        raise ValueError(
+            f"expected no transform in weight_grad of {where}, a convolution, whose operands have "
+            "different positions, but got "
+            f"{own.transform.name!r}; leave it out of weight_grad"
+        )
+    if product == "weight_grad":
+        return  # the rows of a batch are counted when they come
+    length = (
+        _sums_over(module, product) // module.groups
+        if isinstance(module, CONVOLUTIONS)
+        else dict(zip(PRODUCTS, _sizes(module), strict=False))[product]
+    )
+    if length % own.transform.size:
+        raise ValueError(
+            f"expected a multiple of {own.transform.size} in the dimension over which {product} of "
+            f"{where} sums, for {own.transform.name!r}, but got {length}; leave transform out"
+        )
+
+
+def _sizes(module: nn.Module) -> tuple[int, int]:
+    """Return the numbers of input and output features of a linear layer."""
+    weight = module.weight.shape
+    return (weight[1], weight[0]) if isinstance(module, nn.Linear) else (weight[0], weight[1])
+
+
+def note_layer() -> int | None:
+    """Return the layer whose roundings an observation counts now, for its backward pass."""
+    return _C.observed_layer() if is_observed() else None
+
+
+def tell_layer(layer: int | None) -> None:
+    """Tell an observation that a backward pass reached this layer."""
+    if layer and is_observed():
+        _C.observe_backward_layer(None, layer)

@@ -30,6 +30,11 @@ NAMES = [
     "block<e2m1finite,e8m0,16x16>",
     "nvfp4_axis0_nopad",
     "bfp8_size16_ceil_nopad_up",
+    "nvfp4_four_over_six",
+    "nvfp4_16x16_axis0x1_four_over_six_max_nopad_stochastic",
+    "mxint4_rceil",
+    "nvint4_axis0",
+    "amdfp4",
 ]
 
 
@@ -55,6 +60,12 @@ def test_constructors_and_names_agree():
         8, size=32
     ) == target("mxint8")
     assert block_format("ocp_e2m1", "e4m3fn", 16, tensor_scale=True) == target("nvfp4")
+    assert target("mxint4") == block_float(4, size=32) == target("bfp4_size32")
+    assert target("nvint4") == block_format("fixed3_0_symmetric", "e4m3fn", 16, tensor_scale=True)
+    assert target("nvfp4_16x16") == block_format(
+        "e2m1finite", "e4m3fn", (16, 16), tensor_scale=True
+    )
+    assert target("amdfp4") == block_format("e2m1finite", "ue5m3fn", 16)
     assert [
         target(n).bits_per_value for n in ("mxfp8_e4m3", "mxfp6_e3m2", "mxfp4", "nvfp4", "bfp8")
     ] == [8.25, 6.25, 4.25, 4.5, 8]

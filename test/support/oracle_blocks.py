@@ -2,8 +2,8 @@
 no code with the implementation.
 
 Sources: OCP Microscaling Formats 1.0, section 6.3; NVIDIA, "Pretraining large language models with
-NVFP4", appendix C; Luo et al., "HiFloat4 format for language model inference", equation 2 and
-algorithm 1."""
+NVFP4", appendix C; Cook et al., "Four over six", section 3; Luo et al., "HiFloat4 format for
+language model inference", equation 2 and algorithm 1."""
 
 from __future__ import annotations
 
@@ -118,6 +118,34 @@ def nvfp4(x: np.ndarray, element, scale_spec, size: int = 16) -> np.ndarray:
             code = element.encode(float(v * inverse), "nearest_even")
             out.append(np.float32(float(element.decode(code))) * factor)
     return np.array(out, dtype=np.float32)
+
+
+def four_over_six(
+    x: np.ndarray, element, scale_spec, by_largest: bool = False, size: int = 16
+) -> tuple[np.ndarray, list[bool]]:
+    """Round a float32 row of finite numbers by Cook et al.'s rule, and tell which blocks are scaled
+    to 4. Steps in float32 are rounded explicitly, the errors are exact."""
+    exact = [Fraction(float(v)) for v in x]
+    encode = to_digits(6 * 256 / max(map(abs, exact)), 24)
+    decode = to_digits(1 / encode, 24)
+    out: list[float] = []
+    fours = []
+    for part in runs(exact, size):
+        ratio = to_digits(to_digits(max(map(abs, part)) / 6, 24) * encode, 24)
+        tries = []
+        for wanted in (ratio, to_digits(ratio * Fraction(3, 2), 24)):
+            own = Fraction(float(scale_spec.decode(scale_spec.encode(wanted, "nearest_even"))))
+            factor = to_digits(max(own, Fraction(1, 2**9)) * decode, 24)
+            inverse = to_digits(1 / factor, 24)
+            values = []
+            for v in part:
+                code = element.encode(to_digits(v * inverse, 24), "nearest_even")
+                values.append(to_digits(Fraction(float(element.decode(code))) * factor, 24))
+            errors = [abs(value - v) for value, v in zip(values, part, strict=True)]
+            tries.append((max(errors) if by_largest else sum(e * e for e in errors), values))
+        fours.append(tries[1][0] < tries[0][0])
+        out += [float(v) for v in tries[fours[-1]][1]]
+    return np.array(out, dtype=np.float32), fours
 
 
 def rows(seed: int, count: int, length: int, spread: int = 12) -> np.ndarray:

@@ -69,7 +69,7 @@ _HINTS = (
         "zero, NaN, infinities and rounding; if you know these, use table_format(values, ...)",
     ),
     (
-        re.compile(r"((?:mx(?:fp|int)[0-9]|nvfp4|hif4|msfp[0-9]|bfp[0-9]|block<).*)"),
+        re.compile(r"((?:mx(?:fp|int)[0-9]|nvfp4|nvint4|amdfp4|hif4|msfp[0-9]|bfp[0-9]|block<).*)"),
         r"blocks are no dtype, since an element needs its block's scale; pack them with "
         r"torch_dtypes.quantize(x, '\1'), or round to them with torch_dtypes.chop(x, '\1')",
     ),

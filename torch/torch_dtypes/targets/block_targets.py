@@ -30,10 +30,13 @@ from .base import (
     times,
 )
 from .block_scales import (
+    CHOOSING_RULES,
     FLOAT_RULES,
     POWER_RULES,
     ScaleFormat,
     brought_to,
+    choose_scale,
+    factor_of,
     float_scale,
     mantissa_threshold,
     power_scale,
@@ -52,7 +55,11 @@ PRESETS = {
     "mxfp6_e2m3": ("e2m3finite", "e8m0", 32, False),
     "mxfp4": ("e2m1finite", "e8m0", 32, False),
     "mxint8": ("fixed1_6_symmetric", "e8m0", 32, False),
+    "mxint4": ("fixed1_2_symmetric", "e8m0", 32, False),
     "nvfp4": ("e2m1finite", "e4m3fn_saturate", 16, True),
+    "nvfp4_16x16": ("e2m1finite", "e4m3fn_saturate", "16x16", True),
+    "nvint4": ("fixed3_0_symmetric", "e4m3fn_saturate", 16, True),
+    "amdfp4": ("e2m1finite", "ue5m3fn_saturate", 16, False),
     "hif4": (micro_exponents.ELEMENT, "hif4", micro_exponents.SIZE, False),
 }
 _BLOCK_FLOAT = name_pattern(r"fixed1_(\d+)_symmetric")
@@ -95,12 +102,6 @@ class Cut(NamedTuple):
         )
 
 
-def factor_of(own: torch.Tensor, above: torch.Tensor | None) -> torch.Tensor:
-    """Multiply the blocks' scales by the tensor's. The result is at least the smallest normal
-    number; NaN stays."""
-    return own if above is None else (own * above).clamp_min(torch.finfo(own.dtype).smallest_normal)
-
-
 @dataclass(frozen=True, repr=False)
 class BlockFormat(Target):
     """Numbers of an element format times a scale that a block shares. ``block_format``,
@@ -133,7 +134,9 @@ class BlockFormat(Target):
         fmt, scale = format_of(self.element), scale_format(self.scale)
         largest, full = fmt.largest, full_scale_of(fmt)
         above, brought = (
-            (scale.largest, brought_to(full, scale)) if self.tensor_scale else (1.0, full)
+            (scale.largest, brought_to(full, scale, self.scale_rule))
+            if self.tensor_scale
+            else (1.0, full)
         )
         runs = (
             self.shape.axis == (-1,)
@@ -325,5 +328,9 @@ class BlockFormat(Target):
             a = absmax if inverse is None else absmax.double() * inverse.double()
             own = power_scale(a, self.emax, self._threshold, self._scale).to(x.dtype)
         else:
-            own = float_scale(absmax, self._full_element, inverse, self.scale_rule, self._scale)
+            options = (absmax, self._full_element, inverse, self.scale_rule, self._scale)
+            own = float_scale(*options)
+            if self.scale_rule in CHOOSING_RULES:
+                four = float_scale(*options, expansion=1.5)
+                own = choose_scale(blocks, dims, own, four, above, self.scale_rule)
         return Cut(blocks, torch.where(absmax < math.inf, own, math.nan), above, joins)

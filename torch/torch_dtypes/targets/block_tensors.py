@@ -12,8 +12,8 @@ from ..formats.dtypes import dtype as dtype_of
 from ..formats.dtypes import format_of
 from . import micro_exponents
 from .base import COMPUTED, check_dense, check_tensor
-from .block_scales import ScaleFormat
-from .block_targets import BlockFormat, factor_of
+from .block_scales import ScaleFormat, factor_of
+from .block_targets import BlockFormat
 from .lookup import carrier_of, target
 from .packing import pack, packed_size, unpack
 

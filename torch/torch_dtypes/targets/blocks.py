@@ -18,7 +18,14 @@ from ..formats.dtypes import format_of
 from ..formats.patterns import name_pattern
 from . import block_shapes, micro_exponents
 from .base import saturate_format
-from .block_scales import FLOAT_RULES, POWER_RULES, scale_format
+from .block_scales import (
+    CHOOSING_ELEMENT,
+    CHOOSING_RULES,
+    FLOAT_RULES,
+    POWER_RULES,
+    RULE_ALIASES,
+    scale_format,
+)
 from .block_targets import PRESETS, BlockFormat, default_rule, largest_exponent
 
 __all__ = ["block_float", "block_format"]
@@ -29,8 +36,8 @@ _ALIASES = {"mxfp4_e2m1": "mxfp4"}
 _MSFP = re.compile(r"msfp(1[1-6])")
 _NAME = name_pattern(
     r"(?:block<([^,<>]+),([^,<>]+),([^,<>]+)>|bfp(\d+)(?:_size((?:all|\d+)(?:x(?:all|\d+))*))?|"
-    r"([a-z0-9]+(?:_e[0-9]m[0-9])?))(_axis[minusx0-9]+|_dim(?:minus)?\d+|_tensor)?(?:_emax(minus)"
-    r"?(\d+))?(?:_(floor|ceil|even|rceil|nearest))?(_scaled)?(_nopad)?"
+    r"([a-z0-9]+(?:_e[0-9]m[0-9])?(?:_[0-9]+x[0-9]+)?))(_axis[minusx0-9]+|_dim(?:minus)?\d+|_tensor)?(?:_emax(minus)"
+    r"?(\d+))?(?:_(floor|ceil|even|rceil|nearest|four_over_six(?:_max)?))?(_scaled)?(_nopad)?"
 )
 
 
@@ -64,6 +71,12 @@ def block_format(
     - Another format as scale: a / largest element, rounded to that format. ``scale_rule`` is
       ``"nearest"`` (even; default) or ``"ceil"`` (up, so that nothing is clamped). The scale is at
       least the format's smallest positive number.
+    - ``"four_over_six"``, for e2m1 elements and such a scale: each block takes a / 6 or a / 4,
+      whichever gives the smaller sum of squared errors, or with ``"four_over_six_max"`` the smaller
+      largest error; a / 6 if they are equal. Both errors are those of rounding to nearest, also
+      where the elements are then rounded in another mode. A tensor's scale brings the largest block
+      scale to a power of two p with 3/2 p in the format (256 in e4m3), so e = 6 * 256 / (largest
+      magnitude of the tensor), and the scale of a / 4 is 3/2 * (a / 6) * e, rounded.
     - ``"hif4"``, with elements ``"e1m2finite_bias1"`` and size 64 (together HiF4, with S1P2
       elements): s = a * bfloat16(1/7), in float32, held within 2^-48 and 49152, rounded to bfloat16
       and to 3 significant bits. r = bfloat16(1 / s). Each 8 numbers x have a step of 2 if one of
@@ -82,7 +95,8 @@ def block_format(
 
     Names: ``"mxfp8_e4m3"``, ``"mxfp8_e5m2"``, ``"mxfp6_e3m2"``, ``"mxfp6_e2m3"``, ``"mxfp4"``,
     ``"mxint8"`` (-127/64 to 127/64; ``block_format("fixed1_6", "e8m0", 32)`` has OCP's optional -2
-    too), ``"nvfp4"``, ``"hif4"``, ``"msfp12"`` (``"msfp11"`` to ``"msfp16"``),
+    too), ``"mxint4"``, ``"nvfp4"``, ``"nvfp4_16x16"`` (squares), ``"nvint4"`` (-7 to 7),
+    ``"amdfp4"``, ``"hif4"``, ``"msfp12"`` (``"msfp11"`` to ``"msfp16"``),
     ``"block<e5m2,e8m0,64>"``. Suffixes follow in this order: ``_axis0``, ``_dim0`` or ``_tensor``,
     ``_emax0``, the rule, ``_scaled`` (a tensor scale), ``_nopad``, a rounding mode:
     ``"mxfp4_axis0_rceil_nopad_stochastic"``.
@@ -97,7 +111,8 @@ def block_format(
             last ones of a tuple's sizes); None: the whole tensor is one block.
         dim: one block for each index of this dimension (QPyTorch's ``dim``), with size=None,
             instead of axis.
-        scale_rule: the rule for scales, as above.
+        scale_rule: the rule for scales, as above. PyTorch's ``"rceil_e8m0"`` and ``"nvfp4_e4m3"``
+            mean ``"rceil"`` and ``"nearest"``.
         emax: the exponent to which power-of-two scales bring a block's largest magnitude; default:
             E.
         tensor_scale: ``"float32"`` (or True): the tensor has a scale on top of the blocks'; None
@@ -111,6 +126,7 @@ def block_format(
         TypeError: a parameter of another type.
 
     Source: OCP Microscaling Formats 1.0, sections 5 and 6; NVIDIA, arXiv 2509.25149, appendix C;
+    Cook et al., "Four over six" (arXiv 2512.02010);
     Luo et al., "HiFloat4 format for language model inference" (arXiv 2602.11287), section II,
     equation 2 and algorithm 1. Its products are float32's here, as in the authors' library (which
     rounds elements to nearest, ties away: ``"hif4_nearest_away"``).
@@ -133,7 +149,15 @@ def block_format(
         set_rounding(fmt, rounding)
     kind = scale_format(scale)
     rules = POWER_RULES if kind.powers else FLOAT_RULES
+    if isinstance(scale_rule, str):
+        scale_rule = RULE_ALIASES.get(scale_rule, scale_rule)
     rule = default_rule(kind) if scale_rule is None else choice("scale_rule", scale_rule, rules)
+    element_name = naming.name_of_format(naming.to_nearest(fmt))
+    if rule in CHOOSING_RULES and element_name != CHOOSING_ELEMENT:
+        raise ValueError(
+            f"expected elements {CHOOSING_ELEMENT!r}, whose largest numbers are 4 and 6, with "
+            f"scale_rule={rule!r}, but got {element_name!r}; take 'nearest' or 'ceil'"
+        )
     if rule == "even" and (fmt.is_tapered or fmt.kind == _C.Kind.table):
         raise ValueError(
             "expected float or fixed-point elements with scale_rule='even', but got "
@@ -160,7 +184,6 @@ def block_format(
         tensor_scale is not None and boolean("tensor_scale", tensor_scale)
     )
     if kind.micro:
-        element_name = naming.name_of_format(naming.to_nearest(fmt))
         if (
             element_name != micro_exponents.ELEMENT
             or shape.size != (micro_exponents.SIZE,)

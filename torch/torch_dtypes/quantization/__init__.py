@@ -12,16 +12,19 @@ if TYPE_CHECKING:
     from ..targets.lookup import FormatTarget, Target, target
     from .cast import Cast
     from .convert import dequantize_, quantize_
+    from .recipes import RECIPES, Recipe, recipe, switch_at
     from .scales import Calibration, calibration
     from .summary import Summary, summary
 
 __all__ = [
+    "RECIPES",
     "BlockFormat",
     "BlockTensor",
     "Calibration",
     "Cast",
     "FormatTarget",
     "IntegerFormat",
+    "Recipe",
     "Summary",
     "Target",
     "block_float",
@@ -31,7 +34,9 @@ __all__ = [
     "integer_format",
     "quantize",
     "quantize_",
+    "recipe",
     "summary",
+    "switch_at",
     "target",
 ]
 
@@ -45,6 +50,7 @@ __getattr__, __dir__ = attach(
         "..targets.lookup": "FormatTarget Target target",
         ".cast": "Cast",
         ".convert": "dequantize_ quantize_",
+        ".recipes": "RECIPES Recipe recipe switch_at",
         ".scales": "Calibration calibration",
         ".summary": "Summary summary",
         ".shared_scales": "",

@@ -67,8 +67,9 @@ def quantize_(
 
     Args:
         model: any module.
-        rules: a dict, or the path of a YAML file with one. docs/reference/rules.md explains each
-            word. A key is a module type or its name (``"nn.Linear"``), a module's name, a regular
+        rules: a dict, the path of a YAML file with one (``"rules.yaml"``), or the name of a
+            recipe (``"nvfp4"``, ``recipe``). docs/reference/rules.md explains each word.
+            A key is a module type or its name (``"nn.Linear"``), a module's name, a regular
             expression, or a predicate of ``(module, name)``. An expression must match the whole
             name of a module with parameters of its own. One key decides for a module: a name wins
             over an expression, that over a predicate, that over a type. The nearer class wins

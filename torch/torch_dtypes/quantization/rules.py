@@ -13,6 +13,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from .parameters import has_weights, is_list, leave_out
 from .places import PLACES, LayerRule, layer_rule, nearest
+from .recipes import recipe
 
 # Kinds of keys by rank: a name wins over a pattern, that over a predicate, that over a type.
 _NAME, _PATTERN, _PREDICATE, _TYPE = range(4)
@@ -211,12 +212,14 @@ def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> Choices:
         ValueError: a rule that matches nothing, two rules that contradict each other, or an
             unknown word in a rule.
     """
-    if isinstance(rules, (str, os.PathLike)):
+    if isinstance(rules, str) and not rules.endswith((".yaml", ".yml")):
+        rules = recipe(rules, model)
+    elif isinstance(rules, (str, os.PathLike)):
         rules = read_rules(rules)
     if not isinstance(rules, Mapping) or not rules:
         raise TypeError(
-            f"expected rules as a dict, {{nn.Linear: dict(weight=torch.q52)}}, or the path of a "
-            f"YAML file, but got {rules!r}"
+            f"expected rules as a dict, {{nn.Linear: dict(weight=torch.q52)}}, a recipe's name or "
+            f"the path of a YAML file, but got {rules!r}"
         )
     modules: dict[int, tuple[nn.Module, list[str]]] = {}
     for name, module in model.named_modules(remove_duplicate=False):

@@ -1,0 +1,167 @@
+"""Published recipes of low-precision training, by name: rules of ``quantize_``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..formats.arguments import integer
+from .places import nearest
+from .products import is_linear
+
+__all__ = ["RECIPES", "Recipe", "recipe", "switch_at"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe: the rule of its linear layers, where it is published, and how this one differs."""
+
+    rule: dict[str, Any]
+    source: str
+    note: str = ""
+
+
+def _everywhere(format: str) -> dict[str, str]:
+    return dict.fromkeys(("weight", "activation", "error"), format)
+
+
+def _delayed(format: str) -> dict[str, Any]:
+    return {"format": format, "scale": "free", "when": "delayed", "history": 1024}
+
+
+_TILE = "block<e4m3fn_saturate,float32,128>"
+_MXFP4 = "mxfp4_rceil_stochastic"
+RECIPES = {
+    "nvfp4": Recipe(
+        {
+            "forward": {"activation": "nvfp4", "weight": "nvfp4_16x16"},
+            "input_grad": {"error": "nvfp4_stochastic", "weight": "nvfp4_16x16"},
+            "weight_grad": {
+                "error": "nvfp4_stochastic",
+                "activation": "nvfp4",
+                "transform": "hadamard16",
+            },
+        },
+        "NVIDIA, Pretraining large language models with NVFP4 (arXiv 2509.25149)",
+        "The paper leaves the first and last blocks in bfloat16 too: name them with None.",
+    ),
+    "mxfp8": Recipe(
+        _everywhere("mxfp8_e4m3_rceil"),
+        "Mishra et al., Recipes for pre-training LLMs with MXFP8 (arXiv 2506.08027)",
+    ),
+    "mxfp4_backward": Recipe(
+        {
+            "forward": {"activation": "bfloat16", "weight": "bfloat16"},
+            "input_grad": {"error": _MXFP4, "weight": _MXFP4, "transform": "hadamard64"},
+            "weight_grad": {"error": _MXFP4, "activation": _MXFP4, "transform": "hadamard64"},
+        },
+        "Tseng, Yu, Park, Training LLMs with MXFP4 (arXiv 2502.20586)",
+        "So that nothing is clipped, scales are rounded up; the paper multiplies by 3/4 instead.",
+    ),
+    "deepseek_v3": Recipe(
+        {
+            "activation": _TILE,
+            "error": _TILE,
+            "weight": "block<e4m3fn_saturate,float32,128x128>",
+        },
+        "DeepSeek-V3 technical report (arXiv 2412.19437), section 3.3",
+        "Sums are float32's, as if promoted at once.",
+    ),
+    "fp8_delayed": Recipe(
+        {
+            "weight": _delayed("float8_e4m3fn"),
+            "activation": _delayed("float8_e4m3fn"),
+            "error": _delayed("float8_e5m2"),
+        },
+        "Micikevicius et al., FP8 formats for deep learning (arXiv 2209.05433); scales as in "
+        "Transformer Engine's DelayedScaling",
+    ),
+}
+
+
+def recipe(name: str, model: nn.Module) -> dict[str, Any]:
+    """Return the rules of a recipe for a model: of its linear layers, without the last one.
+
+    All of these recipes leave embeddings, normalisation, attention and the output layer in high
+    precision. The result is a plain dict with names as keys, so that it can be changed, printed and
+    written as YAML. ``quantize_(model, "nvfp4")`` takes it as it is.
+
+    Args:
+        name: ``"nvfp4"``, ``"mxfp8"``, ``"mxfp4_backward"``, ``"deepseek_v3"`` or
+            ``"fp8_delayed"``. ``RECIPES`` has each with its source.
+        model: any module with linear layers (``nn.Linear``, transformers' ``Conv1D``).
+
+    Raises:
+        ValueError: an unknown name, or a model without linear layers.
+
+    Example::
+
+        >>> model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+        >>> torch_dtypes.quantization.recipe("mxfp8", model)["2"] is None
+        True
+    """
+    if name not in RECIPES:
+        raise ValueError(
+            f"expected the name of a recipe or a path that ends in .yaml, but got {name!r}; of "
+            f"recipes {nearest(name, RECIPES)}"
+        )
+    in_attention = {m.out_proj for m in model.modules() if isinstance(m, nn.MultiheadAttention)}
+    linear = [(n, m) for n, m in model.named_modules() if is_linear(m) and m not in in_attention]
+    if not linear:
+        raise ValueError(
+            f"expected a model with linear layers for the recipe {name!r}, but got a "
+            f"{type(model).__name__} without any"
+        )
+    *reached, last = linear if len(linear) > 1 else (*linear, None)
+    rules: dict[str, Any] = {n: copy.deepcopy(RECIPES[name].rule) for n, _ in reached}
+    if last is not None:
+        rules[last[0]] = None
+    return rules
+
+
+def switch_at(
+    model: nn.Module, optimizer: torch.optim.Optimizer, steps: Mapping[int, Any]
+) -> torch.utils.hooks.RemovableHandle:
+    """Change a model's rules after given numbers of an optimizer's steps, as the last part of a
+    training in a wider format.
+
+    Args:
+        model: the model, quantised or not.
+        optimizer: the optimizer whose steps count, from this call on.
+        steps: rules by numbers of steps (1 or more): whatever ``quantize_`` takes, or None for
+            ``dequantize_``. Rules that need ``calibrate=`` are an error at their step.
+
+    Returns:
+        A handle. Its ``remove()`` ends the counting.
+
+    Raises:
+        TypeError, ValueError: no mapping, or a number of steps below 1.
+
+    Example::
+
+        >>> model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 10))
+        >>> optimizer = torch.optim.SGD(torch_dtypes.quantize_(model, "nvfp4").parameters())
+        >>> steps = {800: "mxfp8", 950: None}
+        >>> handle = torch_dtypes.quantization.switch_at(model, optimizer, steps)
+    """
+    from .convert import dequantize_, quantize_
+
+    if not isinstance(steps, Mapping) or not steps:
+        raise TypeError(f"expected rules by steps, as {{800: 'mxfp8'}}, but got {steps!r}")
+    for step in steps:
+        integer("a number of steps", step, 1, 1 << 62)
+    done = 0
+
+    def count(*_) -> None:
+        nonlocal done
+        done += 1
+        if done in steps:
+            rules = steps[done]
+            dequantize_(model) if rules is None else quantize_(model, rules)
+
+    return optimizer.register_step_post_hook(count)

@@ -393,6 +393,24 @@ def test_rules_of_recipes(name, recipe, places):
     assert (rule.activation.scale is not None) == (name == "int8")
 
 
+def test_blocks_of_depthwise_convolutions_lie_along_the_last_dimension(few_digits):
+    model = torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.Conv2d(8, 8, 3, groups=8))
+    recipes.quantize(model, Config(), few_digits, resolve("mxfp4", "mixed"), "mixed")
+    rows = torch_dtypes.summary(model, show=False)
+    assert rows["0"].forward and not rows["1"].forward
+    assert rows["1"].weight == "mxfp4"
+
+
+def test_published_recipes_need_no_dtype(tmp_path):
+    """A cell of each, beside each other; the paper's rules reach the layers."""
+    result = command(*QUICK, "--recipe", "nvfp4", "--out", tmp_path, "--no-baseline")
+    assert result.exit_code == 0 and "nvfp4 seed 0 epoch 2/2" in result.output
+    (row,) = json.loads((tmp_path / "results.json").read_text())["summary"]
+    assert (row["recipe"], row["dtype"]) == ("nvfp4", "nvfp4")
+    result = command(*QUICK, "--recipe", "nvfp4", "--dtype", "q43")
+    assert result.exit_code == 2 and "expected --dtype or --recipe nvfp4" in result.output
+
+
 @pytest.mark.parametrize("recipe", ["mixed", "qat"])
 def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, recipe):
     """By hand: quantize_, then an ordinary loop. The run must be the same when stopped and

@@ -66,6 +66,21 @@ def test_every_combination_is_there_once_and_float32_before_them():
     assert cell(format="posit<12,1>").number().name == "posit12es1_up"
 
 
+def test_published_recipes_are_one_cell_each_without_a_format():
+    axes = grid.Axes(("q43", "q52"), recipes=("nvfp4", "mixed", "deepseek_v3"))
+    cells = grid.cells_of(axes, Settings())
+    assert [(c.format, c.recipe) for c in cells] == [
+        ("nvfp4", "nvfp4"),
+        ("q43", "mixed"),
+        ("q52", "mixed"),
+        ("deepseek_v3", "deepseek_v3"),
+    ]
+    assert cells[0].has_rules and cells[0].number().name == "nvfp4"
+    assert len(grid.cells_of(grid.Axes((), recipes=("nvfp4",)), Settings())) == 1
+    with pytest.raises(ValueError, match="got no format"):
+        grid.cells_of(grid.Axes((), recipes=("nvfp4", "qat")), Settings())
+
+
 def test_formats_have_their_own_modes_where_none_is_said():
     cells = grid.cells_of(grid.Axes(("q43_stochastic", "q43")), Settings())
     assert [c.rounding for c in cells] == ["stochastic", "nearest_even"]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from .. import _C
 from ..targets.transforms import Hadamard, transform_of
@@ -95,10 +96,13 @@ class Operand:
             return x if self.rounder is None else self.rounder(x, training)
         y = self.view.bring(x).contiguous()
         if transform is not None:
+            if self.view.others:  # rows of zeros, with which the product is the same
+                y = F.pad(y, (0, -y.shape[-1] % transform.size))
             y = transform.apply(y, seed=seed)
         if self.rounder is not None and along:
             y = self.rounder(y, training)
-        y = self.view.take_back(y, x.shape)
+        # The rows of a batch stay a matrix: there may be more of them.
+        y = y.t() if transform is not None and self.view.others else self.view.take_back(y, x.shape)
         return y if self.rounder is None or along else self.rounder(y, training)
 
 

@@ -15,7 +15,7 @@ from ...formats.tables.making import content_of
 from ...targets.lookup import FormatTarget, Target, target
 from ..training import records
 from ..training.data import Dataset, load_dataset
-from ..training.recipes import AFTER, QUANTIZING, THROUGHOUT, RulesFile
+from ..training.recipes import AFTER, PUBLISHED, QUANTIZING, THROUGHOUT, RulesFile
 from ..training.records import Config
 from ..training.sources import load_own_data
 
@@ -118,7 +118,8 @@ class Cell:
 
     @property
     def label(self) -> str:
-        parts = [f"{self.model} on {self.dataset}: {self.format}", self.rounding, self.recipe]
+        parts = [f"{self.model} on {self.dataset}: {self.format}"]
+        parts += [] if self.recipe in PUBLISHED else [self.rounding, self.recipe]
         if self.accumulate != "machine":
             parts.append(f"accumulate {self.accumulate}")
         return ", ".join([*parts, f"seed {self.seed}"])
@@ -178,8 +179,10 @@ class Cell:
 
     @property
     def has_rules(self) -> bool:
-        """Whether a file gives the formats; ``format`` is its name then."""
-        return self.settings.rules is not None and self.recipe in QUANTIZING
+        """Whether a file or a published recipe gives the formats; ``format`` is its name then."""
+        return self.recipe in PUBLISHED or (
+            self.settings.rules is not None and self.recipe in QUANTIZING
+        )
 
     @property
     def _is_carried(self) -> bool:
@@ -193,6 +196,8 @@ class Cell:
 
     def needs_kernels(self) -> bool:
         """Whether the cell needs kernels of this package. Raises: ValueError, as ``target``."""
+        if self.has_rules:
+            return True
         number = self.target()
         return self._is_carried or not isinstance(number, FormatTarget) or number.stock is None
 

@@ -10,7 +10,7 @@ from ..report.provenance import command_line
 from ..report.tables import print_rows
 from ..training import options as check
 from ..training.combinations import Misfit
-from ..training.recipes import RECIPES
+from ..training.recipes import PUBLISHED, RECIPES
 from . import grid
 from .display import Display
 from .files import place, read_config
@@ -187,7 +187,7 @@ def sweep(**options):
 
 
 def _cells(options):
-    if not options["formats"]:
+    if not options["formats"] and set(options["recipes"]) - set(PUBLISHED):
         raise click.UsageError(
             "expected at least one cell, but got no format; give --format posit16es2"
         )

@@ -16,7 +16,7 @@ from ...policies.accumulation import Accumulation
 from ...targets.lookup import target
 from ..training.combinations import Misfit, check_policy, check_settings
 from ..training.data import DATASETS, Dataset
-from ..training.recipes import AFTER, RECIPES
+from ..training.recipes import AFTER, PUBLISHED, RECIPES
 from ..training.sources import check_model, check_network
 from .cells import Cell, Settings, load
 
@@ -80,7 +80,7 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
         ValueError: no combination, or a meaningless one. A ``Misfit`` names the option.
     """
     for words, values in (
-        ("format", axes.formats),
+        ("format", axes.formats or set(axes.recipes) <= set(PUBLISHED)),
         ("model", axes.models),
         ("dataset", axes.datasets),
         ("accumulate", axes.accumulates),
@@ -110,9 +110,11 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
     named = [(name, *own) for name in axes.formats for own in _modes(name, axes.roundings)]
     cells = [
         Cell(model, dataset, name, rounding, accumulate, recipe, seed, settings)
-        for model, dataset, recipe, accumulate, (name, rounding), seed in itertools.product(
-            axes.models, axes.datasets, axes.recipes, axes.accumulates, named, axes.seeds
+        for model, dataset, recipe, accumulate in itertools.product(
+            axes.models, axes.datasets, axes.recipes, axes.accumulates
         )
+        for name, rounding in ([(recipe, "nearest_even")] if recipe in PUBLISHED else named)
+        for seed in axes.seeds
     ]
     for cell in {(c.format, c.rounding, c.recipe): c for c in cells}.values():
         try:

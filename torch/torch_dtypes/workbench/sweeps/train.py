@@ -21,7 +21,7 @@ from ..training import options as check
 from ..training.combinations import check_policy, check_settings
 from ..training.loop import try_out
 from ..training.ranks import first_line, is_lost
-from ..training.recipes import QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve
+from ..training.recipes import PUBLISHED, QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve
 from ..training.records import Config, Epoch, Run
 from ..training.sources import check_network
 from ..training.summaries import summarize
@@ -189,6 +189,11 @@ def _prepare(options, ranks):
         raise click.UsageError(
             "expected --dtype or --rules, but got both; a file of rules has its own formats"
         )
+    if not set(recipes) - set(PUBLISHED) and check.is_given("dtypes"):
+        raise click.UsageError(
+            f"expected --dtype or --recipe {', '.join(recipes)}, but got both; a published recipe "
+            "has its own formats"
+        )
     check.check_width(options["out"])
     if options["resume"] and not options["out"]:
         raise click.UsageError(
@@ -203,7 +208,11 @@ def _trials(options, recipes):
     trials = []
     if not options["no_baseline"]:
         trials.append(Trial("all", torch.float32))
-    by_dtype = [recipe for recipe in recipes if not (options["rules"] and recipe in QUANTIZING)]
+    by_dtype = [
+        recipe
+        for recipe in recipes
+        if recipe not in PUBLISHED and not (options["rules"] and recipe in QUANTIZING)
+    ]
     for name in options["dtypes"]:
         for recipe in by_dtype:
             try:
@@ -218,6 +227,7 @@ def _trials(options, recipes):
             for recipe in recipes
             if recipe in QUANTIZING
         ]
+    trials += [Trial(recipe, RulesFile(recipe)) for recipe in recipes if recipe in PUBLISHED]
     in_float32 = [t for t in trials if t.number is torch.float32]
     if not options["no_baseline"] and len(in_float32) > 1 and in_float32[1].recipe == "all":
         trials.remove(in_float32[0])  # the user gave it, so it runs in its place
@@ -308,7 +318,8 @@ def _cells(options, config, trials, described):
             has_rules = isinstance(trial.number, RulesFile)
             rounding = "nearest_even" if has_rules else target(trial.number).rounding
             what = (trial.name, rounding, options["policy"] or "machine", trial.recipe, seed)
-            cell = Cell(config.model, dataset, *what, of_rules if has_rules else settings)
+            from_file = has_rules and trial.recipe not in PUBLISHED
+            cell = Cell(config.model, dataset, *what, of_rules if from_file else settings)
             cells[cell.base if (trial.name, trial.recipe) == ("float32", "all") else cell] = trial
     return cells
 

@@ -13,7 +13,7 @@ from ..observation.statistics import merge_statistics
 from ..report.colours import colours
 from ..report.folders import write_json
 from ..report.page import Report
-from .recipes import QUANTIZING
+from .recipes import PUBLISHED, QUANTIZING
 from .records import Run
 
 _ROWS = 12  # rows of a table in the report
@@ -36,7 +36,7 @@ class Observed:
     @contextlib.contextmanager
     def epoch(self, training, recipe: str) -> Iterator[None]:
         """Observe the training in a block."""
-        is_stock = not is_format_dtype(training.dtype) and recipe not in QUANTIZING
+        is_stock = not is_format_dtype(training.dtype) and recipe not in (*QUANTIZING, *PUBLISHED)
         if is_stock and not self._formats:
             yield
             return

@@ -13,6 +13,7 @@ from torch import nn
 
 import torch_dtypes
 
+from ...quantization.recipes import RECIPES as published
 from .sources import build_network
 
 RECIPES = {
@@ -28,7 +29,9 @@ RECIPES = {
         "training images"
     ),
     "weights": "trained in float32, then weights and biases rounded, once",
+    **{name: f"formats of its own ({made.source})" for name, made in published.items()},
 }
+PUBLISHED = tuple(published)  # recipes of quantize_ by name, which need no format
 # Recipes whose layers round: they take all targets of torch_dtypes.target.
 QUANTIZING = ("mixed", "qat", "ptq")
 AFTER = ("ptq", "weights")  # recipes that start from a training in float32
@@ -80,8 +83,8 @@ def build_optimizer(config, parameters):
 
 @dataclass(frozen=True)
 class RulesFile:
-    """Stands for a format where the rules of a file give it; ``name`` is the file's, for the
-    tables."""
+    """Stands for a format where rules give it: those of a file or a published recipe. ``name`` is
+    theirs, for the tables."""
 
     name: str
 
@@ -102,7 +105,7 @@ class Trial:
     @property
     def label(self):
         name = self.said or self.name
-        return name if self.recipe == "all" else f"{name} {self.recipe}"
+        return name if self.recipe in ("all", name) else f"{name} {self.recipe}"
 
 
 def resolve(name, recipe):
@@ -179,8 +182,8 @@ def master_of(config, number):
 
 
 def rules_of(config, number, recipe):
-    """Return the rules of ``torch_dtypes.quantize_``: a file's, or the same for every convolution
-    and linear layer.
+    """Return the rules of ``torch_dtypes.quantize_``: a published recipe's, a file's, or the same
+    for every convolution and linear layer.
 
     Formats round weights and activations as they are. Gradients are far below the range of most
     formats. So each tensor is scaled by a power of two, which brings its largest magnitude to the
@@ -190,6 +193,8 @@ def rules_of(config, number, recipe):
     own scales, and round gradients stochastically, because with four bits networks learn only so
     (NVIDIA, "Pretraining large language models with NVFP4", arXiv 2509.25149, section 4).
     """
+    if recipe in PUBLISHED:
+        return recipe
     if config.rules is not None:
         return config.rules
     rule = (
@@ -231,12 +236,12 @@ def quantize(model, config, data, number, recipe):
     images, _ = data.train.batch(torch.arange(min(CALIBRATION_IMAGES, len(data.train))))
     batches = [batch.to(config.device) for batch in images.split(config.batch_size)]
     rules = rules_of(config, number, recipe)
-    if config.rules is None:  # a user's network may have one kind alone
+    if isinstance(rules, dict):  # a user's network may have one kind alone
         rules = {
             layer: rule
             for layer, rule in rules.items()
             if any(isinstance(module, layer) for module in model.modules())
-        }
+        } | _depthwise_rules(model, rules)
         if not rules:
             names = " or ".join(layer.__name__ for layer in _LAYERS)
             raise ValueError(
@@ -244,6 +249,18 @@ def quantize(model, config, data, number, recipe):
                 f"{config.model} has none"
             )
     torch_dtypes.quantize_(model, rules, calibrate=batches)
+
+
+def _depthwise_rules(model, rules):
+    """Return rules for convolutions of one channel per group: blocks along the last dimension,
+    since there are no several channels."""
+    return {
+        name: rules[nn.Conv2d] | {"axis": -1}
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Conv2d)
+        and module.groups > 1
+        and module.groups in (module.in_channels, module.out_channels)
+    }
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
 """Integers in groups: each group of a tensor has a scale of its own and, if affine, a zero point.
 
 Sources: Jacob et al., "Quantization and training of neural networks for efficient
-integer-arithmetic-only inference" (arXiv 1712.05877), section 2.1, for scale and zero point; Frantar
-et al., "GPTQ" (arXiv 2210.17323), section 4, for groups.
+integer-arithmetic-only inference" (arXiv 1712.05877), section 2.1, for scale and zero point;
+Frantar et al., "GPTQ" (arXiv 2210.17323), section 4, for groups.
 """
 
 from __future__ import annotations

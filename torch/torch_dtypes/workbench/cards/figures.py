@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import torch
 
-from ..report.colours import colours
-from ..report.drawing import DASHES, label_binades, new_figure
 from ...targets.block_shapes import BlockShape
 from ...targets.lookup import target
+from ..report.colours import colours
+from ..report.drawing import DASHES, label_binades, new_figure
 from .card import BlockCard, Card
 
 _LINE_BITS = 8

@@ -20,7 +20,7 @@ _SAMPLES = 400  # random numbers in each quarter of a binade
 
 
 def _without_scales(cards: Sequence[Card | BlockCard]) -> list[Card]:
-    """Return the cards of blocks' elements, under the blocks' names, in the place of the blocks'."""
+    """Return the cards of blocks' elements, under the blocks' names, in place of the blocks'."""
     return [
         dataclasses.replace(c.element, name=c.name) if isinstance(c, BlockCard) else c
         for c in cards

@@ -134,8 +134,7 @@ def test_showing_takes_no_dtype():
         ((), ValueError, "at least one"),
         (("e9",), ValueError, "'e9'"),
         (("posit16es",), ValueError, "nearest names are 'posit16es"),
-        (("mxfp8_e4m3",), ValueError, "but got mxfp8_e4m3, whose"),
-        (("mxfp4",), ValueError, "show the format of its elements, 'e2m1finite'"),
+        (("mxfp9",), ValueError, "'mxfp9'"),
         (("int8",), ValueError, "but got int8, whose"),
         ((torch.int8,), TypeError, "torch.int8"),
         ((3,), TypeError, "got 3"),
@@ -144,6 +143,63 @@ def test_showing_takes_no_dtype():
 def test_bad_formats(formats, error, words):
     with pytest.raises(error, match=words):
         torch_dtypes.show(*formats)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "largest", "smallest", "element"),
+    [
+        ("nvfp4", 4.5, 6 * 448, 0.5 * 2.0**-9, "e2m1finite"),
+        ("mxfp8_e4m3_axis0", 8.25, 448 * 2.0**127, 2.0**-9 * 2.0**-127, "e4m3fn_saturate"),
+        ("hif4", 4.5, 7 * 49152, 0.25 * 2.0**-48, "e1m2finite_bias1"),
+        ("bfp8", 8, 127 / 64 * 2.0**127, 2.0**-6 * 2.0**-127, "fixed1_6_symmetric"),
+        ("block<posit8es1,e8m0,16x16>", 8 + 8 / 256, 4096 * 2.0**127, 2.0**-139, "posit8es1"),
+    ],
+)
+def test_the_card_of_blocks(name, bits, largest, smallest, element):
+    card = torch_dtypes.card(name)
+    assert (card.kind, card.bits, card.largest, card.smallest) == ("block", bits, largest, smallest)
+    assert card.decades == pytest.approx(math.log10(largest / smallest))
+    plain = torch_dtypes.card(element)
+    assert (card.values().tolist(), card.element.finite) == (
+        pytest.approx(plain.values().tolist(), rel=0, abs=0, nan_ok=True),
+        plain.finite,
+    )
+    assert torch_dtypes.card(card.format) == torch_dtypes.card(card.canonical)
+    row = torch_dtypes.show(name, element).table()[0]
+    assert (row["bits"], row["elements"]) == (f"{bits:g}", card.format.element)
+    assert row["largest element"] == torch_dtypes.show(element).table()[0]["largest"]
+
+
+def test_the_error_within_a_block():
+    """The error follows from the steps of the elements."""
+    from torch_dtypes.workbench.cards.figures import measure_errors
+
+    errors = measure_errors(torch_dtypes.card("mxfp4"))
+    # E2M1: two binades of 2 significant bits; what is a 16th of 4, or less, becomes 0.
+    assert errors.shape == (80,) and (errors[20:] == 1).all()
+    assert (errors[:8] < 0.2).all() and errors[:8].mean() > 0.05
+    # HiF4 has one bit more, and steps of their own for each four numbers.
+    assert measure_errors(torch_dtypes.card("hif4"))[:4].mean() < errors[:4].mean()
+    # One step for all numbers: the error doubles with each binade.
+    own = measure_errors(torch_dtypes.card("bfp8_size32"))[:20].view(5, 4).mean(1)
+    assert ((own[1:] / own[:-1] - 2).abs() < 0.2).all()
+    # A plain format has a scale.
+    flat = measure_errors(torch_dtypes.card("q43"))[:40]
+    assert (flat < 2.0**-4).all() and (flat > 2.0**-6).all()
+
+
+@pytest.mark.whole
+def test_a_page_of_blocks(tmp_path):
+    shown = torch_dtypes.show("nvfp4", "q43", out=tmp_path)
+    assert set(shown.figures()) == {"precision", "error", "number_line"}
+    page = (tmp_path / "formats.html").read_text()
+    for text in ("element=e2m1finite, scale=e4m3fn_saturate, size=16", "e4m3fn_saturate and"):
+        assert text in page
+    data = json.loads((tmp_path / "formats.json").read_text())["formats"][0]
+    assert (data["kind"], data["block"], data["element"]["values"][7]) == ("block", "16", 6)
+    result = run("nvfp4", "--values")
+    assert result.exit_code == 0 and "largest element" in result.output, result.output
+    assert "0x8" in result.output and "-1.5" in result.output
 
 
 @pytest.mark.whole

@@ -1,6 +1,7 @@
-"""safetensors.torch (0.4 to 0.8): its functions write format tensors as values.
+"""safetensors.torch (0.4 to 0.8): its functions write format tensors as values, and block tensors
+as their parts.
 
-The dtypes' names are in the metadata. transformers' save_pretrained, the checkpoints of its
+The names of the formats are in the metadata. transformers' save_pretrained, the checkpoints of its
 Trainer, accelerate and PEFT call these functions. (load_model of 0.6 takes files in the model's own
 dtypes only, and refuses these. Other releases restore what save_model wrote.)
 """

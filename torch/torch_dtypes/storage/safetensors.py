@@ -16,7 +16,9 @@ from ..formats.arguments import boolean, outline
 from ..formats.codes import codes as codes_of
 from ..formats.codes import from_codes
 from ..formats.tables.making import written_name
+from ..targets.block_tensors import BlockTensor
 from . import stock_values
+from .block_parts import describe_block_tensor, split_block_tensor, take_block_tensor
 from .pickling import rebuild_dtype
 from .table_values import is_table, table_of_values, values_of_table
 
@@ -89,6 +91,7 @@ def make_metadata(
     metadata: Mapping[str, str] | None,
     same: Mapping[str, str] | None = None,
     codes: bool = False,
+    blocks: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
     """Return a file's metadata with the names of dtypes added."""
     if _KEY in (metadata or {}):
@@ -101,18 +104,31 @@ def make_metadata(
         "dtypes": dtypes,
         "same": same or {},
         "holds": "codes" if codes else "values",
+        **({"blocks": blocks} if blocks else {}),
     }
     return {**(metadata or {}), _KEY: json.dumps(header, sort_keys=True)}
 
 
+def _name_parts(name: str, tensor: BlockTensor, tensors: Mapping) -> dict[str, torch.Tensor]:
+    """Return the parts of a ``BlockTensor`` by name."""
+    parts = {name + end: part for end, part in split_block_tensor(tensor).items()}
+    for part in parts:
+        if part != name and part in tensors:
+            raise ValueError(
+                f"expected no tensor {part!r}, the name of a part of {name!r}, but got one; "
+                "rename it"
+            )
+    return parts
+
+
 def save_safetensors(
-    tensors: Mapping[str, torch.Tensor],
+    tensors: Mapping[str, torch.Tensor | BlockTensor],
     filename: str | os.PathLike,
     metadata: Mapping[str, str] | None = None,
     *,
     codes: bool = False,
 ) -> None:
-    """Write tensors of any dtype to a safetensors file.
+    """Write tensors of any dtype, and packed blocks, to a safetensors file.
 
     ``load_safetensors`` restores each in its dtype, bit for bit.
 
@@ -120,6 +136,11 @@ def save_safetensors(
     narrowest stock dtype that has them all. Every reader of safetensors gets the right numbers. The
     names of format dtypes are in the file's metadata under ``"torch_dtypes"``. A tensor with
     several names (tied weights) is written once.
+
+    A ``BlockTensor`` is written as its parts, as NVIDIA's ModelOpt names them: elements under its
+    own name (F4, F8_E4M3 or F8_E5M2; bytes where safetensors has no such dtype), the blocks' scales
+    under ``<name>_scale`` (F8_E8M0 or F8_E4M3), the tensor's under ``<name>_scale_2``. F4 and
+    F8_E8M0 need safetensors 0.6.
 
     Args:
         tensors: by name, for example ``model.state_dict()``.
@@ -131,8 +152,8 @@ def save_safetensors(
 
     Raises:
         ImportError: safetensors is not installed.
-        ValueError: a value that is no tensor, a tensor that is not contiguous, or the key
-            ``"torch_dtypes"`` in ``metadata``.
+        ValueError: a value that is no tensor, a tensor that is not contiguous, a name that a part
+            of a ``BlockTensor`` has, or the key ``"torch_dtypes"`` in ``metadata``.
         RuntimeError: tensors that overlap without being the same.
 
     Example::
@@ -153,8 +174,16 @@ def save_safetensors(
             f"{outline(metadata)}"
         )
     boolean("codes", codes)
-    written, dtypes, same, seen = {}, {}, {}, {}
+    written, dtypes, same, seen, blocks = {}, {}, {}, {}, {}
     for name, tensor in tensors.items():
+        if isinstance(tensor, BlockTensor):
+            first = seen.setdefault(id(tensor), name)
+            if first != name:
+                same[name] = first
+            else:
+                blocks[name] = describe_block_tensor(tensor)
+                written.update(_name_parts(name, tensor, tensors))
+            continue
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"expected tensors, but got {type(tensor)} for {name!r}; leave it out")
         if _C.is_format_tensor(tensor):
@@ -166,7 +195,7 @@ def save_safetensors(
                 same[name] = first
                 continue
         written[name] = tensor.detach()
-    header = make_metadata(dtypes, metadata, same, codes)
+    header = make_metadata(dtypes, metadata, same, codes, blocks)
     library = _safetensors()
     refuse_shared(written)
     for name in dtypes.keys() & written.keys():
@@ -178,20 +207,29 @@ def save_safetensors(
 def replace_by_values(
     tensors: object, metadata: Mapping[str, str] | None
 ) -> tuple[object, Mapping[str, str] | None]:
-    """Return values for format tensors, and metadata with their dtypes' names.
+    """Return values for format tensors, parts for block tensors, and metadata with the names of
+    their formats.
 
     The functions of safetensors write these instead.
     """
-    own = (
-        {n: t for n, t in tensors.items() if isinstance(t, torch.Tensor) and _C.is_format_tensor(t)}
-        if isinstance(tensors, dict)
-        else {}
-    )
-    if not own:
+    if not isinstance(tensors, dict):
+        return tensors, metadata
+    blocks = {n: t for n, t in tensors.items() if isinstance(t, BlockTensor)}
+    own = {
+        n: t for n, t in tensors.items() if isinstance(t, torch.Tensor) and _C.is_format_tensor(t)
+    }
+    if not own and not blocks:
         return tensors, metadata
     header = make_metadata(
-        {name: written_name(_C.name_of(t.dtype)) for name, t in own.items()}, metadata
+        {name: written_name(_C.name_of(t.dtype)) for name, t in own.items()},
+        metadata,
+        blocks={name: describe_block_tensor(t) for name, t in blocks.items()},
     )
+    parts = [
+        _name_parts(name, t, tensors) if name in blocks else {name: t}
+        for name, t in tensors.items()
+    ]
+    tensors = {name: t for part in parts for name, t in part.items()}
     refuse_shared(
         {
             name: t
@@ -218,6 +256,11 @@ def _header(text: str, filename) -> dict:
             f"expected version 1 to {SAFETENSORS_VERSION} of torch_dtypes' metadata in "
             f"{filename}, but got version {version!r}; update torch-dtypes"
         )
+    if not isinstance(header.setdefault("blocks", {}), dict):
+        raise ValueError(
+            f"expected block formats by names under 'blocks' in the metadata {_KEY!r} of "
+            f"{filename}, but got {header['blocks']!r}; write it again"
+        )
     for part in ("dtypes", "same"):
         if not isinstance(header.get(part), dict) or not all(
             isinstance(v, str) for v in header[part].values()
@@ -236,22 +279,39 @@ def _header(text: str, filename) -> dict:
     return header
 
 
+def _take_blocks(loaded: dict, blocks: Mapping[str, Mapping], filename) -> None:
+    """Replace the parts of each ``BlockTensor`` by it."""
+    for name, described in blocks.items():
+        try:
+            loaded[name] = take_block_tensor(loaded, name, described)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"cannot read {name!r} of {filename}: {error}") from error
+
+
 def load_safetensors(
-    filename: str | os.PathLike, device: str | int | torch.device = "cpu"
-) -> dict[str, torch.Tensor]:
+    filename: str | os.PathLike,
+    device: str | int | torch.device = "cpu",
+    *,
+    blocks: Mapping[str, str] | None = None,
+) -> dict[str, torch.Tensor | BlockTensor]:
     """Read the tensors of a safetensors file by name.
 
-    Tensors saved in a format dtype have that dtype again. A file of stock dtypes is read as
-    ``safetensors.torch.load_file`` reads it.
+    Tensors saved in a format dtype have that dtype again, and each ``BlockTensor`` its codes. A
+    file of stock dtypes is read as ``safetensors.torch.load_file`` reads it.
 
     Args:
         filename: a file of ``save_safetensors`` or of any other writer.
         device: device of the tensors: ``"cpu"`` or a ``torch.device``.
+        blocks: the block formats of tensors that another program wrote, by name:
+            ``{"layer.weight": "nvfp4"}``. The parts have the names of ``save_safetensors``, in its
+            dtypes or as bytes (U8), two numbers of 4 bits in each, the first in the low half. The
+            result is a ``BlockTensor`` of float32.
 
     Raises:
         ImportError: safetensors is not installed.
         FileNotFoundError: no such file.
-        ValueError: the file is from a later version, or its metadata are broken.
+        ValueError: the file is from a later version, its metadata are broken, or it lacks a part
+            of a tensor in ``blocks``.
 
     Example::
 
@@ -260,16 +320,26 @@ def load_safetensors(
         >>> torch_dtypes.load_safetensors("model.safetensors")["w"].dtype
         torch.q43
     """
-
+    if blocks is not None and not isinstance(blocks, Mapping):
+        raise TypeError(
+            "expected blocks as a mapping of tensors' names to block formats, or None, but got "
+            f"{outline(blocks)}"
+        )
     library = _safetensors()
     with library.safe_open(
         filename, framework="pt", device=str(device) if isinstance(device, torch.device) else device
     ) as file:
         metadata = file.metadata() or {}
         loaded = {name: file.get_tensor(name) for name in file.keys()}
+    _take_blocks(loaded, {name: {"format": fmt} for name, fmt in (blocks or {}).items()}, filename)
     if _KEY not in metadata:
         return loaded
     header = _header(metadata[_KEY], filename)
+    _take_blocks(
+        loaded,
+        {name: d for name, d in header["blocks"].items() if name not in (blocks or {})},
+        filename,
+    )
     before = _CODES if header["holds"] == "codes" and header["version"] > 1 else ""
     for name, dtype in header["dtypes"].items():
         if before + name in loaded:

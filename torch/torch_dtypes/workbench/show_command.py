@@ -25,8 +25,8 @@ def show(formats, values, out, width):
 
     FORMAT is the name of a dtype of this package (posit16es2, q43), of a stock dtype (bfloat16,
     float8_e4m3fn), of a format by its parameters (posit12es1, posit<12,1>, e5m5_saturate,
-    fixed8_8), or another library's name for it (bf16, fp16, ocp_e4m3). acme8=acme8.txt names a
-    format after a file, which has a value for each code.
+    fixed8_8), of blocks (nvfp4, mxfp8_e4m3), or another library's name for it (bf16, fp16,
+    ocp_e4m3). acme8=acme8.txt names a format after a file, which has a value for each code.
     """
     from .cards.comparison import show as compare
 

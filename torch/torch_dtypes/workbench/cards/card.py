@@ -1,4 +1,4 @@
-"""Cards of number formats: range, precision, values."""
+"""Cards of number formats and of blocks: range, precision, values."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from ...formats import naming
 from ...formats.code_types import values_of_codes
 from ...formats.dtypes import _PARAMETERS
 from ...targets.base import Target
+from ...targets.block_scales import scale_format
+from ...targets.block_shapes import size_name
+from ...targets.block_targets import BlockFormat
 from ...targets.chop import chop
 from ...targets.lookup import FormatTarget, target
 
@@ -125,6 +128,58 @@ class Card:
         return torch.arange(math.frexp(self.smallest)[1] - 1, math.frexp(self.largest)[1])
 
 
+@dataclass(frozen=True)
+class BlockCard:
+    """A block format in figures: an element format, times a scale that a block shares.
+
+    Attributes:
+        name, canonical: as in :class:`Card`. format: the block format.
+        element: the card of the elements: the numbers of a block whose scale is 1.
+        largest, smallest: the largest element times the largest scale, and the smallest positive
+            ones. A tensor's scale comes on top.
+
+    Example::
+
+        >>> c = torch_dtypes.card("nvfp4")
+        >>> c.element.largest, c.largest, c.bits
+        (6.0, 2688.0, 4.5)
+    """
+
+    name: str
+    canonical: str
+    format: BlockFormat
+    element: Card
+    largest: float
+    smallest: float | None
+
+    kind = "block"
+    smallest_normal = None
+
+    @property
+    def bits(self) -> float:
+        """Bits of a number, with its share of the block's scale."""
+        return self.format.bits_per_value
+
+    @property
+    def scale(self) -> str:
+        """The format of the scales: ``e8m0``, ``e4m3fn_saturate``."""
+        return self.format.scale
+
+    @property
+    def block(self) -> str:
+        """The numbers of a block: ``32``, ``16x16``, ``all``."""
+        return size_name(self.format.shape)
+
+    @property
+    def decades(self) -> float | None:
+        """Dynamic range of all blocks: log10(largest / smallest)."""
+        return None if self.smallest is None else math.log10(self.largest / self.smallest)
+
+    def values(self) -> torch.Tensor:
+        """Return the elements, as :meth:`Card.values`."""
+        return self.element.values()
+
+
 def describe_elements(block_or_integers: Target) -> str:
     """Describe the format of a block's elements; for integers, which have none, examples of
     formats."""
@@ -132,26 +187,27 @@ def describe_elements(block_or_integers: Target) -> str:
     return repr(element) if isinstance(element, str) else "such as 'e4m3fn' or 'fixed7_0'"
 
 
-def _parse(value: object) -> tuple[str, _C.Format]:
+def _parse(value: object) -> tuple[str, _C.Format | BlockFormat]:
     what = "a floating dtype, a format or its name to show"
     if not isinstance(value, (str, torch.dtype, _C.Format, Target)):
         raise TypeError(f"expected {what}, but got {value!r}")
     if isinstance(value, torch.dtype) and not value.is_floating_point:
         raise TypeError(f"expected {what}, but got {value}")
     parsed = target(value)
+    name = str(value).removeprefix("torch.") if isinstance(value, (str, torch.dtype)) else None
+    if isinstance(parsed, BlockFormat):
+        return name or parsed.name, parsed
     if not isinstance(parsed, FormatTarget):
         raise ValueError(
             f"expected {what}, but got {parsed.name}, whose numbers are multiples of a scale that "
             f"differs by tensor; show the format of its elements, {describe_elements(parsed)}"
         )
-    if isinstance(value, (str, torch.dtype)):
-        return str(value).removeprefix("torch."), parsed.format
-    return parsed.name, parsed.format
+    return name or parsed.name, parsed.format
 
 
-def card(value: torch.dtype | str | _C.Format | Target) -> Card:
+def card(value: torch.dtype | str | _C.Format | Target) -> Card | BlockCard:
     """Return the :class:`Card` of a format dtype, a stock floating dtype, a format, or any name
-    that :func:`torch_dtypes.target` takes for one.
+    that :func:`torch_dtypes.target` takes for one; of a block format the :class:`BlockCard`.
 
     The cards of stock dtypes describe stock casts: ``float8_e4m3fn`` saturates (in PyTorch 2.11 it
     overflows to NaN). Nothing is registered, so it takes none of the process's 64 dtypes.
@@ -160,8 +216,8 @@ def card(value: torch.dtype | str | _C.Format | Target) -> Card:
         value: a dtype, a format, or a name.
 
     Raises:
-        ValueError: an unknown name (the message lists the nearest), or a name of blocks or
-            integers, which have scales.
+        ValueError: an unknown name (the message lists the nearest), or a name of integers, which
+            have a scale of their own.
         TypeError: a value of another type.
 
     Example::
@@ -170,7 +226,15 @@ def card(value: torch.dtype | str | _C.Format | Target) -> Card:
         1048576.0
     """
     name, fmt = _parse(value)
-    return _card(name, fmt)
+    return _block_card(name, fmt) if isinstance(fmt, BlockFormat) else _card(name, fmt)
+
+
+def _block_card(name: str, fmt: BlockFormat) -> BlockCard:
+    element, scale = card(fmt.element), scale_format(fmt.scale)
+    # The two exponents of HiF4 below a block's scale double an element, each.
+    largest = element.largest * scale.largest * (4 if scale.micro else 1)
+    smallest = None if element.smallest is None else element.smallest * scale.smallest
+    return BlockCard(name, fmt.name, fmt, element, largest, smallest)
 
 
 @functools.lru_cache(maxsize=256)

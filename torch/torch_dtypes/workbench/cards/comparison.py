@@ -10,12 +10,13 @@ from pathlib import Path
 import torch
 
 from ... import _C
+from ...targets.block_scales import scale_format
 from ..report.colours import colours
 from ..report.drawing import WIDTHS
 from ..report.page import Report, Reported
 from ..report.tables import print_rows
-from .card import Card, card
-from .figures import number_line_figure, precision_figure
+from .card import BlockCard, Card, card
+from .figures import error_figure, number_line_figure, precision_figure
 
 _ROWS = (
     "format",
@@ -30,6 +31,7 @@ _ROWS = (
     "numbers",
     "specials",
 )
+_BLOCK_ROWS = ("elements", "largest element", "smallest element", "scales", "block")
 
 
 def _number(x: float | None) -> str:
@@ -57,35 +59,65 @@ def _specials(c: Card) -> str:
     return ", ".join(names) or "none"
 
 
-def _row(c: Card) -> tuple[str, ...]:
+def _row(c: Card | BlockCard) -> tuple[str, ...]:
     name = c.name if c.name == c.canonical else f"{c.name} ({c.canonical})"
+    element = _element(c)
     return (
         name,
         c.kind,
-        str(c.bits),
+        f"{c.bits:g}",
         _number(c.largest),
         _number(c.smallest),
         _number(c.smallest_normal),
-        _number(c.epsilon),
-        str(c.significant_bits),
+        _number(element.epsilon),
+        str(element.significant_bits),
         "" if c.decades is None else f"{c.decades:.1f}",
-        f"{c.finite:,}",
-        _specials(c),
+        f"{element.finite:,}",
+        _specials(element),
     )
+
+
+def _block_row(c: Card | BlockCard) -> tuple[str, ...]:
+    if isinstance(c, Card):
+        return ("",) * len(_BLOCK_ROWS)
+    return (
+        c.format.element,
+        _number(c.element.largest),
+        _number(c.element.smallest),
+        c.scale + " and float32" * c.format.tensor_scale,
+        c.block,
+    )
+
+
+def _element(c: Card | BlockCard) -> Card:
+    return c.element if isinstance(c, BlockCard) else c
+
+
+def _list_rows(cards: Sequence[Card | BlockCard]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the headings of the table and a row for each card; with those of blocks if there are
+    any."""
+    rows = [_row(c) for c in cards]
+    if not any(isinstance(c, BlockCard) for c in cards):
+        return _ROWS, rows
+    own = [(*row, *_block_row(c)) for row, c in zip(rows, cards, strict=True)]
+    return (*_ROWS, *_BLOCK_ROWS), own
 
 
 class Comparison(Reported):
     """The result of :func:`show`: the cards, and their outputs. A notebook shows it as a table with
     its figures."""
 
-    def __init__(self, cards: Sequence[Card], values: bool = False, width: str = "page"):
+    def __init__(
+        self, cards: Sequence[Card | BlockCard], values: bool = False, width: str = "page"
+    ):
         self.cards = tuple(cards)
         self.with_values = values
         self.width = width
 
     def table(self) -> list[dict[str, str]]:
         """Return a row for each format, by column: the words and numbers of the printed table."""
-        return [dict(zip(_ROWS, _row(c), strict=True)) for c in self.cards]
+        headings, rows = _list_rows(self.cards)
+        return [dict(zip(headings, row, strict=True)) for row in rows]
 
     def print(self, console=None) -> None:
         """Print the table and each format's definition; with ``values``, also its values (formats
@@ -93,16 +125,17 @@ class Comparison(Reported):
         from rich.console import Console
 
         console = console or Console()
-        rows = [_row(c) for c in self.cards]
+        headings, rows = _list_rows(self.cards)
         # A column for each format, as many as the console has room for.
-        for some in _group_rows(rows, console.width - max(map(len, _ROWS))):
+        for some in _group_rows(rows, console.width - max(map(len, headings))):
             print_rows(
                 console,
-                [_ROWS[0], *(row[0] for row in some)],
-                list(zip(_ROWS, *some, strict=True))[1:],
+                [headings[0], *(row[0] for row in some)],
+                list(zip(headings, *some, strict=True))[1:],
             )
-        for c in self.cards:
-            console.print(f"\n[bold]{c.name}[/bold]: {_definition(c)}", highlight=False)
+        for shown in self.cards:
+            console.print(f"\n[bold]{shown.name}[/bold]: {_definition(shown)}", highlight=False)
+            c = _element(shown)
             if self.with_values and c.bits <= 8:
                 widest = max(len(_value(c, x)) for x in c.values().tolist())
                 print_rows(
@@ -126,7 +159,21 @@ class Comparison(Reported):
         """Return plain data: all figures of each card, and the values of formats of at most 8 bits,
         in the order of codes."""
 
-        def plain(c: Card) -> dict:
+        def plain(c: Card | BlockCard) -> dict:
+            if isinstance(c, BlockCard):
+                return {
+                    "name": c.name,
+                    "canonical": c.canonical,
+                    "kind": c.kind,
+                    "bits": c.bits,
+                    "largest": c.largest,
+                    "smallest": c.smallest,
+                    "scale": c.scale,
+                    "block": c.block,
+                    "scale_rule": c.format.scale_rule,
+                    "tensor_scale": c.format.tensor_scale,
+                    "element": plain(c.element),
+                }
             data = {
                 "name": c.name,
                 "canonical": c.canonical,
@@ -164,34 +211,50 @@ class Comparison(Reported):
         return self.report(command).save(folder, "formats", self.width)
 
     def report(self, command: str | None = None) -> Report:
-        """Build the :class:`Report`: table, figures (``precision``, and ``number_line`` for formats
-        of at most 8 bits), definitions and values."""
+        """Build the :class:`Report`: table, figures (``precision``; ``error`` if there are blocks;
+        ``number_line`` for formats of at most 8 bits), definitions and values."""
         report = Report(
             f"Number formats: {', '.join(c.name for c in self.cards)}",
             command=command,
             data=self.as_json,
         )
-        rows = [_row(c) for c in self.cards]
+        headings, rows = _list_rows(self.cards)
+        elements = [_element(c) for c in self.cards]
+        has_blocks = len(headings) > len(_ROWS)
         names = dict(zip((row[0] for row in rows), (c.name for c in self.cards), strict=True))
         own = colours(names.values())
-        report.table(_ROWS, rows, colours={shown: own[name] for shown, name in names.items()})
+        report.table(headings, rows, colours={shown: own[name] for shown, name in names.items()})
         report.footnote(
             "Largest and smallest are the largest finite and the smallest positive number; "
             "epsilon is the distance from 1 to the next number; decades are log10(largest / "
             "smallest); numbers counts the different finite values."
+            + " For blocks, bits count a number's share of its block's scale, and the range is "
+            "that of elements times scales (a tensor's scale comes on top). Epsilon, significant "
+            "bits, numbers and specials are those of the elements." * has_blocks
         )
         report.section("Precision against magnitude")
         caption = "Significant bits of numbers by their magnitude, a step for each binade."
+        if has_blocks:
+            caption += " Of blocks: the elements at a scale of 1."
         report.figure(lambda width: precision_figure(self.cards, width), caption, "precision")
-        is_small = any(c.bits <= 8 for c in self.cards)
+        if has_blocks:
+            caption = (
+                "Root mean square of the relative error of a number in random blocks, by its "
+                "magnitude relative to its block's largest. Formats without blocks have a scale "
+                "that brings the same largest number to the end of their finest range."
+            )
+            report.section("Error against magnitude within a block").figure(
+                lambda width: error_figure(self.cards, width), caption, "error"
+            )
+        is_small = any(c.bits <= 8 for c in elements)
         if is_small:
             caption = "The positive numbers of formats of at most 8 bits, a tick for each."
             report.section("The number line").figure(
                 lambda width: number_line_figure(self.cards, width), caption, "number_line"
             )
         report.section("Definitions" + " and values" * is_small)
-        for c in self.cards:
-            report.section(c.name, level=3).text(_definition(c))
+        for shown, c in zip(self.cards, elements, strict=True):
+            report.section(shown.name, level=3).text(_definition(shown))
             if c.bits <= 8:
                 report.table(*_grid(c, 8), dense=True)
         return report
@@ -237,7 +300,15 @@ def _grid(c: Card, columns: int) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def _definition(c: Card) -> str:
+def _definition(c: Card | BlockCard) -> str:
+    if isinstance(c, BlockCard):
+        f = c.format
+        # Scales of HiF4 have one rule alone.
+        rule = "" if scale_format(c.scale).micro else f", scale_rule={f.scale_rule}"
+        return (
+            f"block: element={f.element}, scale={c.scale}, size={c.block}{rule}, "
+            f"tensor_scale={f.tensor_scale}; {_definition(c.element)}"
+        )
     return f"{c.kind}: " + ", ".join(f"{name}={value}" for name, value in c.parameters)
 
 
@@ -254,9 +325,9 @@ def show(
         torch_dtypes.show("q43", "posit8es1", out="formats")
 
     Args:
-        formats: dtypes of this package, stock floating dtypes, formats, or their names (``"bf16"``,
-            ``"float8_e4m3fn"``, ``"posit12es1"``, ``"posit<12,1>"``); at least one. They take none
-            of the process's 64 dtypes.
+        formats: dtypes of this package, stock floating dtypes, formats, block formats, or their
+            names (``"bf16"``, ``"float8_e4m3fn"``, ``"posit12es1"``, ``"posit<12,1>"``,
+            ``"nvfp4"``); at least one. They take none of the process's 64 dtypes.
         out: a folder for ``formats.html``, ``formats.json`` and the figures, made if missing.
         values: whether ``print`` lists the value of each code (for formats of at most 8 bits; the
             page and the JSON always do).
@@ -266,8 +337,8 @@ def show(
         A :class:`Comparison`, which a notebook shows.
 
     Raises:
-        ValueError: no format, an unknown name (the message lists the nearest), or a name of blocks
-            or integers.
+        ValueError: no format, an unknown name (the message lists the nearest), or a name of
+            integers.
         TypeError: a value that is no format.
         OSError: ``out`` cannot be written.
 

@@ -9,10 +9,11 @@ from fractions import Fraction
 # In the order of tables, and of Pass in aten/src/ATen/Observation.h.
 PASSES = ("forward", "backward", "weights", "gradients", "updates", "states", "accumulation")
 OUTSIDE = "(outside)"  # numbers rounded outside of all layers' calls and backward passes
+BLOCK_FIELDS = ("scales", "clipped", "flushed")  # counts of blocks, by integers
 SHARES = (
     "overflow",    "saturated",   "underflow",   "to_zero",     "subnormal",   "zeros",
     "nan_in",      "infinite_in", "nan_made",    "inexact",     "unchanged",   "elements",
-    "nonzero",
+    "nonzero",     "clipped_blocks",             "flushed_blocks",
 )  # fmt: skip
 
 
@@ -42,6 +43,11 @@ class RoundingCounts:
             float64's normal numbers.)
         unchanged, compared: for updates, how many parameters a step did not change, and of how
             many; else 0.
+        blocks: of a block format, the number of blocks; else 0, and the counts below are empty.
+        scales: the count of blocks by floor(log2) of their own scale, without the tensor's. Blocks
+            of zeros, and those with an infinity or NaN, are left out.
+        clipped, flushed: the count of blocks by the share of their nonzero numbers that were
+            beyond the block's range, or became 0: in tenths, rounded up.
     """
 
     layer: str
@@ -63,6 +69,20 @@ class RoundingCounts:
     exponents: dict[int, int] = field(default_factory=dict)
     unchanged: int = 0
     compared: int = 0
+    blocks: int = 0
+    scales: dict[int, int] = field(default_factory=dict)
+    clipped: dict[int, int] = field(default_factory=dict)
+    flushed: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def clipped_blocks(self) -> int:
+        """Count of blocks with a number beyond their range."""
+        return sum(n for tenths, n in self.clipped.items() if tenths)
+
+    @property
+    def flushed_blocks(self) -> int:
+        """Count of blocks in which a number became 0."""
+        return sum(n for tenths, n in self.flushed.items() if tenths)
 
     @property
     def nonzero(self) -> int:
@@ -75,7 +95,8 @@ class RoundingCounts:
         """Return a count, by its name, as a share of the numbers to which it may happen. For most
         counts these are the ``nonzero``. All formats with a 0 keep an exact 0, and the zeros of a
         mostly dead layer would hide the rest. ``zeros``, ``elements`` and ``nonzero`` are shares of
-        ``elements``, ``unchanged`` is one of ``compared``.
+        ``elements``, ``unchanged`` is one of ``compared``, ``clipped_blocks`` and
+        ``flushed_blocks`` are of ``blocks``.
 
         The share is 0 if all numbers were 0, and NaN if there were none.
 
@@ -88,6 +109,8 @@ class RoundingCounts:
             )
         if count == "unchanged":
             return self.unchanged / self.compared if self.compared else math.nan
+        if count in ("clipped_blocks", "flushed_blocks"):
+            return getattr(self, count) / self.blocks if self.blocks else math.nan
         if not self.elements:
             return math.nan
         of = self.elements if count in ("zeros", "elements", "nonzero") else self.nonzero
@@ -118,11 +141,14 @@ class RoundingCounts:
     def as_json(self) -> dict:
         """Return plain data, including ``snr`` and ``nonzero``, with ``None`` for infinities and
         NaN."""
-        data = asdict(self) | {
-            "snr": self.snr,
-            "nonzero": self.nonzero,
-            "exponents": {str(e): n for e, n in sorted(self.exponents.items())},
+        data = asdict(self) | {"snr": self.snr, "nonzero": self.nonzero}
+        data |= {
+            name: {str(e): n for e, n in sorted(getattr(self, name).items())}
+            for name in ("exponents", *BLOCK_FIELDS)
         }
+        if not self.blocks:  # so that files of other formats stay as they were
+            for name in ("blocks", *BLOCK_FIELDS):
+                del data[name]
         return {
             k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in data.items()
         }
@@ -140,7 +166,11 @@ def _sum(bins: list[tuple[int, int, int, int]], column: int) -> float:
 def build_counts(
     layer: str, where: str, name: str, raw: dict, unchanged: tuple[int, int]
 ) -> RoundingCounts:
-    """Build the record of the extension's raw counts."""
+    """Build the record of the extension's raw counts, or of those of ``count_blocks``."""
+    if "bins" not in raw:
+        return RoundingCounts(
+            layer, where, name, **raw, unchanged=unchanged[0], compared=unchanged[1]
+        )
     bins = raw["bins"]
     exponents = {e: count for e, count, _, _ in bins if count}
     plain = {k: v for k, v in raw.items() if k != "bins"}

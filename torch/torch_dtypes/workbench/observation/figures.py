@@ -1,11 +1,14 @@
-"""The figure of ``observe``: the exponents of numbers against the range of the format."""
+"""The figures of ``observe``: the exponents of numbers, and of blocks' scales, against the range
+of the format."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from ..cards.card import Card, card
+from ...targets.block_scales import scale_format
+from ..cards.card import BlockCard, Card, card
 from ..report.colours import GREY, colours
 from ..report.drawing import label_binades, new_figure
 from .counts import PASSES, RoundingCounts
@@ -14,8 +17,20 @@ _DRAWN = ("forward", "backward", "gradients", "updates")
 _LOST = "#B2182B"  # numbers out of range
 
 
+class _Regions(NamedTuple):
+    """Exponents of the smallest number, the smallest of full precision, and the first beyond the
+    largest."""
+
+    smallest: int
+    normal: int
+    largest: int
+
+
 def _select_counts(
-    rows: Sequence[RoundingCounts], name: str, passes: Sequence[str] | None, limit: int | None
+    rows: Sequence[RoundingCounts],
+    name: str,
+    passes: Sequence[str] | None,
+    limit: int | None,
 ):
     """Return counts by layer and pass, and the passes among them. The layers of most trouble stay,
     in the model's order."""
@@ -58,10 +73,15 @@ def _find_range(c: Card) -> tuple[int, int]:
     return math.frexp(ends[0])[1] - 1, math.frexp(ends[1])[1]
 
 
-def _shade_regions(axes, c: Card, low: int, high: int) -> None:
-    """Shade the exponents by their fate in the format: lost, subnormal, normal, overflow."""
+def _find_regions(c: Card) -> _Regions:
     smallest, largest = _find_range(c)
     normal = smallest if c.smallest_normal is None else math.frexp(c.smallest_normal)[1] - 1
+    return _Regions(smallest, normal, largest)
+
+
+def _shade_regions(axes, regions: _Regions, low: int, high: int) -> None:
+    """Shade the exponents by their fate in the format: lost, subnormal, normal, overflow."""
+    smallest, normal, largest = regions
     for begin, end, colour, alpha in (
         (low, smallest, _LOST, 0.10),
         (smallest, normal, "#E69F00", 0.16),
@@ -88,17 +108,28 @@ def _trouble(c: RoundingCounts) -> str:
     return ", ".join(parts)
 
 
+def _block_trouble(c: RoundingCounts) -> str:
+    return ", ".join(
+        f"{_percent(share)} {word}"
+        for word, share in (
+            ("flush", c.share("flushed_blocks")),
+            ("clip", c.share("clipped_blocks")),
+        )
+        if share >= 5e-4
+    )
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.1f}%" if share < 0.0995 else f"{100 * share:.0f}%"
 
 
-def _find_lowest_exponent(by_layer: dict[str, dict[str, RoundingCounts]]) -> int:
+def _find_lowest_exponent(histograms: Sequence[dict[int, int]]) -> int:
     """Return an exponent below which at most one in a thousand of any layer's numbers is."""
     least = []
-    for counts in (c for by_pass in by_layer.values() for c in by_pass.values()):
-        left = sum(counts.exponents.values()) // 1000
-        for e in sorted(counts.exponents):
-            left -= counts.exponents[e]
+    for counts in histograms:
+        left = sum(counts.values()) // 1000
+        for e in sorted(counts):
+            left -= counts[e]
             if left < 0:
                 least.append(e)
                 break
@@ -114,14 +145,53 @@ def exponent_figure(
 ):
     """Draw a histogram of exponents for each layer (row) and pass (column), scaled to its commonest
     exponent; see ``Statistics.plot``."""
+    c = card(name)
+    if isinstance(c, BlockCard):
+        legend = f"magnitude before rounding to {name}, whose range differs by block"
+        return _draw(rows, name, passes, limit, width, "exponents", None, _trouble, legend)
+    regions = _find_regions(c)
+    return _draw(rows, name, passes, limit, width, "exponents", regions, _trouble, _legend(c))
+
+
+def scale_figure(
+    rows: Sequence[RoundingCounts],
+    name: str,
+    passes: Sequence[str] | None = None,
+    limit: int | None = 12,
+    width: str = "page",
+):
+    """Draw a histogram of the exponents of blocks' scales for each layer (row) and pass (column);
+    see ``Statistics.plot_scales``."""
+    scale = scale_format(card(name).scale)
+    smallest = math.frexp(scale.smallest)[1] - 1
+    regions = _Regions(smallest, smallest, math.frexp(scale.largest)[1])
+    legend = f"scale of a block in {name}; red: out of the range of {scale.name}"
+    return _draw(rows, name, passes, limit, width, "scales", regions, _block_trouble, legend)
+
+
+def _draw(
+    rows: Sequence[RoundingCounts],
+    name: str,
+    passes: Sequence[str] | None,
+    limit: int | None,
+    width: str,
+    field: str,
+    regions: _Regions | None,
+    describe: Callable[[RoundingCounts], str],
+    legend: str,
+):
+    """Draw the histograms in a field of the counts, against the regions of a format if it has any,
+    with a text for each."""
     by_layer, wanted = _select_counts(rows, name, passes, limit)
-    c, colour = card(name), colours([name])[name]
-    every = [
-        e for by_pass in by_layer.values() for counts in by_pass.values() for e in counts.exponents
-    ]
-    smallest, largest = _find_range(c)
+    colour = colours([name])[name]
+    histograms = [getattr(c, field) for by_pass in by_layer.values() for c in by_pass.values()]
+    histograms = [counts for counts in histograms if counts]
+    every = [e for counts in histograms for e in counts]
+    shaded = regions is not None
+    regions = regions or _Regions(min(every), min(every), max(every) + 1)
+    smallest, _, largest = regions
     # Without a limit, a few numbers near 0 would squeeze all others together.
-    low = max(_find_lowest_exponent(by_layer), min(smallest, -120)) - 1
+    low = max(_find_lowest_exponent(histograms), min(smallest, -120)) - 1
     low = min(low, max(smallest, min(every) - 10)) - 2
     high = min(max(max(every), largest), max(every) + 12) + 3
     small = width == "column"
@@ -130,15 +200,17 @@ def exponent_figure(
         grid = figure.subplots(1, len(wanted), sharex=True, sharey=True, squeeze=False)[0]
         layers = list(by_layer)
         for axes, where in zip(grid, wanted, strict=True):
-            _shade_regions(axes, c, low, high)
+            if shaded:
+                _shade_regions(axes, regions, low, high)
             for i, layer in enumerate(layers):
                 base = len(layers) - 1 - i
                 axes.axhline(base, color=GREY, linewidth=0.4)
                 counts = by_layer[layer].get(where)
-                if counts is None:
+                histogram = {} if counts is None else getattr(counts, field)
+                if not histogram:
                     continue
-                shown = {max(e, low): 0 for e in counts.exponents}
-                for e, n in counts.exponents.items():
+                shown = {max(e, low): 0 for e in histogram}
+                for e, n in histogram.items():
                     shown[max(e, low)] += n
                 edges = range(min(shown), max(shown) + 2)
                 most = max(shown.values())
@@ -149,7 +221,7 @@ def exponent_figure(
                         for e in edges[:-1]
                     ]
                     axes.stairs(heights, edges, baseline=base, fill=True, color=drawn, alpha=0.85)
-                if text := _trouble(counts):
+                if text := describe(counts):
                     size, on_left = (
                         "xx-small" if small else "x-small",
                         2 * max(shown, key=shown.__getitem__) > low + high,
@@ -166,7 +238,7 @@ def exponent_figure(
             [len(layers) - 1 - i + 0.4 for i in range(len(layers))],
             [_label(layer, 14 if small else 22) for layer in layers],
         )
-        figure.supxlabel(_legend(c), fontsize="x-small" if small else "small", color=GREY)
+        figure.supxlabel(legend, fontsize="x-small" if small else "small", color=GREY)
     return figure
 
 

@@ -18,7 +18,9 @@ from torch.optim.optimizer import (
 from ... import _C
 from ...formats import naming
 from ...formats.dtypes import is_format_dtype
+from ...targets.block_targets import BlockFormat
 from ..diagnosis.divergence import tensors_in
+from .blocks import BlockCounter
 from .counts import OUTSIDE, PASSES
 
 _FORWARD, _BACKWARD, _WEIGHTS, _GRADIENTS, _UPDATES = range(5)
@@ -48,13 +50,15 @@ def _version(t: torch.Tensor) -> int:
 class Hooks:
     """The hooks of one observation, and its counters."""
 
-    def __init__(self, model: nn.Module, formats: Sequence[_C.Format]) -> None:
+    def __init__(self, model: nn.Module, formats: Sequence[_C.Format | BlockFormat]) -> None:
         self.observer = _C.Observer()
         self.model = model
-        self.formats = list(formats)
+        self.formats = [f for f in formats if isinstance(f, _C.Format)]
+        self.blocks = [f for f in formats if isinstance(f, BlockFormat)]
+        self.block_counter = BlockCounter()
         # A random mode would draw other results. Whether parameters stay is decided by rounding to
         # nearest.
-        self.steady = [_nearest(f) for f in formats]
+        self.steady = [_nearest(f) for f in (*self.formats, *self.blocks)]
         modules = list(model.named_modules())
         self.layers = [OUTSIDE, *(name for name, _ in modules)]
         self.unchanged: dict[tuple[int, str], list[int]] = {}
@@ -141,13 +145,17 @@ class Hooks:
 
     def _measure(self, t: torch.Tensor, layer: int, where: int) -> None:
         if (
-            self.formats
+            (self.formats or self.blocks)
             and t.is_floating_point()
             and t.layout is torch.strided
             and not t.is_meta
             and not is_format_dtype(t.dtype)
         ):
-            self.observer.measure(t.detach(), layer, where, self.formats)
+            if self.formats:
+                self.observer.measure(t.detach(), layer, where, self.formats)
+            if self.blocks:
+                with _pause_observation():
+                    self.block_counter.measure(t, layer, where, self.blocks)
 
     # ---- forward and backward ----
 
@@ -233,7 +241,7 @@ class Hooks:
             self.observer.know_states([t for t, _ in known], [layer for _, layer in known])
             for p in own:
                 self._measure(p, self.parameters[p], _WEIGHTS)
-                if p.grad is not None and (self.formats or is_format_dtype(p.dtype)):
+                if p.grad is not None and (self.steady or is_format_dtype(p.dtype)):
                     self._before[p] = p.detach().clone()
         # This observation ignores an optimizer of another model.
         now.steps.append(_C.observe_enter(self.observer if own or nested else None, 0, -1, True))
@@ -262,15 +270,11 @@ class Hooks:
                 continue
             update = p.detach().double() - before.double()
             self._measure(update, layer, _UPDATES)
-            for f, steady in zip(self.formats, self.steady, strict=True):
+            for f, steady in zip((*self.formats, *self.blocks), self.steady, strict=True):
                 with _pause_observation():
-                    old = torch.ops.torch_dtypes.chop(
-                        before.double(), naming.name_of_format(steady)
-                    )
-                    new = torch.ops.torch_dtypes.chop(old + update, naming.name_of_format(steady))
-                self._count_unchanged(
-                    layer, naming.name_of_format(f), int((old == new).sum()), p.numel()
-                )
+                    old = _round(before.double(), steady)
+                    new = _round(old + update, steady)
+                self._count_unchanged(layer, _name(f), int((old == new).sum()), p.numel())
         self._before = {}
 
     def _count_unchanged(self, layer: int, name: str, same: int, of: int) -> None:
@@ -284,8 +288,8 @@ class Hooks:
         The last item is a pair for updates: the number of unchanged parameters, and of compared
         ones.
         """
-        for layer, where, f, raw in self.observer.entries():
-            canonical = naming.name_of_format(f)
+        entries = [(*entry[:2], _name(entry[2]), entry[3]) for entry in self.observer.entries()]
+        for layer, where, canonical, raw in (*entries, *self.block_counter.entries()):
             is_update = PASSES[where] == "updates"
             unchanged = self.unchanged.get((layer, canonical), (0, 0)) if is_update else (0, 0)
             yield self.layers[layer], PASSES[where], canonical, raw, tuple(unchanged)
@@ -294,7 +298,19 @@ class Hooks:
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def _nearest(f: _C.Format) -> _C.Format:
+def _name(f: _C.Format | BlockFormat) -> str:
+    return f.name if isinstance(f, BlockFormat) else naming.name_of_format(f)
+
+
+def _round(x: torch.Tensor, f: _C.Format | BlockFormat) -> torch.Tensor:
+    if isinstance(f, BlockFormat):
+        return f.adapt_to(x.dim()).quantize(x)
+    return torch.ops.torch_dtypes.chop(x, _name(f))
+
+
+def _nearest(f: _C.Format | BlockFormat) -> _C.Format | BlockFormat:
+    if isinstance(f, BlockFormat):
+        return f.with_rounding("nearest_even") if f.rounding in naming.DRAWING_MODES else f
     plain = _C.Format(f)
     if f.rounding.name in naming.DRAWING_MODES:
         plain.rounding = _C.Rounding.nearest_even

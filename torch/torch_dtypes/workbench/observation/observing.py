@@ -13,6 +13,7 @@ from torch import nn
 from ... import _C
 from ...formats.arguments import outline
 from ...formats.dtypes import is_format_dtype
+from ...targets.block_targets import BlockFormat
 from ..cards.card import card
 from .counts import OUTSIDE
 from .hooks import Hooks
@@ -21,10 +22,10 @@ from .statistics import Statistics
 _one_at_a_time = threading.Lock()
 
 
-def _check_formats(model: nn.Module, formats) -> list[_C.Format]:
+def _check_formats(model: nn.Module, formats) -> list[_C.Format | BlockFormat]:
     if formats is None:
         return []
-    if isinstance(formats, (str, torch.dtype, _C.Format)):
+    if isinstance(formats, (str, torch.dtype, _C.Format, BlockFormat)):
         formats = [formats]
     if not isinstance(formats, Iterable) or isinstance(formats, torch.Tensor):
         raise TypeError(
@@ -84,9 +85,9 @@ class observe(contextlib.AbstractContextManager):
 
     Args:
         model: the module whose modules are the layers; neither compiled nor a ScriptModule.
-        formats: one or several dtypes of this package, stock dtypes, formats or names (as
-            :func:`card` takes them), for models with stock floating parameters. They take none of
-            the process's 64 dtypes.
+        formats: one or several dtypes of this package, stock dtypes, formats, block formats or
+            names (as :func:`card` takes them), for models with stock floating parameters. They take
+            none of the process's 64 dtypes.
 
     Yields:
         A :class:`Statistics`, readable within the block and after it.
@@ -113,7 +114,10 @@ class observe(contextlib.AbstractContextManager):
     def __init__(
         self,
         model: nn.Module,
-        formats: Sequence[torch.dtype | str | _C.Format] | torch.dtype | str | None = None,
+        formats: Sequence[torch.dtype | str | _C.Format | BlockFormat]
+        | torch.dtype
+        | str
+        | None = None,
     ) -> None:
         _check_model(model)
         self._model = model

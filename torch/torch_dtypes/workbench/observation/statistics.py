@@ -20,8 +20,9 @@ from ..cards.card import card
 from ..report.folders import json_text, whole_file
 from ..report.page import Report
 from ..report.tables import print_rows
-from .counts import PASSES, RoundingCounts, build_counts
-from .figures import exponent_figure
+from .blocks import merge_counts
+from .counts import BLOCK_FIELDS, PASSES, RoundingCounts, build_counts
+from .figures import exponent_figure, scale_figure
 
 _SHARES = (
     "overflow",
@@ -43,6 +44,8 @@ _COLUMNS = (
     "SNR dB",
     "exponents",
 )
+_BLOCK_SHARES = ("clipped_blocks", "flushed_blocks")
+_BLOCK_COLUMNS = ("blocks", *(name.replace("_", " ") for name in _BLOCK_SHARES), "scales")
 _ORDERS = ("trouble", "layer")
 
 
@@ -134,12 +137,18 @@ class Statistics(Mapping):
         return sorted(rows, key=lambda c: (-c.trouble, math.inf if math.isnan(c.snr) else c.snr))
 
     def rows(self, limit: int | None = None, by: str = "trouble") -> list[dict[str, str]]:
-        """Return the rows of the printed table as texts, by column."""
+        """Return the rows of the printed table as texts, by column; with those of blocks if there
+        are any."""
         if limit is not None and (
             isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
         ):
             raise ValueError(f"expected a limit of at least 1 row, or None, but got {limit!r}")
-        return [dict(zip(_COLUMNS, _row(c), strict=True)) for c in self.sorted(by)[:limit]]
+        counts = self.sorted(by)[:limit]
+        rows = [dict(zip(_COLUMNS, _row(c), strict=True)) for c in counts]
+        if any(c.blocks for c in counts):
+            for c, row in zip(counts, rows, strict=True):
+                row.update(zip(_BLOCK_COLUMNS, _block_row(c), strict=True))
+        return rows
 
     def table(self, limit: int | None = 20, by: str = "trouble", console: Any = None) -> None:
         """Print a row for each layer, pass and format: shares as in :meth:`RoundingCounts.share`,
@@ -162,7 +171,7 @@ class Statistics(Mapping):
         if (left := len(self) - len(rows)) > 0:
             console.print(f"and {left} more: table(limit=None)", highlight=False)
         if dropped := [
-            name for name in _COLUMNS if name not in used and any(row[name] for row in rows)
+            name for name in rows[0] if name not in used and any(row[name] for row in rows)
         ]:
             console.print(
                 f"no room for: {', '.join(dropped)} (a wider console, or rows())", highlight=False
@@ -193,6 +202,33 @@ class Statistics(Mapping):
         if not rows:
             raise ValueError(f"expected counts to plot, but got none: {_NOTHING}")
         return exponent_figure(rows, self._choose_format(format), passes, limit, width)
+
+    def plot_scales(
+        self,
+        format: str | None = None,
+        passes: Sequence[str] | None = None,
+        limit: int | None = 12,
+        width: str = "page",
+    ):
+        """Draw a matplotlib figure: for each layer and pass the exponents of the blocks' scales,
+        against the range of their format, with the shares of blocks that clip or flush a number.
+
+        Args:
+            format: one of the counted block formats; optional if there is only one. passes, limit,
+                width: as in :meth:`plot`.
+
+        Raises:
+            ValueError: no counts of blocks, or none for that format or pass; no format named where
+                there are several.
+        """
+        rows = [c for c in self.sorted("layer") if c.blocks]
+        if not rows:
+            raise ValueError(
+                "expected counts of a block format to plot its scales, but got none; use "
+                "observe(model, formats=['nvfp4'])"
+            )
+        name = self._choose_format(format, sorted({c.format for c in rows}))
+        return scale_figure(rows, name, passes, limit, width)
 
     def worst(self) -> str:
         """Describe the counts of most trouble in a line: ``conv2, backward: 87% of 1,204 nonzero
@@ -225,8 +261,8 @@ class Statistics(Mapping):
         """Return the names of the counted formats."""
         return sorted({c.format for c in self._now().values()})
 
-    def _choose_format(self, name: str | None) -> str:
-        there = self.formats()
+    def _choose_format(self, name: str | None, there: list[str] | None = None) -> str:
+        there = self.formats() if there is None else there
         if name is None:
             if len(there) > 1:
                 raise ValueError(
@@ -275,7 +311,9 @@ class Statistics(Mapping):
         result = cls(None)
         for row in data["counts"]:
             own = {k: v for k, v in row.items() if k not in _DERIVED} | {
-                "exponents": {int(e): n for e, n in row["exponents"].items()}
+                name: {int(e): n for e, n in row[name].items()}
+                for name in ("exponents", *BLOCK_FIELDS)
+                if name in row
             }
             counts = RoundingCounts(**{k: math.inf if v is None else v for k, v in own.items()})
             result._counts[counts.layer, counts.where, counts.format] = counts
@@ -292,27 +330,32 @@ class Statistics(Mapping):
 
     def to_csv(self, path: str | os.PathLike | IO[str]) -> None:
         """Write a row for each layer, pass and format as CSV, to a path or an open text file. The
-        columns are the counts, signal, noise, ``snr`` and ``nonzero``. Exponents are written as
-        ``exponent:count`` with spaces between, the model itself as ``(model)``.
+        columns are the counts, signal, noise, ``snr`` and ``nonzero``. Exponents, and the counts of
+        blocks, are written as ``exponent:count`` with spaces between, the model itself as
+        ``(model)``.
 
         Raises:
             OSError: the file cannot be written.
         """
         rows = [c.as_json() for c in self.sorted("layer")]
-        names = list(rows[0]) if rows else list(RoundingCounts("", "", "", 0).as_json())
+        # Rows of block formats have more columns.
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        names = names or list(RoundingCounts("", "", "", 0).as_json())
         with _open_text(path, newline="") as file:
             writer = csv.writer(file)
             writer.writerow("pass" if name == "where" else name for name in names)
             for row in rows:
-                exponents = " ".join(f"{e}:{n}" for e, n in row["exponents"].items())
-                shown = row | {"layer": _name(row["layer"]), "exponents": exponents}
-                writer.writerow([shown[name] for name in names])
+                shown = row | {"layer": _name(row["layer"])}
+                for name in ("exponents", *BLOCK_FIELDS):
+                    if name in row:
+                        shown[name] = " ".join(f"{e}:{n}" for e, n in row[name].items())
+                writer.writerow([shown.get(name, "") for name in names])
 
     def _repr_html_(self) -> str:
         report, rows = Report("Statistics"), self.rows(20)
         if not rows:
             return report.text(_NOTHING).fragment()
-        report.table(_COLUMNS, [list(row.values()) for row in rows], dense=True)
+        report.table(list(rows[0]), [list(row.values()) for row in rows], dense=True)
         return report.text(*([f"and {len(self) - 20} more"] if len(self) > 20 else [])).fragment()
 
 
@@ -324,14 +367,14 @@ def merge_statistics(first: Mapping, second: Mapping) -> Statistics:
         sums = {
             f.name: sum(getattr(c, f.name) for c in parts)
             for f in fields(RoundingCounts)
-            if f.name not in (*_KEYS, "exponents")
+            if f.name not in (*_KEYS, "exponents", *BLOCK_FIELDS)
         }
-        exponents = sorted({e for c in parts for e in c.exponents})
-        merged._counts[key] = RoundingCounts(
-            *key,
-            **sums,
-            exponents={e: sum(c.exponents.get(e, 0) for c in parts) for e in exponents},
-        )
+        for name in ("exponents", *BLOCK_FIELDS):
+            sums[name] = {}
+            for c in parts:
+                merge_counts(sums[name], getattr(c, name))
+            sums[name] = dict(sorted(sums[name].items()))
+        merged._counts[key] = RoundingCounts(*key, **sums)
     return merged
 
 
@@ -412,8 +455,17 @@ def _decibels(snr: float) -> str:
 
 def _choose_columns(rows: list[dict[str, str]], room: int) -> list[str]:
     """Choose the columns with entries, as many as the room allows."""
-    used = [name for name in _COLUMNS if name in _COLUMNS[:5] or any(row[name] for row in rows)]
-    for name in ("saturated", "exponents", "zeros", "subnormal", "numbers", "to zero", "nonzero"):
+    used = [name for name in rows[0] if name in _COLUMNS[:5] or any(row[name] for row in rows)]
+    for name in (
+        "saturated",
+        "blocks",
+        "exponents",
+        "zeros",
+        "subnormal",
+        "numbers",
+        "to zero",
+        "nonzero",
+    ):
         if (
             sum(max(len(column), *(len(row[column]) for row in rows)) + 2 for column in used)
             <= room
@@ -437,3 +489,10 @@ def _row(c: RoundingCounts) -> tuple[str, ...]:
         _decibels(c.snr),
         exponents,
     )
+
+
+def _block_row(c: RoundingCounts) -> tuple[str, ...]:
+    if not c.blocks:
+        return ("",) * len(_BLOCK_COLUMNS)
+    scales = f"2^{min(c.scales)} to 2^{max(c.scales)}" if c.scales else ""
+    return f"{c.blocks:,}", *(_percent(c.share(name)) for name in _BLOCK_SHARES), scales

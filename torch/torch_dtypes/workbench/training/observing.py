@@ -101,6 +101,9 @@ def add_section(report: Report, run: Run, observed: dict) -> None:
                 "against its range."
             )
             report.figure(figure, caption, f"{_file(run)}_{name}")
+            with_blocks = stats.plot_scales(name)  # ValueError for a format without blocks
+            caption = f"Exponents of the scales of blocks in {name}, by layer and pass."
+            report.figure(with_blocks, caption, f"{_file(run)}_{name}_scales")
 
 
 def _name(run: Run) -> str:

@@ -1,0 +1,135 @@
+"""Counts of what blocks with scales would do to a tensor, by the steps of ``BlockFormat.quantize``.
+
+The counters in C++ know formats alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+
+import torch
+
+from ... import _C
+from ...formats import naming
+from ...targets.base import COMPUTED
+from ...targets.block_targets import BlockFormat
+from ..cards.card import card
+from .counts import BLOCK_FIELDS
+
+_EXPONENTS = ("exponents", *BLOCK_FIELDS)
+
+
+@functools.lru_cache(maxsize=64)
+def _limits(element: str) -> tuple[float, float, float, float]:
+    """Return the lowest and the largest element, the smallest positive one, and the smallest of
+    full precision."""
+    c = card(element)
+    beyond = torch.full((1,), -torch.finfo(torch.float64).max, dtype=torch.float64, device="cpu")
+    lowest = _C.decode_exact(c.format, _C.encode_exact(c.format, beyond)).item()
+    smallest = 0.0 if c.smallest is None else c.smallest
+    return lowest, c.largest, smallest, c.smallest_normal or smallest
+
+
+def count_blocks(x: torch.Tensor, fmt: BlockFormat) -> dict[str, object]:
+    """Round a tensor to blocks, to nearest if the format's mode is random, and count.
+
+    Returns:
+        The fields of ``RoundingCounts`` from ``elements`` to ``flushed``.
+    """
+    if fmt.rounding in naming.DRAWING_MODES:
+        fmt = fmt.with_rounding("nearest_even")
+    lowest, largest, smallest, normal = _limits(fmt.element)
+    x = x.detach().to(COMPUTED[x.dtype])
+    x = x.view(1) if x.dim() == 0 else x
+    dims = fmt.shape.split(x)[1]
+    cut = fmt._cut(x, None)
+    elements, quotients = fmt._elements(cut, None, None)
+    rounded, size = elements * cut.factor, quotients.abs()
+
+    # Padding is 0, so only counts of zeros see it.
+    finite = cut.blocks.isfinite()
+    nonzero = finite & (cut.blocks != 0)
+    beyond = finite & ((quotients > largest) | (quotients < lowest))
+    to_zero = nonzero & (rounded == 0)
+    underflow = ~beyond & ((nonzero & (size < smallest)) | to_zero)
+    own_nan = cut.blocks.isnan()
+    both = finite & rounded.isfinite()
+    exact = cut.blocks.double()
+    counts = {
+        "overflow": beyond | (finite & ~rounded.isfinite()),
+        "saturated": beyond & rounded.isfinite(),
+        "underflow": underflow,
+        "to_zero": to_zero,
+        "subnormal": nonzero & (size >= smallest) & (size < normal) & (rounded != 0),
+        "zeros": rounded == 0,
+        "nan_in": own_nan,
+        "infinite_in": cut.blocks.isinf(),
+        "nan_made": rounded.isnan() & ~own_nan,
+        "inexact": (rounded != cut.blocks) & ~own_nan,
+    }
+    sums = torch.stack([fmt.shape.join(mask, cut.joins).sum() for mask in counts.values()])
+    own = cut.own.flatten()
+    own = own[~own.isnan() & (_sum(nonzero, dims) > 0)]
+    return {
+        "elements": x.numel(),
+        **dict(zip(counts, sums.tolist(), strict=True)),
+        "signal": torch.where(both, exact, 0.0).square().sum().item(),
+        "noise": torch.where(both, exact - rounded, 0.0).square().sum().item(),
+        "exponents": _count(torch.frexp(exact[nonzero]).exponent - 1),
+        "blocks": cut.own.numel(),
+        "scales": _count(torch.frexp(own).exponent - 1),
+        "clipped": _count_shares(beyond, nonzero, dims),
+        "flushed": _count_shares(to_zero, nonzero, dims),
+    }
+
+
+def _sum(mask: torch.Tensor, dims: list[int]) -> torch.Tensor:
+    """Sum over each block; one dimension, in the order of the blocks' scales."""
+    return (mask.sum(dims) if dims else mask.long()).flatten()
+
+
+def _count(values: torch.Tensor) -> dict[int, int]:
+    found, counts = values.unique(return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+
+
+def _count_shares(mask: torch.Tensor, of: torch.Tensor, dims: list[int]) -> dict[int, int]:
+    """Count blocks by the share of ``of`` that ``mask`` has, in tenths, rounded up."""
+    tenths = torch.div(-10 * _sum(mask, dims), _sum(of, dims).clamp_min(1), rounding_mode="floor")
+    return _count(-tenths)
+
+
+class BlockCounter:
+    """Adds up ``count_blocks`` by layer, pass and format. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[int, int, str], dict] = {}
+        self._lock = threading.Lock()
+
+    def measure(self, t: torch.Tensor, layer: int, where: int, formats: list[BlockFormat]) -> None:
+        """Count the numbers of a tensor in each format."""
+        for fmt in formats:
+            # The tensor may lack the axis of the blocks, such as a bias.
+            new = count_blocks(t, fmt.adapt_to(t.dim()))
+            with self._lock:
+                sums = self._counts.setdefault((layer, where, fmt.name), {})
+                for name, count in new.items():
+                    if name in _EXPONENTS:
+                        merge_counts(sums.setdefault(name, {}), count)
+                    else:
+                        sums[name] = sums.get(name, 0) + count
+
+    def entries(self) -> Iterator[tuple[int, int, str, dict]]:
+        """Yield layer, pass, format and counts."""
+        with self._lock:
+            for (layer, where, name), counts in self._counts.items():
+                bins = {field: dict(sorted(counts[field].items())) for field in _EXPONENTS}
+                yield layer, where, name, {**counts, **bins}
+
+
+def merge_counts(sums: dict[int, int], more: dict[int, int]) -> None:
+    """Add counts by integers to others."""
+    for key, count in more.items():
+        sums[key] = sums.get(key, 0) + count

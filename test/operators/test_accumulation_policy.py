@@ -364,6 +364,13 @@ def test_operands_that_a_chip_has_not():
             "format",
             {"terms": 2, "align": "down"},
         ),
+        (
+            "expected chunks of a chip without other options, but got outer with .*nvidia-h100",
+            "chunked(128)",
+            {"accumulator": "nvidia-h100", "outer": "e8m23"},
+        ),
+        ("expected the number of terms", "chunked", {"accumulator": "nvidia-h100"}),
+        ("accumulator: expected", "format", {"accumulator": "nvidia-h100"}),
         ("expected terms as an integer", "block(terms=many)", {}),
         ("once, but got it in", "block(4, register=tf32)", {"register": "tf32"}),
     ],
@@ -399,6 +406,7 @@ def test_a_block_in_one_text():
     for policy in (
         long,
         Accumulation("nvidia-b200"),
+        Accumulation("chunked(128)", accumulator="nvidia-h100"),
         Accumulation("block", terms=4, extra_bits=1, register="e5m7"),
     ):
         with accumulate(str(policy)):

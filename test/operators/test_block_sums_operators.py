@@ -111,3 +111,34 @@ def test_layers_that_quantize_rounds():
             torch.nn.Linear(4, 4),
             {torch.nn.Linear: {"weight": "q43", "activation": "q43", "accumulate": "nvidia-h100"}},
         )
+
+
+@pytest.mark.parametrize("chip", ["nvidia-h100", "amd-mi300x"])
+def test_chunks_of_a_chip(chip):
+    """The chip adds up each chunk from 0, and float32 the chunks' sums, from the start."""
+    a, b = operands("q43", 3, 150), operands("q43", 150, 18, seed=1)
+    start = operands(FLOAT32, 3, 18, seed=2)
+    total = start.float()
+    with accumulate(chip):
+        for first in range(0, 150, 64):
+            part = slice(first, first + 64)
+            total = total + matmul(a[:, part], b[part], out=FLOAT32).float()
+        whole = matmul(a, b, out=FLOAT32, start=start).float()
+    with accumulate("chunked(64)", accumulator=chip):
+        got = matmul(a, b, out=FLOAT32, start=start).float()
+        assert torch.equal(got, total) and not torch.equal(got, whole)
+        bias = operands("q43", 18, seed=2)
+        want = matmul(a, b, out=FLOAT32, start=bias.to(torch_dtypes.dtype(FLOAT32)))
+        assert torch.equal(F.linear(a, b.T, bias), want.to(torch.q43))
+        assert torch.equal(torch.addmm(bias, a, b, alpha=1), want.to(torch.q43))
+        ones = torch.ones(150, 1, dtype=torch.q43)
+        sums = matmul(a, ones, out=FLOAT32).double()[:, 0]
+        assert torch.equal(a.sum(1), sums.to(torch.q43))
+        assert torch.equal(a.mean(1), (sums / 150).to(torch.q43))
+        x, w = a[0].view(1, 3, 50), b.T.reshape(18, 3, 50)
+        assert torch.equal(F.conv1d(x, w)[0, :, 0], (a @ b)[0])
+        assert (a[:, :0] @ b[:0]).double().eq(0).all()
+        with pytest.raises(RuntimeError, match="without chunks of a chip, but got chunked.64."):
+            a.cumsum(1)
+        with pytest.raises(RuntimeError, match=f"formats that {chip} multiplies .* but got e5m5"):
+            torch.ones(2, 2, dtype=torch.e5m5).sum()

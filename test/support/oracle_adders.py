@@ -160,7 +160,19 @@ CHIPS = [
         ("nvidia-h100", name, nvidia(32, 13, low, 13))
         for name, low in (("e4m3fn", -6), ("q52", -14))
     ),
-    *(("nvidia-b200", name, nvidia(32, 25, low)) for name, low in (("e4m3fn", -6), ("q52", -14))),
+    *(
+        ("nvidia-b200", name, nvidia(32, 25, low))
+        for name, low in (("e4m3fn", -6), ("q52", -14), ("e3m2finite", -2), ("e2m1finite", 0))
+    ),
+    *(
+        ("nvidia-rtx-blackwell", name, adder)
+        for name, adder in (
+            ("e5m10", nvidia(16, 25, -14)),
+            ("tf32", nvidia(8, 25, -126)),
+            ("e4m3fn", nvidia(32, 25, -6)),
+            ("e2m3finite", nvidia(32, 25, 0)),
+        )
+    ),
     *(("amd-mi300x", name, cdna3(8, low)) for name, low in (("e5m10", -14), ("e8m7", -126))),
     ("amd-mi300x", "tf32", cdna3(4, -126)),
     *(

@@ -41,7 +41,7 @@ struct Accumulation {
   // Chunked: the format of the chunks' sums; nullptr: the machine's type.
   const FormatEntry* outer{nullptr};
   // Block: a row of block_presets(), which holds numbers for each format of the operands. With -1
-  // the numbers are in `block`.
+  // the numbers are in `block`. Chunked: from 0 on, that chip adds up the chunks' terms.
   int preset{-1};
   BlockSum block;
 
@@ -50,6 +50,7 @@ struct Accumulation {
     return kind == Kind::Exact || kind == Kind::Steps || kind == Kind::Chunked ||
         kind == Kind::Block;
   }
+  bool chunks_of_chip() const { return kind == Kind::Chunked && preset >= 0; }
 };
 
 // The policy that overrides every dtype's own on this thread, if any. The setter returns the

@@ -98,6 +98,9 @@ class Accumulation:
         if self.policy == "block":
             self._set(**accumulation_options.block_options(given))
             return
+        if self.policy == "chunked" and self.chip is not None:
+            accumulation_options.check_chunks_of_chip(given)
+            return
         order, lanes = accumulation_options.check_order(
             "sequential" if self.order is None else self.order, given
         )
@@ -118,6 +121,12 @@ class Accumulation:
         self._set(product_limit=False)
         named = f"lanes({lanes})" if order == "lanes" else order
         self._set(order=None if order == "sequential" else named)
+
+    @property
+    def chip(self) -> str | None:
+        """The chip that adds up the products, or those of a chunk; None for other policies."""
+        name = self.accumulator if self.policy == "chunked" else self.policy
+        return name if name in accumulation_options.PRESETS else None
 
     def __str__(self) -> str:
         """Return the policy as a text that ``accumulate`` and the command line take, as
@@ -148,9 +157,11 @@ class Accumulation:
             object.__setattr__(self, name, value)
 
     def _native(self) -> _C.Accumulation:
-        if self.policy in accumulation_options.PRESETS:
-            native = _C.Accumulation(_C.Accumulate.block)
-            native.preset = accumulation_options.PRESETS.index(self.policy)
+        if self.chip is not None:
+            kind = "block" if self.chunk is None else "chunked"
+            native = _C.Accumulation(getattr(_C.Accumulate, kind))
+            native.chunk = self.chunk or 0
+            native.preset = accumulation_options.PRESETS.index(self.chip)
             return native
         native = _C.Accumulation(getattr(_C.Accumulate, self.policy))
         native.rounding = None if self.rounding is None else rounding_mode(self.rounding)
@@ -193,7 +204,10 @@ def _dtype_of_option(name: str, value: object) -> torch.dtype | None:
 
 def policy_of_native(native: _C.Accumulation) -> Accumulation:
     if native.preset >= 0:
-        return Accumulation(accumulation_options.PRESETS[native.preset])
+        chip = accumulation_options.PRESETS[native.preset]
+        if native.kind == _C.Accumulate.chunked:
+            return Accumulation("chunked", native.chunk, accumulator=chip)
+        return Accumulation(chip)
     mode = None if native.rounding is None else native.rounding.name
     block = native.block
     if native.kind == _C.Accumulate.block:
@@ -272,14 +286,17 @@ def accumulate(policy: str | Accumulation, **options: Unpack[AccumulationOptions
             ``"block"``: as tensor cores add. ``terms`` exact products are cut at one place and
             rounded into a register together (``docs/accumulators.md``).
             ``"nvidia-v100"``, ``"nvidia-a100"``, ``"nvidia-h100"``, ``"nvidia-b200"``,
-            ``"amd-mi300x"``: ``"block"`` with that chip's numbers for the operands' format. This is
-            one of float16, bfloat16, TF32 and float8, by exponent and fraction widths.
+            ``"nvidia-rtx-blackwell"``, ``"amd-mi300x"``: ``"block"`` with that chip's numbers for
+            the operands' format. This is one of float16, bfloat16, TF32 and float8 (and of 6 and 4
+            bits on Blackwell), by exponent and fraction widths. Blackwell multiplies two block
+            tensors too (``quantize``).
             The text may include options: ``"format(accumulator=e5m7, fused=True)"``,
             ``"chunked(32, rounding=toward_zero)"``, ``"block(terms=16, extra_bits=2)"``.
         chunk: ``k`` of ``"chunked"``.
         product, accumulator: dtypes of this package (or names) to which products and sums are
             rounded, instead of the operands' own. With ``product="exact"``, products are not
-            rounded before they are added.
+            rounded before they are added. With ``"chunked"``, the accumulator may be a chip, which
+            adds up each chunk from 0. The chunks' sums are added in float32.
         fused: one rounding for each multiply-add.
         kahan: sums with Kahan's compensation; each of its operations is rounded to the
             accumulator's format.

@@ -151,6 +151,15 @@ def check_options(policy: str, given: dict) -> None:
         )
 
 
+def check_chunks_of_chip(given: dict) -> None:
+    """Check that chunks of a chip have no option of steps, which the chip replaces."""
+    if others := [name for name in given if name not in ("chunk", "accumulator")]:
+        raise ValueError(
+            f"expected chunks of a chip without other options, but got {', '.join(others)} with "
+            f"accumulator={given['accumulator']!r}; leave it out"
+        )
+
+
 def check_order(order: object, given: dict) -> tuple[str, int]:
     """Return the order's name, and its number of lanes (1 in other orders)."""
     match = _ORDER.fullmatch(order) if isinstance(order, str) else None

@@ -14,6 +14,7 @@ from ..formats.arguments import dimension, integer, mode_name
 from ..formats.patterns import name_pattern
 from ..policies.accumulation import Accumulation
 from ..targets.base import CLAMPED
+from ..targets.block_scales import FLOAT_RULES
 from ..targets.block_targets import BlockFormat
 from ..targets.integers import IntegerFormat
 from ..targets.lookup import Target, target
@@ -197,6 +198,8 @@ def _place(name: str, value: object, where: str, axis: int | None = None) -> Pla
         value = options.pop("format")
     try:
         rounds_to, axis = _lay_blocks(target(value), options.pop("axis", None), axis)
+        if isinstance(rounds_to, BlockFormat) and options.get("by") in FLOAT_RULES:
+            rounds_to = dataclasses.replace(rounds_to, scale_rule=options.pop("by"))
         rounding, clamped = options.pop("rounding", None), options.pop("clamped", "pass")
         mode = None if rounding is None else mode_name(rounding)
         if clamped not in CLAMPED:

@@ -14,7 +14,6 @@ from ..formats.dtypes import dtype as dtype_of
 from ..formats.dtypes import format_of
 from ..formats.layouts import float_format
 from ..policies.accumulation import Accumulation, accumulation_block, policy_of_native
-from ..policies.accumulation_options import PRESETS
 from ..targets.lookup import carrier_of
 from .places import PRODUCTS, LayerRule
 
@@ -61,10 +60,10 @@ def plan_of(rule: LayerRule, where: str) -> ProductPlan | None:
         return None
     if policy.policy == "float64":
         return ProductPlan(torch.float64, (Accumulation("machine"),) * 3)
-    if policy.policy in PRESETS and rule.native is None:
+    if policy.chip is not None and rule.native is None:
         raise ValueError(
             f"accumulate of {where}: expected one dtype for weight, activation, error and grad "
-            f"with {policy.policy!r}, but got several; use one dtype, or accumulate='block(...)' "
+            f"with {policy.chip!r}, but got several; use one dtype, or accumulate='block(...)' "
             "with the chip's numbers"
         )
     carrier = rule.native or carrier_of(torch.float32)

@@ -10,12 +10,14 @@ from ..formats.codes import codes as codes_of
 from ..formats.codes import from_codes
 from ..formats.dtypes import dtype as dtype_of
 from ..formats.dtypes import format_of
+from ..policies.accumulation import Accumulation, accumulation_of
 from . import micro_exponents
 from .base import COMPUTED, check_dense, check_tensor
 from .block_scales import ScaleFormat, factor_of
 from .block_targets import BlockFormat
 from .lookup import carrier_of, target
 from .packing import pack, packed_size, unpack
+from .scaled_products import multiply_scaled
 
 __all__ = ["BlockTensor", "quantize"]
 
@@ -135,8 +137,12 @@ class BlockTensor:
         the shape of ``scale_codes`` (for HiF4, of this tensor)."""
         if self.format._scale.micro:
             return self._factors()
-        own = _scale_values(self.scale_codes, self.format._scale, COMPUTED[self.dtype])
-        return factor_of(own, self.tensor_scale)
+        return factor_of(self.own_scales(COMPUTED[self.dtype]), self.tensor_scale)
+
+    def own_scales(self, dtype: torch.dtype) -> torch.Tensor:
+        """Return the blocks' scales without the tensor's, of the shape of ``scale_codes``. HiF4 has
+        none."""
+        return _scale_values(self.scale_codes, self.format._scale, dtype)
 
     def _factors(self) -> torch.Tensor:
         """Return the value of a 1, in a shape that broadcasts to this tensor's."""
@@ -260,7 +266,8 @@ class BlockTensor:
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         if function in _PRODUCTS and not kwargs:
-            return _product(_PRODUCTS[function], *args)
+            swapped = function is torch.Tensor.__rmatmul__
+            return _product(_PRODUCTS[function], *(reversed(args) if swapped else args))
         name = getattr(function, "__name__", function)
         raise TypeError(_refusal(name))
 
@@ -305,21 +312,52 @@ for _name in "lt le gt ge neg pos abs invert bool int float complex index setite
 
 
 def _product(function, *operands):
-    """Multiply tensors and block tensors, each converted to float32 (or float64) numbers."""
-    values = [t.dequantize() if isinstance(t, BlockTensor) else t for t in operands]
-    for t in values:
-        if t is not None and (not isinstance(t, torch.Tensor) or t.dtype not in COMPUTED):
+    """Multiply tensors and block tensors, each converted to float32 (or float64) numbers; by a
+    chip's policy two block tensors as they are."""
+    tensors = [t for t in operands if t is not None]
+    for t in tensors:
+        if not isinstance(t, (BlockTensor, torch.Tensor)) or t.dtype not in COMPUTED:
             hint = getattr(t, "dtype", type(t).__name__)
             raise TypeError(
                 "expected block tensors and tensors of stock floating dtypes in a product, but "
                 f"got {hint}: cast it by .float()"
             )
-    tensors = [t for t in values if t is not None]
     out = tensors[0].dtype
     for t in tensors[1:]:
         out = torch.promote_types(out, t.dtype)
     carrier = carrier_of(COMPUTED[out])
+    policy = accumulation_of(carrier)
+    if policy.chip is not None:
+        return _product_of_chip(function, tensors, policy).to(out)
+    values = [t.dequantize() if isinstance(t, BlockTensor) else t for t in operands]
     return function(*(t if t is None else t.to(carrier) for t in values)).to(out)
+
+
+def _product_of_chip(function, operands: list, policy: Accumulation) -> torch.Tensor:
+    a, b, *bias = operands
+    for t in (a, b):
+        if not isinstance(t, BlockTensor):
+            raise RuntimeError(
+                f"accumulate: expected two block tensors in a product by {policy.chip}, but got a "
+                f"tensor of {t.dtype}; quantize it"
+            )
+    linear = function is torch.nn.functional.linear
+    along = -1 if linear or b.ndim < 2 else -2
+    if a.shape[-1:] != b.shape[along:][:1]:
+        raise RuntimeError(
+            f"expected block tensors whose inner sizes agree, but got {tuple(a.shape)} and "
+            f"{tuple(b.shape)}"
+        )
+    # PyTorch gives the result's sizes, and its own errors.
+    sizes = function(
+        torch.empty(*a.shape[:-1], 0), torch.empty(*b.shape[:along], 0, *b.shape[along:][1:])
+    ).shape
+    if linear and b.ndim == 2:
+        b = b.T
+    result = multiply_scaled(a, b, policy).view(sizes)
+    for t in bias:
+        result = result + (t.dequantize() if isinstance(t, BlockTensor) else t)
+    return result
 
 
 _PRODUCTS = {
@@ -329,7 +367,7 @@ _PRODUCTS = {
     torch.nn.functional.linear: torch.nn.functional.linear,
     torch.Tensor.matmul: torch.matmul,
     torch.Tensor.__matmul__: torch.matmul,
-    torch.Tensor.__rmatmul__: lambda a, b: torch.matmul(b, a),
+    torch.Tensor.__rmatmul__: torch.matmul,
 }
 
 

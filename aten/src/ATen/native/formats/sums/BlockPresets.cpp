@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <limits>
+#include <utility>
 
 namespace at::formats {
 namespace {
@@ -40,11 +41,24 @@ BlockPreset::Row cdna3(const Format& operands, int terms, int interleave) {
   return {operands, sum, float_format(8, 23)};
 }
 
+// NVIDIA's Blackwell: 8, 6 and 4 bits have one adder.
+std::vector<BlockPreset::Row> blackwell() {
+  std::vector<BlockPreset::Row> rows{nvidia(float_format(5, 10), 16, 2, -133),
+                                     nvidia(float_format(8, 7), 16, 2, -133),
+                                     nvidia(float_format(8, 10), 8, 2, -133)};
+  for (const auto& [exp_bits, man_bits] : {std::pair(4, 3), {5, 2}, {3, 2}, {2, 3}, {2, 1}})
+    rows.push_back(nvidia(float_format(exp_bits, man_bits), 32, 2, -133));
+  return rows;
+}
+
 std::vector<BlockPreset> make_presets() {
   const Format half = float_format(5, 10), bfloat = float_format(8, 7), tf32 = float_format(8, 10),
                e4m3 = float_format(4, 3), e5m2 = float_format(5, 2);
   const std::string nvidia_source =
       "Khattak and Mikaitis, Accurate models of NVIDIA tensor cores, ACM TACO (2026)";
+  const std::string mma_sim =
+      "Xie et al., MMA-Sim: Bit-accurate reference model of tensor cores and matrix cores, arXiv "
+      "2511.10909";
   const std::optional<int> none;
   return {
       {"nvidia-v100", nvidia_source, {nvidia(half, 4, 0, none)}},
@@ -56,13 +70,10 @@ std::vector<BlockPreset> make_presets() {
        nvidia_source,
        {nvidia(half, 16, 2, -133), nvidia(bfloat, 16, 2, -133), nvidia(tf32, 8, 2, -133),
         nvidia(e4m3, 32, 0, -133, 13), nvidia(e5m2, 32, 0, -133, 13)}},
-      {"nvidia-b200",
-       nvidia_source,
-       {nvidia(half, 16, 2, -133), nvidia(bfloat, 16, 2, -133), nvidia(tf32, 8, 2, -133),
-        nvidia(e4m3, 32, 2, -133), nvidia(e5m2, 32, 2, -133)}},
+      {"nvidia-b200", nvidia_source + "; " + mma_sim, blackwell()},
+      {"nvidia-rtx-blackwell", mma_sim, blackwell()},
       {"amd-mi300x",
-       "Xie et al., MMA-Sim: Bit-accurate reference model of tensor cores and matrix cores, arXiv "
-       "2511.10909",
+       mma_sim,
        {cdna3(half, 8, 1), cdna3(bfloat, 8, 1), cdna3(tf32, 4, 1), cdna3(e4m3, 16, 2),
         cdna3(e5m2, 16, 2)}},
   };
@@ -87,9 +98,13 @@ const BlockPreset::Row* row_for(const BlockPreset& preset, const Format& f) {
   return nullptr;
 }
 
+// One instruction takes any two formats of at most 8 bits (kind::f8f6f4).
 bool same_adder(const BlockPreset::Row& x, const BlockPreset::Row& y) {
+  const auto place = [](const BlockPreset::Row& row) {
+    return std::max<int>(row.operands.bits, 8);
+  };
   return x.reg == y.reg && x.block.terms == y.block.terms &&
-      x.block.extra_bits == y.block.extra_bits && x.operands.bits == y.operands.bits;
+      x.block.extra_bits == y.block.extra_bits && place(x) == place(y);
 }
 
 } // namespace

@@ -7,6 +7,7 @@
 #include <ATen/native/formats/sums/DotLoops.h>
 #include <ATen/native/formats/sums/ExactProducts.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/formats/sums/ExactSum.h>
 
 namespace at::formats {
@@ -153,8 +154,8 @@ Format format_of_terms(const DotProducts& dots, const FormatEntry& entry) {
 }
 
 c10::ScalarType dot_type(const FormatEntry& entry, const Accumulation& policy) {
-  const bool steps =
-      policy.kind == Accumulation::Kind::Steps || policy.kind == Accumulation::Kind::Chunked;
+  const bool steps = policy.kind == Accumulation::Kind::Steps ||
+      (policy.kind == Accumulation::Kind::Chunked && !policy.chunks_of_chip());
   return steps && in_float(entry, policy) ? ScalarType::Float : ScalarType::Double;
 }
 
@@ -188,6 +189,40 @@ static void expect_steps(const FormatEntry& left, const FormatEntry& right,
               ". Use fused=True or accumulate(\"exact\").");
 }
 
+static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy,
+                      const Results& results, const at::Tensor& out);
+
+// A chip adds up each chunk from 0. The chunks' sums are added to the start in float32, as
+// DeepGEMM promotes them out of the tensor core.
+static void fill_promoted(const DotProducts& dots, const FormatEntry& entry,
+                          const Accumulation& policy, const Results& results,
+                          const at::Tensor& out) {
+  Accumulation chip = policy;
+  chip.kind = Accumulation::Kind::Block;
+  at::Tensor total = dots.start.defined()
+      ? dots.start.to(ScalarType::Float)
+      : at::zeros(out.sizes(), dots.b.options().dtype(ScalarType::Float));
+  for (int64_t from = 0, k = dots.b.size(1); from < k; from += policy.chunk) {
+    const int64_t count = std::min(policy.chunk, k - from);
+    const auto terms = [&](const at::Tensor& t, int64_t dim) {
+      return t.defined() ? t.narrow(dim, from, count).contiguous() : t;
+    };
+    DotProducts part = dots;
+    part.a = terms(dots.a, 2);
+    part.b = terms(dots.b, 1);
+    part.present = terms(dots.present, 1);
+    part.present_rows = terms(dots.present_rows, 2);
+    part.start = at::Tensor();
+    part.divisor = 1;
+    const at::Tensor sum = at::empty(out.sizes(), dots.b.options());
+    fill_dots(part, entry, chip, {nullptr}, sum);
+    total = total.add(sum.to(ScalarType::Float));
+  }
+  const at::Tensor wide = total.to(ScalarType::Double).div(static_cast<double>(dots.divisor));
+  results.entry ? bits_alias(out).copy_(bits_alias(encoded(wide, *results.entry)))
+                : out.copy_(wide);
+}
+
 // Fills out with the results, [batch, m, n].
 static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy,
                       const Results& results, const at::Tensor& out) {
@@ -198,10 +233,12 @@ static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const A
     if (t->defined()) expect_one_device(t->device(), dots.b.device());
   }
   // Raises its errors also for tensors without elements.
-  if (policy.kind == Accumulation::Kind::Block) block_adder(left, right, policy);
+  if (policy.kind == Accumulation::Kind::Block || policy.chunks_of_chip())
+    block_adder(left, right, policy);
   if (dots.b.device().is_meta() || out.numel() == 0) return;
   TORCH_CHECK(dots.b.size(1) < ExactSum::kMaxProducts,
               "expected dot products of less than 2^30 terms, but got ", dots.b.size(1));
+  if (policy.chunks_of_chip()) return fill_promoted(dots, entry, policy, results, out);
   const bool gpu = on_gpu(out.device());
   if (policy.kind == Accumulation::Kind::Exact) {
     gpu ? dot_products_on_gpu(dots, entry, policy, results.format(), results.seen(out), out)
@@ -261,6 +298,9 @@ at::Tensor unrounded_dot_products(const DotProducts& dots, const FormatEntry& en
 
 at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Accumulation& policy) {
   at::Tensor out = empty_format(b.sizes(), entry, b.device());
+  TORCH_CHECK(!policy.chunks_of_chip(),
+              "cumsum: expected an accumulation policy without chunks of a chip, but got chunked(",
+              policy.chunk, "). Use the chip's own policy for this call.");
   if (b.device().is_meta() || out.numel() == 0) return out;
   if (policy.kind == Accumulation::Kind::Block) {
     const BlockJob job = block_job(entry, entry, entry, policy, false, {&entry}, out);

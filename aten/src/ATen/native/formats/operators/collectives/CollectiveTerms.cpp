@@ -96,6 +96,7 @@ std::string describe(const Accumulation& policy) {
                    " product_limit=", b.product_limit);
   }
   if (policy.product) text += " product=" + policy.product->name;
+  if (policy.chunks_of_chip()) text += " accumulator=" + block_presets().at(policy.preset).name;
   if (policy.accumulator) text += " accumulator=" + policy.accumulator->name;
   if (policy.rounding)
     text += c10::str(" rounding=",

@@ -200,6 +200,16 @@ def test_stochastic_operands_are_unbiased():
     assert spread.max() > 0
 
 
+def test_rules_of_scales():
+    layer = nn.Linear(32, 32)
+    quantize_(
+        layer, {"": dict(weight=dict(format="nvfp4", by="four_over_six"), activation="nvfp4")}
+    )
+    assert summary(layer, show=False)[""].forward == "nvfp4 x nvfp4_four_over_six"
+    with pytest.raises(ValueError, match="weight of .* scale_rule"):
+        quantize_(layer, {"": dict(weight=dict(format="mxfp4", by="four_over_six"))})
+
+
 def test_summary_has_the_operands():
     model = nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 8))
     quantize_(model, {"0": RULES["six formats"], "1": dict(MX, bias="q43")})

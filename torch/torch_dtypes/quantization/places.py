@@ -14,12 +14,11 @@ from ..formats.arguments import dimension, integer, mode_name
 from ..formats.patterns import name_pattern
 from ..policies.accumulation import Accumulation
 from ..targets.base import CLAMPED
-from ..targets.block_scales import FLOAT_RULES
 from ..targets.block_targets import BlockFormat
 from ..targets.integers import IntegerFormat
 from ..targets.lookup import Target, target
 from ..targets.transforms import Hadamard, transform_of
-from .scale_rules import ScaleRule, scale_rule
+from .scale_rules import ScaleRule, choose_block_rule, scale_rule
 
 PLACES = ("weight", "bias", "activation", "output", "error", "grad")
 # The products of a layer, and the operands of each.
@@ -197,9 +196,8 @@ def _place(name: str, value: object, where: str, axis: int | None = None) -> Pla
             raise ValueError(f"expected {name} of {where} with format=, but got {options!r}")
         value = options.pop("format")
     try:
-        rounds_to, axis = _lay_blocks(target(value), options.pop("axis", None), axis)
-        if isinstance(rounds_to, BlockFormat) and options.get("by") in FLOAT_RULES:
-            rounds_to = dataclasses.replace(rounds_to, scale_rule=options.pop("by"))
+        rounds_to = choose_block_rule(target(value), options)
+        rounds_to, axis = _lay_blocks(rounds_to, options.pop("axis", None), axis)
         rounding, clamped = options.pop("rounding", None), options.pop("clamped", "pass")
         mode = None if rounding is None else mode_name(rounding)
         if clamped not in CLAMPED:

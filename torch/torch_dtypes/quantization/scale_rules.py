@@ -7,14 +7,19 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from ..formats.dtypes import format_of
 from ..formats.patterns import name_pattern
-from ..targets.block_targets import BlockFormat
+from ..targets.block_scales import FLOAT_RULES, POWER_RULES
+from ..targets.block_targets import BlockFormat, largest_exponent
+from ..targets.blocks import block_format
+from ..targets.integer_groups import GroupFormat
 from ..targets.integers import IntegerFormat
 from ..targets.lookup import Target
 
 KINDS = ("free", "power_of_two")
 WHEN = ("call", "calibration", "delayed")
 BY = name_pattern(r"absmax|mse|percentile\((\d+(?:\.[0-9]+)?)\)")
+_OF_TOKENS = ("activation", "output", "error")
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
 
@@ -23,8 +28,9 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
 class ScaleRule:
     """The rule for a place's scale.
 
-    ``kind`` is one of ``KINDS`` or the scale itself. ``per`` is "tensor", "channel" or a dimension
-    with one scale per index. ``by`` is the statistic, and ``when`` says from which tensors.
+    ``kind`` is one of ``KINDS`` or the scale itself. ``per`` is "tensor", "channel", "token" (one
+    scale for each index of all dimensions but the last) or a dimension with one scale per index.
+    ``by`` is the statistic, and ``when`` says from which tensors.
     """
 
     kind: str | float
@@ -89,13 +95,19 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
     own_axis = target.axis if isinstance(target, IntegerFormat) else None
     per = options.get("per", "tensor" if own_axis is None else own_axis)
     known = (
-        per in ("tensor", "channel")
+        per in ("tensor", "channel", "token")
         if isinstance(per, str)
         else isinstance(per, int) and not isinstance(per, bool) and -64 <= per < 64
     )
     if not known:
         raise ValueError(
-            f"expected per to be 'tensor', 'channel' or a dimension from -64 to 63, but got {per!r}"
+            "expected per to be 'tensor', 'channel', 'token' or a dimension from -64 to 63, but "
+            f"got {per!r}"
+        )
+    if per == "token" and place not in _OF_TOKENS:
+        raise ValueError(
+            f"expected per='token' of {', '.join(_OF_TOKENS)}, but got it of {place}; set "
+            "per='channel'"
         )
     _check_blocks(target, per)
     by = options.get("by", "absmax")
@@ -105,13 +117,18 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
         or (match[1] and not 50 <= float(match[1]) <= 100)
     ):
         raise ValueError(
-            f"expected by to be 'absmax', 'mse' or 'percentile(99.9)' (50 to 100), but got {by!r}"
+            "expected by to be 'absmax', 'mse', 'percentile(99.9)' (50 to 100), or for blocks a "
+            f"rule of their scales, but got {by!r}"
         )
-    when = options.get(
-        "when", "calibration" if place in ("activation", "output") and not is_number else "call"
-    )
+    calibrates = place in ("activation", "output") and not is_number and per != "token"
+    when = options.get("when", "calibration" if calibrates else "call")
     if when not in WHEN:
         raise ValueError(f"expected when as one of {', '.join(map(repr, WHEN))}, but got {when!r}")
+    if per == "token" and when != "call":
+        raise ValueError(
+            f"expected when='call' with per='token', since tokens differ in each call, but got "
+            f"{when!r}"
+        )
     if when == "calibration" and place not in ("activation", "output"):
         raise ValueError(
             f"expected when='calibration' of activation or output, but got it of {place}; use "
@@ -133,8 +150,33 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
     return ScaleRule(kind, per, by, when, history, margin)
 
 
+def choose_block_rule(target: Target, options: dict) -> Target:
+    """Return the block format with the rule of scales that ``by`` names, and take ``by`` out of the
+    options. Other targets, and other words, stay."""
+    if not isinstance(target, BlockFormat) or options.get("by") not in (*POWER_RULES, *FLOAT_RULES):
+        return target
+    shape, fmt = target.shape, format_of(target.element)
+    return block_format(
+        target.element,
+        target.scale,
+        shape.size or None,
+        shape.axis or None,
+        dim=shape.dim,
+        scale_rule=options.pop("by"),
+        emax=None if target.emax == largest_exponent(fmt) else target.emax,
+        tensor_scale=target.tensor_scale,
+        pad=target.pad,
+    )
+
+
 def _check_blocks(target: Target, per: str | int) -> None:
-    """Refuse a scale of a block format, except one scale per tensor where the format takes one."""
+    """Refuse a scale of groups, and of a block format but for one scale per tensor where it takes
+    one."""
+    if isinstance(target, GroupFormat):
+        raise ValueError(
+            f"expected no scale for {target.name}, whose groups have their own, but got one; leave "
+            "its options out"
+        )
     if not isinstance(target, BlockFormat):
         return
     if target._scale.micro:

@@ -9,12 +9,14 @@ import torch
 from torch import nn
 
 from ..policies.recomputing import find_once
+from ..targets.integers import scale_of
 from ..targets.lookup import Target
 from .scale_rules import BY, ScaleRule, channel_axis, is_affine
 
 Scale = tuple[torch.Tensor | float, torch.Tensor | None]  # with the zero point of affine integers
 # Numbers that calibration keeps of a place for "percentile" and "mse".
 _SAMPLES = 1 << 20
+TOKENS = "token"
 
 
 class Scaler:
@@ -22,6 +24,8 @@ class Scaler:
 
     def __init__(self, rule: ScaleRule, target: Target, role: str, module: nn.Module) -> None:
         self.rule, self.target = rule, target
+        # The dimension with a scale per index, TOKENS (all dimensions but the last), or None.
+        self.axis: int | str | None
         if rule.per == "channel":
             self.axis = channel_axis(role, module)
         else:
@@ -53,6 +57,11 @@ class Scaler:
             return self.rule.kind, None
         for x in tensors:
             self._check_dimension(x)
+            if self.axis == TOKENS and x.shape[:-1] != tensors[0].shape[:-1]:
+                raise ValueError(
+                    "expected tensors with the same tokens, which share scales, but got shapes "
+                    f"{tuple(tensors[0].shape)} and {tuple(x.shape)}; set per='tensor'"
+                )
         if self.rule.when == "calibration":
             if self.scale is None:
                 raise RuntimeError(
@@ -88,7 +97,11 @@ class Scaler:
         """Reshape a shared scale to broadcast to x. Tensors that share a scale may differ in their
         number of dimensions."""
         scale, zero_point = shared
-        if self.axis is None or not isinstance(scale, torch.Tensor) or scale.dim() == x.dim():
+        if (
+            self.axis in (None, TOKENS)
+            or not isinstance(scale, torch.Tensor)
+            or scale.dim() == x.dim()
+        ):
             return shared
         shape = [1] * x.dim()
         shape[self.axis] = -1
@@ -137,8 +150,9 @@ class Scaler:
             self.samples = [torch.cat(self.samples, 1)[:, ::2]]
 
     def _check_dimension(self, x: torch.Tensor) -> None:
-        if self.axis is not None and not -x.dim() <= self.axis < x.dim():
-            what = f"a tensor with dimension {self.axis}, which has a scale per index"
+        axis = -1 if self.axis == TOKENS else self.axis
+        if axis is not None and not -x.dim() <= axis < x.dim():
+            what = f"a tensor with dimension {axis}, which has a scale per index"
             raise ValueError(f"expected {what}, but got shape {tuple(x.shape)}")
 
     def _check_count(self, count: int) -> None:
@@ -153,7 +167,7 @@ class Scaler:
         """End calibration, and return whether it observed anything."""
         if self.samples:
             self.scale, self.zero_point = (
-                self._reshape_column(t, self.dims)
+                self._reshape_column(t, (1,) * self.dims)
                 for t in self._find_scale_of_rows(torch.cat(self.samples, 1))
             )
         elif self.history:
@@ -204,7 +218,7 @@ class Scaler:
         rows = [self._rows(x) for x in tensors if x.numel()]
         _check_same([r.shape[0] for r in rows], self.axis)
         scale, zero_point = (
-            self._reshape_column(t, tensors[0].dim())
+            self._reshape_column(t, tensors[0].shape)
             for t in self._find_scale_of_rows(torch.cat(rows, 1) if len(rows) > 1 else rows[0])
         )
         return scale, zero_point
@@ -214,14 +228,19 @@ class Scaler:
         row."""
         if self.axis is None:
             return x.reshape(1, -1)
+        if self.axis == TOKENS:
+            return x.reshape(-1, x.shape[-1])
         channels = x.movedim(self.axis, 0)
         return (channels if x.dim() > 1 else channels.unsqueeze(1)).flatten(1)
 
-    def _reshape_column(self, t: torch.Tensor | None, dims: int) -> torch.Tensor | None:
-        """Reshape a column with one number per row to broadcast to the rounded tensor."""
+    def _reshape_column(self, t: torch.Tensor | None, of: tuple[int, ...]) -> torch.Tensor | None:
+        """Reshape a column with one number per row to broadcast to the rounded tensor, which has
+        the shape ``of``."""
         if t is None or self.axis is None:
             return None if t is None else t.reshape(())
-        shape = [1] * dims
+        if self.axis == TOKENS:
+            return t.reshape(*of[:-1], 1)
+        shape = [1] * len(of)
         shape[self.axis] = -1
         return t.reshape(shape)
 
@@ -285,16 +304,19 @@ def move_to(
     return tuple(None if t is None else t.to(device) for t in tensors)
 
 
-def bounds(x: torch.Tensor, axis: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the smallest and the largest number of x, or those of each index of a dimension (in a
-    shape that broadcasts)."""
+def bounds(x: torch.Tensor, axis: int | str | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the smallest and the largest number of x, or those of each token or of each index of a
+    dimension (in a shape that broadcasts)."""
     x = x.detach()
     if x.numel() == 0:
         zero = torch.zeros((), device=x.device)
         return zero, zero
     if axis is None:
         return torch.aminmax(x)
-    rest = [d for d in range(x.dim()) if d != axis % x.dim()]
+    if axis == TOKENS:
+        rest = [x.dim() - 1]
+    else:
+        rest = [d for d in range(x.dim()) if d != axis % x.dim()]
     return (x.amin(rest, keepdim=True), x.amax(rest, keepdim=True)) if rest else (x, x)
 
 
@@ -315,33 +337,3 @@ def join_bounds(
         low, high = pair if pair[0].shape == lows.shape else (t.reshape(lows.shape) for t in pair)
         lows, highs = torch.minimum(lows, low), torch.maximum(highs, high)
     return lows, highs
-
-
-def scale_of(
-    target: Target, lows: torch.Tensor, highs: torch.Tensor, power_of_two: bool, margin: int = 0
-):
-    """Return the scale at which the numbers from lows to highs just fit, and the zero point of
-    affine integers. The scale is NaN where a bound is infinite or NaN."""
-    lows, highs = (t.double() for t in (lows, highs))
-    affine = is_affine(target)
-    if affine:
-        lows, highs = lows.clamp(max=0.0), highs.clamp(min=0.0)  # the range includes 0
-        scale = (highs - lows) / (target.largest - target.lowest)
-    else:
-        scale = torch.maximum(lows.abs(), highs.abs()) / target.full_scale
-    zero_or_nan = scale - scale
-    scale = torch.where(scale == 0, 1.0, scale) * 2.0**margin
-    limits = torch.finfo(torch.float32)
-    scale = scale.clamp(limits.smallest_normal, 2.0**127 if power_of_two else limits.max)
-    if power_of_two:
-        fraction, exponent = torch.frexp(scale)
-        scale = torch.ldexp(torch.ones_like(scale), exponent - (fraction == 0.5).int())
-    scale = (scale + zero_or_nan).float()
-    if not affine:
-        return scale, None
-    zero_point = (
-        (target.lowest - (lows / scale).round())
-        .nan_to_num(0.0)
-        .clamp(target.lowest, target.largest)
-    )
-    return scale, zero_point.to(torch.int32)

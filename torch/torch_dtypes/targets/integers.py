@@ -276,6 +276,36 @@ def integer_format(
     return IntegerFormat(bits, signed, symmetric, narrow, axis, mode_name(rounding))
 
 
+def scale_of(
+    target: Target, lows: torch.Tensor, highs: torch.Tensor, power_of_two: bool, margin: int = 0
+):
+    """Return the scale at which the numbers from lows to highs just fit, and the zero point of
+    affine integers. The scale is NaN where a bound is infinite or NaN."""
+    lows, highs = (t.double() for t in (lows, highs))
+    affine = isinstance(target, IntegerFormat) and not target.symmetric
+    if affine:
+        lows, highs = lows.clamp(max=0.0), highs.clamp(min=0.0)  # the range includes 0
+        scale = (highs - lows) / (target.largest - target.lowest)
+    else:
+        scale = torch.maximum(lows.abs(), highs.abs()) / target.full_scale
+    zero_or_nan = scale - scale
+    scale = torch.where(scale == 0, 1.0, scale) * 2.0**margin
+    limits = torch.finfo(torch.float32)
+    scale = scale.clamp(limits.smallest_normal, 2.0**127 if power_of_two else limits.max)
+    if power_of_two:
+        fraction, exponent = torch.frexp(scale)
+        scale = torch.ldexp(torch.ones_like(scale), exponent - (fraction == 0.5).int())
+    scale = (scale + zero_or_nan).float()
+    if not affine:
+        return scale, None
+    zero_point = (
+        (target.lowest - (lows / scale).round())
+        .nan_to_num(0.0)
+        .clamp(target.lowest, target.largest)
+    )
+    return scale, zero_point.to(torch.int32)
+
+
 def parse(name: str, mode: str) -> IntegerFormat | None:
     """Parse an integer format's name without rounding mode; None if it is no such name."""
     if not (match := _NAME.fullmatch(name)):

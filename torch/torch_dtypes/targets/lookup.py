@@ -16,7 +16,7 @@ from ..formats.dtypes import builtin_dtypes, format_of
 from ..formats.dtypes import dtype as dtype_of
 from ..formats.spellings import ALIASES, AMBIGUOUS
 from ..formats.tables import making
-from . import blocks, integers
+from . import blocks, integer_groups, integers
 from .base import (
     Target,
     check_clamped,
@@ -152,7 +152,7 @@ def shared_scale(name: str) -> Target | None:
     """Parse a name of blocks or integers, which ``torch_dtypes.dtype`` does not know; None if it is
     no such name."""
     parts = naming.split_rounding(name)
-    return integers.parse(*parts) or blocks.parse(*parts)
+    return integers.parse(*parts) or integer_groups.parse(*parts) or blocks.parse(*parts)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -204,7 +204,7 @@ def target_of_chop(D: object) -> Target | None:
 def known_names() -> tuple[str, ...]:
     """List the names without parameters, and examples of those with parameters."""
     formats = (*(_C.name_of(d) for d in builtin_dtypes()), *_STOCK, *ALIASES, *making.known_names())
-    return (*formats, "int8", "uint8", "int4", "uint4", "int16", *PRESETS, "bfp8")
+    return (*formats, "int8", "uint8", "int4", "uint4", "int16", "int4_group128", *PRESETS, "bfp8")
 
 
 @making.ask_before_naming

@@ -110,6 +110,7 @@ Other tools' names <reference/spellings>
 Numerics <numerics>
 Infinity and NaN <infinity-and-nan>
 Targets <targets>
+reference/scale-rules
 accumulators
 reference/rules
 reference/optimizers

@@ -95,7 +95,7 @@ def test_errors():
 
 
 def test_pytorchs_names():
-    """Those of the proposal for quantize_tensor (pytorch issue 195481)."""
+    """Compare with the names in the proposal for quantize_tensor (pytorch issue 195481)."""
     assert block_format("e4m3fn", "e8m0", 32, scale_rule="rceil_e8m0") == target("mxfp8_e4m3_rceil")
     assert block_format(
         "e2m1finite", "e4m3fn", 16, scale_rule="nvfp4_e4m3", tensor_scale=True

@@ -25,7 +25,7 @@ FLOAT_RULES = ("nearest", "ceil", "four_over_six", "four_over_six_max")
 # quantization with adaptive block scaling" (arXiv 2512.02010).
 CHOOSING_RULES = FLOAT_RULES[2:]
 CHOOSING_ELEMENT = "e2m1finite"
-# What other libraries call a rule: PyTorch's proposal of quantize_tensor (pytorch issue 195481).
+# Names of the same rules in PyTorch's proposal for quantize_tensor (pytorch issue 195481).
 RULE_ALIASES = {"rceil_e8m0": "rceil", "nvfp4_e4m3": "nearest"}
 
 # The least scale of a tensor. Times the smallest number of a scale format it is a normal float32

@@ -100,3 +100,15 @@ def test_pytorchs_names():
     assert block_format(
         "e2m1finite", "e4m3fn", 16, scale_rule="nvfp4_e4m3", tensor_scale=True
     ) == target("nvfp4")
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_graphs_and_transforms():
+    x = torch.tensor(rows(3, 6, 48, 2))
+    t = target("nvfp4_four_over_six")
+    compiled = torch.compile(lambda v: t.quantize(v), backend="eager", fullgraph=True)
+    assert torch.equal(compiled(x), t.quantize(x))
+    each = torch.vmap(t.quantize)(x)
+    assert torch.equal(each, torch.stack([t.quantize(row) for row in x]))
+    wide = t.quantize(x.double())
+    assert wide.dtype == torch.float64 and (wide - t.quantize(x)).abs().max() < 1e-5 * x.abs().max()

@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 
+import torch_dtypes
 from torch_dtypes import calibration, chop, quantize_, target
 
 NAMES = ["int4_group128", "uint4_group32", "int4_affine_group16_axis0", "int8_narrow_group64_up"]
@@ -84,6 +85,7 @@ def test_rules_and_errors():
             "expected no scale with int4_group8",
         ),
         (lambda: target("int4_group8").quantize(x, zero_point=1), "expected no zero_point"),
+        (lambda: torch_dtypes.dtype("int4_group8"), "round to int4_group8 with a scale by"),
         (lambda: target("int4_group0"), "expected size from 1 to"),
         (lambda: target("int4_group8_axis3").quantize(x), "expected a tensor with dimension 3"),
         (lambda: target("int1_group8"), "expected bits from 2 to 16"),
@@ -107,6 +109,8 @@ def test_rules_and_errors():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+    with pytest.raises(TypeError, match=r"chop\(x, 'int4_group8'\) rounds to it"):
+        torch_dtypes.quantize(x, "int4_group8")
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")

@@ -74,7 +74,7 @@ _HINTS = (
         r"torch_dtypes.quantize(x, '\1'), or round to them with torch_dtypes.chop(x, '\1')",
     ),
     (
-        name_pattern(r"(u?int\d+)"),
+        name_pattern(r"(u?int\d+(?:_group\d+)?)"),
         r"round to \1 with a scale by torch_dtypes.chop(x, '\1'); integers of k bits without a "
         r"scale are the format 'fixed<k-1>_0'",
     ),

@@ -443,6 +443,8 @@ def quantize(
             f"a tensor of that dtype is x.to({fmt.dtype})"
             if fmt.dtype is not None
             else f"target({fmt.name!r}).encode gives integers"
+            if hasattr(fmt, "encode")
+            else f"chop(x, {fmt.name!r}) rounds to it"
         )
         raise TypeError(
             f"expected a block format, as 'mxfp8_e4m3', to pack a tensor, but got {fmt.name!r}; "

@@ -244,7 +244,9 @@ def integer_format(
     no minus zero.
 
     Names: ``"int8"``, ``"uint4"``, then ``_affine`` or ``_symmetric`` if that is not the default,
-    ``_narrow``, ``_axis0``, a rounding mode.
+    ``_narrow``, ``_axis0``, a rounding mode. In ``"int4_group128"`` and ``"uint4_group128_axis0"``
+    each 128 numbers along the last (or that) dimension have a scale of their own, which follows
+    from them; these take no ``scale``.
 
     Args:
         bits: the bits of an integer, 2 to 16.

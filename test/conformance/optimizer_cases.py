@@ -8,11 +8,10 @@ from unittest import mock
 
 import torch
 from bounds import CONTAINER, ordered_codes
+from in_tree import RAISES_EPS
 from runs import Outcome, Runs, check_tensor, check_values, expect, expect_same, summary, tensors
 from samples import SEED, NotApplicable, World, here, quiet
 from torch.testing._internal.common_optimizers import OptimizerInfo, OptimizerInput
-
-from torch_dtypes.host.hooks import optimizers
 
 FORMS = ("for-loop", "foreach", "fused")
 KINDS = ("forms", "state_dict")
@@ -206,6 +205,6 @@ def run_entry(info: OptimizerInfo, dtype: torch.dtype, kind: str) -> Outcome:
             yield lambda given=given: check(info, given, dtype)
 
     # The reference takes eps as given.
-    as_given = mock.patch.object(optimizers, "with_eps", lambda dtype, settings, name: settings)
+    as_given = mock.patch(f"{RAISES_EPS}.with_eps", lambda dtype, settings, name: settings)
     with as_given, quiet():
         return summary(calls(), dtype)

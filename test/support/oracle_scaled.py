@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from functools import cache
 
+import numpy as np
+
 # Widths of exponent and fraction, and bias.
 ELEMENTS = {
     "e4m3": (4, 3, 7),
@@ -61,7 +63,7 @@ def fused_sum(terms: list, bits: int, least: int) -> float:
     total = sum(shifted(m, u - last) for m, u, _ in terms)
     place = max(abs(total).bit_length() + last - 24, -149)
     total = shifted(total, last - place)
-    if abs(total).bit_length() + place > 128:
+    if total and abs(total).bit_length() + place > 128:
         return math.copysign(math.inf, total)
     return math.ldexp(total, place)
 
@@ -130,6 +132,5 @@ def scaled_product(kinds, scale_name, size, a, a_scales, b, b_scales, chunk=None
 
 def add_float32(x: float, y: float) -> float:
     """Add float32 numbers, rounded to nearest: float64 has more than twice the bits."""
-    import numpy as np
-
-    return float(np.float32(x + y))
+    with np.errstate(over="ignore"):
+        return float(np.float32(x + y))

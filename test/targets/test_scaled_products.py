@@ -95,10 +95,9 @@ def check(pair, way, k, rows, columns, chip="nvidia-b200", chunk=None):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_as_published(pair, way):
-    got = check(pair, way, 144, 9, 11)
-    assert len(got.unique()) > 5
-    check(pair, way, 32, 3, 40, "nvidia-rtx-blackwell")
-    check(pair, way, 7, 2, 20)
+    check(pair, way, 144, 5, 8)
+    check(pair, way, 32, 3, 10, "nvidia-rtx-blackwell")
+    check(pair, way, 7, 2, 10)
 
 
 @pytest.mark.whole
@@ -111,11 +110,9 @@ def test_ten_thousand_as_published(pair, way):
 
 @pytest.mark.parametrize("pair", [SAME[0], SAME[-1]], ids="-".join)
 def test_chunks_are_added_in_float32(pair):
-    for way in WAYS:
-        got = check(pair, way, 400, 5, 6, chunk=128)
-    plain = check(pair, "near", 400, 5, 6)
-    with accumulate("machine"):
-        assert not torch.equal(got, plain)
+    for way in ("far", "special", "near"):
+        got = check(pair, way, 400, 3, 6, chunk=128)
+    assert not torch.equal(got, check(pair, "near", 400, 3, 6))
 
 
 def test_a_group_that_cancels_still_aligns():
@@ -192,8 +189,9 @@ def test_what_no_model_is_published_for():
     refused(chips + "nvidia-h100", eight, eight.T, "nvidia-h100")
     refused(chips + "amd-mi300x", eight, eight.T, "chunked(64, accumulator=amd-mi300x)")
     multiplies = "expected block tensors that nvidia-b200 multiplies .* but got "
-    for name in ("mxint8", "hif4", "bfp8", "nvfp4", "block<e2m1finite,e5m3,32>"):
-        refused(multiplies + f"mxfp8_e4m3 of shape .* and {name}", eight, quantize(x, name).T)
+    for name in ("mxint8", "hif4", "bfp8", "nvfp4", "block<e2m1finite,e5m3"):
+        other = quantize(x, name + ",32>" if "<" in name else name).T
+        refused(multiplies + f"mxfp8_e4m3 of shape .* and {name}", eight, other)
     refused(multiplies, eight, eight)  # the blocks of b lie along its columns
     refused(multiplies, quantize(x, "mxfp4_axis0"), eight.T)
     refused("expected two block tensors .* but got a tensor of torch.float32", eight, x)
@@ -227,10 +225,10 @@ def test_as_mma_sim_has_it(pair):
     for chip, model in models.items():
         for way in WAYS:
             rng = np.random.default_rng(11)
-            a, b = codes(rng, pair[0], 128, 2 * k, way), codes(rng, pair[1], 96, 2 * k, way)
+            a, b = codes(rng, pair[0], 32, 2 * k, way), codes(rng, pair[1], 40, 2 * k, way)
             with accumulate(chip):
                 got = block_tensor(pair[0], *a) @ block_tensor(pair[1], *b).T
-            want = torch.zeros(128, 96)
+            want = torch.zeros(32, 40)
             for step in range(2):
                 operands = [
                     stored(x[:, step * k : step * k + k], kind, four)

@@ -116,11 +116,12 @@ def _kind_of(t: BlockTensor, dim: int) -> tuple | None:
     """Return widths of the element, scale and size of a tensor with float elements in blocks along
     one dimension; None for others."""
     fmt, shape = format_of(t.format.element), t.format.shape
-    widths, scale = (fmt.exp_bits, fmt.man_bits), t.format.scale
-    if fmt.kind.name != "float" or widths not in _ELEMENTS or len(shape.axis) != 1 or not t.ndim:
+    if fmt.kind.name != "float" or len(shape.axis) != 1 or not t.ndim:
         return None
-    name = "e4m3" if scale == "e4m3fn_saturate" else scale
-    return (widths, name, shape.size[0]) if shape.axis[0] % t.ndim == dim else None
+    widths, scale = (fmt.exp_bits, fmt.man_bits), t.format.scale
+    if widths not in _ELEMENTS or shape.axis[0] % t.ndim != dim:
+        return None
+    return widths, "e4m3" if scale == "e4m3fn_saturate" else scale, shape.size[0]
 
 
 def _prepare(t: BlockTensor, kind: Instruction, dim: int) -> _Operand:

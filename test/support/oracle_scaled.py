@@ -45,7 +45,7 @@ def scale(name: str, code: int) -> tuple[int, int, int] | float:
 def float32(x: float) -> tuple[int, int, int] | float:
     if not math.isfinite(x):
         return x
-    m, e = math.frexp(x)
+    e = math.frexp(x)[1]
     e = max(e - 1, -126)
     return int(math.ldexp(x, 23 - e)), e - 23, e
 
@@ -110,9 +110,7 @@ def mxf4(pairs: list, factors: list, register: float) -> float:
 def scaled_product(kinds, scale_name, size, a, a_scales, b, b_scales, chunk=None) -> float:
     """Return the register after all products of two rows of codes."""
     grouped = kinds == ("e2m1", "e2m1")
-    pairs = [
-        (element(kinds[0], x), element(kinds[1], y)) for x, y in zip(a, b, strict=True)
-    ]
+    pairs = [(element(kinds[0], x), element(kinds[1], y)) for x, y in zip(a, b, strict=True)]
     factors = [
         product(scale(scale_name, x), scale(scale_name, y))
         for x, y in zip(a_scales, b_scales, strict=True)

@@ -42,8 +42,10 @@ def codes(rng, name, rows, k, way):
     bits, blocks = 1 + exp_bits + man_bits, -(-k // size)
     largest = {"e4m3": 0x7E, "e5m2": 0x7B}.get(kind, (1 << bits - 1) - 1)
     x = rng.integers(0, largest + 1, (rows, k))
-    s = rng.integers(0x20, 0x50, (rows, blocks)) if scale == "e4m3" else 127 + rng.integers(
-        -4, 5, (rows, blocks)
+    s = (
+        rng.integers(0x20, 0x50, (rows, blocks))
+        if scale == "e4m3"
+        else 127 + rng.integers(-4, 5, (rows, blocks))
     )
     if way in ("far", "special"):
         s = rng.integers(0, 0x7F if scale == "e4m3" else 255, (rows, blocks))
@@ -125,9 +127,10 @@ def test_a_group_that_cancels_still_aligns():
     s = np.full((2, 4), 127)
     s[:, 0] = 127 + 40
     with accumulate("nvidia-b200"):
-        got = block_tensor("block<e2m1finite,e8m0,16>", x, s) @ block_tensor(
-            "block<e2m1finite,e8m0,16>", y, np.full((1, 4), 127)
-        ).T
+        got = (
+            block_tensor("block<e2m1finite,e8m0,16>", x, s)
+            @ block_tensor("block<e2m1finite,e8m0,16>", y, np.full((1, 4), 127)).T
+        )
     assert got.flatten().tolist() == [0.0, 0.25]
 
 
@@ -151,7 +154,8 @@ def test_calls_and_shapes():
         assert whole.shape == (2, 3, 5, 7)
         rows = quantize(x[1, 2], "mxfp8_e4m3")
         assert torch.equal(torch.mm(rows, q.T), whole[1, 2])
-        assert torch.equal(F.linear(p, q), whole) and torch.equal(F.linear(p, q, bias), whole + bias)
+        assert torch.equal(F.linear(p, q), whole)
+        assert torch.equal(F.linear(p, q, bias), whole + bias)
         assert torch.equal(p @ quantize(w[3], "mxfp6_e3m2"), whole[..., 3])
         assert torch.equal(quantize(x[1, 2, 4], "mxfp8_e4m3") @ q.T, whole[1, 2, 4])
         batches = quantize(x[0], "mxfp8_e4m3")
@@ -162,7 +166,7 @@ def test_calls_and_shapes():
         half = quantize(x.bfloat16(), "mxfp8_e4m3") @ quantize(w.bfloat16(), "mxfp6_e3m2").T
         empty = quantize(torch.ones(2, 0), "mxfp4") @ quantize(torch.ones(3, 0), "mxfp4").T
         none = quantize(torch.ones(0, 32), "mxfp4") @ quantize(torch.ones(3, 32), "mxfp4").T
-        with pytest.raises(RuntimeError, match="inner sizes agree, but got .5, 96. and .7, 96."):
+        with pytest.raises(RuntimeError, match="whose inner sizes agree"):
             rows @ q
     assert half.dtype == torch.bfloat16 and torch.equal(empty, torch.zeros(2, 3))
     assert none.shape == (0, 3)

@@ -51,7 +51,9 @@ class BlockTensor:
     It is no ``torch.Tensor``, and a block format is no dtype: an element means nothing without the
     scale of its block. So it has no views, no writes of single elements, and operators have no
     result format. ``dequantize()`` gives the numbers. ``@``, ``torch.matmul`` and
-    ``torch.nn.functional.linear`` multiply by them, in the current accumulation policy.
+    ``torch.nn.functional.linear`` multiply by them, in the current accumulation policy. Under
+    ``"nvidia-b200"`` and ``"nvidia-rtx-blackwell"`` two block tensors are multiplied by the chip's
+    block-scaled instruction.
 
     Attributes:
         format: the block format.

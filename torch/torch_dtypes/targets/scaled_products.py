@@ -129,7 +129,7 @@ def _prepare(t: BlockTensor, kind: Instruction, dim: int) -> _Operand:
     """Bring the sum's index of an operand before the last, padded with zeros to whole
     instructions."""
     values = t.elements.to(torch.float32).movedim(dim, -1)
-    scales = t.own_scales(torch.float64).movedim(dim, -1).abs()
+    scales = t._own_scales(torch.float64).movedim(dim, -1).abs()
     missing = -values.shape[-1] % kind.products
     values = torch.nn.functional.pad(values, (0, missing))
     scales = scales.repeat_interleave(t.format.shape.size[0] // kind.scaled, -1)

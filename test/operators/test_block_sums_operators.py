@@ -88,6 +88,7 @@ def test_layers_that_quantize_rounds():
         ("block(terms=4, register=e5m4)", False),
         (steps, False),
         ("nvidia-h100", True),
+        ("chunked(32, accumulator=nvidia-h100)", True),
     ):
         layer = torch.nn.Linear(40, 5, bias=False)
         places = (
@@ -103,14 +104,15 @@ def test_layers_that_quantize_rounds():
         with accumulate(policy if policy is not steps else steps[:-1] + ", product=q43)"):
             want = matmul(x.to(torch.q43), w.T, out=torch.q43 if native else FLOAT32).float()
         assert torch.equal(layer(x).float(), want), policy
-    with pytest.raises(
-        ValueError,
-        match="expected one dtype for weight, activation, error and grad with 'nvidia-h100'",
-    ):
-        torch_dtypes.quantize_(
-            torch.nn.Linear(4, 4),
-            {torch.nn.Linear: {"weight": "q43", "activation": "q43", "accumulate": "nvidia-h100"}},
-        )
+    for policy in ("nvidia-h100", "chunked(32, accumulator=nvidia-h100)"):
+        with pytest.raises(
+            ValueError,
+            match="expected one dtype for weight, activation, error and grad with 'nvidia-h100'",
+        ):
+            torch_dtypes.quantize_(
+                torch.nn.Linear(4, 4),
+                {torch.nn.Linear: {"weight": "q43", "activation": "q43", "accumulate": policy}},
+            )
 
 
 @pytest.mark.parametrize("chip", ["nvidia-h100", "amd-mi300x"])
@@ -138,7 +140,7 @@ def test_chunks_of_a_chip(chip):
         x, w = a[0].view(1, 3, 50), b.T.reshape(18, 3, 50)
         assert torch.equal(F.conv1d(x, w)[0, :, 0], (a @ b)[0])
         assert (a[:, :0] @ b[:0]).double().eq(0).all()
-        with pytest.raises(RuntimeError, match="without chunks of a chip, but got chunked.64."):
+        with pytest.raises(RuntimeError, match="without chunks of a chip"):
             a.cumsum(1)
         with pytest.raises(RuntimeError, match=f"formats that {chip} multiplies .* but got e5m5"):
             torch.ones(2, 2, dtype=torch.e5m5).sum()

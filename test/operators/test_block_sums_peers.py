@@ -27,6 +27,7 @@ def test_as_mma_sim_has_it(kind):
         "e5m2fnuz": torch.float8_e5m2fnuz,
     }
     ptx = {"e5m10": "f16", "e8m7": "bf16", "tf32": "tf32", "e4m3fn": "e4m3", "q52": "e5m2"}
+    ptx |= {f"{name}finite": name for name in ("e3m2", "e2m3", "e2m1")}
     models = {
         "nvidia-v100": lambda n: (nv_ptx.MMA("Volta", "m8n8k4.f32.f16.f16.f32"), 4),
         "nvidia-a100": lambda n: (
@@ -39,6 +40,12 @@ def test_as_mma_sim_has_it(kind):
         "nvidia-b200": lambda n: (
             lambda k: (
                 nv_ptx.TCGen05MMA("Blackwell", f"m64n16k{k}.kind::{KIND[k]}.f32.{ptx[n]}.{ptx[n]}"),
+                k,
+            )
+        )(K_OF[n]),
+        "nvidia-rtx-blackwell": lambda n: (
+            lambda k: (
+                nv_ptx.MMA("RTX Blackwell", RTX[k].format(ptx[n])),
                 k,
             )
         )(K_OF[n]),
@@ -65,6 +72,8 @@ def test_as_mma_sim_has_it(kind):
             want = model.dpa(
                 *(
                     x.double().to(stock[name])
+                    if name in stock
+                    else torch_dtypes.codes(x) << (2 if name == "e2m1finite" else 0)
                     for x in (a[:, None].expand(m, n, k), b.T[None].expand(m, n, k))
                 ),
                 begin.float(),
@@ -78,6 +87,12 @@ def test_as_mma_sim_has_it(kind):
 
 
 K_OF = {"e5m10": 16, "e8m7": 16, "tf32": 8, "e4m3fn": 32, "q52": 32}
+K_OF |= {f"{name}finite": 32 for name in ("e3m2", "e2m3", "e2m1")}
+RTX = {
+    8: "m16n8k8.f32.{0}.{0}.f32",
+    16: "m16n8k16.f32.{0}.{0}.f32",
+    32: "m16n8k32.kind::f8f6f4.f32.{0}.{0}.f32",
+}
 KIND = {8: "tf32", 16: "f16", 32: "f8f6f4"}
 AMD = {
     "e5m10": "f32_16x16x16_f16",

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from functools import cache
 
+import numpy as np
+
 # Widths of exponent and fraction, and bias.
 ELEMENTS = {
     "e4m3": (4, 3, 7),
@@ -43,7 +45,7 @@ def scale(name: str, code: int) -> tuple[int, int, int] | float:
 def float32(x: float) -> tuple[int, int, int] | float:
     if not math.isfinite(x):
         return x
-    m, e = math.frexp(x)
+    e = math.frexp(x)[1]
     e = max(e - 1, -126)
     return int(math.ldexp(x, 23 - e)), e - 23, e
 
@@ -61,7 +63,7 @@ def fused_sum(terms: list, bits: int, least: int) -> float:
     total = sum(shifted(m, u - last) for m, u, _ in terms)
     place = max(abs(total).bit_length() + last - 24, -149)
     total = shifted(total, last - place)
-    if abs(total).bit_length() + place > 128:
+    if total and abs(total).bit_length() + place > 128:
         return math.copysign(math.inf, total)
     return math.ldexp(total, place)
 
@@ -108,9 +110,7 @@ def mxf4(pairs: list, factors: list, register: float) -> float:
 def scaled_product(kinds, scale_name, size, a, a_scales, b, b_scales, chunk=None) -> float:
     """Return the register after all products of two rows of codes."""
     grouped = kinds == ("e2m1", "e2m1")
-    pairs = [
-        (element(kinds[0], x), element(kinds[1], y)) for x, y in zip(a, b, strict=True)
-    ]
+    pairs = [(element(kinds[0], x), element(kinds[1], y)) for x, y in zip(a, b, strict=True)]
     factors = [
         product(scale(scale_name, x), scale(scale_name, y))
         for x, y in zip(a_scales, b_scales, strict=True)
@@ -130,6 +130,5 @@ def scaled_product(kinds, scale_name, size, a, a_scales, b, b_scales, chunk=None
 
 def add_float32(x: float, y: float) -> float:
     """Add float32 numbers, rounded to nearest: float64 has more than twice the bits."""
-    import numpy as np
-
-    return float(np.float32(x + y))
+    with np.errstate(over="ignore"):
+        return float(np.float32(x + y))

@@ -42,8 +42,10 @@ def codes(rng, name, rows, k, way):
     bits, blocks = 1 + exp_bits + man_bits, -(-k // size)
     largest = {"e4m3": 0x7E, "e5m2": 0x7B}.get(kind, (1 << bits - 1) - 1)
     x = rng.integers(0, largest + 1, (rows, k))
-    s = rng.integers(0x20, 0x50, (rows, blocks)) if scale == "e4m3" else 127 + rng.integers(
-        -4, 5, (rows, blocks)
+    s = (
+        rng.integers(0x20, 0x50, (rows, blocks))
+        if scale == "e4m3"
+        else 127 + rng.integers(-4, 5, (rows, blocks))
     )
     if way in ("far", "special"):
         s = rng.integers(0, 0x7F if scale == "e4m3" else 255, (rows, blocks))
@@ -95,10 +97,9 @@ def check(pair, way, k, rows, columns, chip="nvidia-b200", chunk=None):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_as_published(pair, way):
-    got = check(pair, way, 144, 9, 11)
-    assert len(got.unique()) > 5
-    check(pair, way, 32, 3, 40, "nvidia-rtx-blackwell")
-    check(pair, way, 7, 2, 20)
+    check(pair, way, 144, 5, 8)
+    check(pair, way, 32, 3, 10, "nvidia-rtx-blackwell")
+    check(pair, way, 7, 2, 10)
 
 
 @pytest.mark.whole
@@ -111,11 +112,9 @@ def test_ten_thousand_as_published(pair, way):
 
 @pytest.mark.parametrize("pair", [SAME[0], SAME[-1]], ids="-".join)
 def test_chunks_are_added_in_float32(pair):
-    for way in WAYS:
-        got = check(pair, way, 400, 5, 6, chunk=128)
-    plain = check(pair, "near", 400, 5, 6)
-    with accumulate("machine"):
-        assert not torch.equal(got, plain)
+    for way in ("far", "special", "near"):
+        got = check(pair, way, 400, 3, 6, chunk=128)
+    assert not torch.equal(got, check(pair, "near", 400, 3, 6))
 
 
 def test_a_group_that_cancels_still_aligns():
@@ -128,9 +127,10 @@ def test_a_group_that_cancels_still_aligns():
     s = np.full((2, 4), 127)
     s[:, 0] = 127 + 40
     with accumulate("nvidia-b200"):
-        got = block_tensor("block<e2m1finite,e8m0,16>", x, s) @ block_tensor(
-            "block<e2m1finite,e8m0,16>", y, np.full((1, 4), 127)
-        ).T
+        got = (
+            block_tensor("block<e2m1finite,e8m0,16>", x, s)
+            @ block_tensor("block<e2m1finite,e8m0,16>", y, np.full((1, 4), 127)).T
+        )
     assert got.flatten().tolist() == [0.0, 0.25]
 
 
@@ -154,7 +154,8 @@ def test_calls_and_shapes():
         assert whole.shape == (2, 3, 5, 7)
         rows = quantize(x[1, 2], "mxfp8_e4m3")
         assert torch.equal(torch.mm(rows, q.T), whole[1, 2])
-        assert torch.equal(F.linear(p, q), whole) and torch.equal(F.linear(p, q, bias), whole + bias)
+        assert torch.equal(F.linear(p, q), whole)
+        assert torch.equal(F.linear(p, q, bias), whole + bias)
         assert torch.equal(p @ quantize(w[3], "mxfp6_e3m2"), whole[..., 3])
         assert torch.equal(quantize(x[1, 2, 4], "mxfp8_e4m3") @ q.T, whole[1, 2, 4])
         batches = quantize(x[0], "mxfp8_e4m3")
@@ -165,7 +166,7 @@ def test_calls_and_shapes():
         half = quantize(x.bfloat16(), "mxfp8_e4m3") @ quantize(w.bfloat16(), "mxfp6_e3m2").T
         empty = quantize(torch.ones(2, 0), "mxfp4") @ quantize(torch.ones(3, 0), "mxfp4").T
         none = quantize(torch.ones(0, 32), "mxfp4") @ quantize(torch.ones(3, 32), "mxfp4").T
-        with pytest.raises(RuntimeError, match="inner sizes agree, but got .5, 96. and .7, 96."):
+        with pytest.raises(RuntimeError, match="whose inner sizes agree"):
             rows @ q
     assert half.dtype == torch.bfloat16 and torch.equal(empty, torch.zeros(2, 3))
     assert none.shape == (0, 3)
@@ -192,8 +193,9 @@ def test_what_no_model_is_published_for():
     refused(chips + "nvidia-h100", eight, eight.T, "nvidia-h100")
     refused(chips + "amd-mi300x", eight, eight.T, "chunked(64, accumulator=amd-mi300x)")
     multiplies = "expected block tensors that nvidia-b200 multiplies .* but got "
-    for name in ("mxint8", "hif4", "bfp8", "nvfp4", "block<e2m1finite,e5m3,32>"):
-        refused(multiplies + f"mxfp8_e4m3 of shape .* and {name}", eight, quantize(x, name).T)
+    for name in ("mxint8", "hif4", "bfp8", "nvfp4", "block<e2m1finite,e5m3"):
+        other = quantize(x, name + ",32>" if "<" in name else name).T
+        refused(multiplies + f"mxfp8_e4m3 of shape .* and {name}", eight, other)
     refused(multiplies, eight, eight)  # the blocks of b lie along its columns
     refused(multiplies, quantize(x, "mxfp4_axis0"), eight.T)
     refused("expected two block tensors .* but got a tensor of torch.float32", eight, x)
@@ -227,10 +229,10 @@ def test_as_mma_sim_has_it(pair):
     for chip, model in models.items():
         for way in WAYS:
             rng = np.random.default_rng(11)
-            a, b = codes(rng, pair[0], 128, 2 * k, way), codes(rng, pair[1], 96, 2 * k, way)
+            a, b = codes(rng, pair[0], 32, 2 * k, way), codes(rng, pair[1], 40, 2 * k, way)
             with accumulate(chip):
                 got = block_tensor(pair[0], *a) @ block_tensor(pair[1], *b).T
-            want = torch.zeros(128, 96)
+            want = torch.zeros(32, 40)
             for step in range(2):
                 operands = [
                     stored(x[:, step * k : step * k + k], kind, four)

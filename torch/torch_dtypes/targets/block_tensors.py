@@ -51,7 +51,9 @@ class BlockTensor:
     It is no ``torch.Tensor``, and a block format is no dtype: an element means nothing without the
     scale of its block. So it has no views, no writes of single elements, and operators have no
     result format. ``dequantize()`` gives the numbers. ``@``, ``torch.matmul`` and
-    ``torch.nn.functional.linear`` multiply by them, in the current accumulation policy.
+    ``torch.nn.functional.linear`` multiply by them, in the current accumulation policy. Under
+    ``"nvidia-b200"`` and ``"nvidia-rtx-blackwell"`` two block tensors are multiplied by the chip's
+    block-scaled instruction.
 
     Attributes:
         format: the block format.
@@ -137,9 +139,9 @@ class BlockTensor:
         the shape of ``scale_codes`` (for HiF4, of this tensor)."""
         if self.format._scale.micro:
             return self._factors()
-        return factor_of(self.own_scales(COMPUTED[self.dtype]), self.tensor_scale)
+        return factor_of(self._own_scales(COMPUTED[self.dtype]), self.tensor_scale)
 
-    def own_scales(self, dtype: torch.dtype) -> torch.Tensor:
+    def _own_scales(self, dtype: torch.dtype) -> torch.Tensor:
         """Return the blocks' scales without the tensor's, of the shape of ``scale_codes``. HiF4 has
         none."""
         return _scale_values(self.scale_codes, self.format._scale, dtype)
@@ -348,10 +350,9 @@ def _product_of_chip(function, operands: list, policy: Accumulation) -> torch.Te
             f"expected block tensors whose inner sizes agree, but got {tuple(a.shape)} and "
             f"{tuple(b.shape)}"
         )
-    # PyTorch gives the result's sizes, and its own errors.
-    sizes = function(
-        torch.empty(*a.shape[:-1], 0), torch.empty(*b.shape[:along], 0, *b.shape[along:][1:])
-    ).shape
+    # A stock product without terms has the result's sizes, or raises PyTorch's own errors.
+    stubs = (*a.shape[:-1], 0), (*b.shape[:along], 0, *b.shape[along:][1:])
+    sizes = function(*(torch.empty(shape, dtype=torch.float32) for shape in stubs)).shape
     if linear and b.ndim == 2:
         b = b.T
     result = multiply_scaled(a, b, policy).view(sizes)

@@ -20,7 +20,7 @@ _CHIPS = ("nvidia-b200", "nvidia-rtx-blackwell")
 _ELEMENTS = ((4, 3), (5, 2), (3, 2), (2, 3), (2, 1))  # widths of exponent and fraction
 _FP4 = (2, 1)
 _NO_EXPONENT = -10_000  # of zeros; twice that is an int16
-_TERMS_AT_ONCE = 1 << 20
+_TERMS_AT_ONCE = 1 << 18  # so that they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,12 @@ _MXF4NVF4 = Instruction("mxf4nvf4", 64, 16, True, 35, -139)
 
 
 class _Operand(NamedTuple):
-    """Rows of one factor. ``scales`` and ``powers`` have an entry for each ``scaled`` values."""
+    """One factor: a column of k numbers for each row or column of the result, so that loops run
+    over results."""
 
-    values: torch.Tensor  # [..., rows, k]
+    values: torch.Tensor  # [..., k, results]
     exponents: torch.Tensor
-    scales: torch.Tensor  # the scales' significands
+    scales: torch.Tensor  # the scales' significands, one for each ``scaled`` values
     powers: torch.Tensor  # the scales' exponents
 
 
@@ -66,12 +67,12 @@ def multiply_scaled(a: BlockTensor, b: BlockTensor, policy: Accumulation) -> tor
     x, y = _prepare(a, kind, a.ndim - 1), _prepare(b, kind, max(b.ndim - 2, 0))
     batch = torch.broadcast_shapes(x.values.shape[:-2], y.values.shape[:-2])
     x, y = (_Operand(*(_flatten(t, batch) for t in operand)) for operand in (x, y))
-    result = x.values.new_empty((*x.values.shape[:2], y.values.shape[1]))
+    result = x.values.new_empty((batch.numel(), x.values.shape[2], y.values.shape[2]))
     terms = (kind.products // kind.scaled if kind.groups else kind.products) * result.shape[2]
     rows = max(1, _TERMS_AT_ONCE // max(terms, 1))
     for i in range(result.shape[0]):
         for row in range(0, result.shape[1], rows):
-            some = _Operand(*(t[i, row : row + rows] for t in x))
+            some = _Operand(*(t[i, :, row : row + rows] for t in x))
             result[i, row : row + rows] = _add_products(
                 kind, policy.chunk, some, _Operand(*(t[i] for t in y))
             )
@@ -116,17 +117,19 @@ def _kind_of(t: BlockTensor, dim: int) -> tuple | None:
     """Return widths of the element, scale and size of a tensor with float elements in blocks along
     one dimension; None for others."""
     fmt, shape = format_of(t.format.element), t.format.shape
-    widths, scale = (fmt.exp_bits, fmt.man_bits), t.format.scale
-    if fmt.kind.name != "float" or widths not in _ELEMENTS or len(shape.axis) != 1 or not t.ndim:
+    if fmt.kind.name != "float" or len(shape.axis) != 1 or not t.ndim:
         return None
-    name = "e4m3" if scale == "e4m3fn_saturate" else scale
-    return (widths, name, shape.size[0]) if shape.axis[0] % t.ndim == dim else None
+    widths, scale = (fmt.exp_bits, fmt.man_bits), t.format.scale
+    if widths not in _ELEMENTS or shape.axis[0] % t.ndim != dim:
+        return None
+    return widths, "e4m3" if scale == "e4m3fn_saturate" else scale, shape.size[0]
 
 
 def _prepare(t: BlockTensor, kind: Instruction, dim: int) -> _Operand:
-    """Bring the sum's index of an operand to the end, padded with zeros to whole instructions."""
+    """Bring the sum's index of an operand before the last, padded with zeros to whole
+    instructions."""
     values = t.elements.to(torch.float32).movedim(dim, -1)
-    scales = t.own_scales(torch.float64).movedim(dim, -1).abs()
+    scales = t._own_scales(torch.float64).movedim(dim, -1).abs()
     missing = -values.shape[-1] % kind.products
     values = torch.nn.functional.pad(values, (0, missing))
     scales = scales.repeat_interleave(t.format.shape.size[0] // kind.scaled, -1)
@@ -136,9 +139,9 @@ def _prepare(t: BlockTensor, kind: Instruction, dim: int) -> _Operand:
         values, scales = values[None], scales[None]
     exponents = _exponents(values, format_of(t.format.element).min_exponent)
     powers = _exponents(scales, -127 if t.format.scale == "e8m0" else -6).clamp_min(-127)
-    return _Operand(
-        values, exponents.to(torch.int16), (scales * _power(-powers)).to(torch.float32), powers
-    )
+    significands = (scales * _power(-powers)).to(torch.float32)
+    fields = (values, exponents.to(torch.int16), significands, powers.to(torch.int16))
+    return _Operand(*(t.mT.contiguous() for t in fields))
 
 
 def _exponents(x: torch.Tensor, low: int) -> torch.Tensor:
@@ -153,34 +156,35 @@ def _power(exponents: torch.Tensor) -> torch.Tensor:
 
 
 def _add_products(kind: Instruction, chunk: int | None, x: _Operand, y: _Operand) -> torch.Tensor:
-    """Return [m, n] from rows of x, [m, k], and rows of y, [n, k]."""
-    register = x.values.new_zeros((x.values.shape[0], y.values.shape[0]))
+    """Return [m, n] from x of [k, m] and y of [k, n]."""
+    register = x.values.new_zeros((x.values.shape[1], y.values.shape[1]))
     total = torch.zeros_like(register)
-    for first in range(0, x.values.shape[1], kind.products):
+    for first in range(0, x.values.shape[0], kind.products):
         if chunk is not None and first and first % chunk == 0:
             total, register = total + register, torch.zeros_like(register)
         places = slice(first, first + kind.products)
         blocks = slice(first // kind.scaled, (first + kind.products) // kind.scaled)
-        scales = x.scales[:, None, blocks] * y.scales[:, blocks]
-        powers = x.powers[:, None, blocks] + y.powers[:, blocks]
+        scales = x.scales[blocks, :, None] * y.scales[blocks, None]
+        powers = x.powers[blocks, :, None] + y.powers[blocks, None]
         if kind.groups:
             # float64, which autocast leaves alone
             left, right = (
-                t.values[:, places].double().unflatten(1, (-1, kind.scaled)).transpose(0, 1)
-                for t in (x, y)
+                t.values[places].double().unflatten(0, (-1, kind.scaled)) for t in (x, y)
             )
-            terms = (left @ right.mT).movedim(0, -1).float()
+            terms = (left.mT @ right).float()
             # Products that cancel still count for the alignment.
-            nothing = (left.abs() @ right.abs().mT).movedim(0, -1) * scales == 0
+            nothing = (left.abs().mT @ right.abs()) * scales == 0
             tops = powers.masked_fill(nothing, _NO_EXPONENT)
         else:
-            terms = x.values[:, None, places] * y.values[:, places]
-            tops = powers + (x.exponents[:, None, places] + y.exponents[:, places]).amax(-1, True)
-        top = torch.maximum(tops.amax(-1), _exponents(register, -126)).clamp_min(kind.least)
+            terms = x.values[places, :, None] * y.values[places, None]
+            tops = powers + (x.exponents[places, :, None] + y.exponents[places, None]).amax(0)
+        top = torch.maximum(tops.amax(0), _exponents(register, -126)).clamp_min(kind.least)
         unit = kind.bits - top
         # Beyond the clamp, terms are 0 already or cut to 0.
-        factor = (scales * _power((powers + unit[..., None]).clamp(-100, 100))).float()
-        aligned = (terms * factor).trunc_().sum(-1, dtype=torch.float64)
+        factor = (scales * _power((powers + unit).clamp(-100, 100))).float()
+        # ten times as fast as trunc()
+        terms = terms.mul_(factor).div_(1, rounding_mode="trunc")
+        aligned = terms.sum(0, dtype=torch.float64)
         aligned += (register * _power(unit)).trunc_()
         register = _cut_to_float32(aligned * _power(-unit))
     return register if chunk is None else total + register

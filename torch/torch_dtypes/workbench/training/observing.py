@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...formats.dtypes import is_format_dtype
 from .. import Statistics, observe
-from ..observation.statistics import merge_statistics
+from ..observation.statistics import BLOCK_COLUMNS, merge_statistics
 from ..report.colours import colours
 from ..report.folders import write_json
 from ..report.page import Report
@@ -91,8 +91,17 @@ def add_section(report: Report, run: Run, observed: dict) -> None:
         "Shares of the rounded nonzero numbers, the worst first. docs/reference/rounding-counts.md "
         "defines each count."
     )
-    used = [name for name in rows[0] if any(row[name] for row in rows)]
+    used = [
+        name for name in rows[0] if name not in BLOCK_COLUMNS and any(row[name] for row in rows)
+    ]
     report.table(used, [[row[name] for name in used] for row in rows], dense=True)
+    # Formats without scales have more trouble, so that no row of blocks may be among the worst.
+    if blocks := [row for row in stats.rows() if row.get("blocks")][:_ROWS]:
+        report.table(
+            (shown := ("layer", "pass", "format", "SNR dB", *BLOCK_COLUMNS)),
+            [[row[name] for name in shown] for row in blocks],
+            dense=True,
+        )
     for name in colours(stats.formats()):
         with contextlib.suppress(ValueError):  # zeros have no exponents to draw
             figure = stats.plot(name)

@@ -41,7 +41,7 @@ def count_blocks(x: torch.Tensor, fmt: BlockFormat) -> dict[str, object]:
     if fmt.rounding in naming.DRAWING_MODES:
         fmt = fmt.with_rounding("nearest_even")
     lowest, largest, smallest, normal = _limits(fmt.element)
-    x = x.detach().to(COMPUTED[x.dtype])
+    x = x.detach().to(COMPUTED.get(x.dtype, torch.float32))  # a stock float8
     x = x.view(1) if x.dim() == 0 else x
     dims = fmt.shape.split(x)[1]
     cut = fmt._cut(x, None)
@@ -110,7 +110,7 @@ class BlockCounter:
 
     def measure(self, t: torch.Tensor, layer: int, where: int, formats: list[BlockFormat]) -> None:
         """Count the numbers of a tensor in each format."""
-        for fmt in formats:
+        for fmt in formats if t.numel() else ():
             # The tensor may lack the axis of the blocks, such as a bias.
             new = count_blocks(t, fmt.adapt_to(t.dim()))
             with self._lock:

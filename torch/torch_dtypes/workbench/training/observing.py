@@ -102,17 +102,23 @@ def add_section(report: Report, run: Run, observed: dict) -> None:
             [[row[name] for name in shown] for row in blocks],
             dense=True,
         )
+    with_blocks = {c.format for c in stats.values() if c.blocks}
     for name in colours(stats.formats()):
         with contextlib.suppress(ValueError):  # zeros have no exponents to draw
             figure = stats.plot(name)
             caption = (
-                f"Exponents of the numbers before they were rounded to {name}, by layer and pass, "
-                "against its range."
+                f"Exponents of the numbers before they were rounded to {name}, by layer and pass"
+                + (
+                    ", whose range differs by block."
+                    if name in with_blocks
+                    else ", against its range."
+                )
             )
             report.figure(figure, caption, f"{_file(run)}_{name}")
-            with_blocks = stats.plot_scales(name)  # ValueError for a format without blocks
-            caption = f"Exponents of the scales of blocks in {name}, by layer and pass."
-            report.figure(with_blocks, caption, f"{_file(run)}_{name}_scales")
+            if name in with_blocks:
+                figure = stats.plot_scales(name)
+                caption = f"Exponents of the scales of blocks in {name}, by layer and pass."
+                report.figure(figure, caption, f"{_file(run)}_{name}_scales")
 
 
 def _name(run: Run) -> str:

@@ -135,6 +135,17 @@ def test_blocks_that_are_nan_and_the_sign_of_a_range():
     assert [count(x, "block<fixed1_6,e8m0,2>_emax1").overflow for x in wide] == [0, 1]
 
 
+def test_other_dtypes_and_empty_tensors():
+    x = numbers()
+    for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.float8_e5m2):
+        c = count(x.to(dtype), "mxfp4")
+        assert c.blocks == 8 * 3 and c.elements == x.numel()
+    model = Giver(torch.empty(0, 4))
+    with torch_dtypes.observe(model, formats="mxfp4") as stats:
+        model()
+    assert set(stats) == {("", "weights", "mxfp4")}
+
+
 def test_a_step_of_training_stays_as_it_is(tmp_path):
     def step(formats):
         torch.manual_seed(0)

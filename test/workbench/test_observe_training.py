@@ -44,14 +44,15 @@ def test_files_and_sections(tmp_path):
     device = torch.empty(0).device.type  # the device of the tests
     options = (
         "--dataset digits --train-samples 70 --test-samples 40 --epochs 1 --dtype q43 --observe "
-        f"--threads 1 --device {device}"
+        f"--observe-format nvfp4 --threads 1 --device {device}"
     ).split()
     result = CliRunner().invoke(cli.group(), ["train", *options, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     for run in ("float32", "q43"):
         data = json.loads((tmp_path / f"rounding_{run}_seed0.json").read_text())
         stats = Statistics.from_json(data)
-        assert (data["run"], data["epoch"], stats.formats()) == (f"{run} seed 0", 1, ["q43"])
+        formats = ["nvfp4", "q43"] if run == "float32" else ["q43"]
+        assert (data["run"], data["epoch"], stats.formats()) == (f"{run} seed 0", 1, formats)
         assert f"{run} seed 0, epoch 1: {stats.worst()}" in result.output
         assert (
             (tmp_path / f"rounding_{run}_seed0.csv")
@@ -61,7 +62,10 @@ def test_files_and_sections(tmp_path):
         assert (tmp_path / f"rounding_{run}_seed0_q43.png").stat().st_size > 10_000
     page = (tmp_path / "report.html").read_text()
     assert page.count("Effects of rounding: ") == 2
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 5 and "clipped blocks" in page
+    assert (tmp_path / "rounding_float32_seed0_nvfp4_scales.png").exists()
+    result = CliRunner().invoke(cli.group(), ["train", "--observe-format", "nvfp4"])
+    assert result.exit_code == 2 and "expected --observe with --observe-format" in result.output
 
 
 @pytest.mark.parametrize("name", ["posit16es2", "float32"])

@@ -49,6 +49,9 @@ def test_tables_in_every_form(tmp_path):
             "recipe": "ptq",
             "accumulate": "machine",
             "format": "q43",
+            "bits stored": "8",
+            "bits moved": "8",
+            "product bits": "8",
             "nearest_even": "90.50 ± 0.71 (-0.50)",
             "up": "10.00 (-80.50), failed 1 of 2",
         },
@@ -58,6 +61,9 @@ def test_tables_in_every_form(tmp_path):
             "recipe": "ptq",
             "accumulate": "machine",
             "format": "bf16",
+            "bits stored": "16",
+            "bits moved": "16",
+            "product bits": "16",
             "nearest_even": "91.00 ± 0.71 (+0.00)",
             "up": "diverged 1 of 2, 1 not done",
         },
@@ -70,7 +76,7 @@ def test_tables_in_every_form(tmp_path):
         and rows[7]["state"] == "not done"
     )
     markdown = found.to_markdown()
-    assert "| q43 | 90.50 ± 0.71 (-0.50) | 10.00 (-80.50), failed 1 of 2 |" in markdown
+    assert "| q43 | 8 | 8 | 8 | 90.50 ± 0.71 (-0.50) | 10.00 (-80.50), failed 1 of 2 |" in markdown
     assert "float32's 91.00 ± 0.71; a guess has 12.0." in markdown
     assert (
         "q43 up: its process was ended by SIGKILL; bf16 up: 0.weight was the first tensor & not "
@@ -78,7 +84,7 @@ def test_tables_in_every_form(tmp_path):
     ) in markdown
     latex = found.to_latex()
     assert (
-        r"q43 & 90.50 $\pm$ 0.71 (-0.50) &" in latex
+        r"q43 & 8 & 8 & 8 & 90.50 $\pm$ 0.71 (-0.50) &" in latex
         and r"nearest\_even" in latex
         and r"tensor \& not finite" in latex
     )
@@ -138,6 +144,60 @@ def test_heat_map(width):
     assert all(a - b > 0.04 for a, b in itertools.pairwise(greys))
 
 
+@pytest.mark.parametrize(
+    ("name", "recipe", "settings", "cost"),
+    [
+        ("q43", "all", {}, (8, 8, 8)),
+        ("posit16es2", "master", {}, (32, 16, 24)),
+        ("q52", "master", {"master": "bf16"}, (16, 8, 6)),
+        ("q52", "master", {"master": "none"}, (8, 8, 6)),
+        ("nvfp4", "mixed", {}, (32, 4.5, 4)),
+        ("mxfp8_e4m3", "ptq", {}, (8.25, 8.25, 8)),
+        ("int8", "qat", {}, (32, 8, 16)),
+        ("bf16", "weights", {}, (16, 24, 32)),
+    ],
+)
+def test_costs_in_bits(name, recipe, settings, cost):
+    own = replace(cell(), format=name, recipe=recipe, settings=replace(cell().settings, **settings))
+    (row,) = Sweep([own], {}).rows()
+    assert (row["bits_stored"], row["bits_moved"], row["product_bits"]) == cost
+
+
+def test_costs_of_a_file_of_rules_are_unknown():
+    own = replace(cell(), recipe="mixed", settings=replace(cell().settings, rules="rules.yaml"))
+    done = {**outcome(own, "done"), "accuracy": 90.0, "loss": 0.5}
+    found = Sweep([own], {own.key: done})
+    assert found.rows()[0]["bits_moved"] is None and found.table()[0]["bits moved"] == ""
+    with pytest.raises(ValueError, match="expected a cell that is done, of a format by its name"):
+        found.pareto()
+    assert "pareto" not in found.figures()
+
+
+@pytest.mark.parametrize("width", ["page", "column"])
+def test_pareto_figure(width):
+    axes = grid.Axes(("q43", "bf16", "nvfp4", "fp16"), recipes=("ptq",))
+    cells = grid.cells_of(axes, Settings())
+    results = {
+        c.key: {**outcome(c, "done"), "accuracy": accuracy, "loss": 0.5}
+        for c, accuracy in zip(cells, (90.0, 91.0, 60.0, 89.0), strict=True)
+    }
+    base = cells[0].base
+    results[base.key] = {**outcome(base, "done"), "accuracy": 91.5, "loss": 0.4}
+    (drawn,) = Sweep(cells, results).pareto(width).axes
+    line, baseline = drawn.lines
+    # fp16 has more bits than q43, and is worse.
+    assert line.get_xydata().tolist() == [[4.5, 60], [8, 90], [16, 91]]
+    assert list(baseline.get_ydata()) == [91.5, 91.5]
+    assert [t.get_text() for t in drawn.get_legend().get_texts()] == [
+        "ptq",
+        "float32",
+        "nvfp4",
+        "q43",
+        "fp16",
+        "bf16",
+    ]
+
+
 def test_files_of_a_sweep(tmp_path):
     written = example().write(tmp_path, "torch-dtypes sweep --format q43")
     assert {p.name for p in written} == {
@@ -148,6 +208,9 @@ def test_files_of_a_sweep(tmp_path):
         "heatmap.png",
         "heatmap.svg",
         "heatmap.pdf",
+        "pareto.png",
+        "pareto.svg",
+        "pareto.pdf",
         "report.html",
     }
     html = (tmp_path / "report.html").read_text()

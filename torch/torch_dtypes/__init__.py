@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .fuzzing import Fuzzy, fuzzy
     from .quantization import Cast, calibration, dequantize_, quantize_, summary
     from .workbench import (
+        BlockCard,
         Card,
         RoundingCounts,
         Statistics,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ROUNDING_MODES",
     "Accumulation",
+    "BlockCard",
     "BlockTensor",
     "Card",
     "Cast",
@@ -151,7 +153,7 @@ _find, _list = lazy.attach(
         ".quantization.convert": "dequantize_ quantize_",
         ".quantization.scales": "calibration",
         ".quantization.summary": "summary",
-        ".workbench.cards.card": "Card card",
+        ".workbench.cards.card": "BlockCard Card card",
         ".workbench.diagnosis.divergence": "Divergence explain_divergence",
         ".workbench.observation": "RoundingCounts Statistics observe",
         ".workbench.sensitivity": "Mixture Sensitivity sensitivity",

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from ..formats.lazy import attach
 
 if TYPE_CHECKING:
-    from .cards.card import Card, card
+    from .cards.card import BlockCard, Card, card
     from .cards.comparison import Comparison, show
     from .observation import RoundingCounts, Statistics, observe
     from .sweeps import sweep
     from .vectors import dump_vectors
 
 __all__ = [
+    "BlockCard",
     "Card",
     "Comparison",
     "RoundingCounts",
@@ -30,7 +31,7 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
-        ".cards.card": "Card card",
+        ".cards.card": "BlockCard Card card",
         ".observation": "RoundingCounts Statistics observe",
         ".cards.comparison": "Comparison show",
         ".sweeps": "sweep",

@@ -18,6 +18,7 @@ from ...targets.block_targets import BlockFormat
 from ..cards.card import card
 from .counts import BLOCK_FIELDS
 
+_NONE = -1100  # below the exponents of float64
 _EXPONENTS = ("exponents", *BLOCK_FIELDS)
 
 
@@ -41,7 +42,7 @@ def count_blocks(x: torch.Tensor, fmt: BlockFormat) -> dict[str, object]:
     if fmt.rounding in naming.DRAWING_MODES:
         fmt = fmt.with_rounding("nearest_even")
     lowest, largest, smallest, normal = _limits(fmt.element)
-    x = x.detach().to(COMPUTED[x.dtype])
+    x = x.detach().to(COMPUTED.get(x.dtype, torch.float32))  # a stock float8
     x = x.view(1) if x.dim() == 0 else x
     dims = fmt.shape.split(x)[1]
     cut = fmt._cut(x, None)
@@ -56,7 +57,6 @@ def count_blocks(x: torch.Tensor, fmt: BlockFormat) -> dict[str, object]:
     underflow = ~beyond & ((nonzero & (size < smallest)) | to_zero)
     own_nan = cut.blocks.isnan()
     both = finite & rounded.isfinite()
-    exact = cut.blocks.double()
     counts = {
         "overflow": beyond | (finite & ~rounded.isfinite()),
         "saturated": beyond & rounded.isfinite(),
@@ -69,20 +69,25 @@ def count_blocks(x: torch.Tensor, fmt: BlockFormat) -> dict[str, object]:
         "nan_made": rounded.isnan() & ~own_nan,
         "inexact": (rounded != cut.blocks) & ~own_nan,
     }
-    sums = torch.stack([fmt.shape.join(mask, cut.joins).sum() for mask in counts.values()])
+    sums = [torch.count_nonzero(fmt.shape.join(mask, cut.joins)) for mask in counts.values()]
+    exponents = torch.frexp(cut.blocks).exponent - 1
     own = cut.own.flatten()
     own = own[~own.isnan() & (_sum(nonzero, dims) > 0)]
     return {
         "elements": x.numel(),
-        **dict(zip(counts, sums.tolist(), strict=True)),
-        "signal": torch.where(both, exact, 0.0).square().sum().item(),
-        "noise": torch.where(both, exact - rounded, 0.0).square().sum().item(),
-        "exponents": _count(torch.frexp(exact[nonzero]).exponent - 1),
+        **dict(zip(counts, torch.stack(sums).tolist(), strict=True)),
+        "signal": _sum_squares(torch.where(both, cut.blocks, 0.0)),
+        "noise": _sum_squares(torch.where(both, cut.blocks - rounded, 0.0)),
+        "exponents": _count(torch.where(nonzero, exponents, _NONE)),
         "blocks": cut.own.numel(),
         "scales": _count(torch.frexp(own).exponent - 1),
         "clipped": _count_shares(beyond, nonzero, dims),
         "flushed": _count_shares(to_zero, nonzero, dims),
     }
+
+
+def _sum_squares(x: torch.Tensor) -> float:
+    return torch.linalg.vector_norm(x, dtype=torch.float64).item() ** 2
 
 
 def _sum(mask: torch.Tensor, dims: list[int]) -> torch.Tensor:
@@ -91,8 +96,11 @@ def _sum(mask: torch.Tensor, dims: list[int]) -> torch.Tensor:
 
 
 def _count(values: torch.Tensor) -> dict[int, int]:
-    found, counts = values.unique(return_counts=True)
-    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+    """Count each integer above ``_NONE``."""
+    counts = torch.bincount(values.flatten() - _NONE)
+    found = counts.nonzero().squeeze(1)
+    pairs = zip((found + _NONE).tolist(), counts[found].tolist(), strict=True)
+    return {value: count for value, count in pairs if value > _NONE}
 
 
 def _count_shares(mask: torch.Tensor, of: torch.Tensor, dims: list[int]) -> dict[int, int]:
@@ -110,7 +118,7 @@ class BlockCounter:
 
     def measure(self, t: torch.Tensor, layer: int, where: int, formats: list[BlockFormat]) -> None:
         """Count the numbers of a tensor in each format."""
-        for fmt in formats:
+        for fmt in formats if t.numel() else ():
             # The tensor may lack the axis of the blocks, such as a bias.
             new = count_blocks(t, fmt.adapt_to(t.dim()))
             with self._lock:

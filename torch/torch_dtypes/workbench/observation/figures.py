@@ -27,10 +27,7 @@ class _Regions(NamedTuple):
 
 
 def _select_counts(
-    rows: Sequence[RoundingCounts],
-    name: str,
-    passes: Sequence[str] | None,
-    limit: int | None,
+    rows: Sequence[RoundingCounts], name: str, passes: Sequence[str] | None, limit: int | None
 ):
     """Return counts by layer and pass, and the passes among them. The layers of most trouble stay,
     in the model's order."""

@@ -45,7 +45,7 @@ _COLUMNS = (
     "exponents",
 )
 _BLOCK_SHARES = ("clipped_blocks", "flushed_blocks")
-_BLOCK_COLUMNS = ("blocks", *(name.replace("_", " ") for name in _BLOCK_SHARES), "scales")
+BLOCK_COLUMNS = ("blocks", *(name.replace("_", " ") for name in _BLOCK_SHARES), "scales")
 _ORDERS = ("trouble", "layer")
 
 
@@ -147,7 +147,7 @@ class Statistics(Mapping):
         rows = [dict(zip(_COLUMNS, _row(c), strict=True)) for c in counts]
         if any(c.blocks for c in counts):
             for c, row in zip(counts, rows, strict=True):
-                row.update(zip(_BLOCK_COLUMNS, _block_row(c), strict=True))
+                row.update(zip(BLOCK_COLUMNS, _block_row(c), strict=True))
         return rows
 
     def table(self, limit: int | None = 20, by: str = "trouble", console: Any = None) -> None:
@@ -493,6 +493,6 @@ def _row(c: RoundingCounts) -> tuple[str, ...]:
 
 def _block_row(c: RoundingCounts) -> tuple[str, ...]:
     if not c.blocks:
-        return ("",) * len(_BLOCK_COLUMNS)
+        return ("",) * len(BLOCK_COLUMNS)
     scales = f"2^{min(c.scales)} to 2^{max(c.scales)}" if c.scales else ""
     return f"{c.blocks:,}", *(_percent(c.share(name)) for name in _BLOCK_SHARES), scales

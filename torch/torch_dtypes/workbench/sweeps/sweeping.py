@@ -15,6 +15,7 @@ from .display import Watcher
 from .engines import Dask, Joblib, Together, run_all
 from .grid import with_bases
 from .heatmap import heatmap_figure
+from .pareto import has_points, pareto_figure
 from .store import Store
 
 
@@ -38,8 +39,9 @@ class Sweep(Reported):
 
     def rows(self) -> list[dict]:
         """Return a row for each cell, by column: model, dataset, recipe, accumulate, format,
-        rounding, seed, epochs, state, accuracy, gap, loss, seconds, reason. The accuracy is in
-        percent, the gap in points to float32 with the same seed. Missing values are None.
+        rounding, seed, epochs, state, accuracy, gap, bits_stored, bits_moved, product_bits, loss,
+        seconds, reason. The accuracy is in percent, the gap in points to float32 with the same
+        seed. Missing values are None; so are bits where a file of rules gives the formats.
         """
         return tables.flat(self.cells, self.outcomes)
 
@@ -48,12 +50,12 @@ class Sweep(Reported):
         return tables.groups(self.cells, self.outcomes, self.guesses)
 
     def table(self) -> list[dict[str, str]]:
-        """Return a row for each format of each group, with a text for each rounding mode, ``mean ±
-        deviation (gap)``."""
+        """Return a row for each format of each group, with its bits, and a text for each rounding
+        mode, ``mean ± deviation (gap)``."""
         names = ("model", "dataset", "recipe", "accumulate")
         return [
             {name: getattr(group, name) for name in names}
-            | dict(zip(("format", *group.roundings), row, strict=True))
+            | dict(zip(group.headings, row, strict=True))
             for group in self.groups()
             for row in group.rows()
         ]
@@ -104,6 +106,15 @@ class Sweep(Reported):
         ``width``: ``"page"``, or ``"column"`` of a paper."""
         return heatmap_figure(self.groups(), width)
 
+    def pareto(self, width: str = "page"):
+        """Draw a matplotlib figure: accuracy against the bits moved to a product, with the formats
+        to which no other is better in both. ``width``: as for ``heatmap``.
+
+        Raises:
+            ValueError: no cell is done, or files of rules give all formats.
+        """
+        return pareto_figure(self.groups(), width)
+
     def report(self, command: str | None = None) -> Report:
         """Build the :class:`Report`."""
         title = "Sweep: " + ", ".join(
@@ -126,9 +137,16 @@ class Sweep(Reported):
             "are hatched.",
             "heatmap",
         )
-        for group in self.groups():
+        if has_points(groups := self.groups()):
+            report.figure(
+                self.pareto,
+                "Accuracy against the bits of an operand, its share of scales included; mean over "
+                "seeds. No other format is better in both than those on the line.",
+                "pareto",
+            )
+        for group in groups:
             report.section(group.title).table(
-                ["format", *group.roundings], group.rows(), group.caption(), note=group.note()
+                group.headings, group.rows(), group.caption(), note=group.note()
             )
         return report.strip(self.failures, "Failed or diverged")
 
@@ -152,8 +170,8 @@ class Sweep(Reported):
         return f"<Sweep of {counted}{trainings}>"
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
-        """Write results.csv, .json, .md and .tex, heatmap.png, .svg and .pdf, and report.html;
-        return the paths. Raises: OSError."""
+        """Write results.csv, .json, .md and .tex, heatmap and pareto as .png, .svg and .pdf, and
+        report.html; return the paths. Raises: OSError."""
         written = self.report(command).save(folder, data="results")
         for ending, to in (("csv", self.to_csv), ("md", self.to_markdown), ("tex", self.to_latex)):
             written.append(Path(folder) / f"results.{ending}")

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from ..training.summaries import Stat
 from .cells import Cell
+from .costs import COST_COLUMNS, Cost, find_cost
 
 COLUMNS = (
     "model",      "dataset",    "recipe",     "accumulate", "format",     "rounding",
-    "seed",       "epochs",     "state",      "accuracy",   "gap",        "loss",
-    "seconds",    "reason",
+    "seed",       "epochs",     "state",      "accuracy",   "gap",        *COST_COLUMNS,
+    "loss",       "seconds",    "reason",
 )  # fmt: skip
 
 
@@ -70,6 +71,7 @@ class Group:
 
     Attributes:
         baseline: the entry of float32. guess: the accuracy of a guess in percent, if known.
+        costs: the bits of each format in this recipe; None where a file of rules gives the formats.
     """
 
     model: str
@@ -81,6 +83,7 @@ class Group:
     entries: dict[tuple[str, str], Entry]
     baseline: Entry
     guess: float | None = None
+    costs: dict[str, Cost | None] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -93,7 +96,12 @@ class Group:
             "Test accuracy in percent; in parentheses its gap in points to float32's "
             f"{self.baseline.text() or 'missing'}"
         )
-        return sentence + (f"; a guess has {self.guess:.1f}." if self.guess is not None else ".")
+        sentence += f"; a guess has {self.guess:.1f}." if self.guess is not None else "."
+        return (
+            f"{sentence} Bits stored are those of a parameter, bits moved those of an operand of a "
+            "product, with their share of scales; product bits are the width of a product of two "
+            "significands."
+        )
 
     def note(self) -> str:
         """List why cells failed or diverged."""
@@ -104,12 +112,18 @@ class Group:
         ]
         return f"Failed or diverged: {'; '.join(reasons)}." if reasons else ""
 
+    @property
+    def headings(self) -> list[str]:
+        """Headings of ``rows``."""
+        return ["format", *(name.replace("_", " ") for name in COST_COLUMNS), *self.roundings]
+
     def rows(self) -> list[list[str]]:
-        """Return a row for each format: its name, then a text for each rounding mode."""
+        """Return a row for each format: its name, its costs, then a text for each rounding mode."""
         nothing = Entry()
         return [
             [
                 name,
+                *_cost_texts(self.costs.get(name)),
                 *(
                     self.entries.get((name, rounding), nothing).text()
                     for rounding in self.roundings
@@ -117,6 +131,12 @@ class Group:
             ]
             for name in self.formats
         ]
+
+
+def _cost_texts(cost: Cost | None) -> tuple[str, str, str]:
+    if cost is None:
+        return "", "", ""
+    return f"{cost.stored:g}", f"{cost.moved:g}", str(cost.product)
 
 
 def signed(value: float, digits: int) -> str:
@@ -131,6 +151,7 @@ def flat(cells: Sequence[Cell], outcomes: dict[str, dict]) -> list[dict]:
         result, base = outcomes.get(cell.key), outcomes.get(cell.base.key)
         accuracy = None if result is None else result["accuracy"]
         reference = None if base is None else base["accuracy"]
+        cost = find_cost(cell)
         rows.append(
             {
                 "model": cell.model,
@@ -144,6 +165,9 @@ def flat(cells: Sequence[Cell], outcomes: dict[str, dict]) -> list[dict]:
                 "state": "not done" if result is None else result["state"],
                 "accuracy": accuracy,
                 "gap": None if accuracy is None or reference is None else accuracy - reference,
+                "bits_stored": None if cost is None else cost.stored,
+                "bits_moved": None if cost is None else cost.moved,
+                "product_bits": None if cost is None else cost.product,
                 "loss": None if result is None else result["loss"],
                 "seconds": None if result is None else result["seconds"],
                 "reason": None if result is None else result["reason"],
@@ -162,6 +186,7 @@ def groups(
         if key not in tables:
             tables[key] = Group(*key, [], [], {}, Entry(), (guesses or {}).get(cell.dataset))
         group = tables[key]
+        group.costs.setdefault(cell.format, find_cost(cell))
         for name, names in ((cell.format, group.formats), (cell.rounding, group.roundings)):
             if name not in names:
                 names.append(name)

@@ -13,6 +13,7 @@ from ...formats.dtypes import is_format_dtype
 from ...formats.tables.making import content_of
 from ...policies.accumulation import accumulation_block
 from ...targets.lookup import target
+from ..cards.card import card
 from ..report.folders import lock_folder
 from ..report.progress import plain_console
 from ..report.provenance import command_line
@@ -96,6 +97,14 @@ from .sweeping import go_through
     "noise, by layer and pass), into --out and its report; for float32, those "
     "that the dtypes would make. That epoch takes about twice the time.",
 )
+@click.option(
+    "--observe-format",
+    "observe_formats",
+    multiple=True,
+    metavar="FORMAT",
+    callback=check.named_formats,
+    help="With --observe, measure float32 against this format too, such as nvfp4.",
+)
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
 @check.threads_option
 @click.option(
@@ -171,6 +180,13 @@ def _prepare(options, ranks):
     recipes = dict.fromkeys(options["recipes"])
     if ranks.size > 1 and options["observe"]:
         raise click.UsageError(f"expected one process for --observe, but got {ranks.size}")
+    for name in options["observe_formats"]:
+        if not options["observe"]:
+            raise click.UsageError("expected --observe with --observe-format, but got none")
+        try:
+            card(name)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--observe-format") from error
     try:
         if options["device"] == "cuda":
             ranks.take_gpu()
@@ -304,6 +320,7 @@ def _cells(options, config, trials, described):
             for t in trials
             if isinstance(t.number, torch.dtype) and is_format_dtype(t.number)
         )
+        + options["observe_formats"]
         if options["observe"]
         else None
     )

@@ -11,6 +11,7 @@ from ...formats.arguments import parse_mode
 from ..report.folders import is_special
 from ..report.progress import bar_on
 from ..training.options import is_given, named_formats
+from .blocks import BlockJob, find_blocks
 from .files import put, write
 from .lines import KINDS
 from .making import OPERATIONS, Job
@@ -40,15 +41,23 @@ def _file(ctx, param, path):
 @click.command(short_help="Write golden vectors: operands, results and flags as codes.")
 @click.argument("format", metavar="FORMAT", callback=named_formats)
 @click.option(
-    "--op", "operation", type=click.Choice(OPERATIONS), required=True, help="The operation."
+    "--op",
+    "operation",
+    type=click.Choice((*OPERATIONS, "quantize")),
+    required=True,
+    help="The operation.",
 )
 @click.option(
     "--mode",
     metavar="MODE",
-    help="A deterministic rounding mode, or Pychop's number; default: the format's own.",
+    help="A deterministic rounding mode, or Pychop's number; default: the format's own. For "
+    "quantize also a random mode: its random bits are among the operands.",
 )
 @click.option(
-    "--to", metavar="FORMAT", callback=named_formats, help="For cast: the format of the results."
+    "--to",
+    metavar="FORMAT",
+    callback=named_formats,
+    help="For cast, and for dot of blocks (there default: fp32): the format of the results.",
 )
 @click.option("--terms", type=int, metavar="N", help="For dot: the number of products.")
 @click.option(
@@ -94,9 +103,10 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
     codes.
 
     FORMAT is any name that show takes: posit16es2, q43, bf16, posit12es1, e4m3fn_saturate,
-    fixed8_8. The flags are those of IEEE 754-2019, section 7. Vectors are directed-random (ties,
-    cancellation, both ends of the range, subnormal numbers and specials are drawn more often), or
-    all combinations of operands. The same options write the same file.
+    fixed8_8. Blocks (nvfp4, mxfp8_e4m3) have the operations quantize, from float32 to codes, and
+    dot, of two blocks. The flags are those of IEEE 754-2019, section 7. Vectors are directed-random
+    (ties, cancellation, both ends of the range, subnormal numbers and specials are drawn more
+    often), or all combinations of operands. The same options write the same file.
     """
     from rich.console import Console
 
@@ -108,9 +118,17 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
         mode = None if mode is None else parse_mode(mode)
         if count is None:
             count = 10_000
-        job = Job(
-            format, operation, mode, to, terms, accumulate, None if everything else count, seed
-        )
+        if find_blocks(format) is not None:
+            if everything or terms is not None or accumulate != "machine":
+                raise ValueError(
+                    "expected vectors of blocks without --all, --terms and --accumulate, but got "
+                    "one; a dot product of two blocks is exact and rounds once"
+                )
+            job = BlockJob(format, operation, mode, to, count, seed)
+        else:
+            job = Job(
+                format, operation, mode, to, terms, accumulate, None if everything else count, seed
+            )
     except (TypeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     with bar_on(Console(stderr=True)) as bar:
@@ -125,6 +143,6 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
             raise click.ClickException(f"cannot write {out}: {error.strerror}") from error
     written = (
         f"written: {out}, {job.total:,} vectors of {operation} in {format}, "
-        f"{job.result.rounding.name}"
+        f"{job.header()['rounding']}"
     )
     click.echo(written, err=out == "-")

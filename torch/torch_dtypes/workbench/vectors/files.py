@@ -11,12 +11,18 @@ from typing import TextIO
 import torch
 
 from ..report.folders import whole_file
+from .blocks import BlockJob
 from .flags import NAMES
 from .lines import KINDS, digits
 from .making import Job
 
 
-def put(job: Job, file: TextIO, kind: str, progress: Callable[[int], None] | None = None) -> None:
+def put(
+    job: Job | BlockJob,
+    file: TextIO,
+    kind: str,
+    progress: Callable[[int], None] | None = None,
+) -> None:
     """Write the vectors of a job into an open text file; otherwise as ``write``."""
     if kind not in KINDS:
         raise ValueError(f"expected one of {', '.join(KINDS)}, but got {kind!r}")
@@ -27,7 +33,10 @@ def put(job: Job, file: TextIO, kind: str, progress: Callable[[int], None] | Non
 
 
 def write(
-    job: Job, path: str | os.PathLike, kind: str, progress: Callable[[int], None] | None = None
+    job: Job | BlockJob,
+    path: str | os.PathLike,
+    kind: str,
+    progress: Callable[[int], None] | None = None,
 ) -> Path:
     """Write the vectors of a job. A file appears once it is whole, at the target of a link; pipes
     and devices are written directly.
@@ -49,7 +58,7 @@ def write(
     return Path(os.path.realpath(path))
 
 
-def _texts(job: Job, kind: str) -> Iterable[tuple[str, int]]:
+def _texts(job: Job | BlockJob, kind: str) -> Iterable[tuple[str, int]]:
     columns = job.columns()
     if kind == "json":
         yield _json_head(job), 0
@@ -75,13 +84,15 @@ def _flags_text() -> str:
     return " ".join(f"{name}={bit}" for name, bit in NAMES.items())
 
 
-def _json_head(job: Job) -> str:
+def _json_head(job: Job | BlockJob) -> str:
     columns = [{"name": name, "bits": bits} for name, bits in job.columns()]
-    head = {**job.header(), "columns": columns, "flags": NAMES}
+    head = {**job.header(), "columns": columns}
+    if any(name == "flags" for name, _ in job.columns()):
+        head["flags"] = NAMES
     return f'{{"header": {json.dumps(head)},\n"vectors": [\n'
 
 
-def _head(job: Job, mark: str, kind: str) -> str:
+def _head(job: Job | BlockJob, mark: str, kind: str) -> str:
     lines = [
         "golden vectors of torch-dtypes",
         *(f"{name}: {value}" for name, value in job.header().items()),
@@ -94,5 +105,6 @@ def _head(job: Job, mark: str, kind: str) -> str:
             place -= 4 * digits(bits)
             places.append(f"{name}[{place + bits - 1}:{place}]")
         lines.append("word: " + " ".join(places))
-    lines.append("flags: " + _flags_text())
+    if any(name == "flags" for name, _ in columns):
+        lines.append("flags: " + _flags_text())
     return "".join(f"{mark} {line}\n" for line in lines)

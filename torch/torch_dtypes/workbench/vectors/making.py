@@ -60,8 +60,10 @@ class Job:
 
     def __post_init__(self):
         if self.operation not in OPERATIONS:
+            hint = "; quantize is for blocks, such as 'nvfp4'" * (self.operation == "quantize")
             raise ValueError(
-                f"expected an operation, one of {', '.join(OPERATIONS)}, but got {self.operation!r}"
+                f"expected an operation, one of {', '.join(OPERATIONS)}, but got "
+                f"{self.operation!r}{hint}"
             )
         if (self.operation == "cast") != (self.to is not None):
             raise ValueError(
@@ -84,7 +86,7 @@ class Job:
         if self.operation == "dot":
             self._check_policy()
         for fmt in {self.operand, self.result}:
-            _check_format(fmt)
+            check_format(fmt)
         total = 2 ** (self.operand.bits * self.operands)
         if self.count is None and total > _MOST:
             raise ValueError(
@@ -111,11 +113,11 @@ class Job:
 
     @property
     def operand(self) -> _C.Format:
-        return _find_format(self.format)
+        return find_format(self.format)
 
     @property
     def result(self) -> _C.Format:
-        fmt = _C.Format(self.operand if self.to is None else _find_format(self.to))
+        fmt = _C.Format(self.operand if self.to is None else find_format(self.to))
         if self.mode is not None:
             set_rounding(fmt, self.mode)
         if fmt.rounding.name in naming.DRAWING_MODES:
@@ -147,11 +149,11 @@ class Job:
     def header(self) -> dict[str, object]:
         """Return the header of a file."""
         data: dict[str, object] = {
-            "format": _both_names(self.format, self.operand),
+            "format": both_names(self.format, self.operand),
             "operation": self.operation,
         }
         if self.to is not None:
-            data["to"] = _both_names(self.to, _find_format(self.to))
+            data["to"] = both_names(self.to, find_format(self.to))
         if self.terms is not None:
             data |= {"terms": self.terms, "accumulate": self.accumulate}
         inputs = "all" if self.count is None else f"directed random, seed {self.seed}"
@@ -223,7 +225,7 @@ class Job:
         return codes, flags | (~finite & ~values.isnan().any(1) & undefined) * INVALID
 
 
-def _find_format(name: str) -> _C.Format:
+def find_format(name: str) -> _C.Format:
     parsed = target(name)
     if not isinstance(parsed, FormatTarget):
         raise ValueError(
@@ -233,12 +235,12 @@ def _find_format(name: str) -> _C.Format:
     return parsed.format
 
 
-def _both_names(spelling: str, fmt: _C.Format) -> str:
+def both_names(spelling: str, fmt: _C.Format) -> str:
     name = naming.name_of_format(fmt)
     return name if name == spelling else f"{spelling} ({name})"
 
 
-def _check_format(fmt: _C.Format) -> None:
+def check_format(fmt: _C.Format) -> None:
     limits = card(fmt)
     if fmt.significand_bits > 51 or (limits.smallest is not None and limits.smallest < 2.0**-1071):
         raise ValueError(

@@ -17,6 +17,7 @@ from ..targets.base import CLAMPED
 from ..targets.block_targets import BlockFormat
 from ..targets.integers import IntegerFormat
 from ..targets.lookup import Target, target
+from ..targets.quantisers import refuse_options
 from ..targets.transforms import Hadamard, transform_of
 from .scale_rules import ScaleRule, choose_block_rule, scale_rule
 
@@ -208,6 +209,7 @@ def _place(name: str, value: object, where: str, axis: int | None = None) -> Pla
             raise ValueError(
                 f"expected clamped='zero' of weight, bias or activation, but got it of {name}"
             )
+        refuse_options(rounds_to, None, clamped)
         scale = scale_rule(rounds_to, name, options)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name} of {where}: {error}") from error

@@ -15,6 +15,7 @@ from ..targets.blocks import block_format
 from ..targets.integer_groups import GroupFormat
 from ..targets.integers import IntegerFormat
 from ..targets.lookup import Target
+from ..targets.quantisers import refuse_options
 
 KINDS = ("free", "power_of_two")
 WHEN = ("call", "calibration", "delayed")
@@ -76,6 +77,7 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
         if given:
             raise ValueError(f"expected {', '.join(given)} with a scale only, but got scale=None")
         return None
+    refuse_options(target, kind, "pass")
     is_number = isinstance(kind, (int, float)) and not isinstance(kind, bool)
     if is_number and not sys.float_info.min <= kind <= sys.float_info.max:
         raise ValueError(

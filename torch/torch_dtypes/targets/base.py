@@ -274,8 +274,8 @@ def round_scaled(
 
 
 class Target:
-    """A target of rounding: a number format, blocks with their own scales, or integers. Immutable,
-    hashable, picklable.
+    """A target of rounding: a number format, blocks with their own scales, integers, or a user's
+    quantiser. Immutable, hashable, picklable.
 
     ``torch_dtypes.target(value)`` makes a target. Equal targets have equal names, and
     ``target(t.name) == t``.
@@ -283,7 +283,8 @@ class Target:
     Attributes:
         name: the canonical name, which tells all parameters: ``"q43"``, ``"mxfp8_e4m3"``,
             ``"int8"``.
-        bits: the bits of one element's code, without scales.
+        bits: the bits of one element's code, without scales. NaN if a user's quantiser does not
+            tell them.
         largest: the largest number. For blocks it is the largest element, times the largest block
             scale if the tensor has a scale too.
         full_scale: the number to which a scale brings a tensor's largest magnitude: ``largest``,
@@ -299,7 +300,7 @@ class Target:
     """
 
     name: str
-    bits: int
+    bits: float
     largest: float
     full_scale: float
     rounding: str
@@ -326,6 +327,10 @@ class Target:
     def with_rounding(self, mode: str | int) -> Target:
         """Return the target of the same numbers with another rounding mode."""
         raise NotImplementedError
+
+    def along(self, axis: int) -> Target:
+        """Return the target for a product that reduces along this dimension."""
+        return self
 
     def quantize(
         self,

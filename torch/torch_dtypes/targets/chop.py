@@ -27,6 +27,7 @@ from .grid import (
     round_tensor,
 )
 from .lookup import FormatTarget, target, target_of_chop
+from .quantisers import is_quantiser
 
 __all__ = ["chop"]
 
@@ -49,7 +50,7 @@ def _is_plain(name: str) -> bool:
 
 def _target_of(D: object, flip_prob: float) -> _C.Format | str | Any:
     """Return the target of D, or its name if it is one format."""
-    if not isinstance(D, (str, torch.dtype, Target)):
+    if not isinstance(D, (str, torch.dtype, Target)) and not is_quantiser(D):
         return D if isinstance(D, _C.Format) else format_of(D)  # which raises the error
     result = target(D)
     if isinstance(result, FormatTarget):

@@ -16,7 +16,7 @@ from ..formats.dtypes import builtin_dtypes, format_of
 from ..formats.dtypes import dtype as dtype_of
 from ..formats.spellings import ALIASES, AMBIGUOUS
 from ..formats.tables import making
-from . import blocks, integer_groups, integers
+from . import blocks, integer_groups, integers, quantisers
 from .base import (
     Target,
     check_clamped,
@@ -185,6 +185,8 @@ def target_of_chop(D: object) -> Target | None:
         return D
     if not isinstance(D, str):
         return None
+    if (own := quantisers.find(D)) is not None:
+        return own
     try:
         plain = naming.spell(D.removeprefix("torch."))
     except ValueError:  # ambiguous: format_of says so
@@ -239,7 +241,14 @@ def _traced_name(value: str | torch.dtype) -> str:
 _traced_name._dynamo_marked_constant = True
 
 
-def target(value: Target | torch.dtype | _C.Format | str) -> Target:
+def _means_something(name: str) -> bool:
+    try:
+        return bool(target(name))
+    except ValueError:
+        return False
+
+
+def target(value: Target | torch.dtype | _C.Format | str | quantisers.Quantiser) -> Target:
     """Return the target of rounding for a dtype, a format or a name: ``target("q43").quantize(x)``.
 
     Args:
@@ -247,7 +256,9 @@ def target(value: Target | torch.dtype | _C.Format | str) -> Target:
             format; a target, which is returned; or a name. Names are all that
             ``torch_dtypes.dtype`` takes, ``"posit<12,1>"``, ``"float<5,6>"``, ``"fixed<8,8>"``, and
             those of stock dtypes (``"float16"``, ``"bf16"``). fp16, bf16, fp32, fp64, half, single,
-            double and binary16, 32, 64 mean the stock dtypes here.
+            double and binary16, 32, 64 mean the stock dtypes here. A quantiser of your own is an
+            object or a class with ``quantize(x, *, axis, generator, rounding)``, or its name
+            ``"package.module:name"`` (docs/how-to/own-quantiser.md).
 
     Raises:
         TypeError: a value of another type.
@@ -265,7 +276,7 @@ def target(value: Target | torch.dtype | _C.Format | str) -> Target:
     if torch.compiler.is_dynamo_compiling() and isinstance(value, (str, torch.dtype)):
         return getattr(_TRACED, _traced_name(value))
     if isinstance(value, str):
-        return _of_name(value)
+        return quantisers.find(value) or _of_name(value)
     if isinstance(value, torch.dtype):
         if (name := str(value).removeprefix("torch.")) in _STOCK:
             return FormatTarget(_STOCK[name], name)
@@ -281,7 +292,9 @@ def target(value: Target | torch.dtype | _C.Format | str) -> Target:
         return FormatTarget(naming.name_of_format(fmt))
     if isinstance(value, _C.Format):
         return FormatTarget(naming.name_of_format(value))
+    if quantisers.is_quantiser(value):
+        return quantisers.wrap(value, _means_something)
     raise TypeError(
-        "expected a dtype, a format, a block or integer format or a name to round to, but got "
-        f"{value!r}"
+        "expected a dtype, a format, a block or integer format, a quantiser or a name to round "
+        f"to, but got {value!r}"
     )

@@ -97,6 +97,15 @@ def content_of(name: str) -> str | None:
     return _made[base].name() if base in _made and not _BY_CONTENT.fullmatch(base) else None
 
 
+def has_values(written: str) -> bool:
+    """Whether a table's content follows a name, as ``written_name`` writes it."""
+    _, colon, text = written.partition(":")
+    try:
+        return bool(colon) and bool(of_text(text))
+    except ValueError:
+        return False
+
+
 def learn(written: str) -> str:
     """Return the name in a name of ``written_name``, and register its table."""
     name, colon, text = written.partition(":")

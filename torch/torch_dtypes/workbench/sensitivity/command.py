@@ -9,6 +9,7 @@ from ...quantization.convert import quantize_
 from ..report.progress import Shown
 from ..training import options as check
 from ..training.generators import forked_generators
+from ..training.ranks import with_notes
 from ..training.recipes import CALIBRATION_IMAGES
 from ..training.sources import build_network, check_network
 from ..variability.command import run_study, trained_network
@@ -16,7 +17,7 @@ from ..variability.programs import test_batches
 from .choosing import solver
 from .layers import RECIPES, build_rules, check_model, find_layers, find_targets
 from .report import yaml_of_rules
-from .results import Settings
+from .results import Settings, check_bits
 from .study import METRICS, Study
 
 
@@ -134,8 +135,14 @@ def _prepare(options):
             )
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         # A NotImplementedError comes from missing kernels of a device.
-        raise click.ClickException(str(error)) from error
-    least = min(a_target.bits_per_value for a_target in targets.values())
+        raise click.ClickException(with_notes(error)) from error
+    bits_of = {name: a_target.bits_per_value for name, a_target in targets.items()}
+    try:
+        if options["bits"]:
+            check_bits(bits_of)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--format'") from error
+    least = min(bits_of.values())
     for bits in options["bits"]:
         if bits < least:
             what = f"at least {least:g} bits a weight, the fewest of these formats"

@@ -20,6 +20,7 @@ from ...quantization.places import LayerRule, Place
 from ...quantization.rules import choose
 from ...targets.block_targets import BlockFormat
 from ...targets.lookup import Target, target
+from ...targets.quantisers import is_quantiser
 from ..training.recipes import rules_of
 from ..training.records import Config
 
@@ -118,7 +119,7 @@ def find_targets(formats: object) -> dict[str, Target]:
     Raises:
         TypeError, ValueError: an unknown format, one that is given twice, or none.
     """
-    if isinstance(formats, (str, Target, torch.dtype, _C.Format)):
+    if isinstance(formats, (str, Target, torch.dtype, _C.Format)) or is_quantiser(formats):
         formats = [formats]
     if not isinstance(formats, Iterable):
         raise TypeError(
@@ -227,9 +228,9 @@ def _build_rule(layer: Layer, a_target: Target, recipe: str) -> dict:
     return rule
 
 
-def stored_bits(a_target: Target, shape: tuple[int, ...]) -> int:
+def stored_bits(a_target: Target, shape: tuple[int, ...]) -> float:
     """Return the bits of a tensor as ``quantize`` packs it, with the scale of each block, also of a
-    shorter one; for integers without scales."""
+    shorter one; for integers without scales. NaN if they are not known."""
     bits = math.prod(shape) * a_target.bits
     if isinstance(a_target, BlockFormat):
         blocks = math.prod(a_target.adapt_to(len(shape)).shape.grid_shape(shape))

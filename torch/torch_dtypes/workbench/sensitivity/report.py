@@ -50,14 +50,19 @@ def mixture_rows(result: Sensitivity) -> list[list[str]]:
     rows = [["float32", "32", "32", "", _value(result.float32), ""]]
     for m in (*result.uniform.values(), *result.mixtures):
         numbers = (
-            f"{m.bits:.4g}",
-            f"{m.stored:.4g}",
+            _bits(m.bits),
+            _bits(m.stored),
             _value(m.predicted),
             _value(m.measured),
             rise_text(m.measured - result.float32),
         )
         rows.append([m.label if m.budget else f"{m.label} in all layers", *numbers])
     return rows
+
+
+def _bits(number: float) -> str:
+    """Return bits a weight as a text: "-" if a quantiser does not tell them."""
+    return "-" if math.isnan(number) else f"{number:.4g}"
 
 
 def sentences(result: Sensitivity) -> list[str]:
@@ -174,7 +179,7 @@ def _describe_mixture(result: Sensitivity, m: Mixture) -> str:
         for name, layers in of.items()
     )
     others = "; ".join(
-        f"{u.label} {_value(u.measured)} at {u.bits:.4g} bits" for u in result.uniform.values()
+        f"{u.label} {_value(u.measured)} at {_bits(u.bits)} bits" for u in result.uniform.values()
     )
     sentence = (
         f"{m.label.capitalize()} a weight" if m.budget[0] == "bits" else f"{m.label.capitalize()}"
@@ -198,8 +203,8 @@ def _plain(x: float) -> float | str:
 
 def _mixture(m: Mixture) -> dict:
     numbers = {
-        "bits": m.bits,
-        "stored": m.stored,
+        "bits": _plain(m.bits),
+        "stored": _plain(m.stored),
         "predicted": _plain(m.predicted),
         "measured": _plain(m.measured),
     }

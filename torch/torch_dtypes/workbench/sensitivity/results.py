@@ -107,6 +107,7 @@ class Sensitivity(Reported):
             or not math.isfinite(limit)
         ):
             raise ValueError(f"expected a finite number for {kind}=, but got {limit!r}")
+        check_bits({name: mixture.bits for name, mixture in self.uniform.items()})
         formats = self._assign(kind, float(limit))
         study = self._expect_study()
         with study.shown.show_bar():
@@ -116,7 +117,7 @@ class Sensitivity(Reported):
 
     def trade_off(self) -> list[Mixture]:
         """Return mixtures for budgets from the fewest bits to the most, each measured once; none if
-        a layer is finite in no format.
+        a layer is finite in no format, or the bits of a format are not known.
 
         Raises:
             ModuleNotFoundError: without scipy.
@@ -124,7 +125,10 @@ class Sensitivity(Reported):
         """
         if self._trade_off is None:
             different = {}
-            if all(any(map(math.isfinite, rises.values())) for rises in self.rises.values()):
+            known = not any(math.isnan(m.bits) for m in self.uniform.values())
+            if known and all(
+                any(map(math.isfinite, rises.values())) for rises in self.rises.values()
+            ):
                 first, last = least_bits(self), max(m.bits for m in self.uniform.values())
                 budgets = [
                     first + (last - first) * (k / (_TRADE_OFF_BUDGETS - 1)) ** 2
@@ -218,6 +222,16 @@ class Sensitivity(Reported):
 
     def __repr__(self) -> str:
         return f"<Sensitivity of {len(self.layers)} layers to {', '.join(self.settings.formats)}>"
+
+
+def check_bits(formats: dict[str, float]) -> None:
+    """Raise ValueError if the bits a weight of a format, by its name, are not known."""
+    for name, bits in formats.items():
+        if math.isnan(bits):
+            raise ValueError(
+                f"expected formats whose bits a weight are known, to choose a mixture, but got "
+                f"{name}; give the quantiser an attribute bits"
+            )
 
 
 def least_bits(result: Sensitivity) -> float:

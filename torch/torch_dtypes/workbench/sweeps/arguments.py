@@ -12,6 +12,7 @@ import click
 from ...formats.arguments import expect_settings, find_mode, outline
 from ...policies.accumulation import policy_of_block
 from ...targets.lookup import FormatTarget, target
+from ...targets.quantisers import QuantiserTarget
 from .cells import LATER, Settings
 from .command import sweep as command
 
@@ -69,10 +70,14 @@ def names_of(formats: tuple) -> tuple[str, ...]:
     for value in formats:
         a_target = target(value)
         is_table = isinstance(a_target, FormatTarget) and a_target.format.kind.name == "table"
-        if is_table or (not isinstance(value, str) and target(a_target.name) != a_target):
+        is_local = isinstance(a_target, QuantiserTarget) and not a_target.is_importable
+        if is_table or is_local or target(a_target.name) != a_target:
             what = (
                 "whose values only this process knows"
                 if is_table
+                else "which only this process knows; give its class in a module, or "
+                "'package.module:name'"
+                if is_local
                 else f"which the name {a_target.name} does not define"
             )
             raise ValueError(

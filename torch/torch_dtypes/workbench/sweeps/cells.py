@@ -13,6 +13,7 @@ import torch
 from ...formats.dtypes import dtype as dtype_of
 from ...formats.tables.making import content_of
 from ...targets.lookup import FormatTarget, Target, target
+from ...targets.quantisers import QuantiserTarget
 from ..training import records
 from ..training.data import Dataset, load_dataset
 from ..training.recipes import AFTER, PUBLISHED, QUANTIZING, THROUGHOUT, RulesFile
@@ -199,6 +200,8 @@ class Cell:
         if self.has_rules:
             return True
         number = self.target()
+        if isinstance(number, QuantiserTarget):
+            return False
         return self._is_carried or not isinstance(number, FormatTarget) or number.stock is None
 
     def number(self) -> torch.dtype | Target | RulesFile:

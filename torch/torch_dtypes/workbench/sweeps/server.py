@@ -86,7 +86,8 @@ def _run_cell(request: dict, answers: int) -> int:
             last = time.monotonic()
             _answer(answers, message)
 
-    learn(request["format"])
+    if request["format"] != request["cell"]["format"]:  # a table, with its values
+        learn(request["format"])
     base = None if request["base"] is None else Path(request["base"])
     done = work(
         Cell.of(request["cell"]),

@@ -137,8 +137,14 @@ def read_launcher() -> tuple[int, int]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error's first line, or its type if it has no text."""
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    """Return an error's first line, or its type if it has no text; with notes on its origin."""
+    line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return "; ".join((line, *getattr(error, "__notes__", ())))
+
+
+def with_notes(error: BaseException) -> str:
+    """Return an error's text, with the notes on its origin as lines."""
+    return "\n".join((str(error), *getattr(error, "__notes__", ())))
 
 
 def is_lost(error: BaseException) -> bool:

@@ -8,22 +8,20 @@ package's.
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import itertools
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from ...formats.imports import SPELLING, find_object
 from .data import Dataset, Examples
 from .generators import forked_generators
 from .models import MODELS, build_model
 from .ranks import first_line
 
-_SPELLING = "package.module:name"
 _TRAIN_AND_TEST = (
     "(train, test), each a pair of tensors (inputs, labels), a data set of such pairs, or an "
     "iterable of batches of them"
@@ -31,60 +29,15 @@ _TRAIN_AND_TEST = (
 
 
 def find(spec: str, what: str) -> Callable:
-    """Import the function that ``package.module:name`` names. Modules in the current folder are
-    found, too.
-
-    Args:
-        spec: its place; ``name`` may have dots.
-        what: its purpose, for errors.
+    """Import the function that ``package.module:name`` names.
 
     Raises:
-        ValueError: a wrong spelling, no such name, a module that does not import, or an object that
-            is not callable.
+        ValueError: as ``find_object``, or an object that is not callable.
     """
-    module_name, _, name = spec.partition(":")
-    if not (
-        module_name
-        and name
-        and all(map(str.isidentifier, (*module_name.split("."), *name.split("."))))
-    ):
-        raise ValueError(f"expected {what} as {_SPELLING}, but got {spec!r}")
-    value = _import(module_name, what)
-    for part in name.split("."):
-        try:
-            value = getattr(value, part)
-        except AttributeError:
-            names = difflib.get_close_matches(part, dir(value), 3)
-            hint = f"; there are {', '.join(names)}" if names else ""
-            raise ValueError(f"expected {what}, but {module_name} has no {name}{hint}") from None
+    value = find_object(spec, what)
     if not callable(value):
         raise ValueError(f"expected {what} that can be called, but {spec} is {value!r}")
     return value
-
-
-def _import(name, what):
-    here = os.getcwd()
-    package = name.partition(".")[0]
-    if (
-        package not in sys.modules
-        and importlib.util.find_spec(package) is None
-        and here not in sys.path
-    ):
-        # A console script's path does not begin with the current folder, as python -m's does.
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name + ".").startswith(error.name + "."):
-            raise ValueError(
-                f"expected {what}, but there is no module {error.name} (looked in {here} and in "
-                "Python's path)"
-            ) from error
-        raise ValueError(f"expected {what}, but {name} does not import: {error}") from error
-    except Exception as error:  # a user's module may raise any error
-        raise ValueError(
-            f"expected {what}, but {name} does not import: {type(error).__name__}: {error}"
-        ) from error
 
 
 def check_model(name: str) -> None:
@@ -100,7 +53,7 @@ def check_model(name: str) -> None:
         return
     known = (
         f"expected a model out of {', '.join(MODELS)}, torchvision's by name, or your own as "
-        f"{_SPELLING}, but got {name!r}"
+        f"{SPELLING}, but got {name!r}"
     )
     names = []
     try:

@@ -90,6 +90,7 @@ how-to/training-does-not-work
 how-to/observe-rounding
 how-to/find-lost-digits
 how-to/find-sensitive-layers
+how-to/own-quantiser
 how-to/run-a-sweep
 how-to/use-your-network
 how-to/golden-vectors

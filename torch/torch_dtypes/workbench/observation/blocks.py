@@ -1,4 +1,5 @@
-"""Counts of what blocks with scales would do to a tensor, by the steps of ``BlockFormat.quantize``.
+"""Counts of what blocks with scales would do to a tensor, by the steps of ``BlockFormat.quantize``,
+and of what a user's quantiser would do.
 
 The counters in C++ know formats alone.
 """
@@ -15,11 +16,32 @@ from ... import _C
 from ...formats import naming
 from ...targets.base import COMPUTED
 from ...targets.block_targets import BlockFormat
+from ...targets.lookup import target
+from ...targets.quantisers import QuantiserTarget, is_quantiser
 from ..cards.card import card
 from .counts import BLOCK_FIELDS
 
 _NONE = -1100  # below the exponents of float64
 _EXPONENTS = ("exponents", *BLOCK_FIELDS)
+
+
+def find_format(value: object) -> tuple[str, _C.Format | BlockFormat | QuantiserTarget]:
+    """Return the format of a dtype, a name or a quantiser, and the name under which it is counted.
+
+    Raises:
+        TypeError, ValueError: as ``card``.
+    """
+    if isinstance(value, str) or is_quantiser(value):
+        own = target(value)
+        if isinstance(own, QuantiserTarget):
+            return own.name, own
+    c = card(value)
+    return c.canonical, c.format
+
+
+def to_nearest(fmt: BlockFormat | QuantiserTarget) -> BlockFormat | QuantiserTarget:
+    """Return a format that rounds to nearest if its mode is random."""
+    return fmt.with_rounding("nearest_even") if fmt.rounding in naming.DRAWING_MODES else fmt
 
 
 @functools.lru_cache(maxsize=64)
@@ -39,8 +61,7 @@ def count_blocks(x: torch.Tensor, fmt: BlockFormat) -> dict[str, object]:
     Returns:
         The fields of ``RoundingCounts`` from ``elements`` to ``flushed``.
     """
-    if fmt.rounding in naming.DRAWING_MODES:
-        fmt = fmt.with_rounding("nearest_even")
+    fmt = to_nearest(fmt)
     lowest, largest, smallest, normal = _limits(fmt.element)
     x = x.detach().to(COMPUTED.get(x.dtype, torch.float32))  # a stock float8
     x = x.view(1) if x.dim() == 0 else x
@@ -90,6 +111,31 @@ def _sum_squares(x: torch.Tensor) -> float:
     return torch.linalg.vector_norm(x, dtype=torch.float64).item() ** 2
 
 
+def _count_quantised(x: torch.Tensor, fmt: QuantiserTarget) -> dict[str, object]:
+    """Round a tensor by a quantiser, and count. Its range is not known: no number counts as
+    saturated or subnormal."""
+    exact = x.detach().to(COMPUTED[x.dtype])
+    rounded = fmt.quantize(exact)
+    finite, nonzero = exact.isfinite(), exact.isfinite() & (exact != 0)
+    both = finite & rounded.isfinite()
+    exact, rounded = exact.double(), rounded.double()
+    to_zero = int((nonzero & (rounded == 0)).sum())
+    return {
+        "elements": x.numel(),
+        "overflow": int((finite & ~rounded.isfinite()).sum()),
+        "underflow": to_zero,
+        "to_zero": to_zero,
+        "zeros": int((rounded == 0).sum()),
+        "nan_in": int(exact.isnan().sum()),
+        "infinite_in": int(exact.isinf().sum()),
+        "nan_made": int((rounded.isnan() & ~exact.isnan()).sum()),
+        "inexact": int(((rounded != exact) & ~exact.isnan()).sum()),
+        "signal": torch.where(both, exact, 0.0).square().sum().item(),
+        "noise": torch.where(both, exact - rounded, 0.0).square().sum().item(),
+        "exponents": _count(torch.frexp(exact[nonzero]).exponent - 1),
+    }
+
+
 def _sum(mask: torch.Tensor, dims: list[int]) -> torch.Tensor:
     """Sum over each block; one dimension, in the order of the blocks' scales."""
     return (mask.sum(dims) if dims else mask.long()).flatten()
@@ -116,11 +162,16 @@ class BlockCounter:
         self._counts: dict[tuple[int, int, str], dict] = {}
         self._lock = threading.Lock()
 
-    def measure(self, t: torch.Tensor, layer: int, where: int, formats: list[BlockFormat]) -> None:
+    def measure(
+        self, t: torch.Tensor, layer: int, where: int, formats: list[BlockFormat | QuantiserTarget]
+    ) -> None:
         """Count the numbers of a tensor in each format."""
         for fmt in formats if t.numel() else ():
-            # The tensor may lack the axis of the blocks, such as a bias.
-            new = count_blocks(t, fmt.adapt_to(t.dim()))
+            if isinstance(fmt, BlockFormat):
+                # The tensor may lack the axis of the blocks, such as a bias.
+                new = count_blocks(t, fmt.adapt_to(t.dim()))
+            else:
+                new = _count_quantised(t, to_nearest(fmt))
             with self._lock:
                 sums = self._counts.setdefault((layer, where, fmt.name), {})
                 for name, count in new.items():
@@ -133,7 +184,11 @@ class BlockCounter:
         """Yield layer, pass, format and counts."""
         with self._lock:
             for (layer, where, name), counts in self._counts.items():
-                bins = {field: dict(sorted(counts[field].items())) for field in _EXPONENTS}
+                bins = {
+                    field: dict(sorted(counts[field].items()))
+                    for field in _EXPONENTS
+                    if field in counts
+                }
                 yield layer, where, name, {**counts, **bins}
 
 

@@ -142,9 +142,13 @@ def exponent_figure(
 ):
     """Draw a histogram of exponents for each layer (row) and pass (column), scaled to its commonest
     exponent; see ``Statistics.plot``."""
-    c = card(name)
-    if isinstance(c, BlockCard):
-        legend = f"magnitude before rounding to {name}, whose range differs by block"
+    try:
+        c = card(name)
+    except ValueError:  # a quantiser
+        c = None
+    if c is None or isinstance(c, BlockCard):
+        range_text = ", whose range differs by block" if c else ""
+        legend = f"magnitude before rounding to {name}{range_text}"
         return _draw(rows, name, passes, limit, width, "exponents", None, _trouble, legend)
     regions = _find_regions(c)
     return _draw(rows, name, passes, limit, width, "exponents", regions, _trouble, _legend(c))

@@ -18,9 +18,10 @@ from torch.optim.optimizer import (
 from ... import _C
 from ...formats import naming
 from ...formats.dtypes import is_format_dtype
+from ...targets.base import Target
 from ...targets.block_targets import BlockFormat
 from ..diagnosis.divergence import tensors_in
-from .blocks import BlockCounter
+from .blocks import BlockCounter, to_nearest
 from .counts import OUTSIDE, PASSES
 
 _FORWARD, _BACKWARD, _WEIGHTS, _GRADIENTS, _UPDATES = range(5)
@@ -50,11 +51,11 @@ def _version(t: torch.Tensor) -> int:
 class Hooks:
     """The hooks of one observation, and its counters."""
 
-    def __init__(self, model: nn.Module, formats: Sequence[_C.Format | BlockFormat]) -> None:
+    def __init__(self, model: nn.Module, formats: Sequence[_C.Format | Target]) -> None:
         self.observer = _C.Observer()
         self.model = model
         self.formats = [f for f in formats if isinstance(f, _C.Format)]
-        self.blocks = [f for f in formats if isinstance(f, BlockFormat)]
+        self.blocks = [f for f in formats if isinstance(f, Target)]  # or quantisers
         self.block_counter = BlockCounter()
         # A random mode would draw other results. Whether parameters stay is decided by rounding to
         # nearest.
@@ -298,19 +299,19 @@ class Hooks:
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def _name(f: _C.Format | BlockFormat) -> str:
-    return f.name if isinstance(f, BlockFormat) else naming.name_of_format(f)
+def _name(f: _C.Format | Target) -> str:
+    return f.name if isinstance(f, Target) else naming.name_of_format(f)
 
 
-def _round(x: torch.Tensor, f: _C.Format | BlockFormat) -> torch.Tensor:
-    if isinstance(f, BlockFormat):
-        return f.adapt_to(x.dim()).quantize(x)
+def _round(x: torch.Tensor, f: _C.Format | Target) -> torch.Tensor:
+    if isinstance(f, Target):
+        return (f.adapt_to(x.dim()) if isinstance(f, BlockFormat) else f).quantize(x)
     return torch.ops.torch_dtypes.chop(x, _name(f))
 
 
-def _nearest(f: _C.Format | BlockFormat) -> _C.Format | BlockFormat:
-    if isinstance(f, BlockFormat):
-        return f.with_rounding("nearest_even") if f.rounding in naming.DRAWING_MODES else f
+def _nearest(f: _C.Format | Target) -> _C.Format | Target:
+    if isinstance(f, Target):
+        return to_nearest(f)
     plain = _C.Format(f)
     if f.rounding.name in naming.DRAWING_MODES:
         plain.rounding = _C.Rounding.nearest_even

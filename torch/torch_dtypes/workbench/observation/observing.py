@@ -13,8 +13,9 @@ from torch import nn
 from ... import _C
 from ...formats.arguments import outline
 from ...formats.dtypes import is_format_dtype
-from ...targets.block_targets import BlockFormat
-from ..cards.card import card
+from ...targets.base import Target
+from ...targets.quantisers import Quantiser, is_quantiser
+from .blocks import find_format
 from .counts import OUTSIDE
 from .hooks import Hooks
 from .statistics import Statistics
@@ -22,18 +23,18 @@ from .statistics import Statistics
 _one_at_a_time = threading.Lock()
 
 
-def _check_formats(model: nn.Module, formats) -> list[_C.Format | BlockFormat]:
+def _check_formats(model: nn.Module, formats) -> list[_C.Format | Target]:
     if formats is None:
         return []
-    if isinstance(formats, (str, torch.dtype, _C.Format, BlockFormat)):
+    if isinstance(formats, (str, torch.dtype, _C.Format)) or is_quantiser(formats):
         formats = [formats]
     if not isinstance(formats, Iterable) or isinstance(formats, torch.Tensor):
         raise TypeError(
             "expected formats as a list of dtypes or names, one of them, or None, but got "
             f"{outline(formats)}"
         )
-    cards = {c.canonical: c for c in map(card, formats)}
-    if not cards:
+    counted = dict(map(find_format, formats))
+    if not counted:
         raise ValueError(
             "expected at least one format in formats=, but got none: leave it out to count the "
             "model's own roundings"
@@ -46,7 +47,7 @@ def _check_formats(model: nn.Module, formats) -> list[_C.Format | BlockFormat]:
             f"{dtype}: leave formats= out to count the roundings to {dtype}, or observe the "
             "float32 model"
         )
-    return [c.format for c in cards.values()]
+    return list(counted.values())
 
 
 def _check_model(model: nn.Module) -> None:
@@ -86,8 +87,8 @@ class observe(contextlib.AbstractContextManager):
     Args:
         model: the module whose modules are the layers; neither compiled nor a ScriptModule.
         formats: one or several dtypes of this package, stock dtypes, formats, block formats or
-            names (as :func:`card` takes them), for models with stock floating parameters. They take
-            none of the process's 64 dtypes.
+            names (as :func:`card` takes them), or quantisers of your own, for models with stock
+            floating parameters. They take none of the process's 64 dtypes.
 
     Yields:
         A :class:`Statistics`, readable within the block and after it.
@@ -114,7 +115,7 @@ class observe(contextlib.AbstractContextManager):
     def __init__(
         self,
         model: nn.Module,
-        formats: Sequence[torch.dtype | str | _C.Format | BlockFormat]
+        formats: Sequence[torch.dtype | str | _C.Format | Target | Quantiser]
         | torch.dtype
         | str
         | None = None,

@@ -20,7 +20,7 @@ from ..cards.card import card
 from ..report.folders import json_text, whole_file
 from ..report.page import Report
 from ..report.tables import print_rows
-from .blocks import merge_counts
+from .blocks import find_format, merge_counts
 from .counts import BLOCK_FIELDS, PASSES, RoundingCounts, build_counts
 from .figures import exponent_figure, scale_figure
 
@@ -393,7 +393,7 @@ def _name(layer: str) -> str:
 def _canonical(name: object) -> str | None:
     """Return the name under which a format is counted; None for a name of no format."""
     try:
-        return card(name).canonical
+        return find_format(name)[0]
     except (TypeError, ValueError):
         return None
 

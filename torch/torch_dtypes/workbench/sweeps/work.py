@@ -17,7 +17,7 @@ from ..report.folders import save_tensors, write_json
 from ..report.provenance import versions
 from ..training import loop, recipes
 from ..training.observing import Observed
-from ..training.ranks import ALONE, Ranks
+from ..training.ranks import ALONE, Ranks, first_line
 from ..training.records import Epoch, Run
 from ..training.repeatable import repeatable
 from .cells import Cell
@@ -107,8 +107,8 @@ def work(
         # An error of a user's network, data or operator fails this cell alone.
         if ranks.size > 1:
             raise
-        text = str(error).strip()
-        reason = f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+        kind, line = type(error).__name__, first_line(error)
+        reason = line if line.startswith(kind) else f"{kind}: {line}"
         result = outcome(
             cell,
             "failed",

@@ -19,7 +19,9 @@ OTHERS = [
     *("e5m0", "posit16es2", "posit12es1", "takum8_linear", "lns4_3", "posit24es1", "posit32es0"),
     *("posit48es3", "fixed12_12", "fixed4_20", "fixedminus3_24", "ufixed10_10"),
 ]
+WIDE_TAKUMS_AND_WRAPPING = ["takum32_linear", "fixed4_3_wrap", "fixed12_12_wrap"]
 DRAW = ["stochastic", "stochastic_equal", "up_down"]
+FEW_BITS = ["stochastic_a4", "stochastic_b12", "stochastic_c5", "stochastic_c20", "stochastic_a40"]
 MODES = [mode for mode in torch_dtypes.ROUNDING_MODES if mode not in DRAW]
 
 
@@ -93,22 +95,70 @@ def compare(name, mode, stock):
 
 @pytest.mark.parametrize("stock", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", names(FEW, FLOATS, OTHERS))
+@pytest.mark.parametrize("name", names(FEW, FLOATS, OTHERS, WIDE_TAKUMS_AND_WRAPPING))
 def test_deterministic_modes(name, mode, stock):
     compare(name, mode, stock)
 
 
 @pytest.mark.parametrize("stock", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", names(["q43", "e5m10", "posit8es1"], FLOATS, ["posit16es2"]))
-@pytest.mark.parametrize("mode", ["stochastic", "stochastic_equal"])
+@pytest.mark.parametrize("name", names(FEW, FLOATS, OTHERS, WIDE_TAKUMS_AND_WRAPPING))
+@pytest.mark.parametrize("mode", [*DRAW, *FEW_BITS])
 def test_random_modes(name, mode, stock):
     compare(name, mode, stock)
 
 
-@pytest.mark.parametrize("name", names(FEW, ["e4m3_flush"], OTHERS))
-@pytest.mark.parametrize("mode", ["stochastic_equal", "up_down"])
-def test_modes_that_toss_a_coin(name, mode):
-    compare(name, mode, torch.float32)
+def codes_by_kernels_and_stock(call):
+    results = []
+    for way in ("kernels", "stock"):
+        with backend(way):
+            torch.manual_seed(7)
+            results.append(torch_dtypes.codes(call()))
+    return results
+
+
+@pytest.mark.parametrize("mode", ["nearest_even", "stochastic", "up_down"])
+@pytest.mark.parametrize("name", ["fixed12_12_wrap", "fixed4_20"])
+def test_large_integers(name, mode):
+    x = torch.randint(-(2**63), 2**63 - 1, (300,)) >> torch.arange(300) % 64
+    x = torch.cat([x, torch.tensor([-(2**63), 2**63 - 1, 0])])
+    with torch_dtypes.rounding(mode):
+        expected, found = codes_by_kernels_and_stock(lambda: x.to(torch_dtypes.dtype(name)))
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("stock", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", names(FEW, FLOATS, OTHERS, WIDE_TAKUMS_AND_WRAPPING))
+def test_flipped_bits(name, stock):
+    x = inputs(torch_dtypes.dtype(name), stock)
+    results = []
+    for way in ("kernels", "stock"):
+        with backend(way):
+            torch.manual_seed(7)
+            results.append(torch_dtypes.chop(x, name, "stochastic", flip_prob=0.5))
+    assert_same(*reversed(results), x)
+
+
+@pytest.mark.parametrize("name", names(FEW, FLOATS, OTHERS, WIDE_TAKUMS_AND_WRAPPING))
+def test_next_numbers(name):
+    dtype = torch_dtypes.dtype(name)
+    x = inputs(dtype, torch.float32).to(dtype)
+    for towards in (0.0, -0.0, 1.0, -1.0, torch.inf, -torch.inf, torch.nan):
+        to = torch.tensor(towards).to(dtype)
+        expected, found = codes_by_kernels_and_stock(lambda to=to: x.nextafter(to))
+        assert torch.equal(found, expected), towards
+
+
+def test_counts_of_observe():
+    """The same with kernels and stock operators, also of formats that no tensor has."""
+    counts = []
+    for way in ("kernels", "stock"):
+        with backend(way):
+            torch.manual_seed(7)
+            model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Linear(30, 5))
+            with torch_dtypes.observe(model, formats=["q43", "e11m20", "takum32_linear"]) as seen:
+                model(torch.randn(7, 20)).sum().backward()
+            counts.append(str(seen))
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("case", gpu_cases.CASES)
@@ -176,19 +226,21 @@ def test_one_choice():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda x: torch_dtypes.chop(x, "posit32es2", rounding="stochastic"),
-        lambda x: torch_dtypes.chop(x, "q43", rounding="stochastic_a4"),
-        lambda x: torch_dtypes.chop(x, "takum16_linear", rounding="stochastic"),
-        lambda x: torch_dtypes.chop(x, "q43", flip_prob=0.5),
-        lambda x: x.to(torch.q43).nextafter(x.to(torch.q43)),
+        lambda x: x.to(torch_dtypes.dtype("e11m30")) * 2,
+        lambda x: x.to(torch.q43) * 1e200,
     ],
 )
 def test_what_has_no_way_says_so(call):
-    with backend("stock"), pytest.raises(NotImplementedError, match="stock operators"):
+    with (
+        backend("stock"),
+        pytest.raises(NotImplementedError, match=r"stock operators.*set_backend\(None\)"),
+    ):
         call(torch.ones(3))
 
 
-@pytest.mark.parametrize("name", names(["e5m10"], ["q43", "e8m7", "e4m3fn", "e4m3_flush"]))
+@pytest.mark.parametrize(
+    "name", names(["e5m10"], ["q43", "e8m7", "e4m3fn", "e4m3_flush", "posit16es2", "fixed4_3"])
+)
 def test_compiled_chop_is_fused(name):
     """In a graph, chop with a mode is stock operations, and its seed is drawn at each run."""
     from torch._inductor.utils import run_and_get_code

@@ -241,18 +241,16 @@ static void count_codes(const Recorder& seen, const T* values, const char* codes
   }
 }
 
-// The same for values that stock operators rounded; their memory must be the host's.
-static void count_encoded(const at::Tensor& stock, const at::Tensor& target,
+// The same for values that stock operators rounded. The counts are made on the CPU.
+static void count_encoded(const at::Tensor& rounded, const at::Tensor& target,
                           const FormatEntry& entry) {
   if (!observing()) return;
-  TORCH_CHECK_NOT_IMPLEMENTED(stock.device().is_cpu(),
-                              "observe: expected a tensor on the CPU, but got one on ",
-                              stock.device(), ". Observe on the CPU.");
-  if (LastEncoded::current()) LastEncoded::current()->values = stock;
-  const Recorder seen = recorder(entry.format, target.const_data_ptr(), stock.const_data_ptr());
-  const auto* codes = static_cast<const char*>(target.const_data_ptr());
-  const int64_t width = entry.format.itemsize(), n = stock.numel();
+  if (LastEncoded::current()) LastEncoded::current()->values = rounded;
+  const Recorder seen = recorder(entry.format, target.const_data_ptr(), rounded.const_data_ptr());
   if (!seen) return;
+  const at::Tensor stock = rounded.cpu(), bits = bits_alias(target).cpu();
+  const auto* codes = static_cast<const char*>(bits.const_data_ptr());
+  const int64_t width = entry.format.itemsize(), n = stock.numel();
   switch (stock.scalar_type()) {
     case ScalarType::Float:
       return count_codes(seen, stock.const_data_ptr<float>(), codes, width, n);

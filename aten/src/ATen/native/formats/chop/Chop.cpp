@@ -13,6 +13,7 @@
 #include <ATen/native/formats/gpu/GpuObservation.h>
 #include <ATen/native/formats/stock/Backend.h>
 #include <ATen/native/formats/stock/StockCodec.h>
+#include <ATen/native/formats/stock/StockCodes.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/formats/codec/BitFlips.h>
@@ -120,20 +121,20 @@ void round_into(const at::Tensor& out, const at::Tensor& in, const Format& forma
 
 at::Tensor chop_by_stock(const at::Tensor& in, const Format& format, double flip_prob,
                          const std::optional<at::Generator>& generator) {
-  TORCH_CHECK_NOT_IMPLEMENTED(flip_prob == 0, "expected flip_prob=0 on ", in.device(),
-                              ", where stock operators compute, but got ", flip_prob,
-                              ". Move the tensor with .cpu() first.");
   const at::AutoDispatchBelowADInplaceOrView guard;
-  const at::Tensor out = round_by_stock(format, in, next_words(format, generator, in.device()));
-  if (!observing()) return out;
-  TORCH_CHECK_NOT_IMPLEMENTED(in.device().is_cpu(),
-                              "observe: expected a tensor on the CPU, but got one on ", in.device(),
-                              ". Observe on the CPU.");
-  if (const Recorder seen = recorder(format, out.const_data_ptr(), in.const_data_ptr())) {
-    if (in.scalar_type() == c10::ScalarType::Float)
-      seen.values(in.const_data_ptr<float>(), out.const_data_ptr<float>(), in.numel());
-    else seen.values(in.const_data_ptr<double>(), out.const_data_ptr<double>(), in.numel());
+  const RandomWords words = next_words(format, generator, in.device());
+  at::Tensor out;
+  if (flip_prob > 0) {
+    const RandomWords flips{next_seed(generator, in.device())};
+    const at::Tensor codes = encode_by_stock(format, in, c10::ScalarType::Long, words);
+    out = decode_by_stock(format, flip_by_stock(format, codes, flip_prob, flips),
+                          format.fits_float() ? in.scalar_type() : c10::ScalarType::Double)
+              .to(in.scalar_type());
+  } else {
+    out = round_by_stock(format, in, words);
   }
+  if (const Recorder seen = recorder(format, out.const_data_ptr(), in.const_data_ptr()))
+    count_on_host(seen, in, out);
   return out;
 }
 

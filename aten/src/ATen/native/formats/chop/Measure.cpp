@@ -8,6 +8,8 @@
 #include <ATen/native/formats/gpu/GpuCasts.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
+#include <ATen/native/formats/stock/Backend.h>
+#include <ATen/native/formats/stock/StockCodec.h>
 #include <ATen/ops/empty_like_ops.h>
 #include <ATen/ops/to_ops.h>
 
@@ -49,11 +51,18 @@ static void measure_on_gpu(const at::Tensor& in, const c10::formats::Format& f,
   count_values_on_gpu(seen, values, rounded);
 }
 
+static void measure_by_stock(const at::Tensor& in, const c10::formats::Format& f,
+                             const Recorder& seen) {
+  const at::Tensor values = f.fits_float() ? in : in.to(c10::ScalarType::Double);
+  count_on_host(seen, values, round_by_stock(f, values, {kSeed}));
+}
+
 void measure(const at::Tensor& values, const c10::formats::Format& format, const Recorder& seen) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const bool wide = values.scalar_type() == c10::ScalarType::Double;
   const c10::ScalarType type = wide ? c10::ScalarType::Double : c10::ScalarType::Float;
   const at::Tensor in = at::_ops::to_dtype::call(values, type, false, false, {});
+  if (by_stock(in.device())) return measure_by_stock(dense(in), format, seen);
   if (on_gpu(in.device())) return measure_on_gpu(dense(in), format, seen);
   wide ? measure_as<double>(dense(in), format, seen) : measure_as<float>(dense(in), format, seen);
 }

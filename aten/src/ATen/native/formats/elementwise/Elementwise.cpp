@@ -169,7 +169,8 @@ at::Tensor run_by_stock(const std::array<const Operand*, N>& operands, const Tar
   TORCH_CHECK_NOT_IMPLEMENTED(out_format.arithmetic_in_double(), "arithmetic in ",
                               target.entry.name,
                               ": expected a format whose arithmetic float64 can do by stock "
-                              "operators, but got another. Move the operands with .cpu() first.");
+                              "operators, but got another. ",
+                              advice_without_stock(device));
   std::array<at::Tensor, N> x;
   for (size_t j = 0; j < N; ++j) {
     const Operand& o = *operands[j];
@@ -177,7 +178,7 @@ at::Tensor run_by_stock(const std::array<const Operand*, N>& operands, const Tar
     TORCH_CHECK_NOT_IMPLEMENTED(
         size == 0 || !(size < 0x1p-400 || size > 0x1p400) || std::isinf(size), "arithmetic in ",
         target.entry.name, ": expected a number from 2^-400 to 2^400 for ",
-        "stock operators, but got ", o.number, ". Move the tensors with .cpu() first.");
+        "stock operators, but got ", o.number, ". ", advice_without_stock(device));
     if (!o.tensor.defined())
       x[j] = at::scalar_tensor(o.number,
                                at::TensorOptions().dtype(c10::ScalarType::Double).device(device));

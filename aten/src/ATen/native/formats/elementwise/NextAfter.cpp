@@ -6,6 +6,8 @@
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuCasts.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
+#include <ATen/native/formats/stock/Backend.h>
+#include <ATen/native/formats/stock/StockCodes.h>
 
 #include <ATen/AutogradNode.h>
 #include <ATen/ExpandUtils.h>
@@ -73,9 +75,14 @@ Tensor nextafter_kernel(const Tensor& given, const Tensor& given_other) {
   const Tensor start = is_format_tensor(self) ? self : encoded(self, entry);
   Tensor result = empty_format(sizes, entry, self.device());
   if (self.device().is_meta()) return result;
-  expect_kernels(self.device(), "nextafter");
+  const bool stock = by_stock(self.device());
+  if (!stock) expect_kernels(self.device(), "nextafter");
   const Tensor codes = whole(bits_alias(start)), from = whole(values(start)),
                towards = whole(values(other));
+  if (stock) {
+    bits_alias(result).copy_(next_codes_by_stock(f, codes, from, towards));
+    return result;
+  }
   if (on_gpu(self.device())) {
     next_codes_on_gpu(f, codes, from, towards, result);
     return result;

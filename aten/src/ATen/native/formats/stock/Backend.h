@@ -18,6 +18,12 @@ inline bool by_stock(c10::Device device) {
   return backend_of(device) == Backend::Stock;
 }
 
+// The advice in errors of stock operators that cannot do something there.
+inline const char* advice_without_stock(c10::Device device) {
+  return device.is_cpu() ? "Call torch_dtypes.set_backend(None) first."
+                         : "Move the tensors with .cpu() first.";
+}
+
 // Forces one back end for every device and thread of the process, until the next call. Without an
 // argument each device has its own again.
 void force_backend(std::optional<Backend> backend);

@@ -11,6 +11,7 @@
 #include <ATen/ops/where.h>
 
 #include <cmath>
+#include <utility>
 
 namespace at::formats {
 namespace {
@@ -36,7 +37,7 @@ bool tosses_coin(Rounding mode) {
 }
 
 bool by_bits(const Format& f) {
-  return f.kind == Kind::Float && f.rounding != Rounding::UpDown;
+  return f.kind == Kind::Float;
 }
 
 // Fixed point in the mode `stochastic`: magnitudes are a float format's subnormals and first
@@ -52,60 +53,37 @@ Format float_of_fixed(const Format& f) {
   return result;
 }
 
-// Posits in the mode `stochastic`: the gap between two neighbours is at most 2^8 times the inner
-// one.
-bool draws_pieces(const Format& f) {
-  return f.is_posit() && f.rounding == Rounding::Stochastic && f.es <= 3 && f.fits_float() &&
-      f.underflow == c10::formats::Underflow::Minpos;
+bool by_integers(const Format& f) {
+  return f.bits > 16 || f.overflow == Overflow::Wrap;
 }
 
-bool draws_few_bits(const Format& f) {
-  return f.rounding == Rounding::Stochastic && f.random_bits != 0;
-}
-
-void expect_stock_way(const Format& f) {
-  const bool by_integers = f.bits > 16 && has_wide_way(f);
-  const bool by_tables = f.bits <= 16 && f.overflow != Overflow::Wrap &&
-      (f.rounding != Rounding::Stochastic || draws_pieces(f));
-  const bool few_bits = draws_few_bits(f);
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      (by_bits(f) || by_bits_of_float(f) || by_integers || by_tables) && !few_bits,
-      "expected a format and a mode that stock operators can round to, but got ",
-      few_bits ? "few random bits"
-               : "a random mode of such a format, a takum of more than 16 bits, or a format that "
-                 "wraps",
-      ". Move the tensor with .cpu() first.");
+void use_few_bits(const Format& f, StockWords& words) {
+  if (f.rounding == Rounding::Stochastic && f.random_bits != 0) words.use_few_bits(f);
 }
 
 StockWords draw(const Format& f, const RandomWords& words, const at::Tensor& like) {
   if (!c10::formats::is_stochastic(f.rounding)) return {};
-  return {words.seed.number, like.numel(), like.device()};
+  StockWords result(words.seed.number, like.numel(), like.device());
+  use_few_bits(f, result);
+  return result;
 }
 
 // One of the fields of each element's piece.
 at::Tensor look_up(const Format& f, const at::Tensor& values, const StockWords& words,
                    at::Tensor RoundingSteps::* field) {
-  if (draws_pieces(f)) {
-    Format toward_zero = f;
-    toward_zero.rounding = Rounding::TowardZero;
-    const RoundingSteps steps =
-        rounding_steps(toward_zero, 0, values.scalar_type(), values.device());
-    return at::take(steps.*field, draw_pieces(f, steps, values, words));
-  }
-  const auto by = [&](uint64_t word) {
-    const RoundingSteps steps = rounding_steps(f, word, values.scalar_type(), values.device());
-    return at::take(steps.*field, find_pieces(steps, values));
+  const auto find = [&](uint64_t word) {
+    RoundingSteps steps = rounding_steps(f, word, values.scalar_type(), values.device());
+    return std::pair{steps, find_pieces(steps, values)};
   };
-  return tosses_coin(f.rounding) ? at::where(words.coins(), by(~uint64_t{0}), by(0)) : by(0);
-}
-
-// int64 as float64. Numbers that do not fit become their odd neighbour: multiples of 2^10 have at
-// most 53 digits.
-at::Tensor doubles_of(const at::Tensor& integers) {
-  const at::Tensor low = integers.bitwise_and((1 << 10) - 1);
-  const at::Tensor odd = (integers ^ low) | low.ne(0).to(ScalarType::Long).__lshift__(10);
-  constexpr int64_t limit = int64_t{1} << 53;
-  return at::where(integers.lt(limit) & integers.gt(-limit), integers, odd).to(ScalarType::Double);
+  const auto [steps, pieces] = find(0);
+  const at::Tensor inner = at::take(steps.*field, pieces);
+  if (!c10::formats::is_stochastic(f.rounding)) return inner;
+  const auto [outer_steps, outer_pieces] = find(~uint64_t{0});
+  const at::Tensor outer = at::take(outer_steps.*field, outer_pieces);
+  if (tosses_coin(f.rounding)) return at::where(words.coins(), outer, inner);
+  const at::Tensor up = draw_outer_pieces(f, values, at::take(steps.codes, pieces),
+                                          at::take(outer_steps.codes, outer_pieces), words);
+  return at::where(up, outer, inner);
 }
 
 // Values in a type that has the format's.
@@ -124,7 +102,6 @@ at::Tensor fixed_codes_by_bits(const Format& f, const at::Tensor& values, const 
 } // namespace
 
 at::Tensor round_by_stock(const Format& f, const at::Tensor& values, const RandomWords& seed) {
-  expect_stock_way(f);
   const at::Tensor in = flat(values);
   const StockWords words = draw(f, seed, in);
   at::Tensor out;
@@ -133,7 +110,7 @@ at::Tensor round_by_stock(const Format& f, const at::Tensor& values, const Rando
   } else if (by_bits_of_float(f)) {
     const double unit = std::ldexp(1.0, -int{f.frac_bits});
     out = fixed_codes_by_bits(f, in, words).to(in.scalar_type()).mul(unit);
-  } else if (f.bits > 16) {
+  } else if (by_integers(f)) {
     const at::Tensor codes = encode_wide_by_stock(f, in.to(ScalarType::Double), words);
     out = decode_wide_by_stock(f, codes).to(in.scalar_type());
   } else {
@@ -143,7 +120,7 @@ at::Tensor round_by_stock(const Format& f, const at::Tensor& values, const Rando
 }
 
 bool fuses_in_graphs(const Format& f) {
-  return by_bits(f) && !draws_few_bits(f);
+  return !f.is_table();
 }
 
 // A graph takes no operation in place: functionalization makes others of them.
@@ -161,9 +138,11 @@ at::Tensor round_in_graph(const Format& f, const at::Tensor& values, const at::T
     StockWords words;
     if (seed.defined())
       words = {functional::to_functional_tensor(seed), in.sym_numel(), in.device()};
-    out = round_floats_by_stock(f, widen(f, in), words)
-              .to(in.scalar_type())
-              .view_symint(values.sym_sizes());
+    use_few_bits(f, words);
+    const at::Tensor rounded = by_bits(f)
+        ? round_floats_by_stock(f, widen(f, in), words)
+        : decode_wide_by_stock(f, encode_wide_by_stock(f, in.to(ScalarType::Double), words));
+    out = rounded.to(in.scalar_type()).view_symint(values.sym_sizes());
   }
   functional::sync(out);
   return functional::from_functional_tensor(out);
@@ -171,9 +150,9 @@ at::Tensor round_in_graph(const Format& f, const at::Tensor& values, const at::T
 
 at::Tensor encode_by_stock(const Format& f, const at::Tensor& stock, ScalarType codes,
                            const RandomWords& seed) {
-  expect_stock_way(f);
   const at::Tensor in = flat(stock);
-  const at::Tensor values = in.scalar_type() == ScalarType::Long ? doubles_of(in) : in;
+  const bool exact = f.overflow == Overflow::Wrap; // wrapping needs all digits of an integer
+  const at::Tensor values = in.scalar_type() == ScalarType::Long && !exact ? doubles_of(in) : in;
   const StockWords words = draw(f, seed, in);
   at::Tensor out;
   if (by_bits(f)) {
@@ -181,8 +160,9 @@ at::Tensor encode_by_stock(const Format& f, const at::Tensor& stock, ScalarType 
   } else if (by_bits_of_float(f)) {
     const at::Tensor code = fixed_codes_by_bits(f, values, words);
     out = code.bitwise_and(static_cast<int64_t>(f.code_mask())).to(codes);
-  } else if (f.bits > 16) {
-    out = encode_wide_by_stock(f, values.to(ScalarType::Double), words).to(codes);
+  } else if (by_integers(f)) {
+    const at::Tensor wide = values.is_floating_point() ? values.to(ScalarType::Double) : values;
+    out = encode_wide_by_stock(f, wide, words).to(codes);
   } else {
     out = look_up(f, values, words, &RoundingSteps::codes);
   }
@@ -199,13 +179,16 @@ at::Tensor decode_by_stock(const Format& f, const at::Tensor& codes, ScalarType 
   } else if (f.kind == Kind::Float) {
     out = decode_floats_by_stock(f, in, type);
   } else {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !f.is_takum(),
-        "expected a format that stock operators decode, but got a takum of more than 16 bits. "
-        "Move the tensor with .cpu() first.");
     out = decode_wide_by_stock(f, in).to(type);
   }
   return shaped_as(out, codes);
+}
+
+void count_on_host(const Recorder& seen, const at::Tensor& exact, const at::Tensor& rounded) {
+  const at::Tensor a = exact.cpu(), b = rounded.cpu();
+  if (a.scalar_type() == ScalarType::Float)
+    seen.values(a.const_data_ptr<float>(), b.const_data_ptr<float>(), a.numel());
+  else seen.values(a.const_data_ptr<double>(), b.const_data_ptr<double>(), a.numel());
 }
 
 at::Tensor narrow_to_odd_by_stock(const at::Tensor& values) {

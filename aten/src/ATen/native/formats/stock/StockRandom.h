@@ -1,6 +1,7 @@
 // The kernels' random words (Philox.h), by stock operations on integers.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/formats/NumberFormat.h>
 
 #include <utility>
 
@@ -21,9 +22,15 @@ class StockWords {
         n_(std::move(n)),
         device_(device) {}
 
+  // Changes the words so that a fraction of 64 bits plus the word carries where a format with few
+  // random bits rounds up. Then the fraction's last bit must be set if anything is cut off.
+  void use_few_bits(const c10::formats::Format& format);
+
   const at::Tensor& high() const; // the high halves' bits, as int32; takes half the time of all()
   const at::Tensor& all() const; // as int64
   at::Tensor coins() const; // the highest bits, as bool
+  // 1 where use_few_bits() has lowered the word by 1, so that a tie goes down.
+  const at::Tensor& lowered() const;
   bool in_graph() const { return graph_seed_.defined(); }
 
  private:
@@ -33,11 +40,14 @@ class StockWords {
   at::Tensor graph_seed_;
   c10::SymInt n_ = 0;
   c10::Device device_ = at::kCPU;
-  mutable at::Tensor high_, all_;
+  int few_bits_ = 0; // random bits that count; 0: all
+  c10::formats::FewBits how_ = c10::formats::FewBits::A;
+  mutable at::Tensor high_, all_, lowered_;
 };
 
-// Whether part / whole, cut to 64 binary digits, plus the word as such a fraction is at least 1:
-// then the mode `stochastic` rounds up. Integers, 0 <= part < whole < 2^62.
-at::Tensor carries(const at::Tensor& words, const at::Tensor& part, const at::Tensor& whole);
+// Whether the mode `stochastic` rounds x to outer. float64 numbers; x lies between inner and outer.
+// Its part of their distance is cut to 64 binary digits, as is the codec's (TableCodec.h).
+at::Tensor draw_outer(const at::Tensor& x, const at::Tensor& inner, const at::Tensor& outer,
+                      const StockWords& words);
 
 } // namespace at::formats

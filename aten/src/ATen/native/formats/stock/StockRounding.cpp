@@ -30,13 +30,17 @@ class FloatRounding {
 
   FloatRounding(const Format& f, c10::Device device)
       : f_(f),
+        moves_(f.rounding == Rounding::UpDown),
         device_(device),
         flush_(f.subnormals == c10::formats::Subnormals::Flush),
         cut_(M::fraction - f.man_bits),
         first_(f.min_exponent() + M::bias),
-        edge_(flush_ ? f.min_exponent() : f.lsb_exponent()) {}
+        edge_(flush_ ? f.min_exponent() : f.lsb_exponent()) {
+    if (moves_) f_.rounding = Rounding::NearestEven; // its first half
+  }
 
   at::Tensor round(const at::Tensor& values, const StockWords& words) {
+    if (moves_) return decode_codes(encode(values, words));
     const at::Tensor u = values.view(kInts);
     const at::Tensor a = u.bitwise_and(kMost);
     const auto bits = [&](uint64_t code) {
@@ -64,6 +68,7 @@ class FloatRounding {
       const at::Tensor digits = m.bitwise_and(kDigits).bitwise_or(kOne);
       code = at::where(field.lt(first_), digits.__rshift__(shift), code);
     }
+    if (moves_) code = move_codes(code, words);
     code = end(code, a, u, f_.max_code(), f_.overflow_code(), f_.nan_code());
     const int64_t sign_code = f_.bits == M::width ? int64_t{std::numeric_limits<Signed>::min()}
                                                   : int64_t{1} << (f_.bits - 1);
@@ -101,7 +106,8 @@ class FloatRounding {
   static constexpr int64_t kDigits = kOne - 1;
   static constexpr int64_t kInfinity = int64_t{2 * M::bias + 1} << M::fraction;
 
-  const Format& f_;
+  Format f_;
+  bool moves_; // the mode up_down
   c10::Device device_;
   bool flush_;
   int cut_;   // digits of T that a normal number of the format lacks
@@ -114,6 +120,13 @@ class FloatRounding {
   }
   static int64_t nan_bits() {
     return c10::formats::bits_as<Signed>(std::numeric_limits<T>::quiet_NaN());
+  }
+  // One code away from 0 or back. 0 stays, and codes beyond the largest, which are infinities.
+  at::Tensor move_codes(const at::Tensor& code, const StockWords& words) const {
+    const at::Tensor step = words.coins().to(kInts).mul(2).sub(1);
+    const at::Tensor moved =
+        code + step * (code.ne(0) & code.le(static_cast<int64_t>(f_.max_code())));
+    return flush_ ? moved * moved.ge(int64_t{1} << f_.man_bits) : moved;
   }
   static at::Tensor mask_of_sign(const at::Tensor& u) { return u.__rshift__(M::width - 1); }
   // Chooses one of two numbers by the sign.
@@ -234,8 +247,9 @@ class FloatRounding {
         wide.bitwise_and(kDigits).add(field.gt(0).to(ScalarType::Long).mul(kOne));
     const at::Tensor shift = field.clamp_min(1).neg().add(edge_field() + M::fraction);
     const at::Tensor left = shift.neg().add(64);
-    const at::Tensor fraction = at::where(left.ge(0), digits.__lshift__(left.clamp(0, 63)),
-                                          digits.__rshift__(left.neg().clamp(0, 63)));
+    const at::Tensor cut = left.neg().clamp(0, 63), kept = digits.__rshift__(cut);
+    at::Tensor fraction = at::where(left.ge(0), digits.__lshift__(left.clamp(0, 63)), kept);
+    if (words.lowered().defined()) fraction = fraction | kept.__lshift__(cut).ne(digits);
     const at::Tensor least = fraction.bitwise_not(); // the word must be larger
     constexpr int64_t sign = std::numeric_limits<int64_t>::min(); // unsigned order
     return words.all().bitwise_xor(sign).gt(least.bitwise_xor(sign));

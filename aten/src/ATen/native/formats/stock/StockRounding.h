@@ -1,5 +1,4 @@
-// Float formats by stock integer operations on the bits of machine floats. Modes: all that draw
-// nothing, `stochastic` and `stochastic_equal`.
+// Float formats by stock integer operations on the bits of machine floats, in every mode.
 //
 // If a format has no more digits and no more range than the machine type, its values are machine
 // numbers whose last digits are 0. So a magnitude plus an addend, with its last digits cleared, is

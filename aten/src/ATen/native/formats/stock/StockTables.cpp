@@ -2,7 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bucketize.h>
-#include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/take.h>
 #include <ATen/ops/where.h>
 #include <c10/formats/ForkSafeMutex.h>
@@ -19,13 +19,6 @@ namespace {
 using c10::ScalarType;
 using c10::formats::Format;
 using c10::formats::Machine;
-
-template <typename T>
-at::Tensor on_device(std::vector<T>& numbers, ScalarType type, c10::Device device) {
-  const auto n = static_cast<int64_t>(numbers.size());
-  const at::Tensor host = at::from_blob(numbers.data(), {n}, at::TensorOptions().dtype(type));
-  return device.is_cpu() ? host.clone() : host.to(device);
-}
 
 at::Tensor codes_on_device(const std::vector<uint64_t>& codes, int bits, c10::Device device) {
   if (bits <= 8) {
@@ -166,25 +159,23 @@ at::Tensor find_pieces(const RoundingSteps& steps, const at::Tensor& flat) {
   return at::bucketize(places, steps.starts, /*out_int32=*/false, /*right=*/true);
 }
 
-at::Tensor draw_pieces(const Format& format, const RoundingSteps& toward_zero,
-                       const at::Tensor& flat, const StockWords& words) {
-  const at::Tensor inner = find_pieces(toward_zero, flat);
-  const at::Tensor outwards = flat.signbit().to(ScalarType::Long).mul(-2).add(1);
-  const at::Tensor outer = (inner + outwards).clamp(0, toward_zero.codes.numel() - 1);
-  const at::Tensor values = toward_zero.values.to(ScalarType::Double).abs();
-  const at::Tensor x = flat.to(ScalarType::Double).abs();
-  const at::Tensor lower = at::take(values, inner), upper = at::take(values, outer);
-  // In units of x's last place both distances are integers: the scale is 2^(52 - exponent).
-  const at::Tensor field = x.view(ScalarType::Long).__rshift__(52);
-  const at::Tensor scale = field.neg().add(52 + 2 * 1023).__lshift__(52).view(ScalarType::Double);
-  const auto units = [&](const at::Tensor& distance) {
-    return (distance * scale).to(ScalarType::Long);
+at::Tensor draw_outer_pieces(const Format& f, const at::Tensor& flat, const at::Tensor& inner_codes,
+                             const at::Tensor& outer_codes, const StockWords& words) {
+  const at::Tensor values = values_of_codes(f, ScalarType::Double, flat.device());
+  const auto decoded = [&](const at::Tensor& codes) {
+    const auto mask = static_cast<int64_t>(f.code_mask());
+    return at::take(values, codes.to(ScalarType::Long).bitwise_and(mask));
   };
-  const double most = to_double(decode(format, format.max_code())),
-               least = to_double(decode(format, 1));
-  const at::Tensor up =
-      x.ge(least) & x.lt(most) & carries(words.all(), units(x - lower), units(upper - lower));
-  return at::where(up, outer, inner);
+  at::Tensor outer = decoded(outer_codes);
+  if (f.is_table()) { // beyond the range
+    const c10::formats::TableView& t = c10::formats::view_of(f);
+    const at::Tensor next =
+        at::where(flat.signbit(), at::scalar_tensor(t.low.next, outer.options()),
+                  at::scalar_tensor(t.high.next, outer.options()));
+    outer = at::where(outer.isfinite(), outer, next);
+  }
+  const at::Tensor up = draw_outer(flat.to(ScalarType::Double), decoded(inner_codes), outer, words);
+  return up & inner_codes.ne(outer_codes);
 }
 
 at::Tensor values_of_codes(const Format& format, ScalarType type, c10::Device device) {

@@ -2,9 +2,20 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/native/formats/stock/StockRandom.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/formats/NumberFormat.h>
 
+#include <vector>
+
 namespace at::formats {
+
+// A list of numbers on a device. type: that of T.
+template <typename T>
+at::Tensor on_device(std::vector<T>& numbers, c10::ScalarType type, c10::Device device) {
+  const auto n = static_cast<int64_t>(numbers.size());
+  const at::Tensor host = at::from_blob(numbers.data(), {n}, at::TensorOptions().dtype(type));
+  return device.is_cpu() ? host.clone() : host.to(device);
+}
 
 // Rounding as a step function of a float's bits, as integers in the order of values: -0 before 0,
 // NaNs at both ends. Piece i is from start i - 1 on, below start i.
@@ -22,10 +33,11 @@ RoundingSteps rounding_steps(const c10::formats::Format& format, uint64_t word,
 // Finds each element's piece. flat: one dimension.
 at::Tensor find_pieces(const RoundingSteps& steps, const at::Tensor& flat);
 
-// The same in the mode `stochastic`, for posits that keep minpos: the piece of the steps toward
-// zero, or the next one outwards, by the words. Values must be exact.
-at::Tensor draw_pieces(const c10::formats::Format& format, const RoundingSteps& toward_zero,
-                       const at::Tensor& flat, const StockWords& words);
+// Whether the mode `stochastic` rounds each element to its outer piece: that of the largest word,
+// not of the word 0.
+at::Tensor draw_outer_pieces(const c10::formats::Format& format, const at::Tensor& flat,
+                             const at::Tensor& inner_codes, const at::Tensor& outer_codes,
+                             const StockWords& words);
 
 // The value of each code, in the order of codes. Results are kept for later calls.
 at::Tensor values_of_codes(const c10::formats::Format& format, c10::ScalarType type,

@@ -200,13 +200,39 @@ def test_stochastic_operands_are_unbiased():
     assert spread.max() > 0
 
 
+class Halves:
+    """Rounds the numbers of a row to halves of its largest."""
+
+    own_gradient = False
+
+    def quantize(self, x, *, axis, generator, rounding):
+        step = x.abs().amax(axis, keepdim=True) / 2
+        return torch.round(x / step) * step
+
+
+def test_a_quantiser_is_called_along_each_products_sum():
+    torch.manual_seed(7)
+    x, g, layer = torch.randn(9, 12), torch.randn(9, 8), nn.Linear(12, 8, bias=False)
+    w, halves = layer.weight.detach(), Halves()
+    q = dict.fromkeys(("weight", "activation", "error"), halves)
+    y, gx, gw, _ = step(quantize_(layer, {"": q}), x, g)
+    along = {d: lambda t, d=d: halves.quantize(t, axis=d, generator=0, rounding=0) for d in (0, 1)}
+    assert torch.allclose(y, along[1](x) @ along[1](w).t())
+    assert torch.allclose(gx, along[1](g) @ along[0](w))
+    assert torch.allclose(gw, along[0](g).t() @ along[0](x))
+    halves.own_gradient = True  # then autograd must see it
+    assert not summary(quantize_(layer, {"": q}), show=False)[""].forward
+    with pytest.raises(ValueError, match=r"expected error of .* without a gradient of its own"):
+        quantize_(layer, {"": dict(weight="mxfp4", error=halves)})
+
+
 def test_rules_of_scales():
     layer = nn.Linear(32, 32)
     quantize_(
         layer, {"": dict(weight=dict(format="nvfp4", by="four_over_six"), activation="nvfp4")}
     )
     assert summary(layer, show=False)[""].forward == "nvfp4 x nvfp4_four_over_six"
-    with pytest.raises(ValueError, match="weight of .* scale_rule"):
+    with pytest.raises(ValueError, match=r"weight of .* scale_rule"):
         quantize_(layer, {"": dict(weight=dict(format="mxfp4", by="four_over_six"))})
 
 

@@ -219,6 +219,12 @@ def _check_place(
             f"expected clamped='pass' for {name} of {where}, whose products round their own "
             f"operands, but got {place.clamped!r}; set axis=-1 for one rounding for all products"
         )
+    if getattr(place.target, "has_own_gradient", False):
+        raise ValueError(
+            f"expected {name} of {where} without a gradient of its own, since products round their "
+            f"operands outside of autograd, but got {place.target.name}; name no product in its "
+            "rule, and give blocks axis=-1"
+        )
     groups = getattr(module, "groups", 1)
     if (
         place.by_product

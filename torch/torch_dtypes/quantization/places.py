@@ -17,7 +17,7 @@ from ..targets.base import CLAMPED
 from ..targets.block_targets import BlockFormat
 from ..targets.integers import IntegerFormat
 from ..targets.lookup import Target, target
-from ..targets.quantisers import refuse_options
+from ..targets.quantisers import QuantiserTarget, refuse_options
 from ..targets.transforms import Hadamard, transform_of
 from .scale_rules import ScaleRule, choose_block_rule, scale_rule
 
@@ -53,9 +53,9 @@ class Place:
     @property
     def by_product(self) -> bool:
         """Return whether blocks lie along the dimension over which a product sums: those of a
-        format that names no other, in a rule without ``axis``."""
-        blocks = self.target
-        return self.axis is None and isinstance(blocks, BlockFormat) and blocks.shape.axis == (-1,)
+        format that names no other, in a rule without ``axis``. A quantiser with a gradient of its
+        own rounds once, so that autograd sees it."""
+        return self.axis is None and leaves_axis_open(self.target)
 
     def __str__(self) -> str:
         return " ".join(
@@ -219,17 +219,26 @@ def _place(name: str, value: object, where: str, axis: int | None = None) -> Pla
 def _lay_blocks(blocks: Target, own: object, of_rule: int | None) -> tuple[Target, int | None]:
     """Lay blocks along the ``axis`` of a place or else of its rule. Return the format, and the axis
     if it decides."""
-    is_run = isinstance(blocks, BlockFormat) and blocks.shape.axis == (-1,)
-    if own is not None and not is_run:
+    is_open = leaves_axis_open(blocks)
+    if own is not None and not is_open:
         raise ValueError(
             "expected axis= with blocks along one dimension that the format's name leaves open, "
             f"but got {blocks.name}; leave axis out"
         )
     axis = of_rule if own is None else dimension("axis", own)
-    if axis is None or not is_run:
+    if axis is None or not is_open:
         return blocks, None
+    if isinstance(blocks, QuantiserTarget):
+        return blocks.along(axis), axis
     shape = dataclasses.replace(blocks.shape, axis=(axis,))
     return dataclasses.replace(blocks, shape=shape), axis
+
+
+def leaves_axis_open(target: Target) -> bool:
+    """Return whether a target's blocks run along one dimension that its name does not give."""
+    if isinstance(target, QuantiserTarget):
+        return target.axis == -1 and not target.has_own_gradient
+    return isinstance(target, BlockFormat) and target.shape.axis == (-1,)
 
 
 def _product_rules(

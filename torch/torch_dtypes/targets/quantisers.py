@@ -98,6 +98,11 @@ class QuantiserTarget(Target):
         return getattr(self._own.quantiser, "bits", math.nan)
 
     @property
+    def has_own_gradient(self) -> bool:
+        """Whether gradients flow through the object's own operations."""
+        return bool(getattr(self._own.quantiser, "own_gradient", False))
+
+    @property
     def is_importable(self) -> bool:
         """Whether other processes find the quantiser by its name."""
         return self._own.is_importable
@@ -117,7 +122,7 @@ class QuantiserTarget(Target):
         check_dense(x, f"quantise to {self.name}")
         check_generator(generator, x)
         mode = find_mode(rounding) or self.rounding
-        if getattr(self._own.quantiser, "own_gradient", False):
+        if self.has_own_gradient:
             return self._call(x, mode, generator)
         return straight_through(x, self._call(x.detach(), mode, generator).detach())
 

@@ -141,9 +141,9 @@ def test_files(tmp_path):
     file.write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(ValueError, match="expected YAML"):
         quantize_(Net(), file)
-    with pytest.raises(
-        FileNotFoundError, match=r"expected a YAML file of rules .in Python they are a dict.*'int8'"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"expected a YAML file of rules .*'int8.yaml'"):
+        quantize_(Net(), "int8.yaml")
+    with pytest.raises(ValueError, match="in Python rules are a dict.*but got 'int8'; of recipes"):
         quantize_(Net(), "int8")
 
 

@@ -107,8 +107,9 @@ def recipe(name: str, model: nn.Module) -> dict[str, Any]:
     """
     if name not in RECIPES:
         raise ValueError(
-            f"expected the name of a recipe or a path that ends in .yaml, but got {name!r}; of "
-            f"recipes {nearest(name, RECIPES)}"
+            "expected the name of a recipe or a path that ends in .yaml (in Python rules are a dict, "
+            f"{{nn.Linear: dict(weight='q43')}}), but got {name!r}; of recipes "
+            f"{nearest(name, RECIPES)}"
         )
     in_attention = {m.out_proj for m in model.modules() if isinstance(m, nn.MultiheadAttention)}
     linear = [(n, m) for n, m in model.named_modules() if is_linear(m) and m not in in_attention]

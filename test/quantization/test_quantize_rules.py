@@ -143,7 +143,7 @@ def test_files(tmp_path):
         quantize_(Net(), file)
     with pytest.raises(FileNotFoundError, match=r"expected a YAML file of rules .*'int8.yaml'"):
         quantize_(Net(), "int8.yaml")
-    with pytest.raises(ValueError, match="in Python rules are a dict.*but got 'int8'; of recipes"):
+    with pytest.raises(ValueError, match=r"in Python rules are a dict.*but got 'int8'; of recipes"):
         quantize_(Net(), "int8")
 
 

@@ -342,7 +342,7 @@ def test_sensitivity(tmp_path):
     written = (tmp_path / "sensitivity.json").read_text()
     json.loads(written, parse_constant=lambda name: pytest.fail(name))
     lines = (tmp_path / "sensitivity.html").read_text()
-    assert "Quarters in all layers" in lines and ">nan<" not in lines
+    assert f"{name} in all layers" in lines and ">nan<" not in lines
     result = torch_dtypes.sensitivity(model, data, formats=[WithBits(), "mxfp4"])
     assert result.choose(bits=4).bits <= 4
 

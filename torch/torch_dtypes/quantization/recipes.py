@@ -107,8 +107,8 @@ def recipe(name: str, model: nn.Module) -> dict[str, Any]:
     """
     if name not in RECIPES:
         raise ValueError(
-            "expected the name of a recipe or a path that ends in .yaml (in Python rules are a dict, "
-            f"{{nn.Linear: dict(weight='q43')}}), but got {name!r}; of recipes "
+            "expected the name of a recipe or a path that ends in .yaml (in Python rules are a "
+            f"dict, {{nn.Linear: dict(weight='q43')}}), but got {name!r}; of recipes "
             f"{nearest(name, RECIPES)}"
         )
     in_attention = {m.out_proj for m in model.modules() if isinstance(m, nn.MultiheadAttention)}

@@ -78,6 +78,14 @@ def test_shapes_of_which_rows_end_within_a_byte(shape, tmp_path):
         expect_same(torch_dtypes.load_safetensors(tmp_path / "t.safetensors")["w"], t)
 
 
+def test_a_scale_of_the_tensor_in_a_format_without_one(tmp_path):
+    t = quantize(torch.linspace(-3, 4, 64), "mxfp4", scale=0.3)
+    torch_dtypes.save_safetensors({"w": t}, tmp_path / "t.safetensors")
+    made = torch_dtypes.load_safetensors(tmp_path / "t.safetensors")["w"]
+    expect_same(made, t)
+    assert torch.equal(made.dequantize(), t.dequantize())
+
+
 def test_what_others_read_are_these_numbers(tmp_path):
     """The numbers of a file by its stock tensors alone: E2M1 by its table, times the scales."""
     x = torch.randn(4, 32, generator=torch.Generator().manual_seed(2))

@@ -51,7 +51,13 @@ def split_block_tensor(t: BlockTensor) -> dict[str, torch.Tensor]:
 
 def describe_block_tensor(t: BlockTensor) -> dict[str, object]:
     """Return plain data, from which ``take_block_tensor`` rebuilds the tensor of its parts."""
-    return {"format": t.format.name, "shape": list(t.shape), "dtype": str(t.dtype)[6:]}
+    return {
+        "format": t.format.name,
+        "shape": list(t.shape),
+        "dtype": str(t.dtype)[6:],
+        # quantize(x, scale=...) gives it to formats without one.
+        "tensor_scale": t.tensor_scale is not None,
+    }
 
 
 def take_block_tensor(
@@ -60,8 +66,8 @@ def take_block_tensor(
     """Take the parts out of ``tensors`` and rebuild the tensor.
 
     Args:
-        described: the format, and where they are known the shape and the dtype. Without a shape,
-            rows have as many numbers as their bytes hold.
+        described: the format, and where they are known the shape, the dtype, and whether the
+            tensor has a scale. Without a shape, rows have as many numbers as their bytes hold.
 
     Raises:
         ValueError: no block format, a missing part, or parts that do not fit the format.
@@ -71,7 +77,8 @@ def take_block_tensor(
         raise ValueError(
             f"expected a block format, such as 'mxfp4', for {name!r}, but got {fmt.name!r}"
         )
-    ends = ("", SCALE, TENSOR_SCALE) if fmt.tensor_scale else ("", SCALE)
+    has_above = described.get("tensor_scale", fmt.tensor_scale)
+    ends = ("", SCALE, TENSOR_SCALE) if has_above else ("", SCALE)
     if missing := [name + end for end in ends if name + end not in tensors]:
         raise ValueError(f"expected {missing[0]!r}, a part of {name!r} in {fmt.name}, but got none")
     data, codes = tensors[name], tensors[name + SCALE]
@@ -87,7 +94,7 @@ def take_block_tensor(
     if shape is None:
         shape = (*data.shape[:-1], data.shape[-1] * 8 // fmt.bits) if data.dim() else ()
     dtype = getattr(torch, str(described.get("dtype", "float32")), None)
-    above = tensors[name + TENSOR_SCALE] if fmt.tensor_scale else None
+    above = tensors[name + TENSOR_SCALE] if has_above else None
     made = rebuild_block_tensor(
         fmt.name,
         shape,

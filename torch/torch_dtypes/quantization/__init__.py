@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from ..targets.lookup import FormatTarget, Target, target
     from .cast import Cast
     from .convert import dequantize_, quantize_
-    from .recipes import RECIPES, Recipe, recipe, switch_at
+    from .recipes import RECIPES, Recipe, recipe
     from .scales import Calibration, calibration
     from .summary import Summary, summary
+    from .switching import switch_at
 
 __all__ = [
     "RECIPES",
@@ -50,9 +51,10 @@ __getattr__, __dir__ = attach(
         "..targets.lookup": "FormatTarget Target target",
         ".cast": "Cast",
         ".convert": "dequantize_ quantize_",
-        ".recipes": "RECIPES Recipe recipe switch_at",
+        ".recipes": "RECIPES Recipe recipe",
         ".scales": "Calibration calibration",
         ".summary": "Summary summary",
+        ".switching": "switch_at",
         ".shared_scales": "",
     },
 )

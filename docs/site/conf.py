@@ -72,6 +72,7 @@ CONTENTS = """
 getting-started
 tutorials/train_in_8_bits
 What must the accumulator be? <tutorials/accumulator>
+Are smaller blocks better? <tutorials/block_size>
 Propose a format <tutorials/propose_a_format>
 Where digits go <tutorials/where_digits_go>
 Linear systems <tutorials/linear_systems>

@@ -15,6 +15,7 @@ TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 # A line that each must print in its small form: its main result, which holds on every machine.
 EXPECTED = {
     "accumulator": r"^format +1024\.0$",
+    "block_size": r"^ue5m3fn +blocks of 16, 8, 4: 0\.009\d+ 0\.007\d+ 0\.005\d+$",
     "coming_from": r"^4 \[240\.0, 240\.0, 240\.0, 240\.0, -240\.0\]$",
     "golden_vectors": r"^2000 vectors, 0 wrong; without subnormal numbers [1-9]\d* wrong$",
     "linear_systems": r"^squeezed: fp16 2 steps, posit16es2 [12] steps$",

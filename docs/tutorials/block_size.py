@@ -2,9 +2,8 @@
 # # Are smaller blocks better?
 #
 # A block shares one scale. A smaller block has its largest number nearer to the others, so 4-bit
-# elements should lose less. With 8-bit scales they may lose more: [Fasoli et al.,
-# "Is finer better?"](https://arxiv.org/abs/2601.19026) found it in language models, and why. Here
-# it is, with three remedies.
+# elements should lose less. With 8-bit scales they may lose more: Fasoli et al., "Is finer better?"
+# (arXiv 2601.19026), found it in language models, and why. Here it is, with three remedies.
 #
 #     python docs/tutorials/block_size.py            # a minute
 #     python docs/tutorials/block_size.py --small    # seconds: what the tests run
@@ -76,10 +75,10 @@ figure.savefig("block_size.png")
 
 # %% [markdown]
 # With E4M3 alone the lines cross: to the left of the grey line (0.02) smaller blocks are worse.
-# Below 0.005 they are one line, since nearly every scale is the smallest number. Three remedies keep them
-# apart: a scale with more range; one scale for the tensor, as NVFP4 has, which brings the blocks'
-# scales into E4M3's range; and with it the choice between two scales for each block ([four over
-# six](../reference/scale-rules.md)).
+# Below 0.005 they are one line, since nearly every scale is the smallest number. Three remedies
+# keep them apart: a scale with more range; one scale for the tensor, as NVFP4 has, which brings the
+# blocks' scales into E4M3's range; and with it the choice between two scales for each block ([four
+# over six](../reference/scale-rules.md)).
 #
 # To train with blocks of another size or scale, give the name to a rule: [rules of
 # `quantize_`](../reference/rules.md).

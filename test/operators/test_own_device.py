@@ -33,7 +33,7 @@ def device(tmp_path_factory):
     return "pages:0"
 
 
-@pytest.mark.parametrize("name", ["q43", "posit16es2", "q43_stochastic"])
+@pytest.mark.parametrize("name", ["q43", "posit16es2", "q43_stochastic", "takum32_linear"])
 def test_chop_and_casts(device, name):
     x = torch.randn(200, 3)
     dtype = torch_dtypes.dtype(name)
@@ -42,6 +42,9 @@ def test_chop_and_casts(device, name):
         lambda t: torch_dtypes.chop(t, name),
         lambda t: t.to(dtype),
         lambda t: t.to(dtype).float(),
+        lambda t: torch_dtypes.chop(t, name, flip_prob=0.5),
+        lambda t: t.to(dtype).nextafter(-t.to(dtype)),
+        lambda t: torch_dtypes.codes(t.to(dtype)).clone().view(dtype),
         lambda t: t.to(dtype) * t.to(dtype) + 1,
         lambda t: t.to(dtype).relu().sum(0),
     ):
@@ -70,3 +73,20 @@ def test_a_step_of_training(device):
         results.append([p.detach().cpu() for p in model.parameters()])
     for a, b in zip(*results, strict=True):
         assert torch.equal(torch_dtypes.codes(a), torch_dtypes.codes(b))
+
+
+def test_counts_and_random_rounding_of_float_code(device):
+    """Observed and perturbed code has the CPU's counts and bits."""
+    results = []
+    for where in ("cpu", device):
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(9, 7), torch.nn.ReLU(), torch.nn.Linear(7, 3))
+        x = torch.randn(4, 9).to(where)
+        model = model.to(where)
+        with torch_dtypes.observe(model, formats=["q43", "posit16es2"]) as seen:
+            model(x).sum().backward()
+        with torch_dtypes.fuzzy(model, seed=3):
+            y = (x * 3 + 1) / x
+        results.append((str(seen), y.cpu()))
+    assert results[0][0] == results[1][0]
+    assert torch.equal(results[0][1], results[1][1])

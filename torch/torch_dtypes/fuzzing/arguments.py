@@ -8,13 +8,9 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from .. import _C
 
-DEVICES = "the CPU, or a GPU for which this package has kernels"
-
-
-def has_kernels(device: torch.device) -> bool:
-    return device.type == "cpu" or (device.type == "cuda" and _C.has_gpu_kernels())
+def has_float64(device: torch.device) -> bool:
+    return device.type != "mps"
 
 
 def check_seed(seed: object) -> int | None:
@@ -37,9 +33,10 @@ def check_model(model: object) -> None:
                 f"expected float32 parameters, whose arithmetic fuzzy(...) perturbs, but {name} "
                 f"is {p.dtype}; use model.float()"
             )
-        if not has_kernels(p.device):
+        if not has_float64(p.device):
             raise ValueError(
-                f"expected a model on {DEVICES}, but {name} is on {p.device}; use model.cpu()"
+                f"expected a model on a device with float64, but {name} is on {p.device}; use "
+                "model.cpu()"
             )
 
 

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .. import _C
 from ..formats.arguments import boolean, mode_name
 from ..policies.rounding import own_modes
-from .arguments import DEVICES, check_model, check_seed, find_module_names, has_kernels
+from .arguments import check_model, check_seed, find_module_names, has_float64
 from .arithmetic import Arithmetic
 from .plans import (
     FLOAT32,
@@ -220,11 +220,11 @@ class Fuzzy(contextlib.ContextDecorator):
         return self._perturb(op, plan, args, kwargs, tensors)
 
     def _perturb(self, op, plan, args, kwargs, tensors):
-        elsewhere = next((t.device for t in tensors if not has_kernels(t.device)), None)
+        elsewhere = next((t.device for t in tensors if not has_float64(t.device)), None)
         if elsewhere is not None:
             raise NotImplementedError(
-                f"fuzzy: expected a tensor of {DEVICES}, but {op} got one on {elsewhere}: there "
-                "is no kernel for it. Move it with .cpu(), or work on it outside of the block"
+                f"fuzzy: expected a tensor on a device with float64, but {op} got one on "
+                f"{elsewhere}. Move it with .cpu(), or work on it outside of the block"
             )
         if op is _UNSCALE:
             return self._run_unscale(*args)
@@ -342,8 +342,8 @@ def fuzzy(
     values, and those that make tensors of numbers (``linspace``, ``arange``, ``full``, windows).
 
     Args:
-        model: a float32 module on the CPU, or on a GPU for which this package has kernels; None for
-            code without a module.
+        model: a float32 module on a device that has float64 (all but MPS); None for code without a
+            module.
         mode: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits), or Pychop's
             number. Modes without random bits work too, such as ``"toward_zero"``.
         format: the dtype, or its name, to which results are rounded; float32 must have all its
@@ -374,7 +374,7 @@ def fuzzy(
     Raises:
         TypeError: not a module, or parameters that are not float32.
         ValueError: an unknown mode, format, module or seed, another device.
-        NotImplementedError: in the block, arithmetic on float32 tensors of another device.
+        NotImplementedError: in the block, arithmetic on tensors of a device without float64.
 
     Sources: Parker, "Monte Carlo arithmetic" (1997); Févotte and Lathuilière, "Verrou" (2016);
     Gonzalez-Pepe, Akhaddar, Glatard, Chatelain, "Fuzzy PyTorch" (arXiv 2605.25991), for up-down

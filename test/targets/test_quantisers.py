@@ -265,6 +265,9 @@ def test_a_checkpoint_imports_no_module(module):
     state._metadata[""]["scales"]["weight"]["format"] = f"{module}:Halves"
     with pytest.raises(ValueError, match="but got a state dict's for own_quantisers:Halves"):
         model.load_state_dict(state)
+    rebuild, parts = torch_dtypes.quantize(torch.ones(32), "mxfp4").__reduce_ex__(4)
+    with pytest.raises(ValueError, match="expected the name of something to round to"):
+        rebuild(f"{module}:Halves", *parts[1:])
     assert module not in sys.modules
 
 

@@ -40,7 +40,7 @@ class Cast(nn.Module):
     (``torch_dtypes.chop``). ``torch_dtypes.Cast`` is the same class.
 
     Args:
-        forward, backward: a dtype, format, block or integer format or name
+        forward, backward: a dtype, format, block or integer format, quantiser or name
             (``torch_dtypes.target``), or a dict as in ``quantize_``:
             ``dict(format="int8", scale="free", rounding="stochastic")``. A scale comes from each
             tensor, or with ``when="delayed"`` from those before. None: nothing is rounded.

@@ -21,7 +21,7 @@ from ..targets.base import (
     refuse_complex,
 )
 from ..targets.integers import IntegerFormat
-from ..targets.lookup import FormatTarget, saturate_target, target
+from ..targets.lookup import FormatTarget, saturate_target, target_of_file
 from .places import Place
 from .scalers import Scale, Scaler
 
@@ -189,10 +189,8 @@ class Rounder:
 
 def _numbers(name: str) -> str:
     """Return a name that a stock dtype shares with the format of the same values."""
-    if ":" in name:  # a checkpoint's text must import no module
-        return name
     try:
-        return getattr(target(name), "format_name", name)
+        return getattr(target_of_file(name), "format_name", name)
     except ValueError:  # a table that this process does not know
         return name
 

@@ -15,7 +15,7 @@ from . import micro_exponents
 from .base import COMPUTED, check_dense, check_tensor
 from .block_scales import ScaleFormat, factor_of
 from .block_targets import BlockFormat
-from .lookup import carrier_of, target
+from .lookup import carrier_of, target, target_of_file
 from .packing import pack, packed_size, unpack
 from .scaled_products import multiply_scaled
 
@@ -377,7 +377,7 @@ def rebuild_block_tensor(
 ) -> BlockTensor:
     """Rebuild a tensor from a file or pickle. Files come from elsewhere, so it checks its
     arguments."""
-    fmt = target(name)
+    fmt = target_of_file(name)
     if not isinstance(fmt, BlockFormat) or dtype not in COMPUTED:
         raise ValueError(
             "expected a block format and a stock floating dtype of a BlockTensor, but got "

@@ -27,7 +27,7 @@ from .grid import (
     round_tensor,
 )
 from .lookup import FormatTarget, target, target_of_chop
-from .quantisers import is_quantiser
+from .quantisers import Quantiser, is_quantiser
 
 __all__ = ["chop"]
 
@@ -229,7 +229,7 @@ def _is_numpy(x: object) -> bool:
 @overload
 def chop(
     x: torch.Tensor,
-    D: torch.dtype | str | _C.Format,
+    D: torch.dtype | str | _C.Format | Target | Quantiser,
     rounding: str | int | None = None,
     generator: torch.Generator | None = None,
     flip_prob: float = 0.0,
@@ -237,7 +237,7 @@ def chop(
 @overload
 def chop(
     x: float,
-    D: torch.dtype | str | _C.Format,
+    D: torch.dtype | str | _C.Format | Target | Quantiser,
     rounding: str | int | None = None,
     generator: torch.Generator | None = None,
     flip_prob: float = 0.0,
@@ -245,7 +245,7 @@ def chop(
 @overload
 def chop(
     x: complex,
-    D: torch.dtype | str | _C.Format,
+    D: torch.dtype | str | _C.Format | Target | Quantiser,
     rounding: str | int | None = None,
     generator: torch.Generator | None = None,
     flip_prob: float = 0.0,
@@ -253,14 +253,14 @@ def chop(
 @overload
 def chop(
     x: Any,
-    D: torch.dtype | str | _C.Format,
+    D: torch.dtype | str | _C.Format | Target | Quantiser,
     rounding: str | int | None = None,
     generator: torch.Generator | None = None,
     flip_prob: float = 0.0,
 ) -> Any: ...
 def chop(
     x: Any,
-    D: torch.dtype | str | _C.Format,
+    D: torch.dtype | str | _C.Format | Target | Quantiser,
     rounding: str | int | None = None,
     generator: torch.Generator | None = None,
     flip_prob: float = 0.0,
@@ -292,10 +292,10 @@ def chop(
             in. Where JAX runs it on its own thread, it sees no block; give the mode by
             ``rounding=``.
         D: a dtype of this package or a stock floating dtype; a format; the name of a format (any
-            that ``torch_dtypes.target`` takes); or blocks with their own scales, by name
-            (``"mxfp8_e4m3"``) or as a target (``block_format``). Names and formats take none of the
-            process's 64 dtypes, so sweeps over thousands of formats are possible. (torch.compile
-            leaves a call with a format or a generator to eager code.)
+            that ``torch_dtypes.target`` takes); blocks with their own scales, by name
+            (``"mxfp8_e4m3"``) or as a target (``block_format``); or a quantiser of your own. Names
+            and formats take none of the process's 64 dtypes, so sweeps over thousands of formats
+            are possible. (torch.compile leaves a call with a format or a generator to eager code.)
         rounding: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits, as in
             ``with_rounding``) or Pychop's number; default: the mode of a ``with
             torch_dtypes.rounding(...)`` block, else D's own.

@@ -178,6 +178,12 @@ def _of_name(name: str) -> Target:
         ) from error
 
 
+def target_of_file(name: str) -> Target:
+    """Return the target of a name in a file. Such a name must not import a module, as that of a
+    user's quantiser does."""
+    return _of_name(name)
+
+
 def target_of_chop(D: object) -> Target | None:
     """Return the target of ``chop`` unless it is one format; None for a format or an unknown
     name."""

@@ -189,8 +189,9 @@ def refuse_options(target: Target, scale: object, clamped: object) -> None:
 
 
 def is_quantiser(value: object) -> bool:
-    """Whether a value is an object or a class with a method ``quantize``."""
-    return callable(getattr(value, "quantize", None))
+    """Whether a value is an object or a class with a method ``quantize``. Python's Decimal, a
+    number, has another method of this name."""
+    return callable(getattr(value, "quantize", None)) and not isinstance(value, numbers.Number)
 
 
 def wrap(value: Quantiser | type, is_taken: Callable[[str], bool]) -> QuantiserTarget:

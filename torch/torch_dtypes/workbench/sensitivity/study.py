@@ -309,8 +309,8 @@ def sensitivity(
         data: batches ``(inputs, targets)`` on that device, kept in memory: a DataLoader or a list.
             Inputs are a tensor or a dict of keyword arguments; several are
             ``(first, second, ..., targets)``. Integer targets are labels of classes.
-        formats: names, dtypes, blocks, integers, as in ``torch_dtypes.target``. ``"float32"``
-            counts as a format of 32 bits.
+        formats: names, dtypes, blocks, integers, quantisers, as in ``torch_dtypes.target``.
+            ``"float32"`` counts as a format of 32 bits.
         layers: the layers to round, as in the rules of ``quantize_``: one or several module types,
             names, regular expressions over names or predicates. None: all linear and bilinear
             layers, convolutions, recurrent layers, attentions (each with its output projection) and

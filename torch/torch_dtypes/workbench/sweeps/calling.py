@@ -12,11 +12,12 @@ import torch
 
 from ... import _C
 from ...targets.base import Target
+from ...targets.quantisers import Quantiser
 
 if TYPE_CHECKING:
     from .sweeping import Sweep
 
-_Format = str | torch.dtype | _C.Format | Target
+_Format = str | torch.dtype | _C.Format | Target | Quantiser
 
 
 def sweep(
@@ -53,7 +54,7 @@ def sweep(
 
     Args:
         format: names, as in ``torch_dtypes.target``, which tables show as you spell them; or
-            dtypes, formats and targets.
+            dtypes, formats and targets; or classes of quantisers in a module.
         rounding: modes of ``ROUNDING_MODES``, or Pychop's numbers; none: each format's own.
         accumulate: policies of ``torch_dtypes.accumulate`` by name, such as ``"chunked(32)"``. With
             a policy other than ``"machine"``, a network in a stock dtype gets this package's dtype

@@ -10,7 +10,7 @@ from torch import nn
 
 
 def has_float64(device: torch.device) -> bool:
-    return device.type != "mps"
+    return device.type not in ("mps", "meta")
 
 
 def check_seed(seed: object) -> int | None:
@@ -35,8 +35,8 @@ def check_model(model: object) -> None:
             )
         if not has_float64(p.device):
             raise ValueError(
-                f"expected a model on a device with float64, but {name} is on {p.device}; use "
-                "model.cpu()"
+                f"expected a model on the CPU or another device with float64, but {name} is on "
+                f"{p.device}; use model.cpu()"
             )
 
 

@@ -249,8 +249,7 @@ def _fuse_chop(x, format, rounding=None, flip_prob=0.0, *, generator=None):
     if not known or not x.is_contiguous() or _C.backend(x) != "stock":
         return NotImplemented
     fmt = parse_call(format, rounding)
-    in_float64 = fmt.kind is not _C.Kind.float and x.device.type == "mps"  # which has none
-    if in_float64 or not _C.fuses_in_graphs(fmt):
+    if not _C.fuses_in_graphs(fmt):
         return NotImplemented
     values = x.float() if x.dtype.itemsize == 2 else x
     seed = torch.ops.torch_dtypes.draw_seed(x) if fmt.rounding.draws else None

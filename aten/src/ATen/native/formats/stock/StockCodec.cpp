@@ -120,7 +120,7 @@ at::Tensor round_by_stock(const Format& f, const at::Tensor& values, const Rando
 }
 
 bool fuses_in_graphs(const Format& f) {
-  return !f.is_table();
+  return by_bits(f);
 }
 
 // A graph takes no operation in place: functionalization makes others of them.
@@ -139,10 +139,9 @@ at::Tensor round_in_graph(const Format& f, const at::Tensor& values, const at::T
     if (seed.defined())
       words = {functional::to_functional_tensor(seed), in.sym_numel(), in.device()};
     use_few_bits(f, words);
-    const at::Tensor rounded = by_bits(f)
-        ? round_floats_by_stock(f, widen(f, in), words)
-        : decode_wide_by_stock(f, encode_wide_by_stock(f, in.to(ScalarType::Double), words));
-    out = rounded.to(in.scalar_type()).view_symint(values.sym_sizes());
+    out = round_floats_by_stock(f, widen(f, in), words)
+              .to(in.scalar_type())
+              .view_symint(values.sym_sizes());
   }
   functional::sync(out);
   return functional::from_functional_tensor(out);

@@ -90,7 +90,7 @@ Tensor next_floats(const Format& f, const Tensor& code, const Tensor& up) {
   return at::where(magnitude.lt(smallest), from_zero, result);
 }
 
-Tensor next_of_table(const Format& f, const Tensor& code, const Tensor& up) {
+Tensor table_neighbours(const Format& f, const Tensor& code, const Tensor& up) {
   const auto neighbours = [&](bool upwards) {
     std::vector<int64_t> next(size_t{1} << f.bits);
     for (size_t i = 0; i < next.size(); ++i)
@@ -117,7 +117,7 @@ Tensor next_codes_by_stock(const Format& f, const Tensor& codes, const Tensor& f
                            const Tensor& towards) {
   const Tensor code = longs(f, codes), up = towards.gt(from);
   Tensor next;
-  if (f.is_table()) next = next_of_table(f, code, up);
+  if (f.is_table()) next = table_neighbours(f, code, up);
   else next = f.kind == Kind::Float ? next_floats(f, code, up) : next_integers(f, code, up);
   const auto constant = [&](uint64_t x) {
     return at::scalar_tensor(static_cast<int64_t>(x), code.options());

@@ -15,7 +15,7 @@ from ..formats.dtypes import format_of
 from ..targets.base import COMPUTED
 from ..targets.block_targets import BlockFormat
 from ..targets.block_tensors import BlockTensor, rebuild_block_tensor
-from ..targets.lookup import target
+from ..targets.lookup import target_of_file
 
 # The name of a part is the tensor's name and one of these.
 SCALE, TENSOR_SCALE = "_scale", "_scale_2"
@@ -72,7 +72,7 @@ def take_block_tensor(
     Raises:
         ValueError: no block format, a missing part, or parts that do not fit the format.
     """
-    fmt = target(described["format"])
+    fmt = target_of_file(described["format"])
     if not isinstance(fmt, BlockFormat):
         raise ValueError(
             f"expected a block format, such as 'mxfp4', for {name!r}, but got {fmt.name!r}"

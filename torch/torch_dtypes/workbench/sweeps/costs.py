@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...formats.dtypes import format_of
 from ...targets.block_targets import BlockFormat
 from ...targets.lookup import FormatTarget, target
+from ...targets.quantisers import QuantiserTarget
 from ..training.recipes import THROUGHOUT
 from .cells import Cell
 
@@ -33,8 +34,9 @@ class Cost:
 
 
 def find_cost(cell: Cell) -> Cost | None:
-    """Return the costs of a cell; None where a file of rules gives the formats."""
-    if cell.has_rules:
+    """Return the costs of a cell; None where a file of rules gives the formats, or where only a
+    user's quantiser knows its significands."""
+    if cell.has_rules or isinstance(target(cell.format), QuantiserTarget):
         return None
     bits, digits = _measure(cell.format)
     if cell.recipe == "weights":  # activations are float32

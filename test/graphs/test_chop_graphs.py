@@ -63,7 +63,7 @@ def test_a_table_that_is_made_within_modes():
     assert chop(1.1, D) == 1.25 and chop(0.98, "lns2_3") == 1.0
 
 
-@pytest.mark.slow  # a C++ compiler runs
+@pytest.mark.whole  # a C++ compiler runs
 def test_compiled_by_inductor():
     def f(x):
         return chop(chop(x * 2, "q43").relu(), "q52_stochastic")

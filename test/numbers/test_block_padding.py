@@ -92,6 +92,9 @@ def test_without_padding_in_layers_and_optimizers():
         match=r"weight of '1' \(rule .*\): expected whole blocks of 32 along dimension -1 .* but "
         r"got 25 numbers",
     ):
+        rule = {"forward": {"weight": "mxfp4_nopad"}}
+        torch_dtypes.quantize_(model, {torch.nn.Linear: rule})
+    with pytest.raises(ValueError, match=r"weight of '0' .* but got 25 numbers"):  # input_grad
         torch_dtypes.quantize_(model, {torch.nn.Linear: {"weight": "mxfp4_nopad"}})
     with pytest.raises(ValueError, match=r"grad of '0' .* but got 25 numbers"):
         torch_dtypes.quantize_(model, {"0": {"grad": "mxfp4_nopad"}})
@@ -99,7 +102,7 @@ def test_without_padding_in_layers_and_optimizers():
     torch_dtypes.quantize_(
         model,
         {
-            "0": {"weight": "mxfp4_nopad", "activation": "mxfp4_nopad"},
+            "0": {"forward": {"weight": "mxfp4_nopad", "activation": "mxfp4_nopad"}},
             "1": {"activation": "mxfp4_nopad"},
         },
     )

@@ -53,7 +53,14 @@ def round_layer(module, x, name, recipe, seen):
     if name == "int8":
         w = int8(w, w.abs().flatten(1).amax(1).view(-1, *[1] * (w.dim() - 1)))
         return w, int8(x, seen) if recipe == "ptq" else x
-    return chop(w, name), chop(x, name) if recipe == "ptq" else x
+    return along_channels(w, name), along_channels(x, name) if recipe == "ptq" else x
+
+
+def along_channels(x, name):
+    """Round; blocks of a convolution's operands run along its input channels."""
+    if x.dim() < 4:
+        return chop(x, name)
+    return chop(x.movedim(1, -1).contiguous(), name).movedim(-1, 1).contiguous()
 
 
 def outputs(model, formats, recipe, data, calibrate):

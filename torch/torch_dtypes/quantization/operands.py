@@ -102,7 +102,12 @@ class Operand:
         if self.rounder is not None and along:
             y = self.rounder(y, training)
         # The rows of a batch stay a matrix: there may be more of them.
-        y = y.t() if transform is not None and self.view.others else self.view.take_back(y, x.shape)
+        if transform is not None and self.view.others:
+            y = y.t()
+        else:
+            y = self.view.take_back(y, x.shape)
+            # Convolutions choose their kernel, and so the last bits, by the layout.
+            y = y.contiguous() if self.view.axis < -1 and x.dim() > 2 else y
         return y if self.rounder is None or along else self.rounder(y, training)
 
 

@@ -261,6 +261,12 @@ def add_decompositions(decompositions: dict) -> None:
     decompositions[torch.ops.torch_dtypes.chop.default] = _fuse_chop
 
 
+def add_fallback(make_fallback: Callable) -> None:
+    """Let inductor call chop where it is not decomposed. For an operator with a decomposition it
+    would not do so by itself."""
+    make_fallback(torch.ops.torch_dtypes.chop.default, override_decomp=True)
+
+
 def refuse_compiled_backward(stock):
     """Raise where compiled autograd would capture a backward pass with format tensors."""
 
@@ -369,4 +375,5 @@ HOOKS = [
     ),
     wait_for("torch._functorch.compile_utils", "rand_ops", Kind.TOLD, add_random_operators),
     wait_for("torch._inductor.decomposition", "decompositions", Kind.TOLD, add_decompositions),
+    wait_for("torch._inductor.lowering", "make_fallback", Kind.TOLD, add_fallback),
 ]

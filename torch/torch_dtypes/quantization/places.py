@@ -147,6 +147,8 @@ def transpose_place(place: Place) -> Place:
     """Return the place for a weight stored as inputs x outputs: blocks along the last dimension
     move to the one before."""
     blocks = place.target
+    if isinstance(blocks, QuantiserTarget) and blocks.axis == -1:
+        return dataclasses.replace(place, target=blocks.along(-2))
     if not isinstance(blocks, BlockFormat) or blocks.shape.axis != (-1,):
         return place
     shape = dataclasses.replace(blocks.shape, axis=(-2,))

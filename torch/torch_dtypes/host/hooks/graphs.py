@@ -13,6 +13,7 @@ import os
 import sys
 import types
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException

@@ -176,8 +176,9 @@ def _count_multiply_adds(
     from torch.nn.modules import module as hooks
     from torch.utils.flop_counter import FlopCounterMode
 
+    grouped = getattr(torch.ops.aten, "_grouped_mm", None)  # PyTorch 2.6 has none
     counter = FlopCounterMode(
-        display=False, custom_mapping={torch.ops.aten._grouped_mm: _count_grouped}
+        display=False, custom_mapping={} if grouped is None else {grouped: _count_grouped}
     )
     running: list[nn.Module] = []
     before = reached = 0

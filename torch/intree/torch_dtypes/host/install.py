@@ -17,6 +17,7 @@ from ..formats.tables.making import written_name
 from ..optim import LowPrecision
 from ..optim.eps import with_eps
 from ..policies import recomputing
+from ..quantization import operators  # noqa: F401  registers operators
 from ..storage import pickling
 from ..targets import grid
 

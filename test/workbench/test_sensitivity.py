@@ -595,3 +595,29 @@ def test_errors_of_budgets(monkeypatch):
     for _ in range(2):  # and it does not count as a line without mixtures afterwards
         with pytest.raises(ModuleNotFoundError, match="needs scipy"):
             found.trade_off()
+
+
+def test_blocks_of_layers_without_a_sum_of_several_lie_along_the_last_dimension():
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.depthwise = nn.Conv1d(4, 4, 1, groups=4)
+            self.recurrent = nn.LSTM(4, 4, batch_first=True)
+            self.attention = nn.MultiheadAttention(4, 1, batch_first=True)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x):
+            x, _ = self.recurrent(self.depthwise(x).mT)
+            return self.head(self.attention(x, x, x)[0][:, 0])
+
+    torch.manual_seed(2)
+    data = [(torch.randn(6, 4, 5), torch.randint(3, (6,)))]
+    found = torch_dtypes.sensitivity(Parts(), data, ["mxfp4", "q43"])
+    assert set(found.rises) == {"depthwise", "recurrent", "attention", "head"}
+    rules = found.choose(bits=5).rules
+    assert {n: r.get("axis") for n, r in rules.items() if r["weight"] == "mxfp4"}.items() <= {
+        "depthwise": -1,
+        "recurrent": -1,
+        "attention": -1,
+        "head": None,
+    }.items()

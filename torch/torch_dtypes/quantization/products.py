@@ -56,6 +56,16 @@ def is_product(module: nn.Module) -> bool:
     return is_linear(module) or is_convolution(module)
 
 
+def sums_over_several(module: nn.Module) -> bool:
+    """Return whether blocks along what the module's products sum over have several numbers: not so
+    for attention and recurrent layers, whose products are one operator, and for convolutions with
+    one channel in each group."""
+    groups = getattr(module, "groups", 1)
+    return is_product(module) and (
+        groups == 1 or groups not in (module.in_channels, module.out_channels)
+    )
+
+
 def gives_fresh(module: nn.Module) -> bool:
     """Return whether the output is a new tensor that backward does not need, so that rounding may
     overwrite it. These modules save only their operands."""

@@ -16,7 +16,8 @@ from ...formats.arguments import outline
 from ...quantization.layer_state import is_bias
 from ...quantization.layers import is_quantized
 from ...quantization.parameters import masters_of, parameter_names, parameter_of
-from ...quantization.places import LayerRule, Place
+from ...quantization.places import LayerRule, Place, leaves_axis_open
+from ...quantization.products import sums_over_several
 from ...quantization.rules import choose
 from ...targets.block_targets import BlockFormat
 from ...targets.lookup import Target, target
@@ -51,6 +52,8 @@ class Layer:
         tied: later layers that share a weight with it, or with another tied layer; they are rounded
             with it, to its format.
         repeated: the shapes of weights that occur again among all of them.
+        by_product: whether blocks can lie along what a product sums over; else they lie along the
+            last dimension.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Layer:
     takes_numbers: bool = True
     tied: tuple[Layer, ...] = ()
     repeated: tuple[tuple[int, ...], ...] = ()
+    by_product: bool = True
 
     @property
     def parts(self) -> tuple[Layer, ...]:
@@ -161,7 +165,13 @@ def find_layers(model: nn.Module, keys: object = None) -> list[Layer]:
         # A ParameterList has no forward
         if shapes and type(module).forward is not nn.Module.forward:
             layers.append(
-                Layer(name, type(module).__name__, shapes, not isinstance(module, _TABLES))
+                Layer(
+                    name,
+                    type(module).__name__,
+                    shapes,
+                    not isinstance(module, _TABLES),
+                    by_product=sums_over_several(module),
+                )
             )
             weights.append([tuple(map(id, masters_of(module, p))) for p in names])
     if not layers:
@@ -225,6 +235,8 @@ def _build_rule(layer: Layer, a_target: Target, recipe: str) -> dict:
     # For 1-d weights, a scale for each number would round nothing.
     if isinstance(rule["weight"], dict) and max(map(len, layer.shapes)) < 2:
         rule["weight"] = {**rule["weight"], "per": "tensor"}
+    if leaves_axis_open(a_target) and not layer.by_product:
+        rule["axis"] = -1
     return rule
 
 

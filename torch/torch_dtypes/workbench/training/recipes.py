@@ -13,6 +13,7 @@ from torch import nn
 
 import torch_dtypes
 
+from ...quantization.products import sums_over_several
 from ...quantization.recipes import RECIPES as published
 from .sources import build_network
 
@@ -257,9 +258,7 @@ def _depthwise_rules(model, rules):
     return {
         name: rules[nn.Conv2d] | {"axis": -1}
         for name, module in model.named_modules()
-        if isinstance(module, nn.Conv2d)
-        and module.groups > 1
-        and module.groups in (module.in_channels, module.out_channels)
+        if isinstance(module, nn.Conv2d) and not sums_over_several(module)
     }
 
 

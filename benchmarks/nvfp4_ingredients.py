@@ -1,6 +1,6 @@
-"""What each ingredient of the recipe "nvfp4" is worth to a small language model.
+"""Measures what each ingredient of the recipe "nvfp4" is worth to a small language model.
 
-    python benchmarks/nvfp4_ingredients.py --seeds 3 --steps 400
+    python benchmarks/nvfp4_ingredients.py --seeds 3 --steps 600
 
 A GPT of two blocks learns Python's own reference texts, byte by byte. Each row is a way to round
 the operands of its linear layers (but the last one); the number is the loss on the texts that were
@@ -114,7 +114,7 @@ def train(rule: dict | None, seed: int, steps: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=600)
     options = parser.parse_args()
     torch.set_num_threads(1)
     first: list[float] = []

@@ -272,6 +272,13 @@ def test_bad_rules_leave_the_model(rule, match):
     assert type(layer) is nn.Linear
 
 
+def test_whole_blocks_of_a_weight_that_is_computed():
+    """The weight's shape counts, not that of a parameter from which it is computed."""
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(64, 32))
+    quantize_(layer, {"": dict(MX, weight="mxfp4_nopad")})
+    assert layer(torch.ones(2, 64)).shape == (2, 32)
+
+
 def test_layers_without_such_products():
     depthwise = nn.Conv2d(8, 8, 3, groups=8)
     with pytest.raises(ValueError, match="of several numbers for activation in forward"):

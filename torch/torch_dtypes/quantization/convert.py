@@ -14,7 +14,7 @@ from torch import nn
 from .calibrate import calibrate_, check_loader, needs_calibration, take_scales_
 from .layer_state import LayerState, is_bias, place_of
 from .layers import attach, detach, is_quantized, state_of
-from .operands import View, build_operands
+from .operands import View, build_operands, shape_in_view
 from .parameters import has_weights, leave_out, masters_of
 from .places import LayerRule, Place, fit_place, missing_dimension, transpose_place
 from .refusals import (
@@ -292,10 +292,7 @@ def _build_state(module: nn.Module, name: str, choice: Choice) -> LayerState:
 def _build_operand(place: Place, role: str, view: View, module: nn.Module, where: str) -> Rounder:
     """Build the rounder of an operand. A weight's shape is known, so its blocks are checked."""
     if role == "weight" and place.by_product:
-        weight = masters_of(module, "weight")[0]
-        shape = torch.empty(weight.shape, device="meta")
-        shape = view.bring(shape.t() if stores_inputs_first(module) else shape).shape
-        check_whole(place, role, shape, where)
+        check_whole(place, role, shape_in_view(module, view), where)
     elif role == "weight":
         return _build_rounder(place, role, module, "weight", where)
     return Rounder(place, role, module)

@@ -21,12 +21,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .. import _C
 from ..targets.transforms import Hadamard, transform_of
+from .parameters import parameter_of
 from .places import PRODUCTS, LayerRule, Place, ProductRule
 from .recorded import read_rounder
-from .rounders import Rounder, is_observed, write_rounder
-from .scale_rules import CONVOLUTIONS, TRANSPOSED
+from .rounders import Rounder, write_rounder
+from .scale_rules import CONVOLUTIONS, TRANSPOSED, stores_inputs_first
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,13 @@ def read_operands(text: str) -> Operands:
     )
 
 
+def shape_in_view(module: nn.Module, view: View) -> torch.Size:
+    """Return the shape of a layer's weight in a view. The last size is that of the product's sum,
+    at one position of a kernel."""
+    weight = torch.empty(parameter_of(module, "weight").shape, device="meta")
+    return view.bring(weight.t() if stores_inputs_first(module) else weight).shape
+
+
 def has_own_operands(rule: LayerRule) -> bool:
     """Return whether products need operands of their own: the rule names products, or a format's
     blocks lie along what a product sums over. Otherwise each tensor is rounded once for all. So it
@@ -203,11 +210,13 @@ def build_operands(module: nn.Module, rule: LayerRule, build_rounder, where: str
     rules, views = rule.products(), find_views(module)
     pairs = {}
     for product, own in rules.items():
-        _check_transform(module, product, own, where)
+        view = views[product][1]  # the weight's, whose length is known; a batch's is not
+        length = None if view.others else shape_in_view(module, view)[-1]
+        _check_transform(module, product, own, length, where)
         pair = []
         for name, view in zip(PRODUCTS[product], views[product], strict=True):
             place = getattr(own, name)
-            _check_place(module, product, name, place, view, where)
+            _check_place(module, product, name, place, length, where)
             rounder = None if place is None else build_rounder(place, name, view)
             pair.append(Operand(rounder, view))
         pairs[product] = tuple(pair)
@@ -215,7 +224,7 @@ def build_operands(module: nn.Module, rule: LayerRule, build_rounder, where: str
 
 
 def _check_place(
-    module: nn.Module, product: str, name: str, place: Place | None, view: View, where: str
+    module: nn.Module, product: str, name: str, place: Place | None, length: int | None, where: str
 ) -> None:
     if place is None:
         return
@@ -231,12 +240,7 @@ def _check_place(
             "rule, and give blocks axis=-1"
         )
     groups = getattr(module, "groups", 1)
-    if (
-        place.by_product
-        and groups > 1
-        and not view.others
-        and _sums_over(module, product) == groups
-    ):
+    if place.by_product and groups > 1 and length == 1:
         raise ValueError(
             f"expected blocks of several numbers for {name} in {product} of {where}, but got "
             f"{place.target.name} in a convolution of {groups} groups of one channel; leave the "
@@ -244,12 +248,9 @@ def _check_place(
         )
 
 
-def _sums_over(module: nn.Module, product: str) -> int:
-    """Return the number of channels over which the product of a convolution sums."""
-    return module.in_channels if product == "forward" else module.out_channels
-
-
-def _check_transform(module: nn.Module, product: str, own: ProductRule, where: str) -> None:
+def _check_transform(
+    module: nn.Module, product: str, own: ProductRule, length: int | None, where: str
+) -> None:
     if own.transform is None:
         return
     if product == "weight_grad" and isinstance(module, CONVOLUTIONS):
@@ -258,32 +259,8 @@ def _check_transform(module: nn.Module, product: str, own: ProductRule, where: s
             "different positions, but got "
             f"{own.transform.name!r}; leave it out of weight_grad"
         )
-    if product == "weight_grad":
-        return  # the rows of a batch are counted when they come
-    length = (
-        _sums_over(module, product) // module.groups
-        if isinstance(module, CONVOLUTIONS)
-        else dict(zip(PRODUCTS, _sizes(module), strict=False))[product]
-    )
-    if length % own.transform.size:
+    if length is not None and length % own.transform.size:
         raise ValueError(
             f"expected a multiple of {own.transform.size} in the dimension over which {product} of "
             f"{where} sums, for {own.transform.name!r}, but got {length}; leave transform out"
         )
-
-
-def _sizes(module: nn.Module) -> tuple[int, int]:
-    """Return the numbers of input and output features of a linear layer."""
-    weight = module.weight.shape
-    return (weight[1], weight[0]) if isinstance(module, nn.Linear) else (weight[0], weight[1])
-
-
-def note_layer() -> int | None:
-    """Return the layer whose roundings an observation counts now, for its backward pass."""
-    return _C.observed_layer() if is_observed() else None
-
-
-def tell_layer(layer: int | None) -> None:
-    """Tell an observation that a backward pass reached this layer."""
-    if layer and is_observed():
-        _C.observe_backward_layer(None, layer)

@@ -30,8 +30,18 @@ PRODUCTS = {
 }
 ARITHMETIC = ("float", "integer")
 _KEYS = (*PLACES, *PRODUCTS, "axis", "accumulate", "arithmetic", "accumulator")
-_SCALE_KEYS = ("scale", "per", "by", "when", "history", "margin")
-_PLACE_KEYS = ("format", "axis", "rounding", "clamped", *_SCALE_KEYS)
+_PLACE_KEYS = (
+    "format",
+    "axis",
+    "rounding",
+    "clamped",
+    "scale",
+    "per",
+    "by",
+    "when",
+    "history",
+    "margin",
+)
 _POLICY_KEYS = tuple(f.name for f in dataclasses.fields(Accumulation))
 _GRADIENTS = ("error", "grad")
 ACCUMULATOR = name_pattern(r"int(\d+)(_wrap|_saturate)?")

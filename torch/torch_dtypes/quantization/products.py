@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from ..targets.base import is_recorded
 from .derivatives import first_only
-from .operands import note_layer, tell_layer
+from .rounders import note_layer, tell_layer
 from .scale_rules import CONVOLUTIONS, TRANSPOSED, stores_inputs_first
 
 _STRAIGHT = contextlib.nullcontext()

@@ -39,6 +39,17 @@ def is_observed() -> bool:
     return not torch.compiler.is_dynamo_compiling() and _C.observing()
 
 
+def note_layer() -> int | None:
+    """Return the layer whose roundings an observation counts now, for its backward pass."""
+    return _C.observed_layer() if is_observed() else None
+
+
+def tell_layer(layer: int | None) -> None:
+    """Tell an observation that a backward pass reached this layer."""
+    if layer and is_observed():
+        _C.observe_backward_layer(None, layer)
+
+
 class NotFinite(ValueError):
     """Infinities or NaN reached a rounder during calibration."""
 
@@ -275,12 +286,11 @@ class GradientHook:
 
     def __init__(self, rounder: Rounder, training: bool) -> None:
         self.rounder, self.training = rounder, training
-        self.layer = _C.observed_layer() if is_observed() else None
+        self.layer = note_layer()
 
     def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
         # An output's hook runs before the hooks that tell the observation its layer.
-        if self.layer and is_observed():
-            _C.observe_backward_layer(None, self.layer)
+        tell_layer(self.layer)
         return self.rounder(gradient, self.training)
 
 

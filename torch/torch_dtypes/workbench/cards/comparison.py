@@ -160,27 +160,17 @@ class Comparison(Reported):
         in the order of codes."""
 
         def plain(c: Card | BlockCard) -> dict:
+            names = ("name", "canonical", "kind", "bits", "largest", "smallest")
+            common = {name: getattr(c, name) for name in names}
             if isinstance(c, BlockCard):
-                return {
-                    "name": c.name,
-                    "canonical": c.canonical,
-                    "kind": c.kind,
-                    "bits": c.bits,
-                    "largest": c.largest,
-                    "smallest": c.smallest,
+                return common | {
                     "scale": c.scale,
                     "block": c.block,
                     "scale_rule": c.format.scale_rule,
                     "tensor_scale": c.format.tensor_scale,
                     "element": plain(c.element),
                 }
-            data = {
-                "name": c.name,
-                "canonical": c.canonical,
-                "kind": c.kind,
-                "bits": c.bits,
-                "largest": c.largest,
-                "smallest": c.smallest,
+            data = common | {
                 "smallest_normal": c.smallest_normal,
                 "epsilon": c.epsilon,
                 "significant_bits": c.significant_bits,

@@ -92,6 +92,7 @@ how-to/observe-rounding
 how-to/find-lost-digits
 how-to/find-sensitive-layers
 how-to/own-quantiser
+how-to/matlab
 how-to/run-a-sweep
 how-to/use-your-network
 how-to/golden-vectors

@@ -286,7 +286,7 @@ def test_gradients_pass_or_stop():
     [
         (lambda: integer_format(1), "expected bits from 2 to 16, but got 1"),
         (lambda: integer_format(17), "expected bits from 2 to 16, but got 17"),
-        (lambda: integer_format(8.0), "expected an integer for bits, but got 8.0"),
+        (lambda: integer_format(8.5), "expected an integer for bits, but got 8.5"),
         (
             lambda: integer_format(8, False, narrow=True),
             "expected narrow=True with signed=True only",

@@ -23,6 +23,7 @@ _UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, 
 # Each command by its name, and the module below the package that has it.
 COMMANDS = {
     "bench": "workbench.bench.command",
+    "chop": "workbench.chop_command",
     "sensitivity": "workbench.sensitivity.command",
     "show": "workbench.show_command",
     "sweep": "workbench.sweeps.command",

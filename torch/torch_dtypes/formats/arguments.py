@@ -43,8 +43,13 @@ def index_of(value: object) -> int | None:
         return None
 
 
+def whole_number(value: object) -> int | None:
+    """Return a value's integer, or None. 5.0 is 5: every number of MATLAB's is a float."""
+    return int(value) if isinstance(value, float) and value.is_integer() else index_of(value)
+
+
 def integer(name: str, value: object, low: int, high: int) -> int:
-    number = index_of(value)
+    number = whole_number(value)
     if number is None:
         raise TypeError(f"expected an integer for {name}, but got {outline(value)}")
     if not low <= number <= high:
@@ -78,7 +83,7 @@ def choice(name: str, value: object, choices) -> str:
 
 def rounding_mode(mode: str | int) -> _C.Rounding:
     """Return a rounding mode by its name or Pychop's number, without a number of random bits."""
-    if not isinstance(mode, str) and (number := index_of(mode)) is not None:
+    if not isinstance(mode, str) and (number := whole_number(mode)) is not None:
         mode = naming.PYCHOP_MODES.get(number, mode)
     if not isinstance(mode, str) or mode not in naming.ROUNDING_MODES:
         names, numbers = ", ".join(map(repr, naming.ROUNDING_MODES)), naming.PYCHOP_MODES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import sys
 import threading
 from typing import Any, overload
@@ -117,6 +118,21 @@ def _chop_numpy(
         if isinstance(x, np.ma.MaskedArray)
         else result
     )
+
+
+def _chop_buffer(
+    x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None
+):
+    """Round a memoryview or an ``array.array``: MATLAB gives its matrices as the former, its
+    vectors as the latter, and converts both back."""
+    import numpy as np
+
+    values = np.asarray(x)
+    result = _chop_numpy(values, name, mode, flip_prob, generator)
+    if isinstance(x, memoryview):
+        # MATLAB's matrices lie column by column, and so does the result.
+        return memoryview(result if values.flags.c_contiguous else np.asfortranarray(result))
+    return array.array(result.dtype.char, result.tobytes())
 
 
 def _expect_thread_with_blocks() -> None:
@@ -280,8 +296,9 @@ def chop(
 
     Args:
         x: a torch tensor of float16, bfloat16, float32 or float64, or of complex numbers (not for
-            blocks and integers with scales); a NumPy or JAX array of the same dtypes; or a number
-            (the result is a float, or complex). The result has the same kind, type and shape.
+            blocks and integers with scales); a NumPy or JAX array of the same dtypes, a memoryview
+            or an ``array.array`` of them (MATLAB's matrices and vectors); or a number (the result
+            is a float, or complex). The result has the same kind, type and shape.
             Tensors and NumPy arrays of integers, lists and pandas columns are rounded as float64,
             and the result is float64; an integer beyond 2^53 in one is an error. No memory is
             copied on the way in or out, with two exceptions: arrays that torch cannot see
@@ -349,6 +366,8 @@ def chop(
     if _is_numpy(x):
         result = _chop_numpy(x, name, mode, flip_prob, generator)
         return result if x.shape else result[()]
+    if isinstance(x, (memoryview, array.array)):
+        return _chop_buffer(x, name, mode, flip_prob, generator)
     if isinstance(x, list):
         return _chop_list(x, name, mode, flip_prob, generator)
     if _is_column(x):

@@ -1,0 +1,1 @@
+"""QPyTorch's names (qtorch 0.3.0) over this package."""

@@ -17,6 +17,7 @@ __all__ = ["DOORS", "install"]
 # The original's name, and the door that takes its place.
 DOORS = {
     "qtorch": "torch_dtypes.compat.qtorch",
+    "qtorch_plus": "torch_dtypes.compat.qtorch",  # QPyTorch with posits
     "pychop": "torch_dtypes.compat.pychop",
     "mx": "torch_dtypes.compat.mx",
 }
@@ -27,7 +28,7 @@ def install(name: str) -> ModuleType:
     qtorch.quant import ...`` find it. Return the door.
 
     Args:
-        name: ``"qtorch"``, ``"pychop"`` or ``"mx"`` (microxcaling).
+        name: ``"qtorch"``, ``"qtorch_plus"``, ``"pychop"`` or ``"mx"`` (microxcaling).
 
     Raises:
         ValueError: another name.

@@ -37,11 +37,11 @@ class ElemFormat(Enum):
     fp6_e3m2 = 6
     fp6_e2m3 = 7
     fp4 = 8
-    fp4_e2m1 = 8
+    fp4_e2m1 = fp4
     float16 = 9
-    fp16 = 9
+    fp16 = float16
     bfloat16 = 10
-    bf16 = 10
+    bf16 = bfloat16
 
     @staticmethod
     def from_str(s: str) -> ElemFormat:

@@ -26,8 +26,8 @@ _OWN = {
     "batch_norm": vectors.batch_norm,
 }
 _VECTORS = (
-    "adaptive_avg_pool2d gelu group_norm layer_norm leaky_relu relu relu6 sigmoid silu softmax tanh "
-    "add sub mul div exp log sum mean norm square"
+    "adaptive_avg_pool2d gelu group_norm layer_norm leaky_relu relu relu6 sigmoid silu softmax "
+    "tanh add sub mul div exp log sum mean norm square"
 ).split()
 # PyTorch's own, with their place and name.
 _STOCK = [

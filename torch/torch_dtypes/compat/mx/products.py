@@ -68,8 +68,10 @@ def _round_input(x: torch.Tensor, specs: Mapping) -> torch.Tensor:
 
 
 def _round_weight(w: torch.Tensor | None, specs: Mapping) -> torch.Tensor | None:
-    return None if w is None else round_both(
-        w, specs, specs["round_weight"], specs["round_grad_weight"]
+    return (
+        None
+        if w is None
+        else round_both(w, specs, specs["round_weight"], specs["round_grad_weight"])
     )
 
 
@@ -129,7 +131,9 @@ def _define_convolution(dims: int):
             return stock(input, weight, bias, stride, padding, dilation, groups)
         if isinstance(padding, str):
             raise ValueError(f"expected padding as numbers, but got {padding!r}; use a layer")
-        sizes = ((s,) * dims if isinstance(s, int) else tuple(s) for s in (stride, padding, dilation))
+        sizes = (
+            (s,) * dims if isinstance(s, int) else tuple(s) for s in (stride, padding, dilation)
+        )
         geometry = Geometry(*sizes, False, (0,) * dims, groups)
         specs = apply_mx_specs(mx_specs)
         return _convolve(input, weight, bias, geometry, _CONVOLUTION_AXES, specs)

@@ -45,7 +45,9 @@ def _check(x: object, rounding: object) -> None:
 
 
 def _check_rounding(rounding: object) -> None:
-    expect(rounding in ("stochastic", "nearest"), f"'stochastic' or 'nearest', but got {rounding!r}")
+    expect(
+        rounding in ("stochastic", "nearest"), f"'stochastic' or 'nearest', but got {rounding!r}"
+    )
 
 
 def fixed_point_quantize(
@@ -133,7 +135,7 @@ class _Rounding:
         if self._cast is not None:
             y = self._cast(y)
         if self._hooks and y.requires_grad:
-            y = y.view_as(y) if y is x else y  # a hook on x itself would stay there
+            y = y.view_as(y)  # the rounding of the gradient is a hook of y, and comes last
             for hook in self._hooks:
                 y.register_hook(hook)
         return y

@@ -73,8 +73,9 @@ def test_results_are_qpytorchs(call, run):
     if call.startswith("fixed") and not without_end:
         assert theirs[x.isnan()].isnan().all() and (run(call, x)[x.isnan()] == 0).all()
         x, theirs = x[~x.isnan()], theirs[~x.isnan()]
-    if "clamp=False" in call and not without_end:
-        x, theirs = x[x.abs() < 2**27], theirs[x.abs() < 2**27]
+    if "clamp=False" in call:
+        small = x.abs() < 2.0 ** (124 if without_end else 27)  # x * 2^4 overflows there
+        x, theirs = x[small], theirs[small]
     moved = after_the_sum(call, x)
     assert same(run(call, moved), theirs).all()
     assert (same(run(call, x), theirs) | (moved != x)).all()

@@ -18,6 +18,7 @@ from torch import nn
 
 import torch_dtypes
 
+from ...compat.qtorch import quant as qtorch_door
 from ..training.models import LeNet5
 from ..training.recipes import build_optimizer
 from ..training.records import Config
@@ -125,6 +126,7 @@ def _qtorch(sizes: Sizes) -> list[Group]:
         )
     peer = "fixed_point_quantize(x, wl=16, fl=8, rounding='nearest')"
     groups += _roundings("fixed7_8", "fixed7_8", "nearest_even", "qtorch", peer, values, 20)
+    groups += _qtorch_door(sizes)
 
     def networks():
         return {
@@ -134,6 +136,39 @@ def _qtorch(sizes: Sizes) -> list[Group]:
 
     rows = [Row(f"LeNet-5 step, Adam, batch {sizes.peer_batch}", "q52", "qtorch", 2, SPEED_UP)]
     return [*groups, Group({"q52": STEP, "qtorch": STEP}, networks, rows, rounds=20)]
+
+
+def _qtorch_door(sizes: Sizes) -> list[Group]:
+    """Compare the door for QPyTorch with the original and with the ``chop`` behind it."""
+
+    def spaces():
+        x = torch.randn(sizes.peer_elements)
+        return {
+            "door": {"x": x, **vars(qtorch_door)},
+            "qtorch": {"x": x, **vars(module("qtorch.quant"))},
+            "chop": {"x": x},
+        }
+
+    calls = (
+        ("float_quantize(x, 5, 2, rounding='{}')", "e5m2finite", "nearest_away"),
+        ("fixed_point_quantize(x, 8, 4, rounding='{}')", "fixed3_4", "nearest_even"),
+        ("block_quantize(x, 8, rounding='{}')", "bfp8", "nearest_up"),
+    )
+    groups = []
+    for call, name, nearest in calls:
+        for theirs, mode in (("nearest", nearest), ("stochastic", "stochastic")):
+            line, work = call.format(theirs), f"{call.partition('(')[0]}, {theirs}"
+            codes = {
+                "door": line,
+                "qtorch": line,
+                "chop": f"torch_dtypes.chop(x, '{name}', '{mode}')",
+            }
+            rows = [
+                Row(work, "door", "qtorch", 3, SPEED_UP),
+                Row(work, "door", "chop", 1.2),
+            ]
+            groups.append(Group(codes, spaces, rows, rounds=10, quick_rounds=2))
+    return groups
 
 
 def _low_precision_lenet(batch_size: int) -> dict:

@@ -80,6 +80,20 @@ def test_convolutions_round_by_the_keys_of_each_product():
     assert not torch.equal(*gradients)
 
 
+def test_a_matrix_in_a_batch_of_products_has_the_sum_of_gradients():
+    a, b = torch.randn(2, 3, 8), torch.randn(8, 4, requires_grad=True)
+    mx.matmul(a, b, mx_specs=mx.MxSpecs(bfloat=16, quantize_backprop=False)).sum().backward()
+    assert torch.allclose(b.grad, a.sum((0, 1))[:, None].expand(8, 4), rtol=1e-5)
+
+
+def test_rounding_to_blocks_has_a_gradient_and_keeps_the_sign_of_zero():
+    x = torch.tensor([-0.0, 1.0], requires_grad=True)
+    specs = mx.MxSpecs(block_size=2, bfloat=16)
+    mx.quantize_mx_op(x, specs, "int8", axes=[-1]).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    assert mx.quantize_elemwise_op(x, specs).signbit().tolist() == [True, False]
+
+
 def test_dither_is_stochastic_and_follows_the_seed():
     x = torch.full((100000,), 1.3)
 

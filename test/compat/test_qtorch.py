@@ -58,6 +58,18 @@ def test_errors_of_the_original_are_not_repeated(function, arguments, x, right):
     assert y == right and math.copysign(1, y) == math.copysign(1, right)
 
 
+def test_a_block_rounds_once():
+    x = torch.tensor([1.75, 2**-7 - 2**-30])
+    assert qtorch.block_quantize(x, 8, rounding="nearest").tolist() == [1.75, 0.0]
+
+
+def test_fixed_point_keeps_large_numbers_if_it_does_not_clamp():
+    x = torch.tensor([3.4e38, math.nan])
+    y = qtorch.fixed_point_quantize(x, 8, 4, clamp=False, rounding="nearest")
+    assert y[0] == x[0] and y[1].isnan()
+    assert qtorch.fixed_point_quantize(x, 8, 4, rounding="nearest").tolist() == [7.9375, 0.0]
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_every_floating_dtype_is_rounded(dtype):
     x = torch.tensor([0.3, -9.0, 8.03125], dtype=dtype)

@@ -232,7 +232,7 @@ class _MatMul(torch.autograd.Function):
         gb = _matmul(
             _blocks(a, specs, a_back, -2, mode).mT, _blocks(g, specs, error[0], -2, error[1])
         )
-        return ga.sum_to_size(a.shape), gb.sum_to_size(b.shape), None, None
+        return ga, gb, None, None  # autograd sums over what was broadcast
 
 
 def _blocks(x: torch.Tensor, specs: Mapping, element: str, axis: int, mode: str) -> torch.Tensor:

@@ -81,6 +81,13 @@ def test_every_floating_dtype_is_rounded(dtype):
     assert y[:2].tolist() == [2.0**60, math.inf] and y[2].isnan()
 
 
+def test_numbers_of_bits_may_be_numpys():
+    x, eight = torch.randn(20), torch.arange(9).numpy()[-1]
+    number = qtorch.FixedPoint(eight, eight // 2)
+    y = qtorch.quantizer(number, forward_rounding="nearest")(x)
+    assert torch.equal(y, qtorch.fixed_point_quantize(x, eight, 4, rounding="nearest"))
+
+
 def test_posits_are_scaled_before_rounding():
     x = torch.randn(100)
     assert torch.equal(

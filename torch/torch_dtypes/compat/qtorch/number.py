@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from numbers import Integral
 
 import torch
 
@@ -49,8 +50,8 @@ class FixedPoint(Number):
     """
 
     def __init__(self, wl: int, fl: int, clamp: bool = True, symmetric: bool = False) -> None:
-        expect(isinstance(wl, int) and wl > 0, f"wl above 0, but got {wl!r}")
-        expect(isinstance(fl, int), f"fl as an integer, but got {fl!r}")
+        expect(isinstance(wl, Integral) and wl > 0, f"wl above 0, but got {wl!r}")
+        expect(isinstance(fl, Integral), f"fl as an integer, but got {fl!r}")
         for name, value in (("clamp", clamp), ("symmetric", symmetric)):
             expect(isinstance(value, bool), f"{name} as True or False, but got {value!r}")
         self.wl, self.fl, self.clamp, self.symmetric = wl, fl, clamp, symmetric
@@ -69,8 +70,8 @@ class FloatingPoint(Number):
     nearest = "nearest_away"
 
     def __init__(self, exp: int, man: int) -> None:
-        expect(isinstance(exp, int) and 1 <= exp <= 8, f"exp from 1 to 8, but got {exp!r}")
-        expect(isinstance(man, int) and 1 <= man <= 23, f"man from 1 to 23, but got {man!r}")
+        expect(isinstance(exp, Integral) and 1 <= exp <= 8, f"exp from 1 to 8, but got {exp!r}")
+        expect(isinstance(man, Integral) and 1 <= man <= 23, f"man from 1 to 23, but got {man!r}")
         self.exp, self.man = exp, man
 
     def target(self) -> Target:
@@ -87,8 +88,8 @@ class BlockFloatingPoint(Number):
     nearest = "nearest_up"
 
     def __init__(self, wl: int, dim: int = -1) -> None:
-        expect(isinstance(wl, int) and wl > 0, f"wl above 0, but got {wl!r}")
-        expect(isinstance(dim, int) and dim >= -1, f"dim of -1 or above, but got {dim!r}")
+        expect(isinstance(wl, Integral) and wl > 0, f"wl above 0, but got {wl!r}")
+        expect(isinstance(dim, Integral) and dim >= -1, f"dim of -1 or above, but got {dim!r}")
         self.wl, self.dim = wl, dim
 
     def target(self) -> Target:
@@ -103,8 +104,8 @@ class Posit(Number):
     round(x * scale) / scale."""
 
     def __init__(self, nsize: int, es: int, scale: float = 1.0) -> None:
-        expect(isinstance(nsize, int) and nsize > 0, f"nsize above 0, but got {nsize!r}")
-        expect(isinstance(es, int) and es >= 0, f"es of 0 or above, but got {es!r}")
+        expect(isinstance(nsize, Integral) and nsize > 0, f"nsize above 0, but got {nsize!r}")
+        expect(isinstance(es, Integral) and es >= 0, f"es of 0 or above, but got {es!r}")
         self.nsize, self.es, self.scale = nsize, es, scale
 
     def target(self) -> Target:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Records the results of QPyTorch's functions for ``test/tools/test_coming_from.py``.
+"""Records the results of QPyTorch for ``test/tools/test_coming_from.py`` and
+``test/compat/test_qtorch.py``.
 
-The calls are in docs/tutorials/coming_from.py.
+The calls are in docs/tutorials/coming_from.py, and those of the door in test/support/door_cases.py.
 
     # compiles its C++ at the first import: needs g++, ninja and PyTorch's headers
     pip install --no-deps qtorch==0.3.0
@@ -19,8 +20,12 @@ import json
 import math
 import random
 import sys
+from pathlib import Path
 
 import torch
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "test" / "support"))
+from door_cases import collect, pack, qtorch_cases
 
 DRAWS = 4096
 SPECIALS = [
@@ -143,6 +148,9 @@ def calls():
 
 
 def record():
+    import qtorch
+    import qtorch.auto_low
+    import qtorch.optim
     from qtorch import quant
 
     def entry(call, x):
@@ -168,13 +176,17 @@ def record():
         **versions,
         "date": str(datetime.date.today()),
         "calls": {call: entry(call, x) for call, x in calls()},
+        "door": {name: pack(results) for name, results in collect(qtorch_cases, qtorch).items()},
     }
+
+
+def lines_of(table):
+    return ",\n".join(f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in table.items())
 
 
 if __name__ == "__main__":
     recording = record()
-    lines = [
-        f"{json.dumps(call)}: {json.dumps(entry)}" for call, entry in recording.pop("calls").items()
-    ]
+    calls_made, door = lines_of(recording.pop("calls")), lines_of(recording.pop("door"))
     with open(sys.argv[1], "w") as file:
-        file.write(json.dumps(recording)[:-1] + ', "calls": {\n' + ",\n".join(lines) + "\n}}\n")
+        head = json.dumps(recording)[:-1]
+        file.write(f'{head}, "calls": {{\n{calls_made}\n}}, "door": {{\n{door}\n}}}}\n')

@@ -300,7 +300,8 @@ def test_peers_that_are_installed_and_that_are_not(monkeypatch, capsys):
     assert not any(row["against"] == "qtorch" for row in result["rows"])
     if any(peers.is_installed(name) for name in ("ml_dtypes", "gfloat", "softposit")):
         check(result["rows"], "peers")
-        assert {row["measure"] for row in result["rows"]} == {SPEED_UP}
+        peers_rows = [row for row in result["rows"] if row["against"] != "chop"]  # of doors
+        assert {row["measure"] for row in peers_rows} == {SPEED_UP}
     scalars = [row for row in result["rows"] if row["against"] == "softposit"]
     assert all(row["elements"] == {"ours": 1000, "theirs": 50} for row in scalars)
 
@@ -319,7 +320,7 @@ def test_a_peer_that_cannot_be_imported_is_a_note(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("name", ["qtorch", "pychop", "mptorch"])
+@pytest.mark.parametrize("name", ["qtorch", "mx", "pychop", "mptorch"])
 def test_peers_for_want_of_which_nothing_else_runs_this(name):
     if not peers.is_installed(name):
         pytest.skip(f"needs {name}, an optional library to compare with")

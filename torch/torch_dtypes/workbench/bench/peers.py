@@ -18,6 +18,8 @@ from torch import nn
 
 import torch_dtypes
 
+from ...compat import mx as mx_door
+from ...compat.qtorch import quant as qtorch_door
 from ..training.models import LeNet5
 from ..training.recipes import build_optimizer
 from ..training.records import Config
@@ -125,6 +127,7 @@ def _qtorch(sizes: Sizes) -> list[Group]:
         )
     peer = "fixed_point_quantize(x, wl=16, fl=8, rounding='nearest')"
     groups += _roundings("fixed7_8", "fixed7_8", "nearest_even", "qtorch", peer, values, 20)
+    groups += _qtorch_door(sizes)
 
     def networks():
         return {
@@ -134,6 +137,74 @@ def _qtorch(sizes: Sizes) -> list[Group]:
 
     rows = [Row(f"LeNet-5 step, Adam, batch {sizes.peer_batch}", "q52", "qtorch", 2, SPEED_UP)]
     return [*groups, Group({"q52": STEP, "qtorch": STEP}, networks, rows, rounds=20)]
+
+
+def _door(
+    work: str, peer: str, code: str, chop: str, spaces: Callable[[], tuple[dict, dict]]
+) -> Group:
+    """Compare a door with the original, by the same line over its own names, and with the ``chop``
+    behind it. ``spaces`` makes the variables of the door and those of the original."""
+
+    def namespaces():
+        door, original = spaces()
+        return {"door": door, peer: original, "chop": door}
+
+    rows = [Row(work, "door", peer, 3, SPEED_UP), Row(work, "door", "chop", 1.2)]
+    codes = {"door": code, peer: code, "chop": chop}
+    return Group(codes, namespaces, rows, rounds=10, quick_rounds=2)
+
+
+def _qtorch_door(sizes: Sizes) -> list[Group]:
+    def spaces():
+        x = torch.randn(sizes.peer_elements)
+        return {"x": x, **vars(qtorch_door)}, {"x": x, **vars(module("qtorch.quant"))}
+
+    calls = (
+        ("float_quantize(x, 5, 2, rounding='{}')", "e5m2finite", "nearest_away"),
+        ("fixed_point_quantize(x, 8, 4, rounding='{}')", "fixed3_4", "nearest_even"),
+        ("block_quantize(x, 8, rounding='{}')", "bfp8", "nearest_up"),
+    )
+    return [
+        _door(
+            f"{call.partition('(')[0]}, {theirs}",
+            "qtorch",
+            call.format(theirs),
+            f"torch_dtypes.chop(x, '{name}', '{mode}')",
+            spaces,
+        )
+        for call, name, nearest in calls
+        for theirs, mode in (("nearest", nearest), ("stochastic", "stochastic"))
+    ]
+
+
+def _mx(sizes: Sizes) -> list[Group]:
+    side = max(32, int(sizes.peer_elements**0.5))
+
+    def spaces():
+        x = torch.randn(side, side)
+        specs = mx_door.MxSpecs(block_size=32, bfloat=16)
+        return tuple(
+            {
+                "x": x,
+                "specs": specs,
+                "quantize_mx_op": ops.quantize_mx_op,
+                "quantize_elemwise_op": floats.quantize_elemwise_op,
+            }
+            for ops, floats in (
+                (mx_door.mx_ops, mx_door.elemwise_ops),
+                (module("mx.mx_ops"), module("mx.elemwise_ops")),
+            )
+        )
+
+    calls = [
+        (f"quantize_mx_op(x, specs, '{theirs}', axes=[{axis}])", f"{ours}_axis{axis}")
+        for theirs, ours in (("fp8_e4m3", "mxfp8_e4m3"), ("fp4_e2m1", "mxfp4"), ("int8", "mxint8"))
+        for axis in (0, 1)
+    ]
+    return [
+        _door(call, "mx", call, f"torch_dtypes.chop(x, '{name}', 'nearest_away')", spaces)
+        for call, name in (*calls, ("quantize_elemwise_op(x, specs)", "bfloat16"))
+    ]
 
 
 def _low_precision_lenet(batch_size: int) -> dict:
@@ -319,6 +390,7 @@ def _mptorch(sizes: Sizes) -> list[Group]:
 
 PEERS: dict[str, Callable[[Sizes], list[Group]]] = {
     "qtorch": _qtorch,
+    "mx": _mx,
     "pychop": _pychop,
     "ml_dtypes": _ml_dtypes,
     "gfloat": _gfloat,
@@ -327,9 +399,10 @@ PEERS: dict[str, Callable[[Sizes], list[Group]]] = {
 }
 # Libraries that are on no registry.
 _FROM = {
+    "mx": "clone the repository microsoft/microxcaling and put it on PYTHONPATH",
     "mptorch": (
         "clone the repository mptorch/mptorch and put it on PYTHONPATH; it needs unfoldNd and ninja"
-    )
+    ),
 }
 
 

@@ -1,0 +1,54 @@
+"""Doors under their original names: ``install`` and ``python -m torch_dtypes.compat``."""
+
+import sys
+import types
+from pathlib import Path
+
+import new_process
+import pytest
+
+from torch_dtypes import compat
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def restore_modules():
+    yield
+    for name in [n for n in sys.modules if n.partition(".")[0] in compat.DOORS]:
+        del sys.modules[name]
+
+
+def test_an_unmodified_script_runs():
+    program = new_process.run("-m", "torch_dtypes.compat", "qtorch", HERE / "qtorch_script.py", 3)
+    assert program.returncode == 0, program.stderr
+    rounded, trained = program.stdout.splitlines()
+    share, is_rounded = trained.split()
+    assert rounded == "[0.3125, 7.9375]" and float(share) > 0.85 and is_rounded == "True"
+
+
+@pytest.mark.parametrize("name", ["qtorch", "qtorch_plus", "mx"])
+def test_modules_have_one_copy(name):
+    door = compat.install(name)
+    assert sys.modules[name] is door is compat.install(name)
+    for alias, module in sys.modules.items():
+        if alias.startswith(f"{name}."):
+            assert module is sys.modules[compat.DOORS[name] + alias.removeprefix(name)]
+
+
+def test_other_names_and_imported_originals_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match=r"expected one of 'qtorch'.*, but got 'cpfloat'"):
+        compat.install("cpfloat")
+    original = types.ModuleType("qtorch")
+    original.__file__ = "/site-packages/qtorch/__init__.py"
+    monkeypatch.setitem(sys.modules, "qtorch", original)
+    with pytest.raises(ImportError, match=r"but got /site-packages/qtorch/__init__.py imported"):
+        compat.install("qtorch")
+
+
+def test_usage():
+    program = new_process.run("-m", "torch_dtypes.compat", "qtorch")
+    assert (
+        program.returncode == 1
+        and "usage: python -m torch_dtypes.compat {qtorch," in program.stderr
+    )

@@ -1,0 +1,21 @@
+"""``python -m torch_dtypes.compat qtorch script.py ARGS``: run a script with a door in the place
+of the original library."""
+
+import runpy
+import sys
+from pathlib import Path
+
+from torch_dtypes.compat import DOORS, install
+
+
+def main() -> None:
+    if len(sys.argv) < 3 or sys.argv[1] not in DOORS:
+        sys.exit(f"usage: python -m torch_dtypes.compat {{{','.join(DOORS)}}} SCRIPT [ARGS]")
+    install(sys.argv[1])
+    del sys.argv[:2]
+    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)  # as Python does for a script
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

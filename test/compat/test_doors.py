@@ -52,3 +52,9 @@ def test_usage():
         program.returncode == 1
         and "usage: python -m torch_dtypes.compat {qtorch," in program.stderr
     )
+
+
+def test_a_script_that_is_not_there_is_one_line():
+    program = new_process.run("-m", "torch_dtypes.compat", "qtorch", "none.py")
+    assert program.returncode == 1
+    assert program.stderr == "expected a Python script, but got none.py: there is no such file\n"

@@ -11,6 +11,8 @@ from torch_dtypes.compat import DOORS, install
 def main() -> None:
     if len(sys.argv) < 3 or sys.argv[1] not in DOORS:
         sys.exit(f"usage: python -m torch_dtypes.compat {{{','.join(DOORS)}}} SCRIPT [ARGS]")
+    if not Path(sys.argv[2]).is_file():
+        sys.exit(f"expected a Python script, but got {sys.argv[2]}: there is no such file")
     install(sys.argv[1])
     del sys.argv[:2]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)  # as Python does for a script

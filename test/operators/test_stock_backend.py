@@ -33,10 +33,15 @@ def names(few, *more):
 
 def combine(modes, stocks):
     """Make parameters of each format, mode and stock dtype."""
-    more = itertools.product([*FLOATS, *OTHERS, *WIDE_TAKUMS_AND_WRAPPING], modes, stocks)
-    return thin_out(itertools.product(FEW, modes, stocks), 3) + [
-        pytest.param(*case, marks=pytest.mark.whole) for case in more
-    ]
+    others = [*FLOATS, *OTHERS, *WIDE_TAKUMS_AND_WRAPPING]
+    few, more = (
+        [
+            pytest.param(*case, id="-".join(map(str, case)), marks=marks)
+            for case in itertools.product(formats, modes, stocks)
+        ]
+        for formats, marks in ((FEW, ()), (others, pytest.mark.whole))
+    )
+    return thin_out(few, 3) + more
 
 
 @contextmanager

@@ -167,7 +167,7 @@ def check(name, most=1, other=torch.float32, **how):
                     )
 
 
-@pytest.mark.parametrize("name", thin_out([*WRITES, *QUICK], 2))
+@pytest.mark.parametrize("name", thin_out([*WRITES, *QUICK], 3))
 def test_operands_of_two_dtypes(name):
     assert samples_of(ENTRIES[name], 1)
     check(name, 4)

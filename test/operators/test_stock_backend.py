@@ -1,10 +1,12 @@
 """Stock operators instead of kernels: the same bits, or an error if they cannot."""
 
+import itertools
 from contextlib import contextmanager
 
 import gpu_cases
 import pytest
 import torch
+from representatives import thin_out
 
 import torch_dtypes
 from torch_dtypes import _C
@@ -27,6 +29,19 @@ MODES = [mode for mode in torch_dtypes.ROUNDING_MODES if mode not in DRAW]
 
 def names(few, *more):
     return few + [pytest.param(name, marks=pytest.mark.whole) for group in more for name in group]
+
+
+def combine(modes, stocks):
+    """Make parameters of each format, mode and stock dtype."""
+    others = [*FLOATS, *OTHERS, *WIDE_TAKUMS_AND_WRAPPING]
+    few, more = (
+        [
+            pytest.param(*case, id="-".join(map(str, case)), marks=marks)
+            for case in itertools.product(formats, modes, stocks)
+        ]
+        for formats, marks in ((FEW, ()), (others, pytest.mark.whole))
+    )
+    return thin_out(few, 3) + more
 
 
 @contextmanager
@@ -93,16 +108,17 @@ def compare(name, mode, stock):
         assert_same(found, expected, x)
 
 
-@pytest.mark.parametrize("stock", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", names(FEW, FLOATS, OTHERS, WIDE_TAKUMS_AND_WRAPPING))
+@pytest.mark.parametrize(
+    ("name", "mode", "stock"),
+    combine(MODES, [torch.float32, torch.float64, torch.bfloat16, torch.float16]),
+)
 def test_deterministic_modes(name, mode, stock):
     compare(name, mode, stock)
 
 
-@pytest.mark.parametrize("stock", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", names(FEW, FLOATS, OTHERS, WIDE_TAKUMS_AND_WRAPPING))
-@pytest.mark.parametrize("mode", [*DRAW, *FEW_BITS])
+@pytest.mark.parametrize(
+    ("name", "mode", "stock"), combine([*DRAW, *FEW_BITS], [torch.float32, torch.float64])
+)
 def test_random_modes(name, mode, stock):
     compare(name, mode, stock)
 

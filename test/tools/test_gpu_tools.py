@@ -13,6 +13,7 @@ import devices
 import pytest
 import torch
 from new_process import is_running
+from representatives import thin_out
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -111,7 +112,8 @@ def test_pytests_output_is_read():
     )
 
 
-def test_pytest_writes_what_is_read(tmp_path, report, monkeypatch):
+@pytest.mark.parametrize("workers", thin_out([2, 1]))
+def test_pytest_writes_what_is_read(workers, tmp_path, report, monkeypatch):
     """A file that cannot be imported does not prevent the others from running, in one process or
     several."""
     (tmp_path / "test_read.py").write_text("def test_one(): pass\ndef test_two(): assert 1 == 2\n")
@@ -122,20 +124,19 @@ def test_pytest_writes_what_is_read(tmp_path, report, monkeypatch):
         [("some", ["-c", os.devnull, "--rootdir", str(tmp_path), str(tmp_path)])],
     )
     monkeypatch.setattr(gpu_check, "device_options", lambda arguments, device: [])
-    for workers in (1, 2):
-        gpu_check.run_tests(
-            report, os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, "cpu", workers
-        )
-        step = report.data["steps"][-1]
-        assert step["outcome"].startswith("1 failed, 1 passed, 1 error in") and step[
-            "outcome"
-        ].endswith("; 1 files not collected")
-        assert step["not collected"] == [
-            "test_unread.py: ModuleNotFoundError: No module named 'no_such_module'"
-        ]
-        assert [line.split(" - ")[0].split("/")[-1] for line in step["failures"]] == [
-            "test_read.py::test_two"
-        ]
+    gpu_check.run_tests(
+        report, os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, "cpu", workers
+    )
+    step = report.data["steps"][-1]
+    assert step["outcome"].startswith("1 failed, 1 passed, 1 error in") and step[
+        "outcome"
+    ].endswith("; 1 files not collected")
+    assert step["not collected"] == [
+        "test_unread.py: ModuleNotFoundError: No module named 'no_such_module'"
+    ]
+    assert [line.split(" - ")[0].split("/")[-1] for line in step["failures"]] == [
+        "test_read.py::test_two"
+    ]
     written = (report.out / "report.md").read_text()
     assert (
         "not collected:" in written

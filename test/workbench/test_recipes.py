@@ -401,12 +401,16 @@ def test_blocks_of_depthwise_convolutions_lie_along_the_last_dimension(few_digit
     assert rows["1"].weight == "mxfp4"
 
 
+@pytest.mark.whole
 def test_published_recipes_need_no_dtype(tmp_path):
     """A cell of each, beside each other; the paper's rules reach the layers."""
     result = command(*QUICK, "--recipe", "nvfp4", "--out", tmp_path, "--no-baseline")
     assert result.exit_code == 0 and "nvfp4 seed 0 epoch 2/2" in result.output
     (row,) = json.loads((tmp_path / "results.json").read_text())["summary"]
     assert (row["recipe"], row["dtype"]) == ("nvfp4", "nvfp4")
+
+
+def test_published_recipes_take_no_dtype():
     result = command(*QUICK, "--recipe", "nvfp4", "--dtype", "q43")
     assert result.exit_code == 2 and "expected --dtype or --recipe nvfp4" in result.output
 

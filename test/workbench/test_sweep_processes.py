@@ -148,6 +148,7 @@ def test_rounding_after_a_training_that_failed_says_why_that_did(own, tmp_path):
     assert sweep(torch.q43, recipe="ptq", **failing, out=tmp_path / "out").rows() == found.rows()
 
 
+@pytest.mark.whole
 def test_given_weights_are_rounded_without_training(own, tmp_path):
     sys.path.insert(0, str(tmp_path))
     import odd_networks

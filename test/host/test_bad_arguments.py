@@ -87,7 +87,7 @@ def test_impossible_parameters_and_unknown_names(make, message):
     "make",
     [
         lambda: torch_dtypes.posit_format("16", 2),
-        lambda: torch_dtypes.posit_format(16.0, 2),
+        lambda: torch_dtypes.posit_format(16.5, 2),
         lambda: torch_dtypes.posit_format(True, 2),
         lambda: torch_dtypes.posit_format(16),
         lambda: torch_dtypes.float_format(5, None),

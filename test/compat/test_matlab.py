@@ -80,6 +80,13 @@ def test_given_random_numbers_decide():
     assert torch.equal(result, torch.where(draws < 0.5, -1.5, -1.25).double())
 
 
+def test_bits_flip_after_given_random_numbers():
+    x, draws = torch.full((2, 200), 1.3125).double(), torch.full((2, 200), 0.9).double()
+    generator = torch.Generator().manual_seed(0)
+    how = {"flip_prob": 1.0, "generator": generator, "draws": draws}
+    assert Float(3, 15).round(x, "stochastic", **how).unique().tolist() == [1.0, 1.75]
+
+
 def test_the_gradient_is_the_identity_s():
     x = torch.tensor([1.3, 1e9], requires_grad=True)
     Float(4, 9).round(x).sum().backward()
@@ -92,6 +99,10 @@ def test_the_gradient_is_the_identity_s():
         (lambda: Float(1, 7), "the significand's bits from 2 to 53, but got 1"),
         (lambda: Float(4, 600), "the largest exponent from 1 to 511, but got 600"),
         (lambda: Float(4, 7).round(numbers(), draws=numbers()), "a stochastic mode"),
+        (
+            lambda: Float(4, 7).round(torch.ones(3), "stochastic", draws=torch.ones(2)),
+            r"of shape \(3,\), but got \(2,\)",
+        ),
     ],
 )
 def test_errors(call, words):

@@ -11,6 +11,7 @@ import dataclasses
 import torch
 
 from ..formats.arguments import integer, mode_name
+from ..formats.naming import bias_name
 from ..targets.chop import chop
 from ..targets.gradients import straight_through
 
@@ -69,6 +70,10 @@ class Float:
         mode, how = mode_name(rounding), {"flip_prob": flip_prob, "generator": generator}
         if draws is not None and mode not in ("stochastic", "stochastic_equal"):
             raise ValueError(f"expected a stochastic mode with random numbers, but got {mode!r}")
+        if draws is not None and draws.shape != x.shape:
+            raise ValueError(
+                f"expected random numbers of shape {tuple(x.shape)}, but got {tuple(draws.shape)}"
+            )
         if not self.explim:
             significands, exponents = torch.frexp(x.detach())
             rounded = _round(significands, f"e11m{self.t - 1}", mode, draws, how)
@@ -81,7 +86,7 @@ class Float:
         return straight_through(x, self._limit(x, _round(x.detach(), name, mode, draws, how), mode))
 
     def _name(self, exp_bits: int) -> str:
-        bias = "" if self.emax == 2 ** (exp_bits - 1) - 1 else f"_bias{self.emax}"
+        bias = bias_name(None if self.emax == 2 ** (exp_bits - 1) - 1 else self.emax)
         return f"e{exp_bits}m{self.t - 1}{bias}{'' if self.subnormal else '_flush'}"
 
     def _limit(self, x: torch.Tensor, rounded: torch.Tensor, mode: str) -> torch.Tensor:
@@ -99,4 +104,5 @@ def _round(x, name, mode, draws, how):
     low = chop(x, name, "toward_zero")
     high = torch.where(x < 0, chop(x, name, "down"), chop(x, name, "up"))
     likely = 0.5 if mode == "stochastic_equal" else (x - low) / (high - low)
-    return torch.where((draws < likely) & (low != x), high, low)
+    rounded = torch.where((draws < likely) & (low != x), high, low)
+    return chop(rounded, name, **how)  # which only flips bits

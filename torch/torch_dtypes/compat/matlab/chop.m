@@ -36,17 +36,14 @@ if nargin == 0 || isempty(x)
   c = [];
 else
   if ~isreal(x) || ~isfloat(x)
+    kinds = {'complex', 'real'};
     error('chop:input', 'expected a real array of single or double numbers, but got %s %s', ...
-          word(isreal(x), 'real', 'complex'), class(x));
+          kinds{isreal(x) + 1}, class(x));
   end
   c = reshape(cast(request(double(x(:)), last), class(x)), size(x));
 end
 options = last;
 if nargout == 0 && isempty(c), clear c, end
-end
-
-function text = word(choice, yes, no)
-if choice, text = yes; else, text = no; end
 end
 
 function done = complete(given, last)

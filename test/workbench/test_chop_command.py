@@ -1,9 +1,13 @@
 """``torch-dtypes chop``: files of numbers."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 from command_line import command
+from representatives import thin_out
 
 from torch_dtypes import chop
 
@@ -41,6 +45,18 @@ def test_files(kind, tmp_path):
         assert "name" not in held
     else:
         assert np.array_equal(np.fromfile(out).reshape(2, 2), expected)
+
+
+@pytest.mark.parametrize("kind", thin_out(["npy", "csv", "mat", "raw"], 4))
+def test_standard_input_and_output(kind, tmp_path):
+    source, out = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}"
+    write(source)
+    command("chop", source, "--format", "q43", "--out", out)
+    args = ("-m", "torch_dtypes", "chop", "-", "--format", "q43", "--out", "-", "--kind", kind)
+    piped = subprocess.run(
+        [sys.executable, *args], input=source.read_bytes(), capture_output=True, check=True
+    )
+    assert piped.stdout[-32:] == out.read_bytes()[-32:]  # a .mat begins with its time
 
 
 def test_a_seed_is_a_generator_s(tmp_path):

@@ -1,5 +1,6 @@
 """The command ``torch-dtypes chop``."""
 
+import io
 import pathlib
 import sys
 
@@ -16,53 +17,45 @@ KINDS = ("npy", "csv", "mat", "raw")
 
 
 def _kind(name: str, given: str | None) -> str:
-    if given:
-        return given
     kind = pathlib.PurePath(name).suffix.lstrip(".").lower()
-    return kind if kind in KINDS else "raw"
+    return kind if kind in KINDS else given or "raw"
 
 
 def _read(name: str, kind: str) -> dict[str, np.ndarray]:
     """Return a file's arrays by their names; only one of MATLAB has more than one."""
     with click.open_file(name, "rb") as file:
-        if kind == "mat":
-            from scipy.io import loadmat
+        data = file.read()  # whole: NumPy and scipy move to and fro in a file, not in a pipe
+    if kind == "mat":
+        from scipy.io import loadmat
 
-            held = {k: v for k, v in loadmat(file).items() if not k.startswith("__")}
-            return {k: v for k, v in held.items() if v.dtype.kind in "iufc"}
-        if kind == "npy":
-            return {"": np.load(file)}
-        if kind == "csv":
-            return {"": np.loadtxt(file, delimiter=",", ndmin=2)}
-        data = file.read()
+        held = loadmat(io.BytesIO(data)).items()
+        arrays = {k: v for k, v in held if not k.startswith("__") and v.dtype.kind in "iufc"}
+        if not arrays:
+            raise ValueError("expected a variable with numbers in it, but there is none")
+        return arrays
+    if kind == "npy":
+        return {"": np.load(io.BytesIO(data))}
+    if kind == "csv":
+        return {"": np.loadtxt(io.BytesIO(data), delimiter=",", ndmin=2)}
     if len(data) % 8:
         raise ValueError(f"expected doubles, 8 bytes each, but got {len(data)} bytes")
     return {"": np.frombuffer(data)}
 
 
 def _write(name: str, kind: str, arrays: dict[str, np.ndarray]) -> None:
+    data = io.BytesIO()
+    if kind == "mat":
+        from scipy.io import savemat
+
+        savemat(data, arrays)
+    elif kind == "npy":
+        np.save(data, arrays[""])
+    elif kind == "csv":
+        np.savetxt(data, arrays[""], delimiter=",", fmt="%.17g")
+    else:
+        data.write(arrays[""].astype(np.float64).tobytes())
     with click.open_file(name, "wb") as file:
-        if kind == "mat":
-            from scipy.io import savemat
-
-            savemat(file, arrays)
-        elif kind == "npy":
-            np.save(file, arrays[""])
-        elif kind == "csv":
-            np.savetxt(file, arrays[""], delimiter=",", fmt="%.17g")
-        else:
-            file.write(arrays[""].astype(np.float64).tobytes())
-
-
-def _round_file(source, to, kinds, chop) -> None:
-    arrays = _read(source, kinds[0])
-    if kinds[0] == "mat" and not arrays:
-        raise ValueError("expected a variable with numbers in it, but there is none")
-    if (kinds[0] == "mat") != (kinds[1] == "mat"):
-        raise ValueError(
-            f"expected .mat to .mat, but got {kinds[0]} to {kinds[1]}: only .mat names its arrays"
-        )
-    _write(to, kinds[1], {name: chop(values) for name, values in arrays.items()})
+        file.write(data.getvalue())
 
 
 @click.command(short_help="Round a file of numbers to a format, or serve MATLAB and Octave.")
@@ -74,7 +67,7 @@ def _round_file(source, to, kinds, chop) -> None:
 @click.option(
     "--kind",
     type=click.Choice(KINDS),
-    help="What IN holds, and OUT if its name does not say.  [default: by the name; raw doubles]",
+    help="What a file holds whose name does not say, and standard input or output.  [default: raw]",
 )
 @click.option("--serve", is_flag=True, help="Answer chop.m on standard input and output.")
 @click.option("--matlab-path", is_flag=True, help="Print the folder of chop.m, for addpath.")
@@ -98,15 +91,22 @@ def chop(source, name, rounding, seed, out, kind, serve, matlab_path):
 
 def _round_or_explain(source, name, rounding, seed, out, kind) -> None:
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    kinds = _kind(source, kind), _kind(out, kind if out == "-" else None)
+    kinds = _kind(source, kind), _kind(out, kind)
     try:
         format, mode = target(name), None if rounding is None else parse_mode(rounding)
+        if (kinds[0] == "mat") != (kinds[1] == "mat"):
+            raise ValueError(
+                f"expected .mat to .mat, but got {kinds[0]} to {kinds[1]}: only .mat names its "
+                "arrays"
+            )
     except (TypeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     try:
-        _round_file(
-            source, out, kinds, lambda x: round_array(x, format, rounding=mode, generator=generator)
-        )
+        rounded = {
+            name: round_array(values, format, rounding=mode, generator=generator)
+            for name, values in _read(source, kinds[0]).items()
+        }
+        _write(out, kinds[1], rounded)
     except ModuleNotFoundError as error:
         raise click.ClickException(f".mat files need {error.name}: pip install scipy") from error
     except OSError as error:

@@ -36,8 +36,14 @@ _STOCK = [
     for place in (torch, F)
     if hasattr(place, name)
 ]
+
+
+def _find_function(name: str, stock: Callable) -> Callable:
+    return _OWN.get(name) or vectors.define(name, stock)
+
+
 FUNCTION_MAPPING: dict[str, Callable] = {
-    name: _OWN.get(name) or vectors.define(name, stock) for _, name, stock in _STOCK
+    name: _find_function(name, stock) for _, name, stock in _STOCK
 }
 MODULE_MAPPING: dict[str, type] = {
     kind.__name__: kind
@@ -82,7 +88,7 @@ def inject_pyt_ops(mx_specs: Mapping | None) -> None:
 
 
 def _replace(name: str, stock: Callable, mx_specs: Mapping) -> Callable:
-    function = _OWN.get(name) or vectors.define(name, stock)
+    function = _find_function(name, stock)
 
     def call(*args, **kwargs):
         if is_inside():

@@ -138,16 +138,12 @@ class Multiples:
         return torch.where(x.abs() < end, values, x)
 
 
-def _spell(number: int) -> str:
-    return f"minus{-number}" if number < 0 else str(number)
-
-
 @functools.cache
 def find_fixed(wl: int, fl: int, clamp: bool = True, symmetric: bool = False) -> Target:
     if not clamp:
         return find_multiples(fl)
     suffix = "_symmetric" if symmetric else ""
-    return target(f"fixed{_spell(wl - 1 - fl)}_{_spell(fl)}{suffix}")
+    return target(f"fixed{wl - 1 - fl}_{fl}{suffix}".replace("-", "minus"))
 
 
 @functools.cache

@@ -204,3 +204,24 @@ def test_moving_sparse_values_is_no_arithmetic():
         third = coo.values() / 3
         torch.sparse_coo_tensor([[0], [1]], [1.0])
     assert block.operations == {"div": 1} and not block.unseen and (third.double() * 3 >= 0.3).all()
+
+
+@pytest.mark.parametrize(
+    ("policy", "total"),
+    [(None, 2.0**24 + 2), ("exact", 2.0**24 + 2), ("format", 2.0**24)],
+)
+def test_sums_follow_a_policy(policy, total):
+    x, ones = torch.tensor([2.0**24, 1.0, 1.0]), torch.ones(3)
+    with torch_dtypes.fuzzy(mode="nearest_even", accumulate=policy) as block:
+        found = [x.sum(), x @ ones, torch.nn.functional.linear(x, ones)]
+        x.requires_grad_()
+        (x * x.detach()).sum().backward()
+    assert torch.stack(found).tolist() == [total] * 3 and torch.equal(x.grad, x)
+    assert f"accumulate={policy!r}" in repr(block)
+
+
+def test_steps_and_a_policy_are_refused():
+    with pytest.raises(ValueError, match=r"expected dot_products=True or accumulate=, but got b"):
+        torch_dtypes.fuzzy(dot_products=True, accumulate="exact")
+    with pytest.raises(ValueError, match=r"expected an accumulation policy"):
+        torch_dtypes.fuzzy(accumulate="quire")

@@ -7,6 +7,7 @@ them until :func:`main` has looked whether they are there.
 import codecs
 import contextlib
 import errno
+import functools
 import importlib
 import importlib.util
 import os
@@ -24,6 +25,7 @@ _UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, 
 COMMANDS = {
     "bench": "workbench.bench.command",
     "chop": "workbench.chop_command",
+    "run": "workbench.scripts.command",
     "sensitivity": "workbench.sensitivity.command",
     "show": "workbench.show_command",
     "sweep": "workbench.sweeps.command",
@@ -71,6 +73,7 @@ def main(args=None):
 def _format_warning(as_before):
     """Format warnings for users without the line of this package's code that gave them."""
 
+    @functools.wraps(as_before)
     def format_text(message, category, *place):
         return (
             f"Warning: {message}\n"

@@ -1,11 +1,11 @@
 """``python -m torch_dtypes.compat qtorch script.py ARGS``: run a script with a door in the place
 of the original library."""
 
-import runpy
 import sys
 from pathlib import Path
 
 from torch_dtypes.compat import DOORS, install
+from torch_dtypes.compat.scripts import run_script
 
 
 def main() -> None:
@@ -14,9 +14,7 @@ def main() -> None:
     if not Path(sys.argv[2]).is_file():
         sys.exit(f"expected a Python script, but got {sys.argv[2]}: there is no such file")
     install(sys.argv[1])
-    del sys.argv[:2]
-    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)  # as Python does for a script
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    run_script(sys.argv[2], sys.argv[3:])
 
 
 if __name__ == "__main__":

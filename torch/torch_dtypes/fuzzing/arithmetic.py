@@ -10,7 +10,7 @@ from .. import _C
 from ..formats.codes import codes, from_codes
 from ..formats.dtypes import dtype as dtype_of
 from ..formats.dtypes import format_of, with_rounding
-from ..policies.accumulation import accumulation_block
+from ..policies.accumulation import Accumulation, accumulation_block
 from .plans import Plan, Way, each_tensor, is_float32, map_nested, round_number
 
 _PIECE = 1 << 16  # elements
@@ -24,9 +24,10 @@ class Arithmetic:
         dtype: the format dtype of the results, with its rounding mode.
         native: whether the format's codes are float32's, so that its kernels run on the tensors'
             memory.
+        policy: the block in which sums of products are added up; None: float64 adds them.
     """
 
-    def __init__(self, name: object, mode: str) -> None:
+    def __init__(self, name: object, mode: str, policy: str | Accumulation | None = None) -> None:
         plain = dtype_of(name)
         self.dtype, self.exact = with_rounding(plain, mode), with_rounding(plain, "nearest_even")
         fmt, binary32 = format_of(self.exact), format_of("e8m23")
@@ -36,7 +37,7 @@ class Arithmetic:
                 f"{_C.name_of(self.exact)}"
             )
         self.native = fmt == binary32
-        self.policy = accumulation_block("format")
+        self.policy = None if policy is None else accumulation_block(policy)
 
     def enter(self, t: torch.Tensor) -> torch.Tensor:
         """Convert a float32 tensor to the dtype. Values that the format lacks round to nearest,

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _C
 from ..formats.arguments import boolean, mode_name
+from ..policies.accumulation import Accumulation
 from ..policies.rounding import own_modes
 from .arguments import check_model, check_seed, find_module_names, has_float64
 from .arithmetic import Arithmetic
@@ -129,10 +130,18 @@ class Fuzzy(contextlib.ContextDecorator):
             of other libraries, on sparse tensors, or without a float64 kernel.
     """
 
-    def __init__(self, model, mode, format, modules, nested, dot_products, seed) -> None:
+    def __init__(self, model, mode, format, modules, nested, dot_products, accumulate, seed):
         self.mode = mode_name(mode)
-        self.arithmetic = Arithmetic(format, self.mode)
-        self.dot_products, self.seed = boolean("dot_products", dot_products), check_seed(seed)
+        if boolean("dot_products", dot_products):
+            if accumulate is not None:
+                raise ValueError(
+                    "expected dot_products=True or accumulate=, but got both; leave dot_products "
+                    "out, which is accumulate='format'"
+                )
+            accumulate = "format"
+        self.arithmetic = Arithmetic(format, self.mode, accumulate)
+        self.accumulate, self.seed = accumulate, check_seed(seed)
+        self._steps = accumulate is not None  # sums follow a policy
         self.operations: Counter[str] = Counter()
         self.unseen: Counter[str] = Counter()
         if model is not None:
@@ -212,7 +221,7 @@ class Fuzzy(contextlib.ContextDecorator):
         if plan is None or only_in_float32(op, [*tensors, *float32_results]):
             self._note_unseen(op)
             return results
-        if plan.way is Way.PRODUCTS and self.dot_products:  # their steps begin with float32 numbers
+        if plan.way is Way.PRODUCTS and self._steps:  # their steps begin with float32 numbers
             args = map_nested(
                 args, lambda a: a.to(torch.float32) if isinstance(a, torch.Tensor) else a
             )
@@ -238,7 +247,7 @@ class Fuzzy(contextlib.ContextDecorator):
         if real and plan.way is Way.NATIVE and self.arithmetic.native and not alone:
             args, kwargs = self.arithmetic.narrow_operands(args, kwargs)
             alone = all(t.dtype is torch.float32 for t in each_tensor((args, *kwargs.values())))
-        steps = plan.way is Way.PRODUCTS and self.dot_products
+        steps = plan.way is Way.PRODUCTS and self._steps
         if alone and (steps or (plan.way is Way.NATIVE and self.arithmetic.native)):
             return self.arithmetic.compute_in_format(op, plan, args, kwargs, steps)
         try:
@@ -280,7 +289,8 @@ class Fuzzy(contextlib.ContextDecorator):
         where = "" if self._chosen is None else f", modules={sorted(self._chosen)}"
         return (
             f"fuzzy(mode={self.mode!r}, format={_C.name_of(self.arithmetic.exact)!r}, "
-            f"dot_products={self.dot_products}, seed={self.seed}{where})"
+            f"accumulate={None if self.accumulate is None else str(self.accumulate)!r}, "
+            f"seed={self.seed}{where})"
         )
 
 
@@ -320,6 +330,7 @@ def fuzzy(
     modules: Iterable[str | nn.Module] | None = None,
     nested: bool = True,
     dot_products: bool = False,
+    accumulate: str | Accumulation | None = None,
     seed: int | None = None,
 ) -> Fuzzy:
     """Run float32 code in a block that rounds each operation's result in another mode::
@@ -356,6 +367,9 @@ def fuzzy(
         dot_products: whether matrix products, convolutions and sums round every product and every
             partial sum (docs/accumulators.md: the policy ``"format"``), instead of the result
             alone. Slow.
+        accumulate: the policy (``torch_dtypes.accumulate``) that adds up matrix products,
+            convolutions and sums. ``"format"`` is ``dot_products=True``. None: float64's sum, which
+            is rounded once.
         seed: the seed of the rounding's random bits, 0 to 2^63 - 1; each entry of the block starts
             from it. None: drawn from torch's generator at entry. Nothing else draws from that
             generator, so dropout and the order of data are the same as without the block.
@@ -373,7 +387,7 @@ def fuzzy(
 
     Raises:
         TypeError: not a module, or parameters that are not float32.
-        ValueError: an unknown mode, format, module or seed, another device.
+        ValueError: an unknown mode, format, policy, module or seed, another device.
         NotImplementedError: in the block, arithmetic on tensors of a device without float64.
 
     Sources: Parker, "Monte Carlo arithmetic" (1997); Févotte and Lathuilière, "Verrou" (2016);
@@ -388,4 +402,4 @@ def fuzzy(
         >>> len(y.unique()), abs(y.double().mean().item() / 0.1**2 - 1) < 1e-7
         (2, True)
     """
-    return Fuzzy(model, mode, format, modules, nested, dot_products, seed)
+    return Fuzzy(model, mode, format, modules, nested, dot_products, accumulate, seed)

@@ -66,6 +66,7 @@ class Hooks:
         self._number = {module: i for i, (_, module) in enumerate(modules, 1)}
         self._thread = _Thread()
         self._handles: list = []
+        self._with_hook: set[torch.Tensor] = set()  # tied parameters have one hook
         self._on_tensors: list = []  # handles, which do not keep tensors alive
         self._before: dict[torch.Tensor, torch.Tensor] = {}
         self._stepped = False
@@ -79,17 +80,7 @@ class Hooks:
         self._open = True
         try:
             for module, layer in self._number.items():
-                self._handles.append(
-                    module.register_forward_pre_hook(
-                        self._build_enter_hook(layer), prepend=True, with_kwargs=True
-                    )
-                )
-                self._handles.append(
-                    module.register_forward_hook(self._build_leave_hook(layer), always_call=True)
-                )
-            for p in self.model.parameters():
-                if p.requires_grad and p.is_leaf:
-                    self._handles.append(p.register_post_accumulate_grad_hook(self._note_gradient))
+                self._attach_to(module, layer)
             self._handles.append(register_optimizer_step_pre_hook(self._before_step))
             self._handles.append(register_optimizer_step_post_hook(self._after_step))
             self._know_parameters()
@@ -98,6 +89,17 @@ class Hooks:
         except BaseException:
             self.detach()
             raise
+
+    def _attach_to(self, module: nn.Module, layer: int) -> None:
+        enter, leave = self._build_enter_hook(layer), self._build_leave_hook(layer)
+        self._handles += [
+            module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True),
+            module.register_forward_hook(leave, always_call=True),
+        ]
+        for p in module._parameters.values():
+            if p is not None and p.requires_grad and p.is_leaf and p not in self._with_hook:
+                self._with_hook.add(p)
+                self._handles.append(p.register_post_accumulate_grad_hook(self._note_gradient))
 
     def try_formats(self) -> None:
         """Raise before the model runs if its GPU cannot compute with one of the formats."""

@@ -9,14 +9,12 @@ from pathlib import Path
 
 from ...formats.dtypes import is_format_dtype
 from .. import Statistics, observe
-from ..observation.statistics import BLOCK_COLUMNS, merge_statistics
-from ..report.colours import colours
+from ..observation.sections import add_counts
+from ..observation.statistics import merge_statistics
 from ..report.folders import write_json
 from ..report.page import Report
 from .recipes import PUBLISHED, QUANTIZING
 from .records import Run
-
-_ROWS = 12  # rows of a table in the report
 
 
 class Observed:
@@ -84,41 +82,9 @@ def write_counts(folder: Path, run: Run, observed: dict) -> None:
 def add_section(report: Report, run: Run, observed: dict) -> None:
     """Add a run's section to the report, with file names for its figures."""
     stats = Statistics.from_json(observed)
-    if not (rows := stats.rows(_ROWS)):
-        return
-    report.section(f"Effects of rounding: {_name(run)}, epoch {observed['epoch']}")
-    report.text(
-        "Shares of the rounded nonzero numbers, the worst first. docs/reference/rounding-counts.md "
-        "defines each count."
-    )
-    used = [
-        name for name in rows[0] if name not in BLOCK_COLUMNS and any(row[name] for row in rows)
-    ]
-    report.table(used, [[row[name] for name in used] for row in rows], dense=True)
-    # Formats without scales have more trouble, so that no row of blocks may be among the worst.
-    if blocks := [row for row in stats.rows() if row.get("blocks")][:_ROWS]:
-        report.table(
-            (shown := ("layer", "pass", "format", "SNR dB", *BLOCK_COLUMNS)),
-            [[row[name] for name in shown] for row in blocks],
-            dense=True,
-        )
-    with_blocks = {c.format for c in stats.values() if c.blocks}
-    for name in colours(stats.formats()):
-        with contextlib.suppress(ValueError):  # zeros have no exponents to draw
-            figure = stats.plot(name)
-            caption = (
-                f"Exponents of the numbers before they were rounded to {name}, by layer and pass"
-                + (
-                    ", whose range differs by block."
-                    if name in with_blocks
-                    else ", against its range."
-                )
-            )
-            report.figure(figure, caption, f"{_file(run)}_{name}")
-            if name in with_blocks:
-                figure = stats.plot_scales(name)
-                caption = f"Exponents of the scales of blocks in {name}, by layer and pass."
-                report.figure(figure, caption, f"{_file(run)}_{name}_scales")
+    if stats:
+        report.section(f"Effects of rounding: {_name(run)}, epoch {observed['epoch']}")
+        add_counts(report, stats, _file(run))
 
 
 def _name(run: Run) -> str:

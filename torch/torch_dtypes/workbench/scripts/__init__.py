@@ -1,0 +1,1 @@
+"""``torch-dtypes run``: any script under a setting, once or repeatedly."""

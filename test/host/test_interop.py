@@ -224,17 +224,73 @@ def test_other_arrays_are_stock_arrays():
         torch.from_numpy([np.ones(2, ml_dtypes.float8_e4m3)])
 
 
-def test_functions_of_numpy_give_arrays():
+FUNCTIONS = {
+    "sin": (np.sin, torch.sin),
+    "sqrt": (np.sqrt, torch.sqrt),
+    "rint": (np.rint, torch.round),
+    "add": (lambda x: np.add(x, x), lambda x: x + x),
+    "power": (lambda x: np.power(2, x), lambda x: 2**x),
+    "maximum": (lambda x: np.maximum(2, x), lambda x: x.clamp(min=2)),
+    "matmul": (lambda x: np.matmul(x, x), lambda x: x @ x),
+    "frexp": (lambda x: np.frexp(x)[0], lambda x: torch.frexp(x)[0]),
+    "float64": (lambda x: np.float64(0.3) * x, lambda x: 0.3 * x),
+    "scalar": (lambda x: np.exp(x[0]), lambda x: x[0].exp()),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_numpy_round_as_pytorch_s(name):
+    of_numpy, of_torch = FUNCTIONS[name]
+    for kind in ("posit16es2", "q43", "e6m4"):
+        x = torch.tensor([1.01, 2.3, 0.7]).to(torch_dtypes.dtype(kind))
+        found, expected = of_numpy(x), of_torch(x)
+        assert isinstance(found, torch.Tensor) and found.dtype is x.dtype
+        assert torch.equal(torch_dtypes.codes(found), torch_dtypes.codes(expected))
+
+
+REFUSED = {
+    "cbrt": np.cbrt,  # of which PyTorch has no function
+    "modf": np.modf,
+    "reduce": np.add.reduce,
+    "sum": np.sum,
+    "mean": np.mean,
+    "std": np.std,
+    "cumsum": np.cumsum,
+    "median": np.median,
+    "nansum": np.nansum,
+    "diff": np.diff,
+    "einsum": lambda x: np.einsum("i,i", x, x),
+    "outer": lambda x: np.outer(x, x),
+    "convolve": lambda x: np.convolve(x, x),
+    "norm": np.linalg.norm,
+    "fft": np.fft.fft,
+    "polyval": lambda x: np.polyval(x, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_functions_of_numpy_raise_as_for_bfloat16(name):
+    for dtype in (torch.bfloat16, torch.posit16es2, torch.q43, torch_dtypes.dtype("e6m4")):
+        x = torch.tensor([1.0, 2.0, 3.0], dtype=dtype)
+        with pytest.raises(
+            TypeError,
+            match=r"expected a tensor of a stock dtype for NumPy's \w+, but got|nsupported"
+            r"|unexpected keyword argument|invalid combination of arguments",
+        ):
+            REFUSED[name](x)
+
+
+def test_values_and_comparisons_of_numpy():
     t = torch.tensor([1.0, 4.0], dtype=torch.q43)
-    # Computed on the array of values, whatever types NumPy has.
     for x in (t, t.to(torch.posit16es2)):
-        for made in (np.sqrt(x), np.maximum(np.sqrt(x), x * 0), np.abs(-np.sqrt(x))):
-            assert (
-                isinstance(made, np.ndarray)
-                and made.dtype == np.float32
-                and made.tolist() == [1.0, 2.0]
-            )
-        assert np.sqrt(x[1]) == 2.0 and np.isfinite(x).dtype == bool
+        for made in (np.asarray(x), np.sort(x), np.concatenate([x[:1], x[1:]])):
+            assert made.dtype == np.float32 and made.tolist() == [1.0, 4.0]
+        assert np.isfinite(x).dtype == np.greater(x, np.ones(2)).dtype == bool
+        # The error of one call is not that of the next.
+        with pytest.raises(TypeError, match=r"NumPy's cbrt, but"):
+            np.cbrt(x)
+        with pytest.raises(TypeError, match=r"NumPy's function, but"):
+            np.add.reduce(x)
     assert torch.utils.data.default_collate([t.numpy(), t.numpy()]).dtype is torch.q43
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-import threading
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -16,6 +14,7 @@ from ...formats.dtypes import dtype as dtype_of
 from ...storage.stock_values import values_in_numpy
 from ..table import Hook, Kind
 from .conversion import find_format_dtype
+from .numpy_functions import check_caller
 from .trampolines import When
 
 # Types of ml_dtypes by canonical names of formats with the same value for every code.
@@ -60,7 +59,9 @@ def numpy(stock, self, *, force=False):
     # not this memory. Tensor.__array__ passes on nothing that would tell the two apart. NumPy
     # computes little with types of ml_dtypes: no histogram, no group of pandas, no image. The frame
     # between looks at classes (Kind.ASKING).
-    if sys._getframe(2).f_code is torch.Tensor.__array__.__code__:
+    frame = sys._getframe(2)
+    if frame.f_code is torch.Tensor.__array__.__code__:
+        check_caller(frame.f_back, self.dtype)
         return values_in_numpy(self)
     numpy_dtype = _numpy_dtype(self.dtype)
     if numpy_dtype is None:
@@ -70,45 +71,6 @@ def numpy(stock, self, *, force=False):
             f"({bits_dtype(self.dtype)})"
         )
     return self.view(bits_dtype(self.dtype)).numpy().view(numpy_dtype)
-
-
-# NumPy's functions behind Python's operators.
-_OPERATORS = frozenset(
-    "add subtract multiply divide floor_divide remainder divmod power matmul".split()
-)
-
-
-def extend_array_wrap(stock):
-    """Return NumPy's result as an array, and raise for ``x * array``, as for bfloat16.
-
-    NumPy computes with a tensor's exact values. PyTorch would make a tensor of the result, of
-    another dtype than the operand's. Python hands ``x * array`` to NumPy too.
-    """
-    # NumPy takes a TypeError for one about arguments. It calls again with fewer, at last without
-    # the operands.
-    refused = threading.local()
-
-    @functools.wraps(stock)
-    def wrap(self, array, *context):
-        if not _C.is_format_tensor(self):
-            return stock(self, array, *context)
-        import numpy
-
-        call, returns_scalar = (*context, None, False)[:2]
-        if call is not None:
-            of_operator = call[0].__name__ in _OPERATORS and any(
-                isinstance(v, numpy.ndarray) for v in call[1]
-            )
-            refused.array = id(array) if of_operator else None
-        if getattr(refused, "array", None) == id(array):
-            raise TypeError(
-                f"expected tensors and numbers beside a tensor of {self.dtype}, but got a NumPy "
-                "array; convert it with torch.as_tensor(array).to(x), or compute in NumPy with "
-                "np.asarray(x)"
-            )
-        return array[()] if returns_scalar else array
-
-    return wrap
 
 
 def is_foreign(data: object) -> bool:
@@ -290,7 +252,6 @@ _NESTED = When.DTYPE_ANYWHERE | When.OWN_NESTED
 
 HOOKS = [
     Hook(f"{_TENSOR}.numpy", Kind.ASKING, numpy, When.OWN_SELF),
-    Hook("torch.Tensor.__array_wrap__", Kind.REPLACED, extend_array_wrap),
     Hook("torch.from_numpy", Kind.BUILTIN, from_numpy, When.OWN_DATA),
     Hook("torch.frombuffer", Kind.BUILTIN, frombuffer, When.DTYPE_KEYWORD),
     Hook(

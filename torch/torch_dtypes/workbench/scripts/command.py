@@ -23,6 +23,7 @@ from ..report.provenance import command_line
 from ..report.tables import print_rows
 from ..training import options as check
 from .printed import Comparison, compare_outputs
+from .repeats import load_once, run_in_child
 from .settings import Setting, draws
 
 _ROWS = 40  # of the table
@@ -175,8 +176,7 @@ def _observe(setting, script, args, seed, page) -> None:
 
 
 def _repeat(setting, script, args, repeats, seed) -> None:
-    from .repeats import run_in_child
-
+    load_once()
     outputs = []
     for at in range(repeats):
         status, text = run_in_child(lambda at=at: _run(setting, script, args, seed + at), at > 0)

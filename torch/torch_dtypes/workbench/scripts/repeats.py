@@ -8,11 +8,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-# Its state is made once, here, so that each run draws the same numbers.
-import numpy.random  # noqa: F401
+import numpy.random  # noqa: F401  its state is made once, so that each run draws the same numbers
 
-# Every optimizer imports this when it is made: load it once, and not in each run.
-import torch._dynamo  # noqa: F401
+
+def load_once() -> None:
+    """Load the part of PyTorch that every optimizer imports when it is made, for all runs."""
+    import torch._dynamo  # noqa: F401
 
 
 def run_in_child(run: Callable[[], object], quiet: bool) -> tuple[int, str]:
